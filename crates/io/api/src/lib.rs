@@ -1,0 +1,1 @@
+//! Admin API and metrics.

@@ -1,0 +1,1 @@
+//! Programs weights into balancers.

@@ -1,0 +1,1 @@
+//! Emulated backends and a load generator.

@@ -1,0 +1,74 @@
+use serde::{Deserialize, Serialize};
+
+use crate::{BackendId, Nanos};
+
+/// How a balancer turns weights into picks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MethodKind {
+    /// The weight is the share of the traffic (round robin, random, consistent hash, DNS).
+    Split,
+    /// The weight scales what is in flight (leastconn).
+    InFlight,
+    /// The balancer does not take weights while it runs (static-rr, map-based hash, first).
+    NoLiveWeights,
+}
+
+/// A balancer's method of picking.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Method {
+    /// The balancer's own name for it, such as `roundrobin`; empty when it does not tell.
+    pub name: String,
+    /// What its weights mean.
+    pub kind: MethodKind,
+}
+
+/// What the balancer says of a server's health and administrative state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServerStatus {
+    /// Up, or not checked.
+    Up,
+    /// Up, and the balancer itself ramps its weight (slowstart).
+    Starting,
+    /// Its health check fails.
+    Down,
+    /// An administrator drains it: no new traffic, and none of our business.
+    Drain,
+    /// An administrator took it out.
+    Maintenance,
+}
+
+/// One server as the balancer reports it. Counters run from the balancer's start and fall back to 0
+/// when it restarts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerReport {
+    /// Who.
+    pub backend: BackendId,
+    /// The weight as configured by us or an administrator (HAProxy `uweight`), not the momentary
+    /// effective one.
+    pub weight: u32,
+    /// Health and administrative state.
+    pub status: ServerStatus,
+    /// Requests being served now, queued ones not counted (HAProxy `scur`).
+    pub in_flight: u32,
+    /// Requests waiting in the balancer for this server now (HAProxy `qcur`).
+    pub queued: u32,
+    /// Requests given to the server so far (HAProxy `stot`).
+    pub started_total: u64,
+    /// Requests that failed so far: no connection, no valid answer, or a 5xx.
+    pub errors_total: u64,
+}
+
+/// The whole balancer at one instant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BalancerReport {
+    /// When the answer was read.
+    pub at: Nanos,
+    /// How it picks.
+    pub method: Method,
+    /// Changes when the balancer was restarted or reloaded: its counters and weights began anew.
+    pub generation: u64,
+    /// Every server that the configuration names, in order of [`BackendId`].
+    pub servers: Vec<ServerReport>,
+}

@@ -1,0 +1,73 @@
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{BackendId, Nanos};
+
+/// What the packing minimises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Objective {
+    /// `Σ w·l(w)`: what the mean client waits. Default on curves.
+    #[default]
+    Traffic,
+    /// `Σ l(w)`: the paper's sum over backends (KnapsackLB §3.3).
+    Sum,
+    /// `max l(w)`: the slowest backend that is used.
+    Max,
+}
+
+impl std::fmt::Display for Objective {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Objective::Traffic => "traffic",
+            Objective::Sum => "sum",
+            Objective::Max => "max",
+        })
+    }
+}
+
+/// One backend's part of a [`Plan`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlanEntry {
+    /// Whose weight.
+    pub backend: BackendId,
+    /// The share of the traffic it is meant to get, 0…1.
+    pub share: f64,
+    /// The integer to program, within [`SinkLimits::range`].
+    pub weight: u32,
+}
+
+/// Weights to program, all of them at once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Grows by one with every plan of a service.
+    pub epoch: u64,
+    /// When it was made.
+    pub at: Nanos,
+    /// Why it was made, for people.
+    pub reason: String,
+    /// One entry per backend that is to be programmed, in order of [`BackendId`].
+    pub entries: Vec<PlanEntry>,
+}
+
+/// What a balancer bears.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SinkLimits {
+    /// The least and the greatest weight, integers. HAProxy: 0…256.
+    pub range: RangeInclusive<u32>,
+    /// The least time between two programmings, whatever the traffic.
+    pub min_interval: Duration,
+}
+
+/// What the balancer holds after a plan was applied, read back from it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Applied {
+    /// The plan's epoch.
+    pub epoch: u64,
+    /// The weight that each backend has now.
+    pub weights: Vec<(BackendId, u32)>,
+    /// How many commands were sent; 0 when all was already so.
+    pub commands: u32,
+}

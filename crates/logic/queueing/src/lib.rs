@@ -1,0 +1,1 @@
+//! Queueing models of a pool behind a balancer.
