@@ -1,0 +1,113 @@
+use std::time::Duration;
+
+use plimsoll_model::{Applied, BackendId, BalancerReport, FailureKind, Outcome, Plan};
+use serde::{Deserialize, Serialize};
+
+use crate::spec::ServiceSpec;
+
+/// What the world tells the controller.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Time has passed; sent at least every 100 ms.
+    Tick,
+    /// The balancer was read.
+    Balancer(BalancerReport),
+    /// The balancer could not be read or refuses to be steered. `conflict` is true when waiting will
+    /// not help (an agent sets weights, no permission, unknown servers).
+    BalancerLost {
+        /// For people.
+        reason: String,
+        /// Whether an administrator must act.
+        conflict: bool,
+    },
+    /// One probe of the work URL came back.
+    Probe {
+        /// Whom it measured.
+        backend: BackendId,
+        /// Whether it counts as latency or as a drop.
+        outcome: Outcome,
+        /// Response time, microseconds; of no meaning on a failure.
+        latency_us: f64,
+        /// What went wrong, for people; empty on success.
+        detail: String,
+    },
+    /// One round of liveness checks ended.
+    Liveness {
+        /// Whom it checked.
+        backend: BackendId,
+        /// How many checks of the round succeeded.
+        successes: u32,
+        /// Why the first that failed did so.
+        failure: Option<FailureKind>,
+    },
+    /// The sink carried out a plan.
+    Applied(Applied),
+    /// The sink did not carry out the plan of this epoch; the balancer holds what it held before.
+    ApplyFailed {
+        /// The plan's epoch.
+        epoch: u64,
+        /// For people.
+        reason: String,
+        /// Whether trying again can help.
+        retryable: bool,
+    },
+    /// The configuration changed: backends join and leave, goals change.
+    Reconfigured(Box<ServiceSpec>),
+}
+
+/// What the controller asks of the world.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Program these weights.
+    Program(Plan),
+    /// From now on probe this backend so; `interval` zero stops its probes.
+    ProbeRate {
+        /// Whom.
+        backend: BackendId,
+        /// Time between rounds.
+        interval: Duration,
+        /// Probes per round.
+        requests: u32,
+    },
+    /// Something worth keeping happened.
+    Record(Record),
+    /// What was learned has changed enough to be worth keeping.
+    SaveMemory,
+}
+
+/// The kind of a [`Record`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecordKind {
+    /// A plan was made.
+    Plan,
+    /// A plan made clients wait longer and was taken back.
+    Rollback,
+    /// A backend failed.
+    Failed,
+    /// A backend is back.
+    Returned,
+    /// A backend joined.
+    Joined,
+    /// A backend left.
+    Left,
+    /// The phase changed.
+    Phase,
+    /// The balancer was lost, restarted, or found again.
+    Balancer,
+    /// Somebody else changed a weight.
+    Foreign,
+    /// Something an administrator should know.
+    Warning,
+}
+
+/// One decision or observation, with its reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// What kind of thing happened.
+    pub kind: RecordKind,
+    /// To whom; `None` for the whole service.
+    pub backend: Option<String>,
+    /// Why, for people.
+    pub reason: String,
+}
