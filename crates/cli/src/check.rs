@@ -1,0 +1,131 @@
+//! `plimsoll check`: says everything that is wrong with a configuration, and touches nothing else.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::config::{self, Config, ConfigError};
+
+/// Exit status when all is well.
+pub const OK: u8 = 0;
+/// Exit status when the configuration is wrong, or cannot be read.
+pub const BAD_CONFIG: u8 = 2;
+
+/// How to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// For people: one line on `out` when all is well, else one line on `err` for each problem.
+    Lines,
+    /// For programs: one JSON object on `out`, whatever the outcome.
+    Json,
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    ok: bool,
+    errors: &'a [ConfigError],
+}
+
+/// Checks the configuration in `file` and returns the exit status.
+///
+/// # Errors
+/// When the answer cannot be written.
+pub fn run(
+    file: &Path,
+    format: Format,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<u8> {
+    let outcome = config::load(file);
+    let errors = outcome.as_ref().err().map_or(&[][..], Vec::as_slice);
+    match format {
+        Format::Json => {
+            let answer = Answer { ok: outcome.is_ok(), errors };
+            writeln!(out, "{}", serde_json::to_string_pretty(&answer)?)?;
+        }
+        Format::Lines => match &outcome {
+            Ok(config) => writeln!(out, "{}: ok ({})", file.display(), summary(config))?,
+            Err(errors) => errors.iter().try_for_each(|error| writeln!(err, "{error}"))?,
+        },
+    }
+    Ok(if outcome.is_ok() { OK } else { BAD_CONFIG })
+}
+
+fn summary(config: &Config) -> String {
+    let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    let backends = config.services.iter().map(|service| service.backends.len()).sum();
+    format!("{}, {}", count(config.services.len(), "service"), count(backends, "backend"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "services:
+  - name: shop
+    backends: [{ name: s1, address: \"127.0.0.1:9001\" }]
+    probe: { path: /work }
+    sink: { haproxy: { socket: /run/h.sock, backend: shop } }
+";
+
+    fn check(name: &str, text: Option<&str>, format: Format) -> (u8, String, String) {
+        let dir =
+            std::env::temp_dir().join(format!("plimsoll-check-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let file = dir.join("f.yaml");
+        if let Some(text) = text {
+            std::fs::write(&file, text).unwrap();
+        }
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let status = run(&file, format, &mut out, &mut err).unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap().replace(dir.to_str().unwrap(), "D");
+        (status, text(out), text(err))
+    }
+
+    #[test]
+    fn a_good_file_is_summed_up() {
+        let answer = check("good", Some(GOOD), Format::Lines);
+        assert_eq!(answer, (0, "D/f.yaml: ok (1 service, 1 backend)\n".into(), String::new()));
+    }
+
+    #[test]
+    fn every_problem_gets_its_line_and_nothing_else_is_said() {
+        let bad = GOOD.replace("9001", "0").replace("path: /work", "path: work, time: 1s");
+        let (status, out, err) = check("bad", Some(&bad), Format::Lines);
+        assert_eq!((status, out.as_str()), (2, ""));
+        let starts = [
+            "D/f.yaml:3:37: services[0].backends[0].address: expected a port",
+            "D/f.yaml:4:20: services[0].probe.path: expected a path",
+            "D/f.yaml:4:26: services[0].probe.time: unknown key; did you mean",
+        ];
+        let lines: Vec<&str> = err.lines().collect();
+        assert_eq!(lines.len(), starts.len(), "{err}");
+        for (line, start) in lines.iter().zip(starts) {
+            assert!(line.starts_with(start), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_missing_file_is_a_problem_like_any_other() {
+        let (status, out, err) = check("missing", None, Format::Lines);
+        let expected = "D/f.yaml:1:1: config: cannot be read: No such file or directory\n";
+        assert_eq!((status, out.as_str(), err.as_str()), (2, "", expected));
+    }
+
+    #[test]
+    fn programs_get_one_object() {
+        let (status, out, err) = check("json-good", Some(GOOD), Format::Json);
+        let answer: serde_json::Value = serde_json::from_str(&out).unwrap();
+        assert_eq!((status, err.as_str()), (0, ""));
+        assert_eq!(answer, serde_json::json!({ "ok": true, "errors": [] }));
+
+        let (status, out, err) = check("json-bad", Some("services: []\n"), Format::Json);
+        let answer: serde_json::Value = serde_json::from_str(&out).unwrap();
+        assert_eq!((status, err.as_str(), &answer["ok"]), (2, "", &false.into()));
+        let error = &answer["errors"][0];
+        assert_eq!((&error["line"], &error["column"]), (&1.into(), &11.into()));
+        assert_eq!((&error["key"], &error["file"]), (&"services".into(), &"D/f.yaml".into()));
+    }
+}

@@ -1,0 +1,72 @@
+//! Every default and every bound, in one place. `docs/configuration.md` repeats them for people; a
+//! test compares the two.
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+const MS: fn(u64) -> Duration = Duration::from_millis;
+
+/// A configuration longer than this is a mistake, bytes.
+pub const MAX_FILE: usize = 8 << 20;
+/// Deeper nesting than this is a mistake; the schema needs 7.
+pub const MAX_DEPTH: usize = 32;
+
+/// `store.path`
+pub const STORE_PATH: &str = "./plimsoll-state";
+/// `api.listen`
+pub const API_LISTEN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7400));
+
+/// `probe.timeout`
+pub const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+/// `liveness.timeout`
+pub const LIVENESS_TIMEOUT: Duration = Duration::from_secs(1);
+/// `liveness.interval`: with 3 requests, the paper's 100 ms (KnapsackLB §4.1)
+pub const LIVENESS_INTERVAL: Duration = Duration::from_millis(100);
+/// `liveness.requests`
+pub const LIVENESS_REQUESTS: u32 = 3;
+/// `*.jitter`
+pub const JITTER: f64 = 0.1;
+/// `*.max_body`, bytes
+pub const MAX_BODY: usize = 64 << 10;
+/// `*.expect.status`
+pub const EXPECT_STATUS: RangeInclusive<u16> = 200..=399;
+/// `sink.haproxy.poll`
+pub const HAPROXY_POLL: Duration = Duration::from_millis(100);
+/// `sink.haproxy.timeout`
+pub const HAPROXY_TIMEOUT: Duration = Duration::from_secs(1);
+/// `learn.latency_factor`
+pub const LATENCY_FACTOR: f64 = 3.0;
+/// `learn.max_step`
+pub const MAX_STEP: f64 = 2.0;
+/// `limits.min_change`
+pub const MIN_CHANGE: f64 = 0.02;
+/// `limits.min_interval`
+pub const MIN_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Bounds of time-outs, and of intervals that have none of their own.
+pub fn any_time() -> RangeInclusive<Duration> {
+    MS(1)..=MS(3_600_000)
+}
+
+/// Bounds of intervals between probes: below 10 ms timers are no longer even.
+pub fn probe_interval() -> RangeInclusive<Duration> {
+    MS(10)..=MS(3_600_000)
+}
+
+/// Bounds of `sink.haproxy.poll`: readings of what is in flight farther apart than 200 ms are too few
+/// for a mean response time to within 5 % in 20 s.
+pub fn haproxy_poll() -> RangeInclusive<Duration> {
+    MS(10)..=MS(200)
+}
+
+/// Bounds of `*.requests`.
+pub const REQUESTS: RangeInclusive<u64> = 1..=10_000;
+/// Bounds of `*.max_body`.
+pub const MAX_BODY_BOUNDS: RangeInclusive<u64> = 1..=(64 << 20);
+/// Bounds of `learn.latency_factor`.
+pub const LATENCY_FACTOR_BOUNDS: RangeInclusive<f64> = 1.0..=100.0;
+/// Bounds of `learn.max_step`: a factor of 1 would never move.
+pub const MAX_STEP_BOUNDS: RangeInclusive<f64> = 1.01..=100.0;
+/// Bounds of parts of a whole.
+pub const PART: RangeInclusive<f64> = 0.0..=1.0;

@@ -1,0 +1,95 @@
+//! The configuration, in two stages: *what was written* (a tree of YAML nodes that know their place)
+//! becomes *what is meant* ([`Config`], plain data with every default filled in). Between the two
+//! stands a reader that reports every problem and goes on, so that one run names them all.
+//!
+//! Reading a configuration opens no socket, resolves no name and looks at no other file.
+
+mod address;
+mod defaults;
+mod http;
+mod read;
+mod report;
+mod scalar;
+mod schema;
+mod tree;
+mod types;
+
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+pub use address::{Address, Host};
+pub use report::ConfigError;
+pub use types::{
+    Api, Backend, Config, Connection, CurveFamily, Expect, Exploration, Haproxy, Http, Learn,
+    Limits, Liveness, Method, Probe, Scheme, Service, Sink, Socket, Store, Tls,
+};
+
+use report::{Position, Report};
+
+/// Reads the configuration in a file.
+///
+/// # Errors
+/// Everything that is wrong with it, in order of place; if the file cannot be read, that alone.
+pub fn load(path: &Path) -> Result<Config, Vec<ConfigError>> {
+    let name = path.display().to_string();
+    let bytes = read_bounded(path).map_err(|error| {
+        alone(&name, Position::START, "config", format!("cannot be read: {}", plain(&error)))
+    })?;
+    let text = std::str::from_utf8(&bytes).map_err(|error| {
+        let before = String::from_utf8_lossy(&bytes[..error.valid_up_to()]).into_owned();
+        let at = Position::after(&before);
+        alone(&name, at, "config", "expected UTF-8 text, found other bytes".to_owned())
+    })?;
+    parse(&name, text)
+}
+
+/// Reads a configuration; `name` stands for the file in errors.
+///
+/// # Errors
+/// Everything that is wrong with it, in order of place; if it is not YAML, the first breach alone.
+pub fn parse(name: &str, text: &str) -> Result<Config, Vec<ConfigError>> {
+    let root = match tree::read(text) {
+        Ok(Some(root)) => root,
+        Ok(None) => {
+            let message = "missing; expected a list of at least one service (the file is empty)";
+            return Err(alone(name, Position::START, "services", message.to_owned()));
+        }
+        Err(fault) => return Err(alone(name, fault.at, "yaml", fault.message)),
+    };
+    let report = Report::default();
+    let config = schema::config(&read::Cursor::root(&root, &report));
+    let errors = report.into_errors(name);
+    match config {
+        Some(config) if errors.is_empty() => Ok(config),
+        _ => Err(errors),
+    }
+}
+
+fn alone(file: &str, at: Position, key: &str, message: String) -> Vec<ConfigError> {
+    let report = Report::default();
+    report.add(at, key, message);
+    report.into_errors(file)
+}
+
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut file = File::open(path)?.take(defaults::MAX_FILE as u64 + 1);
+    file.read_to_end(&mut bytes)?;
+    if bytes.len() > defaults::MAX_FILE {
+        return Err(io::Error::other(format!("longer than {} MiB", defaults::MAX_FILE >> 20)));
+    }
+    Ok(bytes)
+}
+
+/// The system's words without its number.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.find(" (os error") {
+        Some(end) => text[..end].to_owned(),
+        None => text,
+    }
+}
