@@ -1,0 +1,242 @@
+//! Fits the weights that explorations wish for into weights that sum to one (KnapsackLB §4.6).
+//!
+//! Wishes are served greedily in order of class (over-utilised > rest > refresh), first in first out
+//! within a class, hopping over those that do not fit. A wish fits when the weights granted stay within
+//! 1 and what they leave can be carried by the other backends within their bounds. The others share it
+//! in proportion to capacity, never above their bounds. So the first wish that fits alone is granted in
+//! every round: n such wishes wait at most n rounds. Cost O(n log n), plus O(n) per bound reached.
+//!
+//! It fails where the pool is short of capacity: then no wish is granted, the shortage is shared in
+//! proportion to capacity, and [`Assignment::beyond_bounds`] says so.
+
+use std::collections::BTreeMap;
+
+use plimsoll_model::BackendId;
+use serde::{Deserialize, Serialize};
+
+/// Rounding errors of sums of weights stay far below this, differences that matter far above.
+const TOLERANCE: f64 = 1e-9;
+
+/// Who is served first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Priority {
+    /// A backend that suffers from its present weight.
+    OverUtilised,
+    /// Every other exploration.
+    Rest,
+    /// A curve that is measured again because it is old.
+    Refresh,
+}
+
+/// A backend that can be given weight.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Member {
+    /// Who.
+    pub backend: BackendId,
+    /// The most it may be given while it only absorbs what others leave: its w_max where known, its
+    /// present weight where not. Values above 1 mean 1.
+    pub bound: f64,
+    /// The measure by which the rest is shared: its learned capacity. 0 where unknown: then its bound
+    /// serves.
+    pub capacity: f64,
+}
+
+/// A weight that an exploration wishes to measure at.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// For whom.
+    pub backend: BackendId,
+    /// The weight, 0…1.
+    pub weight: f64,
+    /// Its class.
+    pub priority: Priority,
+    /// Ticket: lower ones came first.
+    pub ticket: u64,
+}
+
+/// Weights for one round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Assignment {
+    /// Every member's weight, in order of [`BackendId`]; they sum to 1.
+    pub weights: Vec<(BackendId, f64)>,
+    /// Whose wish is granted exactly, in the order it was served.
+    pub granted: Vec<BackendId>,
+    /// Whose wish has to wait, in order of service.
+    pub waiting: Vec<BackendId>,
+    /// The bounds of all together do not carry the traffic: some members are above theirs.
+    pub beyond_bounds: bool,
+}
+
+/// Why there is no assignment.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ScheduleError {
+    /// There is nobody to carry the traffic.
+    #[error("no backend can be given weight")]
+    NoMembers,
+    /// A backend occurs twice, as a member or with a wish.
+    #[error("{0} occurs twice")]
+    Twice(BackendId),
+    /// A wish of somebody who is no member.
+    #[error("{0} wants a weight but is no member")]
+    Unknown(BackendId),
+    /// A bound, capacity or weight is no number of its range.
+    #[error("{backend}: {name} is {value}, expected {expected}")]
+    OutOfRange {
+        /// Whose.
+        backend: BackendId,
+        /// Which number.
+        name: &'static str,
+        /// Its value.
+        value: f64,
+        /// Its range.
+        expected: &'static str,
+    },
+}
+
+/// A member while the round is made.
+struct Seat {
+    bound: f64,
+    key: f64,
+    weight: f64,
+    granted: bool,
+}
+
+/// Makes one round. `refresh_share` is the part of all capacity that may be refreshed at a time (the
+/// paper: 0.05); one backend always may.
+///
+/// # Errors
+/// [`ScheduleError`] names the backend whose numbers make no sense.
+pub fn schedule(
+    members: &[Member],
+    wanted: &[Wanted],
+    refresh_share: f64,
+) -> Result<Assignment, ScheduleError> {
+    let mut seats = seat(members)?;
+    let mut queue: Vec<&Wanted> = wanted.iter().collect();
+    check_wishes(&seats, &queue)?;
+    queue.sort_by_key(|wish| (wish.priority, wish.ticket, wish.backend));
+
+    let all_keys: f64 = seats.values().map(|seat| seat.key).sum();
+    let mut refreshable = refresh_share * all_keys;
+    let mut refreshing = 0;
+    // What the bounds of those without a grant, and the grants, leave uncarried; negative: spare room.
+    let mut lacking = 1.0 - seats.values().map(|seat| seat.bound).sum::<f64>();
+    let mut given = 0.0;
+    let (mut granted, mut waiting) = (Vec::new(), Vec::new());
+    for wish in queue {
+        let Some(seat) = seats.get_mut(&wish.backend) else { continue };
+        let would_lack = lacking + seat.bound - wish.weight;
+        let may_refresh =
+            wish.priority != Priority::Refresh || refreshing == 0 || seat.key <= refreshable;
+        let fits = given + wish.weight <= 1.0 + TOLERANCE
+            && would_lack <= lacking.max(0.0) + TOLERANCE
+            && may_refresh;
+        if !fits {
+            waiting.push(wish.backend);
+            continue;
+        }
+        if wish.priority == Priority::Refresh {
+            refreshing += 1;
+            refreshable -= seat.key;
+        }
+        (lacking, given) = (would_lack, given + wish.weight);
+        (seat.weight, seat.granted) = (wish.weight, true);
+        granted.push(wish.backend);
+    }
+    if lacking > TOLERANCE {
+        // Granting part of the wishes would heap the shortage on those without one.
+        waiting.splice(0..0, granted.drain(..));
+        for seat in seats.values_mut() {
+            (seat.weight, seat.granted) = (0.0, false);
+        }
+        given = 0.0;
+    }
+    let beyond_bounds = share_rest(&mut seats, 1.0 - given);
+    settle(&mut seats);
+    let weights = seats.into_iter().map(|(backend, seat)| (backend, seat.weight)).collect();
+    Ok(Assignment { weights, granted, waiting, beyond_bounds })
+}
+
+fn seat(members: &[Member]) -> Result<BTreeMap<BackendId, Seat>, ScheduleError> {
+    let mut seats = BTreeMap::new();
+    for &Member { backend, bound, capacity } in members {
+        for (name, value) in [("bound", bound), ("capacity", capacity)] {
+            if value.is_nan() || value < 0.0 || (name == "capacity" && value.is_infinite()) {
+                let expected = "a number of at least 0";
+                return Err(ScheduleError::OutOfRange { backend, name, value, expected });
+            }
+        }
+        let bound = bound.min(1.0);
+        let key = if capacity > 0.0 { capacity } else { bound };
+        let seat = Seat { bound, key, weight: 0.0, granted: false };
+        if seats.insert(backend, seat).is_some() {
+            return Err(ScheduleError::Twice(backend));
+        }
+    }
+    if seats.is_empty() { Err(ScheduleError::NoMembers) } else { Ok(seats) }
+}
+
+fn check_wishes(
+    seats: &BTreeMap<BackendId, Seat>,
+    wishes: &[&Wanted],
+) -> Result<(), ScheduleError> {
+    let mut seen = std::collections::BTreeSet::new();
+    for &&Wanted { backend, weight, .. } in wishes {
+        if !seats.contains_key(&backend) {
+            return Err(ScheduleError::Unknown(backend));
+        }
+        if !seen.insert(backend) {
+            return Err(ScheduleError::Twice(backend));
+        }
+        if !(0.0..=1.0).contains(&weight) {
+            let (name, expected) = ("wanted weight", "a number from 0 to 1");
+            return Err(ScheduleError::OutOfRange { backend, name, value: weight, expected });
+        }
+    }
+    Ok(())
+}
+
+/// Gives `rest` to those without a grant, in proportion to their keys and within their bounds as far
+/// as these go. Says whether bounds had to be passed.
+fn share_rest(seats: &mut BTreeMap<BackendId, Seat>, rest: f64) -> bool {
+    let mut open: Vec<&mut Seat> = seats.values_mut().filter(|seat| !seat.granted).collect();
+    let room: f64 = open.iter().map(|seat| seat.bound).sum();
+    let keys: f64 = open.iter().map(|seat| seat.key).sum();
+    if rest > room + TOLERANCE {
+        let equal = 1.0 / open.len() as f64;
+        for seat in open {
+            let part = if keys > 0.0 { seat.key / keys } else { equal };
+            seat.weight = seat.bound + (rest - room) * part;
+        }
+        return true;
+    }
+    // Those that fill up first come first; each is closed once, so one pass is enough.
+    let fill = |seat: &Seat| if seat.key > 0.0 { seat.bound / seat.key } else { 0.0 };
+    open.sort_by(|left, right| fill(left).total_cmp(&fill(right)));
+    let (mut rest, mut keys) = (rest.max(0.0), keys);
+    for seat in open {
+        let fair = if keys > 0.0 { rest * seat.key / keys } else { 0.0 };
+        seat.weight = fair.min(seat.bound);
+        rest -= seat.weight;
+        keys -= seat.key;
+    }
+    false
+}
+
+/// Puts the last bits of rounding on the greatest weight among those without a grant, or among all.
+fn settle(seats: &mut BTreeMap<BackendId, Seat>) {
+    for _ in 0..2 {
+        let off = 1.0 - seats.values().map(|seat| seat.weight).sum::<f64>();
+        let greatest = seats.values_mut().max_by(|l, r| {
+            (!l.granted, l.weight)
+                .partial_cmp(&(!r.granted, r.weight))
+                .unwrap_or(std::cmp::Ordering::Equal)
+        });
+        if let Some(seat) = greatest
+            && seat.weight > 0.0
+        {
+            seat.weight = (seat.weight + off).max(0.0);
+        }
+    }
+}

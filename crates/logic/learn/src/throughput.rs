@@ -1,0 +1,172 @@
+//! Service time, cores and capacity of a backend from what its balancer sees: how many requests are in
+//! flight, and how many complete.
+//!
+//! Model: `X = v · E[min(n, c)]`. X is the rate of completions, n the requests in flight, c the
+//! effective number of cores, `1/v` the service time; capacity is `c·v`. It is Little's law for the
+//! busy cores, so it holds for any distribution of service times, first come first served or shared.
+//! n is polled at instants, so a window's histogram of polls estimates the time average `E[min(n, c)]`
+//! for every c at once.
+//!
+//! Windows are joined over time into blocks (a single window's handful of polls is so noisy that errors
+//! in n would pass for saturation), blocks into at most [`MAX_BLOCKS`], and all are discounted as
+//! requests go by. For each c the best v is a weighted mean; c is searched on a grid and refined. Where
+//! even unlimited cores explain the blocks, no queue was seen: c is the least number of cores they do
+//! not contradict, and is marked as a lower bound.
+//!
+//! Cost: `observe` O(blocks), `estimate` O(grid × blocks × levels). It fails where the service time
+//! itself depends on load (shared caches), which looks like fewer cores, and where one load only was
+//! ever seen: then capacity is little more than the rate observed.
+
+use serde::{Deserialize, Serialize};
+
+mod block;
+mod estimate;
+
+use block::Block;
+
+/// Blocks kept; beyond, the two neighbours in time that differ least become one.
+pub const MAX_BLOCKS: usize = 32;
+/// Polls that close a block: 10 s at the usual 200 ms.
+const BLOCK_POLLS: f64 = 50.0;
+/// A block discounted below this many polls says nothing any more.
+const LEAST_POLLS: f64 = 0.5;
+/// Completions without which there is no estimate.
+const LEAST_COMPLETIONS: f64 = 20.0;
+
+/// One window of a balancer's report on one backend.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct InFlightWindow {
+    /// Its length.
+    pub seconds: f64,
+    /// Requests completed in it: started, less the growth of those in flight.
+    pub completions: f64,
+    /// How often each number in flight was polled: `(in flight, polls)`.
+    pub levels: Vec<(u32, u32)>,
+}
+
+/// How the estimator remembers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ThroughputOptions {
+    /// After this many further completions, old windows count for 1/e.
+    pub memory_requests: f64,
+}
+
+impl Default for ThroughputOptions {
+    fn default() -> Self {
+        // A busy core of 30 ms remembers about ten minutes.
+        ThroughputOptions { memory_requests: 20_000.0 }
+    }
+}
+
+/// What is known of a backend's service.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Throughput {
+    /// Mean time a request occupies a core, microseconds.
+    pub service_us: f64,
+    /// Effective number of cores, at least 1.
+    pub cores: f64,
+    /// Requests per second with all cores busy.
+    pub capacity_rps: f64,
+    /// Relative standard error of the capacity; of the service time where the capacity is only a lower
+    /// bound.
+    pub rel_se: f64,
+    /// Relative standard error of the number of cores; absent where it is only a lower bound.
+    pub cores_rel_se: Option<f64>,
+    /// No queue was seen: cores and capacity may be greater.
+    pub lower_bound: bool,
+}
+
+/// A window that says nothing.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum WindowError {
+    /// Its length is no positive number.
+    #[error("a window of {0} s")]
+    Length(f64),
+    /// Its completions are no number of at least 0.
+    #[error("{0} completions in a window")]
+    Completions(f64),
+    /// The requests in flight were never polled in it.
+    #[error("a window without polls")]
+    NoPolls,
+}
+
+/// Estimates one backend's service; see the module's description.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ThroughputEstimator {
+    options: ThroughputOptions,
+    /// In order of time; the last is open.
+    blocks: Vec<Block>,
+}
+
+impl ThroughputEstimator {
+    /// Knows nothing yet. A memory that is no positive number means no forgetting.
+    pub fn new(options: ThroughputOptions) -> ThroughputEstimator {
+        ThroughputEstimator { options, blocks: Vec::new() }
+    }
+
+    /// Takes the next window.
+    ///
+    /// # Errors
+    /// [`WindowError`] when the window cannot be used; the estimator is unchanged.
+    pub fn observe(&mut self, window: &InFlightWindow) -> Result<(), WindowError> {
+        if !(window.seconds > 0.0 && window.seconds.is_finite()) {
+            return Err(WindowError::Length(window.seconds));
+        }
+        if !(window.completions >= 0.0 && window.completions.is_finite()) {
+            return Err(WindowError::Completions(window.completions));
+        }
+        let fresh = Block::of(window);
+        if fresh.polls <= 0.0 {
+            return Err(WindowError::NoPolls);
+        }
+        if self.options.memory_requests > 0.0 {
+            let kept = (-window.completions / self.options.memory_requests).exp();
+            self.blocks.iter_mut().for_each(|block| block.discount(kept));
+            self.blocks.retain(|block| block.polls >= LEAST_POLLS);
+        }
+        match self.blocks.last_mut() {
+            Some(open) if open.polls < BLOCK_POLLS => open.join(&fresh),
+            _ => self.blocks.push(fresh),
+        }
+        if self.blocks.len() > MAX_BLOCKS {
+            self.join_nearest();
+        }
+        Ok(())
+    }
+
+    /// Forgets everything: the backend is another one now.
+    pub fn reset(&mut self) {
+        self.blocks.clear();
+    }
+
+    /// Completions that the estimate rests on, old ones discounted.
+    pub fn completions(&self) -> f64 {
+        self.blocks.iter().map(|block| block.completions).sum()
+    }
+
+    /// The best estimate; none before 20 completions. `service` is the service time in microseconds
+    /// known from elsewhere (probes of the idle backend) with its relative standard deviation: it tells
+    /// cores apart where one load only was seen.
+    pub fn estimate(&self, service: Option<(f64, f64)>) -> Option<Throughput> {
+        if self.completions() < LEAST_COMPLETIONS {
+            return None;
+        }
+        let service = service.filter(|&(micros, deviation)| {
+            micros > 0.0 && micros.is_finite() && deviation > 0.0 && deviation.is_finite()
+        });
+        estimate::estimate(&self.blocks, service)
+    }
+
+    fn join_nearest(&mut self) {
+        let distances = self.blocks.windows(2).map(|pair| pair[0].distance(&pair[1]));
+        // The open block stays out: it is not complete.
+        let nearest = distances
+            .take(self.blocks.len().saturating_sub(2))
+            .enumerate()
+            .min_by(|left, right| left.1.total_cmp(&right.1));
+        if let Some((at, _)) = nearest {
+            let later = self.blocks.remove(at + 1);
+            self.blocks[at].join(&later);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Weighted least squares of `X = v · E[min(n, c)]` over (v, c).
+
+use super::Throughput;
+use super::block::Block;
+
+/// Values of c tried between 1 and the most ever in flight, evenly on a logarithmic scale.
+const GRID: usize = 48;
+/// Golden-section steps between two grid values.
+const REFINEMENTS: usize = 16;
+/// Worth of the belief that completions are Poisson, in degrees of freedom.
+const NOISE_BELIEF: f64 = 4.0;
+/// Unlimited cores must be worse by two standard deviations before a queue counts as seen.
+const SEEN: f64 = 4.0;
+
+/// What one block says at one c.
+#[derive(Clone, Copy)]
+struct Busy {
+    /// Time × mean busy cores.
+    core_seconds: f64,
+    /// Relative variance of the mean of busy cores, by the number of polls. Polls that follow each
+    /// other closely err less than this, never more.
+    relative_variance: f64,
+}
+
+fn busy(block: &Block, c: f64) -> Busy {
+    let (mut first, mut second) = (0.0, 0.0);
+    for &(in_flight, polls) in &block.levels {
+        let cores = in_flight.min(c);
+        first += polls * cores;
+        second += polls * cores * cores;
+    }
+    let mean = first / block.polls;
+    let variance = (second / block.polls - mean * mean).max(0.0);
+    // One poll's worth of prior spread, so that a short block of equal polls is not taken for exact.
+    let variance = (variance * block.polls + mean) / (block.polls + 1.0);
+    let relative_variance = if mean > 0.0 { variance / (mean * mean * block.polls) } else { 0.0 };
+    Busy { core_seconds: block.seconds * mean, relative_variance }
+}
+
+/// Known service: `v` is `rate` with this variance.
+#[derive(Clone, Copy)]
+struct Anchor {
+    rate: f64,
+    variance: f64,
+}
+
+struct Problem<'a> {
+    blocks: &'a [Block],
+    anchor: Option<Anchor>,
+    /// Variance of each block's completions, fixed while c varies.
+    variances: Vec<f64>,
+}
+
+impl Problem<'_> {
+    /// The best v at this c, and its squared error in units of the variance.
+    fn profile(&self, c: f64) -> (f64, f64) {
+        let (mut hh, mut hx, mut xx) = (0.0, 0.0, 0.0);
+        for (block, variance) in self.blocks.iter().zip(&self.variances) {
+            let h = busy(block, c).core_seconds;
+            let x = block.completions;
+            hh += h * h / variance;
+            hx += h * x / variance;
+            xx += x * x / variance;
+        }
+        if let Some(Anchor { rate, variance }) = self.anchor {
+            hh += 1.0 / variance;
+            hx += rate / variance;
+            xx += rate * rate / variance;
+        }
+        if hh <= 0.0 {
+            return (0.0, xx);
+        }
+        (hx / hh, (xx - hx * hx / hh).max(0.0))
+    }
+
+    /// Variances of the logarithms of v, c and their product at a point, by the information matrix.
+    fn errors(&self, v: f64, c: f64) -> Option<(f64, f64, f64)> {
+        let (mut vv, mut vc, mut cc) = (0.0, 0.0, 0.0);
+        for (block, variance) in self.blocks.iter().zip(&self.variances) {
+            let above: f64 =
+                block.levels.iter().filter(|level| level.0 >= c).map(|level| level.1).sum();
+            let to_v = v * busy(block, c).core_seconds;
+            let to_c = v * block.seconds * c * above / block.polls;
+            vv += to_v * to_v / variance;
+            vc += to_v * to_c / variance;
+            cc += to_c * to_c / variance;
+        }
+        if let Some(Anchor { variance, .. }) = self.anchor {
+            vv += v * v / variance;
+        }
+        let determinant = vv * cc - vc * vc;
+        (determinant > 1e-12 * vv * cc)
+            .then(|| (cc / determinant, vv / determinant, (cc + vv - 2.0 * vc) / determinant))
+    }
+
+    fn service_variance(&self, v: f64, c: f64) -> f64 {
+        let of_blocks: f64 = self
+            .blocks
+            .iter()
+            .zip(&self.variances)
+            .map(|(block, variance)| (v * busy(block, c).core_seconds).powi(2) / variance)
+            .sum();
+        1.0 / (of_blocks + self.anchor.map_or(0.0, |anchor| v * v / anchor.variance))
+    }
+}
+
+/// `None` when nothing was ever in flight at a poll.
+pub(super) fn estimate(blocks: &[Block], service: Option<(f64, f64)>) -> Option<Throughput> {
+    let top = blocks
+        .iter()
+        .filter_map(|block| block.levels.last())
+        .map(|level| level.0)
+        .fold(0.0, f64::max);
+    if top < 1.0 {
+        return None;
+    }
+    let anchor = service.map(|(micros, deviation)| {
+        let rate = 1e6 / micros;
+        Anchor { rate, variance: (rate * deviation).powi(2) }
+    });
+    let step = top.ln() / (GRID - 1) as f64;
+    let at = |k: f64| (step * k).exp();
+
+    let pilot = pilot(blocks, anchor, at);
+    let problem = Problem { blocks, anchor, variances: variances(blocks, pilot) };
+    let errors: Vec<f64> = (0..GRID).map(|k| problem.profile(at(k as f64)).1).collect();
+    let best = (0..GRID).min_by(|&i, &j| errors[i].total_cmp(&errors[j])).unwrap_or(0) as f64;
+    let low = (best - 1.0).max(0.0);
+    let high = (best + 1.0).min((GRID - 1) as f64);
+    let c = at(golden(|k| problem.profile(at(k)).1, low, high));
+    let (v, least) = problem.profile(c);
+
+    let known = blocks.len() + usize::from(anchor.is_some());
+    let freedom = (known as f64 - 2.0).max(0.0);
+    let spread = (least + NOISE_BELIEF) / (freedom + NOISE_BELIEF);
+    let found = problem.errors(v, c).filter(|_| errors[GRID - 1] > least + SEEN * spread);
+    let (c, v, rel_se, cores_rel_se) = match found {
+        Some((_, of_c, of_capacity)) => {
+            (c, v, (spread * of_capacity).sqrt(), Some((spread * of_c).sqrt()))
+        }
+        None => {
+            let k = errors.iter().position(|&error| error <= least + spread).unwrap_or(0);
+            let c = at(k as f64);
+            let v = problem.profile(c).0;
+            (c, v, (spread * problem.service_variance(v, c)).sqrt(), None)
+        }
+    };
+    (v > 0.0).then(|| Throughput {
+        service_us: 1e6 / v,
+        cores: c,
+        capacity_rps: c * v,
+        rel_se,
+        cores_rel_se,
+        lower_bound: cores_rel_se.is_none(),
+    })
+}
+
+/// (v, c) of the Gaussian likelihood whose variances follow the means: good enough to fix the variances.
+fn pilot(blocks: &[Block], anchor: Option<Anchor>, at: impl Fn(f64) -> f64) -> (f64, f64) {
+    let completions: f64 = blocks.iter().map(|block| block.completions).sum();
+    let mut best = (f64::INFINITY, (1.0, 1.0));
+    for k in 0..GRID {
+        let c = at(k as f64);
+        let core_seconds: f64 = blocks.iter().map(|block| busy(block, c).core_seconds).sum();
+        if core_seconds <= 0.0 {
+            continue;
+        }
+        let v = completions / core_seconds;
+        let mut error = anchor.map_or(0.0, |a| (v - a.rate).powi(2) / a.variance);
+        for (block, variance) in blocks.iter().zip(variances(blocks, (v, c))) {
+            let off = block.completions - v * busy(block, c).core_seconds;
+            error += off * off / variance + variance.ln();
+        }
+        if error < best.0 {
+            best = (error, (v, c));
+        }
+    }
+    best.1
+}
+
+/// Poisson noise of the completions, and the noise of the polls.
+fn variances(blocks: &[Block], (v, c): (f64, f64)) -> Vec<f64> {
+    blocks
+        .iter()
+        .map(|block| {
+            let Busy { core_seconds, relative_variance } = busy(block, c);
+            let mean = v * core_seconds;
+            // At least one completion's worth: an idle block is no exact proof of anything.
+            mean.max(1.0) + mean * mean * relative_variance
+        })
+        .collect()
+}
+
+fn golden(f: impl Fn(f64) -> f64, mut low: f64, mut high: f64) -> f64 {
+    const SECTION: f64 = 0.381_966_011_250_105;
+    let (mut left, mut right) = (low + SECTION * (high - low), high - SECTION * (high - low));
+    let (mut at_left, mut at_right) = (f(left), f(right));
+    for _ in 0..REFINEMENTS {
+        if at_left <= at_right {
+            (high, right, at_right) = (right, left, at_left);
+            left = low + SECTION * (high - low);
+            at_left = f(left);
+        } else {
+            (low, left, at_left) = (left, right, at_right);
+            right = high - SECTION * (high - low);
+            at_right = f(right);
+        }
+    }
+    if at_left <= at_right { left } else { right }
+}
