@@ -1,0 +1,92 @@
+//! Curves as menus: a number of points on each, packed by the exact menu solver.
+
+use plimsoll_model::Objective;
+
+use crate::classes::Classes;
+use crate::continuous::judge;
+use crate::lp::relax;
+use crate::menu::pack_menus;
+use crate::packing::Packing;
+use crate::problem::{Choice, CurveProblem, Effort, MenuProblem, PackError};
+use crate::terms::Term;
+
+/// Integer units of weight per total load: fine enough that rounding to them does not show.
+const UNITS: f64 = 1e9;
+/// Points per curve where no closed form and no convexity helps.
+const POINTS: usize = 200;
+
+/// Points from `from` to `to` on a curve, as weights and costs.
+pub(crate) fn menu(
+    term: &Term,
+    objective: Objective,
+    total: f64,
+    (from, to): (f64, f64),
+    points: usize,
+) -> Vec<Choice> {
+    let last = (points - 1) as f64;
+    let point = |number: usize| {
+        let load = from + (to - from) * number as f64 / last;
+        let cost = match objective {
+            // A backend without load keeps no client waiting.
+            Objective::Max if load == 0.0 => 0.0,
+            _ => term.cost(objective, load),
+        };
+        Choice { weight: (load / total * UNITS).round() as i64, cost }
+    };
+    (0..points).map(point).collect()
+}
+
+/// The best choice out of menus made of curves, as loads that sum up to the total: the surplus that a
+/// grid leaves is taken from all in proportion, which makes no latency longer.
+pub(crate) fn pack_loads(
+    menus: &[Vec<Choice>],
+    problem: &CurveProblem,
+    objective: Objective,
+    effort: &Effort,
+) -> Result<Vec<f64>, PackError> {
+    let reachable: i64 = menus.iter().flat_map(|menu| menu.last()).map(|last| last.weight).sum();
+    // Rounding to units may leave a pool without reserves short by a few of them.
+    let target = reachable.min(UNITS as i64);
+    let theta = problem.theta.map(|theta| (theta * UNITS).ceil() as i64);
+    let objective = if objective == Objective::Max { objective } else { Objective::Sum };
+    let packing = pack_menus(&MenuProblem { menus, target, theta }, objective, effort)?;
+    let sum: f64 = packing.weights.iter().map(|&weight| weight as f64).sum();
+    Ok(packing.weights.iter().map(|&weight| weight as f64 * problem.total / sum).collect())
+}
+
+/// Packs curves that no common level solves: exactly on a fine grid, with a bound that holds between the
+/// grid's points as well, as costs never fall with load.
+pub(crate) fn pack_grid(
+    problem: &CurveProblem,
+    terms: &[Term],
+    objective: Objective,
+) -> Result<Packing<f64>, PackError> {
+    let menus: Vec<Vec<Choice>> = terms
+        .iter()
+        .map(|term| menu(term, objective, problem.total, (0.0, term.most), POINTS))
+        .collect();
+    let loads = pack_loads(&menus, problem, objective, &Effort { gap: 1e-6, ..Effort::default() })?;
+    let bound = grid_bound(&menus)?;
+    Ok(judge(terms, problem, objective, &loads, bound))
+}
+
+/// A bound on the sum of costs over all loads, on the grid or between: a load between two points weighs
+/// at most what the heavier does, and costs at least what the lighter does.
+fn grid_bound(menus: &[Vec<Choice>]) -> Result<f64, PackError> {
+    let relaxed: Vec<Vec<Choice>> = menus
+        .iter()
+        .map(|menu| {
+            let between =
+                menu.windows(2).map(|pair| Choice { weight: pair[1].weight, cost: pair[0].cost });
+            menu.first().copied().into_iter().chain(between).collect()
+        })
+        .collect();
+    let target = (UNITS as i64).min(Classes::sorted(&whole(&relaxed))?.heaviest());
+    let classes = Classes::sorted(&whole(&relaxed))?.efficient(|_| true);
+    let relaxed = classes.and_then(|classes| relax(&classes, target));
+    Ok(relaxed.map_or(f64::NEG_INFINITY, |relaxed| relaxed.bound))
+}
+
+fn whole(menus: &[Vec<Choice>]) -> MenuProblem<'_> {
+    MenuProblem { menus, target: 0, theta: None }
+}

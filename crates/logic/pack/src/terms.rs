@@ -1,0 +1,167 @@
+//! What one backend costs, as a function of its load, for each objective.
+
+use plimsoll_model::{Hyperbola, Objective};
+
+use crate::problem::{CurveBackend, CurveProblem, PackError};
+
+/// Loads stay this part of the capacity below it.
+const BELOW_CAPACITY: f64 = 1.0 - 1e-6;
+/// Iterations that halve an interval down to rounding, with room to spare.
+const MAX_HALVINGS: usize = 100;
+/// The most points at which a curve is checked for a rising level.
+const CHECKED_POINTS: usize = 64;
+
+/// One backend's part of a sum or maximum, on an interval of loads.
+///
+/// Its *level* at a load is what all used backends share at the optimum (where the interval's ends do not
+/// forbid it): the marginal cost for [`Objective::Traffic`], the slope of the latency for
+/// [`Objective::Sum`], the latency itself for [`Objective::Max`].
+#[derive(Clone, Copy)]
+pub(crate) struct Term<'a> {
+    backend: &'a CurveBackend<'a>,
+    hyperbola: Option<Hyperbola>,
+    /// The least load it may be given.
+    pub least: f64,
+    /// The most.
+    pub most: f64,
+}
+
+/// One term per backend, with all loads allowed that its limit allows. Checks the input.
+pub(crate) fn terms<'a>(problem: &CurveProblem<'a>) -> Result<Vec<Term<'a>>, PackError> {
+    if problem.backends.is_empty() {
+        return Err(PackError::NoBackends);
+    }
+    if !(problem.total > 0.0 && problem.total.is_finite()) {
+        return Err(PackError::BadTotal);
+    }
+    if problem.theta.is_some_and(|theta| theta.is_nan() || theta < 0.0) {
+        return Err(PackError::BadTheta);
+    }
+    let check = |(number, backend): (usize, &'a CurveBackend<'a>)| {
+        let wrong = |what| Err(PackError::BadCurve { backend: number, what });
+        let capacity = backend.curve.capacity();
+        if capacity.is_nan() || capacity <= 0.0 {
+            return wrong("a capacity above 0 was expected");
+        }
+        if backend.max_load.is_nan() || backend.max_load < 0.0 {
+            return wrong("a greatest load of 0 or more was expected");
+        }
+        let most = backend.max_load.min(capacity * BELOW_CAPACITY);
+        let ends = [backend.curve.latency_at(0.0), backend.curve.latency_at(most)];
+        if !most.is_finite() || !ends.iter().all(|latency| latency.is_finite() && *latency >= 0.0) {
+            return wrong("finite latencies of 0 or more up to the greatest load were expected");
+        }
+        Ok(Term { backend, hyperbola: backend.curve.as_hyperbola(), least: 0.0, most })
+    };
+    problem.backends.iter().enumerate().map(check).collect()
+}
+
+impl Term<'_> {
+    /// The same with loads from `least` up to `most` only.
+    pub fn clipped(&self, least: f64, most: f64) -> Self {
+        Term { least, most: self.most.min(most), ..*self }
+    }
+
+    /// Mean latency at a load.
+    pub fn latency(&self, load: f64) -> f64 {
+        self.backend.curve.latency_at(load)
+    }
+
+    /// What the backend adds to the objective: `load · latency` or the latency.
+    pub fn cost(&self, objective: Objective, load: f64) -> f64 {
+        match objective {
+            Objective::Traffic => load * self.latency(load),
+            Objective::Sum | Objective::Max => self.latency(load),
+        }
+    }
+
+    /// The level at a load.
+    pub fn level(&self, objective: Objective, load: f64) -> f64 {
+        let curve = self.backend.curve;
+        match (objective, self.hyperbola) {
+            (Objective::Traffic, _) => curve.marginal_at(load),
+            (Objective::Max, _) => curve.latency_at(load),
+            (Objective::Sum, Some(Hyperbola { b, c, .. })) => b / ((c - load) * (c - load)),
+            // (load · l)′ = l + load · l′; at load 0 this says nothing, so look a little further.
+            (Objective::Sum, None) => {
+                let load = load.max(self.most * 1e-6);
+                (curve.marginal_at(load) - curve.latency_at(load)) / load
+            }
+        }
+    }
+
+    /// The load at a level, and how fast it grows with the level. Between loads with the same level it
+    /// takes any.
+    pub fn load_at(&self, objective: Objective, level: f64) -> (f64, f64) {
+        let Some(Hyperbola { a, b, c }) = self.hyperbola else {
+            return self.search_load(objective, level);
+        };
+        let above = if objective == Objective::Sum { level } else { level - a };
+        if above <= 0.0 {
+            return (self.least, 0.0); // Under its constant part a curve has no load at all.
+        }
+        let (room, growth) = match objective {
+            Objective::Traffic => {
+                let room = (b * c / above).sqrt();
+                (room, room / (2.0 * above))
+            }
+            Objective::Sum => {
+                let room = (b / above).sqrt();
+                (room, room / (2.0 * above))
+            }
+            Objective::Max => (b / above, b / (above * above)),
+        };
+        let load = c - room;
+        if load > self.least && load < self.most {
+            (load, growth)
+        } else {
+            (load.clamp(self.least, self.most), 0.0)
+        }
+    }
+
+    /// [`Self::load_at`] for a curve without a closed form, by bisection and false position in turn.
+    fn search_load(&self, objective: Objective, level: f64) -> (f64, f64) {
+        let (mut low, mut high) = (self.least, self.most);
+        let mut below = level - self.level(objective, low);
+        let mut above = self.level(objective, high) - level;
+        if below <= 0.0 || above <= 0.0 {
+            return (if below <= 0.0 { low } else { high }, 0.0);
+        }
+        let smallest = 1e-15 * high;
+        for turn in 0..MAX_HALVINGS {
+            let chord = low + (high - low) * below / (below + above);
+            let middle = if turn % 2 == 0 && chord > low && chord < high {
+                chord
+            } else {
+                0.5 * (low + high)
+            };
+            let over = self.level(objective, middle) - level;
+            if over > 0.0 {
+                (high, above) = (middle, over);
+            } else {
+                (low, below) = (middle, -over);
+            }
+            if over == 0.0 || high - low <= smallest {
+                break;
+            }
+        }
+        let rise = (above + below) / (high - low);
+        (0.5 * (low + high), if rise > 0.0 { 1.0 / rise } else { 0.0 })
+    }
+
+    /// Whether the level never falls as the load grows, so that the waterfilling is exact. A curve
+    /// without a closed form is checked at points only.
+    pub fn level_rises(&self, objective: Objective) -> bool {
+        if self.hyperbola.is_some() || objective == Objective::Max {
+            return true;
+        }
+        let mut before = f64::NEG_INFINITY;
+        (0..=CHECKED_POINTS).all(|point| {
+            let load = self.most * point as f64 / CHECKED_POINTS as f64;
+            let level = self.level(objective, load);
+            let rises = level >= before - 1e-9 * before.abs();
+            before = level;
+            rises
+        })
+    }
+}
