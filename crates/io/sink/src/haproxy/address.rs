@@ -1,0 +1,97 @@
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::SinkError;
+
+/// Where HAProxy's runtime API listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SocketAddress {
+    /// A Unix socket: `stats socket /run/haproxy/admin.sock level admin`.
+    Unix(PathBuf),
+    /// `host:port`: `stats socket ipv4@127.0.0.1:9999 level admin`.
+    Tcp(String),
+}
+
+/// Prefixes that mean TCP: our own and HAProxy's address families.
+const TCP_PREFIXES: [&str; 6] = ["tcp://", "ipv4@", "ipv6@", "tcp@", "tcp4@", "tcp6@"];
+
+impl FromStr for SocketAddress {
+    type Err = SinkError;
+
+    /// Reads `/path`, `unix@/path`, `host:port`, `tcp://host:port` and HAProxy's `ipv4@host:port`.
+    fn from_str(text: &str) -> Result<Self, SinkError> {
+        let invalid = |reason: &str| SinkError::InvalidName {
+            name: text.to_owned(),
+            what: "socket address",
+            reason: reason.to_owned(),
+        };
+        if text.is_empty() || text.contains(['\0', '\n']) {
+            return Err(invalid("expected a path or host:port"));
+        }
+        if let Some(path) = text.strip_prefix("unix@").or_else(|| text.strip_prefix("unix://")) {
+            return Ok(SocketAddress::Unix(PathBuf::from(path)));
+        }
+        for prefix in TCP_PREFIXES {
+            if let Some(rest) = text.strip_prefix(prefix) {
+                return host_and_port(rest)
+                    .then(|| SocketAddress::Tcp(rest.to_owned()))
+                    .ok_or_else(|| invalid("expected host:port after the prefix"));
+            }
+        }
+        if text.contains('@') && !text.contains('/') {
+            return Err(invalid("only unix@, ipv4@, ipv6@ and tcp@ sockets are supported"));
+        }
+        if !text.contains('/') && host_and_port(text) {
+            return Ok(SocketAddress::Tcp(text.to_owned()));
+        }
+        Ok(SocketAddress::Unix(PathBuf::from(text)))
+    }
+}
+
+fn host_and_port(text: &str) -> bool {
+    text.rsplit_once(':')
+        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|p| p > 0))
+}
+
+impl fmt::Display for SocketAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SocketAddress::Unix(path) => write!(f, "HAProxy socket {}", path.display()),
+            SocketAddress::Tcp(address) => write!(f, "HAProxy socket tcp://{address}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_every_way_to_write_an_address() {
+        let unix = |path: &str| SocketAddress::Unix(PathBuf::from(path));
+        let tcp = |address: &str| SocketAddress::Tcp(address.to_owned());
+        for (text, expected) in [
+            ("/run/haproxy/admin.sock", unix("/run/haproxy/admin.sock")),
+            ("unix@/run/a.sock", unix("/run/a.sock")),
+            ("./admin.sock", unix("./admin.sock")),
+            ("admin.sock", unix("admin.sock")),
+            ("/odd:9/path:1", unix("/odd:9/path:1")),
+            ("127.0.0.1:9999", tcp("127.0.0.1:9999")),
+            ("tcp://localhost:9999", tcp("localhost:9999")),
+            ("ipv4@10.0.0.1:9999", tcp("10.0.0.1:9999")),
+            ("ipv6@[::1]:9999", tcp("[::1]:9999")),
+            ("[::1]:9999", tcp("[::1]:9999")),
+        ] {
+            assert_eq!(text.parse::<SocketAddress>().unwrap(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_it_cannot_open() {
+        for text in ["", "tcp://localhost", "tcp://:80", "ipv4@1.2.3.4:0", "abns@name", "fd@3"] {
+            let error = text.parse::<SocketAddress>().unwrap_err();
+            assert!(error.to_string().contains("not a valid socket address"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,255 @@
+use std::fmt::Write as _;
+
+use plimsoll_model::{Applied, BackendId, MethodKind, Plan};
+
+use super::link::LinkError;
+use super::{AccessLevel, HaproxySink, WEIGHTS, method};
+use crate::SinkError;
+
+/// One weight to change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Change {
+    server: String,
+    from: u32,
+    to: u32,
+}
+
+/// A batch that HAProxy answered.
+enum Sent {
+    /// All commands were taken.
+    All,
+    /// The first that was refused (by position), with the answer.
+    Refused(usize, String),
+}
+
+/// A batch that was sent, and in which life of HAProxy.
+struct Begun {
+    life: u64,
+    changes: Vec<Change>,
+    retried: bool,
+}
+
+impl HaproxySink {
+    /// See [`crate::WeightSink::apply`].
+    pub(super) async fn apply_plan(&mut self, plan: &Plan) -> Result<Applied, SinkError> {
+        let wanted = self.check_plan(plan)?;
+        let mut begun: Option<Begun> = None;
+        loop {
+            let changes = match self.prepare(plan.epoch, &wanted).await {
+                Ok(changes) => changes,
+                Err(error) => return Err(self.interrupted(error, begun).await),
+            };
+            if changes.is_empty() {
+                return Ok(self.applied(plan.epoch, 0));
+            }
+            let sent = self.send(&changes).await;
+            // What was there before the first attempt is what an undo goes back to.
+            let whole = match begun.take().filter(|begun| begun.life == self.generation()) {
+                Some(first) => Begun { retried: true, ..first },
+                None => Begun { life: self.generation(), changes: changes.clone(), retried: false },
+            };
+            match sent {
+                Ok(Sent::All) => return Ok(self.applied(plan.epoch, changes.len())),
+                Ok(Sent::Refused(at, answer)) => {
+                    return Err(self.refused(whole, changes[at].clone(), answer).await);
+                }
+                // Weights are absolute: sending them again on a new connection does no harm.
+                Err(LinkError::Cut(_)) if !whole.retried => begun = Some(whole),
+                Err(error) => {
+                    let error = self.link.error(error);
+                    return Err(self.interrupted(error, Some(whole)).await);
+                }
+            }
+        }
+    }
+
+    /// Checks what can be checked without HAProxy. Returns server names with their weights.
+    fn check_plan(&self, plan: &Plan) -> Result<Vec<(String, u32)>, SinkError> {
+        let refuse = |reason: String| Err(SinkError::InvalidPlan { epoch: plan.epoch, reason });
+        let mut wanted: Vec<(BackendId, String, u32)> = Vec::with_capacity(plan.entries.len());
+        for entry in &plan.entries {
+            let Ok(at) = self.servers.binary_search_by_key(&entry.backend, |(id, _)| *id) else {
+                return refuse(format!(
+                    "{} is not among the servers that are steered",
+                    entry.backend
+                ));
+            };
+            let name = &self.servers[at].1;
+            if !WEIGHTS.contains(&entry.weight) {
+                return refuse(format!(
+                    "weight {} of {name:?} is out of HAProxy's range {}…{}",
+                    entry.weight,
+                    WEIGHTS.start(),
+                    WEIGHTS.end()
+                ));
+            }
+            wanted.push((entry.backend, name.clone(), entry.weight));
+        }
+        wanted.sort_by_key(|(id, ..)| *id);
+        if let Some(pair) = wanted.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            return refuse(format!("{:?} has two weights", pair[0].1));
+        }
+        Ok(wanted.into_iter().map(|(_, name, weight)| (name, weight)).collect())
+    }
+
+    /// Reads what HAProxy holds, refuses what must not be done, and returns what is to be changed.
+    async fn prepare(
+        &mut self,
+        epoch: u64,
+        wanted: &[(String, u32)],
+    ) -> Result<Vec<Change>, SinkError> {
+        self.refresh().await?;
+        self.require_servers()?;
+        if let Some(level) = self.level
+            && level != AccessLevel::Admin
+        {
+            return Err(self.too_low(level.as_str(), "admin to steer"));
+        }
+        let method = self.learn_method().await?;
+        if method.kind == MethodKind::NoLiveWeights {
+            let backend = self.backend.clone();
+            return Err(SinkError::NoLiveWeights { backend, method: method.name });
+        }
+        self.refuse_agents(wanted)?;
+        let changes = self.changes(wanted);
+        self.refuse_all_zero(epoch, &changes)?;
+        Ok(changes)
+    }
+
+    fn refuse_agents(&self, wanted: &[(String, u32)]) -> Result<(), SinkError> {
+        let servers: Vec<String> = wanted
+            .iter()
+            .enumerate()
+            .filter_map(|(hint, (name, _))| self.snapshot.row(hint, name))
+            .filter(|row| row.state.agent_active())
+            .map(|row| row.name.clone())
+            .collect();
+        if servers.is_empty() {
+            return Ok(());
+        }
+        Err(SinkError::AgentCheck { backend: self.backend.clone(), servers })
+    }
+
+    /// What differs, what grows before what shrinks: at no instant are all weights 0.
+    fn changes(&self, wanted: &[(String, u32)]) -> Vec<Change> {
+        let mut changes: Vec<Change> = wanted
+            .iter()
+            .enumerate()
+            .filter_map(|(hint, (name, to))| {
+                let from = self.snapshot.row(hint, name)?.state.weight;
+                let change = Change { server: name.clone(), from, to: *to };
+                (from != *to).then_some(change)
+            })
+            .collect();
+        changes.sort_by_key(|change| change.to < change.from);
+        changes
+    }
+
+    /// With every weight at 0 HAProxy answers 503 to all: no plan may do that.
+    fn refuse_all_zero(&self, epoch: u64, changes: &[Change]) -> Result<(), SinkError> {
+        let after = |name: &str, held: u32| {
+            changes.iter().find(|change| change.server == name).map_or(held, |change| change.to)
+        };
+        let rows = &self.snapshot.rows;
+        if changes.is_empty() || rows.iter().any(|row| after(&row.name, row.state.weight) > 0) {
+            return Ok(());
+        }
+        let reason = format!("it would leave every server of {:?} at weight 0", self.backend);
+        Err(SinkError::InvalidPlan { epoch, reason })
+    }
+
+    /// Sends a batch in one write, and reads back in the same exchange what HAProxy holds then.
+    async fn send(&mut self, changes: &[Change]) -> Result<Sent, LinkError> {
+        let mut lines = String::with_capacity(changes.len() * 48);
+        for Change { server, to, .. } in changes {
+            let _ = writeln!(lines, "set server {}/{server} weight {to}", self.backend);
+        }
+        let _ = writeln!(lines, "show servers state {}", self.backend);
+        let answers = self.link.exchange(&lines).await?;
+        let refused = (0..changes.len())
+            .find(|at| !answers.get(*at).is_empty())
+            .map(|at| Sent::Refused(at, answers.text(at)));
+        if self.snapshot.read_state(answers.get(changes.len())).is_err() {
+            self.link.close();
+            return Err(LinkError::Protocol("`show servers state` was not understood"));
+        }
+        Ok(refused.unwrap_or(Sent::All))
+    }
+
+    /// What all steered servers hold, as read after the batch.
+    fn applied(&self, epoch: u64, commands: usize) -> Applied {
+        let weights = self.servers.iter().enumerate().filter_map(|(hint, (id, name))| {
+            self.snapshot.row(hint, name).map(|row| (*id, row.state.weight))
+        });
+        let commands = u32::try_from(commands).unwrap_or(u32::MAX);
+        Applied { epoch, weights: weights.collect(), commands }
+    }
+
+    /// Puts back what a refused batch changed, and makes the error.
+    async fn refused(&mut self, batch: Begun, first: Change, answer: String) -> SinkError {
+        let done = self.held(batch.changes);
+        if done.is_empty() && answer.contains("Permission denied") {
+            return self.too_low("below admin", "admin to steer");
+        }
+        if done.is_empty() && method::is_static(&answer) {
+            return self.static_after_all();
+        }
+        let (restored, unrestored) = self.put_back(&done).await;
+        SinkError::Rejected {
+            backend: self.backend.clone(),
+            server: first.server,
+            weight: first.to,
+            answer,
+            restored,
+            unrestored,
+        }
+    }
+
+    /// Those changes that HAProxy now holds.
+    fn held(&self, changes: Vec<Change>) -> Vec<Change> {
+        let row = |change: &Change| self.snapshot.row(0, &change.server);
+        let held = |change: &Change| row(change).is_some_and(|row| row.state.weight == change.to);
+        changes.into_iter().filter(held).collect()
+    }
+
+    /// HAProxy says by its refusal that the method takes no weights: remembered for this connection.
+    fn static_after_all(&mut self) -> SinkError {
+        let mut name = String::new();
+        if let Some((_, method)) = &mut self.method {
+            method.kind = MethodKind::NoLiveWeights;
+            name.clone_from(&method.name);
+        }
+        SinkError::NoLiveWeights { backend: self.backend.clone(), method: name }
+    }
+
+    /// Gives back their former weights. Returns who has it again, and who may not.
+    async fn put_back(&mut self, done: &[Change]) -> (Vec<(String, u32)>, Vec<(String, u32)>) {
+        let mut undo: Vec<Change> = done
+            .iter()
+            .map(|change| Change { from: change.to, to: change.from, ..change.clone() })
+            .collect();
+        undo.sort_by_key(|change| change.to < change.from);
+        let sent = !undo.is_empty() && self.send(&undo).await.is_ok();
+        undo.into_iter().map(|change| (change.server, change.to)).partition(|(server, weight)| {
+            sent && self.snapshot.row(0, server).is_some_and(|row| row.state.weight == *weight)
+        })
+    }
+
+    /// A batch was sent and its fate is not known: looks what HAProxy holds, puts back what the batch
+    /// changed, and makes the error. A restarted HAProxy holds nothing of it.
+    async fn interrupted(&mut self, error: SinkError, begun: Option<Begun>) -> SinkError {
+        let Some(Begun { life, changes, .. }) = begun else {
+            return error;
+        };
+        let (restored, unrestored) = if self.refresh().await.is_err() {
+            (Vec::new(), changes.into_iter().map(|change| (change.server, change.from)).collect())
+        } else if self.generation() == life {
+            let changed = self.held(changes);
+            self.put_back(&changed).await
+        } else {
+            (Vec::new(), Vec::new())
+        };
+        let (backend, source) = (self.backend.clone(), Box::new(error));
+        SinkError::Interrupted { backend, source, restored, unrestored }
+    }
+}
