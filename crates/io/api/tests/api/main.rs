@@ -1,0 +1,5 @@
+//! The API over real loopback sockets, against a hub with made-up views.
+
+mod common;
+mod http;
+mod metrics;
