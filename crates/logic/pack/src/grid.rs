@@ -2,9 +2,7 @@
 
 use plimsoll_model::Objective;
 
-use crate::classes::Classes;
 use crate::continuous::judge;
-use crate::lp::relax;
 use crate::menu::pack_menus;
 use crate::packing::Packing;
 use crate::problem::{Choice, CurveProblem, Effort, MenuProblem, PackError};
@@ -36,20 +34,30 @@ pub(crate) fn menu(
     (0..points).map(point).collect()
 }
 
-/// The best choice out of menus made of curves, as loads that sum up to the total: the surplus that a
-/// grid leaves is taken from all in proportion, which makes no latency longer.
+/// The best choice out of menus made of curves, in [`UNITS`].
+fn pack_points(
+    menus: &[Vec<Choice>],
+    problem: &CurveProblem,
+    objective: Objective,
+    effort: &Effort,
+) -> Result<Packing<i64>, PackError> {
+    let reachable: i64 = menus.iter().flat_map(|menu| menu.last()).map(|last| last.weight).sum();
+    // Rounding to units may leave a pool without reserves short by a few of them.
+    let target = reachable.min(UNITS as i64);
+    let theta = problem.theta.map(|theta| (theta * UNITS).ceil() as i64);
+    let objective = if objective == Objective::Max { objective } else { Objective::Sum };
+    pack_menus(&MenuProblem { menus, target, theta }, objective, effort)
+}
+
+/// The same as loads that sum up to the total: the surplus that a grid leaves is taken from all in
+/// proportion, which makes no latency longer.
 pub(crate) fn pack_loads(
     menus: &[Vec<Choice>],
     problem: &CurveProblem,
     objective: Objective,
     effort: &Effort,
 ) -> Result<Vec<f64>, PackError> {
-    let reachable: i64 = menus.iter().flat_map(|menu| menu.last()).map(|last| last.weight).sum();
-    // Rounding to units may leave a pool without reserves short by a few of them.
-    let target = reachable.min(UNITS as i64);
-    let theta = problem.theta.map(|theta| (theta * UNITS).ceil() as i64);
-    let objective = if objective == Objective::Max { objective } else { Objective::Sum };
-    let packing = pack_menus(&MenuProblem { menus, target, theta }, objective, effort)?;
+    let packing = pack_points(menus, problem, objective, effort)?;
     let sum: f64 = packing.weights.iter().map(|&weight| weight as f64).sum();
     Ok(packing.weights.iter().map(|&weight| weight as f64 * problem.total / sum).collect())
 }
@@ -65,28 +73,21 @@ pub(crate) fn pack_grid(
         .iter()
         .map(|term| menu(term, objective, problem.total, (0.0, term.most), POINTS))
         .collect();
-    let loads = pack_loads(&menus, problem, objective, &Effort { gap: 1e-6, ..Effort::default() })?;
-    let bound = grid_bound(&menus)?;
-    Ok(judge(terms, problem, objective, &loads, bound))
+    let effort = Effort { gap: 1e-6, ..Effort::default() };
+    let loads = pack_loads(&menus, problem, objective, &effort)?;
+    // θ is left out of the bound: with loads between the points it would need a wider window.
+    let free = CurveProblem { theta: None, ..*problem };
+    let between = pack_points(&between_points(&menus), &free, objective, &effort)?;
+    Ok(judge(terms, problem, objective, &loads, between.bound))
 }
 
-/// A bound on the sum of costs over all loads, on the grid or between: a load between two points weighs
-/// at most what the heavier does, and costs at least what the lighter does.
-fn grid_bound(menus: &[Vec<Choice>]) -> Result<f64, PackError> {
-    let relaxed: Vec<Vec<Choice>> = menus
-        .iter()
-        .map(|menu| {
-            let between =
-                menu.windows(2).map(|pair| Choice { weight: pair[1].weight, cost: pair[0].cost });
-            menu.first().copied().into_iter().chain(between).collect()
-        })
-        .collect();
-    let target = (UNITS as i64).min(Classes::sorted(&whole(&relaxed))?.heaviest());
-    let classes = Classes::sorted(&whole(&relaxed))?.efficient(|_| true);
-    let relaxed = classes.and_then(|classes| relax(&classes, target));
-    Ok(relaxed.map_or(f64::NEG_INFINITY, |relaxed| relaxed.bound))
-}
-
-fn whole(menus: &[Vec<Choice>]) -> MenuProblem<'_> {
-    MenuProblem { menus, target: 0, theta: None }
+/// The costs of all loads, on the grid or between, from below: a load between two points weighs at most
+/// what the heavier does, and costs at least what the lighter does.
+fn between_points(menus: &[Vec<Choice>]) -> Vec<Vec<Choice>> {
+    let relaxed = |menu: &Vec<Choice>| {
+        let between =
+            menu.windows(2).map(|pair| Choice { weight: pair[1].weight, cost: pair[0].cost });
+        menu.first().copied().into_iter().chain(between).collect()
+    };
+    menus.iter().map(relaxed).collect()
 }

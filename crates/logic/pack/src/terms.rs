@@ -127,7 +127,6 @@ impl Term<'_> {
         if below <= 0.0 || above <= 0.0 {
             return (if below <= 0.0 { low } else { high }, 0.0);
         }
-        let smallest = 1e-15 * high;
         for turn in 0..MAX_HALVINGS {
             let chord = low + (high - low) * below / (below + above);
             let middle = if turn % 2 == 0 && chord > low && chord < high {
@@ -141,12 +140,15 @@ impl Term<'_> {
             } else {
                 (low, below) = (middle, -over);
             }
-            if over == 0.0 || high - low <= smallest {
+            if over == 0.0 || high - low <= 1e-15 * self.most {
                 break;
             }
         }
-        let rise = (above + below) / (high - low);
-        (0.5 * (low + high), if rise > 0.0 { 1.0 / rise } else { 0.0 })
+        let aside = 1e-5 * self.most;
+        let (left, right) = ((low - aside).max(self.least), (high + aside).min(self.most));
+        let rise = self.level(objective, right) - self.level(objective, left);
+        let growth = if rise > 0.0 { (right - left) / rise } else { 0.0 };
+        (low, growth)
     }
 
     /// Whether the level never falls as the load grows, so that the waterfilling is exact. A curve

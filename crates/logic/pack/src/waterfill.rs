@@ -32,25 +32,28 @@ pub(crate) fn waterfill(terms: &[Term], objective: Objective, total: f64) -> Fil
     low -= 1e-9 * low.abs();
     high += 1e-9 * high.abs() + f64::MIN_POSITIVE;
     let mut level = 0.5 * (low + high);
+    let mut before = f64::INFINITY;
     for _ in 0..MAX_ITERATIONS {
         let (sum, growth) = sum_at(terms, objective, level);
         let over = sum - total;
         if over.abs() <= CLOSE * total {
-            break;
+            let loads = terms.iter().map(|term| term.load_at(objective, level).0).collect();
+            return Filled { loads, level };
         }
         if over > 0.0 {
             high = level;
         } else {
             low = level;
         }
-        if high - low <= 1e-15 * high.abs() {
-            return between(terms, objective, total, low, high);
-        }
         let newton = level - over / growth;
-        level = if newton > low && newton < high { newton } else { 0.5 * (low + high) };
+        let stalls = over.abs() > 0.5 * before;
+        before = over.abs();
+        level = if newton > low && newton < high && !stalls { newton } else { 0.5 * (low + high) };
+        if high - low <= 1e-15 * high.abs() || level <= low || level >= high {
+            break;
+        }
     }
-    let loads = terms.iter().map(|term| term.load_at(objective, level).0).collect();
-    Filled { loads, level }
+    between(terms, objective, total, low, high)
 }
 
 fn sum_at(terms: &[Term], objective: Objective, level: f64) -> (f64, f64) {
