@@ -71,7 +71,7 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     /// Starts from the cheapest solution that changes a single class of the base.
     fn new(classes: &'a Classes, relaxed: Relaxed, target: i64, cutoff: f64) -> Self {
-        let need = (target - relaxed.weight).max(0);
+        let need = target.saturating_sub(relaxed.weight).max(0);
         let mut search = Search {
             rounding: ROUNDING * relaxed.bound.abs().max(relaxed.cost.abs()),
             bound: relaxed.bound,

@@ -147,3 +147,109 @@ fn max_agrees_with_brute_force() {
 fn max_within_theta_agrees_with_brute_force() {
     agree(4, 20_000, Objective::Max, true);
 }
+
+fn choice(weight: i64, cost: f64) -> Choice {
+    Choice { weight, cost }
+}
+
+fn pack(menus: &[Vec<Choice>], target: i64) -> Result<Packing<i64>, PackError> {
+    pack_menus(&MenuProblem { menus, target, theta: None }, Objective::Sum, &Effort::default())
+}
+
+#[test]
+fn edges() {
+    let one = vec![vec![choice(5, 1.0), choice(0, 3.0), choice(9, 2.0)]];
+    assert_eq!(pack(&one, 6).unwrap().weights, [9]);
+    for target in [0, -7, i64::MIN] {
+        let packing = pack(&one, target).unwrap();
+        assert_eq!((packing.objective, packing.proven()), (1.0, true));
+    }
+    let single: Vec<_> = (0..50).map(|at| vec![choice(at, at as f64)]).collect();
+    assert_eq!(pack(&single, 1225).unwrap().objective, 1225.0);
+    assert_eq!(
+        pack(&single, 1226).unwrap_err(),
+        PackError::Infeasible { needed: 1226.0, reachable: 1225.0 }
+    );
+    let free = vec![vec![choice(0, 0.0), choice(3, 0.0)]; 4];
+    let packing = pack(&free, 10).unwrap();
+    assert_eq!((packing.objective, packing.gap, packing.proven()), (0.0, 0.0, true));
+    let problem = MenuProblem { menus: &one, target: 1, theta: None };
+    let traffic = pack_menus(&problem, Objective::Traffic, &Effort::default());
+    assert_eq!(traffic.unwrap_err(), PackError::TrafficOnMenus);
+    let problem = MenuProblem { theta: Some(-1), ..problem };
+    let negative = pack_menus(&problem, Objective::Sum, &Effort::default());
+    assert_eq!(negative.unwrap_err(), PackError::BadTheta);
+}
+
+#[test]
+fn weights_near_the_end_of_the_type() {
+    let half = i64::MAX / 2;
+    let menus = vec![vec![choice(0, 1.0), choice(half - 1, 2.0), choice(half, 4.0)]; 2];
+    let packing = pack(&menus, i64::MAX - 2).unwrap();
+    assert_eq!((packing.weights.iter().sum::<i64>(), packing.objective), (i64::MAX - 2, 6.0));
+    for theta in [0, 1, i64::MAX] {
+        let problem = MenuProblem { menus: &menus, target: i64::MAX - 2, theta: Some(theta) };
+        let packing = pack_menus(&problem, Objective::Sum, &Effort::default()).unwrap();
+        assert_eq!(packing.objective, if theta == 0 { 8.0 } else { 6.0 });
+    }
+    let menus = vec![vec![choice(half, 1.0)]; 3];
+    assert_eq!(pack(&menus, 1).unwrap_err(), PackError::Overflow { what: "weights" });
+}
+
+#[test]
+fn identical_backends_do_not_blow_up() {
+    // Weights without a common lattice, curved costs; all menus equal.
+    let menu: Vec<Choice> = (0..10i64)
+        .map(|at| choice(at * at * 1_009 + at * 131_071, (at as f64).powf(1.7) * 10.0 + 7.0))
+        .collect();
+    for count in [10, 100, 1000] {
+        let menus = vec![menu.clone(); count];
+        let target = count as i64 * 600_001;
+        let packing = pack(&menus, target).unwrap();
+        assert!(packing.gap < 1e-6, "{count}: {}", packing.gap);
+        assert!(packing.weights.iter().sum::<i64>() >= target);
+    }
+}
+
+#[test]
+fn fixed_charges_end_with_an_honest_gap() {
+    // What is used costs 3, then in proportion to weight: the search cannot prove much, and must end.
+    let mut rng = Rng(5);
+    for (count, entries) in [(50, 10), (300, 10), (40, 100)] {
+        let menus: Vec<Vec<Choice>> = (0..count)
+            .map(|_| {
+                let size = rng.within(0.5, 1.5) * 2.5e6 / count as f64;
+                let entry = |_| {
+                    let weight = rng.within(0.0, size) as i64;
+                    choice(weight, 10.0 + weight as f64 * 2e-5 * count as f64 + 3.0)
+                };
+                let mut menu: Vec<Choice> = (1..entries).map(entry).collect();
+                menu.push(choice(0, 10.0));
+                menu
+            })
+            .collect();
+        let effort = Effort { work: 2_000_000, ..Effort::default() };
+        let problem = MenuProblem { menus: &menus, target: 1_000_000, theta: None };
+        let packing = pack_menus(&problem, Objective::Sum, &effort).unwrap();
+        check_weights(&problem, Objective::Sum, &packing);
+        assert!(packing.gap < 0.01, "{count} × {entries}: {}", packing.gap);
+        assert_eq!(packing.proven(), packing.gap <= 1e-9);
+    }
+}
+
+#[test]
+fn very_large_pools_stop_at_a_millionth() {
+    let mut rng = Rng(6);
+    let menus: Vec<Vec<Choice>> = (0..20_000)
+        .map(|_| {
+            let (size, steep) = (rng.within(1e4, 1e5), rng.within(1.0, 9.0));
+            let entry = |at: i32| {
+                let x = f64::from(at) / 9.0;
+                choice((x * size) as i64, 10.0 + steep * x * x * x)
+            };
+            (0..10).map(entry).collect()
+        })
+        .collect();
+    let packing = pack(&menus, 600_000_000).unwrap();
+    assert!(packing.gap <= 1e-6, "{}", packing.gap);
+}
