@@ -5,7 +5,8 @@
 //!
 //! - [`ExploreMode::Bisect`], the default: stops when `|w − last good| ≤ D·w` (last good starts at 0),
 //!   calls a weight bad from `latency_factor · l0` on, never grows by more than `max_step`, never comes
-//!   back to a weight known as bad, and goes no further than the packing can use: 7–10 measurements.
+//!   back to a weight known as bad, and goes no further than the packing can use. On the paper's pool of
+//!   M/M/c backends, started at 1/N: 3–11 measurements, 5.5 in the mean.
 //! - [`ExploreMode::Literal`]: Algorithm 1 as printed. Its line 1, `w_now − w_prev ≤ D·w_now`, is true
 //!   after any back-off, whose difference is negative; so it ends in 2–6 steps, with `w_max = 0` where
 //!   the first weight already overloads. For reproduction only.

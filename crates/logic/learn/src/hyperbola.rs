@@ -11,11 +11,12 @@
 use plimsoll_model::Hyperbola;
 
 use crate::fit::CapacityHint;
+use crate::golden;
 
 /// Values of c that are tried before the golden section.
 const GRID: usize = 44;
 /// Golden-section steps over two grid cells: to 0.618^18 of them, 0.02 %.
-const REFINEMENTS: usize = 18;
+const REFINEMENTS: u32 = 18;
 /// c is searched up to this multiple of its least value: past it a hyperbola over the points is a
 /// straight line, so nothing more is to be learned.
 const RANGE: f64 = 20.0;
@@ -218,12 +219,13 @@ fn search(
     }
     let objective = |k: f64| {
         let c = grid.at(k);
-        let (curve, error) = at_capacity(points, scales, c);
-        (error + surprise(c, hint), curve)
+        at_capacity(points, scales, c).1 + surprise(c, hint)
     };
     let start = (0..GRID).min_by(|&i, &j| profile[i].total_cmp(&profile[j])).unwrap_or(0) as f64;
-    let (least_error, refined) =
-        golden(objective, (start - 1.0).max(0.0), (start + 1.0).min((GRID - 1) as f64));
+    let (low, high) = ((start - 1.0).max(0.0), (start + 1.0).min((GRID - 1) as f64));
+    let c = grid.at(golden::minimise(objective, low, high, REFINEMENTS));
+    let (refined, error) = at_capacity(points, scales, c);
+    let least_error = error + surprise(c, hint);
     Search {
         refined,
         least_error,
@@ -251,22 +253,4 @@ fn sums_at(points: &[Weighted], scales: &[f64], c: f64, parts: &mut [Sums]) -> S
 fn at_capacity(points: &[Weighted], scales: &[f64], c: f64) -> (Hyperbola, f64) {
     let (a, b, error) = sums_at(points, scales, c, &mut []).solve();
     (Hyperbola { a, b: b * c, c }, error)
-}
-
-fn golden(f: impl Fn(f64) -> (f64, Hyperbola), mut low: f64, mut high: f64) -> (f64, Hyperbola) {
-    const SECTION: f64 = 0.381_966_011_250_105;
-    let (mut left, mut right) = (low + SECTION * (high - low), high - SECTION * (high - low));
-    let (mut at_left, mut at_right) = (f(left), f(right));
-    for _ in 0..REFINEMENTS {
-        if at_left.0 <= at_right.0 {
-            (high, right, at_right) = (right, left, at_left);
-            left = low + SECTION * (high - low);
-            at_left = f(left);
-        } else {
-            (low, left, at_left) = (left, right, at_right);
-            right = high - SECTION * (high - low);
-            at_right = f(right);
-        }
-    }
-    if at_left.0 <= at_right.0 { at_left } else { at_right }
 }

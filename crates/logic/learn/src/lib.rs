@@ -18,6 +18,7 @@
 mod explore;
 mod fit;
 mod fitted;
+mod golden;
 mod hyperbola;
 mod pchip;
 mod point;

@@ -9,9 +9,9 @@
 //!
 //! Windows are joined over time into blocks (a single window's handful of polls is so noisy that errors
 //! in n would pass for saturation), blocks into at most [`MAX_BLOCKS`], and all are discounted as
-//! requests go by. For each c the best v is a weighted mean; c is searched on a grid and refined. Where
+//! requests go by. Blocks of one load count as one observation, for the reason given in `estimate`. For each c the best v is a weighted mean; c is searched on a grid and refined. Where
 //! even unlimited cores explain the blocks, no queue was seen: c is the least number of cores they do
-//! not contradict, and is marked as a lower bound.
+//! not contradict (within one standard deviation), and is marked as a lower bound.
 //!
 //! Cost: `observe` O(blocks), `estimate` O(grid × blocks × levels). It fails where the service time
 //! itself depends on load (shared caches), which looks like fewer cores, and where one load only was
@@ -26,8 +26,10 @@ use block::Block;
 
 /// Blocks kept; beyond, the two neighbours in time that differ least become one.
 pub const MAX_BLOCKS: usize = 32;
-/// Polls that close a block: 10 s at the usual 200 ms.
+/// A block is closed when it has at least this many polls, 10 s at the usual 200 ms.
 const BLOCK_POLLS: f64 = 50.0;
+/// A block is closed when it spans at least this long too: the paper's time for one weight.
+const BLOCK_SECONDS: f64 = 10.0;
 /// A block discounted below this many polls says nothing any more.
 const LEAST_POLLS: f64 = 0.5;
 /// Completions without which there is no estimate.
@@ -125,7 +127,9 @@ impl ThroughputEstimator {
             self.blocks.retain(|block| block.polls >= LEAST_POLLS);
         }
         match self.blocks.last_mut() {
-            Some(open) if open.polls < BLOCK_POLLS => open.join(&fresh),
+            Some(open) if open.polls < BLOCK_POLLS || open.seconds < BLOCK_SECONDS => {
+                open.join(&fresh);
+            }
             _ => self.blocks.push(fresh),
         }
         if self.blocks.len() > MAX_BLOCKS {

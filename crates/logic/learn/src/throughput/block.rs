@@ -55,6 +55,15 @@ impl Block {
         apart * apart * self.seconds * other.seconds / (self.seconds + other.seconds)
     }
 
+    /// Squared difference of the rates in units of its variance, completions being Poisson.
+    pub(super) fn apart(&self, other: &Block) -> f64 {
+        let apart = self.completions / self.seconds - other.completions / other.seconds;
+        // One completion at least: two idle blocks are alike, not infinitely precise.
+        let variance = self.completions.max(1.0) / (self.seconds * self.seconds)
+            + other.completions.max(1.0) / (other.seconds * other.seconds);
+        apart * apart / variance
+    }
+
     fn add(&mut self, in_flight: f64, polls: f64) {
         self.polls += polls;
         let at = self.levels.partition_point(|&(level, _)| level < in_flight);

@@ -1,16 +1,24 @@
-//! Weighted least squares of `X = v · E[min(n, c)]` over (v, c).
+//! Weighted least squares of `X = v · E[min(n, c)]` over (v, c), one observation per load.
+//!
+//! Blocks are first gathered by load. Among blocks of *one* load, more in flight means that services
+//! happened to be long, hence fewer completions than the model says: a regression through them finds
+//! saturation where there is none (eight cores at 40 % load passed for four). Across loads the cause
+//! runs the right way. What blocks of one load differ by tells the noise.
 
 use super::Throughput;
 use super::block::Block;
+use crate::golden;
 
 /// Values of c tried between 1 and the most ever in flight, evenly on a logarithmic scale.
 const GRID: usize = 48;
 /// Golden-section steps between two grid values.
-const REFINEMENTS: usize = 16;
+const REFINEMENTS: u32 = 16;
 /// Worth of the belief that completions are Poisson, in degrees of freedom.
 const NOISE_BELIEF: f64 = 4.0;
 /// Unlimited cores must be worse by two standard deviations before a queue counts as seen.
 const SEEN: f64 = 4.0;
+/// Rates of completion within this many standard deviations, squared, are one load.
+const SAME_RATE: f64 = 9.0;
 
 /// What one block says at one c.
 #[derive(Clone, Copy)]
@@ -121,18 +129,17 @@ pub(super) fn estimate(blocks: &[Block], service: Option<(f64, f64)>) -> Option<
     let step = top.ln() / (GRID - 1) as f64;
     let at = |k: f64| (step * k).exp();
 
-    let pilot = pilot(blocks, anchor, at);
-    let problem = Problem { blocks, anchor, variances: variances(blocks, pilot) };
+    let (loads, load_of) = gather(blocks);
+    let pilot = pilot(&loads, anchor, at);
+    let problem = Problem { blocks: &loads, anchor, variances: variances(&loads, pilot) };
     let errors: Vec<f64> = (0..GRID).map(|k| problem.profile(at(k as f64)).1).collect();
     let best = (0..GRID).min_by(|&i, &j| errors[i].total_cmp(&errors[j])).unwrap_or(0) as f64;
     let low = (best - 1.0).max(0.0);
     let high = (best + 1.0).min((GRID - 1) as f64);
-    let c = at(golden(|k| problem.profile(at(k)).1, low, high));
+    let c = at(golden::minimise(|k| problem.profile(at(k)).1, low, high, REFINEMENTS));
     let (v, least) = problem.profile(c);
 
-    let known = blocks.len() + usize::from(anchor.is_some());
-    let freedom = (known as f64 - 2.0).max(0.0);
-    let spread = (least + NOISE_BELIEF) / (freedom + NOISE_BELIEF);
+    let spread = spread(blocks, &loads, &load_of, c, least, anchor.is_some());
     let found = problem.errors(v, c).filter(|_| errors[GRID - 1] > least + SEEN * spread);
     let (c, v, rel_se, cores_rel_se) = match found {
         Some((_, of_c, of_capacity)) => {
@@ -153,6 +160,59 @@ pub(super) fn estimate(blocks: &[Block], service: Option<(f64, f64)>) -> Option<
         cores_rel_se,
         lower_bound: cores_rel_se.is_none(),
     })
+}
+
+/// Joins the blocks whose rates cannot be told apart, nearest first; also which load each block went
+/// to.
+fn gather(blocks: &[Block]) -> (Vec<Block>, Vec<usize>) {
+    let mut loads = blocks.to_vec();
+    let mut load_of: Vec<usize> = (0..blocks.len()).collect();
+    loop {
+        let pairs = (0..loads.len()).flat_map(|i| (i + 1..loads.len()).map(move |j| (i, j)));
+        let nearest = pairs
+            .map(|(i, j)| (loads[i].apart(&loads[j]), i, j))
+            .min_by(|left, right| left.0.total_cmp(&right.0));
+        let Some((distance, into, from)) = nearest else { break };
+        if distance > SAME_RATE {
+            break;
+        }
+        let joined = loads.remove(from);
+        loads[into].join(&joined);
+        for load in &mut load_of {
+            *load = match *load {
+                at if at == from => into,
+                at if at > from => at - 1,
+                at => at,
+            };
+        }
+    }
+    (loads, load_of)
+}
+
+/// By how much the noise exceeds the model's: from the blocks around the mean of their load, and from
+/// the loads around the fit.
+fn spread(
+    blocks: &[Block],
+    loads: &[Block],
+    load_of: &[usize],
+    c: f64,
+    least: f64,
+    anchored: bool,
+) -> f64 {
+    let ratios: Vec<f64> =
+        loads.iter().map(|load| load.completions / busy(load, c).core_seconds).collect();
+    let mut within = 0.0;
+    for (block, &load) in blocks.iter().zip(load_of) {
+        let Busy { core_seconds, relative_variance } = busy(block, c);
+        let mean = ratios[load] * core_seconds;
+        if mean.is_finite() {
+            let off = block.completions - mean;
+            within += off * off / (mean.max(1.0) + mean * mean * relative_variance);
+        }
+    }
+    let freedom_within = (blocks.len() - loads.len()) as f64;
+    let freedom = ((loads.len() + usize::from(anchored)) as f64 - 2.0).max(0.0);
+    (within + least + NOISE_BELIEF) / (freedom_within + freedom + NOISE_BELIEF)
 }
 
 /// (v, c) of the Gaussian likelihood whose variances follow the means: good enough to fix the variances.
@@ -189,22 +249,4 @@ fn variances(blocks: &[Block], (v, c): (f64, f64)) -> Vec<f64> {
             mean.max(1.0) + mean * mean * relative_variance
         })
         .collect()
-}
-
-fn golden(f: impl Fn(f64) -> f64, mut low: f64, mut high: f64) -> f64 {
-    const SECTION: f64 = 0.381_966_011_250_105;
-    let (mut left, mut right) = (low + SECTION * (high - low), high - SECTION * (high - low));
-    let (mut at_left, mut at_right) = (f(left), f(right));
-    for _ in 0..REFINEMENTS {
-        if at_left <= at_right {
-            (high, right, at_right) = (right, left, at_left);
-            left = low + SECTION * (high - low);
-            at_left = f(left);
-        } else {
-            (low, left, at_left) = (left, right, at_right);
-            right = high - SECTION * (high - low);
-            at_right = f(right);
-        }
-    }
-    if at_left <= at_right { left } else { right }
 }

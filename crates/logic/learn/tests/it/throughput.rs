@@ -1,0 +1,168 @@
+use plimsoll_learn::{
+    InFlightWindow, Throughput, ThroughputEstimator, ThroughputOptions, WindowError,
+};
+
+use crate::queues::{Server, Service};
+
+const SERVICE_S: f64 = 0.03;
+const SEEDS: u64 = 20;
+
+fn watched(
+    cores: usize,
+    service: Service,
+    loads: &[f64],
+    poll_s: f64,
+    seed: u64,
+) -> ThroughputEstimator {
+    let mut server = Server::new(cores, service, SERVICE_S, seed);
+    let mut estimator = ThroughputEstimator::new(ThroughputOptions::default());
+    for &utilisation in loads {
+        for window in server.windows(utilisation, 60, poll_s) {
+            estimator.observe(&window).expect("a sound window");
+        }
+    }
+    estimator
+}
+
+fn watch(cores: usize, service: Service, loads: &[f64], poll_s: f64, seed: u64) -> Throughput {
+    watched(cores, service, loads, poll_s, seed).estimate(None).expect("enough completions")
+}
+
+/// Root mean square over seeds of the relative errors in cores and capacity, and of the capacity's
+/// error in units of the standard error that was claimed.
+fn errors(cores: usize, service: Service, loads: &[f64], poll_s: f64) -> [f64; 3] {
+    let capacity = cores as f64 / SERVICE_S;
+    let mut squares = [0.0; 3];
+    for seed in 0..SEEDS {
+        let got = watch(cores, service, loads, poll_s, seed);
+        assert!(!got.lower_bound, "{cores} cores, {service:?}, seed {seed}: a queue was seen");
+        let off = got.capacity_rps / capacity - 1.0;
+        for (square, error) in
+            squares.iter_mut().zip([got.cores / cores as f64 - 1.0, off, off / got.rel_se])
+        {
+            *square += error * error;
+        }
+    }
+    squares.map(|square| (square / SEEDS as f64).sqrt())
+}
+
+#[test]
+fn cores_and_capacity_are_found_from_three_loads() {
+    for cores in [1, 2, 4, 8] {
+        for (service, cores_within, capacity_within) in [
+            (Service::Exponential, 0.10, 0.04),
+            (Service::Deterministic, 0.05, 0.02),
+            // Its variance is five times the exponential's: capacity is found, cores only roughly.
+            (Service::Bimodal, 0.40, 0.06),
+        ] {
+            let [of_cores, of_capacity, claimed] = errors(cores, service, &[0.4, 0.7, 0.95], 0.05);
+            let what =
+                format!("{cores} cores, {service:?}: {of_cores:.3} {of_capacity:.3} {claimed:.2}");
+            assert!(of_cores <= cores_within, "{what}");
+            assert!(of_capacity <= capacity_within, "{what}");
+            assert!(claimed <= 2.5, "the claimed error is too small: {what}");
+        }
+    }
+}
+
+#[test]
+fn polls_at_200_ms_are_enough_for_capacity() {
+    for cores in [1, 2, 4, 8] {
+        let [_, of_capacity, _] = errors(cores, Service::Exponential, &[0.4, 0.7, 0.95], 0.2);
+        assert!(of_capacity <= 0.03, "{cores} cores: {of_capacity}");
+    }
+}
+
+#[test]
+fn loads_a_closed_loop_passes_through_are_enough() {
+    for cores in [1, 2, 4, 8] {
+        let [_, of_capacity, _] = errors(cores, Service::Exponential, &[0.5, 0.9, 0.7, 0.8], 0.2);
+        assert!(of_capacity <= 0.05, "{cores} cores: {of_capacity}");
+    }
+}
+
+#[test]
+fn without_a_queue_capacity_is_a_lower_bound() {
+    // At one load alone, chance makes blocks with more in flight complete less: that is no saturation.
+    for (cores, loads) in [(4, [0.1, 0.2, 0.3]), (8, [0.1, 0.2, 0.3]), (8, [0.4, 0.4, 0.4])] {
+        let (truth, carried) = (cores as f64 / SERVICE_S, loads[2] * cores as f64 / SERVICE_S);
+        let mut bounds = 0;
+        for seed in 0..SEEDS {
+            let got = watch(cores, Service::Exponential, &loads, 0.2, seed);
+            let what = format!("{cores} cores at {loads:?}, seed {seed}: {got:?}");
+            bounds += u64::from(got.lower_bound);
+            assert_eq!(got.lower_bound, got.cores_rel_se.is_none(), "{what}");
+            assert!(got.capacity_rps <= 1.1 * truth, "{what}");
+            assert!(got.capacity_rps >= 0.9 * carried, "{what}");
+        }
+        // Two standard deviations are asked for: one false find in 20 is what that means.
+        assert!(bounds + 2 >= SEEDS, "{cores} cores at {loads:?}: {bounds} of {SEEDS}");
+    }
+}
+
+#[test]
+fn a_known_service_time_tells_cores_from_one_load() {
+    for cores in [1, 2, 4, 8] {
+        let estimator = watched(cores, Service::Exponential, &[0.85], 0.05, 3);
+        let blind = estimator.estimate(None).expect("enough completions");
+        let told = estimator.estimate(Some((1e6 * SERVICE_S, 0.02))).expect("enough completions");
+        let truth = cores as f64 / SERVICE_S;
+        assert!(blind.lower_bound && blind.capacity_rps <= 1.1 * truth, "{cores} cores: {blind:?}");
+        assert!((told.capacity_rps / truth - 1.0).abs() <= 0.1, "{cores} cores: {told:?}");
+    }
+}
+
+#[test]
+fn a_backend_that_changed_is_learned_anew() {
+    let mut estimator = ThroughputEstimator::new(ThroughputOptions { memory_requests: 2_000.0 });
+    for (cores, loads) in [(8, [0.4, 0.9]), (2, [0.5, 0.9])] {
+        let mut server = Server::new(cores, Service::Exponential, SERVICE_S, 11);
+        for _ in 0..4 {
+            for load in loads {
+                for window in server.windows(load, 60, 0.2) {
+                    estimator.observe(&window).expect("a sound window");
+                }
+            }
+        }
+    }
+    let got = estimator.estimate(None).expect("enough completions");
+    assert!((got.capacity_rps * SERVICE_S / 2.0 - 1.0).abs() < 0.1, "{got:?}");
+    estimator.reset();
+    assert_eq!(estimator.estimate(None), None);
+}
+
+#[test]
+fn memory_is_bounded_and_survives_storage() {
+    let mut estimator = ThroughputEstimator::new(ThroughputOptions { memory_requests: 0.0 });
+    let mut server = Server::new(2, Service::Exponential, SERVICE_S, 5);
+    for window in server.windows(0.8, 1_000, 0.2) {
+        estimator.observe(&window).expect("a sound window");
+    }
+    let stored = serde_json::to_string(&estimator).expect("serialisable");
+    assert!(stored.len() < 20_000, "{} bytes", stored.len());
+    let back: ThroughputEstimator = serde_json::from_str(&stored).expect("the same shape");
+    let (before, after) = (estimator.estimate(None), back.estimate(None));
+    let (before, after) = (before.expect("known"), after.expect("known"));
+    assert!((before.capacity_rps / after.capacity_rps - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn windows_that_say_nothing_are_refused() {
+    let mut estimator = ThroughputEstimator::new(ThroughputOptions::default());
+    let good = InFlightWindow { seconds: 1.0, completions: 30.0, levels: vec![(1, 5)] };
+    let refused = [
+        (InFlightWindow { seconds: 0.0, ..good.clone() }, WindowError::Length(0.0)),
+        (InFlightWindow { completions: -1.0, ..good.clone() }, WindowError::Completions(-1.0)),
+        (InFlightWindow { levels: vec![(3, 0)], ..good.clone() }, WindowError::NoPolls),
+    ];
+    for (window, error) in refused {
+        assert_eq!(estimator.observe(&window), Err(error));
+    }
+    assert_eq!(estimator.estimate(None), None, "nothing known yet");
+    let idle = InFlightWindow { levels: vec![(0, 5)], ..good.clone() };
+    estimator.observe(&idle).expect("polls that miss every request are possible");
+    assert_eq!(estimator.estimate(None), None, "nothing was ever in flight at a poll");
+    estimator.observe(&good).expect("a sound window");
+    let got = estimator.estimate(None).expect("60 completions");
+    assert!(got.lower_bound && got.cores == 1.0, "{got:?}");
+}
