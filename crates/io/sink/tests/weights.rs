@@ -72,16 +72,6 @@ async fn bad_plans_are_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn moving_all_weight_from_one_server_to_another_never_leaves_none() {
-    let haproxy = Haproxy::start(LEASTCONN);
-    let mut sink = haproxy.sink(&["s1", "s2", "s3"]);
-    sink.apply(&plan(&[0, 0, 9])).await.unwrap();
-    // The other way round HAProxy would hold only zeros between two commands.
-    let applied = sink.apply(&plan(&[9, 0, 0])).await.unwrap();
-    assert_eq!(weights(&applied.weights), [9, 0, 0]);
-}
-
-#[tokio::test]
 async fn unknown_names_are_told_with_those_that_exist() {
     let haproxy = Haproxy::start(LEASTCONN);
     let mut sink = haproxy.sink(&["s1", "sX"]);

@@ -15,6 +15,9 @@ const MAX_ANSWER: usize = 16 << 20;
 /// What ends every answer in interactive mode.
 const PROMPT: &[u8] = b"\n> ";
 
+/// What the master process says instead, to our first command.
+const MASTER_PROMPT: &[u8] = b"master> ";
+
 /// Commands that turn a fresh connection into a kept one: interactive mode, and no hanging up after
 /// ten idle seconds, which is HAProxy's default.
 const GREETING: &str = "prompt\nset timeout cli 1d\n";
@@ -222,6 +225,11 @@ async fn read_answers(
             ranges.push(start..end);
             start = end + PROMPT.len();
             scanned = start;
+        }
+        if bytes.starts_with(MASTER_PROMPT) {
+            return Err(LinkError::Protocol(
+                "this is the master's socket (`haproxy -S`): give the workers' `stats socket`",
+            ));
         }
         // A prompt may be cut in two by the end of a read.
         scanned = scanned.max(bytes.len().saturating_sub(PROMPT.len() - 1));

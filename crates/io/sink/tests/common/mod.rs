@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "every test file uses another part")]
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -66,11 +66,19 @@ impl Haproxy {
     /// Ends the process and starts another one with the same configuration.
     pub fn restart(&mut self) {
         self.stop();
+        self.start_again();
+    }
+
+    /// Starts what [`Haproxy::stop`] ended.
+    pub fn start_again(&mut self) {
         self.child = launch(&self.dir, self.master_worker);
         self.wait_until_it_answers();
     }
 
     pub fn stop(&mut self) {
+        if self.child.try_wait().expect("wait for HAProxy").is_some() {
+            return;
+        }
         // The master ends its workers when asked, not when killed.
         signal(self.child.id(), "TERM");
         let ended = Instant::now() + Duration::from_secs(3);
@@ -86,6 +94,7 @@ impl Haproxy {
     pub fn reload(&mut self, proxies: &str) {
         let pid = |socket: &Path| try_ask(socket, "show info").map(|info| field(&info, "Pid"));
         let old = pid(&self.socket("admin"));
+        self.wait_for_the_master();
         write_config(&self.dir, proxies);
         signal(self.child.id(), "USR2");
         let socket = self.socket("admin");
@@ -106,6 +115,15 @@ impl Haproxy {
             }
             try_ask(&socket, "show info").is_some()
         });
+        if self.master_worker {
+            self.wait_for_the_master();
+        }
+    }
+
+    /// A worker answers before its master has learned to take signals.
+    fn wait_for_the_master(&self) {
+        let master = self.socket("master");
+        until("the master", || try_ask(&master, "show proc").is_some_and(|a| a.contains("worker")));
     }
 
     pub fn sink(&self, servers: &[&str]) -> HaproxySink {
@@ -192,8 +210,10 @@ pub fn serve(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> u16 {
 
 fn try_ask(socket: &Path, command: &str) -> Option<String> {
     let mut stream = UnixStream::connect(socket).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
     stream.write_all(format!("{command}\n").as_bytes()).ok()?;
+    // The master ends its answer only for a client that has ended its questions.
+    stream.shutdown(Shutdown::Write).ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     Some(answer)
