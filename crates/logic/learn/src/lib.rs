@@ -5,10 +5,10 @@
 //!
 //! 1. [`levels`] gathers [`Sample`](plimsoll_model::Sample)s of one backend into load levels, and
 //!    [`points`] keeps those that count as latency: failures are drops, never fast answers.
-//! 2. [`fit`] draws a curve through the points: a hyperbola by default, a monotone interpolation where
+//! 2. [`fit()`] draws a curve through the points: a hyperbola by default, a monotone interpolation where
 //!    the backend is shaped otherwise, the paper's parabola on request; with the cross-validated error
 //!    and a word on whether capacity was seen or is only a lower bound.
-//! 3. [`Exploration`] chooses the next weight to measure (KnapsackLB §4.3), and [`schedule`] fits the
+//! 3. [`Exploration`] chooses the next weight to measure (KnapsackLB §4.3), and [`schedule()`] fits the
 //!    wishes of all backends into weights that sum to one (§4.6).
 //! 4. [`ThroughputEstimator`] is for balancers that count requests in flight, where weights are not
 //!    shares: it reads service time, cores and capacity off (in flight, throughput) windows.
