@@ -1,17 +1,17 @@
 //! Emulated backends and a load generator, for proving what Plimsoll claims on one machine.
 //!
 //! [`Testbed`] hosts backends that speak real HTTP over real TCP, while their cores exist only on an
-//! ideal schedule.
+//! ideal schedule. [`load`] puts a load on any URL and measures from the moment at which each request
+//! should have started.
 //!
-//! It runs on one thread around one epoll and a timerfd, keeps no global state, and can be started
-//! many times in one process. It says of itself that it is emulated, in every response.
+//! Each runs on one thread around one epoll and one timerfd, keeps no global state, and can be started
+//! many times in one process. What is emulated says so in every response.
 
-#[allow(unused)]
 mod backends;
 mod clock;
 mod duration_text;
-#[allow(unused)]
 mod http;
+pub mod load;
 
 pub use backends::{
     BackendSpec, BackendStats, Change, Discipline, Lateness, Mode, Service, ServiceKind, SetError,

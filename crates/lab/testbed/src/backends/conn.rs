@@ -87,6 +87,8 @@ pub(super) struct Conn {
     outbox: Vec<u8>,
     /// The socket may hold bytes; edge-triggered events come once.
     readable: bool,
+    /// The client's end has been announced, and will not be again: read up to it.
+    closing: bool,
 }
 
 impl Conn {
@@ -100,12 +102,14 @@ impl Conn {
             head_only: false,
             outbox: Vec::new(),
             readable: false,
+            closing: false,
         }
     }
 
-    /// To be called on a readable event.
-    pub(super) fn mark_readable(&mut self) {
+    /// To be called on a readable event; `closing` when it says that the client has closed.
+    pub(super) fn mark_readable(&mut self, closing: bool) {
         self.readable = true;
+        self.closing |= closing;
     }
 
     /// Nothing will ever be sent here again.
@@ -142,7 +146,7 @@ impl Conn {
             }
             match self.inbox.fill(&mut self.stream)? {
                 Fill::More => {}
-                Fill::Drained => self.readable = false,
+                Fill::Drained => self.readable = self.closing,
                 Fill::Blocked => {
                     self.readable = false;
                     return Ok(None);

@@ -214,8 +214,8 @@ impl Engine {
             self.conns.remove(key);
             return;
         }
-        if event.is_readable() {
-            conn.mark_readable();
+        if event.is_readable() || event.is_read_closed() {
+            conn.mark_readable(event.is_read_closed());
         }
         if event.is_writable() {
             self.push(key);
@@ -387,7 +387,7 @@ impl Engine {
         TestbedStats {
             uptime_seconds: now.as_secs_f64(),
             lateness,
-            backends: self.backends.iter().map(Backend::stats).collect(),
+            backends: self.backends.iter().map(|b| b.stats(now)).collect(),
         }
     }
 }

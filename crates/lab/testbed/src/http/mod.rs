@@ -6,7 +6,7 @@ mod head;
 mod inbox;
 
 pub(crate) use body::{Body, Framing};
-pub(crate) use head::{RequestHead, ResponseHead, parse_request, parse_response};
+pub(crate) use head::{parse_request, parse_response};
 pub(crate) use inbox::{Fill, Inbox};
 
 /// The other side does not speak HTTP/1.1 as we understand it.

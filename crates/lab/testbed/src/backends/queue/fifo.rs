@@ -26,12 +26,10 @@ pub(crate) struct Fifo {
     arrivals: u64,
     /// Core-nanoseconds of finished work, and of running work up to its start.
     finished_busy: f64,
-    /// The latest time named.
-    seen: Nanos,
 }
 
 impl Fifo {
-    pub(crate) fn new(cores: u32, speed: f64, now: Nanos) -> Self {
+    pub(crate) fn new(cores: u32, speed: f64) -> Self {
         Fifo {
             cores: cores as usize,
             speed,
@@ -39,12 +37,10 @@ impl Fifo {
             waiting: VecDeque::new(),
             arrivals: 0,
             finished_busy: 0.0,
-            seen: now,
         }
     }
 
     pub(crate) fn arrive(&mut self, now: Nanos, job: Job) {
-        self.seen = self.seen.max(now);
         if self.running.len() < self.cores {
             self.start(now, job);
         } else {
@@ -65,7 +61,6 @@ impl Fifo {
     }
 
     pub(crate) fn pop_finished(&mut self, now: Nanos) -> Option<Finished> {
-        self.seen = self.seen.max(now);
         let next = self.running.peek()?.0;
         if next.finish > now {
             return None;
@@ -83,18 +78,14 @@ impl Fifo {
         self.running.len() + self.waiting.len()
     }
 
-    pub(crate) fn busy(&self) -> f64 {
-        let running: u64 = self
-            .running
-            .iter()
-            .map(|r| self.seen.min(r.0.finish).0.saturating_sub(r.0.start.0))
-            .sum();
+    pub(crate) fn busy(&self, now: Nanos) -> f64 {
+        let running: u64 =
+            self.running.iter().map(|r| now.min(r.0.finish).0.saturating_sub(r.0.start.0)).sum();
         self.finished_busy + running as f64
     }
 
     pub(crate) fn take_jobs(&mut self, now: Nanos) -> Vec<Job> {
-        self.seen = self.seen.max(now);
-        self.finished_busy = self.busy();
+        self.finished_busy = self.busy(now);
         let mut running: Vec<Running> = self.running.drain().map(|r| r.0).collect();
         running.sort_by_key(|r| r.order);
         let left = running.iter().map(|r| {

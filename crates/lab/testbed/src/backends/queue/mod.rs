@@ -54,7 +54,7 @@ impl Queue {
     /// Idle cores; `speed` is work done per nanosecond and core.
     pub(crate) fn new(discipline: Discipline, cores: u32, speed: f64, now: Nanos) -> Self {
         match discipline {
-            Discipline::Fifo => Queue::Fifo(Fifo::new(cores, speed, now)),
+            Discipline::Fifo => Queue::Fifo(Fifo::new(cores, speed)),
             Discipline::Ps => Queue::Ps(Ps::new(cores, speed, now)),
         }
     }
@@ -91,11 +91,11 @@ impl Queue {
         }
     }
 
-    /// Core-nanoseconds spent working up to the last call that named a time.
-    pub(crate) fn busy(&self) -> f64 {
+    /// Core-nanoseconds spent working. Whatever is done by `now` must have been popped.
+    pub(crate) fn busy(&self, now: Nanos) -> f64 {
         match self {
-            Queue::Fifo(q) => q.busy(),
-            Queue::Ps(q) => q.busy(),
+            Queue::Fifo(q) => q.busy(now),
+            Queue::Ps(q) => q.busy(now),
         }
     }
 

@@ -119,8 +119,8 @@ impl Ps {
         self.present.len() + self.done.len()
     }
 
-    pub(crate) fn busy(&self) -> f64 {
-        self.busy
+    pub(crate) fn busy(&self, now: Nanos) -> f64 {
+        self.busy + (now.0 as f64 - self.at).max(0.0) * self.busy_cores()
     }
 
     pub(crate) fn take_jobs(&mut self, now: Nanos) -> Vec<Job> {

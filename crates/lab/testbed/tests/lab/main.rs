@@ -1,0 +1,5 @@
+//! Testbed and load generator over real sockets on the loopback.
+
+mod backends;
+mod common;
+mod load;
