@@ -14,8 +14,8 @@ use crate::resolve::Resolver;
 use crate::tally::Tally;
 use crate::{Clock, LivenessEvent, PlanError, Probe, ProbeResult, Prober, SpecError};
 
-/// The most rounds that may overlap.
-const MAX_ROUNDS: u128 = 1_000;
+/// How many intervals a time-out may span: about as many rounds may overlap.
+const MAX_INTERVALS: u128 = 1_000;
 
 /// What a liveness check does.
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ impl LivenessSpec {
         }
         let bounded = (least..=Duration::from_secs(60)).contains(&timeout);
         let spec = LivenessSpec { check, interval, requests, timeout };
-        if !bounded || spec.max_rounds() > MAX_ROUNDS {
+        if !bounded || spec.intervals() > MAX_INTERVALS {
             return Err(PlanError::Timeout);
         }
         Ok(spec)
@@ -76,9 +76,14 @@ impl LivenessSpec {
                 == (other.interval, other.requests, other.timeout)
     }
 
-    /// How many rounds are under way when all hang: one more would never be needed.
+    /// The time-out in intervals, rounded up.
+    fn intervals(&self) -> u128 {
+        self.timeout.as_nanos().div_ceil(self.interval.as_nanos())
+    }
+
+    /// How many rounds are under way when all hang, and one for a round that is late to end.
     fn max_rounds(&self) -> u128 {
-        self.timeout.as_nanos().div_ceil(self.interval.as_nanos()) + 1
+        self.intervals() + 1
     }
 }
 

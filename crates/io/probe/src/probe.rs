@@ -28,8 +28,9 @@ impl Probe {
             Scheme::Http => None,
             Scheme::Https => {
                 let tls = spec.tls.clone().unwrap_or_default();
-                if let Some(name) = &tls.server_name {
-                    tls::server_name(name)?;
+                let host = spec.host.as_deref().map(host_of);
+                if let Some(name) = tls.server_name.clone().or(host) {
+                    tls::server_name(&name)?;
                 }
                 Some(tls::client_config(&tls)?)
             }
@@ -148,6 +149,13 @@ mod tests {
         };
         let name = TlsSpec { server_name: Some("no name".into()), ..TlsSpec::default() };
         assert!(matches!(https(name), SpecError::ServerName(_)));
+        let odd = ProbeSpec {
+            scheme: Scheme::Https,
+            host: Some("~".into()),
+            tls: Some(TlsSpec { insecure: true, ..TlsSpec::default() }),
+            ..ProbeSpec::default()
+        };
+        assert!(matches!(Probe::new(odd), Err(SpecError::ServerName(_))));
         let ca = TlsSpec { ca_file: Some("/nonexistent/ca.pem".into()), ..TlsSpec::default() };
         assert!(matches!(https(ca), SpecError::CaFile { .. }));
     }

@@ -8,6 +8,9 @@ const MAX_REQUEST_BODY: usize = 1024 * 1024;
 const MAX_BODY_LIMIT: usize = 64 * 1024 * 1024;
 const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
 
+/// A host name of DNS with a port.
+const MAX_AUTHORITY: usize = 260;
+
 const USER_AGENT: &str = concat!("plimsoll-probe/", env!("CARGO_PKG_VERSION"));
 
 /// Fields that decide where a message ends or what becomes of the connection (RFC 9110 §7.6.1,
@@ -53,7 +56,7 @@ pub(crate) fn validate(spec: &ProbeSpec) -> Result<(), SpecError> {
         return Err(SpecError::TlsWithoutHttps);
     }
     // The longest authority that an address can make, so that the length holds for every backend.
-    let head = serialize(spec, spec.host.as_deref().unwrap_or(&"h".repeat(260))).len()
+    let head = serialize(spec, spec.host.as_deref().unwrap_or(&"h".repeat(MAX_AUTHORITY))).len()
         - spec.body.as_ref().map_or(0, Vec::len);
     if head > MAX_REQUEST_HEAD {
         return Err(SpecError::HeadTooLong(head));
@@ -130,8 +133,19 @@ fn is_token(text: &str) -> bool {
 
 /// `uri-host [":" port]` (RFC 9110 §7.2), by its characters.
 fn is_authority(text: &str) -> bool {
-    let ok = |b: u8| b.is_ascii_alphanumeric() || b"-._~%:[]".contains(&b);
-    !text.is_empty() && text.len() <= 260 && text.bytes().all(ok)
+    let (host, port) = match text.rfind([':', ']']) {
+        Some(at) if text[at..].starts_with(':') => (&text[..at], Some(&text[at + 1..])),
+        _ => (text, None),
+    };
+    let port_ok = port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0));
+    let host_ok = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(v6) => v6.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => {
+            let name_byte = |b: u8| b.is_ascii_alphanumeric() || b"-._~%".contains(&b);
+            !host.is_empty() && host.bytes().all(name_byte)
+        }
+    };
+    text.len() <= MAX_AUTHORITY && port_ok && host_ok
 }
 
 #[cfg(test)]
@@ -187,8 +201,14 @@ mod tests {
         for path in ["", "x", "http://h/", "/a b", "/a\r\nX: y", "/é", "/a#b", "/\0"] {
             assert!(matches!(refused(|s| s.path = path.into()), SpecError::Path(_)), "{path}");
         }
-        for host in ["", "a b", "a\r\nX: y", "a/b", "u@h"] {
-            assert!(matches!(refused(|s| s.host = Some(host.into())), SpecError::Host(_)));
+        for host in ["", "a b", "a\r\nX: y", "a/b", "u@h", ":80", "a:", "a:b", "::1", "[::1"] {
+            assert!(
+                matches!(refused(|s| s.host = Some(host.into())), SpecError::Host(_)),
+                "{host}"
+            );
+        }
+        for host in ["a", "a.b:80", "10.0.0.1:1", "[::1]", "[::1]:80"] {
+            validate(&ProbeSpec { host: Some(host.into()), ..ProbeSpec::default() }).expect(host);
         }
         let header = |n: &str, v: &str| refused(|s| s.headers = vec![(n.into(), v.into())]);
         for name in ["", "a b", "a:", "a\n"] {
