@@ -57,7 +57,7 @@ async fn first_server(sink: &mut impl WeightSink) -> ServerReport {
 
 #[tokio::test]
 async fn an_administrators_drain_is_not_our_weight_zero() {
-    let port = serve(|stream| drop(stream));
+    let port = serve(drop);
     let haproxy = Haproxy::start(&format!(
         "
 backend shop
@@ -87,7 +87,7 @@ backend shop
 
 #[tokio::test]
 async fn health_tracking_and_slowstart_show_in_the_status() {
-    let (alive, dead) = (serve(|stream| drop(stream)), free_port());
+    let (alive, dead) = (serve(drop), free_port());
     let haproxy = Haproxy::start(&format!(
         "
 backend shop

@@ -43,7 +43,8 @@ pub struct HaproxyConfig {
     pub socket: SocketAddress,
     /// The backend's name in HAProxy's configuration.
     pub backend: String,
-    /// Bound on connecting and on each exchange; one call makes at most six of them.
+    /// Bound on connecting and on each exchange. The first one to exceed it ends the call, but for a
+    /// batch, which is then undone within as many again.
     pub timeout: Duration,
 }
 

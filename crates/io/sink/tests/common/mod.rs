@@ -1,6 +1,8 @@
 //! A real HAProxy as a child process, in a directory of its own.
 #![allow(dead_code, reason = "every test file uses another part")]
 
+pub mod fake;
+
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
