@@ -3,7 +3,7 @@
 mod common;
 
 use common::Rng;
-use plimsoll_model::{Hyperbola, Objective};
+use plimsoll_model::{Curve, Hyperbola, Objective};
 use plimsoll_pack::{CurveBackend, CurveProblem, PackError, pack_curves, round_to_range};
 
 #[test]
@@ -56,10 +56,19 @@ fn costs_next_to_nothing_on_the_curves() {
             let best = pack_curves(&problem, objective).unwrap();
             let judged = Some((&problem, objective));
             let rounded = round_to_range(&best.weights, judged, 0..=256).unwrap();
-            assert!(rounded.cost <= best.objective * 1.03, "{count} {objective} {}", rounded.cost);
+            // The greatest latency answers to the worst single weight, the others to the mean.
+            let most = if objective == Objective::Max { 1.3 } else { 1.01 };
+            assert!(rounded.cost <= best.objective * most, "{count} {objective} {rounded:?}");
             let blind = round_to_range(&best.weights, None, 0..=256).unwrap();
-            let told = round_to_range(&blind.shares, judged, 0..=256).unwrap();
-            assert!(rounded.cost <= told.cost * (1.0 + 1e-3));
+            let latencies = curves.iter().zip(&blind.shares).map(|(curve, share)| {
+                let latency = curve.latency_at(share * problem.total);
+                if objective == Objective::Traffic { share * latency } else { latency }
+            });
+            let blind_cost = match objective {
+                Objective::Max => latencies.fold(0.0, f64::max),
+                _ => latencies.sum(),
+            };
+            assert!(rounded.cost <= blind_cost * (1.0 + 1e-3), "{count} {objective}");
         }
     }
 }
