@@ -150,6 +150,8 @@ async fn every_failed_attempt_counts_once_and_no_success_does() {
         ("closes", http("")),
         ("half", http("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc")),
         ("refuses", free_port()),
+        // Closing with the request unread resets the connection; HAProxy counts that error twice.
+        ("resets", serve(|_stream| std::thread::sleep(Duration::from_millis(50)))),
         ("silent", serve(|_stream| std::thread::sleep(Duration::from_secs(2)))),
     ];
     let lines: String = servers
@@ -182,9 +184,50 @@ backend shop
     let counts: Vec<(u64, u64)> =
         report.servers.iter().map(|s| (s.started_total, s.errors_total)).collect();
     // HAProxy tries a refusing server twice for each request: six attempts, six failures.
-    let expected = [(3, 0), (3, 0), (3, 3), (3, 3), (3, 3), (3, 3), (6, 6), (3, 3)];
+    let expected = [(3, 0), (3, 0), (3, 3), (3, 3), (3, 3), (3, 3), (6, 6), (3, 3), (3, 3)];
     assert_eq!(counts, expected, "of {names:?}");
     assert!(report.servers.iter().all(|s| s.in_flight == 0 && s.queued == 0));
+}
+
+#[tokio::test]
+async fn an_attempt_that_another_server_saved_is_an_error_of_the_first() {
+    let (web, dead) = (free_port(), free_port());
+    let ok = http("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    let haproxy = Haproxy::start(&format!(
+        "
+frontend web
+  bind 127.0.0.1:{web}
+  default_backend shop
+backend shop
+  balance roundrobin
+  retries 2
+  option redispatch 1
+  server dead 127.0.0.1:{dead} weight 10
+  server ok 127.0.0.1:{ok} weight 10
+"
+    ));
+    let mut sink = haproxy.sink(&["dead", "ok"]);
+    tokio::task::spawn_blocking(move || (0..6).for_each(|_| get(web, "/"))).await.unwrap();
+    let [dead, ok] = sink.read_back().await.unwrap().servers[..] else { panic!("two servers") };
+    assert!(dead.started_total > 0 && dead.errors_total == dead.started_total, "{dead:?}");
+    assert_eq!((ok.started_total, ok.errors_total), (6, 0));
+}
+
+#[tokio::test]
+async fn a_server_that_asks_for_no_new_traffic_is_drained() {
+    let leaving = http("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+    let haproxy = Haproxy::start(&format!(
+        "
+backend shop
+  balance roundrobin
+  option httpchk GET /
+  http-check disable-on-404
+  server s1 127.0.0.1:{leaving} check inter 20ms
+"
+    ));
+    let mut sink = haproxy.sink(&["s1"]);
+    until("NOLB", || haproxy.ask("show stat -1 4 -1").contains(",NOLB,"));
+    assert_eq!(first_server(&mut sink).await.status, ServerStatus::Drain);
 }
 
 #[tokio::test]
