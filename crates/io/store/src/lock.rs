@@ -47,7 +47,15 @@ impl fmt::Display for Holder {
 /// Held for as long as it lives.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing alone would not do: a process that is just being started from another thread still
+        // has a copy of the file. If it fails, closing is what is left.
+        self.file.unlock().ok();
+    }
 }
 
 /// The lock's file: the store's name and `.lock`.
@@ -89,7 +97,7 @@ impl Lock {
             file.write_all(text.as_bytes()).and_then(|()| file.set_len(text.len() as u64));
         match written.map_err(fail) {
             // The lock holds, and only its holder's name is missing: a full disk is no reason to stop.
-            Ok(()) | Err(StoreError::Full { .. }) => Ok(Lock { _file: file }),
+            Ok(()) | Err(StoreError::Full { .. }) => Ok(Lock { file }),
             Err(error) => Err(error),
         }
     }

@@ -50,10 +50,7 @@ pub(crate) fn inspect(path: &Path) -> Result<bool, StoreError> {
         let found = if metadata.is_dir() { "a directory" } else { "a device, pipe or socket" };
         return Err(StoreError::NotAFile { path: path.to_owned(), found });
     }
-    let mut head = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(MAGIC.len() as u64).read_to_end(&mut head))
-        .map_err(fail)?;
+    let head = head(path).map_err(fail)?;
     if head == MAGIC {
         return Ok(true);
     }
@@ -85,18 +82,24 @@ pub(crate) fn create(path: &Path) -> Result<(), StoreError> {
     made
 }
 
+/// The first bytes of a file.
+fn head(path: &Path) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    File::open(path)?.take(MAGIC.len() as u64).read_to_end(&mut head)?;
+    Ok(head)
+}
+
 /// Removes what a crash in [`create`] left behind, and nothing else.
 fn discard_unfinished(new: &Path) -> Result<(), StoreError> {
     match inspect(new) {
-        Ok(false) => Ok(()),
-        Ok(true) => fs::remove_file(new).map_err(|error| StoreError::io(new, error)),
+        Ok(false) => return Ok(()),
+        Ok(true) => {}
+        // The database writes its magic last, over zeros.
         Err(StoreError::Foreign { .. })
-            if fs::metadata(new).is_ok_and(|metadata| metadata.len() == 0) =>
-        {
-            fs::remove_file(new).map_err(|error| StoreError::io(new, error))
-        }
-        Err(error) => Err(error),
+            if head(new).is_ok_and(|head| head.iter().all(|byte| *byte == 0)) => {}
+        Err(error) => return Err(error),
     }
+    fs::remove_file(new).map_err(|error| StoreError::io(new, error))
 }
 
 fn put_in_place(new: &Path, path: &Path) -> io::Result<()> {

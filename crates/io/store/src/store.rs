@@ -150,7 +150,7 @@ impl Store {
     /// # Errors
     /// When the store cannot be read.
     pub fn samples(&self, service: &str, backend: &str) -> Result<Vec<StoredSample>, StoreError> {
-        self.read(|db| tables::samples(db, service, backend))
+        self.read(|db| tables::samples(db, service, backend, self.bounds.samples))
     }
 
     /// The last `limit` plans of a service, oldest first.

@@ -37,7 +37,7 @@ impl Default for Bounds {
 const META: TableDefinition<&str, u64> = TableDefinition::new("plimsoll_meta");
 /// Service → what its controller learned.
 const MEMORY: TableDefinition<&str, &[u8]> = TableDefinition::new("memory");
-/// Service, backend, number → [`StoredSample`].
+/// Service, backend, number of the first → [`StoredSample`]s of one batch, one after the other.
 const SAMPLES: TableDefinition<(&str, &str, u64), &[u8]> = TableDefinition::new("samples");
 /// Service, number → [`PlanRecord`] in JSON.
 const PLANS: TableDefinition<(&str, u64), &[u8]> = TableDefinition::new("plans");
@@ -121,18 +121,26 @@ fn put_samples(transaction: &WriteTransaction, batch: &Batch, bound: u64) -> Red
     let mut table = transaction.open_table(SAMPLES)?;
     for ((service, backend), samples) in &batch.samples {
         let (service, backend) = (service.as_str(), backend.as_str());
-        let mut next = match table.range(sample_keys(service, backend))?.next_back() {
-            Some(last) => last?.0.value().2 + 1,
+        let first = match table.range(sample_keys(service, backend))?.next_back() {
+            Some(last) => {
+                let (key, bytes) = last?;
+                key.value().2 + samples_in(bytes.value())
+            }
             None => 1,
         };
-        for sample in samples {
-            table.insert((service, backend, next), sample.encode().as_slice())?;
-            next += 1;
-        }
-        let cut = next.saturating_sub(bound);
-        table.retain_in((service, backend, 0)..(service, backend, cut), |_, _| false)?;
+        let bytes: Vec<u8> = samples.iter().flat_map(StoredSample::encode).collect();
+        table.insert((service, backend, first), bytes.as_slice())?;
+        // Only whole rows are dropped: what is too old in the last one is not read.
+        let cut = (first + samples_in(&bytes)).saturating_sub(bound);
+        let young = |first: u64, bytes: &[u8]| first + samples_in(bytes) > cut;
+        let older = (service, backend, 0)..(service, backend, cut);
+        table.retain_in(older, |key, bytes| young(key.2, bytes))?;
     }
     Ok(())
+}
+
+fn samples_in(bytes: &[u8]) -> u64 {
+    (bytes.len() / StoredSample::LEN) as u64
 }
 
 fn put_numbered<T: Serialize>(
@@ -174,16 +182,25 @@ pub(crate) fn memory(db: &Database, service: &str) -> Redb<Option<Vec<u8>>> {
     Ok(table.get(service)?.map(|bytes| bytes.value().to_vec()))
 }
 
-pub(crate) fn samples(db: &Database, service: &str, backend: &str) -> Redb<Vec<StoredSample>> {
+pub(crate) fn samples(
+    db: &Database,
+    service: &str,
+    backend: &str,
+    bound: u64,
+) -> Redb<Vec<StoredSample>> {
     let table = db.begin_read()?.open_table(SAMPLES)?;
     let mut samples = Vec::new();
     for row in ReadableTable::range(&table, sample_keys(service, backend))? {
         let (key, bytes) = row?;
-        match StoredSample::decode(bytes.value()) {
-            Some(sample) => samples.push(sample),
-            None => return corrupted(format!("sample {} of {backend}", key.value().2)),
+        for sample in bytes.value().chunks(StoredSample::LEN) {
+            match StoredSample::decode(sample) {
+                Some(sample) => samples.push(sample),
+                None => return corrupted(format!("samples {} of {backend}", key.value().2)),
+            }
         }
     }
+    let surplus = (samples.len() as u64).saturating_sub(bound);
+    samples.drain(..surplus as usize);
     Ok(samples)
 }
 

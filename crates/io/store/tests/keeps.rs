@@ -50,7 +50,28 @@ fn every_ring_drops_its_oldest() {
     let bounds = Bounds { samples: 5, ..bounds };
     let store = Store::open_with(&path, &holder, bounds).unwrap();
     store.write(&numbered(11)).unwrap();
-    assert_eq!(store.samples("shop", "s1").unwrap().len(), 5);
+    let samples = store.samples("shop", "s1").unwrap();
+    assert_eq!((samples.len(), samples[0].unix_ms), (5, 11));
+}
+
+#[test]
+fn a_ring_is_as_long_however_its_samples_came() {
+    let (_dir, path) = place();
+    let bounds = Bounds { samples: 10, ..Bounds::default() };
+    let store = Store::open_with(&path, &Holder::this_process(""), bounds).unwrap();
+    let mut written = 0;
+    for size in [1, 1, 1, 7, 3, 25, 1, 9, 2, 2, 10, 4] {
+        let mut batch = Batch::new();
+        for _ in 0..size {
+            written += 1;
+            batch.sample("shop", "s1", sample(written));
+        }
+        store.write(&batch).unwrap();
+        let kept: Vec<u64> =
+            store.samples("shop", "s1").unwrap().iter().map(|sample| sample.unix_ms).collect();
+        let expected: Vec<u64> = (written.saturating_sub(10) + 1..=written).collect();
+        assert_eq!(kept, expected);
+    }
 }
 
 #[test]

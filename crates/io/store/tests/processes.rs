@@ -152,10 +152,10 @@ fn a_kill_loses_nothing_that_was_flushed() {
 
 #[test]
 fn a_kill_while_the_store_is_made_leaves_none_or_a_good_one() {
-    for round in 0..10 {
+    for round in 0..20 {
         let (_dir, path) = place();
         let writer = Helper::start(Helper::plain(), "write", &path);
-        std::thread::sleep(std::time::Duration::from_millis(round * 3));
+        std::thread::sleep(std::time::Duration::from_millis(round));
         writer.kill();
         let store = open(&path).unwrap();
         assert!(last_number(&store).is_none_or(|n| n > 0));

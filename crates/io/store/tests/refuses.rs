@@ -82,10 +82,13 @@ fn a_file_that_stands_where_the_lock_or_a_new_store_would_be_is_left_alone() {
         fs::remove_file(&other).unwrap();
     }
     // What a crash leaves there is no obstacle.
-    fs::write(path.with_file_name("state.new"), "").unwrap();
-    fs::write(path.with_file_name("state.lock"), [0; 80]).unwrap();
-    drop(open(&path).unwrap());
-    assert!(!path.with_file_name("state.new").exists());
+    for unfinished in [&b""[..], &[0; 4_096], b"redb\x1A\x0A\xA9\x0D\x0A and half a header"] {
+        fs::write(path.with_file_name("state.new"), unfinished).unwrap();
+        fs::write(path.with_file_name("state.lock"), [0; 80]).unwrap();
+        drop(open(&path).unwrap());
+        assert!(!path.with_file_name("state.new").exists());
+        fs::remove_file(&path).unwrap();
+    }
 }
 
 /// A store with some history, closed.
