@@ -28,7 +28,7 @@ pub enum LivenessCheck {
     Connect,
 }
 
-/// How a backend is watched: `requests` checks at once in every `interval` (KnapsackLB §5: 3 every
+/// How a backend is watched: `requests` checks at once in every `interval` (KnapsackLB §4.5: 3 every
 /// 100 ms). Rounds begin on time even while earlier ones hang.
 #[derive(Clone, Debug)]
 pub struct LivenessSpec {

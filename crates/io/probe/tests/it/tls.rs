@@ -39,7 +39,7 @@ impl Identity {
         Identity { config: Arc::new(config), file }
     }
 
-    /// A server that answers every request over TLS; `polite` says goodbye when it closes after one.
+    /// A server that answers every request over TLS, or `once` only, closing without a goodbye.
     async fn serve(&self, once: bool) -> Server {
         let acceptor = TlsAcceptor::from(self.config.clone());
         Server::start(move |stream, _| {
