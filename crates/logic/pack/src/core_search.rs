@@ -12,8 +12,9 @@
 //! choices have nearly no reduced cost. There [`crate::Effort`] ends the search, with the bound it has by then.
 
 use crate::classes::Classes;
+use crate::core::Core;
 use crate::lp::{Relaxed, relax};
-use crate::pareto::{Frame, Half, Move, Reach, Trail, cheapest_pair};
+use crate::pareto::{Frame, Half, Move, Trail, cheapest_pair};
 
 /// What a search came to.
 #[derive(Clone, Debug)]
@@ -138,7 +139,7 @@ impl<'a> Search<'a> {
             }
             let capped = budget.min(self.cost - self.relaxed.bound);
             let frame = self.frame(capped, states);
-            let core = Core::within(&moves, &frame);
+            let core = Core::within(self.classes, &moves, &frame);
             trail.clear();
             core.enumerate(&mut left, &mut right, &frame, work, &mut trail);
             if let Some((extra, nodes)) = cheapest_pair(&left, &right, &frame)
@@ -171,7 +172,11 @@ impl<'a> Search<'a> {
             let base = class[at];
             moves.extend(class.iter().enumerate().filter(|&(to, _)| to != at).map(|(to, item)| {
                 let weight = item.weight - base.weight;
-                let reduced = (item.cost - base.cost - lambda * weight as f64).max(0.0);
+                let price = lambda * weight as f64;
+                let reduced = item.cost - base.cost - price;
+                // What is on the relaxation's own edge has no reduced cost but for rounding.
+                let noise = 8.0 * f64::EPSILON * (item.cost.abs() + base.cost.abs() + price.abs());
+                let reduced = if reduced <= noise { 0.0 } else { reduced };
                 Move { weight, reduced, class: number as u32, to: to as u32 }
             }));
         }
@@ -190,71 +195,4 @@ impl<'a> Search<'a> {
             states,
         }
     }
-}
-
-/// The moves within a round's budget, grouped by class.
-struct Core {
-    moves: Vec<Move>,
-    /// Start and end of each class in `moves`, the class with the cheapest move first.
-    groups: Vec<(usize, usize)>,
-}
-
-impl Core {
-    fn within(moves: &[Move], frame: &Frame) -> Core {
-        let moves: Vec<Move> =
-            moves.iter().filter(|change| change.reduced <= frame.budget).copied().collect();
-        let mut groups: Vec<(f64, usize, usize)> = Vec::new();
-        let mut start = 0;
-        for group in moves.chunk_by(|x, y| x.class == y.class) {
-            let cheapest = group.iter().fold(f64::INFINITY, |least, x| least.min(x.reduced));
-            groups.push((cheapest, start, start + group.len()));
-            start += group.len();
-        }
-        let moves_of = |group: &(f64, usize, usize)| &moves[group.1..group.2];
-        groups.sort_by(|x, y| x.0.total_cmp(&y.0).then_with(|| compare(moves_of(x), moves_of(y))));
-        let mut kept = Vec::with_capacity(groups.len());
-        for alike in groups.chunk_by(|x, y| x.0 == y.0 && compare(moves_of(x), moves_of(y)).is_eq())
-        {
-            // Of classes with the same moves, no more can leave their base than the budget pays for,
-            // and it does not matter which.
-            let affordable = frame.budget / alike[0].0;
-            let count =
-                if affordable < alike.len() as f64 { affordable as usize } else { alike.len() };
-            kept.extend(alike[..count].iter().map(|&(_, start, end)| (start, end)));
-        }
-        Core { moves, groups: kept }
-    }
-
-    /// Deals the classes out to two halves in turn, and enumerates both.
-    fn enumerate(
-        &self,
-        left: &mut Half,
-        right: &mut Half,
-        frame: &Frame,
-        work: &mut usize,
-        trail: &mut Trail,
-    ) {
-        let dealt = |parity: usize| -> Vec<&[Move]> {
-            let of_half = self.groups.iter().skip(parity).step_by(2);
-            of_half.map(|&(start, end)| &self.moves[start..end]).collect()
-        };
-        let halves = [dealt(0), dealt(1)];
-        let reach = |half: &[&[Move]]| {
-            half.iter().fold(Reach::default(), |sum, moves| sum.plus(Reach::of(moves)))
-        };
-        let totals = [reach(&halves[0]), reach(&halves[1])];
-        for (half, number) in [(left, 0), (right, 1)] {
-            let classes = &halves[number];
-            let mut rest = vec![totals[1 - number]; classes.len()];
-            for at in (0..classes.len().saturating_sub(1)).rev() {
-                rest[at] = rest[at + 1].plus(Reach::of(classes[at + 1]));
-            }
-            half.enumerate(classes, &rest, frame, work, trail);
-        }
-    }
-}
-
-fn compare(x: &[Move], y: &[Move]) -> std::cmp::Ordering {
-    let key = |change: &Move| (change.weight, change.reduced.to_bits());
-    x.iter().map(key).cmp(y.iter().map(key))
 }

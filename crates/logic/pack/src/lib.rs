@@ -18,6 +18,7 @@
 mod bounds;
 mod classes;
 mod continuous;
+mod core;
 mod core_search;
 mod grid;
 mod hull;

@@ -80,8 +80,8 @@ pub(crate) struct Reach {
 
 impl Reach {
     /// Of one class, which may also stay at its base.
-    pub fn of(moves: &[Move]) -> Reach {
-        moves.iter().fold(Reach::default(), |reach, change| Reach {
+    pub fn of<'a>(moves: impl IntoIterator<Item = &'a Move>) -> Reach {
+        moves.into_iter().fold(Reach::default(), |reach, change| Reach {
             least: reach.least.min(change.weight),
             most: reach.most.max(change.weight),
         })

@@ -48,7 +48,7 @@ pub struct Effort {
     /// The relative gap that is good enough. From [`Effort::MANY_BACKENDS`] backends on it is at least
     /// [`Effort::MANY_BACKENDS_GAP`]: there the last digits cost far more than all the others.
     pub gap: f64,
-    /// The most partial solutions kept side by side: bounds the memory (24 bytes each).
+    /// The most partial solutions kept side by side: bounds the memory (about 200 bytes each, history included).
     pub states: usize,
     /// The most partial solutions made in all: bounds the time (about 10 ns each).
     pub work: usize,
@@ -71,9 +71,9 @@ impl Effort {
 }
 
 impl Default for Effort {
-    /// Proven to 1e-9, within 100 MB and about half a second.
+    /// Proven to 1e-9, within about 80 MB and half a second.
     fn default() -> Self {
-        Effort { gap: 1e-9, states: 1 << 20, work: 40_000_000 }
+        Effort { gap: 1e-9, states: 1 << 18, work: 40_000_000 }
     }
 }
 
