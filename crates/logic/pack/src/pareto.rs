@@ -123,19 +123,19 @@ impl Half {
         self.complete = true;
         for (moves, rest) in classes.iter().zip(rest) {
             self.before.clone_from(&self.states);
+            let room = if *work == 0 { frame.states.min(SPENT_ROOM) } else { frame.states };
             for (position, change) in moves.iter().enumerate() {
                 self.add(change, position as u32, frame.budget);
                 *work = work.saturating_sub(self.states.len());
+                if self.states.len() > CROWDED * room {
+                    self.make_room(room, frame);
+                }
             }
             self.states.retain(|state| {
                 state.weight.saturating_add(rest.most) >= frame.need
                     && state.weight.saturating_add(rest.least) <= frame.most
             });
-            self.drop_dominated(frame);
-            let room = if *work == 0 { frame.states.min(SPENT_ROOM) } else { frame.states };
-            if self.states.len() > room {
-                self.thin_out(room);
-            }
+            self.make_room(room, frame);
             for state in &mut self.states {
                 if state.pending != NONE {
                     let change = moves[state.pending as usize];
@@ -169,6 +169,13 @@ impl Half {
         }
         self.merged.extend(old);
         std::mem::swap(&mut self.states, &mut self.merged);
+    }
+
+    fn make_room(&mut self, room: usize, frame: &Frame) {
+        self.drop_dominated(frame);
+        if self.states.len() > room {
+            self.thin_out(room);
+        }
     }
 
     /// Drops every state that a heavier one undercuts: weight beyond the target is no harm.
@@ -209,6 +216,9 @@ impl Half {
         self.states.truncate(kept);
     }
 }
+
+/// Within a class a list may outgrow its room by this factor.
+const CROWDED: usize = 2;
 
 /// Room for each list once the work is spent: enough to end the round with a fair solution, soon.
 const SPENT_ROOM: usize = 1024;

@@ -261,8 +261,9 @@ fn pools_of_few_kinds_agree_with_dynamic_programming() {
         let span = 2 + rng.below(20);
         let kinds: Vec<Vec<Choice>> = (0..1 + rng.below(3))
             .map(|_| {
+                let entries = 2 + rng.below(4);
                 let entry = |_| choice(rng.below(span) as i64, rng.within(0.0, 9.0).floor() + 0.1);
-                (0..2 + rng.below(4)).map(entry).collect()
+                (0..entries).map(entry).collect()
             })
             .collect();
         let count = 2 + rng.below(25);
