@@ -17,6 +17,9 @@ const REFINEMENTS: u32 = 16;
 const NOISE_BELIEF: f64 = 4.0;
 /// Unlimited cores must be worse by two standard deviations before a queue counts as seen.
 const SEEN: f64 = 4.0;
+/// Cores are whole unless that is worse by so much: two standard deviations. Not estimating them makes
+/// the capacity several times more certain.
+const WHOLE: f64 = 4.0;
 /// Rates of completion within this many standard deviations, squared, are one load.
 const SAME_RATE: f64 = 9.0;
 
@@ -140,12 +143,19 @@ pub(super) fn estimate(blocks: &[Block], service: Option<(f64, f64)>) -> Option<
     let (v, least) = problem.profile(c);
 
     let spread = spread(blocks, &loads, &load_of, c, least, anchor.is_some());
-    let found = problem.errors(v, c).filter(|_| errors[GRID - 1] > least + SEEN * spread);
-    let (c, v, rel_se, cores_rel_se) = match found {
-        Some((_, of_c, of_capacity)) => {
+    let queue_seen = errors[GRID - 1] > least + SEEN * spread;
+    let whole = whole_cores(&problem, c, least + WHOLE * spread).filter(|_| queue_seen);
+    let found = problem.errors(v, c).filter(|_| queue_seen);
+    let (c, v, rel_se, cores_rel_se) = match (whole, found) {
+        // Whole cores need no estimating: what is left to err is the service time.
+        (Some((c, v)), Some((_, of_c, _))) => {
+            let rel_se = (spread * problem.service_variance(v, c)).sqrt();
+            (c, v, rel_se, Some((spread * of_c).sqrt()))
+        }
+        (None, Some((_, of_c, of_capacity))) => {
             (c, v, (spread * of_capacity).sqrt(), Some((spread * of_c).sqrt()))
         }
-        None => {
+        (_, None) => {
             let k = errors.iter().position(|&error| error <= least + spread).unwrap_or(0);
             let c = at(k as f64);
             let v = problem.profile(c).0;
@@ -160,6 +170,16 @@ pub(super) fn estimate(blocks: &[Block], service: Option<(f64, f64)>) -> Option<
         cores_rel_se,
         lower_bound: cores_rel_se.is_none(),
     })
+}
+
+/// The whole number of cores next to `c` that explains the blocks best, if one does well enough.
+fn whole_cores(problem: &Problem, c: f64, limit: f64) -> Option<(f64, f64)> {
+    [c.floor().max(1.0), c.ceil()]
+        .into_iter()
+        .map(|cores| (cores, problem.profile(cores)))
+        .filter(|(_, (v, error))| *v > 0.0 && *error <= limit)
+        .min_by(|left, right| left.1.1.total_cmp(&right.1.1))
+        .map(|(cores, (v, _))| (cores, v))
 }
 
 /// Joins the blocks whose rates cannot be told apart, nearest first; also which load each block went

@@ -1,0 +1,89 @@
+//! Would the balancer's other method serve better? Both are tried on the same model of the pool, with
+//! the same luck, and the ratio is what is said: a model's absolute numbers are not to be trusted.
+
+use std::time::Duration;
+
+use plimsoll_model::{MethodKind, Nanos};
+use plimsoll_queueing::{Run, ServiceTime, SmoothRoundRobin, simulate};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+
+use crate::controller::Controller;
+use crate::in_flight;
+use crate::search::{Found, Search};
+use crate::split;
+use crate::view::{Advice, Phase};
+
+/// How often the question is asked.
+const EVERY: Duration = Duration::from_secs(60);
+/// Below this gain nothing is said.
+const WORTH_SAYING: f64 = 0.03;
+/// Requests simulated for the split.
+const REQUESTS: u32 = 40_000;
+
+impl Controller {
+    /// One more slice of the comparison, when it is due.
+    pub(crate) fn continue_advice(&mut self, now: Nanos) {
+        if let Some(search) = &mut self.advice_search {
+            if let Some(found) = search.advance() {
+                self.advice_search = None;
+                self.conclude(now, &found);
+            }
+            return;
+        }
+        let rate = self.history.rate_rps().unwrap_or(0.0);
+        let settled = matches!(self.phase, Phase::Steady | Phase::Observing);
+        if !settled || now < self.advise_at || rate <= 0.0 || self.search.is_some() {
+            return;
+        }
+        if self.kind() == MethodKind::NoLiveWeights {
+            return;
+        }
+        let all_known =
+            self.backends.iter().filter(|b| b.is_usable()).all(|b| b.knowledge.service_us().is_some());
+        if !all_known {
+            return;
+        }
+        self.advise_at = now + EVERY;
+        let (_, mut members) = in_flight::members(now, &self.backends);
+        for (m, b) in members.iter_mut().zip(self.backends.iter().filter(|b| b.is_usable())) {
+            m.capacity_rps = b.knowledge.capacity_rps().unwrap_or(m.capacity_rps);
+        }
+        let capacity: f64 = members.iter().map(|m| m.capacity_rps).sum();
+        if rate < plimsoll_learn::USABLE_CAPACITY * capacity {
+            self.advice_search = Some(Search::new(members, rate, self.seed));
+        }
+    }
+
+    fn conclude(&mut self, now: Nanos, counted: &Found) {
+        let Ok(packed) = split::decide(now, &self.spec, &self.backends, counted.rate_rps, false)
+        else {
+            return;
+        };
+        let (_, members) = in_flight::members(now, &self.backends);
+        if members.len() != packed.wishes.len() {
+            return;
+        }
+        let stations: Vec<_> = members.iter().map(|m| m.station()).collect();
+        let shares: Vec<f64> = packed.wishes.iter().map(|w| w.share).collect();
+        let run = Run {
+            rate_rps: counted.rate_rps,
+            requests: REQUESTS,
+            warm_up: REQUESTS / 10,
+            service: ServiceTime::Exponential,
+        };
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(self.seed);
+        let split = simulate(&stations, &mut SmoothRoundRobin::new(&shares), &run, &mut rng);
+        let (method, expected_us, present_us) = match self.kind() {
+            MethodKind::Split => ("leastconn", counted.mean_us, split.mean_us),
+            _ => ("roundrobin", split.mean_us, counted.mean_us),
+        };
+        let gain = 1.0 - expected_us / present_us;
+        self.advice = (gain > WORTH_SAYING).then(|| Advice {
+            method: method.to_owned(),
+            expected_ms: expected_us / 1e3,
+            present_ms: present_us / 1e3,
+            gain,
+        });
+    }
+}

@@ -1,0 +1,146 @@
+//! One backend in the controller's books.
+
+use std::time::Duration;
+
+use plimsoll_model::{BackendId, Nanos, ServerStatus};
+
+use crate::health::Health;
+use crate::knowledge::Knowledge;
+use crate::spec::BackendSpec;
+use crate::traffic::{Meter, Window};
+use crate::view::BackendState;
+
+/// A backend that returns or joins gets its share over this time.
+const RAMP: Duration = Duration::from_secs(10);
+/// In flight beyond `a·cores + b` a backend is overrun.
+const OVERRUN: (f64, f64) = (4.0, 10.0);
+/// Where the ramp begins, as a part of the whole share.
+const RAMP_START: f64 = 0.1;
+
+/// What one window told, kept for decisions and for people.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Recent {
+    pub rate_rps: f64,
+    pub in_flight: f64,
+    pub latency_us: Option<f64>,
+}
+
+/// What is wanted of a backend, and why.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Wanted {
+    pub weight: u32,
+    pub share: f64,
+    pub expected_us: Option<f64>,
+    pub reason: String,
+}
+
+/// One backend.
+#[derive(Clone, Debug)]
+pub(crate) struct Backend {
+    pub id: BackendId,
+    pub name: String,
+    pub health: Health,
+    pub knowledge: Knowledge,
+    pub meter: Meter,
+    /// What the balancer holds.
+    pub programmed: Option<u32>,
+    pub status: Option<ServerStatus>,
+    /// In flight as of the last report.
+    pub in_flight: u32,
+    pub recent: Recent,
+    /// Since when its share ramps up.
+    pub ramping_since: Option<Nanos>,
+    pub wanted: Wanted,
+    /// What it is asked to bear under an in-flight method, requests per second.
+    pub ask_rps: f64,
+    /// The probing last asked for.
+    pub probing: Option<(Duration, u32)>,
+    /// It was said that its probing costs more than the budget.
+    pub warned_probe_cost: bool,
+}
+
+impl Backend {
+    pub fn new(spec: &BackendSpec) -> Self {
+        Backend {
+            id: spec.id,
+            name: spec.name.clone(),
+            health: Health::default(),
+            knowledge: Knowledge::default(),
+            meter: Meter::default(),
+            programmed: None,
+            status: None,
+            in_flight: 0,
+            recent: Recent::default(),
+            ramping_since: None,
+            wanted: Wanted::default(),
+            ask_rps: 0.0,
+            probing: None,
+            warned_probe_cost: false,
+        }
+    }
+
+    /// An administrator drains it or has it in maintenance: none of our business.
+    pub fn is_reserved(&self) -> bool {
+        matches!(self.status, Some(ServerStatus::Drain | ServerStatus::Maintenance))
+    }
+
+    /// It may be given traffic.
+    pub fn is_usable(&self) -> bool {
+        !self.health.is_down() && !self.is_reserved()
+    }
+
+    /// The part of its share that it may have now, by how long it has been back.
+    pub fn ramp(&self, now: Nanos) -> f64 {
+        // The balancer's own slowstart ramps already: two ramps multiply.
+        if self.status == Some(ServerStatus::Starting) {
+            return 1.0;
+        }
+        match self.ramping_since {
+            None => 1.0,
+            Some(since) => {
+                let passed = now.since(since).as_secs_f64() / RAMP.as_secs_f64();
+                (RAMP_START + (1.0 - RAMP_START) * passed).min(1.0)
+            }
+        }
+    }
+
+    /// Takes a window of traffic.
+    pub fn observe(&mut self, window: &Window, steady: bool, typical_us: Option<f64>) {
+        let latency_us =
+            (window.started > 0.0).then(|| window.in_flight / window.rate_rps() * 1e6);
+        self.recent =
+            Recent { rate_rps: window.rate_rps(), in_flight: window.in_flight, latency_us };
+        self.health.answers(window.completed, window.errors);
+        self.knowledge.observe(window, steady, typical_us);
+    }
+
+    /// Response time over the time at rest, where both are known.
+    pub fn stretch(&self) -> Option<f64> {
+        Some(self.recent.latency_us? / self.knowledge.service_us()?)
+    }
+
+    /// Whether it has more to do than it can: far more in flight than the chance of a well-loaded queue
+    /// brings (one core at 80 % load passes this for 3 % of the time), and slow for it.
+    pub fn is_over_utilised(&self, latency_factor: f64) -> bool {
+        let many = OVERRUN.0 * self.knowledge.cores() + OVERRUN.1;
+        f64::from(self.in_flight) > many
+            && self.recent.in_flight > 0.7 * many
+            && self.stretch().is_none_or(|s| s > latency_factor)
+    }
+
+    pub fn state(&self, now: Nanos) -> BackendState {
+        if self.health.is_down() {
+            BackendState::Failed
+        } else if self.is_reserved() {
+            BackendState::Draining
+        } else if self.ramp(now) < 1.0 {
+            BackendState::Joining
+        } else if self.wanted.weight == 0 && self.programmed == Some(0) {
+            BackendState::Parked
+        } else if self.knowledge.is_known() {
+            BackendState::Ready
+        } else {
+            BackendState::Exploring
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! When to decide, and what becomes of a decision: limits on how often and how far weights change,
+//! hysteresis, trial and rollback.
+
+use std::time::Duration;
+
+use plimsoll_model::{BackendId, Curve, MethodKind, Nanos, Plan, PlanEntry};
+
+use crate::controller::{Controller, Pending, Urgent, record};
+use crate::event::{Action, RecordKind};
+use crate::in_flight;
+use crate::plan::{Decision, Wish};
+use crate::search::Search;
+use crate::spec::Exploration;
+use crate::split;
+use crate::trial::{Verdict, moved};
+use crate::view::Phase;
+
+/// Time between decisions while exploring, …
+const EXPLORE_EVERY: Duration = Duration::from_secs(4);
+/// … while some backend has far more to do than it can, …
+const RESCUE_EVERY: Duration = Duration::from_secs(2);
+/// … and when the pool is known.
+const STEADY_EVERY: Duration = Duration::from_secs(10);
+/// The first decision waits so long for windows to decide on.
+const FIRST_LOOK: Duration = Duration::from_millis(1_500);
+/// Exploring ends after so many decisions in a row that moved next to nothing …
+const SETTLED: u32 = 2;
+const NEXT_TO_NOTHING: f64 = 0.03;
+/// … or after this long.
+const MAX_EXPLORING: Duration = Duration::from_secs(150);
+/// Traffic that differs by more than this from what the last plan was made for asks for a new one.
+const RATE_CHANGED: f64 = 0.08;
+/// In steady state a plan must promise to shorten the mean response time by this part.
+const MIN_GAIN: f64 = 0.005;
+/// Below this many requests per second there is nothing to learn or gain.
+const IDLE_RPS: f64 = 0.5;
+
+impl Controller {
+    /// Everything that follows from time passing and from what the event changed.
+    pub(crate) fn act(&mut self, now: Nanos, out: &mut Vec<Action>) {
+        self.drop_lost_plan(now);
+        // A failure, a restart, a drain: at once, if the balancer can be reached at all.
+        if !self.is_fresh(now) || self.pending.is_some() {
+            return;
+        }
+        if let Some(weights) = self.resume.take() {
+            self.resume_with(now, &weights, out);
+            return;
+        }
+        if let Some(urgent) = self.urgent.take() {
+            self.act_urgently(now, urgent, out);
+            return;
+        }
+        if self.paper_act(now, out) {
+            return;
+        }
+        self.judge_trial(now, out);
+        self.continue_search(now, out);
+        self.continue_advice(now);
+        if self.pending.is_none() && now >= self.next_decision && self.search.is_none() {
+            self.decide(now, out);
+        }
+    }
+
+    fn rate(&self) -> f64 {
+        self.history.rate_rps().unwrap_or(0.0)
+    }
+
+    fn act_urgently(&mut self, now: Nanos, urgent: Urgent, out: &mut Vec<Action>) {
+        match urgent {
+            Urgent::Reassert(reason) => {
+                if let Some(decision) = self.decision.clone() {
+                    self.program(now, decision, reason, false, out);
+                }
+            }
+            Urgent::Pool(reason) => {
+                if !self.backends.iter().any(|b| b.is_usable()) {
+                    if !self.warned_all_failed {
+                        self.warned_all_failed = true;
+                        let line = "nobody serves: weights stay as they are".to_owned();
+                        record(out, RecordKind::Warning, None, line);
+                    }
+                    return;
+                }
+                let decision = self.decide_for_changed_pool(now);
+                self.program(now, decision, reason, false, out);
+                self.next_decision = now + RESCUE_EVERY;
+            }
+        }
+    }
+
+    /// Weights for a pool that just gained or lost a backend: at once, with what is known.
+    fn decide_for_changed_pool(&mut self, now: Nanos) -> Decision {
+        let rate = self.rate();
+        if rate > IDLE_RPS && self.kind() == MethodKind::Split && self.decision.is_some() {
+            if let Ok(decision) = split::decide(now, &self.spec, &self.backends, rate, true) {
+                return decision;
+            }
+        }
+        if self.kind() == MethodKind::InFlight && self.decision.is_some() {
+            in_flight::learn(&mut self.backends);
+            return in_flight::decide_proportional(now, &self.backends, rate, &[]);
+        }
+        self.keep_as_is(now)
+    }
+
+    /// The weights that the balancer holds, less those who may not serve; who joins gets a small one.
+    fn keep_as_is(&self, now: Nanos) -> Decision {
+        let usable = || self.backends.iter().filter(|b| b.is_usable());
+        let held: Vec<u32> = usable().filter_map(|b| b.programmed).filter(|&w| w > 0).collect();
+        let typical = held.iter().sum::<u32>().checked_div(held.len() as u32).unwrap_or(1).max(1);
+        let wanted = |b: &crate::backend::Backend| {
+            let w = match b.programmed {
+                Some(0) | None => typical,
+                Some(w) => w,
+            };
+            ((f64::from(w) * b.ramp(now)).round() as u32).max(1)
+        };
+        let total: f64 = usable().map(|b| f64::from(wanted(b))).sum();
+        let wishes = usable()
+            .map(|b| Wish {
+                id: b.id,
+                share: f64::from(wanted(b)) / total,
+                weight: wanted(b),
+                expected_us: None,
+                reason: "as it was: not enough is known to change it".to_owned(),
+            })
+            .collect();
+        Decision { wishes, rate_rps: self.rate(), still_learning: true, ..Decision::default() }
+    }
+
+    fn resume_with(&mut self, now: Nanos, weights: &[(BackendId, u32)], out: &mut Vec<Action>) {
+        let total: f64 = weights.iter().map(|(_, w)| f64::from(*w)).sum();
+        let wishes = weights
+            .iter()
+            .filter(|(id, _)| self.backends.iter().any(|b| b.id == *id && b.is_usable()))
+            .map(|&(id, weight)| Wish {
+                id,
+                share: f64::from(weight) / total.max(1.0),
+                weight,
+                expected_us: None,
+                reason: "as before the restart".to_owned(),
+            })
+            .collect();
+        let decision = Decision { wishes, ..Decision::default() };
+        self.program(now, decision, "resumed with what was known".to_owned(), false, out);
+        self.next_decision = now + EXPLORE_EVERY;
+    }
+
+    /// A decision of the ordinary round.
+    fn decide(&mut self, now: Nanos, out: &mut Vec<Action>) {
+        let rate = self.rate();
+        if now.since(self.began_at) < FIRST_LOOK || self.history.rate_rps().is_none() {
+            return;
+        }
+        if rate < IDLE_RPS || !self.backends.iter().any(|b| b.is_usable()) {
+            self.next_decision = now + RESCUE_EVERY;
+            return;
+        }
+        match self.kind() {
+            MethodKind::NoLiveWeights => self.next_decision = now + STEADY_EVERY,
+            MethodKind::Split => self.decide_split(now, rate, out),
+            MethodKind::InFlight => self.decide_in_flight(now, rate, out),
+        }
+    }
+
+    fn decide_split(&mut self, now: Nanos, rate: f64, out: &mut Vec<Action>) {
+        let exploring = self.phase == Phase::Exploring || self.is_ramping(now);
+        let careful = exploring || self.is_in_distress();
+        match split::decide(now, &self.spec, &self.backends, rate, careful) {
+            Ok(decision) => {
+                let reason = self.why(rate);
+                self.settle(now, &decision, out);
+                self.offer(now, decision, reason, out);
+            }
+            Err(error) => record(out, RecordKind::Warning, None, format!("no packing: {error}")),
+        }
+        self.schedule_next(now);
+    }
+
+    fn decide_in_flight(&mut self, now: Nanos, rate: f64, out: &mut Vec<Action>) {
+        let learning = in_flight::learn(&mut self.backends);
+        if learning || self.is_in_distress() || self.is_ramping(now) {
+            let mut decision = in_flight::decide_proportional(now, &self.backends, rate, &[]);
+            decision.still_learning = learning;
+            self.settle(now, &decision, out);
+            let reason = self.why(rate);
+            self.offer(now, decision, reason, out);
+        } else {
+            let (_, members) = in_flight::members(now, &self.backends);
+            // A little more than now: the parked must be back before the load needs them.
+            self.search = Some((Search::new(members, rate * 1.03, self.seed), "searched"));
+        }
+        self.schedule_next(now);
+    }
+
+    fn continue_search(&mut self, now: Nanos, out: &mut Vec<Action>) {
+        let Some((search, _)) = &mut self.search else { return };
+        let Some(found) = search.advance() else { return };
+        self.search = None;
+        if let Some(decision) = in_flight::decide_found(now, &self.backends, &found) {
+            self.settle(now, &decision, out);
+            let parked = match found.parked {
+                0 => "nobody parked".to_owned(),
+                1 => "the slowest one parked".to_owned(),
+                n => format!("the slowest {n} parked"),
+            };
+            let reason = format!("{}; {parked}", self.why(found.rate_rps));
+            self.offer(now, decision, reason, out);
+        }
+        self.schedule_next(now);
+    }
+
+    fn why(&self, rate: f64) -> String {
+        match self.phase {
+            Phase::Exploring => format!("learning at {rate:.0} req/s"),
+            _ => format!("packed for {rate:.0} req/s"),
+        }
+    }
+
+    fn is_ramping(&self, now: Nanos) -> bool {
+        self.backends.iter().any(|b| b.is_usable() && b.ramp(now) < 1.0)
+    }
+
+    fn is_in_distress(&self) -> bool {
+        let factor = self.spec.latency_factor;
+        self.backends.iter().any(|b| b.is_usable() && b.is_over_utilised(factor))
+    }
+
+    fn schedule_next(&mut self, now: Nanos) {
+        let every = if self.phase != Phase::Exploring && !self.is_ramping(now) {
+            STEADY_EVERY
+        } else if self.is_in_distress() || self.is_ramping(now) {
+            RESCUE_EVERY
+        } else {
+            EXPLORE_EVERY
+        };
+        self.next_decision = now + every;
+    }
+
+    /// Brings a decision forward when traffic has changed or somebody is overrun.
+    pub(crate) fn hurry(&mut self, now: Nanos) {
+        let Some(decision) = &self.decision else { return };
+        let planned = decision.rate_rps;
+        let rate_changed =
+            planned > 0.0 && (self.rate() / planned - 1.0).abs() > RATE_CHANGED.max(3.0 / self.rate().max(1.0).sqrt() / 3.0);
+        let soon = now + self.bearable_interval();
+        if (rate_changed || self.is_in_distress()) && self.next_decision > soon {
+            self.next_decision = soon;
+        }
+    }
+
+    /// Keeps the phase: exploring ends when decisions stop moving traffic.
+    fn settle(&mut self, now: Nanos, decision: &Decision, out: &mut Vec<Action>) {
+        if self.phase == Phase::Observing {
+            return;
+        }
+        if let Some(short) = decision.short_by_rps {
+            let why = format!(
+                "{:.0} req/s arrive, {:.0} can be served: {short:.0} too many",
+                decision.rate_rps, decision.capacity_rps
+            );
+            self.set_phase(Phase::ShortOfCapacity, &why, out);
+            return;
+        }
+        if self.phase == Phase::ShortOfCapacity {
+            self.set_phase(Phase::Steady, "the capacity suffices again", out);
+            return;
+        }
+        if self.phase != Phase::Exploring {
+            return;
+        }
+        let last = self.decision.as_ref().map(Decision::shares).unwrap_or_default();
+        let calm = moved(&last, &decision.shares()) < NEXT_TO_NOTHING && !decision.still_learning;
+        self.settled = if calm { self.settled + 1 } else { 0 };
+        if self.settled >= SETTLED {
+            self.set_phase(Phase::Steady, "decisions no longer move traffic", out);
+            out.push(Action::SaveMemory);
+        } else if now.since(self.explored_since) > MAX_EXPLORING {
+            self.set_phase(Phase::Steady, "what more traffic would teach is not needed", out);
+        }
+    }
+
+    /// Programs the decision if it is worth it.
+    fn offer(&mut self, now: Nanos, decision: Decision, reason: String, out: &mut Vec<Action>) {
+        if let Some(last) = self.last_program {
+            if now.since(last) < self.bearable_interval() {
+                return;
+            }
+        }
+        let same = decision.wishes.iter().all(|w| {
+            self.backends.iter().any(|b| b.id == w.id && b.programmed == Some(w.weight))
+        });
+        if same {
+            self.adopt(&decision, None);
+            return;
+        }
+        if self.rejected.contains(now, decision.rate_rps, &decision.shares()) {
+            return;
+        }
+        if self.phase == Phase::Steady && !self.is_ramping(now) && !self.is_worth_it(&decision) {
+            return;
+        }
+        self.program(now, decision, reason, true, out);
+    }
+
+    /// Hysteresis: a change must move enough traffic and promise enough.
+    fn is_worth_it(&self, decision: &Decision) -> bool {
+        let Some(last) = &self.decision else { return true };
+        if moved(&last.shares(), &decision.shares()) < self.spec.min_change {
+            return false;
+        }
+        match (self.expected_as_is(decision.rate_rps), decision.expected_us) {
+            (Some(now), Some(then)) => then < now * (1.0 - MIN_GAIN),
+            _ => true,
+        }
+    }
+
+    /// Mean response time that the curves expect of the present weights, under a split, microseconds.
+    fn expected_as_is(&self, rate: f64) -> Option<f64> {
+        if self.kind() != MethodKind::Split {
+            return None;
+        }
+        let total: f64 = self.backends.iter().filter_map(|b| b.programmed).map(f64::from).sum();
+        let mut mean = 0.0;
+        for b in &self.backends {
+            let share = f64::from(b.programmed?) / total;
+            if share > 0.0 {
+                mean += share * b.knowledge.shape_to_pack()?.latency_at(share * rate);
+            }
+        }
+        Some(mean)
+    }
+
+    /// The least time between two changes: what is configured, what the sink bears, and the time in
+    /// which the lightest server gets a turn, `(Σw / w_min) / RPS`: a round robin that is changed more
+    /// often starves it.
+    fn bearable_interval(&self) -> Duration {
+        let held: Vec<u32> =
+            self.backends.iter().filter_map(|b| b.programmed).filter(|&w| w > 0).collect();
+        let total: f64 = held.iter().map(|&w| f64::from(w)).sum();
+        let turn = match held.iter().min() {
+            Some(&least) if self.rate() > 0.0 => total / f64::from(least) / self.rate(),
+            _ => 0.0,
+        };
+        self.spec
+            .min_interval
+            .max(self.spec.sink.min_interval)
+            .max(Duration::from_secs_f64(turn.min(60.0)))
+    }
+
+    /// Sends a plan, or notes what it would have been.
+    pub(crate) fn program(
+        &mut self,
+        now: Nanos,
+        decision: Decision,
+        reason: String,
+        on_trial: bool,
+        out: &mut Vec<Action>,
+    ) {
+        let mut weights: Vec<PlanEntry> = decision
+            .wishes
+            .iter()
+            .map(|w| PlanEntry { backend: w.id, share: w.share, weight: w.weight })
+            .collect();
+        // Who failed is told so too; who is reserved by an administrator is left alone.
+        for b in self.backends.iter().filter(|b| b.health.is_down() && !b.is_reserved()) {
+            weights.push(PlanEntry { backend: b.id, share: 0.0, weight: 0 });
+        }
+        weights.sort_by_key(|e| e.backend);
+        self.adopt(&decision, Some(&reason));
+        let changes = weights.iter().any(|e| {
+            self.backends.iter().any(|b| b.id == e.backend && b.programmed != Some(e.weight))
+        });
+        if !changes || !self.may_steer() || weights.iter().all(|e| e.weight == 0) {
+            return;
+        }
+        self.epoch += 1;
+        let before = self.backends.iter().filter_map(|b| Some((b.id, b.programmed?))).collect();
+        self.pending = Some(Pending {
+            epoch: self.epoch,
+            sent_at: now,
+            decision,
+            before,
+            on_trial,
+        });
+        record(out, RecordKind::Plan, None, format!("plan {}: {reason}", self.epoch));
+        out.push(Action::Program(Plan { epoch: self.epoch, at: now, reason, entries: weights }));
+    }
+
+    /// Makes the decision the one that is shown and compared with.
+    fn adopt(&mut self, decision: &Decision, reason: Option<&str>) {
+        for b in &mut self.backends {
+            if let Some(w) = decision.wishes.iter().find(|w| w.id == b.id) {
+                b.wanted.weight = w.weight;
+                b.wanted.share = w.share;
+                b.wanted.expected_us = w.expected_us;
+                b.wanted.reason.clone_from(&w.reason);
+            } else {
+                b.wanted.weight = if b.is_reserved() { b.programmed.unwrap_or(0) } else { 0 };
+                b.wanted.share = 0.0;
+                b.wanted.expected_us = None;
+                b.wanted.reason = match b.health.cause() {
+                    Some(cause) => format!("failed: {}", cause.describe()),
+                    None => "an administrator has it".to_owned(),
+                };
+            }
+        }
+        if let Some(reason) = reason {
+            reason.clone_into(&mut self.decision_reason);
+        }
+        self.decision = Some(decision.clone());
+    }
+
+    fn judge_trial(&mut self, now: Nanos, out: &mut Vec<Action>) {
+        let Some(trial) = &self.trial else { return };
+        match trial.judge(&self.history, now) {
+            Verdict::Open => {}
+            Verdict::Kept => self.trial = None,
+            Verdict::Worse { before_us, after_us } => {
+                let Some(trial) = self.trial.take() else { return };
+                let reason = format!(
+                    "clients wait {:.1} ms instead of {:.1} ms: back to the weights before",
+                    after_us / 1e3,
+                    before_us / 1e3
+                );
+                record(out, RecordKind::Rollback, None, reason.clone());
+                self.rejected.add(now, self.rate(), trial.shares);
+                let decision = self.decision_of(&trial.before);
+                self.program(now, decision, reason, false, out);
+                self.next_decision = now + STEADY_EVERY;
+            }
+        }
+    }
+
+    fn decision_of(&self, weights: &[(BackendId, u32)]) -> Decision {
+        let usable = |id| self.backends.iter().any(|b| b.id == id && b.is_usable());
+        let total: f64 =
+            weights.iter().filter(|(id, _)| usable(*id)).map(|(_, w)| f64::from(*w)).sum();
+        let wishes = weights
+            .iter()
+            .filter(|(id, _)| usable(*id))
+            .map(|&(id, weight)| Wish {
+                id,
+                share: f64::from(weight) / total.max(1.0),
+                weight,
+                expected_us: None,
+                reason: "taken back: clients waited longer".to_owned(),
+            })
+            .collect();
+        Decision { wishes, rate_rps: self.rate(), ..Decision::default() }
+    }
+
+    /// Whether the paper's way of exploring is in charge.
+    pub(crate) fn explores_by_paper(&self) -> bool {
+        self.spec.exploration != Exploration::Packed
+            && self.kind() == MethodKind::Split
+            && self.phase == Phase::Exploring
+    }
+}

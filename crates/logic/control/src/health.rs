@@ -1,0 +1,267 @@
+//! Who may serve: liveness rounds, probes of the work URL, and the share of errors that the balancer
+//! counts. A backend that fails fast looks fast, so errors never count as latency.
+
+use std::time::Duration;
+
+use plimsoll_model::{FailureKind, Nanos, Outcome};
+
+/// So many liveness rounds in a row must succeed before a failed backend returns; doubled with every
+/// failure that follows a return within [`FLAP_MEMORY`].
+const ROUNDS_TO_RETURN: u32 = 3;
+/// The doubling stops here: at 100 ms a round, 10 s of good health.
+const MAX_ROUNDS_TO_RETURN: u32 = 96;
+/// How long a failure is held against a backend that returns.
+const FLAP_MEMORY: Duration = Duration::from_secs(60);
+/// So many probes of the work URL in a row must fail before the backend counts as failed. Time-outs
+/// need more, for an overloaded backend is slow, not dead.
+const PROBES_TO_FAIL: u32 = 3;
+const TIMEOUTS_TO_FAIL: u32 = 8;
+/// From this share of errors among a backend's answers on it is a candidate for ejection …
+const ERROR_SHARE: f64 = 0.10;
+/// … when it has given at least so many wrong answers lately.
+const MIN_ERRORS: f64 = 5.0;
+/// Weight of the past in the moving share of errors, per window of a second.
+const ERROR_DECAY: f64 = 0.7;
+
+/// Why a backend is out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// A whole round of liveness checks failed.
+    Liveness(Option<FailureKind>),
+    /// The balancer's own health check says so.
+    Balancer,
+    /// The work URL does not answer as expected.
+    Work(FailureKind),
+    /// Clients get errors from it.
+    Errors,
+}
+
+impl Cause {
+    pub fn describe(self) -> String {
+        let kind = |k: FailureKind| match k {
+            FailureKind::Refused => "connection refused",
+            FailureKind::Reset => "connection reset",
+            FailureKind::Timeout => "no answer in time",
+            FailureKind::Status => "unexpected status",
+            FailureKind::Body => "unexpected body",
+            FailureKind::Protocol => "not HTTP",
+            FailureKind::Tls => "TLS handshake failed",
+        };
+        match self {
+            Cause::Liveness(Some(k)) => format!("no liveness check succeeded: {}", kind(k)),
+            Cause::Liveness(None) => "no liveness check succeeded".to_owned(),
+            Cause::Balancer => "the balancer's health check says it is down".to_owned(),
+            Cause::Work(k) => format!("probes of the work URL fail: {}", kind(k)),
+            Cause::Errors => "its answers to clients are errors".to_owned(),
+        }
+    }
+}
+
+/// A change of health.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    Failed(Cause),
+    Returned,
+}
+
+/// The health of one backend.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Health {
+    down: Option<Cause>,
+    good_rounds: u32,
+    rounds_needed: u32,
+    returned_at: Option<Nanos>,
+    work_failures: u32,
+    work_successes: u32,
+    ever_worked: bool,
+    last_work_failure: Option<FailureKind>,
+    errors: f64,
+    answers: f64,
+}
+
+impl Health {
+    pub fn is_down(&self) -> bool {
+        self.down.is_some()
+    }
+
+    pub fn cause(&self) -> Option<Cause> {
+        self.down
+    }
+
+    /// Whether a probe of the work URL ever succeeded.
+    pub fn ever_worked(&self) -> bool {
+        self.ever_worked
+    }
+
+    /// Takes a liveness round.
+    pub fn liveness(&mut self, now: Nanos, successes: u32, why: Option<FailureKind>) -> Option<Turn> {
+        if successes == 0 {
+            self.good_rounds = 0;
+            return self.fail(now, Cause::Liveness(why));
+        }
+        self.good_rounds = self.good_rounds.saturating_add(1);
+        match self.down {
+            Some(Cause::Liveness(_)) if self.good_rounds >= self.rounds_needed => {
+                self.recover(now)
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes what the balancer's own check says.
+    pub fn balancer(&mut self, now: Nanos, down: bool) -> Option<Turn> {
+        match (down, self.down) {
+            (true, _) => self.fail(now, Cause::Balancer),
+            (false, Some(Cause::Balancer)) => self.recover(now),
+            _ => None,
+        }
+    }
+
+    /// Takes a probe of the work URL. `judged` is false while no backend of the pool answers as
+    /// expected: then the URL is wrong, not the backend.
+    pub fn work(&mut self, now: Nanos, outcome: Outcome, judged: bool) -> Option<Turn> {
+        match outcome {
+            Outcome::Success => {
+                self.ever_worked = true;
+                self.work_failures = 0;
+                self.last_work_failure = None;
+                self.work_successes = self.work_successes.saturating_add(1);
+                match self.down {
+                    Some(Cause::Work(_) | Cause::Errors)
+                        if self.work_successes >= self.rounds_needed =>
+                    {
+                        self.recover(now)
+                    }
+                    _ => None,
+                }
+            }
+            Outcome::Failure(kind) => {
+                self.work_successes = 0;
+                self.work_failures = self.work_failures.saturating_add(1);
+                self.last_work_failure = Some(kind);
+                let needed =
+                    if kind == FailureKind::Timeout { TIMEOUTS_TO_FAIL } else { PROBES_TO_FAIL };
+                if judged && self.work_failures >= needed {
+                    self.fail(now, Cause::Work(kind))
+                } else {
+                    None
+                }
+            }
+        }
+    }
+
+    /// Whether the work URL fails now, and how.
+    pub fn work_failure(&self) -> Option<FailureKind> {
+        self.last_work_failure.filter(|_| self.work_failures >= PROBES_TO_FAIL)
+    }
+
+    /// Takes a window's answers.
+    pub fn answers(&mut self, completed: f64, errors: f64) {
+        self.errors = ERROR_DECAY * self.errors + errors;
+        self.answers = ERROR_DECAY * self.answers + completed + errors;
+    }
+
+    /// The recent share of errors, once there are enough of them to tell.
+    pub fn error_share(&self) -> f64 {
+        if self.errors >= MIN_ERRORS { self.errors / self.answers.max(1.0) } else { 0.0 }
+    }
+
+    /// Whether it gives so many errors that it should be ejected, if the pool can spare it.
+    pub fn is_failing_fast(&self) -> bool {
+        self.error_share() >= ERROR_SHARE
+    }
+
+    /// Ejects it for its errors.
+    pub fn eject(&mut self, now: Nanos) -> Option<Turn> {
+        self.errors = 0.0;
+        self.answers = 0.0;
+        self.work_successes = 0;
+        self.fail(now, Cause::Errors)
+    }
+
+    fn fail(&mut self, now: Nanos, cause: Cause) -> Option<Turn> {
+        let was_up = self.down.is_none();
+        if was_up {
+            let flapping = self.returned_at.is_some_and(|at| now.since(at) < FLAP_MEMORY);
+            self.rounds_needed = if flapping {
+                (self.rounds_needed * 2).min(MAX_ROUNDS_TO_RETURN)
+            } else {
+                ROUNDS_TO_RETURN
+            };
+            self.down = Some(cause);
+            return Some(Turn::Failed(cause));
+        }
+        // A dead process outranks a wrong answer: what must recover is what failed last and worst.
+        if matches!(cause, Cause::Liveness(_)) {
+            self.down = Some(cause);
+        }
+        None
+    }
+
+    fn recover(&mut self, now: Nanos) -> Option<Turn> {
+        self.down = None;
+        self.returned_at = Some(now);
+        self.work_failures = 0;
+        Some(Turn::Returned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Nanos = Nanos(0);
+
+    #[test]
+    fn one_round_without_success_fails_and_three_good_ones_return() {
+        let mut h = Health::default();
+        assert_eq!(h.liveness(NOW, 1, Some(FailureKind::Reset)), None);
+        let cause = Cause::Liveness(Some(FailureKind::Refused));
+        assert_eq!(h.liveness(NOW, 0, Some(FailureKind::Refused)), Some(Turn::Failed(cause)));
+        assert_eq!(h.liveness(NOW, 3, None), None);
+        assert_eq!(h.liveness(NOW, 3, None), None);
+        assert_eq!(h.liveness(NOW, 3, None), Some(Turn::Returned));
+    }
+
+    #[test]
+    fn flapping_takes_longer_every_time() {
+        let mut h = Health::default();
+        let mut rounds = Vec::new();
+        for _ in 0..3 {
+            h.liveness(NOW, 0, None);
+            rounds.push((1..).find(|_| h.liveness(NOW, 3, None).is_some()).unwrap());
+        }
+        assert_eq!(rounds, [3, 6, 12]);
+        h.liveness(Nanos(120_000_000_000), 0, None);
+        assert_eq!((1..).find(|_| h.liveness(NOW, 3, None).is_some()), Some(3), "forgiven");
+    }
+
+    #[test]
+    fn a_wrong_url_fails_nobody_and_a_wrong_answer_fails_one() {
+        let (ok, bad) = (Outcome::Success, Outcome::Failure(FailureKind::Status));
+        let mut h = Health::default();
+        for _ in 0..20 {
+            assert_eq!(h.work(NOW, bad, false), None);
+        }
+        assert_eq!(h.work_failure(), Some(FailureKind::Status));
+        let failed = Turn::Failed(Cause::Work(FailureKind::Status));
+        assert_eq!(h.work(NOW, bad, true), Some(failed));
+        assert_eq!(h.liveness(NOW, 3, None), None, "alive, but not at work");
+        assert_eq!(h.work(NOW, ok, true), None);
+        assert_eq!(h.work(NOW, ok, true), None);
+        assert_eq!(h.work(NOW, ok, true), Some(Turn::Returned));
+    }
+
+    #[test]
+    fn errors_to_clients_are_seen() {
+        let mut h = Health::default();
+        h.answers(1_000.0, 4.0);
+        assert!(!h.is_failing_fast());
+        for _ in 0..10 {
+            h.answers(10.0, 30.0);
+        }
+        assert!(h.error_share() > 0.6);
+        assert_eq!(h.eject(NOW), Some(Turn::Failed(Cause::Errors)));
+        assert_eq!(h.liveness(NOW, 3, None), None, "being alive is not enough to return");
+    }
+}

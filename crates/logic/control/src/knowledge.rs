@@ -1,0 +1,410 @@
+//! What is known of one backend: how long it works on a request, on how many at once, and what load
+//! does to its latency.
+//!
+//! Two estimators work side by side. The *throughput* of the states it was seen in (`X = v·E[min(n, c)]`)
+//! gives service time, cores and capacity, and needs no overload. The *points* (rate, response time by
+//! Little's law) give the curve: a queue of those cores, scaled by how irregular the load is, unless a
+//! fitted family predicts left-out points clearly better.
+
+use plimsoll_learn::{
+    CapacityHint, CurveFit, Family, FitOptions, FittedCurve, IdleLatency, InFlightWindow, Point,
+    Throughput, ThroughputEstimator, ThroughputOptions, fit,
+};
+use plimsoll_model::{Curve, Hyperbola};
+use plimsoll_queueing::QueueCurve;
+use serde::{Deserialize, Serialize};
+
+use crate::spec::CurveChoice;
+use crate::traffic::Window;
+
+/// Most points kept per backend; the oldest goes first.
+const MAX_POINTS: usize = 24;
+/// Loads nearer than this, relatively, are measured as one point.
+const SAME_LOAD: f64 = 0.06;
+/// A point gathers at most so many requests before older ones fade.
+const POINT_MEMORY: f64 = 4_000.0;
+/// A fitted family replaces the queue when the queue's cross-validated error is above the first, its own
+/// is below this part of the queue's, and its capacity is this near to what the throughput says.
+const RESIDUAL_LIMIT: f64 = 0.15;
+const CLEARLY_BETTER: f64 = 0.6;
+const SAME_CAPACITY: f64 = 0.15;
+/// How many requests' worth of belief that arrivals and service are exponential.
+const PRIOR_REQUESTS: f64 = 100.0;
+/// Response times are compared over so many requests; the least of them is forgotten at this pace and
+/// lies this near the time at rest, relatively.
+const ENOUGH: f64 = 100.0;
+const LEAST_CREEP: f64 = 1.005;
+const LEAST_IS_NEAR: f64 = 0.15;
+/// How far a backend's time at rest may lie from that of the pool, relatively: one standard deviation.
+const LIKE_THE_OTHERS: f64 = 0.3;
+const VARIABILITY: (f64, f64) = (0.05, 20.0);
+/// With a relative standard error below this a capacity is known.
+pub(crate) const KNOWN: f64 = 0.15;
+/// What a backend is trusted to bear beyond what was seen, while no queue was ever seen.
+pub(crate) const OPTIMISM: f64 = 1.5;
+
+/// The curve in use.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Shape {
+    Queue(QueueCurve),
+    Fitted(FittedCurve),
+}
+
+impl Shape {
+    pub fn family(&self) -> &'static str {
+        match self {
+            Shape::Queue(_) => "queue",
+            Shape::Fitted(f) => match f.family() {
+                Family::Hyperbola => "hyperbola",
+                Family::Pchip => "isotonic",
+                Family::Poly2 => "poly2",
+            },
+        }
+    }
+
+    fn inner(&self) -> &dyn Curve {
+        match self {
+            Shape::Queue(q) => q,
+            Shape::Fitted(f) => f,
+        }
+    }
+}
+
+impl Curve for Shape {
+    fn latency_at(&self, load: f64) -> f64 {
+        self.inner().latency_at(load)
+    }
+    fn marginal_at(&self, load: f64) -> f64 {
+        self.inner().marginal_at(load)
+    }
+    fn capacity(&self) -> f64 {
+        self.inner().capacity()
+    }
+    fn as_hyperbola(&self) -> Option<Hyperbola> {
+        self.inner().as_hyperbola()
+    }
+}
+
+/// Mean of the probes of a backend that has next to no traffic: its time at rest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct AtRest {
+    mean_us: f64,
+    count: f64,
+}
+
+/// What is known of one backend.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Knowledge {
+    throughput: ThroughputEstimator,
+    estimate: Option<Throughput>,
+    points: Vec<Point>,
+    at_rest: AtRest,
+    /// What the pool's quicker backends need for a request.
+    typical_us: Option<f64>,
+    /// The least response time of a window, microseconds.
+    least_us: f64,
+    /// Request-seconds and requests of the present gathering.
+    gathered: (f64, f64),
+    variability: f64,
+    shape: Option<Shape>,
+    cv_error: Option<f64>,
+}
+
+impl Default for Knowledge {
+    fn default() -> Self {
+        Knowledge {
+            throughput: ThroughputEstimator::new(ThroughputOptions::default()),
+            estimate: None,
+            points: Vec::new(),
+            at_rest: AtRest::default(),
+            typical_us: None,
+            least_us: 1e12,
+            gathered: (0.0, 0.0),
+            variability: 1.0,
+            shape: None,
+            cv_error: None,
+        }
+    }
+}
+
+impl Knowledge {
+    /// Takes a window of passive measurement. `steady` is false shortly after a change of weights,
+    /// when response times still show the load before.
+    pub fn observe(&mut self, window: &Window, steady: bool, typical_us: Option<f64>) {
+        self.typical_us = typical_us;
+        if window.completed <= 0.0 && window.in_flight == 0.0 {
+            return;
+        }
+        let observed = InFlightWindow {
+            seconds: window.seconds,
+            completions: window.completed,
+            levels: window.seen.clone(),
+        };
+        // A window that makes no sense (a clock that stood still) teaches nothing.
+        if self.throughput.observe(&observed).is_ok() {
+            self.take_estimate();
+        }
+        self.note_least(window);
+        let stationary = window.growth.abs() <= 3.0 + 0.2 * window.started;
+        if steady && stationary && window.started >= 1.0 && window.in_flight > 0.0 {
+            let latency_us = window.in_flight / window.rate_rps() * 1e6;
+            self.add_point(window.rate_rps(), latency_us, window.started);
+        }
+    }
+
+    /// A capacity that was once seen stays known while nothing contradicts it: at low load the same
+    /// estimator can only say what it is at least.
+    fn take_estimate(&mut self) {
+        let fresh = self.throughput.estimate(self.service_hint());
+        self.estimate = match (fresh, self.estimate) {
+            (Some(f), Some(old)) if f.lower_bound && !old.lower_bound => {
+                Some(if f.capacity_rps > old.capacity_rps { f } else { old })
+            }
+            (f, old) => f.or(old),
+        };
+    }
+
+    /// What is known of the time at rest from elsewhere, microseconds, with its relative standard
+    /// deviation: from probes of the idle backend, whose service times may scatter as much as their
+    /// mean, or else from the others, which do the same work on other machines.
+    fn service_hint(&self) -> Option<(f64, f64)> {
+        if self.at_rest.count >= 5.0 {
+            return Some((self.at_rest.mean_us, (1.0 / self.at_rest.count.sqrt()).max(0.05)));
+        }
+        // Nobody needs longer at rest than under load.
+        let others = self.typical_us.filter(|us| *us < self.least_us);
+        match others {
+            Some(us) => Some((us, LIKE_THE_OTHERS)),
+            None => (self.least_us < 1e12).then_some((self.least_us, LEAST_IS_NEAR)),
+        }
+    }
+
+    /// Keeps the least response time, each over requests enough that chance does not make it.
+    fn note_least(&mut self, window: &Window) {
+        self.gathered.0 += window.in_flight * window.seconds;
+        self.gathered.1 += window.started;
+        if self.gathered.1 >= ENOUGH {
+            let latency_us = self.gathered.0 / self.gathered.1 * 1e6;
+            self.least_us = (self.least_us * LEAST_CREEP).min(latency_us);
+            self.gathered = (0.0, 0.0);
+        }
+    }
+
+    /// Takes a successful probe of a backend with next to no traffic.
+    pub fn observe_at_rest(&mut self, latency_us: f64) {
+        let kept = self.at_rest.count.min(200.0);
+        self.at_rest.mean_us = (self.at_rest.mean_us * kept + latency_us) / (kept + 1.0);
+        self.at_rest.count = kept + 1.0;
+        self.take_estimate();
+    }
+
+    fn add_point(&mut self, load: f64, latency_us: f64, requests: f64) {
+        let near = |p: &Point| (p.load / load - 1.0).abs() < SAME_LOAD;
+        if let Some(i) = self.points.iter().position(near) {
+            let p = &mut self.points[i];
+            let kept = p.requests.min(POINT_MEMORY);
+            let all = kept + requests;
+            p.load = (p.load * kept + load * requests) / all;
+            // Little's law over both: time in the system adds up, not latency.
+            p.latency_us = (p.latency_us * kept + latency_us * requests) / all;
+            p.requests = all;
+            return;
+        }
+        if self.points.len() == MAX_POINTS {
+            self.points.remove(0);
+        }
+        self.points.push(Point { load, latency_us, requests });
+    }
+
+    /// Draws the curve anew from all that is known.
+    pub fn refit(&mut self, choice: CurveChoice) {
+        let Some(service_us) = self.service_us() else { return };
+        let cores = self.cores();
+        let unit = QueueCurve { service_us, cores, variability: 1.0 };
+        self.variability = fit_variability(&unit, &self.points);
+        let queue = QueueCurve { variability: self.variability, ..unit };
+        let queue_error = cross_validate(&unit, &self.points);
+        let fitted = self.fit_family(choice, service_us);
+        let (shape, cv_error) = match (choice, fitted) {
+            (CurveChoice::Auto, Some(f)) if self.is_clearly_better(&f, queue_error) => {
+                (Shape::Fitted(f.curve), f.cv_error)
+            }
+            (CurveChoice::Auto, _) | (_, None) => (Shape::Queue(queue), queue_error),
+            (_, Some(f)) => (Shape::Fitted(f.curve), f.cv_error),
+        };
+        self.shape = Some(shape);
+        self.cv_error = cv_error;
+    }
+
+    /// Whether a fitted family should replace the queue: the queue misses its points by more than noise
+    /// would, the other does not, and both agree on where the backend ends. The paper's parabola is
+    /// never chosen: it knows no capacity.
+    fn is_clearly_better(&self, fitted: &CurveFit, queue_error: Option<f64>) -> bool {
+        let (Some(fitted_error), Some(queue_error)) = (fitted.cv_error, queue_error) else {
+            return false;
+        };
+        let Some(capacity) = self.capacity_rps().filter(|_| self.is_known()) else { return false };
+        fitted.family != Family::Poly2
+            && queue_error > RESIDUAL_LIMIT
+            && fitted_error < CLEARLY_BETTER * queue_error
+            && (fitted.curve.capacity() / capacity - 1.0).abs() < SAME_CAPACITY
+    }
+
+    fn fit_family(&self, choice: CurveChoice, service_us: f64) -> Option<CurveFit> {
+        let about = self.estimate.map(|e| (e.capacity_rps, e.rel_se.max(0.02)));
+        let options = FitOptions {
+            family: match choice {
+                CurveChoice::Auto => None,
+                CurveChoice::Hyperbola => Some(Family::Hyperbola),
+                CurveChoice::Isotonic => Some(Family::Pchip),
+                CurveChoice::Poly2 => Some(Family::Poly2),
+            },
+            capacity: CapacityHint {
+                about: about.filter(|_| !self.is_lower_bound()),
+                ..CapacityHint::default()
+            },
+            idle: Some(IdleLatency { latency_us: service_us, requests: 30.0 }),
+        };
+        fit(&self.points, &options).ok()
+    }
+
+    /// The curve, once anything is known.
+    pub fn shape(&self) -> Option<&Shape> {
+        self.shape.as_ref()
+    }
+
+    /// The curve to pack with: optimistic where the capacity is only bounded from below, so that the
+    /// packing itself finds out; and no more trusting than the estimate is sure.
+    pub fn shape_to_pack(&self) -> Option<Shape> {
+        let shape = self.shape.as_ref()?;
+        if self.is_lower_bound() {
+            let cores = self.cores() * OPTIMISM;
+            let service_us = self.service_us()?;
+            return Some(Shape::Queue(QueueCurve {
+                service_us,
+                cores,
+                variability: self.variability,
+            }));
+        }
+        let doubt = self.estimate.map_or(0.0, |e| e.rel_se.min(0.3));
+        Some(match shape {
+            Shape::Queue(q) if doubt > 0.05 => {
+                Shape::Queue(QueueCurve { cores: (q.cores * (1.0 - doubt)).max(0.5), ..*q })
+            }
+            other => other.clone(),
+        })
+    }
+
+    /// Time on one core, microseconds.
+    pub fn service_us(&self) -> Option<f64> {
+        match self.estimate {
+            Some(e) => Some(e.service_us),
+            None if self.at_rest.count >= 3.0 => Some(self.at_rest.mean_us),
+            None => None,
+        }
+    }
+
+    /// Requests it works on at once; at least 1.
+    pub fn cores(&self) -> f64 {
+        self.estimate.map_or(1.0, |e| e.cores.max(1.0))
+    }
+
+    /// Requests per second; a lower bound while [`Knowledge::is_lower_bound`].
+    pub fn capacity_rps(&self) -> Option<f64> {
+        match self.estimate {
+            Some(e) => Some(e.capacity_rps),
+            None => self.service_us().map(|s| 1e6 / s),
+        }
+    }
+
+    /// No queue was ever seen: the capacity may be greater.
+    pub fn is_lower_bound(&self) -> bool {
+        self.estimate.is_none_or(|e| e.lower_bound)
+    }
+
+    /// Relative standard error of the capacity; 1 when nothing was measured.
+    pub fn error(&self) -> f64 {
+        self.estimate.map_or(1.0, |e| e.rel_se)
+    }
+
+    /// Its capacity was seen and is known well.
+    pub fn is_known(&self) -> bool {
+        !self.is_lower_bound() && self.error() <= KNOWN
+    }
+
+    pub fn cv_error(&self) -> Option<f64> {
+        self.cv_error
+    }
+
+    pub fn points(&self) -> &[Point] {
+        &self.points
+    }
+}
+
+/// Kingman's factor by ridge regression of the waits on those of M/M/c, relative to the latencies;
+/// the belief in 1 is worth [`PRIOR_REQUESTS`] requests at half load.
+fn fit_variability(unit: &QueueCurve, points: &[Point]) -> f64 {
+    let prior = PRIOR_REQUESTS * 0.25;
+    let (mut top, mut bottom) = (prior, prior);
+    for p in points {
+        let wait = unit.unit_wait_at(p.load);
+        if !wait.is_finite() {
+            continue;
+        }
+        let weight = p.requests / (p.latency_us * p.latency_us);
+        top += weight * wait * (p.latency_us - unit.service_us);
+        bottom += weight * wait * wait;
+    }
+    (top / bottom).clamp(VARIABILITY.0, VARIABILITY.1)
+}
+
+/// Leave-one-out relative error of the queue; `None` below four points.
+fn cross_validate(unit: &QueueCurve, points: &[Point]) -> Option<f64> {
+    if points.len() < 4 {
+        return None;
+    }
+    let (mut sum, mut weight) = (0.0, 0.0);
+    for (i, p) in points.iter().enumerate() {
+        let mut rest = points.to_vec();
+        rest.remove(i);
+        let curve = QueueCurve { variability: fit_variability(unit, &rest), ..*unit };
+        let error = (curve.latency_at(p.load) / p.latency_us - 1.0).abs().min(1.0);
+        sum += p.requests * error * error;
+        weight += p.requests;
+    }
+    Some((sum / weight).sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variability_is_found_and_stays_sane() {
+        let unit = QueueCurve { service_us: 30_000.0, cores: 2.0, variability: 1.0 };
+        let truth = QueueCurve { variability: 3.0, ..unit };
+        let points: Vec<Point> = [0.3, 0.6, 0.8]
+            .map(|rho| {
+                let load = rho * truth.capacity();
+                Point { load, latency_us: truth.latency_at(load), requests: 3_000.0 }
+            })
+            .to_vec();
+        assert!((fit_variability(&unit, &points) - 3.0).abs() < 0.15);
+        assert!((fit_variability(&unit, &[]) - 1.0).abs() < 1e-12);
+        let beyond = [Point { load: 1e6, latency_us: 1.0, requests: 1.0 }];
+        assert!((fit_variability(&unit, &beyond) - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn near_loads_are_one_point_and_points_are_bounded() {
+        let mut k = Knowledge::default();
+        for i in 0..200 {
+            k.add_point(10.0 + 0.01 * f64::from(i % 10), 100.0, 10.0);
+        }
+        assert_eq!(k.points.len(), 1);
+        for i in 0..200 {
+            k.add_point(10.0 * 1.1f64.powi(i % 60), 100.0, 10.0);
+        }
+        assert!(k.points.len() <= MAX_POINTS);
+    }
+}

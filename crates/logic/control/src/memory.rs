@@ -1,0 +1,76 @@
+//! What survives a restart of the controller.
+
+use plimsoll_model::BackendId;
+use serde::{Deserialize, Serialize};
+
+use crate::controller::Controller;
+use crate::knowledge::Knowledge;
+use crate::view::Phase;
+
+/// The version of the memory's form; others are not read.
+const VERSION: u32 = 1;
+
+/// One backend as it was known.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Known {
+    name: String,
+    knowledge: Knowledge,
+    ask_rps: f64,
+    weight: u32,
+}
+
+/// What a controller knew, to be kept by the store and given to the next one. Backends are found again
+/// by name, so identities need not survive.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Memory {
+    version: u32,
+    epoch: u64,
+    steady: bool,
+    backends: Vec<Known>,
+}
+
+impl Controller {
+    /// What is worth keeping over a restart.
+    pub fn memory(&self) -> Memory {
+        Memory {
+            version: VERSION,
+            epoch: self.epoch,
+            steady: matches!(self.phase, Phase::Steady | Phase::ShortOfCapacity),
+            backends: self
+                .backends
+                .iter()
+                .map(|b| Known {
+                    name: b.name.clone(),
+                    knowledge: b.knowledge.clone(),
+                    ask_rps: b.ask_rps,
+                    weight: b.wanted.weight,
+                })
+                .collect(),
+        }
+    }
+
+    /// Takes up what an earlier controller knew.
+    pub(crate) fn recall(&mut self, memory: Memory) {
+        if memory.version != VERSION {
+            return;
+        }
+        self.epoch = memory.epoch;
+        let mut weights: Vec<(BackendId, u32)> = Vec::new();
+        for b in &mut self.backends {
+            if let Some(known) = memory.backends.iter().find(|k| k.name == b.name) {
+                b.knowledge = known.knowledge.clone();
+                b.knowledge.refit(self.spec.curve);
+                b.ask_rps = known.ask_rps;
+                weights.push((b.id, known.weight));
+            }
+        }
+        // Weights of another pool would say nothing of this one.
+        let all = weights.len() == self.backends.len() && weights.iter().any(|(_, w)| *w > 0);
+        if all {
+            self.resume = Some(weights);
+            if memory.steady && self.phase == Phase::Exploring {
+                self.phase = Phase::Steady;
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! A decision before it becomes weights: what every backend should carry, what clients would wait, and
+//! how far the packing is proven.
+
+use plimsoll_model::BackendId;
+
+/// What is wanted of one backend.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Wish {
+    pub id: BackendId,
+    pub share: f64,
+    pub weight: u32,
+    pub expected_us: Option<f64>,
+    pub reason: String,
+}
+
+/// What is wanted of the pool.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Decision {
+    pub wishes: Vec<Wish>,
+    pub rate_rps: f64,
+    pub capacity_rps: f64,
+    /// Mean response time expected, microseconds.
+    pub expected_us: Option<f64>,
+    /// No packing of these curves does better than this, microseconds.
+    pub bound_us: Option<f64>,
+    pub proven: bool,
+    /// More traffic than capacity, by so many requests per second.
+    pub short_by_rps: Option<f64>,
+    /// Some backend's capacity is not known yet, and the packing would use it.
+    pub still_learning: bool,
+}
+
+impl Decision {
+    pub fn shares(&self) -> Vec<(BackendId, f64)> {
+        self.wishes.iter().map(|w| (w.id, w.share)).collect()
+    }
+}

@@ -1,0 +1,86 @@
+//! The controller as an operator sees it.
+
+use plimsoll_model::{Curve, MethodKind, Nanos};
+
+use crate::backend::Backend;
+use crate::controller::Controller;
+use crate::view::{BackendView, CurveView, PlanView, ServiceView};
+
+/// Points of a curve drawn for plots.
+const DRAWN: usize = 33;
+
+impl Controller {
+    /// Everything there is to show.
+    pub fn view(&self, now: Nanos) -> ServiceView {
+        let rate: f64 = self.backends.iter().map(|b| b.recent.rate_rps).sum();
+        let method = self.method.as_ref();
+        ServiceView {
+            service: self.spec.name.clone(),
+            method: method.map_or(MethodKind::Split, |m| m.kind),
+            method_name: method.map_or_else(String::new, |m| m.name.clone()),
+            phase: self.phase,
+            epoch: self.epoch,
+            rate_rps: self.history.rate_rps().unwrap_or(0.0),
+            latency_ms: self.history.mean_us().map(|us| us / 1e3),
+            trouble: self.trouble.clone(),
+            backends: self.backends.iter().map(|b| backend_view(b, now, rate)).collect(),
+            plan: self.plan_view(),
+            curves: self.backends.iter().filter_map(curve_view).collect(),
+        }
+    }
+
+    fn plan_view(&self) -> PlanView {
+        let d = self.decision.as_ref();
+        let expected = d.and_then(|d| d.expected_us);
+        let bound = d.and_then(|d| d.bound_us);
+        PlanView {
+            epoch: self.epoch,
+            reason: self.decision_reason.clone(),
+            objective: self.spec.objective,
+            expected_ms: expected.map(|us| us / 1e3),
+            bound_ms: bound.map(|us| us / 1e3),
+            gap: expected.zip(bound).map(|(e, b)| ((e - b) / e).max(0.0)),
+            proven: d.is_some_and(|d| d.proven),
+            rate_rps: d.map_or(0.0, |d| d.rate_rps),
+            capacity_rps: d.map_or(0.0, |d| d.capacity_rps),
+            advice: self.advice.clone(),
+        }
+    }
+}
+
+fn backend_view(b: &Backend, now: Nanos, total_rps: f64) -> BackendView {
+    BackendView {
+        backend: b.name.clone(),
+        weight: b.wanted.weight,
+        share: if total_rps > 0.0 { b.recent.rate_rps / total_rps } else { b.wanted.share },
+        programmed: b.programmed,
+        state: b.state(now),
+        latency_ms: b.recent.latency_us.map(|us| us / 1e3),
+        expected_ms: b.wanted.expected_us.map(|us| us / 1e3),
+        reason: b.wanted.reason.clone(),
+    }
+}
+
+fn curve_view(b: &Backend) -> Option<CurveView> {
+    let k = &b.knowledge;
+    let shape = k.shape()?;
+    let capacity = shape.capacity();
+    let line = (0..DRAWN)
+        .map(|i| 0.98 * capacity * i as f64 / (DRAWN - 1) as f64)
+        .map(|x| (x, shape.latency_at(x) / 1e3))
+        .filter(|(_, ms)| ms.is_finite())
+        .collect();
+    Some(CurveView {
+        backend: b.name.clone(),
+        family: shape.family().to_owned(),
+        l0_ms: shape.latency_at(0.0) / 1e3,
+        capacity_rps: capacity,
+        capacity_is_lower_bound: k.is_lower_bound(),
+        cores: k.cores(),
+        capacity_error: k.error(),
+        cv_error: k.cv_error(),
+        hyperbola: shape.as_hyperbola(),
+        points: k.points().iter().map(|p| (p.load, p.latency_us / 1e3, p.requests)).collect(),
+        line,
+    })
+}

@@ -1,0 +1,200 @@
+//! Weights for a balancer that splits the traffic by them: the latency curves are packed.
+
+use plimsoll_model::{Curve, Nanos};
+use plimsoll_pack::{CurveBackend, CurveProblem, PackError, pack_curves, round_to_range};
+use plimsoll_queueing::QueueCurve;
+
+use crate::backend::Backend;
+use crate::knowledge::Shape;
+use crate::plan::{Decision, Wish};
+use crate::spec::ServiceSpec;
+
+/// Requests beyond this many times what a backend works on are a backlog, to be worked off …
+const CALM_QUEUE: f64 = 3.0;
+/// … within so many seconds.
+const DRAIN_S: f64 = 3.0;
+/// … as far as this part of the pool's spare capacity allows.
+const SPARE_FOR_QUEUES: f64 = 0.8;
+/// A backend of which nothing is known may get this part of what one core of the pool's middle speed
+/// bears.
+const FIRST_SIP: f64 = 0.5;
+/// While bounds on growth hold, the pool must be able to carry this much more than its traffic …
+const HEADROOM: f64 = 1.05;
+/// … and nobody is stretched by more than this factor for it.
+const MOST_STRETCH: f64 = 8.0;
+/// When nothing at all is known of anybody: 100 ms a request.
+const UNKNOWN_SERVICE_US: f64 = 100_000.0;
+
+/// One backend, ready to be packed.
+struct Candidate<'a> {
+    backend: &'a Backend,
+    shape: Shape,
+    max_load: f64,
+    limited: Option<&'static str>,
+    /// It may be trusted beyond what was seen of it.
+    may_stretch: bool,
+    /// Requests beyond what it should have in flight.
+    backlog: f64,
+}
+
+/// Packs the usable backends for this traffic. `careful` bounds how fast a share may grow.
+///
+/// # Errors
+/// What the packing says, when there is nobody to give load to.
+pub(crate) fn decide(
+    now: Nanos,
+    spec: &ServiceSpec,
+    backends: &[Backend],
+    rate_rps: f64,
+    careful: bool,
+) -> Result<Decision, PackError> {
+    let usable: Vec<&Backend> = backends.iter().filter(|b| b.is_usable()).collect();
+    let middle_us = middle_service_us(&usable);
+    let mut candidates: Vec<Candidate<'_>> =
+        usable.iter().map(|b| candidate(now, spec, b, middle_us, careful)).collect();
+    stretch_unknown(&mut candidates, rate_rps);
+    work_off_queues(&mut candidates, rate_rps);
+    let problem_backends: Vec<CurveBackend<'_>> = candidates
+        .iter()
+        .map(|c| CurveBackend { curve: &c.shape, max_load: c.max_load })
+        .collect();
+    let problem =
+        CurveProblem { backends: &problem_backends, total: rate_rps, theta: spec.theta };
+    let packing = pack_curves(&problem, spec.objective)?;
+    let rounded = round_to_range(&packing.weights, Some((&problem, spec.objective)), spec.sink.range.clone())?;
+
+    let capacity_rps: f64 = candidates.iter().map(|c| c.shape.capacity()).sum();
+    let known = usable.iter().all(|b| b.knowledge.is_known());
+    // Bounds on growth make a pool look small while it is learned: that is not a lack of capacity.
+    let short_by_rps = packing.short_of_capacity.filter(|_| known && !careful);
+    let mut wishes = Vec::with_capacity(candidates.len());
+    let mut expected = 0.0;
+    for ((c, &share), &weight) in candidates.iter().zip(&packing.weights).zip(&rounded.weights) {
+        let load = share * rate_rps;
+        let latency = c.shape.latency_at(load);
+        if share > 0.0 {
+            expected += share * latency;
+        }
+        wishes.push(Wish {
+            id: c.backend.id,
+            share,
+            weight,
+            expected_us: Some(latency).filter(|l| l.is_finite()),
+            reason: explain(c, load, packing.short_of_capacity.is_some()),
+        });
+    }
+    // Whoever the packing would use and does not know yet is still being learned.
+    let still_learning = candidates.iter().zip(&wishes).any(|(c, w)| {
+        let load = w.share * rate_rps;
+        !c.backend.knowledge.is_known() && load > 1.05 * c.backend.recent.rate_rps.max(0.5)
+    });
+    Ok(Decision {
+        wishes,
+        rate_rps,
+        capacity_rps,
+        expected_us: Some(expected).filter(|e| e.is_finite()),
+        bound_us: packing.short_of_capacity.is_none().then_some(packing.bound),
+        proven: packing.proven() && packing.short_of_capacity.is_none(),
+        short_by_rps,
+        still_learning,
+    })
+}
+
+fn candidate<'a>(
+    now: Nanos,
+    spec: &ServiceSpec,
+    backend: &'a Backend,
+    middle_us: f64,
+    careful: bool,
+) -> Candidate<'a> {
+    let knowledge = &backend.knowledge;
+    let sip = FIRST_SIP * 1e6 / middle_us;
+    let shape = knowledge.shape_to_pack().unwrap_or(Shape::Queue(QueueCurve {
+        service_us: middle_us,
+        cores: 1.0,
+        variability: 1.0,
+    }));
+    let mut max_load = plimsoll_learn::USABLE_CAPACITY * shape.capacity();
+    let mut limited = None;
+    if careful || !knowledge.is_known() {
+        let step = (backend.recent.rate_rps * spec.max_step).max(sip);
+        if step < max_load {
+            (max_load, limited) = (step, Some("its share grows step by step"));
+        }
+    }
+    let calm = CALM_QUEUE * knowledge.cores() + CALM_QUEUE;
+    let backlog = if careful { (f64::from(backend.in_flight) - calm).max(0.0) } else { 0.0 };
+    let may_stretch = backlog == 0.0 && backend.ramp(now) >= 1.0;
+    let ramp = backend.ramp(now);
+    if ramp < 1.0 {
+        (max_load, limited) = (max_load * ramp, Some("it is ramping up"));
+    }
+    Candidate { backend, shape, max_load, limited, may_stretch, backlog }
+}
+
+/// Overrun backends get less than they bear until their queues are gone, as far as the others have room
+/// for what they are spared.
+fn work_off_queues(candidates: &mut [Candidate<'_>], rate_rps: f64) {
+    let wanted = |c: &Candidate<'_>| (c.backlog / DRAIN_S).min(c.max_load);
+    let all: f64 = candidates.iter().map(|c| c.max_load).sum();
+    let spared: f64 = candidates.iter().map(wanted).sum();
+    let room = SPARE_FOR_QUEUES * (all - rate_rps);
+    if spared <= 0.0 || room <= 0.0 {
+        return;
+    }
+    let part = (room / spared).min(1.0);
+    for c in candidates.iter_mut().filter(|c| c.backlog > 0.0) {
+        c.max_load -= part * wanted(c);
+        c.limited = Some("its queue is being worked off");
+    }
+}
+
+/// Where bounds on growth leave the pool too small for its traffic, those whose end was never seen take
+/// what is missing: the others are known to bear no more.
+fn stretch_unknown(candidates: &mut [Candidate<'_>], rate_rps: f64) {
+    let unseen = |c: &Candidate<'_>| c.backend.knowledge.is_lower_bound() && c.may_stretch;
+    let all: f64 = candidates.iter().map(|c| c.max_load).sum();
+    let elastic: f64 = candidates.iter().filter(|c| unseen(c)).map(|c| c.max_load).sum();
+    let missing = rate_rps * HEADROOM - all;
+    if missing <= 0.0 || elastic <= 0.0 {
+        return;
+    }
+    let factor = (1.0 + missing / elastic).min(MOST_STRETCH);
+    for c in candidates.iter_mut().filter(|c| unseen(c)) {
+        c.max_load *= factor;
+        if let Shape::Queue(q) = &mut c.shape {
+            let needed = c.max_load / plimsoll_learn::USABLE_CAPACITY / q.capacity();
+            q.cores *= needed.max(1.0);
+        }
+        c.limited = Some("it takes what the known ones cannot");
+    }
+}
+
+fn explain(c: &Candidate<'_>, load: f64, short: bool) -> String {
+    let knowledge = &c.backend.knowledge;
+    let capacity = c.shape.capacity();
+    let what = match knowledge.service_us() {
+        None => return "nothing is known of it yet".to_owned(),
+        Some(_) if knowledge.is_lower_bound() => {
+            format!("bears {:.1} req/s or more", knowledge.capacity_rps().unwrap_or(capacity))
+        }
+        Some(_) => format!("bears {capacity:.1} req/s"),
+    };
+    let part = load / capacity * 100.0;
+    match c.limited {
+        _ if load == 0.0 && c.max_load > 0.0 => {
+            format!("{what}; parked: at this load it would only be slower")
+        }
+        Some(limit) if load >= 0.999 * c.max_load => format!("{what}; {limit}"),
+        _ if short => format!("{what}; short of capacity: shared in proportion"),
+        _ => format!("{what}; gets {load:.1} ({part:.0} %)"),
+    }
+}
+
+/// Median time at rest of those that are known, microseconds.
+pub(crate) fn middle_service_us(usable: &[&Backend]) -> f64 {
+    let mut known: Vec<f64> =
+        usable.iter().filter_map(|b| b.knowledge.service_us()).collect();
+    known.sort_by(f64::total_cmp);
+    known.get(known.len() / 2).copied().unwrap_or(UNKNOWN_SERVICE_US)
+}

@@ -1,0 +1,162 @@
+//! What the balancer reports, turned into windows: rates, requests in flight and response times by
+//! Little's law, `W = N̄ / λ`, which is unbiased however seldom the counters are read.
+
+use std::time::Duration;
+
+use plimsoll_model::{Nanos, ServerReport};
+
+/// A window is closed when it is this long.
+pub(crate) const WINDOW: Duration = Duration::from_secs(1);
+/// Two reports further apart than this do not belong to one window: what happened between is unknown.
+const GAP: Duration = Duration::from_secs(2);
+/// In-flight counts above this are counted as this.
+pub(crate) const MAX_IN_FLIGHT: usize = 511;
+
+/// What one backend did over one window.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Window {
+    pub seconds: f64,
+    /// Requests given to the backend.
+    pub started: f64,
+    /// Requests that left it with an answer that counts.
+    pub completed: f64,
+    pub errors: f64,
+    /// Time average of requests in flight, queued in the balancer included.
+    pub in_flight: f64,
+    /// How often each number of requests was seen at the server.
+    pub seen: Vec<(u32, u32)>,
+    /// In-flight at the end less in-flight at the start.
+    pub growth: f64,
+}
+
+impl Window {
+    pub fn rate_rps(&self) -> f64 {
+        self.started / self.seconds
+    }
+}
+
+/// Collects the reports of one server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Meter {
+    last: Option<(Nanos, ServerReport)>,
+    began: Nanos,
+    first: Option<ServerReport>,
+    area: f64,
+    seen: Vec<u32>,
+    top: usize,
+}
+
+impl Meter {
+    /// Forgets the window that is open: what was measured no longer belongs together.
+    pub fn reset(&mut self) {
+        *self = Meter::default();
+    }
+
+    /// Takes a report; gives back the window that it closes.
+    pub fn observe(&mut self, at: Nanos, report: &ServerReport) -> Option<Window> {
+        let Some((then, last)) = self.last else {
+            self.open(at, report);
+            return None;
+        };
+        let fell = report.started_total < last.started_total
+            || report.errors_total < last.errors_total
+            || at.since(then) > GAP;
+        if fell {
+            self.open(at, report);
+            return None;
+        }
+        let dt = at.since(then).as_secs_f64();
+        let n = f64::from(last.in_flight + last.queued);
+        let m = f64::from(report.in_flight + report.queued);
+        self.area += 0.5 * (n + m) * dt;
+        let level = (report.in_flight as usize).min(MAX_IN_FLIGHT);
+        if self.seen.len() <= level {
+            self.seen.resize(level + 1, 0);
+        }
+        self.seen[level] += 1;
+        self.top = self.top.max(level);
+        self.last = Some((at, *report));
+        if at.since(self.began) < WINDOW {
+            return None;
+        }
+        let window = self.close(at, report);
+        self.open(at, report);
+        window
+    }
+
+    fn open(&mut self, at: Nanos, report: &ServerReport) {
+        self.last = Some((at, *report));
+        self.began = at;
+        self.first = Some(*report);
+        self.area = 0.0;
+        self.seen.iter_mut().for_each(|c| *c = 0);
+        self.top = 0;
+    }
+
+    fn close(&self, at: Nanos, report: &ServerReport) -> Option<Window> {
+        let first = self.first?;
+        let seconds = at.since(self.began).as_secs_f64();
+        let started = (report.started_total - first.started_total) as f64;
+        let errors = (report.errors_total - first.errors_total) as f64;
+        let growth = f64::from(report.in_flight) - f64::from(first.in_flight);
+        let seen = self.seen[..=self.top]
+            .iter()
+            .enumerate()
+            .filter(|&(_, &count)| count > 0)
+            .map(|(n, &count)| (n as u32, count))
+            .collect();
+        Some(Window {
+            seconds,
+            started,
+            completed: (started - growth - errors).max(0.0),
+            errors,
+            in_flight: self.area / seconds,
+            seen,
+            growth,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_model::{BackendId, ServerStatus};
+
+    fn report(in_flight: u32, started_total: u64, errors_total: u64) -> ServerReport {
+        ServerReport {
+            backend: BackendId(1),
+            weight: 1,
+            status: ServerStatus::Up,
+            in_flight,
+            queued: 0,
+            started_total,
+            errors_total,
+        }
+    }
+
+    #[test]
+    fn littles_law_over_one_window() {
+        let mut meter = Meter::default();
+        let mut window = None;
+        for k in 0..=10u64 {
+            let at = Nanos(k * 100_000_000);
+            window = window.or(meter.observe(at, &report(3, 100 + 6 * k, k / 5)));
+        }
+        let w = window.expect("a second has passed");
+        assert!((w.seconds - 1.0).abs() < 1e-9);
+        assert!((w.rate_rps() - 60.0).abs() < 1e-9);
+        assert!((w.in_flight / w.rate_rps() - 0.05).abs() < 1e-9, "50 ms");
+        assert_eq!((w.completed, w.errors, w.growth), (58.0, 2.0, 0.0));
+        assert_eq!(w.seen, vec![(3, 10)]);
+    }
+
+    #[test]
+    fn a_restart_or_a_gap_begins_anew() {
+        let mut meter = Meter::default();
+        meter.observe(Nanos(0), &report(3, 1_000, 0));
+        assert_eq!(meter.observe(Nanos(1_000_000_000), &report(0, 4, 0)), None, "counters fell");
+        let w = meter.observe(Nanos(2_000_000_000), &report(0, 14, 0)).expect("a whole window");
+        assert_eq!(w.started, 10.0);
+        assert_eq!(meter.observe(Nanos(9_000_000_000), &report(0, 900, 0)), None, "a gap");
+    }
+}

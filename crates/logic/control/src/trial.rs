@@ -1,0 +1,259 @@
+//! Did the last plan help? Clients' mean response time before and after it, by Little's law over the
+//! whole pool; a plan after which they wait longer is taken back and remembered.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use plimsoll_model::{BackendId, Nanos};
+
+/// Windows kept: two minutes.
+const KEPT: usize = 120;
+/// So many windows after a plan are compared with as many before it.
+const COMPARED: usize = 12;
+/// Time for the queues of the old weights to empty.
+const SETTLE: Duration = Duration::from_secs(3);
+/// Waiting longer by less than this is not worth acting on.
+const WORSE: f64 = 1.10;
+/// How many standard errors the difference must be. Windows of a second are not independent at high
+/// load, so the plain error is doubled first.
+const CERTAIN: f64 = 3.0;
+const CORRELATION: f64 = 2.0;
+/// Traffic may grow so much and the comparison still be fair.
+const SAME_RATE: f64 = 0.05;
+/// How long a plan stays rejected.
+const MEMORY: Duration = Duration::from_secs(600);
+/// Plans this near to a rejected one (half the sum of differences of the shares) are that plan.
+const SAME_PLAN: f64 = 0.03;
+/// A rejection holds for traffic this near, relatively.
+const SAME_TRAFFIC: f64 = 0.10;
+/// Rejected plans kept.
+const MAX_REJECTED: usize = 16;
+
+/// The whole pool over one window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct PoolWindow {
+    pub at: Nanos,
+    pub seconds: f64,
+    pub started: f64,
+    /// Mean requests in flight.
+    pub in_flight: f64,
+}
+
+impl PoolWindow {
+    fn mean_us(&self) -> f64 {
+        self.in_flight * self.seconds / self.started * 1e6
+    }
+}
+
+/// Recent traffic of the whole pool.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PoolHistory {
+    windows: VecDeque<PoolWindow>,
+}
+
+impl PoolHistory {
+    pub fn push(&mut self, window: PoolWindow) {
+        if self.windows.len() == KEPT {
+            self.windows.pop_front();
+        }
+        self.windows.push_back(window);
+    }
+
+    pub fn clear(&mut self) {
+        self.windows.clear();
+    }
+
+    /// Requests per second over the last windows: the mean of three, quick enough for a rise and calm
+    /// enough for Poisson noise.
+    pub fn rate_rps(&self) -> Option<f64> {
+        let last = self.windows.iter().rev().take(3);
+        let (started, seconds) =
+            last.fold((0.0, 0.0), |(n, t), w| (n + w.started, t + w.seconds));
+        (seconds > 0.0).then(|| started / seconds)
+    }
+
+    /// Mean response time over the last ten windows, microseconds.
+    pub fn mean_us(&self) -> Option<f64> {
+        let last = self.windows.iter().rev().take(10);
+        let (area, started) =
+            last.fold((0.0, 0.0), |(a, n), w| (a + w.in_flight * w.seconds, n + w.started));
+        (started > 0.0).then(|| area / started * 1e6)
+    }
+
+    fn between(&self, from: Nanos, to: Nanos) -> impl Iterator<Item = &PoolWindow> {
+        self.windows.iter().filter(move |w| w.at > from && w.at <= to && w.started > 0.0)
+    }
+}
+
+/// Mean, standard error and rate of some windows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Level {
+    mean_us: f64,
+    error_us: f64,
+    rate_rps: f64,
+    count: usize,
+}
+
+fn level<'a>(windows: impl Iterator<Item = &'a PoolWindow>) -> Option<Level> {
+    let all: Vec<&PoolWindow> = windows.collect();
+    let count = all.len();
+    if count < 2 {
+        return None;
+    }
+    let started: f64 = all.iter().map(|w| w.started).sum();
+    let area: f64 = all.iter().map(|w| w.in_flight * w.seconds).sum();
+    let seconds: f64 = all.iter().map(|w| w.seconds).sum();
+    let mean_us = area / started * 1e6;
+    let spread: f64 = all.iter().map(|w| (w.mean_us() - mean_us).powi(2)).sum();
+    let error_us = CORRELATION * (spread / ((count - 1) * count) as f64).sqrt();
+    Some(Level { mean_us, error_us, rate_rps: started / seconds, count })
+}
+
+/// Weights as they were before a plan, to go back to.
+pub(crate) type Weights = Vec<(BackendId, u32)>;
+
+/// What became of a trial.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Verdict {
+    /// Not enough windows yet.
+    Open,
+    /// No worse, or no fair comparison.
+    Kept,
+    /// Clients wait longer.
+    Worse {
+        before_us: f64,
+        after_us: f64,
+    },
+}
+
+/// A plan on trial.
+#[derive(Clone, Debug)]
+pub(crate) struct Trial {
+    pub applied_at: Nanos,
+    pub before: Weights,
+    pub shares: Vec<(BackendId, f64)>,
+    base: Option<Level>,
+}
+
+impl Trial {
+    pub fn new(
+        now: Nanos,
+        history: &PoolHistory,
+        calm_since: Nanos,
+        before: Weights,
+        shares: Vec<(BackendId, f64)>,
+    ) -> Self {
+        let from = calm_since.max(now - Duration::from_secs(3 * COMPARED as u64));
+        let base = level(history.between(from, now)).filter(|l| l.count >= COMPARED / 2);
+        Trial { applied_at: now, before, shares, base }
+    }
+
+    pub fn judge(&self, history: &PoolHistory, now: Nanos) -> Verdict {
+        let Some(base) = self.base else { return Verdict::Kept };
+        let Some(after) = level(history.between(self.applied_at + SETTLE, now)) else {
+            return Verdict::Open;
+        };
+        if after.count < COMPARED {
+            return Verdict::Open;
+        }
+        if after.rate_rps > base.rate_rps * (1.0 + SAME_RATE) {
+            return Verdict::Kept;
+        }
+        let noise = (base.error_us.powi(2) + after.error_us.powi(2)).sqrt();
+        let worse = after.mean_us > WORSE * base.mean_us
+            && after.mean_us - base.mean_us > CERTAIN * noise;
+        if worse {
+            Verdict::Worse { before_us: base.mean_us, after_us: after.mean_us }
+        } else {
+            Verdict::Kept
+        }
+    }
+}
+
+/// Plans that were taken back.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rejected {
+    plans: VecDeque<(Nanos, f64, Vec<(BackendId, f64)>)>,
+}
+
+impl Rejected {
+    pub fn add(&mut self, now: Nanos, rate_rps: f64, shares: Vec<(BackendId, f64)>) {
+        if self.plans.len() == MAX_REJECTED {
+            self.plans.pop_front();
+        }
+        self.plans.push_back((now, rate_rps, shares));
+    }
+
+    /// Whether such a plan was rejected lately, at such traffic.
+    pub fn contains(&self, now: Nanos, rate_rps: f64, shares: &[(BackendId, f64)]) -> bool {
+        self.plans.iter().any(|(at, rate, plan)| {
+            now.since(*at) < MEMORY
+                && (rate_rps / rate - 1.0).abs() < SAME_TRAFFIC
+                && moved(plan, shares) < SAME_PLAN
+        })
+    }
+}
+
+/// The part of the traffic that moves from one set of shares to another: half the sum of differences.
+pub(crate) fn moved(from: &[(BackendId, f64)], to: &[(BackendId, f64)]) -> f64 {
+    let share = |of: &[(BackendId, f64)], id: BackendId| {
+        of.iter().find(|(b, _)| *b == id).map_or(0.0, |(_, s)| *s)
+    };
+    let gained: f64 = to.iter().map(|&(id, s)| (s - share(from, id)).abs()).sum();
+    let lost: f64 = from
+        .iter()
+        .filter(|(id, _)| !to.iter().any(|(b, _)| b == id))
+        .map(|(_, s)| *s)
+        .sum();
+    0.5 * (gained + lost)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history(before_ms: f64, after_ms: f64, rate_after: f64) -> PoolHistory {
+        let mut history = PoolHistory::default();
+        for s in 1..=60u64 {
+            let (ms, rate) = if s <= 30 { (before_ms, 100.0) } else { (after_ms, rate_after) };
+            let wobble = 1.0 + 0.03 * ((s % 5) as f64 - 2.0);
+            history.push(PoolWindow {
+                at: Nanos(s * 1_000_000_000),
+                seconds: 1.0,
+                started: rate,
+                in_flight: rate * ms * wobble / 1e3,
+            });
+        }
+        history
+    }
+
+    fn verdict(history: &PoolHistory) -> Verdict {
+        let mut until_plan = PoolHistory::default();
+        history.windows.iter().take(30).for_each(|w| until_plan.push(*w));
+        let at = Nanos(30_000_000_000);
+        let trial = Trial::new(at, &until_plan, Nanos::ZERO, vec![], vec![]);
+        assert_eq!(trial.judge(&until_plan, Nanos(34_000_000_000)), Verdict::Open);
+        trial.judge(history, Nanos(60_000_000_000))
+    }
+
+    #[test]
+    fn only_a_clear_loss_at_the_same_traffic_is_taken_back() {
+        assert!(matches!(verdict(&history(50.0, 70.0, 100.0)), Verdict::Worse { .. }));
+        assert_eq!(verdict(&history(50.0, 53.0, 100.0)), Verdict::Kept);
+        assert_eq!(verdict(&history(50.0, 40.0, 100.0)), Verdict::Kept);
+        assert_eq!(verdict(&history(50.0, 70.0, 130.0)), Verdict::Kept, "traffic rose");
+    }
+
+    #[test]
+    fn rejected_plans_are_remembered_for_a_while() {
+        let (a, b) = (BackendId(1), BackendId(2));
+        let mut rejected = Rejected::default();
+        let now = Nanos(1_000_000_000);
+        rejected.add(now, 100.0, vec![(a, 0.5), (b, 0.5)]);
+        assert!(rejected.contains(now, 105.0, &[(a, 0.51), (b, 0.49)]));
+        assert!(!rejected.contains(now, 100.0, &[(a, 0.6), (b, 0.4)]));
+        assert!(!rejected.contains(now, 150.0, &[(a, 0.5), (b, 0.5)]));
+        assert!(!rejected.contains(now + MEMORY, 100.0, &[(a, 0.5), (b, 0.5)]));
+        assert!((moved(&[(a, 1.0)], &[(b, 1.0)]) - 1.0).abs() < 1e-12);
+    }
+}
