@@ -49,25 +49,27 @@ pub(crate) fn least_sum(
     gap: f64,
     effort: &Effort,
 ) -> Result<LeastSum, PackError> {
-    let free = classes.efficient(|_| true).ok_or(PackError::NoBackends)?;
-    let out_of_reach = |reachable: i64| PackError::Infeasible {
-        needed: problem.target as f64,
-        reachable: reachable as f64,
+    let reachable = match problem.theta {
+        Some(theta) => widest(classes, theta)?,
+        None => classes.heaviest(),
     };
+    let out_of_reach =
+        || PackError::Infeasible { needed: problem.target as f64, reachable: reachable as f64 };
+    if reachable < problem.target {
+        return Err(out_of_reach());
+    }
+    let free = classes.efficient(|_| true).ok_or(PackError::NoBackends)?;
     let mut work = effort.work;
     let found = search(&free, problem.target, f64::INFINITY, gap, effort.states, &mut work)
-        .ok_or_else(|| out_of_reach(classes.heaviest()))?;
+        .ok_or_else(out_of_reach)?;
     let weights = found.chosen.as_deref().map(|chosen| free.weights(chosen)).unwrap_or_default();
     let Some(theta) = problem.theta.filter(|&theta| spread(&weights) > theta) else {
         return Ok(LeastSum { weights, cost: found.cost, bound: found.bound });
     };
-    match search_theta(classes, problem.target, theta, gap, effort.states, &mut work) {
-        Some(mut within) => {
-            within.bound = within.bound.max(found.bound);
-            Ok(within)
-        }
-        None => Err(out_of_reach(widest(classes, theta)?)),
-    }
+    let mut within = search_theta(classes, problem.target, theta, gap, effort.states, &mut work)
+        .ok_or_else(out_of_reach)?;
+    within.bound = within.bound.max(found.bound);
+    Ok(within)
 }
 
 /// The difference between the heaviest and the lightest.
