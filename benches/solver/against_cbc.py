@@ -41,6 +41,7 @@ try:
 except ImportError:
     with_pulp()
 
+sys.dont_write_bytecode = True
 from instances import UNITS, menus
 
 

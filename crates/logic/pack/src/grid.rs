@@ -73,7 +73,8 @@ pub(crate) fn pack_grid(
         .iter()
         .map(|term| menu(term, objective, problem.total, (0.0, term.most), POINTS))
         .collect();
-    let effort = Effort { gap: 1e-6, ..Effort::default() };
+    // The grid itself is only good for about a percent.
+    let effort = Effort { gap: 1e-4, work: 4_000_000, ..Effort::default() };
     let loads = pack_loads(&menus, problem, objective, &effort)?;
     // θ is left out of the bound: with loads between the points it would need a wider window.
     let free = CurveProblem { theta: None, ..*problem };
