@@ -23,10 +23,11 @@ use crate::routes;
 const MAX_CONNECTIONS: usize = 128;
 /// A request's head may be this long, bytes; hyper allows no less than 8 KiB.
 const MAX_HEAD: usize = 16 << 10;
-/// A request's head must be complete after this long.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// A connection on which nothing can be read or written for this long is closed; longer than the
-/// usual 15 s between two scrapes, so that those keep theirs.
+/// A request's head must be complete this long after the answer before it, or after the connection
+/// was made: longer than the usual 15 s between two scrapes, so that those keep their connection.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(20);
+/// A connection that cannot be read from or written to for this long, while it should be, is closed:
+/// a client that asks and does not read.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long answers under way may take once we are to stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
