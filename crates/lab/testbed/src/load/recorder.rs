@@ -174,7 +174,7 @@ impl Recorder {
             requests: s.ok + s.errors,
             errors: s.errors,
             mean_ms: (s.ok > 0).then(|| s.sum_ns / s.ok as f64 / 1e6),
-            max_ms: (s.ok > 0).then(|| s.max.as_secs_f64() * 1e3),
+            max_ms: (s.ok > 0).then_some(s.max.as_secs_f64() * 1e3),
         };
         self.slices.iter().enumerate().map(slice).collect()
     }
