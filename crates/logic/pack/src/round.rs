@@ -22,6 +22,9 @@ pub struct Rounded {
 const KEEP_FROM: f64 = 0.1;
 /// The most scales that are tried, from the range's end down to its half.
 const MAX_SCALES: u32 = 256;
+/// What is added before rounding down. 0.5 errs least on the whole; less of it errs on the side of
+/// lighter small weights, whose rounding up counts most under [`Objective::Max`].
+const OFFSETS: [f64; 5] = [0.5, 0.4, 0.3, 0.2, 0.1];
 /// Single weights are improved one by one in pools up to this size; in larger ones rounding errors
 /// cancel out, and it would cost too much.
 const IMPROVE_UP_TO: usize = 64;
@@ -31,10 +34,11 @@ const PASSES: usize = 4;
 /// Rounds shares to the integer weights that a balancer takes.
 ///
 /// A balancer shares traffic in proportion to its weights, so any scale will do: every greatest weight
-/// from half of the range's end to all of it is tried, and the cheapest is kept, judged on the curves
-/// when there are some, else by the error of the shares. Equal shares get equal weights, and a backend
-/// with a share keeps a weight of 1 at least, unless its ideal weight on the full range is under 0.1,
-/// or weight 1 would overload it whatever the scale.
+/// from half of the range's end to all of it is tried, each with several thresholds between rounding
+/// down and up. The cheapest is kept, judged on the curves when there are some, else by the error of the
+/// shares. Equal shares get equal weights, and a backend with a share keeps a weight of 1 at least,
+/// unless its ideal weight on the full range is under 0.1, or weight 1 would overload it whatever the
+/// scale.
 ///
 /// # Errors
 /// Shares that are negative, no numbers or all zero, or not one per backend; a range without a positive
@@ -106,21 +110,23 @@ impl Rounding<'_> {
         let mut weights = Vec::with_capacity(self.ideal.len());
         let mut best = (f64::INFINITY, Vec::new());
         for scale in (least..=end).rev().step_by(stride as usize) {
-            self.round(scale, keep, &mut weights);
-            let cost = self.cost(&weights);
-            if cost < best.0 || best.1.is_empty() {
-                best.0 = cost;
-                best.1.clone_from(&weights);
+            for offset in OFFSETS {
+                self.round(scale, offset, keep, &mut weights);
+                let cost = self.cost(&weights);
+                if cost < best.0 || best.1.is_empty() {
+                    best.0 = cost;
+                    best.1.clone_from(&weights);
+                }
             }
         }
         best
     }
 
-    fn round(&self, scale: u32, keep: bool, weights: &mut Vec<u32>) {
+    fn round(&self, scale: u32, offset: f64, keep: bool, weights: &mut Vec<u32>) {
         let (start, end) = (*self.range.start(), *self.range.end());
         weights.clear();
         weights.extend(self.ideal.iter().map(|ideal| {
-            let weight = (ideal * f64::from(scale)).round() as u32;
+            let weight = (ideal * f64::from(scale) + offset).floor() as u32;
             let kept = keep && ideal * f64::from(end) >= KEEP_FROM;
             weight.max(u32::from(kept)).clamp(start, end)
         }));
