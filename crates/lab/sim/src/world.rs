@@ -417,6 +417,7 @@ impl World {
                 backend: BackendId(i as u32),
                 successes: if alive { 3 } else { 0 },
                 failure: (!alive).then_some(FailureKind::Refused),
+                started: Nanos(self.now),
             });
             if self.now >= self.next_probe[i] && self.probe_every[i] != u64::MAX {
                 self.next_probe[i] = self.now + self.probe_every[i];

@@ -46,9 +46,7 @@ impl Controller {
         }
         self.advise_at = now + EVERY;
         let (_, mut members) = in_flight::members(now, &self.backends);
-        for (m, b) in members.iter_mut().zip(self.backends.iter().filter(|b| b.is_usable())) {
-            m.capacity_rps = b.knowledge.capacity_rps().unwrap_or(m.capacity_rps);
-        }
+        members.iter_mut().for_each(|m| m.weight_rps = m.capacity_rps);
         let capacity: f64 = members.iter().map(|m| m.capacity_rps).sum();
         if rate < plimsoll_learn::USABLE_CAPACITY * capacity {
             self.advice_search = Some(Search::new(members, rate, self.seed));

@@ -14,6 +14,8 @@ use crate::view::BackendState;
 const RAMP: Duration = Duration::from_secs(10);
 /// In flight beyond `a·cores + b` a backend is overrun.
 const OVERRUN: (f64, f64) = (4.0, 10.0);
+/// What is kept of the past per window in smoothed response times.
+const FADING: f64 = 0.8;
 /// Where the ramp begins, as a part of the whole share.
 const RAMP_START: f64 = 0.1;
 
@@ -48,11 +50,15 @@ pub(crate) struct Backend {
     /// In flight as of the last report.
     pub in_flight: u32,
     pub recent: Recent,
+    /// Request-seconds and requests, fading.
+    pub smoothed: (f64, f64),
     /// Since when its share ramps up.
     pub ramping_since: Option<Nanos>,
     pub wanted: Wanted,
     /// What it is asked to bear under an in-flight method, requests per second.
     pub ask_rps: f64,
+    /// What was seen of it when it was last offered several times that.
+    pub offered_rps: Option<f64>,
     /// The probing last asked for.
     pub probing: Option<(Duration, u32)>,
     /// It was said that its probing costs more than the budget.
@@ -71,9 +77,11 @@ impl Backend {
             status: None,
             in_flight: 0,
             recent: Recent::default(),
+            smoothed: (0.0, 0.0),
             ramping_since: None,
             wanted: Wanted::default(),
             ask_rps: 0.0,
+            offered_rps: None,
             probing: None,
             warned_probe_cost: false,
         }
@@ -110,6 +118,8 @@ impl Backend {
             (window.started > 0.0).then(|| window.in_flight / window.rate_rps() * 1e6);
         self.recent =
             Recent { rate_rps: window.rate_rps(), in_flight: window.in_flight, latency_us };
+        self.smoothed.0 = FADING * self.smoothed.0 + window.in_flight * window.seconds;
+        self.smoothed.1 = FADING * self.smoothed.1 + window.started;
         self.health.answers(window.completed, window.errors);
         self.knowledge.observe(window, steady, typical_us);
     }
@@ -117,6 +127,13 @@ impl Backend {
     /// Response time over the time at rest, where both are known.
     pub fn stretch(&self) -> Option<f64> {
         Some(self.recent.latency_us? / self.knowledge.service_us()?)
+    }
+
+    /// The same over some tens of seconds, so that chance does not move weights.
+    pub fn calm_stretch(&self) -> Option<f64> {
+        let (area, started) = self.smoothed;
+        (started >= 10.0).then_some(())?;
+        Some(area / started * 1e6 / self.knowledge.service_us()?)
     }
 
     /// Whether it has more to do than it can: far more in flight than the chance of a well-loaded queue

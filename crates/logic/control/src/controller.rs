@@ -71,6 +71,8 @@ pub struct Controller {
     pub(crate) last_program: Option<Nanos>,
     pub(crate) explored_since: Nanos,
     pub(crate) settled: u32,
+    /// Rounds of learning under an in-flight method.
+    pub(crate) rounds: u64,
     pub(crate) trial: Option<Trial>,
     pub(crate) rejected: Rejected,
     pub(crate) search: Option<(Search, &'static str)>,
@@ -114,6 +116,7 @@ impl Controller {
             last_program: None,
             explored_since: now,
             settled: 0,
+            rounds: 0,
             trial: None,
             rejected: Rejected::default(),
             search: None,
@@ -144,9 +147,9 @@ impl Controller {
             Event::Probe { backend, outcome, latency_us, .. } => {
                 self.on_probe(now, backend, outcome, latency_us, &mut out);
             }
-            Event::Liveness { backend, successes, failure } => {
+            Event::Liveness { backend, successes, failure, started } => {
                 let turn = self.get(backend).and_then(|b| {
-                    b.health.liveness(now, successes, failure)
+                    b.health.liveness(now, started, successes, failure)
                 });
                 self.on_turn(now, backend, turn, &mut out);
             }

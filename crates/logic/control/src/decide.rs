@@ -98,7 +98,7 @@ impl Controller {
             }
         }
         if self.kind() == MethodKind::InFlight && self.decision.is_some() {
-            in_flight::learn(&mut self.backends);
+            in_flight::learn(&mut self.backends, self.epoch);
             return in_flight::decide_proportional(now, &self.backends, rate, &[]);
         }
         self.keep_as_is(now)
@@ -179,7 +179,8 @@ impl Controller {
     }
 
     fn decide_in_flight(&mut self, now: Nanos, rate: f64, out: &mut Vec<Action>) {
-        let learning = in_flight::learn(&mut self.backends);
+        self.rounds += 1;
+        let learning = in_flight::learn(&mut self.backends, self.rounds);
         if learning || self.is_in_distress() || self.is_ramping(now) {
             let mut decision = in_flight::decide_proportional(now, &self.backends, rate, &[]);
             decision.still_learning = learning;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use plimsoll_model::{Applied, BackendId, BalancerReport, FailureKind, Outcome, Plan};
+use plimsoll_model::{Applied, BackendId, BalancerReport, FailureKind, Nanos, Outcome, Plan};
 use serde::{Deserialize, Serialize};
 
 use crate::spec::ServiceSpec;
@@ -39,6 +39,8 @@ pub enum Event {
         successes: u32,
         /// Why the first that failed did so.
         failure: Option<FailureKind>,
+        /// When the round began: rounds overlap, and one that hung may end after a later one.
+        started: Nanos,
     },
     /// The sink carried out a plan.
     Applied(Applied),

@@ -69,6 +69,7 @@ pub(crate) enum Turn {
 pub(crate) struct Health {
     down: Option<Cause>,
     good_rounds: u32,
+    good_round_began: Nanos,
     rounds_needed: u32,
     returned_at: Option<Nanos>,
     work_failures: u32,
@@ -93,8 +94,21 @@ impl Health {
         self.ever_worked
     }
 
-    /// Takes a liveness round.
-    pub fn liveness(&mut self, now: Nanos, successes: u32, why: Option<FailureKind>) -> Option<Turn> {
+    /// Takes a liveness round. One that began before another that has already succeeded says nothing
+    /// of the present.
+    pub fn liveness(
+        &mut self,
+        now: Nanos,
+        started: Nanos,
+        successes: u32,
+        why: Option<FailureKind>,
+    ) -> Option<Turn> {
+        if started < self.good_round_began {
+            return None;
+        }
+        if successes > 0 {
+            self.good_round_began = started;
+        }
         if successes == 0 {
             self.good_rounds = 0;
             return self.fail(now, Cause::Liveness(why));
@@ -215,12 +229,20 @@ mod tests {
     #[test]
     fn one_round_without_success_fails_and_three_good_ones_return() {
         let mut h = Health::default();
-        assert_eq!(h.liveness(NOW, 1, Some(FailureKind::Reset)), None);
+        assert_eq!(h.liveness(NOW, NOW, 1, Some(FailureKind::Reset)), None);
         let cause = Cause::Liveness(Some(FailureKind::Refused));
-        assert_eq!(h.liveness(NOW, 0, Some(FailureKind::Refused)), Some(Turn::Failed(cause)));
-        assert_eq!(h.liveness(NOW, 3, None), None);
-        assert_eq!(h.liveness(NOW, 3, None), None);
-        assert_eq!(h.liveness(NOW, 3, None), Some(Turn::Returned));
+        assert_eq!(h.liveness(NOW, NOW, 0, Some(FailureKind::Refused)), Some(Turn::Failed(cause)));
+        assert_eq!(h.liveness(NOW, NOW, 3, None), None);
+        assert_eq!(h.liveness(NOW, NOW, 3, None), None);
+        assert_eq!(h.liveness(NOW, NOW, 3, None), Some(Turn::Returned));
+    }
+
+    #[test]
+    fn a_round_that_hung_does_not_outweigh_a_later_one() {
+        let mut h = Health::default();
+        h.liveness(Nanos(10), Nanos(9), 3, None);
+        assert_eq!(h.liveness(Nanos(11), Nanos(2), 0, Some(FailureKind::Timeout)), None);
+        assert!(h.liveness(Nanos(12), Nanos(11), 0, None).is_some());
     }
 
     #[test]
@@ -228,12 +250,12 @@ mod tests {
         let mut h = Health::default();
         let mut rounds = Vec::new();
         for _ in 0..3 {
-            h.liveness(NOW, 0, None);
-            rounds.push((1..).find(|_| h.liveness(NOW, 3, None).is_some()).unwrap());
+            h.liveness(NOW, NOW, 0, None);
+            rounds.push((1..).find(|_| h.liveness(NOW, NOW, 3, None).is_some()).unwrap());
         }
         assert_eq!(rounds, [3, 6, 12]);
-        h.liveness(Nanos(120_000_000_000), 0, None);
-        assert_eq!((1..).find(|_| h.liveness(NOW, 3, None).is_some()), Some(3), "forgiven");
+        h.liveness(Nanos(120_000_000_000), NOW, 0, None);
+        assert_eq!((1..).find(|_| h.liveness(NOW, NOW, 3, None).is_some()), Some(3), "forgiven");
     }
 
     #[test]
@@ -246,7 +268,7 @@ mod tests {
         assert_eq!(h.work_failure(), Some(FailureKind::Status));
         let failed = Turn::Failed(Cause::Work(FailureKind::Status));
         assert_eq!(h.work(NOW, bad, true), Some(failed));
-        assert_eq!(h.liveness(NOW, 3, None), None, "alive, but not at work");
+        assert_eq!(h.liveness(NOW, NOW, 3, None), None, "alive, but not at work");
         assert_eq!(h.work(NOW, ok, true), None);
         assert_eq!(h.work(NOW, ok, true), None);
         assert_eq!(h.work(NOW, ok, true), Some(Turn::Returned));
@@ -262,6 +284,6 @@ mod tests {
         }
         assert!(h.error_share() > 0.6);
         assert_eq!(h.eject(NOW), Some(Turn::Failed(Cause::Errors)));
-        assert_eq!(h.liveness(NOW, 3, None), None, "being alive is not enough to return");
+        assert_eq!(h.liveness(NOW, NOW, 3, None), None, "being alive is not enough to return");
     }
 }

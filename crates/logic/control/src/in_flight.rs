@@ -1,13 +1,17 @@
 //! Weights for a balancer that counts what is in flight: in proportion to capacity, and the slowest
 //! taken out where that serves better.
 //!
-//! Capacity is learned without any overload by a closed loop: a backend that answers with less delay
-//! than the others, each relative to its own time at rest, is asked to bear more:
-//! `w ← w·clamp((gm(W/l0) / (W/l0))^0.7, 1/2, 2)`, until a queue was seen and its capacity is known.
+//! Capacity is learned without any overload by a closed loop. A backend that answers with more delay
+//! than the others, each relative to its own time at rest, is asked to bear less:
+//! `w ← w·clamp((gm(W/l0) / (W/l0))^0.7, 1/2, 2)`. One that shows no delay at all is asked to bear more,
+//! every other of them in turn, for weights only count relative to one another. It ends for a backend
+//! when a queue was seen, which tells its capacity, or when it was offered several times what it takes:
+//! then it does not matter.
 
 use plimsoll_model::Nanos;
 
 use crate::backend::Backend;
+use crate::knowledge::KNOWN;
 use crate::plan::{Decision, Wish};
 use crate::search::{Found, Member, proportional};
 use crate::split::middle_service_us;
@@ -16,36 +20,59 @@ use crate::split::middle_service_us;
 const GAIN: f64 = 0.7;
 /// A step of the loop changes a weight by no more than this factor.
 const STEP: (f64, f64) = (0.5, 2.0);
-/// A loop that asks for changes smaller than this has settled.
-const SETTLED: f64 = 0.12;
+/// Below this multiple of its time at rest a backend shows no queue.
+const CALM: f64 = 1.25;
+/// Who shows no queue is asked for this much more …
+const RAISE: f64 = 1.5;
+/// … up to this multiple of what was seen of it.
+const OFFERED: f64 = 4.0;
+/// More than this multiple of what was seen when it was offered plenty is news.
+const GROWN: f64 = 1.2;
 
-/// Updates what every backend is asked to bear; true while some are still being learned.
-pub(crate) fn learn(backends: &mut [Backend]) -> bool {
+/// Updates what every backend is asked to bear; true while some are still being learned. `round` counts
+/// the calls.
+pub(crate) fn learn(backends: &mut [Backend], round: u64) -> bool {
     let usable: Vec<&Backend> = backends.iter().filter(|b| b.is_usable()).collect();
     let middle_us = middle_service_us(&usable);
-    let stretches: Vec<f64> = usable.iter().filter_map(|b| b.stretch()).collect();
+    let stretches: Vec<f64> = usable.iter().filter_map(|b| b.calm_stretch()).collect();
     let mean = if stretches.is_empty() {
         1.0
     } else {
         (stretches.iter().map(|s| s.max(0.2).ln()).sum::<f64>() / stretches.len() as f64).exp()
     };
     let mut learning = false;
+    let mut turn = round;
     for b in backends.iter_mut().filter(|b| b.is_usable()) {
-        let lower = b.knowledge.capacity_rps().unwrap_or(1e6 / middle_us);
-        if b.knowledge.is_known() {
-            b.ask_rps = lower;
+        let seen = b.knowledge.capacity_rps().unwrap_or(1e6 / middle_us);
+        // Known, or offered so much that more would show nothing, and not grown since.
+        let offered = b.offered_rps.is_some_and(|then| seen <= GROWN * then);
+        if b.knowledge.is_known() || offered {
+            b.ask_rps = seen;
             continue;
         }
         if b.ask_rps <= 0.0 {
-            b.ask_rps = lower;
+            b.ask_rps = seen;
             learning = true;
             continue;
         }
-        let factor = b
-            .stretch()
-            .map_or(1.0, |s| (mean / s.max(0.2)).powf(GAIN).clamp(STEP.0, STEP.1));
-        b.ask_rps = (b.ask_rps * factor).max(lower);
-        learning |= (factor - 1.0).abs() > SETTLED;
+        b.ask_rps = b.ask_rps.max(seen);
+        let Some(stretch) = b.calm_stretch() else { continue };
+        if stretch > CALM {
+            let factor = (mean / stretch).powf(GAIN).clamp(STEP.0, STEP.1);
+            b.ask_rps = (b.ask_rps * factor).max(seen);
+            continue;
+        }
+        let most = OFFERED * seen;
+        if b.ask_rps < 0.95 * most {
+            learning = true;
+            turn += 1;
+            if turn % 2 == 0 {
+                b.ask_rps = (b.ask_rps * RAISE).min(most);
+            }
+        } else {
+            b.offered_rps = Some(seen);
+            b.ask_rps = seen;
+        }
     }
     learning
 }
@@ -60,10 +87,11 @@ pub(crate) fn members(now: Nanos, backends: &[Backend]) -> (Vec<usize>, Vec<Memb
         .filter(|(_, b)| b.is_usable())
         .map(|(i, b)| {
             let service_us = b.knowledge.service_us().unwrap_or(middle_us);
-            let capacity_rps = if b.ask_rps > 0.0 { b.ask_rps } else { 1e6 / service_us };
+            let capacity_rps = b.knowledge.capacity_rps().unwrap_or(1e6 / service_us);
             let ramp = b.ramp(now);
-            let may_park = b.knowledge.is_known() && ramp >= 1.0;
-            (i, Member { capacity_rps, service_us, ramp, may_park })
+            let weight_rps = ramp * if b.ask_rps > 0.0 { b.ask_rps } else { capacity_rps };
+            let may_park = ramp >= 1.0 && b.knowledge.error() < KNOWN;
+            (i, Member { capacity_rps, service_us, weight_rps, may_park })
         })
         .unzip()
 }
@@ -144,16 +172,13 @@ fn explain(backend: &Backend, member: &Member, weight: u32) -> String {
             member.service_us / 1e3
         );
     }
-    if member.ramp < 1.0 {
-        return format!("ramping up: {:.0} % of its weight", member.ramp * 100.0);
-    }
     match (k.service_us(), k.is_known()) {
         (None, _) => "nothing is known of it yet".to_owned(),
         (_, true) => format!("in proportion to its {:.1} req/s", member.capacity_rps),
         (_, false) => format!(
             "asked to bear {:.1} req/s; {:.1} seen without a queue",
-            member.capacity_rps,
-            k.capacity_rps().unwrap_or(0.0)
+            member.weight_rps,
+            member.capacity_rps
         ),
     }
 }

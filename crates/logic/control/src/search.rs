@@ -28,9 +28,10 @@ const MIN_GAIN: f64 = 0.005;
 pub(crate) struct Member {
     pub capacity_rps: f64,
     pub service_us: f64,
-    /// What its weight is scaled by: below 1 while it ramps up.
-    pub ramp: f64,
-    /// Known well enough to be taken out; one whose capacity is unknown must work to be known.
+    /// What its weight is in proportion to: its capacity, or more where that is being learned, or less
+    /// while it ramps up.
+    pub weight_rps: f64,
+    /// It may be taken out.
     pub may_park: bool,
 }
 
@@ -48,7 +49,7 @@ pub(crate) fn proportional(members: &[Member], parked: &[usize]) -> Vec<u32> {
     let wanted: Vec<f64> = members
         .iter()
         .enumerate()
-        .map(|(i, m)| if parked.contains(&i) { 0.0 } else { m.capacity_rps * m.ramp })
+        .map(|(i, m)| if parked.contains(&i) { 0.0 } else { m.weight_rps })
         .collect();
     let top = wanted.iter().copied().fold(0.0, f64::max);
     wanted
@@ -166,7 +167,7 @@ mod tests {
             .map(|(cores, speed)| Member {
                 capacity_rps: cores * speed / 0.03,
                 service_us: 30_000.0 / speed,
-                ramp: 1.0,
+                weight_rps: cores * speed / 0.03,
                 may_park: true,
             })
             .collect();
