@@ -9,6 +9,7 @@ mod spec;
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -41,7 +42,7 @@ pub struct LoadHandle {
     waker: Waker,
     started: Instant,
     /// Closed by the thread when it ends.
-    done: Receiver<()>,
+    done: Mutex<Receiver<()>>,
     thread: Option<JoinHandle<io::Result<LoadReport>>>,
 }
 
@@ -64,6 +65,7 @@ pub fn start(spec: LoadSpec) -> Result<LoadHandle, LoadError> {
         engine.run()
     };
     let thread = std::thread::Builder::new().name("load".into()).spawn(body)?;
+    let done = Mutex::new(done);
     Ok(LoadHandle { commands, waker, started, done, thread: Some(thread) })
 }
 
@@ -117,7 +119,9 @@ impl LoadHandle {
 
     /// Waits at most so long for the end; true when it has come.
     pub fn wait(&self, at_most: Duration) -> bool {
-        self.done.recv_timeout(at_most) == Err(RecvTimeoutError::Disconnected)
+        // Nothing is ever written under this lock that a panic could leave half done.
+        let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        done.recv_timeout(at_most) == Err(RecvTimeoutError::Disconnected)
     }
 
     /// True when the load has ended by itself or after [`LoadHandle::stop`].
