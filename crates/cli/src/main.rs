@@ -1,2 +1,101 @@
-//! The `plimsoll` binary.
-fn main() {}
+//! The `plimsoll` binary: measures backends, learns what load does to each, packs the load and steers
+//! it. Every command has a module of its own; here is only the choice between them.
+
+mod check;
+mod client;
+#[expect(dead_code, unused_imports, reason = "the daemon is being wired")]
+mod config;
+mod lab;
+mod output;
+mod solve;
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::output::Format;
+
+/// Exit code of what failed for a reason of its own.
+const FAILED: u8 = 1;
+
+/// Learns how much load each backend can carry, and keeps the load under it.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Check a configuration
+    Check(CheckArgs),
+    Status(client::status::Args),
+    Weights(client::weights::Args),
+    Curves(client::curves::Args),
+    Plan(client::plan::Args),
+    Events(client::events::Args),
+    Solve(solve::SolveArgs),
+    /// Emulated backends and a load generator, to try things out on one machine
+    #[command(subcommand)]
+    Lab(Lab),
+}
+
+#[derive(Debug, Args)]
+struct CheckArgs {
+    /// The configuration
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// How to answer
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    output: Format,
+}
+
+#[derive(Debug, Subcommand)]
+enum Lab {
+    Backends(lab::LabBackendsArgs),
+    Load(lab::LabLoadArgs),
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Check(args) => check(&args),
+        Command::Status(args) => client::status::run(&args),
+        Command::Weights(args) => client::weights::run(&args),
+        Command::Curves(args) => client::curves::run(&args),
+        Command::Plan(args) => client::plan::run(&args),
+        Command::Events(args) => client::events::run(&args),
+        Command::Solve(args) => solve::run(&args),
+        Command::Lab(Lab::Backends(args)) => on_one_thread(lab::run_backends(&args)),
+        Command::Lab(Lab::Load(args)) => on_one_thread(lab::run_load(&args)),
+    }
+}
+
+fn check(args: &CheckArgs) -> ExitCode {
+    let format = match args.output {
+        Format::Table => check::Format::Lines,
+        Format::Json => check::Format::Json,
+    };
+    let (mut out, mut err) = (std::io::stdout().lock(), std::io::stderr().lock());
+    match check::run(&args.config, format, &mut out, &mut err) {
+        Ok(code) => ExitCode::from(code),
+        // A reader that closed the pipe has seen enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => fail(&format!("cannot write the answer: {error}")),
+    }
+}
+
+/// Runs what waits for sockets and signals, and has its work done by threads of its own.
+fn on_one_thread(work: impl Future<Output = ExitCode>) -> ExitCode {
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(work),
+        Err(error) => fail(&format!("cannot start: {error}")),
+    }
+}
+
+fn fail(message: &str) -> ExitCode {
+    eprintln!("plimsoll: {message}");
+    ExitCode::from(FAILED)
+}

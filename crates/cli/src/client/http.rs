@@ -35,11 +35,6 @@ impl Client {
         Client { agent: config.into(), api: api.to_owned() }
     }
 
-    /// Where the daemon is.
-    pub fn api(&self) -> &str {
-        &self.api
-    }
-
     /// What is at this path.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         let answer = self.get_if_there(path)?;
