@@ -49,7 +49,7 @@ impl Controller {
         members.iter_mut().for_each(|m| m.weight_rps = m.capacity_rps);
         let capacity: f64 = members.iter().map(|m| m.capacity_rps).sum();
         if rate < plimsoll_learn::USABLE_CAPACITY * capacity {
-            self.advice_search = Some(Search::new(members, rate, self.seed));
+            self.advice_search = Some(Search::new(members, rate, self.seed, None));
         }
     }
 

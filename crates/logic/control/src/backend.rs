@@ -113,7 +113,13 @@ impl Backend {
     }
 
     /// Takes a window of traffic.
-    pub fn observe(&mut self, window: &Window, steady: bool, typical_us: Option<f64>) {
+    pub fn observe(
+        &mut self,
+        window: &Window,
+        steady: bool,
+        setting: Option<f64>,
+        typical_us: Option<f64>,
+    ) {
         let latency_us =
             (window.started > 0.0).then(|| window.in_flight / window.rate_rps() * 1e6);
         self.recent =
@@ -121,7 +127,7 @@ impl Backend {
         self.smoothed.0 = FADING * self.smoothed.0 + window.in_flight * window.seconds;
         self.smoothed.1 = FADING * self.smoothed.1 + window.started;
         self.health.answers(window.completed, window.errors);
-        self.knowledge.observe(window, steady, typical_us);
+        self.knowledge.observe(window, steady, setting, typical_us);
     }
 
     /// Response time over the time at rest, where both are known.

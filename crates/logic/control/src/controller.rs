@@ -223,6 +223,9 @@ impl Controller {
         let steady = self.is_calm(now);
         let mut pool = PoolWindow { at: now, seconds: 0.0, started: 0.0, in_flight: 0.0 };
         let typical_us = self.typical_us;
+        // What a weight comes to: its part of the sum, of the traffic there is.
+        let sum: f64 = report.servers.iter().map(|s| f64::from(s.weight)).sum();
+        let per_weight = self.history.rate_rps().filter(|_| sum > 0.0).map(|rate| rate / sum);
         let mut changed = Vec::new();
         let mut foreign = None;
         let expects = self.pending.is_none() && !restarted;
@@ -247,7 +250,8 @@ impl Controller {
                 pool.seconds = window.seconds;
                 pool.started += window.started;
                 pool.in_flight += window.in_flight;
-                b.observe(&window, steady, typical_us);
+                let setting = per_weight.map(|rps| rps * f64::from(server.weight));
+                b.observe(&window, steady, setting, typical_us);
             }
         }
         for server in &report.servers {
@@ -449,6 +453,8 @@ impl Controller {
                 let shares = pending.decision.shares();
                 Trial::new(now, &self.history, self.calm_since, pending.before, shares)
             });
+            // No window may span the change: it would show a mixture.
+            self.backends.iter_mut().for_each(|b| b.meter.reset());
             self.calm_since = now;
             self.last_program = Some(now);
             out.push(Action::SaveMemory);

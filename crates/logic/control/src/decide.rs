@@ -66,6 +66,13 @@ impl Controller {
         self.history.rate_rps().unwrap_or(0.0)
     }
 
+    /// The traffic to plan for: the longer mean, unless it has just changed.
+    fn rate_to_plan(&self) -> f64 {
+        let (quick, calm) = (self.rate(), self.history.calm_rate_rps().unwrap_or(0.0));
+        let noise = RATE_CHANGED.max(3.0 / (3.0 * quick).max(1.0).sqrt());
+        if (quick / calm.max(1e-9) - 1.0).abs() > noise { quick } else { calm }
+    }
+
     fn act_urgently(&mut self, now: Nanos, urgent: Urgent, out: &mut Vec<Action>) {
         match urgent {
             Urgent::Reassert(reason) => {
@@ -149,7 +156,7 @@ impl Controller {
 
     /// A decision of the ordinary round.
     fn decide(&mut self, now: Nanos, out: &mut Vec<Action>) {
-        let rate = self.rate();
+        let rate = self.rate_to_plan();
         if now.since(self.began_at) < FIRST_LOOK || self.history.rate_rps().is_none() {
             return;
         }
@@ -188,9 +195,10 @@ impl Controller {
             let reason = self.why(rate);
             self.offer(now, decision, reason, out);
         } else {
-            let (_, members) = in_flight::members(now, &self.backends);
+            let (places, members) = in_flight::members(now, &self.backends);
+            let present = places.iter().map(|&i| self.backends[i].programmed).collect();
             // A little more than now: the parked must be back before the load needs them.
-            self.search = Some((Search::new(members, rate * 1.03, self.seed), "searched"));
+            self.search = Some((Search::new(members, rate * 1.03, self.seed, present), "searched"));
         }
         self.schedule_next(now);
     }
@@ -244,7 +252,7 @@ impl Controller {
         let Some(decision) = &self.decision else { return };
         let planned = decision.rate_rps;
         let rate_changed =
-            planned > 0.0 && (self.rate() / planned - 1.0).abs() > RATE_CHANGED.max(3.0 / self.rate().max(1.0).sqrt() / 3.0);
+            planned > 0.0 && (self.rate_to_plan() / planned - 1.0).abs() > RATE_CHANGED;
         let soon = now + self.bearable_interval();
         if (rate_changed || self.is_in_distress()) && self.next_decision > soon {
             self.next_decision = soon;

@@ -41,8 +41,7 @@ pub(crate) fn learn(backends: &mut [Backend], round: u64) -> bool {
         (stretches.iter().map(|s| s.max(0.2).ln()).sum::<f64>() / stretches.len() as f64).exp()
     };
     let mut learning = false;
-    let mut turn = round;
-    for b in backends.iter_mut().filter(|b| b.is_usable()) {
+    for (place, b) in (0u64..).zip(backends.iter_mut()).filter(|(_, b)| b.is_usable()) {
         let seen = b.knowledge.capacity_rps().unwrap_or(1e6 / middle_us);
         // Known, or offered so much that more would show nothing, and not grown since.
         let offered = b.offered_rps.is_some_and(|then| seen <= GROWN * then);
@@ -57,6 +56,12 @@ pub(crate) fn learn(backends: &mut [Backend], round: u64) -> bool {
         }
         b.ask_rps = b.ask_rps.max(seen);
         let Some(stretch) = b.calm_stretch() else { continue };
+        if stretch > CALM && b.ask_rps > GROWN * seen {
+            // Asked for more than was seen it answers with delay: that was its end.
+            b.offered_rps = Some(seen);
+            b.ask_rps = seen;
+            continue;
+        }
         if stretch > CALM {
             let factor = (mean / stretch).powf(GAIN).clamp(STEP.0, STEP.1);
             b.ask_rps = (b.ask_rps * factor).max(seen);
@@ -65,8 +70,7 @@ pub(crate) fn learn(backends: &mut [Backend], round: u64) -> bool {
         let most = OFFERED * seen;
         if b.ask_rps < 0.95 * most {
             learning = true;
-            turn += 1;
-            if turn % 2 == 0 {
+            if (round + place) % 2 == 0 {
                 b.ask_rps = (b.ask_rps * RAISE).min(most);
             }
         } else {

@@ -128,9 +128,16 @@ impl Default for Knowledge {
 }
 
 impl Knowledge {
-    /// Takes a window of passive measurement. `steady` is false shortly after a change of weights,
+    /// Takes a window of passive measurement. `setting` is what the balancer was told to give it, and
+    /// `typical_us` the pool's time at rest. `steady` is false shortly after a change of weights,
     /// when response times still show the load before.
-    pub fn observe(&mut self, window: &Window, steady: bool, typical_us: Option<f64>) {
+    pub fn observe(
+        &mut self,
+        window: &Window,
+        steady: bool,
+        setting: Option<f64>,
+        typical_us: Option<f64>,
+    ) {
         self.typical_us = typical_us;
         if window.completed <= 0.0 && window.in_flight == 0.0 {
             return;
@@ -139,6 +146,7 @@ impl Knowledge {
             seconds: window.seconds,
             completions: window.completed,
             levels: window.seen.clone(),
+            setting,
         };
         // A window that makes no sense (a clock that stood still) teaches nothing.
         if self.throughput.observe(&observed).is_ok() {

@@ -20,6 +20,8 @@ const HIGHEST_LOAD: f64 = 0.93;
 const REQUESTS: u32 = 40_000;
 /// The search ends after so many candidates that were worse than the best.
 const PATIENCE: u32 = 2;
+/// Weights in force are kept unless others promise this much more.
+const MIN_CHANGE_GAIN: f64 = 0.01;
 /// Fewer servers in use must promise this much more than more of them: a model is only a model.
 const MIN_GAIN: f64 = 0.005;
 
@@ -78,23 +80,45 @@ pub(crate) struct Search {
     next: usize,
     worse: u32,
     seed: u64,
+    /// The weights in force: something else must be better by [`MIN_CHANGE_GAIN`] to replace them.
+    present: Option<Vec<u32>>,
+    in_force: Option<Found>,
     best: Option<Found>,
 }
 
 impl Search {
-    pub fn new(members: Vec<Member>, rate_rps: f64, seed: u64) -> Self {
+    pub fn new(
+        members: Vec<Member>,
+        rate_rps: f64,
+        seed: u64,
+        present: Option<Vec<u32>>,
+    ) -> Self {
+        let present = present.filter(|w| w.len() == members.len() && w.iter().any(|&w| w > 0));
         let mut slowest: Vec<usize> = (0..members.len()).filter(|&i| members[i].may_park).collect();
         slowest.sort_by(|&a, &b| members[b].service_us.total_cmp(&members[a].service_us));
-        Search { members, slowest, rate_rps, next: 0, worse: 0, seed, best: None }
+        Search {
+            members,
+            slowest,
+            rate_rps,
+            next: 0,
+            worse: 0,
+            seed,
+            present,
+            in_force: None,
+            best: None,
+        }
     }
 
     /// Tries one more candidate; gives the best once none is left.
     pub fn advance(&mut self) -> Option<Found> {
-        if self.is_done() {
-            return self.best.clone();
+        if let Some(weights) = self.present.take() {
+            self.in_force = Some(self.try_out(weights));
+            return None;
         }
-        let parked = &self.slowest[..self.next];
-        let tried = self.try_out(parked);
+        if self.is_done() {
+            return self.answer();
+        }
+        let tried = self.try_out(proportional(&self.members, &self.slowest[..self.next]));
         let gain = if self.next == 0 { 0.0 } else { MIN_GAIN };
         match &self.best {
             Some(best) if tried.mean_us >= best.mean_us * (1.0 - gain) => self.worse += 1,
@@ -105,7 +129,17 @@ impl Search {
         }
         // The optimum is flat: larger steps as more are out.
         self.next += 1 + self.next / 4;
-        if self.is_done() { self.best.clone() } else { None }
+        if self.is_done() { self.answer() } else { None }
+    }
+
+    /// The best found, unless what is in force is as good.
+    fn answer(&self) -> Option<Found> {
+        match (&self.in_force, &self.best) {
+            (Some(held), Some(best)) if best.mean_us > held.mean_us * (1.0 - MIN_CHANGE_GAIN) => {
+                self.in_force.clone()
+            }
+            _ => self.best.clone(),
+        }
     }
 
     #[cfg(test)]
@@ -130,8 +164,8 @@ impl Search {
                 || !room(&self.slowest[..self.next]))
     }
 
-    fn try_out(&self, parked: &[usize]) -> Found {
-        let weights = proportional(&self.members, parked);
+    fn try_out(&self, weights: Vec<u32>) -> Found {
+        let parked = weights.iter().filter(|&&w| w == 0).count();
         let stations: Vec<Station> = self.members.iter().map(Member::station).collect();
         let run = Run {
             rate_rps: self.rate_rps,
@@ -147,7 +181,7 @@ impl Search {
             weights,
             shares,
             mean_us: seen.mean_us,
-            parked: parked.len(),
+            parked,
             rate_rps: self.rate_rps,
         }
     }
@@ -178,8 +212,8 @@ mod tests {
     #[test]
     fn the_slowest_are_taken_out_at_low_load_only() {
         let total: f64 = pool().iter().map(|m| m.capacity_rps).sum();
-        let low = Search::new(pool(), 0.5 * total, 1).finish();
-        let high = Search::new(pool(), 0.9 * total, 1).finish();
+        let low = Search::new(pool(), 0.5 * total, 1, None).finish();
+        let high = Search::new(pool(), 0.9 * total, 1, None).finish();
         assert!(low.parked >= 5, "{}", low.parked);
         assert_eq!(high.parked, 0);
         let slowest = pool().iter().position(|m| m.service_us > 30_000.0 / 0.63).unwrap();
@@ -192,14 +226,24 @@ mod tests {
         let mut members = pool();
         members.iter_mut().for_each(|m| m.may_park = false);
         let total: f64 = members.iter().map(|m| m.capacity_rps).sum();
-        assert_eq!(Search::new(members, 0.3 * total, 1).finish().parked, 0);
+        assert_eq!(Search::new(members, 0.3 * total, 1, None).finish().parked, 0);
+    }
+
+    #[test]
+    fn weights_in_force_stay_while_they_are_as_good() {
+        let total: f64 = pool().iter().map(|m| m.capacity_rps).sum();
+        let fresh = Search::new(pool(), 0.6 * total, 1, None).finish();
+        let held = Search::new(pool(), 0.605 * total, 1, Some(fresh.weights.clone())).finish();
+        assert_eq!(held.weights, fresh.weights);
+        let bad: Vec<u32> = pool().iter().map(|_| 1).collect();
+        assert_ne!(Search::new(pool(), 0.6 * total, 1, Some(bad.clone())).finish().weights, bad);
     }
 
     #[test]
     fn one_backend_and_an_overloaded_pool_have_an_answer() {
         let one = vec![pool()[0]];
-        let found = Search::new(one.clone(), 5.0, 1).finish();
+        let found = Search::new(one.clone(), 5.0, 1, None).finish();
         assert_eq!(found.weights, [LEASTCONN_SCALE as u32]);
-        assert_eq!(Search::new(one, 500.0, 1).finish().parked, 0);
+        assert_eq!(Search::new(one, 500.0, 1, None).finish().parked, 0);
     }
 }

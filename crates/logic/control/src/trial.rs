@@ -66,7 +66,16 @@ impl PoolHistory {
     /// Requests per second over the last windows: the mean of three, quick enough for a rise and calm
     /// enough for Poisson noise.
     pub fn rate_rps(&self) -> Option<f64> {
-        let last = self.windows.iter().rev().take(3);
+        self.rate_over(3)
+    }
+
+    /// The same over the last ten: for plans, which should not follow noise.
+    pub fn calm_rate_rps(&self) -> Option<f64> {
+        self.rate_over(10)
+    }
+
+    fn rate_over(&self, windows: usize) -> Option<f64> {
+        let last = self.windows.iter().rev().take(windows);
         let (started, seconds) =
             last.fold((0.0, 0.0), |(n, t), w| (n + w.started, t + w.seconds));
         (seconds > 0.0).then(|| started / seconds)

@@ -44,6 +44,9 @@ pub struct InFlightWindow {
     pub completions: f64,
     /// How often each number in flight was polled: `(in flight, polls)`.
     pub levels: Vec<(u32, u32)>,
+    /// What the balancer was told to give the backend, in any unit, where that is known: its share times
+    /// the traffic. Loads are then told apart by design instead of by what chance made of them.
+    pub setting: Option<f64>,
 }
 
 /// How the estimator remembers.
@@ -127,7 +130,10 @@ impl ThroughputEstimator {
             self.blocks.retain(|block| block.polls >= LEAST_POLLS);
         }
         match self.blocks.last_mut() {
-            Some(open) if open.polls < BLOCK_POLLS || open.seconds < BLOCK_SECONDS => {
+            Some(open)
+                if open.setting == fresh.setting
+                    && (open.polls < BLOCK_POLLS || open.seconds < BLOCK_SECONDS) =>
+            {
                 open.join(&fresh);
             }
             _ => self.blocks.push(fresh),

@@ -6,6 +6,8 @@ use super::InFlightWindow;
 
 /// Numbers in flight up to this are kept exactly, greater ones to within 1/32.
 const EXACT: u32 = 64;
+/// Settings within this factor are one.
+const SETTING_STEP: f64 = 1.25;
 /// Greater numbers in flight count as this.
 const MOST: u32 = 65_535;
 
@@ -17,6 +19,8 @@ pub(super) struct Block {
     pub(super) polls: f64,
     /// `(in flight, polls)`, ascending.
     pub(super) levels: Vec<(f64, f64)>,
+    /// The setting's step on a logarithmic scale.
+    pub(super) setting: Option<i32>,
 }
 
 impl Block {
@@ -26,6 +30,10 @@ impl Block {
             completions: window.completions,
             polls: 0.0,
             levels: Vec::with_capacity(window.levels.len()),
+            setting: window
+                .setting
+                .filter(|s| *s > 0.0 && s.is_finite())
+                .map(|s| (s.ln() / SETTING_STEP.ln()).round() as i32),
         };
         for &(in_flight, polls) in window.levels.iter().filter(|&&(_, polls)| polls > 0) {
             block.add(f64::from(bucket(in_flight)), f64::from(polls));
@@ -49,14 +57,21 @@ impl Block {
     }
 
     /// How much is lost by joining, after Ward: the squared difference of the rates, times the harmonic
-    /// weight.
+    /// weight. Nothing is lost between blocks of one setting.
     pub(super) fn distance(&self, other: &Block) -> f64 {
+        if self.setting.is_some() && self.setting == other.setting {
+            return 0.0;
+        }
         let apart = self.completions / self.seconds - other.completions / other.seconds;
         apart * apart * self.seconds * other.seconds / (self.seconds + other.seconds)
     }
 
-    /// Squared difference of the rates in units of its variance, completions being Poisson.
+    /// Squared difference of the rates in units of its variance, completions being Poisson; where settings
+    /// are known they decide.
     pub(super) fn apart(&self, other: &Block) -> f64 {
+        if let (Some(mine), Some(theirs)) = (self.setting, other.setting) {
+            return if mine == theirs { 0.0 } else { f64::INFINITY };
+        }
         let apart = self.completions / self.seconds - other.completions / other.seconds;
         // One completion at least: two idle blocks are alike, not infinitely precise.
         let variance = self.completions.max(1.0) / (self.seconds * self.seconds)
@@ -102,7 +117,12 @@ mod tests {
 
     #[test]
     fn joining_adds_up() {
-        let window = |completions, levels| InFlightWindow { seconds: 1.0, completions, levels };
+        let window = |completions, levels| InFlightWindow {
+            seconds: 1.0,
+            completions,
+            levels,
+            setting: None,
+        };
         let mut block = Block::of(&window(5.0, vec![(3, 2), (1, 1), (9, 0)]));
         block.join(&Block::of(&window(7.0, vec![(1, 4), (2, 1)])));
         assert_eq!(block.levels, vec![(1.0, 5.0), (2.0, 1.0), (3.0, 2.0)]);
