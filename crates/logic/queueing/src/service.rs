@@ -9,6 +9,11 @@ pub enum ServiceTime {
     Exponential,
     /// One request in twenty takes nineteen times as long as the others (the mean stays 1).
     Bimodal,
+    /// The exponential of a normal variable, scaled to a mean of 1.
+    Lognormal {
+        /// Standard deviation of the logarithm.
+        sigma: f64,
+    },
 }
 
 impl ServiceTime {
@@ -24,6 +29,8 @@ impl ServiceTime {
                     10.0 / 19.0
                 }
             }
+            // E[exp(σZ)] = exp(σ²/2), which is divided out.
+            ServiceTime::Lognormal { sigma } => (sigma * normal(rng) - sigma * sigma / 2.0).exp(),
         }
     }
 }
@@ -36,4 +43,35 @@ pub(crate) fn uniform(rng: &mut dyn RngCore) -> f64 {
 /// An exponential variate of mean 1.
 pub(crate) fn exponential(rng: &mut dyn RngCore) -> f64 {
     -uniform(rng).ln()
+}
+
+/// A standard normal variate, by Box and Muller; the second of the pair is thrown away.
+fn normal(rng: &mut dyn RngCore) -> f64 {
+    let radius = (2.0 * exponential(rng)).sqrt();
+    radius * (std::f64::consts::TAU * uniform(rng)).cos()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
+    #[test]
+    fn every_kind_has_mean_one_and_its_own_spread() {
+        for (service, variance) in [
+            (ServiceTime::Deterministic, 0.0),
+            (ServiceTime::Exponential, 1.0),
+            (ServiceTime::Bimodal, 4.263),
+            (ServiceTime::Lognormal { sigma: 0.5 }, 0.25f64.exp() - 1.0),
+        ] {
+            let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+            let draws: Vec<f64> = (0..400_000).map(|_| service.draw(&mut rng)).collect();
+            let n = draws.len() as f64;
+            let mean = draws.iter().sum::<f64>() / n;
+            let spread = draws.iter().map(|d| (d - mean) * (d - mean)).sum::<f64>() / n;
+            assert!((mean - 1.0).abs() < 0.02, "{service:?}: mean {mean}");
+            assert!((spread - variance).abs() <= 0.05 * variance, "{service:?}: {spread}");
+        }
+    }
 }
