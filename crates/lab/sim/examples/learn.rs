@@ -13,7 +13,7 @@ fn main(){
   let t=std::time::Instant::now();
   let mut last=Nanos::ZERO; for k in 0..18 { w.run_for(10.0); let (m,p,e)=w.since(last); last=w.now(); let v=w.controller().unwrap().view(w.now()); print!("{}s {:.1}ms/{p:.0} {:?} e{} ; ",(k+1)*10,m,v.phase,e); }
   println!("\n learn cpu {:.2}s",t.elapsed().as_secs_f64());
-  let from=w.now(); w.run_for(300.0); let (mean,p99,_)=w.since(from);
+  let from=w.now(); for _ in 0..30 { let l=w.now(); w.run_for(10.0); let (m,p,_)=w.since(l); print!("{:.0}:{m:.0}/{p:.0} ",w.now().as_secs_f64()); } println!(); let (mean,p99,_)=w.since(from);
   let harm=w.answers.iter().filter(|x| x.sent.0<180_000_000_000 && (x.latency_ms>p99||!x.ok)).count() as f64; let total=w.answers.iter().filter(|x| x.sent.0<180_000_000_000).count() as f64;
   println!("load {load} {:?} {mode:?}: mean {mean:.2} oracle {o:.2} ratio {:.3} central {:.2} x central {:.3}; harm {:.0} of {total}; plans {}",m,mean/o,c,mean/c,harm-0.01*total,w.plans.len());
   if verbose { for (t,r) in &w.records { println!("{:.1} {:?} {:?} {}",t.as_secs_f64(),r.kind,r.backend,r.reason); } let v=w.controller().unwrap().view(w.now()); for (i,(b,c)) in v.backends.iter().zip(&v.curves).enumerate() { let l=rate*b.share; println!("{} w{} share {:.4} opt {:.4} lat {:?} exp {:?} C {:.1}/{:.1} lb{} cores {:.2}/{} l0 {:.1}/{:.1} err {:.3} {} {}",b.backend,b.weight,b.share,lam[i]/rate,b.latency_ms.map(|x|x as i64),b.expected_ms.map(|x|x as i64),c.capacity_rps,pool[i].capacity_rps(30000.),c.capacity_is_lower_bound,c.cores,pool[i].cores,c.l0_ms,30./pool[i].speed,c.capacity_error,c.family,b.reason); let _=l; } }

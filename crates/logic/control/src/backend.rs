@@ -5,7 +5,7 @@ use std::time::Duration;
 use plimsoll_model::{BackendId, Nanos, ServerStatus};
 
 use crate::health::Health;
-use crate::knowledge::Knowledge;
+use crate::knowledge::{Knowledge, Setting};
 use crate::spec::BackendSpec;
 use crate::traffic::{Meter, Window};
 use crate::view::BackendState;
@@ -117,7 +117,7 @@ impl Backend {
         &mut self,
         window: &Window,
         steady: bool,
-        setting: Option<f64>,
+        setting: Option<Setting>,
         typical_us: Option<f64>,
     ) {
         let latency_us =

@@ -7,6 +7,7 @@ use plimsoll_model::{Applied, BackendId, BalancerReport, Method, MethodKind, Nan
 use crate::backend::Backend;
 use crate::event::{Action, Event, Record, RecordKind};
 use crate::health::Turn;
+use crate::knowledge::Setting;
 use crate::memory::Memory;
 use crate::paper::PaperRun;
 use crate::plan::Decision;
@@ -226,6 +227,7 @@ impl Controller {
         // What a weight comes to: its part of the sum, of the traffic there is.
         let sum: f64 = report.servers.iter().map(|s| f64::from(s.weight)).sum();
         let per_weight = self.history.rate_rps().filter(|_| sum > 0.0).map(|rate| rate / sum);
+        let is_split = report.method.kind == MethodKind::Split;
         let mut changed = Vec::new();
         let mut foreign = None;
         let expects = self.pending.is_none() && !restarted;
@@ -250,7 +252,8 @@ impl Controller {
                 pool.seconds = window.seconds;
                 pool.started += window.started;
                 pool.in_flight += window.in_flight;
-                let setting = per_weight.map(|rps| rps * f64::from(server.weight));
+                let rps = per_weight.map(|rps| rps * f64::from(server.weight));
+                let setting = rps.map(|rps| Setting { rps, is_split });
                 b.observe(&window, steady, setting, typical_us);
             }
         }

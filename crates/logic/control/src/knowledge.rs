@@ -38,6 +38,8 @@ const LEAST_IS_NEAR: f64 = 0.15;
 /// How far a backend's time at rest may lie from that of the pool, relatively: one standard deviation.
 const LIKE_THE_OTHERS: f64 = 0.3;
 const VARIABILITY: (f64, f64) = (0.05, 20.0);
+/// A lower bound this far above the capacity that was known says that the backend has grown.
+const GROWN: f64 = 1.15;
 /// With a relative standard error below this a capacity is known.
 pub(crate) const KNOWN: f64 = 0.15;
 /// What a backend is trusted to bear beyond what was seen, while no queue was ever seen.
@@ -92,6 +94,15 @@ struct AtRest {
     count: f64,
 }
 
+/// What the balancer was told to give a backend.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Setting {
+    /// Its part of the weights, of the traffic there is.
+    pub rps: f64,
+    /// Arrivals do not depend on what is in flight.
+    pub is_split: bool,
+}
+
 /// What is known of one backend.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Knowledge {
@@ -135,7 +146,7 @@ impl Knowledge {
         &mut self,
         window: &Window,
         steady: bool,
-        setting: Option<f64>,
+        setting: Option<Setting>,
         typical_us: Option<f64>,
     ) {
         self.typical_us = typical_us;
@@ -146,7 +157,8 @@ impl Knowledge {
             seconds: window.seconds,
             completions: window.completed,
             levels: window.seen.clone(),
-            setting,
+            setting: setting.map(|s| s.rps),
+            moves: setting.filter(|s| s.is_split).map(|_| window.moves),
         };
         // A window that makes no sense (a clock that stood still) teaches nothing.
         if self.throughput.observe(&observed).is_ok() {
@@ -166,7 +178,7 @@ impl Knowledge {
         let fresh = self.throughput.estimate(self.service_hint());
         self.estimate = match (fresh, self.estimate) {
             (Some(f), Some(old)) if f.lower_bound && !old.lower_bound => {
-                Some(if f.capacity_rps > old.capacity_rps { f } else { old })
+                Some(if f.capacity_rps > GROWN * old.capacity_rps { f } else { old })
             }
             (f, old) => f.or(old),
         };

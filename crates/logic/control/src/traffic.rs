@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use plimsoll_learn::Moves;
 use plimsoll_model::{Nanos, ServerReport};
 
 /// A window is closed when it is this long.
@@ -27,6 +28,8 @@ pub(crate) struct Window {
     pub seen: Vec<(u32, u32)>,
     /// In-flight at the end less in-flight at the start.
     pub growth: f64,
+    /// How completions followed what was in flight.
+    pub moves: Moves,
 }
 
 impl Window {
@@ -44,6 +47,7 @@ pub(crate) struct Meter {
     area: f64,
     seen: Vec<u32>,
     top: usize,
+    moves: Moves,
 }
 
 impl Meter {
@@ -75,6 +79,9 @@ impl Meter {
         }
         self.seen[level] += 1;
         self.top = self.top.max(level);
+        let started = (report.started_total - last.started_total) as f64;
+        let left = started + f64::from(last.in_flight) - f64::from(report.in_flight);
+        self.moves.note(f64::from(last.in_flight), left, dt);
         self.last = Some((at, *report));
         if at.since(self.began) < WINDOW {
             return None;
@@ -91,6 +98,7 @@ impl Meter {
         self.area = 0.0;
         self.seen.iter_mut().for_each(|c| *c = 0);
         self.top = 0;
+        self.moves = Moves::default();
     }
 
     fn close(&self, at: Nanos, report: &ServerReport) -> Option<Window> {
@@ -113,6 +121,7 @@ impl Meter {
             in_flight: self.area / seconds,
             seen,
             growth,
+            moves: self.moves,
         })
     }
 }

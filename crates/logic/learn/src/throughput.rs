@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 mod block;
 mod estimate;
+mod transient;
 
 use block::Block;
 
@@ -35,6 +36,41 @@ const LEAST_POLLS: f64 = 0.5;
 /// Completions without which there is no estimate.
 const LEAST_COMPLETIONS: f64 = 20.0;
 
+/// How completions follow what is in flight, from poll to poll: of a backend with cores to spare a poll
+/// that shows many in flight is followed by many completions, of a saturated one it is not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Moves {
+    /// Pairs of polls.
+    pub pairs: f64,
+    /// Sum of the numbers in flight at the first poll of each pair.
+    pub in_flight: f64,
+    /// Sum of the completions between the two.
+    pub completions: f64,
+    /// Sum of their products.
+    pub products: f64,
+    /// Sum of the times between the two, seconds.
+    pub seconds: f64,
+}
+
+impl Moves {
+    /// Notes one pair of polls.
+    pub fn note(&mut self, in_flight: f64, completions: f64, seconds: f64) {
+        self.pairs += 1.0;
+        self.in_flight += in_flight;
+        self.completions += completions;
+        self.products += in_flight * completions;
+        self.seconds += seconds;
+    }
+
+    fn join(&mut self, other: &Moves, kept: f64) {
+        self.pairs += kept * other.pairs;
+        self.in_flight += kept * other.in_flight;
+        self.completions += kept * other.completions;
+        self.products += kept * other.products;
+        self.seconds += kept * other.seconds;
+    }
+}
+
 /// One window of a balancer's report on one backend.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct InFlightWindow {
@@ -47,6 +83,8 @@ pub struct InFlightWindow {
     /// What the balancer was told to give the backend, in any unit, where that is known: its share times
     /// the traffic. Loads are then told apart by design instead of by what chance made of them.
     pub setting: Option<f64>,
+    /// Completions after each poll, where arrivals do not depend on what is in flight: under a split.
+    pub moves: Option<Moves>,
 }
 
 /// How the estimator remembers.

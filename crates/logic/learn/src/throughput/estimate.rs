@@ -7,6 +7,7 @@
 
 use super::Throughput;
 use super::block::Block;
+use super::transient::contradiction;
 use crate::golden;
 
 /// Values of c tried between 1 and the most ever in flight, evenly on a logarithmic scale.
@@ -81,7 +82,9 @@ impl Problem<'_> {
         if hh <= 0.0 {
             return (0.0, xx);
         }
-        (hx / hh, (xx - hx * hx / hh).max(0.0))
+        let v = hx / hh;
+        let moved: f64 = self.blocks.iter().map(|block| contradiction(block, v, c)).sum();
+        (v, (xx - hx * hx / hh).max(0.0) + moved)
     }
 
     /// Variances of the logarithms of v, c and their product at a point, by the information matrix.
