@@ -3,10 +3,10 @@
 
 mod check;
 mod client;
-#[expect(dead_code, unused_imports, reason = "the daemon is being wired")]
 mod config;
 mod lab;
 mod output;
+mod run;
 mod solve;
 
 use std::future::Future;
@@ -30,6 +30,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Run(run::RunArgs),
     /// Check a configuration
     Check(CheckArgs),
     Status(client::status::Args),
@@ -61,6 +62,7 @@ enum Lab {
 
 fn main() -> ExitCode {
     match Cli::parse().command {
+        Command::Run(args) => run::run(&args),
         Command::Check(args) => check(&args),
         Command::Status(args) => client::status::run(&args),
         Command::Weights(args) => client::weights::run(&args),

@@ -1,7 +1,7 @@
 //! Addresses: an IP address or a host name, and a port.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Who to connect to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,16 +19,6 @@ pub struct Address {
     pub host: Host,
     /// Never 0.
     pub port: u16,
-}
-
-impl Address {
-    /// The socket address, where no name has to be resolved.
-    pub fn socket_addr(&self) -> Option<SocketAddr> {
-        match self.host {
-            Host::Ip(ip) => Some(SocketAddr::new(ip, self.port)),
-            Host::Name(_) => None,
-        }
-    }
 }
 
 impl fmt::Display for Host {

@@ -40,13 +40,18 @@ pub const LATENCY_FACTOR: f64 = 3.0;
 /// `learn.max_step`
 pub const MAX_STEP: f64 = 2.0;
 /// `limits.min_change`
-pub const MIN_CHANGE: f64 = 0.02;
+pub const MIN_CHANGE: f64 = 0.01;
 /// `limits.min_interval`
 pub const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Bounds of time-outs, and of intervals that have none of their own.
 pub fn any_time() -> RangeInclusive<Duration> {
     MS(1)..=MS(3_600_000)
+}
+
+/// Bounds of `liveness.timeout`.
+pub fn liveness_timeout() -> RangeInclusive<Duration> {
+    MS(1)..=MS(60_000)
 }
 
 /// Bounds of intervals between probes: below 10 ms timers are no longer even.
@@ -60,8 +65,14 @@ pub fn haproxy_poll() -> RangeInclusive<Duration> {
     MS(10)..=MS(200)
 }
 
-/// Bounds of `*.requests`.
+/// Bounds of `probe.requests`.
 pub const REQUESTS: RangeInclusive<u64> = 1..=10_000;
+/// Bounds of `liveness.requests`: more at once would be a load test.
+pub const LIVENESS_CHECKS: RangeInclusive<u64> = 1..=16;
+/// `liveness.timeout` may span so many intervals: about as many rounds overlap while a backend hangs.
+pub const LIVENESS_ROUNDS: u128 = 1_000;
+/// Bounds of a request's body, bytes.
+pub const REQUEST_BODY: usize = 1 << 20;
 /// Bounds of `*.max_body`.
 pub const MAX_BODY_BOUNDS: RangeInclusive<u64> = 1..=(64 << 20);
 /// Bounds of `learn.latency_factor`.

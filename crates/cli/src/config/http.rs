@@ -58,6 +58,7 @@ const METHODS: &[(&str, Method)] = &[
 #[derive(Clone, Debug)]
 struct Inherited {
     timeout: Duration,
+    timeouts: RangeInclusive<Duration>,
     scheme: Scheme,
     host: Option<String>,
     tls: Tls,
@@ -68,13 +69,14 @@ pub fn probe(cursor: &Cursor<'_>) -> Option<Probe> {
     let fields = cursor.fields(PROBE)?;
     let inherited = Inherited {
         timeout: defaults::PROBE_TIMEOUT,
+        timeouts: defaults::any_time(),
         scheme: Scheme::Http,
         host: None,
         tls: Tls::default(),
     };
     let http = http(&fields, inherited);
     let interval = fields.optional("interval", |c| c.duration(defaults::probe_interval()));
-    let requests = fields.optional("requests", requests);
+    let requests = fields.optional("requests", |c| requests(c, defaults::REQUESTS));
     Some(Probe { http: http?, interval: interval?, requests: requests? })
 }
 
@@ -83,6 +85,7 @@ pub fn liveness(cursor: &Cursor<'_>, probe: Option<&Probe>) -> Option<Liveness> 
     let fields = cursor.fields(LIVENESS)?;
     let inherited = Inherited {
         timeout: defaults::LIVENESS_TIMEOUT,
+        timeouts: defaults::liveness_timeout(),
         scheme: probe.map_or(Scheme::Http, |p| p.http.scheme),
         host: probe.and_then(|p| p.http.host.clone()),
         tls: probe.map(|p| p.http.tls.clone()).unwrap_or_default(),
@@ -90,25 +93,34 @@ pub fn liveness(cursor: &Cursor<'_>, probe: Option<&Probe>) -> Option<Liveness> 
     let http = http(&fields, inherited);
     let interval = fields
         .or("interval", defaults::LIVENESS_INTERVAL, |c| c.duration(defaults::probe_interval()));
-    let requests = fields.or("requests", defaults::LIVENESS_REQUESTS, requests);
+    let requests = fields
+        .or("requests", defaults::LIVENESS_REQUESTS, |c| requests(c, defaults::LIVENESS_CHECKS));
     let port = fields.optional("port", |c| c.integer(1..=65_535).map(|port| port as u16));
-    Some(Liveness { http: http?, interval: interval?, requests: requests?, port: port? })
+    let (http, interval) = (http?, interval?);
+    if http.timeout.as_nanos().div_ceil(interval.as_nanos()) > defaults::LIVENESS_ROUNDS {
+        let at = fields.get("timeout").or_else(|| fields.get("interval"));
+        return at.as_ref().map_or(cursor, |at| at).expected("a timeout of at most 1000 intervals");
+    }
+    Some(Liveness { http, interval, requests: requests?, port: port? })
 }
 
-fn requests(cursor: &Cursor<'_>) -> Option<u32> {
-    cursor.integer(defaults::REQUESTS).and_then(|n| u32::try_from(n).ok())
+fn requests(cursor: &Cursor<'_>, bounds: RangeInclusive<u64>) -> Option<u32> {
+    cursor.integer(bounds).and_then(|n| u32::try_from(n).ok())
 }
 
 fn http(fields: &Fields<'_>, inherited: Inherited) -> Option<Http> {
     let path = fields.required("path", "the path to ask for, such as /health", path);
-    let timeout = fields.or("timeout", inherited.timeout, |c| c.duration(defaults::any_time()));
+    let timeout = fields.or("timeout", inherited.timeout, |c| c.duration(inherited.timeouts));
     let scheme = fields.or("scheme", inherited.scheme, |c| {
         c.one_of(&[("http", Scheme::Http), ("https", Scheme::Https)])
     });
     let method = fields.or("method", Method::Get, |c| c.one_of(METHODS));
     let host = fields.or("host", inherited.host, |c| host_header(c).map(Some));
     let headers = fields.or("headers", Vec::new(), headers);
-    let body = fields.optional("body", |c| c.text("a string to send").map(str::to_owned));
+    let body = fields.optional("body", |c| {
+        c.text_if("a string to send, of at most 1 MiB", |text| text.len() <= defaults::REQUEST_BODY)
+            .map(str::to_owned)
+    });
     let expect = fields.or("expect", any_success(), expect);
     let connection = fields.or("connection", Connection::Keep, |c| {
         c.one_of(&[("keep", Connection::Keep), ("new", Connection::New)])
@@ -182,8 +194,18 @@ fn headers(cursor: &Cursor<'_>) -> Option<Vec<(String, String)>> {
 }
 
 fn header(entry: &Keyed<'_>, before: &[(String, String)]) -> Option<(String, String)> {
-    const OURS: [&str; 5] =
-        ["host", "connection", "content-length", "transfer-encoding", "upgrade"];
+    const OURS: [&str; 10] = [
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ];
     // RFC 9110, section 5.6.2: a token.
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     let name = entry.key;
@@ -197,9 +219,12 @@ fn header(entry: &Keyed<'_>, before: &[(String, String)]) -> Option<(String, Str
     if before.iter().any(|(other, _)| other.eq_ignore_ascii_case(name)) {
         return entry.problem("expected once: the case of a header name does not matter");
     }
-    let visible =
-        |value: &str| value.bytes().all(|b| b == b' ' || b == b'\t' || b.is_ascii_graphic());
-    let value = entry.value.text_if("a string of visible ASCII characters", visible)?;
+    let visible = |value: &str| {
+        value.bytes().all(|b| b == b' ' || b == b'\t' || b.is_ascii_graphic())
+            && value.trim_matches([' ', '\t']) == value
+    };
+    let what = "a string of visible ASCII characters without spaces around it";
+    let value = entry.value.text_if(what, visible)?;
     Some((name.to_owned(), value.to_owned()))
 }
 
@@ -228,7 +253,7 @@ fn statuses(cursor: &Cursor<'_>) -> Option<Vec<RangeInclusive<u16>>> {
 }
 
 fn status(cursor: &Cursor<'_>) -> Option<RangeInclusive<u16>> {
-    let what = "a status from 100 to 599, or a range such as 200-399";
+    let what = "a status from 200 to 599, or a range such as 200-399";
     let parse = |text: &str| match text.trim() {
         text if text.len() == 3 && text.bytes().all(|b| b.is_ascii_digit()) => text.parse().ok(),
         _ => None,
@@ -236,7 +261,7 @@ fn status(cursor: &Cursor<'_>) -> Option<RangeInclusive<u16>> {
     let text = cursor.scalar(what)?;
     let (from, to) = text.split_once('-').unwrap_or((text, text));
     match (parse(from), parse(to)) {
-        (Some(from), Some(to)) if (100..=599).contains(&from) && from <= to && to <= 599 => {
+        (Some(from), Some(to)) if (200..=599).contains(&from) && from <= to && to <= 599 => {
             Some(from..=to)
         }
         _ => cursor.expected(what),

@@ -24,8 +24,7 @@ use std::path::Path;
 pub use address::{Address, Host};
 pub use report::ConfigError;
 pub use types::{
-    Api, Backend, Config, Connection, CurveFamily, Expect, Exploration, Haproxy, Http, Learn,
-    Limits, Liveness, Method, Probe, Scheme, Service, Sink, Socket, Store, Tls,
+    Config, Connection, CurveFamily, Exploration, Http, Scheme, Service, Sink, Socket, Tls,
 };
 
 use report::{Position, Report};

@@ -191,7 +191,7 @@ fn socket(cursor: &Cursor<'_>) -> Option<Socket> {
 
 fn default_learn() -> Learn {
     Learn {
-        exploration: Exploration::Bisect,
+        exploration: Exploration::Packed,
         curve: CurveFamily::Auto,
         latency_factor: defaults::LATENCY_FACTOR,
         max_step: defaults::MAX_STEP,
@@ -202,7 +202,11 @@ fn learn(cursor: &Cursor<'_>) -> Option<Learn> {
     let fields = cursor.fields(&["exploration", "curve", "latency_factor", "max_step"])?;
     let default = default_learn();
     let exploration = fields.or("exploration", default.exploration, |c| {
-        c.one_of(&[("bisect", Exploration::Bisect), ("literal", Exploration::Literal)])
+        c.one_of(&[
+            ("packed", Exploration::Packed),
+            ("bisect", Exploration::Bisect),
+            ("literal", Exploration::Literal),
+        ])
     });
     let curve = fields.or("curve", default.curve, |c| {
         c.one_of(&[

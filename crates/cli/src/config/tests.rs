@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use plimsoll_model::Objective;
 
+use super::types::{Expect, Method};
 use super::*;
 
 /// Every key there is.
@@ -116,8 +117,8 @@ fn the_rest_has_defaults() {
     let spelt_out = LEAST
         .replace("path: /work", "path: /work, timeout: 2s, jitter: 0.1, method: GET")
         + "    objective: traffic
-    learn: { exploration: bisect, curve: auto, latency_factor: 3, max_step: 2.0 }
-    limits: { min_change: 0.02, min_interval: 1s }
+    learn: { exploration: packed, curve: auto, latency_factor: 3, max_step: 2.0 }
+    limits: { min_change: 0.01, min_interval: 1s }
 store: { path: ./plimsoll-state }
 api: { listen: \"127.0.0.1:7400\" }
 ";
@@ -201,11 +202,14 @@ const DEFECTS: &[(&str, &str, &str, &str)] = &[
     ("host: shop.example", "host: a/b", "services[0].probe.host", "a host name"),
     ("X-Probe:", "X Probe:", "services[0].probe.headers.\"X Probe\"", "a header name"),
     ("X-Probe:", "content-Length:", "services[0].probe.headers.content-Length", "another header"),
+    ("X-Probe:", "te:", "services[0].probe.headers.te", "another header"),
+    ("\"*/*\"", "\" a\"", "services[0].probe.headers.Accept", "without spaces around it"),
     ("X-Probe:", "accept:", "services[0].probe.headers.Accept", "once"),
     ("\"*/*\"", "\"a\\r\\nb\"", "services[0].probe.headers.Accept", "visible ASCII"),
     ("202-204", "204-202", "services[0].probe.expect.status[1]", "a range"),
     ("[200, 202-204]", "[]", "services[0].probe.expect.status", "at least one"),
-    ("[200, 202-204]", "600", "services[0].probe.expect.status", "from 100 to 599"),
+    ("[200, 202-204]", "600", "services[0].probe.expect.status", "from 200 to 599"),
+    ("[200, 202-204]", "100", "services[0].probe.expect.status", "from 200 to 599"),
     ("body: \"fine\"", "body: \"\"", "services[0].probe.expect.body", "occur in the body"),
     ("connection: new", "connection: close", "services[0].probe.connection", "keep or new"),
     ("jitter: 0", "jitter: 1.1", "services[0].probe.jitter", "from 0 to 1"),
@@ -217,6 +221,14 @@ const DEFECTS: &[(&str, &str, &str, &str)] = &[
         "server_name: a:1",
         "services[0].probe.tls.server_name",
         "host name",
+    ),
+    ("requests: 3", "requests: 17", "services[0].liveness.requests", "from 1 to 16"),
+    ("timeout: 1s", "timeout: 61s", "services[0].liveness.timeout", "from 1ms to 60s"),
+    (
+        "100ms, requests: 3, timeout: 1s",
+        "10ms, timeout: 11s",
+        "services[0].liveness.timeout",
+        "1000",
     ),
     ("port: 9100", "port: 65536", "services[0].liveness.port", "65535"),
     ("objective: max", "objective: min", "services[0].objective", "traffic or sum or max"),

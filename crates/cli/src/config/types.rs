@@ -209,7 +209,7 @@ pub enum Socket {
 /// How curves are learned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Learn {
-    /// When exploration of a backend stops.
+    /// How a pool is explored.
     pub exploration: Exploration,
     /// The shape that is fitted.
     pub curve: CurveFamily,
@@ -219,10 +219,12 @@ pub struct Learn {
     pub max_step: f64,
 }
 
-/// When exploration stops.
+/// How a pool is explored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exploration {
-    /// When the step is within 5 % of the last good weight.
+    /// By the plan itself, which is optimistic about what is not known.
+    Packed,
+    /// One backend at a time, until the step is within 5 % of the last good weight.
     Bisect,
     /// The stopping rule of KnapsackLB's algorithm 1 as printed; for comparison only.
     Literal,

@@ -57,6 +57,7 @@ pub struct Counters {
     polls: Spans,
     solves: Spans,
     sink_errors: AtomicU64,
+    store_errors: AtomicU64,
     applies: AtomicU64,
     commands: AtomicU64,
 }
@@ -87,6 +88,11 @@ impl Counters {
         self.sink_errors.fetch_add(1, Relaxed);
     }
 
+    /// Keeping what was learned began to fail.
+    pub fn store_failed(&self) {
+        self.store_errors.fetch_add(1, Relaxed);
+    }
+
     /// A plan was carried out with this many commands.
     pub fn applied(&self, commands: u32) {
         self.applies.fetch_add(1, Relaxed);
@@ -115,6 +121,7 @@ impl Counters {
             polls: self.polls.read(),
             solves: self.solves.read(),
             sink_errors: self.sink_errors.load(Relaxed),
+            store_errors: self.store_errors.load(Relaxed),
             applies: self.applies.load(Relaxed),
             commands: self.commands.load(Relaxed),
         }
@@ -136,6 +143,8 @@ pub struct Counts {
     pub solves: (u64, f64),
     /// Readings and programmings that failed.
     pub sink_errors: u64,
+    /// Times that keeping began to fail.
+    pub store_errors: u64,
     /// Plans carried out.
     pub applies: u64,
     /// Commands sent for them.

@@ -287,11 +287,16 @@ fn probe_counters(page: &mut Page, services: &[Snapshot]) {
 
 fn sink_counters(page: &mut Page, services: &[Snapshot]) {
     type Total = fn(&Counts) -> u64;
-    let totals: [(&'static str, &str, Total); 3] = [
+    let totals: [(&'static str, &str, Total); 4] = [
         (
             "plimsoll_sink_errors_total",
             "Times the balancer could not be read or programmed.",
             |c| c.sink_errors,
+        ),
+        (
+            "plimsoll_store_errors_total",
+            "Times that keeping what was learned began to fail.",
+            |c| c.store_errors,
         ),
         ("plimsoll_sink_applies_total", "Plans carried out.", |c| c.applies),
         ("plimsoll_sink_commands_total", "Commands sent to carry them out.", |c| c.commands),

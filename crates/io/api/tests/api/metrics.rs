@@ -49,6 +49,7 @@ async fn metrics_parse_and_hold_what_was_published() {
     counters.solved(Duration::from_micros(250));
     counters.applied(2);
     counters.sink_failed();
+    counters.store_failed();
     counters.probe("s1", Outcome::Success, Duration::from_millis(20));
     counters.probe("s2", Outcome::Failure(FailureKind::Timeout), Duration::ZERO);
     for kind in [RecordKind::Plan, RecordKind::Plan, RecordKind::Rollback] {
@@ -85,6 +86,7 @@ async fn metrics_parse_and_hold_what_was_published() {
         ("plimsoll_probe_duration_seconds_bucket{service=\"shop\",le=\"+Inf\"}", 1.0),
         ("plimsoll_probe_duration_seconds_count{service=\"shop\"}", 1.0),
         ("plimsoll_sink_errors_total{service=\"shop\"}", 1.0),
+        ("plimsoll_store_errors_total{service=\"shop\"}", 1.0),
         ("plimsoll_sink_commands_total{service=\"shop\"}", 2.0),
         ("plimsoll_sink_poll_duration_seconds_count{service=\"shop\"}", 1.0),
         ("plimsoll_solver_duration_seconds_sum{service=\"shop\"}", 0.00025),

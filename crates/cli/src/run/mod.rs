@@ -1,0 +1,89 @@
+//! `plimsoll run`: the daemon.
+//!
+//! One task per service drives its controller (`service`), another owns its balancer's connection
+//! (`sink_task`), a thread writes the store (`keeper`), and one task waits for signals, follows the
+//! configuration file and starts, changes and ends services (`daemon`).
+
+mod daemon;
+mod file;
+mod keeper;
+mod log;
+mod record;
+mod rounds;
+mod samples;
+mod service;
+mod sink_task;
+mod supervise;
+pub mod translate;
+
+use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::config;
+
+/// Exit code of a daemon that could not start.
+const FAILED: u8 = 1;
+/// Exit code for a configuration that is wrong.
+const BAD_CONFIG: u8 = 2;
+/// Threads of the runtime: one may be at a controller's step, of 10 ms at the most, while the other
+/// keeps connections and timers going.
+const WORKERS: usize = 2;
+
+/// Steer the services of a configuration
+#[derive(clap::Args, Clone, Debug)]
+pub struct RunArgs {
+    /// The configuration
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// Program nothing; say what would be
+    #[arg(long)]
+    pub observe: bool,
+    /// How to log, to standard error
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub log_format: log::LogFormat,
+    /// Log more
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// What chance does: the same seed gives the same probe phases [default: of the system]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+/// Steers until SIGTERM or SIGINT, and exits 0 then; 1 when it cannot start, 2 when the configuration
+/// is wrong.
+pub fn run(args: &RunArgs) -> ExitCode {
+    let config = match config::load(&args.config) {
+        Ok(config) => config,
+        Err(problems) => {
+            problems.iter().for_each(|problem| eprintln!("{problem}"));
+            return ExitCode::from(BAD_CONFIG);
+        }
+    };
+    log::init(args.log_format, args.verbose);
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("plimsoll: cannot start: {error}");
+            return ExitCode::from(FAILED);
+        }
+    };
+    let options = daemon::Options {
+        file: args.config.clone(),
+        observe: args.observe,
+        seed: args.seed.unwrap_or_else(|| RandomState::new().hash_one("seed")),
+    };
+    match runtime.block_on(daemon::run(options, config)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(daemon::StartError::Config(lines)) => {
+            eprintln!("{lines}");
+            ExitCode::from(BAD_CONFIG)
+        }
+        Err(error) => {
+            eprintln!("plimsoll: {error}");
+            ExitCode::from(FAILED)
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! One service at work: takes what the world tells, one event at a time, and carries out what its
+//! controller asks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use plimsoll_api::Publisher;
+use plimsoll_control::{Action, Controller, Event, Memory, Record, RecordKind, ServiceSpec};
+use plimsoll_model::{BackendId, Outcome, Plan};
+use plimsoll_probe::{Clock, LivenessEvent, ProbeEvent, ProbePlan, Scheduler, Target};
+use plimsoll_sink::HaproxySink;
+use plimsoll_store::{PlanRecord, PlanRecordEntry};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use super::keeper::Keeper;
+use super::record::{self, unix_ms};
+use super::rounds::Rounds;
+use super::samples::Passive;
+use super::sink_task::{SinkHandle, SinkReport};
+use super::translate::ServiceSetup;
+
+/// The controller's clock; a search advances by one candidate a tick, about 10 ms of work.
+const TICK: Duration = Duration::from_millis(50);
+/// The view is shown this often, and at once after a plan or a failure.
+const SHOW_EVERY: Duration = Duration::from_millis(200);
+/// Probes and rounds that wait to be taken.
+const WAITING: usize = 1_024;
+
+/// What the services share.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// The origin of every [`plimsoll_model::Nanos`] in the daemon.
+    pub origin: Instant,
+    /// Drives phases, jitter and the models' luck.
+    pub seed: u64,
+    /// Keeps what was learned.
+    pub keeper: Keeper,
+}
+
+/// One service, from its start to its end or its panic.
+pub struct Service {
+    name: Arc<str>,
+    /// Names by identity, for the store.
+    names: BTreeMap<BackendId, Arc<str>>,
+    clock: Clock,
+    setup: Arc<ServiceSetup>,
+    controller: Controller,
+    measures: Scheduler,
+    watches: Scheduler,
+    sink: SinkHandle,
+    probes: mpsc::Receiver<ProbeEvent>,
+    rounds: Rounds,
+    keeper: Keeper,
+    publisher: Publisher,
+    passive: Passive,
+    shown: Instant,
+}
+
+/// What a service waits for.
+enum Told {
+    /// An event for the controller.
+    Event(Event),
+    /// Another setup, or none: the end.
+    Setup(Option<Arc<ServiceSetup>>),
+    /// Whether the store can be written has changed.
+    Store(Option<String>),
+    /// A part is gone that should be there.
+    Broken,
+}
+
+impl Service {
+    /// A service that begins to measure and to read its balancer now.
+    ///
+    /// # Errors
+    /// When a part refuses its setup, which [`super::translate::service`] has checked.
+    pub fn start(
+        shared: &Shared,
+        setup: Arc<ServiceSetup>,
+        memory: Option<Memory>,
+        publisher: Publisher,
+    ) -> Result<Self, String> {
+        let clock = Clock::new(shared.origin);
+        let runtime = tokio::runtime::Handle::current();
+        let (probe_sender, probes) = mpsc::channel(WAITING);
+        let (round_sender, rounds) = mpsc::channel(WAITING);
+        let scheduler = || {
+            let (probes, rounds) = (probe_sender.clone(), round_sender.clone());
+            Scheduler::new(runtime.clone(), clock, shared.seed, probes, rounds)
+        };
+        let sink = HaproxySink::new(setup.sink.haproxy.clone(), setup.sink.servers.clone())
+            .map_err(|error| error.to_string())?
+            .with_origin(shared.origin);
+        let mut service = Service {
+            name: setup.spec.name.as_str().into(),
+            names: BTreeMap::new(),
+            clock,
+            controller: Controller::new(setup.spec.clone(), memory, clock.now(), shared.seed),
+            measures: scheduler(),
+            watches: scheduler(),
+            sink: SinkHandle::start(sink, setup.sink.poll, setup.spec.observe),
+            setup: setup.clone(),
+            probes,
+            rounds: Rounds::new(rounds),
+            keeper: shared.keeper.clone(),
+            publisher,
+            passive: Passive::new(shared.origin),
+            shown: shared.origin,
+        };
+        service.aim(&setup)?;
+        Ok(service)
+    }
+
+    /// Works until the setup's other end is dropped; then keeps what was learned and ends, leaving the
+    /// balancer as it is.
+    ///
+    /// # Errors
+    /// When a part of it has died.
+    pub async fn run(
+        mut self,
+        mut setups: watch::Receiver<Arc<ServiceSetup>>,
+    ) -> Result<(), String> {
+        let mut store = self.keeper.trouble();
+        let mut tick = interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.show();
+        loop {
+            match self.next(&mut setups, &mut store, &mut tick).await {
+                Told::Event(event) => self.step(event),
+                Told::Setup(Some(setup)) => self.reconfigure(setup),
+                Told::Setup(None) => break,
+                Told::Store(trouble) => self.note_store(trouble),
+                Told::Broken => return Err("the balancer's connection has died".to_owned()),
+            }
+        }
+        self.save();
+        self.show();
+        Ok(())
+    }
+
+    /// The most urgent thing to do: what became of a plan, then who died, then all else.
+    async fn next(
+        &mut self,
+        setups: &mut watch::Receiver<Arc<ServiceSetup>>,
+        store: &mut watch::Receiver<Option<String>>,
+        tick: &mut Interval,
+    ) -> Told {
+        loop {
+            tokio::select! {
+                biased;
+                changed = setups.changed() => {
+                    let setup = changed.is_ok().then(|| setups.borrow_and_update().clone());
+                    return Told::Setup(setup);
+                }
+                report = self.sink.reports.recv() => {
+                    return report.map_or(Told::Broken, |r| Told::Event(self.sink_event(r)));
+                }
+                Some(round) = self.rounds.next() => return Told::Event(liveness(&round)),
+                _ = tick.tick() => return Told::Event(Event::Tick),
+                Some(probe) = self.probes.recv() => {
+                    if let Some(event) = self.probe_event(&probe) {
+                        return Told::Event(event);
+                    }
+                }
+                Ok(()) = store.changed() => {
+                    return Told::Store(store.borrow_and_update().clone());
+                }
+            }
+        }
+    }
+
+    fn sink_event(&self, report: SinkReport) -> Event {
+        let counters = self.publisher.counters();
+        match report {
+            SinkReport::Read(report, took) => {
+                counters.polled(took);
+                Event::Balancer(report)
+            }
+            SinkReport::Lost(loss) => {
+                counters.sink_failed();
+                Event::BalancerLost { reason: loss.reason, conflict: !loss.retryable }
+            }
+            SinkReport::Applied(applied) => {
+                counters.applied(applied.commands);
+                Event::Applied(applied)
+            }
+            SinkReport::Failed(epoch, loss) => {
+                counters.sink_failed();
+                Event::ApplyFailed { epoch, reason: loss.reason, retryable: loss.retryable }
+            }
+        }
+    }
+
+    /// Counts and keeps a probe; none for a backend that has left meanwhile.
+    fn probe_event(&mut self, probe: &ProbeEvent) -> Option<Event> {
+        let name = self.names.get(&probe.backend)?;
+        let result = &probe.result;
+        self.publisher.counters().probe(name, result.outcome, result.latency);
+        let latency_us = result.latency.as_secs_f64() * 1e6;
+        let sample = self.passive.probe(name, result.outcome, latency_us);
+        self.keeper.sample(&self.name, name, sample);
+        if result.outcome != Outcome::Success {
+            tracing::debug!(service = %self.name, backend = %name, "probe failed: {}", result.detail);
+        }
+        Some(Event::Probe {
+            backend: probe.backend,
+            outcome: result.outcome,
+            latency_us,
+            detail: result.detail.clone().into_owned(),
+        })
+    }
+
+    fn step(&mut self, event: Event) {
+        let is_report = matches!(event, Event::Balancer(_));
+        let began = Instant::now();
+        let actions = self.controller.step(self.clock.now(), event);
+        let took = began.elapsed();
+        let mut show = false;
+        for action in actions {
+            show |= self.carry_out(action, took);
+        }
+        if show || self.shown.elapsed() >= SHOW_EVERY {
+            self.show();
+        }
+        if is_report && self.passive.is_due() {
+            let view = self.controller.view(self.clock.now());
+            for (name, sample) in self.passive.windows(&view) {
+                self.keeper.sample(&self.name, &name, sample);
+            }
+        }
+    }
+
+    /// Does what the controller asks. True when people should see it at once.
+    fn carry_out(&mut self, action: Action, took: Duration) -> bool {
+        match action {
+            Action::Program(plan) => {
+                self.publisher.counters().solved(took);
+                self.program(plan);
+                true
+            }
+            Action::ProbeRate { backend, interval, requests } => {
+                self.set_rate(backend, interval, requests);
+                false
+            }
+            Action::Record(record) => {
+                let urgent = !matches!(record.kind, RecordKind::Joined | RecordKind::Left);
+                self.note(record);
+                urgent
+            }
+            Action::SaveMemory => {
+                self.save();
+                false
+            }
+        }
+    }
+
+    fn program(&mut self, plan: Plan) {
+        let named = plan.entries.iter().filter_map(|entry| {
+            let backend = self.names.get(&entry.backend)?.to_string();
+            Some(PlanRecordEntry { backend, share: entry.share, weight: entry.weight })
+        });
+        let kept = PlanRecord {
+            unix_ms: unix_ms(SystemTime::now()),
+            epoch: plan.epoch,
+            reason: plan.reason.clone(),
+            entries: named.collect(),
+        };
+        self.keeper.plan(&self.name, kept);
+        let epoch = plan.epoch;
+        if !self.sink.program(plan) {
+            let reason = "the balancer's connection does not keep up".to_owned();
+            self.step(Event::ApplyFailed { epoch, reason, retryable: true });
+        }
+    }
+
+    fn set_rate(&self, backend: BackendId, interval: Duration, requests: u32) {
+        let plan = match interval {
+            Duration::ZERO => Ok(ProbePlan::PAUSED),
+            interval => ProbePlan::new(interval, requests, self.setup.probes.jitter),
+        };
+        match plan {
+            Ok(plan) => {
+                self.measures.set_plan(backend, plan);
+            }
+            Err(error) => tracing::warn!(service = %self.name, %backend, "not probed: {error}"),
+        }
+    }
+
+    fn note(&self, record: Record) {
+        record::note(&self.name, &self.publisher, &self.keeper, record);
+    }
+
+    fn note_store(&self, trouble: Option<String>) {
+        let reason = match trouble {
+            Some(why) => {
+                self.publisher.counters().store_failed();
+                format!("what is learned cannot be kept: {why}")
+            }
+            None => "what is learned is kept again".to_owned(),
+        };
+        self.note(Record { kind: RecordKind::Warning, backend: None, reason });
+    }
+
+    fn save(&self) {
+        match serde_json::to_vec(&self.controller.memory()) {
+            Ok(bytes) => self.keeper.memory(&self.name, bytes),
+            Err(error) => {
+                tracing::error!(service = %self.name, "what was learned cannot be written: {error}");
+            }
+        }
+    }
+
+    fn show(&mut self) {
+        self.shown = Instant::now();
+        let view = self.controller.view(self.clock.now());
+        self.passive.see(&view);
+        self.publisher.publish(view);
+    }
+
+    /// Goes on with another setup of the same service behind the same balancer.
+    fn reconfigure(&mut self, setup: Arc<ServiceSetup>) {
+        let servers = setup.sink.servers.clone();
+        if servers != self.setup.sink.servers && !self.sink.set_servers(servers) {
+            tracing::error!(service = %self.name, "the balancer's connection does not keep up");
+        }
+        if let Err(error) = self.aim(&setup) {
+            tracing::error!(service = %self.name, "{error}");
+        }
+        let changed = setup.spec != self.setup.spec;
+        self.setup = setup;
+        if changed {
+            let spec: ServiceSpec = self.setup.spec.clone();
+            self.step(Event::Reconfigured(Box::new(spec)));
+        }
+    }
+
+    /// Points the probes and the watch at the backends of a setup.
+    fn aim(&mut self, setup: &ServiceSetup) -> Result<(), String> {
+        point(&mut self.measures, &setup.probes.measured)?;
+        point(&mut self.watches, &setup.probes.watched)?;
+        self.names = setup.spec.backends.iter().map(|b| (b.id, b.name.as_str().into())).collect();
+        Ok(())
+    }
+}
+
+fn point(scheduler: &mut Scheduler, targets: &BTreeMap<BackendId, Target>) -> Result<(), String> {
+    let gone: Vec<BackendId> =
+        scheduler.backends().filter(|id| !targets.contains_key(id)).collect();
+    for id in gone {
+        scheduler.remove(id);
+    }
+    for (id, target) in targets {
+        scheduler.set(*id, target.clone()).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+fn liveness(round: &LivenessEvent) -> Event {
+    Event::Liveness {
+        backend: round.backend,
+        successes: round.successes,
+        failure: round.first_failure,
+        started: round.started,
+    }
+}

@@ -1,0 +1,264 @@
+//! The task that owns the balancer's connection: it reads the balancer every so often, carries out
+//! plans as they come, and says what became of both.
+
+use std::time::Duration;
+
+use plimsoll_model::{Applied, BackendId, BalancerReport, Plan};
+use plimsoll_sink::{
+    AccessLevel, AgentState, HaproxySink, Inspection, SinkError, SinkErrorKind, WeightSink,
+};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+/// A balancer that cannot be read is tried again this often.
+const RETRY: Duration = Duration::from_millis(500);
+/// A plan waits so long for a reading under way, which takes a millisecond on a healthy balancer.
+const GIVE_WAY: Duration = Duration::from_millis(10);
+/// What refused a plan and cannot be seen from outside is tried again after this.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+/// The longest look for what stands in the way.
+const LOOK: Duration = Duration::from_secs(2);
+/// Orders and reports that wait; the controller has one plan under way at a time.
+const WAITING: usize = 16;
+
+/// What the balancer is told.
+#[derive(Debug)]
+enum Order {
+    Program(Plan),
+    Servers(Vec<(BackendId, String)>),
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub enum SinkReport {
+    /// The balancer was read, in this time.
+    Read(BalancerReport, Duration),
+    /// It could not be read, or refuses to be steered.
+    Lost(Loss),
+    /// A plan was carried out.
+    Applied(Applied),
+    /// The plan of this epoch was not.
+    Failed(u64, Loss),
+}
+
+/// Why not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// For people.
+    pub reason: String,
+    /// Whether waiting can help.
+    pub retryable: bool,
+}
+
+impl From<&SinkError> for Loss {
+    fn from(error: &SinkError) -> Self {
+        Loss { reason: error.to_string(), retryable: error.retryable() }
+    }
+}
+
+/// The other end of the task; it ends when this is dropped.
+#[derive(Debug)]
+pub struct SinkHandle {
+    orders: mpsc::Sender<Order>,
+    /// What becomes of readings and plans.
+    pub reports: mpsc::Receiver<SinkReport>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for SinkHandle {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl SinkHandle {
+    /// Starts the task on the runtime of the caller. `observe` says that no plan will come, so that
+    /// nothing stands in its way.
+    pub fn start(sink: HaproxySink, poll: Duration, observe: bool) -> Self {
+        let (orders, inbox) = mpsc::channel(WAITING);
+        let (outbox, reports) = mpsc::channel(WAITING);
+        let task = SinkTask {
+            sink,
+            poll,
+            observe,
+            inbox,
+            waiting: None,
+            outbox,
+            generation: None,
+            refused: None,
+        };
+        SinkHandle { orders, reports, task: tokio::spawn(task.run()) }
+    }
+
+    /// Has a plan carried out. False when so many orders wait that this one was not taken.
+    pub fn program(&self, plan: Plan) -> bool {
+        self.orders.try_send(Order::Program(plan)).is_ok()
+    }
+
+    /// Steers these servers from now on. False as in [`SinkHandle::program`].
+    pub fn set_servers(&self, servers: Vec<(BackendId, String)>) -> bool {
+        self.orders.try_send(Order::Servers(servers)).is_ok()
+    }
+}
+
+struct SinkTask {
+    sink: HaproxySink,
+    poll: Duration,
+    observe: bool,
+    inbox: mpsc::Receiver<Order>,
+    /// An order that was taken from the inbox and not yet carried out.
+    waiting: Option<Order>,
+    outbox: mpsc::Sender<SinkReport>,
+    /// The life of the balancer that was last looked at.
+    generation: Option<u64>,
+    /// Why it refuses to be steered, and when to try again although nothing is seen.
+    refused: Option<(Loss, Instant)>,
+}
+
+impl SinkTask {
+    /// Ends when nobody gives orders or takes reports any more.
+    async fn run(mut self) {
+        let mut next_poll = Instant::now();
+        loop {
+            let order = match self.waiting.take() {
+                Some(order) => Some(order),
+                None => tokio::select! {
+                    biased;
+                    order = self.inbox.recv() => match order {
+                        Some(order) => Some(order),
+                        None => return,
+                    },
+                    () = sleep_until(next_poll) => None,
+                },
+            };
+            let reports = match order {
+                Some(order) => self.carry_out(order).await.into_iter().collect(),
+                None => {
+                    let began = Instant::now();
+                    let reports = self.read().await;
+                    let lost = reports.iter().any(|r| matches!(r, SinkReport::Lost(_)));
+                    next_poll = began + if lost { RETRY } else { self.poll };
+                    reports
+                }
+            };
+            for report in reports {
+                if self.outbox.send(report).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn carry_out(&mut self, order: Order) -> Option<SinkReport> {
+        match self.newest(order) {
+            Order::Servers(servers) => match self.sink.set_servers(servers) {
+                Ok(()) => None,
+                Err(error) => Some(SinkReport::Lost(Loss::from(&error))),
+            },
+            Order::Program(plan) => match self.sink.apply(&plan).await {
+                Ok(applied) => Some(SinkReport::Applied(applied)),
+                Err(error) => Some(self.failed(plan.epoch, &error)),
+            },
+        }
+    }
+
+    /// Of plans that wait behind one another only the last counts. What follows an order for other
+    /// servers is left to wait.
+    fn newest(&mut self, mut order: Order) -> Order {
+        while matches!(order, Order::Program(_)) {
+            match self.inbox.try_recv() {
+                Ok(newer @ Order::Program(_)) => order = newer,
+                Ok(servers @ Order::Servers(_)) => {
+                    // The plan was made for the servers before: it is no longer what is wanted.
+                    return servers;
+                }
+                Err(_) => return order,
+            }
+        }
+        order
+    }
+
+    fn failed(&mut self, epoch: u64, error: &SinkError) -> SinkReport {
+        let loss = Loss::from(error);
+        // A plan that is wrong in itself says nothing of the next one, and a method that takes no
+        // weights is in every reading.
+        let passing =
+            matches!(error.kind(), SinkErrorKind::InvalidPlan | SinkErrorKind::NoLiveWeights);
+        if !loss.retryable && !passing {
+            self.refused = Some((loss.clone(), Instant::now() + REFUSED_FOR));
+        }
+        SinkReport::Failed(epoch, loss)
+    }
+
+    /// Reads the balancer, and looks for what stands in the way of steering it. A reading that hangs
+    /// gives way to a plan: dropping it closes the connection, and the plan opens another.
+    async fn read(&mut self) -> Vec<SinkReport> {
+        let began = Instant::now();
+        let SinkTask { sink, inbox, waiting, .. } = self;
+        let order = async {
+            *waiting = inbox.recv().await;
+            sleep(GIVE_WAY).await;
+        };
+        let done = tokio::select! {
+            biased;
+            done = sink.read_back() => done,
+            () = order => return Vec::new(),
+        };
+        match done {
+            Err(error) => vec![SinkReport::Lost(Loss::from(&error))],
+            Ok(report) => {
+                let took = began.elapsed();
+                let generation = report.generation;
+                match self.obstacle(generation).await {
+                    Some(loss) => vec![SinkReport::Lost(loss)],
+                    None => vec![SinkReport::Read(report, took)],
+                }
+            }
+        }
+    }
+
+    /// What keeps the balancer from being steered though it can be read: looked for when it is new,
+    /// and for as long as it refuses.
+    async fn obstacle(&mut self, generation: u64) -> Option<Loss> {
+        let known = self.generation == Some(generation);
+        if self.observe || (known && self.refused.is_none()) {
+            return None;
+        }
+        let Ok(Ok(inspection)) = timeout(LOOK, self.sink.inspect()).await else {
+            return self.refused.as_ref().map(|(loss, _)| loss.clone());
+        };
+        self.generation = Some(generation);
+        if let Some(reason) = in_the_way(&inspection) {
+            let loss = Loss { reason, retryable: false };
+            self.refused = Some((loss.clone(), Instant::now()));
+            return Some(loss);
+        }
+        let still = self.refused.take().filter(|(_, until)| known && Instant::now() < *until);
+        self.refused.clone_from(&still);
+        still.map(|(loss, _)| loss)
+    }
+}
+
+/// What an administrator must change before this balancer can be steered.
+fn in_the_way(inspection: &Inspection) -> Option<String> {
+    if let Some(level) = inspection.level.filter(|level| *level != AccessLevel::Admin) {
+        return Some(format!(
+            "HAProxy's socket has level {}, which may not set weights: write `stats socket … level \
+             admin` in haproxy.cfg",
+            level.as_str()
+        ));
+    }
+    let agents: Vec<&str> = inspection
+        .servers
+        .iter()
+        .filter(|server| server.backend.is_some() && server.agent == AgentState::Active)
+        .map(|server| server.name.as_str())
+        .collect();
+    let first = agents.first()?;
+    Some(format!(
+        "an agent-check is active on {} and may set the weights as well: remove it, or run `disable \
+         agent BACKEND/{first}`",
+        agents.join(", ")
+    ))
+}

@@ -1,0 +1,278 @@
+//! From what the configuration means to what each part is told. Nothing here opens a socket; the only
+//! file that is read is the one of TLS authorities, where one is named.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_control::{BackendSpec, CurveChoice, Exploration, ProbeRate, ServiceSpec};
+use plimsoll_model::{BackendId, SinkLimits};
+use plimsoll_probe::{
+    Address, Connection, LivenessCheck, LivenessSpec, Probe, ProbeSpec, Scheme, StatusSet, Target,
+    TlsSpec,
+};
+use plimsoll_sink::{HaproxyConfig, HaproxySink, SocketAddress, WeightSink as _};
+
+use crate::config;
+
+/// The watch of a service whose configuration names none: a bare connection. It costs a backend next
+/// to nothing, and a backend that refuses is out within the interval.
+const WATCH_EVERY: Duration = Duration::from_millis(100);
+const WATCH_CHECKS: u32 = 1;
+const WATCH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Everything that the parts of one service are told.
+#[derive(Clone, Debug)]
+pub struct ServiceSetup {
+    /// For the controller.
+    pub spec: ServiceSpec,
+    /// For the probes.
+    pub probes: ProbeSetup,
+    /// For the balancer.
+    pub sink: SinkSetup,
+}
+
+/// What measures the backends, and what watches them.
+#[derive(Clone, Debug)]
+pub struct ProbeSetup {
+    /// Whom to measure, and to watch where that is on the same port.
+    pub measured: BTreeMap<BackendId, Target>,
+    /// Whom to watch on a port of its own.
+    pub watched: BTreeMap<BackendId, Target>,
+    /// The part of the gap between two probes that chance may shift them by.
+    pub jitter: f64,
+}
+
+/// The balancer, and whom to steer there.
+#[derive(Clone, Debug)]
+pub struct SinkSetup {
+    /// Where it is.
+    pub haproxy: HaproxyConfig,
+    /// Time between two readings.
+    pub poll: Duration,
+    /// Identities and names of its servers.
+    pub servers: Vec<(BackendId, String)>,
+}
+
+/// Something in the configuration that no part can be told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {message}")]
+pub struct Unusable {
+    /// The key within the service, such as `probe`.
+    pub key: String,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl Unusable {
+    fn new(key: &str, why: impl std::fmt::Display) -> Self {
+        Unusable { key: key.to_owned(), message: why.to_string() }
+    }
+}
+
+/// The setup of one service. `ids` are the identities of its backends, in the order of the
+/// configuration; `before` is the service as it ran so far, whose probes are kept where they are the
+/// same.
+///
+/// # Errors
+/// When a part refuses what it would be told.
+pub fn service(
+    service: &config::Service,
+    ids: &[BackendId],
+    observe: bool,
+    before: Option<(&config::Service, &ServiceSetup)>,
+) -> Result<ServiceSetup, Unusable> {
+    let sink = sink(service, ids);
+    let made = HaproxySink::new(sink.haproxy.clone(), sink.servers.clone());
+    let limits = made.map_err(|error| Unusable::new("sink.haproxy", error))?.limits();
+    Ok(ServiceSetup {
+        spec: spec(service, ids, limits, observe),
+        probes: probes(service, ids, before)?,
+        sink,
+    })
+}
+
+/// Finds what no part can be told, without reading any file.
+///
+/// # Errors
+/// As [`service`], but for the file of TLS authorities.
+pub fn check(service: &config::Service) -> Result<(), Unusable> {
+    let mut plain = service.clone();
+    let liveness = plain.liveness.as_mut().map(|liveness| &mut liveness.http);
+    for http in std::iter::once(&mut plain.probe.http).chain(liveness) {
+        (http.scheme, http.tls) = (config::Scheme::Http, config::Tls::default());
+    }
+    let ids: Vec<BackendId> = (1..).map(BackendId).take(plain.backends.len()).collect();
+    self::service(&plain, &ids, false, None).map(|_| ())
+}
+
+fn spec(
+    service: &config::Service,
+    ids: &[BackendId],
+    sink: SinkLimits,
+    observe: bool,
+) -> ServiceSpec {
+    let named = service.backends.iter().zip(ids);
+    let backends =
+        named.map(|(backend, &id)| BackendSpec { id, name: backend.name.clone() }).collect();
+    ServiceSpec {
+        objective: service.objective,
+        theta: service.theta,
+        exploration: match service.learn.exploration {
+            config::Exploration::Packed => Exploration::Packed,
+            config::Exploration::Bisect => Exploration::Bisect,
+            config::Exploration::Literal => Exploration::Literal,
+        },
+        curve: match service.learn.curve {
+            config::CurveFamily::Auto => CurveChoice::Auto,
+            config::CurveFamily::Hyperbola => CurveChoice::Hyperbola,
+            config::CurveFamily::Isotonic => CurveChoice::Isotonic,
+            config::CurveFamily::Poly2 => CurveChoice::Poly2,
+        },
+        latency_factor: service.learn.latency_factor,
+        max_step: service.learn.max_step,
+        min_change: service.limits.min_change,
+        min_interval: service.limits.min_interval,
+        probe: ProbeRate { interval: service.probe.interval, requests: service.probe.requests },
+        observe,
+        sink,
+        ..ServiceSpec::new(&service.name, backends)
+    }
+}
+
+fn sink(service: &config::Service, ids: &[BackendId]) -> SinkSetup {
+    let config::Sink::Haproxy(haproxy) = &service.sink;
+    let socket = match &haproxy.socket {
+        config::Socket::Unix(path) => SocketAddress::Unix(path.clone()),
+        config::Socket::Tcp(address) => SocketAddress::Tcp(address.to_string()),
+    };
+    let names = service.backends.iter().map(|backend| backend.name.clone());
+    SinkSetup {
+        haproxy: HaproxyConfig {
+            socket,
+            backend: haproxy.backend.clone(),
+            timeout: haproxy.timeout,
+        },
+        poll: haproxy.poll,
+        servers: ids.iter().copied().zip(names).collect(),
+    }
+}
+
+fn probes(
+    service: &config::Service,
+    ids: &[BackendId],
+    before: Option<(&config::Service, &ServiceSetup)>,
+) -> Result<ProbeSetup, Unusable> {
+    let work = work_probe(service, before)?;
+    let liveness = liveness(service, before)?;
+    let port = service.liveness.as_ref().and_then(|liveness| liveness.port);
+    let mut setup = ProbeSetup {
+        measured: BTreeMap::new(),
+        watched: BTreeMap::new(),
+        jitter: service.probe.http.jitter,
+    };
+    for (i, (backend, &id)) in service.backends.iter().zip(ids).enumerate() {
+        let unusable = |why| Unusable::new(&format!("backends[{i}].address"), why);
+        let target = Target {
+            address: address(&backend.address).map_err(unusable)?,
+            probe: work.clone(),
+            liveness: Some(liveness.clone()),
+            max_in_flight: Target::DEFAULT_MAX_IN_FLIGHT,
+        };
+        let elsewhere = port.filter(|port| *port != backend.address.port);
+        if let Some(port) = elsewhere {
+            let there = config::Address { port, ..backend.address.clone() };
+            let address = address(&there).map_err(unusable)?;
+            setup.watched.insert(id, Target { address, ..target.clone() });
+            setup.measured.insert(id, Target { liveness: None, ..target });
+        } else {
+            setup.measured.insert(id, target);
+        }
+    }
+    Ok(setup)
+}
+
+fn address(address: &config::Address) -> Result<Address, String> {
+    address.to_string().parse().map_err(|error| format!("{error}"))
+}
+
+fn work_probe(
+    service: &config::Service,
+    before: Option<(&config::Service, &ServiceSetup)>,
+) -> Result<Arc<Probe>, Unusable> {
+    if let Some((was, setup)) = before
+        && is_same_request(&was.probe.http, &service.probe.http)
+        && let Some(target) = setup.probes.measured.values().next()
+    {
+        return Ok(target.probe.clone());
+    }
+    Probe::new(request(&service.probe.http)).map(Arc::new).map_err(|e| Unusable::new("probe", e))
+}
+
+fn liveness(
+    service: &config::Service,
+    before: Option<(&config::Service, &ServiceSetup)>,
+) -> Result<LivenessSpec, Unusable> {
+    let unusable = |error: &dyn std::fmt::Display| Unusable::new("liveness", error);
+    let Some(liveness) = &service.liveness else {
+        let spec =
+            LivenessSpec::new(LivenessCheck::Connect, WATCH_EVERY, WATCH_CHECKS, WATCH_TIMEOUT);
+        return spec.map_err(|e| unusable(&e));
+    };
+    if let Some((was, setup)) = before
+        && let Some(old) = &was.liveness
+        && is_same_request(&old.http, &liveness.http)
+        && (old.interval, old.requests) == (liveness.interval, liveness.requests)
+    {
+        let targets = setup.probes.watched.values().chain(setup.probes.measured.values());
+        if let Some(spec) = targets.filter_map(|target| target.liveness.as_ref()).next() {
+            return Ok(spec.clone());
+        }
+    }
+    let probe = Probe::new(request(&liveness.http)).map_err(|e| unusable(&e))?;
+    let check = LivenessCheck::Http(Arc::new(probe));
+    let (interval, requests) = (liveness.interval, liveness.requests);
+    LivenessSpec::new(check, interval, requests, liveness.http.timeout).map_err(|e| unusable(&e))
+}
+
+/// Whether a probe made for the one serves the other. A file of authorities may have changed though
+/// its name has not.
+fn is_same_request(a: &config::Http, b: &config::Http) -> bool {
+    a == b && a.tls.ca.is_none()
+}
+
+/// The request that a probe sends, and the answer it takes for a success.
+pub fn request(http: &config::Http) -> ProbeSpec {
+    let https = http.scheme == config::Scheme::Https;
+    // The configuration knows no other statuses than the set does.
+    let expect_status = StatusSet::new(http.expect.status.iter().cloned()).unwrap_or_default();
+    ProbeSpec {
+        scheme: if https { Scheme::Https } else { Scheme::Http },
+        method: http.method.as_str().to_owned(),
+        path: http.path.clone(),
+        host: http.host.clone(),
+        headers: http.headers.clone(),
+        body: http.body.clone().map(String::into_bytes),
+        expect_status,
+        expect_body: http.expect.body.clone().map(String::into_bytes),
+        timeout: http.timeout,
+        connection: match http.connection {
+            config::Connection::Keep => Connection::Keep,
+            config::Connection::New => Connection::New,
+        },
+        max_body: http.max_body,
+        tls: https.then(|| TlsSpec {
+            ca_file: http.tls.ca.clone(),
+            server_name: http.tls.server_name.as_ref().map(server_name),
+            insecure: http.tls.insecure,
+        }),
+    }
+}
+
+/// An IPv6 address has no brackets in a certificate.
+fn server_name(host: &config::Host) -> String {
+    match host {
+        config::Host::Ip(ip) => ip.to_string(),
+        config::Host::Name(name) => name.clone(),
+    }
+}
