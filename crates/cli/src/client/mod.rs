@@ -6,7 +6,7 @@
 pub mod curves;
 pub mod events;
 mod failure;
-mod http;
+pub mod http;
 pub mod plan;
 mod resolve;
 pub mod status;

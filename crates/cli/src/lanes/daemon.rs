@@ -1,0 +1,147 @@
+//! A Plimsoll daemon of a lane's own: this very executable, as `plimsoll run`.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use plimsoll_api::wire::{Event, ServiceEvents};
+use plimsoll_control::ServiceView;
+use serde_json::{Value, json};
+
+use super::family::Member;
+use super::haproxy::SECTION;
+use super::{Family, LaneError};
+use crate::client::http::Client;
+
+/// The service's name in its configuration.
+const SERVICE: &str = "demo";
+/// It listens within a second, and reads HAProxy soon after.
+const START_WITHIN: Duration = Duration::from_secs(10);
+/// How often to look whether it answers.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// The most events that its API gives at once.
+const MOST_EVENTS: usize = 1000;
+
+/// What a daemon is to steer.
+pub struct Steered<'a> {
+    /// The servers: names and addresses.
+    pub servers: &'a [(String, SocketAddr)],
+    /// HAProxy's admin socket.
+    pub socket: &'a Path,
+    /// `learn.exploration`, where it is not the default.
+    pub exploration: Option<&'static str>,
+}
+
+/// A running daemon; killed when dropped.
+pub struct Daemon {
+    member: Member,
+    client: Client,
+}
+
+impl Daemon {
+    /// Starts one that knows nothing, and returns when it answers.
+    ///
+    /// # Errors
+    /// When it ends at once or does not answer.
+    pub fn start(family: &Family, name: &str, steered: &Steered) -> Result<Self, LaneError> {
+        let api = free_address()?;
+        let file = family.dir().join(format!("{name}.yaml"));
+        let store = family.dir().join(format!("{name}.state"));
+        // JSON is YAML.
+        let text = configuration(steered, &store, api).to_string();
+        std::fs::write(&file, text).map_err(LaneError::system("write Plimsoll's configuration"))?;
+        let program = std::env::current_exe().map_err(LaneError::system("find this program"))?;
+        let mut command = Command::new(program);
+        command.arg("run").arg("--config").arg(&file).stdin(Stdio::null());
+        let member = family.spawn(name, &mut command);
+        let member = member.map_err(LaneError::system("start plimsoll run"))?;
+        let mut daemon = Daemon { member, client: Client::new(&format!("http://{api}")) };
+        daemon.wait_until_ready(name)?;
+        Ok(daemon)
+    }
+
+    /// What it knows and does; nothing while it does not answer.
+    pub fn view(&self) -> Option<ServiceView> {
+        self.client.get(&format!("/v1/services/{SERVICE}")).ok()
+    }
+
+    /// Its last decisions, with their reasons; empty when it does not answer.
+    pub fn events(&self, most: usize) -> Vec<Event> {
+        let most = most.min(MOST_EVENTS);
+        let path = format!("/v1/services/{SERVICE}/events?limit={most}");
+        self.client.get(&path).map_or_else(|_| Vec::new(), |answer: ServiceEvents| answer.events)
+    }
+
+    /// That it has ended, if it has.
+    pub fn ended(&mut self) -> Option<LaneError> {
+        self.member.ended()
+    }
+
+    fn wait_until_ready(&mut self, name: &str) -> Result<(), LaneError> {
+        let end = Instant::now() + START_WITHIN;
+        loop {
+            if let Some(ended) = self.ended() {
+                return Err(ended);
+            }
+            match self.client.get::<ServiceView>(&format!("/v1/services/{SERVICE}")) {
+                Ok(_) => return Ok(()),
+                Err(failure) if Instant::now() > end => {
+                    let why = failure.message().unwrap_or_default();
+                    return Err(LaneError::Mute { name: name.to_owned(), why });
+                }
+                Err(_) => std::thread::sleep(LOOK_EVERY),
+            }
+        }
+    }
+}
+
+fn configuration(steered: &Steered, store: &Path, api: SocketAddr) -> Value {
+    let backends: Vec<Value> = steered
+        .servers
+        .iter()
+        .map(|(name, address)| json!({ "name": name, "address": address.to_string() }))
+        .collect();
+    let mut service = json!({
+        "name": SERVICE,
+        "backends": backends,
+        "probe": { "path": "/work", "timeout": "2s" },
+        "liveness": { "path": "/health", "interval": "100ms", "requests": 3, "timeout": "1s" },
+        "sink": { "haproxy": { "socket": steered.socket, "backend": SECTION } },
+    });
+    if let Some(exploration) = steered.exploration {
+        service["learn"] = json!({ "exploration": exploration });
+    }
+    json!({
+        "services": [service],
+        "store": { "path": store },
+        "api": { "listen": api.to_string() },
+    })
+}
+
+/// A loopback port that was free a moment ago.
+fn free_address() -> Result<SocketAddr, LaneError> {
+    let listener = TcpListener::bind(("127.0.0.1", 0));
+    listener.and_then(|l| l.local_addr()).map_err(LaneError::system("find a free port"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_is_one_that_plimsoll_accepts() {
+        let servers = [("s1".to_owned(), SocketAddr::from(([127, 0, 0, 1], 81)))];
+        let api = SocketAddr::from(([127, 0, 0, 1], 82));
+        for exploration in [None, Some("literal"), Some("bisect")] {
+            let steered =
+                Steered { servers: &servers, socket: Path::new("/x/a.sock"), exploration };
+            let dir = tempfile::tempdir().unwrap();
+            let file = dir.path().join("plimsoll.yaml");
+            let text = configuration(&steered, Path::new("/x/state"), api).to_string();
+            std::fs::write(&file, text).unwrap();
+            let config = crate::config::load(&file).unwrap();
+            assert_eq!(config.services[0].name, SERVICE);
+        }
+    }
+}

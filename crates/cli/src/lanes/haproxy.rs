@@ -1,0 +1,174 @@
+//! A real HAProxy in front of one lane.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::family::Member;
+use super::{Family, LaneError};
+
+/// Where Debian puts it, which is not in everybody's PATH.
+const ALSO_IN: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
+/// It has read its configuration long before.
+const START_WITHIN: Duration = Duration::from_secs(5);
+/// How often to look whether it has.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// The name of its backend section.
+pub const SECTION: &str = "pool";
+
+/// A server as HAProxy is told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Its name.
+    pub name: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its weight at the start.
+    pub weight: u32,
+}
+
+/// A running HAProxy; killed when dropped.
+pub struct Haproxy {
+    member: Member,
+    address: SocketAddr,
+    socket: PathBuf,
+}
+
+impl Haproxy {
+    /// Starts one for these servers, and returns when its admin socket answers.
+    ///
+    /// # Errors
+    /// When it is not installed, or ends at once.
+    pub fn start(
+        family: &Family,
+        name: &str,
+        balance: &str,
+        servers: &[Server],
+        patience: Duration,
+    ) -> Result<Self, LaneError> {
+        let socket = family.dir().join(format!("{name}.sock"));
+        let file = family.dir().join(format!("{name}.cfg"));
+        let text = configuration(&socket, balance, servers, patience);
+        std::fs::write(&file, text).map_err(LaneError::system("write HAProxy's configuration"))?;
+        // Handed over as descriptor 0: nobody can take the port between our choice and its bind.
+        let listener = TcpListener::bind(("127.0.0.1", 0));
+        let listener = listener.map_err(LaneError::system("listen on the loopback"))?;
+        let address = listener.local_addr().map_err(LaneError::system("listen"))?;
+        let mut command = Command::new(find()?);
+        command.arg("-db").arg("-f").arg(&file).stdin(Stdio::from(OwnedFd::from(listener)));
+        let member = family.spawn(name, &mut command).map_err(LaneError::system("start haproxy"))?;
+        let mut haproxy = Haproxy { member, address, socket };
+        haproxy.wait_until_ready(name)?;
+        Ok(haproxy)
+    }
+
+    /// Where clients connect.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its admin socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// That it has ended, if it has.
+    pub fn ended(&mut self) -> Option<LaneError> {
+        self.member.ended()
+    }
+
+    fn wait_until_ready(&mut self, name: &str) -> Result<(), LaneError> {
+        let end = Instant::now() + START_WITHIN;
+        loop {
+            if let Some(ended) = self.ended() {
+                return Err(ended);
+            }
+            match UnixStream::connect(&self.socket) {
+                Ok(_) => return Ok(()),
+                Err(why) if Instant::now() > end => {
+                    return Err(LaneError::Mute { name: name.to_owned(), why: why.to_string() });
+                }
+                Err(_) => std::thread::sleep(LOOK_EVERY),
+            }
+        }
+    }
+}
+
+/// The program, in PATH or where it usually is.
+fn find() -> Result<PathBuf, LaneError> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).chain(ALSO_IN.map(PathBuf::from));
+    let mut candidates = places.map(|place| place.join("haproxy"));
+    candidates.find(|file| is_program(file)).ok_or(LaneError::NoHaproxy)
+}
+
+fn is_program(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    let executable = |meta: std::fs::Metadata| meta.is_file() && meta.permissions().mode() & 0o111 != 0;
+    file.metadata().map(executable).or_else(|error: io::Error| {
+        drop(error);
+        Ok::<bool, io::Error>(false)
+    }).unwrap_or(false)
+}
+
+/// What a careful administrator would write, with one thread, since two cores have many lanes to serve.
+/// Servers get a little longer than clients are willing to wait, so that what nobody waits for any more
+/// does not pile up.
+fn configuration(
+    socket: &Path,
+    balance: &str,
+    servers: &[Server],
+    patience: Duration,
+) -> String {
+    let server_timeout = patience.as_millis() + 2000;
+    let mut text = format!(
+        "global
+    stats socket {} mode 600 level admin
+    maxconn 8000
+    nbthread 1
+    no strict-limits
+defaults
+    mode http
+    timeout connect 2s
+    timeout client 60s
+    timeout server {server_timeout}ms
+    timeout http-keep-alive 60s
+    option http-keep-alive
+    option redispatch
+    retries 3
+    http-reuse always
+frontend clients
+    bind fd@0
+    default_backend {SECTION}
+backend {SECTION}
+    balance {balance}
+    http-response set-header x-backend %s
+",
+        socket.display()
+    );
+    for Server { name, address, weight } in servers {
+        text.push_str(&format!("    server {name} {address} weight {weight}\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_server_is_named_with_its_weight() {
+        let server =
+            Server { name: "s1".into(), address: "127.0.0.1:81".parse().unwrap(), weight: 7 };
+        let text =
+            configuration(Path::new("/x/a.sock"), "leastconn", &[server], Duration::from_secs(10));
+        assert!(text.contains("stats socket /x/a.sock mode 600 level admin\n"));
+        assert!(text.contains("    balance leastconn\n"));
+        assert!(text.contains("    timeout server 12000ms\n"));
+        assert!(text.ends_with("    server s1 127.0.0.1:81 weight 7\n"));
+    }
+}

@@ -1,0 +1,111 @@
+use clap::ValueEnum;
+use plimsoll_pack::PackError;
+
+use super::Pool;
+
+/// Who balances a lane, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum LaneKind {
+    /// HAProxy's roundrobin, equal weights.
+    Roundrobin,
+    /// HAProxy's leastconn, equal weights.
+    Leastconn,
+    /// Roundrobin, weights in proportion to cores: what an administrator knows.
+    RoundrobinCores,
+    /// Leastconn, weights in proportion to cores.
+    LeastconnCores,
+    /// HAProxy's random(2): the less loaded of two drawn at random.
+    Random2,
+    /// Roundrobin with the best weights for the true curves, which nobody knows outside a lab.
+    StaticOracle,
+    /// Plimsoll steers HAProxy's roundrobin.
+    PlimsollRoundrobin,
+    /// Plimsoll steers HAProxy's leastconn.
+    PlimsollLeastconn,
+    /// The same under roundrobin, exploring by the paper's rule as printed.
+    PlimsollRoundrobinLiteral,
+    /// The same under roundrobin, exploring by the paper's rule as mended.
+    PlimsollRoundrobinBisect,
+}
+
+impl LaneKind {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            LaneKind::Roundrobin => "roundrobin",
+            LaneKind::Leastconn => "leastconn",
+            LaneKind::RoundrobinCores => "roundrobin-cores",
+            LaneKind::LeastconnCores => "leastconn-cores",
+            LaneKind::Random2 => "random2",
+            LaneKind::StaticOracle => "static-oracle",
+            LaneKind::PlimsollRoundrobin => "plimsoll-roundrobin",
+            LaneKind::PlimsollLeastconn => "plimsoll-leastconn",
+            LaneKind::PlimsollRoundrobinLiteral => "plimsoll-roundrobin-literal",
+            LaneKind::PlimsollRoundrobinBisect => "plimsoll-roundrobin-bisect",
+        }
+    }
+
+    /// Its name as a key of JSON.
+    pub fn key(self) -> String {
+        self.name().replace('-', "_")
+    }
+
+    /// Whether a Plimsoll daemon steers it.
+    pub fn is_steered(self) -> bool {
+        matches!(
+            self,
+            LaneKind::PlimsollRoundrobin
+                | LaneKind::PlimsollLeastconn
+                | LaneKind::PlimsollRoundrobinLiteral
+                | LaneKind::PlimsollRoundrobinBisect
+        )
+    }
+
+    /// The `learn.exploration` that its daemon is told; nothing where the default is meant.
+    pub fn exploration(self) -> Option<&'static str> {
+        match self {
+            LaneKind::PlimsollRoundrobinLiteral => Some("literal"),
+            LaneKind::PlimsollRoundrobinBisect => Some("bisect"),
+            _ => None,
+        }
+    }
+
+    /// HAProxy's `balance`.
+    pub fn balance(self) -> &'static str {
+        match self {
+            LaneKind::Leastconn | LaneKind::LeastconnCores | LaneKind::PlimsollLeastconn => {
+                "leastconn"
+            }
+            LaneKind::Random2 => "random(2)",
+            _ => "roundrobin",
+        }
+    }
+
+    /// The weights that HAProxy starts with; Plimsoll, too, begins with equal ones.
+    ///
+    /// # Errors
+    /// When the pool has no best split.
+    pub fn weights(self, pool: &Pool) -> Result<Vec<u32>, PackError> {
+        match self {
+            LaneKind::StaticOracle => pool.best_split(),
+            LaneKind::RoundrobinCores | LaneKind::LeastconnCores => {
+                Ok(pool.backends.iter().map(|backend| backend.cores).collect())
+            }
+            _ => Ok(vec![1; pool.backends.len()]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_command_line() {
+        for kind in LaneKind::value_variants() {
+            let value = kind.to_possible_value().unwrap();
+            assert_eq!(value.get_name(), kind.name());
+            assert_eq!(kind.is_steered(), kind.name().starts_with("plimsoll"));
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Lanes: the same pool and the same clients, once per way of balancing, side by side.
+//!
+//! A [`Lane`] is an emulated pool ([`Pool`]), a real HAProxy of its own in front of it, a load of
+//! Poisson clients and, where [`LaneKind::exploration`] says so, a Plimsoll daemon of its own: this very
+//! executable, started as `plimsoll run`. Lanes share nothing but the machine, and their clients arrive
+//! at the same instants, so that what differs between two of them is the balancing.
+//!
+//! Every process of a run belongs to one [`Family`], which ends with whoever started it.
+
+mod daemon;
+mod error;
+mod family;
+mod haproxy;
+mod harm;
+mod interrupt;
+mod kind;
+mod lane;
+mod learning;
+mod machine;
+mod measured;
+mod pool;
+
+pub use error::LaneError;
+pub use family::Family;
+pub use harm::{Harm, harm};
+pub use interrupt::Interrupt;
+pub use kind::LaneKind;
+pub use lane::{Finished, Lane};
+pub use learning::Learning;
+pub use machine::{CpuClock, raise_descriptor_limit};
+pub use measured::{Measured, mean_of};
+pub use pool::{Backend, Distribution, Pool};
