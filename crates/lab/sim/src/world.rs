@@ -75,6 +75,7 @@ struct Server {
     errors_total: u64,
     weight: u32,
     alive: bool,
+    status: ServerStatus,
     /// Answers every request with an error after a millisecond.
     fails_fast: bool,
 }
@@ -103,6 +104,7 @@ pub struct World {
     next_poll: u64,
     next_tick: u64,
     generation: u64,
+    wrong_url: bool,
     controller: Option<Controller>,
     pending: Option<(u64, Plan)>,
     next_probe: Vec<u64>,
@@ -134,6 +136,7 @@ impl World {
                 errors_total: 0,
                 weight,
                 alive: true,
+                status: ServerStatus::Up,
                 fails_fast: false,
             })
             .collect();
@@ -154,6 +157,7 @@ impl World {
             next_poll: 0,
             next_tick: 0,
             generation: 1,
+            wrong_url: false,
             controller: None,
             pending: None,
             next_probe: vec![0; n],
@@ -218,6 +222,21 @@ impl World {
     /// Lets a backend answer every request with an error, at once.
     pub fn set_failing_fast(&mut self, i: usize, failing: bool) {
         self.servers[i].fails_fast = failing;
+    }
+
+    /// Lets an administrator drain a server, or give it back.
+    pub fn set_status(&mut self, i: usize, status: ServerStatus) {
+        self.servers[i].status = status;
+    }
+
+    /// Points the probes at a URL that no backend knows.
+    pub fn set_wrong_url(&mut self, wrong: bool) {
+        self.wrong_url = wrong;
+    }
+
+    /// Tells the controller something, as its surroundings do.
+    pub fn tell_controller(&mut self, event: Event) {
+        self.tell(event);
     }
 
     /// Changes a backend's speed; requests being served finish as they were going to.
@@ -395,7 +414,7 @@ impl World {
         let servers = self.servers.iter().enumerate().map(|(i, s)| ServerReport {
             backend: BackendId(i as u32),
             weight: s.weight,
-            status: ServerStatus::Up,
+            status: s.status,
             in_flight: s.in_flight(),
             queued: 0,
             started_total: s.started_total,
@@ -433,7 +452,8 @@ impl World {
         let service = draw(self.spec.service, &model, self.spec.service_us, &mut self.rng);
         let waiting = f64::from(self.servers[i].in_flight().saturating_sub(model.cores - 1));
         let wait_us = waiting * self.spec.service_us / model.speed / f64::from(model.cores);
-        let outcome = match (self.servers[i].alive, self.servers[i].fails_fast) {
+        let fails = self.servers[i].fails_fast || self.wrong_url;
+        let outcome = match (self.servers[i].alive, fails) {
             (false, _) => Outcome::Failure(FailureKind::Refused),
             (true, true) => Outcome::Failure(FailureKind::Status),
             (true, false) => Outcome::Success,

@@ -175,6 +175,13 @@ impl Controller {
                 return;
             }
         };
+        if assignment.granted.is_empty() {
+            // What they wish for leaves more than the others can carry, now and in every later round.
+            self.paper = None;
+            self.set_phase(Phase::Steady, "no further wish can be granted: packing", out);
+            self.next_decision = now;
+            return;
+        }
         for c in &mut run.climbers {
             c.granted = assignment.granted.contains(&c.id);
         }

@@ -66,7 +66,8 @@ pub(crate) fn decide(
     let capacity_rps: f64 = candidates.iter().map(|c| c.shape.capacity()).sum();
     let known = usable.iter().all(|b| b.knowledge.is_known());
     // Bounds on growth make a pool look small while it is learned: that is not a lack of capacity.
-    let short_by_rps = packing.short_of_capacity.filter(|_| known && !careful);
+    let usable_rps = plimsoll_learn::USABLE_CAPACITY * capacity_rps;
+    let short_by_rps = (known && rate_rps > usable_rps).then(|| rate_rps - usable_rps);
     let mut wishes = Vec::with_capacity(candidates.len());
     let mut expected = 0.0;
     for ((c, &share), &weight) in candidates.iter().zip(&packing.weights).zip(&rounded.weights) {

@@ -1,0 +1,304 @@
+//! The controller against simulated pools: what it reaches, and how it takes what goes wrong.
+
+use plimsoll_control::{BackendSpec, BackendState, Event, Exploration, Phase, RecordKind, ServiceView};
+use plimsoll_model::{BackendId, Curve, Nanos, Objective, ServerStatus};
+use plimsoll_pack::{CurveBackend, CurveProblem, pack_curves};
+use plimsoll_queueing::{Central, MmcCurve, Run, ServiceTime, SmoothRoundRobin, Station, simulate};
+use plimsoll_sim::{BackendModel, Method, World, WorldSpec, paper_pool, small_pool};
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+const SERVICE_US: f64 = 30_000.0;
+
+fn world(pool: Vec<BackendModel>, method: Method, load: f64, seed: u64) -> World {
+    let mut world = World::new(WorldSpec::new(pool, method, load, seed));
+    let spec = world.service_spec();
+    world.attach(spec, None);
+    world
+}
+
+fn view(world: &World) -> ServiceView {
+    world.controller().expect("a controller is attached").view(world.now())
+}
+
+fn has_record(world: &World, kind: RecordKind, part: &str) -> bool {
+    world.records.iter().any(|(_, r)| r.kind == kind && r.reason.contains(part))
+}
+
+/// Mean of the best static split and of the central queue, milliseconds.
+fn yardsticks(pool: &[BackendModel], load: f64) -> (f64, f64) {
+    let curves: Vec<MmcCurve> = pool.iter().map(|b| b.curve(SERVICE_US)).collect();
+    let rate_rps = load * curves.iter().map(Curve::capacity).sum::<f64>();
+    let backends: Vec<CurveBackend<'_>> =
+        curves.iter().map(|c| CurveBackend { curve: c, max_load: 0.995 * c.capacity() }).collect();
+    let problem = CurveProblem { backends: &backends, total: rate_rps, theta: None };
+    let shares = pack_curves(&problem, Objective::Traffic).expect("a pool with room").weights;
+    let stations: Vec<Station> = pool
+        .iter()
+        .map(|b| Station { cores: b.cores, service_us: SERVICE_US / b.speed })
+        .collect();
+    let service = ServiceTime::Exponential;
+    let run = Run { rate_rps, requests: 400_000, warm_up: 40_000, service };
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
+    let oracle = simulate(&stations, &mut SmoothRoundRobin::new(&shares), &run, &mut rng);
+    let central = Central::simulate(&stations, &run, &mut rng);
+    (oracle.mean_us / 1e3, central.mean_us / 1e3)
+}
+
+#[test]
+fn under_round_robin_it_comes_to_the_best_static_split() {
+    for load in [0.7, 0.85] {
+        let (oracle, _) = yardsticks(&paper_pool(11), load);
+        let mut w = world(paper_pool(11), Method::RoundRobin, load, 3);
+        w.run_for(180.0);
+        assert_eq!(view(&w).phase, Phase::Steady);
+        let from = w.now();
+        w.run_for(240.0);
+        let (mean, _, errors) = w.since(from);
+        assert!(mean <= 1.07 * oracle, "{load}: {mean:.1} ms, the oracle {oracle:.1}");
+        assert_eq!(errors, 0);
+    }
+}
+
+#[test]
+fn under_leastconn_it_beats_every_static_split() {
+    for (load, of_oracle, of_limit) in [(0.7, 0.85, 1.15), (0.85, 0.62, 1.25)] {
+        let (oracle, limit) = yardsticks(&paper_pool(11), load);
+        let mut w = world(paper_pool(11), Method::LeastConn, load, 3);
+        w.run_for(180.0);
+        let from = w.now();
+        w.run_for(120.0);
+        let (mean, ..) = w.since(from);
+        assert!(mean <= of_oracle * oracle, "{load}: {mean:.1} ms, the oracle {oracle:.1}");
+        assert!(mean <= of_limit * limit, "{load}: {mean:.1} ms, the limit {limit:.1}");
+        assert_eq!(view(&w).phase, Phase::Steady);
+    }
+}
+
+/// Requests of the first three minutes beyond the p99 of `steady`, less the 1 % expected.
+fn harm(world: &World, p99: f64) -> f64 {
+    let early: Vec<_> =
+        world.answers.iter().filter(|a| a.sent < Nanos(180_000_000_000)).collect();
+    let slow = early.iter().filter(|a| !a.ok || a.latency_ms > p99).count();
+    slow as f64 - 0.01 * early.len() as f64
+}
+
+#[test]
+fn learning_harms_a_fifth_of_what_the_literal_algorithm_does() {
+    let mut ours = world(paper_pool(11), Method::RoundRobin, 0.7, 1);
+    ours.run_for(240.0);
+    let (_, p99, _) = ours.since(Nanos(180_000_000_000));
+    let mut literal = World::new(WorldSpec::new(paper_pool(11), Method::RoundRobin, 0.7, 1));
+    let mut spec = literal.service_spec();
+    spec.exploration = Exploration::Literal;
+    literal.attach(spec, None);
+    literal.run_for(240.0);
+    let (ours, literal) = (harm(&ours, p99), harm(&literal, p99));
+    assert!(ours <= 0.2 * literal, "{ours} against {literal}");
+}
+
+#[test]
+fn exploration_in_the_papers_way_ends_and_packs() {
+    for exploration in [Exploration::Literal, Exploration::Bisect] {
+        let mut w = World::new(WorldSpec::new(small_pool(), Method::RoundRobin, 0.6, 2));
+        let mut spec = w.service_spec();
+        spec.exploration = exploration;
+        w.attach(spec, None);
+        w.run_for(300.0);
+        assert_eq!(view(&w).phase, Phase::Steady, "{exploration:?}");
+        assert!(has_record(&w, RecordKind::Plan, "exploring"), "{exploration:?}");
+        assert!(has_record(&w, RecordKind::Plan, "packed"), "{exploration:?}");
+    }
+}
+
+#[test]
+fn a_dead_backend_is_out_at_once_and_returns_gently() {
+    for method in [Method::RoundRobin, Method::LeastConn] {
+        let mut w = world(small_pool(), method, 0.5, 4);
+        w.run_for(60.0);
+        let held = w.weights()[3];
+        assert!(held > 0);
+        w.set_alive(3, false);
+        w.run_for(0.25);
+        assert_eq!(w.weights()[3], 0, "{method:?}");
+        assert_eq!(view(&w).backends[3].state, BackendState::Failed);
+        let lost = w.now();
+        w.run_for(20.0);
+        let (.., errors) = w.since(lost);
+        assert_eq!(errors, 0, "nobody else suffers");
+        w.set_alive(3, true);
+        w.run_for(1.0);
+        let first = w.weights()[3];
+        assert_eq!(view(&w).backends[3].state, BackendState::Joining);
+        assert!(first > 0 && 2 * first < held.max(8), "{method:?}: {first} of {held}");
+        w.run_for(40.0);
+        assert!(view(&w).backends[3].state != BackendState::Joining);
+        assert!(w.weights()[3] > first, "{method:?}");
+    }
+}
+
+#[test]
+fn when_all_are_dead_weights_stay() {
+    let mut w = world(small_pool(), Method::RoundRobin, 0.5, 4);
+    w.run_for(30.0);
+    (0..6).for_each(|i| w.set_alive(i, false));
+    w.run_for(5.0);
+    assert!(w.weights().iter().any(|&x| x > 0));
+    assert!(has_record(&w, RecordKind::Warning, "nobody serves"));
+    (0..6).for_each(|i| w.set_alive(i, true));
+    w.run_for(60.0);
+    let states: Vec<BackendState> = view(&w).backends.iter().map(|b| b.state).collect();
+    assert!(!states.contains(&BackendState::Failed), "{states:?}");
+    let from = w.now();
+    w.run_for(30.0);
+    let (mean, _, errors) = w.since(from);
+    assert!(mean < 60.0 && errors == 0, "{mean} ms, {errors} errors");
+}
+
+#[test]
+fn a_backend_that_fails_fast_attracts_nothing() {
+    for method in [Method::RoundRobin, Method::LeastConn] {
+        let mut w = world(small_pool(), method, 0.5, 5);
+        w.run_for(60.0);
+        w.set_failing_fast(4, true);
+        w.run_for(10.0);
+        assert_eq!(w.weights()[4], 0, "{method:?}");
+        let from = w.now();
+        w.run_for(30.0);
+        let (.., errors) = w.since(from);
+        assert_eq!(errors, 0, "{method:?}");
+    }
+}
+
+#[test]
+fn a_restarted_balancer_gets_its_weights_back() {
+    let mut w = world(small_pool(), Method::RoundRobin, 0.6, 6);
+    w.run_for(60.0);
+    let before = w.weights();
+    w.restart_balancer();
+    assert_ne!(w.weights(), before);
+    w.run_for(0.5);
+    assert_eq!(w.weights(), before);
+    assert!(has_record(&w, RecordKind::Balancer, "restarted"));
+}
+
+#[test]
+fn somebody_elses_weight_is_noted_and_put_right() {
+    let mut w = world(small_pool(), Method::LeastConn, 0.6, 6);
+    w.run_for(100.0);
+    let before = w.weights()[5];
+    w.set_foreign_weight(5, 1);
+    w.run_for(0.5);
+    assert_eq!(w.weights()[5], before);
+    assert!(has_record(&w, RecordKind::Foreign, "to 1"));
+}
+
+#[test]
+fn a_new_controller_goes_on_from_memory() {
+    let mut w = world(small_pool(), Method::RoundRobin, 0.6, 7);
+    w.run_for(120.0);
+    let (held, memory) = (w.weights(), w.controller().map(|c| c.memory()));
+    w.detach();
+    w.restart_balancer();
+    w.run_for(5.0);
+    let spec = w.service_spec();
+    w.attach(spec, memory);
+    w.run_for(2.0);
+    assert_eq!(w.weights(), held, "what was known, at once");
+    assert_eq!(view(&w).phase, Phase::Steady);
+    assert!(view(&w).curves.iter().all(|c| c.capacity_error < 0.2));
+}
+
+#[test]
+fn an_observer_programs_nothing_and_says_what_it_would() {
+    let mut w = World::new(WorldSpec::new(small_pool(), Method::RoundRobin, 0.6, 8));
+    let mut spec = w.service_spec();
+    spec.observe = true;
+    w.attach(spec, None);
+    w.run_for(60.0);
+    assert!(w.plans.is_empty());
+    let v = view(&w);
+    assert_eq!(v.phase, Phase::Observing);
+    assert!(v.backends[5].weight > 2 * v.backends[1].weight, "four fast cores, one slow one");
+}
+
+#[test]
+fn too_much_traffic_is_said_and_shared_by_capacity() {
+    let mut w = world(small_pool(), Method::RoundRobin, 0.6, 9);
+    w.run_for(60.0);
+    let full: f64 = small_pool().iter().map(|b| b.capacity_rps(SERVICE_US)).sum();
+    w.set_rate(1.2 * full);
+    w.run_for(30.0);
+    let v = view(&w);
+    assert_eq!(v.phase, Phase::ShortOfCapacity);
+    for (b, m) in v.backends.iter().zip(small_pool()) {
+        let fair = m.capacity_rps(SERVICE_US) / full;
+        assert!((b.share / fair - 1.0).abs() < 0.2, "{}: {} of {fair}", b.backend, b.share);
+    }
+    w.set_rate(0.5 * full);
+    w.run_for(60.0);
+    assert_eq!(view(&w).phase, Phase::Steady);
+}
+
+#[test]
+fn a_wrong_url_takes_nobody_out() {
+    let mut w = World::new(WorldSpec::new(small_pool(), Method::RoundRobin, 0.5, 10));
+    w.set_wrong_url(true);
+    let spec = w.service_spec();
+    w.attach(spec, None);
+    w.run_for(60.0);
+    assert!(w.weights().iter().all(|&x| x > 0));
+    assert!(has_record(&w, RecordKind::Warning, "probe.path"));
+}
+
+#[test]
+fn an_administrators_drain_is_respected() {
+    let mut w = world(small_pool(), Method::RoundRobin, 0.5, 11);
+    w.run_for(60.0);
+    let held = w.weights()[2];
+    w.set_status(2, ServerStatus::Maintenance);
+    w.run_for(20.0);
+    assert_eq!(w.weights()[2], held, "its weight is left alone");
+    assert_eq!(view(&w).backends[2].state, BackendState::Draining);
+    assert!(w.plans.iter().rev().take(1).all(|(_, p)| {
+        p.entries.iter().all(|e| e.backend != BackendId(2))
+    }));
+}
+
+#[test]
+fn backends_join_and_leave_while_it_runs() {
+    let mut w = World::new(WorldSpec::new(small_pool(), Method::RoundRobin, 0.4, 12));
+    let mut spec = w.service_spec();
+    let last: BackendSpec = spec.backends.pop().expect("six backends");
+    w.attach(spec.clone(), None);
+    w.run_for(40.0);
+    assert_eq!(view(&w).backends.len(), 5);
+    spec.backends.push(last);
+    w.tell_controller(Event::Reconfigured(Box::new(spec.clone())));
+    w.run_for(1.0);
+    assert_eq!(view(&w).backends[5].state, BackendState::Joining);
+    w.run_for(60.0);
+    assert!(view(&w).backends[5].share > 0.2, "half of the pool's cores");
+    spec.backends.remove(0);
+    w.tell_controller(Event::Reconfigured(Box::new(spec)));
+    w.run_for(1.0);
+    assert_eq!(view(&w).backends.len(), 5);
+    assert!(has_record(&w, RecordKind::Left, "no longer configured"));
+}
+
+#[test]
+fn plans_keep_their_distance() {
+    let mut w = world(paper_pool(3), Method::RoundRobin, 0.8, 13);
+    w.run_for(120.0);
+    let times: Vec<f64> = w.plans.iter().map(|(at, _)| at.as_secs_f64()).collect();
+    assert!(times.windows(2).all(|t| t[1] - t[0] >= 1.0), "{times:?}");
+}
+
+#[test]
+fn a_steady_pool_is_left_in_peace() {
+    let mut w = world(paper_pool(11), Method::LeastConn, 0.7, 14);
+    w.run_for(200.0);
+    let so_far = w.plans.len();
+    w.run_for(200.0);
+    assert!(w.plans.len() - so_far <= 12, "{} changes in 200 s", w.plans.len() - so_far);
+}
