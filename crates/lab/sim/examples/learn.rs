@@ -1,20 +1,80 @@
-//! x
-use plimsoll_sim::*; use plimsoll_queueing::*; use plimsoll_model::Nanos; use plimsoll_control::Exploration; use rand::SeedableRng;
-fn main(){
-  let a:Vec<String>=std::env::args().collect(); let load:f64=a[1].parse().unwrap(); let m= if a[2]=="rr" {Method::RoundRobin} else {Method::LeastConn}; let mode=match a.get(3).map(|s|s.as_str()) {Some("literal")=>Exploration::Literal,Some("bisect")=>Exploration::Bisect,_=>Exploration::Packed};
-  let seed:u64=a.get(4).map(|s|s.parse().unwrap()).unwrap_or(1); let verbose=a.get(5).is_some();
-  let pool=paper_pool(11); let spec=WorldSpec::new(pool.clone(),m,load,seed); let rate=spec.rate_rps;
-  let n=pool.len(); let mut lam=vec![0.0;n]; let steps=4000; for _ in 0..steps { let d=rate/steps as f64; let mut b=(f64::MAX,0); for i in 0..n { use plimsoll_model::Curve; let c=pool[i].curve(30000.0); if lam[i]+d<0.99*c.capacity(){ let v=(lam[i]+d)*c.latency_at(lam[i]+d)-lam[i]*c.latency_at(lam[i]); if v<b.0 {b=(v,i);} } } lam[b.1]+=d; }
-  let st:Vec<Station>=pool.iter().map(|b|Station{cores:b.cores,service_us:30000.0/b.speed}).collect();
-  let run=Run{rate_rps:rate,requests:600_000,warm_up:40_000,service:ServiceTime::Exponential};
-  let mut r=rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(5);
-  let o=simulate(&st,&mut SmoothRoundRobin::new(&lam),&run,&mut r).mean_us/1e3; let c=Central::simulate(&st,&run,&mut r).mean_us/1e3;
-  let mut w=World::new(spec); let mut s=w.service_spec(); s.exploration=mode; w.attach(s,None);
-  let t=std::time::Instant::now();
-  let mut last=Nanos::ZERO; for k in 0..18 { w.run_for(10.0); let (m,p,e)=w.since(last); last=w.now(); let v=w.controller().unwrap().view(w.now()); print!("{}s {:.1}ms/{p:.0} {:?} e{} ; ",(k+1)*10,m,v.phase,e); }
-  println!("\n learn cpu {:.2}s",t.elapsed().as_secs_f64());
-  let from=w.now(); for _ in 0..30 { let l=w.now(); w.run_for(10.0); let (m,p,_)=w.since(l); print!("{:.0}:{m:.0}/{p:.0} ",w.now().as_secs_f64()); } println!(); let (mean,p99,_)=w.since(from);
-  let harm=w.answers.iter().filter(|x| x.sent.0<180_000_000_000 && (x.latency_ms>p99||!x.ok)).count() as f64; let total=w.answers.iter().filter(|x| x.sent.0<180_000_000_000).count() as f64;
-  println!("load {load} {:?} {mode:?}: mean {mean:.2} oracle {o:.2} ratio {:.3} central {:.2} x central {:.3}; harm {:.0} of {total}; plans {}",m,mean/o,c,mean/c,harm-0.01*total,w.plans.len());
-  if verbose { for (t,r) in &w.records { println!("{:.1} {:?} {:?} {}",t.as_secs_f64(),r.kind,r.backend,r.reason); } let v=w.controller().unwrap().view(w.now()); for (i,(b,c)) in v.backends.iter().zip(&v.curves).enumerate() { let l=rate*b.share; println!("{} w{} share {:.4} opt {:.4} lat {:?} exp {:?} C {:.1}/{:.1} lb{} cores {:.2}/{} l0 {:.1}/{:.1} err {:.3} {} {}",b.backend,b.weight,b.share,lam[i]/rate,b.latency_ms.map(|x|x as i64),b.expected_ms.map(|x|x as i64),c.capacity_rps,pool[i].capacity_rps(30000.),c.capacity_is_lower_bound,c.cores,pool[i].cores,c.l0_ms,30./pool[i].speed,c.capacity_error,c.family,b.reason); let _=l; } }
+//! Lets the controller learn the pool of KnapsackLB's Table 3 in simulated time, and holds the result
+//! against the best static split and the central queue.
+//!
+//! `cargo run --release -p plimsoll-sim --example learn -- LOAD roundrobin|leastconn \
+//!  packed|bisect|literal SEEDS`
+
+use plimsoll_control::Exploration;
+use plimsoll_model::{Curve, Nanos, Objective};
+use plimsoll_pack::{CurveBackend, CurveProblem, pack_curves};
+use plimsoll_queueing::{Central, MmcCurve, Run, ServiceTime, SmoothRoundRobin, Station, simulate};
+use plimsoll_sim::{Method, World, WorldSpec, paper_pool};
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+const SERVICE_US: f64 = 30_000.0;
+const LEARNING_S: f64 = 180.0;
+const MEASURED_S: f64 = 300.0;
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [load, method, exploration, seeds] = args.as_slice() else {
+        eprintln!("usage: learn LOAD roundrobin|leastconn packed|bisect|literal SEEDS");
+        std::process::exit(2);
+    };
+    let load: f64 = load.parse().expect("LOAD is a number such as 0.7");
+    let seeds: u64 = seeds.parse().expect("SEEDS is how many runs to make");
+    let method = match method.as_str() {
+        "roundrobin" => Method::RoundRobin,
+        "leastconn" => Method::LeastConn,
+        other => panic!("{other}: expected roundrobin or leastconn"),
+    };
+    let exploration = match exploration.as_str() {
+        "packed" => Exploration::Packed,
+        "bisect" => Exploration::Bisect,
+        "literal" => Exploration::Literal,
+        other => panic!("{other}: expected packed, bisect or literal"),
+    };
+    let (oracle_ms, limit_ms) = yardsticks(load);
+    println!("best static split {oracle_ms:.1} ms, central queue {limit_ms:.1} ms");
+    println!("seed  mean_ms  /static  /central  harm  plans");
+    let mut ratios = Vec::new();
+    for seed in 1..=seeds {
+        let mut world = World::new(WorldSpec::new(paper_pool(11), method, load, seed));
+        let mut spec = world.service_spec();
+        spec.exploration = exploration;
+        world.attach(spec, None);
+        world.run_for(LEARNING_S);
+        let from = world.now();
+        world.run_for(MEASURED_S);
+        let (mean, p99, _) = world.since(from);
+        let early = || world.answers.iter().filter(|a| a.sent < from && a.sent > Nanos::ZERO);
+        let slow = early().filter(|a| !a.ok || a.latency_ms > p99).count() as f64;
+        let harm = slow - 0.01 * early().count() as f64;
+        let (of_static, of_limit) = (mean / oracle_ms, mean / limit_ms);
+        let plans = world.plans.len();
+        println!("{seed:4}  {mean:7.1}  {of_static:7.3}  {of_limit:8.3}  {harm:.0}  {plans}");
+        ratios.push(of_static);
+    }
+    ratios.sort_by(f64::total_cmp);
+    println!("median of the best static split: {:.3}", ratios[ratios.len() / 2]);
+}
+
+/// Mean of the best static split and of the central queue, milliseconds.
+fn yardsticks(load: f64) -> (f64, f64) {
+    let pool = paper_pool(11);
+    let curves: Vec<MmcCurve> = pool.iter().map(|b| b.curve(SERVICE_US)).collect();
+    let rate_rps = load * curves.iter().map(Curve::capacity).sum::<f64>();
+    let backends: Vec<CurveBackend<'_>> =
+        curves.iter().map(|c| CurveBackend { curve: c, max_load: 0.995 * c.capacity() }).collect();
+    let problem = CurveProblem { backends: &backends, total: rate_rps, theta: None };
+    let shares = pack_curves(&problem, Objective::Traffic).expect("a pool with room").weights;
+    let stations: Vec<Station> =
+        pool.iter().map(|b| Station { cores: b.cores, service_us: SERVICE_US / b.speed }).collect();
+    let service = ServiceTime::Exponential;
+    let run = Run { rate_rps, requests: 1_000_000, warm_up: 50_000, service };
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
+    let oracle = simulate(&stations, &mut SmoothRoundRobin::new(&shares), &run, &mut rng);
+    let central = Central::simulate(&stations, &run, &mut rng);
+    (oracle.mean_us / 1e3, central.mean_us / 1e3)
 }

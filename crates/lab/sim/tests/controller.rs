@@ -1,6 +1,8 @@
 //! The controller against simulated pools: what it reaches, and how it takes what goes wrong.
 
-use plimsoll_control::{BackendSpec, BackendState, Event, Exploration, Phase, RecordKind, ServiceView};
+use plimsoll_control::{
+    BackendSpec, BackendState, Event, Exploration, Phase, RecordKind, ServiceView,
+};
 use plimsoll_model::{BackendId, Curve, Nanos, Objective, ServerStatus};
 use plimsoll_pack::{CurveBackend, CurveProblem, pack_curves};
 use plimsoll_queueing::{Central, MmcCurve, Run, ServiceTime, SmoothRoundRobin, Station, simulate};
@@ -33,10 +35,8 @@ fn yardsticks(pool: &[BackendModel], load: f64) -> (f64, f64) {
         curves.iter().map(|c| CurveBackend { curve: c, max_load: 0.995 * c.capacity() }).collect();
     let problem = CurveProblem { backends: &backends, total: rate_rps, theta: None };
     let shares = pack_curves(&problem, Objective::Traffic).expect("a pool with room").weights;
-    let stations: Vec<Station> = pool
-        .iter()
-        .map(|b| Station { cores: b.cores, service_us: SERVICE_US / b.speed })
-        .collect();
+    let stations: Vec<Station> =
+        pool.iter().map(|b| Station { cores: b.cores, service_us: SERVICE_US / b.speed }).collect();
     let service = ServiceTime::Exponential;
     let run = Run { rate_rps, requests: 400_000, warm_up: 40_000, service };
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
@@ -77,8 +77,7 @@ fn under_leastconn_it_beats_every_static_split() {
 
 /// Requests of the first three minutes beyond the p99 of `steady`, less the 1 % expected.
 fn harm(world: &World, p99: f64) -> f64 {
-    let early: Vec<_> =
-        world.answers.iter().filter(|a| a.sent < Nanos(180_000_000_000)).collect();
+    let early: Vec<_> = world.answers.iter().filter(|a| a.sent < Nanos(180_000_000_000)).collect();
     let slow = early.iter().filter(|a| !a.ok || a.latency_ms > p99).count();
     slow as f64 - 0.01 * early.len() as f64
 }
@@ -260,9 +259,13 @@ fn an_administrators_drain_is_respected() {
     w.run_for(20.0);
     assert_eq!(w.weights()[2], held, "its weight is left alone");
     assert_eq!(view(&w).backends[2].state, BackendState::Draining);
-    assert!(w.plans.iter().rev().take(1).all(|(_, p)| {
-        p.entries.iter().all(|e| e.backend != BackendId(2))
-    }));
+    assert!(
+        w.plans
+            .iter()
+            .rev()
+            .take(1)
+            .all(|(_, p)| { p.entries.iter().all(|e| e.backend != BackendId(2)) })
+    );
 }
 
 #[test]

@@ -39,8 +39,11 @@ impl Controller {
         if self.kind() == MethodKind::NoLiveWeights {
             return;
         }
-        let all_known =
-            self.backends.iter().filter(|b| b.is_usable()).all(|b| b.knowledge.service_us().is_some());
+        let all_known = self
+            .backends
+            .iter()
+            .filter(|b| b.is_usable())
+            .all(|b| b.knowledge.service_us().is_some());
         if !all_known {
             return;
         }

@@ -120,8 +120,7 @@ impl Backend {
         setting: Option<Setting>,
         typical_us: Option<f64>,
     ) {
-        let latency_us =
-            (window.started > 0.0).then(|| window.in_flight / window.rate_rps() * 1e6);
+        let latency_us = (window.started > 0.0).then(|| window.in_flight / window.rate_rps() * 1e6);
         self.recent =
             Recent { rate_rps: window.rate_rps(), in_flight: window.in_flight, latency_us };
         self.smoothed.0 = FADING * self.smoothed.0 + window.in_flight * window.seconds;

@@ -2,30 +2,25 @@
 
 use std::time::Duration;
 
-use plimsoll_model::{Applied, BackendId, BalancerReport, Method, MethodKind, Nanos, ServerStatus};
+use plimsoll_model::{BackendId, Method, MethodKind, Nanos};
 
 use crate::backend::Backend;
 use crate::event::{Action, Event, Record, RecordKind};
 use crate::health::Turn;
-use crate::knowledge::Setting;
 use crate::memory::Memory;
 use crate::paper::PaperRun;
 use crate::plan::Decision;
 use crate::search::Search;
 use crate::spec::ServiceSpec;
-use crate::trial::{PoolHistory, PoolWindow, Rejected, Trial};
+use crate::trial::{PoolHistory, Rejected, Trial};
 use crate::view::{Advice, Phase};
 
 /// A report older than this is no ground for a plan.
 const STALE: Duration = Duration::from_secs(2);
 /// A plan that the sink has not answered for so long counts as lost.
 const UNANSWERED: Duration = Duration::from_secs(5);
-/// How fast the least response time is forgotten, per second: a service can become slower for good.
-const TYPICAL_CREEP: f64 = 1.002;
 /// What was learned is kept this often, besides after every plan.
 const SAVE_EVERY: Duration = Duration::from_secs(10);
-/// Somebody who changes our weights back more often than this within a minute is fighting us.
-const FOREIGN_LIMIT: u32 = 5;
 
 /// A plan that was sent and not yet answered.
 #[derive(Clone, Debug)]
@@ -61,7 +56,7 @@ pub struct Controller {
     pub(crate) began_at: Nanos,
     pub(crate) history: PoolHistory,
     /// What the pool's quicker backends need for a request, microseconds.
-    typical_us: Option<f64>,
+    pub(crate) typical_us: Option<f64>,
     /// Since when weights and pool are as they are: windows that began before do not count as steady.
     pub(crate) calm_since: Nanos,
     pub(crate) decision: Option<Decision>,
@@ -83,7 +78,8 @@ pub struct Controller {
     pub(crate) paper: Option<PaperRun>,
     pub(crate) saved_at: Nanos,
     pub(crate) seed: u64,
-    foreign: (Nanos, u32),
+    /// When the minute of foreign changes began, and how many there were.
+    pub(crate) foreign: (Nanos, u32),
     warned_url: bool,
     pub(crate) warned_all_failed: bool,
     /// Weights from before a restart of ours, asserted at the first report.
@@ -149,9 +145,9 @@ impl Controller {
                 self.on_probe(now, backend, outcome, latency_us, &mut out);
             }
             Event::Liveness { backend, successes, failure, started } => {
-                let turn = self.get(backend).and_then(|b| {
-                    b.health.liveness(now, started, successes, failure)
-                });
+                let turn = self
+                    .get(backend)
+                    .and_then(|b| b.health.liveness(now, started, successes, failure));
                 self.on_turn(now, backend, turn, &mut out);
             }
             Event::Applied(applied) => self.on_applied(now, &applied, &mut out),
@@ -200,149 +196,8 @@ impl Controller {
         }
     }
 
-    fn on_report(&mut self, now: Nanos, report: &BalancerReport, out: &mut Vec<Action>) {
-        self.note_method(report, out);
-        let restarted = self.generation.is_some_and(|g| g != report.generation);
-        if restarted {
-            record(out, RecordKind::Balancer, None, "the balancer was restarted or reloaded".into());
-            self.backends.iter_mut().for_each(|b| b.meter.reset());
-            self.history.clear();
-            self.calm_since = now;
-            self.trial = None;
-            self.pending = None;
-            self.urgent = Some(Urgent::Reassert("the balancer forgot its weights".to_owned()));
-        }
-        self.generation = Some(report.generation);
-        if let Some(trouble) = self.trouble.take() {
-            if self.seen_at.is_some() {
-                let line = format!("the balancer answers again (was: {trouble})");
-                record(out, RecordKind::Balancer, None, line);
-            }
-            self.conflict = false;
-        }
-        self.seen_at = Some(now);
-        let steady = self.is_calm(now);
-        let mut pool = PoolWindow { at: now, seconds: 0.0, started: 0.0, in_flight: 0.0 };
-        let typical_us = self.typical_us;
-        // What a weight comes to: its part of the sum, of the traffic there is.
-        let sum: f64 = report.servers.iter().map(|s| f64::from(s.weight)).sum();
-        let per_weight = self.history.rate_rps().filter(|_| sum > 0.0).map(|rate| rate / sum);
-        let is_split = report.method.kind == MethodKind::Split;
-        let mut changed = Vec::new();
-        let mut foreign = None;
-        let expects = self.pending.is_none() && !restarted;
-        for server in &report.servers {
-            let Some(b) = self.backends.iter_mut().find(|b| b.id == server.backend) else {
-                continue;
-            };
-            if expects && b.programmed.is_some_and(|w| w != server.weight) {
-                foreign = Some((b.name.clone(), b.programmed.unwrap_or(0), server.weight));
-            }
-            b.programmed = Some(server.weight);
-            b.in_flight = server.in_flight;
-            let was_reserved = b.is_reserved();
-            b.status = Some(server.status);
-            if b.is_reserved() != was_reserved {
-                changed.push((b.name.clone(), b.is_reserved()));
-                if was_reserved {
-                    b.ramping_since = Some(now);
-                }
-            }
-            if let Some(window) = b.meter.observe(report.at, server) {
-                pool.seconds = window.seconds;
-                pool.started += window.started;
-                pool.in_flight += window.in_flight;
-                let rps = per_weight.map(|rps| rps * f64::from(server.weight));
-                let setting = rps.map(|rps| Setting { rps, is_split });
-                b.observe(&window, steady, setting, typical_us);
-            }
-        }
-        for server in &report.servers {
-            let down = server.status == ServerStatus::Down;
-            let turn = self.get(server.backend).and_then(|b| b.health.balancer(now, down));
-            self.on_turn(now, server.backend, turn, out);
-        }
-        for (name, reserved) in changed {
-            let why = if reserved { "taken out" } else { "given back" };
-            let reason = format!("{why} by an administrator");
-            let kind = if reserved { RecordKind::Left } else { RecordKind::Returned };
-            record(out, kind, Some(&name), reason);
-            self.urgent = Some(Urgent::Pool(format!("{name} was {why} by an administrator")));
-        }
-        if let Some((name, ours, theirs)) = foreign {
-            self.on_foreign(now, &name, ours, theirs, out);
-        }
-        if pool.seconds > 0.0 {
-            self.history.push(pool);
-            self.on_window(now, out);
-        }
-    }
-
-    /// Response time of the pool's quicker backends when it was at its least, microseconds: near their
-    /// time at rest, which an overloaded backend does not show.
-    fn note_typical_service(&mut self) {
-        let mut all: Vec<f64> =
-            self.backends.iter().filter_map(|b| b.recent.latency_us).collect();
-        all.sort_by(f64::total_cmp);
-        if let Some(&quick) = all.get(all.len() / 4) {
-            let held = self.typical_us.map_or(f64::INFINITY, |us| us * TYPICAL_CREEP);
-            self.typical_us = Some(quick.min(held));
-        }
-    }
-
-    fn note_method(&mut self, report: &BalancerReport, out: &mut Vec<Action>) {
-        if self.method.as_ref() == Some(&report.method) {
-            return;
-        }
-        let name = &report.method.name;
-        match report.method.kind {
-            MethodKind::NoLiveWeights => {
-                let reason = format!(
-                    "`{name}` takes no weights while it runs: use roundrobin, leastconn, random or a \
-                     consistent hash"
-                );
-                record(out, RecordKind::Warning, None, reason);
-                self.set_phase(Phase::Observing, "the balancer takes no live weights", out);
-            }
-            kind => {
-                let means = if kind == MethodKind::Split { "split traffic" } else { "scale what is in flight" };
-                record(out, RecordKind::Balancer, None, format!("`{name}`: weights {means}"));
-                if self.method.is_some() && !self.spec.observe {
-                    self.set_phase(Phase::Exploring, "the balancer's method changed", out);
-                    self.settled = 0;
-                }
-            }
-        }
-        self.search = None;
-        self.advice = None;
-        self.method = Some(report.method.clone());
-    }
-
-    fn on_foreign(
-        &mut self,
-        now: Nanos,
-        name: &str,
-        ours: u32,
-        theirs: u32,
-        out: &mut Vec<Action>,
-    ) {
-        if now.since(self.foreign.0) > Duration::from_secs(60) {
-            self.foreign = (now, 0);
-        }
-        self.foreign.1 += 1;
-        let reason = format!("somebody set its weight from {ours} to {theirs}");
-        record(out, RecordKind::Foreign, Some(name), reason);
-        self.trial = None;
-        if self.foreign.1 <= FOREIGN_LIMIT {
-            self.urgent = Some(Urgent::Reassert(format!("somebody else changed {name}")));
-        } else if self.foreign.1 == FOREIGN_LIMIT + 1 {
-            let line = "somebody keeps changing our weights: they are asserted at the usual pace only";
-            record(out, RecordKind::Warning, None, line.to_owned());
-        }
-    }
-
     /// Once a window, with the traffic of a whole second: errors are judged and curves drawn anew.
-    fn on_window(&mut self, now: Nanos, out: &mut Vec<Action>) {
+    pub(crate) fn on_window(&mut self, now: Nanos, out: &mut Vec<Action>) {
         self.note_typical_service();
         let choice = self.spec.curve;
         self.backends.iter_mut().for_each(|b| b.knowledge.refit(choice));
@@ -414,7 +269,13 @@ impl Controller {
         }
     }
 
-    fn on_turn(&mut self, now: Nanos, id: BackendId, turn: Option<Turn>, out: &mut Vec<Action>) {
+    pub(crate) fn on_turn(
+        &mut self,
+        now: Nanos,
+        id: BackendId,
+        turn: Option<Turn>,
+        out: &mut Vec<Action>,
+    ) {
         let Some(turn) = turn else { return };
         let Some(b) = self.get(id) else { return };
         let name = b.name.clone();
@@ -436,94 +297,8 @@ impl Controller {
         self.search = None;
     }
 
-    fn on_applied(&mut self, now: Nanos, applied: &Applied, out: &mut Vec<Action>) {
-        for &(id, weight) in &applied.weights {
-            if let Some(b) = self.get(id) {
-                b.programmed = Some(weight);
-            }
-        }
-        let Some(pending) = self.pending.take_if(|p| p.epoch == applied.epoch) else { return };
-        let missed = pending.decision.wishes.iter().find_map(|w| {
-            let held = applied.weights.iter().find(|(id, _)| *id == w.id).map(|(_, held)| *held);
-            (held != Some(w.weight)).then_some(w.id)
-        });
-        if let Some(name) = missed.and_then(|id| self.get(id).map(|b| b.name.clone())) {
-            let line = "the balancer holds another weight than it was given".to_owned();
-            record(out, RecordKind::Warning, Some(&name), line);
-        }
-        if applied.commands > 0 {
-            self.trial = pending.on_trial.then(|| {
-                let shares = pending.decision.shares();
-                Trial::new(now, &self.history, self.calm_since, pending.before, shares)
-            });
-            // No window may span the change: it would show a mixture.
-            self.backends.iter_mut().for_each(|b| b.meter.reset());
-            self.calm_since = now;
-            self.last_program = Some(now);
-            out.push(Action::SaveMemory);
-        }
-    }
-
-    fn on_apply_failed(
-        &mut self,
-        now: Nanos,
-        epoch: u64,
-        reason: String,
-        retryable: bool,
-        out: &mut Vec<Action>,
-    ) {
-        let Some(_) = self.pending.take_if(|p| p.epoch == epoch) else { return };
-        let line = format!("plan {epoch} was not programmed: {reason}");
-        record(out, RecordKind::Warning, None, line);
-        self.urgent = Some(Urgent::Reassert("the last plan was not programmed".to_owned()));
-        self.last_program = Some(now);
-        if !retryable {
-            self.trouble = Some(reason);
-            self.conflict = true;
-        }
-    }
-
-    fn on_reconfigured(&mut self, now: Nanos, spec: ServiceSpec, out: &mut Vec<Action>) {
-        for b in &self.backends {
-            if !spec.backends.iter().any(|s| s.id == b.id) {
-                record(out, RecordKind::Left, Some(&b.name), "no longer configured".to_owned());
-            }
-        }
-        let mut kept: Vec<Backend> = std::mem::take(&mut self.backends);
-        let mut all = Vec::with_capacity(spec.backends.len());
-        for s in &spec.backends {
-            match kept.iter().position(|b| b.id == s.id) {
-                Some(i) => {
-                    let mut b = kept.swap_remove(i);
-                    b.name.clone_from(&s.name);
-                    all.push(b);
-                }
-                None => {
-                    let mut b = Backend::new(s);
-                    b.ramping_since = Some(now);
-                    record(out, RecordKind::Joined, Some(&s.name), "newly configured".to_owned());
-                    all.push(b);
-                }
-            }
-        }
-        self.backends = all;
-        if spec.observe {
-            self.set_phase(Phase::Observing, "asked to observe", out);
-        } else {
-            self.set_phase(Phase::Exploring, "the configuration changed", out);
-        }
-        self.explored_since = now;
-        self.settled = 0;
-        self.search = None;
-        self.trial = None;
-        self.paper = None;
-        self.pending = None;
-        self.spec = spec;
-        self.urgent = Some(Urgent::Pool("the configuration changed".to_owned()));
-    }
-
     /// Whether queues have had the time to follow the last change.
-    fn is_calm(&self, now: Nanos) -> bool {
+    pub(crate) fn is_calm(&self, now: Nanos) -> bool {
         let mean_s = self.history.mean_us().unwrap_or(0.0) / 1e6;
         let settle = Duration::from_secs_f64((2.0 + 3.0 * mean_s).min(20.0));
         now.since(self.calm_since) >= settle

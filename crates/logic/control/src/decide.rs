@@ -30,6 +30,8 @@ const NEXT_TO_NOTHING: f64 = 0.03;
 const MAX_EXPLORING: Duration = Duration::from_secs(150);
 /// Traffic that differs by more than this from what the last plan was made for asks for a new one.
 const RATE_CHANGED: f64 = 0.08;
+/// A pool counts as short of capacity until its traffic is below this part of it again.
+const ENOUGH_ROOM: f64 = 0.95;
 /// In steady state a plan must promise to shorten the mean response time by this part.
 const MIN_GAIN: f64 = 0.005;
 /// Below this many requests per second there is nothing to learn or gain.
@@ -99,10 +101,12 @@ impl Controller {
     /// Weights for a pool that just gained or lost a backend: at once, with what is known.
     fn decide_for_changed_pool(&mut self, now: Nanos) -> Decision {
         let rate = self.rate();
-        if rate > IDLE_RPS && self.kind() == MethodKind::Split && self.decision.is_some() {
-            if let Ok(decision) = split::decide(now, &self.spec, &self.backends, rate, true) {
-                return decision;
-            }
+        if rate > IDLE_RPS
+            && self.kind() == MethodKind::Split
+            && self.decision.is_some()
+            && let Ok(decision) = split::decide(now, &self.spec, &self.backends, rate, true)
+        {
+            return decision;
         }
         if self.kind() == MethodKind::InFlight && self.decision.is_some() {
             in_flight::learn(&mut self.backends, self.epoch);
@@ -273,6 +277,9 @@ impl Controller {
             return;
         }
         if self.phase == Phase::ShortOfCapacity {
+            if decision.rate_rps > ENOUGH_ROOM * decision.capacity_rps {
+                return;
+            }
             self.set_phase(Phase::Steady, "the capacity suffices again", out);
             return;
         }
@@ -292,14 +299,13 @@ impl Controller {
 
     /// Programs the decision if it is worth it.
     fn offer(&mut self, now: Nanos, decision: Decision, reason: String, out: &mut Vec<Action>) {
-        if let Some(last) = self.last_program {
-            if now.since(last) < self.bearable_interval() {
-                return;
-            }
+        if self.last_program.is_some_and(|last| now.since(last) < self.bearable_interval()) {
+            return;
         }
-        let same = decision.wishes.iter().all(|w| {
-            self.backends.iter().any(|b| b.id == w.id && b.programmed == Some(w.weight))
-        });
+        let same = decision
+            .wishes
+            .iter()
+            .all(|w| self.backends.iter().any(|b| b.id == w.id && b.programmed == Some(w.weight)));
         if same {
             self.adopt(&decision, None);
             return;
@@ -386,13 +392,8 @@ impl Controller {
         }
         self.epoch += 1;
         let before = self.backends.iter().filter_map(|b| Some((b.id, b.programmed?))).collect();
-        self.pending = Some(Pending {
-            epoch: self.epoch,
-            sent_at: now,
-            decision,
-            before,
-            on_trial,
-        });
+        self.pending =
+            Some(Pending { epoch: self.epoch, sent_at: now, decision, before, on_trial });
         record(out, RecordKind::Plan, None, format!("plan {}: {reason}", self.epoch));
         out.push(Action::Program(Plan { epoch: self.epoch, at: now, reason, entries: weights }));
     }

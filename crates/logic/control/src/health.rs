@@ -115,9 +115,7 @@ impl Health {
         }
         self.good_rounds = self.good_rounds.saturating_add(1);
         match self.down {
-            Some(Cause::Liveness(_)) if self.good_rounds >= self.rounds_needed => {
-                self.recover(now)
-            }
+            Some(Cause::Liveness(_)) if self.good_rounds >= self.rounds_needed => self.recover(now),
             _ => None,
         }
     }

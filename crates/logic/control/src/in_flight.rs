@@ -70,7 +70,7 @@ pub(crate) fn learn(backends: &mut [Backend], round: u64) -> bool {
         let most = OFFERED * seen;
         if b.ask_rps < 0.95 * most {
             learning = true;
-            if (round + place) % 2 == 0 {
+            if (round + place).is_multiple_of(2) {
                 b.ask_rps = (b.ask_rps * RAISE).min(most);
             }
         } else {
@@ -142,7 +142,7 @@ fn decision(
     expected_us: Option<f64>,
 ) -> Decision {
     let capacity_rps: f64 = members.iter().map(|m| m.capacity_rps).sum();
-    let known = positions.iter().all(|&i| backends[i].knowledge.is_known());
+    let seen = positions.iter().all(|&i| !backends[i].knowledge.is_lower_bound());
     let short_by = rate_rps - plimsoll_learn::USABLE_CAPACITY * capacity_rps;
     let wishes = positions
         .iter()
@@ -163,7 +163,7 @@ fn decision(
         expected_us,
         bound_us: None,
         proven: false,
-        short_by_rps: (known && short_by > 0.0).then_some(short_by),
+        short_by_rps: (seen && short_by > 0.0).then_some(short_by),
         still_learning: false,
     }
 }
@@ -181,8 +181,7 @@ fn explain(backend: &Backend, member: &Member, weight: u32) -> String {
         (_, true) => format!("in proportion to its {:.1} req/s", member.capacity_rps),
         (_, false) => format!(
             "asked to bear {:.1} req/s; {:.1} seen without a queue",
-            member.weight_rps,
-            member.capacity_rps
+            member.weight_rps, member.capacity_rps
         ),
     }
 }

@@ -24,6 +24,7 @@
 //! ```
 
 mod advice;
+mod answers;
 mod backend;
 mod controller;
 mod decide;
@@ -35,8 +36,10 @@ mod memory;
 mod paper;
 mod plan;
 mod probing;
-mod report;
+
+mod reports;
 mod search;
+mod show;
 mod spec;
 mod split;
 mod traffic;
@@ -47,6 +50,4 @@ pub use controller::Controller;
 pub use event::{Action, Event, Record, RecordKind};
 pub use memory::Memory;
 pub use spec::{BackendSpec, CurveChoice, Exploration, ProbeRate, ServiceSpec};
-pub use view::{
-    Advice, BackendState, BackendView, CurveView, Phase, PlanView, ServiceView,
-};
+pub use view::{Advice, BackendState, BackendView, CurveView, Phase, PlanView, ServiceView};

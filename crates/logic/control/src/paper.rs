@@ -44,7 +44,11 @@ pub(crate) struct PaperRun {
 }
 
 impl PaperRun {
-    fn new(now: Nanos, ids: impl Iterator<Item = BackendId>, options: ExploreOptions) -> Option<Self> {
+    fn new(
+        now: Nanos,
+        ids: impl Iterator<Item = BackendId>,
+        options: ExploreOptions,
+    ) -> Option<Self> {
         let ids: Vec<BackendId> = ids.collect();
         let first = 1.0 / ids.len().max(1) as f64;
         let mut climbers = Vec::with_capacity(ids.len());

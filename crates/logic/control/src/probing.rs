@@ -26,8 +26,10 @@ impl Controller {
             let capacity = b.knowledge.capacity_rps().filter(|_| b.knowledge.error() < 0.5);
             let requests = asked.requests.unwrap_or(1).max(1);
             let adaptive = match capacity {
-                Some(c) => Duration::from_secs_f64((f64::from(requests) / (BUDGET * c)).min(3600.0))
-                    .clamp(CLOSEST, RAREST),
+                Some(c) => {
+                    Duration::from_secs_f64((f64::from(requests) / (BUDGET * c)).min(3600.0))
+                        .clamp(CLOSEST, RAREST)
+                }
                 None => UNKNOWN,
             };
             let interval = asked.interval.unwrap_or(adaptive);

@@ -87,12 +87,7 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    pub fn new(
-        members: Vec<Member>,
-        rate_rps: f64,
-        seed: u64,
-        present: Option<Vec<u32>>,
-    ) -> Self {
+    pub fn new(members: Vec<Member>, rate_rps: f64, seed: u64, present: Option<Vec<u32>>) -> Self {
         let present = present.filter(|w| w.len() == members.len() && w.iter().any(|&w| w > 0));
         let mut slowest: Vec<usize> = (0..members.len()).filter(|&i| members[i].may_park).collect();
         slowest.sort_by(|&a, &b| members[b].service_us.total_cmp(&members[a].service_us));
@@ -177,13 +172,7 @@ impl Search {
         let seen = simulate(&stations, &mut HaproxyLeastconn::new(&weights), &run, &mut rng);
         let total: u64 = seen.served.iter().sum();
         let shares = seen.served.iter().map(|&n| n as f64 / total.max(1) as f64).collect();
-        Found {
-            weights,
-            shares,
-            mean_us: seen.mean_us,
-            parked,
-            rate_rps: self.rate_rps,
-        }
+        Found { weights, shares, mean_us: seen.mean_us, parked, rate_rps: self.rate_rps }
     }
 }
 

@@ -54,20 +54,29 @@ pub(crate) fn decide(
         usable.iter().map(|b| candidate(now, spec, b, middle_us, careful)).collect();
     stretch_unknown(&mut candidates, rate_rps);
     work_off_queues(&mut candidates, rate_rps);
-    let problem_backends: Vec<CurveBackend<'_>> = candidates
+    let problem_backends: Vec<CurveBackend<'_>> =
+        candidates.iter().map(|c| CurveBackend { curve: &c.shape, max_load: c.max_load }).collect();
+    let problem = CurveProblem { backends: &problem_backends, total: rate_rps, theta: spec.theta };
+    let capacity_rps: f64 = candidates
         .iter()
-        .map(|c| CurveBackend { curve: &c.shape, max_load: c.max_load })
-        .collect();
-    let problem =
-        CurveProblem { backends: &problem_backends, total: rate_rps, theta: spec.theta };
-    let packing = pack_curves(&problem, spec.objective)?;
-    let rounded = round_to_range(&packing.weights, Some((&problem, spec.objective)), spec.sink.range.clone())?;
-
-    let capacity_rps: f64 = candidates.iter().map(|c| c.shape.capacity()).sum();
-    let known = usable.iter().all(|b| b.knowledge.is_known());
+        .map(|c| c.backend.knowledge.capacity_rps().unwrap_or(c.shape.capacity()))
+        .sum();
+    let seen = usable.iter().all(|b| !b.knowledge.is_lower_bound());
     // Bounds on growth make a pool look small while it is learned: that is not a lack of capacity.
     let usable_rps = plimsoll_learn::USABLE_CAPACITY * capacity_rps;
-    let short_by_rps = (known && rate_rps > usable_rps).then(|| rate_rps - usable_rps);
+    let short_by_rps = (seen && rate_rps > usable_rps).then_some(rate_rps - usable_rps);
+    let mut packing = pack_curves(&problem, spec.objective)?;
+    let rounded = if short_by_rps.is_some() {
+        // All are overloaded alike: by what they are known to bear, doubts and queues aside.
+        let bears = |b: &Backend| b.knowledge.capacity_rps().unwrap_or(0.0) * b.ramp(now);
+        packing.weights = usable.iter().map(|b| bears(b)).collect();
+        let sum: f64 = packing.weights.iter().sum();
+        packing.weights.iter_mut().for_each(|w| *w /= sum);
+        packing.short_of_capacity = short_by_rps;
+        round_to_range(&packing.weights, None, spec.sink.range.clone())?
+    } else {
+        round_to_range(&packing.weights, Some((&problem, spec.objective)), spec.sink.range.clone())?
+    };
     let mut wishes = Vec::with_capacity(candidates.len());
     let mut expected = 0.0;
     for ((c, &share), &weight) in candidates.iter().zip(&packing.weights).zip(&rounded.weights) {
@@ -194,8 +203,7 @@ fn explain(c: &Candidate<'_>, load: f64, short: bool) -> String {
 
 /// Median time at rest of those that are known, microseconds.
 pub(crate) fn middle_service_us(usable: &[&Backend]) -> f64 {
-    let mut known: Vec<f64> =
-        usable.iter().filter_map(|b| b.knowledge.service_us()).collect();
+    let mut known: Vec<f64> = usable.iter().filter_map(|b| b.knowledge.service_us()).collect();
     known.sort_by(f64::total_cmp);
     known.get(known.len() / 2).copied().unwrap_or(UNKNOWN_SERVICE_US)
 }

@@ -76,8 +76,7 @@ impl PoolHistory {
 
     fn rate_over(&self, windows: usize) -> Option<f64> {
         let last = self.windows.iter().rev().take(windows);
-        let (started, seconds) =
-            last.fold((0.0, 0.0), |(n, t), w| (n + w.started, t + w.seconds));
+        let (started, seconds) = last.fold((0.0, 0.0), |(n, t), w| (n + w.started, t + w.seconds));
         (seconds > 0.0).then(|| started / seconds)
     }
 
@@ -129,10 +128,7 @@ pub(crate) enum Verdict {
     /// No worse, or no fair comparison.
     Kept,
     /// Clients wait longer.
-    Worse {
-        before_us: f64,
-        after_us: f64,
-    },
+    Worse { before_us: f64, after_us: f64 },
 }
 
 /// A plan on trial.
@@ -169,8 +165,8 @@ impl Trial {
             return Verdict::Kept;
         }
         let noise = (base.error_us.powi(2) + after.error_us.powi(2)).sqrt();
-        let worse = after.mean_us > WORSE * base.mean_us
-            && after.mean_us - base.mean_us > CERTAIN * noise;
+        let worse =
+            after.mean_us > WORSE * base.mean_us && after.mean_us - base.mean_us > CERTAIN * noise;
         if worse {
             Verdict::Worse { before_us: base.mean_us, after_us: after.mean_us }
         } else {
@@ -179,10 +175,17 @@ impl Trial {
     }
 }
 
+#[derive(Clone, Debug)]
+struct RejectedPlan {
+    at: Nanos,
+    rate_rps: f64,
+    shares: Vec<(BackendId, f64)>,
+}
+
 /// Plans that were taken back.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rejected {
-    plans: VecDeque<(Nanos, f64, Vec<(BackendId, f64)>)>,
+    plans: VecDeque<RejectedPlan>,
 }
 
 impl Rejected {
@@ -190,15 +193,15 @@ impl Rejected {
         if self.plans.len() == MAX_REJECTED {
             self.plans.pop_front();
         }
-        self.plans.push_back((now, rate_rps, shares));
+        self.plans.push_back(RejectedPlan { at: now, rate_rps, shares });
     }
 
     /// Whether such a plan was rejected lately, at such traffic.
     pub fn contains(&self, now: Nanos, rate_rps: f64, shares: &[(BackendId, f64)]) -> bool {
-        self.plans.iter().any(|(at, rate, plan)| {
-            now.since(*at) < MEMORY
-                && (rate_rps / rate - 1.0).abs() < SAME_TRAFFIC
-                && moved(plan, shares) < SAME_PLAN
+        self.plans.iter().any(|plan| {
+            now.since(plan.at) < MEMORY
+                && (rate_rps / plan.rate_rps - 1.0).abs() < SAME_TRAFFIC
+                && moved(&plan.shares, shares) < SAME_PLAN
         })
     }
 }
@@ -209,11 +212,8 @@ pub(crate) fn moved(from: &[(BackendId, f64)], to: &[(BackendId, f64)]) -> f64 {
         of.iter().find(|(b, _)| *b == id).map_or(0.0, |(_, s)| *s)
     };
     let gained: f64 = to.iter().map(|&(id, s)| (s - share(from, id)).abs()).sum();
-    let lost: f64 = from
-        .iter()
-        .filter(|(id, _)| !to.iter().any(|(b, _)| b == id))
-        .map(|(_, s)| *s)
-        .sum();
+    let lost: f64 =
+        from.iter().filter(|(id, _)| !to.iter().any(|(b, _)| b == id)).map(|(_, s)| *s).sum();
     0.5 * (gained + lost)
 }
 

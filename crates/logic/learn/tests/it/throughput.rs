@@ -149,7 +149,12 @@ fn memory_is_bounded_and_survives_storage() {
 #[test]
 fn windows_that_say_nothing_are_refused() {
     let mut estimator = ThroughputEstimator::new(ThroughputOptions::default());
-    let good = InFlightWindow { seconds: 1.0, completions: 30.0, levels: vec![(1, 5)], ..InFlightWindow::default() };
+    let good = InFlightWindow {
+        seconds: 1.0,
+        completions: 30.0,
+        levels: vec![(1, 5)],
+        ..InFlightWindow::default()
+    };
     let refused = [
         (InFlightWindow { seconds: 0.0, ..good.clone() }, WindowError::Length(0.0)),
         (InFlightWindow { completions: -1.0, ..good.clone() }, WindowError::Completions(-1.0)),

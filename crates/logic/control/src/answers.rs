@@ -1,0 +1,98 @@
+//! What the sink answers to a plan, and what a new configuration changes.
+
+use plimsoll_model::{Applied, Nanos};
+
+use crate::backend::Backend;
+use crate::controller::{Controller, Urgent, record};
+use crate::event::{Action, RecordKind};
+use crate::spec::ServiceSpec;
+use crate::trial::Trial;
+use crate::view::Phase;
+
+impl Controller {
+    pub(crate) fn on_applied(&mut self, now: Nanos, applied: &Applied, out: &mut Vec<Action>) {
+        for &(id, weight) in &applied.weights {
+            if let Some(b) = self.get(id) {
+                b.programmed = Some(weight);
+            }
+        }
+        let Some(pending) = self.pending.take_if(|p| p.epoch == applied.epoch) else { return };
+        let missed = pending.decision.wishes.iter().find_map(|w| {
+            let held = applied.weights.iter().find(|(id, _)| *id == w.id).map(|(_, held)| *held);
+            (held != Some(w.weight)).then_some(w.id)
+        });
+        if let Some(name) = missed.and_then(|id| self.get(id).map(|b| b.name.clone())) {
+            let line = "the balancer holds another weight than it was given".to_owned();
+            record(out, RecordKind::Warning, Some(&name), line);
+        }
+        if applied.commands > 0 {
+            self.trial = pending.on_trial.then(|| {
+                let shares = pending.decision.shares();
+                Trial::new(now, &self.history, self.calm_since, pending.before, shares)
+            });
+            // No window may span the change: it would show a mixture.
+            self.backends.iter_mut().for_each(|b| b.meter.reset());
+            self.calm_since = now;
+            self.last_program = Some(now);
+            out.push(Action::SaveMemory);
+        }
+    }
+
+    pub(crate) fn on_apply_failed(
+        &mut self,
+        now: Nanos,
+        epoch: u64,
+        reason: String,
+        retryable: bool,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(_) = self.pending.take_if(|p| p.epoch == epoch) else { return };
+        let line = format!("plan {epoch} was not programmed: {reason}");
+        record(out, RecordKind::Warning, None, line);
+        self.urgent = Some(Urgent::Reassert("the last plan was not programmed".to_owned()));
+        self.last_program = Some(now);
+        if !retryable {
+            self.trouble = Some(reason);
+            self.conflict = true;
+        }
+    }
+
+    pub(crate) fn on_reconfigured(&mut self, now: Nanos, spec: ServiceSpec, out: &mut Vec<Action>) {
+        for b in &self.backends {
+            if !spec.backends.iter().any(|s| s.id == b.id) {
+                record(out, RecordKind::Left, Some(&b.name), "no longer configured".to_owned());
+            }
+        }
+        let mut kept: Vec<Backend> = std::mem::take(&mut self.backends);
+        let mut all = Vec::with_capacity(spec.backends.len());
+        for s in &spec.backends {
+            match kept.iter().position(|b| b.id == s.id) {
+                Some(i) => {
+                    let mut b = kept.swap_remove(i);
+                    b.name.clone_from(&s.name);
+                    all.push(b);
+                }
+                None => {
+                    let mut b = Backend::new(s);
+                    b.ramping_since = Some(now);
+                    record(out, RecordKind::Joined, Some(&s.name), "newly configured".to_owned());
+                    all.push(b);
+                }
+            }
+        }
+        self.backends = all;
+        if spec.observe {
+            self.set_phase(Phase::Observing, "asked to observe", out);
+        } else {
+            self.set_phase(Phase::Exploring, "the configuration changed", out);
+        }
+        self.explored_since = now;
+        self.settled = 0;
+        self.search = None;
+        self.trial = None;
+        self.paper = None;
+        self.pending = None;
+        self.spec = spec;
+        self.urgent = Some(Urgent::Pool("the configuration changed".to_owned()));
+    }
+}

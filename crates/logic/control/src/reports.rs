@@ -1,0 +1,168 @@
+//! What the balancer reports: counters become windows, and what changed behind our back is noticed.
+
+use std::time::Duration;
+
+use plimsoll_model::{BalancerReport, MethodKind, Nanos, ServerStatus};
+
+use crate::controller::{Controller, Urgent, record};
+use crate::event::{Action, RecordKind};
+use crate::knowledge::Setting;
+use crate::trial::PoolWindow;
+use crate::view::Phase;
+
+/// How fast the least response time is forgotten, per second: a service can become slower for good.
+const TYPICAL_CREEP: f64 = 1.002;
+/// Somebody who changes our weights back more often than this within a minute is fighting us.
+const FOREIGN_LIMIT: u32 = 5;
+
+impl Controller {
+    pub(crate) fn on_report(&mut self, now: Nanos, report: &BalancerReport, out: &mut Vec<Action>) {
+        self.note_method(report, out);
+        let restarted = self.generation.is_some_and(|g| g != report.generation);
+        if restarted {
+            record(
+                out,
+                RecordKind::Balancer,
+                None,
+                "the balancer was restarted or reloaded".into(),
+            );
+            self.backends.iter_mut().for_each(|b| b.meter.reset());
+            self.history.clear();
+            self.calm_since = now;
+            self.trial = None;
+            self.pending = None;
+            self.urgent = Some(Urgent::Reassert("the balancer forgot its weights".to_owned()));
+        }
+        self.generation = Some(report.generation);
+        if let Some(trouble) = self.trouble.take() {
+            if self.seen_at.is_some() {
+                let line = format!("the balancer answers again (was: {trouble})");
+                record(out, RecordKind::Balancer, None, line);
+            }
+            self.conflict = false;
+        }
+        self.seen_at = Some(now);
+        let steady = self.is_calm(now);
+        let mut pool = PoolWindow { at: now, seconds: 0.0, started: 0.0, in_flight: 0.0 };
+        let typical_us = self.typical_us;
+        // What a weight comes to: its part of the sum, of the traffic there is.
+        let sum: f64 = report.servers.iter().map(|s| f64::from(s.weight)).sum();
+        let per_weight = self.history.rate_rps().filter(|_| sum > 0.0).map(|rate| rate / sum);
+        let is_split = report.method.kind == MethodKind::Split;
+        let mut changed = Vec::new();
+        let mut foreign = None;
+        let expects = self.pending.is_none() && !restarted;
+        for server in &report.servers {
+            let Some(b) = self.backends.iter_mut().find(|b| b.id == server.backend) else {
+                continue;
+            };
+            if expects && b.programmed.is_some_and(|w| w != server.weight) {
+                foreign = Some((b.name.clone(), b.programmed.unwrap_or(0), server.weight));
+            }
+            b.programmed = Some(server.weight);
+            b.in_flight = server.in_flight;
+            let was_reserved = b.is_reserved();
+            b.status = Some(server.status);
+            if b.is_reserved() != was_reserved {
+                changed.push((b.name.clone(), b.is_reserved()));
+                if was_reserved {
+                    b.ramping_since = Some(now);
+                }
+            }
+            if let Some(window) = b.meter.observe(report.at, server) {
+                pool.seconds = window.seconds;
+                pool.started += window.started;
+                pool.in_flight += window.in_flight;
+                let rps = per_weight.map(|rps| rps * f64::from(server.weight));
+                let setting = rps.map(|rps| Setting { rps, is_split });
+                b.observe(&window, steady, setting, typical_us);
+            }
+        }
+        for server in &report.servers {
+            let down = server.status == ServerStatus::Down;
+            let turn = self.get(server.backend).and_then(|b| b.health.balancer(now, down));
+            self.on_turn(now, server.backend, turn, out);
+        }
+        for (name, reserved) in changed {
+            let why = if reserved { "taken out" } else { "given back" };
+            let reason = format!("{why} by an administrator");
+            let kind = if reserved { RecordKind::Left } else { RecordKind::Returned };
+            record(out, kind, Some(&name), reason);
+            self.urgent = Some(Urgent::Pool(format!("{name} was {why} by an administrator")));
+        }
+        if let Some((name, ours, theirs)) = foreign {
+            self.on_foreign(now, &name, ours, theirs, out);
+        }
+        if pool.seconds > 0.0 {
+            self.history.push(pool);
+            self.on_window(now, out);
+        }
+    }
+
+    /// Response time of the pool's quicker backends when it was at its least, microseconds: near their
+    /// time at rest, which an overloaded backend does not show.
+    pub(crate) fn note_typical_service(&mut self) {
+        let mut all: Vec<f64> = self.backends.iter().filter_map(|b| b.recent.latency_us).collect();
+        all.sort_by(f64::total_cmp);
+        if let Some(&quick) = all.get(all.len() / 4) {
+            let held = self.typical_us.map_or(f64::INFINITY, |us| us * TYPICAL_CREEP);
+            self.typical_us = Some(quick.min(held));
+        }
+    }
+
+    fn note_method(&mut self, report: &BalancerReport, out: &mut Vec<Action>) {
+        if self.method.as_ref() == Some(&report.method) {
+            return;
+        }
+        let name = &report.method.name;
+        match report.method.kind {
+            MethodKind::NoLiveWeights => {
+                let reason = format!(
+                    "`{name}` takes no weights while it runs: use roundrobin, leastconn, random or a \
+                     consistent hash"
+                );
+                record(out, RecordKind::Warning, None, reason);
+                self.set_phase(Phase::Observing, "the balancer takes no live weights", out);
+            }
+            kind => {
+                let means = if kind == MethodKind::Split {
+                    "split traffic"
+                } else {
+                    "scale what is in flight"
+                };
+                record(out, RecordKind::Balancer, None, format!("`{name}`: weights {means}"));
+                if self.method.is_some() && !self.spec.observe {
+                    self.set_phase(Phase::Exploring, "the balancer's method changed", out);
+                    self.settled = 0;
+                }
+            }
+        }
+        self.search = None;
+        self.advice = None;
+        self.method = Some(report.method.clone());
+    }
+
+    fn on_foreign(
+        &mut self,
+        now: Nanos,
+        name: &str,
+        ours: u32,
+        theirs: u32,
+        out: &mut Vec<Action>,
+    ) {
+        if now.since(self.foreign.0) > Duration::from_secs(60) {
+            self.foreign = (now, 0);
+        }
+        self.foreign.1 += 1;
+        let reason = format!("somebody set its weight from {ours} to {theirs}");
+        record(out, RecordKind::Foreign, Some(name), reason);
+        self.trial = None;
+        if self.foreign.1 <= FOREIGN_LIMIT {
+            self.urgent = Some(Urgent::Reassert(format!("somebody else changed {name}")));
+        } else if self.foreign.1 == FOREIGN_LIMIT + 1 {
+            let line =
+                "somebody keeps changing our weights: they are asserted at the usual pace only";
+            record(out, RecordKind::Warning, None, line.to_owned());
+        }
+    }
+}
