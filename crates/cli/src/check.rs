@@ -5,7 +5,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::config::{self, Config, ConfigError};
+use crate::config::{Config, ConfigError};
+use crate::run;
 
 /// Exit status when all is well.
 pub const OK: u8 = 0;
@@ -31,13 +32,13 @@ struct Answer<'a> {
 ///
 /// # Errors
 /// When the answer cannot be written.
-pub fn run(
+pub fn check(
     file: &Path,
     format: Format,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
-    let outcome = config::load(file);
+    let outcome = run::load(file);
     let errors = outcome.as_ref().err().map_or(&[][..], Vec::as_slice);
     match format {
         Format::Json => {
@@ -69,7 +70,7 @@ mod tests {
     sink: { haproxy: { socket: /run/h.sock, backend: shop } }
 ";
 
-    fn check(name: &str, text: Option<&str>, format: Format) -> (u8, String, String) {
+    fn checked(name: &str, text: Option<&str>, format: Format) -> (u8, String, String) {
         let dir =
             std::env::temp_dir().join(format!("plimsoll-check-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
@@ -78,7 +79,7 @@ mod tests {
             std::fs::write(&file, text).unwrap();
         }
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let status = run(&file, format, &mut out, &mut err).unwrap();
+        let status = check(&file, format, &mut out, &mut err).unwrap();
         std::fs::remove_dir_all(&dir).unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap().replace(dir.to_str().unwrap(), "D");
         (status, text(out), text(err))
@@ -86,14 +87,14 @@ mod tests {
 
     #[test]
     fn a_good_file_is_summed_up() {
-        let answer = check("good", Some(GOOD), Format::Lines);
+        let answer = checked("good", Some(GOOD), Format::Lines);
         assert_eq!(answer, (0, "D/f.yaml: ok (1 service, 1 backend)\n".into(), String::new()));
     }
 
     #[test]
     fn every_problem_gets_its_line_and_nothing_else_is_said() {
         let bad = GOOD.replace("9001", "0").replace("path: /work", "path: work, time: 1s");
-        let (status, out, err) = check("bad", Some(&bad), Format::Lines);
+        let (status, out, err) = checked("bad", Some(&bad), Format::Lines);
         assert_eq!((status, out.as_str()), (2, ""));
         let starts = [
             "D/f.yaml:3:37: services[0].backends[0].address: expected a port",
@@ -109,19 +110,19 @@ mod tests {
 
     #[test]
     fn a_missing_file_is_a_problem_like_any_other() {
-        let (status, out, err) = check("missing", None, Format::Lines);
+        let (status, out, err) = checked("missing", None, Format::Lines);
         let expected = "D/f.yaml:1:1: config: cannot be read: No such file or directory\n";
         assert_eq!((status, out.as_str(), err.as_str()), (2, "", expected));
     }
 
     #[test]
     fn programs_get_one_object() {
-        let (status, out, err) = check("json-good", Some(GOOD), Format::Json);
+        let (status, out, err) = checked("json-good", Some(GOOD), Format::Json);
         let answer: serde_json::Value = serde_json::from_str(&out).unwrap();
         assert_eq!((status, err.as_str()), (0, ""));
         assert_eq!(answer, serde_json::json!({ "ok": true, "errors": [] }));
 
-        let (status, out, err) = check("json-bad", Some("services: []\n"), Format::Json);
+        let (status, out, err) = checked("json-bad", Some("services: []\n"), Format::Json);
         let answer: serde_json::Value = serde_json::from_str(&out).unwrap();
         assert_eq!((status, err.as_str(), &answer["ok"]), (2, "", &false.into()));
         let error = &answer["errors"][0];

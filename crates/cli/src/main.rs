@@ -4,7 +4,10 @@
 mod check;
 mod client;
 mod config;
+mod demo;
+mod doctor;
 mod lab;
+mod lanes;
 mod output;
 mod run;
 mod solve;
@@ -39,6 +42,8 @@ enum Command {
     Plan(client::plan::Args),
     Events(client::events::Args),
     Solve(solve::SolveArgs),
+    Doctor(doctor::DoctorArgs),
+    Demo(demo::DemoArgs),
     /// Emulated backends and a load generator, to try things out on one machine
     #[command(subcommand)]
     Lab(Lab),
@@ -58,6 +63,7 @@ struct CheckArgs {
 enum Lab {
     Backends(lab::LabBackendsArgs),
     Load(lab::LabLoadArgs),
+    Pool(lab::LabPoolArgs),
 }
 
 fn main() -> ExitCode {
@@ -70,8 +76,11 @@ fn main() -> ExitCode {
         Command::Plan(args) => client::plan::run(&args),
         Command::Events(args) => client::events::run(&args),
         Command::Solve(args) => solve::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Lab(Lab::Backends(args)) => on_one_thread(lab::run_backends(&args)),
         Command::Lab(Lab::Load(args)) => on_one_thread(lab::run_load(&args)),
+        Command::Lab(Lab::Pool(args)) => lab::run_pool(&args),
     }
 }
 
@@ -81,7 +90,7 @@ fn check(args: &CheckArgs) -> ExitCode {
         Format::Json => check::Format::Json,
     };
     let (mut out, mut err) = (std::io::stdout().lock(), std::io::stderr().lock());
-    match check::run(&args.config, format, &mut out, &mut err) {
+    match check::check(&args.config, format, &mut out, &mut err) {
         Ok(code) => ExitCode::from(code),
         // A reader that closed the pipe has seen enough.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,

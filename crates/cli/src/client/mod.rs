@@ -26,7 +26,7 @@ use crate::output::table::Cell;
 use crate::output::{Format, Tone};
 pub use failure::Failure;
 use http::Client;
-pub use resolve::resolve_api;
+pub use resolve::{reachable, resolve_api};
 
 /// What all of these commands take.
 #[derive(Clone, Debug, Default, clap::Args)]

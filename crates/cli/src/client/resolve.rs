@@ -48,7 +48,7 @@ fn from_config(path: &Path) -> Result<String, String> {
 
 /// An address to ask for a daemon that listens here: one that listens everywhere also does on
 /// loopback.
-fn reachable(listen: SocketAddr) -> SocketAddr {
+pub fn reachable(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),

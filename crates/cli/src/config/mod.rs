@@ -21,10 +21,12 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+#[cfg(test)]
+pub use address::address as parse_address;
 pub use address::{Address, Host};
 pub use report::ConfigError;
 pub use types::{
-    Config, Connection, CurveFamily, Exploration, Http, Scheme, Service, Sink, Socket, Tls,
+    Backend, Config, Connection, CurveFamily, Exploration, Http, Probe, Scheme, Service, Sink, Socket, Tls,
 };
 
 use report::{Position, Report};

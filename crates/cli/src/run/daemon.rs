@@ -145,10 +145,6 @@ impl Daemon {
         config: Config,
         origin: Instant,
     ) -> Result<(Self, KeeperThread), StartError> {
-        for (i, service) in config.services.iter().enumerate() {
-            translate::check(service)
-                .map_err(|error| StartError::Config(unusable(&options, i, &error)))?;
-        }
         let holder = Holder::this_process(&config.api.listen.to_string());
         let path = config.store.path.clone();
         let store = spawn_blocking(move || Store::open(&path, &holder));
@@ -190,7 +186,7 @@ impl Daemon {
             setups.push(
                 self.setup(service)
                     .await?
-                    .map_err(|error| StartError::Config(unusable(&self.options, i, &error)))?,
+                    .map_err(|error| StartError::Config(self.problem(i, &error)))?,
             );
         }
         let backends: usize = services.iter().map(|service| service.backends.len()).sum();
@@ -276,7 +272,7 @@ impl Daemon {
     /// Takes up the configuration file as it is now. What is wrong with it is logged, and the old one
     /// stays.
     async fn reload(&mut self, why: &str) {
-        let config = match config::load(&self.options.file) {
+        let config = match super::load(&self.options.file) {
             Ok(config) => config,
             Err(problems) => {
                 return self.refuse(problems.iter().map(ToString::to_string).collect());
@@ -291,7 +287,7 @@ impl Daemon {
         for (i, service) in config.services.iter().enumerate() {
             match self.setup(service).await {
                 Ok(Ok(setup)) => setups.push(setup),
-                Ok(Err(error)) => problems.push(unusable(&self.options, i, &error)),
+                Ok(Err(error)) => problems.push(self.problem(i, &error)),
                 Err(error) => problems.push(error.to_string()),
             }
         }
@@ -312,6 +308,10 @@ impl Daemon {
         }
         self.config = config;
         tracing::info!("{why}: the configuration was taken up");
+    }
+
+    fn problem(&self, service: usize, error: &translate::Unusable) -> String {
+        super::problem(&self.options.file, service, error).to_string()
     }
 
     fn refuse(&self, problems: Vec<String>) {
@@ -399,9 +399,4 @@ async fn recall(store: Arc<Store>, service: Arc<str>) -> Option<Memory> {
         tracing::warn!(service = %service, "what was learned cannot be read, learning anew: {error}");
     })
     .ok()
-}
-
-fn unusable(options: &Options, service: usize, error: &translate::Unusable) -> String {
-    let file = options.file.display();
-    format!("{file}:1:1: services[{service}].{}: {}", error.key, error.message)
 }

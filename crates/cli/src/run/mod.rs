@@ -17,10 +17,10 @@ mod supervise;
 pub mod translate;
 
 use std::hash::{BuildHasher, RandomState};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::config;
+use crate::config::{self, Config, ConfigError};
 
 /// Exit code of a daemon that could not start.
 const FAILED: u8 = 1;
@@ -50,10 +50,34 @@ pub struct RunArgs {
     pub seed: Option<u64>,
 }
 
+/// Reads a configuration, and checks that every part can be told what it says.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn load(file: &Path) -> Result<Config, Vec<ConfigError>> {
+    let config = config::load(file)?;
+    let services = config.services.iter().enumerate();
+    let problems: Vec<ConfigError> = services
+        .filter_map(|(i, service)| Some(problem(file, i, &translate::check(service).err()?)))
+        .collect();
+    if problems.is_empty() { Ok(config) } else { Err(problems) }
+}
+
+/// What a part refuses, as a problem of the file. The parts do not know places.
+fn problem(file: &Path, service: usize, error: &translate::Unusable) -> ConfigError {
+    ConfigError {
+        file: file.display().to_string(),
+        line: 1,
+        column: 1,
+        key: format!("services[{service}].{}", error.key),
+        message: error.message.clone(),
+    }
+}
+
 /// Steers until SIGTERM or SIGINT, and exits 0 then; 1 when it cannot start, 2 when the configuration
 /// is wrong.
 pub fn run(args: &RunArgs) -> ExitCode {
-    let config = match config::load(&args.config) {
+    let config = match load(&args.config) {
         Ok(config) => config,
         Err(problems) => {
             problems.iter().for_each(|problem| eprintln!("{problem}"));

@@ -92,6 +92,11 @@ pub fn service(
     })
 }
 
+/// Identities where there is no store to give them: 1, 2, 3, …
+pub fn numbered(service: &config::Service) -> Vec<BackendId> {
+    (1..).map(BackendId).take(service.backends.len()).collect()
+}
+
 /// Finds what no part can be told, without reading any file.
 ///
 /// # Errors
@@ -102,8 +107,7 @@ pub fn check(service: &config::Service) -> Result<(), Unusable> {
     for http in std::iter::once(&mut plain.probe.http).chain(liveness) {
         (http.scheme, http.tls) = (config::Scheme::Http, config::Tls::default());
     }
-    let ids: Vec<BackendId> = (1..).map(BackendId).take(plain.backends.len()).collect();
-    self::service(&plain, &ids, false, None).map(|_| ())
+    self::service(&plain, &numbered(service), false, None).map(|_| ())
 }
 
 fn spec(

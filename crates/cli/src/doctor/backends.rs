@@ -1,0 +1,144 @@
+//! Whether the backends answer as expected, and what measuring them costs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_model::Outcome;
+use plimsoll_probe::{Address, Probe, ProbeResult, Prober};
+use tokio::task::JoinSet;
+
+use super::finding::{Finding, Findings};
+use super::running::Told;
+use crate::config::{Probe as ProbeConfig, Service};
+use crate::run::translate::{self, ServiceSetup};
+
+/// The part of a backend's capacity that probes may cost.
+const BUDGET: f64 = 0.01;
+
+/// What one probe and one liveness check of a backend found.
+struct Looked {
+    at: usize,
+    work: Result<ProbeResult, String>,
+    liveness: Option<Result<ProbeResult, String>>,
+}
+
+/// Probes every backend of a service once, all at the same time.
+pub async fn examine(
+    service: &Service,
+    setup: &ServiceSetup,
+    told: Option<&Told>,
+    findings: &mut Findings,
+) {
+    let mut looks = JoinSet::new();
+    let health = service.liveness.as_ref().map(|liveness| {
+        Probe::new(translate::request(&liveness.http)).map(Arc::new).map_err(|e| e.to_string())
+    });
+    for (at, id) in translate::numbered(service).into_iter().enumerate() {
+        let Some(work) = setup.probes.measured.get(&id).cloned() else { continue };
+        let watched = setup.probes.watched.get(&id).unwrap_or(&work).address.clone();
+        let health = health.clone();
+        looks.spawn(async move {
+            let found = once(work.address, work.probe).await;
+            let liveness = match health {
+                Some(Ok(probe)) => Some(once(watched, probe).await),
+                Some(Err(why)) => Some(Err(why)),
+                None => None,
+            };
+            Looked { at, work: found, liveness }
+        });
+    }
+    let mut looked = looks.join_all().await;
+    looked.sort_by_key(|look| look.at);
+    let nobody = looked.iter().all(|look| !succeeded(&look.work));
+    for Looked { at, work, liveness } in &looked {
+        let name = &service.backends[*at].name;
+        let about = format!("{}/{name}", service.name);
+        findings.add(answer(&about, "probe", &service.probe.http.path, work, nobody));
+        if let (Some(liveness), Some(config)) = (liveness, &service.liveness) {
+            findings.add(answer(&about, "liveness", &config.http.path, liveness, false));
+        }
+        let latency = work.as_ref().ok().filter(|_| succeeded(work)).map(|r| r.latency);
+        let capacity = told.and_then(|told| told.capacity_rps.get(name).copied());
+        findings.append(cost(&about, &service.probe, capacity, latency));
+    }
+    if service.liveness.is_none() {
+        findings.add(Finding::note(
+            &service.name,
+            "without `liveness`, a connection every 100 ms tells whether a backend is there; one whose \
+             process hangs is noticed by its probes only. A light URL (`liveness: { path: /health }`) \
+             is quicker",
+        ));
+    }
+}
+
+async fn once(address: Address, probe: Arc<Probe>) -> Result<ProbeResult, String> {
+    let prober = Prober::new(address, probe, 0).map_err(|error| error.to_string())?;
+    prober.probe().await.map_err(|fault| fault.to_string())
+}
+
+fn succeeded(result: &Result<ProbeResult, String>) -> bool {
+    result.as_ref().is_ok_and(|result| result.outcome == Outcome::Success)
+}
+
+fn answer(
+    about: &str,
+    which: &str,
+    path: &str,
+    result: &Result<ProbeResult, String>,
+    nobody: bool,
+) -> Finding {
+    let result = match result {
+        Ok(result) => result,
+        Err(fault) => {
+            let what = format!("{which} {path}: this machine cannot probe: {fault}");
+            return Finding::error(about, what, "");
+        }
+    };
+    let status = result.status.map(|status| format!("status {status}, ")).unwrap_or_default();
+    let ms = result.latency.as_secs_f64() * 1e3;
+    match result.outcome {
+        Outcome::Success => Finding::ok(about, format!("{which} {path}: {status}{ms:.1} ms")),
+        Outcome::Failure(_) if nobody => Finding::error(
+            about,
+            format!("{which} {path}: {status}{}", result.detail),
+            format!("no backend answers as expected: are {which}.path and {which}.expect right?"),
+        ),
+        Outcome::Failure(_) => Finding::warning(
+            about,
+            format!("{which} {path}: {status}{}", result.detail),
+            "it will be given no traffic until that has changed",
+        ),
+    }
+}
+
+/// What an explicit rate of probes costs: of the capacity where a daemon has learned it, else of one
+/// core that is busy for as long as the probe took.
+fn cost(
+    about: &str,
+    probe: &ProbeConfig,
+    capacity_rps: Option<f64>,
+    latency: Option<Duration>,
+) -> Findings {
+    let mut findings = Findings::default();
+    // Half a number given leaves the other half to adapt.
+    let (Some(interval), Some(requests)) = (probe.interval, probe.requests) else {
+        return findings;
+    };
+    let rate = f64::from(requests) / interval.as_secs_f64();
+    let (part, of) = match (capacity_rps, latency) {
+        (Some(capacity), _) if capacity > 0.0 => (rate / capacity, "of its capacity"),
+        (_, Some(latency)) => (rate * latency.as_secs_f64(), "of one core"),
+        _ => return findings,
+    };
+    let what = format!("{rate:.1} probes a second cost {:.1} % {of}", 100.0 * part);
+    if part > BUDGET {
+        findings.add(Finding::warning(
+            about,
+            what,
+            "leave out probe.interval and probe.requests, and probing adapts to 1 %",
+        ));
+    } else {
+        findings.add(Finding::ok(about, what));
+    }
+    findings
+}

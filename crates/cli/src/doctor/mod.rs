@@ -1,0 +1,100 @@
+//! `plimsoll doctor`: looks at the balancers, the backends and the machine, and says what keeps
+//! Plimsoll from helping and what to do about it. It changes nothing.
+
+mod backends;
+mod balancer;
+mod finding;
+mod machine;
+mod running;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::config::{Config, Service};
+use crate::output::{Format, Screen};
+use crate::run;
+use finding::{Finding, Findings};
+use running::Running;
+
+/// Exit code when something is wrong.
+const FOUND: u8 = 1;
+/// Exit code for a configuration that is wrong.
+const BAD_CONFIG: u8 = 2;
+
+/// Look for what keeps Plimsoll from helping, and say what to do
+#[derive(clap::Args, Clone, Debug)]
+pub struct DoctorArgs {
+    /// The configuration
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// How to show what was found
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: Format,
+}
+
+/// Looks, and exits 0 when nothing is wrong, 1 when something is, 2 when the configuration is.
+pub fn run(args: &DoctorArgs) -> ExitCode {
+    let config = match run::load(&args.config) {
+        Ok(config) => config,
+        Err(problems) => {
+            problems.iter().for_each(|problem| eprintln!("{problem}"));
+            return ExitCode::from(BAD_CONFIG);
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let findings = match runtime {
+        Ok(runtime) => runtime.block_on(examine(&config, args)),
+        Err(error) => {
+            eprintln!("plimsoll: cannot start: {error}");
+            return ExitCode::from(FOUND);
+        }
+    };
+    let mut out = std::io::stdout().lock();
+    let shown = match args.output {
+        Format::Json => findings.to_json(&mut out),
+        Format::Table => findings.to_lines(&Screen::stdout(), &mut out),
+    };
+    match shown.and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            eprintln!("plimsoll: cannot write the answer: {error}");
+            ExitCode::from(FOUND)
+        }
+        _ if findings.has_errors() => ExitCode::from(FOUND),
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+async fn examine(config: &Config, args: &DoctorArgs) -> Findings {
+    let mut findings = Findings::default();
+    let file = args.config.display();
+    findings.add(Finding::ok("config", format!("{file} is valid")));
+    let running = Running::ask(config).await;
+    machine::examine(config, &running, &mut findings).await;
+    // All services at once: a balancer that hangs costs its time-out only once.
+    let mut looks = tokio::task::JoinSet::new();
+    for (i, service) in config.services.iter().cloned().enumerate() {
+        let told = running.service(&service.name);
+        looks.spawn(async move { (i, examine_service(&service, told).await) });
+    }
+    let mut all = looks.join_all().await;
+    all.sort_by_key(|(i, _)| *i);
+    all.into_iter().for_each(|(_, found)| findings.append(found));
+    findings
+}
+
+async fn examine_service(service: &Service, told: Option<running::Told>) -> Findings {
+    let mut findings = Findings::default();
+    let setup =
+        match run::translate::service(service, &run::translate::numbered(service), true, None) {
+            Ok(setup) => setup,
+            Err(error) => {
+                let what = format!("{error}");
+                findings.add(Finding::error(&service.name, what, "correct the configuration"));
+                return findings;
+            }
+        };
+    balancer::examine(service, &setup, told.as_ref(), &mut findings).await;
+    backends::examine(service, &setup, told.as_ref(), &mut findings).await;
+    findings
+}

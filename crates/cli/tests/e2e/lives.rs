@@ -1,0 +1,100 @@
+//! Beginnings and ends: of the daemon, of HAProxy, of backends.
+
+use std::time::Duration;
+
+use plimsoll_testbed::Mode;
+
+use crate::rig::{Rig, until};
+
+#[test]
+fn a_backend_that_dies_is_out_and_comes_back() {
+    let rig = Rig::new("roundrobin", &[1.0, 1.0, 1.0]);
+    let daemon = rig.daemon();
+    let clients = rig.clients(60.0);
+    until("the balancer to be read", || daemon.backend("s2")["programmed"] == 100);
+    rig.set_mode("s2", Mode::Refuse);
+    until("its weight to be 0", || rig.weight("s2") == 0);
+    assert_eq!(daemon.backend("s2")["state"], "failed");
+    assert!(daemon.has_event("failed", "connection refused"));
+    assert!(rig.weight("s1") > 0 && rig.weight("s3") > 0);
+    rig.set_mode("s2", Mode::Normal);
+    until("its weight to be more", || rig.weight("s2") > 0);
+    assert!(daemon.has_event("returned", "serves again"));
+    let report = clients.snapshot().expect("clients");
+    assert_eq!(report.total.errors, 0, "HAProxy sent them elsewhere: {report:?}");
+}
+
+#[test]
+fn without_a_liveness_url_a_refusing_backend_is_seen_too() {
+    let mut rig = Rig::new("leastconn", &[1.0, 1.0]);
+    rig.service = "    probe: { path: /work }\n".to_owned();
+    let daemon = rig.daemon();
+    until("the balancer to be read", || daemon.backend("s2")["programmed"] == 100);
+    rig.set_mode("s2", Mode::Refuse);
+    until("its weight to be 0", || rig.weight("s2") == 0);
+}
+
+#[test]
+fn a_restarted_haproxy_gets_its_weights_again() {
+    let mut rig = Rig::new("roundrobin", &[1.0, 1.0]);
+    let daemon = rig.daemon();
+    until("the balancer to be read", || daemon.backend("s2")["programmed"] == 100);
+    rig.set_mode("s2", Mode::Refuse);
+    until("its weight to be 0", || rig.weight("s2") == 0);
+    rig.haproxy.stop();
+    until("the loss to be seen", || daemon.http("/readyz").0 == 503);
+    rig.haproxy.start_again();
+    until("its weight to be 0 again", || rig.weight("s2") == 0);
+    until("all to be well", || daemon.http("/readyz").0 == 200);
+    assert!(daemon.has_event("balancer", "restarted"), "{}", daemon.log());
+}
+
+#[test]
+fn an_haproxy_that_comes_late_is_waited_for() {
+    let mut rig = Rig::new("roundrobin", &[1.0, 1.0]);
+    rig.haproxy.stop();
+    let daemon = rig.daemon();
+    until("the trouble to be shown", || {
+        daemon.ask("status")["services"][0]["trouble"]
+            .as_str()
+            .is_some_and(|trouble| trouble.contains("is HAProxy running"))
+    });
+    assert_eq!(daemon.http("/readyz").0, 503);
+    rig.haproxy.start_again();
+    until("it to be read", || daemon.http("/readyz").0 == 200);
+}
+
+#[test]
+fn a_killed_daemon_goes_on_where_it_was() {
+    let rig = Rig::new("roundrobin", &[1.0, 1.0, 0.125]);
+    let daemon = rig.daemon();
+    let clients = rig.clients(130.0);
+    until("weights to follow the speeds", || {
+        rig.weight("s3") * 2 < rig.weight("s1").min(rig.weight("s2"))
+    });
+    // Plans and memory reach the disk within a second, and are written in batches.
+    std::thread::sleep(Duration::from_millis(2_500));
+    daemon.kill();
+    for server in ["s1", "s2", "s3"] {
+        rig.haproxy.ask(&format!("set server shop/{server} weight 100"));
+    }
+    let daemon = rig.daemon();
+    until("what was known to be asserted", || daemon.has_event("plan", "resumed"));
+    until("the weights to be as before", || {
+        rig.weight("s3") * 2 < rig.weight("s1").min(rig.weight("s2"))
+    });
+    assert!(daemon.has_event("plan", "plan 1: "), "events of the first run are shown");
+    drop(clients);
+}
+
+#[test]
+fn sigterm_leaves_the_weights_and_exits_0() {
+    let rig = Rig::new("roundrobin", &[1.0, 1.0]);
+    let daemon = rig.daemon();
+    until("the balancer to be read", || daemon.backend("s2")["programmed"] == 100);
+    rig.set_mode("s2", Mode::Refuse);
+    until("its weight to be 0", || rig.weight("s2") == 0);
+    daemon.signal("TERM");
+    assert_eq!(daemon.end().code(), Some(0));
+    assert_eq!(rig.weight("s2"), 0);
+}

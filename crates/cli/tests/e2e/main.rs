@@ -1,0 +1,11 @@
+//! The binary, end to end: a real HAProxy, emulated backends over real HTTP, and `plimsoll` as users
+//! run it. Nothing here measures time; waits are bounded generously.
+
+mod asking;
+mod bad_starts;
+mod doctor;
+mod faults;
+mod learning;
+mod lives;
+mod reload;
+mod rig;

@@ -1,0 +1,157 @@
+//! What every test stands on.
+
+mod daemon;
+mod haproxy;
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use plimsoll_testbed::load::{LoadHandle, LoadSpec, Target, start};
+use plimsoll_testbed::{BackendSpec, Change, Mode, Service, Testbed, TestbedSpec};
+
+pub use daemon::Daemon;
+pub use haproxy::Haproxy;
+
+/// The longest wait for what should take a second or two: these tests share a small machine.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until something has happened.
+pub fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !happened() {
+        assert!(Instant::now() < deadline, "waited {PATIENCE:?} for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// An address that was free a moment ago.
+pub fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("its address")
+}
+
+/// Runs the binary to its end.
+pub fn plimsoll(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_plimsoll")).args(arguments).output().expect("run plimsoll")
+}
+
+/// Its standard output.
+pub fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Its standard error.
+pub fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A pool of emulated backends, an HAProxy in front of it, and a directory.
+pub struct Rig {
+    pub dir: tempfile::TempDir,
+    pub bed: Testbed,
+    pub haproxy: Haproxy,
+    /// Names of the backends that the configuration names.
+    pub configured: Vec<String>,
+    pub api: SocketAddr,
+    /// Lines of the service's configuration beyond backends and sink.
+    pub service: String,
+    /// The socket's level.
+    pub level: &'static str,
+}
+
+impl Rig {
+    /// Backends s1, s2, … of these speeds, each of one core that takes 5 ms for a request at speed 1,
+    /// and an HAProxy that balances so.
+    pub fn new(balance: &str, speeds: &[f64]) -> Self {
+        let service = Service::exponential(Duration::from_millis(5));
+        let backends = (1..)
+            .zip(speeds)
+            .map(|(i, &speed)| BackendSpec { speed, ..BackendSpec::new(format!("s{i}"), service) });
+        let spec = TestbedSpec { admin: None, backends: backends.collect() };
+        let bed = Testbed::start(spec).expect("backends");
+        let dir = tempfile::tempdir().expect("a directory");
+        let haproxy = Haproxy::start(dir.path(), balance, bed.addresses());
+        let configured = bed.addresses().iter().map(|(name, _)| name.clone()).collect();
+        let service = "    probe: { path: /work, timeout: 2s }\n    liveness: { path: /health, \
+                       interval: 100ms, requests: 3, timeout: 1s }\n"
+            .to_owned();
+        Rig { dir, bed, haproxy, configured, api: free_address(), service, level: "admin" }
+    }
+
+    /// A file in the directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The configuration as a text.
+    pub fn config(&self) -> String {
+        let backends: String = self
+            .configured
+            .iter()
+            .map(|name| {
+                let address = self.bed.address(name).unwrap_or_else(free_address);
+                format!("      - {{ name: {name}, address: \"{address}\" }}\n")
+            })
+            .collect();
+        format!(
+            "services:\n  - name: shop\n    backends:\n{backends}{}    sink: {{ haproxy: {{ socket: \
+             {}, backend: shop }} }}\nstore: {{ path: {} }}\napi: {{ listen: \"{}\" }}\n",
+            self.service,
+            self.haproxy.socket(self.level).display(),
+            self.path("state").display(),
+            self.api,
+        )
+    }
+
+    /// Writes the configuration, and gives its path.
+    pub fn write_config(&self) -> PathBuf {
+        let path = self.path("plimsoll.yaml");
+        std::fs::write(&path, self.config()).expect("written");
+        path
+    }
+
+    /// Starts the daemon on this configuration and waits until it answers.
+    pub fn daemon(&self) -> Daemon {
+        self.daemon_with(&[])
+    }
+
+    /// The same with more arguments.
+    pub fn daemon_with(&self, arguments: &[&str]) -> Daemon {
+        let config = self.write_config();
+        let mut daemon = Daemon::spawn(&config, self.api, &self.path("log"), arguments);
+        daemon.wait_until_it_answers();
+        daemon
+    }
+
+    /// The same, unable to make any file longer than so many blocks of 512 bytes: a full disk. None
+    /// when that is too little to start with.
+    pub fn daemon_limited_to(&self, blocks: u64) -> Option<Daemon> {
+        let config = self.write_config();
+        let mut daemon = Daemon::spawn_limited(&config, self.api, &self.path("log"), blocks);
+        daemon.answers_before_it_ends().then_some(daemon)
+    }
+
+    /// Open-loop clients of HAProxy for as long as the handle lives.
+    pub fn clients(&self, rate_rps: f64) -> LoadHandle {
+        let url = format!("http://{}/work", self.haproxy.address);
+        let target = Target::resolve(&url).expect("a URL");
+        start(LoadSpec::poisson(target, rate_rps, Duration::from_secs(120))).expect("clients")
+    }
+
+    /// Has a backend behave so from now on.
+    pub fn set_mode(&self, backend: &str, mode: Mode) {
+        self.bed.set(backend, Change::mode(mode)).expect("the testbed runs");
+    }
+
+    /// The weight that HAProxy holds.
+    pub fn weight(&self, server: &str) -> u32 {
+        self.haproxy.weight(server)
+    }
+}
+
+/// A path as an argument.
+pub fn arg(path: &Path) -> &str {
+    path.to_str().expect("a path of text")
+}
