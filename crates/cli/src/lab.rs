@@ -2,6 +2,7 @@
 
 mod backends;
 mod load;
+mod pool;
 
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub use backends::{LabBackendsArgs, run_backends};
 pub use load::{LabLoadArgs, run_load};
+pub use pool::{LabPoolArgs, run_pool};
 
 /// Exit code for what went wrong at run time.
 const FAILED: u8 = 1;

@@ -77,7 +77,8 @@ impl Live {
             pool.rate_rps,
             100.0 * pool.rate_rps / pool.capacity_rps()
         );
-        let server = |b: &crate::lanes::Backend| (b.name.clone(), format!("{}×{}", b.cores, b.speed));
+        let server =
+            |b: &crate::lanes::Backend| (b.name.clone(), format!("{}×{}", b.cores, b.speed));
         let servers = pool.backends.iter().map(server).collect();
         let screen = terminal();
         if screen.is_none() {
@@ -208,7 +209,12 @@ fn means(frame: &Frame, lane: &LaneFrame) -> (Option<f64>, Option<f64>) {
 fn lane_lines(frame: &Frame, screen: &Screen) -> Vec<String> {
     let title_line = format!(
         "{:<22}{:>10}{:>10}{:>9}{:>8}  {}",
-        "MEAN RESPONSE, ms", "LAST 10 s", "MEASURED", "WAITING", "LOST", "SINCE THE START (log scale)"
+        "MEAN RESPONSE, ms",
+        "LAST 10 s",
+        "MEASURED",
+        "WAITING",
+        "LOST",
+        "SINCE THE START (log scale)"
     );
     let mut lines = vec![screen.paint(Tone::Head, &title_line)];
     let histories: Vec<Vec<Option<f64>>> =
@@ -323,10 +329,7 @@ mod tests {
             measuring: measuring.map(Duration::from_secs),
             whole: Duration::from_secs(228),
             learn_at_most: Duration::from_secs(100),
-            lanes: vec![
-                lane(LaneKind::Roundrobin, None),
-                lane(LaneKind::PlimsollRoundrobin, view),
-            ],
+            lanes: vec![lane(LaneKind::Roundrobin, None), lane(LaneKind::PlimsollRoundrobin, view)],
         }
     }
 
@@ -336,10 +339,15 @@ mod tests {
         assert!(stage(&frame(Some(30))).starts_with("measuring  0:10 of 3:18  █░"));
         let lines = lane_lines(&frame(Some(30)), &Screen::PLAIN);
         // The last ten seconds and the measured ones are the same here: 30…39.
-        assert!(lines[1].starts_with("HAProxy roundrobin          84.5      84.5       12"), "{lines:?}");
+        assert!(
+            lines[1].starts_with("HAProxy roundrobin          84.5      84.5       12"),
+            "{lines:?}"
+        );
         let servers = [("s1".to_owned(), "1×1".to_owned()), ("s2".to_owned(), "4×1.1".to_owned())];
         let weights = weight_lines(&frame(None), &servers, &Screen::PLAIN).join("\n");
-        assert!(weights.contains("Plimsoll, roundrobin         3     250\n  exploring: more of s2"));
+        assert!(
+            weights.contains("Plimsoll, roundrobin         3     250\n  exploring: more of s2")
+        );
         // HAProxy's own equal weights need no line.
         assert!(!weights.contains("HAProxy"));
     }

@@ -96,7 +96,7 @@ fn demonstrate(args: &DemoArgs, begun: Instant) -> Result<Option<Report>, LaneEr
     let family = Family::start()?;
     let mut lanes = Vec::with_capacity(LANES.len());
     for kind in LANES {
-        lanes.push(Lane::start(&family, &pool, kind)?);
+        lanes.push(Lane::start(&family, &pool, kind, kind.name())?);
         if interrupt.came() {
             return Ok(None);
         }
@@ -200,7 +200,8 @@ impl Show {
     }
 
     fn weights(&self, views: &[Option<ServiceView>]) -> Vec<(LaneKind, Vec<u32>)> {
-        let of = |(lane, view): (&Lane, &Option<ServiceView>)| (lane.kind, held(lane, view.as_ref()));
+        let of =
+            |(lane, view): (&Lane, &Option<ServiceView>)| (lane.kind, lane.held(view.as_ref()));
         self.lanes.iter().zip(views).map(of).collect()
     }
 
@@ -219,7 +220,7 @@ impl Show {
                 in_flight: report.in_flight,
                 errors: report.total.errors,
                 series: report.series,
-                weights: held(lane, view.as_ref()),
+                weights: lane.held(view.as_ref()),
                 view: view.as_ref().map(|view| (view.phase, view.plan.reason.clone())),
                 trouble: view.as_ref().and_then(|view| view.trouble.clone()),
                 learned: learned.and_then(|(_, learning)| learning.learned()),
@@ -228,13 +229,5 @@ impl Show {
         let lanes = self.lanes.iter().zip(views).map(lane).collect();
         let (whole, learn_at_most) = (self.timeline.whole, self.timeline.learn_at_most);
         self.live.draw(&Frame { passed, measuring, whole, learn_at_most, lanes });
-    }
-}
-
-/// The weights that HAProxy holds: those of the lane's start, or what Plimsoll has programmed.
-fn held(lane: &Lane, view: Option<&ServiceView>) -> Vec<u32> {
-    match view {
-        Some(view) => view.backends.iter().map(|b| b.programmed.unwrap_or(b.weight)).collect(),
-        None => lane.weights.clone(),
     }
 }

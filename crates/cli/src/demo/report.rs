@@ -185,7 +185,8 @@ impl Report {
 
     fn weight_table(&self) -> Table {
         let kinds = LANES.map(|kind| (kind.key(), title(kind)));
-        let shown: Vec<_> = kinds.iter().filter(|(key, _)| self.weights.contains_key(key)).collect();
+        let shown: Vec<_> =
+            kinds.iter().filter(|(key, _)| self.weights.contains_key(key)).collect();
         let mut columns = vec![left("WEIGHTS"), right("CORES"), right("SPEED")];
         columns.extend(shown.iter().map(|(_, title)| right(title)));
         let mut table = Table::new(columns);
@@ -206,8 +207,15 @@ impl Report {
     }
 
     fn sentences(&self) -> Vec<String> {
-        let LearningReport { seconds, steady, over_seconds, slow_requests, lost_requests, requests, .. } =
-            &self.learning;
+        let LearningReport {
+            seconds,
+            steady,
+            over_seconds,
+            slow_requests,
+            lost_requests,
+            requests,
+            ..
+        } = &self.learning;
         let took = match steady {
             true => format!("Learning from nothing, while serving, took {seconds:.0} s."),
             false => format!(
@@ -285,11 +293,8 @@ fn learning(
 }
 
 fn pool_report(pool: &Pool, ran: &Ran) -> PoolReport {
-    let server = |b: &crate::lanes::Backend| Server {
-        name: b.name.clone(),
-        cores: b.cores,
-        speed: b.speed,
-    };
+    let server =
+        |b: &crate::lanes::Backend| Server { name: b.name.clone(), cores: b.cores, speed: b.speed };
     PoolReport {
         backends: "emulated",
         servers: pool.backends.iter().map(server).collect(),
@@ -362,7 +367,10 @@ mod tests {
             ("plimsoll_leastconn", 40.0),
         ] {
             assert_eq!(json[lane]["mean_ms"], mean);
-            assert_eq!((&json[lane]["p50_ms"], &json[lane]["p99_ms"]), (&mean.into(), &mean.into()));
+            assert_eq!(
+                (&json[lane]["p50_ms"], &json[lane]["p99_ms"]),
+                (&mean.into(), &mean.into())
+            );
             assert_eq!(json[lane]["errors"], 0);
         }
         assert_eq!(json["limit"]["mean_ms"], 35.0);
@@ -372,7 +380,10 @@ mod tests {
         // One lane was not steady in time, so the whole time counts. In each, 20 slow ones less 1 %
         // of the 999 that were answered, and one lost.
         assert_eq!((&learning["seconds"], &learning["steady"]), (&10.0.into(), &false.into()));
-        assert_eq!((&learning["slow_requests"], &learning["lost_requests"]), (&20.into(), &2.into()));
+        assert_eq!(
+            (&learning["slow_requests"], &learning["lost_requests"]),
+            (&20.into(), &2.into())
+        );
         assert_eq!(learning["lanes"]["plimsoll_roundrobin"]["seconds"], 4.0);
         assert_eq!(json["pool"]["backends"], "emulated");
     }

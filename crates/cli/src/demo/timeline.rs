@@ -47,7 +47,9 @@ mod tests {
             assert!(timeline.learn_at_most < timeline.whole - timeline.learn_at_most);
         }
         let usual = Timeline::within(seconds(240), seconds(2));
-        assert!(usual.learn_at_most > seconds(90) && usual.whole - usual.learn_at_most > seconds(120));
+        assert!(
+            usual.learn_at_most > seconds(90) && usual.whole - usual.learn_at_most > seconds(120)
+        );
         assert_eq!(Timeline::within(seconds(3600), seconds(2)).learn_at_most, LEARN_AT_MOST);
         assert_eq!(Timeline::within(seconds(40), seconds(60)).whole, seconds(1));
     }

@@ -60,7 +60,8 @@ impl Haproxy {
         let address = listener.local_addr().map_err(LaneError::system("listen"))?;
         let mut command = Command::new(find()?);
         command.arg("-db").arg("-f").arg(&file).stdin(Stdio::from(OwnedFd::from(listener)));
-        let member = family.spawn(name, &mut command).map_err(LaneError::system("start haproxy"))?;
+        let member =
+            family.spawn(name, &mut command).map_err(LaneError::system("start haproxy"))?;
         let mut haproxy = Haproxy { member, address, socket };
         haproxy.wait_until_ready(name)?;
         Ok(haproxy)
@@ -108,22 +109,21 @@ fn find() -> Result<PathBuf, LaneError> {
 
 fn is_program(file: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
-    let executable = |meta: std::fs::Metadata| meta.is_file() && meta.permissions().mode() & 0o111 != 0;
-    file.metadata().map(executable).or_else(|error: io::Error| {
-        drop(error);
-        Ok::<bool, io::Error>(false)
-    }).unwrap_or(false)
+    let executable =
+        |meta: std::fs::Metadata| meta.is_file() && meta.permissions().mode() & 0o111 != 0;
+    file.metadata()
+        .map(executable)
+        .or_else(|error: io::Error| {
+            drop(error);
+            Ok::<bool, io::Error>(false)
+        })
+        .unwrap_or(false)
 }
 
 /// What a careful administrator would write, with one thread, since two cores have many lanes to serve.
 /// Servers get a little longer than clients are willing to wait, so that what nobody waits for any more
 /// does not pile up.
-fn configuration(
-    socket: &Path,
-    balance: &str,
-    servers: &[Server],
-    patience: Duration,
-) -> String {
+fn configuration(socket: &Path, balance: &str, servers: &[Server], patience: Duration) -> String {
     let server_timeout = patience.as_millis() + 2000;
     let mut text = format!(
         "global

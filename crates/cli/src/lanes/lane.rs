@@ -2,7 +2,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use plimsoll_api::wire::Event;
-use plimsoll_control::ServiceView;
+use plimsoll_control::{BackendView, ServiceView};
 use plimsoll_testbed::load::{self, LoadHandle, LoadReport, LoadSpec, Target};
 use plimsoll_testbed::{Lateness, Testbed};
 
@@ -11,7 +11,7 @@ use super::haproxy::{Haproxy, Server};
 use super::{Family, LaneError, LaneKind, Pool};
 
 /// How long a client waits for its answer before it gives up, which counts as an error.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 /// A bound on the arrivals that no run reaches; runs end them.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -20,7 +20,7 @@ pub struct Lane {
     /// Who balances.
     pub kind: LaneKind,
     /// The weights HAProxy began with, in the order of the pool.
-    pub weights: Vec<u32>,
+    weights: Vec<u32>,
     // In the order in which they are to end: nobody asks who is already gone.
     clients: Option<LoadHandle>,
     daemon: Option<Daemon>,
@@ -43,11 +43,16 @@ pub struct Finished {
 }
 
 impl Lane {
-    /// Everything but the clients.
+    /// Everything but the clients. Names are unique within a family: files are called after them.
     ///
     /// # Errors
     /// When a part of it does not start.
-    pub fn start(family: &Family, pool: &Pool, kind: LaneKind) -> Result<Self, LaneError> {
+    pub fn start(
+        family: &Family,
+        pool: &Pool,
+        kind: LaneKind,
+        name: &str,
+    ) -> Result<Self, LaneError> {
         let weights = kind.weights(pool)?;
         let bed = Testbed::start(pool.testbed())?;
         let server = |((name, address), &weight): (&(String, SocketAddr), &u32)| Server {
@@ -56,15 +61,15 @@ impl Lane {
             weight,
         };
         let servers: Vec<Server> = bed.addresses().iter().zip(&weights).map(server).collect();
-        let name = format!("haproxy-{}", kind.name());
-        let haproxy = Haproxy::start(family, &name, kind.balance(), &servers, PATIENCE)?;
+        let haproxy =
+            Haproxy::start(family, &format!("{name}-haproxy"), kind.balance(), &servers, PATIENCE)?;
         let steered = Steered {
             servers: bed.addresses(),
             socket: haproxy.socket(),
             exploration: kind.exploration(),
         };
         let daemon = match kind.is_steered() {
-            true => Some(Daemon::start(family, kind.name(), &steered)?),
+            true => Some(Daemon::start(family, &format!("{name}-plimsoll"), &steered)?),
             false => None,
         };
         let (rate_rps, seed) = (pool.rate_rps, pool.seed);
@@ -108,6 +113,12 @@ impl Lane {
     /// What Plimsoll knows and does here; nothing where it does not steer or does not answer.
     pub fn view(&self) -> Option<ServiceView> {
         self.daemon.as_ref()?.view()
+    }
+
+    /// The weights that HAProxy holds: those of its start, or what Plimsoll has programmed by this view.
+    pub fn held(&self, view: Option<&ServiceView>) -> Vec<u32> {
+        let programmed = |b: &BackendView| b.programmed.unwrap_or(b.weight);
+        view.map_or_else(|| self.weights.clone(), |v| v.backends.iter().map(programmed).collect())
     }
 
     /// Plimsoll's last decisions.

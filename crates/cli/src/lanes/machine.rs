@@ -40,8 +40,12 @@ impl CpuClock {
 /// Ticks spent busy, and all ticks: user, nice, system, idle, iowait, irq, softirq, steal. Guests are
 /// part of user already.
 fn parse(line: &str) -> Option<(u64, u64)> {
-    let fields: Vec<u64> =
-        line.strip_prefix("cpu ")?.split_whitespace().take(8).map_while(|f| f.parse().ok()).collect();
+    let fields: Vec<u64> = line
+        .strip_prefix("cpu ")?
+        .split_whitespace()
+        .take(8)
+        .map_while(|f| f.parse().ok())
+        .collect();
     let [user, nice, system, idle, iowait, ..] = fields[..] else { return None };
     let rest: u64 = fields[5..].iter().sum();
     let busy = user + nice + system + rest;

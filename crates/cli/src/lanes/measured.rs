@@ -140,7 +140,8 @@ pub mod tests {
             mean_ms,
             max_ms: None,
         };
-        let series = [slice(0, 9, 0, Some(1.0)), slice(1, 3, 2, Some(10.0)), slice(2, 3, 0, Some(2.0))];
+        let series =
+            [slice(0, 9, 0, Some(1.0)), slice(1, 3, 2, Some(10.0)), slice(2, 3, 0, Some(2.0))];
         assert_eq!(mean_of(&series, 1..3), Some(4.0));
         assert_eq!(mean_of(&series, 3..9), None);
     }
@@ -149,8 +150,7 @@ pub mod tests {
     fn the_error_of_the_mean_comes_from_batches() {
         // Two seconds at 10 ms, two at 14: batch means 10 and 14, standard error 2.
         let slow = |ms| if ms < 2000 { 10 } else { 14 };
-        let records: Vec<Record> =
-            (0..400).map(|i| record(i * 10, slow(i * 10), true)).collect();
+        let records: Vec<Record> = (0..400).map(|i| record(i * 10, slow(i * 10), true)).collect();
         let measured = Measured::over(&records, &[seconds(0, 4)]);
         assert_eq!((measured.mean_ms, measured.error_ms), (Some(12.0), Some(2.0)));
         // One batch says nothing of the error.

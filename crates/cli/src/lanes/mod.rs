@@ -25,7 +25,7 @@ pub use family::Family;
 pub use harm::{Harm, harm};
 pub use interrupt::Interrupt;
 pub use kind::LaneKind;
-pub use lane::{Finished, Lane};
+pub use lane::{Finished, Lane, PATIENCE};
 pub use learning::Learning;
 pub use machine::{CpuClock, raise_descriptor_limit};
 pub use measured::{Measured, mean_of};

@@ -173,8 +173,7 @@ impl Pool {
 
     fn stations(&self) -> Vec<Station> {
         let service_us = self.service.as_secs_f64() * 1e6;
-        let station =
-            |b: &Backend| Station { cores: b.cores, service_us: service_us / b.speed };
+        let station = |b: &Backend| Station { cores: b.cores, service_us: service_us / b.speed };
         self.backends.iter().map(station).collect()
     }
 
