@@ -19,6 +19,8 @@ use crate::view::{Advice, Phase};
 const STALE: Duration = Duration::from_secs(2);
 /// A plan that the sink has not answered for so long counts as lost.
 const UNANSWERED: Duration = Duration::from_secs(5);
+/// Estimates made per window of a second, at the most.
+const REFITS: usize = 100;
 /// What was learned is kept this often, besides after every plan.
 const SAVE_EVERY: Duration = Duration::from_secs(10);
 
@@ -69,6 +71,8 @@ pub struct Controller {
     pub(crate) settled: u32,
     /// Rounds of learning under an in-flight method.
     pub(crate) rounds: u64,
+    /// Windows so far.
+    windows: usize,
     pub(crate) trial: Option<Trial>,
     pub(crate) rejected: Rejected,
     pub(crate) search: Option<(Search, &'static str)>,
@@ -114,6 +118,7 @@ impl Controller {
             explored_since: now,
             settled: 0,
             rounds: 0,
+            windows: 0,
             trial: None,
             rejected: Rejected::default(),
             search: None,
@@ -200,7 +205,14 @@ impl Controller {
     pub(crate) fn on_window(&mut self, now: Nanos, out: &mut Vec<Action>) {
         self.note_typical_service();
         let choice = self.spec.curve;
-        self.backends.iter_mut().for_each(|b| b.knowledge.refit(choice));
+        // In a large pool everybody in turn, so that no step takes long.
+        let turns = self.backends.len().div_ceil(REFITS);
+        self.windows += 1;
+        for (i, b) in self.backends.iter_mut().enumerate() {
+            if (i + self.windows).is_multiple_of(turns.max(1)) {
+                b.knowledge.refit(choice);
+            }
+        }
         self.eject_failing(now, out);
         self.paper_window(now);
         self.hurry(now);

@@ -116,6 +116,8 @@ pub(crate) struct Knowledge {
     least_us: f64,
     /// Request-seconds and requests of the present gathering.
     gathered: (f64, f64),
+    /// Windows came since the last estimate.
+    stale: bool,
     variability: f64,
     shape: Option<Shape>,
     cv_error: Option<f64>,
@@ -131,6 +133,7 @@ impl Default for Knowledge {
             typical_us: None,
             least_us: 1e12,
             gathered: (0.0, 0.0),
+            stale: false,
             variability: 1.0,
             shape: None,
             cv_error: None,
@@ -162,7 +165,7 @@ impl Knowledge {
         };
         // A window that makes no sense (a clock that stood still) teaches nothing.
         if self.throughput.observe(&observed).is_ok() {
-            self.take_estimate();
+            self.stale = true;
         }
         self.note_least(window);
         let stationary = window.growth.abs() <= 3.0 + 0.2 * window.started;
@@ -236,8 +239,11 @@ impl Knowledge {
         self.points.push(Point { load, latency_us, requests });
     }
 
-    /// Draws the curve anew from all that is known.
+    /// Estimates and draws the curve anew from all that is known. This is the costly part (about 0.3 ms).
     pub fn refit(&mut self, choice: CurveChoice) {
+        if std::mem::take(&mut self.stale) {
+            self.take_estimate();
+        }
         let Some(service_us) = self.service_us() else { return };
         let cores = self.cores();
         let unit = QueueCurve { service_us, cores, variability: 1.0 };
