@@ -6,7 +6,7 @@ use std::time::Duration;
 use plimsoll_control::Phase;
 use plimsoll_testbed::load::Slice;
 
-use crate::lanes::{LaneKind, Pool, mean_of};
+use crate::lanes::{Backend, LaneKind, Pool, mean_of};
 use crate::output::{Screen, Tone, maybe, printable};
 
 /// How often a log gets a line.
@@ -71,14 +71,12 @@ impl Live {
     /// A view of lanes over this pool, and its first lines.
     pub fn new(pool: &Pool) -> Self {
         let head = format!(
-            "plimsoll demo: {} emulated backends behind a real HAProxy in each lane, {:.0} requests/s \
-             ({:.0} % of capacity)",
+            "plimsoll demo: {} emulated backends and a real HAProxy per lane, {:.0} requests/s ({:.0} %)",
             pool.backends.len(),
             pool.rate_rps,
             100.0 * pool.rate_rps / pool.capacity_rps()
         );
-        let server =
-            |b: &crate::lanes::Backend| (b.name.clone(), format!("{}×{}", b.cores, b.speed));
+        let server = |b: &Backend| (b.name.clone(), format!("{}×{}", b.cores, b.speed));
         let servers = pool.backends.iter().map(server).collect();
         let screen = terminal();
         if screen.is_none() {

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::live::title;
 use super::{LANES, Ran};
-use crate::lanes::{Finished, Harm, LaneKind, Measured, Pool, harm};
+use crate::lanes::{Backend, Finished, Harm, LaneKind, Measured, Pool, harm};
 use crate::output::table::{Cell, Table, left, right};
 use crate::output::{Screen, Tone, maybe, number};
 
@@ -293,8 +293,7 @@ fn learning(
 }
 
 fn pool_report(pool: &Pool, ran: &Ran) -> PoolReport {
-    let server =
-        |b: &crate::lanes::Backend| Server { name: b.name.clone(), cores: b.cores, speed: b.speed };
+    let server = |b: &Backend| Server { name: b.name.clone(), cores: b.cores, speed: b.speed };
     PoolReport {
         backends: "emulated",
         servers: pool.backends.iter().map(server).collect(),

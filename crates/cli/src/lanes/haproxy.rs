@@ -1,8 +1,8 @@
 //! A real HAProxy in front of one lane.
 
-use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -102,22 +102,14 @@ impl Haproxy {
 /// The program, in PATH or where it usually is.
 fn find() -> Result<PathBuf, LaneError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain(ALSO_IN.map(PathBuf::from));
-    let mut candidates = places.map(|place| place.join("haproxy"));
-    candidates.find(|file| is_program(file)).ok_or(LaneError::NoHaproxy)
+    find_in(std::env::split_paths(&path).chain(ALSO_IN.map(PathBuf::from)))
 }
 
-fn is_program(file: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    let executable =
-        |meta: std::fs::Metadata| meta.is_file() && meta.permissions().mode() & 0o111 != 0;
-    file.metadata()
-        .map(executable)
-        .or_else(|error: io::Error| {
-            drop(error);
-            Ok::<bool, io::Error>(false)
-        })
-        .unwrap_or(false)
+fn find_in(places: impl Iterator<Item = PathBuf>) -> Result<PathBuf, LaneError> {
+    let is_program = |file: &PathBuf| {
+        file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    };
+    places.map(|place| place.join("haproxy")).find(is_program).ok_or(LaneError::NoHaproxy)
 }
 
 /// What a careful administrator would write, with one thread, since two cores have many lanes to serve.
@@ -159,6 +151,14 @@ backend {SECTION}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_machine_without_haproxy_is_told_how_to_get_it() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("haproxy"), "no program").unwrap();
+        let error = find_in([dir.path().to_owned()].into_iter()).unwrap_err();
+        assert!(error.to_string().contains("apt-get install haproxy"));
+    }
 
     #[test]
     fn every_server_is_named_with_its_weight() {

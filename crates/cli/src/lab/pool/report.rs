@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::LabPoolArgs;
 use super::overhead::Overhead;
 use super::rounds::{Ran, RanLane, Stretch};
-use crate::lanes::{Finished, Harm, LaneKind, Measured, Pool, harm};
+use crate::lanes::{Backend, Finished, Harm, LaneKind, Measured, Pool, harm};
 use crate::output::table::{Cell, Table, left, right};
 use crate::output::{Screen, Tone, maybe, number};
 
@@ -307,7 +307,7 @@ impl Report {
 }
 
 fn pool_report(args: &LabPoolArgs, pool: &Pool, best: &[u32]) -> PoolReport {
-    let server = |(b, &best_weight): (&crate::lanes::Backend, &u32)| Server {
+    let server = |(b, &best_weight): (&Backend, &u32)| Server {
         name: b.name.clone(),
         cores: b.cores,
         speed: b.speed,
