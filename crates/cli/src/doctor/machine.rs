@@ -31,7 +31,7 @@ fn api(config: &Config, running: &Running) -> Finding {
     let listen = config.api.listen;
     match running {
         Running::Daemon(told) => {
-            Finding::ok("api", format!("a daemon answers at {listen} ({} services)", told.len()))
+            Finding::ok("api", format!("a daemon answers at {listen} (services: {})", told.len()))
         }
         Running::Stranger(why) => Finding::error(
             "api",

@@ -82,7 +82,10 @@ pub async fn run(options: Options, config: Config) -> Result<(), StartError> {
     loop {
         tokio::select! {
             () = stop.next() => break,
-            _ = reload.recv() => daemon.reload("SIGHUP").await,
+            _ = reload.recv() => {
+                follow.was_read();
+                daemon.reload("SIGHUP").await;
+            }
             _ = look.tick() => {
                 if follow.has_changed() {
                     daemon.reload("the file has changed").await;

@@ -24,6 +24,12 @@ impl Follow {
         Follow { path, read: mark, last: mark }
     }
 
+    /// The file has just been read for another reason.
+    pub fn was_read(&mut self) {
+        self.read = mark(&self.path);
+        self.last = self.read;
+    }
+
     /// Whether the file has changed since it was last said to have, and has not since the last look:
     /// what is still being written is left alone. A file that is missing has not changed: it is
     /// probably being replaced.
@@ -67,5 +73,8 @@ mod tests {
         write("abcd");
         assert!(!follow.has_changed());
         assert!(follow.has_changed());
+        write("abcde");
+        follow.was_read();
+        assert!(!follow.has_changed() && !follow.has_changed());
     }
 }

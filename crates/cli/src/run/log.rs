@@ -35,19 +35,17 @@ pub fn init(format: LogFormat, verbose: bool) {
 
 /// Writes a decision or an observation.
 pub fn record(service: &str, record: &Record) {
-    let backend = record.backend.as_deref().unwrap_or("-");
-    let reason = &record.reason;
+    let (backend, reason) = (record.backend.as_deref(), &record.reason);
+    let kind = super::record::word(record.kind);
     match record.kind {
         RecordKind::Failed | RecordKind::Foreign | RecordKind::Rollback | RecordKind::Warning => {
-            tracing::warn!(service, backend, kind = ?record.kind, "{reason}");
+            tracing::warn!(service, backend, kind, "{reason}");
         }
         RecordKind::Plan
         | RecordKind::Returned
         | RecordKind::Joined
         | RecordKind::Left
         | RecordKind::Phase
-        | RecordKind::Balancer => {
-            tracing::info!(service, backend, kind = ?record.kind, "{reason}");
-        }
+        | RecordKind::Balancer => tracing::info!(service, backend, kind, "{reason}"),
     }
 }

@@ -46,7 +46,7 @@ pub fn unix_ms(at: SystemTime) -> u64 {
 }
 
 /// A kind as JSON names it.
-fn word(kind: RecordKind) -> String {
+pub fn word(kind: RecordKind) -> String {
     match serde_json::to_value(kind) {
         Ok(serde_json::Value::String(word)) => word,
         // A plain enum is a word.

@@ -262,3 +262,102 @@ fn in_the_way(inspection: &Inspection) -> Option<String> {
         agents.join(", ")
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_model::{Method, MethodKind, Nanos, ServerStatus};
+    use plimsoll_sink::{HaproxyConfig, InspectedServer, SocketAddress};
+
+    fn plan(epoch: u64) -> Order {
+        let entries = Vec::new();
+        Order::Program(Plan { epoch, at: Nanos::ZERO, reason: String::new(), entries })
+    }
+
+    /// A task whose balancer is not there, with these orders waiting.
+    fn task(orders: Vec<Order>) -> (SinkTask, mpsc::Sender<Order>, mpsc::Receiver<SinkReport>) {
+        let config = HaproxyConfig {
+            socket: SocketAddress::Unix("/no/such.sock".into()),
+            backend: "shop".to_owned(),
+            timeout: Duration::from_secs(1),
+        };
+        let (sender, inbox) = mpsc::channel(WAITING);
+        orders.into_iter().for_each(|order| sender.try_send(order).expect("room"));
+        let (outbox, reports) = mpsc::channel(WAITING);
+        let task = SinkTask {
+            sink: HaproxySink::new(config, vec![(BackendId(1), "s1".to_owned())]).expect("names"),
+            poll: Duration::from_millis(100),
+            observe: false,
+            inbox,
+            waiting: None,
+            outbox,
+            generation: None,
+            refused: None,
+        };
+        (task, sender, reports)
+    }
+
+    #[test]
+    fn of_plans_that_wait_only_the_last_counts_and_none_for_other_servers() {
+        let (mut task, _orders, _reports) = task(vec![plan(2), plan(3)]);
+        assert!(matches!(task.newest(plan(1)), Order::Program(plan) if plan.epoch == 3));
+        let (mut task, _orders, _reports) =
+            self::task(vec![plan(2), Order::Servers(Vec::new()), plan(4)]);
+        assert!(matches!(task.newest(plan(1)), Order::Servers(_)));
+        assert!(matches!(task.inbox.try_recv(), Ok(Order::Program(plan)) if plan.epoch == 4));
+    }
+
+    #[tokio::test]
+    async fn a_balancer_that_is_not_there_is_lost_again_and_again_and_a_plan_fails() {
+        let (task, orders, mut reports) = task(vec![plan(5)]);
+        let running = tokio::spawn(task.run());
+        let mut seen = Vec::new();
+        while seen.len() < 2 {
+            match reports.recv().await.expect("a report") {
+                SinkReport::Failed(epoch, loss) => seen.push((epoch, loss.retryable)),
+                SinkReport::Lost(loss) => seen.push((0, loss.retryable)),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(seen, [(5, true), (0, true)]);
+        drop(orders);
+        running.await.expect("no panic");
+    }
+
+    #[test]
+    fn a_level_and_an_agent_stand_in_the_way() {
+        let server = |agent| InspectedServer {
+            name: "s1".to_owned(),
+            backend: Some(BackendId(1)),
+            address: String::new(),
+            status: ServerStatus::Up,
+            status_text: "UP".to_owned(),
+            weight: 1,
+            effective_weight: 1,
+            initial_weight: 1,
+            maxconn: None,
+            checked: false,
+            check_status: String::new(),
+            agent,
+        };
+        let of = |level, agent| {
+            in_the_way(&Inspection {
+                version: String::new(),
+                pid: 1,
+                started_at: 0,
+                threads: 1,
+                maxconn: 1,
+                level,
+                method: Method { name: "leastconn".to_owned(), kind: MethodKind::InFlight },
+                servers: vec![server(agent)],
+                missing: Vec::new(),
+            })
+        };
+        let admin = Some(AccessLevel::Admin);
+        assert_eq!(of(admin, AgentState::Absent), None);
+        assert_eq!(of(None, AgentState::Disabled), None);
+        assert!(of(admin, AgentState::Active).is_some_and(|why| why.contains("active on s1")));
+        let operator = of(Some(AccessLevel::Operator), AgentState::Absent);
+        assert!(operator.is_some_and(|why| why.contains("level operator")));
+    }
+}

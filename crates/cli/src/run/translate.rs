@@ -280,3 +280,137 @@ fn server_name(host: &config::Host) -> String {
         config::Host::Name(name) => name.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: &str = "services:
+  - name: shop
+    backends:
+      - { name: s1, address: \"127.0.0.1:9001\" }
+      - { name: s2, address: \"shop-2.example:9002\" }
+    probe: { path: /work }
+    sink: { haproxy: { socket: /run/h.sock, backend: pool } }
+";
+
+    fn read(text: &str) -> config::Service {
+        config::parse("F", text).expect("a configuration").services.remove(0)
+    }
+
+    fn translate(text: &str) -> ServiceSetup {
+        let service = read(text);
+        super::service(&service, &numbered(&service), false, None).expect("usable")
+    }
+
+    #[test]
+    fn backends_keep_their_identities_in_every_part() {
+        let service = read(LEAST);
+        let ids = [BackendId(7), BackendId(3)];
+        let setup = super::service(&service, &ids, true, None).expect("usable");
+        let named: Vec<(u32, &str)> =
+            setup.spec.backends.iter().map(|b| (b.id.0, b.name.as_str())).collect();
+        assert_eq!(named, [(7, "s1"), (3, "s2")]);
+        assert_eq!(setup.sink.servers, [(BackendId(7), "s1".into()), (BackendId(3), "s2".into())]);
+        let address = |id| setup.probes.measured[&BackendId(id)].address.to_string();
+        assert_eq!(
+            (address(7), address(3)),
+            ("127.0.0.1:9001".into(), "shop-2.example:9002".into())
+        );
+        assert_eq!(setup.sink.haproxy.backend, "pool");
+        assert_eq!(setup.sink.haproxy.socket, SocketAddress::Unix("/run/h.sock".into()));
+        assert!(setup.spec.observe);
+        assert_eq!(setup.spec.sink.range, 0..=256);
+    }
+
+    #[test]
+    fn goals_and_limits_reach_the_controller() {
+        let text = LEAST.to_owned()
+            + "    objective: max
+    theta: 0.25
+    learn: { exploration: bisect, curve: poly2, latency_factor: 4, max_step: 1.5 }
+    limits: { min_change: 0.03, min_interval: 7s }
+";
+        let text = text.replace("path: /work", "path: /work, interval: 3s, requests: 2");
+        let spec = translate(&text).spec;
+        assert_eq!((spec.objective, spec.theta), (plimsoll_model::Objective::Max, Some(0.25)));
+        assert_eq!((spec.exploration, spec.curve), (Exploration::Bisect, CurveChoice::Poly2));
+        assert_eq!((spec.latency_factor, spec.max_step, spec.min_change), (4.0, 1.5, 0.03));
+        assert_eq!(spec.min_interval, Duration::from_secs(7));
+        let asked = ProbeRate { interval: Some(Duration::from_secs(3)), requests: Some(2) };
+        assert_eq!(spec.probe, asked);
+        let least = translate(LEAST).spec;
+        assert_eq!((least.exploration, least.probe), (Exploration::Packed, ProbeRate::default()));
+        // What is not said is what the controller itself holds for right.
+        let ids = [BackendId(1), BackendId(2)];
+        let named = ids.map(|id| BackendSpec { id, name: format!("s{}", id.0) });
+        let sink = least.sink.clone();
+        assert_eq!(least, ServiceSpec { sink, ..ServiceSpec::new("shop", named.to_vec()) });
+    }
+
+    #[test]
+    fn a_request_is_asked_as_it_was_written() {
+        let text = LEAST.replace(
+            "{ path: /work }",
+            "{ path: /work, method: POST, scheme: https, host: h.example, headers: { X-A: b }, body: \
+             \"{}\", expect: { status: [200, 204-206], body: ok }, connection: new, timeout: 3s, \
+             max_body: 9, tls: { server_name: \"::1\", insecure: true } }",
+        );
+        let spec = request(&read(&text).probe.http);
+        let expected = ProbeSpec {
+            scheme: Scheme::Https,
+            method: "POST".into(),
+            path: "/work".into(),
+            host: Some("h.example".into()),
+            headers: vec![("X-A".into(), "b".into())],
+            body: Some(b"{}".to_vec()),
+            expect_status: "200,204-206".parse().expect("a set"),
+            expect_body: Some(b"ok".to_vec()),
+            timeout: Duration::from_secs(3),
+            connection: Connection::New,
+            max_body: 9,
+            tls: Some(TlsSpec { ca_file: None, server_name: Some("::1".into()), insecure: true }),
+        };
+        assert_eq!(spec, expected);
+    }
+
+    #[test]
+    fn the_watch_may_be_on_another_port_and_is_never_missing() {
+        let bare = translate(LEAST).probes;
+        assert!(bare.watched.is_empty());
+        assert!(bare.measured.values().all(|target| target.liveness.is_some()));
+        let same = LEAST.to_owned() + "    liveness: { path: /health }\n";
+        assert!(translate(&same).probes.watched.is_empty());
+        let other = translate(&same.replace("/health", "/health, port: 9002")).probes;
+        let watched = &other.watched[&BackendId(1)];
+        assert_eq!(watched.address.to_string(), "127.0.0.1:9002");
+        assert!(watched.liveness.is_some());
+        assert!(other.measured[&BackendId(1)].liveness.is_none());
+        assert!(!other.watched.contains_key(&BackendId(2)), "it has that port itself");
+        assert!(other.measured[&BackendId(2)].liveness.is_some());
+    }
+
+    #[test]
+    fn what_has_not_changed_keeps_its_probes() {
+        let text = LEAST.to_owned() + "    liveness: { path: /health }\n";
+        let (was, before) = (read(&text), translate(&text));
+        let again = |text: &str| {
+            let service = read(text);
+            let setup = super::service(&service, &numbered(&service), false, Some((&was, &before)));
+            setup.expect("usable").probes.measured[&BackendId(1)].probe.clone()
+        };
+        let held = &before.probes.measured[&BackendId(1)].probe;
+        assert!(Arc::ptr_eq(held, &again(&text.replace("9002", "9003"))));
+        assert!(!Arc::ptr_eq(held, &again(&text.replace("/work", "/work?n=2"))));
+    }
+
+    #[test]
+    fn what_no_part_can_be_told_is_named() {
+        let key = |text: &str| check(&read(text)).map_err(|error| error.key);
+        assert_eq!(key(LEAST), Ok(()));
+        let long = LEAST.replace("/work", &format!("/{}", "a".repeat(9_000)));
+        assert_eq!(key(&long), Err("probe".to_owned()));
+        let https = "/work, scheme: https, tls: { ca: /no/such.pem }";
+        assert_eq!(key(&LEAST.replace("/work", https)), Ok(()), "no file is read");
+    }
+}

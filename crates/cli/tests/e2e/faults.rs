@@ -23,6 +23,24 @@ fn a_socket_that_may_not_steer_is_a_trouble_and_no_crash() {
 }
 
 #[test]
+fn an_agent_that_sets_weights_too_is_not_fought_with() {
+    let balance = "roundrobin\n  default-server agent-check agent-port 1 agent-inter 100ms";
+    let rig = Rig::new(balance, &[1.0, 1.0]);
+    let daemon = rig.daemon();
+    until("the trouble to be shown", || {
+        let status = daemon.ask("status");
+        let trouble = status["services"][0]["trouble"].as_str().unwrap_or_default().to_owned();
+        trouble.contains("agent-check is active on s1, s2")
+    });
+    for server in ["s1", "s2"] {
+        rig.haproxy.ask(&format!("disable agent shop/{server}"));
+    }
+    until("it to steer", || daemon.http("/readyz").0 == 200);
+    rig.set_mode("s2", Mode::Refuse);
+    until("its weight to be 0", || rig.weight("s2") == 0);
+}
+
+#[test]
 fn servers_that_haproxy_does_not_have_are_named() {
     let mut rig = Rig::new("roundrobin", &[1.0, 1.0]);
     rig.configured.push("s9".to_owned());

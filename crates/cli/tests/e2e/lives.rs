@@ -65,6 +65,19 @@ fn an_haproxy_that_comes_late_is_waited_for() {
 }
 
 #[test]
+fn an_haproxy_that_hangs_is_told_when_it_goes_on() {
+    let rig = Rig::new("roundrobin", &[1.0, 1.0]);
+    let daemon = rig.daemon();
+    until("the balancer to be read", || daemon.backend("s2")["programmed"] == 100);
+    rig.haproxy.signal("STOP");
+    rig.set_mode("s2", Mode::Refuse);
+    until("the loss to be seen", || daemon.http("/readyz").0 == 503);
+    until("the failure to be seen", || daemon.backend("s2")["state"] == "failed");
+    rig.haproxy.signal("CONT");
+    until("its weight to be 0", || rig.weight("s2") == 0);
+}
+
+#[test]
 fn a_killed_daemon_goes_on_where_it_was() {
     let rig = Rig::new("roundrobin", &[1.0, 1.0, 0.125]);
     let daemon = rig.daemon();

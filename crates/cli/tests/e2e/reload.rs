@@ -41,6 +41,36 @@ fn backends_join_and_leave_and_mistakes_change_nothing() {
 }
 
 #[test]
+fn services_come_and_go_and_the_others_stay() {
+    let rig = Rig::new("roundrobin", &[1.0]);
+    let daemon = rig.daemon();
+    until("the balancer to be read", || daemon.backend("s1")["programmed"] == 100);
+    let one = rig.config();
+    let (head, tail) = one.split_once("store:").expect("a store");
+    let second = head.replace("services:\n", "").replace("name: shop\n", "name: other\n");
+    let second = second.replace("backend: shop", "backend: elsewhere");
+    std::fs::write(rig.path("plimsoll.yaml"), format!("{head}{second}store:{tail}"))
+        .expect("written");
+    daemon.signal("HUP");
+    let named = |name: &str| {
+        let services = daemon.ask("status")["services"].clone();
+        services.as_array().expect("a list").iter().find(|s| s["service"] == name).cloned()
+    };
+    until("the new one, with its trouble", || {
+        let trouble = named("other").map(|other| other["trouble"].to_string());
+        trouble.is_some_and(|trouble| {
+            trouble.contains("no backend") && trouble.contains("it has shop")
+        })
+    });
+    assert_eq!(named("shop").expect("the first")["trouble"], serde_json::Value::Null);
+    assert_eq!(daemon.http("/readyz").0, 503);
+    std::fs::write(rig.path("plimsoll.yaml"), one).expect("written");
+    daemon.signal("HUP");
+    until("it to be gone", || named("other").is_none());
+    assert_eq!(daemon.http("/readyz").0, 200);
+}
+
+#[test]
 fn what_takes_effect_at_the_next_start_is_said() {
     let mut rig = Rig::new("roundrobin", &[1.0]);
     let daemon = rig.daemon();

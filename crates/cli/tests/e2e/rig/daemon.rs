@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use serde_json::Value;
 
-use super::{arg, out, plimsoll, until};
+use super::{arg, out, plimsoll, signal, until};
 
 pub struct Daemon {
     child: Child,
@@ -116,9 +116,7 @@ impl Daemon {
     }
 
     pub fn signal(&self, name: &str) {
-        let arguments = [format!("-{name}"), self.pid().to_string()];
-        let status = Command::new("kill").args(arguments).status().expect("run kill");
-        assert!(status.success(), "cannot signal plimsoll");
+        signal(self.pid(), name);
     }
 
     /// Waits for its end.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use super::{free_address, until};
+use super::{free_address, signal, until};
 
 pub struct Haproxy {
     dir: PathBuf,
@@ -61,6 +61,11 @@ impl Haproxy {
             child.kill().expect("kill HAProxy");
             child.wait().expect("wait for HAProxy");
         }
+    }
+
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.as_ref().expect("HAProxy runs").id();
+        signal(pid, name);
     }
 
     /// Runs one command on a connection of its own, as an administrator would.

@@ -32,6 +32,13 @@ pub fn free_address() -> SocketAddr {
     listener.local_addr().expect("its address")
 }
 
+/// Sends a signal to a process of ours.
+pub fn signal(pid: u32, name: &str) {
+    let arguments = [format!("-{name}"), pid.to_string()];
+    let status = Command::new("kill").args(arguments).status().expect("run kill");
+    assert!(status.success(), "cannot signal {pid}");
+}
+
 /// Runs the binary to its end.
 pub fn plimsoll(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_plimsoll")).args(arguments).output().expect("run plimsoll")
