@@ -105,6 +105,8 @@ pub struct World {
     next_tick: u64,
     generation: u64,
     wrong_url: bool,
+    /// No liveness check gets through, though the backends are well.
+    blind: bool,
     controller: Option<Controller>,
     pending: Option<(u64, Plan)>,
     next_probe: Vec<u64>,
@@ -158,6 +160,7 @@ impl World {
             next_tick: 0,
             generation: 1,
             wrong_url: false,
+            blind: false,
             controller: None,
             pending: None,
             next_probe: vec![0; n],
@@ -227,6 +230,11 @@ impl World {
     /// Lets an administrator drain a server, or give it back.
     pub fn set_status(&mut self, i: usize, status: ServerStatus) {
         self.servers[i].status = status;
+    }
+
+    /// Lets no liveness check through, though the backends are well.
+    pub fn set_blind(&mut self, blind: bool) {
+        self.blind = blind;
     }
 
     /// Points the probes at a URL that no backend knows.
@@ -431,11 +439,15 @@ impl World {
     /// A tick: liveness rounds, probes that are due, and time passing.
     fn tick(&mut self) {
         for i in 0..self.servers.len() {
-            let alive = self.servers[i].alive;
+            let (alive, seen) = (self.servers[i].alive, !self.blind);
             self.tell(Event::Liveness {
                 backend: BackendId(i as u32),
-                successes: if alive { 3 } else { 0 },
-                failure: (!alive).then_some(FailureKind::Refused),
+                successes: if alive && seen { 3 } else { 0 },
+                failure: match (alive, seen) {
+                    (_, false) => Some(FailureKind::Timeout),
+                    (false, true) => Some(FailureKind::Refused),
+                    (true, true) => None,
+                },
                 started: Nanos(self.now),
             });
             if self.now >= self.next_probe[i] && self.probe_every[i] != u64::MAX {

@@ -155,6 +155,24 @@ fn when_all_are_dead_weights_stay() {
 }
 
 #[test]
+fn a_blind_prober_takes_nobody_out() {
+    for method in [Method::RoundRobin, Method::LeastConn] {
+        let mut w = world(small_pool(), method, 0.6, 4);
+        w.run_for(90.0);
+        let (before, ..) = w.since(w.now() - std::time::Duration::from_secs(20));
+        w.set_blind(true);
+        let from = w.now();
+        w.run_for(20.0);
+        let (mean, _, errors) = w.since(from);
+        assert!(errors == 0 && mean < 2.0 * before, "{method:?}: {mean} after {before}");
+        assert!(has_record(&w, RecordKind::Warning, "still answer"), "{method:?}");
+        w.set_blind(false);
+        w.run_for(5.0);
+        assert!(view(&w).backends.iter().all(|b| b.state != BackendState::Failed));
+    }
+}
+
+#[test]
 fn a_backend_that_fails_fast_attracts_nothing() {
     for method in [Method::RoundRobin, Method::LeastConn] {
         let mut w = world(small_pool(), method, 0.5, 5);

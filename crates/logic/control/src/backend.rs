@@ -54,6 +54,10 @@ pub(crate) struct Backend {
     pub smoothed: (f64, f64),
     /// Since when its share ramps up.
     pub ramping_since: Option<Nanos>,
+    /// It fails its checks and stays in all the same, for most of the pool does.
+    pub pardoned: bool,
+    /// Windows in a row in which requests were in flight and none was answered.
+    silent_windows: u32,
     pub wanted: Wanted,
     /// What it is asked to bear under an in-flight method, requests per second.
     pub ask_rps: f64,
@@ -79,6 +83,8 @@ impl Backend {
             recent: Recent::default(),
             smoothed: (0.0, 0.0),
             ramping_since: None,
+            pardoned: false,
+            silent_windows: 0,
             wanted: Wanted::default(),
             ask_rps: 0.0,
             offered_rps: None,
@@ -94,7 +100,7 @@ impl Backend {
 
     /// It may be given traffic.
     pub fn is_usable(&self) -> bool {
-        !self.health.is_down() && !self.is_reserved()
+        (!self.health.is_down() || self.pardoned) && !self.is_reserved()
     }
 
     /// The part of its share that it may have now, by how long it has been back.
@@ -125,8 +131,15 @@ impl Backend {
             Recent { rate_rps: window.rate_rps(), in_flight: window.in_flight, latency_us };
         self.smoothed.0 = FADING * self.smoothed.0 + window.in_flight * window.seconds;
         self.smoothed.1 = FADING * self.smoothed.1 + window.started;
+        let silent = window.completed <= 0.0 && window.in_flight >= 1.0;
+        self.silent_windows = if silent { self.silent_windows + 1 } else { 0 };
         self.health.answers(window.completed, window.errors);
         self.knowledge.observe(window, steady, setting, typical_us);
+    }
+
+    /// Clients get answers from it, as far as can be seen.
+    pub fn answers_clients(&self) -> bool {
+        self.silent_windows == 0
     }
 
     /// Response time over the time at rest, where both are known.
@@ -151,7 +164,7 @@ impl Backend {
     }
 
     pub fn state(&self, now: Nanos) -> BackendState {
-        if self.health.is_down() {
+        if self.health.is_down() && !self.pardoned {
             BackendState::Failed
         } else if self.is_reserved() {
             BackendState::Draining

@@ -6,7 +6,6 @@ use plimsoll_model::{BackendId, Method, MethodKind, Nanos};
 
 use crate::backend::Backend;
 use crate::event::{Action, Event, Record, RecordKind};
-use crate::health::Turn;
 use crate::memory::Memory;
 use crate::paper::PaperRun;
 use crate::plan::Decision;
@@ -21,6 +20,9 @@ const STALE: Duration = Duration::from_secs(2);
 const UNANSWERED: Duration = Duration::from_secs(5);
 /// Estimates made per window of a second, at the most.
 const REFITS: usize = 100;
+/// Without an event for so long, this process itself had no time: what timed out meanwhile proves
+/// nothing. (Ticks come every 100 ms.)
+const STALL: Duration = Duration::from_millis(500);
 /// What was learned is kept this often, besides after every plan.
 const SAVE_EVERY: Duration = Duration::from_secs(10);
 
@@ -81,6 +83,9 @@ pub struct Controller {
     pub(crate) advice_search: Option<Search>,
     pub(crate) paper: Option<PaperRun>,
     pub(crate) saved_at: Nanos,
+    last_step: Nanos,
+    /// When this process last got no time to work.
+    pub(crate) stalled_at: Nanos,
     pub(crate) seed: u64,
     /// When the minute of foreign changes began, and how many there were.
     pub(crate) foreign: (Nanos, u32),
@@ -127,6 +132,8 @@ impl Controller {
             advice_search: None,
             paper: None,
             saved_at: now,
+            last_step: now,
+            stalled_at: now,
             seed,
             foreign: (now, 0),
             warned_url: false,
@@ -142,6 +149,10 @@ impl Controller {
     /// Takes an event; says what to do.
     pub fn step(&mut self, now: Nanos, event: Event) -> Vec<Action> {
         let mut out = Vec::new();
+        if now.since(self.last_step) > STALL {
+            self.stalled_at = now;
+        }
+        self.last_step = now;
         match event {
             Event::Tick => {}
             Event::Balancer(report) => self.on_report(now, &report, &mut out),
@@ -150,10 +161,7 @@ impl Controller {
                 self.on_probe(now, backend, outcome, latency_us, &mut out);
             }
             Event::Liveness { backend, successes, failure, started } => {
-                let turn = self
-                    .get(backend)
-                    .and_then(|b| b.health.liveness(now, started, successes, failure));
-                self.on_turn(now, backend, turn, &mut out);
+                self.on_liveness(now, backend, successes, failure, started, &mut out);
             }
             Event::Applied(applied) => self.on_applied(now, &applied, &mut out),
             Event::ApplyFailed { epoch, reason, retryable } => {
@@ -218,33 +226,6 @@ impl Controller {
         self.hurry(now);
     }
 
-    /// Takes out the backend with the most errors, if the others are well and can bear its load.
-    fn eject_failing(&mut self, now: Nanos, out: &mut Vec<Action>) {
-        let usable: Vec<&Backend> = self.backends.iter().filter(|b| b.is_usable()).collect();
-        let Some(worst) = usable
-            .iter()
-            .filter(|b| b.health.is_failing_fast())
-            .max_by(|a, b| a.health.error_share().total_cmp(&b.health.error_share()))
-        else {
-            return;
-        };
-        let id = worst.id;
-        let well = usable.iter().filter(|b| !b.health.is_failing_fast()).count();
-        let room: f64 = usable
-            .iter()
-            .filter(|b| b.id != id && !b.health.is_failing_fast())
-            .filter_map(|b| b.knowledge.capacity_rps())
-            .sum();
-        let total_failure = worst.health.error_share() > 0.5;
-        let spare = room > self.history.rate_rps().unwrap_or(0.0);
-        // Where all give errors, the fault is not a backend's.
-        if well * 2 < usable.len() || !(spare || total_failure) {
-            return;
-        }
-        let turn = self.get(id).and_then(|b| b.health.eject(now));
-        self.on_turn(now, id, turn, out);
-    }
-
     fn on_lost(&mut self, reason: String, conflict: bool, out: &mut Vec<Action>) {
         if self.trouble.as_ref() != Some(&reason) {
             let kind = if conflict { RecordKind::Warning } else { RecordKind::Balancer };
@@ -279,34 +260,6 @@ impl Controller {
                         Nobody is taken out for it";
             record(out, RecordKind::Warning, None, line.to_owned());
         }
-    }
-
-    pub(crate) fn on_turn(
-        &mut self,
-        now: Nanos,
-        id: BackendId,
-        turn: Option<Turn>,
-        out: &mut Vec<Action>,
-    ) {
-        let Some(turn) = turn else { return };
-        let Some(b) = self.get(id) else { return };
-        let name = b.name.clone();
-        match turn {
-            Turn::Failed(cause) => {
-                b.ramping_since = None;
-                let why = cause.describe();
-                record(out, RecordKind::Failed, Some(&name), why.clone());
-                self.urgent = Some(Urgent::Pool(format!("{name} failed: {why}")));
-            }
-            Turn::Returned => {
-                b.ramping_since = Some(now);
-                record(out, RecordKind::Returned, Some(&name), "it serves again".to_owned());
-                self.urgent = Some(Urgent::Pool(format!("{name} is back")));
-                self.warned_all_failed = false;
-            }
-        }
-        self.trial = None;
-        self.search = None;
     }
 
     /// Whether queues have had the time to follow the last change.

@@ -379,7 +379,7 @@ impl Controller {
             .map(|w| PlanEntry { backend: w.id, share: w.share, weight: w.weight })
             .collect();
         // Who failed is told so too; who is reserved by an administrator is left alone.
-        for b in self.backends.iter().filter(|b| b.health.is_down() && !b.is_reserved()) {
+        for b in self.backends.iter().filter(|b| !b.is_usable() && !b.is_reserved()) {
             weights.push(PlanEntry { backend: b.id, share: 0.0, weight: 0 });
         }
         weights.sort_by_key(|e| e.backend);

@@ -10,6 +10,8 @@ use plimsoll_model::{FailureKind, Nanos, Outcome};
 const ROUNDS_TO_RETURN: u32 = 3;
 /// The doubling stops here: at 100 ms a round, 10 s of good health.
 const MAX_ROUNDS_TO_RETURN: u32 = 96;
+/// Probes are rarer than rounds: so many good ones always do.
+const MAX_PROBES_TO_RETURN: u32 = 12;
 /// How long a failure is held against a backend that returns.
 const FLAP_MEMORY: Duration = Duration::from_secs(60);
 /// So many probes of the work URL in a row must fail before the backend counts as failed. Time-outs
@@ -89,6 +91,21 @@ impl Health {
         self.down
     }
 
+    /// It is down for a reason that leaves no doubt: nobody listens, or the balancer does not use it.
+    pub fn is_surely_dead(&self) -> bool {
+        matches!(
+            self.down,
+            Some(
+                Cause::Balancer | Cause::Liveness(Some(FailureKind::Refused | FailureKind::Reset))
+            )
+        )
+    }
+
+    /// It was taken out for its errors.
+    pub fn is_ejected(&self) -> bool {
+        self.down == Some(Cause::Errors)
+    }
+
     /// Whether a probe of the work URL ever succeeded.
     pub fn ever_worked(&self) -> bool {
         self.ever_worked
@@ -140,7 +157,7 @@ impl Health {
                 self.work_successes = self.work_successes.saturating_add(1);
                 match self.down {
                     Some(Cause::Work(_) | Cause::Errors)
-                        if self.work_successes >= self.rounds_needed =>
+                        if self.work_successes >= self.rounds_needed.min(MAX_PROBES_TO_RETURN) =>
                     {
                         self.recover(now)
                     }

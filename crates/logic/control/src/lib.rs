@@ -35,6 +35,7 @@ mod knowledge;
 mod memory;
 mod paper;
 mod plan;
+mod pool_health;
 mod probing;
 
 mod reports;

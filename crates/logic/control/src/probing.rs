@@ -26,6 +26,8 @@ impl Controller {
             let capacity = b.knowledge.capacity_rps().filter(|_| b.knowledge.error() < 0.5);
             let requests = asked.requests.unwrap_or(1).max(1);
             let adaptive = match capacity {
+                // Its way back is by probes, and it has nothing else to do.
+                _ if b.health.is_down() => CLOSEST,
                 Some(c) => {
                     Duration::from_secs_f64((f64::from(requests) / (BUDGET * c)).min(3600.0))
                         .clamp(CLOSEST, RAREST)

@@ -1,0 +1,128 @@
+//! Health, seen over the whole pool: a fault that many share is rarely the backends'.
+
+use plimsoll_model::{BackendId, FailureKind, Nanos};
+
+use crate::backend::Backend;
+use crate::controller::{Controller, Urgent, record};
+use crate::event::{Action, RecordKind};
+use crate::health::Turn;
+
+/// At most this part of the pool is taken out for errors.
+const MOST_EJECTED: f64 = 0.34;
+/// A backend whose answers take this multiple of its time at rest is overloaded, whatever it answers:
+/// taking it out would only overload the next.
+const SLOW: f64 = 3.0;
+/// When fewer than this part of those that may be alive are well, doubtful failures are not believed
+/// (Envoy calls it panic).
+const PANIC: f64 = 0.5;
+
+impl Controller {
+    pub(crate) fn on_liveness(
+        &mut self,
+        now: Nanos,
+        id: BackendId,
+        successes: u32,
+        failure: Option<FailureKind>,
+        started: Nanos,
+        out: &mut Vec<Action>,
+    ) {
+        let timed_out = successes == 0 && failure == Some(FailureKind::Timeout);
+        if timed_out && started < self.stalled_at {
+            return;
+        }
+        let turn = self.get(id).and_then(|b| b.health.liveness(now, started, successes, failure));
+        self.on_turn(now, id, turn, out);
+    }
+
+    /// Takes out the backend with the most errors, if it fails fast, the others are well and can bear
+    /// its load.
+    pub(crate) fn eject_failing(&mut self, now: Nanos, out: &mut Vec<Action>) {
+        let members = self.backends.iter().filter(|b| !b.is_reserved()).count();
+        let usable: Vec<&Backend> = self.backends.iter().filter(|b| b.is_usable()).collect();
+        let fails_fast = |b: &&&Backend| {
+            b.health.is_failing_fast() && b.stretch().is_none_or(|stretch| stretch < SLOW)
+        };
+        let Some(worst) = usable
+            .iter()
+            .filter(fails_fast)
+            .max_by(|a, b| a.health.error_share().total_cmp(&b.health.error_share()))
+        else {
+            return;
+        };
+        let id = worst.id;
+        let well = usable.iter().filter(|b| !b.health.is_failing_fast()).count();
+        let ejected = self.backends.iter().filter(|b| b.health.is_ejected()).count() + 1;
+        let room: f64 = usable
+            .iter()
+            .filter(|b| !b.health.is_failing_fast())
+            .filter_map(|b| b.knowledge.capacity_rps())
+            .sum();
+        let total_failure = worst.health.error_share() > 0.5;
+        let spare = room > self.history.rate_rps().unwrap_or(0.0);
+        let few = ejected as f64 <= (MOST_EJECTED * members as f64).max(1.0);
+        // Where most give errors, the fault is not a backend's.
+        if 2 * well < members || !few || !(spare || total_failure) {
+            return;
+        }
+        let turn = self.get(id).and_then(|b| b.health.eject(now));
+        self.on_turn(now, id, turn, out);
+    }
+
+    pub(crate) fn on_turn(
+        &mut self,
+        now: Nanos,
+        id: BackendId,
+        turn: Option<Turn>,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(turn) = turn else { return };
+        let Some(b) = self.get(id) else { return };
+        let name = b.name.clone();
+        match turn {
+            Turn::Failed(cause) => {
+                b.ramping_since = None;
+                let why = cause.describe();
+                record(out, RecordKind::Failed, Some(&name), why.clone());
+                self.urgent = Some(Urgent::Pool(format!("{name} failed: {why}")));
+                self.panic_or_not(out);
+            }
+            Turn::Returned => {
+                // Who was never taken out need not be brought back.
+                let pardoned = std::mem::take(&mut b.pardoned);
+                b.ramping_since = (!pardoned).then_some(now);
+                record(out, RecordKind::Returned, Some(&name), "it serves again".to_owned());
+                self.urgent = Some(Urgent::Pool(format!("{name} is back")));
+                self.warned_all_failed = false;
+            }
+        }
+        self.trial = None;
+        self.search = None;
+    }
+
+    /// When most of the pool fails at once in ways that the network, the prober or sheer overload can
+    /// cause, nobody is taken out for it.
+    fn panic_or_not(&mut self, out: &mut Vec<Action>) {
+        let members: Vec<&Backend> = self.backends.iter().filter(|b| !b.is_reserved()).collect();
+        let dead = members.iter().filter(|b| b.health.is_surely_dead()).count();
+        let well = members.iter().filter(|b| !b.health.is_down()).count();
+        let alive = members.len() - dead;
+        if alive < 2 || well as f64 >= PANIC * alive as f64 {
+            return;
+        }
+        let mut pardoned = 0;
+        for b in &mut self.backends {
+            let doubtful = b.health.is_down() && !b.health.is_surely_dead();
+            if doubtful && !b.pardoned && !b.is_reserved() && b.answers_clients() {
+                b.pardoned = true;
+                pardoned += 1;
+            }
+        }
+        if pardoned > 0 {
+            let line = format!(
+                "only {well} of {alive} backends pass their checks: {pardoned} that still answer \
+                 clients stay in"
+            );
+            record(out, RecordKind::Warning, None, line);
+        }
+    }
+}
