@@ -153,6 +153,7 @@ impl Controller {
             self.stalled_at = now;
         }
         self.last_step = now;
+        let is_tick = matches!(event, Event::Tick);
         match event {
             Event::Tick => {}
             Event::Balancer(report) => self.on_report(now, &report, &mut out),
@@ -169,7 +170,7 @@ impl Controller {
             }
             Event::Reconfigured(spec) => self.on_reconfigured(now, *spec, &mut out),
         }
-        self.act(now, &mut out);
+        self.act(now, is_tick, &mut out);
         if now.since(self.saved_at) >= SAVE_EVERY {
             self.saved_at = now;
             out.push(Action::SaveMemory);

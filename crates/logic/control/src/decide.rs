@@ -39,7 +39,7 @@ const IDLE_RPS: f64 = 0.5;
 
 impl Controller {
     /// Everything that follows from time passing and from what the event changed.
-    pub(crate) fn act(&mut self, now: Nanos, out: &mut Vec<Action>) {
+    pub(crate) fn act(&mut self, now: Nanos, is_tick: bool, out: &mut Vec<Action>) {
         self.drop_lost_plan(now);
         // A failure, a restart, a drain: at once, if the balancer can be reached at all.
         if !self.is_fresh(now) || self.pending.is_some() {
@@ -57,8 +57,11 @@ impl Controller {
             return;
         }
         self.judge_trial(now, out);
-        self.continue_search(now, out);
-        self.continue_advice(now);
+        // A slice takes about 10 ms: ticks have the time, failures do not.
+        if is_tick {
+            self.continue_search(now, out);
+            self.continue_advice(now);
+        }
         if self.pending.is_none() && now >= self.next_decision && self.search.is_none() {
             self.decide(now, out);
         }
