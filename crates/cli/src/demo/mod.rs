@@ -102,7 +102,7 @@ fn demonstrate(args: &DemoArgs, begun: Instant) -> Result<Option<Report>, LaneEr
         }
     }
     for lane in &mut lanes {
-        lane.open()?;
+        lane.open(&family)?;
     }
     let timeline = Timeline::within(Duration::from_secs(args.seconds), begun.elapsed());
     let mut show = Show { live: Live::new(&pool), lanes, timeline, interrupt };

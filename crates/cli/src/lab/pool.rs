@@ -2,7 +2,7 @@
 //!
 //! Every lane is started once. Lanes that learn do so first, from nothing and under load; then all take
 //! turns in rounds, a few at a time, so that a slow minute of the machine falls on none alone. Between
-//! its turns a lane's clients pause; its HAProxy and its daemon stay up.
+//! its turns a lane's clients pause and its daemon rests; the next one begins with what that one learned.
 
 mod overhead;
 mod report;

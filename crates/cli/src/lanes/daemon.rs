@@ -40,7 +40,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts one that knows nothing, and returns when it answers.
+    /// Starts one that knows what the last one of this name knew, and returns when it answers.
     ///
     /// # Errors
     /// When it ends at once or does not answer.
@@ -67,10 +67,14 @@ impl Daemon {
     }
 
     /// Its last decisions, with their reasons; empty when it does not answer.
-    pub fn events(&self, most: usize) -> Vec<Event> {
-        let most = most.min(MOST_EVENTS);
-        let path = format!("/v1/services/{SERVICE}/events?limit={most}");
+    pub fn events(&self) -> Vec<Event> {
+        let path = format!("/v1/services/{SERVICE}/events?limit={MOST_EVENTS}");
         self.client.get(&path).map_or_else(|_| Vec::new(), |answer: ServiceEvents| answer.events)
+    }
+
+    /// Ends it orderly: it saves what it knows.
+    pub fn end(self) {
+        self.member.end();
     }
 
     /// That it has ended, if it has.

@@ -5,17 +5,24 @@
 //! was killed outright, the guard ends the whole group and removes the run's directory. Only a signal to
 //! the guard itself could defeat that, and it ignores the usual ones.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::LaneError;
 
 /// Reads until the pipe closes; then those that can end orderly may, and the rest must.
 const GUARD: &str = "trap '' HUP INT TERM; read -r _; kill -TERM 0; sleep 0.1; \
                      rm -rf -- \"$1\"; kill -KILL 0";
+/// How long a process may take to end orderly.
+const END_WITHIN: Duration = Duration::from_secs(5);
+/// How often to look whether it has.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How much of what a process wrote is repeated when it fails, bytes.
 const TAIL: usize = 600;
 
@@ -57,7 +64,7 @@ impl Family {
     /// [`io::ErrorKind::NotFound`] when there is no such program, and whatever else the system says.
     pub fn spawn(&self, name: &str, command: &mut Command) -> io::Result<Member> {
         let log = self.dir.join(format!("{name}.log"));
-        let out = File::create(&log)?;
+        let out = OpenOptions::new().create(true).append(true).open(&log)?;
         command.stdout(out.try_clone()?).stderr(out);
         let group = i32::try_from(self.guard.id()).map_err(io::Error::other)?;
         let child = command.process_group(group).spawn()?;
@@ -91,6 +98,16 @@ impl Member {
         })
     }
 
+    /// Asks it to end; one that does not within five seconds is killed.
+    pub fn end(mut self) {
+        // One that has ended already cannot be asked.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let until = Instant::now() + END_WITHIN;
+        while Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
     fn last_words(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text[text.len().saturating_sub(TAIL)..]).into_owned();
@@ -109,8 +126,6 @@ impl Drop for Member {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
-
     use super::*;
 
     fn alive(pid: u32) -> bool {
@@ -147,6 +162,25 @@ mod tests {
         drop(first);
         assert!(!alive(pid));
         assert!(second.ended().is_none() && alive(second.child.id()));
+    }
+
+    #[test]
+    fn a_member_may_end_orderly() {
+        let family = Family::start().unwrap();
+        let file = family.dir().join("saved");
+        let mut shell = Command::new("sh");
+        shell.args([
+            "-c",
+            "trap 'touch \"$1\"; exit' TERM; touch \"$1.ready\"; while :; do sleep 0.01; done",
+        ]);
+        shell.arg("sh").arg(&file).stdin(Stdio::null());
+        let member = family.spawn("saver", &mut shell).unwrap();
+        let pid = member.child.id();
+        while !family.dir().join("saved.ready").exists() {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        member.end();
+        assert!(!alive(pid) && file.exists());
     }
 
     #[test]

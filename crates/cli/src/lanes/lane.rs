@@ -19,8 +19,11 @@ const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
 pub struct Lane {
     /// Who balances.
     pub kind: LaneKind,
-    /// The weights HAProxy began with, in the order of the pool.
+    name: String,
+    /// What HAProxy holds while no daemon runs, in the order of the pool.
     weights: Vec<u32>,
+    /// What daemons decided that have ended.
+    past: Vec<Event>,
     // In the order in which they are to end: nobody asks who is already gone.
     clients: Option<LoadHandle>,
     daemon: Option<Daemon>,
@@ -63,26 +66,44 @@ impl Lane {
         let servers: Vec<Server> = bed.addresses().iter().zip(&weights).map(server).collect();
         let haproxy =
             Haproxy::start(family, &format!("{name}-haproxy"), kind.balance(), &servers, PATIENCE)?;
-        let steered = Steered {
-            servers: bed.addresses(),
-            socket: haproxy.socket(),
-            exploration: kind.exploration(),
+        let mut lane = Lane {
+            kind,
+            name: name.to_owned(),
+            weights,
+            past: Vec::new(),
+            clients: None,
+            daemon: None,
+            haproxy,
+            bed,
+            rate_rps: pool.rate_rps,
+            seed: pool.seed,
         };
-        let daemon = match kind.is_steered() {
-            true => Some(Daemon::start(family, &format!("{name}-plimsoll"), &steered)?),
-            false => None,
-        };
-        let (rate_rps, seed) = (pool.rate_rps, pool.seed);
-        Ok(Lane { kind, weights, clients: None, daemon, haproxy, bed, rate_rps, seed })
+        lane.steer(family)?;
+        Ok(lane)
     }
 
-    /// Lets the clients come, for the first time or after a pause.
+    /// Starts the daemon where there should be one and is none. It knows what the last one knew.
+    fn steer(&mut self, family: &Family) -> Result<(), LaneError> {
+        if self.kind.is_steered() && self.daemon.is_none() {
+            let steered = Steered {
+                servers: self.bed.addresses(),
+                socket: self.haproxy.socket(),
+                exploration: self.kind.exploration(),
+            };
+            let name = format!("{}-plimsoll", self.name);
+            self.daemon = Some(Daemon::start(family, &name, &steered)?);
+        }
+        Ok(())
+    }
+
+    /// Lets the clients come, for the first time or after a pause, and the daemon again where it rested.
     ///
     /// # Errors
-    /// When the system refuses a thread, or the clients have ended.
-    pub fn open(&mut self) -> Result<(), LaneError> {
+    /// When the system refuses a thread or a process, or the clients have ended.
+    pub fn open(&mut self, family: &Family) -> Result<(), LaneError> {
         if let Some(clients) = &self.clients {
-            return Ok(clients.set_rate(self.rate_rps)?);
+            clients.set_rate(self.rate_rps)?;
+            return self.steer(family);
         }
         let target = Target::resolve(&format!("http://{}/work", self.haproxy.address()))
             .map_err(|problem| load::LoadError::Invalid(vec![problem]))?;
@@ -90,6 +111,16 @@ impl Lane {
         (spec.timeout, spec.seed, spec.keep_records) = (PATIENCE, self.seed, true);
         self.clients = Some(load::start(spec)?);
         Ok(())
+    }
+
+    /// Ends the daemon, if there is one: HAProxy keeps its weights, and the next one begins with what
+    /// this one has learned.
+    pub fn rest(&mut self) {
+        self.weights = self.held(self.view().as_ref());
+        if let Some(daemon) = self.daemon.take() {
+            self.past.extend(daemon.events());
+            daemon.end();
+        }
     }
 
     /// No more clients come; those who wait are still served.
@@ -115,15 +146,16 @@ impl Lane {
         self.daemon.as_ref()?.view()
     }
 
-    /// The weights that HAProxy holds: those of its start, or what Plimsoll has programmed by this view.
+    /// The weights that HAProxy holds: what this view says is programmed, or the last that are known.
     pub fn held(&self, view: Option<&ServiceView>) -> Vec<u32> {
         let programmed = |b: &BackendView| b.programmed.unwrap_or(b.weight);
         view.map_or_else(|| self.weights.clone(), |v| v.backends.iter().map(programmed).collect())
     }
 
-    /// Plimsoll's last decisions.
-    pub fn events(&self, most: usize) -> Vec<Event> {
-        self.daemon.as_ref().map_or_else(Vec::new, |daemon| daemon.events(most))
+    /// Plimsoll's decisions so far: the last thousand of each of its daemons.
+    pub fn events(&self) -> Vec<Event> {
+        let present = self.daemon.as_ref().map(Daemon::events);
+        self.past.iter().cloned().chain(present.into_iter().flatten()).collect()
     }
 
     /// Whether every part of it still lives.

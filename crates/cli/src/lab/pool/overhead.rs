@@ -58,7 +58,7 @@ pub fn measure(
         running.push(Lane::start(&family, &idle, LaneKind::Roundrobin, &format!("idle{i}"))?);
     }
     for lane in &mut running {
-        lane.open()?;
+        lane.open(&family)?;
     }
     let from = Instant::now() + WARM_UP;
     let mut cpu = None;

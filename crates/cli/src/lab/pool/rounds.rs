@@ -166,14 +166,19 @@ impl<'a> Bench<'a> {
                 *lane = Some(Lane::start(&self.family, self.pool, *kind, kind.name())?);
             }
         }
-        for lane in self.lanes(turn) {
-            lane.open()?;
+        let Bench { seats, family, .. } = self;
+        for &i in turn {
+            if let Some(lane) = &mut seats[i].lane {
+                lane.open(family)?;
+            }
         }
         Ok(())
     }
 
-    /// No more clients come to these lanes; returns when the last is served or has given up.
+    /// No more clients come to these lanes; returns when the last is served or has given up. Daemons end
+    /// before, so that the pause is none of their business.
     fn close(&mut self, turn: &[usize]) -> Result<(), Stop> {
+        self.lanes(turn).for_each(Lane::rest);
         for lane in self.lanes(turn) {
             lane.pause()?;
         }
@@ -235,8 +240,7 @@ impl Seat {
     fn finish(self) -> Option<Result<RanLane, LaneError>> {
         let Seat { lane, learning, measured, .. } = self;
         let lane = lane?;
-        let weights = lane.held(lane.view().as_ref());
-        let events = lane.events(usize::MAX);
+        let (weights, events) = (lane.held(lane.view().as_ref()), lane.events());
         let ran = |finished| RanLane { finished, learning, measured, weights, events };
         Some(lane.finish().map(ran))
     }
