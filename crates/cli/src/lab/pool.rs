@@ -63,7 +63,7 @@ pub struct LabPoolArgs {
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
     /// How many lanes run at the same time.
-    #[arg(long, value_name = "K", default_value_t = 2,
+    #[arg(long, value_name = "K", default_value_t = 3,
           value_parser = clap::value_parser!(u32).range(1..=64))]
     pub concurrent: u32,
     /// Write result.json, lanes.csv, series.csv and the events of each Plimsoll here.

@@ -22,7 +22,7 @@ pub struct Lane {
     name: String,
     /// What HAProxy holds while no daemon runs, in the order of the pool.
     weights: Vec<u32>,
-    /// What daemons decided that have ended.
+    /// What was decided by the end of the last daemon that rests.
     past: Vec<Event>,
     // In the order in which they are to end: nobody asks who is already gone.
     clients: Option<LoadHandle>,
@@ -118,7 +118,7 @@ impl Lane {
     pub fn rest(&mut self) {
         self.weights = self.held(self.view().as_ref());
         if let Some(daemon) = self.daemon.take() {
-            self.past.extend(daemon.events());
+            self.past = daemon.events();
             daemon.end();
         }
     }
@@ -152,10 +152,9 @@ impl Lane {
         view.map_or_else(|| self.weights.clone(), |v| v.backends.iter().map(programmed).collect())
     }
 
-    /// Plimsoll's decisions so far: the last thousand of each of its daemons.
+    /// Plimsoll's decisions so far, the last thousand: a daemon also keeps those of the ones before it.
     pub fn events(&self) -> Vec<Event> {
-        let present = self.daemon.as_ref().map(Daemon::events);
-        self.past.iter().cloned().chain(present.into_iter().flatten()).collect()
+        self.daemon.as_ref().map_or_else(|| self.past.clone(), Daemon::events)
     }
 
     /// Whether every part of it still lives.
