@@ -195,7 +195,9 @@ impl Controller {
     fn decide_in_flight(&mut self, now: Nanos, rate: f64, out: &mut Vec<Action>) {
         self.rounds += 1;
         let learning = in_flight::learn(&mut self.backends, self.rounds);
-        if learning || self.is_in_distress() || self.is_ramping(now) {
+        // Once steady, what is still being learned need not keep the slow ones from being parked.
+        let unsettled = learning && self.phase == Phase::Exploring;
+        if unsettled || self.is_in_distress() || self.is_ramping(now) {
             let mut decision = in_flight::decide_proportional(now, &self.backends, rate, &[]);
             decision.still_learning = learning;
             self.settle(now, &decision, out);

@@ -16,6 +16,7 @@ struct Known {
     name: String,
     knowledge: Knowledge,
     ask_rps: f64,
+    offered_rps: Option<f64>,
     weight: u32,
 }
 
@@ -43,6 +44,7 @@ impl Controller {
                     name: b.name.clone(),
                     knowledge: b.knowledge.clone(),
                     ask_rps: b.ask_rps,
+                    offered_rps: b.offered_rps,
                     weight: b.wanted.weight,
                 })
                 .collect(),
@@ -61,6 +63,7 @@ impl Controller {
                 b.knowledge = known.knowledge.clone();
                 b.knowledge.refit(self.spec.curve);
                 b.ask_rps = known.ask_rps;
+                b.offered_rps = known.offered_rps;
                 weights.push((b.id, known.weight));
             }
         }
