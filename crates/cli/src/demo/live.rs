@@ -15,8 +15,10 @@ const IN_LOG: Duration = Duration::from_secs(5);
 const LATEST: u64 = 10;
 /// Seconds of one step of a sparkline.
 const STEP: u64 = 2;
-/// Steps of a sparkline.
-const STEPS: usize = 36;
+/// The most steps of a sparkline.
+const STEPS: usize = 60;
+/// Columns to the left of the sparklines.
+const LEFT_OF_HISTORY: usize = 61;
 /// Characters of the progress bar.
 const BAR: usize = 30;
 /// Columns of a terminal that does not tell.
@@ -71,7 +73,7 @@ impl Live {
     /// A view of lanes over this pool, and its first lines.
     pub fn new(pool: &Pool) -> Self {
         let head = format!(
-            "plimsoll demo: {} emulated backends and a real HAProxy per lane, {:.0} requests/s ({:.0} %)",
+            "plimsoll demo: {} emulated backends and a real HAProxy per lane, {:.0} req/s ({:.0} %)",
             pool.backends.len(),
             pool.rate_rps,
             100.0 * pool.rate_rps / pool.capacity_rps()
@@ -207,16 +209,12 @@ fn means(frame: &Frame, lane: &LaneFrame) -> (Option<f64>, Option<f64>) {
 fn lane_lines(frame: &Frame, screen: &Screen) -> Vec<String> {
     let title_line = format!(
         "{:<22}{:>10}{:>10}{:>9}{:>8}  {}",
-        "MEAN RESPONSE, ms",
-        "LAST 10 s",
-        "MEASURED",
-        "WAITING",
-        "LOST",
-        "SINCE THE START (log scale)"
+        "MEAN RESPONSE, ms", "LAST 10 s", "MEASURED", "WAITING", "LOST", "LATELY (log scale)"
     );
     let mut lines = vec![screen.paint(Tone::Head, &title_line)];
+    let room = screen.width.unwrap_or(USUAL_WIDTH).saturating_sub(LEFT_OF_HISTORY).min(STEPS);
     let histories: Vec<Vec<Option<f64>>> =
-        frame.lanes.iter().map(|lane| history(&lane.series, frame.passed)).collect();
+        frame.lanes.iter().map(|lane| history(&lane.series, frame.passed, room)).collect();
     let known = || histories.iter().flatten().flatten().copied();
     let (low, high) =
         (known().fold(f64::INFINITY, f64::min), known().fold(f64::NEG_INFINITY, f64::max));
@@ -235,10 +233,10 @@ fn lane_lines(frame: &Frame, screen: &Screen) -> Vec<String> {
     lines
 }
 
-/// The last steps, oldest first.
-fn history(series: &[Slice], passed: Duration) -> Vec<Option<f64>> {
+/// As many of the last steps as there is room for, oldest first.
+fn history(series: &[Slice], passed: Duration, room: usize) -> Vec<Option<f64>> {
     let steps = passed.as_secs() / STEP;
-    let first = steps.saturating_sub(STEPS as u64);
+    let first = steps.saturating_sub(room as u64);
     (first..steps).map(|step| mean_of(series, step * STEP..(step + 1) * STEP)).collect()
 }
 
@@ -348,6 +346,15 @@ mod tests {
         );
         // HAProxy's own equal weights need no line.
         assert!(!weights.contains("HAProxy"));
+    }
+
+    #[test]
+    fn every_line_fits_and_the_latest_history_stays_in_sight() {
+        let screen = Screen { color: false, width: Some(70) };
+        let lines = lane_lines(&frame(Some(30)), &screen);
+        assert_eq!(lines[1].chars().count(), 70, "{lines:?}");
+        // The latest step is the slowest of these.
+        assert!(lines[1].ends_with('█'), "{lines:?}");
     }
 
     #[test]

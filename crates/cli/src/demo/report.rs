@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::live::title;
 use super::{LANES, Ran};
 use crate::lanes::{Backend, Finished, Harm, LaneKind, Measured, Pool, harm};
-use crate::output::table::{Cell, Table, left, right};
+use crate::output::table::{Cell, Table, left, right, wrap};
 use crate::output::{Screen, Tone, maybe, number};
 
 /// Beyond this part the machine itself makes clients wait.
@@ -119,7 +119,7 @@ impl Report {
         text.push('\n');
         text.push_str(&self.weight_table().render(screen));
         text.push('\n');
-        for line in self.sentences() {
+        for line in self.sentences().iter().flat_map(|sentence| wrap(sentence, screen.width)) {
             text.push_str(&line);
             text.push('\n');
         }
@@ -138,12 +138,11 @@ impl Report {
 
     fn latencies(&self) -> Table {
         let mut table = Table::new([
-            left("EMULATED BACKENDS, REAL HAPROXY"),
+            left("EMULATED BACKENDS"),
             right("MEAN ms"),
             right("± ms"),
             right("P50"),
             right("P99"),
-            right("REQUESTS"),
             right("ERRORS"),
             right("× SPLIT"),
             right("× LIMIT"),
@@ -162,7 +161,6 @@ impl Report {
                 maybe(lane.error_ms).into(),
                 maybe(lane.p50_ms).into(),
                 maybe(lane.p99_ms).into(),
-                lane.requests.to_string().into(),
                 lane.errors.to_string().into(),
                 ratio(lane.mean_ms, split),
                 ratio(lane.mean_ms, limit),
@@ -170,9 +168,8 @@ impl Report {
         }
         let nothing = || Cell::from("");
         table.row([
-            Cell::toned("limit: central queue, simulated", Tone::Quiet),
+            Cell::toned("central queue, simulated", Tone::Quiet),
             number(self.limit.mean_ms).into(),
-            nothing(),
             nothing(),
             nothing(),
             nothing(),
@@ -396,7 +393,7 @@ mod tests {
         };
         assert!(line("EMULATED BACKENDS").ends_with("× SPLIT  × LIMIT"));
         assert!(line("Plimsoll, leastconn").ends_with("0.80     1.14"), "{text}");
-        assert!(line("limit: central").ends_with("0.70     1.00"), "{text}");
+        assert!(line("central queue").ends_with("0.70     1.00"), "{text}");
         assert!(line("s2").split_whitespace().eq(["s2", "1", "0.7", "2", "2", "2"]), "{text}");
         assert!(line("Learning was not over after 10 s").contains("20 of the 2000 requests"));
         assert!(line("This machine was 90 % busy").contains("its own doing"));

@@ -133,7 +133,7 @@ fn length(text: &str) -> usize {
 }
 
 /// The text in pieces of at most this many characters, broken between words; a longer word stays whole.
-fn wrap(text: &str, room: Option<usize>) -> Vec<String> {
+pub fn wrap(text: &str, room: Option<usize>) -> Vec<String> {
     let Some(room) = room else { return vec![text.to_owned()] };
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
