@@ -28,10 +28,13 @@ bench-solver: deps
 	$(CARGO) build --locked --release -p plimsoll-pack --examples
 	python3 benches/solver/against_cbc.py
 
+# About six minutes each: lanes side by side, interleaved, on 30 emulated backends.
 bench-pool: deps
 	$(CARGO) build --locked --release -p plimsoll
-	benches/pool/run
+	target/release/plimsoll lab pool --load 0.7 --service 50ms --learn 180s --measure 40s --rounds 3 \
+	    --concurrent 4 --lanes static-oracle,plimsoll-roundrobin,plimsoll-leastconn,plimsoll-roundrobin-literal
+	target/release/plimsoll lab pool --load 0.85 --service 50ms --learn 150s --measure 50s --rounds 3 \
+	    --concurrent 4 --lanes static-oracle,plimsoll-roundrobin,plimsoll-leastconn,leastconn-cores
 
 bench-failover: deps
-	$(CARGO) build --locked --release -p plimsoll
-	benches/failover/run
+	$(CARGO) bench --locked -p plimsoll --bench failover
