@@ -210,6 +210,14 @@ impl Controller {
         }
     }
 
+    /// How irregular load is for the pool's middle backend; 1 (all exponential) while nobody knows.
+    fn typical_variability(&self) -> f64 {
+        let mut all: Vec<f64> =
+            self.backends.iter().filter_map(|b| b.knowledge.own_variability()).collect();
+        all.sort_by(f64::total_cmp);
+        all.get(all.len() / 2).copied().unwrap_or(1.0)
+    }
+
     /// Once a window, with the traffic of a whole second: errors are judged and curves drawn anew.
     pub(crate) fn on_window(&mut self, now: Nanos, out: &mut Vec<Action>) {
         self.note_typical_service();
@@ -217,9 +225,10 @@ impl Controller {
         // In a large pool everybody in turn, so that no step takes long.
         let turns = self.backends.len().div_ceil(REFITS);
         self.windows += 1;
+        let typical = self.typical_variability();
         for (i, b) in self.backends.iter_mut().enumerate() {
             if (i + self.windows).is_multiple_of(turns.max(1)) {
-                b.knowledge.refit(choice);
+                b.knowledge.refit(choice, typical);
             }
         }
         self.eject_failing(now, out);

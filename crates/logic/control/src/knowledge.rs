@@ -37,6 +37,9 @@ const LEAST_CREEP: f64 = 1.005;
 const LEAST_IS_NEAR: f64 = 0.15;
 /// How far a backend's time at rest may lie from that of the pool, relatively: one standard deviation.
 const LIKE_THE_OTHERS: f64 = 0.3;
+/// How many requests' worth of belief that the backends of a pool are alike in this. Much, for response
+/// times under load hang together: at 85 % a hundred tell hardly more than one.
+const ALIKE_REQUESTS: f64 = 3_000.0;
 const VARIABILITY: (f64, f64) = (0.05, 20.0);
 /// A lower bound this far above the capacity that was known says that the backend has grown.
 const GROWN: f64 = 1.15;
@@ -119,6 +122,8 @@ pub(crate) struct Knowledge {
     /// Windows came since the last estimate.
     stale: bool,
     variability: f64,
+    /// The same from this backend's measurements alone.
+    own_variability: f64,
     shape: Option<Shape>,
     cv_error: Option<f64>,
 }
@@ -135,6 +140,7 @@ impl Default for Knowledge {
             gathered: (0.0, 0.0),
             stale: false,
             variability: 1.0,
+            own_variability: 1.0,
             shape: None,
             cv_error: None,
         }
@@ -240,14 +246,16 @@ impl Knowledge {
     }
 
     /// Estimates and draws the curve anew from all that is known. This is the costly part (about 0.3 ms).
-    pub fn refit(&mut self, choice: CurveChoice) {
+    /// `typical` is how irregular load is for the pool's middle backend.
+    pub fn refit(&mut self, choice: CurveChoice, typical: f64) {
         if std::mem::take(&mut self.stale) {
             self.take_estimate();
         }
         let Some(service_us) = self.service_us() else { return };
         let cores = self.cores();
         let unit = QueueCurve { service_us, cores, variability: 1.0 };
-        self.variability = fit_variability(&unit, &self.points);
+        self.own_variability = fit_variability(&unit, &self.points, 1.0, PRIOR_REQUESTS);
+        self.variability = fit_variability(&unit, &self.points, typical, ALIKE_REQUESTS);
         let queue = QueueCurve { variability: self.variability, ..unit };
         let queue_error = cross_validate(&unit, &self.points);
         let fitted = self.fit_family(choice, service_us);
@@ -358,6 +366,11 @@ impl Knowledge {
         !self.is_lower_bound() && self.error() <= KNOWN
     }
 
+    /// How irregular its load is by its own measurements, once there are some.
+    pub fn own_variability(&self) -> Option<f64> {
+        (!self.points.is_empty() && self.is_known()).then_some(self.own_variability)
+    }
+
     pub fn cv_error(&self) -> Option<f64> {
         self.cv_error
     }
@@ -368,10 +381,10 @@ impl Knowledge {
 }
 
 /// Kingman's factor by ridge regression of the waits on those of M/M/c, relative to the latencies;
-/// the belief in 1 is worth [`PRIOR_REQUESTS`] requests at half load.
-fn fit_variability(unit: &QueueCurve, points: &[Point]) -> f64 {
-    let prior = PRIOR_REQUESTS * 0.25;
-    let (mut top, mut bottom) = (prior, prior);
+/// the belief is worth so many requests at half load.
+fn fit_variability(unit: &QueueCurve, points: &[Point], belief: f64, requests: f64) -> f64 {
+    let prior = requests * 0.25;
+    let (mut top, mut bottom) = (prior * belief, prior);
     for p in points {
         let wait = unit.unit_wait_at(p.load);
         if !wait.is_finite() {
@@ -393,7 +406,8 @@ fn cross_validate(unit: &QueueCurve, points: &[Point]) -> Option<f64> {
     for (i, p) in points.iter().enumerate() {
         let mut rest = points.to_vec();
         rest.remove(i);
-        let curve = QueueCurve { variability: fit_variability(unit, &rest), ..*unit };
+        let variability = fit_variability(unit, &rest, 1.0, PRIOR_REQUESTS);
+        let curve = QueueCurve { variability, ..*unit };
         let error = (curve.latency_at(p.load) / p.latency_us - 1.0).abs().min(1.0);
         sum += p.requests * error * error;
         weight += p.requests;
@@ -415,10 +429,10 @@ mod tests {
                 Point { load, latency_us: truth.latency_at(load), requests: 3_000.0 }
             })
             .to_vec();
-        assert!((fit_variability(&unit, &points) - 3.0).abs() < 0.15);
-        assert!((fit_variability(&unit, &[]) - 1.0).abs() < 1e-12);
+        assert!((fit_variability(&unit, &points, 1.0, PRIOR_REQUESTS) - 3.0).abs() < 0.15);
+        assert!((fit_variability(&unit, &[], 1.0, PRIOR_REQUESTS) - 1.0).abs() < 1e-12);
         let beyond = [Point { load: 1e6, latency_us: 1.0, requests: 1.0 }];
-        assert!((fit_variability(&unit, &beyond) - 1.0).abs() < 1e-12);
+        assert!((fit_variability(&unit, &beyond, 1.0, PRIOR_REQUESTS) - 1.0).abs() < 1e-12);
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl Controller {
         for b in &mut self.backends {
             if let Some(known) = memory.backends.iter().find(|k| k.name == b.name) {
                 b.knowledge = known.knowledge.clone();
-                b.knowledge.refit(self.spec.curve);
+                b.knowledge.refit(self.spec.curve, 1.0);
                 b.ask_rps = known.ask_rps;
                 b.offered_rps = known.offered_rps;
                 weights.push((b.id, known.weight));
