@@ -39,6 +39,8 @@ const LOAD: f64 = 0.7;
 const SERVICE: Duration = Duration::from_millis(30);
 /// How often lanes are looked at.
 const TICK: Duration = Duration::from_millis(500);
+/// Stretches of this length tell whether the machine was ever too busy.
+const BUSY_OVER: Duration = Duration::from_secs(5);
 /// How often to look for an interrupt.
 const BLINK: Duration = Duration::from_millis(50);
 /// Exit code of a run that an interrupt ended: 128 + SIGINT.
@@ -133,8 +135,45 @@ pub struct Ran {
     pub learned: Vec<(LaneKind, Option<Duration>)>,
     /// The weights of each lane at the end.
     pub weights: Vec<(LaneKind, Vec<u32>)>,
-    /// How busy the machine was while it measured, 0…1.
-    pub busy: Option<f64>,
+    /// How busy the machine was while it measured.
+    pub busy: Busy,
+}
+
+/// How busy the machine was while it measured, 0…1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Busy {
+    /// On the whole.
+    pub mean: Option<f64>,
+    /// In the busiest stretch of [`BUSY_OVER`].
+    pub most: Option<f64>,
+}
+
+/// Watches how busy the machine is.
+struct BusyWatch {
+    whole: Option<CpuClock>,
+    lately: Option<CpuClock>,
+    next: Instant,
+    most: Option<f64>,
+}
+
+impl BusyWatch {
+    fn start() -> Self {
+        let clock = CpuClock::now();
+        BusyWatch { whole: clock, lately: clock, next: Instant::now() + BUSY_OVER, most: None }
+    }
+
+    /// To be called now and then.
+    fn look(&mut self) {
+        if Instant::now() >= self.next {
+            let lately = self.lately.and_then(|clock| clock.busy_share());
+            self.most = self.most.into_iter().chain(lately).reduce(f64::max);
+            (self.lately, self.next) = (CpuClock::now(), Instant::now() + BUSY_OVER);
+        }
+    }
+
+    fn busy(&self) -> Busy {
+        Busy { mean: self.whole.and_then(|clock| clock.busy_share()), most: self.most }
+    }
 }
 
 struct Show {
@@ -154,7 +193,7 @@ impl Show {
             .filter(|lane| lane.kind.is_steered())
             .map(|lane| (lane.kind, Learning::default()))
             .collect();
-        let mut measuring: Option<(Instant, Option<CpuClock>)> = None;
+        let mut measuring: Option<(Instant, BusyWatch)> = None;
         loop {
             let views: Vec<Option<ServiceView>> = self.lanes.iter().map(Lane::view).collect();
             let passed = opened.elapsed();
@@ -166,17 +205,20 @@ impl Show {
             }
             let learned = learning.iter().all(|(_, learning)| learning.learned().is_some());
             if measuring.is_none() && self.timeline.learning_is_over(passed, learned) {
-                measuring = Some((Instant::now(), CpuClock::now()));
+                measuring = Some((Instant::now(), BusyWatch::start()));
             }
-            self.draw(passed, measuring.map(|(from, _)| from - opened), &views, &learning);
+            if let Some((_, watch)) = &mut measuring {
+                watch.look();
+            }
+            let from = measuring.as_ref().map(|(from, _)| *from);
+            self.draw(passed, from.map(|from| from - opened), &views, &learning);
             if passed >= self.timeline.whole {
-                let (from, cpu) = measuring.unwrap_or((opened, None));
                 return Ok(Some(Ran {
-                    measured: (from, Instant::now()),
+                    measured: (from.unwrap_or(opened), Instant::now()),
                     opened,
                     learned: learning.iter().map(|(kind, l)| (*kind, l.learned())).collect(),
                     weights: self.weights(&views),
-                    busy: cpu.and_then(|cpu| cpu.busy_share()),
+                    busy: measuring.map(|(_, watch)| watch.busy()).unwrap_or_default(),
                 }));
             }
             if !self.pause()? {
