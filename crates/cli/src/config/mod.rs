@@ -26,7 +26,8 @@ pub use address::address as parse_address;
 pub use address::{Address, Host};
 pub use report::ConfigError;
 pub use types::{
-    Backend, Config, Connection, CurveFamily, Exploration, Http, Probe, Scheme, Service, Sink, Socket, Tls,
+    Backend, Config, Connection, CurveFamily, Exploration, Http, Probe, Scheme, Service, Sink,
+    Socket, Tls,
 };
 
 use report::{Position, Report};
