@@ -264,7 +264,7 @@ fn a_wrong_url_takes_nobody_out() {
     let spec = w.service_spec();
     w.attach(spec, None);
     w.run_for(60.0);
-    assert!(w.weights().iter().all(|&x| x > 0));
+    assert!(view(&w).backends.iter().all(|b| b.state != BackendState::Failed));
     assert!(has_record(&w, RecordKind::Warning, "probe.path"));
 }
 
@@ -305,6 +305,24 @@ fn backends_join_and_leave_while_it_runs() {
     w.run_for(1.0);
     assert_eq!(view(&w).backends.len(), 5);
     assert!(has_record(&w, RecordKind::Left, "no longer configured"));
+}
+
+#[test]
+fn traffic_that_stops_for_a_moment_comes_back_to_a_ready_pool() {
+    for method in [Method::RoundRobin, Method::LeastConn] {
+        let mut w = world(paper_pool(11), method, 0.7, 15);
+        w.run_for(150.0);
+        let full: f64 = paper_pool(11).iter().map(|b| b.capacity_rps(SERVICE_US)).sum();
+        let (before, ..) = w.since(w.now() - std::time::Duration::from_secs(30));
+        w.set_rate(1.0);
+        w.run_for(20.0);
+        w.set_rate(0.7 * full);
+        w.run_for(1.0);
+        let from = w.now();
+        w.run_for(20.0);
+        let (mean, ..) = w.since(from);
+        assert!(mean < 1.6 * before, "{method:?}: {mean:.1} ms after {before:.1} ms");
+    }
 }
 
 #[test]

@@ -18,6 +18,8 @@ use crate::view::{Advice, Phase};
 const STALE: Duration = Duration::from_secs(2);
 /// A plan that the sink has not answered for so long counts as lost.
 const UNANSWERED: Duration = Duration::from_secs(5);
+/// What is kept of the peak per second: half of it after twelve minutes.
+const PEAK_FADES: f64 = 0.999;
 /// Estimates made per window of a second, at the most.
 const REFITS: usize = 100;
 /// Without an event for so long, this process itself had no time: what timed out meanwhile proves
@@ -75,6 +77,8 @@ pub struct Controller {
     pub(crate) rounds: u64,
     /// Windows so far.
     windows: usize,
+    /// The most traffic lately, requests per second.
+    pub(crate) peak_rps: f64,
     pub(crate) trial: Option<Trial>,
     pub(crate) rejected: Rejected,
     pub(crate) search: Option<(Search, &'static str)>,
@@ -124,6 +128,7 @@ impl Controller {
             settled: 0,
             rounds: 0,
             windows: 0,
+            peak_rps: 0.0,
             trial: None,
             rejected: Rejected::default(),
             search: None,
@@ -225,6 +230,8 @@ impl Controller {
         // In a large pool everybody in turn, so that no step takes long.
         let turns = self.backends.len().div_ceil(REFITS);
         self.windows += 1;
+        let rate = self.history.rate_rps().unwrap_or(0.0);
+        self.peak_rps = rate.max(self.peak_rps * PEAK_FADES);
         let typical = self.typical_variability();
         for (i, b) in self.backends.iter_mut().enumerate() {
             if (i + self.windows).is_multiple_of(turns.max(1)) {

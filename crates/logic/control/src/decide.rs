@@ -32,6 +32,10 @@ const MAX_EXPLORING: Duration = Duration::from_secs(150);
 const RATE_CHANGED: f64 = 0.08;
 /// A pool counts as short of capacity until its traffic is below this part of it again.
 const ENOUGH_ROOM: f64 = 0.95;
+/// This part of the recent peak is planned for even when less arrives, up to that part of the capacity.
+const RETURNING: f64 = 0.6;
+const READY: f64 = 0.9;
+const MOST_RETURNING: f64 = 0.8;
 /// In steady state a plan must promise to shorten the mean response time by this part.
 const MIN_GAIN: f64 = 0.005;
 /// Below this many requests per second there is nothing to learn or gain.
@@ -71,11 +75,16 @@ impl Controller {
         self.history.rate_rps().unwrap_or(0.0)
     }
 
-    /// The traffic to plan for: the longer mean, unless it has just changed.
+    /// The traffic to plan for: the longer mean, unless it has just changed. After a fall it is planned
+    /// for a good part of what was, for traffic that stops for a moment comes back at once.
     fn rate_to_plan(&self) -> f64 {
         let (quick, calm) = (self.rate(), self.history.calm_rate_rps().unwrap_or(0.0));
         let noise = RATE_CHANGED.max(3.0 / (3.0 * quick).max(1.0).sqrt());
-        if (quick / calm.max(1e-9) - 1.0).abs() > noise { quick } else { calm }
+        let rate = if (quick / calm.max(1e-9) - 1.0).abs() > noise { quick } else { calm };
+        let capacity = self.decision.as_ref().map_or(f64::INFINITY, |d| d.capacity_rps);
+        // Who is parked cannot help at once: a counting balancer is kept ready for more.
+        let part = if self.kind() == MethodKind::InFlight { READY } else { RETURNING };
+        rate.max((part * self.peak_rps).min(MOST_RETURNING * capacity))
     }
 
     fn act_urgently(&mut self, now: Nanos, urgent: Urgent, out: &mut Vec<Action>) {
@@ -167,7 +176,7 @@ impl Controller {
         if now.since(self.began_at) < FIRST_LOOK || self.history.rate_rps().is_none() {
             return;
         }
-        if rate < IDLE_RPS || !self.backends.iter().any(|b| b.is_usable()) {
+        if self.rate() < IDLE_RPS || !self.backends.iter().any(|b| b.is_usable()) {
             self.next_decision = now + RESCUE_EVERY;
             return;
         }
