@@ -4,7 +4,7 @@ mod answer;
 mod input;
 mod json;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -19,6 +19,8 @@ use plimsoll_pack::{
 use answer::{Answer, Weight};
 use input::{CurveInput, Input, MenuInput};
 
+/// Exit code for an answer that cannot be written.
+const UNWRITTEN: u8 = 1;
 /// Exit code for malformed input and arguments that do not fit it.
 const MALFORMED: u8 = 2;
 /// Exit code for a well-formed problem that has no solution.
@@ -101,8 +103,15 @@ pub fn run(args: &SolveArgs) -> ExitCode {
                 SolveOutput::Json => answer.to_json(),
                 SolveOutput::Table => answer.to_table(),
             };
-            // A reader that closed the pipe has seen enough.
-            let _ = writeln!(std::io::stdout(), "{text}");
+            match writeln!(std::io::stdout(), "{text}") {
+                Ok(()) => {}
+                // A reader that closed the pipe has seen enough.
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+                Err(error) => {
+                    eprintln!("plimsoll: cannot write the answer: {error}");
+                    return ExitCode::from(UNWRITTEN);
+                }
+            }
             if let Some(reason) = answer.infeasible_because() {
                 eprintln!("{name}: infeasible: {reason}");
                 return ExitCode::from(INFEASIBLE);
@@ -202,12 +211,13 @@ fn answer<W: Copy>(
     match result {
         Ok(packing) => Ok(Answer::from_packing(names, &packing, elapsed, weight)),
         Err(PackError::Infeasible { needed, reachable }) => Ok(Answer::infeasible(
+            names,
             elapsed,
             needed - reachable,
             format!("{needed} needed, {reachable} reachable, {} missing", needed - reachable),
         )),
         Err(error @ PackError::ThetaTooSmall { theta, least }) => {
-            Ok(Answer::infeasible(elapsed, least - theta, error.to_string()))
+            Ok(Answer::infeasible(names, elapsed, least - theta, error.to_string()))
         }
         Err(error) => Err(error.to_string()),
     }

@@ -34,7 +34,7 @@ pub struct Answer {
     bound: Option<f64>,
     gap: Option<f64>,
     #[serde(serialize_with = "as_object")]
-    weights: Vec<(String, Weight)>,
+    weights: Vec<(String, Option<Weight>)>,
     elapsed_us: f64,
     /// What the weights lack of the target, or θ of the least possible.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,7 +45,7 @@ pub struct Answer {
 
 /// An object with its keys in the backends' order.
 fn as_object<S: Serializer>(
-    weights: &[(String, Weight)],
+    weights: &[(String, Option<Weight>)],
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     let mut object = serializer.serialize_map(Some(weights.len()))?;
@@ -60,18 +60,21 @@ fn microseconds(elapsed: Duration) -> f64 {
 }
 
 impl Answer {
-    /// A packing with its backends' names.
+    /// A packing with its backends' names. Of a pool short of capacity the weights are shown as well: in
+    /// proportion to capacity, the least bad.
     pub fn from_packing<W: Copy>(
         names: &[String],
         packing: &Packing<W>,
         elapsed: Duration,
         weight: impl Fn(W) -> Weight,
     ) -> Answer {
+        let weights = packing.weights.iter().map(|&value| Some(weight(value)));
         if let Some(missing) = packing.short_of_capacity {
             let reason = format!("the pool is short of capacity: {missing} missing");
-            return Answer::infeasible(elapsed, missing, reason);
+            let mut answer = Answer::infeasible(names, elapsed, missing, reason);
+            answer.weights = names.iter().cloned().zip(weights).collect();
+            return answer;
         }
-        let weights = packing.weights.iter().map(|&value| weight(value));
         Answer {
             status: match packing.status {
                 Status::Optimal => "optimal",
@@ -87,14 +90,14 @@ impl Answer {
         }
     }
 
-    /// No solution: how much is missing, and of what.
-    pub fn infeasible(elapsed: Duration, missing: f64, reason: String) -> Answer {
+    /// No solution: how much is missing, and of what. No backend has a weight.
+    pub fn infeasible(names: &[String], elapsed: Duration, missing: f64, reason: String) -> Answer {
         Answer {
             status: "infeasible",
             objective: None,
             bound: None,
             gap: None,
-            weights: Vec::new(),
+            weights: names.iter().map(|name| (name.clone(), None)).collect(),
             elapsed_us: microseconds(elapsed),
             missing: Some(missing),
             reason: Some(reason),
@@ -127,7 +130,8 @@ impl Answer {
             let _ = write!(text, "\n\n{:<width$}  {:>12}", "backend", "weight");
         }
         for (name, weight) in &self.weights {
-            let _ = write!(text, "\n{name:<width$}  {:>12}", weight.to_string());
+            let weight = weight.map_or_else(|| "-".to_owned(), |weight| weight.to_string());
+            let _ = write!(text, "\n{name:<width$}  {weight:>12}");
         }
         text
     }

@@ -76,6 +76,7 @@ fn infeasible_says_what_is_missing() {
     let json: serde_json::Value = serde_json::from_str(&answer.to_json()).unwrap();
     assert_eq!((&json["status"], &json["missing"]), (&"infeasible".into(), &2.0.into()));
     assert_eq!(answer.infeasible_because(), Some("9 needed, 7 reachable, 2 missing"));
+    assert_eq!(json["weights"], serde_json::json!({"b": null, "a": null}));
     let narrow = SolveArgs { theta: Some(0.0), ..args() };
     let answer = solved(MENUS, &narrow).unwrap();
     assert!(answer.infeasible_because().unwrap().contains("theta 0 is too small"));
@@ -86,6 +87,10 @@ fn infeasible_says_what_is_missing() {
         let missing = 500.0 - 80.0 * 0.985 - 80.0 * (1.0 - 1e-6);
         assert!((json["missing"].as_f64().unwrap() - missing).abs() < 1e-3, "{json}");
         assert!(answer.infeasible_because().is_some());
+        // In proportion to what each may carry; exact knows whole millionths only, and has none.
+        let share = json["weights"]["x"].as_f64();
+        let shared = share.is_some_and(|share| (share - 0.5).abs() < 0.01);
+        assert!(shared != (method == SolveMethod::Exact), "{json}");
     }
 }
 

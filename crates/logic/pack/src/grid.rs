@@ -46,7 +46,22 @@ fn pack_points(
     let target = reachable.min(UNITS as i64);
     let theta = problem.theta.map(|theta| (theta * UNITS).ceil() as i64);
     let objective = if objective == Objective::Max { objective } else { Objective::Sum };
-    pack_menus(&MenuProblem { menus, target, theta }, objective, effort)
+    let packing = pack_menus(&MenuProblem { menus, target, theta }, objective, effort);
+    packing.map_err(|error| in_loads(error, problem.total))
+}
+
+/// What is missing, from [`UNITS`] to the caller's unit of load.
+fn in_loads(error: PackError, total: f64) -> PackError {
+    match error {
+        PackError::Infeasible { needed, reachable } => PackError::Infeasible {
+            needed: needed * total / UNITS,
+            reachable: reachable * total / UNITS,
+        },
+        PackError::ThetaTooSmall { theta, least } => {
+            PackError::ThetaTooSmall { theta: theta / UNITS, least: least / UNITS }
+        }
+        other => other,
+    }
 }
 
 /// The same as loads that sum up to the total: the surplus that a grid leaves is taken from all in

@@ -333,3 +333,18 @@ fn two_steps_come_close_and_say_how_close() {
         }
     }
 }
+
+#[test]
+fn what_two_steps_miss_is_told_in_the_unit_of_load() {
+    let curves = [0.4, 0.8].map(|c| Hyperbola { a: 1.0, b: 2.0, c: c + 0.1 });
+    let limits = [0.4, 0.8];
+    let pairs = curves.iter().zip(limits);
+    let backends: Vec<CurveBackend> =
+        pairs.map(|(curve, max_load)| CurveBackend { curve, max_load }).collect();
+    // 0.4 and 0.6 would do, but ten points up to 0.8 hold 0.533 at most within 0.2 of 0.4.
+    let problem = CurveProblem { backends: &backends, total: 1.0, theta: Some(0.2) };
+    assert!(pack_curves(&problem, Objective::Traffic).is_ok());
+    let missed = pack_two_step(&problem, Objective::Traffic, &Effort::default()).unwrap_err();
+    let PackError::Infeasible { needed, reachable } = missed else { panic!("{missed}") };
+    assert!((needed - 1.0).abs() < 1e-9 && (reachable - (0.4 + 0.8 * 6.0 / 9.0)).abs() < 1e-6);
+}
