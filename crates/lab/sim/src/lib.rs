@@ -4,8 +4,27 @@
 //! weighted round robin; backends of several cores serve first in first out. The controller sees what
 //! it would see of a real HAProxy: polled counters, liveness rounds, probes. A run is its seed.
 
+mod fault;
+mod law;
+mod ledger;
+mod luck;
+mod plant;
 mod pool;
+mod rig;
+mod run;
+mod sabotage;
+mod sample;
+mod scenario;
 mod world;
 
+pub use fault::Fault;
+pub use ledger::{Rule, Violation};
+pub use luck::Luck;
+pub use plant::{Condition, Plant};
 pub use pool::{BackendModel, Method, paper_pool, small_pool};
+pub use rig::{Rig, Tally};
+pub use run::{Failure, run_samples};
+pub use sabotage::Sabotage;
+pub use sample::SamplePlant;
+pub use scenario::{Cadence, Disturbance, Profile, Scenario};
 pub use world::{Answer, World, WorldSpec};

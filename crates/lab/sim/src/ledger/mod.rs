@@ -1,0 +1,199 @@
+//! What the controller was told, what it asked for, and what it may ask for: the invariants.
+//!
+//! The ledger sits on the outer side of everything that is tested. It sees every event before the
+//! controller does and every action after it, keeps its own account of who failed, how fresh the data
+//! are and what the balancer holds, and compares after every step. Where the controller has discretion
+//! (when to return a backend that flaps, whom to eject for errors) the account is the laxer one.
+
+mod plan;
+mod stand;
+mod told;
+mod violation;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use plimsoll_control::ServiceSpec;
+use plimsoll_model::{BackendId, MethodKind, Nanos};
+
+pub use stand::Stand;
+pub use violation::{Rule, Violation};
+
+/// The account of one backend.
+#[derive(Clone, Debug, Default)]
+struct Account {
+    steered: bool,
+    /// A liveness round failed and three in a row have not succeeded since.
+    live_failed: bool,
+    /// That round was refused or reset: nobody listens.
+    surely_dead: bool,
+    good_rounds: u32,
+    good_began: Nanos,
+    /// So many probes of the work URL failed that it counts as failed.
+    work_failed: bool,
+    work_failures: u32,
+    work_successes: u32,
+    ever_worked: bool,
+    balancer_down: bool,
+    /// An administrator has it, as of the last reading.
+    reserved: bool,
+    errors_total: u64,
+    /// It fails its checks and may stay in, for most of the pool did when it failed.
+    pardoned: bool,
+    /// When anything bad was last told of it.
+    bad_news_at: Option<Nanos>,
+    /// When the controller said that it is back.
+    returned_at: Option<Nanos>,
+    /// The controller said that it failed.
+    out: bool,
+    /// The weight that the balancer was last told to have.
+    believed: Option<u32>,
+    /// Since when it has traffic that it should not have, by the world's clock.
+    overdue: Option<Nanos>,
+}
+
+impl Account {
+    fn has_failed(&self) -> bool {
+        self.live_failed || self.work_failed
+    }
+
+    fn is_usable(&self) -> bool {
+        self.steered && !self.has_failed() && !self.reserved && !self.balancer_down
+    }
+}
+
+/// What was asked and not yet answered.
+#[derive(Clone, Copy, Debug)]
+struct Outstanding {
+    epoch: u64,
+    at: Nanos,
+}
+
+/// The account of a run.
+pub struct Ledger {
+    accounts: Vec<Account>,
+    spec: Option<ServiceSpec>,
+    world: Nanos,
+    last_clock: Nanos,
+    stalled_at: Nanos,
+    /// When the newest reading that the controller was told was taken.
+    newest_at: Option<Nanos>,
+    conflict: bool,
+    generation: Option<u64>,
+    kind: MethodKind,
+    outstanding: Option<Outstanding>,
+    epoch: u64,
+    /// The weights of the last plan of this life.
+    last_plan: Option<Vec<(BackendId, u32)>>,
+    last_plan_at: Option<Nanos>,
+    /// When the balancer last changed, as the controller was told.
+    last_program: Option<Nanos>,
+    /// What was told since the last plan that lets a plan be made at once: of the pool, …
+    pool_changed: bool,
+    /// … and of the balancer.
+    reason_to_reassert: bool,
+    foreign: VecDeque<Nanos>,
+    recalled: Option<Vec<(BackendId, u32)>>,
+    must_resume: bool,
+    disagreeing: Option<Nanos>,
+    deserted: Option<Nanos>,
+    misread: Option<Nanos>,
+    last_look: Nanos,
+    checks: u64,
+    violation: Option<Violation>,
+}
+
+impl Ledger {
+    /// An account of `n` backends.
+    pub fn new(n: usize) -> Self {
+        Ledger {
+            accounts: vec![Account::default(); n],
+            spec: None,
+            world: Nanos::ZERO,
+            last_clock: Nanos::ZERO,
+            stalled_at: Nanos::ZERO,
+            newest_at: None,
+            conflict: false,
+            generation: None,
+            kind: MethodKind::Split,
+            outstanding: None,
+            epoch: 0,
+            last_plan: None,
+            last_plan_at: None,
+            last_program: None,
+            pool_changed: false,
+            reason_to_reassert: false,
+            foreign: VecDeque::new(),
+            recalled: None,
+            must_resume: false,
+            disagreeing: None,
+            deserted: None,
+            misread: None,
+            last_look: Nanos::ZERO,
+            checks: 0,
+            violation: None,
+        }
+    }
+
+    /// A controller begins to work. What the last one was told it does not know; `recalled` are the
+    /// weights in its memory.
+    pub fn born(
+        &mut self,
+        world: Nanos,
+        spec: &ServiceSpec,
+        recalled: Option<Vec<(BackendId, u32)>>,
+    ) {
+        let n = self.accounts.len();
+        let (checks, violation) = (self.checks, self.violation.take());
+        *self = Ledger { world, checks, violation, recalled, ..Ledger::new(n) };
+        self.configure(spec);
+    }
+
+    fn configure(&mut self, spec: &ServiceSpec) {
+        for (i, account) in self.accounts.iter_mut().enumerate() {
+            let steered = spec.backends.iter().any(|b| b.id.0 as usize == i);
+            if steered != account.steered {
+                *account = Account { steered, ..Account::default() };
+            }
+        }
+        self.spec = Some(spec.clone());
+    }
+
+    /// The balancer's weights have changed by another hand, or by a plan.
+    pub fn weights_changed(&mut self) {
+        self.disagreeing = None;
+        self.misread = None;
+    }
+
+    /// The first violation, if there was one.
+    pub fn take_violation(&mut self) -> Option<Violation> {
+        self.violation.take()
+    }
+
+    /// Comparisons so far.
+    pub fn checks(&self) -> u64 {
+        self.checks
+    }
+
+    fn min_interval(&self) -> Duration {
+        self.spec
+            .as_ref()
+            .map_or(Duration::ZERO, |spec| spec.min_interval.max(spec.sink.min_interval))
+    }
+
+    fn violate(&mut self, rule: Rule, backend: Option<usize>, what: String) {
+        if self.violation.is_none() {
+            self.violation = Some(Violation { rule, backend, at: self.world, what });
+        }
+    }
+
+    /// Whether most of the pool fails its checks in ways that others than the backends can cause.
+    fn is_panic(&self) -> bool {
+        let members = || self.accounts.iter().filter(|a| a.steered && !a.reserved);
+        let dead =
+            members().filter(|a| (a.live_failed && a.surely_dead) || a.balancer_down).count();
+        let well = members().filter(|a| !a.has_failed() && !a.balancer_down && !a.out).count();
+        let alive = members().count() - dead;
+        alive >= 2 && 2 * well < alive
+    }
+}

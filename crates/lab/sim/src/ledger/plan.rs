@@ -1,0 +1,222 @@
+//! What the controller asked for, against what it may ask for.
+
+use std::time::Duration;
+
+use plimsoll_control::{Action, Record, RecordKind};
+use plimsoll_model::{MethodKind, Nanos, Plan};
+
+use super::{Ledger, Outstanding, Rule};
+use crate::plant::Plant;
+
+/// Shares sum to 1 up to this: rounding of sums of 64-bit numbers, no more.
+const WHOLE: f64 = 1e-6;
+/// HAProxy's greatest weight.
+const HEAVIEST: u32 = 256;
+/// Under a split a weight says what its share says up to this part of the whole: rounding by marginal
+/// cost moves a weight of the 0…256 range by a unit or two, of a pool whose weights sum to 100 or more.
+const ROUNDING: f64 = 0.04;
+/// No plan on a reading older than this (ARCHITECTURE.md, "Failure, by design").
+const STALE: Duration = Duration::from_secs(2);
+/// A plan without an answer for so long counts as lost, and another may be made.
+const UNANSWERED: Duration = Duration::from_secs(5);
+/// The sink's own limit, whatever the reason but a change of the pool.
+const SINK_INTERVAL: Duration = Duration::from_millis(100);
+/// Bad news explain a failure for so long: rounds and probes hang for seconds, errors gather in a mean.
+const NEWS: Duration = Duration::from_secs(60);
+/// For so long after a return the ramp is at its foot: 10 % and less than as much again.
+const FOOT_OF_THE_RAMP: Duration = Duration::from_secs(1);
+/// At the foot of the ramp a weight is at most this part of what capacity would make it: 19 % by the
+/// ramp, three times that for a capacity that is not well known.
+const MOST_AT_THE_FOOT: f64 = 0.6;
+/// The others carry all the traffic with this to spare: then nobody needs who is just back.
+const OTHERS_SUFFICE: f64 = 1.5;
+
+impl Ledger {
+    /// Takes down what the controller asks, and compares.
+    pub fn asked(&mut self, clock: Nanos, action: &Action, plant: &dyn Plant) {
+        match action {
+            Action::Program(plan) => self.asked_plan(clock, plan, plant),
+            Action::Record(record) => self.recorded(clock, record),
+            Action::ProbeRate { .. } | Action::SaveMemory => {}
+        }
+    }
+
+    fn asked_plan(&mut self, clock: Nanos, plan: &Plan, plant: &dyn Plant) {
+        self.checks += 1;
+        self.check_form(plan);
+        self.check_who(plan);
+        self.check_when(clock, plan);
+        self.check_pace(clock, plan);
+        self.check_ramp(clock, plan, plant);
+        self.check_resumption(plan);
+        self.epoch = plan.epoch;
+        self.outstanding = Some(Outstanding { epoch: plan.epoch, at: clock });
+        self.last_plan = Some(plan.entries.iter().map(|e| (e.backend, e.weight)).collect());
+        self.last_plan_at = Some(clock);
+        self.disagreeing = None;
+        (self.pool_changed, self.reason_to_reassert) = (false, false);
+    }
+
+    fn check_form(&mut self, plan: &Plan) {
+        let entries = &plan.entries;
+        let sum: f64 = entries.iter().map(|e| e.share).sum();
+        let weights: f64 = entries.iter().map(|e| f64::from(e.weight)).sum();
+        let in_order = entries.windows(2).all(|p| p[0].backend < p[1].backend);
+        let in_range = entries.iter().all(|e| {
+            e.share.is_finite() && (0.0..=1.0 + WHOLE).contains(&e.share) && e.weight <= HEAVIEST
+        });
+        let steered = entries
+            .iter()
+            .all(|e| self.accounts.get(e.backend.0 as usize).is_some_and(|a| a.steered));
+        if !in_order || !in_range || !steered || (sum - 1.0).abs() > WHOLE {
+            let what = format!("shares sum to {sum}: {plan:?}");
+            self.violate(Rule::WholePlan, None, what);
+        }
+        if weights == 0.0 {
+            let what = format!("every weight is 0: {plan:?}");
+            self.violate(Rule::SomebodyServes, None, what);
+        }
+        if self.kind != MethodKind::Split {
+            return;
+        }
+        let off = entries
+            .iter()
+            .find(|e| (f64::from(e.weight) / weights.max(1.0) - e.share).abs() > ROUNDING);
+        if let Some(e) = off {
+            let what = format!("weight {} of {weights} for share {:.3}", e.weight, e.share);
+            self.violate(Rule::WeightsFollowShares, Some(e.backend.0 as usize), what);
+        }
+    }
+
+    fn check_who(&mut self, plan: &Plan) {
+        let somebody = self.accounts.iter().any(|a| a.is_usable());
+        let mut serves = false;
+        for e in &plan.entries {
+            let i = e.backend.0 as usize;
+            let Some(a) = self.accounts.get(i) else { continue };
+            serves |= e.weight > 0 && a.is_usable();
+            if a.reserved {
+                let what = format!("weight {} though an administrator has it", e.weight);
+                self.violate(Rule::ReservedIsLeftAlone, Some(i), what);
+            } else if e.weight > 0 && a.has_failed() && !a.pardoned && somebody {
+                let what = format!("weight {} after it failed ({})", e.weight, plan.reason);
+                self.violate(Rule::FailedGetNothing, Some(i), what);
+            }
+        }
+        if somebody && !serves {
+            let what = format!("only those who fail have weights: {plan:?}");
+            self.violate(Rule::SomebodyServes, None, what);
+        }
+    }
+
+    fn check_when(&mut self, clock: Nanos, plan: &Plan) {
+        let age = self.newest_at.map(|at| clock.since(at));
+        if age.is_none_or(|age| age >= STALE) {
+            let what = format!("the newest reading is {age:?} old ({})", plan.reason);
+            self.violate(Rule::FreshData, None, what);
+        }
+        if plan.at != clock {
+            self.violate(Rule::FreshData, None, format!("made at {:?}, now {clock:?}", plan.at));
+        }
+        let observes = self.spec.as_ref().is_some_and(|spec| spec.observe);
+        if observes || self.conflict || self.kind == MethodKind::NoLiveWeights {
+            let what = format!("observes: {observes}, conflict: {}", self.conflict);
+            self.violate(Rule::MaySteer, None, what);
+        }
+        if plan.epoch <= self.epoch {
+            let what = format!("{} after {}", plan.epoch, self.epoch);
+            self.violate(Rule::EpochsRise, None, what);
+        }
+        if let Some(o) = self.outstanding.filter(|o| clock.since(o.at) <= UNANSWERED) {
+            let what = format!("plan {} while {} is not answered", plan.epoch, o.epoch);
+            self.violate(Rule::OneAtATime, None, what);
+        }
+    }
+
+    fn check_pace(&mut self, clock: Nanos, plan: &Plan) {
+        if self.pool_changed {
+            return;
+        }
+        let since = |at: Option<Nanos>| at.map(|at| clock.since(at));
+        if let Some(gap) = since(self.last_plan_at).filter(|gap| *gap < SINK_INTERVAL) {
+            let what = format!("{gap:?} after the last plan ({})", plan.reason);
+            self.violate(Rule::Pace, None, what);
+        }
+        if self.reason_to_reassert {
+            return;
+        }
+        let limit = self.min_interval();
+        if let Some(gap) = since(self.last_program).filter(|gap| *gap < limit) {
+            let what = format!("{gap:?} after the last change, limit {limit:?} ({})", plan.reason);
+            self.violate(Rule::Pace, None, what);
+        }
+    }
+
+    fn check_ramp(&mut self, clock: Nanos, plan: &Plan, plant: &dyn Plant) {
+        let sum: f64 = plan.entries.iter().map(|e| f64::from(e.weight)).sum();
+        let usable = || (0..self.accounts.len()).filter(|&j| self.accounts[j].is_usable());
+        let all: f64 = usable().map(|j| plant.capacity_rps(j)).sum();
+        let mut steep = None;
+        for e in plan.entries.iter().filter(|e| e.weight > 1) {
+            let i = e.backend.0 as usize;
+            let back = self.accounts[i].returned_at;
+            if !back.is_some_and(|at| clock.since(at) < FOOT_OF_THE_RAMP) {
+                continue;
+            }
+            let mine = plant.capacity_rps(i);
+            let part = f64::from(e.weight) / sum;
+            if all - mine > OTHERS_SUFFICE * plant.rate_rps()
+                && part > MOST_AT_THE_FOOT * mine / all
+            {
+                steep = Some((i, part, mine / all));
+            }
+        }
+        if let Some((i, part, fair)) = steep {
+            let what =
+                format!("back for less than a second and given {part:.3}, fair is {fair:.3}");
+            self.violate(Rule::Ramp, Some(i), what);
+        }
+    }
+
+    fn check_resumption(&mut self, plan: &Plan) {
+        if !std::mem::take(&mut self.must_resume) {
+            return;
+        }
+        let recalled = self.recalled.take().unwrap_or_default();
+        let wrong = plan.entries.iter().find_map(|e| {
+            let i = e.backend.0 as usize;
+            let (_, held) = recalled.iter().find(|(id, _)| *id == e.backend)?;
+            (self.accounts[i].is_usable() && e.weight != *held).then_some((i, e.weight, *held))
+        });
+        if let Some((i, given, held)) = wrong {
+            let what = format!("given {given}, its memory says {held} ({})", plan.reason);
+            self.violate(Rule::Resumes, Some(i), what);
+        }
+    }
+
+    fn recorded(&mut self, clock: Nanos, record: &Record) {
+        let place =
+            record.backend.as_ref().and_then(|b| b.strip_prefix('s')?.parse::<usize>().ok());
+        let Some(i) = place.filter(|&i| i < self.accounts.len()) else { return };
+        let a = &mut self.accounts[i];
+        match record.kind {
+            RecordKind::Failed => {
+                a.out = true;
+                a.returned_at = None;
+                // Out for its errors, or for another reason that is the controller's own.
+                self.pool_changed = true;
+                if !a.bad_news_at.is_some_and(|at| clock.since(at) < NEWS) {
+                    let what = format!("said to have failed: {}", record.reason);
+                    self.violate(Rule::NobodyFailsForNothing, Some(i), what);
+                }
+            }
+            RecordKind::Returned if a.out => {
+                let was_in = std::mem::take(&mut a.pardoned);
+                a.out = false;
+                a.returned_at = (!was_in).then_some(clock);
+                self.pool_changed = true;
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! How things stand after a step, against how they may stand.
+
+use std::time::Duration;
+
+use plimsoll_control::Controller;
+use plimsoll_model::Nanos;
+
+use super::{Ledger, Rule};
+use crate::plant::Plant;
+
+/// Once the controller knows, a failed backend is without traffic within this, for as long as the
+/// balancer can be steered: one reading (a second at sample level) and one exchange.
+const FAILED_OUT_WITHIN: Duration = Duration::from_secs(2);
+/// Sink and controller agree within this: a steady controller decides every 10 s at the latest.
+const AGREE_WITHIN: Duration = Duration::from_secs(15);
+/// What the balancer holds is believed within this: two readings and a plan.
+const BELIEVED_WITHIN: Duration = Duration::from_secs(3);
+/// A reading this old means that readings do not come.
+const FRESH: Duration = Duration::from_millis(1_600);
+/// A plan without an answer for so long counts as lost.
+const UNANSWERED: Duration = Duration::from_secs(5);
+/// The whole view is looked at this often: it costs more than a step.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+/// Everything at one instant.
+pub struct Stand<'a> {
+    /// The world's time.
+    pub now: Nanos,
+    /// The controller's.
+    pub clock: Nanos,
+    /// The process has time, the balancer can be read and steered, and nothing is under way.
+    pub able: bool,
+    /// The pool.
+    pub plant: &'a dyn Plant,
+    /// The controller.
+    pub controller: &'a Controller,
+}
+
+impl Ledger {
+    /// Compares how things stand with how they may.
+    pub fn stand(&mut self, stand: &Stand<'_>) {
+        self.world = stand.now;
+        self.checks += 1;
+        let fresh = self.newest_at.is_some_and(|at| stand.clock.since(at) <= FRESH);
+        let waits = self.outstanding.is_some_and(|o| stand.clock.since(o.at) <= UNANSWERED);
+        let able = stand.able && fresh && !waits && !self.conflict;
+        if !able {
+            self.accounts.iter_mut().for_each(|a| a.overdue = None);
+            (self.disagreeing, self.deserted, self.misread) = (None, None, None);
+        } else {
+            self.check_failed(stand);
+            self.check_somebody(stand);
+            self.check_agreement(stand);
+        }
+        if stand.now.since(self.last_look) >= LOOK_EVERY {
+            self.last_look = stand.now;
+            self.check_view(stand, able);
+        }
+    }
+
+    fn check_failed(&mut self, stand: &Stand<'_>) {
+        let somebody = self.accounts.iter().any(|a| a.is_usable());
+        for i in 0..self.accounts.len() {
+            let a = &mut self.accounts[i];
+            let wrong = somebody
+                && a.steered
+                && a.has_failed()
+                && !a.pardoned
+                && !a.reserved
+                && stand.plant.weight(i) > 0;
+            if !wrong {
+                a.overdue = None;
+                continue;
+            }
+            let since = *a.overdue.get_or_insert(stand.now);
+            if stand.now.since(since) > FAILED_OUT_WITHIN {
+                let what = format!(
+                    "weight {} for more than {FAILED_OUT_WITHIN:?} after it failed",
+                    stand.plant.weight(i)
+                );
+                self.violate(Rule::FailedGetNothing, Some(i), what);
+            }
+        }
+    }
+
+    fn check_somebody(&mut self, stand: &Stand<'_>) {
+        let usable = || (0..self.accounts.len()).filter(|&i| self.accounts[i].is_usable());
+        let deserted = usable().next().is_some() && usable().all(|i| stand.plant.weight(i) == 0);
+        if !deserted {
+            self.deserted = None;
+            return;
+        }
+        let since = *self.deserted.get_or_insert(stand.now);
+        if stand.now.since(since) > FAILED_OUT_WITHIN {
+            let what =
+                format!("nobody who may serve has a weight since {:.3} s", since.as_secs_f64());
+            self.violate(Rule::SomebodyServes, None, what);
+        }
+    }
+
+    fn check_agreement(&mut self, stand: &Stand<'_>) {
+        let Some(plan) = &self.last_plan else { return };
+        let wrong = plan.iter().find_map(|&(id, weight)| {
+            let i = id.0 as usize;
+            let a = &self.accounts[i];
+            let held = stand.plant.weight(i);
+            (a.steered && !a.reserved && held != weight).then_some((i, weight, held))
+        });
+        let Some((i, weight, held)) = wrong else {
+            self.disagreeing = None;
+            return;
+        };
+        let since = *self.disagreeing.get_or_insert(stand.now);
+        if stand.now.since(since) > AGREE_WITHIN {
+            let what = format!("planned {weight}, held {held} for more than {AGREE_WITHIN:?}");
+            self.violate(Rule::Agreement, Some(i), what);
+        }
+    }
+
+    fn check_view(&mut self, stand: &Stand<'_>, able: bool) {
+        let view = stand.controller.view(stand.clock);
+        let finite = |x: Option<f64>| x.is_none_or(|x| x.is_finite() && x >= 0.0);
+        let insane = view.backends.iter().position(|b| {
+            !finite(b.latency_ms)
+                || !finite(b.expected_ms)
+                || !(0.0..=1.0 + 1e-9).contains(&b.share)
+        });
+        if let Some(place) = insane {
+            let what = format!("{:?}", view.backends[place]);
+            self.violate(Rule::SaneView, Some(place), what);
+        }
+        let curve = view.curves.iter().find(|c| {
+            !(c.capacity_rps.is_finite()
+                && c.capacity_rps > 0.0
+                && c.l0_ms.is_finite()
+                && c.l0_ms > 0.0)
+        });
+        if let Some(c) = curve {
+            let what = format!("{}: {} req/s, {} ms at rest", c.backend, c.capacity_rps, c.l0_ms);
+            self.violate(Rule::SaneView, None, what);
+        }
+        if !finite(Some(view.rate_rps)) || !finite(view.latency_ms) {
+            let what = format!("{} req/s, {:?} ms", view.rate_rps, view.latency_ms);
+            self.violate(Rule::SaneView, None, what);
+        }
+        if !able {
+            return;
+        }
+        let misread = view.backends.iter().find_map(|b| {
+            let i: usize = b.backend.strip_prefix('s')?.parse().ok()?;
+            let held = stand.plant.weight(i);
+            (b.programmed.is_some() && b.programmed != Some(held)).then_some((
+                i,
+                b.programmed,
+                held,
+            ))
+        });
+        let Some((i, believed, held)) = misread else {
+            self.misread = None;
+            return;
+        };
+        // Looked at again soon: it may have changed a moment ago.
+        let since = *self.misread.get_or_insert(stand.now);
+        self.last_look = stand.now - LOOK_EVERY + Duration::from_secs(1);
+        if stand.now.since(since) > BELIEVED_WITHIN {
+            let what = format!("believed {believed:?}, held {held}");
+            self.violate(Rule::BeliefIsTrue, Some(i), what);
+        }
+    }
+}

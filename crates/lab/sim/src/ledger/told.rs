@@ -1,0 +1,192 @@
+//! What the controller was told.
+
+use std::time::Duration;
+
+use plimsoll_control::Event;
+use plimsoll_model::{
+    Applied, BackendId, BalancerReport, FailureKind, Nanos, Outcome, ServerStatus,
+};
+
+use super::Ledger;
+
+/// Without an event for so long a process had no time, and time-outs of before prove nothing.
+const STALL: Duration = Duration::from_millis(500);
+/// So many rounds in a row bring a failed backend back at the earliest.
+const ROUNDS_TO_RETURN: u32 = 3;
+/// So many probes of the work URL in a row fail a backend; of time-outs it takes more.
+const PROBES_TO_FAIL: u32 = 3;
+const TIMEOUTS_TO_FAIL: u32 = 8;
+/// So often within a minute a foreign weight is put right at once; from then on at the usual pace.
+pub(super) const FOREIGN_LIMIT: usize = 5;
+const MINUTE: Duration = Duration::from_secs(60);
+
+impl Ledger {
+    /// Takes down an event before the controller takes it.
+    pub fn told(&mut self, clock: Nanos, event: &Event) {
+        if clock.since(self.last_clock) > STALL {
+            self.stalled_at = clock;
+        }
+        self.last_clock = clock;
+        match event {
+            Event::Tick => {}
+            Event::Balancer(report) => self.told_report(clock, report),
+            Event::BalancerLost { conflict, .. } => {
+                self.conflict = *conflict;
+                self.outstanding = None;
+                self.reason_to_reassert = true;
+            }
+            Event::Probe { backend, outcome, .. } => self.told_probe(clock, *backend, *outcome),
+            Event::Liveness { backend, successes, failure, started } => {
+                let timed_out = *successes == 0 && *failure == Some(FailureKind::Timeout);
+                if !(timed_out && *started < self.stalled_at) {
+                    self.told_round(clock, *backend, *successes, *failure, *started);
+                }
+            }
+            Event::Applied(applied) => self.told_applied(clock, applied),
+            Event::ApplyFailed { epoch, retryable, .. } => {
+                if self.outstanding.take_if(|o| o.epoch == *epoch).is_some() {
+                    self.last_program = Some(clock);
+                    self.reason_to_reassert = true;
+                    self.conflict |= !retryable;
+                }
+            }
+            Event::Reconfigured(spec) => {
+                self.configure(spec);
+                self.outstanding = None;
+                self.pool_changed = true;
+                self.recalled = None;
+            }
+        }
+    }
+
+    fn told_report(&mut self, clock: Nanos, report: &BalancerReport) {
+        let first = self.newest_at.is_none();
+        self.newest_at = self.newest_at.max(Some(report.at));
+        self.conflict = false;
+        self.kind = report.method.kind;
+        let restarted = self.generation.is_some_and(|g| g != report.generation);
+        self.generation = Some(report.generation);
+        if restarted {
+            self.outstanding = None;
+            self.reason_to_reassert = true;
+        }
+        let expects = self.outstanding.is_none() && !restarted;
+        let mut foreign = false;
+        for server in &report.servers {
+            let Some(a) = self.accounts.get_mut(server.backend.0 as usize) else { continue };
+            foreign |= expects && a.believed.is_some_and(|w| w != server.weight);
+            a.believed = Some(server.weight);
+            let reserved = matches!(server.status, ServerStatus::Drain | ServerStatus::Maintenance);
+            let down = server.status == ServerStatus::Down;
+            if reserved != a.reserved || down != a.balancer_down {
+                self.pool_changed = true;
+            }
+            if a.balancer_down && !down {
+                // It was out for the balancer's word and is back by it.
+                (a.work_failed, a.work_failures) = (false, 0);
+            }
+            if down || server.errors_total > a.errors_total {
+                a.bad_news_at = Some(clock);
+            }
+            a.errors_total = server.errors_total;
+            (a.reserved, a.balancer_down) = (reserved, down);
+        }
+        if foreign {
+            while self.foreign.front().is_some_and(|at| clock.since(*at) > MINUTE) {
+                self.foreign.pop_front();
+            }
+            self.foreign.push_back(clock);
+            self.reason_to_reassert |= self.foreign.len() <= FOREIGN_LIMIT;
+        }
+        if first {
+            self.note_what_to_resume(report);
+        }
+        self.pardon_in_panic();
+    }
+
+    /// Whether the first plan must be what the memory holds.
+    fn note_what_to_resume(&mut self, report: &BalancerReport) {
+        let Some(recalled) = &self.recalled else { return };
+        let weight = |id: BackendId| recalled.iter().find(|(b, _)| *b == id).map(|(_, w)| *w);
+        let all_known = report.servers.iter().all(|s| weight(s.backend).is_some());
+        let differs = report.servers.iter().any(|s| weight(s.backend) != Some(s.weight));
+        self.must_resume = all_known && differs && recalled.iter().any(|(_, w)| *w > 0);
+    }
+
+    fn told_round(
+        &mut self,
+        clock: Nanos,
+        id: BackendId,
+        successes: u32,
+        failure: Option<FailureKind>,
+        started: Nanos,
+    ) {
+        let Some(a) = self.accounts.get_mut(id.0 as usize).filter(|a| a.steered) else { return };
+        if started < a.good_began {
+            return;
+        }
+        if successes == 0 {
+            a.good_rounds = 0;
+            a.bad_news_at = Some(clock);
+            a.surely_dead = matches!(failure, Some(FailureKind::Refused | FailureKind::Reset));
+            self.pool_changed |= !a.live_failed;
+            a.live_failed = true;
+            self.pardon_in_panic();
+            return;
+        }
+        a.good_began = started;
+        a.good_rounds += 1;
+        if a.live_failed && a.good_rounds >= ROUNDS_TO_RETURN {
+            (a.live_failed, a.surely_dead) = (false, false);
+            (a.work_failed, a.work_failures) = (false, 0);
+            self.pool_changed = true;
+        }
+    }
+
+    fn told_probe(&mut self, clock: Nanos, id: BackendId, outcome: Outcome) {
+        let judged = self.accounts.iter().any(|a| a.ever_worked);
+        let Some(a) = self.accounts.get_mut(id.0 as usize).filter(|a| a.steered) else { return };
+        match outcome {
+            Outcome::Success => {
+                (a.ever_worked, a.work_failures) = (true, 0);
+                a.work_successes += 1;
+                if a.work_failed && a.work_successes >= PROBES_TO_FAIL {
+                    a.work_failed = false;
+                }
+            }
+            Outcome::Failure(kind) => {
+                a.bad_news_at = Some(clock);
+                a.work_successes = 0;
+                a.work_failures += 1;
+                let needed =
+                    if kind == FailureKind::Timeout { TIMEOUTS_TO_FAIL } else { PROBES_TO_FAIL };
+                if judged && a.work_failures >= needed {
+                    a.work_failed = true;
+                    self.pardon_in_panic();
+                }
+            }
+        }
+    }
+
+    fn told_applied(&mut self, clock: Nanos, applied: &Applied) {
+        for &(id, weight) in &applied.weights {
+            if let Some(a) = self.accounts.get_mut(id.0 as usize) {
+                a.believed = Some(weight);
+            }
+        }
+        let answered = self.outstanding.take_if(|o| o.epoch == applied.epoch).is_some();
+        if answered && applied.commands > 0 {
+            self.last_program = Some(clock);
+        }
+    }
+
+    /// While most of the pool fails in doubtful ways nobody is taken out for it.
+    fn pardon_in_panic(&mut self) {
+        if !self.is_panic() {
+            return;
+        }
+        for a in self.accounts.iter_mut().filter(|a| a.steered && a.has_failed()) {
+            a.pardoned |= !(a.live_failed && a.surely_dead);
+        }
+    }
+}

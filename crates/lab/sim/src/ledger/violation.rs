@@ -1,0 +1,68 @@
+use std::fmt;
+
+use plimsoll_model::Nanos;
+
+/// What may never be otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    /// Shares are numbers from 0 to 1 that sum to 1; weights are within the sink's range; entries are
+    /// in order, one per backend, all of them steered.
+    WholePlan,
+    /// Under a split, weights say what shares say.
+    WeightsFollowShares,
+    /// Somebody who may serve has a weight.
+    SomebodyServes,
+    /// Who failed gets nothing, once the controller knows.
+    FailedGetNothing,
+    /// Nobody is said to have failed of whom nothing bad was told.
+    NobodyFailsForNothing,
+    /// What an administrator has is left alone.
+    ReservedIsLeftAlone,
+    /// No plan on stale data.
+    FreshData,
+    /// No plan while observing, or while only an administrator can help.
+    MaySteer,
+    /// One plan at a time.
+    OneAtATime,
+    /// Epochs rise.
+    EpochsRise,
+    /// Changes keep their distance.
+    Pace,
+    /// Who returns gets its share step by step.
+    Ramp,
+    /// The balancer holds what was planned.
+    Agreement,
+    /// The controller believes what the balancer holds.
+    BeliefIsTrue,
+    /// A new controller goes on where the last one ended.
+    Resumes,
+    /// What is shown is finite and in range.
+    SaneView,
+    /// The controller does not panic.
+    NoPanic,
+}
+
+/// Something that the controller did and may not do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Violation {
+    /// Which invariant.
+    pub rule: Rule,
+    /// Of which backend, by its position.
+    pub backend: Option<usize>,
+    /// When, in the world's time.
+    pub at: Nanos,
+    /// What happened.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} at {:.3} s", self.rule, self.at.as_secs_f64())?;
+        if let Some(i) = self.backend {
+            write!(f, ", s{i}")?;
+        }
+        write!(f, ": {}", self.what)
+    }
+}
+
+impl std::error::Error for Violation {}

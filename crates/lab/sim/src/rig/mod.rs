@@ -1,0 +1,266 @@
+//! A controller at work in a plant, with everything between them: readings, probes, liveness rounds,
+//! plans on their way, a store, a configuration, and the faults of all these. It behaves as the daemon
+//! does around the same controller (`crates/cli/src/run`).
+//!
+//! Time is discrete: a heap of what happens when, ties in the order in which they were scheduled. After
+//! every event that the controller takes, the [`Ledger`] compares what it did with what it may do.
+
+mod happening;
+mod process;
+mod sink;
+mod store;
+mod troubles;
+
+use plimsoll_control::{BackendSpec, Event, ServiceSpec};
+use plimsoll_model::{BackendId, FailureKind, Nanos, Outcome};
+
+use crate::ledger::{Ledger, Stand, Violation};
+use crate::luck::Luck;
+use crate::plant::Plant;
+use crate::sabotage::{Sabotage, Seam};
+use crate::scenario::Scenario;
+
+use happening::{Agenda, Happening};
+use process::Process;
+use sink::Sink;
+use store::Store;
+use troubles::Troubles;
+
+/// A liveness check or probe without an answer is given up after this.
+const TIMEOUT_NS: u64 = 1_000_000_000;
+/// The traffic follows its profile in steps of this.
+const TRAFFIC_EVERY_NS: u64 = 60_000_000_000;
+/// A balancer that could not be read is tried again after this, as the daemon does.
+const RETRY_NS: u64 = 500_000_000;
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Events that the controller took.
+    pub steps: u64,
+    /// Plans that it made.
+    pub plans: u64,
+    /// Faults that began.
+    pub faults: u64,
+    /// Controllers that were started.
+    pub lives: u64,
+    /// Comparisons that could have failed.
+    pub checks: u64,
+}
+
+/// The run.
+pub struct Rig<P> {
+    scenario: Scenario,
+    plant: P,
+    now: u64,
+    agenda: Agenda,
+    process: Option<Process>,
+    lives: u64,
+    spec: ServiceSpec,
+    roster: Vec<bool>,
+    next_probe: Vec<u64>,
+    probe_every: Vec<u64>,
+    troubles: Troubles,
+    sink: Sink,
+    store: Store,
+    luck: Luck,
+    traffic_luck: Luck,
+    seam: Seam,
+    ledger: Ledger,
+    tally: Tally,
+}
+
+impl<P: Plant> Rig<P> {
+    /// A run at its beginning. `sabotage` breaks the controller on purpose.
+    pub fn new(scenario: Scenario, plant: P, sabotage: Option<Sabotage>) -> Self {
+        let n = plant.len();
+        let backends = (0..n).map(backend_spec).collect();
+        let mut spec = ServiceSpec::new("sim", backends);
+        spec.min_interval = scenario.min_interval;
+        let mut rig = Rig {
+            now: 0,
+            agenda: Agenda::default(),
+            process: None,
+            lives: 0,
+            roster: vec![true; n],
+            next_probe: vec![0; n],
+            probe_every: vec![u64::MAX; n],
+            troubles: Troubles::new(&scenario),
+            sink: Sink::new(scenario.seed),
+            store: Store::default(),
+            luck: Luck::stream(scenario.seed, 2),
+            traffic_luck: Luck::stream(scenario.seed, 3),
+            seam: Seam::new(sabotage, scenario.seed),
+            ledger: Ledger::new(n),
+            tally: Tally::default(),
+            spec,
+            plant,
+            scenario,
+        };
+        let initial: Vec<(usize, u32)> = rig.scenario.weights.iter().copied().enumerate().collect();
+        rig.plant.set_weights(&initial);
+        rig.agenda.at(0, Happening::Traffic);
+        rig.agenda.at(0, Happening::Poll);
+        rig.agenda.at(0, Happening::Tick);
+        rig.agenda.at(0, Happening::Round);
+        rig.plan_faults();
+        rig.start_controller(None);
+        rig
+    }
+
+    /// Runs until so many seconds have passed since the beginning.
+    ///
+    /// # Errors
+    /// The first thing that the controller did and may not do.
+    pub fn run_until(&mut self, seconds: f64) -> Result<(), Violation> {
+        let end = (seconds * 1e9) as u64;
+        while let Some((at, happening)) = self.agenda.next(end) {
+            self.now = at;
+            self.plant.advance(Nanos(at));
+            self.happen(happening);
+            if let Some(violation) = self.ledger.take_violation() {
+                return Err(violation);
+            }
+        }
+        self.now = end;
+        Ok(())
+    }
+
+    /// What it came to so far.
+    pub fn tally(&self) -> Tally {
+        Tally { checks: self.ledger.checks(), ..self.tally }
+    }
+
+    /// The pool.
+    pub fn plant(&self) -> &P {
+        &self.plant
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Tick => self.tick(),
+            Happening::Poll => self.poll(),
+            Happening::Round => self.round(),
+            Happening::Traffic => self.follow_profile(),
+            Happening::Tell(life, event) => self.tell_life(life, *event),
+            Happening::Wake(life) => self.wake(life),
+            Happening::Carry(life, plan) => self.carry(life, &plan),
+            Happening::Undo(life, weights, answer) => self.undo(life, &weights, *answer),
+            Happening::Begin(k) => self.begin(k),
+            Happening::End(k, what) => self.end(k, what),
+            Happening::Again(k, what, left) => self.again(k, what, left),
+        }
+    }
+
+    fn tick(&mut self) {
+        self.agenda.at(self.now + nanos(self.scenario.cadence.tick), Happening::Tick);
+        for i in 0..self.plant.len() {
+            if self.roster[i] && self.probe_every[i] != u64::MAX && self.now >= self.next_probe[i] {
+                self.next_probe[i] = self.now + self.probe_every[i];
+                self.probe(i);
+            }
+        }
+        self.tell(Event::Tick);
+    }
+
+    /// The controller's process is there and gets time: so do its probes.
+    fn is_probing(&self) -> bool {
+        self.process.as_ref().is_some_and(|p| !p.is_away(self.now))
+    }
+
+    fn probe(&mut self, i: usize) {
+        if !self.is_probing() {
+            return;
+        }
+        let (mut outcome, latency_us) = self.plant.probe(i);
+        if self.troubles.wrong_url && outcome == Outcome::Success {
+            outcome = Outcome::Failure(FailureKind::Status);
+        }
+        let mut late = match outcome {
+            Outcome::Failure(FailureKind::Timeout) => TIMEOUT_NS,
+            _ => (latency_us * 1e3) as u64,
+        };
+        if self.luck.chance(self.troubles.probes_lost) {
+            return;
+        }
+        if self.troubles.probes_late_s > 0.0 {
+            late += (self.luck.exponential(self.troubles.probes_late_s) * 1e9) as u64;
+        }
+        let backend = BackendId(i as u32);
+        let event = Event::Probe { backend, outcome, latency_us, detail: String::new() };
+        self.tell_later(late, event);
+    }
+
+    fn round(&mut self) {
+        self.agenda.at(self.now + nanos(self.scenario.cadence.round), Happening::Round);
+        if !self.is_probing() {
+            return;
+        }
+        for i in 0..self.plant.len() {
+            if !self.roster[i] || self.luck.chance(self.troubles.rounds_lost) {
+                continue;
+            }
+            let failure = match self.plant.liveness(i) {
+                Some(failure) => Some(failure),
+                None if self.troubles.blind => Some(FailureKind::Timeout),
+                None => None,
+            };
+            let mut late = if failure == Some(FailureKind::Timeout) { TIMEOUT_NS } else { 0 };
+            if self.troubles.rounds_late_s > 0.0 {
+                late += (self.luck.exponential(self.troubles.rounds_late_s) * 1e9) as u64;
+            }
+            self.send_round(i, failure, late);
+        }
+    }
+
+    fn send_round(&mut self, i: usize, failure: Option<FailureKind>, late: u64) {
+        let Some(process) = &self.process else { return };
+        let event = Event::Liveness {
+            backend: BackendId(i as u32),
+            successes: if failure.is_some() { 0 } else { 3 },
+            failure,
+            started: process.clock(self.now),
+        };
+        self.tell_later(late, event);
+    }
+
+    fn follow_profile(&mut self) {
+        self.agenda.at(self.now + TRAFFIC_EVERY_NS, Happening::Traffic);
+        self.troubles.wobble = self.traffic_luck.between(-1.0, 1.0);
+        self.set_traffic();
+    }
+
+    fn set_traffic(&mut self) {
+        let profile = self.scenario.profile;
+        let day = std::f64::consts::TAU * self.now as f64 / 86_400e9;
+        let part = 1.0 + profile.swing * day.sin() + profile.wobble * self.troubles.wobble;
+        let usual = profile.load * part * self.scenario.capacity_rps();
+        self.plant.set_rate(self.troubles.traffic(usual, self.scenario.capacity_rps()));
+    }
+
+    /// Compares what the controller did and what is with what may be.
+    fn judge(&mut self) {
+        let Some(process) = &self.process else { return };
+        let able = !process.is_away(self.now)
+            && self.sink.is_idle()
+            && !self.troubles.steering_is_disturbed()
+            && !self.spec.observe;
+        let stand = Stand {
+            now: Nanos(self.now),
+            able,
+            plant: &self.plant,
+            controller: &process.controller,
+            clock: process.clock(self.now),
+        };
+        self.ledger.stand(&stand);
+    }
+}
+
+/// The specification of a backend by its position.
+pub(crate) fn backend_spec(i: usize) -> BackendSpec {
+    BackendSpec { id: BackendId(i as u32), name: format!("s{i}") }
+}
+
+fn nanos(span: std::time::Duration) -> u64 {
+    span.as_nanos() as u64
+}

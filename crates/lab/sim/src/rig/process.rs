@@ -1,0 +1,175 @@
+//! The controller's process: its clock, its deaths, and the times in which it gets no time.
+
+use plimsoll_control::{Action, Controller, Event, Memory};
+use plimsoll_model::{BackendId, FailureKind, Nanos};
+
+use super::happening::Happening;
+use super::{Rig, TIMEOUT_NS};
+use crate::plant::Plant;
+
+/// One life of the controller.
+pub struct Process {
+    /// The controller under test.
+    pub controller: Controller,
+    /// Which life this is.
+    pub life: u64,
+    /// When it began: its clock starts anew.
+    origin: u64,
+    /// How long its clock stood still.
+    slept: u64,
+    /// Since when it stands still.
+    asleep_since: Option<u64>,
+    /// Until when it gets no time.
+    away_until: u64,
+    /// What waits for it to get some.
+    backlog: Vec<Event>,
+}
+
+impl Process {
+    /// What its clock shows: it starts at the process's start and never steps back. Steps of the wall
+    /// clock do not show; what shows is a machine that slept (the clock stood still) and a process that
+    /// was stopped (it went on).
+    pub fn clock(&self, now: u64) -> Nanos {
+        Nanos(self.asleep_since.unwrap_or(now) - self.origin - self.slept)
+    }
+
+    /// Whether it gets no time now.
+    pub fn is_away(&self, now: u64) -> bool {
+        now < self.away_until
+    }
+}
+
+impl<P: Plant> Rig<P> {
+    pub(super) fn start_controller(&mut self, memory: Option<Memory>) {
+        self.lives += 1;
+        self.tally.lives += 1;
+        self.seam.born();
+        let recalled = memory.is_some().then(|| self.store.weights()).flatten();
+        let memory = self.seam.memory(memory);
+        let seed = self.scenario.seed;
+        let controller = Controller::new(self.spec.clone(), memory, Nanos::ZERO, seed);
+        self.ledger.born(Nanos(self.now), &self.spec, recalled);
+        self.process = Some(Process {
+            controller,
+            life: self.lives,
+            origin: self.now,
+            slept: 0,
+            asleep_since: None,
+            away_until: 0,
+            backlog: Vec::new(),
+        });
+        self.probe_every.iter_mut().for_each(|every| *every = u64::MAX);
+    }
+
+    pub(super) fn kill_controller(&mut self) {
+        self.process = None;
+        self.sink.forget();
+    }
+
+    /// The process gets no time for so long. Its clock stands still meanwhile, or goes on.
+    pub(super) fn stop_process(&mut self, for_ns: u64, clock_stops: bool) {
+        let Some(process) = &mut self.process else { return };
+        if process.is_away(self.now) {
+            return;
+        }
+        process.away_until = self.now + for_ns;
+        let (life, started) = (process.life, process.clock(self.now));
+        if clock_stops {
+            process.asleep_since = Some(self.now);
+        }
+        self.agenda.at(self.now + for_ns, Happening::Wake(life));
+        // The last reading was taken and not yet looked at.
+        if !self.troubles.balancer_away && self.luck.chance(0.5) {
+            let report = self.read_balancer(started);
+            self.hold_back(Event::Balancer(report));
+        }
+        // Rounds under way ran into their time-outs, though the backends answered: the answers were not
+        // taken in time.
+        for i in 0..self.plant.len() {
+            if self.roster[i] && for_ns > TIMEOUT_NS && self.luck.chance(0.5) {
+                self.hold_back(Event::Liveness {
+                    backend: BackendId(i as u32),
+                    successes: 0,
+                    failure: Some(FailureKind::Timeout),
+                    started,
+                });
+            }
+        }
+    }
+
+    fn hold_back(&mut self, event: Event) {
+        if let Some(process) = &mut self.process {
+            process.backlog.push(event);
+        }
+    }
+
+    pub(super) fn wake(&mut self, life: u64) {
+        let Some(process) = self.process.as_mut().filter(|p| p.life == life) else { return };
+        if let Some(since) = process.asleep_since.take() {
+            process.slept += self.now - since;
+        }
+        for event in std::mem::take(&mut process.backlog) {
+            self.tell_life(life, event);
+        }
+    }
+
+    /// Tells the controller after so long.
+    pub(super) fn tell_later(&mut self, late_ns: u64, event: Event) {
+        let Some(life) = self.process.as_ref().map(|p| p.life) else { return };
+        if late_ns == 0 {
+            self.tell_life(life, event);
+        } else {
+            self.agenda.at(self.now + late_ns, Happening::Tell(life, Box::new(event)));
+        }
+    }
+
+    /// Tells the controller now.
+    pub(super) fn tell(&mut self, event: Event) {
+        self.tell_later(0, event);
+    }
+
+    pub(super) fn tell_life(&mut self, life: u64, event: Event) {
+        let Some(process) = self.process.as_mut().filter(|p| p.life == life) else { return };
+        if process.is_away(self.now) {
+            // Ticks that were missed are not made up for.
+            if !matches!(event, Event::Tick) {
+                process.backlog.push(event);
+            }
+            return;
+        }
+        let clock = process.clock(self.now);
+        self.ledger.told(clock, &event);
+        let mut asked = Vec::new();
+        for event in self.seam.events(clock, event) {
+            self.tally.steps += 1;
+            asked.extend(process.controller.step(clock, event));
+        }
+        let asked = self.seam.actions(clock, asked);
+        for action in asked {
+            self.ledger.asked(clock, &action, &self.plant);
+            self.carry_out(life, action);
+        }
+        self.judge();
+    }
+
+    fn carry_out(&mut self, life: u64, action: Action) {
+        match action {
+            Action::Program(plan) => {
+                self.tally.plans += 1;
+                self.program(life, plan);
+            }
+            Action::ProbeRate { backend, interval, .. } => {
+                let i = backend.0 as usize;
+                let every = interval.as_nanos() as u64;
+                self.probe_every[i] = if every == 0 { u64::MAX } else { every };
+                self.next_probe[i] = self.next_probe[i].min(self.now + self.probe_every[i]);
+            }
+            Action::Record(_) => {}
+            Action::SaveMemory => {
+                if let Some(process) = &self.process {
+                    self.store.save(self.now, &process.controller);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Readings and plans on their way between the controller and the balancer, as the daemon's sink task
+//! handles them: one thing at a time, of plans that wait only the last, nothing read while a plan is
+//! under way.
+
+use plimsoll_control::Event;
+use plimsoll_model::{Applied, BackendId, BalancerReport, Nanos, Plan};
+
+use super::happening::Happening;
+use super::{RETRY_NS, Rig, nanos};
+use crate::luck::Luck;
+use crate::plant::Plant;
+
+/// A batch of commands and its answer, and the putting back of a batch.
+const EXCHANGE_NS: u64 = 3_000_000;
+
+/// How the balancer takes plans.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Mood {
+    /// As it should.
+    #[default]
+    Well,
+    /// It refuses a weight in the middle; whether the rest can be put back.
+    Rejects { undone: bool },
+    /// The connection is cut after the batch.
+    Interrupts,
+    /// Nobody ever says what became of the plan.
+    Silent,
+    /// It takes so many seconds.
+    Slow(f64),
+    /// It refuses every plan until an administrator acts.
+    Forbids,
+}
+
+/// The way to the balancer.
+pub struct Sink {
+    /// How the balancer takes plans.
+    pub mood: Mood,
+    busy: bool,
+    waiting: Option<Plan>,
+    /// It has refused a plan for good: readings say so.
+    refused: bool,
+    luck: Luck,
+}
+
+impl Sink {
+    pub fn new(seed: u64) -> Self {
+        let luck = Luck::stream(seed, 4);
+        Sink { mood: Mood::Well, busy: false, waiting: None, refused: false, luck }
+    }
+
+    /// Nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        !self.busy && !self.refused && self.mood == Mood::Well
+    }
+
+    /// The process died with it.
+    pub fn forget(&mut self) {
+        self.busy = false;
+        self.waiting = None;
+        self.refused = false;
+    }
+
+    /// An administrator made it work again.
+    pub fn mend(&mut self) {
+        self.mood = Mood::Well;
+        self.refused = false;
+    }
+
+    /// The servers to steer have changed: a plan that waits was made for others.
+    pub fn drop_waiting(&mut self) {
+        self.waiting = None;
+    }
+}
+
+impl<P: Plant> Rig<P> {
+    /// A reading, as of the controller's clock, of those servers that are configured.
+    pub(super) fn read_balancer(&self, clock: Nanos) -> BalancerReport {
+        let mut report = self.plant.report();
+        report.at = clock;
+        report.servers.retain(|s| self.roster[s.backend.0 as usize]);
+        report
+    }
+
+    pub(super) fn poll(&mut self) {
+        let lost = self.troubles.balancer_away || self.sink.refused;
+        let poll = nanos(self.scenario.cadence.poll);
+        let next = if lost { RETRY_NS.min(poll) } else { poll };
+        self.agenda.at(self.now + next, Happening::Poll);
+        let Some(process) = &self.process else { return };
+        if process.is_away(self.now) || self.sink.busy {
+            return;
+        }
+        let event = if self.troubles.balancer_away {
+            let reason = "/run/haproxy.sock: nobody answers".to_owned();
+            Event::BalancerLost { reason, conflict: false }
+        } else if self.sink.refused {
+            let reason = "the socket's level may not set weights".to_owned();
+            Event::BalancerLost { reason, conflict: true }
+        } else {
+            Event::Balancer(self.read_balancer(process.clock(self.now)))
+        };
+        self.tell(event);
+    }
+
+    pub(super) fn program(&mut self, life: u64, plan: Plan) {
+        if self.sink.busy {
+            self.sink.waiting = Some(plan);
+            return;
+        }
+        self.sink.busy = true;
+        let takes = match self.sink.mood {
+            Mood::Slow(seconds) => (self.sink.luck.exponential(seconds) * 1e9) as u64,
+            _ => 0,
+        };
+        self.agenda.at(self.now + EXCHANGE_NS + takes, Happening::Carry(life, plan));
+    }
+
+    /// The balancer gets the plan's commands.
+    pub(super) fn carry(&mut self, life: u64, plan: &Plan) {
+        let is_mine = self.process.as_ref().is_some_and(|p| p.life == life);
+        // A process that died in the middle may have sent them or not.
+        if !is_mine {
+            if self.sink.luck.chance(0.5) && !self.troubles.balancer_away {
+                self.set(&self.changes(plan));
+            }
+            return;
+        }
+        let answer = self.apply(life, plan);
+        if let Some(answer) = answer {
+            self.answered(life, answer);
+        }
+    }
+
+    /// The sink is free again, and its controller hears what became of the plan.
+    fn answered(&mut self, life: u64, answer: Option<Event>) {
+        self.sink.busy = false;
+        if let Some(plan) = self.sink.waiting.take() {
+            self.program(life, plan);
+        }
+        if let Some(answer) = answer {
+            self.tell_life(life, answer);
+        }
+    }
+
+    /// Carries a plan out, or what becomes of it. None: the answer comes later. `Some(None)`: never.
+    fn apply(&mut self, life: u64, plan: &Plan) -> Option<Option<Event>> {
+        let failed = |reason: &str, retryable| Event::ApplyFailed {
+            epoch: plan.epoch,
+            reason: reason.to_owned(),
+            retryable,
+        };
+        if self.troubles.balancer_away {
+            return Some(Some(failed("nobody answers", true)));
+        }
+        if plan.entries.iter().any(|e| !self.roster[e.backend.0 as usize]) {
+            return Some(Some(failed("a server is not among those that are steered", false)));
+        }
+        let changes = self.changes(plan);
+        if !changes.is_empty() && self.leaves_nobody(&changes) {
+            return Some(Some(failed("it would leave every server at weight 0", false)));
+        }
+        let half = &changes[..changes.len().div_ceil(2).min(changes.len().saturating_sub(1))];
+        match self.sink.mood {
+            Mood::Well | Mood::Slow(_) => {}
+            Mood::Forbids => {
+                self.sink.refused = true;
+                return Some(Some(failed("the socket's level may not set weights", false)));
+            }
+            _ if changes.is_empty() => {}
+            Mood::Rejects { undone: false } => {
+                self.set(half);
+                return Some(Some(failed("refused; could not be put back", true)));
+            }
+            Mood::Rejects { undone: true } => {
+                let before: Vec<(usize, u32)> =
+                    half.iter().map(|&(i, _)| (i, self.plant.weight(i))).collect();
+                self.set(half);
+                let answer = Box::new(failed("refused; put back", true));
+                self.agenda.at(self.now + EXCHANGE_NS, Happening::Undo(life, before, answer));
+                return None;
+            }
+            Mood::Interrupts => {
+                self.set(&changes);
+                return Some(Some(failed("batch interrupted; could not be put back", true)));
+            }
+            Mood::Silent => {
+                if self.sink.luck.chance(0.5) {
+                    self.set(&changes);
+                }
+                return Some(None);
+            }
+        }
+        self.set(&changes);
+        let held = (0..self.plant.len())
+            .filter(|&i| self.roster[i])
+            .map(|i| (BackendId(i as u32), self.plant.weight(i)));
+        let commands = changes.len() as u32;
+        Some(Some(Event::Applied(Applied { epoch: plan.epoch, weights: held.collect(), commands })))
+    }
+
+    pub(super) fn undo(&mut self, life: u64, weights: &[(usize, u32)], answer: Event) {
+        self.set(weights);
+        if self.process.as_ref().is_some_and(|p| p.life == life) {
+            self.answered(life, Some(answer));
+        }
+    }
+
+    /// What differs from what the balancer holds, what grows first.
+    fn changes(&self, plan: &Plan) -> Vec<(usize, u32)> {
+        let mut changes: Vec<(usize, u32)> = plan
+            .entries
+            .iter()
+            .map(|e| (e.backend.0 as usize, e.weight))
+            .filter(|&(i, weight)| self.plant.weight(i) != weight)
+            .collect();
+        changes.sort_by_key(|&(i, weight)| weight < self.plant.weight(i));
+        changes
+    }
+
+    fn leaves_nobody(&self, changes: &[(usize, u32)]) -> bool {
+        (0..self.plant.len()).all(|i| {
+            let change = changes.iter().find(|(j, _)| *j == i);
+            change.map_or(self.plant.weight(i), |(_, weight)| *weight) == 0
+        })
+    }
+
+    fn set(&mut self, weights: &[(usize, u32)]) {
+        self.plant.set_weights(weights);
+        self.ledger.weights_changed();
+    }
+}

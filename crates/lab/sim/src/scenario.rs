@@ -1,0 +1,199 @@
+//! What a run is, made wholly from its seed: a pool, its traffic, and the faults that befall it. Each
+//! seed switches a random part of all faults on, at random rates (swarm testing: Groce et al., ISSTA
+//! 2012): faults that never rest would hide what only shows in the quiet between two others.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::fault::Fault;
+use crate::luck::Luck;
+use crate::pool::{BackendModel, Method};
+
+/// The part of the faults that a seed switches on.
+const SWITCHED_ON: (f64, f64) = (0.1, 0.6);
+/// Mean time between two faults of a kind, seconds.
+const EVERY_S: (f64, f64) = (600.0, 14_400.0);
+
+/// How one kind of fault comes and goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Disturbance {
+    /// Which.
+    pub fault: Fault,
+    /// Mean time from the end of one to the beginning of the next, seconds; exponential.
+    pub every_s: f64,
+    /// Mean time that it lasts, seconds; exponential.
+    pub lasts_s: f64,
+}
+
+/// How the traffic changes over a day.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Profile {
+    /// Mean load, as a part of the pool's capacity.
+    pub load: f64,
+    /// How far the daily cycle goes up and down from it, as a part of it.
+    pub swing: f64,
+    /// How far chance moves it every minute, as a part of it.
+    pub wobble: f64,
+}
+
+/// How often things are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cadence {
+    /// Readings of the balancer.
+    pub poll: Duration,
+    /// Ticks of the controller.
+    pub tick: Duration,
+    /// Liveness rounds.
+    pub round: Duration,
+}
+
+impl Cadence {
+    /// As in the daemon.
+    pub const REQUEST_LEVEL: Cadence = Cadence {
+        poll: Duration::from_millis(100),
+        tick: Duration::from_millis(100),
+        round: Duration::from_millis(100),
+    };
+    /// As seldom as the controller's own constants allow: a window is a second, and a process without
+    /// an event for more than half a second counts as stalled.
+    pub const SAMPLE_LEVEL: Cadence = Cadence {
+        poll: Duration::from_secs(1),
+        tick: Duration::from_millis(500),
+        round: Duration::from_secs(1),
+    };
+}
+
+/// A run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// The run's seed.
+    pub seed: u64,
+    /// The backends.
+    pub pool: Vec<BackendModel>,
+    /// Mean service time at speed 1, microseconds.
+    pub service_us: f64,
+    /// How the balancer picks.
+    pub method: Method,
+    /// The weights of the balancer's own configuration.
+    pub weights: Vec<u32>,
+    /// The traffic.
+    pub profile: Profile,
+    /// The balancer checks the backends too, and reports the dead as down.
+    pub balancer_checks: bool,
+    /// The least time between two programmings that the administrator asks for.
+    pub min_interval: Duration,
+    /// What goes wrong.
+    pub disturbances: Vec<Disturbance>,
+    /// How often things are looked at.
+    pub cadence: Cadence,
+}
+
+impl Scenario {
+    /// The run of this seed.
+    pub fn from_seed(seed: u64, cadence: Cadence) -> Self {
+        let mut luck = Luck::stream(seed, 1);
+        let backends = 2 + luck.index(7);
+        let pool = (0..backends)
+            .map(|_| BackendModel {
+                cores: luck.pick(&[1, 1, 1, 2, 2, 4, 8]),
+                speed: luck.between(0.6, 1.4),
+            })
+            .collect();
+        let same = luck.pick(&[1, 1, 10, 100]);
+        let weights = if luck.chance(0.7) {
+            vec![same; backends]
+        } else {
+            (0..backends).map(|_| 1 + luck.index(100) as u32).collect()
+        };
+        let part = luck.between(SWITCHED_ON.0, SWITCHED_ON.1);
+        let mut disturbances = Vec::new();
+        for fault in Fault::ALL {
+            // Every fault draws as much luck whether it is on or not.
+            let (on, every_s) = (luck.chance(part), luck.log_between(EVERY_S.0, EVERY_S.1));
+            let (low, high) = fault.lasts_s();
+            let lasts_s = luck.log_between(low, high);
+            if on {
+                disturbances.push(Disturbance { fault, every_s, lasts_s });
+            }
+        }
+        Scenario {
+            seed,
+            pool,
+            service_us: luck.pick(&[5_000.0, 30_000.0, 30_000.0, 120_000.0]),
+            method: luck.pick(&[Method::RoundRobin, Method::LeastConn]),
+            weights,
+            profile: Profile {
+                load: luck.between(0.15, 0.8),
+                swing: if luck.chance(0.5) { luck.between(0.1, 0.6) } else { 0.0 },
+                wobble: if luck.chance(0.5) { luck.between(0.01, 0.2) } else { 0.0 },
+            },
+            balancer_checks: luck.chance(0.5),
+            min_interval: Duration::from_secs(luck.pick(&[1, 1, 2, 5])),
+            disturbances,
+            cadence,
+        }
+    }
+
+    /// The pool's capacity when all are well, requests per second.
+    pub fn capacity_rps(&self) -> f64 {
+        self.pool.iter().map(|b| b.capacity_rps(self.service_us)).sum()
+    }
+
+    /// The same run without a kind of fault; all else stays as it was.
+    #[must_use]
+    pub fn without(mut self, fault: Fault) -> Self {
+        self.disturbances.retain(|d| d.fault != fault);
+        self
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "seed {}: {:?}, {} backends, {:.0} ms, {:.0} req/s of {:.0} ± {:.0} %, wobble {:.0} %, \
+             balancer checks: {}",
+            self.seed,
+            self.method,
+            self.pool.len(),
+            self.service_us / 1e3,
+            self.profile.load * self.capacity_rps(),
+            self.capacity_rps(),
+            self.profile.swing * 100.0,
+            self.profile.wobble * 100.0,
+            self.balancer_checks,
+        )?;
+        for (i, (b, w)) in self.pool.iter().zip(&self.weights).enumerate() {
+            writeln!(f, "  s{i}: {} cores at {:.2}, weight {w}", b.cores, b.speed)?;
+        }
+        for d in &self.disturbances {
+            let (every, lasts) = (d.every_s, d.lasts_s);
+            writeln!(f, "  {} every {every:.0} s for {lasts:.0} s", d.fault)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_seed_is_a_run_and_seeds_differ() {
+        let of = |seed| Scenario::from_seed(seed, Cadence::SAMPLE_LEVEL);
+        assert_eq!(of(7), of(7));
+        assert_ne!(of(7), of(8));
+    }
+
+    #[test]
+    fn a_hundred_seeds_use_every_fault_and_none_always() {
+        let mut seen: BTreeSet<Fault> = BTreeSet::new();
+        for seed in 0..100 {
+            let on = Scenario::from_seed(seed, Cadence::SAMPLE_LEVEL).disturbances;
+            assert!(on.len() < Fault::ALL.len());
+            seen.extend(on.iter().map(|d| d.fault));
+        }
+        assert_eq!(seen.len(), Fault::ALL.len());
+    }
+}
