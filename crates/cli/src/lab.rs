@@ -4,8 +4,10 @@ mod backends;
 mod load;
 mod pool;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
+use plimsoll_lanes::LaneError;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub use backends::{LabBackendsArgs, run_backends};
@@ -22,6 +24,14 @@ const INTERRUPTED: u8 = 130;
 /// For clap: a duration with its unit.
 fn duration(text: &str) -> Result<Duration, String> {
     plimsoll_testbed::parse_duration(text)
+}
+
+/// This very executable, which serves lanes as their daemon.
+///
+/// # Errors
+/// When the system does not tell.
+pub fn this_program() -> Result<PathBuf, LaneError> {
+    std::env::current_exe().map_err(LaneError::system("find this program"))
 }
 
 /// The wish of a person or of a supervisor that the command end.
@@ -42,6 +52,30 @@ impl StopSignals {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::path::Path;
+
+    use plimsoll_lanes::{Steered, daemon_configuration};
+
+    #[test]
+    fn the_configuration_of_a_lane_is_one_that_plimsoll_accepts() {
+        let servers = [("s1".to_owned(), SocketAddr::from(([127, 0, 0, 1], 81)))];
+        let api = SocketAddr::from(([127, 0, 0, 1], 82));
+        for exploration in [None, Some("literal"), Some("bisect")] {
+            let steered =
+                Steered { servers: &servers, socket: Path::new("/x/a.sock"), exploration };
+            let dir = tempfile::tempdir().unwrap();
+            let file = dir.path().join("plimsoll.yaml");
+            let text = daemon_configuration(&steered, Path::new("/x/state"), api).to_string();
+            std::fs::write(&file, text).unwrap();
+            let config = crate::config::load(&file).unwrap();
+            assert_eq!(config.services[0].backends.len(), 1);
         }
     }
 }

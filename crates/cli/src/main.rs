@@ -7,7 +7,6 @@ mod config;
 mod demo;
 mod doctor;
 mod lab;
-mod lanes;
 mod output;
 mod run;
 mod solve;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use plimsoll_control::Phase;
 use plimsoll_testbed::load::Slice;
 
-use crate::lanes::{Backend, LaneKind, Pool, mean_of};
 use crate::output::{Screen, Tone, maybe, printable};
+use plimsoll_lanes::{Backend, LaneKind, Pool, mean_of};
 
 /// How often a log gets a line.
 const IN_LOG: Duration = Duration::from_secs(5);

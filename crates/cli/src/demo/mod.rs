@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 use plimsoll_control::ServiceView;
 use plimsoll_sim::small_pool;
 
-use crate::lanes::{
+use crate::output::{Format, Screen, json};
+use live::{Frame, LaneFrame, Live};
+use plimsoll_lanes::{
     CpuClock, Distribution, Family, Finished, Interrupt, Lane, LaneError, LaneKind, Learning, Pool,
     raise_descriptor_limit,
 };
-use crate::output::{Format, Screen, json};
-use live::{Frame, LaneFrame, Live};
 use report::Report;
 use timeline::Timeline;
 
@@ -95,7 +95,7 @@ fn demonstrate(args: &DemoArgs, begun: Instant) -> Result<Option<Report>, LaneEr
     raise_descriptor_limit();
     let pool = Pool::new(&small_pool(), SERVICE, Distribution::Exponential, LOAD, args.seed);
     let simulated = simulate(&pool)?;
-    let family = Family::start()?;
+    let family = Family::start(&crate::lab::this_program()?)?;
     let mut lanes = Vec::with_capacity(LANES.len());
     for kind in LANES {
         lanes.push(Lane::start(&family, &pool, kind, kind.name())?);

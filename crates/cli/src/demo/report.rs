@@ -8,9 +8,9 @@ use serde::Serialize;
 
 use super::live::title;
 use super::{LANES, Ran};
-use crate::lanes::{Backend, Finished, Harm, LaneKind, Measured, Pool, harm};
 use crate::output::table::{Cell, Table, left, right, wrap};
 use crate::output::{Screen, Tone, maybe, number};
+use plimsoll_lanes::{Backend, Finished, Harm, LaneKind, Measured, Pool, harm};
 
 /// Beyond this part, for five seconds, the machine itself makes clients wait.
 const BUSY: f64 = 0.9;
@@ -322,7 +322,7 @@ mod tests {
 
     use super::*;
     use crate::demo::Busy;
-    use crate::lanes::Distribution;
+    use plimsoll_lanes::Distribution;
 
     /// 20 s of 100 requests a second, each as slow as its lane; the first 10 s are for learning, and
     /// every 50th request of them takes a second.

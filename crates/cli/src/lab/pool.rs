@@ -17,8 +17,8 @@ use clap::{Args, ValueEnum};
 use plimsoll_sim::{paper_pool, small_pool};
 
 use super::{FAILED, INTERRUPTED, MALFORMED, duration};
-use crate::lanes::{Distribution, Interrupt, LaneError, LaneKind, Pool, raise_descriptor_limit};
 use crate::output::{Format, Screen, json};
+use plimsoll_lanes::{Distribution, Interrupt, LaneError, LaneKind, Pool, raise_descriptor_limit};
 use report::Report;
 use rounds::Bench;
 

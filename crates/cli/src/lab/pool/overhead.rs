@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use plimsoll_sim::BackendModel;
 use serde::Serialize;
 
-use crate::lanes::{
+use plimsoll_lanes::{
     CpuClock, Distribution, Family, Finished, Interrupt, Lane, LaneError, LaneKind, Measured, Pool,
 };
 
@@ -48,7 +48,7 @@ pub fn measure(
     lanes: usize,
     interrupt: &Interrupt,
 ) -> Result<Option<Overhead>, LaneError> {
-    let family = Family::start()?;
+    let family = Family::start(&crate::lab::this_program()?)?;
     let model = BackendModel { cores: CORES, speed: 1.0 };
     let capacity = f64::from(CORES) / pool.service.as_secs_f64();
     let load = pool.rate_rps / capacity;

@@ -13,9 +13,9 @@ use serde::Serialize;
 use super::LabPoolArgs;
 use super::overhead::Overhead;
 use super::rounds::{Ran, RanLane, Stretch};
-use crate::lanes::{Backend, Finished, Harm, LaneKind, Measured, Pool, harm};
 use crate::output::table::{Cell, Table, left, right};
 use crate::output::{Screen, Tone, maybe, number};
+use plimsoll_lanes::{Backend, Finished, Harm, LaneKind, Measured, Pool, harm};
 
 /// `-o json`
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -392,7 +392,7 @@ mod tests {
     use plimsoll_testbed::load::{LoadReport, Record};
 
     use super::*;
-    use crate::lanes::{Distribution, Learning};
+    use plimsoll_lanes::{Distribution, Learning};
 
     #[derive(Parser)]
     struct Line {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use plimsoll_api::wire::Event;
 
 use super::LabPoolArgs;
-use crate::lanes::{
+use plimsoll_lanes::{
     CpuClock, Family, Finished, Interrupt, Lane, LaneError, LaneKind, Learning, PATIENCE, Pool,
 };
 
@@ -82,7 +82,8 @@ impl<'a> Bench<'a> {
     ) -> Result<Self, LaneError> {
         let seat = |&kind: &LaneKind| Seat { kind, lane: None, learning: None, measured: vec![] };
         let seats = args.lanes.iter().map(seat).collect();
-        Ok(Bench { args, pool, interrupt, seats, family: Family::start()?, busy: Vec::new() })
+        let family = Family::start(&crate::lab::this_program()?)?;
+        Ok(Bench { args, pool, interrupt, seats, family, busy: Vec::new() })
     }
 
     /// Runs everything; nothing when interrupted.

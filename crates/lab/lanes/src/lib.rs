@@ -1,12 +1,13 @@
 //! Lanes: the same pool and the same clients, once per way of balancing, side by side.
 //!
 //! A [`Lane`] is an emulated pool ([`Pool`]), a real HAProxy of its own in front of it, a load of
-//! Poisson clients and, where [`LaneKind::exploration`] says so, a Plimsoll daemon of its own: this very
-//! executable, started as `plimsoll run`. Lanes share nothing but the machine, and their clients arrive
+//! Poisson clients and, where [`LaneKind::exploration`] says so, a Plimsoll daemon of its own: the binary
+//! that the family names, started as `plimsoll run`. Lanes share nothing but the machine, and their clients arrive
 //! at the same instants, so that what differs between two of them is the balancing.
 //!
 //! Every process of a run belongs to one [`Family`], which ends with whoever started it.
 
+mod client;
 mod daemon;
 mod error;
 mod family;
@@ -20,6 +21,7 @@ mod machine;
 mod measured;
 mod pool;
 
+pub use daemon::{Steered, configuration as daemon_configuration};
 pub use error::LaneError;
 pub use family::Family;
 pub use harm::{Harm, harm};

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::family::Member;
-use super::{Family, LaneError};
+use crate::family::Member;
+use crate::{Family, LaneError};
 
 /// Where Debian puts it, which is not in everybody's PATH.
 const ALSO_IN: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::LaneError;
+use crate::LaneError;
 
 /// Exit code of a run that an interrupt ended: 128 + SIGINT.
 const INTERRUPTED: i32 = 130;

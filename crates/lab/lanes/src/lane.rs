@@ -6,9 +6,9 @@ use plimsoll_control::{BackendView, ServiceView};
 use plimsoll_testbed::load::{self, LoadHandle, LoadReport, LoadSpec, Target};
 use plimsoll_testbed::{Lateness, Testbed};
 
-use super::daemon::{Daemon, Steered};
-use super::haproxy::{Haproxy, Server};
-use super::{Family, LaneError, LaneKind, Pool};
+use crate::daemon::{Daemon, Steered};
+use crate::haproxy::{Haproxy, Server};
+use crate::{Family, LaneError, LaneKind, Pool};
 
 /// How long a client waits for its answer before it gives up, which counts as an error.
 pub const PATIENCE: Duration = Duration::from_secs(10);

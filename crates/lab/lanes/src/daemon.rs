@@ -1,4 +1,4 @@
-//! A Plimsoll daemon of a lane's own: this very executable, as `plimsoll run`.
+//! A Plimsoll daemon of a lane's own, started as `plimsoll run`.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -9,10 +9,10 @@ use plimsoll_api::wire::{Event, ServiceEvents};
 use plimsoll_control::ServiceView;
 use serde_json::{Value, json};
 
-use super::family::Member;
-use super::haproxy::SECTION;
-use super::{Family, LaneError};
-use crate::client::http::Client;
+use crate::client::Client;
+use crate::family::Member;
+use crate::haproxy::SECTION;
+use crate::{Family, LaneError};
 
 /// The service's name in its configuration.
 const SERVICE: &str = "demo";
@@ -48,15 +48,13 @@ impl Daemon {
         let api = free_address()?;
         let file = family.dir().join(format!("{name}.yaml"));
         let store = family.dir().join(format!("{name}.state"));
-        // JSON is YAML.
         let text = configuration(steered, &store, api).to_string();
         std::fs::write(&file, text).map_err(LaneError::system("write Plimsoll's configuration"))?;
-        let program = std::env::current_exe().map_err(LaneError::system("find this program"))?;
-        let mut command = Command::new(program);
+        let mut command = Command::new(family.plimsoll());
         command.arg("run").arg("--config").arg(&file).stdin(Stdio::null());
         let member = family.spawn(name, &mut command);
         let member = member.map_err(LaneError::system("start plimsoll run"))?;
-        let mut daemon = Daemon { member, client: Client::new(&format!("http://{api}")) };
+        let mut daemon = Daemon { member, client: Client::new(api) };
         daemon.wait_until_ready(name)?;
         Ok(daemon)
     }
@@ -90,8 +88,7 @@ impl Daemon {
             }
             match self.client.get::<ServiceView>(&format!("/v1/services/{SERVICE}")) {
                 Ok(_) => return Ok(()),
-                Err(failure) if Instant::now() > end => {
-                    let why = failure.message().unwrap_or_default();
+                Err(why) if Instant::now() > end => {
                     return Err(LaneError::Mute { name: name.to_owned(), why });
                 }
                 Err(_) => std::thread::sleep(LOOK_EVERY),
@@ -100,7 +97,8 @@ impl Daemon {
     }
 }
 
-fn configuration(steered: &Steered, store: &Path, api: SocketAddr) -> Value {
+/// What the daemon is told, as JSON, which is YAML.
+pub fn configuration(steered: &Steered, store: &Path, api: SocketAddr) -> Value {
     let backends: Vec<Value> = steered
         .servers
         .iter()
@@ -127,25 +125,4 @@ fn configuration(steered: &Steered, store: &Path, api: SocketAddr) -> Value {
 fn free_address() -> Result<SocketAddr, LaneError> {
     let listener = TcpListener::bind(("127.0.0.1", 0));
     listener.and_then(|l| l.local_addr()).map_err(LaneError::system("find a free port"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_configuration_is_one_that_plimsoll_accepts() {
-        let servers = [("s1".to_owned(), SocketAddr::from(([127, 0, 0, 1], 81)))];
-        let api = SocketAddr::from(([127, 0, 0, 1], 82));
-        for exploration in [None, Some("literal"), Some("bisect")] {
-            let steered =
-                Steered { servers: &servers, socket: Path::new("/x/a.sock"), exploration };
-            let dir = tempfile::tempdir().unwrap();
-            let file = dir.path().join("plimsoll.yaml");
-            let text = configuration(&steered, Path::new("/x/state"), api).to_string();
-            std::fs::write(&file, text).unwrap();
-            let config = crate::config::load(&file).unwrap();
-            assert_eq!(config.services[0].name, SERVICE);
-        }
-    }
 }

@@ -1,7 +1,7 @@
 use clap::ValueEnum;
 use plimsoll_pack::PackError;
 
-use super::Pool;
+use crate::Pool;
 
 /// Who balances a lane, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]

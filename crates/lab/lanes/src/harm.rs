@@ -4,7 +4,7 @@ use std::time::Duration;
 use plimsoll_testbed::load::Record;
 use serde::Serialize;
 
-use super::measured::within;
+use crate::measured::within;
 
 /// What learning cost the clients who were there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -40,8 +40,8 @@ pub fn harm(records: &[Record], stretch: &Range<Duration>, steady_p99_ms: f64) -
 
 #[cfg(test)]
 mod tests {
-    use super::super::measured::tests::record;
     use super::*;
+    use crate::measured::tests::record;
 
     #[test]
     fn slow_beyond_what_is_usual_and_lost_count() {
