@@ -12,9 +12,11 @@
 //!    wishes of all backends into weights that sum to one (§4.6).
 //! 4. [`ThroughputEstimator`] is for balancers that count requests in flight, where weights are not
 //!    shares: it reads service time, cores and capacity off (in flight, throughput) windows.
+//! 5. [`drift`] tells when a backend is no longer what was learned of it, and when it is only noise.
 //!
 //! Everything here is arithmetic: no clock, no socket, no randomness.
 
+pub mod drift;
 mod explore;
 mod fit;
 mod fitted;

@@ -1,5 +1,6 @@
 //! The crate against truths it does not know: queues in closed form, and simulated ones.
 
+mod drift;
 mod explore;
 mod fit;
 mod queues;

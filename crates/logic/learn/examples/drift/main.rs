@@ -1,0 +1,115 @@
+//! How soon a change of a backend is seen, and how often there is none.
+//!
+//! `cargo run --release -p plimsoll-learn --example drift -- detect RATIO [SEEDS]`
+//! `cargo run --release -p plimsoll-learn --example drift -- noise DAYS [SEED]`
+//!
+//! `detect` changes the speed of a backend at 70 % load and counts the requests that it completes, and
+//! the seconds that pass, until the alarm. `noise` changes nothing, for so many days of a pool of 30
+//! (16 of one core, 8 of two, 4 of four, 2 of eight), and counts alarms. Polls every 100 ms, 30 ms of service.
+
+mod backend;
+
+use backend::{Backend, Service};
+use plimsoll_learn::drift::{RateWatch, Tolerance};
+
+const SERVICE_S: f64 = 0.03;
+const POLL_S: f64 = 0.1;
+const KINDS: [Service; 3] = [Service::Exponential, Service::Deterministic, Service::Bimodal];
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let number = |i: usize, otherwise: f64| {
+        args.get(i).map_or(otherwise, |text| text.parse().expect("a number"))
+    };
+    match args.first().map(String::as_str) {
+        Some("detect") => detect(number(1, 0.6), number(2, 200.0) as u64),
+        Some("noise") => noise(number(1, 1.0), number(2, 1.0) as u64),
+        _ => {
+            eprintln!("usage: drift detect RATIO [SEEDS] | drift noise DAYS [SEED]");
+            std::process::exit(2);
+        }
+    }
+}
+
+fn detect(ratio: f64, seeds: u64) {
+    println!(
+        "service        cores  load  requests p50  p90   seconds p50  p90  ratio said  missed"
+    );
+    for kind in KINDS {
+        for (cores, load) in [(1, 0.7), (1, 0.3), (2, 0.7), (4, 0.7), (8, 0.7), (8, 0.3)] {
+            let (mut requests, mut seconds, mut said) = (Vec::new(), Vec::new(), Vec::new());
+            let mut missed = 0;
+            for seed in 1..=seeds {
+                match detect_once(kind, cores, load, ratio, seed) {
+                    Some((n, s, r)) => {
+                        requests.push(n);
+                        seconds.push(s);
+                        said.push(r);
+                    }
+                    None => missed += 1,
+                }
+            }
+            let at = |all: &mut Vec<f64>, part: f64| {
+                all.sort_by(f64::total_cmp);
+                all.get((all.len() as f64 * part) as usize).copied().unwrap_or(f64::NAN)
+            };
+            println!(
+                "{:13}  {cores:5}  {load:.1}  {:12.0}  {:3.0}  {:12.1}  {:3.1}  {:10.2}  {missed}",
+                format!("{kind:?}"),
+                at(&mut requests, 0.5),
+                at(&mut requests, 0.9),
+                at(&mut seconds, 0.5),
+                at(&mut seconds, 0.9),
+                at(&mut said, 0.5),
+            );
+        }
+    }
+}
+
+/// Requests completed and seconds passed until the alarm, and the ratio it gives.
+fn detect_once(
+    kind: Service,
+    cores: u32,
+    load: f64,
+    ratio: f64,
+    seed: u64,
+) -> Option<(f64, f64, f64)> {
+    let arrivals = load * f64::from(cores) / SERVICE_S;
+    let mut backend = Backend::new(arrivals, SERVICE_S, kind, cores, seed);
+    let mut watch = RateWatch::new(f64::from(cores), Tolerance::default());
+    for _ in 0..3_000 {
+        watch.note(&backend.poll(POLL_S));
+    }
+    backend.service_s /= ratio;
+    let (mut requests, mut seconds) = (0.0, 0.0);
+    while requests < 20_000.0 {
+        let interval = backend.poll(POLL_S);
+        requests += interval.completions;
+        seconds += POLL_S;
+        if let Some(change) = watch.note(&interval) {
+            return Some((requests, seconds, change.ratio));
+        }
+    }
+    None
+}
+
+fn noise(days: f64, seed: u64) {
+    let polls = (days * 86_400.0 / POLL_S) as u64;
+    println!("service        days of a pool of 30  false alarms  a day");
+    for kind in KINDS {
+        let mut alarms = 0;
+        let mut mix = seed;
+        for (count, cores) in [(16, 1), (8, 2), (4, 4), (2, 8)] {
+            for _ in 0..count {
+                mix += 1;
+                let arrivals = 0.7 * f64::from(cores) / SERVICE_S;
+                let mut backend = Backend::new(arrivals, SERVICE_S, kind, cores, mix);
+                let mut watch = RateWatch::new(f64::from(cores), Tolerance::default());
+                for _ in 0..polls {
+                    alarms += u64::from(watch.note(&backend.poll(POLL_S)).is_some());
+                }
+            }
+        }
+        println!("{:13}  {days:20}  {alarms:12}  {:.3}", format!("{kind:?}"), alarms as f64 / days);
+    }
+}

@@ -1,0 +1,292 @@
+//! Watches how fast one backend works.
+//!
+//! Between two polls of the balancer so many requests arrived, and of those in flight so many completed.
+//! How likely that is depends on the rate of a core and on nothing else that changes: not on
+//! traffic, weights or queues. Where polls are close enough their exact law is used (`polled`); else
+//! `B = (min(n, c) + min(m, c))/2 · t` core-seconds were busy, n in flight at first and m at last, and
+//! `v·B` completions are expected. Whatever scatters more than that (other service times, busy time
+//! known from polls alone) is in the dispersion, estimated from the samples.
+//!
+//! The rate that is compared with is measured by the sums of both, so a wrong c does not matter while
+//! the load stays. What an excursion of the charts covers is taken into it only when the excursion
+//! has ended: a change does not hide itself by becoming the reference.
+//!
+//! Cost: about 2 µs a poll. It fails where work per request depends on load (shared caches):
+//! a large change of load then counts as a change of the backend, which for its curve it is.
+
+use super::charts::{self, Charts, Excursion, TUNED};
+use super::noise::Noise;
+use super::polled::Poll;
+
+/// Completions that a reference remembers.
+const MEMORY: f64 = 20_000.0;
+/// Completions without which there is no reference.
+const LEAST: f64 = 300.0;
+/// Standard errors of the reference that are held against an alarm.
+const DOUBT: f64 = 2.5;
+/// Excursions below this many nats are everyday: what they cover settles.
+const EVERYDAY: f64 = 2.0;
+/// Who stays further out for so many completions without an alarm has settled all the same.
+const LINGERING: f64 = 4_000.0;
+/// Seconds of a day.
+const DAY: f64 = 86_400.0;
+
+/// What happened between two polls of one backend.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interval {
+    /// Time between them.
+    pub seconds: f64,
+    /// Requests in flight at the first, the backend's own queue included.
+    pub before: u32,
+    /// Requests in flight at the second.
+    pub after: u32,
+    /// Requests that ended well between them.
+    pub completions: f64,
+}
+
+/// How often chance may pass for a change.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tolerance {
+    /// Days that one backend goes on without a false alarm, on average and at the least.
+    pub days_between: f64,
+}
+
+impl Default for Tolerance {
+    /// A false alarm in three days of a pool of 30. (It is followed by another: that the backend is as it
+    /// was before.)
+    fn default() -> Self {
+        Tolerance { days_between: 90.0 }
+    }
+}
+
+/// A backend works at another rate than before.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Change {
+    /// Its rate now over its rate before.
+    pub ratio: f64,
+    /// Requests that it completed since the change, as far as can be told.
+    pub requests: f64,
+    /// Time since the change, as far as can be told.
+    pub seconds: f64,
+}
+
+/// Completions and busy core-seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Work {
+    completions: f64,
+    core_seconds: f64,
+    seconds: f64,
+}
+
+impl Work {
+    fn add(&mut self, other: Work) {
+        self.completions += other.completions;
+        self.core_seconds += other.core_seconds;
+        self.seconds += other.seconds;
+    }
+
+    fn fade(&mut self, kept: f64) {
+        self.completions *= kept;
+        self.core_seconds *= kept;
+        self.seconds *= kept;
+    }
+}
+
+/// The rate at which the exact law expects as many completions as there are. It is not quite the same:
+/// service may not be exponential.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct LawRate {
+    /// Variances, and the rates they speak for times them; settled and not.
+    settled: (f64, f64),
+    open: (f64, f64),
+}
+
+impl LawRate {
+    fn at(rate: f64) -> LawRate {
+        LawRate { settled: (LEAST, LEAST * rate), open: (0.0, 0.0) }
+    }
+
+    fn rate(&self) -> f64 {
+        self.settled.1 / self.settled.0
+    }
+
+    /// So many completions too many, where so much variance was expected. A relative change of the rate
+    /// changes what is expected by the variance times as much, or a little more.
+    fn note(&mut self, error: f64, variance: f64) {
+        self.open.0 += variance;
+        self.open.1 += self.rate() * (variance + error);
+    }
+
+    fn settle(&mut self) {
+        let kept = (-self.open.0 / MEMORY).exp();
+        self.settled.0 = self.settled.0 * kept + self.open.0;
+        self.settled.1 = self.settled.1 * kept + self.open.1;
+        self.open = (0.0, 0.0);
+    }
+}
+
+/// Watches one backend; see the module's description.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RateWatch {
+    tolerance: Tolerance,
+    cores: f64,
+    settled: Work,
+    open: Work,
+    /// Around the busy time of the polls, and around the exact law.
+    noise: Noise,
+    noise_of_law: Noise,
+    law: Option<LawRate>,
+    charts: Charts,
+}
+
+impl RateWatch {
+    /// Watches a backend of so many cores (infinite: every request in flight is being worked on).
+    pub fn new(cores: f64, tolerance: Tolerance) -> RateWatch {
+        RateWatch {
+            tolerance,
+            cores: cores.max(1.0),
+            settled: Work::default(),
+            open: Work::default(),
+            noise: Noise::default(),
+            noise_of_law: Noise::default(),
+            law: None,
+            charts: Charts::default(),
+        }
+    }
+
+    /// The cores that busy time is counted with.
+    pub fn cores(&self) -> f64 {
+        self.cores
+    }
+
+    /// The rate of one core that the backend is held against, requests per second; `None` while too
+    /// little was seen.
+    pub fn reference(&self) -> Option<f64> {
+        let enough = self.settled.completions >= LEAST && self.settled.core_seconds > 0.0;
+        enough.then(|| self.settled.completions / self.settled.core_seconds)
+    }
+
+    /// Evidence of a change by now as a part of what an alarm needs, 0…1, and the ratio it speaks for.
+    pub fn suspicion(&self) -> (f64, f64) {
+        let evidence = self.charts.nearest(self.completions_between(), self.noise.dispersion());
+        let Excursion { completions, expected, .. } = evidence.excursion;
+        let ratio = if expected > 0.0 { completions / expected } else { 1.0 };
+        (evidence.part.min(1.0), ratio)
+    }
+
+    /// Takes an interval; says when the backend has changed. After that it is compared with what it has
+    /// become.
+    pub fn note(&mut self, interval: &Interval) -> Option<Change> {
+        let Interval { seconds, before, after, completions } = *interval;
+        if !(seconds > 0.0 && completions >= 0.0 && seconds.is_finite() && completions.is_finite())
+        {
+            return None;
+        }
+        let busy = |n: u32| f64::from(n).min(self.cores);
+        let core_seconds = 0.5 * (busy(before) + busy(after)) * seconds;
+        let poll = Poll {
+            seconds,
+            before,
+            arrivals: (f64::from(after) + completions - f64::from(before)).max(0.0) as u32,
+            completions: completions as u32,
+            cores: self.cores,
+        };
+        self.take(Work { completions, core_seconds, seconds }, Some(poll))
+    }
+
+    /// Takes a request of its own to the idle backend that took so long: one completion, and all its
+    /// time on one core.
+    pub fn note_probe(&mut self, seconds: f64) -> Option<Change> {
+        if !(seconds > 0.0 && seconds.is_finite()) {
+            return None;
+        }
+        self.take(Work { completions: 1.0, core_seconds: seconds, seconds }, None)
+    }
+
+    fn take(&mut self, work: Work, poll: Option<Poll>) -> Option<Change> {
+        self.open.add(work);
+        let Some(rate) = self.reference() else {
+            self.settle();
+            return None;
+        };
+        let expected = rate * work.core_seconds;
+        self.noise.note(work.completions - expected, expected);
+        let (gains, dispersion) = match poll.filter(|p| p.is_exact(rate)) {
+            Some(poll) => self.judge_by_law(&poll, rate),
+            None if !self.noise.is_known() => ([0.0; TUNED.len()], 1.0),
+            None => {
+                let noise = self.noise.dispersion();
+                let fair = fair(rate, (noise / self.settled.completions).sqrt());
+                (charts::gains(work.completions, work.core_seconds, fair), noise)
+            }
+        };
+        self.charts.note(work.completions, expected, gains.map(|g| g / dispersion), work.seconds);
+        let evidence = self.charts.nearest(self.completions_between(), dispersion);
+        let excursion = evidence.excursion;
+        if evidence.part >= 1.0 && excursion.expected > 0.0 {
+            let ratio = excursion.completions / excursion.expected;
+            self.begin_anew(rate * ratio);
+            return Some(Change {
+                ratio,
+                requests: excursion.completions,
+                seconds: excursion.seconds,
+            });
+        }
+        if self.charts.are_below(EVERYDAY) || self.open.completions > LINGERING {
+            self.settle();
+        }
+        None
+    }
+
+    /// What the charts gain by a poll, and its dispersion. `rate` is that of a core where nothing better is
+    /// known.
+    fn judge_by_law(&mut self, poll: &Poll, rate: f64) -> ([f64; TUNED.len()], f64) {
+        let law = self.law.get_or_insert_with(|| LawRate::at(rate));
+        let rate = law.rate();
+        let (mean, variance) = poll.moments(rate);
+        let error = f64::from(poll.completions) - mean;
+        law.note(error, variance);
+        self.noise_of_law.note(error, variance);
+        let noise = self.noise_of_law.dispersion();
+        let fair = fair(rate, (noise / law.settled.0).sqrt());
+        let as_is = [fair(0.0), fair(2.0)].map(|rate| poll.likelihood(rate).ln());
+        let gain = |theta: f64| {
+            poll.likelihood(theta * fair(theta)).ln() - as_is[usize::from(theta > 1.0)]
+        };
+        (TUNED.map(gain), noise)
+    }
+
+    /// Completions between two false alarms that are tolerated, at the present pace.
+    fn completions_between(&self) -> f64 {
+        let pace = self.settled.completions / self.settled.seconds.max(1e-9);
+        pace * DAY * self.tolerance.days_between
+    }
+
+    fn settle(&mut self) {
+        self.settled.fade((-self.open.completions / MEMORY).exp());
+        self.settled.add(self.open);
+        self.open = Work::default();
+        self.noise.settle();
+        self.noise_of_law.settle();
+        if let Some(law) = &mut self.law {
+            law.settle();
+        }
+    }
+
+    /// The backend is another now: what is known of the new one is its rate, and little else.
+    fn begin_anew(&mut self, rate: f64) {
+        let pace = self.settled.completions / self.settled.seconds.max(1e-9);
+        self.settled =
+            Work { completions: LEAST, core_seconds: LEAST / rate, seconds: LEAST / pace };
+        self.open = Work::default();
+        self.law = None;
+        self.noise.drop_open();
+        self.noise_of_law.drop_open();
+        self.charts.clear();
+    }
+}
+
+/// The rate to hold a chart against: it is given the benefit of its doubt, a relative standard error.
+fn fair(rate: f64, error: f64) -> impl Fn(f64) -> f64 {
+    move |theta: f64| rate * if theta < 1.0 { 1.0 - DOUBT * error } else { 1.0 + DOUBT * error }
+}

@@ -1,0 +1,147 @@
+//! A change of a backend is seen soon, and traffic, weights and noise are not taken for one.
+
+use plimsoll_learn::drift::{
+    Change, Judgement, Moved, PAPER_THRESHOLD, RateWatch, Tolerance, compare,
+};
+
+#[path = "../../examples/drift/backend.rs"]
+mod backend;
+use backend::{Backend, Service};
+
+const SERVICE_S: f64 = 0.03;
+const POLL_S: f64 = 0.1;
+
+fn backend(cores: u32, load: f64, seed: u64) -> (Backend, RateWatch) {
+    let arrivals = load * f64::from(cores) / SERVICE_S;
+    let backend = Backend::new(arrivals, SERVICE_S, Service::Exponential, cores, seed);
+    (backend, RateWatch::new(f64::from(cores), Tolerance::default()))
+}
+
+fn run(backend: &mut Backend, watch: &mut RateWatch, seconds: f64) -> Option<(f64, Change)> {
+    let mut requests = 0.0;
+    for _ in 0..(seconds / POLL_S) as u64 {
+        let interval = backend.poll(POLL_S);
+        requests += interval.completions;
+        if let Some(change) = watch.note(&interval) {
+            return Some((requests, change));
+        }
+    }
+    None
+}
+
+#[test]
+fn a_slow_down_to_60_percent_is_seen_within_150_requests() {
+    for cores in [1, 2] {
+        let mut needed: Vec<f64> = (1..=41)
+            .map(|seed| {
+                let (mut b, mut watch) = backend(cores, 0.7, seed);
+                assert_eq!(run(&mut b, &mut watch, 300.0), None, "seed {seed}");
+                b.service_s /= 0.6;
+                let (requests, change) = run(&mut b, &mut watch, 120.0).expect("it is seen");
+                assert!((0.4..0.75).contains(&change.ratio), "{change:?}");
+                requests
+            })
+            .collect();
+        needed.sort_by(f64::total_cmp);
+        assert!(needed[20] <= 150.0, "{cores} cores: median {}", needed[20]);
+    }
+}
+
+#[test]
+fn who_becomes_faster_is_seen_too_and_the_ratio_is_right() {
+    let (mut b, mut watch) = backend(4, 0.7, 5);
+    run(&mut b, &mut watch, 300.0);
+    b.service_s /= 1.5;
+    let (_, change) = run(&mut b, &mut watch, 120.0).expect("it is seen");
+    assert!((1.3..1.75).contains(&change.ratio), "{change:?}");
+    assert_eq!(run(&mut b, &mut watch, 600.0), None, "it is the new normal");
+    let rate = watch.reference().expect("a reference");
+    assert!((rate * SERVICE_S / 1.5 - 1.0).abs() < 0.1, "{rate}");
+}
+
+#[test]
+fn more_and_less_traffic_is_no_change_of_the_backend() {
+    for (seed, cores) in [(1, 1), (2, 2), (3, 4), (4, 8)] {
+        let (mut b, mut watch) = backend(cores, 0.7, seed);
+        let usual = b.arrivals;
+        for part in [1.0, 1.2, 0.8, 1.4, 0.3, 1.0] {
+            b.arrivals = part * usual;
+            assert_eq!(
+                run(&mut b, &mut watch, 300.0),
+                None,
+                "{cores} cores, {part} of the traffic"
+            );
+        }
+    }
+}
+
+#[test]
+fn noise_of_every_kind_is_left_alone() {
+    for service in [Service::Exponential, Service::Deterministic, Service::Bimodal] {
+        for (seed, cores) in [(1, 1), (2, 2), (3, 8)] {
+            let arrivals = 0.7 * f64::from(cores) / SERVICE_S;
+            let mut b = Backend::new(arrivals, SERVICE_S, service, cores, seed);
+            let mut watch = RateWatch::new(f64::from(cores), Tolerance::default());
+            assert_eq!(run(&mut b, &mut watch, 3_600.0), None, "{service:?}, {cores} cores");
+        }
+    }
+}
+
+#[test]
+fn coarse_polls_and_wrong_cores_do_not_make_noise_a_change() {
+    let (mut b, _) = backend(4, 0.7, 9);
+    // An infinite number of cores: every request in flight counts as being worked on.
+    for cores in [4.0, 2.0, f64::INFINITY] {
+        let mut watch = RateWatch::new(cores, Tolerance::default());
+        for _ in 0..7_200 {
+            assert_eq!(watch.note(&b.poll(1.0)), None, "{cores} cores");
+        }
+    }
+}
+
+#[test]
+fn an_idle_backend_is_watched_by_its_probes() {
+    let mut probe = Backend::new(1.0, 1.0, Service::Exponential, 1, 3);
+    let mut latency = move |seconds: f64| {
+        probe.service_s = seconds;
+        probe.service_time()
+    };
+    let mut watch = RateWatch::new(1.0, Tolerance::default());
+    for _ in 0..5_000 {
+        assert_eq!(watch.note_probe(latency(0.03)), None);
+    }
+    let seen = (1..400).find(|_| watch.note_probe(latency(0.05)).is_some());
+    assert!(seen.is_some_and(|n| n <= 250), "{seen:?}");
+}
+
+#[test]
+fn what_makes_no_sense_is_ignored() {
+    let mut watch = RateWatch::new(f64::NAN, Tolerance::default());
+    assert_eq!(watch.cores(), 1.0);
+    for _ in 0..1_000 {
+        for completions in [f64::NAN, -1.0, f64::INFINITY] {
+            let interval =
+                plimsoll_learn::drift::Interval { seconds: 0.1, before: 1, after: 1, completions };
+            assert_eq!(watch.note(&interval), None);
+        }
+        assert_eq!(watch.note_probe(f64::NAN), None);
+    }
+    assert_eq!(watch.reference(), None);
+}
+
+#[test]
+fn the_papers_threshold_fires_on_noise() {
+    let (mut b, _) = backend(1, 0.5, 1);
+    let mut alarms = 0;
+    for _ in 0..600 {
+        let (mut area, mut requests) = (0.0, 0.0);
+        for _ in 0..10 {
+            let i = b.poll(POLL_S);
+            area += 0.5 * f64::from(i.before + i.after) * i.seconds;
+            requests += i.completions;
+        }
+        let moved = Moved { latency: area / f64::max(requests, 1.0), expected: SERVICE_S / 0.5 };
+        alarms += u32::from(compare(&[Some(moved)], PAPER_THRESHOLD) != Judgement::Nothing);
+    }
+    assert!(alarms > 100, "{alarms} alarms in ten minutes of noise");
+}
