@@ -1,15 +1,106 @@
-//! soak
-use plimsoll_sim::{Cadence, Scenario, run_samples};
-fn main() {
-    let args: Vec<f64> = std::env::args().skip(1).map(|a| a.parse().unwrap()).collect();
-    for seed in args[0] as u64..args[1] as u64 {
-        let s = Scenario::from_seed(seed, Cadence::SAMPLE_LEVEL);
-        let t = std::time::Instant::now();
-        let r = run_samples(s.clone(), args[2], None);
-        let el = t.elapsed();
-        match r {
-            Ok(t) => println!("{seed} ok {el:?} {:?} n={} {t:?}", s.method, s.pool.len()),
-            Err(f) => println!("{seed} {el:?} {:?} {}", s.method, f.violation),
+//! Runs seeds and prints what they find, with the command that repeats it.
+//!
+//! `cargo run --release -p plimsoll-sim --example soak -- --seeds 0..1000 --days 1`
+
+use std::ops::Range;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use plimsoll_sim::{Fault, Order, Rule, Sabotage};
+
+const USAGE: &str = "usage: soak (--seed N | --seeds FROM..TO) [--days D] [--threads N] \
+                     [--without FAULT]... [--sabotage WAY] [--beyond RULE]... [--trace FROM_SECOND]";
+
+struct Arguments {
+    seeds: Range<u64>,
+    threads: usize,
+    order: Order,
+}
+
+fn main() -> ExitCode {
+    let arguments = match arguments() {
+        Ok(arguments) => arguments,
+        Err(line) => {
+            eprintln!("{line}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let began = Instant::now();
+    let next = AtomicU64::new(arguments.seeds.start);
+    let totals = Mutex::new((0u64, 0u64, 0u64, 0u64, 0u64));
+    let single = arguments.seeds.end - arguments.seeds.start == 1;
+    if single {
+        let order = Order { seed: arguments.seeds.start, ..arguments.order.clone() };
+        print!("{}", order.scenario());
+    }
+    std::thread::scope(|scope| {
+        for _ in 0..arguments.threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= arguments.seeds.end {
+                        return;
+                    }
+                    let order = Order { seed, ..arguments.order.clone() };
+                    let result = order.run();
+                    let mut totals = totals.lock().unwrap_or_else(|e| e.into_inner());
+                    totals.0 += 1;
+                    match result {
+                        Ok(tally) => {
+                            totals.1 += tally.steps;
+                            totals.2 += tally.plans;
+                            totals.3 += tally.faults;
+                        }
+                        Err(failure) => {
+                            totals.4 += 1;
+                            println!("\nseed {seed}: {failure}");
+                        }
+                    }
+                    if totals.0.is_multiple_of(20) {
+                        let s = began.elapsed().as_secs();
+                        println!("{} runs, {} violations, {s} s", totals.0, totals.4);
+                    }
+                }
+            });
+        }
+    });
+    let (runs, steps, plans, faults, violations) =
+        *totals.lock().unwrap_or_else(|e| e.into_inner());
+    println!(
+        "{runs} runs of {:.2} days: {steps} steps, {plans} plans, {faults} faults, {violations} \
+         violations, {:.0} s",
+        arguments.order.seconds / 86_400.0,
+        began.elapsed().as_secs_f64()
+    );
+    if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn arguments() -> Result<Arguments, String> {
+    let mut seeds = None;
+    let mut order = Order::days(0, 1.0);
+    let mut threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut given = std::env::args().skip(1);
+    while let Some(option) = given.next() {
+        let value = given.next().ok_or_else(|| format!("{option}: a value was expected"))?;
+        let number = || value.parse::<f64>().map_err(|e| format!("{option} {value}: {e}"));
+        let whole = |text: &str| text.parse::<u64>().map_err(|e| format!("{option} {text}: {e}"));
+        match option.as_str() {
+            "--seed" => seeds = Some(whole(&value)?..whole(&value)? + 1),
+            "--seeds" => {
+                let (from, to) = value.split_once("..").ok_or("--seeds: expected FROM..TO")?;
+                seeds = Some(whole(from)?..whole(to)?);
+            }
+            "--days" => order.seconds = number()? * 86_400.0,
+            "--threads" => threads = whole(&value)? as usize,
+            "--without" => order.without.push(value.parse::<Fault>()?),
+            "--sabotage" => order.sabotage = Some(value.parse::<Sabotage>()?),
+            "--beyond" => order.beyond.push(value.parse::<Rule>()?),
+            "--trace" => order.trace_from = Some(number()?),
+            _ => return Err(format!("{option}: not known")),
         }
     }
+    let seeds = seeds.ok_or("which seeds?")?;
+    Ok(Arguments { seeds, threads: threads.max(1), order })
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::names::{from_name, kebab};
+
 /// One kind of fault. A run has at most one of a kind at a time, and any number of kinds at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
@@ -145,14 +147,7 @@ impl Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut name = String::new();
-        for c in format!("{self:?}").chars() {
-            if c.is_uppercase() && !name.is_empty() {
-                name.push('-');
-            }
-            name.push(c.to_ascii_lowercase());
-        }
-        f.pad(&name)
+        f.pad(&kebab(&format!("{self:?}")))
     }
 }
 
@@ -160,10 +155,7 @@ impl FromStr for Fault {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        Fault::ALL.into_iter().find(|f| f.to_string() == name).ok_or_else(|| {
-            let all: Vec<String> = Fault::ALL.iter().map(Fault::to_string).collect();
-            format!("{name}: expected one of {}", all.join(", "))
-        })
+        from_name(name, &Fault::ALL)
     }
 }
 

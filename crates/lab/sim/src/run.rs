@@ -1,15 +1,81 @@
 //! Whole runs, by seed.
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use plimsoll_model::Nanos;
 
+use crate::fault::Fault;
 use crate::ledger::{Rule, Violation};
 use crate::plant::Plant;
 use crate::rig::{Rig, Tally};
 use crate::sabotage::Sabotage;
 use crate::sample::SamplePlant;
-use crate::scenario::Scenario;
+use crate::scenario::{Cadence, Scenario};
+
+/// What to run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Order {
+    /// The run's seed.
+    pub seed: u64,
+    /// How much simulated time, seconds.
+    pub seconds: f64,
+    /// Faults that are left out.
+    pub without: Vec<Fault>,
+    /// A way in which the controller is broken.
+    pub sabotage: Option<Sabotage>,
+    /// Rules whose violations are looked past.
+    pub beyond: Vec<Rule>,
+    /// From when on everything is printed, seconds.
+    pub trace_from: Option<f64>,
+}
+
+impl Order {
+    /// This seed, so many simulated days.
+    pub fn days(seed: u64, days: f64) -> Self {
+        Order { seed, seconds: days * 86_400.0, ..Order::default() }
+    }
+
+    /// What the run is.
+    pub fn scenario(&self) -> Scenario {
+        let scenario = Scenario::from_seed(self.seed, Cadence::SAMPLE_LEVEL);
+        self.without.iter().fold(scenario, |scenario, &fault| scenario.without(fault))
+    }
+
+    /// Runs it at sample level.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn run(&self) -> Result<Tally, Box<Failure>> {
+        let s = self.scenario();
+        let plant = SamplePlant::new(&s.pool, s.service_us, s.method, s.seed);
+        self.run_in(s, plant)
+    }
+
+    fn run_in<P: Plant>(&self, scenario: Scenario, plant: P) -> Result<Tally, Box<Failure>> {
+        let mut rig = Rig::new(scenario.clone(), plant, self.sabotage);
+        rig.tolerate(&self.beyond);
+        if let Some(seconds) = self.trace_from {
+            rig.trace_from(seconds);
+        }
+        let ended = catch_unwind(AssertUnwindSafe(|| rig.run_until(self.seconds)));
+        let violation = match ended {
+            Ok(Ok(())) => return Ok(rig.tally()),
+            Ok(Err(violation)) => violation,
+            Err(panic) => {
+                let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+                let what = text.or_else(|| panic.downcast_ref::<String>().cloned());
+                Violation {
+                    rule: Rule::NoPanic,
+                    backend: None,
+                    at: Nanos(rig.plant().now().0),
+                    what: what.unwrap_or_default(),
+                }
+            }
+        };
+        Err(Box::new(Failure { violation, scenario, order: self.clone() }))
+    }
+}
 
 /// A run that found something.
 #[derive(Clone, Debug)]
@@ -18,44 +84,32 @@ pub struct Failure {
     pub violation: Violation,
     /// What the run was.
     pub scenario: Scenario,
+    /// How it was ordered.
+    pub order: Order,
 }
 
-/// Runs a scenario at sample level for so many seconds.
-///
-/// # Errors
-/// The first violation.
-pub fn run_samples(
-    scenario: Scenario,
-    seconds: f64,
-    sabotage: Option<Sabotage>,
-) -> Result<Tally, Box<Failure>> {
-    let s = &scenario;
-    let plant = SamplePlant::new(&s.pool, s.service_us, s.method, s.seed);
-    run(scenario, plant, seconds, sabotage)
+impl Failure {
+    /// The command that repeats it.
+    pub fn command(&self) -> String {
+        let order = &self.order;
+        let mut line = format!(
+            "cargo run --release -p plimsoll-sim --example soak -- --seed {} --days {}",
+            order.seed,
+            order.seconds / 86_400.0
+        );
+        order.without.iter().for_each(|f| line.push_str(&format!(" --without {f}")));
+        order.beyond.iter().for_each(|r| line.push_str(&format!(" --beyond {r}")));
+        order.sabotage.iter().for_each(|s| line.push_str(&format!(" --sabotage {s}")));
+        line
+    }
 }
 
-fn run<P: Plant>(
-    scenario: Scenario,
-    plant: P,
-    seconds: f64,
-    sabotage: Option<Sabotage>,
-) -> Result<Tally, Box<Failure>> {
-    let mut rig = Rig::new(scenario.clone(), plant, sabotage);
-    let ended = catch_unwind(AssertUnwindSafe(|| rig.run_until(seconds)));
-    let violation = match ended {
-        Ok(Ok(())) => return Ok(rig.tally()),
-        Ok(Err(violation)) => violation,
-        Err(panic) => Violation {
-            rule: Rule::NoPanic,
-            backend: None,
-            at: Nanos(rig.plant().now().0),
-            what: panic_text(&panic),
-        },
-    };
-    Err(Box::new(Failure { violation, scenario }))
-}
-
-fn panic_text(panic: &Box<dyn std::any::Any + Send>) -> String {
-    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let from = (self.violation.at.as_secs_f64() - 30.0).max(0.0);
+        writeln!(f, "{}", self.violation)?;
+        write!(f, "{}", self.scenario)?;
+        writeln!(f, "again:  {}", self.command())?;
+        write!(f, "closer: {} --trace {from:.0}", self.command())
+    }
 }

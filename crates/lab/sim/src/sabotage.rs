@@ -1,35 +1,335 @@
-//! Controllers broken on purpose, one way at a time.
+//! Controllers broken on purpose, one way at a time: what the invariants must catch. Each breaks what
+//! the controller is told or what it asks, on the way between it and the ledger, so that its own code
+//! stays as it is.
 
-use plimsoll_control::{Action, Event, Memory};
-use plimsoll_model::Nanos;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use plimsoll_control::{Action, Event, Memory, RecordKind};
+use plimsoll_model::{Applied, BackendId, FailureKind, Nanos, Plan, ServerStatus};
+
+use crate::names::{from_name, kebab};
 
 /// One way to be broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sabotage {}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sabotage {
+    /// It does not hear of failures.
+    SwallowFailures,
+    /// It gives failed backends weight 1 instead of 0.
+    KeepFailedAtOne,
+    /// It leaves zeros out of its plans.
+    DropZeros,
+    /// It takes one good round for many.
+    ReturnTooSoon,
+    /// It believes time-outs from a time in which it did not run.
+    BelieveOldTimeouts,
+    /// It gives those who return their whole weight at once.
+    LoseRamp,
+    /// It steers what an administrator has.
+    IgnoreAdministrator,
+    /// It does not see that the balancer was reloaded.
+    IgnoreReload,
+    /// It takes every plan for carried out.
+    IgnoreApplyFailed,
+    /// It does not see what others do to the weights.
+    IgnoreForeign,
+    /// It never gives the same weights back that another took.
+    LosePlans,
+    /// It makes plans when the balancer is not there to be read.
+    PlanOnStaleData,
+    /// It makes a plan at every tick.
+    PlanTooOften,
+    /// It makes a plan while another is under way.
+    PlanTwice,
+    /// It goes on while only an administrator can help.
+    IgnoreConflict,
+    /// It programs though it was asked to observe.
+    ProgramWhileObserving,
+    /// Its epochs do not rise.
+    OldEpoch,
+    /// One weight is twice what it should be.
+    ScaleOneWeight,
+    /// All weights are 0.
+    AllZero,
+    /// A weight is out of range.
+    OutOfRange,
+    /// A share is no number.
+    NotANumber,
+    /// Shares do not sum to 1.
+    SharesOfMoreThanAll,
+    /// An entry comes twice.
+    TwoWeights,
+    /// It starts with the memory of another pool.
+    ForeignMemory,
+    /// It panics when a backend leaves.
+    Panic,
+}
+
+impl Sabotage {
+    /// All of them.
+    pub const ALL: [Sabotage; 25] = [
+        Sabotage::SwallowFailures,
+        Sabotage::KeepFailedAtOne,
+        Sabotage::DropZeros,
+        Sabotage::ReturnTooSoon,
+        Sabotage::BelieveOldTimeouts,
+        Sabotage::LoseRamp,
+        Sabotage::IgnoreAdministrator,
+        Sabotage::IgnoreReload,
+        Sabotage::IgnoreApplyFailed,
+        Sabotage::IgnoreForeign,
+        Sabotage::LosePlans,
+        Sabotage::PlanOnStaleData,
+        Sabotage::PlanTooOften,
+        Sabotage::PlanTwice,
+        Sabotage::IgnoreConflict,
+        Sabotage::ProgramWhileObserving,
+        Sabotage::OldEpoch,
+        Sabotage::ScaleOneWeight,
+        Sabotage::AllZero,
+        Sabotage::OutOfRange,
+        Sabotage::NotANumber,
+        Sabotage::SharesOfMoreThanAll,
+        Sabotage::TwoWeights,
+        Sabotage::ForeignMemory,
+        Sabotage::Panic,
+    ];
+}
+
+impl fmt::Display for Sabotage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&kebab(&format!("{self:?}")))
+    }
+}
+
+impl FromStr for Sabotage {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        from_name(name, &Sabotage::ALL)
+    }
+}
+
+/// Rounds that one good round is taken for.
+const TAKEN_FOR: u64 = 100;
+/// A reading older than this is stale by any account.
+const LONG_AGO: Duration = Duration::from_secs(4);
 
 /// The seam between the controller and everything around it.
-#[allow(dead_code)]
+#[derive(Default)]
 pub struct Seam {
     sabotage: Option<Sabotage>,
+    /// The weights that the controller believes in.
+    believed: BTreeMap<BackendId, u32>,
+    /// What each backend had before it failed.
+    before: BTreeMap<BackendId, u32>,
+    returned: Vec<BackendId>,
+    generation: Option<u64>,
+    last_plan: Option<Plan>,
+    read_at: Option<Nanos>,
 }
 
 impl Seam {
     /// A seam that breaks the controller in this way.
-    pub fn new(sabotage: Option<Sabotage>, _seed: u64) -> Self {
-        Seam { sabotage }
+    pub fn new(sabotage: Option<Sabotage>) -> Self {
+        Seam { sabotage, ..Seam::default() }
     }
+
     /// A controller begins.
-    pub fn born(&mut self) {}
+    pub fn born(&mut self) {
+        *self = Seam::new(self.sabotage);
+    }
+
     /// The memory it gets.
     pub fn memory(&mut self, memory: Option<Memory>) -> Option<Memory> {
-        memory
+        if self.sabotage != Some(Sabotage::ForeignMemory) {
+            return memory;
+        }
+        // The same names, another pool: every weight belongs to somebody else.
+        let mut value = serde_json::to_value(memory?).ok()?;
+        let backends = value.get_mut("backends")?.as_array_mut()?;
+        let weights: Vec<serde_json::Value> =
+            backends.iter().map(|b| b["weight"].clone()).collect();
+        for (b, w) in backends.iter_mut().zip(weights.into_iter().cycle().skip(1)) {
+            b["weight"] = w;
+        }
+        serde_json::from_value(value).ok()
     }
+
     /// What the controller is told.
-    pub fn events(&mut self, _clock: Nanos, event: Event) -> Vec<Event> {
-        vec![event]
+    pub fn events(&mut self, clock: Nanos, event: Event) -> Vec<Event> {
+        let Some(sabotage) = self.sabotage else { return vec![event] };
+        if let Event::Balancer(report) = &event {
+            self.read_at = Some(report.at);
+        }
+        match (sabotage, event) {
+            (Sabotage::SwallowFailures, Event::Liveness { successes: 0, .. }) => vec![],
+            (Sabotage::SwallowFailures, Event::Probe { outcome, .. })
+                if outcome != plimsoll_model::Outcome::Success =>
+            {
+                vec![]
+            }
+            (
+                Sabotage::ReturnTooSoon,
+                Event::Liveness { backend, successes: 1.., failure, started },
+            ) => (0..TAKEN_FOR)
+                .map(|_| Event::Liveness { backend, successes: 3, failure, started })
+                .collect(),
+            (
+                Sabotage::BelieveOldTimeouts,
+                Event::Liveness {
+                    backend, successes: 0, failure: Some(FailureKind::Timeout), ..
+                },
+            ) => vec![Event::Liveness {
+                backend,
+                successes: 0,
+                failure: Some(FailureKind::Refused),
+                started: clock,
+            }],
+            (Sabotage::IgnoreConflict, Event::BalancerLost { .. }) => vec![],
+            (
+                Sabotage::IgnoreConflict | Sabotage::IgnoreApplyFailed,
+                Event::ApplyFailed { epoch, .. },
+            ) => vec![Event::Applied(self.as_if_applied(epoch))],
+            (Sabotage::ProgramWhileObserving, Event::Reconfigured(mut spec)) => {
+                spec.observe = false;
+                vec![Event::Reconfigured(spec)]
+            }
+            (_, Event::Balancer(report)) => vec![Event::Balancer(self.reading(sabotage, report))],
+            (_, event) => vec![event],
+        }
     }
+
+    fn as_if_applied(&self, epoch: u64) -> Applied {
+        let plan = self.last_plan.iter().flat_map(|plan| &plan.entries);
+        let weights: Vec<(BackendId, u32)> = plan.map(|e| (e.backend, e.weight)).collect();
+        let commands = weights.len() as u32;
+        Applied { epoch, weights, commands }
+    }
+
+    fn reading(
+        &mut self,
+        sabotage: Sabotage,
+        mut report: plimsoll_model::BalancerReport,
+    ) -> plimsoll_model::BalancerReport {
+        let blind_to_weights = matches!(
+            sabotage,
+            Sabotage::IgnoreReload | Sabotage::IgnoreApplyFailed | Sabotage::IgnoreForeign
+        );
+        let hides_reload = sabotage == Sabotage::IgnoreReload;
+        let restarted = self.generation.is_some_and(|g| g != report.generation);
+        if hides_reload {
+            report.generation = *self.generation.get_or_insert(report.generation);
+        } else {
+            self.generation = Some(report.generation);
+        }
+        for server in &mut report.servers {
+            if sabotage == Sabotage::IgnoreAdministrator
+                && matches!(server.status, ServerStatus::Drain | ServerStatus::Maintenance)
+            {
+                server.status = ServerStatus::Up;
+            }
+            if sabotage == Sabotage::SwallowFailures && server.status == ServerStatus::Down {
+                server.status = ServerStatus::Up;
+            }
+            if blind_to_weights && !(restarted && !hides_reload) {
+                server.weight = *self.believed.get(&server.backend).unwrap_or(&server.weight);
+            }
+        }
+        report
+    }
+
     /// What it asks.
-    pub fn actions(&mut self, _clock: Nanos, actions: Vec<Action>) -> Vec<Action> {
-        actions
+    pub fn actions(&mut self, clock: Nanos, actions: Vec<Action>) -> Vec<Action> {
+        let Some(sabotage) = self.sabotage else { return actions };
+        let mut out = Vec::with_capacity(actions.len());
+        for action in actions {
+            match action {
+                Action::Program(plan) => {
+                    let plan = self.spoil(sabotage, plan);
+                    self.believed.extend(plan.entries.iter().map(|e| (e.backend, e.weight)));
+                    self.last_plan = Some(plan.clone());
+                    if sabotage == Sabotage::PlanTwice {
+                        let twin = Plan { epoch: plan.epoch + 1, ..plan.clone() };
+                        out.push(Action::Program(twin));
+                    }
+                    if sabotage != Sabotage::LosePlans {
+                        out.push(Action::Program(plan));
+                    }
+                }
+                Action::Record(record) => {
+                    if sabotage == Sabotage::Panic && record.kind == RecordKind::Left {
+                        panic!("broken on purpose");
+                    }
+                    self.note(&record);
+                    out.push(Action::Record(record));
+                }
+                other => out.push(other),
+            }
+        }
+        out.extend(self.unasked(sabotage, clock));
+        out
+    }
+
+    fn note(&mut self, record: &plimsoll_control::Record) {
+        let place = record.backend.as_ref().and_then(|b| b.strip_prefix('s')?.parse().ok());
+        let Some(id) = place.map(BackendId) else { return };
+        match record.kind {
+            RecordKind::Failed => {
+                let held = self.believed.get(&id).copied().unwrap_or(1);
+                self.before.insert(id, held);
+            }
+            RecordKind::Returned => self.returned.push(id),
+            _ => {}
+        }
+    }
+
+    fn spoil(&mut self, sabotage: Sabotage, mut plan: Plan) -> Plan {
+        let heaviest = plan.entries.iter().enumerate().max_by_key(|(_, e)| e.weight);
+        let heaviest = heaviest.map_or(0, |(place, _)| place);
+        match sabotage {
+            Sabotage::KeepFailedAtOne => {
+                plan.entries.iter_mut().for_each(|e| e.weight = e.weight.max(1));
+            }
+            Sabotage::DropZeros => plan.entries.retain(|e| e.weight > 0),
+            Sabotage::LoseRamp => {
+                for id in std::mem::take(&mut self.returned) {
+                    let whole = self.before.get(&id).copied().unwrap_or(1);
+                    for e in plan.entries.iter_mut().filter(|e| e.backend == id) {
+                        e.weight = e.weight.max(whole);
+                    }
+                }
+            }
+            Sabotage::OldEpoch => plan.epoch = plan.epoch.min(3),
+            Sabotage::ScaleOneWeight => {
+                let e = &mut plan.entries[heaviest];
+                e.weight = (e.weight * 2).min(256);
+            }
+            Sabotage::AllZero => plan.entries.iter_mut().for_each(|e| e.weight = 0),
+            Sabotage::OutOfRange => plan.entries[heaviest].weight = 257,
+            Sabotage::NotANumber => plan.entries[heaviest].share = f64::NAN,
+            Sabotage::SharesOfMoreThanAll => {
+                plan.entries.iter_mut().for_each(|e| e.share *= 1.01);
+            }
+            Sabotage::TwoWeights => plan.entries.push(plan.entries[heaviest]),
+            _ => {}
+        }
+        plan
+    }
+
+    /// Plans that nobody asked for.
+    fn unasked(&mut self, sabotage: Sabotage, clock: Nanos) -> Option<Action> {
+        let stale = self.read_at.is_some_and(|at| clock.since(at) > LONG_AGO);
+        let now = match sabotage {
+            Sabotage::PlanOnStaleData => stale,
+            Sabotage::PlanTooOften => true,
+            _ => false,
+        };
+        let plan = self.last_plan.as_mut().filter(|_| now)?;
+        plan.epoch += 1;
+        plan.at = clock;
+        Some(Action::Program(plan.clone()))
     }
 }

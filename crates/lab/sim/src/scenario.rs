@@ -119,7 +119,7 @@ impl Scenario {
         Scenario {
             seed,
             pool,
-            service_us: luck.pick(&[5_000.0, 30_000.0, 30_000.0, 120_000.0]),
+            service_us: luck.pick(&[2_000.0, 5_000.0, 5_000.0, 10_000.0]),
             method: luck.pick(&[Method::RoundRobin, Method::LeastConn]),
             weights,
             profile: Profile {

@@ -83,7 +83,8 @@ impl Ledger {
             .iter()
             .find(|e| (f64::from(e.weight) / weights.max(1.0) - e.share).abs() > ROUNDING);
         if let Some(e) = off {
-            let what = format!("weight {} of {weights} for share {:.3}", e.weight, e.share);
+            let what =
+                format!("weight {} of {weights} for share {:.3} in {plan:?}", e.weight, e.share);
             self.violate(Rule::WeightsFollowShares, Some(e.backend.0 as usize), what);
         }
     }

@@ -16,13 +16,15 @@ const ROUNDS_TO_RETURN: u32 = 3;
 /// So many probes of the work URL in a row fail a backend; of time-outs it takes more.
 const PROBES_TO_FAIL: u32 = 3;
 const TIMEOUTS_TO_FAIL: u32 = 8;
-/// So often within a minute a foreign weight is put right at once; from then on at the usual pace.
-pub(super) const FOREIGN_LIMIT: usize = 5;
+/// So often within a minute a foreign weight is put right at once; from then on at the usual pace. The
+/// controller counts five in minutes that follow one another, so that two fives may meet.
+const FOREIGN_LIMIT: usize = 10;
 const MINUTE: Duration = Duration::from_secs(60);
 
 impl Ledger {
     /// Takes down an event before the controller takes it.
-    pub fn told(&mut self, clock: Nanos, event: &Event) {
+    pub fn told(&mut self, world: Nanos, clock: Nanos, event: &Event) {
+        self.world = world;
         if clock.since(self.last_clock) > STALL {
             self.stalled_at = clock;
         }

@@ -1,6 +1,9 @@
 use std::fmt;
+use std::str::FromStr;
 
 use plimsoll_model::Nanos;
+
+use crate::names::{from_name, kebab};
 
 /// What may never be otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +45,43 @@ pub enum Rule {
     NoPanic,
 }
 
+impl Rule {
+    /// All of them.
+    pub const ALL: [Rule; 17] = [
+        Rule::WholePlan,
+        Rule::WeightsFollowShares,
+        Rule::SomebodyServes,
+        Rule::FailedGetNothing,
+        Rule::NobodyFailsForNothing,
+        Rule::ReservedIsLeftAlone,
+        Rule::FreshData,
+        Rule::MaySteer,
+        Rule::OneAtATime,
+        Rule::EpochsRise,
+        Rule::Pace,
+        Rule::Ramp,
+        Rule::Agreement,
+        Rule::BeliefIsTrue,
+        Rule::Resumes,
+        Rule::SaneView,
+        Rule::NoPanic,
+    ];
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&kebab(&format!("{self:?}")))
+    }
+}
+
+impl FromStr for Rule {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        from_name(name, &Rule::ALL)
+    }
+}
+
 /// Something that the controller did and may not do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Violation {
@@ -57,7 +97,7 @@ pub struct Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} at {:.3} s", self.rule, self.at.as_secs_f64())?;
+        write!(f, "{} at {:.3} s", self.rule, self.at.as_secs_f64())?;
         if let Some(i) = self.backend {
             write!(f, ", s{i}")?;
         }

@@ -14,7 +14,7 @@ mod troubles;
 use plimsoll_control::{BackendSpec, Event, ServiceSpec};
 use plimsoll_model::{BackendId, FailureKind, Nanos, Outcome};
 
-use crate::ledger::{Ledger, Stand, Violation};
+use crate::ledger::{Ledger, Rule, Stand, Violation};
 use crate::luck::Luck;
 use crate::plant::Plant;
 use crate::sabotage::{Sabotage, Seam};
@@ -68,6 +68,7 @@ pub struct Rig<P> {
     seam: Seam,
     ledger: Ledger,
     tally: Tally,
+    trace_from: u64,
 }
 
 impl<P: Plant> Rig<P> {
@@ -90,9 +91,10 @@ impl<P: Plant> Rig<P> {
             store: Store::default(),
             luck: Luck::stream(scenario.seed, 2),
             traffic_luck: Luck::stream(scenario.seed, 3),
-            seam: Seam::new(sabotage, scenario.seed),
+            seam: Seam::new(sabotage),
             ledger: Ledger::new(n),
             tally: Tally::default(),
+            trace_from: u64::MAX,
             spec,
             plant,
             scenario,
@@ -124,6 +126,22 @@ impl<P: Plant> Rig<P> {
         }
         self.now = end;
         Ok(())
+    }
+
+    /// Prints what the controller is told and asks from this second on.
+    pub fn trace_from(&mut self, seconds: f64) {
+        self.trace_from = (seconds * 1e9) as u64;
+    }
+
+    /// Looks past violations of these rules.
+    pub fn tolerate(&mut self, rules: &[Rule]) {
+        self.ledger.tolerate(rules);
+    }
+
+    fn trace(&self, what: std::fmt::Arguments<'_>) {
+        if self.now >= self.trace_from {
+            println!("{:.3} {what}", self.now as f64 / 1e9);
+        }
     }
 
     /// What it came to so far.

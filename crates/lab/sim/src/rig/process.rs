@@ -138,7 +138,9 @@ impl<P: Plant> Rig<P> {
             return;
         }
         let clock = process.clock(self.now);
-        self.ledger.told(clock, &event);
+        self.ledger.told(Nanos(self.now), clock, &event);
+        self.trace(format_args!("told {event:?}"));
+        let Some(process) = self.process.as_mut() else { return };
         let mut asked = Vec::new();
         for event in self.seam.events(clock, event) {
             self.tally.steps += 1;
@@ -146,6 +148,7 @@ impl<P: Plant> Rig<P> {
         }
         let asked = self.seam.actions(clock, asked);
         for action in asked {
+            self.trace(format_args!("asks {action:?}"));
             self.ledger.asked(clock, &action, &self.plant);
             self.carry_out(life, action);
         }

@@ -148,6 +148,7 @@ impl<P: Plant> Rig<P> {
         let seconds = self.troubles.luck[k].exponential(d.lasts_s).max(0.05);
         let lasts = (seconds * 1e9) as u64;
         let trouble = self.strike(k, d.fault, lasts);
+        self.trace(format_args!("{} begins for {seconds:.3} s: {trouble:?}", d.fault));
         self.agenda.at(self.now + lasts, Happening::End(k, trouble));
     }
 
@@ -270,6 +271,7 @@ impl<P: Plant> Rig<P> {
     }
 
     pub(super) fn end(&mut self, k: usize, trouble: Trouble) {
+        self.trace(format_args!("{} ends: {trouble:?}", self.scenario.disturbances[k].fault));
         match trouble {
             Trouble::Ill(who, condition) => {
                 for i in who {
