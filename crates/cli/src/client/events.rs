@@ -138,6 +138,8 @@ fn kind(kind: RecordKind) -> (&'static str, Tone) {
         RecordKind::Returned => ("returned", Tone::Good),
         RecordKind::Joined => ("joined", Tone::Good),
         RecordKind::Left => ("left", Tone::Warn),
+        RecordKind::Drift => ("drift", Tone::Warn),
+        RecordKind::Refresh => ("refresh", Tone::Plain),
         RecordKind::Phase => ("phase", Tone::Plain),
         RecordKind::Balancer => ("balancer", Tone::Warn),
         RecordKind::Foreign => ("foreign", Tone::Warn),

@@ -42,6 +42,8 @@ pub fn record(service: &str, record: &Record) {
             tracing::warn!(service, backend, kind, "{reason}");
         }
         RecordKind::Plan
+        | RecordKind::Drift
+        | RecordKind::Refresh
         | RecordKind::Returned
         | RecordKind::Joined
         | RecordKind::Left

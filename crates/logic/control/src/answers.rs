@@ -17,6 +17,7 @@ impl Controller {
             }
         }
         let Some(pending) = self.pending.take_if(|p| p.epoch == applied.epoch) else { return };
+        self.note_zeroed(now, &pending.before);
         let missed = pending.decision.wishes.iter().find_map(|w| {
             let held = applied.weights.iter().find(|(id, _)| *id == w.id).map(|(_, held)| *held);
             (held != Some(w.weight)).then_some(w.id)
@@ -70,10 +71,12 @@ impl Controller {
                 Some(i) => {
                     let mut b = kept.swap_remove(i);
                     b.name.clone_from(&s.name);
+                    b.slow_start = spec.slow_start;
+                    b.pin = None;
                     all.push(b);
                 }
                 None => {
-                    let mut b = Backend::new(s);
+                    let mut b = Backend::new(s, spec.slow_start);
                     b.ramping_since = Some(now);
                     record(out, RecordKind::Joined, Some(&s.name), "newly configured".to_owned());
                     all.push(b);
@@ -89,6 +92,9 @@ impl Controller {
         self.explored_since = now;
         self.settled = 0;
         self.search = None;
+        self.refreshes.clear();
+        self.drain_run = None;
+        self.literal_rate = None;
         self.trial = None;
         self.paper = None;
         self.pending = None;

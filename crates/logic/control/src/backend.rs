@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
+use plimsoll_learn::drift::RateWatch;
 use plimsoll_model::{BackendId, Nanos, ServerStatus};
 
 use crate::health::Health;
 use crate::knowledge::{Knowledge, Setting};
+use crate::refresh::Due;
 use crate::spec::BackendSpec;
 use crate::traffic::{Meter, Window};
 use crate::view::BackendState;
 
-/// A backend that returns or joins gets its share over this time.
-const RAMP: Duration = Duration::from_secs(10);
 /// In flight beyond `a·cores + b` a backend is overrun.
 const OVERRUN: (f64, f64) = (4.0, 10.0);
 /// What is kept of the past per window in smoothed response times.
@@ -25,6 +25,15 @@ pub(crate) struct Recent {
     pub rate_rps: f64,
     pub in_flight: f64,
     pub latency_us: Option<f64>,
+}
+
+/// A load that is given to a backend on purpose, whatever the packing says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Pin {
+    /// Requests per second.
+    Exactly(f64),
+    /// This multiple of its weight.
+    Times(f64),
 }
 
 /// What is wanted of a backend, and why.
@@ -65,12 +74,26 @@ pub(crate) struct Backend {
     pub offered_rps: Option<f64>,
     /// The probing last asked for.
     pub probing: Option<(Duration, u32)>,
+    /// Watches its service under traffic, and at rest by its probes.
+    pub watch: Option<RateWatch>,
+    pub probe_watch: Option<RateWatch>,
+    /// When it last changed, and to which multiple of its rate.
+    pub changed: Option<(Nanos, f64)>,
+    /// The last probe that was answered well: when, microseconds.
+    pub probed: Option<(Nanos, f64)>,
+    /// What it is given on purpose.
+    pub pin: Option<Pin>,
+    pub refresh_due: Due,
+    /// Since when it has been at 0 with requests still in flight.
+    pub zeroed_at: Option<Nanos>,
+    /// How long its share ramps up.
+    pub slow_start: Duration,
     /// It was said that its probing costs more than the budget.
     pub warned_probe_cost: bool,
 }
 
 impl Backend {
-    pub fn new(spec: &BackendSpec) -> Self {
+    pub fn new(spec: &BackendSpec, slow_start: Duration) -> Self {
         Backend {
             id: spec.id,
             name: spec.name.clone(),
@@ -89,6 +112,14 @@ impl Backend {
             ask_rps: 0.0,
             offered_rps: None,
             probing: None,
+            watch: None,
+            probe_watch: None,
+            changed: None,
+            probed: None,
+            pin: None,
+            refresh_due: Due::default(),
+            zeroed_at: None,
+            slow_start,
             warned_probe_cost: false,
         }
     }
@@ -110,11 +141,11 @@ impl Backend {
             return 1.0;
         }
         match self.ramping_since {
-            None => 1.0,
-            Some(since) => {
-                let passed = now.since(since).as_secs_f64() / RAMP.as_secs_f64();
+            Some(since) if !self.slow_start.is_zero() => {
+                let passed = now.since(since).as_secs_f64() / self.slow_start.as_secs_f64();
                 (RAMP_START + (1.0 - RAMP_START) * passed).min(1.0)
             }
+            _ => 1.0,
         }
     }
 

@@ -5,10 +5,12 @@ use std::time::Duration;
 use plimsoll_model::{BackendId, Method, MethodKind, Nanos};
 
 use crate::backend::Backend;
+use crate::drain::{DrainRun, DrainTimes};
 use crate::event::{Action, Event, Record, RecordKind};
 use crate::memory::Memory;
 use crate::paper::PaperRun;
 use crate::plan::Decision;
+use crate::refresh::Refresh;
 use crate::search::Search;
 use crate::spec::ServiceSpec;
 use crate::trial::{PoolHistory, Rejected, Trial};
@@ -22,6 +24,8 @@ const UNANSWERED: Duration = Duration::from_secs(5);
 const PEAK_FADES: f64 = 0.999;
 /// Estimates made per window of a second, at the most.
 const REFITS: usize = 100;
+/// A known curve changes little: it is drawn anew once in so many windows.
+const UNHURRIED: usize = 8;
 /// Without an event for so long, this process itself had no time: what timed out meanwhile proves
 /// nothing. (Ticks come every 100 ms.)
 const STALL: Duration = Duration::from_millis(500);
@@ -43,6 +47,8 @@ pub(crate) struct Pending {
 pub(crate) enum Urgent {
     /// A backend fails, returns, joins or leaves, or an administrator took it.
     Pool(String),
+    /// A backend works at another rate than before.
+    Drift(String),
     /// The balancer does not hold what we want.
     Reassert(String),
 }
@@ -86,6 +92,16 @@ pub struct Controller {
     pub(crate) advise_at: Nanos,
     pub(crate) advice_search: Option<Search>,
     pub(crate) paper: Option<PaperRun>,
+    /// Somebody is given a load on purpose, or no longer: the next decision is programmed whatever it
+    /// promises.
+    pub(crate) pins_changed: bool,
+    pub(crate) refreshes: Vec<Refresh>,
+    pub(crate) drain: DrainTimes,
+    pub(crate) drain_run: Option<DrainRun>,
+    pub(crate) drain_at: Nanos,
+    /// The traffic that latencies speak for, where drift is judged the paper's way.
+    pub(crate) literal_rate: Option<f64>,
+    pub(crate) literal_at: Nanos,
     pub(crate) saved_at: Nanos,
     last_step: Nanos,
     /// When this process last got no time to work.
@@ -102,7 +118,7 @@ pub struct Controller {
 impl Controller {
     /// A controller for this service, with what an earlier one knew. `seed` drives the model's luck.
     pub fn new(spec: ServiceSpec, memory: Option<Memory>, now: Nanos, seed: u64) -> Self {
-        let backends = spec.backends.iter().map(Backend::new).collect();
+        let backends = spec.backends.iter().map(|b| Backend::new(b, spec.slow_start)).collect();
         let phase = if spec.observe { Phase::Observing } else { Phase::Exploring };
         let mut controller = Controller {
             spec,
@@ -136,6 +152,13 @@ impl Controller {
             advise_at: now,
             advice_search: None,
             paper: None,
+            pins_changed: false,
+            refreshes: Vec::new(),
+            drain: DrainTimes::default(),
+            drain_run: None,
+            drain_at: now,
+            literal_rate: None,
+            literal_at: now,
             saved_at: now,
             last_step: now,
             stalled_at: now,
@@ -216,7 +239,7 @@ impl Controller {
     }
 
     /// How irregular load is for the pool's middle backend; 1 (all exponential) while nobody knows.
-    fn typical_variability(&self) -> f64 {
+    pub(crate) fn typical_variability(&self) -> f64 {
         let mut all: Vec<f64> =
             self.backends.iter().filter_map(|b| b.knowledge.own_variability()).collect();
         all.sort_by(f64::total_cmp);
@@ -228,7 +251,8 @@ impl Controller {
         self.note_typical_service();
         let choice = self.spec.curve;
         // In a large pool everybody in turn, so that no step takes long.
-        let turns = self.backends.len().div_ceil(REFITS);
+        let settled = matches!(self.phase, Phase::Steady | Phase::ShortOfCapacity);
+        let turns = self.backends.len().div_ceil(REFITS) * if settled { UNHURRIED } else { 1 };
         self.windows += 1;
         let rate = self.history.rate_rps().unwrap_or(0.0);
         self.peak_rps = rate.max(self.peak_rps * PEAK_FADES);
@@ -240,6 +264,9 @@ impl Controller {
         }
         self.eject_failing(now, out);
         self.paper_window(now);
+        self.drift_by_paper(now, out);
+        self.drain_by_paper(now, out);
+        self.refresh(now, out);
         self.hurry(now);
     }
 
@@ -262,14 +289,23 @@ impl Controller {
         out: &mut Vec<Action>,
     ) {
         // As long as nobody ever answered as expected, it is the URL that is wrong.
+        let watches = self.watches();
         let judged = self.backends.iter().any(|b| b.health.ever_worked());
         let Some(b) = self.get(id) else { return };
         let idle = b.recent.rate_rps < 0.05 * b.knowledge.capacity_rps().unwrap_or(1.0);
         if outcome == plimsoll_model::Outcome::Success && idle {
             b.knowledge.observe_at_rest(latency_us);
         }
+        let at_rest = outcome == plimsoll_model::Outcome::Success && b.programmed == Some(0);
+        let change = if at_rest && watches { b.watch_probe(latency_us) } else { None };
+        if outcome == plimsoll_model::Outcome::Success {
+            b.probed = Some((now, latency_us));
+        }
         let turn = b.health.work(now, outcome, judged);
         self.on_turn(now, id, turn, out);
+        if let Some(change) = change {
+            self.on_change(now, id, change, out);
+        }
         let all_fail = self.backends.iter().all(|b| b.health.work_failure().is_some());
         if all_fail && !judged && !self.warned_url {
             self.warned_url = true;
@@ -282,7 +318,8 @@ impl Controller {
     /// Whether queues have had the time to follow the last change.
     pub(crate) fn is_calm(&self, now: Nanos) -> bool {
         let mean_s = self.history.mean_us().unwrap_or(0.0) / 1e6;
-        let settle = Duration::from_secs_f64((2.0 + 3.0 * mean_s).min(20.0));
+        let guess = || Duration::from_secs_f64((2.0 + 3.0 * mean_s).min(20.0));
+        let settle = self.drain.to_wait().unwrap_or_else(guess);
         now.since(self.calm_since) >= settle
     }
 

@@ -78,6 +78,9 @@ impl Controller {
     /// The traffic to plan for: the longer mean, unless it has just changed. After a fall it is planned
     /// for a good part of what was, for traffic that stops for a moment comes back at once.
     fn rate_to_plan(&self) -> f64 {
+        if let Some(rate) = self.literal_rate {
+            return rate;
+        }
         let (quick, calm) = (self.rate(), self.history.calm_rate_rps().unwrap_or(0.0));
         let noise = RATE_CHANGED.max(3.0 / (3.0 * quick).max(1.0).sqrt());
         let rate = if (quick / calm.max(1e-9) - 1.0).abs() > noise { quick } else { calm };
@@ -89,6 +92,20 @@ impl Controller {
 
     fn act_urgently(&mut self, now: Nanos, urgent: Urgent, out: &mut Vec<Action>) {
         match urgent {
+            Urgent::Drift(reason) => {
+                if self.last_program.is_some_and(|last| now.since(last) < self.bearable_interval())
+                {
+                    self.urgent = Some(Urgent::Drift(reason));
+                    return;
+                }
+                if self.rate() < IDLE_RPS || !self.backends.iter().any(|b| b.is_usable()) {
+                    return;
+                }
+                let decision = self.decide_for_drift(now);
+                self.settle(now, &decision, out);
+                self.program(now, decision, reason, false, out);
+                self.next_decision = now + RESCUE_EVERY;
+            }
             Urgent::Reassert(reason) => {
                 if let Some(decision) = self.decision.clone() {
                     self.program(now, decision, reason, false, out);
@@ -108,6 +125,18 @@ impl Controller {
                 self.next_decision = now + RESCUE_EVERY;
             }
         }
+    }
+
+    /// Weights for a pool of which one works otherwise now: who is parked stays so.
+    fn decide_for_drift(&mut self, now: Nanos) -> Decision {
+        if self.kind() == MethodKind::InFlight {
+            in_flight::learn(&mut self.backends, self.epoch);
+            let parked = self.parked();
+            return in_flight::decide_proportional(now, &self.backends, self.rate(), &parked);
+        }
+        let rate = self.rate_to_plan();
+        split::decide(now, &self.spec, &self.backends, rate, true)
+            .unwrap_or_else(|_| self.decide_for_changed_pool(now))
     }
 
     /// Weights for a pool that just gained or lost a backend: at once, with what is known.
@@ -206,8 +235,9 @@ impl Controller {
         let learning = in_flight::learn(&mut self.backends, self.rounds);
         // Once steady, what is still being learned need not keep the slow ones from being parked.
         let unsettled = learning && self.phase == Phase::Exploring;
-        if unsettled || self.is_in_distress() || self.is_ramping(now) {
-            let mut decision = in_flight::decide_proportional(now, &self.backends, rate, &[]);
+        if unsettled || self.is_in_distress() || self.is_ramping(now) || self.is_pinned() {
+            let parked = if self.is_pinned() { self.parked() } else { Vec::new() };
+            let mut decision = in_flight::decide_proportional(now, &self.backends, rate, &parked);
             decision.still_learning = learning;
             self.settle(now, &decision, out);
             let reason = self.why(rate);
@@ -219,6 +249,17 @@ impl Controller {
             self.search = Some((Search::new(members, rate * 1.03, self.seed, present), "searched"));
         }
         self.schedule_next(now);
+    }
+
+    fn is_pinned(&self) -> bool {
+        self.backends.iter().any(|b| b.pin.is_some())
+    }
+
+    /// Who gets nothing now and need not, by position among the usable.
+    fn parked(&self) -> Vec<usize> {
+        let usable = self.backends.iter().filter(|b| b.is_usable());
+        let parked = usable.enumerate().filter(|(_, b)| b.programmed == Some(0) && b.pin.is_none());
+        parked.map(|(i, _)| i).collect()
     }
 
     fn continue_search(&mut self, now: Nanos, out: &mut Vec<Action>) {
@@ -245,11 +286,11 @@ impl Controller {
         }
     }
 
-    fn is_ramping(&self, now: Nanos) -> bool {
+    pub(crate) fn is_ramping(&self, now: Nanos) -> bool {
         self.backends.iter().any(|b| b.is_usable() && b.ramp(now) < 1.0)
     }
 
-    fn is_in_distress(&self) -> bool {
+    pub(crate) fn is_in_distress(&self) -> bool {
         let factor = self.spec.latency_factor;
         self.backends.iter().any(|b| b.is_usable() && b.is_over_utilised(factor))
     }
@@ -316,12 +357,16 @@ impl Controller {
         if self.last_program.is_some_and(|last| now.since(last) < self.bearable_interval()) {
             return;
         }
-        let same = decision
-            .wishes
-            .iter()
-            .all(|w| self.backends.iter().any(|b| b.id == w.id && b.programmed == Some(w.weight)));
+        let same = !self.pins_changed
+            && decision.wishes.iter().all(|w| {
+                self.backends.iter().any(|b| b.id == w.id && b.programmed == Some(w.weight))
+            });
         if same {
             self.adopt(&decision, None);
+            return;
+        }
+        if std::mem::take(&mut self.pins_changed) {
+            self.program(now, decision, reason, false, out);
             return;
         }
         if self.rejected.contains(now, decision.rate_rps, &decision.shares()) {
@@ -340,9 +385,21 @@ impl Controller {
             return false;
         }
         match (self.expected_as_is(decision.rate_rps), decision.expected_us) {
-            (Some(now), Some(then)) => then < now * (1.0 - MIN_GAIN),
+            (Some(now), Some(then)) => then < now * (1.0 - MIN_GAIN - self.risk(decision)),
             _ => true,
         }
+    }
+
+    /// What a change costs: the part of the traffic that it moves comes to curves that are only known to
+    /// within their error.
+    fn risk(&self, decision: &Decision) -> f64 {
+        let total: f64 = self.backends.iter().filter_map(|b| b.programmed).map(f64::from).sum();
+        let gains = |b: &crate::backend::Backend| {
+            let held = b.programmed.map_or(0.0, |w| f64::from(w) / total.max(1.0));
+            let wish = decision.wishes.iter().find(|w| w.id == b.id)?;
+            Some((wish.share - held).max(0.0) * b.knowledge.error().min(1.0))
+        };
+        self.backends.iter().filter_map(gains).sum()
     }
 
     /// Mean response time that the curves expect of the present weights, under a split, microseconds.

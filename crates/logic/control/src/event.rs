@@ -93,6 +93,10 @@ pub enum RecordKind {
     Joined,
     /// A backend left.
     Left,
+    /// A backend works at another rate than before, or the traffic is another.
+    Drift,
+    /// A curve is measured anew on purpose.
+    Refresh,
     /// The phase changed.
     Phase,
     /// The balancer was lost, restarted, or found again.

@@ -10,7 +10,7 @@
 
 use plimsoll_model::Nanos;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Pin};
 use crate::knowledge::KNOWN;
 use crate::plan::{Decision, Wish};
 use crate::search::{Found, Member, proportional};
@@ -93,7 +93,11 @@ pub(crate) fn members(now: Nanos, backends: &[Backend]) -> (Vec<usize>, Vec<Memb
             let service_us = b.knowledge.service_us().unwrap_or(middle_us);
             let capacity_rps = b.knowledge.capacity_rps().unwrap_or(1e6 / service_us);
             let ramp = b.ramp(now);
-            let weight_rps = ramp * if b.ask_rps > 0.0 { b.ask_rps } else { capacity_rps };
+            let pinned = match b.pin {
+                Some(Pin::Times(factor)) => factor,
+                _ => 1.0,
+            };
+            let weight_rps = ramp * pinned * if b.ask_rps > 0.0 { b.ask_rps } else { capacity_rps };
             let may_park = ramp >= 1.0 && b.knowledge.error() < KNOWN;
             (i, Member { capacity_rps, service_us, weight_rps, may_park })
         })

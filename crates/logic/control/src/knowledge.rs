@@ -43,6 +43,11 @@ const ALIKE_REQUESTS: f64 = 3_000.0;
 const VARIABILITY: (f64, f64) = (0.05, 20.0);
 /// A lower bound this far above the capacity that was known says that the backend has grown.
 const GROWN: f64 = 1.15;
+/// Of a backend that has changed, what was known counts for so many requests and probes, and errs by so
+/// much.
+const RESCALED_REQUESTS: f64 = 300.0;
+const RESCALED_PROBES: f64 = 5.0;
+const RESCALED_ERROR: f64 = 0.06;
 /// With a relative standard error below this a capacity is known.
 pub(crate) const KNOWN: f64 = 0.15;
 /// What a backend is trusted to bear beyond what was seen, while no queue was ever seen.
@@ -225,6 +230,27 @@ impl Knowledge {
         self.at_rest.mean_us = (self.at_rest.mean_us * kept + latency_us) / (kept + 1.0);
         self.at_rest.count = kept + 1.0;
         self.take_estimate();
+    }
+
+    /// The backend works at this multiple of the rate it was known by: everything known is of it at another
+    /// scale, and counts for little beside what it does from now on.
+    pub fn rescale(&mut self, ratio: f64) {
+        self.throughput.rescale(ratio, RESCALED_REQUESTS);
+        if let Some(e) = &mut self.estimate {
+            e.service_us /= ratio;
+            e.capacity_rps *= ratio;
+            e.rel_se = e.rel_se.max(RESCALED_ERROR);
+        }
+        for p in &mut self.points {
+            p.load *= ratio;
+            p.latency_us /= ratio;
+            p.requests = p.requests.min(RESCALED_REQUESTS);
+        }
+        self.at_rest.mean_us /= ratio;
+        self.at_rest.count = self.at_rest.count.min(RESCALED_PROBES);
+        self.least_us /= ratio;
+        self.gathered = (0.0, 0.0);
+        self.stale = true;
     }
 
     fn add_point(&mut self, load: f64, latency_us: f64, requests: f64) {

@@ -28,6 +28,8 @@ mod answers;
 mod backend;
 mod controller;
 mod decide;
+mod drain;
+mod drift;
 mod event;
 mod health;
 mod in_flight;
@@ -37,7 +39,7 @@ mod paper;
 mod plan;
 mod pool_health;
 mod probing;
-
+mod refresh;
 mod reports;
 mod search;
 mod show;
@@ -50,5 +52,7 @@ mod view;
 pub use controller::Controller;
 pub use event::{Action, Event, Record, RecordKind};
 pub use memory::Memory;
-pub use spec::{BackendSpec, CurveChoice, Exploration, ProbeRate, ServiceSpec};
+pub use spec::{
+    BackendSpec, CurveChoice, DrainTest, DriftTest, Exploration, ProbeRate, ServiceSpec,
+};
 pub use view::{Advice, BackendState, BackendView, CurveView, Phase, PlanView, ServiceView};

@@ -81,6 +81,7 @@ impl Controller {
         match turn {
             Turn::Failed(cause) => {
                 b.ramping_since = None;
+                b.watch = None;
                 let why = cause.describe();
                 record(out, RecordKind::Failed, Some(&name), why.clone());
                 self.urgent = Some(Urgent::Pool(format!("{name} failed: {why}")));
@@ -95,6 +96,7 @@ impl Controller {
                 self.warned_all_failed = false;
             }
         }
+        self.end_refresh(id);
         self.trial = None;
         self.search = None;
     }

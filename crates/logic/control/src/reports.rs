@@ -50,6 +50,8 @@ impl Controller {
         let per_weight = self.history.rate_rps().filter(|_| sum > 0.0).map(|rate| rate / sum);
         let is_split = report.method.kind == MethodKind::Split;
         let mut changed = Vec::new();
+        let mut drifted = Vec::new();
+        let watches = self.watches();
         let mut foreign = None;
         let expects = self.pending.is_none() && !restarted;
         for server in &report.servers {
@@ -69,7 +71,11 @@ impl Controller {
                     b.ramping_since = Some(now);
                 }
             }
-            if let Some(window) = b.meter.observe(report.at, server) {
+            let window = b.meter.observe(report.at, server);
+            if let Some(change) = b.watch_traffic().filter(|_| watches) {
+                drifted.push((b.id, change));
+            }
+            if let Some(window) = window {
                 pool.seconds = window.seconds;
                 pool.started += window.started;
                 pool.in_flight += window.in_flight;
@@ -92,6 +98,10 @@ impl Controller {
         }
         if let Some((name, ours, theirs)) = foreign {
             self.on_foreign(now, &name, ours, theirs, out);
+        }
+        self.note_drained(now);
+        for (id, change) in drifted {
+            self.on_change(now, id, change, out);
         }
         if pool.seconds > 0.0 {
             self.history.push(pool);

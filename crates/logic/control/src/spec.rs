@@ -34,6 +34,32 @@ pub enum CurveChoice {
     Poly2,
 }
 
+/// How the drain time is measured: how long after a change requests placed by the old weights stay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DrainTest {
+    /// Whenever a backend is set to 0 for another reason, by its in-flight requests falling to none.
+    #[default]
+    Passive,
+    /// The way of KnapsackLB's appendix: every two hours a backend is overloaded, then set to 0, until its
+    /// latency is that of rest. For comparison: it makes clients wait.
+    Overload,
+}
+
+/// How a change of a backend is told from noise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DriftTest {
+    /// A sequential test with a stated rate of false alarms: at most one a day in a pool of 30.
+    #[default]
+    Sequential,
+    /// The bare threshold of KnapsackLB §4.5, ±20 % of the latency expected: for comparison only, it
+    /// fires on noise.
+    Literal,
+    /// Curves are learned, and forgotten slowly; nothing is tested.
+    Off,
+}
+
 /// One backend of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendSpec {
@@ -67,6 +93,14 @@ pub struct ServiceSpec {
     pub exploration: Exploration,
     /// Which curves to fit.
     pub curve: CurveChoice,
+    /// How a change of a backend is told from noise.
+    pub drift: DriftTest,
+    /// Measure curves anew now and then, where the traffic of every day does not tell them.
+    pub refresh: bool,
+    /// A backend that returns or joins gets its whole share after this time; zero: at once.
+    pub slow_start: Duration,
+    /// How long requests on old weights stay is measured.
+    pub drain: DrainTest,
     /// While exploring, a backend whose response time passes this multiple of its time at rest is
     /// backed off.
     pub latency_factor: f64,
@@ -96,6 +130,10 @@ impl ServiceSpec {
             theta: None,
             exploration: Exploration::default(),
             curve: CurveChoice::default(),
+            drift: DriftTest::default(),
+            refresh: true,
+            slow_start: Duration::from_secs(10),
+            drain: DrainTest::default(),
             latency_factor: 3.0,
             max_step: 2.0,
             min_change: 0.01,

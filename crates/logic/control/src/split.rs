@@ -1,10 +1,10 @@
 //! Weights for a balancer that splits the traffic by them: the latency curves are packed.
 
 use plimsoll_model::{Curve, Nanos};
-use plimsoll_pack::{CurveBackend, CurveProblem, PackError, pack_curves, round_to_range};
+use plimsoll_pack::{CurveBackend, CurveProblem, PackError, Packing, pack_curves, round_to_range};
 use plimsoll_queueing::QueueCurve;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Pin};
 use crate::knowledge::Shape;
 use crate::plan::{Decision, Wish};
 use crate::spec::ServiceSpec;
@@ -35,6 +35,8 @@ struct Candidate<'a> {
     may_stretch: bool,
     /// Requests beyond what it should have in flight.
     backlog: f64,
+    /// What it is given whatever the packing says.
+    pinned_rps: Option<f64>,
 }
 
 /// Packs the usable backends for this traffic. `careful` bounds how fast a share may grow.
@@ -57,6 +59,7 @@ pub(crate) fn decide(
     let problem_backends: Vec<CurveBackend<'_>> =
         candidates.iter().map(|c| CurveBackend { curve: &c.shape, max_load: c.max_load }).collect();
     let problem = CurveProblem { backends: &problem_backends, total: rate_rps, theta: spec.theta };
+    let pinned = candidates.iter().any(|c| c.pinned_rps.is_some());
     let capacity_rps: f64 = candidates
         .iter()
         .map(|c| c.backend.knowledge.capacity_rps().unwrap_or(c.shape.capacity()))
@@ -65,7 +68,11 @@ pub(crate) fn decide(
     // Bounds on growth make a pool look small while it is learned: that is not a lack of capacity.
     let usable_rps = plimsoll_learn::USABLE_CAPACITY * capacity_rps;
     let short_by_rps = (seen && rate_rps > usable_rps).then_some(rate_rps - usable_rps);
-    let mut packing = pack_curves(&problem, spec.objective)?;
+    let mut packing = if pinned {
+        pack_around_pins(spec, &candidates, rate_rps)?
+    } else {
+        pack_curves(&problem, spec.objective)?
+    };
     let rounded = if short_by_rps.is_some() {
         // All are overloaded alike: by what they are known to bear, doubts and queues aside.
         let bears = |b: &Backend| b.knowledge.capacity_rps().unwrap_or(0.0) * b.ramp(now);
@@ -73,6 +80,8 @@ pub(crate) fn decide(
         let sum: f64 = packing.weights.iter().sum();
         packing.weights.iter_mut().for_each(|w| *w /= sum);
         packing.short_of_capacity = short_by_rps;
+        round_to_range(&packing.weights, None, spec.sink.range.clone())?
+    } else if pinned {
         round_to_range(&packing.weights, None, spec.sink.range.clone())?
     } else {
         round_to_range(&packing.weights, Some((&problem, spec.objective)), spec.sink.range.clone())?
@@ -110,6 +119,32 @@ pub(crate) fn decide(
     })
 }
 
+/// Packs what those that are given their load on purpose leave to the others.
+fn pack_around_pins(
+    spec: &ServiceSpec,
+    candidates: &[Candidate<'_>],
+    rate_rps: f64,
+) -> Result<Packing<f64>, PackError> {
+    let given: f64 = candidates.iter().filter_map(|c| c.pinned_rps).sum();
+    let free: Vec<CurveBackend<'_>> = candidates
+        .iter()
+        .filter(|c| c.pinned_rps.is_none())
+        .map(|c| CurveBackend { curve: &c.shape, max_load: c.max_load })
+        .collect();
+    let rest = (rate_rps - given).max(0.0);
+    let problem = CurveProblem { backends: &free, total: rest, theta: spec.theta };
+    let mut packing = pack_curves(&problem, spec.objective)?;
+    let mut packed = std::mem::take(&mut packing.weights).into_iter();
+    let loads = candidates.iter().map(|c| match c.pinned_rps {
+        Some(rps) => rps,
+        None => packed.next().unwrap_or(0.0) * rest,
+    });
+    let loads: Vec<f64> = loads.collect();
+    let all: f64 = loads.iter().sum();
+    packing.weights = loads.into_iter().map(|load| load / all.max(1e-9)).collect();
+    Ok(packing)
+}
+
 fn candidate<'a>(
     now: Nanos,
     spec: &ServiceSpec,
@@ -139,7 +174,14 @@ fn candidate<'a>(
     if ramp < 1.0 {
         (max_load, limited) = (max_load * ramp, Some("it is ramping up"));
     }
-    Candidate { backend, shape, max_load, limited, may_stretch, backlog }
+    let pinned_rps = match backend.pin {
+        Some(Pin::Exactly(rps)) => Some(rps),
+        _ => None,
+    };
+    if pinned_rps.is_some() {
+        limited = Some("it is measured anew");
+    }
+    Candidate { backend, shape, max_load, limited, may_stretch, backlog, pinned_rps }
 }
 
 /// Overrun backends get less than they bear until their queues are gone, as far as the others have room
@@ -195,6 +237,7 @@ fn explain(c: &Candidate<'_>, load: f64, short: bool) -> String {
         _ if load == 0.0 && c.max_load > 0.0 => {
             format!("{what}; parked: at this load it would only be slower")
         }
+        Some(limit) if c.pinned_rps.is_some() => format!("{what}; {limit} at {load:.1}"),
         Some(limit) if load >= 0.999 * c.max_load => format!("{what}; {limit}"),
         _ if short => format!("{what}; short of capacity: shared in proportion"),
         _ => format!("{what}; gets {load:.1} ({part:.0} %)"),

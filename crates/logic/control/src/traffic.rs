@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use plimsoll_learn::Moves;
+use plimsoll_learn::drift::Interval;
 use plimsoll_model::{Nanos, ServerReport};
 
 /// A window is closed when it is this long.
@@ -48,9 +49,15 @@ pub(crate) struct Meter {
     seen: Vec<u32>,
     top: usize,
     moves: Moves,
+    interval: Option<Interval>,
 }
 
 impl Meter {
+    /// What happened between the last two reports.
+    pub fn interval(&self) -> Option<Interval> {
+        self.interval
+    }
+
     /// Forgets the window that is open: what was measured no longer belongs together.
     pub fn reset(&mut self) {
         *self = Meter::default();
@@ -58,6 +65,7 @@ impl Meter {
 
     /// Takes a report; gives back the window that it closes.
     pub fn observe(&mut self, at: Nanos, report: &ServerReport) -> Option<Window> {
+        self.interval = None;
         let Some((then, last)) = self.last else {
             self.open(at, report);
             return None;
@@ -82,6 +90,13 @@ impl Meter {
         let started = (report.started_total - last.started_total) as f64;
         let left = started + f64::from(last.in_flight) - f64::from(report.in_flight);
         self.moves.note(f64::from(last.in_flight), left, dt);
+        let failed = (report.errors_total - last.errors_total) as f64;
+        self.interval = Some(Interval {
+            seconds: dt,
+            before: last.in_flight,
+            after: report.in_flight,
+            completions: (left - failed).max(0.0),
+        });
         self.last = Some((at, *report));
         if at.since(self.began) < WINDOW {
             return None;

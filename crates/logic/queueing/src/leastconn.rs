@@ -47,18 +47,23 @@ impl HaproxyLeastconn {
         self.key[i] = UNUSED;
         self.reposition(i, in_flight);
     }
-}
 
-impl Pick for HaproxyLeastconn {
-    fn pick(&mut self) -> Option<usize> {
+    /// The server for the next request, among those allowed.
+    pub fn pick_where(&self, allowed: impl Fn(usize) -> bool) -> Option<usize> {
         let mut best = None;
         let (mut key, mut order) = (UNUSED, 0);
         for (i, (&k, &o)) in self.key.iter().zip(&self.order).enumerate() {
-            if k < key || (k == key && k != UNUSED && o < order) {
+            if (k < key || (k == key && k != UNUSED && o < order)) && allowed(i) {
                 (best, key, order) = (Some(i), k, o);
             }
         }
         best
+    }
+}
+
+impl Pick for HaproxyLeastconn {
+    fn pick(&mut self) -> Option<usize> {
+        self.pick_where(|_| true)
     }
 
     fn changed(&mut self, i: usize, in_flight: u32) {

@@ -1,0 +1,180 @@
+//! Drain time: how long after a change of weights requests placed by the old ones stay (KnapsackLB,
+//! appendix A). Points measured before that show the load before.
+//!
+//! Passively: whenever a backend is set to 0 for another reason, the time until nothing is in flight there. The
+//! paper's way, as a switch: every two hours one backend is overloaded and then set to 0.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use plimsoll_model::{BackendId, MethodKind, Nanos};
+
+use crate::backend::{Backend, Pin};
+use crate::controller::{Controller, record};
+use crate::event::{Action, RecordKind};
+use crate::spec::DrainTest;
+use crate::view::Phase;
+
+/// Drain times kept; the greatest of them is believed.
+const KEPT: usize = 8;
+/// What has not drained by then counts as having taken so long: connections that never end.
+const LONGEST: Duration = Duration::from_secs(600);
+/// Measuring waits for no drain longer than this.
+const MOST_WAITED: Duration = Duration::from_secs(60);
+/// The paper: every 120 minutes, overloaded means 5·l0.
+const EVERY: Duration = Duration::from_secs(120 * 60);
+const OVERLOADED: f64 = 5.0;
+/// Back at rest means within this of l0.
+const AT_REST: f64 = 1.2;
+/// Load grows by this factor every step while it is being overloaded, for at most so long.
+const GROWTH: f64 = 1.5;
+const STEP: Duration = Duration::from_secs(4);
+const MOST_OVERLOADING: Duration = Duration::from_secs(40);
+/// The others must carry the traffic at this part of their capacity meanwhile.
+const ROOM: f64 = 0.9;
+
+/// Drain times measured.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DrainTimes {
+    seen: VecDeque<Duration>,
+}
+
+impl DrainTimes {
+    fn note(&mut self, took: Duration) {
+        if self.seen.len() == KEPT {
+            self.seen.pop_front();
+        }
+        self.seen.push_back(took);
+    }
+
+    /// The longest lately.
+    pub fn longest(&self) -> Option<Duration> {
+        self.seen.iter().max().copied()
+    }
+
+    /// The same, as far as it is worth waiting for.
+    pub fn to_wait(&self) -> Option<Duration> {
+        self.longest().map(|d| d.clamp(Duration::from_secs(1), MOST_WAITED))
+    }
+}
+
+/// The paper's measurement in progress.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct DrainRun {
+    id: BackendId,
+    began: Nanos,
+    stepped: Nanos,
+    emptied: Option<Nanos>,
+}
+
+impl Controller {
+    /// Notes who was just set to 0, and who no longer is.
+    pub(crate) fn note_zeroed(&mut self, now: Nanos, before: &[(BackendId, u32)]) {
+        for b in &mut self.backends {
+            let had = before.iter().any(|(id, w)| *id == b.id && *w > 0);
+            match b.programmed {
+                Some(0) if had && !b.health.is_down() => b.zeroed_at = Some(now),
+                Some(0) => {}
+                _ => b.zeroed_at = None,
+            }
+        }
+    }
+
+    /// After every report: has anybody drained?
+    pub(crate) fn note_drained(&mut self, now: Nanos) {
+        for b in &mut self.backends {
+            let Some(since) = b.zeroed_at else { continue };
+            if b.health.is_down() {
+                b.zeroed_at = None;
+                continue;
+            }
+            let took = now.since(since);
+            if b.in_flight == 0 || took >= LONGEST {
+                self.drain.note(took);
+                b.zeroed_at = None;
+            }
+        }
+    }
+
+    /// Goes on with the paper's measurement, or begins one when it is due.
+    pub(crate) fn drain_by_paper(&mut self, now: Nanos, out: &mut Vec<Action>) {
+        if self.spec.drain != DrainTest::Overload || self.kind() != MethodKind::Split {
+            return;
+        }
+        if let Some(run) = self.drain_run {
+            self.go_on_draining(now, run, out);
+        } else if self.phase == Phase::Steady && now >= self.drain_at && self.refreshes.is_empty() {
+            self.drain_at = now + EVERY;
+            if let Some(id) = self.whom_to_drain() {
+                self.drain_run = Some(DrainRun { id, began: now, stepped: now, emptied: None });
+            }
+        }
+    }
+
+    /// The smallest that serves and that the others can do without.
+    fn whom_to_drain(&self) -> Option<BackendId> {
+        let capacity = |b: &Backend| b.knowledge.capacity_rps().unwrap_or(0.0);
+        let usable = || self.backends.iter().filter(|b| b.is_usable());
+        let all: f64 = usable().map(capacity).sum();
+        let known = usable().filter(|b| b.knowledge.is_known() && b.recent.rate_rps > 0.0);
+        let least = known.min_by(|a, b| capacity(a).total_cmp(&capacity(b)))?;
+        let traffic = self.history.rate_rps()?;
+        (traffic < ROOM * (all - capacity(least))).then_some(least.id)
+    }
+
+    fn go_on_draining(&mut self, now: Nanos, mut run: DrainRun, out: &mut Vec<Action>) {
+        let Some(b) = self.backends.iter_mut().find(|b| b.id == run.id && b.is_usable()) else {
+            self.drain_run = None;
+            return;
+        };
+        let rest_us = b.knowledge.service_us().unwrap_or(f64::INFINITY);
+        let Some(emptied) = run.emptied else {
+            let overloaded = b.recent.latency_us.is_some_and(|us| us >= OVERLOADED * rest_us);
+            if overloaded || now.since(run.began) > MOST_OVERLOADING {
+                b.pin = Some(Pin::Exactly(0.0));
+                run.emptied = Some(now);
+                self.pins_moved(now);
+            } else if b.pin.is_none() || now.since(run.stepped) >= STEP {
+                let load = match b.pin {
+                    Some(Pin::Exactly(rps)) => rps,
+                    _ => b.recent.rate_rps,
+                };
+                b.pin = Some(Pin::Exactly(GROWTH * load));
+                run.stepped = now;
+                self.pins_moved(now);
+            }
+            self.drain_run = Some(run);
+            return;
+        };
+        let probed = b.probed.filter(|(at, _)| *at > emptied);
+        let at_rest = probed.is_some_and(|(_, us)| us <= AT_REST * rest_us) && b.in_flight == 0;
+        if at_rest || now.since(emptied) >= LONGEST {
+            let (took, name) = (now.since(emptied), b.name.clone());
+            b.pin = None;
+            self.drain.note(took);
+            self.drain_run = None;
+            self.pins_moved(now);
+            let line =
+                format!("overloaded and set to 0 it was at rest after {:.1} s", took.as_secs_f64());
+            record(out, RecordKind::Refresh, Some(&name), line);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_of_the_last_is_believed() {
+        let mut drain = DrainTimes::default();
+        assert_eq!(drain.to_wait(), None);
+        drain.note(Duration::from_secs(90));
+        assert_eq!(drain.to_wait(), Some(MOST_WAITED));
+        for _ in 0..KEPT {
+            drain.note(Duration::from_millis(200));
+        }
+        assert_eq!(drain.longest(), Some(Duration::from_millis(200)));
+        assert_eq!(drain.to_wait(), Some(Duration::from_secs(1)));
+    }
+}

@@ -1,0 +1,202 @@
+//! A backend works at another rate than before: its curve is rescaled, and weights follow at once. The
+//! curves of the others stay as they are.
+//!
+//! Traffic needs no test here: its rate is counted, curves are over requests per second, and a change of
+//! rate leads to another packing of the same curves (`decide`).
+
+use std::time::Duration;
+
+use plimsoll_learn::drift::{
+    Change, Judgement, Moved, PAPER_THRESHOLD, RateWatch, Tolerance, compare,
+};
+use plimsoll_model::{BackendId, Curve, Nanos};
+
+use crate::backend::Backend;
+use crate::controller::{Controller, Urgent, record};
+use crate::event::{Action, RecordKind};
+use crate::knowledge::Shape;
+use crate::plan::Decision;
+use crate::spec::DriftTest;
+use crate::view::Phase;
+
+/// Cores that differ by more than this part from those watched with, known or bounded, make another
+/// measure of work.
+const OTHER_CORES: (f64, f64) = (0.2, 0.5);
+/// Changes this close to one another have one cause …
+const TOGETHER: Duration = Duration::from_secs(30);
+/// … and so has one that this part of the evidence for is there.
+const SUSPECT: f64 = 0.4;
+/// A curve is never rescaled by more than this at once.
+const MOST: f64 = 5.0;
+/// The paper's way acts at most this often: a window of the new weights must be seen first.
+const LITERAL_EVERY: Duration = Duration::from_secs(3);
+
+impl Backend {
+    /// Takes what the last two reports show; says whether it has changed.
+    pub(crate) fn watch_traffic(&mut self) -> Option<Change> {
+        let interval = self.meter.interval()?;
+        if !self.is_usable() || self.knowledge.service_us().is_none() {
+            self.watch = None;
+            return None;
+        }
+        let (cores, bounded) = (self.knowledge.cores(), self.knowledge.is_lower_bound());
+        let watch = self.watch.get_or_insert_with(|| RateWatch::new(cores, Tolerance::default()));
+        let apart = (cores / watch.cores() - 1.0).abs();
+        if apart > if bounded { OTHER_CORES.1 } else { OTHER_CORES.0 } {
+            *watch = RateWatch::new(cores, Tolerance::default());
+        }
+        // More than a lower bound is no news.
+        watch.note(&interval).filter(|change| !bounded || change.ratio < 1.0)
+    }
+
+    /// Takes a probe that it answered with nothing else to do.
+    pub(crate) fn watch_probe(&mut self, latency_us: f64) -> Option<Change> {
+        let watch =
+            self.probe_watch.get_or_insert_with(|| RateWatch::new(1.0, Tolerance::default()));
+        watch.note_probe(latency_us / 1e6)
+    }
+
+    fn rescale(&mut self, now: Nanos, ratio: f64) {
+        self.knowledge.rescale(ratio);
+        self.ask_rps *= ratio;
+        self.offered_rps = self.offered_rps.map(|rps| rps * ratio);
+        self.smoothed = (0.0, 0.0);
+        self.changed = Some((now, ratio));
+    }
+
+    fn changes_like(&self, now: Nanos, ratio: f64) -> bool {
+        let alike = |other: f64| (other < 1.0) == (ratio < 1.0);
+        let lately = self.changed.is_some_and(|(at, r)| now.since(at) < TOGETHER && alike(r));
+        let suspected = self.watch.as_ref().map(RateWatch::suspicion);
+        lately || suspected.is_some_and(|(part, r)| part > SUSPECT && alike(r))
+    }
+}
+
+impl Controller {
+    /// Whether backends are watched for changes.
+    pub(crate) fn watches(&self) -> bool {
+        self.spec.drift == DriftTest::Sequential && !self.explores_by_paper()
+    }
+
+    /// A backend has changed.
+    pub(crate) fn on_change(
+        &mut self,
+        now: Nanos,
+        id: BackendId,
+        change: Change,
+        out: &mut Vec<Action>,
+    ) {
+        let others = self.backends.iter().filter(|b| b.id != id && b.watch.is_some());
+        let (watched, alike) = others.fold((0, 0), |(watched, alike), b| {
+            (watched + 1, alike + usize::from(b.changes_like(now, change.ratio)))
+        });
+        let (choice, typical) = (self.spec.curve, self.typical_variability());
+        let Some(b) = self.get(id) else { return };
+        let ratio = change.ratio.clamp(1.0 / MOST, MOST);
+        b.rescale(now, ratio);
+        b.knowledge.refit(choice, typical);
+        let name = b.name.clone();
+        let mut line = format!(
+            "it works at {ratio:.2} of its rate before, by {:.0} requests in {:.1} s: its curve is rescaled",
+            change.requests, change.seconds
+        );
+        if watched >= 2 && 2 * alike >= watched {
+            line += &format!(
+                "; so do {alike} of the {watched} others: something they share, or other requests"
+            );
+        }
+        record(out, RecordKind::Drift, Some(&name), line);
+        self.end_refresh(id);
+        self.drifted(format!("{name} works at {ratio:.2} of its rate before"));
+    }
+
+    fn drifted(&mut self, reason: String) {
+        self.trial = None;
+        self.search = None;
+        if self.urgent.is_none() {
+            self.urgent = Some(Urgent::Drift(reason));
+        }
+    }
+
+    /// Once a window, when asked to do as the paper does.
+    pub(crate) fn drift_by_paper(&mut self, now: Nanos, out: &mut Vec<Action>) {
+        let due = self.spec.drift == DriftTest::Literal
+            && self.phase != Phase::Exploring
+            && self.is_calm(now)
+            && now >= self.literal_at;
+        let Some(decision) = self.decision.clone().filter(|_| due) else { return };
+        let pool: Vec<Option<Moved>> = self.backends.iter().map(|b| moved(b, &decision)).collect();
+        match compare(&pool, PAPER_THRESHOLD) {
+            Judgement::Nothing => return,
+            Judgement::Traffic { grown } => {
+                let mut ratios: Vec<f64> =
+                    self.backends.iter().filter_map(|b| self.load_ratio(b, &decision)).collect();
+                ratios.sort_by(f64::total_cmp);
+                let Some(ratio) = ratios.get(ratios.len() / 2) else { return };
+                self.literal_rate = Some(decision.rate_rps * ratio);
+                let word = if grown { "grown" } else { "fallen" };
+                let line =
+                    format!("most latencies moved: traffic has {word} to {ratio:.2} of before");
+                record(out, RecordKind::Drift, None, line.clone());
+                self.drifted(line);
+            }
+            Judgement::Backends(which) => {
+                for i in which {
+                    let Some(ratio) = self.load_ratio(&self.backends[i], &decision) else {
+                        continue;
+                    };
+                    let scale = (1.0 / ratio).clamp(1.0 / MOST, MOST);
+                    self.backends[i].rescale(now, scale);
+                    let name = self.backends[i].name.clone();
+                    let line = format!("its latency moved: its curve is rescaled to {scale:.2}");
+                    record(out, RecordKind::Drift, Some(&name), line.clone());
+                    self.drifted(format!("{name}: {line}"));
+                }
+            }
+        }
+        self.literal_at = now + LITERAL_EVERY;
+    }
+
+    /// The load that its curve has at the latency measured, over the load planned.
+    fn load_ratio(&self, b: &Backend, decision: &Decision) -> Option<f64> {
+        let planned = planned_rps(b, decision)?;
+        let at = invert(b.knowledge.shape()?, b.recent.latency_us?);
+        (at > 0.0).then(|| (at / planned).clamp(1.0 / MOST, MOST))
+    }
+}
+
+fn planned_rps(b: &Backend, decision: &Decision) -> Option<f64> {
+    let wish = decision.wishes.iter().find(|w| w.id == b.id)?;
+    Some(wish.share * decision.rate_rps).filter(|rps| *rps > 0.0)
+}
+
+fn moved(b: &Backend, decision: &Decision) -> Option<Moved> {
+    let expected = b.knowledge.shape()?.latency_at(planned_rps(b, decision)?);
+    Some(Moved { latency: b.recent.latency_us?, expected }).filter(|m| m.expected.is_finite())
+}
+
+/// The load at which the curve has this latency; its last usable one beyond.
+fn invert(shape: &Shape, latency_us: f64) -> f64 {
+    let (mut low, mut high) = (0.0, plimsoll_learn::USABLE_CAPACITY * shape.capacity());
+    for _ in 0..50 {
+        let middle = 0.5 * (low + high);
+        if shape.latency_at(middle) < latency_us { low = middle } else { high = middle }
+    }
+    0.5 * (low + high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_queueing::QueueCurve;
+
+    #[test]
+    fn a_latency_leads_back_to_its_load() {
+        let shape = Shape::Queue(QueueCurve { service_us: 30_000.0, cores: 2.0, variability: 1.0 });
+        for load in [5.0, 30.0, 60.0] {
+            assert!((invert(&shape, shape.latency_at(load)) / load - 1.0).abs() < 1e-6);
+        }
+        assert!(invert(&shape, 1e12) > 65.0);
+        assert!(invert(&shape, 1.0) < 1e-6);
+    }
+}

@@ -1,0 +1,179 @@
+//! Curves measured anew on purpose (KnapsackLB §4.5), at most 5 % of the pool's capacity at a time.
+//!
+//! Most of a curve is refreshed by the traffic of every day, for nothing. What that does not tell: how a
+//! backend would do that gets nothing, because it is parked; and how much one would bear that gets
+//! little, because little is thought of it. These are given more for some seconds, the worst known
+//! first; whoever shows nothing new waits twice as long for the next time.
+
+use std::time::Duration;
+
+use plimsoll_model::{BackendId, MethodKind, Nanos};
+
+use crate::backend::{Backend, Pin};
+use crate::controller::{Controller, record};
+use crate::event::{Action, RecordKind};
+use crate::knowledge::OPTIMISM;
+use crate::view::Phase;
+
+/// The part of all capacity that is refreshed at a time (KnapsackLB §4.5); one backend always may be.
+const SHARE: f64 = 0.05;
+/// The pool must be this idle.
+const MOST_LOAD: f64 = 0.9;
+/// A refresh goes on for so many requests, and so long at the least and at the most.
+const REQUESTS: f64 = 300.0;
+const LEAST: Duration = Duration::from_secs(10);
+const MOST: Duration = Duration::from_secs(30);
+/// Times between two of one backend.
+const FIRST_WAIT: Duration = Duration::from_secs(60);
+const LONGEST_WAIT: Duration = Duration::from_secs(4 * 3600);
+/// A capacity that moved by less than this was known.
+const NEWS: f64 = 0.03;
+/// Known to within this, a capacity is not measured on purpose.
+const WELL_KNOWN: f64 = 0.03;
+/// Load is raised by this factor, but never beyond this part of what the backend is thought to bear.
+const RAISE: f64 = 1.3;
+const CLOSEST: f64 = 0.92;
+/// Who is parked gets this part of its capacity.
+const SIP: f64 = 0.3;
+
+/// A refresh in progress.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Refresh {
+    id: BackendId,
+    since: Nanos,
+    served: f64,
+    capacity_rps: f64,
+}
+
+/// When a backend may be refreshed again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Due {
+    at: Nanos,
+    wait: Duration,
+}
+
+impl Default for Due {
+    fn default() -> Self {
+        Due { at: Nanos::ZERO, wait: FIRST_WAIT }
+    }
+}
+
+impl Controller {
+    /// Once a window: ends what has shown enough, and begins what is worth it.
+    pub(crate) fn refresh(&mut self, now: Nanos, out: &mut Vec<Action>) {
+        self.end_refreshes(now);
+        let idle = self.pending.is_none() && self.trial.is_none() && self.urgent.is_none();
+        let calm = self.spec.refresh
+            && idle
+            && self.phase == Phase::Steady
+            && self.search.is_none()
+            && self.drain_run.is_none()
+            && !self.is_ramping(now)
+            && !self.is_in_distress()
+            && self.is_calm(now);
+        if !calm || !self.refreshes.is_empty() || self.kind() == MethodKind::NoLiveWeights {
+            return;
+        }
+        let capacity = |b: &Backend| b.knowledge.capacity_rps().unwrap_or(0.0);
+        let all: f64 = self.backends.iter().filter(|b| b.is_usable()).map(capacity).sum();
+        if self.history.rate_rps().is_none_or(|rate| rate > MOST_LOAD * all) {
+            return;
+        }
+        let mut wanted: Vec<(f64, usize)> = self
+            .backends
+            .iter()
+            .enumerate()
+            .filter(|(_, b)| b.is_usable() && now >= b.refresh_due.at)
+            .filter_map(|(i, b)| Some((ignorance(b)?, i)))
+            .collect();
+        wanted.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let mut room = SHARE * all;
+        for (_, i) in wanted {
+            let needs = capacity(&self.backends[i]);
+            if !self.refreshes.is_empty() && needs > room {
+                continue;
+            }
+            room -= needs;
+            self.begin_refresh(now, i, out);
+        }
+        if !self.refreshes.is_empty() {
+            self.pins_moved(now);
+        }
+    }
+
+    fn begin_refresh(&mut self, now: Nanos, i: usize, out: &mut Vec<Action>) {
+        let split = self.kind() == MethodKind::Split;
+        let b = &mut self.backends[i];
+        let capacity_rps = b.knowledge.capacity_rps().unwrap_or(0.0);
+        let parked = b.programmed == Some(0);
+        let bears = capacity_rps * if b.knowledge.is_lower_bound() { OPTIMISM } else { 1.0 };
+        b.pin = Some(match (split, parked) {
+            (true, true) => Pin::Exactly(SIP * capacity_rps),
+            (true, false) => {
+                let load = b.recent.rate_rps;
+                Pin::Exactly((RAISE * load).min(CLOSEST * bears).max(load))
+            }
+            (false, true) => Pin::Times(1.0),
+            (false, false) => Pin::Times(RAISE),
+        });
+        self.refreshes.push(Refresh { id: b.id, since: now, served: 0.0, capacity_rps });
+        let why = if parked { "it gets nothing" } else { "its traffic tells too little" };
+        let line = format!("measured anew for some seconds: {why}");
+        record(out, RecordKind::Refresh, Some(&b.name), line);
+    }
+
+    fn end_refreshes(&mut self, now: Nanos) {
+        let mut done = Vec::new();
+        for r in &mut self.refreshes {
+            let Some(b) = self.backends.iter().find(|b| b.id == r.id) else {
+                done.push(r.id);
+                continue;
+            };
+            r.served += b.recent.rate_rps;
+            let took = now.since(r.since);
+            let enough = (r.served >= REQUESTS && took >= LEAST) || took >= MOST;
+            if enough || !b.is_usable() || self.phase != Phase::Steady {
+                done.push(r.id);
+            }
+        }
+        for id in done {
+            self.end_refresh(id);
+            self.pins_moved(now);
+            if let Some(b) = self.get(id) {
+                let Due { wait, .. } = b.refresh_due;
+                b.refresh_due.at = now + wait;
+            }
+        }
+    }
+
+    /// Loads given on purpose are others now.
+    pub(crate) fn pins_moved(&mut self, now: Nanos) {
+        self.pins_changed = true;
+        self.next_decision = now;
+    }
+
+    /// Ends a refresh, if there is one, and says when the next may be.
+    pub(crate) fn end_refresh(&mut self, id: BackendId) {
+        let Some(at) = self.refreshes.iter().position(|r| r.id == id) else { return };
+        let r = self.refreshes.remove(at);
+        let Some(b) = self.get(id) else { return };
+        b.pin = None;
+        let capacity = b.knowledge.capacity_rps().unwrap_or(r.capacity_rps);
+        let news = (capacity / r.capacity_rps.max(1e-9) - 1.0).abs() > NEWS;
+        let wait = if news { FIRST_WAIT } else { (2 * b.refresh_due.wait).min(LONGEST_WAIT) };
+        b.refresh_due.wait = wait;
+    }
+}
+
+/// How little is known of it that its traffic will not tell; `None` when nothing.
+fn ignorance(b: &Backend) -> Option<f64> {
+    let k = &b.knowledge;
+    k.service_us()?;
+    if b.programmed == Some(0) {
+        return Some(2.0);
+    }
+    if k.is_lower_bound() {
+        return Some(1.0);
+    }
+    (k.error() > WELL_KNOWN).then(|| k.error())
+}

@@ -1,0 +1,137 @@
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::policies::{
+    HaproxyLeastconnPolicy, LeastConnections, LeastTime, PeakEwma, PowerOfN, PowerOfNLatency,
+    Random, RoundRobin,
+};
+use crate::{InvalidSetting, Policy, Settings};
+
+/// One table makes the enum, its names, its list and its summaries, so that none can miss a policy.
+macro_rules! registry {
+    ($($kind:ident = $name:literal: $summary:literal,)+) => {
+        /// Every policy there is, by the name that configuration uses.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum PolicyKind {
+            $(
+                #[doc = $summary]
+                #[serde(rename = $name)]
+                $kind,
+            )+
+        }
+
+        impl PolicyKind {
+            /// All of them.
+            pub const ALL: &'static [PolicyKind] = &[$(PolicyKind::$kind),+];
+
+            /// Its name in configuration.
+            pub fn name(self) -> &'static str {
+                match self { $(PolicyKind::$kind => $name),+ }
+            }
+
+            /// What it does, in a line.
+            pub fn summary(self) -> &'static str {
+                match self { $(PolicyKind::$kind => $summary),+ }
+            }
+        }
+    };
+}
+
+registry! {
+    Random = "random": "A draw in proportion to weight.",
+    RoundRobin = "round_robin": "Turns in proportion to weight, spread smoothly.",
+    LeastConnections = "least_connections": "The fewest requests in flight per weight.",
+    LeastconnHaproxy = "leastconn_haproxy": "HAProxy's leastconn with the key it really uses.",
+    PowerOfN = "power_of_n": "Of a few drawn at random, the fewest requests in flight per weight.",
+    PowerOfNLatency = "power_of_n_latency": "Of a few drawn at random, the lowest recent latency.",
+    PeakEwma = "peak_ewma": "Of a few drawn, the lowest peak-sensitive latency times load.",
+    LeastTime = "least_time": "The lowest recent latency times load per weight, over all.",
+}
+
+impl PolicyKind {
+    /// Makes the policy over backends of these weights.
+    pub fn build(
+        self,
+        weights: &[u32],
+        settings: &Settings,
+    ) -> Result<Box<dyn Policy>, InvalidSetting> {
+        settings.check()?;
+        Ok(match self {
+            PolicyKind::Random => Box::new(Random::new(weights)),
+            PolicyKind::RoundRobin => Box::new(RoundRobin::new(weights)),
+            PolicyKind::LeastConnections => Box::new(LeastConnections::new(weights)),
+            PolicyKind::LeastconnHaproxy => Box::new(HaproxyLeastconnPolicy::new(weights)),
+            PolicyKind::PowerOfN => Box::new(PowerOfN::new(weights, settings)),
+            PolicyKind::PowerOfNLatency => Box::new(PowerOfNLatency::new(weights, settings)),
+            PolicyKind::PeakEwma => Box::new(PeakEwma::new(weights, settings)),
+            PolicyKind::LeastTime => Box::new(LeastTime::new(weights, settings)),
+        })
+    }
+}
+
+impl fmt::Display for PolicyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that no policy has.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("no policy is called {name:?}; there are {}", names())]
+pub struct UnknownPolicy {
+    /// What was asked for.
+    pub name: String,
+}
+
+fn names() -> String {
+    let names: Vec<&str> = PolicyKind::ALL.iter().map(|k| k.name()).collect();
+    names.join(", ")
+}
+
+impl FromStr for PolicyKind {
+    type Err = UnknownPolicy;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
+        let known = PolicyKind::ALL.iter().copied().find(|k| k.name() == name);
+        known.ok_or_else(|| UnknownPolicy { name: name.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configuration_and_text_use_the_same_names() {
+        for &kind in PolicyKind::ALL {
+            assert_eq!(kind.name().parse(), Ok(kind));
+            let json = serde_json::to_string(&kind).unwrap();
+            assert_eq!(json, format!("\"{kind}\""));
+            assert_eq!(serde_json::from_str::<PolicyKind>(&json).unwrap(), kind);
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_told_what_exists() {
+        let error = "leastconn".parse::<PolicyKind>().unwrap_err().to_string();
+        assert!(
+            error.starts_with("no policy is called \"leastconn\"; there are random, "),
+            "{error}"
+        );
+        assert!(error.contains("leastconn_haproxy") && error.contains("least_time"), "{error}");
+    }
+
+    #[test]
+    fn settings_out_of_range_are_refused() {
+        let build = |s: Settings| PolicyKind::PowerOfN.build(&[1, 1], &s).err();
+        let ok = Settings::default();
+        assert_eq!(build(ok), None);
+        assert_eq!(build(Settings { choices: 0, ..ok }), Some(InvalidSetting::Choices(0)));
+        assert_eq!(build(Settings { choices: 17, ..ok }), Some(InvalidSetting::Choices(17)));
+        assert_eq!(build(Settings { decay_ms: 0, ..ok }), Some(InvalidSetting::Decay));
+        assert!(serde_json::from_str::<Settings>("{\"choice\": 3}").is_err());
+    }
+}

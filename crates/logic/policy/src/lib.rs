@@ -1,0 +1,36 @@
+//! Balancing policies: each picks one backend for one request, and learns from how requests end.
+//!
+//! A [`Policy`] is pure: time and randomness are arguments, so that the proxy, the lab and the
+//! simulator run the same code and every run can be repeated from its seed. Backends are dense
+//! indices from 0; nothing is allocated in [`Policy::pick`].
+//!
+//! ```text
+//! src/policy.rs     the trait, what a request tells, how one ends
+//! src/kind.rs       the registry: every policy by its name
+//! src/settings.rs   what can be set
+//! src/policies/     one file per policy
+//! src/state/        what several share: weighted draws, requests in flight, latency estimates,
+//!                   and the rule for failures
+//! tests/            what every policy must hold to, run over the whole registry
+//! ```
+//!
+//! A new policy is a file in `policies/`, a line in the registry's table and an arm in
+//! [`PolicyKind::build`]; the tests of the registry then apply to it.
+//!
+//! **A quick failure is not speed.** A backend that answers 500 in a millisecond has little in flight
+//! and a short response time; a policy that believes that sends it everything. How each failure is
+//! counted instead is told in `state/failure.rs`.
+
+mod kind;
+mod policies;
+mod policy;
+mod settings;
+mod state;
+
+pub use kind::{PolicyKind, UnknownPolicy};
+pub use policies::{
+    HaproxyLeastconnPolicy, LeastConnections, LeastTime, PeakEwma, PowerOfN, PowerOfNLatency,
+    Random, RoundRobin,
+};
+pub use policy::{Ending, Finish, MAX_AVOID, Policy, Request};
+pub use settings::{Draw, InvalidSetting, MAX_CHOICES, Settings};
