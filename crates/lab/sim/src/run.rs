@@ -59,9 +59,13 @@ impl Order {
             rig.trace_from(seconds);
         }
         let ended = catch_unwind(AssertUnwindSafe(|| rig.run_until(self.seconds)));
+        let mut beliefs = String::new();
         let violation = match ended {
             Ok(Ok(())) => return Ok(rig.tally()),
-            Ok(Err(violation)) => violation,
+            Ok(Err(violation)) => {
+                beliefs = rig.beliefs();
+                violation
+            }
             Err(panic) => {
                 let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
                 let what = text.or_else(|| panic.downcast_ref::<String>().cloned());
@@ -73,7 +77,7 @@ impl Order {
                 }
             }
         };
-        Err(Box::new(Failure { violation, scenario, order: self.clone() }))
+        Err(Box::new(Failure { violation, beliefs, scenario, order: self.clone() }))
     }
 }
 
@@ -82,6 +86,8 @@ impl Order {
 pub struct Failure {
     /// What the controller did and may not do.
     pub violation: Violation,
+    /// What the controller believed of the pool.
+    pub beliefs: String,
     /// What the run was.
     pub scenario: Scenario,
     /// How it was ordered.
@@ -108,7 +114,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let from = (self.violation.at.as_secs_f64() - 30.0).max(0.0);
         writeln!(f, "{}", self.violation)?;
-        write!(f, "{}", self.scenario)?;
+        write!(f, "{}{}", self.beliefs, self.scenario)?;
         writeln!(f, "again:  {}", self.command())?;
         write!(f, "closer: {} --trace {from:.0}", self.command())
     }

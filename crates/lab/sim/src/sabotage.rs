@@ -35,15 +35,15 @@ pub enum Sabotage {
     IgnoreApplyFailed,
     /// It does not see what others do to the weights.
     IgnoreForeign,
-    /// It never gives the same weights back that another took.
+    /// Its plans reach nobody.
     LosePlans,
     /// It makes plans when the balancer is not there to be read.
     PlanOnStaleData,
-    /// It makes a plan at every tick.
+    /// It makes a plan as soon as the last one is carried out.
     PlanTooOften,
     /// It makes a plan while another is under way.
     PlanTwice,
-    /// It goes on while only an administrator can help.
+    /// It tries again at once where only an administrator can help.
     IgnoreConflict,
     /// It programs though it was asked to observe.
     ProgramWhileObserving,
@@ -129,6 +129,8 @@ pub struct Seam {
     generation: Option<u64>,
     last_plan: Option<Plan>,
     read_at: Option<Nanos>,
+    /// The last event was the answer to a plan.
+    answered: bool,
 }
 
 impl Seam {
@@ -164,6 +166,7 @@ impl Seam {
         if let Event::Balancer(report) = &event {
             self.read_at = Some(report.at);
         }
+        self.answered = matches!(event, Event::Applied(_));
         match (sabotage, event) {
             (Sabotage::SwallowFailures, Event::Liveness { successes: 0, .. }) => vec![],
             (Sabotage::SwallowFailures, Event::Probe { outcome, .. })
@@ -188,11 +191,12 @@ impl Seam {
                 failure: Some(FailureKind::Refused),
                 started: clock,
             }],
-            (Sabotage::IgnoreConflict, Event::BalancerLost { .. }) => vec![],
-            (
-                Sabotage::IgnoreConflict | Sabotage::IgnoreApplyFailed,
-                Event::ApplyFailed { epoch, .. },
-            ) => vec![Event::Applied(self.as_if_applied(epoch))],
+            (Sabotage::IgnoreConflict, Event::ApplyFailed { epoch, reason, .. }) => {
+                vec![Event::ApplyFailed { epoch, reason, retryable: true }]
+            }
+            (Sabotage::IgnoreApplyFailed, Event::ApplyFailed { epoch, .. }) => {
+                vec![Event::Applied(self.as_if_applied(epoch))]
+            }
             (Sabotage::ProgramWhileObserving, Event::Reconfigured(mut spec)) => {
                 spec.observe = false;
                 vec![Event::Reconfigured(spec)]
@@ -324,7 +328,7 @@ impl Seam {
         let stale = self.read_at.is_some_and(|at| clock.since(at) > LONG_AGO);
         let now = match sabotage {
             Sabotage::PlanOnStaleData => stale,
-            Sabotage::PlanTooOften => true,
+            Sabotage::PlanTooOften => self.answered,
             _ => false,
         };
         let plan = self.last_plan.as_mut().filter(|_| now)?;

@@ -92,7 +92,10 @@ pub struct Ledger {
     pool_changed: bool,
     /// … and of the balancer.
     reason_to_reassert: bool,
-    foreign: VecDeque<Nanos>,
+    /// Somebody else's weight was told since the last plan.
+    foreign: bool,
+    /// When plans answered that and nothing else.
+    answered_foreign: VecDeque<Nanos>,
     recalled: Option<Vec<(BackendId, u32)>>,
     must_resume: bool,
     disagreeing: Option<Nanos>,
@@ -124,7 +127,8 @@ impl Ledger {
             last_program: None,
             pool_changed: false,
             reason_to_reassert: false,
-            foreign: VecDeque::new(),
+            foreign: false,
+            answered_foreign: VecDeque::new(),
             recalled: None,
             must_resume: false,
             disagreeing: None,

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use plimsoll_control::{Action, Record, RecordKind};
+use plimsoll_control::{Action, Controller, Record, RecordKind};
 use plimsoll_model::{MethodKind, Nanos, Plan};
 
-use super::{Ledger, Outstanding, Rule};
+use super::{Account, Ledger, Outstanding, Rule};
 use crate::plant::Plant;
 
 /// Shares sum to 1 up to this: rounding of sums of 64-bit numbers, no more.
@@ -23,38 +23,72 @@ const UNANSWERED: Duration = Duration::from_secs(5);
 const SINK_INTERVAL: Duration = Duration::from_millis(100);
 /// Bad news explain a failure for so long: rounds and probes hang for seconds, errors gather in a mean.
 const NEWS: Duration = Duration::from_secs(60);
+/// So often within a minute a foreign weight is put right at once; from then on at the usual pace. The
+/// controller counts five in minutes that follow one another, so that two fives may meet.
+const FOREIGN_LIMIT: usize = 10;
+const MINUTE: Duration = Duration::from_secs(60);
 /// For so long after a return the ramp is at its foot: 10 % and less than as much again.
 const FOOT_OF_THE_RAMP: Duration = Duration::from_secs(1);
+/// The whole ramp.
+const RAMP: Duration = Duration::from_secs(10);
 /// At the foot of the ramp a weight is at most this part of what capacity would make it: 19 % by the
 /// ramp, three times that for a capacity that is not well known.
 const MOST_AT_THE_FOOT: f64 = 0.6;
+/// A weight is in proportion to the others': the ramp can be judged where the controller knows every
+/// capacity within this factor.
+const KNOWN_WITHIN: f64 = 1.7;
 /// The others carry all the traffic with this to spare: then nobody needs who is just back.
 const OTHERS_SUFFICE: f64 = 1.5;
 
+/// Whether the controller knows every capacity within [`KNOWN_WITHIN`].
+fn is_known(clock: Nanos, plant: &dyn Plant, controller: &Controller) -> bool {
+    let view = controller.view(clock);
+    view.backends.iter().all(|b| {
+        let i = b.backend.strip_prefix('s').and_then(|i| i.parse().ok()).unwrap_or(0);
+        let curve = view.curves.iter().find(|c| c.backend == b.backend);
+        curve.is_some_and(|c| {
+            let ratio = c.capacity_rps / plant.capacity_rps(i);
+            (1.0 / KNOWN_WITHIN..KNOWN_WITHIN).contains(&ratio)
+        })
+    })
+}
+
 impl Ledger {
     /// Takes down what the controller asks, and compares.
-    pub fn asked(&mut self, clock: Nanos, action: &Action, plant: &dyn Plant) {
+    pub fn asked(
+        &mut self,
+        clock: Nanos,
+        action: &Action,
+        plant: &dyn Plant,
+        controller: &Controller,
+    ) {
         match action {
-            Action::Program(plan) => self.asked_plan(clock, plan, plant),
+            Action::Program(plan) => self.asked_plan(clock, plan, plant, controller),
             Action::Record(record) => self.recorded(clock, record),
             Action::ProbeRate { .. } | Action::SaveMemory => {}
         }
     }
 
-    fn asked_plan(&mut self, clock: Nanos, plan: &Plan, plant: &dyn Plant) {
+    fn asked_plan(
+        &mut self,
+        clock: Nanos,
+        plan: &Plan,
+        plant: &dyn Plant,
+        controller: &Controller,
+    ) {
         self.checks += 1;
         self.check_form(plan);
         self.check_who(plan);
         self.check_when(clock, plan);
         self.check_pace(clock, plan);
-        self.check_ramp(clock, plan, plant);
+        self.check_ramp(clock, plan, plant, controller);
         self.check_resumption(plan);
         self.epoch = plan.epoch;
         self.outstanding = Some(Outstanding { epoch: plan.epoch, at: clock });
         self.last_plan = Some(plan.entries.iter().map(|e| (e.backend, e.weight)).collect());
         self.last_plan_at = Some(clock);
         self.disagreeing = None;
-        (self.pool_changed, self.reason_to_reassert) = (false, false);
+        (self.pool_changed, self.reason_to_reassert, self.foreign) = (false, false, false);
     }
 
     fn check_form(&mut self, plan: &Plan) {
@@ -95,7 +129,7 @@ impl Ledger {
         for e in &plan.entries {
             let i = e.backend.0 as usize;
             let Some(a) = self.accounts.get(i) else { continue };
-            serves |= e.weight > 0 && a.is_usable();
+            serves |= e.weight > 0 && (a.is_usable() || (a.pardoned && !a.reserved));
             if a.reserved {
                 let what = format!("weight {} though an administrator has it", e.weight);
                 self.violate(Rule::ReservedIsLeftAlone, Some(i), what);
@@ -143,7 +177,7 @@ impl Ledger {
             let what = format!("{gap:?} after the last plan ({})", plan.reason);
             self.violate(Rule::Pace, None, what);
         }
-        if self.reason_to_reassert {
+        if self.reason_to_reassert || self.may_answer_foreign(clock) {
             return;
         }
         let limit = self.min_interval();
@@ -153,28 +187,53 @@ impl Ledger {
         }
     }
 
-    fn check_ramp(&mut self, clock: Nanos, plan: &Plan, plant: &dyn Plant) {
-        let sum: f64 = plan.entries.iter().map(|e| f64::from(e.weight)).sum();
-        let usable = || (0..self.accounts.len()).filter(|&j| self.accounts[j].is_usable());
-        let all: f64 = usable().map(|j| plant.capacity_rps(j)).sum();
-        let mut steep = None;
-        for e in plan.entries.iter().filter(|e| e.weight > 1) {
-            let i = e.backend.0 as usize;
-            let back = self.accounts[i].returned_at;
-            if !back.is_some_and(|at| clock.since(at) < FOOT_OF_THE_RAMP) {
-                continue;
-            }
-            let mine = plant.capacity_rps(i);
-            let part = f64::from(e.weight) / sum;
-            if all - mine > OTHERS_SUFFICE * plant.rate_rps()
-                && part > MOST_AT_THE_FOOT * mine / all
-            {
-                steep = Some((i, part, mine / all));
-            }
+    /// Whether a foreign weight was told since the last plan, and may be put right at once.
+    fn may_answer_foreign(&mut self, clock: Nanos) -> bool {
+        while self.answered_foreign.front().is_some_and(|at| clock.since(*at) > MINUTE) {
+            self.answered_foreign.pop_front();
         }
-        if let Some((i, part, fair)) = steep {
-            let what =
-                format!("back for less than a second and given {part:.3}, fair is {fair:.3}");
+        let may = self.foreign && self.answered_foreign.len() < FOREIGN_LIMIT;
+        if may {
+            self.answered_foreign.push_back(clock);
+        }
+        may
+    }
+
+    fn check_ramp(
+        &mut self,
+        clock: Nanos,
+        plan: &Plan,
+        plant: &dyn Plant,
+        controller: &Controller,
+    ) {
+        let back = |a: &Account| a.returned_at.is_some_and(|at| clock.since(at) < RAMP);
+        if !self.accounts.iter().any(|a| a.is_usable() && back(a)) {
+            return;
+        }
+        let sum: f64 = plan.entries.iter().map(|e| f64::from(e.weight)).sum();
+        let usable = || self.accounts.iter().enumerate().filter(|(_, a)| a.is_usable());
+        let all: f64 = usable().map(|(j, _)| plant.capacity_rps(j)).sum();
+        let settled = |back: Option<Nanos>| back.is_none_or(|at| clock.since(at) > RAMP);
+        let others: f64 = usable()
+            .filter(|(_, a)| settled(a.returned_at))
+            .map(|(j, _)| plant.capacity_rps(j))
+            .sum();
+        // Where those who are back are needed, or all are, the ramp gives way to the traffic.
+        if others < OTHERS_SUFFICE * plant.rate_rps() {
+            return;
+        }
+        let steep = plan.entries.iter().filter(|e| e.weight > 1).find_map(|e| {
+            let i = e.backend.0 as usize;
+            let back = self.accounts[i].returned_at?;
+            let part = f64::from(e.weight) / sum;
+            let fair = plant.capacity_rps(i) / all;
+            let at_foot = clock.since(back) < FOOT_OF_THE_RAMP;
+            (at_foot && part > MOST_AT_THE_FOOT * fair).then_some((i, part, fair))
+        });
+        if let Some((i, part, fair)) = steep.filter(|_| is_known(clock, plant, controller)) {
+            let what = format!(
+                "back for less than a second and given {part:.3}, fair is {fair:.3}: {plan:?}"
+            );
             self.violate(Rule::Ramp, Some(i), what);
         }
     }

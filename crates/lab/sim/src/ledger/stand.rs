@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_control::Controller;
+use plimsoll_control::{BackendState, Controller};
 use plimsoll_model::Nanos;
 
 use super::{Ledger, Rule};
@@ -84,8 +84,14 @@ impl Ledger {
     }
 
     fn check_somebody(&mut self, stand: &Stand<'_>) {
-        let usable = || (0..self.accounts.len()).filter(|&i| self.accounts[i].is_usable());
-        let deserted = usable().next().is_some() && usable().all(|i| stand.plant.weight(i) == 0);
+        // While most fail in doubtful ways, those who fail may serve as well as those who do not.
+        let may = |i: &usize| {
+            let a = &self.accounts[*i];
+            a.is_usable() || (a.steered && a.pardoned && !a.reserved)
+        };
+        let somebody = self.accounts.iter().any(|a| a.is_usable());
+        let all_zero = || (0..self.accounts.len()).filter(may).all(|i| stand.plant.weight(i) == 0);
+        let deserted = somebody && all_zero();
         if !deserted {
             self.deserted = None;
             return;
@@ -106,6 +112,8 @@ impl Ledger {
             let held = stand.plant.weight(i);
             (a.steered && !a.reserved && held != weight).then_some((i, weight, held))
         });
+        // A plan that was lost may have been given up for what is held.
+        let wrong = wrong.filter(|_| wants_another(stand));
         let Some((i, weight, held)) = wrong else {
             self.disagreeing = None;
             return;
@@ -167,4 +175,13 @@ impl Ledger {
             self.violate(Rule::BeliefIsTrue, Some(i), what);
         }
     }
+}
+
+/// Whether the controller wants anything else than what the balancer holds.
+fn wants_another(stand: &Stand<'_>) -> bool {
+    let view = stand.controller.view(stand.clock);
+    view.backends.iter().any(|b| {
+        let i = b.backend.strip_prefix('s').and_then(|i| i.parse().ok());
+        i.is_some_and(|i| b.weight != stand.plant.weight(i) && b.state != BackendState::Draining)
+    })
 }

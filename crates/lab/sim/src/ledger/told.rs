@@ -16,10 +16,6 @@ const ROUNDS_TO_RETURN: u32 = 3;
 /// So many probes of the work URL in a row fail a backend; of time-outs it takes more.
 const PROBES_TO_FAIL: u32 = 3;
 const TIMEOUTS_TO_FAIL: u32 = 8;
-/// So often within a minute a foreign weight is put right at once; from then on at the usual pace. The
-/// controller counts five in minutes that follow one another, so that two fives may meet.
-const FOREIGN_LIMIT: usize = 10;
-const MINUTE: Duration = Duration::from_secs(60);
 
 impl Ledger {
     /// Takes down an event before the controller takes it.
@@ -93,13 +89,7 @@ impl Ledger {
             a.errors_total = server.errors_total;
             (a.reserved, a.balancer_down) = (reserved, down);
         }
-        if foreign {
-            while self.foreign.front().is_some_and(|at| clock.since(*at) > MINUTE) {
-                self.foreign.pop_front();
-            }
-            self.foreign.push_back(clock);
-            self.reason_to_reassert |= self.foreign.len() <= FOREIGN_LIMIT;
-        }
+        self.foreign |= foreign;
         if first {
             self.note_what_to_resume(report);
         }

@@ -11,6 +11,8 @@ mod sink;
 mod store;
 mod troubles;
 
+use std::ops::Add;
+
 use plimsoll_control::{BackendSpec, Event, ServiceSpec};
 use plimsoll_model::{BackendId, FailureKind, Nanos, Outcome};
 
@@ -46,6 +48,20 @@ pub struct Tally {
     pub lives: u64,
     /// Comparisons that could have failed.
     pub checks: u64,
+}
+
+impl Add for Tally {
+    type Output = Tally;
+
+    fn add(self, other: Tally) -> Tally {
+        Tally {
+            steps: self.steps + other.steps,
+            plans: self.plans + other.plans,
+            faults: self.faults + other.faults,
+            lives: self.lives + other.lives,
+            checks: self.checks + other.checks,
+        }
+    }
 }
 
 /// The run.
@@ -136,6 +152,30 @@ impl<P: Plant> Rig<P> {
     /// Looks past violations of these rules.
     pub fn tolerate(&mut self, rules: &[Rule]) {
         self.ledger.tolerate(rules);
+    }
+
+    /// What the controller believes of the pool, beside what is; one line per backend.
+    pub fn beliefs(&self) -> String {
+        let Some(process) = &self.process else { return "no controller runs\n".to_owned() };
+        let view = process.controller.view(process.clock(self.now));
+        let mut lines = format!("{:?}, {:.0} req/s\n", view.phase, view.rate_rps);
+        for b in &view.backends {
+            let i = b.backend.strip_prefix('s').and_then(|i| i.parse().ok()).unwrap_or(0);
+            let curve = view.curves.iter().find(|c| c.backend == b.backend);
+            let bears = curve.map_or("nothing known".to_owned(), |c| {
+                let least = if c.capacity_is_lower_bound { "at least " } else { "" };
+                format!("{least}{:.0} ± {:.0} %", c.capacity_rps, c.capacity_error * 100.0)
+            });
+            lines.push_str(&format!(
+                "  {}: {:?}, weight {} held, {} wanted; bears {:.0} req/s, believed {bears}\n",
+                b.backend,
+                b.state,
+                self.plant.weight(i),
+                b.weight,
+                self.plant.capacity_rps(i),
+            ));
+        }
+        lines
     }
 
     fn trace(&self, what: std::fmt::Arguments<'_>) {

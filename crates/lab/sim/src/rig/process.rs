@@ -149,7 +149,9 @@ impl<P: Plant> Rig<P> {
         let asked = self.seam.actions(clock, asked);
         for action in asked {
             self.trace(format_args!("asks {action:?}"));
-            self.ledger.asked(clock, &action, &self.plant);
+            if let Some(process) = &self.process {
+                self.ledger.asked(clock, &action, &self.plant, &process.controller);
+            }
             self.carry_out(life, action);
         }
         self.judge();

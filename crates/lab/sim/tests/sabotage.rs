@@ -1,0 +1,55 @@
+//! Controllers broken on purpose, one way at a time, are all caught; the unbroken one passes the same
+//! seeds.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use plimsoll_sim::{Order, Rule, Sabotage};
+
+/// Seeds that a broken controller gets before it counts as not caught.
+const SEEDS: u64 = 60;
+/// Simulated days of each.
+const DAYS: f64 = 0.05;
+
+/// The first seed that catches it, and the rule.
+fn caught(sabotage: Sabotage) -> Option<(u64, Rule)> {
+    (0..SEEDS).find_map(|seed| {
+        let order = Order { sabotage: Some(sabotage), ..Order::days(seed, DAYS) };
+        order.run().err().map(|failure| (seed, failure.violation.rule))
+    })
+}
+
+/// Runs something for each of these on all cores.
+fn for_each<T: Sync>(all: &[T], work: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    work(one);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn every_broken_controller_is_caught_and_the_unbroken_one_passes_the_same_seeds() {
+    let found = Mutex::new(Vec::new());
+    for_each(&Sabotage::ALL, |&sabotage| {
+        let caught = caught(sabotage);
+        println!("{sabotage}: {caught:?}");
+        found.lock().expect("no panic while it is held").push((sabotage, caught));
+    });
+    let found = found.into_inner().expect("no panic while it was held");
+    let missed: Vec<_> = found.iter().filter(|(_, caught)| caught.is_none()).collect();
+    assert!(missed.is_empty(), "not caught within {SEEDS} seeds of {DAYS} days: {missed:?}");
+    let last = found.iter().filter_map(|(_, caught)| Some(caught.as_ref()?.0)).max();
+    let seeds: Vec<u64> = (0..=last.unwrap_or(0)).collect();
+    for_each(&seeds, |&seed| {
+        if let Err(failure) = Order::days(seed, DAYS).run() {
+            panic!("the unbroken one: {failure}");
+        }
+    });
+}
