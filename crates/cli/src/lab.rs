@@ -2,6 +2,7 @@
 
 mod backends;
 mod load;
+mod papers;
 mod pool;
 
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub use backends::{LabBackendsArgs, run_backends};
 pub use load::{LabLoadArgs, run_load};
+pub use papers::{LabListArgs, LabRunArgs, run_experiments, run_list};
 pub use pool::{LabPoolArgs, run_pool};
 
 /// Exit code for what went wrong at run time.

@@ -63,6 +63,8 @@ enum Lab {
     Backends(lab::LabBackendsArgs),
     Load(lab::LabLoadArgs),
     Pool(lab::LabPoolArgs),
+    List(lab::LabListArgs),
+    Run(lab::LabRunArgs),
 }
 
 fn main() -> ExitCode {
@@ -80,6 +82,8 @@ fn main() -> ExitCode {
         Command::Lab(Lab::Backends(args)) => on_one_thread(lab::run_backends(&args)),
         Command::Lab(Lab::Load(args)) => on_one_thread(lab::run_load(&args)),
         Command::Lab(Lab::Pool(args)) => lab::run_pool(&args),
+        Command::Lab(Lab::List(args)) => lab::run_list(&args),
+        Command::Lab(Lab::Run(args)) => lab::run_experiments(&args),
     }
 }
 

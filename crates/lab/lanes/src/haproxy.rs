@@ -99,6 +99,12 @@ impl Haproxy {
     }
 }
 
+/// What the installed HAProxy says of its version; nothing when there is none.
+pub fn haproxy_version() -> Option<String> {
+    let said = Command::new(find().ok()?).arg("-v").stdin(Stdio::null()).output().ok()?;
+    String::from_utf8(said.stdout).ok()?.lines().next().map(str::to_owned)
+}
+
 /// The program, in PATH or where it usually is.
 fn find() -> Result<PathBuf, LaneError> {
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -16,6 +16,11 @@ const INTERRUPTED: i32 = 130;
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
+    /// One that never comes, for runs that nobody can interrupt.
+    pub fn never() -> Self {
+        Interrupt(Arc::default())
+    }
+
     /// From here on the first signal no longer kills the process.
     ///
     /// # Errors

@@ -24,6 +24,7 @@ mod pool;
 pub use daemon::{Steered, configuration as daemon_configuration};
 pub use error::LaneError;
 pub use family::Family;
+pub use haproxy::haproxy_version;
 pub use harm::{Harm, harm};
 pub use interrupt::Interrupt;
 pub use kind::LaneKind;

@@ -1,0 +1,31 @@
+//! The experiments of the papers behind Plimsoll, each from one command.
+//!
+//! An [`Experiment`] is named after its figure or table, says what the paper claims there, and runs to
+//! an [`Outcome`]: tables, plots, and comparisons of the paper's numbers with ours, each with a sentence
+//! where they differ. [`run`] gives it a [`Context`] (seed, size, where to find things, whether to stop)
+//! and writes what came of it, whole or not at all, into a directory of its own; [`report`] makes one
+//! page of all such directories.
+//!
+//! What a number is worth depends on where it comes from, so every row and every series carries its
+//! [`Provenance`].
+
+mod context;
+mod csv;
+mod experiment;
+mod knapsack;
+mod manifest;
+mod outcome;
+mod plot;
+mod registry;
+mod run;
+mod summary;
+mod svg;
+
+pub use context::{Context, Failure};
+pub use experiment::{Experiment, Paper, Provenance};
+pub use manifest::Manifest;
+pub use outcome::{Cell, Column, Comparison, Outcome, Row, Table, Value, Verdict};
+pub use plot::{Axis, Bars, Lines, Mark, Plot, PlotKind, Points};
+pub use registry::{experiments, find, near_names, papers};
+pub use run::{Identity, Ran, ResultFile, run};
+pub use summary::{figures, value as shown_value};

@@ -1,0 +1,145 @@
+//! What a picture shows, apart from how it is drawn.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Provenance;
+
+/// One picture.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plot {
+    /// The name of its file, without `.svg`.
+    pub name: String,
+    /// What it shows.
+    pub title: String,
+    /// Below it. Of bars, only the label is used.
+    pub x: Axis,
+    /// On its left.
+    pub y: Axis,
+    /// What it holds.
+    pub kind: PlotKind,
+}
+
+/// One axis.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Axis {
+    /// What it measures, with its unit: "latency (ms)".
+    pub label: String,
+    /// Whether equal ratios take equal room.
+    pub log: bool,
+    /// From where to where; whatever holds the data when not given.
+    pub range: Option<(f64, f64)>,
+}
+
+impl Axis {
+    /// Equal steps, from zero where the data are not negative.
+    pub fn linear(label: &str) -> Self {
+        Axis { label: label.to_owned(), log: false, range: None }
+    }
+
+    /// Equal ratios. Values that are not positive are left out.
+    pub fn log(label: &str) -> Self {
+        Axis { label: label.to_owned(), log: true, range: None }
+    }
+
+    /// The same from here to there.
+    pub fn from_to(self, from: f64, to: f64) -> Self {
+        Axis { range: Some((from, to)), ..self }
+    }
+}
+
+/// Lines or bars.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PlotKind {
+    /// Points over a number.
+    Lines(Vec<Lines>),
+    /// Bars over words.
+    Bars {
+        /// The words, from left to right.
+        categories: Vec<String>,
+        /// A bar of each series stands over each word.
+        series: Vec<Bars>,
+    },
+}
+
+/// How points are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mark {
+    /// Joined, each marked.
+    #[default]
+    LineAndPoints,
+    /// Joined.
+    Line,
+    /// Marked.
+    Points,
+    /// Joined by steps: each value holds until the next.
+    Steps,
+}
+
+/// The points of a line: (x, y).
+pub type Points = Vec<(f64, f64)>;
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Lines {
+    /// Its name in the legend.
+    pub label: String,
+    /// Where it comes from; what is reported is drawn dashed.
+    pub provenance: Provenance,
+    /// How it is drawn.
+    pub mark: Mark,
+    /// Its points, from left to right.
+    pub points: Points,
+}
+
+impl Lines {
+    /// A line with its points marked.
+    pub fn new(label: &str, provenance: Provenance, points: Points) -> Self {
+        Lines { label: label.to_owned(), provenance, mark: Mark::default(), points }
+    }
+
+    /// The same, drawn like this.
+    pub fn drawn(self, mark: Mark) -> Self {
+        Lines { mark, ..self }
+    }
+}
+
+/// One series of bars.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Bars {
+    /// Its name in the legend.
+    pub label: String,
+    /// Where it comes from; what is reported is drawn hollow.
+    pub provenance: Provenance,
+    /// One value per category; none where there is no bar.
+    pub values: Vec<Option<f64>>,
+}
+
+impl Bars {
+    /// A bar over each category.
+    pub fn new(label: &str, provenance: Provenance, values: Vec<Option<f64>>) -> Self {
+        Bars { label: label.to_owned(), provenance, values }
+    }
+}
+
+impl Plot {
+    /// Lines over a number.
+    pub fn lines(name: &str, title: &str, x: Axis, y: Axis, lines: Vec<Lines>) -> Self {
+        let kind = PlotKind::Lines(lines);
+        Plot { name: name.to_owned(), title: title.to_owned(), x, y, kind }
+    }
+
+    /// Bars over words.
+    pub fn bars(
+        name: &str,
+        title: &str,
+        x: &str,
+        y: Axis,
+        categories: Vec<String>,
+        series: Vec<Bars>,
+    ) -> Self {
+        let kind = PlotKind::Bars { categories, series };
+        Plot { name: name.to_owned(), title: title.to_owned(), x: Axis::linear(x), y, kind }
+    }
+}
