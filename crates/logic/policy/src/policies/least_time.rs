@@ -72,8 +72,10 @@ mod tests {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
         let now = Nanos::from_secs_f64(1.0);
         for (i, ms) in [(0, 10), (1, 30), (2, 20)] {
-            policy.on_start(i, now);
-            policy.on_finish(i, &Finish::success(Duration::from_millis(ms)), now);
+            for _ in 0..1_000 {
+                policy.on_start(i, now);
+                policy.on_finish(i, &Finish::success(Duration::from_millis(ms)), now);
+            }
         }
         let mut count = [0u32; 3];
         for _ in 0..1_000 {
