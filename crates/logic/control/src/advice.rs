@@ -10,7 +10,7 @@ use rand_xoshiro::rand_core::SeedableRng;
 
 use crate::controller::Controller;
 use crate::in_flight;
-use crate::search::{Found, Search};
+use crate::search::{Found, Question, Search};
 use crate::split;
 use crate::view::{Advice, Phase};
 
@@ -50,6 +50,11 @@ impl Controller {
         self.advise_at = now + EVERY;
         let (_, mut members) = in_flight::members(now, &self.backends);
         members.iter_mut().for_each(|m| m.weight_rps = m.capacity_rps);
+        let asked = Question::new(&members, rate);
+        if self.advised.as_ref().is_some_and(|question| question.is_like(&asked)) {
+            return;
+        }
+        self.advised = Some(asked);
         let capacity: f64 = members.iter().map(|m| m.capacity_rps).sum();
         if rate < plimsoll_learn::USABLE_CAPACITY * capacity {
             self.advice_search = Some(Search::new(members, rate, self.seed, None));

@@ -3,7 +3,7 @@
 use plimsoll_model::{Applied, Nanos};
 
 use crate::backend::Backend;
-use crate::controller::{Controller, Urgent, record};
+use crate::controller::{Controller, FIRST_RETRY, LAST_RETRY, Urgent, record};
 use crate::event::{Action, RecordKind};
 use crate::spec::ServiceSpec;
 use crate::trial::Trial;
@@ -18,6 +18,7 @@ impl Controller {
         }
         let Some(pending) = self.pending.take_if(|p| p.epoch == applied.epoch) else { return };
         self.note_zeroed(now, &pending.before);
+        self.retry_after = FIRST_RETRY;
         let missed = pending.decision.wishes.iter().find_map(|w| {
             let held = applied.weights.iter().find(|(id, _)| *id == w.id).map(|(_, held)| *held);
             (held != Some(w.weight)).then_some(w.id)
@@ -50,7 +51,9 @@ impl Controller {
         let Some(_) = self.pending.take_if(|p| p.epoch == epoch) else { return };
         let line = format!("plan {epoch} was not programmed: {reason}");
         record(out, RecordKind::Warning, None, line);
-        self.urgent = Some(Urgent::Reassert("the last plan was not programmed".to_owned()));
+        self.raise(Urgent::Reassert("the last plan was not programmed".to_owned()));
+        self.retry_at = now + self.retry_after;
+        self.retry_after = (2 * self.retry_after).min(LAST_RETRY);
         self.last_program = Some(now);
         if !retryable {
             self.trouble = Some(reason);
@@ -99,6 +102,6 @@ impl Controller {
         self.paper = None;
         self.pending = None;
         self.spec = spec;
-        self.urgent = Some(Urgent::Pool("the configuration changed".to_owned()));
+        self.raise(Urgent::Pool("the configuration changed".to_owned()));
     }
 }

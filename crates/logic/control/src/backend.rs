@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_learn::drift::RateWatch;
+use plimsoll_learn::drift::{Change, RateWatch};
 use plimsoll_model::{BackendId, Nanos, ServerStatus};
 
 use crate::health::Health;
@@ -16,6 +16,13 @@ use crate::view::BackendState;
 const OVERRUN: (f64, f64) = (4.0, 10.0);
 /// What is kept of the past per window in smoothed response times.
 const FADING: f64 = 0.8;
+/// From so many windows without an answer on a backend hangs.
+const HUNG: u32 = 2;
+/// A backend completes more than it was thought to bear when it does so for some ten seconds, by so much
+/// and so many standard deviations.
+const OUTDONE: f64 = 0.1;
+const OUTDONE_SIGMA: f64 = 6.0;
+const OUTDONE_KEPT: f64 = 0.9;
 /// Where the ramp begins, as a part of the whole share.
 const RAMP_START: f64 = 0.1;
 
@@ -61,6 +68,8 @@ pub(crate) struct Backend {
     pub recent: Recent,
     /// Request-seconds and requests, fading.
     pub smoothed: (f64, f64),
+    /// Requests completed, and seconds, fading.
+    pub done: (f64, f64),
     /// Since when its share ramps up.
     pub ramping_since: Option<Nanos>,
     /// It fails its checks and stays in all the same, for most of the pool does.
@@ -84,6 +93,8 @@ pub(crate) struct Backend {
     /// What it is given on purpose.
     pub pin: Option<Pin>,
     pub refresh_due: Due,
+    /// When it last got a request.
+    pub served_at: Nanos,
     /// Since when it has been at 0 with requests still in flight.
     pub zeroed_at: Option<Nanos>,
     /// How long its share ramps up.
@@ -105,6 +116,7 @@ impl Backend {
             in_flight: 0,
             recent: Recent::default(),
             smoothed: (0.0, 0.0),
+            done: (0.0, 0.0),
             ramping_since: None,
             pardoned: false,
             silent_windows: 0,
@@ -118,6 +130,7 @@ impl Backend {
             probed: None,
             pin: None,
             refresh_due: Due::default(),
+            served_at: Nanos::ZERO,
             zeroed_at: None,
             slow_start,
             warned_probe_cost: false,
@@ -165,7 +178,22 @@ impl Backend {
         let silent = window.completed <= 0.0 && window.in_flight >= 1.0;
         self.silent_windows = if silent { self.silent_windows + 1 } else { 0 };
         self.health.answers(window.completed, window.errors);
-        self.knowledge.observe(window, steady, setting, typical_us);
+        // What hangs has a capacity of its own, that of a hung backend.
+        if self.silent_windows <= HUNG {
+            self.knowledge.observe(window, steady, setting, typical_us);
+        }
+        let kept = OUTDONE_KEPT;
+        self.done.0 = kept * self.done.0 + window.completed;
+        self.done.1 = kept * self.done.1 + window.seconds;
+    }
+
+    /// It completes more than it is thought to bear: by how much, when that is beyond chance.
+    pub fn outdoes(&self) -> Option<Change> {
+        let (completed, seconds) = self.done;
+        let bears = self.knowledge.capacity_rps().filter(|_| self.knowledge.is_known())? * seconds;
+        let beyond = completed - bears;
+        (beyond > OUTDONE_SIGMA * bears.max(completed).sqrt() && beyond > OUTDONE * bears)
+            .then(|| Change { ratio: completed / bears, requests: completed, seconds })
     }
 
     /// Clients get answers from it, as far as can be seen.

@@ -11,7 +11,7 @@ use crate::memory::Memory;
 use crate::paper::PaperRun;
 use crate::plan::Decision;
 use crate::refresh::Refresh;
-use crate::search::Search;
+use crate::search::{Found, Question, Search};
 use crate::spec::ServiceSpec;
 use crate::trial::{PoolHistory, Rejected, Trial};
 use crate::view::{Advice, Phase};
@@ -24,8 +24,13 @@ const UNANSWERED: Duration = Duration::from_secs(5);
 const PEAK_FADES: f64 = 0.999;
 /// Estimates made per window of a second, at the most.
 const REFITS: usize = 100;
+/// Who changed is looked at in every window for so long.
+const LIVELY: Duration = Duration::from_secs(60);
 /// A known curve changes little: it is drawn anew once in so many windows.
-const UNHURRIED: usize = 8;
+const UNHURRIED: usize = 20;
+/// After a plan that failed the next waits so long, and twice as long every time, up to the second.
+pub(crate) const FIRST_RETRY: Duration = Duration::from_millis(200);
+pub(crate) const LAST_RETRY: Duration = Duration::from_secs(5);
 /// Without an event for so long, this process itself had no time: what timed out meanwhile proves
 /// nothing. (Ticks come every 100 ms.)
 const STALL: Duration = Duration::from_millis(500);
@@ -47,10 +52,21 @@ pub(crate) struct Pending {
 pub(crate) enum Urgent {
     /// A backend fails, returns, joins or leaves, or an administrator took it.
     Pool(String),
-    /// A backend works at another rate than before.
-    Drift(String),
     /// The balancer does not hold what we want.
     Reassert(String),
+    /// A backend works at another rate than before.
+    Drift(String),
+}
+
+impl Urgent {
+    /// Where two come together the weightier is acted on: it decides anew, and so does what the other asks.
+    fn rank(&self) -> u32 {
+        match self {
+            Urgent::Pool(_) => 2,
+            Urgent::Drift(_) => 1,
+            Urgent::Reassert(_) => 0,
+        }
+    }
 }
 
 /// The controller of one service.
@@ -77,6 +93,9 @@ pub struct Controller {
     pub(crate) urgent: Option<Urgent>,
     pub(crate) next_decision: Nanos,
     pub(crate) last_program: Option<Nanos>,
+    /// After plans that failed: not before, and how long the next pause is.
+    pub(crate) retry_at: Nanos,
+    pub(crate) retry_after: Duration,
     pub(crate) explored_since: Nanos,
     pub(crate) settled: u32,
     /// Rounds of learning under an in-flight method.
@@ -87,7 +106,10 @@ pub struct Controller {
     pub(crate) peak_rps: f64,
     pub(crate) trial: Option<Trial>,
     pub(crate) rejected: Rejected,
-    pub(crate) search: Option<(Search, &'static str)>,
+    pub(crate) search: Option<Search>,
+    /// What was searched for last, and what was found.
+    pub(crate) searched: Option<(Question, Found)>,
+    pub(crate) advised: Option<Question>,
     pub(crate) advice: Option<Advice>,
     pub(crate) advise_at: Nanos,
     pub(crate) advice_search: Option<Search>,
@@ -140,6 +162,8 @@ impl Controller {
             urgent: None,
             next_decision: now,
             last_program: None,
+            retry_at: now,
+            retry_after: FIRST_RETRY,
             explored_since: now,
             settled: 0,
             rounds: 0,
@@ -148,6 +172,8 @@ impl Controller {
             trial: None,
             rejected: Rejected::default(),
             search: None,
+            searched: None,
+            advised: None,
             advice: None,
             advise_at: now,
             advice_search: None,
@@ -217,6 +243,12 @@ impl Controller {
         self.method.as_ref().map_or(MethodKind::Split, |m| m.kind)
     }
 
+    pub(crate) fn raise(&mut self, urgent: Urgent) {
+        if self.urgent.as_ref().is_none_or(|held| urgent.rank() >= held.rank()) {
+            self.urgent = Some(urgent);
+        }
+    }
+
     pub(crate) fn is_fresh(&self, now: Nanos) -> bool {
         self.seen_at.is_some_and(|at| now.since(at) < STALE)
     }
@@ -252,18 +284,25 @@ impl Controller {
         let choice = self.spec.curve;
         // In a large pool everybody in turn, so that no step takes long.
         let settled = matches!(self.phase, Phase::Steady | Phase::ShortOfCapacity);
-        let turns = self.backends.len().div_ceil(REFITS) * if settled { UNHURRIED } else { 1 };
+        let turns_at_most = self.backends.len().div_ceil(REFITS).max(1);
+        let turns = turns_at_most * if settled { UNHURRIED } else { 1 };
+        let hurried = self.is_in_distress();
         self.windows += 1;
         let rate = self.history.rate_rps().unwrap_or(0.0);
         self.peak_rps = rate.max(self.peak_rps * PEAK_FADES);
         let typical = self.typical_variability();
         for (i, b) in self.backends.iter_mut().enumerate() {
-            if (i + self.windows).is_multiple_of(turns.max(1)) {
+            let lively = b.pin.is_some()
+                || b.changed.is_some_and(|(at, _)| now.since(at) < LIVELY)
+                || self.phase == Phase::Exploring;
+            let turns = if lively || hurried { turns_at_most } else { turns };
+            if (i + self.windows).is_multiple_of(turns) {
                 b.knowledge.refit(choice, typical);
             }
         }
         self.eject_failing(now, out);
         self.paper_window(now);
+        self.correct_underestimates(now, out);
         self.drift_by_paper(now, out);
         self.drain_by_paper(now, out);
         self.refresh(now, out);
@@ -278,6 +317,10 @@ impl Controller {
         self.trouble = Some(reason);
         self.conflict = conflict;
         self.pending = None;
+        if conflict {
+            // What was wanted meanwhile is not forgotten.
+            self.raise(Urgent::Reassert("the balancer can be steered again".to_owned()));
+        }
     }
 
     fn on_probe(

@@ -9,7 +9,7 @@ use crate::controller::{Controller, Pending, Urgent, record};
 use crate::event::{Action, RecordKind};
 use crate::in_flight;
 use crate::plan::{Decision, Wish};
-use crate::search::Search;
+use crate::search::{Question, Search};
 use crate::spec::Exploration;
 use crate::split;
 use crate::trial::{Verdict, moved};
@@ -53,7 +53,9 @@ impl Controller {
             self.resume_with(now, &weights, out);
             return;
         }
-        if let Some(urgent) = self.urgent.take() {
+        if self.may_act_urgently(now)
+            && let Some(urgent) = self.urgent.take()
+        {
             self.act_urgently(now, urgent, out);
             return;
         }
@@ -90,14 +92,38 @@ impl Controller {
         rate.max((part * self.peak_rps).min(MOST_RETURNING * capacity))
     }
 
+    /// Whether what is urgent may be done now. It is kept until then: also while nothing may be steered.
+    fn may_act_urgently(&self, now: Nanos) -> bool {
+        let paced = || {
+            let since = self.last_program.map(|last| now.since(last));
+            since.is_none_or(|passed| passed >= self.bearable_interval())
+        };
+        match &self.urgent {
+            None => false,
+            Some(_) if self.conflict => false,
+            Some(Urgent::Pool(_)) => true,
+            Some(Urgent::Reassert(_)) => now >= self.retry_at,
+            Some(Urgent::Drift(_)) => paced(),
+        }
+    }
+
+    /// The last decision without those that can no longer serve; another one when nobody is left of it.
+    fn decision_still_possible(&mut self, now: Nanos) -> Option<Decision> {
+        let mut decision = self.decision.clone()?;
+        let usable = |id| self.backends.iter().any(|b| b.id == id && b.is_usable());
+        decision.wishes.retain(|w| usable(w.id));
+        let sum: f64 = decision.wishes.iter().map(|w| w.share).sum();
+        if sum <= 0.0 || decision.wishes.iter().all(|w| w.weight == 0) {
+            let anybody = self.backends.iter().any(|b| b.is_usable());
+            return anybody.then(|| self.decide_for_changed_pool(now));
+        }
+        decision.wishes.iter_mut().for_each(|w| w.share /= sum);
+        Some(decision)
+    }
+
     fn act_urgently(&mut self, now: Nanos, urgent: Urgent, out: &mut Vec<Action>) {
         match urgent {
             Urgent::Drift(reason) => {
-                if self.last_program.is_some_and(|last| now.since(last) < self.bearable_interval())
-                {
-                    self.urgent = Some(Urgent::Drift(reason));
-                    return;
-                }
                 if self.rate() < IDLE_RPS || !self.backends.iter().any(|b| b.is_usable()) {
                     return;
                 }
@@ -107,7 +133,7 @@ impl Controller {
                 self.next_decision = now + RESCUE_EVERY;
             }
             Urgent::Reassert(reason) => {
-                if let Some(decision) = self.decision.clone() {
+                if let Some(decision) = self.decision_still_possible(now) {
                     self.program(now, decision, reason, false, out);
                 }
             }
@@ -182,13 +208,16 @@ impl Controller {
     }
 
     fn resume_with(&mut self, now: Nanos, weights: &[(BackendId, u32)], out: &mut Vec<Action>) {
-        let total: f64 = weights.iter().map(|(_, w)| f64::from(*w)).sum();
-        let wishes = weights
-            .iter()
-            .filter(|(id, _)| self.backends.iter().any(|b| b.id == *id && b.is_usable()))
+        let usable = |id| self.backends.iter().any(|b| b.id == id && b.is_usable());
+        let serve = || weights.iter().filter(|(id, _)| usable(*id));
+        let total: f64 = serve().map(|(_, w)| f64::from(*w)).sum();
+        if total <= 0.0 {
+            return;
+        }
+        let wishes = serve()
             .map(|&(id, weight)| Wish {
                 id,
-                share: f64::from(weight) / total.max(1.0),
+                share: f64::from(weight) / total,
                 weight,
                 expected_us: None,
                 reason: "as before the restart".to_owned(),
@@ -244,9 +273,16 @@ impl Controller {
             self.offer(now, decision, reason, out);
         } else {
             let (places, members) = in_flight::members(now, &self.backends);
-            let present = places.iter().map(|&i| self.backends[i].programmed).collect();
+            let present: Option<Vec<u32>> =
+                places.iter().map(|&i| self.backends[i].programmed).collect();
             // A little more than now: the parked must be back before the load needs them.
-            self.search = Some((Search::new(members, rate * 1.03, self.seed, present), "searched"));
+            let asked = Question::new(&members, rate * 1.03);
+            let answered = self.searched.as_ref().is_some_and(|(question, found)| {
+                question.is_like(&asked) && present.as_ref() == Some(&found.weights)
+            });
+            if !answered {
+                self.search = Some(Search::new(members, rate * 1.03, self.seed, present));
+            }
         }
         self.schedule_next(now);
     }
@@ -263,9 +299,11 @@ impl Controller {
     }
 
     fn continue_search(&mut self, now: Nanos, out: &mut Vec<Action>) {
-        let Some((search, _)) = &mut self.search else { return };
+        let Some(search) = &mut self.search else { return };
         let Some(found) = search.advance() else { return };
+        let asked = search.question();
         self.search = None;
+        self.searched = Some((asked, found.clone()));
         if let Some(decision) = in_flight::decide_found(now, &self.backends, &found) {
             self.settle(now, &decision, out);
             let parked = match found.parked {

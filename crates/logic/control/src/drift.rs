@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use plimsoll_learn::drift::{
-    Change, Judgement, Moved, PAPER_THRESHOLD, RateWatch, Tolerance, compare,
+    Change, Interval, Judgement, Moved, PAPER_THRESHOLD, RateWatch, Tolerance, compare,
 };
 use plimsoll_model::{BackendId, Curve, Nanos};
 
@@ -33,8 +33,8 @@ const LITERAL_EVERY: Duration = Duration::from_secs(3);
 
 impl Backend {
     /// Takes what the last two reports show; says whether it has changed.
-    pub(crate) fn watch_traffic(&mut self) -> Option<Change> {
-        let interval = self.meter.interval()?;
+    pub(crate) fn watch_traffic(&mut self, is_split: bool) -> Option<Change> {
+        let interval = Interval { is_split, ..self.meter.interval()? };
         if !self.is_usable() || self.knowledge.service_us().is_none() {
             self.watch = None;
             return None;
@@ -61,6 +61,8 @@ impl Backend {
         self.ask_rps *= ratio;
         self.offered_rps = self.offered_rps.map(|rps| rps * ratio);
         self.smoothed = (0.0, 0.0);
+        self.done = (0.0, 0.0);
+        self.watch = None;
         self.changed = Some((now, ratio));
     }
 
@@ -76,6 +78,18 @@ impl Controller {
     /// Whether backends are watched for changes.
     pub(crate) fn watches(&self) -> bool {
         self.spec.drift == DriftTest::Sequential && !self.explores_by_paper()
+    }
+
+    /// Once a window: who completes more than it was thought to bear, is known wrongly.
+    pub(crate) fn correct_underestimates(&mut self, now: Nanos, out: &mut Vec<Action>) {
+        if !self.watches() {
+            return;
+        }
+        let outdone: Vec<(BackendId, Change)> =
+            self.backends.iter().filter_map(|b| Some((b.id, b.outdoes()?))).collect();
+        for (id, change) in outdone {
+            self.on_change(now, id, change, out);
+        }
     }
 
     /// A backend has changed.
@@ -113,9 +127,7 @@ impl Controller {
     fn drifted(&mut self, reason: String) {
         self.trial = None;
         self.search = None;
-        if self.urgent.is_none() {
-            self.urgent = Some(Urgent::Drift(reason));
-        }
+        self.raise(Urgent::Drift(reason));
     }
 
     /// Once a window, when asked to do as the paper does.

@@ -116,6 +116,9 @@ pub(crate) struct Setting {
 pub(crate) struct Knowledge {
     throughput: ThroughputEstimator,
     estimate: Option<Throughput>,
+    /// The cores it had when it changed: what works faster or slower rarely has others.
+    #[serde(default)]
+    cores_before: Option<f64>,
     points: Vec<Point>,
     at_rest: AtRest,
     /// What the pool's quicker backends need for a request.
@@ -138,6 +141,7 @@ impl Default for Knowledge {
         Knowledge {
             throughput: ThroughputEstimator::new(ThroughputOptions::default()),
             estimate: None,
+            cores_before: None,
             points: Vec::new(),
             at_rest: AtRest::default(),
             typical_us: None,
@@ -189,7 +193,7 @@ impl Knowledge {
     /// A capacity that was once seen stays known while nothing contradicts it: at low load the same
     /// estimator can only say what it is at least.
     fn take_estimate(&mut self) {
-        let fresh = self.throughput.estimate(self.service_hint());
+        let fresh = self.throughput.estimate(self.service_hint(), self.cores_before);
         self.estimate = match (fresh, self.estimate) {
             (Some(f), Some(old)) if f.lower_bound && !old.lower_bound => {
                 Some(if f.capacity_rps > GROWN * old.capacity_rps { f } else { old })
@@ -236,6 +240,7 @@ impl Knowledge {
     /// scale, and counts for little beside what it does from now on.
     pub fn rescale(&mut self, ratio: f64) {
         self.throughput.rescale(ratio, RESCALED_REQUESTS);
+        self.cores_before = self.is_known().then(|| self.cores());
         if let Some(e) = &mut self.estimate {
             e.service_us /= ratio;
             e.capacity_rps *= ratio;

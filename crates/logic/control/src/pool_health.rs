@@ -84,7 +84,7 @@ impl Controller {
                 b.watch = None;
                 let why = cause.describe();
                 record(out, RecordKind::Failed, Some(&name), why.clone());
-                self.urgent = Some(Urgent::Pool(format!("{name} failed: {why}")));
+                self.raise(Urgent::Pool(format!("{name} failed: {why}")));
                 self.panic_or_not(out);
             }
             Turn::Returned => {
@@ -92,7 +92,7 @@ impl Controller {
                 let pardoned = std::mem::take(&mut b.pardoned);
                 b.ramping_since = (!pardoned).then_some(now);
                 record(out, RecordKind::Returned, Some(&name), "it serves again".to_owned());
-                self.urgent = Some(Urgent::Pool(format!("{name} is back")));
+                self.raise(Urgent::Pool(format!("{name} is back")));
                 self.warned_all_failed = false;
             }
         }

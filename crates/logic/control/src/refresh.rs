@@ -17,8 +17,8 @@ use crate::view::Phase;
 
 /// The part of all capacity that is refreshed at a time (KnapsackLB §4.5); one backend always may be.
 const SHARE: f64 = 0.05;
-/// The pool must be this idle.
-const MOST_LOAD: f64 = 0.9;
+/// The pool must be this idle, and no more: without traffic there is nothing to learn from.
+const LOAD: (f64, f64) = (0.1, 0.9);
 /// A refresh goes on for so many requests, and so long at the least and at the most.
 const REQUESTS: f64 = 300.0;
 const LEAST: Duration = Duration::from_secs(10);
@@ -29,10 +29,12 @@ const LONGEST_WAIT: Duration = Duration::from_secs(4 * 3600);
 /// A capacity that moved by less than this was known.
 const NEWS: f64 = 0.03;
 /// Known to within this, a capacity is not measured on purpose.
-const WELL_KNOWN: f64 = 0.03;
+const WELL_KNOWN: f64 = 0.06;
 /// Load is raised by this factor, but never beyond this part of what the backend is thought to bear.
 const RAISE: f64 = 1.3;
 const CLOSEST: f64 = 0.92;
+/// Who got nothing for so long is no longer known: its probes tell of its time at rest alone.
+const FORGOTTEN: Duration = Duration::from_secs(20 * 60);
 /// Who is parked gets this part of its capacity.
 const SIP: f64 = 0.3;
 
@@ -76,7 +78,8 @@ impl Controller {
         }
         let capacity = |b: &Backend| b.knowledge.capacity_rps().unwrap_or(0.0);
         let all: f64 = self.backends.iter().filter(|b| b.is_usable()).map(capacity).sum();
-        if self.history.rate_rps().is_none_or(|rate| rate > MOST_LOAD * all) {
+        let load = self.history.rate_rps().unwrap_or(0.0) / all.max(1e-9);
+        if !(LOAD.0..=LOAD.1).contains(&load) {
             return;
         }
         let mut wanted: Vec<(f64, usize)> = self
@@ -84,7 +87,7 @@ impl Controller {
             .iter()
             .enumerate()
             .filter(|(_, b)| b.is_usable() && now >= b.refresh_due.at)
-            .filter_map(|(i, b)| Some((ignorance(b)?, i)))
+            .filter_map(|(i, b)| Some((ignorance(now, b)?, i)))
             .collect();
         wanted.sort_by(|a, b| b.0.total_cmp(&a.0));
         let mut room = SHARE * all;
@@ -166,11 +169,11 @@ impl Controller {
 }
 
 /// How little is known of it that its traffic will not tell; `None` when nothing.
-fn ignorance(b: &Backend) -> Option<f64> {
+fn ignorance(now: Nanos, b: &Backend) -> Option<f64> {
     let k = &b.knowledge;
     k.service_us()?;
     if b.programmed == Some(0) {
-        return Some(2.0);
+        return (now.since(b.served_at) > FORGOTTEN).then_some(2.0);
     }
     if k.is_lower_bound() {
         return Some(1.0);

@@ -31,7 +31,7 @@ impl Controller {
             self.calm_since = now;
             self.trial = None;
             self.pending = None;
-            self.urgent = Some(Urgent::Reassert("the balancer forgot its weights".to_owned()));
+            self.raise(Urgent::Reassert("the balancer forgot its weights".to_owned()));
         }
         self.generation = Some(report.generation);
         if let Some(trouble) = self.trouble.take() {
@@ -41,7 +41,8 @@ impl Controller {
             }
             self.conflict = false;
         }
-        self.seen_at = Some(now);
+        // What waited to be read, for this process had no time, is as old as it is.
+        self.seen_at = Some(report.at.min(now));
         let steady = self.is_calm(now);
         let mut pool = PoolWindow { at: now, seconds: 0.0, started: 0.0, in_flight: 0.0 };
         let typical_us = self.typical_us;
@@ -72,10 +73,13 @@ impl Controller {
                 }
             }
             let window = b.meter.observe(report.at, server);
-            if let Some(change) = b.watch_traffic().filter(|_| watches) {
+            if let Some(change) = b.watch_traffic(is_split).filter(|_| watches) {
                 drifted.push((b.id, change));
             }
             if let Some(window) = window {
+                if window.started > 0.0 {
+                    b.served_at = now;
+                }
                 pool.seconds = window.seconds;
                 pool.started += window.started;
                 pool.in_flight += window.in_flight;
@@ -94,7 +98,7 @@ impl Controller {
             let reason = format!("{why} by an administrator");
             let kind = if reserved { RecordKind::Left } else { RecordKind::Returned };
             record(out, kind, Some(&name), reason);
-            self.urgent = Some(Urgent::Pool(format!("{name} was {why} by an administrator")));
+            self.raise(Urgent::Pool(format!("{name} was {why} by an administrator")));
         }
         if let Some((name, ours, theirs)) = foreign {
             self.on_foreign(now, &name, ours, theirs, out);
@@ -168,7 +172,7 @@ impl Controller {
         record(out, RecordKind::Foreign, Some(name), reason);
         self.trial = None;
         if self.foreign.1 <= FOREIGN_LIMIT {
-            self.urgent = Some(Urgent::Reassert(format!("somebody else changed {name}")));
+            self.raise(Urgent::Reassert(format!("somebody else changed {name}")));
         } else if self.foreign.1 == FOREIGN_LIMIT + 1 {
             let line =
                 "somebody keeps changing our weights: they are asserted at the usual pace only";

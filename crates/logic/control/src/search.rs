@@ -60,6 +60,36 @@ pub(crate) fn proportional(members: &[Member], parked: &[usize]) -> Vec<u32> {
         .collect()
 }
 
+/// Loads and capacities within this are the same question.
+const SAME: f64 = 0.03;
+
+/// What a search is for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Question {
+    members: Vec<Member>,
+    rate_rps: f64,
+}
+
+impl Question {
+    pub fn new(members: &[Member], rate_rps: f64) -> Self {
+        Question { members: members.to_vec(), rate_rps }
+    }
+
+    /// Whether the answer to one will do for the other.
+    pub fn is_like(&self, other: &Question) -> bool {
+        let near = |a: f64, b: f64| (a / b - 1.0).abs() <= SAME;
+        let alike = |(a, b): (&Member, &Member)| {
+            near(a.capacity_rps, b.capacity_rps)
+                && near(a.service_us, b.service_us)
+                && near(a.weight_rps, b.weight_rps)
+                && a.may_park == b.may_park
+        };
+        near(self.rate_rps, other.rate_rps)
+            && self.members.len() == other.members.len()
+            && self.members.iter().zip(&other.members).all(alike)
+    }
+}
+
 /// The best weights found, and what clients would wait.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Found {
@@ -102,6 +132,10 @@ impl Search {
             in_force: None,
             best: None,
         }
+    }
+
+    pub fn question(&self) -> Question {
+        Question::new(&self.members, self.rate_rps)
     }
 
     /// Tries one more candidate; gives the best once none is left.

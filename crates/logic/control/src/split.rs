@@ -18,6 +18,8 @@ const SPARE_FOR_QUEUES: f64 = 0.8;
 /// A backend of which nothing is known may get this part of what one core of the pool's middle speed
 /// bears.
 const FIRST_SIP: f64 = 0.5;
+/// In a pool that is known, more is asked of who may bear more by no greater steps than this.
+const CALM_STEP: f64 = 1.25;
 /// While bounds on growth hold, the pool must be able to carry this much more than its traffic …
 const HEADROOM: f64 = 1.05;
 /// … and nobody is stretched by more than this factor for it.
@@ -162,7 +164,8 @@ fn candidate<'a>(
     let mut max_load = plimsoll_learn::USABLE_CAPACITY * shape.capacity();
     let mut limited = None;
     if careful || !knowledge.is_known() {
-        let step = (backend.recent.rate_rps * spec.max_step).max(sip);
+        let most = if careful { spec.max_step } else { spec.max_step.min(CALM_STEP) };
+        let step = (backend.recent.rate_rps * most).max(sip);
         if step < max_load {
             (max_load, limited) = (step, Some("its share grows step by step"));
         }

@@ -96,6 +96,7 @@ impl Meter {
             before: last.in_flight,
             after: report.in_flight,
             completions: (left - failed).max(0.0),
+            is_split: false,
         });
         self.last = Some((at, *report));
         if at.since(self.began) < WINDOW {

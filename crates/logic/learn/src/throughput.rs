@@ -199,15 +199,16 @@ impl ThroughputEstimator {
 
     /// The best estimate; none before 20 completions. `service` is the service time in microseconds
     /// known from elsewhere (probes of the idle backend) with its relative standard deviation: it tells
-    /// cores apart where one load only was seen.
-    pub fn estimate(&self, service: Option<(f64, f64)>) -> Option<Throughput> {
+    /// cores apart where one load only was seen. `cores` is how many there were before the backend
+    /// changed: believed until it is contradicted.
+    pub fn estimate(&self, service: Option<(f64, f64)>, cores: Option<f64>) -> Option<Throughput> {
         if self.completions() < LEAST_COMPLETIONS {
             return None;
         }
         let service = service.filter(|&(micros, deviation)| {
             micros > 0.0 && micros.is_finite() && deviation > 0.0 && deviation.is_finite()
         });
-        estimate::estimate(&self.blocks, service)
+        estimate::estimate(&self.blocks, service, cores)
     }
 
     fn join_nearest(&mut self) {

@@ -22,6 +22,8 @@ pub struct Rounded {
 const KEEP_FROM: f64 = 0.1;
 /// The most scales that are tried, from the range's end down to its half.
 const MAX_SCALES: u32 = 256;
+/// Load beyond a backend's bound multiplies the cost by this, per part of the total.
+const BEYOND: f64 = 1_000.0;
 /// What is added before rounding down. 0.5 errs least on the whole; less of it errs on the side of
 /// lighter small weights, whose rounding up counts most under [`Objective::Max`].
 const OFFSETS: [f64; 5] = [0.5, 0.4, 0.3, 0.2, 0.1];
@@ -142,7 +144,13 @@ impl Rounding<'_> {
                 self.loads.clear();
                 let loads = weights.iter().map(|&weight| f64::from(weight) / sum * total);
                 self.loads.extend(loads);
-                value(terms, *objective, &self.loads) * unit
+                // Curves go on beyond what a backend may be given: to the nearest weight is as far as
+                // rounding may go there.
+                let nearest = 0.5 * total / sum;
+                let beyond =
+                    terms.iter().zip(&self.loads).map(|(t, l)| (l - t.most - nearest).max(0.0));
+                let fine = 1.0 + BEYOND * beyond.sum::<f64>() / total;
+                value(terms, *objective, &self.loads) * unit * fine
             }
             Judge::Shares(shares) => weights
                 .iter()

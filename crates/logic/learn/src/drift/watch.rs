@@ -42,6 +42,9 @@ pub struct Interval {
     pub after: u32,
     /// Requests that ended well between them.
     pub completions: f64,
+    /// Arrivals do not depend on what is in flight: under a split. Where the balancer counts, one that
+    /// leaves brings the next, and arrivals tell of completions.
+    pub is_split: bool,
 }
 
 /// How often chance may pass for a change.
@@ -177,7 +180,7 @@ impl RateWatch {
     /// Takes an interval; says when the backend has changed. After that it is compared with what it has
     /// become.
     pub fn note(&mut self, interval: &Interval) -> Option<Change> {
-        let Interval { seconds, before, after, completions } = *interval;
+        let Interval { seconds, before, after, completions, is_split } = *interval;
         if !(seconds > 0.0 && completions >= 0.0 && seconds.is_finite() && completions.is_finite())
         {
             return None;
@@ -191,7 +194,7 @@ impl RateWatch {
             completions: completions as u32,
             cores: self.cores,
         };
-        self.take(Work { completions, core_seconds, seconds }, Some(poll))
+        self.take(Work { completions, core_seconds, seconds }, is_split.then_some(poll))
     }
 
     /// Takes a request of its own to the idle backend that took so long: one completion, and all its

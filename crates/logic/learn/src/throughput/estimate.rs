@@ -119,7 +119,11 @@ impl Problem<'_> {
 }
 
 /// `None` when nothing was ever in flight at a poll.
-pub(super) fn estimate(blocks: &[Block], service: Option<(f64, f64)>) -> Option<Throughput> {
+pub(super) fn estimate(
+    blocks: &[Block],
+    service: Option<(f64, f64)>,
+    cores: Option<f64>,
+) -> Option<Throughput> {
     let top = blocks
         .iter()
         .filter_map(|block| block.levels.last())
@@ -146,14 +150,18 @@ pub(super) fn estimate(blocks: &[Block], service: Option<(f64, f64)>) -> Option<
     let (v, least) = problem.profile(c);
 
     let spread = spread(blocks, &loads, &load_of, c, least, anchor.is_some());
-    let queue_seen = errors[GRID - 1] > least + SEEN * spread;
-    let whole = whole_cores(&problem, c, least + WHOLE * spread).filter(|_| queue_seen);
+    let limit = least + WHOLE * spread;
+    let held = cores.filter(|c| *c >= 1.0).map(|c| (c, problem.profile(c)));
+    let held = held.filter(|(_, (v, error))| *v > 0.0 && *error <= limit).map(|(c, (v, _))| (c, v));
+    let queue_seen = held.is_some() || errors[GRID - 1] > least + SEEN * spread;
+    let whole = held.or_else(|| whole_cores(&problem, c, limit)).filter(|_| queue_seen);
     let found = problem.errors(v, c).filter(|_| queue_seen);
     let (c, v, rel_se, cores_rel_se) = match (whole, found) {
         // Whole cores need no estimating: what is left to err is the service time.
-        (Some((c, v)), Some((_, of_c, _))) => {
+        (Some((c, v)), found) => {
             let rel_se = (spread * problem.service_variance(v, c)).sqrt();
-            (c, v, rel_se, Some((spread * of_c).sqrt()))
+            let of_c = found.map_or(f64::INFINITY, |(_, of_c, _)| (spread * of_c).sqrt());
+            (c, v, rel_se, Some(of_c))
         }
         (None, Some((_, of_c, of_capacity))) => {
             (c, v, (spread * of_capacity).sqrt(), Some((spread * of_c).sqrt()))

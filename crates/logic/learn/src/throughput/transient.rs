@@ -8,10 +8,10 @@
 
 use super::block::Block;
 
-/// Numbers in flight that are followed; greater ones count as this.
+/// Numbers in flight that are followed; blocks with greater ones are not judged.
 const LEVELS: usize = 96;
 /// Beyond so many events between two polls nothing of the first is left at the second.
-const MOST_EVENTS: f64 = 120.0;
+const MOST_EVENTS: f64 = 48.0;
 /// Pairs of polls without which a covariance says nothing.
 const LEAST_PAIRS: f64 = 20.0;
 /// Steps of the integration are this long, in mean times between events: within Runge-Kutta's bounds.
@@ -22,7 +22,9 @@ const CORRELATION: f64 = 2.0;
 /// By how much the covariance of a block contradicts v and c: squared, in units of its variance.
 pub(super) fn contradiction(block: &Block, v: f64, c: f64) -> f64 {
     let moves = &block.moves;
-    if moves.pairs < LEAST_PAIRS || v <= 0.0 || block.polls <= 0.0 {
+    let highest = block.levels.last().map_or(0.0, |level| level.0);
+    // A queue as long as that tells its capacity without this, and is no stationary one.
+    if moves.pairs < LEAST_PAIRS || v <= 0.0 || block.polls <= 0.0 || highest > LEVELS as f64 {
         return 0.0;
     }
     let interval = moves.seconds / moves.pairs;

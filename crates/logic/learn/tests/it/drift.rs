@@ -120,8 +120,13 @@ fn what_makes_no_sense_is_ignored() {
     assert_eq!(watch.cores(), 1.0);
     for _ in 0..1_000 {
         for completions in [f64::NAN, -1.0, f64::INFINITY] {
-            let interval =
-                plimsoll_learn::drift::Interval { seconds: 0.1, before: 1, after: 1, completions };
+            let interval = plimsoll_learn::drift::Interval {
+                seconds: 0.1,
+                before: 1,
+                after: 1,
+                completions,
+                is_split: true,
+            };
             assert_eq!(watch.note(&interval), None);
         }
         assert_eq!(watch.note_probe(f64::NAN), None);

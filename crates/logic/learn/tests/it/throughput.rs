@@ -25,7 +25,7 @@ fn watched(
 }
 
 fn watch(cores: usize, service: Service, loads: &[f64], poll_s: f64, seed: u64) -> Throughput {
-    watched(cores, service, loads, poll_s, seed).estimate(None).expect("enough completions")
+    watched(cores, service, loads, poll_s, seed).estimate(None, None).expect("enough completions")
 }
 
 /// Root mean square over seeds of the relative errors in cores and capacity, and of the capacity's
@@ -104,8 +104,9 @@ fn without_a_queue_capacity_is_a_lower_bound() {
 fn a_known_service_time_tells_cores_from_one_load() {
     for cores in [1, 2, 4, 8] {
         let estimator = watched(cores, Service::Exponential, &[0.85], 0.05, 3);
-        let blind = estimator.estimate(None).expect("enough completions");
-        let told = estimator.estimate(Some((1e6 * SERVICE_S, 0.02))).expect("enough completions");
+        let blind = estimator.estimate(None, None).expect("enough completions");
+        let told =
+            estimator.estimate(Some((1e6 * SERVICE_S, 0.02)), None).expect("enough completions");
         let truth = cores as f64 / SERVICE_S;
         assert!(blind.lower_bound && blind.capacity_rps <= 1.1 * truth, "{cores} cores: {blind:?}");
         assert!((told.capacity_rps / truth - 1.0).abs() <= 0.1, "{cores} cores: {told:?}");
@@ -125,10 +126,10 @@ fn a_backend_that_changed_is_learned_anew() {
             }
         }
     }
-    let got = estimator.estimate(None).expect("enough completions");
+    let got = estimator.estimate(None, None).expect("enough completions");
     assert!((got.capacity_rps * SERVICE_S / 2.0 - 1.0).abs() < 0.1, "{got:?}");
-    estimator.reset();
-    assert_eq!(estimator.estimate(None), None);
+    estimator = ThroughputEstimator::new(ThroughputOptions::default());
+    assert_eq!(estimator.estimate(None, None), None);
 }
 
 #[test]
@@ -141,7 +142,7 @@ fn memory_is_bounded_and_survives_storage() {
     let stored = serde_json::to_string(&estimator).expect("serialisable");
     assert!(stored.len() < 20_000, "{} bytes", stored.len());
     let back: ThroughputEstimator = serde_json::from_str(&stored).expect("the same shape");
-    let (before, after) = (estimator.estimate(None), back.estimate(None));
+    let (before, after) = (estimator.estimate(None, None), back.estimate(None, None));
     let (before, after) = (before.expect("known"), after.expect("known"));
     assert!((before.capacity_rps / after.capacity_rps - 1.0).abs() < 1e-9);
 }
@@ -163,11 +164,11 @@ fn windows_that_say_nothing_are_refused() {
     for (window, error) in refused {
         assert_eq!(estimator.observe(&window), Err(error));
     }
-    assert_eq!(estimator.estimate(None), None, "nothing known yet");
+    assert_eq!(estimator.estimate(None, None), None, "nothing known yet");
     let idle = InFlightWindow { levels: vec![(0, 5)], ..good.clone() };
     estimator.observe(&idle).expect("polls that miss every request are possible");
-    assert_eq!(estimator.estimate(None), None, "nothing was ever in flight at a poll");
+    assert_eq!(estimator.estimate(None, None), None, "nothing was ever in flight at a poll");
     estimator.observe(&good).expect("a sound window");
-    let got = estimator.estimate(None).expect("60 completions");
+    let got = estimator.estimate(None, None).expect("60 completions");
     assert!(got.lower_bound && got.cores == 1.0, "{got:?}");
 }

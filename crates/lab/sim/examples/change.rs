@@ -1,0 +1,129 @@
+//! What the controller makes of a world that changes: one backend slowed to 60 %, its return, traffic ±20 %.
+//! After each change clients' mean is held against the new optimum and against doing nothing.
+//!
+//! `cargo run --release -p plimsoll-sim --example change -- paper|small roundrobin|leastconn LOAD SEEDS [verbose]`
+
+use plimsoll_control::RecordKind;
+use plimsoll_model::{Curve, Nanos, Objective};
+use plimsoll_pack::{CurveBackend, CurveProblem, pack_curves};
+use plimsoll_queueing::{MmcCurve, Run, ServiceTime, SmoothRoundRobin, Station, simulate};
+use plimsoll_sim::{BackendModel, Method, World, WorldSpec, paper_pool, small_pool};
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+const SERVICE_US: f64 = 30_000.0;
+const LEARNING_S: f64 = 300.0;
+const SETTLING_S: f64 = 60.0;
+const MEASURED_S: f64 = 180.0;
+
+/// What changes.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Slowed(f64),
+    Traffic(f64),
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [pool, method, load, seeds, rest @ ..] = args.as_slice() else {
+        eprintln!("usage: change paper|small roundrobin|leastconn LOAD SEEDS [verbose]");
+        std::process::exit(2);
+    };
+    let pool = if pool == "small" { small_pool() } else { paper_pool(11) };
+    let method = if method == "leastconn" { Method::LeastConn } else { Method::RoundRobin };
+    let load: f64 = load.parse().expect("LOAD is a number such as 0.7");
+    let seeds: u64 = seeds.parse().expect("SEEDS is how many runs to make");
+    println!("change         seen_s  requests  plan_s  false  mean/optimum  frozen/optimum");
+    for change in
+        [Change::Slowed(0.6), Change::Slowed(1.5), Change::Traffic(1.2), Change::Traffic(0.8)]
+    {
+        for seed in 1..=seeds {
+            row(&pool, method, load, change, seed, !rest.is_empty());
+        }
+    }
+}
+
+fn row(pool: &[BackendModel], method: Method, load: f64, change: Change, seed: u64, verbose: bool) {
+    let mut world = World::new(WorldSpec::new(pool.to_vec(), method, load, seed));
+    let spec = world.service_spec();
+    world.attach(spec, None);
+    world.run_for(LEARNING_S);
+    // Whoever gets the most traffic.
+    let weights = world.weights();
+    let who = (0..pool.len()).max_by_key(|&i| weights[i]).expect("a pool");
+    let mut frozen =
+        World::new(WorldSpec { weights, ..WorldSpec::new(pool.to_vec(), method, load, seed) });
+    frozen.run_for(60.0);
+    let mut after = pool.to_vec();
+    let mut rate = load * pool.iter().map(|b| b.capacity_rps(SERVICE_US)).sum::<f64>();
+    for w in [&mut world, &mut frozen] {
+        match change {
+            Change::Slowed(part) => {
+                after[who].speed = part * pool[who].speed;
+                w.set_speed(who, after[who].speed);
+            }
+            Change::Traffic(part) => {
+                rate = part * load * pool.iter().map(|b| b.capacity_rps(SERVICE_US)).sum::<f64>();
+                w.set_rate(rate);
+            }
+        }
+    }
+    let at = world.now();
+    world.run_for(SETTLING_S);
+    frozen.run_for(SETTLING_S);
+    let (from, frozen_from) = (world.now(), frozen.now());
+    world.run_for(MEASURED_S);
+    frozen.run_for(MEASURED_S);
+    let optimum = optimum_ms(&after, rate);
+    let drift = |mine: bool| {
+        let name = format!("s{who}");
+        world.records.iter().filter(move |(t, r)| {
+            let own = r.backend.as_deref() == Some(name.as_str());
+            r.kind == RecordKind::Drift && *t > at && own == mine
+        })
+    };
+    let seen = drift(true).next().map(|(t, _)| *t);
+    let served = |until: Nanos| {
+        world.answers.iter().filter(|a| a.backend == who && a.sent > at && a.sent < until).count()
+    };
+    let requests = seen.map_or(0, served);
+    let seconds = |t: Option<Nanos>| t.map_or(f64::NAN, |t| t.since(at).as_secs_f64());
+    let plan = world.plans.iter().map(|(t, _)| *t).find(|t| *t > at);
+    let (mean, ..) = world.since(from);
+    let (alone, ..) = frozen.since(frozen_from);
+    println!(
+        "{:13}  {:6.1}  {requests:8}  {:6.1}  {:5}  {:12.3}  {:14.3}",
+        format!("{change:?}"),
+        seconds(seen),
+        seconds(plan),
+        drift(false).count(),
+        mean / optimum,
+        alone / optimum
+    );
+    if verbose {
+        for (t, r) in world.records.iter() {
+            println!(
+                "    {:7.1} {:?} {} {}",
+                t.as_secs_f64() - at.as_secs_f64(),
+                r.kind,
+                r.backend.as_deref().unwrap_or("-"),
+                r.reason
+            );
+        }
+    }
+}
+
+/// Mean of the best static split for the pool as it is now, milliseconds.
+fn optimum_ms(pool: &[BackendModel], rate_rps: f64) -> f64 {
+    let curves: Vec<MmcCurve> = pool.iter().map(|b| b.curve(SERVICE_US)).collect();
+    let backends: Vec<CurveBackend<'_>> =
+        curves.iter().map(|c| CurveBackend { curve: c, max_load: 0.995 * c.capacity() }).collect();
+    let problem = CurveProblem { backends: &backends, total: rate_rps, theta: None };
+    let shares = pack_curves(&problem, Objective::Traffic).expect("a pool with room").weights;
+    let stations: Vec<Station> =
+        pool.iter().map(|b| Station { cores: b.cores, service_us: SERVICE_US / b.speed }).collect();
+    let run =
+        Run { rate_rps, requests: 600_000, warm_up: 50_000, service: ServiceTime::Exponential };
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
+    simulate(&stations, &mut SmoothRoundRobin::new(&shares), &run, &mut rng).mean_us / 1e3
+}
