@@ -1,0 +1,180 @@
+use crate::BackendModel;
+
+/// One backend, from the end of the warm-up to the last arrival.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BackendReport {
+    /// Requests it served.
+    pub requests: u64,
+    /// Requests that failed there.
+    pub errors: u64,
+    /// Mean latency of those served, microseconds; 0 where none was.
+    pub mean_us: f64,
+    /// Mean part of its cores that was busy, 0…1.
+    pub utilisation: f64,
+    /// Its part of all requests that were sent, failures included.
+    pub share: f64,
+}
+
+/// What clients saw in one stretch of time, by when requests ended, warm-up included.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Window {
+    /// Requests served.
+    pub requests: u64,
+    /// Requests failed, those nobody was picked for included.
+    pub errors: u64,
+    /// Mean latency of those served, microseconds; 0 where none was.
+    pub mean_us: f64,
+    /// Requests that ended, served or not, by backend.
+    pub by_backend: Vec<u32>,
+}
+
+/// All backends of as many cores, for the figures by type.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TypeReport {
+    /// Cores of each.
+    pub cores: u32,
+    /// How many there are.
+    pub backends: usize,
+    /// Requests they served.
+    pub requests: u64,
+    /// Mean latency of these, microseconds; 0 where none was.
+    pub mean_us: f64,
+    /// Mean of their utilisations.
+    pub utilisation: f64,
+}
+
+/// What clients of the pool saw.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ArenaReport {
+    /// Requests served, warm-up not counted (as in all below but `windows`).
+    pub requests: u64,
+    /// Requests that failed at a backend.
+    pub errors: u64,
+    /// Requests for which no backend was picked.
+    pub unserved: u64,
+    /// Mean latency of those served, microseconds, network included.
+    pub mean_us: f64,
+    /// Median, microseconds.
+    pub p50_us: f64,
+    /// 99th percentile, microseconds.
+    pub p99_us: f64,
+    /// In order of the pool.
+    pub backends: Vec<BackendReport>,
+    /// One after the other from the start, where windows were asked for.
+    pub windows: Vec<Window>,
+}
+
+impl ArenaReport {
+    /// Backends grouped by their cores, ascending.
+    pub fn by_cores(&self, pool: &[BackendModel]) -> Vec<TypeReport> {
+        let mut kinds: Vec<u32> = pool.iter().map(|b| b.cores).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        let of = |cores| {
+            let group: Vec<&BackendReport> = pool
+                .iter()
+                .zip(&self.backends)
+                .filter_map(|(b, report)| (b.cores == cores).then_some(report))
+                .collect();
+            let requests = group.iter().map(|r| r.requests).sum();
+            let sum_us: f64 = group.iter().map(|r| r.mean_us * r.requests as f64).sum();
+            let busy: f64 = group.iter().map(|r| r.utilisation).sum();
+            TypeReport {
+                cores,
+                backends: group.len(),
+                requests,
+                mean_us: mean(sum_us, requests),
+                utilisation: busy / group.len() as f64,
+            }
+        };
+        kinds.into_iter().map(of).collect()
+    }
+}
+
+/// Collects while the simulation runs.
+pub(super) struct Collector {
+    report: ArenaReport,
+    window_ns: Option<f64>,
+    times_us: Vec<f32>,
+}
+
+fn mean(sum: f64, count: u64) -> f64 {
+    if count > 0 { sum / count as f64 } else { 0.0 }
+}
+
+impl Collector {
+    pub(super) fn new(backends: usize, window_s: Option<f64>) -> Self {
+        let report = ArenaReport {
+            backends: vec![BackendReport::default(); backends],
+            ..ArenaReport::default()
+        };
+        Collector { report, window_ns: window_s.map(|s| s * 1e9), times_us: Vec::new() }
+    }
+
+    fn window(&mut self, now: u64) -> Option<&mut Window> {
+        let at = (now as f64 / self.window_ns?) as usize;
+        let backends = self.report.backends.len();
+        while self.report.windows.len() <= at {
+            let by_backend = vec![0; backends];
+            self.report.windows.push(Window { by_backend, ..Window::default() });
+        }
+        Some(&mut self.report.windows[at])
+    }
+
+    pub(super) fn unserved(&mut self, now: u64, counted: bool) {
+        self.report.unserved += u64::from(counted);
+        if let Some(window) = self.window(now) {
+            window.errors += 1;
+        }
+    }
+
+    pub(super) fn finish(&mut self, i: usize, now: u64, took: u64, ok: bool, counted: bool) {
+        let us = took as f64 / 1e3;
+        if let Some(window) = self.window(now) {
+            window.by_backend[i] += 1;
+            window.requests += u64::from(ok);
+            window.errors += u64::from(!ok);
+            window.mean_us += if ok { us } else { 0.0 };
+        }
+        if !counted {
+            return;
+        }
+        let backend = &mut self.report.backends[i];
+        if ok {
+            backend.requests += 1;
+            backend.mean_us += us;
+            self.times_us.push(us as f32);
+        } else {
+            backend.errors += 1;
+        }
+    }
+
+    /// `utilisation` in order of the pool.
+    pub(super) fn done(mut self, utilisation: impl Iterator<Item = f64>) -> ArenaReport {
+        let report = &mut self.report;
+        let sum_us: f64 = report.backends.iter().map(|b| b.mean_us).sum();
+        report.requests = report.backends.iter().map(|b| b.requests).sum();
+        report.errors = report.backends.iter().map(|b| b.errors).sum();
+        report.mean_us = mean(sum_us, report.requests);
+        let sent = report.requests + report.errors;
+        for (backend, busy) in report.backends.iter_mut().zip(utilisation) {
+            backend.mean_us = mean(backend.mean_us, backend.requests);
+            backend.share = mean((backend.requests + backend.errors) as f64, sent);
+            backend.utilisation = busy;
+        }
+        for window in &mut report.windows {
+            window.mean_us = mean(window.mean_us, window.requests);
+        }
+        report.p50_us = quantile(&mut self.times_us, 0.5);
+        report.p99_us = quantile(&mut self.times_us, 0.99);
+        self.report
+    }
+}
+
+fn quantile(times_us: &mut [f32], q: f64) -> f64 {
+    if times_us.is_empty() {
+        return 0.0;
+    }
+    let rank = ((times_us.len() - 1) as f64 * q) as usize;
+    f64::from(*times_us.select_nth_unstable_by(rank, f32::total_cmp).1)
+}
