@@ -89,6 +89,8 @@ pub struct Lines {
     pub provenance: Provenance,
     /// How it is drawn.
     pub mark: Mark,
+    /// The line whose colour it shares, by its place; its own when not given.
+    pub like: Option<usize>,
     /// Its points, from left to right.
     pub points: Points,
 }
@@ -96,12 +98,17 @@ pub struct Lines {
 impl Lines {
     /// A line with its points marked.
     pub fn new(label: &str, provenance: Provenance, points: Points) -> Self {
-        Lines { label: label.to_owned(), provenance, mark: Mark::default(), points }
+        Lines { label: label.to_owned(), provenance, mark: Mark::default(), like: None, points }
     }
 
     /// The same, drawn like this.
     pub fn drawn(self, mark: Mark) -> Self {
         Lines { mark, ..self }
+    }
+
+    /// The same in the colour of the line at this place, as the paper's beside ours.
+    pub fn like(self, place: usize) -> Self {
+        Lines { like: Some(place), ..self }
     }
 }
 
@@ -114,12 +121,19 @@ pub struct Bars {
     pub provenance: Provenance,
     /// One value per category; none where there is no bar.
     pub values: Vec<Option<f64>>,
+    /// The series whose colour it shares, by its place; its own when not given.
+    pub like: Option<usize>,
 }
 
 impl Bars {
     /// A bar over each category.
     pub fn new(label: &str, provenance: Provenance, values: Vec<Option<f64>>) -> Self {
-        Bars { label: label.to_owned(), provenance, values }
+        Bars { label: label.to_owned(), provenance, values, like: None }
+    }
+
+    /// The same in the colour of the series at this place, as the paper's beside ours.
+    pub fn like(self, place: usize) -> Self {
+        Bars { like: Some(place), ..self }
     }
 }
 

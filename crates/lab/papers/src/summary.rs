@@ -82,22 +82,22 @@ pub fn value(value: &Value) -> String {
     }
 }
 
-/// To three figures, for the marks of a plot.
+/// To three figures, for the marks of a plot: 0.25, 1200, 25k.
 pub fn figures_short(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();
     }
-    let size = value.abs().log10().floor() as i32;
-    if !(-4..6).contains(&size) {
-        return format!("{value:.0e}");
-    }
-    let digits = (2 - size).max(0) as usize;
+    let size = |value: f64| value.abs().log10().floor() as i32;
+    let (value, suffix) = match size(value) {
+        ..-4 | 10.. => return format!("{value:.0e}"),
+        7.. => (value / 1e6, "M"),
+        4.. => (value / 1e3, "k"),
+        _ => (value, ""),
+    };
+    let digits = (2 - size(value)).max(0) as usize;
     let text = format!("{value:.digits$}");
-    if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
-    } else {
-        text
-    }
+    let whole = text.trim_end_matches('0').trim_end_matches('.');
+    format!("{}{suffix}", if text.contains('.') { whole } else { &text })
 }
 
 /// Whole numbers whole, others to four figures.

@@ -26,10 +26,11 @@ const LEGEND_LINE: u32 = 22;
 /// Left and right of title and legend.
 const MARGIN: i32 = 16;
 const FONT: &str = "system-ui, sans-serif";
-const TEXT_SIZE: u32 = 13;
-const TITLE_SIZE: u32 = 17;
-/// Mean width of a letter, as a part of the size: SVG is laid out without fonts at hand.
-const LETTER: f64 = 0.56;
+const TEXT_SIZE: u32 = 15;
+const TITLE_SIZE: u32 = 20;
+/// Mean width of a letter, as a part of the size: SVG is laid out without fonts at hand, and plotters
+/// makes letters 1.24 times smaller than their size.
+const LETTER: f64 = 0.56 / 1.24;
 /// The colour swatch of a legend's entry and the room around it.
 const SWATCH: i32 = 24;
 const ENTRY_GAP: i32 = 20;
@@ -86,7 +87,10 @@ fn draw(plot: &Plot, legend: &Legend, root: &Area, head: u32) -> Drawn<()> {
             let x = Scale::holding(xs, &plot.x, false)?;
             let y = Scale::holding(ys, &plot.y, true)?;
             let mut chart = chart(&panel, plot, x, y)?;
-            lines.iter().enumerate().try_for_each(|(i, line)| draw_line(&mut chart, plot, line, i))
+            lines
+                .iter()
+                .enumerate()
+                .try_for_each(|(i, line)| draw_line(&mut chart, plot, line, line.like.unwrap_or(i)))
         }
         PlotKind::Bars { categories, series } => {
             let ys = series.iter().flat_map(|bars| bars.values.iter().flatten().copied());
@@ -94,7 +98,7 @@ fn draw(plot: &Plot, legend: &Legend, root: &Area, head: u32) -> Drawn<()> {
             let mut chart = chart(&panel, plot, Scale::words(categories), y)?;
             let count = categories.len() * series.len();
             for (i, bars) in series.iter().enumerate() {
-                draw_bars(&mut chart, bars, i, series.len(), count <= LABELLED_BARS)?;
+                draw_bars(&mut chart, bars, (i, series.len()), count <= LABELLED_BARS)?;
             }
             Ok(())
         }
@@ -175,7 +179,8 @@ fn draw_line(chart: &mut Chart, plot: &Plot, line: &Lines, i: usize) -> Drawn<()
     Ok(())
 }
 
-fn draw_bars(chart: &mut Chart, bars: &Bars, i: usize, of: usize, labelled: bool) -> Drawn<()> {
+fn draw_bars(chart: &mut Chart, bars: &Bars, (i, of): (usize, usize), labelled: bool) -> Drawn<()> {
+    let paint = color(bars.like.unwrap_or(i));
     let each = FILLED / of as f64;
     let foot = chart.as_coord_spec().y_spec().foot();
     let text = (FONT, TEXT_SIZE - 2).into_font().color(&INK);
@@ -185,11 +190,11 @@ fn draw_bars(chart: &mut Chart, bars: &Bars, i: usize, of: usize, labelled: bool
         let left = at as f64 + (1.0 - FILLED) / 2.0 + each * i as f64;
         let corners = [(left + each * 0.05, foot), (left + each * 0.95, value)];
         if reported(bars.provenance) {
-            let light = color(i).mix(0.18).filled();
+            let light = paint.mix(0.18).filled();
             chart.draw_series([Rectangle::new(corners, light)])?;
-            chart.draw_series([Rectangle::new(corners, color(i).stroke_width(2))])?;
+            chart.draw_series([Rectangle::new(corners, paint.stroke_width(2))])?;
         } else {
-            chart.draw_series([Rectangle::new(corners, color(i).filled())])?;
+            chart.draw_series([Rectangle::new(corners, paint.filled())])?;
         }
         if labelled {
             let place = (left + each / 2.0, value.max(foot));
@@ -201,35 +206,40 @@ fn draw_bars(chart: &mut Chart, bars: &Bars, i: usize, of: usize, labelled: bool
     Ok(())
 }
 
+/// A series in the legend.
+struct Entry {
+    name: String,
+    place: (i32, i32),
+    color: RGBColor,
+    hollow: bool,
+}
+
 /// Where every series' name goes.
 struct Legend {
-    /// Name, place, whether hollow.
-    entries: Vec<(String, (i32, i32), bool)>,
+    entries: Vec<Entry>,
     lines: u32,
 }
 
 impl Legend {
     fn of(plot: &Plot) -> Self {
-        let named = |label: &str, provenance| {
-            let text = format!("{label} ({provenance})");
-            (text, reported(provenance))
-        };
-        let names: Vec<(String, bool)> = match &plot.kind {
-            PlotKind::Lines(all) => all.iter().map(|l| named(&l.label, l.provenance)).collect(),
+        let names: Vec<(&str, Provenance, Option<usize>)> = match &plot.kind {
+            PlotKind::Lines(all) => all.iter().map(|l| (&*l.label, l.provenance, l.like)).collect(),
             PlotKind::Bars { series, .. } => {
-                series.iter().map(|s| named(&s.label, s.provenance)).collect()
+                series.iter().map(|s| (&*s.label, s.provenance, s.like)).collect()
             }
         };
         let (mut x, mut line) = (MARGIN, 0);
         let mut entries = Vec::with_capacity(names.len());
-        for (name, hollow) in names {
+        for (i, (label, provenance, like)) in names.into_iter().enumerate() {
+            let name = format!("{label} ({provenance})");
             let letters = (name.chars().count() as f64 * LETTER * f64::from(TEXT_SIZE)) as i32;
             let width = SWATCH + 8 + letters;
             if x > MARGIN && x + width > WIDTH as i32 - MARGIN {
                 (x, line) = (MARGIN, line + 1);
             }
             let y = (TITLE_HEIGHT + LEGEND_LINE * line + LEGEND_LINE / 2) as i32;
-            entries.push((name, (x, y), hollow));
+            let (color, hollow) = (color(like.unwrap_or(i)), reported(provenance));
+            entries.push(Entry { name, place: (x, y), color, hollow });
             x += width + ENTRY_GAP;
         }
         let lines = if entries.is_empty() { 0 } else { line + 1 };
@@ -242,13 +252,13 @@ impl Legend {
 
     fn draw(&self, area: &Area) -> Drawn<()> {
         let text = (FONT, TEXT_SIZE).into_font().color(&INK);
-        for (i, (name, (x, y), hollow)) in self.entries.iter().enumerate() {
+        for Entry { name, place: (x, y), color, hollow } in &self.entries {
             let box_of = [(*x, y - 6), (x + SWATCH, y + 6)];
             if *hollow {
-                area.draw(&Rectangle::new(box_of, color(i).mix(0.18).filled()))?;
-                area.draw(&Rectangle::new(box_of, color(i).stroke_width(2)))?;
+                area.draw(&Rectangle::new(box_of, color.mix(0.18).filled()))?;
+                area.draw(&Rectangle::new(box_of, color.stroke_width(2)))?;
             } else {
-                area.draw(&Rectangle::new(box_of, color(i).filled()))?;
+                area.draw(&Rectangle::new(box_of, color.filled()))?;
             }
             area.draw(&Text::new(name.clone(), (x + SWATCH + 8, y - 6), text.clone()))?;
         }

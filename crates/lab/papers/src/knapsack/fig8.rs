@@ -177,13 +177,14 @@ fn plot(cells: &[(usize, usize, Theirs, Ours)]) -> Plot {
         let points = of(backends, |_, ours| (!ours.overload).then_some(ours.ms));
         lines.push(Lines::new(&format!("ours, {backends}"), Provenance::Measured, points));
     }
-    for backends in BACKENDS {
+    for (i, backends) in BACKENDS.into_iter().enumerate() {
         let points = of(backends, |theirs, _| match theirs {
             Ms(ms) => Some(*ms),
             Overload | TimeOut => None,
         });
         if !points.is_empty() {
-            lines.push(Lines::new(&format!("paper, {backends}"), Provenance::Reported, points));
+            let label = format!("paper, {backends}");
+            lines.push(Lines::new(&label, Provenance::Reported, points).like(i));
         }
     }
     Plot::lines(

@@ -1,12 +1,12 @@
 //! Problems for the solvers: pools whose curves are known, and the menus that the paper makes of them.
 //!
-//! A backend of c cores is an M/M/c queue, latency over its rate; a weight is the part of the whole
-//! traffic. `w_max` is where latency has grown five-fold, the paper's sign of overload (§4.3).
+//! A backend of c cores is a queue (Sakasegawa's approximation of M/M/c), latency over its rate; a
+//! weight is the part of the whole traffic. `w_max` is where latency has grown five-fold, the paper's sign of overload (§4.3).
 
 use plimsoll_model::Curve;
 use plimsoll_pack::{Choice, CurveBackend, CurveProblem};
-use plimsoll_queueing::MmcCurve;
-use plimsoll_sim::paper_pool;
+use plimsoll_queueing::QueueCurve;
+use plimsoll_sim::{BackendModel, paper_pool};
 
 /// Integer units of weight for the whole traffic.
 pub const UNITS: i64 = 1_000_000_000;
@@ -14,14 +14,20 @@ pub const UNITS: i64 = 1_000_000_000;
 pub const LOAD: f64 = 0.8;
 /// A backend counts as overloaded from this multiple of its idle latency on (§4.3).
 const OVERLOADED: f64 = 5.0;
+/// How far the second step looks around the first, as a part of `w_max` (§4.4).
+const AROUND: f64 = 0.1;
+/// The part of capacity up to which a curve is believed beyond that.
+const EXTRAPOLATED: f64 = 0.985;
 /// Mean service time on one core of speed 1, microseconds. Only ratios matter here.
 const SERVICE_US: f64 = 30_000.0;
+/// Steps through the thirty backends of Table 3 such that every size comes early; prime to 30.
+const STRIDE: usize = 7;
 /// Cores of the backends that are all alike: the paper's F-series machines.
 const CORES: u32 = 8;
 
 /// A pool under load.
 pub struct Instance {
-    curves: Vec<MmcCurve>,
+    curves: Vec<QueueCurve>,
     /// The most that each may get, requests per second.
     limits: Vec<f64>,
     /// What comes, requests per second.
@@ -31,19 +37,29 @@ pub struct Instance {
 impl Instance {
     /// Backends of the paper's fastest type, all alike.
     pub fn alike(backends: usize) -> Self {
-        Self::of(vec![MmcCurve { service_us: SERVICE_US, cores: CORES }; backends])
+        Self::of(vec![curve(&BackendModel { cores: CORES, speed: 1.0 }); backends])
     }
 
-    /// The mix of Table 3, repeated: sizes 1, 2, 4 and 8 cores, speeds ±40 %.
+    /// The mix of Table 3, repeated: sizes 1, 2, 4 and 8 cores, speeds ±40 %. Any number of them has
+    /// about the same mix.
     pub fn mixed(backends: usize, seed: u64) -> Self {
-        let models = (0u64..).flat_map(|round| paper_pool(seed.wrapping_add(round)));
-        Self::of(models.take(backends).map(|model| model.curve(SERVICE_US)).collect())
+        let models = (0u64..).flat_map(|round| {
+            let pool = paper_pool(seed.wrapping_add(round));
+            (0..pool.len()).map(|i| pool[i * STRIDE % pool.len()]).collect::<Vec<_>>()
+        });
+        Self::of(models.take(backends).map(|model| curve(&model)).collect())
     }
 
-    fn of(curves: Vec<MmcCurve>) -> Self {
+    fn of(curves: Vec<QueueCurve>) -> Self {
         let total_rps = LOAD * curves.iter().map(Curve::capacity).sum::<f64>();
         let limits = curves.iter().map(most_rps).collect();
         Instance { curves, limits, total_rps }
+    }
+
+    /// Lets weights grow to 98.5 % of capacity, whatever the latency there: what is done for a pool
+    /// whose load cannot be carried otherwise.
+    pub fn extrapolate(&mut self) {
+        self.limits = self.curves.iter().map(|curve| EXTRAPOLATED * curve.capacity()).collect();
     }
 
     /// For the continuous solver.
@@ -60,19 +76,32 @@ impl Instance {
     /// So many weights between 0 and `w_max` for each (§4.4).
     pub fn menus(&self, points: usize) -> Vec<Vec<Choice>> {
         let pairs = self.curves.iter().zip(&self.limits);
-        pairs.map(|(curve, &most)| self.menu(curve, most, points)).collect()
+        pairs.map(|(curve, &most)| self.menu(curve, (0.0, most), points)).collect()
     }
 
     /// So many weights between 0 and the whole traffic for each (Fig. 8). Beyond its capacity a backend
     /// has no latency: such weights get one that grows steeply, and that no packing takes if another
     /// remains.
     pub fn whole_range_menus(&self, points: usize) -> Vec<Vec<Choice>> {
-        self.curves.iter().map(|curve| self.menu(curve, self.total_rps, points)).collect()
+        self.curves.iter().map(|curve| self.menu(curve, (0.0, self.total_rps), points)).collect()
     }
 
-    fn menu(&self, curve: &MmcCurve, most_rps: f64, points: usize) -> Vec<Choice> {
+    /// So many weights for each within 10 % of its `w_max` around what it was given: the second step
+    /// (§4.4).
+    pub fn menus_around(&self, weights: &[i64], points: usize) -> Vec<Vec<Choice>> {
+        let pairs = self.curves.iter().zip(&self.limits).zip(weights);
+        pairs
+            .map(|((curve, &most), &weight)| {
+                let middle = weight as f64 / UNITS as f64 * self.total_rps;
+                let range = ((middle - AROUND * most).max(0.0), (middle + AROUND * most).min(most));
+                self.menu(curve, range, points)
+            })
+            .collect()
+    }
+
+    fn menu(&self, curve: &QueueCurve, (from, to): (f64, f64), points: usize) -> Vec<Choice> {
         let choice = |i: usize| {
-            let rps = most_rps * i as f64 / (points - 1) as f64;
+            let rps = from + (to - from) * i as f64 / (points - 1) as f64;
             let weight = (rps / self.total_rps * UNITS as f64).round() as i64;
             Choice { weight, cost: finite_latency(curve, rps) }
         };
@@ -86,8 +115,13 @@ impl Instance {
     }
 }
 
+fn curve(model: &BackendModel) -> QueueCurve {
+    let (service_us, cores) = (SERVICE_US / model.speed, f64::from(model.cores));
+    QueueCurve { service_us, cores, variability: 1.0 }
+}
+
 /// The greatest rate before latency has grown five-fold.
-fn most_rps(curve: &MmcCurve) -> f64 {
+fn most_rps(curve: &QueueCurve) -> f64 {
     let (mut good, mut bad) = (0.0, curve.capacity());
     let bound = OVERLOADED * curve.latency_at(0.0);
     for _ in 0..60 {
@@ -97,7 +131,7 @@ fn most_rps(curve: &MmcCurve) -> f64 {
     good
 }
 
-fn finite_latency(curve: &MmcCurve, rps: f64) -> f64 {
+fn finite_latency(curve: &QueueCurve, rps: f64) -> f64 {
     let most = 1e3 * curve.latency_at(0.0);
     if rps < curve.capacity() {
         curve.latency_at(rps).min(most)

@@ -4,6 +4,8 @@
 mod fig8;
 mod instances;
 mod table4;
+mod table5;
+mod table7;
 mod timing;
 
 use crate::{Experiment, Paper};
@@ -17,4 +19,5 @@ pub const PAPER: Paper = Paper {
 };
 
 /// Its experiments, in the order of the paper.
-pub const EXPERIMENTS: &[&Experiment] = &[&fig8::EXPERIMENT, &table4::EXPERIMENT];
+pub const EXPERIMENTS: &[&Experiment] =
+    &[&fig8::EXPERIMENT, &table4::EXPERIMENT, &table5::EXPERIMENT, &table7::EXPERIMENT];
