@@ -3,7 +3,7 @@
 
 CARGO ?= cargo
 
-.PHONY: demo test check build deps bench-solver bench-pool bench-failover
+.PHONY: demo test check build deps soak bench-solver bench-pool bench-failover
 
 demo: deps
 	$(CARGO) build --locked --release -p plimsoll
@@ -22,6 +22,13 @@ build: deps
 
 deps:
 	@scripts/install-deps
+
+# A thousand simulated days of faults, every one by its seed (docs/simulation.md). SOAK_SEEDS=FROM..TO runs
+# others.
+SOAK_SEEDS ?= 0..1000
+soak: deps
+	$(CARGO) run --locked --release -q -p plimsoll-sim --example soak -- --seeds $(SOAK_SEEDS) --days 1
+	$(CARGO) run --locked --release -q -p plimsoll-sim --example soak -- --seeds $(SOAK_SEEDS) --days 0.002 --level requests
 
 # The numbers of docs/benchmarks.md; each prints what it measured.
 bench-solver: deps

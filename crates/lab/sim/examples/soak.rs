@@ -8,9 +8,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use plimsoll_sim::{Fault, Order, Rule, Sabotage};
+use plimsoll_sim::{Fault, Level, Order, Rule, Sabotage};
 
-const USAGE: &str = "usage: soak (--seed N | --seeds FROM..TO) [--days D] [--threads N] \
+const USAGE: &str = "usage: soak (--seed N | --seeds FROM..TO) [--days D] [--level samples|requests] [--threads N] \
                      [--without FAULT]... [--sabotage WAY] [--beyond RULE]... [--trace FROM_SECOND]";
 
 struct Arguments {
@@ -93,6 +93,13 @@ fn arguments() -> Result<Arguments, String> {
                 seeds = Some(whole(from)?..whole(to)?);
             }
             "--days" => order.seconds = number()? * 86_400.0,
+            "--level" => {
+                order.level = match value.as_str() {
+                    "samples" => Level::Samples,
+                    "requests" => Level::Requests,
+                    _ => return Err(format!("--level {value}: expected samples or requests")),
+                }
+            }
             "--threads" => threads = whole(&value)? as usize,
             "--without" => order.without.push(value.parse::<Fault>()?),
             "--sabotage" => order.sabotage = Some(value.parse::<Sabotage>()?),

@@ -1,8 +1,11 @@
-//! A pool behind a balancer in simulated time, driving the very controller that the daemon runs.
+//! The very controller that the daemon runs, in simulated time.
 //!
-//! Requests arrive as a Poisson process and are picked by HAProxy's real leastconn key or by smooth
-//! weighted round robin; backends of several cores serve first in first out. The controller sees what
-//! it would see of a real HAProxy: polled counters, liveness rounds, probes. A run is its seed.
+//! A [`Plant`] is a pool behind a balancer: [`RequestPlant`] simulates every request and picks by
+//! HAProxy's real keys, [`SamplePlant`] draws what a reading of the balancer would show, which is cheap
+//! enough for days. A [`Rig`] puts the controller in charge of one, with everything that the daemon has
+//! between the two, and lets it go wrong in all the ways of [`Fault`]; after every step the invariants
+//! ([`Rule`]) are checked. A [`Scenario`] is made wholly from its seed. [`World`] is a request-level pool
+//! that experiments drive by hand. See `docs/simulation.md`.
 
 mod arena;
 mod fault;
@@ -33,7 +36,7 @@ pub use pool::{BackendModel, Method, paper_pool, small_pool};
 pub use request::{Answer, RequestPlant};
 pub use rig::{Rig, Tally};
 pub use roundrobin::HaproxyRoundRobin;
-pub use run::{Failure, Order};
+pub use run::{Failure, Level, Order};
 pub use sabotage::Sabotage;
 pub use sample::SamplePlant;
 pub use scenario::{Cadence, Disturbance, Profile, Scenario};

@@ -4,20 +4,34 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use plimsoll_model::Nanos;
+use plimsoll_queueing::ServiceTime;
 
 use crate::fault::Fault;
 use crate::ledger::{Rule, Violation};
 use crate::plant::Plant;
+use crate::request::RequestPlant;
 use crate::rig::{Rig, Tally};
 use crate::sabotage::Sabotage;
 use crate::sample::SamplePlant;
 use crate::scenario::{Cadence, Scenario};
+
+/// How finely a run is simulated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Level {
+    /// What a reading shows: for days.
+    #[default]
+    Samples,
+    /// Every request, and the daemon's own cadence: for minutes to hours.
+    Requests,
+}
 
 /// What to run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Order {
     /// The run's seed.
     pub seed: u64,
+    /// How finely.
+    pub level: Level,
     /// How much simulated time, seconds.
     pub seconds: f64,
     /// Faults that are left out.
@@ -38,18 +52,38 @@ impl Order {
 
     /// What the run is.
     pub fn scenario(&self) -> Scenario {
-        let scenario = Scenario::from_seed(self.seed, Cadence::SAMPLE_LEVEL);
+        let cadence = match self.level {
+            Level::Samples => Cadence::SAMPLE_LEVEL,
+            Level::Requests => Cadence::REQUEST_LEVEL,
+        };
+        let scenario = Scenario::from_seed(self.seed, cadence);
         self.without.iter().fold(scenario, |scenario, &fault| scenario.without(fault))
     }
 
-    /// Runs it at sample level.
+    /// This seed, so many simulated minutes at request level.
+    pub fn minutes(seed: u64, minutes: f64) -> Self {
+        let level = Level::Requests;
+        Order { seed, level, seconds: minutes * 60.0, ..Order::default() }
+    }
+
+    /// Runs it.
     ///
     /// # Errors
     /// The first violation.
     pub fn run(&self) -> Result<Tally, Box<Failure>> {
         let s = self.scenario();
-        let plant = SamplePlant::new(&s.pool, s.service_us, s.method, s.seed);
-        self.run_in(s, plant)
+        match self.level {
+            Level::Samples => {
+                let plant = SamplePlant::new(&s.pool, s.service_us, s.method, s.seed);
+                self.run_in(s, plant)
+            }
+            Level::Requests => {
+                let service = ServiceTime::Exponential;
+                let plant =
+                    RequestPlant::new(&s.pool, &s.weights, s.service_us, service, s.method, s.seed);
+                self.run_in(s, plant)
+            }
+        }
     }
 
     fn run_in<P: Plant>(&self, scenario: Scenario, plant: P) -> Result<Tally, Box<Failure>> {
@@ -103,6 +137,9 @@ impl Failure {
             order.seed,
             order.seconds / 86_400.0
         );
+        if order.level == Level::Requests {
+            line.push_str(" --level requests");
+        }
         order.without.iter().for_each(|f| line.push_str(&format!(" --without {f}")));
         order.beyond.iter().for_each(|r| line.push_str(&format!(" --beyond {r}")));
         order.sabotage.iter().for_each(|s| line.push_str(&format!(" --sabotage {s}")));

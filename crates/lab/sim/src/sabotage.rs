@@ -238,7 +238,7 @@ impl Seam {
             if sabotage == Sabotage::SwallowFailures && server.status == ServerStatus::Down {
                 server.status = ServerStatus::Up;
             }
-            if blind_to_weights && !(restarted && !hides_reload) {
+            if blind_to_weights && (hides_reload || !restarted) {
                 server.weight = *self.believed.get(&server.backend).unwrap_or(&server.weight);
             }
         }

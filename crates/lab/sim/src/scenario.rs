@@ -11,8 +11,10 @@ use crate::pool::{BackendModel, Method};
 
 /// The part of the faults that a seed switches on.
 const SWITCHED_ON: (f64, f64) = (0.1, 0.6);
-/// Mean time between two faults of a kind, seconds.
+/// Mean time between two faults of a kind, seconds, in runs of days …
 const EVERY_S: (f64, f64) = (600.0, 14_400.0);
+/// … and in runs of minutes.
+const OFTEN_S: (f64, f64) = (20.0, 1_200.0);
 
 /// How one kind of fault comes and goes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -106,10 +108,11 @@ impl Scenario {
             (0..backends).map(|_| 1 + luck.index(100) as u32).collect()
         };
         let part = luck.between(SWITCHED_ON.0, SWITCHED_ON.1);
+        let often = if cadence == Cadence::SAMPLE_LEVEL { EVERY_S } else { OFTEN_S };
         let mut disturbances = Vec::new();
         for fault in Fault::ALL {
             // Every fault draws as much luck whether it is on or not.
-            let (on, every_s) = (luck.chance(part), luck.log_between(EVERY_S.0, EVERY_S.1));
+            let (on, every_s) = (luck.chance(part), luck.log_between(often.0, often.1));
             let (low, high) = fault.lasts_s();
             let lasts_s = luck.log_between(low, high);
             if on {

@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use plimsoll_sim::{Order, Tally};
 
 /// One day each.
-const SEEDS: u64 = 100;
+const DAYS: u64 = 100;
+/// Ten minutes each, request by request.
+const TEN_MINUTES: u64 = 12;
 
-#[test]
-fn a_hundred_days_of_faults_violate_nothing() {
+/// Runs these seeds on all cores; what they came to, and what they found.
+fn run(seeds: u64, order: impl Fn(u64) -> Order + Sync) -> (Tally, Vec<String>) {
     let next = AtomicU64::new(0);
     let found = Mutex::new((Tally::default(), Vec::new()));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -18,10 +20,10 @@ fn a_hundred_days_of_faults_violate_nothing() {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= SEEDS {
+                    if seed >= seeds {
                         return;
                     }
-                    let result = Order::days(seed, 1.0).run();
+                    let result = order(seed).run();
                     let mut found = found.lock().expect("no panic while it is held");
                     match result {
                         Ok(tally) => found.0 = found.0 + tally,
@@ -31,12 +33,23 @@ fn a_hundred_days_of_faults_violate_nothing() {
             });
         }
     });
-    let (tally, failures) = found.into_inner().expect("no panic while it was held");
-    println!("{tally:?}");
+    found.into_inner().expect("no panic while it was held")
+}
+
+#[test]
+fn a_hundred_days_of_faults_violate_nothing() {
+    let (tally, failures) = run(DAYS, |seed| Order::days(seed, 1.0));
     assert!(failures.is_empty(), "{} violations:\n{}", failures.len(), failures.join("\n\n"));
     // A run in which nothing happens proves nothing.
-    assert!(tally.faults > 30 * SEEDS && tally.plans > 500 * SEEDS, "{tally:?}");
-    assert!(tally.checks > 100_000 * SEEDS, "{tally:?}");
+    assert!(tally.faults > 30 * DAYS && tally.plans > 500 * DAYS, "{tally:?}");
+    assert!(tally.checks > 100_000 * DAYS, "{tally:?}");
+}
+
+#[test]
+fn two_hours_of_every_request_violate_nothing() {
+    let (tally, failures) = run(TEN_MINUTES, |seed| Order::minutes(seed, 10.0));
+    assert!(failures.is_empty(), "{} violations:\n{}", failures.len(), failures.join("\n\n"));
+    assert!(tally.faults > TEN_MINUTES && tally.checks > 10_000 * TEN_MINUTES, "{tally:?}");
 }
 
 #[test]

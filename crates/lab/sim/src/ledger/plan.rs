@@ -265,7 +265,7 @@ impl Ledger {
                 a.returned_at = None;
                 // Out for its errors, or for another reason that is the controller's own.
                 self.pool_changed = true;
-                if !a.bad_news_at.is_some_and(|at| clock.since(at) < NEWS) {
+                if a.bad_news_at.is_none_or(|at| clock.since(at) >= NEWS) {
                     let what = format!("said to have failed: {}", record.reason);
                     self.violate(Rule::NobodyFailsForNothing, Some(i), what);
                 }

@@ -1,0 +1,397 @@
+//! The pool at request level: every request arrives, is picked a backend by the balancer's real key,
+//! waits, is served first in first out, and leaves. Arrivals are Poisson. About 0.2 µs per request and
+//! ten backends.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use plimsoll_model::{
+    BackendId, BalancerReport, FailureKind, Nanos, Outcome, ServerReport, ServerStatus,
+};
+use plimsoll_queueing::{HaproxyLeastconn, Pick, ServiceTime, SmoothRoundRobin};
+use rand::{RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::plant::{Condition, Plant};
+use crate::pool::{BackendModel, Method, draw};
+use crate::roundrobin::HaproxyRoundRobin;
+
+/// An answer that is an error takes this long.
+const ERROR_NS: u64 = 1_000_000;
+/// Clients give up on a backend that hangs after this.
+const PATIENCE_NS: u64 = 10_000_000_000;
+/// Without traffic the next arrival is looked for this often.
+const SILENCE_NS: u64 = 100_000_000;
+
+/// One client's request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Answer {
+    /// When it was sent.
+    pub sent: Nanos,
+    /// How long it took, milliseconds.
+    pub latency_ms: f64,
+    /// Which backend served it.
+    pub backend: usize,
+    /// Whether the answer was the right one.
+    pub ok: bool,
+}
+
+struct Server {
+    model: BackendModel,
+    pace: f64,
+    busy: u32,
+    queue: VecDeque<u64>,
+    started_total: u64,
+    errors_total: u64,
+    weight: u32,
+    condition: Condition,
+    status: ServerStatus,
+}
+
+impl Server {
+    fn in_flight(&self) -> u32 {
+        self.busy + self.queue.len() as u32
+    }
+
+    fn present(&self) -> BackendModel {
+        BackendModel { speed: self.model.speed * self.pace, ..self.model }
+    }
+
+    /// The weight that the balancer picks by: who is down or an administrator's gets nothing.
+    fn effective(&self) -> u32 {
+        match self.status {
+            ServerStatus::Up | ServerStatus::Starting => self.weight,
+            ServerStatus::Down | ServerStatus::Drain | ServerStatus::Maintenance => 0,
+        }
+    }
+}
+
+enum Balancer {
+    RoundRobin(HaproxyRoundRobin),
+    /// The same shares, spread evenly and at once.
+    Smooth(SmoothRoundRobin),
+    LeastConn(HaproxyLeastconn),
+}
+
+fn as_parts(weights: &[u32]) -> Vec<f64> {
+    weights.iter().map(|&w| f64::from(w)).collect()
+}
+
+impl Balancer {
+    fn new(method: Method, weights: &[u32]) -> Self {
+        match method {
+            Method::RoundRobin => Balancer::RoundRobin(HaproxyRoundRobin::new(weights)),
+            Method::LeastConn => Balancer::LeastConn(HaproxyLeastconn::new(weights)),
+        }
+    }
+}
+
+/// The pool.
+pub struct RequestPlant {
+    now: u64,
+    rng: Xoshiro256PlusPlus,
+    service_us: f64,
+    service: ServiceTime,
+    method: Method,
+    rate_rps: f64,
+    servers: Vec<Server>,
+    balancer: Balancer,
+    /// (finish, server, sent, counts as success)
+    departures: BinaryHeap<Reverse<(u64, usize, u64, bool)>>,
+    next_arrival: u64,
+    generation: u64,
+    /// Every answer, where they are kept: an hour of a busy pool is a million of them.
+    answers: Option<Vec<Answer>>,
+}
+
+impl RequestPlant {
+    /// A pool at time zero.
+    pub fn new(
+        pool: &[BackendModel],
+        weights: &[u32],
+        service_us: f64,
+        service: ServiceTime,
+        method: Method,
+        seed: u64,
+    ) -> Self {
+        let server = |(&model, &weight): (&BackendModel, &u32)| Server {
+            model,
+            pace: 1.0,
+            busy: 0,
+            queue: VecDeque::new(),
+            started_total: 0,
+            errors_total: 0,
+            weight,
+            condition: Condition::Well,
+            status: ServerStatus::Up,
+        };
+        RequestPlant {
+            now: 0,
+            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+            service_us,
+            service,
+            method,
+            rate_rps: 0.0,
+            servers: pool.iter().zip(weights).map(server).collect(),
+            balancer: Balancer::new(method, weights),
+            departures: BinaryHeap::new(),
+            next_arrival: 0,
+            generation: 1,
+            answers: None,
+        }
+    }
+
+    /// Picks by a smooth weighted round robin instead of HAProxy's own: what experiments that are about
+    /// weights alone compare with.
+    pub fn pick_smoothly(&mut self) {
+        if self.method == Method::RoundRobin {
+            let parts = as_parts(&self.effective());
+            self.balancer = Balancer::Smooth(SmoothRoundRobin::new(&parts));
+        }
+    }
+
+    /// Keeps every answer from now on.
+    pub fn keep_answers(&mut self) {
+        self.answers.get_or_insert_default();
+    }
+
+    /// Takes the answers kept so far.
+    pub fn take_answers(&mut self) -> Vec<Answer> {
+        self.answers.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Changes a backend's speed for good; requests being served finish as they were going to.
+    pub fn set_speed(&mut self, i: usize, speed: f64) {
+        self.servers[i].model.speed = speed;
+    }
+
+    fn uniform(&mut self) -> f64 {
+        ((self.rng.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64
+    }
+
+    fn arrive(&mut self) {
+        if self.rate_rps <= 0.0 {
+            self.next_arrival = self.now + SILENCE_NS;
+            return;
+        }
+        let gap = -self.uniform().ln() / self.rate_rps * 1e9;
+        self.next_arrival = self.now + (gap as u64).max(1);
+        let picked = match &mut self.balancer {
+            Balancer::RoundRobin(rr) => rr.pick(),
+            Balancer::Smooth(rr) => rr.pick(),
+            Balancer::LeastConn(lc) => lc.pick(),
+        };
+        let now = self.now;
+        let Some(i) = picked else {
+            self.answer(usize::MAX, now, false);
+            return;
+        };
+        self.servers[i].started_total += 1;
+        match self.servers[i].condition {
+            Condition::Dead => {
+                self.finish(i, now, false);
+                return;
+            }
+            Condition::FailsFast => {
+                self.servers[i].busy += 1;
+                self.departures.push(Reverse((now + ERROR_NS, i, now, false)));
+            }
+            Condition::Hangs => {
+                self.servers[i].busy += 1;
+                self.departures.push(Reverse((now + PATIENCE_NS, i, now, false)));
+            }
+            Condition::Well if self.servers[i].busy < self.servers[i].model.cores => {
+                self.servers[i].busy += 1;
+                self.serve(i, now);
+            }
+            Condition::Well => self.servers[i].queue.push_back(now),
+        }
+        self.changed(i);
+    }
+
+    fn serve(&mut self, i: usize, sent: u64) {
+        let model = self.servers[i].present();
+        let took = draw(self.service, &model, self.service_us, &mut self.rng);
+        self.departures.push(Reverse((self.now + took, i, sent, true)));
+    }
+
+    fn depart(&mut self, i: usize, sent: u64, ok: bool) {
+        self.finish(i, sent, ok);
+        let waits = self.servers[i].busy <= self.servers[i].model.cores;
+        match self.servers[i].queue.front().copied().filter(|_| waits) {
+            Some(next) => {
+                self.servers[i].queue.pop_front();
+                self.serve(i, next);
+            }
+            None => self.servers[i].busy -= 1,
+        }
+        self.changed(i);
+    }
+
+    fn finish(&mut self, i: usize, sent: u64, ok: bool) {
+        self.servers[i].errors_total += u64::from(!ok);
+        self.answer(i, sent, ok);
+    }
+
+    fn answer(&mut self, backend: usize, sent: u64, ok: bool) {
+        let latency_ms = (self.now - sent) as f64 / 1e6;
+        if let Some(answers) = &mut self.answers {
+            answers.push(Answer { sent: Nanos(sent), latency_ms, backend, ok });
+        }
+    }
+
+    fn changed(&mut self, i: usize) {
+        let n = self.servers[i].in_flight();
+        match &mut self.balancer {
+            Balancer::RoundRobin(rr) => rr.changed(i, n),
+            Balancer::Smooth(rr) => rr.changed(i, n),
+            Balancer::LeastConn(lc) => lc.changed(i, n),
+        }
+    }
+
+    fn effective(&self) -> Vec<u32> {
+        self.servers.iter().map(Server::effective).collect()
+    }
+
+    fn tell_balancer(&mut self, i: usize) {
+        let (weight, n) = (self.servers[i].effective(), self.servers[i].in_flight());
+        let all = as_parts(&self.effective());
+        match &mut self.balancer {
+            Balancer::RoundRobin(rr) => rr.set_weight(i, weight),
+            Balancer::Smooth(rr) => rr.set_weights(&all),
+            Balancer::LeastConn(lc) => lc.set_weight(i, weight, n),
+        }
+    }
+}
+
+impl Plant for RequestPlant {
+    fn now(&self) -> Nanos {
+        Nanos(self.now)
+    }
+
+    fn advance(&mut self, to: Nanos) {
+        loop {
+            let departure = self.departures.peek().map_or(u64::MAX, |Reverse((t, ..))| *t);
+            let next = departure.min(self.next_arrival);
+            if next > to.0 {
+                self.now = to.0;
+                return;
+            }
+            self.now = next;
+            if next < departure {
+                self.arrive();
+            } else if let Some(Reverse((_, i, sent, ok))) = self.departures.pop() {
+                self.depart(i, sent, ok);
+            }
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.servers.len()
+    }
+
+    fn report(&self) -> BalancerReport {
+        let servers = self.servers.iter().enumerate().map(|(i, s)| ServerReport {
+            backend: BackendId(i as u32),
+            weight: s.weight,
+            status: s.status,
+            in_flight: s.in_flight(),
+            queued: 0,
+            started_total: s.started_total,
+            errors_total: s.errors_total,
+        });
+        BalancerReport {
+            at: Nanos(self.now),
+            method: self.method.describe(),
+            generation: self.generation,
+            servers: servers.collect(),
+        }
+    }
+
+    fn weight(&self, i: usize) -> u32 {
+        self.servers[i].weight
+    }
+
+    fn set_weights(&mut self, weights: &[(usize, u32)]) {
+        for &(i, weight) in weights {
+            self.servers[i].weight = weight;
+            self.tell_balancer(i);
+        }
+    }
+
+    fn condition(&self, i: usize) -> Condition {
+        self.servers[i].condition
+    }
+
+    fn set_condition(&mut self, i: usize, condition: Condition) {
+        self.servers[i].condition = condition;
+        if condition != Condition::Dead {
+            return;
+        }
+        let (mine, others): (Vec<_>, Vec<_>) =
+            self.departures.drain().partition(|Reverse((_, s, ..))| *s == i);
+        self.departures = others.into();
+        let sent: Vec<u64> = mine.into_iter().map(|Reverse((_, _, sent, _))| sent).collect();
+        let waiting: Vec<u64> = self.servers[i].queue.drain(..).collect();
+        self.servers[i].busy = 0;
+        for sent in sent.into_iter().chain(waiting) {
+            self.finish(i, sent, false);
+        }
+        self.changed(i);
+    }
+
+    fn set_status(&mut self, i: usize, status: ServerStatus) {
+        self.servers[i].status = status;
+        self.tell_balancer(i);
+    }
+
+    fn set_pace(&mut self, i: usize, pace: f64) {
+        self.servers[i].pace = pace;
+    }
+
+    fn set_rate(&mut self, rate_rps: f64) {
+        self.rate_rps = rate_rps;
+    }
+
+    fn restart(&mut self, weights: &[u32], method: Method) {
+        self.generation += 1;
+        self.method = method;
+        for (s, &weight) in self.servers.iter_mut().zip(weights) {
+            s.started_total = u64::from(s.in_flight());
+            s.errors_total = 0;
+            s.weight = weight;
+        }
+        let effective = self.effective();
+        self.balancer = match self.balancer {
+            Balancer::Smooth(_) if method == Method::RoundRobin => {
+                Balancer::Smooth(SmoothRoundRobin::new(&as_parts(&effective)))
+            }
+            _ => Balancer::new(method, &effective),
+        };
+        (0..self.servers.len()).for_each(|i| self.changed(i));
+    }
+
+    /// As if the probe went ahead of the queue: its load is too small to matter here.
+    fn probe(&mut self, i: usize) -> (Outcome, f64) {
+        let model = self.servers[i].present();
+        let service = draw(self.service, &model, self.service_us, &mut self.rng);
+        let waiting = f64::from(self.servers[i].in_flight().saturating_sub(model.cores - 1));
+        let wait_us = waiting * self.service_us / model.speed / f64::from(model.cores);
+        let failed = match self.servers[i].condition {
+            Condition::Well => None,
+            Condition::FailsFast => Some(FailureKind::Status),
+            Condition::Hangs => Some(FailureKind::Timeout),
+            Condition::Dead => Some(FailureKind::Refused),
+        };
+        let outcome = failed.map_or(Outcome::Success, Outcome::Failure);
+        (outcome, service as f64 / 1e3 + wait_us)
+    }
+
+    fn capacity_rps(&self, i: usize) -> f64 {
+        self.servers[i].present().capacity_rps(self.service_us)
+    }
+
+    fn rate_rps(&self) -> f64 {
+        self.rate_rps
+    }
+}
