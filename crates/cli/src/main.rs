@@ -65,6 +65,7 @@ enum Lab {
     Pool(lab::LabPoolArgs),
     List(lab::LabListArgs),
     Run(lab::LabRunArgs),
+    Report(lab::LabReportArgs),
 }
 
 fn main() -> ExitCode {
@@ -84,6 +85,7 @@ fn main() -> ExitCode {
         Command::Lab(Lab::Pool(args)) => lab::run_pool(&args),
         Command::Lab(Lab::List(args)) => lab::run_list(&args),
         Command::Lab(Lab::Run(args)) => lab::run_experiments(&args),
+        Command::Lab(Lab::Report(args)) => lab::run_report(&args),
     }
 }
 

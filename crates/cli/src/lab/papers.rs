@@ -1,4 +1,4 @@
-//! `plimsoll lab list` and `plimsoll lab run`: the experiments of the papers, each from one command.
+//! `plimsoll lab list`, `lab run` and `lab report`: the experiments of the papers, each from one command.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -58,6 +58,17 @@ pub struct LabRunArgs {
     output: Format,
 }
 
+/// Put all results into one page
+#[derive(Debug, Args)]
+pub struct LabReportArgs {
+    /// Where `plimsoll lab run` has put them
+    #[arg(long, value_name = "DIR", default_value = "lab-results")]
+    from: PathBuf,
+    /// The page; DIR/index.html by default
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
 /// One experiment in `lab list -o json`.
 #[derive(Serialize)]
 struct Listed<'a> {
@@ -80,7 +91,7 @@ pub fn run_list(args: &LabListArgs) -> ExitCode {
             let columns = ["NAME", "FIGURE", "PROVENANCE", "TAKES", "QUICK", "WHAT"].map(left);
             let mut rows = Table::new(columns);
             for e in &all {
-                let takes = [e.takes, e.takes_quick].map(|t| duration(t));
+                let takes = [e.takes, e.takes_quick].map(duration);
                 let [full, quick] = takes;
                 rows.row(
                     [e.name, e.figure, &provenance(e), &full, &quick, e.title]
@@ -230,6 +241,15 @@ fn reporter(name: &'static str) -> (impl Fn(f64, &str) + Send + Sync, impl Fn())
         }
     };
     (tell, finish)
+}
+
+/// Writes one page of all results, and says where it is.
+pub fn run_report(args: &LabReportArgs) -> ExitCode {
+    let page = args.out.clone().unwrap_or_else(|| args.from.join("index.html"));
+    match plimsoll_papers::report(&args.from, &page) {
+        Ok(count) => answer(|out| writeln!(out, "{count} results: {}", page.display())),
+        Err(error) => fail(&error.to_string()),
+    }
 }
 
 /// Writes to standard output.

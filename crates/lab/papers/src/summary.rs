@@ -90,7 +90,7 @@ pub fn figures_short(value: f64) -> String {
     let size = |value: f64| value.abs().log10().floor() as i32;
     let (value, suffix) = match size(value) {
         ..-4 | 10.. => return format!("{value:.0e}"),
-        7.. => (value / 1e6, "M"),
+        6.. => (value / 1e6, "M"),
         4.. => (value / 1e3, "k"),
         _ => (value, ""),
     };

@@ -1,0 +1,183 @@
+//! The page: an index, then every result with its plots, comparisons, tables and manifest.
+
+use jiff::Timestamp;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::Entry;
+use crate::summary::{shown, value};
+use crate::{Cell, Comparison, Failure, Manifest, Plot, Provenance, Table, Value, Verdict, svg};
+
+const STYLE: &str = include_str!("page.css");
+
+/// The page as the text of an HTML file.
+pub fn document(entries: &[Entry]) -> Result<String, Failure> {
+    let sections = entries.iter().map(section).collect::<Result<Vec<Markup>, Failure>>()?;
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "Plimsoll: experiments of the papers" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { "Experiments of the papers" }
+                p.quiet {
+                    (entries.len()) " results, put together " (format!("{:.0}", Timestamp::now())) ". "
+                    b { "measured" } ": real processes and kernels. "
+                    b { "emulated" } ": the backends are emulated, everything else is real. "
+                    b { "simulated" } ": everything is, in simulated time. "
+                    b { "reported" } ": the paper's own numbers."
+                }
+                (index(entries))
+                @for section in &sections { (section) }
+            }
+        }
+    };
+    Ok(page.into_string())
+}
+
+fn index(entries: &[Entry]) -> Markup {
+    html! {
+        nav.wide {
+            table {
+                thead { tr { th { "experiment" } th { "" } th { "what" } th { "from" } th { "beside the paper" } } }
+                tbody {
+                    @for Entry { result, manifest } in entries {
+                        @let id = &result.experiment;
+                        tr {
+                            td { a href={ "#" (id.name) } { (id.name) } }
+                            td { (id.paper) ", " (id.figure) }
+                            td { (id.title) @if manifest.quick { " " (quick()) } }
+                            td { (provenances(&manifest.provenance)) }
+                            td { (verdicts(&result.outcome.comparisons)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn quick() -> Markup {
+    html! { span class="badge differs" title="It shows that the experiment works; its numbers are worth little." { "quick run" } }
+}
+
+fn provenances(all: &[Provenance]) -> Markup {
+    html! { @for one in all { span.badge { (one.name()) } " " } }
+}
+
+/// How many of each there are.
+fn verdicts(comparisons: &[Comparison]) -> Markup {
+    let all = [Verdict::Better, Verdict::Agrees, Verdict::Differs, Verdict::NotComparable];
+    html! {
+        @for verdict in all {
+            @let count = comparisons.iter().filter(|c| c.verdict == verdict).count();
+            @if count > 0 { span class={ "badge " (class(verdict)) } { (count) " " (verdict.name()) } " " }
+        }
+    }
+}
+
+fn class(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Agrees => "agrees",
+        Verdict::Better => "better",
+        Verdict::Differs => "differs",
+        Verdict::NotComparable => "",
+    }
+}
+
+fn section(Entry { result, manifest }: &Entry) -> Result<Markup, Failure> {
+    let (id, outcome) = (&result.experiment, &result.outcome);
+    let plots = outcome.plots.iter().map(figure).collect::<Result<Vec<Markup>, Failure>>()?;
+    Ok(html! {
+        section id=(id.name) {
+            h2 { (id.name) ": " (id.title) }
+            div.quiet {
+                (id.paper) ", " (id.figure) " · " (provenances(&manifest.provenance))
+                @if manifest.quick { (quick()) }
+            }
+            blockquote { (id.claim) }
+            @for plot in &plots { (plot) }
+            @if !outcome.comparisons.is_empty() { (compared(&outcome.comparisons)) }
+            @if !outcome.notes.is_empty() { ul { @for note in &outcome.notes { li { (note) } } } }
+            @for one in &outcome.tables { details { summary { (one.title) } (table(one)) } }
+            details { summary { "How it was made" } pre { (manifest.command) } (made(manifest, &id.citation)) }
+        }
+    })
+}
+
+fn figure(plot: &Plot) -> Result<Markup, Failure> {
+    let drawing = PreEscaped(svg::document(plot)?);
+    Ok(html! { figure role="img" aria-label=(plot.title) { (drawing) } })
+}
+
+fn compared(all: &[Comparison]) -> Markup {
+    html! {
+        div.wide {
+            table.compared {
+                thead { tr { th { "what" } th { "paper" } th { "ours" } th { "from" } th { "" } th { "why" } } }
+                tbody {
+                    @for c in all {
+                        tr {
+                            td { (c.what) }
+                            td.number data-head="paper" { (with_unit(&c.paper, &c.unit)) }
+                            td.number data-head="ours" { (with_unit(&c.ours, &c.unit)) }
+                            td { span.badge { (c.provenance.name()) } }
+                            td { span class={ "badge " (class(c.verdict)) } { (c.verdict.name()) } }
+                            td.why { (c.why) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn with_unit(number: &Value, unit: &str) -> String {
+    let text = value(number);
+    if unit.is_empty() { text } else { format!("{text} {unit}") }
+}
+
+fn table(table: &Table) -> Markup {
+    html! {
+        div.wide {
+            table {
+                thead {
+                    tr {
+                        @for column in &table.columns { th title=(column.unit) { (column.name) } }
+                        th { "provenance" }
+                    }
+                }
+                tbody {
+                    @for row in &table.rows {
+                        tr {
+                            @for cell in &row.cells {
+                                td.number[matches!(cell, Cell::Number(_))] { (shown(cell)) }
+                            }
+                            td { span.badge { (row.provenance.name()) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn made(manifest: &Manifest, citation: &str) -> Markup {
+    let unknown = || "unknown".to_owned();
+    let or = |text: &Option<String>| text.clone().unwrap_or_else(unknown);
+    let facts = [
+        ("paper", citation.to_owned()),
+        ("seed", manifest.seed.to_string()),
+        ("started", manifest.started.clone()),
+        ("took", format!("{:.1} s", manifest.duration_seconds)),
+        ("Plimsoll", format!("{}, commit {}", manifest.plimsoll, or(&manifest.commit))),
+        ("compiler", or(&manifest.rustc)),
+        ("HAProxy", or(&manifest.haproxy)),
+        ("kernel", or(&manifest.kernel)),
+        ("processor", format!("{}, {} cores", or(&manifest.cpu), manifest.cores)),
+    ];
+    html! { dl { @for (name, fact) in facts { dt { (name) } dd { (fact) } } } }
+}
