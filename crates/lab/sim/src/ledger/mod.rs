@@ -19,6 +19,9 @@ use plimsoll_model::{BackendId, MethodKind, Nanos};
 pub use stand::Stand;
 pub use violation::{Rule, Violation};
 
+/// See [`Ledger::pool_excuses`].
+const PLANS_PER_CHANGE: u32 = 2;
+
 /// The account of one backend.
 #[derive(Clone, Debug, Default)]
 struct Account {
@@ -88,10 +91,15 @@ pub struct Ledger {
     last_plan_at: Option<Nanos>,
     /// When the balancer last changed, as the controller was told.
     last_program: Option<Nanos>,
-    /// What was told since the last plan that lets a plan be made at once: of the pool, …
-    pool_changed: bool,
-    /// … and of the balancer.
+    /// When the balancer last refused a plan, if the one after it was not carried out yet.
+    refused_at: Option<Nanos>,
+    /// So many plans may yet be made at once for a change of the pool that was told: one that was under
+    /// way already, and the one for it.
+    pool_excuses: u32,
+    /// The balancer is to be put right, as was told since the last plan.
     reason_to_reassert: bool,
+    /// The method has changed, and the last decision was made for the other.
+    method_changed: bool,
     /// Somebody else's weight was told since the last plan.
     foreign: bool,
     /// When plans answered that and nothing else.
@@ -125,8 +133,10 @@ impl Ledger {
             last_plan: None,
             last_plan_at: None,
             last_program: None,
-            pool_changed: false,
+            refused_at: None,
+            pool_excuses: 0,
             reason_to_reassert: false,
+            method_changed: false,
             foreign: false,
             answered_foreign: VecDeque::new(),
             recalled: None,
@@ -193,6 +203,10 @@ impl Ledger {
             .map_or(Duration::ZERO, |spec| spec.min_interval.max(spec.sink.min_interval))
     }
 
+    fn note_pool_change(&mut self) {
+        self.pool_excuses = PLANS_PER_CHANGE;
+    }
+
     fn violate(&mut self, rule: Rule, backend: Option<usize>, what: String) {
         if self.violation.is_none() && !self.tolerated.contains(&rule) {
             self.violation = Some(Violation { rule, backend, at: self.world, what });
@@ -202,8 +216,8 @@ impl Ledger {
     /// Whether most of the pool fails its checks in ways that others than the backends can cause.
     fn is_panic(&self) -> bool {
         let members = || self.accounts.iter().filter(|a| a.steered && !a.reserved);
-        let dead =
-            members().filter(|a| (a.live_failed && a.surely_dead) || a.balancer_down).count();
+        // Whom the balancer alone calls down may count among the living: the laxer account.
+        let dead = members().filter(|a| a.live_failed && a.surely_dead).count();
         let well = members().filter(|a| !a.has_failed() && !a.balancer_down && !a.out).count();
         let alive = members().count() - dead;
         alive >= 2 && 2 * well < alive

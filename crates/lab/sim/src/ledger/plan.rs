@@ -88,7 +88,9 @@ impl Ledger {
         self.last_plan = Some(plan.entries.iter().map(|e| (e.backend, e.weight)).collect());
         self.last_plan_at = Some(clock);
         self.disagreeing = None;
-        (self.pool_changed, self.reason_to_reassert, self.foreign) = (false, false, false);
+        self.method_changed &= self.reason_to_reassert;
+        self.pool_excuses = self.pool_excuses.saturating_sub(1);
+        (self.reason_to_reassert, self.foreign) = (false, false);
     }
 
     fn check_form(&mut self, plan: &Plan) {
@@ -110,7 +112,7 @@ impl Ledger {
             let what = format!("every weight is 0: {plan:?}");
             self.violate(Rule::SomebodyServes, None, what);
         }
-        if self.kind != MethodKind::Split {
+        if self.kind != MethodKind::Split || self.method_changed {
             return;
         }
         let off = entries
@@ -169,7 +171,7 @@ impl Ledger {
     }
 
     fn check_pace(&mut self, clock: Nanos, plan: &Plan) {
-        if self.pool_changed {
+        if self.pool_excuses > 0 {
             return;
         }
         let since = |at: Option<Nanos>| at.map(|at| clock.since(at));
@@ -243,6 +245,10 @@ impl Ledger {
             return;
         }
         let recalled = self.recalled.take().unwrap_or_default();
+        // Who failed or came back meanwhile has a part in the plan as well.
+        if self.pool_excuses > 0 {
+            return;
+        }
         let wrong = plan.entries.iter().find_map(|e| {
             let i = e.backend.0 as usize;
             let (_, held) = recalled.iter().find(|(id, _)| *id == e.backend)?;
@@ -255,16 +261,13 @@ impl Ledger {
     }
 
     fn recorded(&mut self, clock: Nanos, record: &Record) {
-        let place =
-            record.backend.as_ref().and_then(|b| b.strip_prefix('s')?.parse::<usize>().ok());
-        let Some(i) = place.filter(|&i| i < self.accounts.len()) else { return };
-        let a = &mut self.accounts[i];
+        let place = record.backend.as_ref().and_then(|b| b.strip_prefix('s')?.parse().ok());
+        let Some((i, a)) = place.and_then(|i: usize| Some((i, self.accounts.get_mut(i)?))) else {
+            return;
+        };
         match record.kind {
             RecordKind::Failed => {
-                a.out = true;
-                a.returned_at = None;
-                // Out for its errors, or for another reason that is the controller's own.
-                self.pool_changed = true;
+                (a.out, a.returned_at) = (true, None);
                 if a.bad_news_at.is_none_or(|at| clock.since(at) >= NEWS) {
                     let what = format!("said to have failed: {}", record.reason);
                     self.violate(Rule::NobodyFailsForNothing, Some(i), what);
@@ -272,11 +275,11 @@ impl Ledger {
             }
             RecordKind::Returned if a.out => {
                 let was_in = std::mem::take(&mut a.pardoned);
-                a.out = false;
-                a.returned_at = (!was_in).then_some(clock);
-                self.pool_changed = true;
+                (a.out, a.returned_at) = (false, (!was_in).then_some(clock));
             }
-            _ => {}
+            _ => return,
         }
+        // Out for its errors, or back later than the account has it: the controller's own reasons.
+        self.note_pool_change();
     }
 }

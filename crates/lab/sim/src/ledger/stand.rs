@@ -11,6 +11,8 @@ use crate::plant::Plant;
 /// Once the controller knows, a failed backend is without traffic within this, for as long as the
 /// balancer can be steered: one reading (a second at sample level) and one exchange.
 const FAILED_OUT_WITHIN: Duration = Duration::from_secs(2);
+/// A plan that the balancer refused is tried again within this (the controller backs off up to 5 s).
+const TRIED_AGAIN_WITHIN: Duration = Duration::from_millis(5_500);
 /// Sink and controller agree within this: a steady controller decides every 10 s at the latest.
 const AGREE_WITHIN: Duration = Duration::from_secs(15);
 /// What the balancer holds is believed within this: two readings and a plan.
@@ -42,8 +44,10 @@ impl Ledger {
         self.world = stand.now;
         self.checks += 1;
         let fresh = self.newest_at.is_some_and(|at| stand.clock.since(at) <= FRESH);
+        let backs_off =
+            self.refused_at.is_some_and(|at| stand.clock.since(at) <= TRIED_AGAIN_WITHIN);
         let waits = self.outstanding.is_some_and(|o| stand.clock.since(o.at) <= UNANSWERED);
-        let able = stand.able && fresh && !waits && !self.conflict;
+        let able = stand.able && fresh && !waits && !backs_off && !self.conflict;
         if !able {
             self.accounts.iter_mut().for_each(|a| a.overdue = None);
             (self.disagreeing, self.deserted, self.misread) = (None, None, None);
@@ -112,8 +116,10 @@ impl Ledger {
             let held = stand.plant.weight(i);
             (a.steered && !a.reserved && held != weight).then_some((i, weight, held))
         });
-        // A plan that was lost may have been given up for what is held.
-        let wrong = wrong.filter(|_| wants_another(stand));
+        // A plan that was lost may have been given up for what is held; and while nobody serves, weights
+        // stay as they are.
+        let somebody = self.accounts.iter().any(|a| a.is_usable());
+        let wrong = wrong.filter(|_| somebody && wants_another(stand));
         let Some((i, weight, held)) = wrong else {
             self.disagreeing = None;
             return;

@@ -43,7 +43,7 @@ impl Ledger {
             Event::Applied(applied) => self.told_applied(clock, applied),
             Event::ApplyFailed { epoch, retryable, .. } => {
                 if self.outstanding.take_if(|o| o.epoch == *epoch).is_some() {
-                    self.last_program = Some(clock);
+                    (self.last_program, self.refused_at) = (Some(clock), Some(clock));
                     self.reason_to_reassert = true;
                     self.conflict |= !retryable;
                 }
@@ -51,7 +51,7 @@ impl Ledger {
             Event::Reconfigured(spec) => {
                 self.configure(spec);
                 self.outstanding = None;
-                self.pool_changed = true;
+                self.note_pool_change();
                 self.recalled = None;
             }
         }
@@ -61,6 +61,7 @@ impl Ledger {
         let first = self.newest_at.is_none();
         self.newest_at = self.newest_at.max(Some(report.at));
         self.conflict = false;
+        self.method_changed |= self.kind != report.method.kind;
         self.kind = report.method.kind;
         let restarted = self.generation.is_some_and(|g| g != report.generation);
         self.generation = Some(report.generation);
@@ -69,7 +70,7 @@ impl Ledger {
             self.reason_to_reassert = true;
         }
         let expects = self.outstanding.is_none() && !restarted;
-        let mut foreign = false;
+        let (mut foreign, mut pool_changed) = (false, false);
         for server in &report.servers {
             let Some(a) = self.accounts.get_mut(server.backend.0 as usize) else { continue };
             foreign |= expects && a.believed.is_some_and(|w| w != server.weight);
@@ -77,7 +78,7 @@ impl Ledger {
             let reserved = matches!(server.status, ServerStatus::Drain | ServerStatus::Maintenance);
             let down = server.status == ServerStatus::Down;
             if reserved != a.reserved || down != a.balancer_down {
-                self.pool_changed = true;
+                pool_changed = true;
             }
             if a.balancer_down && !down {
                 // It was out for the balancer's word and is back by it.
@@ -90,6 +91,9 @@ impl Ledger {
             (a.reserved, a.balancer_down) = (reserved, down);
         }
         self.foreign |= foreign;
+        if pool_changed {
+            self.note_pool_change();
+        }
         if first {
             self.note_what_to_resume(report);
         }
@@ -121,8 +125,9 @@ impl Ledger {
             a.good_rounds = 0;
             a.bad_news_at = Some(clock);
             a.surely_dead = matches!(failure, Some(FailureKind::Refused | FailureKind::Reset));
-            self.pool_changed |= !a.live_failed;
-            a.live_failed = true;
+            if !std::mem::replace(&mut a.live_failed, true) {
+                self.note_pool_change();
+            }
             self.pardon_in_panic();
             return;
         }
@@ -131,7 +136,7 @@ impl Ledger {
         if a.live_failed && a.good_rounds >= ROUNDS_TO_RETURN {
             (a.live_failed, a.surely_dead) = (false, false);
             (a.work_failed, a.work_failures) = (false, 0);
-            self.pool_changed = true;
+            self.note_pool_change();
         }
     }
 
@@ -167,6 +172,9 @@ impl Ledger {
             }
         }
         let answered = self.outstanding.take_if(|o| o.epoch == applied.epoch).is_some();
+        if answered {
+            self.refused_at = None;
+        }
         if answered && applied.commands > 0 {
             self.last_program = Some(clock);
         }
