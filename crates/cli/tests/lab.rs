@@ -80,6 +80,28 @@ fn check(name: &str, one: &Value, dir: &Path) {
     }
 }
 
+/// The table in `docs/lab.md` is what `lab list` says.
+#[test]
+fn the_documentation_lists_every_experiment() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab.md");
+    let docs = fs::read_to_string(docs).unwrap();
+    let said = String::from_utf8(run(&["list", "-o", "json"]).stdout).unwrap();
+    let all: Vec<Value> = serde_json::from_str(&said).unwrap();
+    for one in all {
+        let text = |key: &str| one[key].as_str().unwrap().to_owned();
+        let sources: Vec<&str> =
+            one["provenance"].as_array().unwrap().iter().map(|p| p.as_str().unwrap()).collect();
+        let takes = |key: &str| match one[key].as_f64().unwrap() {
+            seconds if seconds < 120.0 => format!("{seconds} s"),
+            seconds => format!("{} min", (seconds / 60.0).ceil()),
+        };
+        let (name, figure, sources) = (text("name"), text("figure"), sources.join(", "));
+        let (full, quick) = (takes("seconds"), takes("quick_seconds"));
+        let row = format!("| `{name}` | {figure} | {sources} | {full} | {quick} |");
+        assert!(docs.contains(&row), "docs/lab.md lacks this row:\n{row}");
+    }
+}
+
 #[test]
 fn an_unknown_name_is_refused_with_near_ones_and_nothing_runs() {
     let out = tempfile::tempdir().unwrap();
