@@ -179,11 +179,9 @@ impl Ledger {
             let what = format!("{gap:?} after the last plan ({})", plan.reason);
             self.violate(Rule::Pace, None, what);
         }
-        if self.reason_to_reassert || self.may_answer_foreign(clock) {
-            return;
-        }
         let limit = self.min_interval();
-        if let Some(gap) = since(self.last_program).filter(|gap| *gap < limit) {
+        let Some(gap) = since(self.last_program).filter(|gap| *gap < limit) else { return };
+        if !self.reason_to_reassert && !self.may_answer_foreign(clock) {
             let what = format!("{gap:?} after the last change, limit {limit:?} ({})", plan.reason);
             self.violate(Rule::Pace, None, what);
         }
