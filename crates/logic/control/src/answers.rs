@@ -16,6 +16,9 @@ impl Controller {
                 b.programmed = Some(weight);
             }
         }
+        if applied.commands > 0 {
+            self.last_program = Some(now);
+        }
         let Some(pending) = self.pending.take_if(|p| p.epoch == applied.epoch) else { return };
         self.note_zeroed(now, &pending.before);
         self.retry_after = FIRST_RETRY;
@@ -35,7 +38,6 @@ impl Controller {
             // No window may span the change: it would show a mixture.
             self.backends.iter_mut().for_each(|b| b.meter.reset());
             self.calm_since = now;
-            self.last_program = Some(now);
             out.push(Action::SaveMemory);
         }
     }

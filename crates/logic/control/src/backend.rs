@@ -85,6 +85,8 @@ pub(crate) struct Backend {
     pub probing: Option<(Duration, u32)>,
     /// Watches its service under traffic, and at rest by its probes.
     pub watch: Option<RateWatch>,
+    /// For how long other cores than those watched with were believed in.
+    pub other_cores_s: f64,
     pub probe_watch: Option<RateWatch>,
     /// When it last changed, and to which multiple of its rate.
     pub changed: Option<(Nanos, f64)>,
@@ -125,6 +127,7 @@ impl Backend {
             offered_rps: None,
             probing: None,
             watch: None,
+            other_cores_s: 0.0,
             probe_watch: None,
             changed: None,
             probed: None,

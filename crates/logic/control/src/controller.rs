@@ -369,6 +369,8 @@ impl Controller {
     pub(crate) fn drop_lost_plan(&mut self, now: Nanos) {
         if self.pending.as_ref().is_some_and(|p| now.since(p.sent_at) > UNANSWERED) {
             self.pending = None;
+            // What became of it nobody knows.
+            self.raise(Urgent::Reassert("the last plan was never answered".to_owned()));
         }
     }
 }

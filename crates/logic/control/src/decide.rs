@@ -102,7 +102,11 @@ impl Controller {
             None => false,
             Some(_) if self.conflict => false,
             Some(Urgent::Pool(_)) => true,
-            Some(Urgent::Reassert(_)) => now >= self.retry_at,
+            Some(Urgent::Reassert(_)) => {
+                let last =
+                    self.last_program.is_none_or(|at| now.since(at) >= self.spec.sink.min_interval);
+                now >= self.retry_at && last
+            }
             Some(Urgent::Drift(_)) => paced(),
         }
     }

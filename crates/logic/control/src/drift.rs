@@ -22,6 +22,8 @@ use crate::view::Phase;
 /// Cores that differ by more than this part from those watched with, known or bounded, make another
 /// measure of work.
 const OTHER_CORES: (f64, f64) = (0.2, 0.5);
+/// … when that lasts.
+const LASTING_S: f64 = 15.0;
 /// Changes this close to one another have one cause …
 const TOGETHER: Duration = Duration::from_secs(30);
 /// … and so has one that this part of the evidence for is there.
@@ -42,8 +44,12 @@ impl Backend {
         let (cores, bounded) = (self.knowledge.cores(), self.knowledge.is_lower_bound());
         let watch = self.watch.get_or_insert_with(|| RateWatch::new(cores, Tolerance::default()));
         let apart = (cores / watch.cores() - 1.0).abs();
-        if apart > if bounded { OTHER_CORES.1 } else { OTHER_CORES.0 } {
+        let other = apart > if bounded { OTHER_CORES.1 } else { OTHER_CORES.0 };
+        self.other_cores_s = if other { self.other_cores_s + interval.seconds } else { 0.0 };
+        // A change unsettles what is known of cores, too: that must not end the watch that is to find it.
+        if self.other_cores_s > LASTING_S && watch.suspicion().0 < SUSPECT {
             *watch = RateWatch::new(cores, Tolerance::default());
+            self.other_cores_s = 0.0;
         }
         // More than a lower bound is no news.
         watch.note(&interval).filter(|change| !bounded || change.ratio < 1.0)
@@ -106,7 +112,11 @@ impl Controller {
         });
         let (choice, typical) = (self.spec.curve, self.typical_variability());
         let Some(b) = self.get(id) else { return };
-        let ratio = change.ratio.clamp(1.0 / MOST, MOST);
+        // More is believed with caution: what is given too much pays for it at once.
+        let caution = 1.0 + 1.0 / change.requests.max(1.0).sqrt();
+        let ratio =
+            if change.ratio > 1.0 { (change.ratio / caution).max(1.0) } else { change.ratio };
+        let ratio = ratio.clamp(1.0 / MOST, MOST);
         b.rescale(now, ratio);
         b.knowledge.refit(choice, typical);
         let name = b.name.clone();

@@ -193,6 +193,10 @@ impl Knowledge {
     /// A capacity that was once seen stays known while nothing contradicts it: at low load the same
     /// estimator can only say what it is at least.
     fn take_estimate(&mut self) {
+        let seen = self.throughput.completions();
+        if self.cores_before.is_some() && seen < RESCALED_REQUESTS && self.estimate.is_some() {
+            return;
+        }
         let fresh = self.throughput.estimate(self.service_hint(), self.cores_before);
         self.estimate = match (fresh, self.estimate) {
             (Some(f), Some(old)) if f.lower_bound && !old.lower_bound => {
@@ -239,7 +243,7 @@ impl Knowledge {
     /// The backend works at this multiple of the rate it was known by: everything known is of it at another
     /// scale, and counts for little beside what it does from now on.
     pub fn rescale(&mut self, ratio: f64) {
-        self.throughput.rescale(ratio, RESCALED_REQUESTS);
+        self.throughput.reset();
         self.cores_before = self.is_known().then(|| self.cores());
         if let Some(e) = &mut self.estimate {
             e.service_us /= ratio;

@@ -35,6 +35,8 @@ const RAISE: f64 = 1.3;
 const CLOSEST: f64 = 0.92;
 /// Who got nothing for so long is no longer known: its probes tell of its time at rest alone.
 const FORGOTTEN: Duration = Duration::from_secs(20 * 60);
+/// A backend that has changed is left alone for so long.
+const SETTLES: Duration = Duration::from_secs(120);
 /// Who is parked gets this part of its capacity.
 const SIP: f64 = 0.3;
 
@@ -172,6 +174,10 @@ impl Controller {
 fn ignorance(now: Nanos, b: &Backend) -> Option<f64> {
     let k = &b.knowledge;
     k.service_us()?;
+    // What has just changed is learned from its traffic first.
+    if b.changed.is_some_and(|(at, _)| now.since(at) < SETTLES) {
+        return None;
+    }
     if b.programmed == Some(0) {
         return (now.since(b.served_at) > FORGOTTEN).then_some(2.0);
     }

@@ -14,6 +14,8 @@ use crate::view::Phase;
 const TYPICAL_CREEP: f64 = 1.002;
 /// Somebody who changes our weights back more often than this within a minute is fighting us.
 const FOREIGN_LIMIT: u32 = 5;
+/// … and is answered at this pace only.
+const USUAL_PACE: Duration = Duration::from_secs(10);
 
 impl Controller {
     pub(crate) fn on_report(&mut self, now: Nanos, report: &BalancerReport, out: &mut Vec<Action>) {
@@ -171,9 +173,11 @@ impl Controller {
         let reason = format!("somebody set its weight from {ours} to {theirs}");
         record(out, RecordKind::Foreign, Some(name), reason);
         self.trial = None;
-        if self.foreign.1 <= FOREIGN_LIMIT {
-            self.raise(Urgent::Reassert(format!("somebody else changed {name}")));
-        } else if self.foreign.1 == FOREIGN_LIMIT + 1 {
+        self.raise(Urgent::Reassert(format!("somebody else changed {name}")));
+        if self.foreign.1 > FOREIGN_LIMIT {
+            self.retry_at = self.retry_at.max(self.last_program.unwrap_or(now) + USUAL_PACE);
+        }
+        if self.foreign.1 == FOREIGN_LIMIT + 1 {
             let line =
                 "somebody keeps changing our weights: they are asserted at the usual pace only";
             record(out, RecordKind::Warning, None, line.to_owned());

@@ -182,14 +182,9 @@ impl ThroughputEstimator {
         Ok(())
     }
 
-    /// The backend works at `ratio` times its rate now. What was seen is taken to be of it at another scale,
-    /// and all of it together counts for at most so many completions.
-    pub fn rescale(&mut self, ratio: f64, most_completions: f64) {
-        let kept = (most_completions / self.completions().max(1e-9)).min(1.0);
-        for block in &mut self.blocks {
-            block.rescale(ratio);
-            block.discount(kept);
-        }
+    /// Forgets everything: the backend is another one now.
+    pub fn reset(&mut self) {
+        self.blocks.clear();
     }
 
     /// Completions that the estimate rests on, old ones discounted.

@@ -60,15 +60,6 @@ impl Block {
         self.levels.iter_mut().for_each(|(_, polls)| *polls *= kept);
     }
 
-    /// What it would have been at this multiple of the rate, the same in flight.
-    pub(super) fn rescale(&mut self, ratio: f64) {
-        self.completions *= ratio;
-        self.moves.completions *= ratio;
-        self.moves.products *= ratio;
-        let steps = (ratio.ln() / SETTING_STEP.ln()).round() as i32;
-        self.setting = self.setting.map(|setting| setting + steps);
-    }
-
     /// How much is lost by joining, after Ward: the squared difference of the rates, times the harmonic
     /// weight. Nothing is lost between blocks of one setting.
     pub(super) fn distance(&self, other: &Block) -> f64 {

@@ -21,6 +21,8 @@ const SEEN: f64 = 4.0;
 /// Cores are whole unless that is worse by so much: two standard deviations. Not estimating them makes
 /// the capacity several times more certain.
 const WHOLE: f64 = 4.0;
+/// Cores known from before a change hold unless that is worse by three.
+const HELD: f64 = 9.0;
 /// Rates of completion within this many standard deviations, squared, are one load.
 const SAME_RATE: f64 = 9.0;
 
@@ -152,7 +154,9 @@ pub(super) fn estimate(
     let spread = spread(blocks, &loads, &load_of, c, least, anchor.is_some());
     let limit = least + WHOLE * spread;
     let held = cores.filter(|c| *c >= 1.0).map(|c| (c, problem.profile(c)));
-    let held = held.filter(|(_, (v, error))| *v > 0.0 && *error <= limit).map(|(c, (v, _))| (c, v));
+    let held = held
+        .filter(|(_, (v, error))| *v > 0.0 && *error <= least + HELD * spread)
+        .map(|(c, (v, _))| (c, v));
     let queue_seen = held.is_some() || errors[GRID - 1] > least + SEEN * spread;
     let whole = held.or_else(|| whole_cores(&problem, c, limit)).filter(|_| queue_seen);
     let found = problem.errors(v, c).filter(|_| queue_seen);

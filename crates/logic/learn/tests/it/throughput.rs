@@ -128,7 +128,7 @@ fn a_backend_that_changed_is_learned_anew() {
     }
     let got = estimator.estimate(None, None).expect("enough completions");
     assert!((got.capacity_rps * SERVICE_S / 2.0 - 1.0).abs() < 0.1, "{got:?}");
-    estimator = ThroughputEstimator::new(ThroughputOptions::default());
+    estimator.reset();
     assert_eq!(estimator.estimate(None, None), None);
 }
 
