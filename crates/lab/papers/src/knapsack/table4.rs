@@ -4,6 +4,8 @@
 //! hardest case for a search (every exchange of two of them is another solution of the same cost) and
 //! the easiest for one that groups equals; so the mix of Table 3 is timed as well.
 
+mod cbc;
+
 use std::time::Duration;
 
 use plimsoll_model::Objective;
@@ -14,6 +16,7 @@ use super::timing::cpu_ms;
 use crate::outcome::{Comparison, Outcome, Table, Verdict};
 use crate::plot::{Axis, Lines, Plot, Points};
 use crate::{Context, Experiment, Failure, Provenance};
+use cbc::Cbc;
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -31,6 +34,10 @@ pub const EXPERIMENT: Experiment = Experiment {
 /// Backends and the paper's milliseconds.
 const THEIRS: [(usize, f64); 5] =
     [(10, 20.0), (50, 194.0), (100, 645.0), (500, 5_800.0), (1000, 21_100.0)];
+/// How long CBC may take for one instance.
+const CBC_WITHIN: Duration = Duration::from_secs(60);
+/// A quick run asks CBC up to this many backends.
+const CBC_QUICK: usize = 50;
 /// Weights per backend.
 const POINTS: usize = 10;
 
@@ -42,6 +49,8 @@ struct Row {
     curves_ms: f64,
     /// How much more the ten weights cost than any weights would, a part.
     excess: f64,
+    /// The paper's solver on the same instance; nothing where it is not installed.
+    cbc: Option<Cbc>,
 }
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
@@ -50,19 +59,37 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     for (i, (backends, _)) in THEIRS.into_iter().enumerate() {
         let done = i as f64 / THEIRS.len() as f64;
         context.progress(done, &format!("{backends} backends"))?;
-        rows.push(solve(&Instance::alike(backends), "alike", backends, budget)?);
-        context.check()?;
-        rows.push(solve(&Instance::mixed(backends, context.seed), "mixed", backends, budget)?);
+        let pools = [
+            ("alike", Instance::alike(backends)),
+            ("mixed", Instance::mixed(backends, context.seed)),
+        ];
+        for (kind, instance) in pools {
+            let mut row = solve(&instance, kind, backends, budget)?;
+            if !context.quick || backends <= CBC_QUICK {
+                row.cbc = cbc::solve(&instance.menus(POINTS), CBC_WITHIN)?;
+            }
+            rows.push(row);
+            context.check()?;
+        }
     }
+    let mut notes = vec![
+        "CPU time of one thread, median of repeated calls. \"mixed\" is the mix of the paper's Table 3 \
+         with speeds spread by ±40 %, which the paper does not time."
+            .to_owned(),
+    ];
+    notes.push(if rows.iter().all(|row| row.cbc.is_none()) {
+        "The paper's solver, CBC through PuLP, was not timed: python3 with PuLP is not installed."
+            .to_owned()
+    } else {
+        "cbc_ms is the paper's solver, CBC through PuLP, on the same instances and this machine: CPU \
+         time by its own log, one thread, no gap allowed, a minute at most for each."
+            .to_owned()
+    });
     Ok(Outcome {
         tables: vec![table(&rows)],
         plots: vec![plot(&rows)],
         comparisons: rows.iter().filter_map(compare).collect(),
-        notes: vec![
-            "CPU time of one thread, median of repeated calls. \"mixed\" is the mix of the paper's \
-             Table 3 with speeds spread by ±40 %, which the paper does not time."
-                .to_owned(),
-        ],
+        notes,
     })
 }
 
@@ -81,7 +108,7 @@ fn solve(
     let problem = instance.problem(&carriers);
     let (curves_ms, best) = cpu_ms(budget, || pack_curves(&problem, Objective::Sum));
     let excess = packing.objective / best?.objective - 1.0;
-    Ok(Row { backends, kind, menus_ms, gap: packing.gap, curves_ms, excess })
+    Ok(Row { backends, kind, menus_ms, gap: packing.gap, curves_ms, excess, cbc: None })
 }
 
 fn table(rows: &[Row]) -> Table {
@@ -95,12 +122,16 @@ fn table(rows: &[Row]) -> Table {
             ("gap", "part of the objective"),
             ("any_weight_ms", "ms"),
             ("ten_weights_cost_more", "part of the least sum of latencies"),
+            ("cbc_ms", "ms"),
+            ("cbc_end", ""),
         ],
     );
     for row in rows {
         let head = [row.backends.into(), row.kind.into()];
         let times = [row.menus_ms, row.gap, row.curves_ms, row.excess].map(Into::into);
-        table.row(Provenance::Measured, head.into_iter().chain(times));
+        let end = |cbc: Cbc| if cbc.ended { "proven" } else { "not proven within a minute" };
+        let cbc = [row.cbc.map(|cbc| cbc.cpu_ms).into(), row.cbc.map(end).into()];
+        table.row(Provenance::Measured, head.into_iter().chain(times).chain(cbc));
     }
     for (backends, ms) in THEIRS {
         table.row(Provenance::Reported, [backends.into(), "alike".into(), ms.into()]);
@@ -114,12 +145,18 @@ fn plot(rows: &[Row]) -> Plot {
         rows.map(|row| (row.backends as f64, value(row))).collect()
     };
     let theirs = THEIRS.map(|(backends, ms)| (backends as f64, ms)).to_vec();
-    let lines = vec![
+    let proven = |row: &Row| row.cbc.filter(|cbc| cbc.ended && row.kind == "mixed");
+    let cbc: Points =
+        rows.iter().filter_map(|row| Some((row.backends as f64, proven(row)?.cpu_ms))).collect();
+    let mut lines = vec![
         Lines::new("ten weights, alike", Provenance::Measured, of("alike", |r| r.menus_ms)),
         Lines::new("ten weights, mixed", Provenance::Measured, of("mixed", |r| r.menus_ms)),
         Lines::new("any weight, mixed", Provenance::Measured, of("mixed", |r| r.curves_ms)),
         Lines::new("paper, ten weights, alike", Provenance::Reported, theirs).like(0),
     ];
+    if !cbc.is_empty() {
+        lines.push(Lines::new("CBC here, ten weights, mixed", Provenance::Measured, cbc));
+    }
     let (x, y) = (Axis::log("backends"), Axis::log("CPU time (ms)"));
     Plot::lines("times", "Time of one exact packing", x, y, lines)
 }
