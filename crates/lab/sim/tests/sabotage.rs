@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use plimsoll_sim::{Order, Rule, Sabotage};
 
 /// Seeds that a broken controller gets before it counts as not caught.
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 20;
 /// Simulated days of each.
 const DAYS: f64 = 0.05;
 
