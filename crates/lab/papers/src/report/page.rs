@@ -117,7 +117,7 @@ fn compared(all: &[Comparison]) -> Markup {
     html! {
         div.wide {
             table.compared {
-                thead { tr { th { "what" } th { "paper" } th { "ours" } th { "from" } th { "" } th { "why" } } }
+                thead { tr { th { "what" } th.number { "paper" } th.number { "ours" } th { "from" } th { "" } th { "why" } } }
                 tbody {
                     @for c in all {
                         tr {
