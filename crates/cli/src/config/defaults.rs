@@ -44,6 +44,14 @@ pub const MIN_CHANGE: f64 = 0.01;
 /// `limits.min_interval`
 pub const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
+/// `limits.slow_start`
+pub const SLOW_START: Duration = Duration::from_secs(10);
+
+/// Bounds of `limits.slow_start`.
+pub fn slow_start() -> RangeInclusive<Duration> {
+    Duration::ZERO..=MS(3_600_000)
+}
+
 /// Bounds of time-outs, and of intervals that have none of their own.
 pub fn any_time() -> RangeInclusive<Duration> {
     MS(1)..=MS(3_600_000)

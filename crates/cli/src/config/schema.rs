@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use plimsoll_control::{DrainTest, DriftTest};
 use plimsoll_model::Objective;
 
 use super::address;
@@ -193,13 +194,24 @@ fn default_learn() -> Learn {
     Learn {
         exploration: Exploration::Packed,
         curve: CurveFamily::Auto,
+        drift: DriftTest::Sequential,
+        refresh: true,
+        drain: DrainTest::Passive,
         latency_factor: defaults::LATENCY_FACTOR,
         max_step: defaults::MAX_STEP,
     }
 }
 
 fn learn(cursor: &Cursor<'_>) -> Option<Learn> {
-    let fields = cursor.fields(&["exploration", "curve", "latency_factor", "max_step"])?;
+    let fields = cursor.fields(&[
+        "exploration",
+        "curve",
+        "drift",
+        "refresh",
+        "drain",
+        "latency_factor",
+        "max_step",
+    ])?;
     let default = default_learn();
     let exploration = fields.or("exploration", default.exploration, |c| {
         c.one_of(&[
@@ -216,6 +228,17 @@ fn learn(cursor: &Cursor<'_>) -> Option<Learn> {
             ("poly2", CurveFamily::Poly2),
         ])
     });
+    let drift = fields.or("drift", default.drift, |c| {
+        c.one_of(&[
+            ("sequential", DriftTest::Sequential),
+            ("literal", DriftTest::Literal),
+            ("off", DriftTest::Off),
+        ])
+    });
+    let refresh = fields.or("refresh", default.refresh, Cursor::boolean);
+    let drain = fields.or("drain", default.drain, |c| {
+        c.one_of(&[("passive", DrainTest::Passive), ("overload", DrainTest::Overload)])
+    });
     let latency_factor = fields.or("latency_factor", default.latency_factor, |c| {
         c.number(defaults::LATENCY_FACTOR_BOUNDS)
     });
@@ -223,21 +246,30 @@ fn learn(cursor: &Cursor<'_>) -> Option<Learn> {
     Some(Learn {
         exploration: exploration?,
         curve: curve?,
+        drift: drift?,
+        refresh: refresh?,
+        drain: drain?,
         latency_factor: latency_factor?,
         max_step: max_step?,
     })
 }
 
 fn default_limits() -> Limits {
-    Limits { min_change: defaults::MIN_CHANGE, min_interval: defaults::MIN_INTERVAL }
+    Limits {
+        min_change: defaults::MIN_CHANGE,
+        min_interval: defaults::MIN_INTERVAL,
+        slow_start: defaults::SLOW_START,
+    }
 }
 
 fn limits(cursor: &Cursor<'_>) -> Option<Limits> {
-    let fields = cursor.fields(&["min_change", "min_interval"])?;
+    let fields = cursor.fields(&["min_change", "min_interval", "slow_start"])?;
     let min_change = fields.or("min_change", defaults::MIN_CHANGE, |c| c.number(defaults::PART));
     let min_interval =
         fields.or("min_interval", defaults::MIN_INTERVAL, |c| c.duration(defaults::any_time()));
-    Some(Limits { min_change: min_change?, min_interval: min_interval? })
+    let slow_start =
+        fields.or("slow_start", defaults::SLOW_START, |c| c.duration(defaults::slow_start()));
+    Some(Limits { min_change: min_change?, min_interval: min_interval?, slow_start: slow_start? })
 }
 
 fn store(cursor: &Cursor<'_>) -> Option<Store> {

@@ -36,7 +36,7 @@ services:
     objective: max
     theta: 0.2
     sink: { haproxy: { socket: "127.0.0.1:9999", backend: shop, poll: 200ms, timeout: 500ms } }
-    learn: { exploration: literal, curve: poly2, latency_factor: 5, max_step: 1.5 }
+    learn: { exploration: literal, curve: poly2, drift: literal, refresh: false, drain: overload, latency_factor: 5, max_step: 1.5 }
     limits: { min_change: 0.05, min_interval: 2s }
 store: { path: /var/lib/plimsoll/state }
 api: { listen: "0.0.0.0:7400", allow_remote: true }
@@ -117,8 +117,9 @@ fn the_rest_has_defaults() {
     let spelt_out = LEAST
         .replace("path: /work", "path: /work, timeout: 2s, jitter: 0.1, method: GET")
         + "    objective: traffic
-    learn: { exploration: packed, curve: auto, latency_factor: 3, max_step: 2.0 }
-    limits: { min_change: 0.01, min_interval: 1s }
+    learn: { exploration: packed, curve: auto, drift: sequential, refresh: true, drain: passive,
+             latency_factor: 3, max_step: 2.0 }
+    limits: { min_change: 0.01, min_interval: 1s, slow_start: 10s }
 store: { path: ./plimsoll-state }
 api: { listen: \"127.0.0.1:7400\" }
 ";
@@ -241,6 +242,9 @@ const DEFECTS: &[(&str, &str, &str, &str)] = &[
     ("poll: 200ms", "poll: 201ms", "services[0].sink.haproxy.poll", "from 10ms to 200ms"),
     ("curve: poly2", "curve: poly3", "services[0].learn.curve", "auto or hyperbola"),
     ("latency_factor: 5", "latency_factor: 0.9", "services[0].learn.latency_factor", "from 1"),
+    ("drift: literal", "drift: sometimes", "services[0].learn.drift", "literal"),
+    ("refresh: false", "refresh: 7", "services[0].learn.refresh", "true"),
+    ("drain: overload", "drain: fast", "services[0].learn.drain", "passive"),
     ("max_step: 1.5", "max_step: 1", "services[0].learn.max_step", "from 1.01"),
     ("min_change: 0.05", "min_change: 5%", "services[0].limits.min_change", "a number"),
     ("min_interval: 2s", "min_interval: soon", "services[0].limits.min_interval", "a unit"),

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use plimsoll_control::{DrainTest, DriftTest};
 use plimsoll_model::Objective;
 
 use super::address::{Address, Host};
@@ -213,6 +214,12 @@ pub struct Learn {
     pub exploration: Exploration,
     /// The shape that is fitted.
     pub curve: CurveFamily,
+    /// How a change of a backend is told from noise.
+    pub drift: DriftTest,
+    /// Whether curves are measured anew on purpose now and then.
+    pub refresh: bool,
+    /// How the drain time is measured.
+    pub drain: DrainTest,
     /// While exploring, a backend's latency may grow to this many times its least.
     pub latency_factor: f64,
     /// While exploring, a weight may grow by this factor in one step.
@@ -250,6 +257,8 @@ pub struct Limits {
     pub min_change: f64,
     /// The least time between two programmings.
     pub min_interval: Duration,
+    /// A backend that joins or returns has its whole share after this; zero: at once.
+    pub slow_start: Duration,
 }
 
 /// Where to keep what was learned.

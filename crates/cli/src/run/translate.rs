@@ -133,6 +133,10 @@ fn spec(
             config::CurveFamily::Isotonic => CurveChoice::Isotonic,
             config::CurveFamily::Poly2 => CurveChoice::Poly2,
         },
+        drift: service.learn.drift,
+        refresh: service.learn.refresh,
+        drain: service.learn.drain,
+        slow_start: service.limits.slow_start,
         latency_factor: service.learn.latency_factor,
         max_step: service.learn.max_step,
         min_change: service.limits.min_change,
@@ -283,6 +287,8 @@ fn server_name(host: &config::Host) -> String {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_control::{DrainTest, DriftTest};
+
     use super::*;
 
     const LEAST: &str = "services:
@@ -328,8 +334,9 @@ mod tests {
         let text = LEAST.to_owned()
             + "    objective: max
     theta: 0.25
-    learn: { exploration: bisect, curve: poly2, latency_factor: 4, max_step: 1.5 }
-    limits: { min_change: 0.03, min_interval: 7s }
+    learn: { exploration: bisect, curve: poly2, drift: literal, refresh: false, drain: overload,
+             latency_factor: 4, max_step: 1.5 }
+    limits: { min_change: 0.03, min_interval: 7s, slow_start: 0s }
 ";
         let text = text.replace("path: /work", "path: /work, interval: 3s, requests: 2");
         let spec = translate(&text).spec;
@@ -337,6 +344,9 @@ mod tests {
         assert_eq!((spec.exploration, spec.curve), (Exploration::Bisect, CurveChoice::Poly2));
         assert_eq!((spec.latency_factor, spec.max_step, spec.min_change), (4.0, 1.5, 0.03));
         assert_eq!(spec.min_interval, Duration::from_secs(7));
+        assert_eq!(spec.slow_start, Duration::ZERO);
+        assert_eq!((spec.drift, spec.refresh), (DriftTest::Literal, false));
+        assert_eq!(spec.drain, DrainTest::Overload);
         let asked = ProbeRate { interval: Some(Duration::from_secs(3)), requests: Some(2) };
         assert_eq!(spec.probe, asked);
         let least = translate(LEAST).spec;

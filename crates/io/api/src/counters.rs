@@ -36,6 +36,8 @@ fn kind_name(kind: RecordKind) -> &'static str {
         RecordKind::Returned => "returned",
         RecordKind::Joined => "joined",
         RecordKind::Left => "left",
+        RecordKind::Drift => "drift",
+        RecordKind::Refresh => "refresh",
         RecordKind::Phase => "phase",
         RecordKind::Balancer => "balancer",
         RecordKind::Foreign => "foreign",

@@ -10,16 +10,14 @@ use rand_xoshiro::rand_core::SeedableRng;
 
 use crate::controller::Controller;
 use crate::in_flight;
-use crate::search::{Found, Question, Search};
+use crate::search::{Found, Question, Search, requests_for};
 use crate::split;
 use crate::view::{Advice, Phase};
 
-/// How often the question is asked.
+/// How often the question is asked; it is answered only when it has become another.
 const EVERY: Duration = Duration::from_secs(60);
 /// Below this gain nothing is said.
 const WORTH_SAYING: f64 = 0.03;
-/// Requests simulated for the split.
-const REQUESTS: u32 = 40_000;
 
 impl Controller {
     /// One more slice of the comparison, when it is due.
@@ -72,10 +70,11 @@ impl Controller {
         }
         let stations: Vec<_> = members.iter().map(|m| m.station()).collect();
         let shares: Vec<f64> = packed.wishes.iter().map(|w| w.share).collect();
+        let requests = requests_for(stations.len());
         let run = Run {
             rate_rps: counted.rate_rps,
-            requests: REQUESTS,
-            warm_up: REQUESTS / 10,
+            requests,
+            warm_up: requests / 10,
             service: ServiceTime::Exponential,
         };
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(self.seed);

@@ -132,7 +132,19 @@ impl Health {
         }
         self.good_rounds = self.good_rounds.saturating_add(1);
         match self.down {
-            Some(Cause::Liveness(_)) if self.good_rounds >= self.rounds_needed => self.recover(now),
+            Some(Cause::Liveness(_)) if self.good_rounds >= self.rounds_needed => {
+                // Alive again, but does it do its work? What refused lately was the dead one.
+                let works_wrongly = self.work_failure().filter(|kind| {
+                    matches!(kind, FailureKind::Status | FailureKind::Body | FailureKind::Protocol)
+                });
+                match works_wrongly.filter(|_| self.ever_worked) {
+                    Some(kind) => {
+                        self.down = Some(Cause::Work(kind));
+                        None
+                    }
+                    None => self.recover(now),
+                }
+            }
             _ => None,
         }
     }

@@ -7,6 +7,8 @@
 //! key, the same luck for every candidate. One candidate is tried per call of [`Search::advance`], so
 //! that the controller never stands still: about 10 ms for 30 backends.
 
+use std::ops::RangeInclusive;
+
 use plimsoll_queueing::{HaproxyLeastconn, Run, ServiceTime, Station, simulate};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -16,8 +18,9 @@ use rand_xoshiro::rand_core::SeedableRng;
 pub(crate) const LEASTCONN_SCALE: f64 = 128.0;
 /// A pool is never packed closer than this to its capacity by taking servers out.
 const HIGHEST_LOAD: f64 = 0.93;
-/// Requests simulated per candidate.
-const REQUESTS: u32 = 40_000;
+/// Requests simulated per candidate: so many per backend, within these bounds.
+const REQUESTS_EACH: u32 = 1_300;
+const REQUESTS: RangeInclusive<u32> = 8_000..=40_000;
 /// The search ends after so many candidates that were worse than the best.
 const PATIENCE: u32 = 2;
 /// Weights in force are kept unless others promise this much more.
@@ -46,6 +49,11 @@ impl Member {
     }
 }
 
+/// How many requests to simulate for a pool of this size.
+pub(crate) fn requests_for(backends: usize) -> u32 {
+    (backends as u32 * REQUESTS_EACH).clamp(*REQUESTS.start(), *REQUESTS.end())
+}
+
 /// Weights in proportion to capacity, those of `parked` 0.
 pub(crate) fn proportional(members: &[Member], parked: &[usize]) -> Vec<u32> {
     let wanted: Vec<f64> = members
@@ -61,7 +69,7 @@ pub(crate) fn proportional(members: &[Member], parked: &[usize]) -> Vec<u32> {
 }
 
 /// Loads and capacities within this are the same question.
-const SAME: f64 = 0.03;
+const SAME: f64 = 0.08;
 
 /// What a search is for.
 #[derive(Clone, Debug, PartialEq)]
@@ -196,10 +204,11 @@ impl Search {
     fn try_out(&self, weights: Vec<u32>) -> Found {
         let parked = weights.iter().filter(|&&w| w == 0).count();
         let stations: Vec<Station> = self.members.iter().map(Member::station).collect();
+        let requests = requests_for(stations.len());
         let run = Run {
             rate_rps: self.rate_rps,
-            requests: REQUESTS,
-            warm_up: REQUESTS / 10,
+            requests,
+            warm_up: requests / 10,
             service: ServiceTime::Exponential,
         };
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(self.seed);

