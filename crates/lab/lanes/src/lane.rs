@@ -3,8 +3,8 @@ use std::time::{Duration, Instant};
 
 use plimsoll_api::wire::Event;
 use plimsoll_control::{BackendView, ServiceView};
-use plimsoll_testbed::load::{self, LoadHandle, LoadReport, LoadSpec, Target};
-use plimsoll_testbed::{Lateness, Testbed};
+use plimsoll_testbed::load::{self, Arrivals, LoadHandle, LoadReport, LoadSpec, Target};
+use plimsoll_testbed::{BackendStats, Change, Lateness, Testbed};
 
 use crate::daemon::{Daemon, Steered};
 use crate::haproxy::{Haproxy, Server};
@@ -56,7 +56,20 @@ impl Lane {
         kind: LaneKind,
         name: &str,
     ) -> Result<Self, LaneError> {
-        let weights = kind.weights(pool)?;
+        Lane::start_with(family, pool, kind, kind.weights(pool)?, name)
+    }
+
+    /// The same with other weights than those of its kind, in the order of the pool.
+    ///
+    /// # Errors
+    /// When a part of it does not start.
+    pub fn start_with(
+        family: &Family,
+        pool: &Pool,
+        kind: LaneKind,
+        weights: Vec<u32>,
+        name: &str,
+    ) -> Result<Self, LaneError> {
         let bed = Testbed::start(pool.testbed())?;
         let server = |((name, address), &weight): (&(String, SocketAddr), &u32)| Server {
             name: name.clone(),
@@ -105,12 +118,29 @@ impl Lane {
             clients.set_rate(self.rate_rps)?;
             return self.steer(family);
         }
+        self.clients = Some(load::start(self.load()?)?);
+        Ok(())
+    }
+
+    /// Instead of [`Lane::open`]: lets so many clients come, each of which sends its next request when
+    /// its last one has ended. They cannot be paused.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub fn open_closed(&mut self, clients: usize) -> Result<(), LaneError> {
+        let mut spec = self.load()?;
+        (spec.arrivals, spec.concurrency) = (Arrivals::Closed, Some(clients));
+        self.clients = Some(load::start(spec)?);
+        Ok(())
+    }
+
+    /// Poisson clients at the pool's rate.
+    fn load(&self) -> Result<LoadSpec, LaneError> {
         let target = Target::resolve(&format!("http://{}/work", self.haproxy.address()))
             .map_err(|problem| load::LoadError::Invalid(vec![problem]))?;
         let mut spec = LoadSpec::poisson(target, self.rate_rps, LONGEST);
         (spec.timeout, spec.seed, spec.keep_records) = (PATIENCE, self.seed, true);
-        self.clients = Some(load::start(spec)?);
-        Ok(())
+        Ok(spec)
     }
 
     /// Ends the daemon, if there is one: HAProxy keeps its weights, and the next one begins with what
@@ -139,6 +169,19 @@ impl Lane {
     /// What its clients saw so far, without single requests.
     pub fn so_far(&self) -> Option<LoadReport> {
         self.clients.as_ref()?.snapshot()
+    }
+
+    /// What its backends did so far, in the order of the pool; nothing when they have stopped.
+    pub fn backends(&self) -> Option<Vec<BackendStats>> {
+        self.bed.stats().map(|stats| stats.backends)
+    }
+
+    /// Changes one of its backends while it serves.
+    ///
+    /// # Errors
+    /// When it has no such backend, or the change is not valid.
+    pub fn change(&self, backend: &str, change: Change) -> Result<(), LaneError> {
+        Ok(self.bed.set(backend, change)?)
     }
 
     /// What Plimsoll knows and does here; nothing where it does not steer or does not answer.
