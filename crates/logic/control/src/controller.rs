@@ -286,16 +286,17 @@ impl Controller {
         let settled = matches!(self.phase, Phase::Steady | Phase::ShortOfCapacity);
         let turns_at_most = self.backends.len().div_ceil(REFITS).max(1);
         let turns = turns_at_most * if settled { UNHURRIED } else { 1 };
-        let hurried = self.is_in_distress();
+        let factor = self.spec.latency_factor;
         self.windows += 1;
         let rate = self.history.rate_rps().unwrap_or(0.0);
         self.peak_rps = rate.max(self.peak_rps * PEAK_FADES);
         let typical = self.typical_variability();
         for (i, b) in self.backends.iter_mut().enumerate() {
             let lively = b.pin.is_some()
+                || b.is_over_utilised(factor)
                 || b.changed.is_some_and(|(at, _)| now.since(at) < LIVELY)
                 || self.phase == Phase::Exploring;
-            let turns = if lively || hurried { turns_at_most } else { turns };
+            let turns = if lively { turns_at_most } else { turns };
             if (i + self.windows).is_multiple_of(turns) {
                 b.knowledge.refit(choice, typical);
             }

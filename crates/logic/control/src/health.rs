@@ -220,6 +220,12 @@ impl Health {
         self.fail(now, Cause::Errors)
     }
 
+    /// It failed its liveness checks and passes them again: back without waiting for more of them.
+    pub fn return_at_once(&mut self, now: Nanos) -> Option<Turn> {
+        let alive = self.good_rounds > 0 && matches!(self.down, Some(Cause::Liveness(_)));
+        alive.then(|| self.recover(now)).flatten()
+    }
+
     fn fail(&mut self, now: Nanos, cause: Cause) -> Option<Turn> {
         let was_up = self.down.is_none();
         if was_up {

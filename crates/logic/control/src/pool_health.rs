@@ -30,7 +30,13 @@ impl Controller {
         if timed_out && started < self.stalled_at {
             return;
         }
-        let turn = self.get(id).and_then(|b| b.health.liveness(now, started, successes, failure));
+        let anybody = self.backends.iter().any(|b| b.is_usable());
+        let turn = self.get(id).and_then(|b| {
+            let turn = b.health.liveness(now, started, successes, failure);
+            // Where nobody serves, who is alive need not prove it any longer.
+            let last_hope = successes > 0 && !anybody && !b.is_reserved();
+            if last_hope { turn.or_else(|| b.health.return_at_once(now)) } else { turn }
+        });
         self.on_turn(now, id, turn, out);
     }
 
