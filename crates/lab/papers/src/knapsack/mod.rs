@@ -1,8 +1,15 @@
 //! KnapsackLB: Gandhi and Narayana, "KnapsackLB: Enabling Performance-Aware Layer-4 Load Balancing",
 //! Proc. ACM Netw. 3, CoNEXT1, Article 3 (March 2025). One file per figure or table.
 
+mod baselines;
+mod closed;
+mod fig12;
+mod fig13;
+mod fig14;
+mod fig15;
 mod fig8;
 mod instances;
+mod learned;
 mod table4;
 mod table5;
 mod table7;
@@ -19,5 +26,13 @@ pub const PAPER: Paper = Paper {
 };
 
 /// Its experiments, in the order of the paper.
-pub const EXPERIMENTS: &[&Experiment] =
-    &[&fig8::EXPERIMENT, &table4::EXPERIMENT, &table5::EXPERIMENT, &table7::EXPERIMENT];
+pub const EXPERIMENTS: &[&Experiment] = &[
+    &fig8::EXPERIMENT,
+    &fig12::EXPERIMENT,
+    &fig13::EXPERIMENT,
+    &fig14::EXPERIMENT,
+    &fig15::EXPERIMENT,
+    &table4::EXPERIMENT,
+    &table5::EXPERIMENT,
+    &table7::EXPERIMENT,
+];

@@ -1,0 +1,196 @@
+use super::{Kind, Ran};
+use crate::outcome::{Comparison, Table, Verdict};
+use crate::plot::{Axis, Bars, Plot};
+use crate::{Cell, Provenance};
+
+/// All rows, one line per method, source and type, and one per method and source for all clients.
+pub fn table(kinds: &[Kind], rows: &[Ran]) -> Table {
+    let mut table = Table::new(
+        "methods",
+        "Latency and CPU utilisation (busy cores over cores) by type of backend",
+        &[
+            ("method", ""),
+            ("clients", ""),
+            ("backends", ""),
+            ("latency_ms", "ms"),
+            ("standard_error_ms", "ms"),
+            ("p99_ms", "ms"),
+            ("utilisation", "part of the cores"),
+            ("share", "part of the requests"),
+            ("served_rps", "requests/s"),
+            ("errors", "requests"),
+            ("overload", ""),
+        ],
+    );
+    for ran in rows {
+        let overload = if ran.overload { "yes" } else { "no" };
+        let head = |label: &str| -> Vec<Cell> {
+            vec![ran.method.name.into(), ran.clients.name().into(), label.into()]
+        };
+        let mut all = head("all");
+        all.extend([ran.mean_ms.into(), ran.error_ms.into(), ran.p99_ms.into(), Cell::Empty]);
+        all.extend([
+            1.0.into(),
+            ran.served_rps.into(),
+            (ran.errors as f64).into(),
+            overload.into(),
+        ]);
+        table.row(ran.provenance, all);
+        for (kind, seen) in kinds.iter().zip(&ran.kinds) {
+            let mut cells = head(&kind.label);
+            cells.extend([seen.latency_ms.into(), Cell::Empty, Cell::Empty]);
+            cells.extend([seen.utilisation.into(), seen.share.into()]);
+            cells.extend([(seen.share * ran.served_rps).into(), Cell::Empty, overload.into()]);
+            table.row(ran.provenance, cells);
+        }
+    }
+    table
+}
+
+/// Two plots of these rows, in their order: latency and CPU by type.
+pub fn bars(name: &str, title: &str, kinds: &[Kind], rows: &[&Ran]) -> Vec<Plot> {
+    let labels: Vec<String> = kinds.iter().map(|k| k.label.clone()).collect();
+    let series = |value: fn(&super::KindRan) -> Option<f64>| {
+        let bar = |ran: &&Ran| {
+            let values = ran.kinds.iter().map(value).collect();
+            Bars::new(ran.method.name, ran.provenance, values)
+        };
+        rows.iter().map(bar).collect::<Vec<Bars>>()
+    };
+    let latency = series(|k| k.latency_ms);
+    let cpu = series(|k| Some(100.0 * k.utilisation));
+    let plot = |what: &str, axis: &str, series| {
+        let title = format!("{title}: {what}");
+        let file = format!("{name}-{what}");
+        Plot::bars(&file, &title, "backends", Axis::linear(axis), labels.clone(), series)
+    };
+    vec![
+        plot("latency", "mean latency (ms)", latency),
+        plot("cpu", "busy cores over cores (%)", cpu),
+    ]
+}
+
+/// How much of its latency one method cuts off another's, percent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cut {
+    /// Of which backends.
+    pub kind: String,
+    /// Percent; negative where it adds.
+    pub percent: f64,
+}
+
+/// The greatest cut over the types of backends: the paper's "up to".
+pub fn cut(kinds: &[Kind], from: &Ran, to: &Ran) -> Cut {
+    let pairs = kinds.iter().zip(from.kinds.iter().zip(&to.kinds));
+    let cuts = pairs.filter_map(|(kind, (from, to))| {
+        let percent = 100.0 * (1.0 - to.latency_ms? / from.latency_ms?);
+        Some(Cut { kind: kind.label.clone(), percent })
+    });
+    let most = cuts.max_by(|a, b| a.percent.total_cmp(&b.percent));
+    most.unwrap_or(Cut { kind: "none".to_owned(), percent: 0.0 })
+}
+
+/// A cut of the paper beside ours, over all types or over one. It agrees within five points, and is
+/// better where more is cut.
+pub fn compare_cuts(
+    kinds: &[Kind],
+    (from, to): (&Ran, &Ran),
+    only: Option<usize>,
+    paper: f64,
+    why: &str,
+) -> Comparison {
+    let range = only.map_or(0..kinds.len(), |i| i..i + 1);
+    let of = |ran: &Ran| Ran { kinds: ran.kinds[range.clone()].to_vec(), ..ran.clone() };
+    let ours = cut(&kinds[range.clone()], &of(from), &of(to));
+    let verdict = if from.overload || to.overload {
+        Verdict::NotComparable
+    } else if (ours.percent - paper).abs() <= 5.0 {
+        Verdict::Agrees
+    } else if ours.percent > paper {
+        Verdict::Better
+    } else {
+        Verdict::Differs
+    };
+    let overloaded = [from, to].into_iter().find(|ran| ran.overload);
+    let why = if let Some(ran) = overloaded {
+        format!(
+            "{} asks more of some backends than they can serve: with open clients the queue, and so \
+             this number, grows with the time that one looks on.",
+            ran.method.name
+        )
+    } else if verdict == Verdict::Agrees {
+        String::new()
+    } else {
+        why.to_owned()
+    };
+    let clients = to.clients.name();
+    let (to_name, from_name) = (to.method.name, from.method.name);
+    Comparison {
+        what: format!("cut by {to_name} against {from_name}, {} ({clients} clients)", ours.kind),
+        paper: paper.into(),
+        ours: ours.percent.into(),
+        unit: "%".to_owned(),
+        verdict,
+        provenance: provenance(from, to),
+        why,
+    }
+}
+
+/// That of the less real one.
+fn provenance(a: &Ran, b: &Ran) -> Provenance {
+    a.provenance.max(b.provenance)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Clients, KindRan, METHODS};
+    use super::*;
+
+    fn ran(latencies: [Option<f64>; 3]) -> Ran {
+        let kind = |latency_ms| KindRan { latency_ms, ..KindRan::default() };
+        Ran {
+            method: &METHODS[0],
+            provenance: Provenance::Simulated,
+            clients: Clients::Open,
+            served_rps: 10.0,
+            mean_ms: 1.0,
+            error_ms: None,
+            p99_ms: 2.0,
+            errors: 0,
+            kinds: latencies.map(kind).to_vec(),
+            overload: false,
+        }
+    }
+
+    fn kinds() -> Vec<Kind> {
+        ["a", "b", "c"].map(|l| Kind { label: l.to_owned(), backends: vec![0] }).to_vec()
+    }
+
+    #[test]
+    fn the_greatest_cut_is_that_of_the_type_which_gains_most() {
+        let from = ran([Some(10.0), Some(20.0), Some(30.0)]);
+        let to = ran([Some(9.0), Some(10.0), None]);
+        let most = cut(&kinds(), &from, &to);
+        assert_eq!((most.kind.as_str(), most.percent), ("b", 50.0));
+        let of = |only, paper| compare_cuts(&kinds(), (&from, &to), only, paper, "so").verdict;
+        assert_eq!(of(None, 46.0), Verdict::Agrees);
+        assert_eq!(of(None, 40.0), Verdict::Better);
+        assert_eq!(of(Some(0), 40.0), Verdict::Differs);
+    }
+
+    #[test]
+    fn nothing_is_claimed_of_an_overload() {
+        let mut from = ran([Some(1e6); 3]);
+        from.overload = true;
+        let comparison = compare_cuts(&kinds(), (&from, &ran([Some(1.0); 3])), None, 45.0, "");
+        assert_eq!(comparison.verdict, Verdict::NotComparable);
+        assert!(comparison.why.contains("grows with the time"));
+    }
+
+    #[test]
+    fn a_table_has_a_line_for_all_and_one_per_type() {
+        let table = table(&kinds(), &[ran([Some(1.0), None, Some(2.0)])]);
+        assert_eq!(table.rows.len(), 4);
+        assert_eq!(table.rows[2].cells[3], Cell::Empty);
+    }
+}
