@@ -1,8 +1,8 @@
 use std::io;
 
 use plimsoll_pack::PackError;
-use plimsoll_testbed::StartError;
 use plimsoll_testbed::load::LoadError;
+use plimsoll_testbed::{SetError, StartError};
 
 /// Why lanes cannot be run.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +42,9 @@ pub enum LaneError {
     /// The emulated backends do not start.
     #[error("emulated backends: {0}")]
     Backends(#[from] StartError),
+    /// An emulated backend cannot be changed.
+    #[error("emulated backends: {0}")]
+    Change(#[from] SetError),
     /// The emulated backends have stopped.
     #[error("the emulated backends have stopped")]
     BackendsStopped,
