@@ -21,10 +21,10 @@ mod machine;
 mod measured;
 mod pool;
 
-pub use daemon::{Steered, configuration as daemon_configuration};
+pub use daemon::{Daemon, Steered, configuration as daemon_configuration};
 pub use error::LaneError;
 pub use family::Family;
-pub use haproxy::haproxy_version;
+pub use haproxy::{Haproxy, Server, haproxy_version};
 pub use harm::{Harm, harm};
 pub use interrupt::Interrupt;
 pub use kind::LaneKind;

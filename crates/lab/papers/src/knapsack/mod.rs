@@ -3,13 +3,19 @@
 
 mod baselines;
 mod closed;
+mod explored;
+mod fig10;
+mod fig11;
 mod fig12;
 mod fig13;
 mod fig14;
 mod fig15;
+mod fig5;
 mod fig8;
+mod fig9;
 mod instances;
 mod learned;
+mod ping;
 mod table4;
 mod table5;
 mod table7;
@@ -27,7 +33,11 @@ pub const PAPER: Paper = Paper {
 
 /// Its experiments, in the order of the paper.
 pub const EXPERIMENTS: &[&Experiment] = &[
+    &fig5::EXPERIMENT,
     &fig8::EXPERIMENT,
+    &fig9::EXPERIMENT,
+    &fig10::EXPERIMENT,
+    &fig11::EXPERIMENT,
     &fig12::EXPERIMENT,
     &fig13::EXPERIMENT,
     &fig14::EXPERIMENT,

@@ -24,7 +24,7 @@ pub fn cpu_ms<T>(budget: Duration, mut call: impl FnMut() -> T) -> (f64, T) {
 }
 
 /// CPU time that this thread has used.
-fn thread_cpu() -> Duration {
+pub fn thread_cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
 }
