@@ -10,16 +10,20 @@ mod fig12;
 mod fig13;
 mod fig14;
 mod fig15;
+mod fig3;
+mod fig4;
 mod fig5;
 mod fig8;
 mod fig9;
 mod instances;
 mod learned;
 mod ping;
+mod table1;
 mod table4;
 mod table5;
 mod table7;
 mod timing;
+mod trio;
 
 use crate::{Experiment, Paper};
 
@@ -33,6 +37,9 @@ pub const PAPER: Paper = Paper {
 
 /// Its experiments, in the order of the paper.
 pub const EXPERIMENTS: &[&Experiment] = &[
+    &fig3::EXPERIMENT,
+    &fig4::EXPERIMENT,
+    &table1::EXPERIMENT,
     &fig5::EXPERIMENT,
     &fig8::EXPERIMENT,
     &fig9::EXPERIMENT,
