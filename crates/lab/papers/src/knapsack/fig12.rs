@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::baselines::{Both, Setting, bars, compare_cuts, table};
+use super::baselines::{Both, Setting, bars, compare_cuts, compare_means, table};
 use crate::outcome::Outcome;
 use crate::{Context, Experiment, Failure, Provenance};
 
@@ -47,6 +47,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     ] {
         for pair in both.pairs(from, to) {
             comparisons.push(compare_cuts(kinds, pair, None, paper, WHY));
+            comparisons.push(compare_means(pair));
         }
     }
     let mut plots =

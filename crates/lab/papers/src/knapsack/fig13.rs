@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 use super::baselines::{
-    Both, Clients, Ran, Setting, Size, Weights, bars, compare_cuts, cut, method, one, table,
+    Both, Clients, Ran, Setting, Size, Weights, bars, compare_cuts, compare_means, cut, method,
+    one, table,
 };
 use super::learned::{Cost, learn};
 use crate::outcome::{Outcome, Table};
@@ -57,6 +58,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         for (from, paper) in THEIRS {
             for pair in both.pairs(from, to) {
                 comparisons.push(compare_cuts(kinds, pair, Some(FOUR), paper, WHY));
+                comparisons.push(compare_means(pair));
             }
         }
     }

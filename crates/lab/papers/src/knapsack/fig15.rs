@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::baselines::{Both, Ran, Setting, bars, compare_cuts, table};
+use super::baselines::{Both, Ran, Setting, bars, compare_cuts, compare_means, table};
 use crate::outcome::{Comparison, Outcome, Verdict};
 use crate::{Context, Experiment, Failure, Provenance};
 
@@ -51,6 +51,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     let less = 100.0 * (1.0 - 1.0 / 1.16);
     for pair in both.pairs("ILP on CPU", "KLB") {
         comparisons.push(compare_cuts(kinds, pair, None, less, WHY_CPU));
+        comparisons.push(compare_means(pair));
     }
     for open in [false, true] {
         comparisons.push(order(["random(2)", "P2 by latency", "KLB"].map(|n| both.sim(n, open))));

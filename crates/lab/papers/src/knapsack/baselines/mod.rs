@@ -23,7 +23,7 @@ use plimsoll_sim::{Arena, BackendModel, WorldSpec};
 
 pub use both::Both;
 pub use method::{METHODS, Method, Weights, method};
-pub use show::{bars, compare_cuts, cut, table};
+pub use show::{bars, compare_cuts, compare_means, cut, table};
 pub use simulated::{Size, one};
 
 use crate::Provenance;

@@ -90,8 +90,33 @@ pub fn cut(kinds: &[Kind], from: &Ran, to: &Ran) -> Cut {
     most.unwrap_or(Cut { kind: "none".to_owned(), percent: 0.0 })
 }
 
-/// A cut of the paper beside ours, over all types or over one. It agrees within five points, and is
-/// better where more is cut.
+/// What all clients gain, which the paper does not tell: a type can gain by what another loses.
+pub fn compare_means((from, to): (&Ran, &Ran)) -> Comparison {
+    let (to_name, from_name) = (to.method.name, from.method.name);
+    let why = match overload(from, to) {
+        Some(why) => why,
+        None => {
+            "The paper tells latencies by type of backend only; of all clients, more or fewer come \
+                 to each type."
+                .to_owned()
+        }
+    };
+    Comparison {
+        what: format!(
+            "cut by {to_name} against {from_name}, mean of all clients ({} clients)",
+            to.clients.name()
+        ),
+        paper: "not told".into(),
+        ours: (100.0 * (1.0 - to.mean_ms / from.mean_ms)).into(),
+        unit: "%".to_owned(),
+        verdict: Verdict::NotComparable,
+        provenance: provenance(from, to),
+        why,
+    }
+}
+
+/// A cut of the paper beside ours, over all types or over one. It agrees within five points; more is
+/// better only where the mean of all clients is cut as well.
 pub fn compare_cuts(
     kinds: &[Kind],
     (from, to): (&Ran, &Ran),
@@ -106,18 +131,13 @@ pub fn compare_cuts(
         Verdict::NotComparable
     } else if (ours.percent - paper).abs() <= 5.0 {
         Verdict::Agrees
-    } else if ours.percent > paper {
+    } else if ours.percent > paper && to.mean_ms < from.mean_ms {
         Verdict::Better
     } else {
         Verdict::Differs
     };
-    let overloaded = [from, to].into_iter().find(|ran| ran.overload);
-    let why = if let Some(ran) = overloaded {
-        format!(
-            "{} asks more of some backends than they can serve: with open clients the queue, and so \
-             this number, grows with the time that one looks on.",
-            ran.method.name
-        )
+    let why = if let Some(why) = overload(from, to) {
+        why
     } else if verdict == Verdict::Agrees {
         String::new()
     } else {
@@ -136,6 +156,16 @@ pub fn compare_cuts(
     }
 }
 
+/// Why nothing can be said of the two, if nothing can.
+fn overload(from: &Ran, to: &Ran) -> Option<String> {
+    let ran = [from, to].into_iter().find(|ran| ran.overload)?;
+    Some(format!(
+        "{} asks more of some backends than they can serve: with open clients the queue, and so this \
+         number, grows with the time that one looks on.",
+        ran.method.name
+    ))
+}
+
 /// That of the less real one.
 fn provenance(a: &Ran, b: &Ran) -> Provenance {
     a.provenance.max(b.provenance)
@@ -145,6 +175,7 @@ fn provenance(a: &Ran, b: &Ran) -> Provenance {
 mod tests {
     use super::super::{Clients, KindRan, METHODS};
     use super::*;
+    use crate::outcome::Value;
 
     fn ran(latencies: [Option<f64>; 3]) -> Ran {
         let kind = |latency_ms| KindRan { latency_ms, ..KindRan::default() };
@@ -169,13 +200,19 @@ mod tests {
     #[test]
     fn the_greatest_cut_is_that_of_the_type_which_gains_most() {
         let from = ran([Some(10.0), Some(20.0), Some(30.0)]);
-        let to = ran([Some(9.0), Some(10.0), None]);
+        let mut to = ran([Some(9.0), Some(10.0), None]);
+        to.mean_ms = 0.9;
         let most = cut(&kinds(), &from, &to);
         assert_eq!((most.kind.as_str(), most.percent), ("b", 50.0));
-        let of = |only, paper| compare_cuts(&kinds(), (&from, &to), only, paper, "so").verdict;
-        assert_eq!(of(None, 46.0), Verdict::Agrees);
-        assert_eq!(of(None, 40.0), Verdict::Better);
-        assert_eq!(of(Some(0), 40.0), Verdict::Differs);
+        let of = |to: &Ran, only, paper| compare_cuts(&kinds(), (&from, to), only, paper, "so");
+        assert_eq!(of(&to, None, 46.0).verdict, Verdict::Agrees);
+        assert_eq!(of(&to, None, 40.0).verdict, Verdict::Better);
+        assert_eq!(of(&to, Some(0), 40.0).verdict, Verdict::Differs);
+        // What one type gains is nothing better where all clients together lose.
+        to.mean_ms = 1.1;
+        let less = of(&to, None, 40.0);
+        assert_eq!((less.verdict, less.why.as_str()), (Verdict::Differs, "so"));
+        assert!(matches!(compare_means((&from, &to)).ours, Value::Number(n) if n < -9.0));
     }
 
     #[test]
