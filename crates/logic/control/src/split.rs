@@ -22,6 +22,8 @@ const SPARE_FOR_QUEUES: f64 = 0.8;
 const FIRST_SIP: f64 = 0.5;
 /// In a pool that is known, more is asked of who may bear more by no greater steps than this.
 const CALM_STEP: f64 = 1.25;
+/// From this part of a bound on a load is at it.
+const AT_BOUND: f64 = 0.99;
 /// A change of weights is to be followed within so many seconds …
 const ROUND_S: f64 = 5.0;
 /// … but never with a greatest weight below this: rounding would cost more than it gains.
@@ -81,6 +83,9 @@ pub(crate) fn decide(
     } else {
         pack_curves(&problem, spec.objective)?
     };
+    // Where a bound stands in the way, the curves do not tell which rounding is near.
+    let mut loads = candidates.iter().zip(&packing.weights);
+    let at_bound = loads.any(|(c, share)| share * rate_rps >= AT_BOUND * c.max_load);
     let range = |shares: &[f64]| range_for(spec, shares, rate_rps);
     let rounded = if short_by_rps.is_some() {
         // All are overloaded alike: by what they are known to bear, doubts and queues aside.
@@ -90,7 +95,7 @@ pub(crate) fn decide(
         packing.weights.iter_mut().for_each(|w| *w /= sum);
         packing.short_of_capacity = short_by_rps;
         round_to_range(&packing.weights, None, range(&packing.weights))?
-    } else if pinned {
+    } else if pinned || at_bound {
         round_to_range(&packing.weights, None, range(&packing.weights))?
     } else {
         round_to_range(&packing.weights, Some((&problem, spec.objective)), range(&packing.weights))?
