@@ -1,11 +1,11 @@
 //! How soon a change of a backend is seen, and how often there is none.
 //!
 //! `cargo run --release -p plimsoll-learn --example drift -- detect RATIO [SEEDS]`
-//! `cargo run --release -p plimsoll-learn --example drift -- noise DAYS [SEED]`
+//! `cargo run --release -p plimsoll-learn --example drift -- noise DAYS [SEED [all]]`
 //!
 //! `detect` changes the speed of a backend at 70 % load and counts the requests that it completes, and
 //! the seconds that pass, until the alarm. `noise` changes nothing, for so many days of a pool of 30
-//! (16 of one core, 8 of two, 4 of four, 2 of eight), and counts alarms. Polls every 100 ms, 30 ms of service.
+//! (16 of one core, 8 of two, 4 of four, 2 of eight), and counts alarms; with `all` for regular and bimodal service, too. Polls every 100 ms, 30 ms of service.
 
 mod backend;
 
@@ -23,9 +23,16 @@ fn main() {
     };
     match args.first().map(String::as_str) {
         Some("detect") => detect(number(1, 0.6), number(2, 200.0) as u64),
-        Some("noise") => noise(number(1, 1.0), number(2, 1.0) as u64),
+        Some("noise") => {
+            let all = args.get(3).is_some_and(|text| text == "all");
+            noise(
+                number(1, 1.0) as u64,
+                number(2, 1.0) as u64,
+                if all { &KINDS } else { &KINDS[..1] },
+            );
+        }
         _ => {
-            eprintln!("usage: drift detect RATIO [SEEDS] | drift noise DAYS [SEED]");
+            eprintln!("usage: drift detect RATIO [SEEDS] | drift noise DAYS [SEED [all]]");
             std::process::exit(2);
         }
     }
@@ -93,23 +100,25 @@ fn detect_once(
     None
 }
 
-fn noise(days: f64, seed: u64) {
-    let polls = (days * 86_400.0 / POLL_S) as u64;
-    println!("service        days of a pool of 30  false alarms  a day");
-    for kind in KINDS {
+/// Every day begins anew, with backends that nothing is known of.
+fn noise(days: u64, seed: u64, kinds: &[Service]) {
+    let polls = (86_400.0 / POLL_S) as u64;
+    println!("service        days of a pool of 30  false alarms");
+    for &kind in kinds {
         let mut alarms = 0;
-        let mut mix = seed;
-        for (count, cores) in [(16, 1), (8, 2), (4, 4), (2, 8)] {
-            for _ in 0..count {
-                mix += 1;
-                let arrivals = 0.7 * f64::from(cores) / SERVICE_S;
-                let mut backend = Backend::new(arrivals, SERVICE_S, kind, cores, mix);
-                let mut watch = RateWatch::new(f64::from(cores), Tolerance::default());
-                for _ in 0..polls {
-                    alarms += u64::from(watch.note(&backend.poll(POLL_S)).is_some());
+        for day in 1..=days {
+            let mut mix = 1_000 * seed + 100_000 * day;
+            for (count, cores) in [(16, 1), (8, 2), (4, 4), (2, 8)] {
+                for _ in 0..count {
+                    mix += 1;
+                    let arrivals = 0.7 * f64::from(cores) / SERVICE_S;
+                    let mut backend = Backend::new(arrivals, SERVICE_S, kind, cores, mix);
+                    let mut watch = RateWatch::new(f64::from(cores), Tolerance::default());
+                    let alarm = (0..polls).filter(|_| watch.note(&backend.poll(POLL_S)).is_some());
+                    alarms += alarm.count();
                 }
             }
+            println!("{:13}  {day:20}  {alarms:12}", format!("{kind:?}"));
         }
-        println!("{:13}  {days:20}  {alarms:12}  {:.3}", format!("{kind:?}"), alarms as f64 / days);
     }
 }
