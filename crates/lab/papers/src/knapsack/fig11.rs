@@ -95,6 +95,10 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
                  alike, the 8-core ones 15 % faster per core. The ILP on degree 2 overloaded a backend in \
                  {overloads} of them."
             ),
+            "A parabola through the idle point and two points near the edge, which is what a small backend \
+             leaves (knapsack-fig10), overstates it in between: this takes the ILP further from the small \
+             ones than the sum on the true curves does."
+                .to_owned(),
             "Where the weights found good do not reach the whole traffic together, all menus are stretched \
              in proportion: the ILP has no solution otherwise."
                 .to_owned(),
