@@ -53,8 +53,11 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     let mut plots =
         bars("emulated", "Thirty backends, no weights", kinds, &both.nearest_to_real(&LANES));
     let others = ["P2 by latency", "peak EWMA", "least_time", "ILP on CPU", "central queue"];
-    let simulated: Vec<_> =
-        ["leastconn", "KLB"].iter().chain(&others).map(|name| both.sim(name, true)).collect();
+    let simulated: Vec<_> = ["Plimsoll roundrobin", "Plimsoll leastconn", "best static split"]
+        .iter()
+        .chain(&others)
+        .map(|name| both.sim(name, true))
+        .collect();
     plots.extend(bars("simulated", "Other methods, open clients", kinds, &simulated));
     let notes = both.notes(&setting);
     Ok(Outcome { tables: vec![table(kinds, &both.rows)], plots, comparisons, notes })

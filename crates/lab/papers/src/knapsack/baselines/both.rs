@@ -92,7 +92,7 @@ impl Both {
                  arrivals at {:.0} % of the capacity, {:.0} requests/s. Closed clients: {}, each of which \
                  sends again when it is answered; as many as are in the pool in the mean when open ones are \
                  split as well as a static split can. The paper does not say how its clients send; that it \
-                 reports a latency for an equal split of a pool of which 16 of 30 backends are then asked \
+                 reports a latency in Figure 12 for an equal split, by which 16 of 30 backends are asked \
                  for 1.5 times their capacity means that they wait for their answers.",
                 setting.service_us / 1e3,
                 100.0 * setting.load,
@@ -105,7 +105,8 @@ impl Both {
                  latencies, programmed under roundrobin. The ILPs on connections and on CPU minimise the \
                  greatest over the same weights. They and KLB learn in simulation, and their weights are what \
                  the emulated HAProxy is given; the emulated Plimsoll is a real daemon that learns behind its \
-                 own HAProxy from nothing.",
+                 own HAProxy from nothing for 40 s (2 s with --quick), which is short for a pool of \
+                 thirty: what it still tries out then shows in its numbers.",
                 self.simulated.steps
             ),
             self.overloads(),

@@ -47,7 +47,8 @@ pub fn table(kinds: &[Kind], rows: &[Ran]) -> Table {
     table
 }
 
-/// Two plots of these rows, in their order: latency and CPU by type.
+/// Two plots of these rows, in their order: latency and CPU by type. Overloads are left out: beside theirs,
+/// no other latency would be seen.
 pub fn bars(name: &str, title: &str, kinds: &[Kind], rows: &[&Ran]) -> Vec<Plot> {
     let labels: Vec<String> = kinds.iter().map(|k| k.label.clone()).collect();
     let series = |value: fn(&super::KindRan) -> Option<f64>| {
@@ -55,7 +56,7 @@ pub fn bars(name: &str, title: &str, kinds: &[Kind], rows: &[&Ran]) -> Vec<Plot>
             let values = ran.kinds.iter().map(value).collect();
             Bars::new(ran.method.name, ran.provenance, values)
         };
-        rows.iter().map(bar).collect::<Vec<Bars>>()
+        rows.iter().filter(|ran| !ran.overload).map(bar).collect::<Vec<Bars>>()
     };
     let latency = series(|k| k.latency_ms);
     let cpu = series(|k| Some(100.0 * k.utilisation));
