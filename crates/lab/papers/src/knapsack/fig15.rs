@@ -80,14 +80,25 @@ fn order(mut rows: [&Ran; 3]) -> Comparison {
     rows.sort_by(|a, b| b.mean_ms.total_cmp(&a.mean_ms));
     let ours = rows.map(|r| format!("{} ({:.0} ms)", r.method.name, r.mean_ms)).join(" > ");
     let same = rows.map(|r| r.method.name).join(" > ") == paper;
+    let overload = rows.iter().find(|r| r.overload).map(|r| {
+        format!(
+            "{} overloads some backend: its mean grows with the time that one looks on.",
+            r.method.name
+        )
+    });
+    let (verdict, why) = match overload {
+        Some(why) => (Verdict::NotComparable, why),
+        None if same => (Verdict::Agrees, String::new()),
+        None => (Verdict::Differs, WHY_ORDER.to_owned()),
+    };
     Comparison {
         what: format!("mean latency, from the slowest ({} clients)", rows[0].clients.name()),
         paper: paper.into(),
         ours: ours.into(),
         unit: String::new(),
-        verdict: if same { Verdict::Agrees } else { Verdict::Differs },
+        verdict,
         provenance: Provenance::Simulated,
-        why: if same { String::new() } else { WHY_ORDER.to_owned() },
+        why,
     }
 }
 
@@ -120,9 +131,9 @@ const WHY_CPU: &str = "How far an even CPU utilisation lies from the best split 
 const WHY_ORDER: &str = "Two random choices by a latency that is an average of past requests follow the \
                          present queue worse than a count does, when the count is fresh and complete as one \
                          balancer's is; so counting may win where the paper's probes did.";
-const WHY_CONNECTIONS: &str = "The weights even out what the learned curves expect, on a grid of ten weights and \
-                               by parabolas; what queues then hold differs from it most where the load on a \
-                               backend is highest.";
+const WHY_CONNECTIONS: &str = "The weights even out connections at the open load where they were learned, on a \
+                               grid of ten weights and by parabolas; closed clients come less often, and \
+                               the queues of small backends are then much shorter.";
 
 #[cfg(test)]
 mod tests {
@@ -146,5 +157,7 @@ mod tests {
         let rows = [ran(0, 30.0), ran(1, 20.0), ran(2, 10.0)];
         assert_eq!(order([&rows[0], &rows[1], &rows[2]]).verdict, Verdict::Agrees);
         assert_eq!(order([&rows[1], &rows[0], &rows[2]]).verdict, Verdict::Differs);
+        let over = Ran { overload: true, ..ran(0, 30.0) };
+        assert_eq!(order([&over, &rows[1], &rows[2]]).verdict, Verdict::NotComparable);
     }
 }
