@@ -5,7 +5,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,14 +20,16 @@ const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nX-Backend: busy\r\nContent-Length: 0\
 const LONGEST: usize = 4096;
 
 struct Core {
-    rng: Xoshiro256PlusPlus,
-    worked: Duration,
+    /// Held while a request is worked on: the one core.
+    rng: Mutex<Xoshiro256PlusPlus>,
+    /// Nanoseconds; outside the lock, for which those who only look would have to queue.
+    worked: AtomicU64,
 }
 
 /// A running one; it accepts nobody any more when dropped.
 pub struct BusyServer {
     address: SocketAddr,
-    core: Arc<Mutex<Core>>,
+    core: Arc<Core>,
     stopped: Arc<AtomicBool>,
 }
 
@@ -40,7 +42,7 @@ impl BusyServer {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         let address = listener.local_addr()?;
         let rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let core = Arc::new(Mutex::new(Core { rng, worked: Duration::ZERO }));
+        let core = Arc::new(Core { rng: Mutex::new(rng), worked: AtomicU64::new(0) });
         let stopped = Arc::new(AtomicBool::new(false));
         let server = BusyServer { address, core: Arc::clone(&core), stopped: Arc::clone(&stopped) };
         std::thread::Builder::new().name("busy".into()).spawn(move || {
@@ -63,7 +65,7 @@ impl BusyServer {
 
     /// CPU time that its requests took so far.
     pub fn worked(&self) -> Duration {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner).worked
+        Duration::from_nanos(self.core.worked.load(Ordering::Relaxed))
     }
 }
 
@@ -75,7 +77,7 @@ impl Drop for BusyServer {
     }
 }
 
-fn serve(mut stream: TcpStream, core: &Mutex<Core>, mean: Duration) -> io::Result<()> {
+fn serve(mut stream: TcpStream, core: &Core, mean: Duration) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut head = Vec::new();
     let mut part = [0; 1024];
@@ -93,14 +95,15 @@ fn serve(mut stream: TcpStream, core: &Mutex<Core>, mean: Duration) -> io::Resul
     }
 }
 
-fn work(core: &Mutex<Core>, mean: Duration) {
-    let mut core = core.lock().unwrap_or_else(PoisonError::into_inner);
-    let length = mean.mul_f64(ServiceTime::Exponential.draw(&mut core.rng));
+fn work(core: &Core, mean: Duration) {
+    let mut rng = core.rng.lock().unwrap_or_else(PoisonError::into_inner);
+    let length = mean.mul_f64(ServiceTime::Exponential.draw(&mut *rng));
     let begin = thread_cpu();
     while thread_cpu() - begin < length {
         std::hint::spin_loop();
     }
-    core.worked += thread_cpu() - begin;
+    let worked = u64::try_from((thread_cpu() - begin).as_nanos()).unwrap_or(u64::MAX);
+    core.worked.fetch_add(worked, Ordering::Relaxed);
 }
 
 #[cfg(test)]
