@@ -3,6 +3,8 @@
 
 mod baselines;
 mod closed;
+mod cpu;
+mod dynamics;
 mod explored;
 mod fig10;
 mod fig11;
@@ -10,6 +12,8 @@ mod fig12;
 mod fig13;
 mod fig14;
 mod fig15;
+mod fig16;
+mod fig17;
 mod fig3;
 mod fig4;
 mod fig5;
@@ -18,6 +22,7 @@ mod fig9;
 mod instances;
 mod learned;
 mod ping;
+mod sec6_5;
 mod table1;
 mod table4;
 mod table5;
@@ -49,7 +54,10 @@ pub const EXPERIMENTS: &[&Experiment] = &[
     &fig13::EXPERIMENT,
     &fig14::EXPERIMENT,
     &fig15::EXPERIMENT,
+    &fig16::EXPERIMENT,
+    &sec6_5::EXPERIMENT,
     &table4::EXPERIMENT,
     &table5::EXPERIMENT,
+    &fig17::EXPERIMENT,
     &table7::EXPERIMENT,
 ];

@@ -1,0 +1,110 @@
+//! An agent on every backend reports its CPU; weights follow step by step, in the manner of Cheetah's
+//! AWRR: `w ← w · L / ((1 − α) l + α L)`, l a backend's utilisation and L the mean. Busy cores are sampled
+//! every 10 ms, which is what an agent reads of a kernel's counters.
+
+use plimsoll_model::Nanos;
+use plimsoll_queueing::ServiceTime;
+use plimsoll_sim::{Method, Plant, RequestPlant, integer_weights};
+
+use super::{SAME, SERVICE_US, SLOWED, Track, pool, rate_rps};
+use crate::Provenance;
+
+/// How often an agent looks.
+const SAMPLE_NS: u64 = 10_000_000;
+/// The pool runs so long before the change.
+const WARM_UP_S: f64 = 30.0;
+/// What clients' mean is over.
+const LATER_S: f64 = 60.0;
+/// HAProxy's greatest weight.
+const GREATEST: u32 = 256;
+
+/// How the agents are used.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Awrr {
+    /// The part of the mean in the correction: 0 corrects all at once, 0.5 is Cheetah's.
+    pub alpha: f64,
+    /// From one report to the next, seconds.
+    pub interval_s: f64,
+}
+
+/// Runs it for so long after the change. It stops at even utilisation, as it measures it, and goes on
+/// once it is uneven again.
+pub fn run(how: Awrr, seconds: f64, seed: u64) -> Track {
+    let pool = pool();
+    let even = vec![GREATEST; pool.len()];
+    let (service, method) = (ServiceTime::Exponential, Method::RoundRobin);
+    let mut plant = RequestPlant::new(&pool, &even, SERVICE_US, service, method, seed);
+    plant.pick_smoothly();
+    plant.set_rate(rate_rps());
+    plant.advance(at(WARM_UP_S));
+    plant.set_speed(SLOWED.0, SLOWED.1 * pool[SLOWED.0].speed);
+    let mut parts = vec![1.0; pool.len()];
+    let mut weights = vec![(0.0, even)];
+    let (mut stopped_s, mut iterations) = (None, 0);
+    let rounds = (seconds / how.interval_s).floor() as usize;
+    for round in 1..=rounds {
+        let passed_s = round as f64 * how.interval_s;
+        if passed_s > seconds - LATER_S {
+            plant.keep_answers();
+        }
+        let used = measure(&mut plant, at(WARM_UP_S + passed_s), &pool);
+        let most = used.iter().copied().fold(0.0, f64::max);
+        let least = used.iter().copied().fold(f64::INFINITY, f64::min);
+        if most - least <= SAME {
+            stopped_s = stopped_s.or(Some(passed_s));
+            continue;
+        }
+        iterations += usize::from(stopped_s.is_none());
+        let mean = used.iter().sum::<f64>() / used.len() as f64;
+        for (part, used) in parts.iter_mut().zip(&used) {
+            *part *= mean / ((1.0 - how.alpha) * used + how.alpha * mean);
+        }
+        let whole = integer_weights(&parts, GREATEST);
+        let changes: Vec<(usize, u32)> = whole.iter().copied().enumerate().collect();
+        plant.set_weights(&changes);
+        weights.push((passed_s, whole));
+    }
+    let answers = plant.take_answers();
+    let sum: f64 = answers.iter().map(|a| a.latency_ms).sum();
+    let later_ms = sum / answers.len() as f64;
+    let provenance = Provenance::Simulated;
+    Track { provenance, weights, stopped_s, iterations, end_s: seconds, later_ms }
+}
+
+fn at(seconds: f64) -> Nanos {
+    Nanos((seconds * 1e9) as u64)
+}
+
+/// The mean part of its cores that each backend uses until then.
+fn measure(
+    plant: &mut RequestPlant,
+    until: Nanos,
+    pool: &[plimsoll_sim::BackendModel],
+) -> Vec<f64> {
+    let (mut busy, mut samples) = (vec![0u64; pool.len()], 0u64);
+    while plant.now() < until {
+        plant.advance(Nanos((plant.now().0 + SAMPLE_NS).min(until.0)));
+        for ((busy, server), model) in busy.iter_mut().zip(plant.report().servers).zip(pool) {
+            *busy += u64::from(server.in_flight.min(model.cores));
+        }
+        samples += 1;
+    }
+    let part = |(busy, model): (u64, &plimsoll_sim::BackendModel)| {
+        busy as f64 / (samples.max(1) * u64::from(model.cores)) as f64
+    };
+    busy.into_iter().zip(pool).map(part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_reports_lead_to_weights_in_proportion_to_capacity() {
+        let track = run(Awrr { alpha: 0.5, interval_s: 10.0 }, 300.0, 3);
+        assert!(track.iterations >= 1 && track.stopped_s.is_some());
+        let (_, last) = track.weights.last().unwrap();
+        let others = f64::from(last[0] + last[1] + last[2]) / 3.0;
+        assert!((f64::from(last[3]) / others - 0.75).abs() < 0.08, "{last:?}");
+    }
+}

@@ -1,0 +1,186 @@
+//! What §6.4 and §6.5 share: the pool of Table 3, what happens to it, and who reacts to that.
+
+pub mod emulated;
+pub mod episode;
+pub mod optimum;
+pub mod quiet;
+pub mod seen;
+pub mod tables;
+
+use std::ops::Range;
+
+use plimsoll_control::{DriftTest, Exploration, ServiceSpec};
+use plimsoll_model::Objective;
+use plimsoll_sim::{BackendModel, Method};
+
+/// Mean service time on a core of speed 1 in simulated runs, microseconds.
+pub const SERVICE_US: f64 = 30_000.0;
+/// The paper's load (§6): a part of the capacity.
+pub const LOAD: f64 = 0.7;
+/// The paper measures its 8-core machines as 15 to 20 % faster per core; the middle of that.
+const F_SERIES_SPEED: f64 = 1.175;
+/// Backends that fail in Fig. 16(a): DIP-25 and DIP-26.
+pub const FAILING: Range<usize> = 24..26;
+/// Backends that lose a core in Fig. 16(b): DIP-25 to DIP-28.
+pub const SHRINKING: Range<usize> = 24..28;
+/// What is left of those: three of four cores.
+pub const SHRUNK: f64 = 0.75;
+/// What traffic grows by in Fig. 17.
+pub const GROWN: f64 = 1.1;
+
+/// The types of Table 3, with the two that fail apart from the two of their type that do not.
+pub const GROUPS: [(&str, Range<usize>); 5] = [
+    ("1-16 (1 core)", 0..16),
+    ("17-24 (2 cores)", 16..24),
+    ("25, 26 (4 cores)", 24..26),
+    ("27, 28 (4 cores)", 26..28),
+    ("29, 30 (8 cores)", 28..30),
+];
+
+/// The pool of Table 3: 16 backends of one core, 8 of two, 4 of four, 2 of eight faster ones. Equal
+/// within a type, as the paper's virtual machines are meant to be.
+pub fn table3() -> Vec<BackendModel> {
+    let types = [(16, 1, 1.0), (8, 2, 1.0), (4, 4, 1.0), (2, 8, F_SERIES_SPEED)];
+    let alike = |(count, cores, speed)| vec![BackendModel { cores, speed }; count];
+    types.into_iter().flat_map(alike).collect()
+}
+
+/// What a pool can serve, requests per second.
+pub fn capacity_rps(pool: &[BackendModel]) -> f64 {
+    pool.iter().map(|b| b.capacity_rps(SERVICE_US)).sum()
+}
+
+/// What happens to the pool.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Disturbance {
+    /// Nothing: for false alarms.
+    Nothing,
+    /// DIP-25 and DIP-26 die.
+    Failure,
+    /// DIP-25 to DIP-28 go on with three quarters of their capacity.
+    Capacity,
+    /// A tenth more requests.
+    Traffic,
+}
+
+impl Disturbance {
+    /// For tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Disturbance::Nothing => "nothing",
+            Disturbance::Failure => "25 and 26 fail",
+            Disturbance::Capacity => "25 to 28 at 75 %",
+            Disturbance::Traffic => "traffic +10 %",
+        }
+    }
+
+    /// The backends that it concerns itself with.
+    pub fn concerned(self) -> Range<usize> {
+        match self {
+            Disturbance::Failure => FAILING,
+            Disturbance::Capacity => SHRINKING,
+            Disturbance::Nothing | Disturbance::Traffic => 0..0,
+        }
+    }
+
+    /// The pool afterwards, without the dead, each with its place in the pool before.
+    pub fn pool_after(self) -> Vec<(usize, BackendModel)> {
+        let concerned = self.concerned();
+        let after = |(i, b): (usize, BackendModel)| match self {
+            Disturbance::Failure if concerned.contains(&i) => None,
+            Disturbance::Capacity if concerned.contains(&i) => {
+                Some((i, BackendModel { speed: SHRUNK * b.speed, ..b }))
+            }
+            _ => Some((i, b)),
+        };
+        table3().into_iter().enumerate().filter_map(after).collect()
+    }
+
+    /// Requests per second afterwards.
+    pub fn rate_after(self) -> f64 {
+        let before = LOAD * capacity_rps(&table3());
+        if self == Disturbance::Traffic { GROWN * before } else { before }
+    }
+}
+
+/// Who reacts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Plimsoll with every default.
+    Plimsoll,
+    /// The same with the paper's bare threshold of ±20 % on latency.
+    Threshold,
+    /// The same without any test for changes.
+    Untested,
+    /// The paper's way: its exploration with the stopping rule mended, the bare threshold, the least
+    /// unweighted sum of latencies; but with curves of the family that fits best, not of degree two.
+    PaperMended,
+    /// The same with Algorithm 1 as printed.
+    PaperPrinted,
+    /// Nobody: the weights that Plimsoll had before.
+    Frozen,
+    /// The same, but the balancer's own health check takes dead backends out; the others share their
+    /// traffic by the weights they have.
+    HealthCheck,
+}
+
+impl Way {
+    /// For tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Plimsoll => "Plimsoll",
+            Way::Threshold => "Plimsoll, bare ±20 %",
+            Way::Untested => "Plimsoll, no test",
+            Way::PaperMended => "paper's way, mended",
+            Way::PaperPrinted => "paper's way, as printed",
+            Way::Frozen => "frozen weights",
+            Way::HealthCheck => "frozen, health check",
+        }
+    }
+
+    /// What a controller is told for it; nothing where there is none.
+    pub fn configure(self, default: ServiceSpec) -> Option<ServiceSpec> {
+        let paper = |exploration| ServiceSpec {
+            exploration,
+            drift: DriftTest::Literal,
+            objective: Objective::Sum,
+            ..default.clone()
+        };
+        match self {
+            Way::Plimsoll => Some(default),
+            Way::Threshold => Some(ServiceSpec { drift: DriftTest::Literal, ..default }),
+            Way::Untested => Some(ServiceSpec { drift: DriftTest::Off, ..default }),
+            Way::PaperMended => Some(paper(Exploration::Bisect)),
+            Way::PaperPrinted => Some(paper(Exploration::Literal)),
+            Way::Frozen | Way::HealthCheck => None,
+        }
+    }
+}
+
+/// For tables.
+pub fn method_name(method: Method) -> &'static str {
+    match method {
+        Method::RoundRobin => "roundrobin",
+        Method::LeastConn => "leastconn",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pool_is_that_of_table_3_and_changes_as_the_paper_says() {
+        let pool = table3();
+        let cores: u32 = pool.iter().map(|b| b.cores).sum();
+        assert_eq!((pool.len(), cores), (30, 64));
+        assert!(FAILING.chain(SHRINKING).all(|i| pool[i].cores == 4));
+        assert_eq!(Disturbance::Failure.pool_after().len(), 28);
+        let after: Vec<BackendModel> =
+            Disturbance::Capacity.pool_after().into_iter().map(|(_, b)| b).collect();
+        // Four cores are gone.
+        let lost = capacity_rps(&pool) - capacity_rps(&after);
+        assert!((lost - 4.0 * 1e6 / SERVICE_US).abs() < 1e-9);
+        assert_eq!(GROUPS.map(|(_, range)| range.len()).iter().sum::<usize>(), 30);
+    }
+}

@@ -1,0 +1,153 @@
+//! What was seen of one run in which something happened.
+
+use std::ops::Range;
+
+use plimsoll_control::RecordKind;
+use plimsoll_sim::Method;
+
+use super::{Disturbance, GROUPS, Way};
+use crate::Provenance;
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Where its numbers come from.
+    pub provenance: Provenance,
+    /// What happened.
+    pub what: Disturbance,
+    /// How the balancer picks.
+    pub method: Method,
+    /// Who reacted.
+    pub way: Way,
+    /// Its seed.
+    pub seed: u64,
+    /// The weights that the balancer held when it happened.
+    pub held: Vec<u32>,
+    /// Each backend's part of the traffic before; under round robin, its weight.
+    pub before: Vec<f64>,
+    /// The same once all has settled.
+    pub after: Vec<f64>,
+    /// When what was noticed and done about it.
+    pub reaction: Reaction,
+    /// Clients' mean before, milliseconds.
+    pub before_ms: f64,
+    /// In the first ten seconds, milliseconds.
+    pub first_ms: f64,
+    /// Once all has settled, milliseconds.
+    pub later_ms: f64,
+    /// Requests lost from the change to the end.
+    pub lost: u64,
+    /// The greatest part of its capacity that a backend is asked for once all has settled.
+    pub busiest: f64,
+    /// Clients' mean by second, the change at zero: (seconds, milliseconds).
+    pub series: Vec<(f64, f64)>,
+}
+
+/// When a controller noticed what happened. Seconds after it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reaction {
+    /// The first of the backends concerned was noticed.
+    pub first_s: Option<f64>,
+    /// The last of them was, if all were.
+    pub all_s: Option<f64>,
+    /// Which of them were, and when.
+    pub each_s: Vec<(usize, f64)>,
+    /// The first plan after the first was noticed; after the change, where no backend is concerned.
+    pub planned_s: Option<f64>,
+    /// Changes reported of backends or traffic that had not changed, before as well as after.
+    pub false_alarms: usize,
+    /// Requests a concerned backend answered between change and notice, on average.
+    pub requests: Option<f64>,
+}
+
+/// A record of a controller: seconds after the change, its kind, and the place of its backend.
+pub type Noted = (f64, RecordKind, Option<usize>);
+
+impl Reaction {
+    /// From a controller's records since it was steady.
+    pub fn of(what: Disturbance, noted: &[Noted]) -> Self {
+        let sign = match what {
+            Disturbance::Failure => RecordKind::Failed,
+            _ => RecordKind::Drift,
+        };
+        let concerned = what.concerned();
+        let mut each_s: Vec<(usize, f64)> = Vec::new();
+        let (mut shared_s, mut false_alarms) = (None, 0);
+        for &(at, kind, who) in noted {
+            let news = at >= 0.0 && who.is_some_and(|i| concerned.contains(&i)) && kind == sign;
+            let drift = kind == RecordKind::Drift;
+            if news {
+                // The first time counts.
+                let new = who.filter(|i| each_s.iter().all(|(seen, _)| seen != i));
+                each_s.extend(new.map(|i| (i, at)));
+            } else if drift && at >= 0.0 && who.is_none() && what == Disturbance::Traffic {
+                shared_s = shared_s.or(Some(at));
+            } else if drift {
+                false_alarms += 1;
+            }
+        }
+        let first_s = each_s.first().map(|(_, at)| *at).or(shared_s);
+        let all = !concerned.is_empty() && each_s.len() == concerned.len();
+        let all_s = each_s.last().map(|(_, at)| *at).filter(|_| all).or(shared_s);
+        let from = if concerned.is_empty() { Some(shared_s.unwrap_or(0.0)) } else { first_s };
+        let plan = |from: f64| {
+            let plans = noted.iter().filter(|(_, kind, _)| *kind == RecordKind::Plan);
+            plans.map(|(at, ..)| *at).find(|at| *at >= from)
+        };
+        let planned_s = from.and_then(plan);
+        Reaction { first_s, all_s, each_s, planned_s, false_alarms, requests: None }
+    }
+}
+
+impl Seen {
+    /// The part of the traffic that a group got, before and after.
+    pub fn group(&self, range: &Range<usize>) -> (f64, f64) {
+        let sum = |shares: &[f64]| shares[range.clone()].iter().sum();
+        (sum(&self.before), sum(&self.after))
+    }
+}
+
+/// The mean of what is there; nothing when there is nothing.
+pub fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = values.fold((0.0, 0u32), |(sum, n), value| (sum + value, n + 1));
+    (count > 0).then(|| sum / f64::from(count))
+}
+
+/// Before and after by group, the mean over these runs.
+pub fn groups<'a>(runs: impl Iterator<Item = &'a Seen> + Clone) -> Vec<(f64, f64)> {
+    let of = |range: &Range<usize>| {
+        let pick = |which: fn((f64, f64)) -> f64| {
+            mean(runs.clone().map(|seen| which(seen.group(range)))).unwrap_or(f64::NAN)
+        };
+        (pick(|(before, _)| before), pick(|(_, after)| after))
+    };
+    GROUPS.iter().map(|(_, range)| of(range)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_concerns_the_change_counts_as_noticed() {
+        use RecordKind::{Drift, Failed, Plan};
+        let noted = [
+            (-5.0, Drift, Some(24)),
+            (-1.0, Plan, None),
+            (0.1, Plan, None),
+            (0.3, Drift, Some(3)),
+            (0.5, Drift, Some(24)),
+            (0.6, Plan, None),
+            (0.7, Drift, Some(24)),
+            (0.9, Drift, Some(25)),
+        ];
+        let some = Reaction::of(Disturbance::Capacity, &noted);
+        assert_eq!((some.first_s, some.all_s, some.planned_s), (Some(0.5), None, Some(0.6)));
+        assert_eq!((some.each_s.len(), some.false_alarms), (2, 2));
+        let noted = [(0.1, Failed, Some(24)), (0.1, Plan, None), (0.2, Failed, Some(25))];
+        let both = Reaction::of(Disturbance::Failure, &noted);
+        assert_eq!((both.first_s, both.all_s, both.planned_s), (Some(0.1), Some(0.2), Some(0.1)));
+        let traffic = Reaction::of(Disturbance::Traffic, &[(2.0, Plan, None)]);
+        assert_eq!((traffic.first_s, traffic.planned_s), (None, Some(2.0)));
+    }
+}

@@ -1,0 +1,417 @@
+//! Figure 16 (§6.4): backends of Table 3's pool fail, or lose a quarter of their capacity.
+//!
+//! Simulated: Plimsoll's controller with its sequential test, with the paper's bare threshold, and in the
+//! paper's way altogether, against nobody who reacts, over several seeds. Emulated: the real daemon and a
+//! real HAProxy beside another that keeps the weights of before. Then the price of a test: how often it
+//! fires while nothing happens.
+
+use std::time::Duration;
+
+use plimsoll_model::Objective;
+use plimsoll_sim::Method;
+
+use super::dynamics::episode::{self, Length};
+use super::dynamics::quiet::{self, Quiet};
+use super::dynamics::seen::{Seen, groups, mean};
+use super::dynamics::{Disturbance, GROUPS, LOAD, Way, emulated, optimum, tables};
+use crate::outcome::{Comparison, Outcome, Value, Verdict};
+use crate::plot::{Axis, Bars, Plot};
+use crate::{Context, Experiment, Failure, Provenance};
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "knapsack-fig16",
+    paper: &super::PAPER,
+    figure: "Figure 16",
+    title: "Two backends fail; four lose a quarter of their capacity",
+    claim: "A failure is seen within 100 ms and a loss of capacity within a second; 120 ms later new \
+            weights give most to the large backends, and those that lost 25 % of capacity lose 15 to \
+            17 % of weight.",
+    provenance: &[Provenance::Simulated, Provenance::Emulated],
+    takes: Duration::from_secs(300),
+    takes_quick: Duration::from_secs(10),
+    run,
+};
+
+const WHATS: [Disturbance; 2] = [Disturbance::Failure, Disturbance::Capacity];
+const WAYS: [(Method, Way); 9] = [
+    (Method::RoundRobin, Way::Plimsoll),
+    (Method::RoundRobin, Way::Frozen),
+    (Method::RoundRobin, Way::HealthCheck),
+    (Method::LeastConn, Way::Plimsoll),
+    (Method::LeastConn, Way::Frozen),
+    (Method::RoundRobin, Way::Threshold),
+    (Method::RoundRobin, Way::Untested),
+    (Method::RoundRobin, Way::PaperMended),
+    (Method::RoundRobin, Way::PaperPrinted),
+];
+const WATCHING: [Way; 5] =
+    [Way::Plimsoll, Way::Threshold, Way::Untested, Way::PaperMended, Way::PaperPrinted];
+
+/// What the paper gives of Fig. 16(a): DIP-1 to 16, DIP-17 to 24, DIP-27 to 30 gain so much weight.
+const THEIR_GAINS: [f64; 3] = [0.012, 0.027, 0.066];
+/// Of Fig. 16(b): DIP-25 to DIP-28 lose 15 to 17 %.
+const THEIR_LOSS: (f64, f64) = (15.0, 17.0);
+/// Until a failure is seen, until another capacity is, and the ILP: seconds.
+const THEIR_FAILURE_S: f64 = 0.1;
+const THEIR_CAPACITY_S: f64 = 1.0;
+const THEIR_ILP_S: f64 = 0.12;
+
+fn run(context: &Context) -> Result<Outcome, Failure> {
+    // Simulations take about a third of the time.
+    let mut runs = simulate(context, 0.0..0.25)?;
+    let quiet = watch(context, 0.25..0.35)?;
+    let seconds = Duration::from_secs;
+    let (length, whats) = context.pick(
+        (
+            emulated::Length {
+                learning: seconds(3),
+                before: seconds(1),
+                settling: seconds(1),
+                measured: seconds(2),
+                healing: seconds(0),
+                // So that equal weights overload nobody: nothing is learned in so short a time.
+                load: 0.4,
+            },
+            &WHATS[..1],
+        ),
+        (
+            emulated::Length {
+                learning: seconds(60),
+                before: seconds(20),
+                settling: seconds(30),
+                measured: seconds(25),
+                healing: seconds(25),
+                load: LOAD,
+            },
+            &WHATS[..],
+        ),
+    );
+    let real = emulated::run(context, whats, length, 0.35..1.0)?;
+    let requests = context.pick(50_000, 1_000_000);
+    let mut best_ms = Vec::new();
+    for what in WHATS {
+        best_ms.push((what, optimum::mean_after_ms(what, requests, context.seed)?));
+    }
+    let best = |what| best_ms.iter().find(|(w, _)| *w == what).map(|(_, ms)| *ms);
+    let comparisons = comparisons(&runs, &real, &quiet, &best)?;
+    runs.extend(real);
+    let mut tables = vec![tables::runs(&runs, best), tables::weights(&runs, &WHATS)?];
+    tables.push(tables::quiet(&quiet));
+    Ok(Outcome { tables, plots: plots(&runs)?, comparisons, notes: notes() })
+}
+
+fn simulate(context: &Context, progress: std::ops::Range<f64>) -> Result<Vec<Seen>, Failure> {
+    let ways = if context.quick { &WAYS[..2] } else { &WAYS[..] };
+    let seeds = context.pick(1, 5);
+    let length = context.pick(
+        Length { learning_s: 60.0, settling_s: 20.0, measured_s: 20.0 },
+        Length { learning_s: 400.0, settling_s: 60.0, measured_s: 120.0 },
+    );
+    let mut runs: Vec<Seen> = Vec::new();
+    for (k, what) in WHATS.into_iter().enumerate() {
+        for (i, &(method, way)) in ways.iter().enumerate() {
+            if way == Way::HealthCheck && what != Disturbance::Failure {
+                continue;
+            }
+            let done = (k * ways.len() + i) as f64 / (WHATS.len() * ways.len()) as f64;
+            let done = progress.start + (progress.end - progress.start) * done;
+            context.progress(done, &format!("{}: {}", what.name(), way.name()))?;
+            for seed in (0..seeds).map(|n| context.seed.wrapping_add(n)) {
+                let nobody = matches!(way, Way::Frozen | Way::HealthCheck);
+                let learned = |seen: &&Seen| {
+                    (seen.method, seen.way, seen.seed) == (method, Way::Plimsoll, seed)
+                };
+                let weights = runs.iter().find(learned).filter(|_| nobody);
+                let weights = weights.map(|seen| seen.held.clone());
+                runs.push(episode::run(context, (what, method, way), length, seed, weights)?);
+            }
+        }
+    }
+    Ok(runs)
+}
+
+fn watch(context: &Context, progress: std::ops::Range<f64>) -> Result<Vec<Quiet>, Failure> {
+    let ways = if context.quick { &WATCHING[..2] } else { &WATCHING[..] };
+    let (learning_s, quiet_s) = context.pick((60.0, 60.0), (400.0, 3600.0));
+    let mut quiet = Vec::new();
+    for (i, &way) in ways.iter().enumerate() {
+        let done = i as f64 / ways.len() as f64;
+        let done = progress.start + (progress.end - progress.start) * done;
+        context.progress(done, &format!("a quiet hour: {}", way.name()))?;
+        quiet.push(quiet::run(context, way, learning_s, quiet_s, context.seed)?);
+    }
+    Ok(quiet)
+}
+
+fn of(
+    runs: &[Seen],
+    what: Disturbance,
+    method: Method,
+    way: Way,
+    from: Provenance,
+) -> impl Iterator<Item = &Seen> + Clone {
+    let key = (what, method, way, from);
+    runs.iter().filter(move |seen| (seen.what, seen.method, seen.way, seen.provenance) == key)
+}
+
+fn plimsoll(
+    runs: &[Seen],
+    what: Disturbance,
+    from: Provenance,
+) -> impl Iterator<Item = &Seen> + Clone {
+    of(runs, what, Method::RoundRobin, Way::Plimsoll, from)
+}
+
+/// The gains of the paper's three groups after the failure, from those of ours.
+fn gains(parts: &[(f64, f64)]) -> [f64; 3] {
+    let gain = |i: usize| parts[i].1 - parts[i].0;
+    [gain(0), gain(1), gain(3) + gain(4)]
+}
+
+/// What DIP-25 to DIP-28 lose, percent.
+fn loss(parts: &[(f64, f64)]) -> f64 {
+    let (before, after) = (parts[2].0 + parts[3].0, parts[2].1 + parts[3].1);
+    100.0 * (1.0 - after / before)
+}
+
+fn plots(runs: &[Seen]) -> Result<Vec<Plot>, Failure> {
+    let mut plots = vec![failure_plot(runs)?, capacity_plot(runs)?];
+    for (what, name, title) in [
+        (WHATS[0], "latency-failure", "DIP-25 and DIP-26 fail: clients' mean, one run of each"),
+        (WHATS[1], "latency-capacity", "DIP-25 to DIP-28 at 75 %: clients' mean, one run of each"),
+    ] {
+        let shown: Vec<&Seen> = WAYS[..5]
+            .iter()
+            .filter_map(|&(m, way)| of(runs, what, m, way, Provenance::Simulated).next())
+            .collect();
+        plots.push(tables::latencies(name, title, &shown, 60.0));
+        let real = |seen: &&Seen| (seen.what, seen.provenance) == (what, Provenance::Emulated);
+        let shown: Vec<&Seen> = runs.iter().filter(real).collect();
+        if !shown.is_empty() {
+            let (name, title) = (format!("{name}-emulated"), format!("{title}, real HAProxy"));
+            plots.push(tables::latencies(&name, &title, &shown, 55.0));
+        }
+    }
+    Ok(plots)
+}
+
+fn failure_plot(runs: &[Seen]) -> Result<Plot, Failure> {
+    let what = Disturbance::Failure;
+    let bars = |name: &str, from, parts: &[(f64, f64)]| {
+        Bars::new(name, from, gains(parts).map(Some).to_vec())
+    };
+    let mut series = Vec::new();
+    for from in [Provenance::Simulated, Provenance::Emulated] {
+        if plimsoll(runs, what, from).next().is_some() {
+            let name = format!("Plimsoll, {from}");
+            series.push(bars(&name, from, &groups(plimsoll(runs, what, from))));
+        }
+    }
+    for (name, objective) in tables::BEST {
+        series.push(bars(name, Provenance::Simulated, &tables::best_groups(what, objective)?));
+    }
+    series.push(Bars::new("paper", Provenance::Reported, THEIR_GAINS.map(Some).to_vec()));
+    let names = ["1-16 (1 core)", "17-24 (2 cores)", "27-30 (4 and 8 cores)"];
+    let y = Axis::linear("cumulative gain of weight");
+    let names = names.map(str::to_owned).to_vec();
+    Ok(Plot::bars(
+        "weights-failure",
+        "Who gets the weight of 25 and 26",
+        "backends",
+        y,
+        names,
+        series,
+    ))
+}
+
+fn capacity_plot(runs: &[Seen]) -> Result<Plot, Failure> {
+    let what = Disturbance::Capacity;
+    let four = |parts: &[(f64, f64)]| -> Vec<Option<f64>> {
+        let joined = (parts[2].0 + parts[3].0, parts[2].1 + parts[3].1);
+        let all = [parts[0], parts[1], joined, parts[4]];
+        all.map(|(before, after)| Some(100.0 * (after / before - 1.0))).to_vec()
+    };
+    let mut series = Vec::new();
+    for from in [Provenance::Simulated, Provenance::Emulated] {
+        if plimsoll(runs, what, from).next().is_some() {
+            let parts = groups(plimsoll(runs, what, from));
+            series.push(Bars::new(&format!("Plimsoll, {from}"), from, four(&parts)));
+        }
+    }
+    for (name, objective) in tables::BEST {
+        let parts = tables::best_groups(what, objective)?;
+        series.push(Bars::new(name, Provenance::Simulated, four(&parts)));
+    }
+    let middle = -(THEIR_LOSS.0 + THEIR_LOSS.1) / 2.0;
+    series.push(Bars::new("paper", Provenance::Reported, vec![None, None, Some(middle), None]));
+    let names = GROUPS.map(|(name, _)| name.to_owned());
+    let [one, two, _, _, eight] = names;
+    let names = vec![one, two, "25-28 (4 cores, 3 left)".to_owned(), eight];
+    let y = Axis::linear("change of the weight (%)");
+    Ok(Plot::bars("weights-capacity", "25 to 28 lose a core each", "backends", y, names, series))
+}
+
+fn comparisons(
+    runs: &[Seen],
+    real: &[Seen],
+    quiet: &[Quiet],
+    best: &impl Fn(Disturbance) -> Option<f64>,
+) -> Result<Vec<Comparison>, Failure> {
+    let mut all = Vec::new();
+    for (runs, from) in [(runs, Provenance::Simulated), (real, Provenance::Emulated)] {
+        for what in WHATS {
+            if plimsoll(runs, what, from).next().is_some() {
+                all.extend(weight_comparisons(runs, what, from)?);
+                all.extend(time_comparisons(runs, what, from));
+                all.push(client_comparison(runs, what, from, best(what)));
+            }
+        }
+    }
+    all.extend(quiet.iter().map(quiet_comparison));
+    Ok(all)
+}
+
+fn number(
+    what: &str,
+    paper: impl Into<Value>,
+    ours: f64,
+    unit: &str,
+    verdict: Verdict,
+    provenance: Provenance,
+    why: String,
+) -> Comparison {
+    let (what, unit) = (what.to_owned(), unit.to_owned());
+    Comparison { what, paper: paper.into(), ours: ours.into(), unit, verdict, provenance, why }
+}
+
+fn weight_comparisons(
+    runs: &[Seen],
+    what: Disturbance,
+    from: Provenance,
+) -> Result<Vec<Comparison>, Failure> {
+    let ours = groups(plimsoll(runs, what, from));
+    let mean_best = tables::best_groups(what, Objective::Traffic)?;
+    let sum_best = tables::best_groups(what, Objective::Sum)?;
+    let machines =
+        "The paper's curves are of its own virtual machines, whose shapes it does not give";
+    if what == Disturbance::Failure {
+        let names = ["DIP-1 to 16", "DIP-17 to 24", "DIP-27 to 30"];
+        let (a, b) = (gains(&mean_best), gains(&sum_best));
+        let one = |i: usize, ours: f64| {
+            let why = format!(
+                "{machines}; exact queues give {:+.3} when packed for the mean client and {:+.3} by the \
+                 paper's unweighted sum.",
+                a[i], b[i]
+            );
+            let verdict = Verdict::within(0.25, THEIR_GAINS[i], ours);
+            let name = format!("25 and 26 fail: cumulative gain of {}", names[i]);
+            number(&name, THEIR_GAINS[i], ours, "weight", verdict, from, why)
+        };
+        return Ok(gains(&ours).into_iter().enumerate().map(|(i, ours)| one(i, ours)).collect());
+    }
+    let ours = loss(&ours);
+    let (low, high) = THEIR_LOSS;
+    let near = (low - 1.0..=high + 1.0).contains(&ours);
+    let verdict = if near { Verdict::Agrees } else { Verdict::Differs };
+    let why = format!(
+        "{machines}; exact queues that lose a quarter of their speed lose {:.1} % when packed for the mean \
+         client and {:.1} % by the paper's unweighted sum.",
+        loss(&mean_best),
+        loss(&sum_best)
+    );
+    let name = "25 to 28 at 75 %: their loss of weight";
+    Ok(vec![number(name, format!("{low}–{high}"), ours, "%", verdict, from, why)])
+}
+
+fn time_comparisons(runs: &[Seen], what: Disturbance, from: Provenance) -> Vec<Comparison> {
+    let seen = |value: fn(&Seen) -> Option<f64>| {
+        mean(plimsoll(runs, what, from).filter_map(value)).unwrap_or(f64::NAN)
+    };
+    let first = seen(|s| s.reaction.first_s);
+    let (all, planned) = (seen(|s| s.reaction.all_s), seen(|s| s.reaction.planned_s));
+    let requests = seen(|s| s.reaction.requests);
+    let (theirs, why) = match what {
+        Disturbance::Failure => (
+            THEIR_FAILURE_S,
+            "A backend is out after one failed round of three liveness requests, a round every 100 ms; \
+             then it is out at once."
+                .to_owned(),
+        ),
+        _ => {
+            let requests =
+                if requests.is_nan() { String::new() } else { format!(" ({requests:.0} each)") };
+            let last = if all.is_nan() {
+                "in no run all four are noticed one by one".to_owned()
+            } else {
+                format!("the last of the four is noticed after {all:.1} s")
+            };
+            (
+                THEIR_CAPACITY_S,
+                format!(
+                    "The paper compares one mean of 20 probes with a threshold, which fires on noise \
+                     as well; a test with a stated rate of false alarms needs so many \
+                     requests{requests}, and {last}."
+                ),
+            )
+        }
+    };
+    let name = |part: &str| format!("{}: {part}", what.name());
+    let verdict = Verdict::less_is_better(0.5, theirs, first);
+    let plan = Verdict::less_is_better(0.5, theirs + THEIR_ILP_S, planned);
+    vec![
+        number(&name("first noticed"), theirs, first, "s", verdict, from, why.clone()),
+        number(&name("first new weights"), theirs + THEIR_ILP_S, planned, "s", plan, from, why),
+    ]
+}
+
+fn client_comparison(
+    runs: &[Seen],
+    what: Disturbance,
+    from: Provenance,
+    best: Option<f64>,
+) -> Comparison {
+    let later = |way| mean(of(runs, what, Method::RoundRobin, way, from).map(|s| s.later_ms));
+    let (ours, frozen) = (later(Way::Plimsoll), later(Way::Frozen));
+    let (ours, frozen) = (ours.unwrap_or(f64::NAN), frozen.unwrap_or(f64::NAN));
+    let best = best.filter(|_| from == Provenance::Simulated);
+    let best =
+        best.map_or_else(String::new, |ms| format!(" The best static split has {ms:.1} ms."));
+    let name = format!("{}: clients' mean once settled", what.name());
+    let lost = mean(of(runs, what, Method::RoundRobin, Way::Frozen, from).map(|s| s.lost as f64));
+    let why = format!(
+        "With the weights of before it is {frozen:.1} ms for those that are served, and {:.0} requests are \
+         lost.{best}",
+        lost.unwrap_or(0.0)
+    );
+    number(&name, "not given", ours, "ms", Verdict::NotComparable, from, why)
+}
+
+fn quiet_comparison(quiet: &Quiet) -> Comparison {
+    let rate = quiet.false_alarms as f64 / quiet.hours;
+    let name = format!("false alarms in a quiet hour: {}", quiet.way.name());
+    let why = "The paper does not say how often its threshold fires on noise.".to_owned();
+    let verdict = Verdict::NotComparable;
+    number(&name, "not given", rate, "1/h", verdict, Provenance::Simulated, why)
+}
+
+fn notes() -> Vec<String> {
+    [
+        "Speeds are those of Table 3 as the paper measures them: equal within a type, the 8-core machines \
+         17.5 % faster per core. Simulated service is exponential, 30 ms; emulated, 80 ms.",
+        "A lost core is a quarter of the speed of all four where it is simulated, and one core of four \
+         where it is emulated: the first makes every request slower, the second makes only queues longer, \
+         which needs more requests to be seen.",
+        "Weights are cumulative by type; simulated they are the parts of the traffic that clients sent, \
+         under round robin the same thing.",
+        "\"frozen, health check\": HAProxy's `check` as it comes (2 s, three times) takes the dead out after \
+         5 s, and the others share their traffic by the weights they have. The emulated frozen HAProxy has \
+         no health check: it retries and redispatches.",
+        "The paper's ways explore and notice changes as the paper does and minimise the unweighted sum of \
+         latencies; their curves are of whichever family fits best, not of degree two.",
+        "Emulated backends take real requests over real connections; their cores exist on a schedule and \
+         burn no CPU.",
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}
