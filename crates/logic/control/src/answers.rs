@@ -53,7 +53,7 @@ impl Controller {
         let Some(_) = self.pending.take_if(|p| p.epoch == epoch) else { return };
         let line = format!("plan {epoch} was not programmed: {reason}");
         record(out, RecordKind::Warning, None, line);
-        self.raise(Urgent::Reassert("the last plan was not programmed".to_owned()));
+        self.reassert = Some("the last plan was not programmed".to_owned());
         self.retry_at = now + self.retry_after;
         self.retry_after = (2 * self.retry_after).min(LAST_RETRY);
         self.last_program = Some(now);

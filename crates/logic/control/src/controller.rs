@@ -52,21 +52,8 @@ pub(crate) struct Pending {
 pub(crate) enum Urgent {
     /// A backend fails, returns, joins or leaves, or an administrator took it.
     Pool(String),
-    /// The balancer does not hold what we want.
-    Reassert(String),
     /// A backend works at another rate than before.
     Drift(String),
-}
-
-impl Urgent {
-    /// Where two come together the weightier is acted on: it decides anew, and so does what the other asks.
-    fn rank(&self) -> u32 {
-        match self {
-            Urgent::Pool(_) => 2,
-            Urgent::Drift(_) => 1,
-            Urgent::Reassert(_) => 0,
-        }
-    }
 }
 
 /// The controller of one service.
@@ -91,6 +78,9 @@ pub struct Controller {
     pub(crate) decision_reason: String,
     pub(crate) pending: Option<Pending>,
     pub(crate) urgent: Option<Urgent>,
+    /// The balancer does not hold what we want, and why. Apart from what is urgent: neither may hide the
+    /// other, for what is urgent may come to nothing.
+    pub(crate) reassert: Option<String>,
     pub(crate) next_decision: Nanos,
     pub(crate) last_program: Option<Nanos>,
     /// After plans that failed: not before, and how long the next pause is.
@@ -160,6 +150,7 @@ impl Controller {
             decision_reason: "nothing was decided yet".to_owned(),
             pending: None,
             urgent: None,
+            reassert: None,
             next_decision: now,
             last_program: None,
             retry_at: now,
@@ -243,8 +234,9 @@ impl Controller {
         self.method.as_ref().map_or(MethodKind::Split, |m| m.kind)
     }
 
+    /// A change of the pool decides anew, and so does what a drift asks.
     pub(crate) fn raise(&mut self, urgent: Urgent) {
-        if self.urgent.as_ref().is_none_or(|held| urgent.rank() >= held.rank()) {
+        if !matches!((&urgent, &self.urgent), (Urgent::Drift(_), Some(Urgent::Pool(_)))) {
             self.urgent = Some(urgent);
         }
     }
@@ -317,10 +309,9 @@ impl Controller {
         }
         self.trouble = Some(reason);
         self.conflict = conflict;
-        self.pending = None;
-        if conflict {
-            // What was wanted meanwhile is not forgotten.
-            self.raise(Urgent::Reassert("the balancer can be steered again".to_owned()));
+        // What was wanted meanwhile is not forgotten.
+        if self.pending.take().is_some() || conflict {
+            self.reassert = Some("the balancer can be steered again".to_owned());
         }
     }
 
@@ -371,7 +362,7 @@ impl Controller {
         if self.pending.as_ref().is_some_and(|p| now.since(p.sent_at) > UNANSWERED) {
             self.pending = None;
             // What became of it nobody knows.
-            self.raise(Urgent::Reassert("the last plan was never answered".to_owned()));
+            self.reassert = Some("the last plan was never answered".to_owned());
         }
     }
 }

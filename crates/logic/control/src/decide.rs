@@ -59,6 +59,14 @@ impl Controller {
             self.act_urgently(now, urgent, out);
             return;
         }
+        if self.may_reassert(now)
+            && let Some(reason) = self.reassert.take()
+        {
+            if let Some(decision) = self.decision_still_possible(now) {
+                self.program(now, decision, reason, false, out);
+            }
+            return;
+        }
         if self.paper_act(now, out) {
             return;
         }
@@ -102,13 +110,14 @@ impl Controller {
             None => false,
             Some(_) if self.conflict => false,
             Some(Urgent::Pool(_)) => true,
-            Some(Urgent::Reassert(_)) => {
-                let last =
-                    self.last_program.is_none_or(|at| now.since(at) >= self.spec.sink.min_interval);
-                now >= self.retry_at && last
-            }
             Some(Urgent::Drift(_)) => paced(),
         }
+    }
+
+    /// Whether the balancer may be put right now.
+    fn may_reassert(&self, now: Nanos) -> bool {
+        let passed = |last| now.since(last) >= self.spec.sink.min_interval;
+        !self.conflict && now >= self.retry_at && self.last_program.is_none_or(passed)
     }
 
     /// The last decision without those that can no longer serve; another one when nobody is left of it.
@@ -136,12 +145,8 @@ impl Controller {
                 self.program(now, decision, reason, false, out);
                 self.next_decision = now + RESCUE_EVERY;
             }
-            Urgent::Reassert(reason) => {
-                if let Some(decision) = self.decision_still_possible(now) {
-                    self.program(now, decision, reason, false, out);
-                }
-            }
             Urgent::Pool(reason) => {
+                self.call_back_ejected(now, out);
                 if !self.backends.iter().any(|b| b.is_usable()) {
                     if !self.warned_all_failed {
                         self.warned_all_failed = true;
@@ -504,6 +509,7 @@ impl Controller {
             return;
         }
         self.epoch += 1;
+        self.reassert = None;
         let before = self.backends.iter().filter_map(|b| Some((b.id, b.programmed?))).collect();
         self.pending =
             Some(Pending { epoch: self.epoch, sent_at: now, decision, before, on_trial });

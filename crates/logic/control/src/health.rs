@@ -226,6 +226,11 @@ impl Health {
         alive.then(|| self.recover(now)).flatten()
     }
 
+    /// It was taken out for its errors, and is needed.
+    pub fn call_back(&mut self, now: Nanos) -> Option<Turn> {
+        self.is_ejected().then(|| self.recover(now)).flatten()
+    }
+
     fn fail(&mut self, now: Nanos, cause: Cause) -> Option<Turn> {
         let was_up = self.down.is_none();
         if was_up {

@@ -107,6 +107,20 @@ impl Controller {
         self.search = None;
     }
 
+    /// Where nobody serves, those whose answers are errors in part are better than nobody.
+    pub(crate) fn call_back_ejected(&mut self, now: Nanos, out: &mut Vec<Action>) {
+        if self.backends.iter().any(|b| b.is_usable()) {
+            return;
+        }
+        let ejected = self.backends.iter().filter(|b| b.health.is_ejected() && !b.is_reserved());
+        for id in ejected.map(|b| b.id).collect::<Vec<_>>() {
+            let turn = self.get(id).and_then(|b| b.health.call_back(now));
+            self.on_turn(now, id, turn, out);
+        }
+        // The plan for it is the one that is being made.
+        self.urgent = None;
+    }
+
     /// When most of the pool fails at once in ways that the network, the prober or sheer overload can
     /// cause, nobody is taken out for it.
     fn panic_or_not(&mut self, out: &mut Vec<Action>) {

@@ -66,7 +66,10 @@ impl Controller {
     /// Once a window: ends what has shown enough, and begins what is worth it.
     pub(crate) fn refresh(&mut self, now: Nanos, out: &mut Vec<Action>) {
         self.end_refreshes(now);
-        let idle = self.pending.is_none() && self.trial.is_none() && self.urgent.is_none();
+        let idle = self.pending.is_none()
+            && self.trial.is_none()
+            && self.urgent.is_none()
+            && self.reassert.is_none();
         let calm = self.spec.refresh
             && idle
             && self.phase == Phase::Steady

@@ -17,6 +17,15 @@ const FOREIGN_LIMIT: u32 = 5;
 /// … and is answered at this pace only.
 const USUAL_PACE: Duration = Duration::from_secs(10);
 
+/// A weight that somebody else has set.
+struct ForeignWeight {
+    name: String,
+    ours: u32,
+    theirs: u32,
+    /// It gives traffic to a backend that failed.
+    of_failed: bool,
+}
+
 impl Controller {
     pub(crate) fn on_report(&mut self, now: Nanos, report: &BalancerReport, out: &mut Vec<Action>) {
         self.note_method(report, out);
@@ -33,7 +42,7 @@ impl Controller {
             self.calm_since = now;
             self.trial = None;
             self.pending = None;
-            self.raise(Urgent::Reassert("the balancer forgot its weights".to_owned()));
+            self.reassert = Some("the balancer forgot its weights".to_owned());
         }
         self.generation = Some(report.generation);
         if let Some(trouble) = self.trouble.take() {
@@ -55,14 +64,23 @@ impl Controller {
         let mut changed = Vec::new();
         let mut drifted = Vec::new();
         let watches = self.watches();
-        let mut foreign = None;
+        let mut foreign: Option<ForeignWeight> = None;
         let expects = self.pending.is_none() && !restarted;
         for server in &report.servers {
             let Some(b) = self.backends.iter_mut().find(|b| b.id == server.backend) else {
                 continue;
             };
             if expects && b.programmed.is_some_and(|w| w != server.weight) {
-                foreign = Some((b.name.clone(), b.programmed.unwrap_or(0), server.weight));
+                let of_failed = b.health.is_down() && !b.is_usable() && server.weight > 0;
+                foreign = foreign.filter(|f| f.of_failed).or_else(|| {
+                    let ours = b.programmed.unwrap_or(0);
+                    Some(ForeignWeight {
+                        name: b.name.clone(),
+                        ours,
+                        theirs: server.weight,
+                        of_failed,
+                    })
+                });
             }
             b.programmed = Some(server.weight);
             b.in_flight = server.in_flight;
@@ -102,8 +120,8 @@ impl Controller {
             record(out, kind, Some(&name), reason);
             self.raise(Urgent::Pool(format!("{name} was {why} by an administrator")));
         }
-        if let Some((name, ours, theirs)) = foreign {
-            self.on_foreign(now, &name, ours, theirs, out);
+        if let Some(foreign) = foreign {
+            self.on_foreign(now, &foreign, out);
         }
         self.note_drained(now);
         for (id, change) in drifted {
@@ -158,14 +176,8 @@ impl Controller {
         self.method = Some(report.method.clone());
     }
 
-    fn on_foreign(
-        &mut self,
-        now: Nanos,
-        name: &str,
-        ours: u32,
-        theirs: u32,
-        out: &mut Vec<Action>,
-    ) {
+    fn on_foreign(&mut self, now: Nanos, foreign: &ForeignWeight, out: &mut Vec<Action>) {
+        let ForeignWeight { name, ours, theirs, of_failed } = foreign;
         if now.since(self.foreign.0) > Duration::from_secs(60) {
             self.foreign = (now, 0);
         }
@@ -173,7 +185,11 @@ impl Controller {
         let reason = format!("somebody set its weight from {ours} to {theirs}");
         record(out, RecordKind::Foreign, Some(name), reason);
         self.trial = None;
-        self.raise(Urgent::Reassert(format!("somebody else changed {name}")));
+        if *of_failed {
+            // However often: clients would get errors.
+            self.raise(Urgent::Pool(format!("somebody else gave {name} traffic though it failed")));
+        }
+        self.reassert = Some(format!("somebody else changed {name}"));
         if self.foreign.1 > FOREIGN_LIMIT {
             self.retry_at = self.retry_at.max(self.last_program.unwrap_or(now) + USUAL_PACE);
         }

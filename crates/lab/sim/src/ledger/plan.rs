@@ -225,7 +225,8 @@ impl Ledger {
         let steep = plan.entries.iter().filter(|e| e.weight > 1).find_map(|e| {
             let i = e.backend.0 as usize;
             let back = self.accounts[i].returned_at?;
-            let part = f64::from(e.weight) / sum;
+            // Small weights, which a round robin follows sooner, are rounded up by as much as one.
+            let part = f64::from(e.weight - 1) / sum;
             let fair = plant.capacity_rps(i) / all;
             let at_foot = clock.since(back) < FOOT_OF_THE_RAMP;
             (at_foot && part > MOST_AT_THE_FOOT * fair).then_some((i, part, fair))
@@ -260,6 +261,8 @@ impl Ledger {
 
     fn recorded(&mut self, clock: Nanos, record: &Record) {
         let place = record.backend.as_ref().and_then(|b| b.strip_prefix('s')?.parse().ok());
+        let serves = |a: &Account| a.is_usable() && !a.out;
+        let somebody = self.accounts.iter().any(serves);
         let Some((i, a)) = place.and_then(|i: usize| Some((i, self.accounts.get_mut(i)?))) else {
             return;
         };
@@ -274,6 +277,11 @@ impl Ledger {
             RecordKind::Returned if a.out => {
                 let was_in = std::mem::take(&mut a.pardoned);
                 (a.out, a.returned_at) = (false, (!was_in).then_some(clock));
+                // Where nobody serves, who is alive need not prove it by three rounds.
+                if !somebody && a.good_rounds > 0 {
+                    (a.live_failed, a.surely_dead) = (false, false);
+                    (a.work_failed, a.work_failures) = (false, 0);
+                }
             }
             _ => return,
         }

@@ -73,7 +73,11 @@ impl Ledger {
         let (mut foreign, mut pool_changed) = (false, false);
         for server in &report.servers {
             let Some(a) = self.accounts.get_mut(server.backend.0 as usize) else { continue };
-            foreign |= expects && a.believed.is_some_and(|w| w != server.weight);
+            let by_others = expects && a.believed.is_some_and(|w| w != server.weight);
+            foreign |= by_others;
+            // Whose hand ever gave it: a failed one is to get nothing.
+            let fails = a.out || a.has_failed() || a.balancer_down;
+            self.reason_to_reassert |= by_others && server.weight > 0 && fails;
             a.believed = Some(server.weight);
             let reserved = matches!(server.status, ServerStatus::Drain | ServerStatus::Maintenance);
             let down = server.status == ServerStatus::Down;
