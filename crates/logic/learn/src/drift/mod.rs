@@ -7,6 +7,7 @@
 //! own ([`compare`], the paper's way).
 
 mod charts;
+mod memo;
 mod noise;
 mod paper;
 mod polled;

@@ -11,10 +11,11 @@
 //! the load stays. What an excursion of the charts covers is taken into it only when the excursion
 //! has ended: a change does not hide itself by becoming the reference.
 //!
-//! Cost: about 2 µs a poll. It fails where work per request depends on load (shared caches):
+//! Cost: some tens of nanoseconds a poll that came before, microseconds for a new one. It fails where work per request depends on load (shared caches):
 //! a large change of load then counts as a change of the backend, which for its curve it is.
 
 use super::charts::{self, Charts, Excursion, TUNED};
+use super::memo::{Memo, Said};
 use super::noise::Noise;
 use super::polled::Poll;
 
@@ -139,6 +140,7 @@ pub struct RateWatch {
     noise: Noise,
     noise_of_law: Noise,
     law: Option<LawRate>,
+    memo: Memo,
     charts: Charts,
 }
 
@@ -153,6 +155,7 @@ impl RateWatch {
             noise: Noise::default(),
             noise_of_law: Noise::default(),
             law: None,
+            memo: Memo::default(),
             charts: Charts::default(),
         }
     }
@@ -246,17 +249,12 @@ impl RateWatch {
     fn judge_by_law(&mut self, poll: &Poll, rate: f64) -> ([f64; TUNED.len()], f64) {
         let law = self.law.get_or_insert_with(|| LawRate::at(rate));
         let rate = law.rate();
-        let (mean, variance) = poll.moments(rate);
+        let doubt = DOUBT * (self.noise_of_law.dispersion() / law.settled.0).sqrt();
+        let Said { mean, variance, gains } = self.memo.ask(poll, rate, doubt);
         let error = f64::from(poll.completions) - mean;
         law.note(error, variance);
         self.noise_of_law.note(error, variance);
-        let noise = self.noise_of_law.dispersion();
-        let fair = fair(rate, (noise / law.settled.0).sqrt());
-        let as_is = [fair(0.0), fair(2.0)].map(|rate| poll.likelihood(rate).ln());
-        let gain = |theta: f64| {
-            poll.likelihood(theta * fair(theta)).ln() - as_is[usize::from(theta > 1.0)]
-        };
-        (TUNED.map(gain), noise)
+        (gains, self.noise_of_law.dispersion())
     }
 
     /// Completions between two false alarms that are tolerated, at the present pace.
