@@ -409,6 +409,9 @@ fn notes() -> Vec<String> {
          no health check: it retries and redispatches.",
         "The paper's ways explore and notice changes as the paper does and minimise the unweighted sum of \
          latencies; their curves are of whichever family fits best, not of degree two.",
+        "The paper's ways are rebuilt in this controller, under exponential service times: a threshold on the \
+         mean of a few requests then fires on noise, and every false alarm moves weights. Under steadier \
+         service times, which the paper's fixed computation may have, it would fire less.",
         "Emulated backends take real requests over real connections; their cores exist on a schedule and \
          burn no CPU.",
     ]

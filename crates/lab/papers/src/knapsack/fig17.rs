@@ -81,6 +81,10 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             "Plimsoll counts the traffic, so there is nothing to notice (first_noticed_s is empty): \
              new_plan_s is the first plan after the change."
                 .to_owned(),
+            "The paper's ways are rebuilt in this controller, under exponential service times: a \
+             threshold on the mean of a few requests then fires on noise, and every false alarm moves \
+             weights. Under steadier service times it would fire less."
+                .to_owned(),
             "best_static_split_ms: weights from the true curves under round robin; leastconn may go \
              below it."
                 .to_owned(),
@@ -160,7 +164,7 @@ fn comparisons(runs: &[Seen], best_ms: f64) -> Result<Vec<Comparison>, Failure> 
             "s",
             Verdict::NotComparable,
             "The paper's is its ILP alone, without the time until the change is noticed, which it does \
-             not give for traffic; ours is all of it, and most of it waits for the rate to be sure."
+             not give for traffic; ours is all of it, the wait until the rate is sure included."
                 .to_owned(),
         ),
         one(
