@@ -24,12 +24,8 @@ fn main() {
     match args.first().map(String::as_str) {
         Some("detect") => detect(number(1, 0.6), number(2, 200.0) as u64),
         Some("noise") => {
-            let all = args.get(3).is_some_and(|text| text == "all");
-            noise(
-                number(1, 1.0) as u64,
-                number(2, 1.0) as u64,
-                if all { &KINDS } else { &KINDS[..1] },
-            );
+            let (days, seed) = (number(1, 1.0) as u64, number(2, 1.0) as u64);
+            noise(days, seed, number(3, 1e3 * SERVICE_S) / 1e3);
         }
         _ => {
             eprintln!("usage: drift detect RATIO [SEEDS] | drift noise DAYS [SEED [SERVICE_MS]]");
