@@ -26,6 +26,7 @@ mod sec6_5;
 mod table1;
 mod table4;
 mod table5;
+mod table6;
 mod table7;
 mod timing;
 mod trio;
@@ -59,5 +60,6 @@ pub const EXPERIMENTS: &[&Experiment] = &[
     &table4::EXPERIMENT,
     &table5::EXPERIMENT,
     &fig17::EXPERIMENT,
+    &table6::EXPERIMENT,
     &table7::EXPERIMENT,
 ];
