@@ -15,7 +15,7 @@ use crate::split;
 use crate::view::{Advice, Phase};
 
 /// How often the question is asked; it is answered only when it has become another.
-const EVERY: Duration = Duration::from_secs(60);
+const EVERY: Duration = Duration::from_secs(5 * 60);
 /// Below this gain nothing is said.
 const WORTH_SAYING: f64 = 0.03;
 

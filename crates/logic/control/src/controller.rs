@@ -11,8 +11,9 @@ use crate::memory::Memory;
 use crate::paper::PaperRun;
 use crate::plan::Decision;
 use crate::refresh::Refresh;
-use crate::search::{Found, Question, Search};
+use crate::search::{Question, Search, Searched};
 use crate::spec::ServiceSpec;
+use crate::traffic::WINDOW;
 use crate::trial::{PoolHistory, Rejected, Trial};
 use crate::view::{Advice, Phase};
 
@@ -97,8 +98,8 @@ pub struct Controller {
     pub(crate) trial: Option<Trial>,
     pub(crate) rejected: Rejected,
     pub(crate) search: Option<Search>,
-    /// What was searched for last, and what was found.
-    pub(crate) searched: Option<(Question, Found)>,
+    /// The last search that came to its end.
+    pub(crate) searched: Option<Searched>,
     pub(crate) advised: Option<Question>,
     pub(crate) advice: Option<Advice>,
     pub(crate) advise_at: Nanos,
@@ -283,13 +284,15 @@ impl Controller {
         let rate = self.history.rate_rps().unwrap_or(0.0);
         self.peak_rps = rate.max(self.peak_rps * PEAK_FADES);
         let typical = self.typical_variability();
+        // What no decision looks at need not be drawn.
+        let due = self.next_decision <= now + WINDOW;
         for (i, b) in self.backends.iter_mut().enumerate() {
             let lively = b.pin.is_some()
                 || b.is_over_utilised(factor)
                 || b.changed.is_some_and(|(at, _)| now.since(at) < LIVELY)
                 || self.phase == Phase::Exploring;
             let turns = if lively { turns_at_most } else { turns };
-            if (i + self.windows).is_multiple_of(turns) {
+            if (due || !lively) && (i + self.windows).is_multiple_of(turns) {
                 b.knowledge.refit(choice, typical);
             }
         }

@@ -9,7 +9,7 @@ use crate::controller::{Controller, Pending, Urgent, record};
 use crate::event::{Action, RecordKind};
 use crate::in_flight;
 use crate::plan::{Decision, Wish};
-use crate::search::{Question, Search};
+use crate::search::{Found, Question, Search, Searched};
 use crate::spec::Exploration;
 use crate::split;
 use crate::trial::{Verdict, moved};
@@ -286,11 +286,17 @@ impl Controller {
                 places.iter().map(|&i| self.backends[i].programmed).collect();
             // A little more than now: the parked must be back before the load needs them.
             let asked = Question::new(&members, rate * 1.03);
-            let answered = self.searched.as_ref().is_some_and(|(question, found)| {
-                question.is_like(&asked) && present.as_ref() == Some(&found.weights)
-            });
-            if !answered {
-                self.search = Some(Search::new(members, rate * 1.03, self.seed, present));
+            let answered = self.searched.as_ref().filter(|s| s.question.is_like(&asked));
+            match answered {
+                Some(s) if present.as_ref() == Some(&s.found.weights) => {}
+                // It was offered and not taken: perhaps now.
+                Some(s) if present == s.present => {
+                    let found = s.found.clone();
+                    self.offer_found(now, &found, out);
+                }
+                _ => {
+                    self.search = Some(Search::new(members, rate * 1.03, self.seed, present));
+                }
             }
         }
         self.schedule_next(now);
@@ -310,10 +316,19 @@ impl Controller {
     fn continue_search(&mut self, now: Nanos, out: &mut Vec<Action>) {
         let Some(search) = &mut self.search else { return };
         let Some(found) = search.advance() else { return };
-        let asked = search.question();
+        let searched = Searched {
+            question: search.question(),
+            present: search.present(),
+            found: found.clone(),
+        };
         self.search = None;
-        self.searched = Some((asked, found.clone()));
-        if let Some(decision) = in_flight::decide_found(now, &self.backends, &found) {
+        self.searched = Some(searched);
+        self.offer_found(now, &found, out);
+        self.schedule_next(now);
+    }
+
+    fn offer_found(&mut self, now: Nanos, found: &Found, out: &mut Vec<Action>) {
+        if let Some(decision) = in_flight::decide_found(now, &self.backends, found) {
             self.settle(now, &decision, out);
             let parked = match found.parked {
                 0 => "nobody parked".to_owned(),
@@ -323,7 +338,6 @@ impl Controller {
             let reason = format!("{}; {parked}", self.why(found.rate_rps));
             self.offer(now, decision, reason, out);
         }
-        self.schedule_next(now);
     }
 
     fn why(&self, rate: f64) -> String {

@@ -237,7 +237,10 @@ impl Knowledge {
         let kept = self.at_rest.count.min(200.0);
         self.at_rest.mean_us = (self.at_rest.mean_us * kept + latency_us) / (kept + 1.0);
         self.at_rest.count = kept + 1.0;
-        self.take_estimate();
+        if self.estimate.is_none() {
+            self.take_estimate();
+        }
+        self.stale = true;
     }
 
     /// The backend works at this multiple of the rate it was known by: everything known is of it at another

@@ -24,7 +24,7 @@ const REQUESTS: f64 = 300.0;
 const LEAST: Duration = Duration::from_secs(10);
 const MOST: Duration = Duration::from_secs(30);
 /// Times between two of one backend.
-const FIRST_WAIT: Duration = Duration::from_secs(60);
+const FIRST_WAIT: Duration = Duration::from_secs(3 * 60);
 const LONGEST_WAIT: Duration = Duration::from_secs(4 * 3600);
 /// A capacity that moved by less than this was known.
 const NEWS: f64 = 0.03;

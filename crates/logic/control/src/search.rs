@@ -108,6 +108,15 @@ pub(crate) struct Found {
     pub rate_rps: f64,
 }
 
+/// A search that came to its end.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Searched {
+    pub question: Question,
+    /// The weights in force when it was asked.
+    pub present: Option<Vec<u32>>,
+    pub found: Found,
+}
+
 /// A search in progress.
 #[derive(Clone, Debug)]
 pub(crate) struct Search {
@@ -146,6 +155,11 @@ impl Search {
         Question::new(&self.members, self.rate_rps)
     }
 
+    /// The weights in force when it began, once they were tried.
+    pub fn present(&self) -> Option<Vec<u32>> {
+        self.in_force.as_ref().map(|held| held.weights.clone())
+    }
+
     /// Tries one more candidate; gives the best once none is left.
     pub fn advance(&mut self) -> Option<Found> {
         if let Some(weights) = self.present.take() {
@@ -155,7 +169,12 @@ impl Search {
         if self.is_done() {
             return self.answer();
         }
-        let tried = self.try_out(proportional(&self.members, &self.slowest[..self.next]));
+        let weights = proportional(&self.members, &self.slowest[..self.next]);
+        // The same luck gives the same: what is in force was tried already.
+        let tried = match &self.in_force {
+            Some(held) if held.weights == weights => held.clone(),
+            _ => self.try_out(weights),
+        };
         let gain = if self.next == 0 { 0.0 } else { MIN_GAIN };
         match &self.best {
             Some(best) if tried.mean_us >= best.mean_us * (1.0 - gain) => self.worse += 1,

@@ -19,6 +19,8 @@ const ROUNDING: f64 = 0.04;
 const STALE: Duration = Duration::from_secs(2);
 /// A plan without an answer for so long counts as lost, and another may be made.
 const UNANSWERED: Duration = Duration::from_secs(5);
+/// What the controller says of whom an administrator had.
+const GIVEN_BACK: &str = "given back by an administrator";
 /// The sink's own limit, whatever the reason but a change of the pool.
 const SINK_INTERVAL: Duration = Duration::from_millis(100);
 /// Bad news explain a failure for so long: rounds and probes hang for seconds, errors gather in a mean.
@@ -274,7 +276,8 @@ impl Ledger {
                     self.violate(Rule::NobodyFailsForNothing, Some(i), what);
                 }
             }
-            RecordKind::Returned if a.out => {
+            // An administrator gives back who fails, too.
+            RecordKind::Returned if a.out && record.reason != GIVEN_BACK => {
                 let was_in = std::mem::take(&mut a.pardoned);
                 (a.out, a.returned_at) = (false, (!was_in).then_some(clock));
                 // Where nobody serves, who is alive need not prove it by three rounds.
