@@ -36,10 +36,7 @@ fn run(seeds: u64, order: impl Fn(u64) -> Order + Sync) -> (Tally, Vec<String>) 
     found.into_inner().expect("no panic while it was held")
 }
 
-// Half a minute of CPU a day, nearly all of it in the controller's model of leastconn: to be run with every
-// test once a day takes three seconds.
 #[test]
-#[ignore = "an hour of CPU: cargo test --release -p plimsoll-sim --test days -- --ignored"]
 fn a_hundred_days_of_faults_violate_nothing() {
     let (tally, failures) = run(DAYS, |seed| Order::days(seed, 1.0));
     assert!(failures.is_empty(), "{} violations:\n{}", failures.len(), failures.join("\n\n"));

@@ -90,6 +90,8 @@ pub(crate) struct Backend {
     pub probe_watch: Option<RateWatch>,
     /// When it last changed, and to which multiple of its rate.
     pub changed: Option<(Nanos, f64)>,
+    /// Since when it is learned anew, and what it was thought to bear, requests per second.
+    pub relearned: Option<(Nanos, f64)>,
     /// The last probe that was answered well: when, microseconds.
     pub probed: Option<(Nanos, f64)>,
     /// What it is given on purpose.
@@ -130,6 +132,7 @@ impl Backend {
             other_cores_s: 0.0,
             probe_watch: None,
             changed: None,
+            relearned: None,
             probed: None,
             pin: None,
             refresh_due: Due::default(),

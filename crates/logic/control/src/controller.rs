@@ -18,7 +18,7 @@ use crate::trial::{PoolHistory, Rejected, Trial};
 use crate::view::{Advice, Phase};
 
 /// A report older than this is no ground for a plan.
-const STALE: Duration = Duration::from_secs(2);
+pub(crate) const STALE: Duration = Duration::from_secs(2);
 /// A plan that the sink has not answered for so long counts as lost.
 const UNANSWERED: Duration = Duration::from_secs(5);
 /// What is kept of the peak per second: half of it after twelve minutes.

@@ -28,6 +28,9 @@ const LASTING_S: f64 = 15.0;
 const TOGETHER: Duration = Duration::from_secs(30);
 /// … and so has one that this part of the evidence for is there.
 const SUSPECT: f64 = 0.4;
+/// Who is learned anew has become faster when it bears this much more, and is waited for so long.
+const BEARS_MORE: f64 = 1.15;
+const RELEARNING: Duration = Duration::from_secs(120);
 /// A curve is never rescaled by more than this at once.
 const MOST: f64 = 5.0;
 /// The paper's way acts at most this often: a window of the new weights must be seen first.
@@ -72,6 +75,13 @@ impl Backend {
         self.changed = Some((now, ratio));
     }
 
+    fn relearn(&mut self, now: Nanos) {
+        self.relearned = self.knowledge.capacity_rps().map(|capacity| (now, capacity));
+        self.knowledge.relearn();
+        self.watch = None;
+        self.changed = Some((now, 1.0 + f64::EPSILON));
+    }
+
     fn changes_like(&self, now: Nanos, ratio: f64) -> bool {
         let alike = |other: f64| (other < 1.0) == (ratio < 1.0);
         let lately = self.changed.is_some_and(|(at, r)| now.since(at) < TOGETHER && alike(r));
@@ -94,7 +104,33 @@ impl Controller {
         let outdone: Vec<(BackendId, Change)> =
             self.backends.iter().filter_map(|b| Some((b.id, b.outdoes()?))).collect();
         for (id, change) in outdone {
-            self.on_change(now, id, change, out);
+            let Some(b) = self.get(id) else { continue };
+            b.rescale(now, change.ratio.min(MOST));
+            let line = format!(
+                "it completes {:.2} times what it was thought to bear: its curve is rescaled",
+                change.ratio
+            );
+            record(out, RecordKind::Refresh, Some(&b.name.clone()), line);
+            self.end_refresh(id);
+            self.drifted("somebody completes more than it was thought to bear".to_owned());
+        }
+        self.conclude_relearning(now, out);
+    }
+
+    /// Who may have become faster is learned anew, and spoken of once its capacity is known to be greater.
+    fn conclude_relearning(&mut self, now: Nanos, out: &mut Vec<Action>) {
+        for b in &mut self.backends {
+            let Some((since, before)) = b.relearned else { continue };
+            let Some(capacity) = b.knowledge.capacity_rps() else { continue };
+            let ratio = capacity / before;
+            let bears_more = b.knowledge.is_known() && ratio > BEARS_MORE;
+            if bears_more && b.knowledge.is_learned_anew() {
+                let line = format!("it bears {ratio:.2} times what it did: learned anew");
+                record(out, RecordKind::Drift, Some(&b.name), line);
+            }
+            if bears_more || now.since(since) > RELEARNING {
+                b.relearned = None;
+            }
         }
     }
 
@@ -112,11 +148,13 @@ impl Controller {
         });
         let (choice, typical) = (self.spec.curve, self.typical_variability());
         let Some(b) = self.get(id) else { return };
-        // More is believed with caution: what is given too much pays for it at once.
-        let caution = 1.0 + 1.0 / change.requests.max(1.0).sqrt();
-        let ratio =
-            if change.ratio > 1.0 { (change.ratio / caution).max(1.0) } else { change.ratio };
-        let ratio = ratio.clamp(1.0 / MOST, MOST);
+        if change.ratio > 1.0 {
+            // Nobody suffers by it, and fewer cores than believed look the same when load falls: its own
+            // traffic tells which.
+            b.relearn(now);
+            return;
+        }
+        let ratio = change.ratio.max(1.0 / MOST);
         b.rescale(now, ratio);
         b.knowledge.refit(choice, typical);
         let name = b.name.clone();

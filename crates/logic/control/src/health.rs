@@ -202,6 +202,13 @@ impl Health {
         self.answers = ERROR_DECAY * self.answers + completed + errors;
     }
 
+    /// Nothing was seen of its answers for so long.
+    pub fn fade(&mut self, seconds: f64) {
+        let kept = ERROR_DECAY.powf(seconds);
+        self.errors *= kept;
+        self.answers *= kept;
+    }
+
     /// The recent share of errors, once there are enough of them to tell.
     pub fn error_share(&self) -> f64 {
         if self.errors >= MIN_ERRORS { self.errors / self.answers.max(1.0) } else { 0.0 }
@@ -321,6 +328,9 @@ mod tests {
             h.answers(10.0, 30.0);
         }
         assert!(h.error_share() > 0.6);
+        let mut later = h.clone();
+        later.fade(30.0);
+        assert_eq!(later.error_share(), 0.0, "long ago");
         assert_eq!(h.eject(NOW), Some(Turn::Failed(Cause::Errors)));
         assert_eq!(h.liveness(NOW, NOW, 3, None), None, "being alive is not enough to return");
     }

@@ -119,6 +119,9 @@ pub(crate) struct Knowledge {
     /// The cores it had when it changed: what works faster or slower rarely has others.
     #[serde(default)]
     cores_before: Option<f64>,
+    /// What was known holds until enough was seen of what it has become.
+    #[serde(default)]
+    changed: bool,
     points: Vec<Point>,
     at_rest: AtRest,
     /// What the pool's quicker backends need for a request.
@@ -142,6 +145,7 @@ impl Default for Knowledge {
             throughput: ThroughputEstimator::new(ThroughputOptions::default()),
             estimate: None,
             cores_before: None,
+            changed: false,
             points: Vec::new(),
             at_rest: AtRest::default(),
             typical_us: None,
@@ -194,7 +198,7 @@ impl Knowledge {
     /// estimator can only say what it is at least.
     fn take_estimate(&mut self) {
         let seen = self.throughput.completions();
-        if self.cores_before.is_some() && seen < RESCALED_REQUESTS && self.estimate.is_some() {
+        if self.changed && seen < RESCALED_REQUESTS && self.estimate.is_some() {
             return;
         }
         let fresh = self.throughput.estimate(self.service_hint(), self.cores_before);
@@ -248,6 +252,7 @@ impl Knowledge {
     pub fn rescale(&mut self, ratio: f64) {
         self.throughput.reset();
         self.cores_before = self.is_known().then(|| self.cores());
+        self.changed = true;
         if let Some(e) = &mut self.estimate {
             e.service_us /= ratio;
             e.capacity_rps *= ratio;
@@ -263,6 +268,19 @@ impl Knowledge {
         self.least_us /= ratio;
         self.gathered = (0.0, 0.0);
         self.stale = true;
+    }
+
+    /// It may have changed in any way: learned anew, what was known holds until then.
+    pub fn relearn(&mut self) {
+        self.throughput.reset();
+        self.cores_before = None;
+        self.changed = true;
+        self.points.iter_mut().for_each(|p| p.requests = p.requests.min(RESCALED_REQUESTS));
+    }
+
+    /// Enough was seen since the last change.
+    pub fn is_learned_anew(&self) -> bool {
+        self.throughput.completions() >= RESCALED_REQUESTS
     }
 
     fn add_point(&mut self, load: f64, latency_us: f64, requests: f64) {

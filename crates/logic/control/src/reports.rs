@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plimsoll_model::{BalancerReport, MethodKind, Nanos, ServerStatus};
 
-use crate::controller::{Controller, Urgent, record};
+use crate::controller::{Controller, STALE, Urgent, record};
 use crate::event::{Action, RecordKind};
 use crate::knowledge::Setting;
 use crate::trial::PoolWindow;
@@ -51,6 +51,10 @@ impl Controller {
                 record(out, RecordKind::Balancer, None, line);
             }
             self.conflict = false;
+        }
+        let unseen = self.seen_at.map_or(Duration::ZERO, |at| report.at.since(at));
+        if unseen >= STALE {
+            self.backends.iter_mut().for_each(|b| b.health.fade(unseen.as_secs_f64()));
         }
         // What waited to be read, for this process had no time, is as old as it is.
         self.seen_at = Some(report.at.min(now));
