@@ -47,6 +47,9 @@ struct Account {
     bad_news_at: Option<Nanos>,
     /// When the controller said that it is back.
     returned_at: Option<Nanos>,
+    /// The same, or that it joins, or was in all the time: at the latest from here on its share may ramp
+    /// up.
+    ramps_since: Option<Nanos>,
     /// The controller said that it failed.
     out: bool,
     /// The weight that the balancer was last told to have.

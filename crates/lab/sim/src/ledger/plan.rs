@@ -217,11 +217,11 @@ impl Ledger {
         let all: f64 = usable().map(|(j, _)| plant.capacity_rps(j)).sum();
         let settled = |back: Option<Nanos>| back.is_none_or(|at| clock.since(at) > RAMP);
         let others: f64 = usable()
-            .filter(|(_, a)| settled(a.returned_at))
+            .filter(|(_, a)| settled(a.ramps_since))
             .map(|(j, _)| plant.capacity_rps(j))
             .sum();
         // Where those who are back are needed, or all are, the ramp gives way to the traffic.
-        if others < OTHERS_SUFFICE * plant.rate_rps() {
+        if others <= OTHERS_SUFFICE * plant.rate_rps() {
             return;
         }
         let steep = plan.entries.iter().filter(|e| e.weight > 1).find_map(|e| {
@@ -268,6 +268,9 @@ impl Ledger {
         let Some((i, a)) = place.and_then(|i: usize| Some((i, self.accounts.get_mut(i)?))) else {
             return;
         };
+        if matches!(record.kind, RecordKind::Returned | RecordKind::Joined) {
+            a.ramps_since = Some(clock);
+        }
         match record.kind {
             RecordKind::Failed => {
                 (a.out, a.returned_at) = (true, None);
