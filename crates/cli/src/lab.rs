@@ -13,9 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub use backends::{LabBackendsArgs, run_backends};
 pub use load::{LabLoadArgs, run_load};
-pub use papers::{
-    LabListArgs, LabReportArgs, LabRunArgs, run_experiments, run_list, run_report,
-};
+pub use papers::{LabListArgs, LabReportArgs, LabRunArgs, run_experiments, run_list, run_report};
 pub use pool::{LabPoolArgs, run_pool};
 
 /// Exit code for what went wrong at run time.

@@ -3,6 +3,7 @@
 
 mod asking;
 mod bad_starts;
+mod changing;
 mod doctor;
 mod faults;
 mod learning;

@@ -87,6 +87,9 @@ pub(crate) struct Backend {
     pub watch: Option<RateWatch>,
     /// For how long other cores than those watched with were believed in.
     pub other_cores_s: f64,
+    /// The cores last believed in, and for how long.
+    pub cores_held: f64,
+    pub same_cores_s: f64,
     pub probe_watch: Option<RateWatch>,
     /// When it last changed, and to which multiple of its rate.
     pub changed: Option<(Nanos, f64)>,
@@ -130,6 +133,8 @@ impl Backend {
             probing: None,
             watch: None,
             other_cores_s: 0.0,
+            cores_held: 1.0,
+            same_cores_s: 0.0,
             probe_watch: None,
             changed: None,
             relearned: None,

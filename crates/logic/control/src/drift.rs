@@ -24,6 +24,9 @@ use crate::view::Phase;
 const OTHER_CORES: (f64, f64) = (0.2, 0.5);
 /// … when that lasts.
 const LASTING_S: f64 = 15.0;
+/// Cores within this are the same, and are sure when nothing else was believed for so long.
+const SAME_CORES: f64 = 0.1;
+const SURE_S: f64 = 45.0;
 /// Changes this close to one another have one cause …
 const TOGETHER: Duration = Duration::from_secs(30);
 /// … and so has one that this part of the evidence for is there.
@@ -47,6 +50,9 @@ impl Backend {
         let (cores, bounded) = (self.knowledge.cores(), self.knowledge.is_lower_bound());
         let watch = self.watch.get_or_insert_with(|| RateWatch::new(cores, Tolerance::default()));
         let apart = (cores / watch.cores() - 1.0).abs();
+        let held = (cores / self.cores_held - 1.0).abs() < SAME_CORES;
+        self.same_cores_s = if held { self.same_cores_s + interval.seconds } else { 0.0 };
+        self.cores_held = cores;
         let other = apart > if bounded { OTHER_CORES.1 } else { OTHER_CORES.0 };
         self.other_cores_s = if other { self.other_cores_s + interval.seconds } else { 0.0 };
         // A change unsettles what is known of cores, too: that must not end the watch that is to find it.
@@ -124,9 +130,9 @@ impl Controller {
             let Some(capacity) = b.knowledge.capacity_rps() else { continue };
             let ratio = capacity / before;
             let bears_more = b.knowledge.is_known() && ratio > BEARS_MORE;
-            if bears_more && b.knowledge.is_learned_anew() {
+            if bears_more {
                 let line = format!("it bears {ratio:.2} times what it did: learned anew");
-                record(out, RecordKind::Drift, Some(&b.name), line);
+                record(out, RecordKind::Refresh, Some(&b.name), line);
             }
             if bears_more || now.since(since) > RELEARNING {
                 b.relearned = None;
@@ -148,13 +154,16 @@ impl Controller {
         });
         let (choice, typical) = (self.spec.curve, self.typical_variability());
         let Some(b) = self.get(id) else { return };
-        if change.ratio > 1.0 {
-            // Nobody suffers by it, and fewer cores than believed look the same when load falls: its own
-            // traffic tells which.
+        if change.ratio > 1.0 && b.same_cores_s < SURE_S {
+            // Fewer cores than believed look the same when load falls, and nobody suffers by it: its own
+            // traffic will tell which.
             b.relearn(now);
             return;
         }
-        let ratio = change.ratio.max(1.0 / MOST);
+        // More is believed with caution: what is given too much pays for it at once.
+        let caution =
+            if change.ratio > 1.0 { 1.0 + change.requests.max(1.0).sqrt().recip() } else { 1.0 };
+        let ratio = (change.ratio / caution).clamp(1.0 / MOST, MOST);
         b.rescale(now, ratio);
         b.knowledge.refit(choice, typical);
         let name = b.name.clone();

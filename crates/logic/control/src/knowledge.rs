@@ -48,6 +48,8 @@ const GROWN: f64 = 1.15;
 const RESCALED_REQUESTS: f64 = 300.0;
 const RESCALED_PROBES: f64 = 5.0;
 const RESCALED_ERROR: f64 = 0.06;
+/// Of one that may have become faster, so many requests are remembered.
+const RELEARNED_REQUESTS: f64 = 2_000.0;
 /// With a relative standard error below this a capacity is known.
 pub(crate) const KNOWN: f64 = 0.15;
 /// What a backend is trusted to bear beyond what was seen, while no queue was ever seen.
@@ -270,17 +272,10 @@ impl Knowledge {
         self.stale = true;
     }
 
-    /// It may have changed in any way: learned anew, what was known holds until then.
+    /// It may have become faster: what was seen before counts for little beside what it does from now on.
     pub fn relearn(&mut self) {
-        self.throughput.reset();
-        self.cores_before = None;
-        self.changed = true;
-        self.points.iter_mut().for_each(|p| p.requests = p.requests.min(RESCALED_REQUESTS));
-    }
-
-    /// Enough was seen since the last change.
-    pub fn is_learned_anew(&self) -> bool {
-        self.throughput.completions() >= RESCALED_REQUESTS
+        self.throughput.fade_to(RELEARNED_REQUESTS);
+        self.stale = true;
     }
 
     fn add_point(&mut self, load: f64, latency_us: f64, requests: f64) {

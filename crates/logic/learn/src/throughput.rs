@@ -182,6 +182,13 @@ impl ThroughputEstimator {
         Ok(())
     }
 
+    /// Lets what was seen count for so many completions at the most.
+    pub fn fade_to(&mut self, completions: f64) {
+        let kept = (completions / self.completions().max(1e-9)).min(1.0);
+        self.blocks.iter_mut().for_each(|block| block.discount(kept));
+        self.blocks.retain(|block| block.polls >= LEAST_POLLS);
+    }
+
     /// Forgets everything: the backend is another one now.
     pub fn reset(&mut self) {
         self.blocks.clear();

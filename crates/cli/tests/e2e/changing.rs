@@ -1,0 +1,33 @@
+//! A world that changes: what is real is acted on, and what is not is left alone.
+
+use std::time::{Duration, Instant};
+
+use plimsoll_testbed::Change;
+
+use crate::rig::{Rig, until};
+
+/// Learning takes its time, on a busy machine more.
+const LEARNED: Duration = Duration::from_secs(180);
+
+#[test]
+fn a_backend_that_slows_down_is_seen_and_relieved_and_more_traffic_is_not_taken_for_that() {
+    // Two of 200 req/s each.
+    let rig = Rig::new("roundrobin", &[1.0, 1.0]);
+    let daemon = rig.daemon();
+    let clients = rig.clients(180.0);
+    let began = Instant::now();
+    while daemon.weights()["phase"] != "steady" {
+        assert!(began.elapsed() < LEARNED, "{}", daemon.log());
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let more = rig.clients(40.0);
+    std::thread::sleep(Duration::from_secs(8));
+    assert!(!daemon.has_event("drift", "works at"), "{}", daemon.log());
+    let (before, other) = (rig.weight("s1"), rig.weight("s2"));
+    rig.bed.set("s1", Change::speed(0.5)).expect("the testbed runs");
+    until("the slow-down to be seen", || daemon.has_event("drift", "works at 0."));
+    until("less for who bears less", || {
+        rig.weight("s1") * other < before * rig.weight("s2") && rig.weight("s1") < rig.weight("s2")
+    });
+    drop((clients, more));
+}
