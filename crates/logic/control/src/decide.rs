@@ -125,12 +125,13 @@ impl Controller {
         let mut decision = self.decision.clone()?;
         let usable = |id| self.backends.iter().any(|b| b.id == id && b.is_usable());
         decision.wishes.retain(|w| usable(w.id));
-        let sum: f64 = decision.wishes.iter().map(|w| w.share).sum();
-        if sum <= 0.0 || decision.wishes.iter().all(|w| w.weight == 0) {
+        let sum: f64 = decision.wishes.iter().map(|w| f64::from(w.weight)).sum();
+        if sum <= 0.0 {
             let anybody = self.backends.iter().any(|b| b.is_usable());
             return anybody.then(|| self.decide_for_changed_pool(now));
         }
-        decision.wishes.iter_mut().for_each(|w| w.share /= sum);
+        // What the weights come to among those that are left.
+        decision.wishes.iter_mut().for_each(|w| w.share = f64::from(w.weight) / sum);
         Some(decision)
     }
 
@@ -557,6 +558,9 @@ impl Controller {
 
     fn judge_trial(&mut self, now: Nanos, out: &mut Vec<Action>) {
         let Some(trial) = &self.trial else { return };
+        if self.last_program.is_some_and(|last| now.since(last) < self.bearable_interval()) {
+            return;
+        }
         match trial.judge(&self.history, now) {
             Verdict::Open => {}
             Verdict::Kept => self.trial = None,

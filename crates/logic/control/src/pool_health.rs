@@ -38,6 +38,20 @@ impl Controller {
             if last_hope { turn.or_else(|| b.health.return_at_once(now)) } else { turn }
         });
         self.on_turn(now, id, turn, out);
+        self.revoke_pardon(id, out);
+    }
+
+    /// Who was pardoned and turns out to be dead is out after all.
+    fn revoke_pardon(&mut self, id: BackendId, out: &mut Vec<Action>) {
+        let Some(b) = self.get(id) else { return };
+        let Some(cause) = b.health.cause().filter(|_| b.pardoned && b.health.is_surely_dead())
+        else {
+            return;
+        };
+        b.pardoned = false;
+        let (name, why) = (b.name.clone(), cause.describe());
+        record(out, RecordKind::Failed, Some(&name), why.clone());
+        self.raise(Urgent::Pool(format!("{name} failed: {why}")));
     }
 
     /// Takes out the backend with the most errors, if it fails fast, the others are well and can bear

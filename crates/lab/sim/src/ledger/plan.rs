@@ -12,9 +12,9 @@ use crate::plant::Plant;
 const WHOLE: f64 = 1e-6;
 /// HAProxy's greatest weight.
 const HEAVIEST: u32 = 256;
-/// Under a split a weight says what its share says up to this part of the whole: rounding by marginal
-/// cost moves a weight of the 0…256 range by a unit or two, of a pool whose weights sum to 100 or more.
-const ROUNDING: f64 = 0.04;
+/// Under a split a weight says what its share says up to this part of the whole and so many units of
+/// weight: rounding by marginal cost moves weights by a unit or two.
+const ROUNDING: (f64, f64) = (0.02, 2.0);
 /// No plan on a reading older than this (ARCHITECTURE.md, "Failure, by design").
 const STALE: Duration = Duration::from_secs(2);
 /// A plan without an answer for so long counts as lost, and another may be made.
@@ -117,9 +117,10 @@ impl Ledger {
         if self.kind != MethodKind::Split || self.method_changed {
             return;
         }
+        let bound = ROUNDING.0 + ROUNDING.1 / weights.max(1.0);
         let off = entries
             .iter()
-            .find(|e| (f64::from(e.weight) / weights.max(1.0) - e.share).abs() > ROUNDING);
+            .find(|e| (f64::from(e.weight) / weights.max(1.0) - e.share).abs() > bound);
         if let Some(e) = off {
             let what =
                 format!("weight {} of {weights} for share {:.3} in {plan:?}", e.weight, e.share);
