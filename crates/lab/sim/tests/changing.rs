@@ -1,0 +1,93 @@
+//! A world that changes: how soon it is seen, what is left alone, and what clients have of it a minute
+//! later.
+
+use plimsoll_control::RecordKind;
+use plimsoll_model::{Curve, Nanos, Objective};
+use plimsoll_pack::{CurveBackend, CurveProblem, pack_curves};
+use plimsoll_queueing::{MmcCurve, Run, ServiceTime, SmoothRoundRobin, Station, simulate};
+use plimsoll_sim::{BackendModel, Method, World, WorldSpec, paper_pool};
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+const SERVICE_US: f64 = 30_000.0;
+const LOAD: f64 = 0.7;
+
+fn learned(seed: u64) -> (World, Vec<BackendModel>, f64) {
+    let pool = paper_pool(11);
+    let rate = LOAD * pool.iter().map(|b| b.capacity_rps(SERVICE_US)).sum::<f64>();
+    let mut world = World::new(WorldSpec::new(pool.clone(), Method::RoundRobin, LOAD, seed));
+    let spec = world.service_spec();
+    world.attach(spec, None);
+    world.run_for(240.0);
+    (world, pool, rate)
+}
+
+/// Mean of the best static split, milliseconds.
+fn optimum_ms(pool: &[BackendModel], rate_rps: f64) -> f64 {
+    let curves: Vec<MmcCurve> = pool.iter().map(|b| b.curve(SERVICE_US)).collect();
+    let backends: Vec<CurveBackend<'_>> =
+        curves.iter().map(|c| CurveBackend { curve: c, max_load: 0.995 * c.capacity() }).collect();
+    let problem = CurveProblem { backends: &backends, total: rate_rps, theta: None };
+    let shares = pack_curves(&problem, Objective::Traffic).expect("a pool with room").weights;
+    let stations: Vec<Station> =
+        pool.iter().map(|b| Station { cores: b.cores, service_us: SERVICE_US / b.speed }).collect();
+    let run =
+        Run { rate_rps, requests: 400_000, warm_up: 40_000, service: ServiceTime::Exponential };
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
+    simulate(&stations, &mut SmoothRoundRobin::new(&shares), &run, &mut rng).mean_us / 1e3
+}
+
+fn mean_a_minute_later(world: &mut World) -> f64 {
+    world.run_for(60.0);
+    let from = world.now();
+    world.run_for(120.0);
+    world.since(from).0
+}
+
+fn drifts(world: &World, at: Nanos) -> Vec<(f64, String)> {
+    let later = world.records.iter().filter(|(t, r)| *t > at && r.kind == RecordKind::Drift);
+    later.map(|(t, r)| (t.since(at).as_secs_f64(), r.backend.clone().unwrap_or_default())).collect()
+}
+
+#[test]
+fn one_slowed_to_60_percent_is_seen_in_time_and_alone_and_clients_have_the_new_optimum() {
+    for seed in [1, 2] {
+        let (mut world, mut pool, rate) = learned(seed);
+        let weights = world.weights();
+        let who = (0..pool.len()).max_by_key(|&i| weights[i]).expect("a pool");
+        let at = world.now();
+        pool[who].speed *= 0.6;
+        world.set_speed(who, pool[who].speed);
+        let mean = mean_a_minute_later(&mut world);
+        let seen = drifts(&world, at);
+        let (first, name) = seen.first().expect("the change is seen");
+        assert_eq!(*name, format!("s{who}"));
+        let until = at + std::time::Duration::from_secs_f64(*first);
+        let served = world
+            .answers
+            .iter()
+            .filter(|a| a.backend == who && a.sent > at && a.sent < until)
+            .count();
+        assert!(*first <= 5.0 || served <= 150, "after {first:.1} s and {served} requests");
+        assert!(seen.iter().all(|(_, of)| of == name), "the others are untouched: {seen:?}");
+        let plan = world.plans.iter().map(|(t, _)| *t).find(|t| *t >= until).expect("a plan");
+        assert!(plan.since(until).as_secs_f64() <= 1.5, "new weights at once");
+        let optimum = optimum_ms(&pool, rate);
+        assert!(mean <= 1.10 * optimum, "{mean:.1} ms, {optimum:.1} at best");
+    }
+}
+
+#[test]
+fn a_fifth_more_or_less_traffic_is_no_change_of_anybody_and_weights_follow_in_seconds() {
+    for (seed, part) in [(3, 1.2), (4, 0.8)] {
+        let (mut world, pool, rate) = learned(seed);
+        let at = world.now();
+        world.set_rate(part * rate);
+        let mean = mean_a_minute_later(&mut world);
+        assert_eq!(drifts(&world, at), [], "{part} of the traffic");
+        let plan = world.plans.iter().map(|(t, _)| *t).find(|t| *t > at).expect("a plan");
+        assert!(plan.since(at).as_secs_f64() <= 5.0, "{} s", plan.since(at).as_secs_f64());
+        let optimum = optimum_ms(&pool, part * rate);
+        assert!(mean <= 1.10 * optimum, "{mean:.1} ms, {optimum:.1} at best");
+    }
+}
