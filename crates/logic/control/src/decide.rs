@@ -192,17 +192,28 @@ impl Controller {
         self.keep_as_is(now)
     }
 
+    /// Its capacity over the mean of those that hold a weight, at most 1; 1 while it is not known.
+    fn size_beside_others(&self, b: &crate::backend::Backend) -> f64 {
+        let known = |b: &crate::backend::Backend| b.knowledge.capacity_rps();
+        let serving = self.backends.iter().filter(|b| b.programmed.is_some_and(|w| w > 0));
+        let all: Vec<f64> = serving.filter_map(known).collect();
+        let mean = all.iter().sum::<f64>() / all.len().max(1) as f64;
+        known(b).filter(|_| mean > 0.0).map_or(1.0, |capacity| (capacity / mean).min(1.0))
+    }
+
     /// The weights that the balancer holds, less those who may not serve; who joins gets a small one.
     fn keep_as_is(&self, now: Nanos) -> Decision {
         let usable = || self.backends.iter().filter(|b| b.is_usable());
         let held: Vec<u32> = usable().filter_map(|b| b.programmed).filter(|&w| w > 0).collect();
-        let typical = held.iter().sum::<u32>().checked_div(held.len() as u32).unwrap_or(1).max(1);
+        let typical = f64::from(held.iter().sum::<u32>()) / held.len().max(1) as f64;
+        let typical = typical.max(1.0);
         let wanted = |b: &crate::backend::Backend| {
             let w = match b.programmed {
-                Some(0) | None => typical,
-                Some(w) => w,
+                // Who joins is like the others, or as much less as is known.
+                Some(0) | None => typical * self.size_beside_others(b),
+                Some(w) => f64::from(w),
             };
-            ((f64::from(w) * b.ramp(now)).round() as u32).max(1)
+            ((w * b.ramp(now)).round() as u32).max(1)
         };
         let total: f64 = usable().map(|b| f64::from(wanted(b))).sum();
         let wishes = usable()

@@ -22,6 +22,8 @@ const SPARE_FOR_QUEUES: f64 = 0.8;
 const FIRST_SIP: f64 = 0.5;
 /// In a pool that is known, more is asked of who may bear more by no greater steps than this.
 const CALM_STEP: f64 = 1.25;
+/// Weights are never further from their shares than this, where nearer ones are to be had.
+const STRAY: f64 = 0.02;
 /// From this part of a bound on a load is at it.
 const AT_BOUND: f64 = 0.99;
 /// A change of weights is to be followed within so many seconds …
@@ -98,7 +100,11 @@ pub(crate) fn decide(
     } else if pinned || at_bound {
         round_to_range(&packing.weights, None, range(&packing.weights))?
     } else {
-        round_to_range(&packing.weights, Some((&problem, spec.objective)), range(&packing.weights))?
+        let shares = &packing.weights;
+        let cheapest = round_to_range(shares, Some((&problem, spec.objective)), range(shares))?;
+        // Flat curves would let a rounding stray far for next to nothing.
+        let strays = cheapest.shares.iter().zip(shares).any(|(made, s)| (made - s).abs() > STRAY);
+        if strays { round_to_range(shares, None, range(shares))? } else { cheapest }
     };
     let mut wishes = Vec::with_capacity(candidates.len());
     let mut expected = 0.0;

@@ -13,7 +13,7 @@ pub struct Rounded {
     pub weights: Vec<u32>,
     /// The shares that these weights make.
     pub shares: Vec<f64>,
-    /// The objective at those shares; without curves `Σ share · (relative error)²`.
+    /// The objective at those shares; without curves `Σ error² / share`, small shares aside.
     pub cost: f64,
 }
 
@@ -22,6 +22,8 @@ pub struct Rounded {
 const KEEP_FROM: f64 = 0.1;
 /// The most scales that are tried, from the range's end down to its half.
 const MAX_SCALES: u32 = 256;
+/// Shares below this are rounded by their absolute error.
+const SMALL: f64 = 0.02;
 /// Load beyond a backend's bound multiplies the cost by this, per part of the total.
 const BEYOND: f64 = 1_000.0;
 /// What is added before rounding down. 0.5 errs least on the whole; less of it errs on the side of
@@ -158,7 +160,8 @@ impl Rounding<'_> {
                 .map(|(&weight, &share)| {
                     let made = f64::from(weight) / sum;
                     let error = made - share;
-                    if share > 0.0 { error * error / share } else { made }
+                    // Relative, but for shares too small to matter.
+                    if share > 0.0 { error * error / (share + SMALL) } else { made }
                 })
                 .sum(),
         }
