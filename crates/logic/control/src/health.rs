@@ -72,6 +72,9 @@ pub(crate) struct Health {
     down: Option<Cause>,
     good_rounds: u32,
     good_round_began: Nanos,
+    /// Since when rounds succeed, and when a probe of the work URL last failed.
+    good_since: Nanos,
+    work_failed_at: Nanos,
     rounds_needed: u32,
     returned_at: Option<Nanos>,
     work_failures: u32,
@@ -130,6 +133,9 @@ impl Health {
             self.good_rounds = 0;
             return self.fail(now, Cause::Liveness(why));
         }
+        if self.good_rounds == 0 {
+            self.good_since = now;
+        }
         self.good_rounds = self.good_rounds.saturating_add(1);
         match self.down {
             Some(Cause::Liveness(_)) if self.good_rounds >= self.rounds_needed => {
@@ -137,6 +143,12 @@ impl Health {
                 let works_wrongly = self.work_failure().filter(|kind| {
                     matches!(kind, FailureKind::Status | FailureKind::Body | FailureKind::Protocol)
                 });
+                // Rounds can be late; who has refused since they began to succeed is not back.
+                let refuses =
+                    self.work_failures >= PROBES_TO_FAIL && self.work_failed_at > self.good_since;
+                if refuses && self.ever_worked && works_wrongly.is_none() {
+                    return None;
+                }
                 match works_wrongly.filter(|_| self.ever_worked) {
                     Some(kind) => {
                         self.down = Some(Cause::Work(kind));
@@ -180,6 +192,7 @@ impl Health {
                 self.work_successes = 0;
                 self.work_failures = self.work_failures.saturating_add(1);
                 self.last_work_failure = Some(kind);
+                self.work_failed_at = now;
                 let needed =
                     if kind == FailureKind::Timeout { TIMEOUTS_TO_FAIL } else { PROBES_TO_FAIL };
                 if judged && self.work_failures >= needed {

@@ -50,7 +50,7 @@ pub enum DrainTest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DriftTest {
-    /// A sequential test with a stated rate of false alarms: at most one a day in a pool of 30.
+    /// A sequential test with a stated rate of false alarms: about one in three days of a pool of 30.
     #[default]
     Sequential,
     /// The bare threshold of KnapsackLB §4.5, ±20 % of the latency expected: for comparison only, it
