@@ -139,16 +139,16 @@ impl Health {
         self.good_rounds = self.good_rounds.saturating_add(1);
         match self.down {
             Some(Cause::Liveness(_)) if self.good_rounds >= self.rounds_needed => {
-                // Alive again, but does it do its work? What refused lately was the dead one.
+                // Alive again, but does it do its work? What refused before was the dead one; rounds can
+                // be late, so who has refused since they began to succeed is not back.
+                let refuses_still = self.work_failed_at > self.good_since;
                 let works_wrongly = self.work_failure().filter(|kind| {
-                    matches!(kind, FailureKind::Status | FailureKind::Body | FailureKind::Protocol)
+                    let wrong = matches!(
+                        kind,
+                        FailureKind::Status | FailureKind::Body | FailureKind::Protocol
+                    );
+                    wrong || refuses_still
                 });
-                // Rounds can be late; who has refused since they began to succeed is not back.
-                let refuses =
-                    self.work_failures >= PROBES_TO_FAIL && self.work_failed_at > self.good_since;
-                if refuses && self.ever_worked && works_wrongly.is_none() {
-                    return None;
-                }
                 match works_wrongly.filter(|_| self.ever_worked) {
                     Some(kind) => {
                         self.down = Some(Cause::Work(kind));
