@@ -154,9 +154,8 @@ impl Controller {
         });
         let (choice, typical) = (self.spec.curve, self.typical_variability());
         let Some(b) = self.get(id) else { return };
-        if change.ratio > 1.0 && b.same_cores_s < SURE_S {
-            // Fewer cores than believed look the same when load falls, and nobody suffers by it: its own
-            // traffic will tell which.
+        if b.same_cores_s < SURE_S {
+            // Other cores than believed look the same when load changes: its own traffic will tell which.
             b.relearn(now);
             return;
         }
