@@ -4,12 +4,10 @@
 //! `cargo run --release -p plimsoll-sim --example change -- paper|small roundrobin|leastconn LOAD SEEDS [verbose]`
 
 use plimsoll_control::RecordKind;
-use plimsoll_model::{Curve, Nanos, Objective};
-use plimsoll_pack::{CurveBackend, CurveProblem, pack_curves};
-use plimsoll_queueing::{MmcCurve, Run, ServiceTime, SmoothRoundRobin, Station, simulate};
-use plimsoll_sim::{BackendModel, Method, World, WorldSpec, paper_pool, small_pool};
-use rand::SeedableRng;
-use rand_xoshiro::Xoshiro256PlusPlus;
+use plimsoll_model::Nanos;
+use plimsoll_sim::{
+    Arena, BackendModel, Method, World, WorldSpec, paper_pool, small_pool, yardsticks,
+};
 
 const SERVICE_US: f64 = 30_000.0;
 const LEARNING_S: f64 = 300.0;
@@ -113,17 +111,8 @@ fn row(pool: &[BackendModel], method: Method, load: f64, change: Change, seed: u
     }
 }
 
-/// Mean of the best static split for the pool as it is now, milliseconds.
+/// Mean of the best static split, milliseconds.
 fn optimum_ms(pool: &[BackendModel], rate_rps: f64) -> f64 {
-    let curves: Vec<MmcCurve> = pool.iter().map(|b| b.curve(SERVICE_US)).collect();
-    let backends: Vec<CurveBackend<'_>> =
-        curves.iter().map(|c| CurveBackend { curve: c, max_load: 0.995 * c.capacity() }).collect();
-    let problem = CurveProblem { backends: &backends, total: rate_rps, theta: None };
-    let shares = pack_curves(&problem, Objective::Traffic).expect("a pool with room").weights;
-    let stations: Vec<Station> =
-        pool.iter().map(|b| Station { cores: b.cores, service_us: SERVICE_US / b.speed }).collect();
-    let run =
-        Run { rate_rps, requests: 600_000, warm_up: 50_000, service: ServiceTime::Exponential };
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
-    simulate(&stations, &mut SmoothRoundRobin::new(&shares), &run, &mut rng).mean_us / 1e3
+    let arena = Arena { rate_rps, ..Arena::new(pool.to_vec(), 0.7, 600_000, 5) };
+    yardsticks(&arena).expect("a pool with room").static_split.mean_us / 1e3
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use plimsoll_model::{BackendId, Curve, MethodKind, Nanos, Plan, PlanEntry};
 
-use crate::controller::{Controller, Pending, Urgent, record};
+use crate::controller::{Controller, Pending, record};
 use crate::event::{Action, RecordKind};
 use crate::in_flight;
 use crate::plan::{Decision, Wish};
@@ -16,9 +16,9 @@ use crate::trial::{Verdict, moved};
 use crate::view::Phase;
 
 /// Time between decisions while exploring, …
-const EXPLORE_EVERY: Duration = Duration::from_secs(4);
+pub(crate) const EXPLORE_EVERY: Duration = Duration::from_secs(4);
 /// … while some backend has far more to do than it can, …
-const RESCUE_EVERY: Duration = Duration::from_secs(2);
+pub(crate) const RESCUE_EVERY: Duration = Duration::from_secs(2);
 /// … and when the pool is known.
 const STEADY_EVERY: Duration = Duration::from_secs(10);
 /// The first decision waits so long for windows to decide on.
@@ -39,7 +39,7 @@ const MOST_RETURNING: f64 = 0.8;
 /// In steady state a plan must promise to shorten the mean response time by this part.
 const MIN_GAIN: f64 = 0.005;
 /// Below this many requests per second there is nothing to learn or gain.
-const IDLE_RPS: f64 = 0.5;
+pub(crate) const IDLE_RPS: f64 = 0.5;
 
 impl Controller {
     /// Everything that follows from time passing and from what the event changed.
@@ -81,13 +81,13 @@ impl Controller {
         }
     }
 
-    fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         self.history.rate_rps().unwrap_or(0.0)
     }
 
     /// The traffic to plan for: the longer mean, unless it has just changed. After a fall it is planned
     /// for a good part of what was, for traffic that stops for a moment comes back at once.
-    fn rate_to_plan(&self) -> f64 {
+    pub(crate) fn rate_to_plan(&self) -> f64 {
         if let Some(rate) = self.literal_rate {
             return rate;
         }
@@ -98,155 +98,6 @@ impl Controller {
         // Who is parked cannot help at once: a counting balancer is kept ready for more.
         let part = if self.kind() == MethodKind::InFlight { READY } else { RETURNING };
         rate.max((part * self.peak_rps).min(MOST_RETURNING * capacity))
-    }
-
-    /// Whether what is urgent may be done now. It is kept until then: also while nothing may be steered.
-    fn may_act_urgently(&self, now: Nanos) -> bool {
-        let paced = || {
-            let since = self.last_program.map(|last| now.since(last));
-            since.is_none_or(|passed| passed >= self.bearable_interval())
-        };
-        match &self.urgent {
-            None => false,
-            Some(_) if self.conflict => false,
-            Some(Urgent::Pool(_)) => true,
-            Some(Urgent::Drift(_)) => paced(),
-        }
-    }
-
-    /// Whether the balancer may be put right now.
-    fn may_reassert(&self, now: Nanos) -> bool {
-        let passed = |last| now.since(last) >= self.spec.sink.min_interval;
-        !self.conflict && now >= self.retry_at && self.last_program.is_none_or(passed)
-    }
-
-    /// The last decision without those that can no longer serve; another one when nobody is left of it.
-    fn decision_still_possible(&mut self, now: Nanos) -> Option<Decision> {
-        let mut decision = self.decision.clone()?;
-        let usable = |id| self.backends.iter().any(|b| b.id == id && b.is_usable());
-        decision.wishes.retain(|w| usable(w.id));
-        let sum: f64 = decision.wishes.iter().map(|w| f64::from(w.weight)).sum();
-        if sum <= 0.0 {
-            let anybody = self.backends.iter().any(|b| b.is_usable());
-            return anybody.then(|| self.decide_for_changed_pool(now));
-        }
-        // What the weights come to among those that are left.
-        decision.wishes.iter_mut().for_each(|w| w.share = f64::from(w.weight) / sum);
-        Some(decision)
-    }
-
-    fn act_urgently(&mut self, now: Nanos, urgent: Urgent, out: &mut Vec<Action>) {
-        match urgent {
-            Urgent::Drift(reason) => {
-                if self.rate() < IDLE_RPS || !self.backends.iter().any(|b| b.is_usable()) {
-                    return;
-                }
-                let decision = self.decide_for_drift(now);
-                self.settle(now, &decision, out);
-                self.program(now, decision, reason, false, out);
-                self.next_decision = now + RESCUE_EVERY;
-            }
-            Urgent::Pool(reason) => {
-                self.call_back_ejected(now, out);
-                if !self.backends.iter().any(|b| b.is_usable()) {
-                    if !self.warned_all_failed {
-                        self.warned_all_failed = true;
-                        let line = "nobody serves: weights stay as they are".to_owned();
-                        record(out, RecordKind::Warning, None, line);
-                    }
-                    return;
-                }
-                let decision = self.decide_for_changed_pool(now);
-                self.program(now, decision, reason, false, out);
-                self.next_decision = now + RESCUE_EVERY;
-            }
-        }
-    }
-
-    /// Weights for a pool of which one works otherwise now: who is parked stays so.
-    fn decide_for_drift(&mut self, now: Nanos) -> Decision {
-        if self.kind() == MethodKind::InFlight {
-            in_flight::learn(&mut self.backends, self.epoch);
-            let parked = self.parked();
-            return in_flight::decide_proportional(now, &self.backends, self.rate(), &parked);
-        }
-        let rate = self.rate_to_plan();
-        split::decide(now, &self.spec, &self.backends, rate, true)
-            .unwrap_or_else(|_| self.decide_for_changed_pool(now))
-    }
-
-    /// Weights for a pool that just gained or lost a backend: at once, with what is known.
-    fn decide_for_changed_pool(&mut self, now: Nanos) -> Decision {
-        let rate = self.rate();
-        if rate > IDLE_RPS
-            && self.kind() == MethodKind::Split
-            && self.decision.is_some()
-            && let Ok(decision) = split::decide(now, &self.spec, &self.backends, rate, true)
-        {
-            return decision;
-        }
-        if self.kind() == MethodKind::InFlight && self.decision.is_some() {
-            in_flight::learn(&mut self.backends, self.epoch);
-            return in_flight::decide_proportional(now, &self.backends, rate, &[]);
-        }
-        self.keep_as_is(now)
-    }
-
-    /// Its capacity over the mean of those that hold a weight, at most 1; 1 while it is not known.
-    fn size_beside_others(&self, b: &crate::backend::Backend) -> f64 {
-        let known = |b: &crate::backend::Backend| b.knowledge.capacity_rps();
-        let serving = self.backends.iter().filter(|b| b.programmed.is_some_and(|w| w > 0));
-        let all: Vec<f64> = serving.filter_map(known).collect();
-        let mean = all.iter().sum::<f64>() / all.len().max(1) as f64;
-        known(b).filter(|_| mean > 0.0).map_or(1.0, |capacity| (capacity / mean).min(1.0))
-    }
-
-    /// The weights that the balancer holds, less those who may not serve; who joins gets a small one.
-    fn keep_as_is(&self, now: Nanos) -> Decision {
-        let usable = || self.backends.iter().filter(|b| b.is_usable());
-        let held: Vec<u32> = usable().filter_map(|b| b.programmed).filter(|&w| w > 0).collect();
-        let typical = f64::from(held.iter().sum::<u32>()) / held.len().max(1) as f64;
-        let typical = typical.max(1.0);
-        let wanted = |b: &crate::backend::Backend| {
-            let w = match b.programmed {
-                // Who joins is like the others, or as much less as is known.
-                Some(0) | None => typical * self.size_beside_others(b),
-                Some(w) => f64::from(w),
-            };
-            ((w * b.ramp(now)).round() as u32).max(1)
-        };
-        let total: f64 = usable().map(|b| f64::from(wanted(b))).sum();
-        let wishes = usable()
-            .map(|b| Wish {
-                id: b.id,
-                share: f64::from(wanted(b)) / total,
-                weight: wanted(b),
-                expected_us: None,
-                reason: "as it was: not enough is known to change it".to_owned(),
-            })
-            .collect();
-        Decision { wishes, rate_rps: self.rate(), still_learning: true, ..Decision::default() }
-    }
-
-    fn resume_with(&mut self, now: Nanos, weights: &[(BackendId, u32)], out: &mut Vec<Action>) {
-        let usable = |id| self.backends.iter().any(|b| b.id == id && b.is_usable());
-        let serve = || weights.iter().filter(|(id, _)| usable(*id));
-        let total: f64 = serve().map(|(_, w)| f64::from(*w)).sum();
-        if total <= 0.0 {
-            return;
-        }
-        let wishes = serve()
-            .map(|&(id, weight)| Wish {
-                id,
-                share: f64::from(weight) / total,
-                weight,
-                expected_us: None,
-                reason: "as before the restart".to_owned(),
-            })
-            .collect();
-        let decision = Decision { wishes, ..Decision::default() };
-        self.program(now, decision, "resumed with what was known".to_owned(), false, out);
-        self.next_decision = now + EXPLORE_EVERY;
     }
 
     /// A decision of the ordinary round.
@@ -319,7 +170,7 @@ impl Controller {
     }
 
     /// Who gets nothing now and need not, by position among the usable.
-    fn parked(&self) -> Vec<usize> {
+    pub(crate) fn parked(&self) -> Vec<usize> {
         let usable = self.backends.iter().filter(|b| b.is_usable());
         let parked = usable.enumerate().filter(|(_, b)| b.programmed == Some(0) && b.pin.is_none());
         parked.map(|(i, _)| i).collect()
@@ -392,7 +243,7 @@ impl Controller {
     }
 
     /// Keeps the phase: exploring ends when decisions stop moving traffic.
-    fn settle(&mut self, now: Nanos, decision: &Decision, out: &mut Vec<Action>) {
+    pub(crate) fn settle(&mut self, now: Nanos, decision: &Decision, out: &mut Vec<Action>) {
         if self.phase == Phase::Observing {
             return;
         }
@@ -494,7 +345,7 @@ impl Controller {
     /// The least time between two changes: what is configured, what the sink bears, and the time in
     /// which the lightest server gets a turn, `(Σw / w_min) / RPS`: a round robin that is changed more
     /// often starves it.
-    fn bearable_interval(&self) -> Duration {
+    pub(crate) fn bearable_interval(&self) -> Duration {
         let held: Vec<u32> =
             self.backends.iter().filter_map(|b| b.programmed).filter(|&w| w > 0).collect();
         let total: f64 = held.iter().map(|&w| f64::from(w)).sum();

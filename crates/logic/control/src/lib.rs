@@ -47,6 +47,7 @@ mod spec;
 mod split;
 mod traffic;
 mod trial;
+mod urgent;
 mod view;
 
 pub use controller::Controller;

@@ -41,7 +41,9 @@ fn pack_points(
     objective: Objective,
     effort: &Effort,
 ) -> Result<Packing<i64>, PackError> {
-    let reachable: i64 = menus.iter().flat_map(|menu| menu.last()).map(|last| last.weight).sum();
+    // A curve that knows no end (a parabola) reaches further than numbers do.
+    let most = menus.iter().filter_map(|menu| menu.last());
+    let reachable = most.fold(0_i64, |sum, last| sum.saturating_add(last.weight));
     // Rounding to units may leave a pool without reserves short by a few of them.
     let target = reachable.min(UNITS as i64);
     let theta = problem.theta.map(|theta| (theta * UNITS).ceil() as i64);

@@ -1,0 +1,168 @@
+//! What cannot wait for the next round: a backend fails, returns or works otherwise than before, or the
+//! balancer does not hold what it was given. Also weights for when little is known.
+
+use plimsoll_model::{BackendId, MethodKind, Nanos};
+
+use crate::backend::Backend;
+use crate::controller::{Controller, Urgent, record};
+use crate::decide::{EXPLORE_EVERY, IDLE_RPS, RESCUE_EVERY};
+use crate::event::{Action, RecordKind};
+use crate::in_flight;
+use crate::plan::{Decision, Wish};
+use crate::split;
+
+impl Controller {
+    /// Whether what is urgent may be done now. It is kept until then: also while nothing may be steered.
+    pub(crate) fn may_act_urgently(&self, now: Nanos) -> bool {
+        let paced = || {
+            let since = self.last_program.map(|last| now.since(last));
+            since.is_none_or(|passed| passed >= self.bearable_interval())
+        };
+        match &self.urgent {
+            None => false,
+            Some(_) if self.conflict => false,
+            Some(Urgent::Pool(_)) => true,
+            Some(Urgent::Drift(_)) => paced(),
+        }
+    }
+
+    /// Whether the balancer may be put right now.
+    pub(crate) fn may_reassert(&self, now: Nanos) -> bool {
+        let passed = |last| now.since(last) >= self.spec.sink.min_interval;
+        !self.conflict && now >= self.retry_at && self.last_program.is_none_or(passed)
+    }
+
+    /// The last decision without those that can no longer serve; another one when nobody is left of it.
+    pub(crate) fn decision_still_possible(&mut self, now: Nanos) -> Option<Decision> {
+        let mut decision = self.decision.clone()?;
+        let usable = |id| self.backends.iter().any(|b| b.id == id && b.is_usable());
+        decision.wishes.retain(|w| usable(w.id));
+        let sum: f64 = decision.wishes.iter().map(|w| f64::from(w.weight)).sum();
+        if sum <= 0.0 {
+            let anybody = self.backends.iter().any(|b| b.is_usable());
+            return anybody.then(|| self.decide_for_changed_pool(now));
+        }
+        // What the weights come to among those that are left.
+        decision.wishes.iter_mut().for_each(|w| w.share = f64::from(w.weight) / sum);
+        Some(decision)
+    }
+
+    pub(crate) fn act_urgently(&mut self, now: Nanos, urgent: Urgent, out: &mut Vec<Action>) {
+        match urgent {
+            Urgent::Drift(reason) => {
+                if self.rate() < IDLE_RPS || !self.backends.iter().any(|b| b.is_usable()) {
+                    return;
+                }
+                let decision = self.decide_for_drift(now);
+                self.settle(now, &decision, out);
+                self.program(now, decision, reason, false, out);
+                self.next_decision = now + RESCUE_EVERY;
+            }
+            Urgent::Pool(reason) => {
+                self.call_back_ejected(now, out);
+                if !self.backends.iter().any(|b| b.is_usable()) {
+                    if !self.warned_all_failed {
+                        self.warned_all_failed = true;
+                        let line = "nobody serves: weights stay as they are".to_owned();
+                        record(out, RecordKind::Warning, None, line);
+                    }
+                    return;
+                }
+                let decision = self.decide_for_changed_pool(now);
+                self.program(now, decision, reason, false, out);
+                self.next_decision = now + RESCUE_EVERY;
+            }
+        }
+    }
+
+    /// Weights for a pool of which one works otherwise now: who is parked stays so.
+    fn decide_for_drift(&mut self, now: Nanos) -> Decision {
+        if self.kind() == MethodKind::InFlight {
+            in_flight::learn(&mut self.backends, self.epoch);
+            let parked = self.parked();
+            return in_flight::decide_proportional(now, &self.backends, self.rate(), &parked);
+        }
+        let rate = self.rate_to_plan();
+        split::decide(now, &self.spec, &self.backends, rate, true)
+            .unwrap_or_else(|_| self.decide_for_changed_pool(now))
+    }
+
+    /// Weights for a pool that just gained or lost a backend: at once, with what is known.
+    pub(crate) fn decide_for_changed_pool(&mut self, now: Nanos) -> Decision {
+        let rate = self.rate();
+        if rate > IDLE_RPS
+            && self.kind() == MethodKind::Split
+            && self.decision.is_some()
+            && let Ok(decision) = split::decide(now, &self.spec, &self.backends, rate, true)
+        {
+            return decision;
+        }
+        if self.kind() == MethodKind::InFlight && self.decision.is_some() {
+            in_flight::learn(&mut self.backends, self.epoch);
+            return in_flight::decide_proportional(now, &self.backends, rate, &[]);
+        }
+        self.keep_as_is(now)
+    }
+
+    /// Its capacity over the mean of those that hold a weight, at most 1; 1 while it is not known.
+    fn size_beside_others(&self, b: &Backend) -> f64 {
+        let known = |b: &Backend| b.knowledge.capacity_rps();
+        let serving = self.backends.iter().filter(|b| b.programmed.is_some_and(|w| w > 0));
+        let all: Vec<f64> = serving.filter_map(known).collect();
+        let mean = all.iter().sum::<f64>() / all.len().max(1) as f64;
+        known(b).filter(|_| mean > 0.0).map_or(1.0, |capacity| (capacity / mean).min(1.0))
+    }
+
+    /// The weights that the balancer holds, less those who may not serve; who joins gets a small one.
+    fn keep_as_is(&self, now: Nanos) -> Decision {
+        let usable = || self.backends.iter().filter(|b| b.is_usable());
+        let held: Vec<u32> = usable().filter_map(|b| b.programmed).filter(|&w| w > 0).collect();
+        let typical = f64::from(held.iter().sum::<u32>()) / held.len().max(1) as f64;
+        let typical = typical.max(1.0);
+        let wanted = |b: &Backend| {
+            let w = match b.programmed {
+                // Who joins is like the others, or as much less as is known.
+                Some(0) | None => typical * self.size_beside_others(b),
+                Some(w) => f64::from(w),
+            };
+            ((w * b.ramp(now)).round() as u32).max(1)
+        };
+        let total: f64 = usable().map(|b| f64::from(wanted(b))).sum();
+        let wishes = usable()
+            .map(|b| Wish {
+                id: b.id,
+                share: f64::from(wanted(b)) / total,
+                weight: wanted(b),
+                expected_us: None,
+                reason: "as it was: not enough is known to change it".to_owned(),
+            })
+            .collect();
+        Decision { wishes, rate_rps: self.rate(), still_learning: true, ..Decision::default() }
+    }
+
+    pub(crate) fn resume_with(
+        &mut self,
+        now: Nanos,
+        weights: &[(BackendId, u32)],
+        out: &mut Vec<Action>,
+    ) {
+        let usable = |id| self.backends.iter().any(|b| b.id == id && b.is_usable());
+        let serve = || weights.iter().filter(|(id, _)| usable(*id));
+        let total: f64 = serve().map(|(_, w)| f64::from(*w)).sum();
+        if total <= 0.0 {
+            return;
+        }
+        let wishes = serve()
+            .map(|&(id, weight)| Wish {
+                id,
+                share: f64::from(weight) / total,
+                weight,
+                expected_us: None,
+                reason: "as before the restart".to_owned(),
+            })
+            .collect();
+        let decision = Decision { wishes, ..Decision::default() };
+        self.program(now, decision, "resumed with what was known".to_owned(), false, out);
+        self.next_decision = now + EXPLORE_EVERY;
+    }
+}
