@@ -1,9 +1,9 @@
 //! A world that changes: how soon it is seen, what is left alone, and what clients have of it a minute
 //! later.
 
-use plimsoll_control::RecordKind;
-use plimsoll_model::Nanos;
-use plimsoll_sim::{Arena, BackendModel, Method, World, WorldSpec, paper_pool, yardsticks};
+use plimsoll_control::{DrainTest, Record, RecordKind, ServiceSpec};
+use plimsoll_model::{Nanos, Plan};
+use plimsoll_sim::{Arena, BackendModel, Method, World, WorldSpec, paper_pool, small_pool, yardsticks};
 
 const SERVICE_US: f64 = 30_000.0;
 const LOAD: f64 = 0.7;
@@ -77,4 +77,37 @@ fn a_fifth_more_or_less_traffic_is_no_change_of_anybody_and_weights_follow_in_se
         let optimum = optimum_ms(&pool, part * rate);
         assert!(mean <= 1.10 * optimum, "{mean:.1} ms, {optimum:.1} at best");
     }
+}
+
+#[test]
+fn who_is_measured_anew_takes_no_more_than_its_part_and_only_when_asked() {
+    for refresh in [true, false] {
+        let pool = small_pool();
+        let mut world = World::new(WorldSpec::new(pool.clone(), Method::RoundRobin, LOAD, 5));
+        let spec = ServiceSpec { refresh, ..world.service_spec() };
+        world.attach(spec, None);
+        world.run_for(600.0);
+        let begun: Vec<&(Nanos, Record)> = world
+            .records
+            .iter()
+            .filter(|(_, r)| r.kind == RecordKind::Refresh && r.reason.contains("measured anew"))
+            .collect();
+        assert_eq!(!begun.is_empty(), refresh, "{begun:?}");
+        // Every backend here is more than 5 % of the pool: one at a time.
+        assert!(begun.windows(2).all(|two| two[0].0 < two[1].0), "{begun:?}");
+    }
+}
+
+#[test]
+fn the_papers_drain_time_is_measured_by_overloading_one_that_the_others_can_do_without() {
+    let mut world = World::new(WorldSpec::new(small_pool(), Method::RoundRobin, 0.4, 6));
+    let spec = ServiceSpec { drain: DrainTest::Overload, ..world.service_spec() };
+    world.attach(spec, None);
+    world.run_for(600.0);
+    let measured = world.records.iter().find(|(_, r)| r.reason.contains("it was at rest after"));
+    let (_, record) = measured.expect("a drain time");
+    let who: usize = record.backend.as_ref().expect("of somebody")[1..].parse().expect("a number");
+    let zeroed = |plan: &Plan| plan.entries.iter().any(|e| e.backend.0 as usize == who && e.weight == 0);
+    assert!(world.plans.iter().any(|(_, plan)| zeroed(plan)), "it was set to 0");
+    assert!(world.weights()[who] > 0, "and serves again");
 }
