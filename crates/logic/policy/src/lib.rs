@@ -32,5 +32,5 @@ pub use policies::{
     HaproxyLeastconnPolicy, LeastConnections, LeastTime, PeakEwma, PowerOfN, PowerOfNLatency,
     Random, RoundRobin,
 };
-pub use policy::{Ending, Finish, MAX_AVOID, Policy, Request};
+pub use policy::{Ending, Finish, MAX_AVOID, Policy, Probing, Request, ServerLoad};
 pub use settings::{Draw, InvalidSetting, MAX_CHOICES, Settings};

@@ -26,6 +26,47 @@ pub trait Policy: Send {
 
     /// A request that was sent to this backend has ended.
     fn on_finish(&mut self, _backend: usize, _finish: &Finish, _now: Nanos) {}
+
+    /// When probes go out, if the policy wants any.
+    fn probing(&self) -> Probing {
+        Probing::Never
+    }
+
+    /// Appends to `targets` the backends to ask for their load because of this request: called once
+    /// for each request, when [`Policy::probing`] says. An answer is told to [`Policy::on_probe`]; one
+    /// that never comes is not told.
+    fn probe_targets(
+        &mut self,
+        _request: &Request<'_>,
+        _now: Nanos,
+        _rng: &mut dyn RngCore,
+        _targets: &mut Vec<usize>,
+    ) {
+    }
+
+    /// What a backend answered to a probe.
+    fn on_probe(&mut self, _backend: usize, _load: ServerLoad, _now: Nanos) {}
+}
+
+/// When a policy asks backends for their load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Probing {
+    /// It does not.
+    #[default]
+    Never,
+    /// Beside each request, which does not wait: answers serve later ones (Prequal's asynchronous mode).
+    Beside,
+    /// Before each pick, which waits for the answers: fresh, at the price of a round trip.
+    Before,
+}
+
+/// What a backend says of itself, in answer to a probe or with a response.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ServerLoad {
+    /// Requests it has, those that wait included, without the one this is told with.
+    pub in_flight: u32,
+    /// What a request that found that many took, microseconds; 0 when it does not say.
+    pub latency_us: f32,
 }
 
 /// What a policy may know of a request before it is sent.
@@ -69,31 +110,48 @@ pub enum Ending {
     Failure,
     /// Given up by the client: says nothing of the backend.
     Abandoned,
+    /// Refused by the backend's admission before anything was done (BLOC's B1): it is busy, not broken,
+    /// and the request may go elsewhere.
+    Rejected,
 }
 
 /// The end of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Finish {
     /// From [`Policy::on_start`] until now.
     pub latency: Duration,
     /// How it ended.
     pub ending: Ending,
+    /// The chip that the response carried (BLOC's B2); `None` where backends send none.
+    pub chip: Option<bool>,
+    /// The load that the response carried; `None` where backends send none.
+    pub load: Option<ServerLoad>,
 }
 
 impl Finish {
+    /// An ending after this time, that tells no more.
+    pub fn new(latency: Duration, ending: Ending) -> Self {
+        Finish { latency, ending, chip: None, load: None }
+    }
+
+    /// Refused by the backend's admission after this time.
+    pub fn rejected(latency: Duration) -> Self {
+        Self::new(latency, Ending::Rejected)
+    }
+
     /// A success after this time.
     pub fn success(latency: Duration) -> Self {
-        Finish { latency, ending: Ending::Success }
+        Self::new(latency, Ending::Success)
     }
 
     /// A failure after this time.
     pub fn failure(latency: Duration) -> Self {
-        Finish { latency, ending: Ending::Failure }
+        Self::new(latency, Ending::Failure)
     }
 
     /// Given up by the client after this time.
     pub fn abandoned(latency: Duration) -> Self {
-        Finish { latency, ending: Ending::Abandoned }
+        Self::new(latency, Ending::Abandoned)
     }
 
     pub(crate) fn latency_us(&self) -> f64 {

@@ -99,7 +99,7 @@ impl Policy for PeakEwma {
         let latency_us = finish.latency_us();
         match finish.ending {
             Ending::Success => self.observe(backend, latency_us, now),
-            Ending::Failure => {
+            Ending::Failure | Ending::Rejected => {
                 self.observe(backend, latency_us.max(self.in_flight.successes().failure_us()), now);
             }
             Ending::Abandoned => {}

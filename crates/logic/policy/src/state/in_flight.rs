@@ -60,7 +60,7 @@ impl InFlight {
         self.count[backend] = self.count[backend].saturating_sub(1);
         match finish.ending {
             Ending::Success => self.successes.record(finish.latency_us()),
-            Ending::Failure => {
+            Ending::Failure | Ending::Rejected => {
                 let penalty_us = self.successes.failure_us();
                 let left = (1.0 - finish.latency_us() / penalty_us).max(0.0);
                 let amount = self.held[backend].decayed(penalty_us, now) + left;

@@ -52,7 +52,9 @@ impl LatencyTable {
                 self.successes.record(finish.latency_us());
                 finish.latency_us()
             }
-            Ending::Failure => finish.latency_us().max(self.successes.failure_us()),
+            Ending::Failure | Ending::Rejected => {
+                finish.latency_us().max(self.successes.failure_us())
+            }
             Ending::Abandoned => return,
         };
         let part = self.estimates[backend].map_or(MAX_PART, |old| {
