@@ -5,14 +5,9 @@
 //!  packed|bisect|literal SEEDS`
 
 use plimsoll_control::Exploration;
-use plimsoll_model::{Curve, Nanos, Objective};
-use plimsoll_pack::{CurveBackend, CurveProblem, pack_curves};
-use plimsoll_queueing::{Central, MmcCurve, Run, ServiceTime, SmoothRoundRobin, Station, simulate};
-use plimsoll_sim::{Method, World, WorldSpec, paper_pool};
-use rand::SeedableRng;
-use rand_xoshiro::Xoshiro256PlusPlus;
+use plimsoll_model::Nanos;
+use plimsoll_sim::{Arena, Method, World, WorldSpec, paper_pool, yardsticks};
 
-const SERVICE_US: f64 = 30_000.0;
 const LEARNING_S: f64 = 180.0;
 const MEASURED_S: f64 = 300.0;
 
@@ -35,7 +30,9 @@ fn main() {
         "literal" => Exploration::Literal,
         other => panic!("{other}: expected packed, bisect or literal"),
     };
-    let (oracle_ms, limit_ms) = yardsticks(load);
+    let ends =
+        yardsticks(&Arena::new(paper_pool(11), load, 1_000_000, 5)).expect("a pool with room");
+    let (oracle_ms, limit_ms) = (ends.static_split.mean_us / 1e3, ends.central_mean_us / 1e3);
     println!("best static split {oracle_ms:.1} ms, central queue {limit_ms:.1} ms");
     println!("seed  mean_ms  /static  /central  harm  plans");
     let mut ratios = Vec::new();
@@ -58,23 +55,4 @@ fn main() {
     }
     ratios.sort_by(f64::total_cmp);
     println!("median of the best static split: {:.3}", ratios[ratios.len() / 2]);
-}
-
-/// Mean of the best static split and of the central queue, milliseconds.
-fn yardsticks(load: f64) -> (f64, f64) {
-    let pool = paper_pool(11);
-    let curves: Vec<MmcCurve> = pool.iter().map(|b| b.curve(SERVICE_US)).collect();
-    let rate_rps = load * curves.iter().map(Curve::capacity).sum::<f64>();
-    let backends: Vec<CurveBackend<'_>> =
-        curves.iter().map(|c| CurveBackend { curve: c, max_load: 0.995 * c.capacity() }).collect();
-    let problem = CurveProblem { backends: &backends, total: rate_rps, theta: None };
-    let shares = pack_curves(&problem, Objective::Traffic).expect("a pool with room").weights;
-    let stations: Vec<Station> =
-        pool.iter().map(|b| Station { cores: b.cores, service_us: SERVICE_US / b.speed }).collect();
-    let service = ServiceTime::Exponential;
-    let run = Run { rate_rps, requests: 1_000_000, warm_up: 50_000, service };
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
-    let oracle = simulate(&stations, &mut SmoothRoundRobin::new(&shares), &run, &mut rng);
-    let central = Central::simulate(&stations, &run, &mut rng);
-    (oracle.mean_us / 1e3, central.mean_us / 1e3)
 }

@@ -3,12 +3,10 @@
 use plimsoll_control::{
     BackendSpec, BackendState, Event, Exploration, Phase, RecordKind, ServiceView,
 };
-use plimsoll_model::{BackendId, Curve, Nanos, Objective, ServerStatus};
-use plimsoll_pack::{CurveBackend, CurveProblem, pack_curves};
-use plimsoll_queueing::{Central, MmcCurve, Run, ServiceTime, SmoothRoundRobin, Station, simulate};
-use plimsoll_sim::{BackendModel, Method, World, WorldSpec, paper_pool, small_pool};
-use rand::SeedableRng;
-use rand_xoshiro::Xoshiro256PlusPlus;
+use plimsoll_model::{BackendId, Nanos, ServerStatus};
+use plimsoll_sim::{
+    Arena, BackendModel, Method, World, WorldSpec, paper_pool, small_pool, yardsticks,
+};
 
 const SERVICE_US: f64 = 30_000.0;
 
@@ -28,27 +26,15 @@ fn has_record(world: &World, kind: RecordKind, part: &str) -> bool {
 }
 
 /// Mean of the best static split and of the central queue, milliseconds.
-fn yardsticks(pool: &[BackendModel], load: f64) -> (f64, f64) {
-    let curves: Vec<MmcCurve> = pool.iter().map(|b| b.curve(SERVICE_US)).collect();
-    let rate_rps = load * curves.iter().map(Curve::capacity).sum::<f64>();
-    let backends: Vec<CurveBackend<'_>> =
-        curves.iter().map(|c| CurveBackend { curve: c, max_load: 0.995 * c.capacity() }).collect();
-    let problem = CurveProblem { backends: &backends, total: rate_rps, theta: None };
-    let shares = pack_curves(&problem, Objective::Traffic).expect("a pool with room").weights;
-    let stations: Vec<Station> =
-        pool.iter().map(|b| Station { cores: b.cores, service_us: SERVICE_US / b.speed }).collect();
-    let service = ServiceTime::Exponential;
-    let run = Run { rate_rps, requests: 400_000, warm_up: 40_000, service };
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
-    let oracle = simulate(&stations, &mut SmoothRoundRobin::new(&shares), &run, &mut rng);
-    let central = Central::simulate(&stations, &run, &mut rng);
-    (oracle.mean_us / 1e3, central.mean_us / 1e3)
+fn split_and_limit(pool: Vec<BackendModel>, load: f64) -> (f64, f64) {
+    let ends = yardsticks(&Arena::new(pool, load, 440_000, 5)).expect("a pool with room");
+    (ends.static_split.mean_us / 1e3, ends.central_mean_us / 1e3)
 }
 
 #[test]
 fn under_round_robin_it_comes_to_the_best_static_split() {
     for load in [0.7, 0.85] {
-        let (oracle, _) = yardsticks(&paper_pool(11), load);
+        let (oracle, _) = split_and_limit(paper_pool(11), load);
         let mut w = world(paper_pool(11), Method::RoundRobin, load, 3);
         w.run_for(180.0);
         assert_eq!(view(&w).phase, Phase::Steady);
@@ -63,7 +49,7 @@ fn under_round_robin_it_comes_to_the_best_static_split() {
 #[test]
 fn under_leastconn_it_beats_every_static_split() {
     for (load, of_oracle, of_limit) in [(0.7, 0.85, 1.15), (0.85, 0.62, 1.25)] {
-        let (oracle, limit) = yardsticks(&paper_pool(11), load);
+        let (oracle, limit) = split_and_limit(paper_pool(11), load);
         let mut w = world(paper_pool(11), Method::LeastConn, load, 3);
         w.run_for(180.0);
         let from = w.now();
