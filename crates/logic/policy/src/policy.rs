@@ -3,6 +3,8 @@ use std::time::Duration;
 use plimsoll_model::Nanos;
 use rand::RngCore;
 
+use crate::state::Closed;
+
 /// How many backends a request can avoid; a retry budget is smaller.
 pub const MAX_AVOID: usize = 16;
 
@@ -67,6 +69,8 @@ pub struct ServerLoad {
     pub in_flight: u32,
     /// What a request that found that many took, microseconds; 0 when it does not say.
     pub latency_us: f32,
+    /// Busy part of its CPU, 0…1; `None` when it does not say.
+    pub cpu: Option<f32>,
 }
 
 /// What a policy may know of a request before it is sent.
@@ -76,12 +80,13 @@ pub struct Request<'a> {
     /// has no such thing.
     pub key: Option<u64>,
     avoid: &'a [usize],
+    closed: Option<&'a Closed>,
 }
 
 impl<'a> Request<'a> {
     /// A request that belongs with others of the same hash.
     pub fn with_key(key: u64) -> Self {
-        Request { key: Some(key), avoid: &[] }
+        Request { key: Some(key), ..Request::default() }
     }
 
     /// The same request, not to be sent to these backends: those which failed or rejected it. Only
@@ -96,8 +101,20 @@ impl<'a> Request<'a> {
         self.avoid
     }
 
+    /// The same request, not to be sent to those closed now, of which there can be any number.
+    #[allow(dead_code)]
+    pub(crate) fn without(self, closed: &'a Closed) -> Self {
+        Request { closed: Some(closed), ..self }
+    }
+
+    /// Those closed now.
+    pub(crate) fn closed(&self) -> Option<&'a Closed> {
+        self.closed
+    }
+
     pub(crate) fn allows(&self, backend: usize) -> bool {
-        self.avoid.is_empty() || !self.avoid.contains(&backend)
+        (self.avoid.is_empty() || !self.avoid.contains(&backend))
+            && self.closed.is_none_or(|closed| !closed.contains(backend))
     }
 }
 

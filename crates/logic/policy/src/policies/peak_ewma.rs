@@ -82,7 +82,7 @@ impl Policy for PeakEwma {
     fn pick(&mut self, request: &Request<'_>, now: Nanos, rng: &mut dyn RngCore) -> Option<usize> {
         let PeakEwma { weights, costs, in_flight, decay_us, .. } = self;
         let pool_us = in_flight.successes().mean_us();
-        let mut taken = Taken::new(request.avoided());
+        let mut taken = Taken::new(request);
         self.sampler.least_of(self.choices, &mut taken, rng, |i| {
             let known_us = costs[i].map(|c| c.us * c.decay(*decay_us, now));
             let cost_us = known_us.unwrap_or(pool_us).max(FLOOR * pool_us);

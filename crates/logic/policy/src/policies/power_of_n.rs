@@ -44,7 +44,7 @@ impl Policy for PowerOfN {
 
     fn pick(&mut self, request: &Request<'_>, now: Nanos, rng: &mut dyn RngCore) -> Option<usize> {
         let PowerOfN { weights, in_flight, .. } = self;
-        self.sampler.least_of(self.choices, &mut Taken::new(request.avoided()), rng, |i| {
+        self.sampler.least_of(self.choices, &mut Taken::new(request), rng, |i| {
             (in_flight.load(i, now) + 1.0) / f64::from(weights[i])
         })
     }

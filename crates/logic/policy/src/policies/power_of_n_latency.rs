@@ -40,7 +40,7 @@ impl Policy for PowerOfNLatency {
     }
 
     fn pick(&mut self, request: &Request<'_>, now: Nanos, rng: &mut dyn RngCore) -> Option<usize> {
-        let mut taken = Taken::new(request.avoided());
+        let mut taken = Taken::new(request);
         self.sampler.least_of(self.choices, &mut taken, rng, |i| self.latency.estimate_us(i, now))
     }
 

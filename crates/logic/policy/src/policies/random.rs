@@ -28,6 +28,6 @@ impl Policy for Random {
     }
 
     fn pick(&mut self, request: &Request<'_>, _now: Nanos, rng: &mut dyn RngCore) -> Option<usize> {
-        self.sampler.draw(&mut Taken::new(request.avoided()), rng)
+        self.sampler.draw(&mut Taken::new(request), rng)
     }
 }

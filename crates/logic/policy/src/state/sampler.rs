@@ -1,24 +1,39 @@
 //! Draws in proportion to weight, without replacement: exactly, without trying again, in O(log n) for
-//! each of the few drawn. Those already taken are cut out of the line on which a point is thrown.
+//! each of the few drawn. Those already taken are cut out of the line on which a point is thrown. Of
+//! those closed there can be any number: who draws one draws again, and after [`TRIES`] the rest is
+//! added up, O(n).
 
 use rand::RngCore;
 
-use crate::{MAX_AVOID, MAX_CHOICES};
+use super::Closed;
+use crate::{MAX_AVOID, MAX_CHOICES, Request};
 
 const MAX_TAKEN: usize = MAX_AVOID + MAX_CHOICES as usize;
+/// With half of the weight closed, 1 draw in 256 needs more.
+const TRIES: u32 = 8;
 
-/// Backends that are not to be drawn, in order of index.
-pub(crate) struct Taken {
+/// Backends that are not to be drawn.
+pub(crate) struct Taken<'a> {
+    /// In order of index.
     backends: [usize; MAX_TAKEN],
     len: usize,
+    closed: Option<&'a Closed>,
 }
 
-impl Taken {
-    /// Those avoided (at most [`MAX_AVOID`] of them).
-    pub(crate) fn new(avoided: &[usize]) -> Self {
-        let mut taken = Taken { backends: [0; MAX_TAKEN], len: 0 };
-        avoided.iter().for_each(|&i| taken.add(i));
+impl<'a> Taken<'a> {
+    /// Those that this request must not be sent to.
+    pub(crate) fn new(request: &Request<'a>) -> Self {
+        let mut taken = Taken { backends: [0; MAX_TAKEN], len: 0, closed: request.closed() };
+        request.avoided().iter().for_each(|&i| taken.add(i));
         taken
+    }
+
+    fn contains(&self, backend: usize) -> bool {
+        self.as_slice().binary_search(&backend).is_ok() || self.closes(backend)
+    }
+
+    fn closes(&self, backend: usize) -> bool {
+        self.closed.is_some_and(|closed| closed.contains(backend))
     }
 
     fn as_slice(&self) -> &[usize] {
@@ -32,6 +47,11 @@ impl Taken {
             self.len += 1;
         }
     }
+}
+
+/// An integer below `end`, each alike but for one part in 2^64 / `end`.
+pub(crate) fn below(end: u64, rng: &mut dyn RngCore) -> u64 {
+    ((u128::from(rng.next_u64()) * u128::from(end)) >> 64) as u64
 }
 
 /// Running sums of the weights.
@@ -64,29 +84,51 @@ impl Sampler {
     }
 
     /// Draws one that is not taken and takes it; `None` when none of weight above 0 is left.
-    pub(crate) fn draw(&self, taken: &mut Taken, rng: &mut dyn RngCore) -> Option<usize> {
+    pub(crate) fn draw(&self, taken: &mut Taken<'_>, rng: &mut dyn RngCore) -> Option<usize> {
         let all = self.ends.last().copied().unwrap_or(0);
         let left = all - taken.as_slice().iter().map(|&i| self.weight(i)).sum::<u64>();
         if left == 0 {
             return None;
         }
-        let mut point = ((u128::from(rng.next_u64()) * u128::from(left)) >> 64) as u64;
+        let thrown = (0..TRIES).map(|_| self.throw(left, taken, rng)).find(|&i| !taken.closes(i));
+        let backend = thrown.or_else(|| self.scan(taken, rng))?;
+        taken.add(backend);
+        Some(backend)
+    }
+
+    /// One that is not taken, though it may be closed.
+    fn throw(&self, left: u64, taken: &Taken<'_>, rng: &mut dyn RngCore) -> usize {
+        let mut point = below(left, rng);
         for &i in taken.as_slice() {
             if i >= self.ends.len() || point < self.start(i) {
                 break;
             }
             point += self.weight(i);
         }
-        let backend = self.ends.partition_point(|&end| end <= point);
-        taken.add(backend);
-        Some(backend)
+        self.ends.partition_point(|&end| end <= point)
+    }
+
+    /// One that is neither taken nor closed, by adding up all those.
+    fn scan(&self, taken: &Taken<'_>, rng: &mut dyn RngCore) -> Option<usize> {
+        let open = || (0..self.ends.len()).filter(|&i| !taken.contains(i));
+        let left: u64 = open().map(|i| self.weight(i)).sum();
+        if left == 0 {
+            return None;
+        }
+        let mut point = below(left, rng);
+        open().find(|&i| {
+            let weight = self.weight(i);
+            let found = point < weight;
+            point = point.saturating_sub(weight);
+            found
+        })
     }
 
     /// Draws up to `choices` different ones and gives that of the least cost; ties to the first drawn.
     pub(crate) fn least_of(
         &self,
         choices: u32,
-        taken: &mut Taken,
+        taken: &mut Taken<'_>,
         rng: &mut dyn RngCore,
         mut cost: impl FnMut(usize) -> f64,
     ) -> Option<usize> {
@@ -115,7 +157,7 @@ mod tests {
         let sampler = Sampler::new([3, 0, 5, 2].into_iter());
         let mut pairs = [[0u32; 4]; 4];
         for _ in 0..100_000 {
-            let mut taken = Taken::new(&[]);
+            let mut taken = Taken::new(&Request::default());
             let a = sampler.draw(&mut taken, &mut rng).unwrap();
             let b = sampler.draw(&mut taken, &mut rng).unwrap();
             pairs[a][b] += 1;
@@ -135,13 +177,27 @@ mod tests {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(2);
         let sampler = Sampler::new([1, 1_000_000, 1].into_iter());
         for _ in 0..1_000 {
-            let mut taken = Taken::new(&[1, 7]);
+            let mut taken = Taken::new(&Request::default().avoiding(&[1, 7]));
             let mut got = [sampler.draw(&mut taken, &mut rng), sampler.draw(&mut taken, &mut rng)];
             got.sort();
             assert_eq!(got, [Some(0), Some(2)]);
             assert_eq!(sampler.draw(&mut taken, &mut rng), None);
         }
         let none = Sampler::new([0, 0].into_iter());
-        assert_eq!(none.draw(&mut Taken::new(&[]), &mut rng), None);
+        assert_eq!(none.draw(&mut Taken::new(&Request::default()), &mut rng), None);
+    }
+    #[test]
+    fn the_rest_is_drawn_by_weight_however_many_are_closed() {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
+        let sampler = Sampler::new([1_000_000; 98].into_iter().chain([1, 3]));
+        let mut closed = Closed::default();
+        closed.grow(100);
+        (0..98).for_each(|i| closed.set(i, true));
+        let request = Request::default().without(&closed);
+        let mut draw = |request| sampler.draw(&mut Taken::new(request), &mut rng);
+        let light = (0..10_000).filter(|_| draw(&request) == Some(98)).count();
+        assert!(light.abs_diff(2_500) < 150, "{light}");
+        assert_eq!(draw(&request.avoiding(&[98])), Some(99));
+        assert_eq!(draw(&request.avoiding(&[98, 99])), None);
     }
 }
