@@ -158,7 +158,15 @@ impl Lane {
     /// # Errors
     /// When the clients have ended.
     pub fn pause(&self) -> Result<(), LaneError> {
-        self.clients.as_ref().map_or(Ok(()), |clients| Ok(clients.set_rate(0.0)?))
+        self.set_rate(0.0)
+    }
+
+    /// Lets open clients come at another rate from now on.
+    ///
+    /// # Errors
+    /// When the rate is not possible, or the clients have ended.
+    pub fn set_rate(&self, rate_rps: f64) -> Result<(), LaneError> {
+        self.clients.as_ref().map_or(Ok(()), |clients| Ok(clients.set_rate(rate_rps)?))
     }
 
     /// When the clock of its clients read zero; nothing before the first has come.
