@@ -25,8 +25,9 @@ mod scenario;
 mod world;
 
 pub use arena::{
-    Arena, ArenaReport, BackendReport, Change, Step, TypeReport, Window, Yardsticks,
-    integer_weights, static_shares, yardsticks,
+    Arena, ArenaReport, BackendReport, Budget, Change, Clients, Ingress, Offer, Patience,
+    StaticLimit, Step, Surroundings, TypeReport, Window, Yardsticks, integer_weights, static_shares,
+    yardsticks,
 };
 pub use fault::Fault;
 pub use ledger::{Rule, Violation};

@@ -1,25 +1,30 @@
 //! The arena: any [`Policy`] over a pool, request by request, fast enough to compare all of them.
 //!
-//! Requests arrive as a Poisson process; each is picked for on arrival by one of the balancers (drawn at
-//! random; they know nothing of each other), travels for a constant time, waits in the backend's queue,
-//! first in first out, is served by one of its cores, and travels back. How much work it is, is drawn on
-//! arrival from a stream of its own: runs that differ in policy only share their luck. A timeline
-//! changes rate, speeds and weights, and makes backends fail and return. A run is its seed.
+//! Requests arrive as a Poisson process, or from users who think before the next; each is picked for by
+//! one of the balancers (drawn at random, or the user's own; they know nothing of each other), travels for
+//! a constant time, may be refused at the door and try elsewhere, waits in the backend's queue, first in
+//! first out, is served by one of its cores, and travels back with a chip and the backend's load, where
+//! asked for. Policies that probe are answered after a round trip. Clients may give up. How much work a
+//! request is, is drawn on arrival from a stream of its own: runs that differ in policy only share their
+//! luck. A timeline changes rate, speeds and weights (weight 0 and back: backends leave and come), and makes
+//! backends fail and return. A run is its seed.
 //!
-//! A million and more requests a second on one core, most of it the policy's own scan of 30 backends.
+//! Three to seven million events a second on one core, most of it the policy's own scan of 30 backends.
 
 mod engine;
+mod hooks;
 mod report;
 #[cfg(test)]
 mod tests;
 mod yardsticks;
 
+pub use hooks::{Budget, Ingress, Offer, StaticLimit, Surroundings};
 pub use report::{ArenaReport, BackendReport, TypeReport, Window};
 pub use yardsticks::{Yardsticks, integer_weights, static_shares, yardsticks};
 
 use std::time::Duration;
 
-use plimsoll_policy::Policy;
+use plimsoll_policy::{MAX_AVOID, Policy};
 use plimsoll_queueing::ServiceTime;
 
 use crate::BackendModel;
@@ -66,6 +71,31 @@ pub struct Step {
     pub change: Change,
 }
 
+/// Where requests come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clients {
+    /// A Poisson process of [`Arena::rate_rps`], each request to a balancer drawn at random.
+    Open,
+    /// So many users, spread evenly over the balancers, who send one request each, wait for how it ends,
+    /// think, and send the next. [`Arena::rate_rps`] is not heeded.
+    Closed {
+        /// How many.
+        users: u32,
+        /// How long they think on average, exponentially; zero for not at all.
+        think: Duration,
+    },
+}
+
+/// How long a client waits for its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// From its arrival at the balancer, all tries included.
+    pub after: Duration,
+    /// Whether the backend learns of it and drops the request while it still waits; else it is served for
+    /// nobody.
+    pub cancels: bool,
+}
+
 /// What to simulate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arena {
@@ -89,6 +119,16 @@ pub struct Arena {
     pub timeline: Vec<Step>,
     /// How long the windows of [`ArenaReport::windows`] are, seconds; `None` for none.
     pub window_s: Option<f64>,
+    /// Where requests come from.
+    pub clients: Clients,
+    /// How long clients wait; `None`: for ever.
+    pub patience: Option<Patience>,
+    /// How often a refused request may try again, each time elsewhere; at most [`MAX_AVOID`].
+    pub retries: u32,
+    /// Whether responses and refusals carry the backend's load.
+    pub tells_load: bool,
+    /// Whether [`ArenaReport::times_us`] is kept.
+    pub keeps_times: bool,
 }
 
 impl Arena {
@@ -108,6 +148,11 @@ impl Arena {
             seed,
             timeline: Vec::new(),
             window_s: None,
+            clients: Clients::Open,
+            patience: None,
+            retries: 0,
+            tells_load: false,
+            keeps_times: false,
         }
     }
 
@@ -116,21 +161,39 @@ impl Arena {
         self.pool.iter().map(|b| b.capacity_rps(self.service_us)).collect()
     }
 
+    /// Runs it to the end of the last request; nobody refuses.
+    ///
+    /// # Panics
+    /// As [`Arena::run_with`].
+    pub fn run(&self, balancers: &mut [Box<dyn Policy>]) -> ArenaReport {
+        self.run_with(balancers, Surroundings::default())
+    }
+
     /// Runs it to the end of the last request.
     ///
     /// # Panics
-    /// Without balancers, with a rate that is not above 0, or with a timeline out of order or naming a
-    /// backend that is not in the pool.
-    pub fn run(&self, balancers: &mut [Box<dyn Policy>]) -> ArenaReport {
+    /// Without balancers, with a rate that is not above 0, with too many retries, with surroundings of
+    /// another number, or with a timeline out of order or naming a backend that is not in the pool.
+    pub fn run_with(
+        &self,
+        balancers: &mut [Box<dyn Policy>],
+        surroundings: Surroundings<'_>,
+    ) -> ArenaReport {
         assert!(!balancers.is_empty(), "an arena needs a balancer");
         assert!(self.rate_rps > 0.0, "rate_rps is {}, expected above 0", self.rate_rps);
+        let most = MAX_AVOID as u32;
+        assert!(self.retries <= most, "retries is {}, expected at most {most}", self.retries);
+        let doors = surroundings.ingress.len();
+        assert!(doors == 0 || doors == self.pool.len(), "{doors} ingresses for the pool");
+        let budgets = surroundings.budgets.len();
+        assert!(budgets == 0 || budgets == balancers.len(), "{budgets} budgets for the balancers");
         let ordered = self.timeline.windows(2).all(|w| w[0].at_s <= w[1].at_s);
         assert!(ordered, "the timeline is not in order of time");
         for step in &self.timeline {
             let known = step.change.backend().is_none_or(|i| i < self.pool.len());
             assert!(known, "{step:?}: the pool has {} backends", self.pool.len());
         }
-        engine::Engine::new(self, balancers).run()
+        engine::Engine::new(self, balancers, surroundings).run()
     }
 }
 

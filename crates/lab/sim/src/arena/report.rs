@@ -22,10 +22,16 @@ pub struct Window {
     pub requests: u64,
     /// Requests failed, those nobody was picked for included.
     pub errors: u64,
+    /// Requests refused for good.
+    pub dropped: u64,
+    /// Clients that gave up.
+    pub abandoned: u64,
     /// Mean latency of those served, microseconds; 0 where none was.
     pub mean_us: f64,
     /// Requests that ended, served or not, by backend.
     pub by_backend: Vec<u32>,
+    /// Requests each backend had at the end of the window.
+    pub in_flight: Vec<u32>,
 }
 
 /// All backends of as many cores, for the figures by type.
@@ -52,19 +58,82 @@ pub struct ArenaReport {
     pub errors: u64,
     /// Requests for which no backend was picked.
     pub unserved: u64,
+    /// Requests that were refused on their last try.
+    pub dropped: u64,
+    /// Requests whose client gave up.
+    pub abandoned: u64,
+    /// Refusals by backends; one request may meet several.
+    pub refusals: u64,
+    /// Tries after a refusal.
+    pub retries: u64,
+    /// Probes sent.
+    pub probes: u64,
+    /// Requests served, in time, per second.
+    pub goodput_rps: f64,
     /// Mean latency of those served, microseconds, network included.
     pub mean_us: f64,
+    /// 10th percentile, microseconds.
+    pub p10_us: f64,
     /// Median, microseconds.
     pub p50_us: f64,
+    /// 90th percentile, microseconds.
+    pub p90_us: f64,
     /// 99th percentile, microseconds.
     pub p99_us: f64,
     /// In order of the pool.
     pub backends: Vec<BackendReport>,
+    /// What a balancer believes of a backend's queue and what is true, at the moment it picks it: how many
+    /// requests of others it does not know of. `queue_error[k]` picks were off by `k`, the last entry by
+    /// that or more.
+    pub queue_error: Vec<u64>,
     /// One after the other from the start, where windows were asked for.
     pub windows: Vec<Window>,
+    /// Latencies of those served, microseconds, ascending, where asked for.
+    pub times_us: Vec<f32>,
+    /// Events of the whole run, warm-up included.
+    pub events: u64,
 }
 
 impl ArenaReport {
+    /// Requests that came and ended, whichever way.
+    pub fn offered(&self) -> u64 {
+        self.requests + self.errors + self.unserved + self.dropped + self.abandoned
+    }
+
+    /// Tries per request: 1 where nobody refuses.
+    pub fn tries_per_request(&self) -> f64 {
+        1.0 + mean(self.retries as f64, self.offered())
+    }
+
+    /// The part of all requests that was refused for good.
+    pub fn drop_ratio(&self) -> f64 {
+        mean(self.dropped as f64, self.offered())
+    }
+
+    /// This quantile (0…1) of the error of the queue that a balancer believes in.
+    pub fn queue_error_at(&self, quantile: f64) -> usize {
+        let all: u64 = self.queue_error.iter().sum();
+        let rank = (all as f64 * quantile) as u64;
+        let mut below = 0;
+        let found = self.queue_error.iter().position(|&n| {
+            below += n;
+            below > rank
+        });
+        found.unwrap_or(0)
+    }
+
+    /// BLOC's load imbalance (Fig. 4b, 11b): the standard deviation over backends of requests ended in a
+    /// window, averaged over the windows; 0 without windows.
+    pub fn imbalance(&self) -> f64 {
+        let deviation = |w: &Window| {
+            let n = w.by_backend.len() as f64;
+            let mean = w.by_backend.iter().map(|&k| f64::from(k)).sum::<f64>() / n;
+            let square = |&k: &u32| (f64::from(k) - mean).powi(2);
+            (w.by_backend.iter().map(square).sum::<f64>() / n).sqrt()
+        };
+        mean(self.windows.iter().map(deviation).sum(), self.windows.len() as u64)
+    }
+
     /// Backends grouped by their cores, ascending.
     pub fn by_cores(&self, pool: &[BackendModel]) -> Vec<TypeReport> {
         let mut kinds: Vec<u32> = pool.iter().map(|b| b.cores).collect();
@@ -91,10 +160,14 @@ impl ArenaReport {
     }
 }
 
+/// Errors of the believed queue that are told apart.
+const QUEUE_ERRORS: usize = 256;
+
 /// Collects while the simulation runs.
 pub(super) struct Collector {
     report: ArenaReport,
     window_ns: Option<f64>,
+    keeps_times: bool,
     times_us: Vec<f32>,
 }
 
@@ -102,13 +175,23 @@ fn mean(sum: f64, count: u64) -> f64 {
     if count > 0 { sum / count as f64 } else { 0.0 }
 }
 
+/// How a request ended that no backend served.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Lost {
+    Unserved,
+    Dropped,
+    Abandoned,
+}
+
 impl Collector {
-    pub(super) fn new(backends: usize, window_s: Option<f64>) -> Self {
+    pub(super) fn new(backends: usize, window_s: Option<f64>, keeps_times: bool) -> Self {
         let report = ArenaReport {
             backends: vec![BackendReport::default(); backends],
+            queue_error: vec![0; QUEUE_ERRORS],
             ..ArenaReport::default()
         };
-        Collector { report, window_ns: window_s.map(|s| s * 1e9), times_us: Vec::new() }
+        let window_ns = window_s.map(|s| s * 1e9);
+        Collector { report, window_ns, keeps_times, times_us: Vec::new() }
     }
 
     fn window(&mut self, now: u64) -> Option<&mut Window> {
@@ -116,16 +199,48 @@ impl Collector {
         let backends = self.report.backends.len();
         while self.report.windows.len() <= at {
             let by_backend = vec![0; backends];
-            self.report.windows.push(Window { by_backend, ..Window::default() });
+            let in_flight = vec![0; backends];
+            self.report.windows.push(Window { by_backend, in_flight, ..Window::default() });
         }
         Some(&mut self.report.windows[at])
     }
 
-    pub(super) fn unserved(&mut self, now: u64, counted: bool) {
-        self.report.unserved += u64::from(counted);
-        if let Some(window) = self.window(now) {
-            window.errors += 1;
+    /// Queues as they are at the end of a window.
+    pub(super) fn queues(&mut self, window_end: u64, in_flight: impl Iterator<Item = u32>) {
+        if let Some(window) = self.window(window_end.saturating_sub(1)) {
+            window.in_flight.clear();
+            window.in_flight.extend(in_flight);
         }
+    }
+
+    pub(super) fn lost(&mut self, why: Lost, now: u64, counted: bool) {
+        if let Some(window) = self.window(now) {
+            match why {
+                Lost::Unserved => window.errors += 1,
+                Lost::Dropped => window.dropped += 1,
+                Lost::Abandoned => window.abandoned += 1,
+            }
+        }
+        let count = u64::from(counted);
+        match why {
+            Lost::Unserved => self.report.unserved += count,
+            Lost::Dropped => self.report.dropped += count,
+            Lost::Abandoned => self.report.abandoned += count,
+        }
+    }
+
+    pub(super) fn refused(&mut self, again: bool, counted: bool) {
+        self.report.refusals += u64::from(counted);
+        self.report.retries += u64::from(counted && again);
+    }
+
+    pub(super) fn probed(&mut self, probes: usize, counted: bool) {
+        self.report.probes += if counted { probes as u64 } else { 0 };
+    }
+
+    pub(super) fn picked(&mut self, believed: u32, truth: u32) {
+        let error = (believed.abs_diff(truth) as usize).min(QUEUE_ERRORS - 1);
+        self.report.queue_error[error] += 1;
     }
 
     pub(super) fn finish(&mut self, i: usize, now: u64, took: u64, ok: bool, counted: bool) {
@@ -149,13 +264,21 @@ impl Collector {
         }
     }
 
-    /// `utilisation` in order of the pool.
-    pub(super) fn done(mut self, utilisation: impl Iterator<Item = f64>) -> ArenaReport {
+    /// `utilisation` in order of the pool; `measured_s` is from the end of the warm-up to the last arrival.
+    pub(super) fn done(
+        mut self,
+        utilisation: impl Iterator<Item = f64>,
+        measured_s: f64,
+        events: u64,
+    ) -> ArenaReport {
         let report = &mut self.report;
         let sum_us: f64 = report.backends.iter().map(|b| b.mean_us).sum();
         report.requests = report.backends.iter().map(|b| b.requests).sum();
         report.errors = report.backends.iter().map(|b| b.errors).sum();
         report.mean_us = mean(sum_us, report.requests);
+        report.goodput_rps =
+            if measured_s > 0.0 { report.requests as f64 / measured_s } else { 0.0 };
+        report.events = events;
         let sent = report.requests + report.errors;
         for (backend, busy) in report.backends.iter_mut().zip(utilisation) {
             backend.mean_us = mean(backend.mean_us, backend.requests);
@@ -165,8 +288,18 @@ impl Collector {
         for window in &mut report.windows {
             window.mean_us = mean(window.mean_us, window.requests);
         }
-        report.p50_us = quantile(&mut self.times_us, 0.5);
-        report.p99_us = quantile(&mut self.times_us, 0.99);
+        for (quantile_us, q) in [
+            (&mut report.p10_us, 0.1),
+            (&mut report.p50_us, 0.5),
+            (&mut report.p90_us, 0.9),
+            (&mut report.p99_us, 0.99),
+        ] {
+            *quantile_us = quantile(&mut self.times_us, q);
+        }
+        if self.keeps_times {
+            self.times_us.sort_unstable_by(f32::total_cmp);
+            report.times_us = self.times_us;
+        }
         self.report
     }
 }

@@ -3,10 +3,12 @@ use std::time::Duration;
 use plimsoll_model::Curve;
 use plimsoll_policy::{Policy, PolicyKind, Settings};
 
+mod around;
+
 use super::*;
 use crate::{paper_pool, small_pool};
 
-fn balancer(kind: PolicyKind, weights: &[u32]) -> [Box<dyn Policy>; 1] {
+pub(super) fn balancer(kind: PolicyKind, weights: &[u32]) -> [Box<dyn Policy>; 1] {
     [kind.build(weights, &Settings::default()).expect("the defaults are valid")]
 }
 

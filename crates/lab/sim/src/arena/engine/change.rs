@@ -1,0 +1,61 @@
+//! What the timeline does to the pool.
+
+use std::cmp::Reverse;
+
+use plimsoll_policy::Ending;
+
+use super::super::Change;
+use super::server::State;
+use super::{Engine, NEVER};
+
+impl Engine<'_> {
+    pub(super) fn change(&mut self, now: u64) {
+        let arena = self.arena;
+        let step = &arena.timeline[self.next_step];
+        self.next_step += 1;
+        match &step.change {
+            Change::Speed { backend, speed } => {
+                self.servers[*backend].ns_per_work = arena.service_us * 1e3 / speed;
+            }
+            Change::Rate(rate_rps) => {
+                // Memoryless: what is left of the gap is stretched, not drawn again.
+                let gap_ns = 1e9 / rate_rps;
+                let left = (self.next_arrival - now as f64).max(0.0);
+                self.next_arrival = now as f64 + left * gap_ns / self.gap_ns;
+                self.gap_ns = gap_ns;
+            }
+            Change::Weights(weights) => {
+                self.balancers.iter_mut().for_each(|b| b.set_weights(weights));
+            }
+            Change::Kill { backend } => self.kill(*backend, now),
+            Change::FailFast { backend, after } => {
+                let after_ns = u64::try_from(after.as_nanos()).unwrap_or(NEVER / 4);
+                self.servers[*backend].state = State::Failing { after_ns };
+            }
+            Change::Return { backend } => self.servers[*backend].state = State::Serving,
+        }
+    }
+
+    fn kill(&mut self, backend: usize, now: u64) {
+        let server = &mut self.servers[backend];
+        server.settle(now);
+        server.busy = 0;
+        server.in_flight = 0;
+        server.state = State::Failing { after_ns: 0 };
+        let mut lost: Vec<u32> = server.waiting.drain(..).collect();
+        let flights = &self.flights;
+        self.departures.retain(|Reverse((_, slot))| {
+            let here = flights[*slot].backend as usize == backend;
+            if here {
+                lost.push(*slot);
+            }
+            !here
+        });
+        // The heap's inner order is not one of time; that of the slots is at least repeatable.
+        lost.sort_unstable();
+        for slot in lost {
+            self.flights[slot].ending = Ending::Failure;
+            self.answer(slot, now);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Requests on their way, in slots that are used again.
+
+use plimsoll_policy::{Ending, MAX_AVOID, ServerLoad};
+
+/// A request that no user of a closed loop waits for.
+pub(super) const NOBODY: u32 = u32::MAX;
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Phase {
+    /// At the balancer, which waits for probes.
+    Choosing,
+    Outbound,
+    Waiting,
+    Serving,
+    Inbound,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Flight {
+    /// When the client sent it.
+    pub(super) came: u64,
+    /// When this try left the balancer.
+    pub(super) sent: u64,
+    /// When this try reached the backend.
+    pub(super) reached: u64,
+    pub(super) work: f64,
+    pub(super) backend: u32,
+    pub(super) balancer: u32,
+    pub(super) user: u32,
+    /// What it found in flight at the backend.
+    pub(super) found: u32,
+    pub(super) refusals: u32,
+    pub(super) phase: Phase,
+    pub(super) ending: Ending,
+    pub(super) chip: Option<bool>,
+    pub(super) load: Option<ServerLoad>,
+    pub(super) counted: bool,
+    /// Its client has given up.
+    pub(super) gone: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Flights {
+    slots: Vec<Flight>,
+    generation: Vec<u32>,
+    /// Who refused the request in each slot.
+    refused_by: Vec<[usize; MAX_AVOID]>,
+    free: Vec<u32>,
+}
+
+impl Flights {
+    pub(super) fn add(&mut self, flight: Flight) -> u32 {
+        if let Some(slot) = self.free.pop() {
+            self.slots[slot as usize] = flight;
+            return slot;
+        }
+        self.slots.push(flight);
+        self.generation.push(0);
+        self.refused_by.push([0; MAX_AVOID]);
+        (self.slots.len() - 1) as u32
+    }
+
+    pub(super) fn release(&mut self, slot: u32) {
+        self.generation[slot as usize] = self.generation[slot as usize].wrapping_add(1);
+        self.free.push(slot);
+    }
+
+    pub(super) fn generation(&self, slot: u32) -> u32 {
+        self.generation[slot as usize]
+    }
+
+    pub(super) fn refused(&mut self, slot: u32) {
+        let flight = &mut self.slots[slot as usize];
+        self.refused_by[slot as usize][flight.refusals as usize] = flight.backend as usize;
+        flight.refusals += 1;
+    }
+
+    pub(super) fn refused_by(&self, slot: u32) -> &[usize] {
+        let refusals = self.slots[slot as usize].refusals as usize;
+        &self.refused_by[slot as usize][..refusals]
+    }
+}
+
+impl std::ops::Index<u32> for Flights {
+    type Output = Flight;
+
+    fn index(&self, slot: u32) -> &Flight {
+        &self.slots[slot as usize]
+    }
+}
+
+impl std::ops::IndexMut<u32> for Flights {
+    fn index_mut(&mut self, slot: u32) -> &mut Flight {
+        &mut self.slots[slot as usize]
+    }
+}

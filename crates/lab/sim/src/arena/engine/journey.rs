@@ -1,0 +1,306 @@
+//! A request's way: choice, door, queue, core, and back; or to the next backend, when it was refused.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use plimsoll_model::Nanos;
+use plimsoll_policy::{Ending, Finish, Probing, Request};
+
+use super::super::report::Lost;
+use super::super::{Offer, Patience};
+use super::flight::Phase;
+use super::server::State;
+use super::{Engine, NOTHING, Parcel};
+
+impl Engine<'_> {
+    fn post(&mut self, parcel: Parcel, now: u64) {
+        if self.network_ns == 0 {
+            self.reached(parcel, now);
+        } else {
+            self.outbound.push_back((now + self.network_ns, parcel));
+        }
+    }
+
+    fn reply(&mut self, parcel: Parcel, now: u64) {
+        if self.network_ns == 0 {
+            self.returned(parcel, now);
+        } else {
+            self.inbound.push_back((now + self.network_ns, parcel));
+        }
+    }
+
+    /// A parcel has come to its backend.
+    pub(super) fn reached(&mut self, parcel: Parcel, now: u64) {
+        match parcel {
+            Parcel::Request(slot) => self.enter(slot, now),
+            Parcel::Probe { balancer, backend, slot, .. } => {
+                let server = &self.servers[backend as usize];
+                // Nothing listens where all that comes fails at once; the loss is noticed in no time.
+                let dead = server.state == State::Failing { after_ns: 0 };
+                let load = (!dead).then(|| server.load(0));
+                self.reply(Parcel::Probe { balancer, backend, slot, load }, now);
+            }
+        }
+    }
+
+    /// A parcel has come back to its balancer.
+    pub(super) fn returned(&mut self, parcel: Parcel, now: u64) {
+        match parcel {
+            Parcel::Request(slot) => self.finish(slot, now),
+            Parcel::Probe { balancer, backend, slot, load } => {
+                if let Some(load) = load {
+                    let policy = &mut self.balancers[balancer as usize];
+                    policy.on_probe(backend as usize, load, Nanos(now));
+                }
+                if slot == NOTHING {
+                } else if self.flights[slot].gone {
+                    self.flights.release(slot);
+                } else {
+                    self.send(slot, now);
+                }
+            }
+        }
+    }
+
+    /// Sends out the probes that the policy wants, then the request, at once or when they are answered.
+    pub(super) fn choose(&mut self, slot: u32, now: u64) {
+        let balancer = self.flights[slot].balancer;
+        let policy = &mut self.balancers[balancer as usize];
+        let probing = policy.probing();
+        if probing == Probing::Never {
+            self.send(slot, now);
+            return;
+        }
+        let mut targets = std::mem::take(&mut self.targets);
+        targets.clear();
+        policy.probe_targets(&Request::default(), Nanos(now), &mut self.choice, &mut targets);
+        self.collector.probed(targets.len(), self.flights[slot].counted);
+        let waits = probing == Probing::Before && !targets.is_empty();
+        for (k, &target) in targets.iter().enumerate() {
+            let last = waits && k + 1 == targets.len();
+            let waiting = if last { slot } else { NOTHING };
+            let backend = target as u32;
+            self.post(Parcel::Probe { balancer, backend, slot: waiting, load: None }, now);
+        }
+        self.targets = targets;
+        if !waits {
+            self.send(slot, now);
+        }
+    }
+
+    /// Picks a backend and sends the request there.
+    fn send(&mut self, slot: u32, now: u64) {
+        let balancer = self.flights[slot].balancer as usize;
+        let policy = &mut self.balancers[balancer];
+        let request = Request::default().avoiding(self.flights.refused_by(slot));
+        let Some(i) = policy.pick(&request, Nanos(now), &mut self.choice) else {
+            let refused = self.flights[slot].refusals > 0;
+            self.lose(slot, if refused { Lost::Dropped } else { Lost::Unserved }, now);
+            return;
+        };
+        policy.on_start(i, Nanos(now));
+        let own = &mut self.own[balancer * self.servers.len() + i];
+        let flight = &mut self.flights[slot];
+        if flight.counted {
+            self.collector.picked(*own, self.servers[i].in_flight);
+        }
+        *own += 1;
+        flight.backend = i as u32;
+        flight.sent = now;
+        flight.phase = Phase::Outbound;
+        flight.chip = None;
+        flight.load = None;
+        self.post(Parcel::Request(slot), now);
+    }
+
+    /// A request stands at the door of its backend.
+    fn enter(&mut self, slot: u32, now: u64) {
+        let flight = self.flights[slot];
+        let cancelled = flight.gone && self.arena.patience.is_some_and(|p| p.cancels);
+        if cancelled {
+            self.flights.release(slot);
+            return;
+        }
+        let backend = flight.backend as usize;
+        if let State::Failing { after_ns } = self.servers[backend].state {
+            self.flights[slot].ending = Ending::Failure;
+            self.departures.push(Reverse((now + after_ns, slot)));
+            return;
+        }
+        if !self.admits(slot, now) {
+            let load = self.arena.tells_load.then(|| self.servers[backend].load(0));
+            let flight = &mut self.flights[slot];
+            flight.ending = Ending::Rejected;
+            flight.load = load;
+            self.answer(slot, now);
+            return;
+        }
+        let server = &mut self.servers[backend];
+        let flight = &mut self.flights[slot];
+        flight.ending = Ending::Success;
+        flight.found = server.in_flight;
+        flight.reached = now;
+        server.in_flight += 1;
+        if server.busy < server.cores {
+            server.settle(now);
+            server.busy += 1;
+            flight.phase = Phase::Serving;
+            let done = now + (flight.work * server.ns_per_work) as u64;
+            self.departures.push(Reverse((done, slot)));
+        } else {
+            flight.phase = Phase::Waiting;
+            server.waiting.push_back(slot);
+        }
+    }
+
+    fn admits(&mut self, slot: u32, now: u64) -> bool {
+        let flight = self.flights[slot];
+        let Some(ingress) = self.around.ingress.get_mut(flight.backend as usize) else {
+            return true;
+        };
+        let left = |p: Patience| p.after.saturating_sub(Duration::from_nanos(now - flight.came));
+        let offer = Offer {
+            now: Nanos(now),
+            in_flight: self.servers[flight.backend as usize].in_flight,
+            refusals: flight.refusals,
+            last: flight.refusals == self.arena.retries,
+            left: self.arena.patience.map(left),
+        };
+        ingress.admits(&offer, &mut self.choice)
+    }
+
+    /// A backend has answered; a core of it takes the next request.
+    pub(super) fn depart(&mut self, now: u64) {
+        let Some(Reverse((_, slot))) = self.departures.pop() else { return };
+        let flight = self.flights[slot];
+        // A quick failure holds no core.
+        if flight.ending == Ending::Success {
+            let backend = flight.backend as usize;
+            if let Some(ingress) = self.around.ingress.get_mut(backend) {
+                let took = Duration::from_nanos(now - flight.reached);
+                let in_flight = self.servers[backend].in_flight;
+                let chip = ingress.leaves(Nanos(now), in_flight, took, true, &mut self.choice);
+                self.flights[slot].chip = chip;
+            }
+            self.take_next(backend, now);
+            let server = &mut self.servers[backend];
+            server.in_flight -= 1;
+            if self.loads {
+                server.note(flight.found, now - flight.reached);
+                self.flights[slot].load = self.arena.tells_load.then(|| server.load(0));
+            }
+        }
+        self.answer(slot, now);
+    }
+
+    /// A core is free: for the next that waits, those aside whose clients have gone.
+    fn take_next(&mut self, backend: usize, now: u64) {
+        let server = &mut self.servers[backend];
+        let cancels = self.arena.patience.is_some_and(|p| p.cancels);
+        while let Some(next) = server.waiting.pop_front() {
+            let flight = &mut self.flights[next];
+            if flight.gone && cancels {
+                self.flights.release(next);
+                continue;
+            }
+            flight.phase = Phase::Serving;
+            let done = now + (flight.work * server.ns_per_work) as u64;
+            self.departures.push(Reverse((done, next)));
+            return;
+        }
+        server.settle(now);
+        server.busy -= 1;
+    }
+
+    pub(super) fn answer(&mut self, slot: u32, now: u64) {
+        if self.flights[slot].gone {
+            self.flights.release(slot);
+            return;
+        }
+        self.flights[slot].phase = Phase::Inbound;
+        self.reply(Parcel::Request(slot), now);
+    }
+
+    /// The balancer has the answer.
+    fn finish(&mut self, slot: u32, now: u64) {
+        let flight = self.flights[slot];
+        if flight.gone {
+            self.flights.release(slot);
+            return;
+        }
+        self.tell(slot, flight.ending, now);
+        if flight.ending == Ending::Rejected {
+            self.refused(slot, now);
+            return;
+        }
+        let ok = flight.ending == Ending::Success;
+        let backend = flight.backend as usize;
+        self.collector.finish(backend, now, now - flight.came, ok, flight.counted);
+        self.end(slot, now);
+        self.flights.release(slot);
+    }
+
+    /// Tells the policy how a try ended.
+    fn tell(&mut self, slot: u32, ending: Ending, now: u64) {
+        let flight = self.flights[slot];
+        let (balancer, backend) = (flight.balancer as usize, flight.backend as usize);
+        let mut finish = Finish::new(Duration::from_nanos(now - flight.sent), ending);
+        if ending != Ending::Abandoned {
+            finish.chip = flight.chip;
+            finish.load = flight.load;
+        }
+        self.own[balancer * self.servers.len() + backend] -= 1;
+        self.balancers[balancer].on_finish(backend, &finish, Nanos(now));
+    }
+
+    /// Refused: elsewhere, while there are tries and a budget for them.
+    fn refused(&mut self, slot: u32, now: u64) {
+        let flight = self.flights[slot];
+        let tries = flight.refusals < self.arena.retries;
+        let again = tries
+            && match self.around.budgets.get_mut(flight.balancer as usize) {
+                Some(budget) => budget.retries(Nanos(now)),
+                None => true,
+            };
+        self.collector.refused(again, flight.counted);
+        if again {
+            self.flights.refused(slot);
+            self.send(slot, now);
+        } else {
+            self.lose(slot, Lost::Dropped, now);
+        }
+    }
+
+    /// The request ends without having been served.
+    fn lose(&mut self, slot: u32, why: Lost, now: u64) {
+        self.collector.lost(why, now, self.flights[slot].counted);
+        self.end(slot, now);
+        self.flights.release(slot);
+    }
+
+    /// The client of this request is free for its next.
+    fn end(&mut self, slot: u32, now: u64) {
+        let flight = self.flights[slot];
+        if let Some(budget) = self.around.budgets.get_mut(flight.balancer as usize) {
+            budget.ends(Nanos(now));
+        }
+        self.think(flight.user, now);
+    }
+
+    /// A client's patience is over. The slot stays taken until nothing of the request is left.
+    pub(super) fn give_up(&mut self, slot: u32, now: u64) {
+        let flight = self.flights[slot];
+        if flight.gone {
+            return;
+        }
+        self.collector.lost(Lost::Abandoned, now, flight.counted);
+        if flight.phase != Phase::Choosing {
+            self.tell(slot, Ending::Abandoned, now);
+        }
+        self.end(slot, now);
+        self.flights[slot].gone = true;
+        if flight.phase == Phase::Waiting && self.arena.patience.is_some_and(|p| p.cancels) {
+            self.servers[flight.backend as usize].in_flight -= 1;
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! The event loop. Sources of events, each in order of its own: the timeline, the ends of service (a heap),
+//! what travels back and what travels out (both take a constant time, so a queue is in order), clients
+//! whose patience ends (likewise), and arrivals (the next of the process, or a heap of users who think).
+//! The earliest goes next; ties in that order.
+
+mod change;
+mod flight;
+mod journey;
+mod server;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use plimsoll_policy::{Ending, Policy, Probing, ServerLoad};
+use plimsoll_queueing::ServiceTime;
+use rand::{RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::report::Collector;
+use super::{Arena, ArenaReport, Clients, Surroundings};
+use flight::{Flight, Flights, NOBODY, Phase};
+use server::Server;
+
+const NEVER: u64 = u64::MAX;
+/// A probe that no request waits for.
+const NOTHING: u32 = u32::MAX;
+
+/// What travels from a balancer to a backend, or back.
+#[derive(Clone, Copy)]
+enum Parcel {
+    Request(u32),
+    /// `slot` waits for it, or [`NOTHING`] does; `load` is `None` on the way out and of a dead backend.
+    Probe {
+        balancer: u32,
+        backend: u32,
+        slot: u32,
+        load: Option<ServerLoad>,
+    },
+}
+
+enum Source {
+    Change,
+    Departure,
+    Inbound,
+    Outbound,
+    Impatience,
+    Arrival,
+}
+
+pub(super) struct Engine<'a> {
+    arena: &'a Arena,
+    balancers: &'a mut [Box<dyn Policy>],
+    around: Surroundings<'a>,
+    servers: Vec<Server>,
+    /// Arrivals and work; the other streams leave it alone.
+    traffic: Xoshiro256PlusPlus,
+    choice: Xoshiro256PlusPlus,
+    routing: Xoshiro256PlusPlus,
+    flights: Flights,
+    departures: BinaryHeap<Reverse<(u64, u32)>>,
+    outbound: VecDeque<(u64, Parcel)>,
+    inbound: VecDeque<(u64, Parcel)>,
+    impatience: VecDeque<(u64, u32, u32)>,
+    /// When users of a closed loop send their next.
+    thinking: BinaryHeap<Reverse<(u64, u32)>>,
+    targets: Vec<usize>,
+    /// What each balancer has in flight at each backend, by `balancer * backends + backend`.
+    own: Vec<u32>,
+    /// Somebody asks for loads.
+    loads: bool,
+    network_ns: u64,
+    gap_ns: f64,
+    next_arrival: f64,
+    arrived: u32,
+    next_step: usize,
+    next_window: u64,
+    measured_from: u64,
+    measured_s: f64,
+    events: u64,
+    /// Mean part of its cores that was busy, by backend; known at the last arrival.
+    utilisation: Vec<f64>,
+    collector: Collector,
+}
+
+impl<'a> Engine<'a> {
+    pub(super) fn new(
+        arena: &'a Arena,
+        balancers: &'a mut [Box<dyn Policy>],
+        around: Surroundings<'a>,
+    ) -> Self {
+        let traffic = Xoshiro256PlusPlus::seed_from_u64(arena.seed);
+        let mut choice = traffic.clone();
+        choice.jump();
+        let mut routing = choice.clone();
+        routing.jump();
+        let probes = balancers.iter().any(|b| b.probing() != Probing::Never);
+        let backends = arena.pool.len();
+        let mut engine = Engine {
+            servers: arena.pool.iter().map(|b| Server::new(b, arena.service_us)).collect(),
+            traffic,
+            choice,
+            routing,
+            flights: Flights::default(),
+            departures: BinaryHeap::new(),
+            outbound: VecDeque::new(),
+            inbound: VecDeque::new(),
+            impatience: VecDeque::new(),
+            thinking: BinaryHeap::new(),
+            targets: Vec::new(),
+            own: vec![0; backends * balancers.len()],
+            loads: arena.tells_load || probes,
+            network_ns: u64::try_from(arena.network.as_nanos()).unwrap_or(NEVER / 4),
+            gap_ns: 1e9 / arena.rate_rps,
+            next_arrival: 0.0,
+            arrived: 0,
+            next_step: 0,
+            next_window: arena.window_s.map_or(NEVER, |s| (s * 1e9) as u64),
+            measured_from: 0,
+            measured_s: 0.0,
+            events: 0,
+            utilisation: vec![0.0; backends],
+            collector: Collector::new(backends, arena.window_s, arena.keeps_times),
+            arena,
+            balancers,
+            around,
+        };
+        match arena.clients {
+            Clients::Open => engine.draw_arrival(),
+            Clients::Closed { users, .. } => (0..users).for_each(|user| engine.think(user, 0)),
+        }
+        engine
+    }
+
+    pub(super) fn run(mut self) -> ArenaReport {
+        while let Some((now, source)) = self.next() {
+            self.events += 1;
+            while now >= self.next_window {
+                let queues = self.servers.iter().map(|s| s.in_flight);
+                self.collector.queues(self.next_window, queues);
+                self.next_window += self.arena.window_s.map_or(NEVER, |s| (s * 1e9) as u64);
+            }
+            match source {
+                Source::Change => self.change(now),
+                Source::Departure => self.depart(now),
+                Source::Inbound => {
+                    if let Some((_, parcel)) = self.inbound.pop_front() {
+                        self.returned(parcel, now);
+                    }
+                }
+                Source::Outbound => {
+                    if let Some((_, parcel)) = self.outbound.pop_front() {
+                        self.reached(parcel, now);
+                    }
+                }
+                Source::Impatience => {
+                    if let Some((_, slot, _)) = self.impatience.pop_front() {
+                        self.give_up(slot, now);
+                    }
+                }
+                Source::Arrival => self.arrive(now),
+            }
+        }
+        self.collector.done(self.utilisation.into_iter(), self.measured_s, self.events)
+    }
+
+    /// `None` when all requests have ended: what the timeline still holds then concerns nobody.
+    fn next(&mut self) -> Option<(u64, Source)> {
+        let departure = self.departures.peek().map_or(NEVER, |Reverse((t, _))| *t);
+        let inbound = self.inbound.front().map_or(NEVER, |&(t, _)| t);
+        let outbound = self.outbound.front().map_or(NEVER, |&(t, _)| t);
+        let (mut now, mut source) = (departure, Source::Departure);
+        if inbound < now {
+            (now, source) = (inbound, Source::Inbound);
+        }
+        if outbound < now {
+            (now, source) = (outbound, Source::Outbound);
+        }
+        while let Some(&(at, slot, generation)) = self.impatience.front() {
+            if self.flights.generation(slot) == generation {
+                if at < now {
+                    (now, source) = (at, Source::Impatience);
+                }
+                break;
+            }
+            self.impatience.pop_front();
+        }
+        if self.arrived < self.arena.requests {
+            let arrival = match self.arena.clients {
+                Clients::Open => self.next_arrival as u64,
+                Clients::Closed { .. } => self.thinking.peek().map_or(NEVER, |Reverse((t, _))| *t),
+            };
+            if arrival < now {
+                (now, source) = (arrival, Source::Arrival);
+            }
+        }
+        if now == NEVER {
+            return None;
+        }
+        match self.arena.timeline.get(self.next_step).map(|s| (s.at_s * 1e9) as u64) {
+            Some(change) if change <= now => Some((change, Source::Change)),
+            _ => Some((now, source)),
+        }
+    }
+
+    fn draw_arrival(&mut self) {
+        self.next_arrival += ServiceTime::Exponential.draw(&mut self.traffic) * self.gap_ns;
+    }
+
+    /// A user thinks before the next request.
+    fn think(&mut self, user: u32, now: u64) {
+        let Clients::Closed { think, .. } = self.arena.clients else { return };
+        if user == NOBODY {
+            return;
+        }
+        let mut next = now;
+        if !think.is_zero() {
+            let part = ServiceTime::Exponential.draw(&mut self.routing);
+            next += (part * think.as_nanos() as f64) as u64;
+        }
+        self.thinking.push(Reverse((next, user)));
+    }
+
+    /// Whose request comes now, and to which balancer.
+    fn sender(&mut self) -> (u32, u32) {
+        let balancers = self.balancers.len() as u64;
+        if let Clients::Closed { .. } = self.arena.clients
+            && let Some(Reverse((_, user))) = self.thinking.pop()
+        {
+            return (user, (u64::from(user) % balancers) as u32);
+        }
+        let drawn = match balancers {
+            1 => 0,
+            n => ((u128::from(self.routing.next_u64()) * u128::from(n)) >> 64) as u32,
+        };
+        (NOBODY, drawn)
+    }
+
+    fn arrive(&mut self, now: u64) {
+        let counted = self.arrived >= self.arena.warm_up;
+        if self.arrived == self.arena.warm_up {
+            self.measure_from(now);
+        }
+        self.arrived += 1;
+        let work = self.arena.service.draw(&mut self.traffic);
+        if self.arena.clients == Clients::Open {
+            self.draw_arrival();
+        }
+        if self.arrived == self.arena.requests {
+            self.measure_to(now);
+        }
+        let (user, balancer) = self.sender();
+        let slot = self.flights.add(Flight {
+            came: now,
+            sent: now,
+            reached: now,
+            work,
+            backend: 0,
+            balancer,
+            user,
+            found: 0,
+            refusals: 0,
+            phase: Phase::Choosing,
+            ending: Ending::Success,
+            chip: None,
+            load: None,
+            counted,
+            gone: false,
+        });
+        if let Some(patience) = self.arena.patience {
+            let at = now + u64::try_from(patience.after.as_nanos()).unwrap_or(NEVER / 4);
+            self.impatience.push_back((at, slot, self.flights.generation(slot)));
+        }
+        if let Some(budget) = self.around.budgets.get_mut(balancer as usize) {
+            budget.comes(plimsoll_model::Nanos(now));
+        }
+        self.choose(slot, now);
+    }
+
+    fn measure_from(&mut self, now: u64) {
+        self.measured_from = now;
+        for server in &mut self.servers {
+            server.settle(now);
+            server.busy_ns = 0;
+        }
+    }
+
+    fn measure_to(&mut self, now: u64) {
+        let span = (now - self.measured_from).max(1) as f64;
+        self.measured_s = span / 1e9;
+        for (server, part) in self.servers.iter_mut().zip(&mut self.utilisation) {
+            server.settle(now);
+            *part = server.busy_ns as f64 / (span * f64::from(server.cores));
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What stands around a policy: admission in front of a backend, a budget for retries in a balancer.
+//! Both are asked through these traits, so that any limiter can be tried.
+
+use std::time::Duration;
+
+use plimsoll_model::Nanos;
+use rand::RngCore;
+
+/// A request at the door of a backend.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Offer {
+    /// When.
+    pub now: Nanos,
+    /// Requests the backend has, without this one.
+    pub in_flight: u32,
+    /// How often this request has been refused before, by others.
+    pub refusals: u32,
+    /// Whether a refusal would be the last: no further try is left.
+    pub last: bool,
+    /// What is left until the client gives up; `None` where it waits for ever.
+    pub left: Option<Duration>,
+}
+
+/// Admission in front of one backend.
+pub trait Ingress {
+    /// Whether this request may enter.
+    fn admits(&mut self, offer: &Offer, rng: &mut dyn RngCore) -> bool;
+
+    /// A response leaves after this time in the backend; `in_flight` counts it still. `ok` is whether it
+    /// was served. Its result is the chip the response carries, if chips are used.
+    fn leaves(
+        &mut self,
+        _now: Nanos,
+        _in_flight: u32,
+        _latency: Duration,
+        _ok: bool,
+        _rng: &mut dyn RngCore,
+    ) -> Option<bool> {
+        None
+    }
+
+    /// Requests it would admit now, for reports; `None` where it has no limit.
+    fn limit(&self) -> Option<u32> {
+        None
+    }
+}
+
+/// Admits below a constant number of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StaticLimit {
+    /// The most requests there are at once.
+    pub limit: u32,
+}
+
+impl StaticLimit {
+    /// One for each backend: `factor` times its cores, at least 1.
+    pub fn times_cores(pool: &[crate::BackendModel], factor: f64) -> Vec<Box<dyn Ingress>> {
+        let limit = |b: &crate::BackendModel| ((f64::from(b.cores) * factor).round() as u32).max(1);
+        pool.iter().map(|b| Box::new(StaticLimit { limit: limit(b) }) as Box<dyn Ingress>).collect()
+    }
+}
+
+impl Ingress for StaticLimit {
+    fn admits(&mut self, offer: &Offer, _rng: &mut dyn RngCore) -> bool {
+        offer.in_flight < self.limit
+    }
+
+    fn limit(&self) -> Option<u32> {
+        Some(self.limit)
+    }
+}
+
+/// One balancer's budget for retries.
+pub trait Budget {
+    /// A request has come.
+    fn comes(&mut self, _now: Nanos) {}
+
+    /// A request has ended for its client, whichever way.
+    fn ends(&mut self, _now: Nanos) {}
+
+    /// Whether a refused request may try again; if so, it does.
+    fn retries(&mut self, now: Nanos) -> bool;
+}
+
+/// What stands around the policies in one run. Empty lists mean: every request is admitted, every refused
+/// one may use all its tries.
+#[derive(Default)]
+pub struct Surroundings<'a> {
+    /// One for each backend, or none.
+    pub ingress: &'a mut [Box<dyn Ingress>],
+    /// One for each balancer, or none.
+    pub budgets: &'a mut [Box<dyn Budget>],
+}

@@ -1,0 +1,251 @@
+//! What stands around the policies: doors, retries, budgets, patience, probes, closed loops.
+
+use plimsoll_model::Nanos;
+use plimsoll_policy::{Ending, Finish, Probing, Request, ServerLoad};
+use rand::RngCore;
+
+use super::*;
+
+fn random(balancers: usize, weights: &[u32]) -> Vec<Box<dyn Policy>> {
+    (0..balancers).flat_map(|_| balancer(PolicyKind::Random, weights)).collect()
+}
+
+#[test]
+fn a_full_house_refuses_what_erlang_says() {
+    // M/M/4/4: with no place to wait, the part refused is Erlang's B of 4 cores at 3.2.
+    let arena = Arena::new(vec![BackendModel { cores: 4, speed: 1.0 }], 0.8, 400_000, 1);
+    let mut doors = StaticLimit::times_cores(&arena.pool, 1.0);
+    let around = Surroundings { ingress: &mut doors, ..Surroundings::default() };
+    let report = arena.run_with(&mut random(1, &[1]), around);
+    let erlang_b = (1..=4).fold(1.0, |b, k| 3.2 * b / (f64::from(k) + 3.2 * b));
+    assert!((report.drop_ratio() / erlang_b - 1.0).abs() < 0.03, "{}", report.drop_ratio());
+    assert!((report.mean_us / 30_000.0 - 1.0).abs() < 0.02, "nobody waits: {}", report.mean_us);
+    let good = arena.rate_rps * (1.0 - erlang_b);
+    assert!((report.goodput_rps / good - 1.0).abs() < 0.02, "{} for {good}", report.goodput_rps);
+    assert_eq!((report.refusals, report.retries), (report.dropped, 0));
+    assert_eq!(report.offered(), 360_000);
+}
+
+#[test]
+fn the_refused_go_elsewhere_and_pay_the_way() {
+    let pool = vec![BackendModel { cores: 1, speed: 1.0 }; 4];
+    let mut arena = Arena::new(pool, 0.5, 200_000, 1);
+    arena.network = Duration::from_millis(1);
+    let run = |retries| {
+        let arena = Arena { retries, ..arena.clone() };
+        let mut doors = StaticLimit::times_cores(&arena.pool, 1.0);
+        let around = Surroundings { ingress: &mut doors, ..Surroundings::default() };
+        arena.run_with(&mut random(3, &[1; 4]), around)
+    };
+    let (none, all) = (run(0), run(3));
+    // One try: each door is busy half of the time at most, less what is lost.
+    assert!((0.3..0.4).contains(&none.drop_ratio()), "{}", none.drop_ratio());
+    // All four tried, each once: only when all are busy is a request lost, M/M/4/4 at 2 erlang (but
+    // for what changes while a refusal travels).
+    let erlang_b = (1..=4).fold(1.0, |b, k| 2.0 * b / (f64::from(k) + 2.0 * b));
+    assert!((all.drop_ratio() / erlang_b - 1.0).abs() < 0.15, "{}", all.drop_ratio());
+    assert!(all.tries_per_request() > 1.5 && all.retries < all.refusals);
+    // Each further try costs two ways.
+    let extra_us = all.mean_us - 30_000.0 - 2_000.0;
+    assert!((600.0..2_500.0).contains(&extra_us), "{extra_us}");
+}
+
+struct Never;
+
+impl Budget for Never {
+    fn retries(&mut self, _now: Nanos) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_budget_can_forbid() {
+    let pool = vec![BackendModel { cores: 1, speed: 1.0 }; 4];
+    let arena = Arena { retries: 3, ..Arena::new(pool, 0.5, 20_000, 1) };
+    let mut doors = StaticLimit::times_cores(&arena.pool, 1.0);
+    let mut budgets: Vec<Box<dyn Budget>> = vec![Box::new(Never)];
+    let around = Surroundings { ingress: &mut doors, budgets: &mut budgets };
+    let report = arena.run_with(&mut random(1, &[1; 4]), around);
+    assert_eq!(report.retries, 0);
+    assert!(report.dropped > 4_000, "{}", report.dropped);
+}
+
+#[test]
+fn users_who_wait_are_a_closed_network() {
+    // 12 users, no thinking, one backend of 4 cores: always busy, 4/30 ms, and Little's law.
+    let pool = vec![BackendModel { cores: 4, speed: 1.0 }];
+    let mut arena = Arena::new(pool, 0.5, 100_000, 1);
+    arena.clients = Clients::Closed { users: 12, think: Duration::ZERO };
+    let busy = arena.run(&mut random(3, &[1]));
+    assert!((busy.goodput_rps / (4.0 / 0.03) - 1.0).abs() < 0.01, "{}", busy.goodput_rps);
+    assert!((busy.mean_us / 90_000.0 - 1.0).abs() < 0.02, "{}", busy.mean_us);
+    // Four users never meet a queue: a cycle is 30 ms of service and 60 of thought.
+    arena.clients = Clients::Closed { users: 4, think: Duration::from_millis(60) };
+    let idle = arena.run(&mut random(3, &[1]));
+    assert!((idle.goodput_rps / (4.0 / 0.09) - 1.0).abs() < 0.02, "{}", idle.goodput_rps);
+    assert!((idle.mean_us / 30_000.0 - 1.0).abs() < 0.02, "{}", idle.mean_us);
+}
+
+#[test]
+fn clients_give_up_and_what_is_cancelled_is_not_served() {
+    // Twice what can be served, 300 ms of patience.
+    let pool = vec![BackendModel { cores: 2, speed: 1.0 }];
+    let mut arena = Arena::new(pool, 2.0, 100_000, 1);
+    let after = Duration::from_millis(300);
+    arena.patience = Some(Patience { after, cancels: true });
+    let told = arena.run(&mut random(2, &[1]));
+    arena.patience = Some(Patience { after, cancels: false });
+    let untold = arena.run(&mut random(2, &[1]));
+    for report in [&told, &untold] {
+        assert_eq!(report.offered(), 90_000);
+        assert!(report.p99_us < 300_001.0, "{}", report.p99_us);
+    }
+    // Told, cores work in vain only for those who leave in mid-service (two of three here: first in
+    // first out, a request is begun when little patience is left); untold, nobody is served in time.
+    let capacity = 2.0 / 0.03;
+    assert!(told.goodput_rps > 0.25 * capacity, "{}", told.goodput_rps);
+    assert!(untold.goodput_rps < 0.01 * capacity, "{}", untold.goodput_rps);
+}
+
+/// Asks one backend and writes down what it hears.
+struct Curious {
+    probing: Probing,
+    heard: std::sync::Arc<std::sync::Mutex<Vec<(u64, ServerLoad)>>>,
+    carried: u32,
+}
+
+impl Policy for Curious {
+    fn set_weights(&mut self, _: &[u32]) {}
+
+    fn pick(&mut self, _: &Request<'_>, now: Nanos, _: &mut dyn RngCore) -> Option<usize> {
+        let heard = self.heard.lock().expect("one thread");
+        if self.probing == Probing::Before {
+            assert_eq!(heard.last().map(|h| h.0), Some(now.0), "picked when it was answered");
+        }
+        Some(0)
+    }
+
+    fn on_finish(&mut self, _: usize, finish: &Finish, _: Nanos) {
+        assert_eq!(finish.ending, Ending::Success);
+        assert_eq!(finish.chip, None);
+        self.carried += u32::from(finish.load.is_some());
+    }
+
+    fn probing(&self) -> Probing {
+        self.probing
+    }
+
+    fn probe_targets(
+        &mut self,
+        _: &Request<'_>,
+        _: Nanos,
+        _: &mut dyn RngCore,
+        targets: &mut Vec<usize>,
+    ) {
+        targets.extend([1, 0]);
+    }
+
+    fn on_probe(&mut self, backend: usize, load: ServerLoad, now: Nanos) {
+        assert!(backend == 0 || load.in_flight == 0);
+        if backend == 0 {
+            self.heard.lock().expect("one thread").push((now.0, load));
+        }
+    }
+}
+
+#[test]
+fn probes_are_answered_with_the_truth() {
+    let pool = vec![BackendModel { cores: 2, speed: 1.0 }; 2];
+    let mut arena = Arena::new(pool, 0.25, 100_000, 1);
+    arena.network = Duration::from_millis(2);
+    for probing in [Probing::Before, Probing::Beside] {
+        let heard = std::sync::Arc::default();
+        let policy = Curious { probing, heard: std::sync::Arc::clone(&heard), carried: 0 };
+        let report = arena.run(&mut [Box::new(policy)]);
+        assert_eq!(report.probes, 180_000);
+        let heard = heard.lock().expect("one thread");
+        // Poisson arrivals see time averages: M/M/2 at half load has 4/3 in it.
+        let mean =
+            heard.iter().map(|(_, l)| f64::from(l.in_flight)).sum::<f64>() / heard.len() as f64;
+        assert!((mean - 4.0 / 3.0).abs() < 0.06, "{probing:?}: {mean}");
+        let cpu: f64 = heard.iter().filter_map(|(_, l)| l.cpu).map(f64::from).sum();
+        assert!((cpu / heard.len() as f64 - 0.5).abs() < 0.05, "{probing:?}: {cpu}");
+        // 40 ms in the backend, and one or two round trips of 4 ms.
+        let way_us = if probing == Probing::Before { 8_000.0 } else { 4_000.0 };
+        assert!((report.mean_us - 40_000.0 - way_us).abs() < 1_500.0, "{}", report.mean_us);
+    }
+}
+
+/// A chip on every response, and the number in flight as its backend sees it.
+struct Chips;
+
+impl Ingress for Chips {
+    fn admits(&mut self, offer: &Offer, _: &mut dyn RngCore) -> bool {
+        assert!(offer.last && offer.left.is_none() && offer.refusals == 0);
+        true
+    }
+
+    fn leaves(
+        &mut self,
+        _: Nanos,
+        in_flight: u32,
+        _: Duration,
+        ok: bool,
+        _: &mut dyn RngCore,
+    ) -> Option<bool> {
+        assert!(ok && in_flight > 0, "it is counted until it has left");
+        Some(in_flight == 1)
+    }
+}
+
+struct Counting(std::sync::Arc<std::sync::atomic::AtomicU32>);
+
+impl Policy for Counting {
+    fn set_weights(&mut self, _: &[u32]) {}
+
+    fn pick(&mut self, _: &Request<'_>, _: Nanos, _: &mut dyn RngCore) -> Option<usize> {
+        Some(0)
+    }
+
+    fn on_finish(&mut self, _: usize, finish: &Finish, _: Nanos) {
+        let load = finish.load.expect("loads are told");
+        assert_eq!(finish.chip, Some(load.in_flight == 0));
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn chips_and_loads_ride_on_responses() {
+    let pool = vec![BackendModel { cores: 1, speed: 1.0 }];
+    let arena = Arena { tells_load: true, ..Arena::new(pool, 0.5, 10_000, 1) };
+    let seen = std::sync::Arc::default();
+    let mut doors: Vec<Box<dyn Ingress>> = vec![Box::new(Chips)];
+    let around = Surroundings { ingress: &mut doors, ..Surroundings::default() };
+    arena.run_with(&mut [Box::new(Counting(std::sync::Arc::clone(&seen)))], around);
+    assert_eq!(seen.load(std::sync::atomic::Ordering::Relaxed), 10_000);
+}
+
+#[test]
+fn one_balancer_knows_its_queues_and_many_do_not() {
+    let pool = vec![BackendModel { cores: 1, speed: 1.0 }; 10];
+    let mut arena = Arena::new(pool, 0.8, 50_000, 1);
+    arena.window_s = Some(2.0);
+    let run = |balancers| arena.run(&mut random(balancers, &[1; 10]));
+    let (one, many) = (run(1), run(40));
+    assert_eq!(one.queue_error_at(0.99), 0);
+    assert!(many.queue_error_at(0.5) >= 2, "M/M/1 at 80 %: median 3 in flight, all of others'");
+    // 53 requests to each backend in 2 s, Poisson: deviation √53, and the queues' end of it.
+    assert!((5.0..9.0).contains(&one.imbalance()), "{}", one.imbalance());
+    let some = one.windows[3].in_flight.iter().any(|&n| n > 0);
+    assert!(some && one.windows[3].in_flight.len() == 10);
+}
+
+#[test]
+fn times_are_kept_in_order_where_asked_for() {
+    let arena = Arena { keeps_times: true, ..Arena::new(small_pool(), 0.5, 5_000, 1) };
+    let report = arena.run(&mut random(1, &[1; 6]));
+    assert_eq!(report.times_us.len() as u64, report.requests);
+    assert!(report.times_us.is_sorted());
+    let at = |q: f64| f64::from(report.times_us[((report.times_us.len() - 1) as f64 * q) as usize]);
+    assert_eq!((report.p10_us, report.p90_us), (at(0.1), at(0.9)));
+}
