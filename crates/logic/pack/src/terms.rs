@@ -8,6 +8,8 @@ use crate::problem::{CurveBackend, CurveProblem, PackError};
 const BELOW_CAPACITY: f64 = 1.0 - 1e-6;
 /// Iterations that halve an interval down to rounding, with room to spare.
 const MAX_HALVINGS: usize = 100;
+/// Loads are found to within this part of the greatest.
+const PRECISE: f64 = 1e-15;
 /// The most points at which a curve is checked for a rising level.
 const CHECKED_POINTS: usize = 64;
 
@@ -119,7 +121,9 @@ impl Term<'_> {
         }
     }
 
-    /// [`Self::load_at`] for a curve without a closed form, by bisection and false position in turn.
+    /// [`Self::load_at`] for a curve without a closed form, by Ridders' method (IEEE Trans. Circuits and
+    /// Systems 26, 1979): a chord through the logarithms, so to speak, which suits levels that grow as
+    /// `1/(c − x)²`. Every step halves the interval at the least; about seven end in rounding.
     fn search_load(&self, objective: Objective, level: f64) -> (f64, f64) {
         let (mut low, mut high) = (self.least, self.most);
         let mut below = level - self.level(objective, low);
@@ -127,28 +131,34 @@ impl Term<'_> {
         if below <= 0.0 || above <= 0.0 {
             return (if below <= 0.0 { low } else { high }, 0.0);
         }
-        for turn in 0..MAX_HALVINGS {
-            let chord = low + (high - low) * below / (below + above);
-            let middle = if turn % 2 == 0 && chord > low && chord < high {
-                chord
-            } else {
-                0.5 * (low + high)
-            };
-            let over = self.level(objective, middle) - level;
-            if over > 0.0 {
-                (high, above) = (middle, over);
-            } else {
-                (low, below) = (middle, -over);
+        let mut found = low;
+        for _ in 0..MAX_HALVINGS {
+            let middle = 0.5 * (low + high);
+            let off = self.level(objective, middle) - level;
+            let root = (off * off + below * above).sqrt();
+            let nearer = (middle - 0.5 * (high - low) * off / root).clamp(low, high);
+            let is_found = (nearer - found).abs() <= PRECISE * self.most;
+            found = nearer;
+            let off_nearer = self.level(objective, nearer) - level;
+            if is_found || off_nearer == 0.0 {
+                break;
             }
-            if over == 0.0 || high - low <= 1e-15 * self.most {
+            for (load, over) in [(middle, off), (nearer, off_nearer)] {
+                if over > 0.0 && load < high {
+                    (high, above) = (load, over);
+                } else if over <= 0.0 && load > low {
+                    (low, below) = (load, -over);
+                }
+            }
+            if high - low <= PRECISE * self.most {
                 break;
             }
         }
         let aside = 1e-5 * self.most;
-        let (left, right) = ((low - aside).max(self.least), (high + aside).min(self.most));
+        let (left, right) = ((found - aside).max(self.least), (found + aside).min(self.most));
         let rise = self.level(objective, right) - self.level(objective, left);
         let growth = if rise > 0.0 { (right - left) / rise } else { 0.0 };
-        (low, growth)
+        (found, growth)
     }
 
     /// Whether the level never falls as the load grows, so that the waterfilling is exact. A curve

@@ -100,11 +100,11 @@ impl PoolResult {
 
 /// Simulates `run` on these stations behind `balancer`. Requests for which it picks nobody are lost
 /// and do not count.
-pub fn simulate(
+pub fn simulate<P: Pick + ?Sized, R: RngCore + ?Sized>(
     stations: &[Station],
-    balancer: &mut dyn Pick,
+    balancer: &mut P,
     run: &Run,
-    rng: &mut dyn RngCore,
+    rng: &mut R,
 ) -> PoolResult {
     let mut result = PoolResult::new(stations.len());
     let mut busy = vec![0u32; stations.len()];

@@ -18,7 +18,7 @@ pub enum ServiceTime {
 
 impl ServiceTime {
     /// Draws one service time, in multiples of the mean.
-    pub fn draw(self, rng: &mut dyn RngCore) -> f64 {
+    pub fn draw<R: RngCore + ?Sized>(self, rng: &mut R) -> f64 {
         match self {
             ServiceTime::Deterministic => 1.0,
             ServiceTime::Exponential => exponential(rng),
@@ -36,17 +36,17 @@ impl ServiceTime {
 }
 
 /// A number from the half-open interval (0, 1].
-pub(crate) fn uniform(rng: &mut dyn RngCore) -> f64 {
+pub(crate) fn uniform<R: RngCore + ?Sized>(rng: &mut R) -> f64 {
     ((rng.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64
 }
 
 /// An exponential variate of mean 1.
-pub(crate) fn exponential(rng: &mut dyn RngCore) -> f64 {
+pub(crate) fn exponential<R: RngCore + ?Sized>(rng: &mut R) -> f64 {
     -uniform(rng).ln()
 }
 
 /// A standard normal variate, by Box and Muller; the second of the pair is thrown away.
-fn normal(rng: &mut dyn RngCore) -> f64 {
+fn normal<R: RngCore + ?Sized>(rng: &mut R) -> f64 {
     let radius = (2.0 * exponential(rng)).sqrt();
     radius * (std::f64::consts::TAU * uniform(rng)).cos()
 }
