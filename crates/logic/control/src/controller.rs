@@ -53,6 +53,8 @@ pub(crate) struct Pending {
 pub(crate) enum Urgent {
     /// A backend fails, returns, joins or leaves, or an administrator took it.
     Pool(String),
+    /// Somebody else gave traffic to a backend that failed: clients get errors, but nothing has changed.
+    Refilled(String),
     /// A backend works at another rate than before.
     Drift(String),
 }
@@ -235,9 +237,14 @@ impl Controller {
         self.method.as_ref().map_or(MethodKind::Split, |m| m.kind)
     }
 
-    /// A change of the pool decides anew, and so does what a drift asks.
+    /// What is more urgent comes first; its decision does for the rest as well.
     pub(crate) fn raise(&mut self, urgent: Urgent) {
-        if !matches!((&urgent, &self.urgent), (Urgent::Drift(_), Some(Urgent::Pool(_)))) {
+        let rank = |urgent: &Urgent| match urgent {
+            Urgent::Pool(_) => 2,
+            Urgent::Refilled(_) => 1,
+            Urgent::Drift(_) => 0,
+        };
+        if self.urgent.as_ref().is_none_or(|held| rank(&urgent) >= rank(held)) {
             self.urgent = Some(urgent);
         }
     }

@@ -59,6 +59,11 @@ impl Cause {
     }
 }
 
+/// Something answered, and wrongly: no dead process does that.
+fn is_an_answer(kind: FailureKind) -> bool {
+    matches!(kind, FailureKind::Status | FailureKind::Body | FailureKind::Protocol)
+}
+
 /// A change of health.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
@@ -72,15 +77,15 @@ pub(crate) struct Health {
     down: Option<Cause>,
     good_rounds: u32,
     good_round_began: Nanos,
-    /// Since when rounds succeed, and when a probe of the work URL last failed.
-    good_since: Nanos,
-    work_failed_at: Nanos,
     rounds_needed: u32,
     returned_at: Option<Nanos>,
     work_failures: u32,
     work_successes: u32,
     ever_worked: bool,
     last_work_failure: Option<FailureKind>,
+    /// So many probes of the work URL failed that it counts as failed, whatever else is wrong with it;
+    /// so many successes end it.
+    work_broken: Option<FailureKind>,
     errors: f64,
     answers: f64,
 }
@@ -133,39 +138,34 @@ impl Health {
             self.good_rounds = 0;
             return self.fail(now, Cause::Liveness(why));
         }
-        if self.good_rounds == 0 {
-            self.good_since = now;
+        if self.good_rounds == 0 && !self.last_work_failure.is_some_and(is_an_answer) {
+            // What refused and hung before was the dead one.
+            self.forget_work();
         }
         self.good_rounds = self.good_rounds.saturating_add(1);
         match self.down {
+            // Alive again, but does it do its work?
             Some(Cause::Liveness(_)) if self.good_rounds >= self.rounds_needed => {
-                // Alive again, but does it do its work? What refused before was the dead one; rounds can
-                // be late, so who has refused since they began to succeed is not back.
-                let refuses_still = self.work_failed_at > self.good_since;
-                let works_wrongly = self.work_failure().filter(|kind| {
-                    let wrong = matches!(
-                        kind,
-                        FailureKind::Status | FailureKind::Body | FailureKind::Protocol
-                    );
-                    wrong || refuses_still
-                });
-                match works_wrongly.filter(|_| self.ever_worked) {
-                    Some(kind) => {
-                        self.down = Some(Cause::Work(kind));
-                        None
-                    }
-                    None => self.recover(now),
-                }
+                self.down = self.work_broken.map(Cause::Work);
+                if self.down.is_none() { self.recover(now) } else { None }
             }
             _ => None,
         }
+    }
+
+    fn forget_work(&mut self) {
+        self.work_failures = 0;
+        self.work_broken = None;
     }
 
     /// Takes what the balancer's own check says.
     pub fn balancer(&mut self, now: Nanos, down: bool) -> Option<Turn> {
         match (down, self.down) {
             (true, _) => self.fail(now, Cause::Balancer),
-            (false, Some(Cause::Balancer)) => self.recover(now),
+            (false, Some(Cause::Balancer)) => {
+                self.forget_work();
+                self.recover(now)
+            }
             _ => None,
         }
     }
@@ -179,6 +179,9 @@ impl Health {
                 self.work_failures = 0;
                 self.last_work_failure = None;
                 self.work_successes = self.work_successes.saturating_add(1);
+                if self.work_successes >= PROBES_TO_FAIL {
+                    self.work_broken = None;
+                }
                 match self.down {
                     Some(Cause::Work(_) | Cause::Errors)
                         if self.work_successes >= self.rounds_needed.min(MAX_PROBES_TO_RETURN) =>
@@ -192,10 +195,10 @@ impl Health {
                 self.work_successes = 0;
                 self.work_failures = self.work_failures.saturating_add(1);
                 self.last_work_failure = Some(kind);
-                self.work_failed_at = now;
                 let needed =
                     if kind == FailureKind::Timeout { TIMEOUTS_TO_FAIL } else { PROBES_TO_FAIL };
                 if judged && self.work_failures >= needed {
+                    self.work_broken = Some(kind);
                     self.fail(now, Cause::Work(kind))
                 } else {
                     None
@@ -243,6 +246,7 @@ impl Health {
     /// It failed its liveness checks and passes them again: back without waiting for more of them.
     pub fn return_at_once(&mut self, now: Nanos) -> Option<Turn> {
         let alive = self.good_rounds > 0 && matches!(self.down, Some(Cause::Liveness(_)));
+        alive.then(|| self.forget_work());
         alive.then(|| self.recover(now)).flatten()
     }
 
@@ -273,7 +277,6 @@ impl Health {
     fn recover(&mut self, now: Nanos) -> Option<Turn> {
         self.down = None;
         self.returned_at = Some(now);
-        self.work_failures = 0;
         Some(Turn::Returned)
     }
 }
@@ -330,6 +333,50 @@ mod tests {
         assert_eq!(h.work(NOW, ok, true), None);
         assert_eq!(h.work(NOW, ok, true), None);
         assert_eq!(h.work(NOW, ok, true), Some(Turn::Returned));
+    }
+
+    fn fail_work(h: &mut Health, kind: FailureKind) {
+        (0..PROBES_TO_FAIL).for_each(|_| drop(h.work(NOW, Outcome::Failure(kind), true)));
+    }
+
+    fn pass_rounds(h: &mut Health) -> Option<Turn> {
+        (0..ROUNDS_TO_RETURN).find_map(|_| h.liveness(NOW, NOW, 3, None))
+    }
+
+    #[test]
+    fn who_lives_again_and_fails_its_work_is_not_back_though_it_was_never_seen_to_work() {
+        let mut h = Health::default();
+        h.liveness(NOW, NOW, 0, Some(FailureKind::Refused));
+        fail_work(&mut h, FailureKind::Status);
+        assert_eq!(pass_rounds(&mut h), None);
+        assert_eq!(h.cause(), Some(Cause::Work(FailureKind::Status)));
+        assert_eq!(h.work(NOW, Outcome::Success, true), None, "once may be chance");
+        h.work(NOW, Outcome::Success, true);
+        assert_eq!(h.work(NOW, Outcome::Success, true), Some(Turn::Returned));
+    }
+
+    #[test]
+    fn what_the_dead_one_refused_is_forgotten_and_what_is_refused_since_is_not() {
+        let mut h = Health::default();
+        h.liveness(NOW, NOW, 0, Some(FailureKind::Refused));
+        fail_work(&mut h, FailureKind::Refused);
+        assert_eq!(pass_rounds(&mut h), Some(Turn::Returned));
+        h.liveness(NOW, NOW, 0, Some(FailureKind::Refused));
+        h.liveness(NOW, NOW, 3, None);
+        fail_work(&mut h, FailureKind::Refused);
+        assert_eq!((0..20).find_map(|_| h.liveness(NOW, NOW, 3, None)), None);
+    }
+
+    #[test]
+    fn failures_before_and_after_a_return_add_up() {
+        let mut h = Health::default();
+        h.liveness(NOW, NOW, 0, Some(FailureKind::Timeout));
+        h.liveness(NOW, NOW, 3, None);
+        let bad = Outcome::Failure(FailureKind::Status);
+        (0..2).for_each(|_| assert_eq!(h.work(NOW, bad, true), None));
+        assert_eq!(pass_rounds(&mut h), Some(Turn::Returned));
+        let failed = Turn::Failed(Cause::Work(FailureKind::Status));
+        assert_eq!(h.work(NOW, bad, true), Some(failed));
     }
 
     #[test]

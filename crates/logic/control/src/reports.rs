@@ -191,7 +191,8 @@ impl Controller {
         self.trial = None;
         if *of_failed {
             // However often: clients would get errors.
-            self.raise(Urgent::Pool(format!("somebody else gave {name} traffic though it failed")));
+            let reason = format!("somebody else gave {name} traffic though it failed");
+            self.raise(Urgent::Refilled(reason));
         }
         self.reassert = Some(format!("somebody else changed {name}"));
         if self.foreign.1 > FOREIGN_LIMIT {

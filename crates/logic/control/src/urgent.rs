@@ -22,14 +22,18 @@ impl Controller {
             None => false,
             Some(_) if self.conflict => false,
             Some(Urgent::Pool(_)) => true,
+            Some(Urgent::Refilled(_)) => self.is_bearable_to_sink(now),
             Some(Urgent::Drift(_)) => paced(),
         }
     }
 
     /// Whether the balancer may be put right now.
     pub(crate) fn may_reassert(&self, now: Nanos) -> bool {
-        let passed = |last| now.since(last) >= self.spec.sink.min_interval;
-        !self.conflict && now >= self.retry_at && self.last_program.is_none_or(passed)
+        !self.conflict && now >= self.retry_at && self.is_bearable_to_sink(now)
+    }
+
+    fn is_bearable_to_sink(&self, now: Nanos) -> bool {
+        self.last_program.is_none_or(|last| now.since(last) >= self.spec.sink.min_interval)
     }
 
     /// The last decision without those that can no longer serve; another one when nobody is left of it.
@@ -58,7 +62,7 @@ impl Controller {
                 self.program(now, decision, reason, false, out);
                 self.next_decision = now + RESCUE_EVERY;
             }
-            Urgent::Pool(reason) => {
+            Urgent::Pool(reason) | Urgent::Refilled(reason) => {
                 self.call_back_ejected(now, out);
                 if !self.backends.iter().any(|b| b.is_usable()) {
                     if !self.warned_all_failed {
@@ -89,8 +93,9 @@ impl Controller {
 
     /// Weights for a pool that just gained or lost a backend: at once, with what is known.
     pub(crate) fn decide_for_changed_pool(&mut self, now: Nanos) -> Decision {
-        let rate = self.rate();
-        if rate > IDLE_RPS
+        // Traffic that has just stopped may come back at once, to whom it then is too much.
+        let rate = self.rate_to_plan();
+        if self.rate() > IDLE_RPS
             && self.kind() == MethodKind::Split
             && self.decision.is_some()
             && let Ok(decision) = split::decide(now, &self.spec, &self.backends, rate, true)

@@ -214,7 +214,9 @@ impl Ledger {
             return;
         }
         let sum: f64 = plan.entries.iter().map(|e| f64::from(e.weight)).sum();
-        let usable = || self.accounts.iter().enumerate().filter(|(_, a)| a.is_usable());
+        // Whom the controller still has out, for reasons of its own, cannot help.
+        let serves = |a: &Account| a.is_usable() && !a.out;
+        let usable = || self.accounts.iter().enumerate().filter(|(_, a)| serves(a));
         let all: f64 = usable().map(|(j, _)| plant.capacity_rps(j)).sum();
         let settled = |back: Option<Nanos>| back.is_none_or(|at| clock.since(at) > RAMP);
         let others: f64 = usable()
