@@ -1,189 +1,123 @@
-//! A closed loop in simulated time: a fixed number of clients, each of which sends its next request at
-//! once when its last one has ended, over any policy or one central queue.
+//! A fixed number of clients, each of which sends its next request at once when its last one has ended.
 //!
-//! The arena's clients are open: they come whatever happens. An equal split of the paper's pool at 70 %
-//! asks 1.5 cores' work of every one-core backend, for which open clients have no mean latency, while the
-//! paper reports one: its clients wait for their answers. A run is its arena's seed.
+//! The arena has them for any policy; here is the one queue that all backends share, and that feeds the
+//! fastest free core, as the limit of all policies. Open clients come whatever happens: an equal split of
+//! the paper's pool at 70 % asks 1.5 cores' work of every one-core backend, for which open clients have no
+//! mean latency, while the paper reports one: its clients wait for their answers.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use plimsoll_model::Nanos;
-use plimsoll_policy::{Finish, Policy, Request};
-use plimsoll_sim::{Arena, ArenaReport, BackendReport};
+use plimsoll_policy::Policy;
+use plimsoll_sim::{Arena, ArenaReport, BackendReport, Clients};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-struct Server {
-    cores: u32,
-    ns_per_work: f64,
-    busy: u32,
-    waiting: VecDeque<u32>,
-    busy_ns: u64,
-    since: u64,
-}
-
-impl Server {
-    fn settle(&mut self, now: u64) {
-        self.busy_ns += u64::from(self.busy) * (now - self.since);
-        self.since = now;
+/// What so many clients see of the arena's pool under this policy, or of one central queue. The arena's
+/// rate is not heeded.
+pub fn closed(arena: &Arena, users: u32, policy: Option<Box<dyn Policy>>) -> ArenaReport {
+    match policy {
+        Some(policy) => {
+            let clients = Clients::Closed { users, think: Duration::ZERO };
+            Arena { clients, ..arena.clone() }.run(&mut [policy])
+        }
+        None => Central::new(arena, users).run(),
     }
 }
 
 #[derive(Clone, Copy, Default)]
-struct Client {
+struct Job {
     sent: u64,
     work: f64,
-    backend: usize,
+    server: usize,
 }
 
-struct Loop<'a> {
+struct Central<'a> {
     arena: &'a Arena,
-    /// None: one queue that all share and that feeds the fastest free core.
-    policy: Option<&'a mut dyn Policy>,
-    servers: Vec<Server>,
+    /// Places of the backends, the fastest first.
     fastest: Vec<usize>,
-    shared: VecDeque<u32>,
-    clients: Vec<Client>,
+    busy: Vec<u32>,
+    waiting: VecDeque<u32>,
+    jobs: Vec<Job>,
     departures: BinaryHeap<Reverse<(u64, u32)>>,
     traffic: Xoshiro256PlusPlus,
-    choice: Xoshiro256PlusPlus,
-    measured_from: u64,
-    served: Vec<(u64, f64)>,
+    /// By backend: requests served, their latencies and the time they were served for, nanoseconds.
+    served: Vec<(u64, f64, f64)>,
     times_us: Vec<f64>,
 }
 
-/// What these clients see of the arena's pool, and how many requests per second they get through. The
-/// arena's rate and timeline are not heeded.
-pub fn closed<'a>(
-    arena: &'a Arena,
-    clients: u32,
-    policy: Option<&'a mut dyn Policy>,
-) -> (ArenaReport, f64) {
-    let server = |b: &plimsoll_sim::BackendModel| Server {
-        cores: b.cores,
-        ns_per_work: arena.service_us * 1e3 / b.speed,
-        busy: 0,
-        waiting: VecDeque::new(),
-        busy_ns: 0,
-        since: 0,
-    };
-    let mut fastest: Vec<usize> = (0..arena.pool.len()).collect();
-    fastest.sort_by(|&a, &b| arena.pool[b].speed.total_cmp(&arena.pool[a].speed));
-    let traffic = Xoshiro256PlusPlus::seed_from_u64(arena.seed);
-    let mut choice = traffic.clone();
-    choice.jump();
-    let run = Loop {
-        policy,
-        servers: arena.pool.iter().map(server).collect(),
-        fastest,
-        shared: VecDeque::new(),
-        clients: vec![Client::default(); clients as usize],
-        departures: BinaryHeap::new(),
-        traffic,
-        choice,
-        measured_from: 0,
-        served: vec![(0, 0.0); arena.pool.len()],
-        times_us: Vec::new(),
-        arena,
-    };
-    run.run()
-}
+impl<'a> Central<'a> {
+    fn new(arena: &'a Arena, users: u32) -> Self {
+        let mut fastest: Vec<usize> = (0..arena.pool.len()).collect();
+        fastest.sort_by(|&a, &b| arena.pool[b].speed.total_cmp(&arena.pool[a].speed));
+        Central {
+            fastest,
+            busy: vec![0; arena.pool.len()],
+            waiting: VecDeque::new(),
+            jobs: vec![Job::default(); users as usize],
+            departures: BinaryHeap::new(),
+            traffic: Xoshiro256PlusPlus::seed_from_u64(arena.seed),
+            served: vec![(0, 0.0, 0.0); arena.pool.len()],
+            times_us: Vec::new(),
+            arena,
+        }
+    }
 
-impl Loop<'_> {
-    fn run(mut self) -> (ArenaReport, f64) {
-        (0..self.clients.len() as u32).for_each(|client| self.send(client, 0));
-        let mut now = 0;
+    fn run(mut self) -> ArenaReport {
+        (0..self.jobs.len() as u32).for_each(|user| self.send(user, 0));
+        let (mut now, mut measured_from) = (0, 0);
         for ended in 0..self.arena.requests {
-            if ended == self.arena.warm_up {
-                self.measured_from = now;
-                self.servers.iter_mut().for_each(|s| {
-                    s.settle(now);
-                    s.busy_ns = 0;
-                });
-            }
-            let Some(Reverse((time, client))) = self.departures.pop() else { break };
+            let Some(Reverse((time, user))) = self.departures.pop() else { break };
             now = time;
-            self.end(client, now, ended >= self.arena.warm_up);
-            self.send(client, now);
+            let counted = ended >= self.arena.warm_up;
+            if ended == self.arena.warm_up {
+                measured_from = now;
+            }
+            let job = self.jobs[user as usize];
+            self.busy[job.server] -= 1;
+            if counted {
+                let worked_ns = job.work * self.ns_per_work(job.server);
+                let (count, sum_ns, all_ns) = &mut self.served[job.server];
+                *count += 1;
+                *sum_ns += (now - job.sent) as f64;
+                *all_ns += worked_ns;
+                self.times_us.push((now - job.sent) as f64 / 1e3);
+            }
+            self.send(user, now);
         }
-        self.report(now)
+        self.report((now - measured_from).max(1) as f64)
     }
 
-    fn send(&mut self, client: u32, now: u64) {
+    fn ns_per_work(&self, server: usize) -> f64 {
+        self.arena.service_us * 1e3 / self.arena.pool[server].speed
+    }
+
+    fn send(&mut self, user: u32, now: u64) {
         let work = self.arena.service.draw(&mut self.traffic);
-        self.clients[client as usize] = Client { sent: now, work, backend: 0 };
-        let Some(policy) = &mut self.policy else {
-            self.shared.push_back(client);
-            return self.feed(now);
-        };
-        // Weights are never all 0 here.
-        let picked = policy.pick(&Request::default(), Nanos(now), &mut self.choice).unwrap_or(0);
-        policy.on_start(picked, Nanos(now));
-        self.clients[client as usize].backend = picked;
-        let server = &mut self.servers[picked];
-        if server.busy < server.cores {
-            self.begin(client, now);
-        } else {
-            server.waiting.push_back(client);
+        self.jobs[user as usize] = Job { sent: now, work, server: 0 };
+        self.waiting.push_back(user);
+        while let Some(&user) = self.waiting.front() {
+            let free = |&&i: &&usize| self.busy[i] < self.arena.pool[i].cores;
+            let Some(&server) = self.fastest.iter().find(free) else { return };
+            self.waiting.pop_front();
+            self.busy[server] += 1;
+            self.jobs[user as usize].server = server;
+            let takes_ns = self.jobs[user as usize].work * self.ns_per_work(server);
+            self.departures.push(Reverse((now + takes_ns as u64, user)));
         }
     }
 
-    fn feed(&mut self, now: u64) {
-        while let Some(&client) = self.shared.front() {
-            let free = |&&i: &&usize| self.servers[i].busy < self.servers[i].cores;
-            let Some(&i) = self.fastest.iter().find(free) else { return };
-            self.shared.pop_front();
-            self.clients[client as usize].backend = i;
-            self.begin(client, now);
-        }
-    }
-
-    fn begin(&mut self, client: u32, now: u64) {
-        let Client { work, backend, .. } = self.clients[client as usize];
-        let server = &mut self.servers[backend];
-        server.settle(now);
-        server.busy += 1;
-        let done = now + (work * server.ns_per_work) as u64;
-        self.departures.push(Reverse((done, client)));
-    }
-
-    fn end(&mut self, client: u32, now: u64, counted: bool) {
-        let Client { sent, backend, .. } = self.clients[client as usize];
-        let server = &mut self.servers[backend];
-        server.settle(now);
-        server.busy -= 1;
-        let next = server.waiting.pop_front();
-        if let Some(policy) = &mut self.policy {
-            let finish = Finish::success(Duration::from_nanos(now - sent));
-            policy.on_finish(backend, &finish, Nanos(now));
-        }
-        if let Some(next) = next {
-            self.begin(next, now);
-        }
-        self.feed(now);
-        if counted {
-            let us = (now - sent) as f64 / 1e3;
-            self.served[backend].0 += 1;
-            self.served[backend].1 += us;
-            self.times_us.push(us);
-        }
-    }
-
-    fn report(mut self, now: u64) -> (ArenaReport, f64) {
-        let span_ns = (now - self.measured_from).max(1) as f64;
+    fn report(mut self, span_ns: f64) -> ArenaReport {
         let requests = self.times_us.len() as u64;
         let all = requests.max(1) as f64;
-        let backends = self.servers.iter_mut().zip(&self.served).map(|(server, &(count, sum))| {
-            server.settle(now);
-            BackendReport {
-                requests: count,
-                errors: 0,
-                mean_us: sum / count.max(1) as f64,
-                utilisation: server.busy_ns as f64 / (span_ns * f64::from(server.cores)),
-                share: count as f64 / all,
-            }
+        let backends = self.served.iter().zip(&self.arena.pool);
+        let backends = backends.map(|(&(count, sum_ns, worked_ns), model)| BackendReport {
+            requests: count,
+            mean_us: sum_ns / 1e3 / count.max(1) as f64,
+            utilisation: worked_ns / (span_ns * f64::from(model.cores)),
+            share: count as f64 / all,
+            ..BackendReport::default()
         });
         let backends = backends.collect();
         self.times_us.sort_by(f64::total_cmp);
@@ -191,15 +125,15 @@ impl Loop<'_> {
             let rank = (q * requests.saturating_sub(1) as f64) as usize;
             self.times_us.get(rank).copied().unwrap_or(0.0)
         };
-        let report = ArenaReport {
+        ArenaReport {
             requests,
+            goodput_rps: requests as f64 / span_ns * 1e9,
             mean_us: self.times_us.iter().sum::<f64>() / all,
             p50_us: quantile(0.5),
             p99_us: quantile(0.99),
             backends,
             ..ArenaReport::default()
-        };
-        (report, requests as f64 / span_ns * 1e9)
+        }
     }
 }
 
@@ -213,10 +147,12 @@ mod tests {
     #[test]
     fn one_core_with_n_clients_is_always_busy_and_makes_each_wait_for_all() {
         let arena = Arena::new(vec![BackendModel { cores: 1, speed: 1.0 }], 0.5, 60_000, 3);
-        let (report, rps) = closed(&arena, 5, Some(&mut RoundRobin::new(&[1])));
-        assert!((report.backends[0].utilisation - 1.0).abs() < 1e-9);
-        assert!((report.mean_us / 150_000.0 - 1.0).abs() < 0.02, "{}", report.mean_us);
-        assert!((rps * 0.03 - 1.0).abs() < 0.02, "{rps}");
+        for policy in [None, Some(Box::new(RoundRobin::new(&[1])) as Box<dyn Policy>)] {
+            let report = closed(&arena, 5, policy);
+            assert!((report.backends[0].utilisation - 1.0).abs() < 1e-3, "{report:?}");
+            assert!((report.mean_us / 150_000.0 - 1.0).abs() < 0.02, "{}", report.mean_us);
+            assert!((report.goodput_rps * 0.03 - 1.0).abs() < 0.02, "{}", report.goodput_rps);
+        }
     }
 
     #[test]
@@ -224,9 +160,10 @@ mod tests {
         let pool =
             [(1, 1.0), (1, 0.5), (4, 1.0)].map(|(cores, speed)| BackendModel { cores, speed });
         let arena = Arena::new(pool.to_vec(), 0.5, 60_000, 3);
-        let turns = closed(&arena, 6, Some(&mut RoundRobin::new(&[1; 3]))).1;
-        let counts = closed(&arena, 6, Some(&mut LeastConnections::new(&[1; 3]))).1;
-        let central = closed(&arena, 6, None).1;
+        let rps = |policy| closed(&arena, 6, policy).goodput_rps;
+        let turns = rps(Some(Box::new(RoundRobin::new(&[1; 3]))));
+        let counts = rps(Some(Box::new(LeastConnections::new(&[1; 3]))));
+        let central = rps(None);
         assert!(turns < 0.9 * counts && counts < 0.99 * central, "{turns} {counts} {central}");
     }
 }

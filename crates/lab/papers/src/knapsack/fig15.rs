@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::baselines::{Both, Ran, Setting, bars, compare_cuts, compare_means, table};
+use super::baselines::{Both, Ran, Setting, thirty};
 use crate::outcome::{Comparison, Outcome, Verdict};
 use crate::{Context, Experiment, Failure, Provenance};
 
@@ -15,24 +15,12 @@ pub const EXPERIMENT: Experiment = Experiment {
     claim: "Two random choices by latency beat two by connections and are considerably worse than KLB; an \
             ILP on connections splits them equally, one on CPU has up to 16 % more latency than KLB.",
     provenance: &[Provenance::Emulated, Provenance::Simulated],
-    takes: Duration::from_secs(170),
+    takes: Duration::from_secs(230),
     takes_quick: Duration::from_secs(9),
     run,
 };
 
-/// F-series cores are 15-20 % faster (§6, set-up).
-const SPEED_OF_EIGHT: f64 = 1.175;
-const LANES: [&str; 7] = [
-    "leastconn",
-    "random(2)",
-    "ILP on connections",
-    "ILP on CPU",
-    "KLB",
-    "Plimsoll roundrobin",
-    "Plimsoll leastconn",
-];
-const QUICK_LANES: [&str; 4] = ["random(2)", "ILP on CPU", "KLB", "Plimsoll leastconn"];
-const SHOWN: [&str; 7] = [
+const SHOWN: [&str; 10] = [
     "random(2)",
     "P2 by latency",
     "ILP on connections",
@@ -40,38 +28,31 @@ const SHOWN: [&str; 7] = [
     "KLB",
     "Plimsoll roundrobin",
     "Plimsoll leastconn",
+    "peak EWMA",
+    "least_time",
+    "central queue",
 ];
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
-    let setting = Setting::table3(1.0, SPEED_OF_EIGHT, context.seed);
-    let both = Both::run(context, &setting, &LANES, &QUICK_LANES, 1.0)?;
-    let kinds = &setting.kinds;
-    let mut comparisons = Vec::new();
+    let both = Both::run(context, thirty(context.seed), (0.0, 1.0))?;
     // 16 % more than KLB is 13.8 % less than the other.
     let less = 100.0 * (1.0 - 1.0 / 1.16);
-    for pair in both.pairs("ILP on CPU", "KLB") {
-        comparisons.push(compare_cuts(kinds, pair, None, less, WHY_CPU));
-        comparisons.push(compare_means(pair));
-    }
+    let mut outcome = both.outcome("What makes the gain", &SHOWN);
+    let found = &mut outcome.comparisons;
+    found.extend(both.cuts(&[("ILP on CPU", "KLB", less)], None, WHY_CPU));
     for open in [false, true] {
-        comparisons.push(order(["random(2)", "P2 by latency", "KLB"].map(|n| both.sim(n, open))));
-        comparisons.push(equal_connections(&setting, both.sim("ILP on connections", open)));
+        found.push(order(["random(2)", "P2 by latency", "KLB"].map(|n| both.sim(n, open))));
+        found.push(equal_connections(both.setting(), both.sim("ILP on connections", open)));
     }
     if let Some(ran) = both.lane("ILP on connections") {
-        comparisons.push(equal_connections(&setting, ran));
+        found.push(equal_connections(both.setting(), ran));
     }
-    let title = "What makes the gain";
-    let mut plots = bars("emulated", title, kinds, &both.nearest_to_real(&SHOWN));
-    let rest = ["peak EWMA", "least_time", "central queue"];
-    let simulated: Vec<_> = SHOWN.iter().chain(&rest).map(|name| both.sim(name, true)).collect();
-    plots.extend(bars("simulated", "The same, open clients", kinds, &simulated));
-    let mut notes = both.notes(&setting);
-    notes.push(
+    outcome.notes.push(
         "P2 by latency sees the latencies of its own requests (an average of the last 8 to 64, at most \
          10 s); the paper's sees probes of the last 100 ms."
             .to_owned(),
     );
-    Ok(Outcome { tables: vec![table(kinds, &both.rows)], plots, comparisons, notes })
+    Ok(outcome)
 }
 
 /// From the slowest to the fastest, by the mean of all clients.

@@ -2,7 +2,7 @@
 
 use plimsoll_policy::PolicyKind;
 
-use super::trio::sweep::{self, Point, Sweep};
+use super::trio::sweep::{self, Sweep, Swept};
 use crate::outcome::{Comparison, Outcome, Verdict};
 use crate::{Context, Experiment, Failure, Provenance};
 
@@ -15,33 +15,28 @@ pub const EXPERIMENT: Experiment = Experiment {
     claim: "Round robin goes on sending a third of the requests to a backend that has lost capacity: \
             its CPU nears 100 % before the others', and its latency rises above theirs.",
     provenance: &[Provenance::Emulated, Provenance::Simulated],
-    takes: std::time::Duration::from_secs(110),
+    takes: std::time::Duration::from_secs(200),
     takes_quick: std::time::Duration::from_secs(8),
     run,
 };
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
     let sweep = Sweep { balance: "roundrobin", policy: PolicyKind::RoundRobin };
-    let (clients, points) = sweep.run(context, 1.0)?;
-    let mut notes = sweep::notes(clients);
-    notes.push("Every other method on this pool is in knapsack-fig4.".to_owned());
-    Ok(Outcome {
-        tables: vec![sweep::table(&points)],
-        plots: sweep::plots("round robin", &points),
-        comparisons: compare(&points),
-        notes,
-    })
+    sweep.figure(context, compare)
 }
 
-fn compare(points: &[Point]) -> Vec<Comparison> {
-    let (Some(equal), Some(least)) = (points.first(), points.last()) else { return Vec::new() };
+fn compare(_: &Context, swept: &Swept) -> Result<Vec<Comparison>, Failure> {
+    let points = &swept.points;
+    let (Some(equal), Some(least)) = (points.first(), points.last()) else {
+        return Ok(Vec::new());
+    };
     let percent = |value: f64| format!("{:.0} %", 100.0 * value);
     let cpu = equal.emulated.backends.iter().map(|b| b.cpu).sum::<f64>() / 3.0;
     let full = least.emulated.low().cpu;
     let idle = least.emulated.high().cpu;
     let ratios: Vec<f64> = points.iter().map(|p| p.emulated.latency_ratio()).collect();
     let grows = ratios.last() > ratios.first();
-    let named = |(ratio, p): (&f64, &Point)| format!("{ratio:.1}× at {}", percent(p.ratio));
+    let named = |(ratio, p): (&f64, &sweep::Point)| format!("{ratio:.1}× at {}", percent(p.ratio));
     let shown: Vec<String> = ratios.iter().zip(points).map(named).collect();
     let comparison = |what: &str, paper: &str, ours: String, verdict, why: &str| Comparison {
         what: what.to_owned(),
@@ -53,7 +48,7 @@ fn compare(points: &[Point]) -> Vec<Comparison> {
         why: why.to_owned(),
     };
     let held = |holds: bool| if holds { Verdict::Agrees } else { Verdict::Differs };
-    vec![
+    Ok(vec![
         comparison(
             "CPU with three equal backends",
             "close to 80 %",
@@ -75,5 +70,5 @@ fn compare(points: &[Point]) -> Vec<Comparison> {
             held(grows),
             "A short run; the simulated rows have the long-run values.",
         ),
-    ]
+    ])
 }

@@ -2,8 +2,8 @@
 
 use plimsoll_policy::PolicyKind;
 
-use super::trio::methods::{self, Method};
-use super::trio::sweep::{self, Point, Sweep, simulate};
+use super::trio::others;
+use super::trio::sweep::{Sweep, Swept, simulate};
 use crate::outcome::{Comparison, Outcome, Verdict};
 use crate::{Context, Experiment, Failure, Provenance};
 
@@ -16,7 +16,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     claim: "Leastconn is hardly better than round robin: at 60 % capacity the slow backend still gets \
             about 27 % of the connections, is fully busy and answers later.",
     provenance: &[Provenance::Emulated, Provenance::Simulated],
-    takes: std::time::Duration::from_secs(180),
+    takes: std::time::Duration::from_secs(200),
     takes_quick: std::time::Duration::from_secs(9),
     run,
 };
@@ -26,44 +26,26 @@ const THEIR_SHARE: f64 = 0.27;
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
     let sweep = Sweep { balance: "leastconn", policy: PolicyKind::LeastconnHaproxy };
-    let (clients, points) = sweep.run(context, context.pick(0.9, 0.5))?;
-    let methods = methods::run(context, clients, context.pick(0.9, 0.5))?;
-    let mut notes = sweep::notes(clients);
-    notes.push(
+    let mut outcome = sweep.figure(context, compare)?;
+    outcome.notes.push(
         "With the clients fixed, the best static split serves more requests, not only faster ones: by \
          Little's law mean latency is clients over throughput."
             .to_owned(),
     );
-    notes.push(
-        "With hardly more clients than cores, none of which rests, leastconn leaves no core idle and is the limit already: \
-         weights under it, learned or given, can only cost. Under round robin they help, as far as they \
-         were learned in 45 s."
+    outcome.notes.push(
+        "With hardly more clients than cores, none of which rests, leastconn leaves no core idle and is \
+         the limit already: weights under it, learned or given, can only cost. Under round robin they \
+         help, as far as they were learned in 40 s."
             .to_owned(),
     );
-    if context.quick {
-        notes.push(
-            "A quick run emulates leastconn alone: a daemon needs a minute to learn.".to_owned(),
-        );
-    }
-    let mut plots = sweep::plots("leastconn", &points);
-    plots.push(methods::plot(&methods));
-    Ok(Outcome {
-        comparisons: compare(&points, &methods, clients, context.seed)?,
-        tables: vec![sweep::table(&points), methods::table(&methods)],
-        plots,
-        notes,
-    })
+    Ok(outcome)
 }
 
-fn compare(
-    points: &[Point],
-    methods: &[Method],
-    clients: u32,
-    seed: u64,
-) -> Result<Vec<Comparison>, Failure> {
+fn compare(context: &Context, swept: &Swept) -> Result<Vec<Comparison>, Failure> {
+    let (points, clients, seed) = (&swept.points, swept.clients, context.seed);
     let mut found = Vec::new();
     let percent = |value: f64| 100.0 * value;
-    if let Some(point) = points.iter().find(|p| p.ratio == methods::RATIO) {
+    if let Some(point) = points.iter().find(|p| p.ratio == others::RATIO) {
         let (real, robin) = (
             &point.emulated,
             simulate(PolicyKind::RoundRobin, [1; 3], point.ratio, clients, seed)?,
@@ -108,11 +90,8 @@ fn compare(
             why: "A short run; the simulated row has the long-run value.".to_owned(),
         });
     }
-    let mean = |name: &str| {
-        let method = methods.iter().find(|m| m.name == name)?;
-        method.emulated.map(|seen| seen.mean_ms)
-    };
-    if let (Some(plain), Some(ours)) = (mean("leastconn"), mean("Plimsoll, leastconn")) {
+    let mean = |name: &str| swept.others.lane(name).map(|ran| ran.mean_ms);
+    if let (Some(plain), Some(ours)) = (mean("leastconn"), mean("Plimsoll leastconn")) {
         found.push(Comparison {
             what: "mean latency at 60 %: Plimsoll under leastconn beside leastconn".to_owned(),
             paper: "not in this figure".into(),

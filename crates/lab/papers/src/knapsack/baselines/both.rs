@@ -1,52 +1,56 @@
 use super::emulated::emulated;
+use super::method::lanes;
+use super::show::{bars, compare_cuts, compare_means, table};
 use super::simulated::{Simulated, Size, simulated};
-use super::{Clients, METHODS, Method, Ran, Setting};
+use super::{Clients, Coming, Ran, Setting};
+use crate::outcome::{Comparison, Outcome};
+use crate::plot::Plot;
 use crate::{Context, Failure, Provenance};
 
 /// The part of the time that simulations take.
 const SIMULATED: f64 = 0.15;
 
-/// A pool under all methods in simulation, and under some behind real HAProxys.
+/// A pool under all methods in simulation, and under those that HAProxy has behind real ones.
 pub struct Both {
-    /// What came of the simulation besides its rows.
-    pub simulated: Simulated,
+    setting: Setting,
     /// First the simulated, then the emulated.
     pub rows: Vec<Ran>,
+    clients: u32,
+    steps: f64,
 }
 
 impl Both {
-    /// Runs all methods in simulation and those of these names emulated (with `--quick` the second list),
-    /// there with closed clients. Progress goes up to `to`.
-    pub fn run(
-        context: &Context,
-        setting: &Setting,
-        names: &[&str],
-        quick_names: &[&str],
-        to: f64,
-    ) -> Result<Both, Failure> {
-        let names = if context.quick { quick_names } else { names };
-        let wanted: Vec<&'static Method> =
-            METHODS.iter().filter(|method| names.contains(&method.name)).collect();
-        let mut simulated = simulated(context, setting, Size::of(context), (0.0, SIMULATED * to))?;
-        let clients = Clients::Closed(simulated.clients);
-        let weights = &simulated.weights;
-        let lanes = emulated(context, setting, &wanted, weights, clients, (SIMULATED * to, to))?;
-        let mut rows = std::mem::take(&mut simulated.rows);
-        rows.extend(lanes);
-        Ok(Both { simulated, rows })
+    /// Runs all: the emulated ones with closed clients. Progress goes from `part.0` to `part.1`.
+    pub fn run(context: &Context, setting: Setting, part: (f64, f64)) -> Result<Both, Failure> {
+        let between = part.0 + SIMULATED * (part.1 - part.0);
+        let Simulated { mut rows, weights, clients } =
+            simulated(context, &setting, Size::of(context), (part.0, between))?;
+        let methods = lanes(context.quick);
+        let closed = Clients::Closed(clients);
+        let part = (between, part.1);
+        rows.extend(emulated(context, &setting, &methods, &weights, closed, part)?);
+        Ok(Both { setting, rows, clients, steps: weights.steps })
+    }
+
+    /// What it was run on.
+    pub fn setting(&self) -> &Setting {
+        &self.setting
     }
 
     /// The simulated row of this method.
     ///
     /// # Panics
-    /// When there is no such method: names are literals of the figures.
+    /// When there is no such method, or there are no such clients: both are literals of the figures.
     pub fn sim(&self, name: &str, open: bool) -> &Ran {
-        let found = self.rows.iter().find(|r| {
+        self.simulated(name, open).unwrap_or_else(|| panic!("no method is called {name:?}"))
+    }
+
+    fn simulated(&self, name: &str, open: bool) -> Option<&Ran> {
+        self.rows.iter().find(|r| {
             r.method.name == name
                 && r.provenance == Provenance::Simulated
                 && (r.clients == Clients::Open) == open
-        });
-        found.unwrap_or_else(|| panic!("no method is called {name:?}"))
+        })
     }
 
     /// The emulated row of this method; none where it was not run.
@@ -59,13 +63,53 @@ impl Both {
     /// simulated with open ones.
     pub fn pairs(&self, from: &str, to: &str) -> Vec<(&Ran, &Ran)> {
         let emulated = self.lane(from).zip(self.lane(to));
-        let simulated = [false, true].map(|open| (self.sim(from, open), self.sim(to, open)));
+        let simulated = [false, true]
+            .into_iter()
+            .filter_map(|open| self.simulated(from, open).zip(self.simulated(to, open)));
         emulated.into_iter().chain(simulated).collect()
     }
 
-    /// The emulated rows, and the simulated ones with closed clients of methods that HAProxy lacks.
-    pub fn nearest_to_real(&self, names: &[&str]) -> Vec<&Ran> {
-        names.iter().map(|name| self.lane(name).unwrap_or_else(|| self.sim(name, false))).collect()
+    /// What one method cuts off another's latency beside what it does in the paper (percent), of all types
+    /// or of one, and of all clients.
+    pub fn cuts(
+        &self,
+        pairs: &[(&str, &str, f64)],
+        only: Option<usize>,
+        why: &str,
+    ) -> Vec<Comparison> {
+        let kinds = &self.setting.kinds;
+        let mut found = Vec::new();
+        for &(from, to, paper) in pairs {
+            for pair in self.pairs(from, to) {
+                found.push(compare_cuts(kinds, pair, only, paper, why));
+                found.push(compare_means(pair));
+            }
+        }
+        found
+    }
+
+    /// These methods: emulated or, where HAProxy lacks them, simulated with closed clients; and all with
+    /// open clients where there are such.
+    pub fn plots(&self, title: &str, shown: &[&str]) -> Vec<Plot> {
+        let kinds = &self.setting.kinds;
+        let nearest = |name: &&str| self.lane(name).unwrap_or_else(|| self.sim(name, false));
+        let real: Vec<&Ran> = shown.iter().map(nearest).collect();
+        let mut plots = bars("emulated", title, kinds, &real);
+        if self.setting.clients == Coming::Both {
+            let open: Vec<&Ran> = shown.iter().map(|name| self.sim(name, true)).collect();
+            plots.extend(bars("simulated", &format!("{title}, open clients"), kinds, &open));
+        }
+        plots
+    }
+
+    /// Everything but what is compared with the paper.
+    pub fn outcome(&self, title: &str, shown: &[&str]) -> Outcome {
+        Outcome {
+            tables: vec![table(&self.setting.kinds, &self.rows)],
+            plots: self.plots(title, shown),
+            comparisons: Vec::new(),
+            notes: self.notes(),
+        }
     }
 
     fn overloads(&self) -> String {
@@ -83,22 +127,11 @@ impl Both {
     }
 
     /// What a reader of any of these figures must know.
-    pub fn notes(&self, setting: &Setting) -> Vec<String> {
-        vec![
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = vec![
             "CPU utilisation is busy cores over cores: emulated and simulated backends burn no CPU."
                 .to_owned(),
-            format!(
-                "Service is exponential, {:.0} ms in the mean on a core of speed 1. Open clients: Poisson \
-                 arrivals at {:.0} % of the capacity, {:.0} requests/s. Closed clients: {}, each of which \
-                 sends again when it is answered; as many as are in the pool in the mean when open ones are \
-                 split as well as a static split can. The paper does not say how its clients send; that it \
-                 reports a latency in Figure 12 for an equal split, by which 16 of 30 backends are asked \
-                 for 1.5 times their capacity means that they wait for their answers.",
-                setting.service_us / 1e3,
-                100.0 * setting.load,
-                setting.rate_rps(),
-                self.simulated.clients
-            ),
+            self.load(),
             format!(
                 "KLB is the paper's method: {:.1} measurements per backend by Algorithm 1 with its stopping \
                  rule mended, a polynomial of degree two, ten weights per backend, least unweighted sum of \
@@ -107,9 +140,42 @@ impl Both {
                  the emulated HAProxy is given; the emulated Plimsoll is a real daemon that learns behind its \
                  own HAProxy from nothing for 40 s (2 s with --quick), which is short for a pool of \
                  thirty: what it still tries out then shows in its numbers.",
-                self.simulated.steps
+                self.steps
             ),
-            self.overloads(),
-        ]
+            "Weighted methods have the weights that an administrator would set. Methods that HAProxy lacks \
+             (P2 by latency, peak EWMA, least_time, the central queue) are simulated only; every row says \
+             where it comes from."
+                .to_owned(),
+        ];
+        if self.setting.clients == Coming::Both {
+            notes.push(self.overloads());
+        }
+        notes
+    }
+
+    fn load(&self) -> String {
+        let Setting { service_us, load, .. } = self.setting;
+        let service = format!(
+            "Service is exponential, {:.0} ms in the mean on a core of speed 1.",
+            service_us / 1e3
+        );
+        match self.setting.clients {
+            Coming::Both => format!(
+                "{service} Open clients: Poisson arrivals at {:.0} % of the capacity, {:.0} requests/s. \
+                 Closed clients: {}, each of which sends again when it is answered; as many as are in the \
+                 pool in the mean when open ones are split as well as a static split can. The paper does \
+                 not say how its clients send; that it reports a latency in Figure 12 for an equal split, \
+                 by which 16 of 30 backends are asked for 1.5 times their capacity means that they wait \
+                 for their answers.",
+                100.0 * load,
+                self.setting.rate_rps(),
+                self.clients
+            ),
+            Coming::Closed(clients) => format!(
+                "{service} {clients} clients, each of which sends again when it is answered. Weights are \
+                 learned with open ones at {:.0} % of the capacity.",
+                100.0 * load
+            ),
+        }
     }
 }

@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use plimsoll_lanes::{
@@ -7,11 +6,14 @@ use plimsoll_lanes::{
 use plimsoll_testbed::BackendStats;
 use plimsoll_testbed::load::{LoadReport, Summary};
 
+use super::weights::Known;
 use super::{Clients, KindRan, Method, Ran, Setting, Weights};
 use crate::{Context, Failure, Provenance};
 
-/// How often the lane is looked at while it is waited for.
+/// How often lanes are looked at while they are waited for.
 const TICK: Duration = Duration::from_millis(100);
+/// What two cores carry of lanes side by side, requests per second.
+const AT_ONCE_RPS: f64 = 1_750.0;
 
 /// How long each lane runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +36,9 @@ impl Turn {
         )
     }
 
-    fn before(&self, kind: LaneKind) -> Duration {
-        if kind.is_steered() { self.learn } else { self.warm_up }
+    /// Before the measured part, of lanes that run together.
+    fn before(&self, steered: bool) -> Duration {
+        if steered { self.learn } else { self.warm_up }
     }
 }
 
@@ -46,88 +49,133 @@ struct Moment {
     backends: Vec<BackendStats>,
 }
 
-/// Runs these methods one after the other, each behind a HAProxy of its own; those without one are left
-/// out. Weights that had to be learned are the simulation's, but for Plimsoll's, whose daemon learns.
+/// Methods side by side, as many as the machine bears at this rate each; those that Plimsoll steers apart
+/// from the others, which need not wait for it to learn. Those that HAProxy lacks are left out.
+pub fn at_once(
+    methods: &[&'static Method],
+    rate_rps: f64,
+) -> Vec<Vec<(&'static Method, LaneKind)>> {
+    let together = ((AT_ONCE_RPS / rate_rps) as usize).max(1);
+    let lanes = methods.iter().filter_map(|&method| Some((method, method.lane?)));
+    let (steered, plain): (Vec<_>, Vec<_>) = lanes.partition(|(_, kind)| kind.is_steered());
+    [plain, steered].iter().flat_map(|lanes| lanes.chunks(together).map(<[_]>::to_vec)).collect()
+}
+
+/// Runs these methods, each behind a HAProxy of its own. Weights that had to be learned are the
+/// simulation's, but for Plimsoll's, whose daemon learns.
 pub fn emulated(
     context: &Context,
     setting: &Setting,
     methods: &[&'static Method],
-    weights: &BTreeMap<Weights, Vec<u32>>,
+    weights: &Known,
     clients: Clients,
     part: (f64, f64),
 ) -> Result<Vec<Ran>, Failure> {
     raise_descriptor_limit();
     let turn = Turn::of(context);
-    let service = Duration::from_nanos((setting.service_us * 1e3) as u64);
-    let distribution = Distribution::Exponential;
-    let pool = Pool::new(&setting.pool, service, distribution, setting.load, setting.seed);
-    let lanes: Vec<(&'static Method, LaneKind)> =
-        methods.iter().filter_map(|&method| Some((method, method.lane?))).collect();
-    let whole: f64 =
-        lanes.iter().map(|(_, k)| (turn.before(*k) + turn.measure).as_secs_f64()).sum();
+    let groups = at_once(methods, setting.most_rps());
+    let steered = |group: &[(&Method, LaneKind)]| group.iter().any(|(_, kind)| kind.is_steered());
+    let length = |group: &Vec<_>| (turn.before(steered(group)) + turn.measure).as_secs_f64();
+    let whole: f64 = groups.iter().map(length).sum();
     let family = Family::start(&context.plimsoll)?;
     let mut done = part.0;
     let mut rows = Vec::new();
-    for (method, kind) in lanes {
-        let steps = (turn.before(kind) + turn.measure).as_secs_f64() / whole;
-        let to = done + (part.1 - part.0) * steps;
-        let start = if kind.is_steered() { Weights::Equal } else { method.weights };
-        let name = format!("lane{}", rows.len());
-        let lane = Lane::start_with(&family, &pool, kind, weights[&start].clone(), &name)?;
-        let run = Run { context, setting, method, clients, turn, part: (done, to) };
-        rows.push(run.measure(lane, &family, turn.before(kind))?);
+    for group in &groups {
+        let to = done + (part.1 - part.0) * length(group) / whole;
+        let mut lanes = Vec::new();
+        for &(method, kind) in group {
+            let name = format!("lane{}", rows.len() + lanes.len());
+            lanes.push((method, start(&family, setting, (method, kind), weights, &name)?));
+        }
+        let run = Group { context, setting, clients, turn, part: (done, to) };
+        rows.extend(run.measure(lanes, &family, turn.before(steered(group)))?);
         done = to;
     }
     Ok(rows)
 }
 
-struct Run<'a> {
+/// A lane without clients as yet. What Plimsoll steers starts with equal weights.
+pub fn start(
+    family: &Family,
+    setting: &Setting,
+    (method, kind): (&'static Method, LaneKind),
+    weights: &Known,
+    name: &str,
+) -> Result<Lane, Failure> {
+    let service = Duration::from_nanos((setting.service_us * 1e3) as u64);
+    let distribution = Distribution::Exponential;
+    let pool = Pool::new(&setting.pool, service, distribution, setting.load, setting.seed);
+    let start = if kind.is_steered() { Weights::Equal } else { method.weights };
+    Ok(Lane::start_with(family, &pool, kind, weights.of(start)?.to_vec(), name)?)
+}
+
+/// Lanes that run together.
+struct Group<'a> {
     context: &'a Context,
     setting: &'a Setting,
-    method: &'static Method,
     clients: Clients,
     turn: Turn,
     part: (f64, f64),
 }
 
-impl Run<'_> {
-    fn measure(&self, mut lane: Lane, family: &Family, before: Duration) -> Result<Ran, Failure> {
-        match self.clients {
-            Clients::Open => lane.open(family)?,
-            Clients::Closed(clients) => lane.open_closed(clients as usize)?,
+impl Group<'_> {
+    fn measure(
+        &self,
+        mut lanes: Vec<(&'static Method, Lane)>,
+        family: &Family,
+        before: Duration,
+    ) -> Result<Vec<Ran>, Failure> {
+        for (_, lane) in &mut lanes {
+            match self.clients {
+                Clients::Open => lane.open(family)?,
+                Clients::Closed(clients) => lane.open_closed(clients as usize)?,
+            }
         }
         let begin = Instant::now();
         let end = begin + before + self.turn.measure;
-        self.wait(&mut lane, begin, begin + before, end)?;
-        let first = moment(&lane)?;
-        self.wait(&mut lane, begin, end, end)?;
-        let last = moment(&lane)?;
-        self.ran(&first, &last, lane.finish()?)
+        self.wait(&mut lanes, begin, begin + before, end)?;
+        let first = moments(&lanes)?;
+        self.wait(&mut lanes, begin, end, end)?;
+        let last = moments(&lanes)?;
+        lanes.iter().for_each(|(_, lane)| lane.close());
+        let moments = first.iter().zip(&last);
+        let all = lanes.into_iter().zip(moments);
+        all.map(|((method, lane), (first, last))| self.ran(method, first, last, lane.finish()?))
+            .collect()
     }
 
     fn wait(
         &self,
-        lane: &mut Lane,
+        lanes: &mut [(&'static Method, Lane)],
         begin: Instant,
         until: Instant,
         end: Instant,
     ) -> Result<(), Failure> {
-        let what = format!("emulated: {}, {} clients", self.method.name, self.clients.name());
+        let names: Vec<&str> = lanes.iter().map(|(method, _)| method.name).collect();
+        let what = format!("emulated: {}, {} clients", names.join(", "), self.clients.name());
         while Instant::now() < until {
             let passed = begin.elapsed().as_secs_f64() / (end - begin).as_secs_f64();
             self.context.progress(self.part.0 + (self.part.1 - self.part.0) * passed, &what)?;
-            lane.check()?;
+            for (_, lane) in lanes.iter_mut() {
+                lane.check()?;
+            }
             std::thread::sleep(TICK.min(until.saturating_duration_since(Instant::now())));
         }
         Ok(())
     }
 
-    fn ran(&self, first: &Moment, last: &Moment, finished: Finished) -> Result<Ran, Failure> {
+    fn ran(
+        &self,
+        method: &'static Method,
+        first: &Moment,
+        last: &Moment,
+        finished: Finished,
+    ) -> Result<Ran, Failure> {
         let stretch = first.at - finished.started..last.at - finished.started;
         let seconds = (stretch.end - stretch.start).as_secs_f64();
         let measured = Measured::over(&finished.report.records, &[stretch]);
         let (Some(mean_ms), Some(p99_ms)) = (measured.mean_ms, measured.p99_ms) else {
-            return Err(Failure::Other(format!("{}: nobody was served", self.method.name)));
+            return Err(Failure::Other(format!("{}: nobody was served", method.name)));
         };
         let all = served(&first.clients.total, &last.clients.total).0;
         let of = |kind: &super::Kind| {
@@ -150,7 +198,7 @@ impl Run<'_> {
             }
         };
         Ok(Ran {
-            method: self.method,
+            method,
             provenance: Provenance::Emulated,
             clients: self.clients,
             served_rps: all / seconds,
@@ -162,6 +210,10 @@ impl Run<'_> {
             overload: false,
         })
     }
+}
+
+fn moments(lanes: &[(&'static Method, Lane)]) -> Result<Vec<Moment>, Failure> {
+    lanes.iter().map(|(_, lane)| moment(lane)).collect()
 }
 
 fn moment(lane: &Lane) -> Result<Moment, Failure> {
@@ -184,7 +236,18 @@ fn served(first: &Summary, last: &Summary) -> (f64, f64) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::METHODS;
     use super::*;
+
+    #[test]
+    fn lanes_run_together_as_far_as_the_machine_bears() {
+        let all: Vec<&'static Method> = METHODS.iter().collect();
+        let together =
+            |rate_rps| -> Vec<usize> { at_once(&all, rate_rps).iter().map(Vec::len).collect() };
+        assert_eq!(together(150.0), [10, 2]);
+        assert_eq!(together(400.0), [4, 4, 2, 2]);
+        assert_eq!(together(9_000.0), [1; 12]);
+    }
 
     #[test]
     fn what_was_served_between_two_moments_is_their_difference() {

@@ -6,8 +6,8 @@ use plimsoll_policy::PolicyKind;
 pub enum Weights {
     /// All the same.
     Equal,
-    /// In proportion to cores: what an administrator knows.
-    Cores,
+    /// Those that an administrator would set: [`super::Setting::administrator`].
+    Administrator,
     /// The paper's ILP on latency, over learned curves.
     IlpLatency,
     /// The same ILP on the number of connections.
@@ -27,6 +27,8 @@ pub enum Weights {
 pub struct Method {
     /// Its name in tables and plots.
     pub name: &'static str,
+    /// The same within the width of a bar.
+    pub short: &'static str,
     /// How it picks; none for the central queue, which does not.
     pub policy: Option<PolicyKind>,
     /// Its weights.
@@ -37,44 +39,77 @@ pub struct Method {
 
 const fn row(
     name: &'static str,
+    short: &'static str,
     policy: PolicyKind,
     weights: Weights,
     lane: Option<LaneKind>,
 ) -> Method {
-    Method { name, policy: Some(policy), weights, lane }
+    Method { name, short, policy: Some(policy), weights, lane }
 }
 
 use LaneKind::{Leastconn, PlimsollLeastconn, PlimsollRoundrobin, Random2, Roundrobin};
 use PolicyKind::{LeastTime, LeastconnHaproxy, PeakEwma, PowerOfN, PowerOfNLatency, RoundRobin};
-use Weights::{BestSplit, Cores, Equal, IlpConnections, IlpCpu, IlpLatency};
+use Weights::{Administrator, BestSplit, Equal, IlpConnections, IlpCpu, IlpLatency};
 
-/// All of them.
+/// All of them: what every comparison holds its subject against.
 pub static METHODS: [Method; 19] = [
-    row("roundrobin", RoundRobin, Equal, Some(Roundrobin)),
-    row("leastconn", LeastconnHaproxy, Equal, Some(Leastconn)),
-    row("random(2)", PowerOfN, Equal, Some(Random2)),
-    row("P2 by latency", PowerOfNLatency, Equal, None),
-    row("peak EWMA", PeakEwma, Equal, None),
-    row("least_time", LeastTime, Equal, None),
-    row("roundrobin by cores", RoundRobin, Cores, Some(Roundrobin)),
-    row("leastconn by cores", LeastconnHaproxy, Cores, Some(Leastconn)),
-    row("random(2) by cores", PowerOfN, Cores, Some(Random2)),
-    row("P2 by latency by cores", PowerOfNLatency, Cores, None),
-    row("peak EWMA by cores", PeakEwma, Cores, None),
-    row("least_time by cores", LeastTime, Cores, None),
-    row("ILP on connections", RoundRobin, IlpConnections, Some(Roundrobin)),
-    row("ILP on CPU", RoundRobin, IlpCpu, Some(Roundrobin)),
-    row("KLB", RoundRobin, IlpLatency, Some(Roundrobin)),
-    row("Plimsoll roundrobin", RoundRobin, Weights::PlimsollRoundrobin, Some(PlimsollRoundrobin)),
+    row("roundrobin", "RR", RoundRobin, Equal, Some(Roundrobin)),
+    row("leastconn", "LC", LeastconnHaproxy, Equal, Some(Leastconn)),
+    row("random(2)", "R2", PowerOfN, Equal, Some(Random2)),
+    row("P2 by latency", "P2L", PowerOfNLatency, Equal, None),
+    row("peak EWMA", "EWMA", PeakEwma, Equal, None),
+    row("least_time", "LT", LeastTime, Equal, None),
+    row("weighted roundrobin", "W-RR", RoundRobin, Administrator, Some(Roundrobin)),
+    row("weighted leastconn", "W-LC", LeastconnHaproxy, Administrator, Some(Leastconn)),
+    row("weighted random(2)", "W-R2", PowerOfN, Administrator, Some(Random2)),
+    row("weighted P2 by latency", "W-P2L", PowerOfNLatency, Administrator, None),
+    row("weighted peak EWMA", "W-EWMA", PeakEwma, Administrator, None),
+    row("weighted least_time", "W-LT", LeastTime, Administrator, None),
+    row("ILP on connections", "I-conn", RoundRobin, IlpConnections, Some(Roundrobin)),
+    row("ILP on CPU", "I-CPU", RoundRobin, IlpCpu, Some(Roundrobin)),
+    row("KLB", "KLB", RoundRobin, IlpLatency, Some(Roundrobin)),
+    row(
+        "Plimsoll roundrobin",
+        "P-RR",
+        RoundRobin,
+        Weights::PlimsollRoundrobin,
+        Some(PlimsollRoundrobin),
+    ),
     row(
         "Plimsoll leastconn",
+        "P-LC",
         LeastconnHaproxy,
         Weights::PlimsollLeastconn,
         Some(PlimsollLeastconn),
     ),
-    row("best static split", RoundRobin, BestSplit, Some(Roundrobin)),
-    Method { name: "central queue", policy: None, weights: Equal, lane: None },
+    row("best static split", "best", RoundRobin, BestSplit, Some(Roundrobin)),
+    Method { name: "central queue", short: "limit", policy: None, weights: Equal, lane: None },
 ];
+
+/// What figures without weights show.
+pub const UNWEIGHTED: [&str; 12] = [
+    "roundrobin",
+    "leastconn",
+    "random(2)",
+    "P2 by latency",
+    "peak EWMA",
+    "least_time",
+    "ILP on CPU",
+    "KLB",
+    "Plimsoll roundrobin",
+    "Plimsoll leastconn",
+    "best static split",
+    "central queue",
+];
+
+/// What a quick run emulates.
+const QUICK: [&str; 4] = ["roundrobin", "weighted leastconn", "KLB", "Plimsoll leastconn"];
+
+/// The methods that a figure emulates: all that HAProxy has; a few with `--quick`.
+pub fn lanes(quick: bool) -> Vec<&'static Method> {
+    let wanted = |m: &&Method| m.lane.is_some() && (!quick || QUICK.contains(&m.name));
+    METHODS.iter().filter(wanted).collect()
+}
 
 /// The method of this name.
 ///
@@ -95,6 +130,8 @@ mod tests {
     fn names_are_unique_and_lanes_pick_as_the_simulation_does() {
         let names: BTreeSet<&str> = METHODS.iter().map(|m| m.name).collect();
         assert_eq!(names.len(), METHODS.len());
+        let short: BTreeSet<&str> = METHODS.iter().map(|m| m.short).collect();
+        assert_eq!(short.len(), METHODS.len());
         for method in &METHODS {
             let Some(lane) = method.lane else { continue };
             let balance = match method.policy {

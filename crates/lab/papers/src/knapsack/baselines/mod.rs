@@ -5,32 +5,46 @@
 //! CPU: their utilisation is busy cores over cores.
 //!
 //! ```text
-//! both.rs        the two together, as the figures take them
-//! method.rs      who balances, and with which weights
+//! method.rs      who balances, and with which weights: the one list
+//! both.rs        all of them simulated and emulated, as the figures take them
+//! weights.rs     where weights come from, in simulation
 //! simulated.rs   all of them, open and closed clients
 //! emulated.rs    those of HAProxy, and Plimsoll's daemon
+//! sweep.rs       what one method cuts off another's latency, over a property of the setting
+//! changed/       all of them through a change of pool or traffic
 //! show.rs        tables, plots and comparisons that the figures share
 //! ```
 
 mod both;
+pub mod changed;
 mod emulated;
 mod method;
 mod show;
 mod simulated;
+mod sweep;
+mod weights;
 
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{Arena, BackendModel, WorldSpec};
 
 pub use both::Both;
-pub use method::{METHODS, Method, Weights, method};
-pub use show::{bars, compare_cuts, compare_means, cut, table};
-pub use simulated::{Size, one};
+pub use method::{METHODS, Method, UNWEIGHTED, Weights, lanes, method};
+pub use simulated::{Size, build};
+pub use sweep::Sweep;
 
 use crate::Provenance;
 
 /// Mean service time of a request to the pool of Table 3, on a core of speed 1: few requests per second
 /// for the machine under the lab.
 const SERVICE_US: f64 = 50_000.0;
+
+/// F-series cores are 15-20 % faster (§6, set-up): the middle of that.
+const SPEED_OF_F_SERIES: f64 = 1.175;
+
+/// The pool of Table 3 as the paper measures it, at 70 %: what Figures 12 and 15 have in common.
+pub fn thirty(seed: u64) -> Setting {
+    Setting::table3(1.0, SPEED_OF_F_SERIES, seed)
+}
 
 /// Backends that a figure shows as one.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,13 +66,27 @@ pub struct Setting {
     pub service_us: f64,
     /// The part of the capacity that clients ask for.
     pub load: f64,
+    /// The weights of the weighted methods: what an administrator would set.
+    pub administrator: Vec<u32>,
+    /// How clients come.
+    pub clients: Coming,
     /// What luck.
     pub seed: u64,
 }
 
+/// The clients of a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coming {
+    /// Simulated both ways, emulated closed: as many closed ones as open ones are in the pool in the mean
+    /// when they come at the load and are split as well as a static split can.
+    Both,
+    /// So many closed ones; weights are learned at the load.
+    Closed(u32),
+}
+
 impl Setting {
     /// The pool of Table 3: 16 backends of one core, 8 of two, 4 of four, and 2 of eight, cores of these
-    /// speeds; at 70 %.
+    /// speeds; at 70 %. An administrator sets weights by cores.
     pub fn table3(speed_of_four: f64, speed_of_eight: f64, seed: u64) -> Self {
         let types = [(16, 1, 1.0), (8, 2, 1.0), (4, 4, speed_of_four), (2, 8, speed_of_eight)];
         let (mut pool, mut kinds) = (Vec::new(), Vec::new());
@@ -68,12 +96,22 @@ impl Setting {
             kinds.push(Kind { label, backends });
             pool.extend(std::iter::repeat_n(BackendModel { cores, speed }, count));
         }
-        Setting { pool, kinds, service_us: SERVICE_US, load: 0.7, seed }
+        let administrator = pool.iter().map(|b| b.cores).collect();
+        let (service_us, load, clients) = (SERVICE_US, 0.7, Coming::Both);
+        Setting { pool, kinds, service_us, load, administrator, clients, seed }
     }
 
     /// So many requests per second.
     pub fn rate_rps(&self) -> f64 {
         self.load * self.pool.iter().map(|b| b.capacity_rps(self.service_us)).sum::<f64>()
+    }
+
+    /// So many at the most: closed clients may find all cores idle.
+    fn most_rps(&self) -> f64 {
+        match self.clients {
+            Coming::Both => self.rate_rps(),
+            Coming::Closed(_) => self.rate_rps() / self.load,
+        }
     }
 
     /// The same pool at another load.

@@ -1,18 +1,13 @@
-use std::collections::BTreeMap;
-
 use plimsoll_policy::{Policy, PolicyKind, Settings};
 use plimsoll_queueing::{Central, Run, Station};
-use plimsoll_sim::{Arena, ArenaReport, BackendReport, World, integer_weights, static_shares};
+use plimsoll_sim::{Arena, ArenaReport, BackendReport};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::super::closed::closed;
-use super::super::learned::{Cost, learn};
-use super::{Clients, KindRan, METHODS, Method, Ran, Setting, Weights};
+use super::weights::{Known, given_and_packed};
+use super::{Clients, Coming, KindRan, METHODS, Method, Ran, Setting, Weights};
 use crate::{Context, Failure, Provenance};
-
-/// HAProxy's greatest weight.
-const GREATEST_WEIGHT: u32 = 256;
 
 /// Standard deviations of a Poisson count that chance is allowed.
 const CHANCE: f64 = 3.0;
@@ -41,15 +36,12 @@ impl Size {
 /// All methods in simulated time.
 #[derive(Clone, Debug)]
 pub struct Simulated {
-    /// First all with open clients, then all with closed ones.
+    /// All with open clients, where there are such, then all with closed ones.
     pub rows: Vec<Ran>,
-    /// What each source of weights gave.
-    pub weights: BTreeMap<Weights, Vec<u32>>,
-    /// How many closed clients there are: as many as are in the pool in the mean when open ones come at
-    /// the load and are split as well as a static split can.
+    /// The weights that each had.
+    pub weights: Known,
+    /// How many closed clients there are.
     pub clients: u32,
-    /// Measurements per backend that the paper's exploration took.
-    pub steps: f64,
 }
 
 /// Runs all methods; tells the context of progress between these two parts of the experiment.
@@ -62,63 +54,35 @@ pub fn simulated(
     let at = |done: f64| part.0 + (part.1 - part.0) * done;
     let arena = setting.arena(size.requests);
     context.progress(at(0.0), "simulated: learning as the paper does")?;
-    let learned = learn(&arena, size.round_s)?;
-    let mut weights = BTreeMap::new();
-    let n = setting.pool.len();
-    weights.insert(Weights::Equal, vec![1; n]);
-    weights.insert(Weights::Cores, setting.pool.iter().map(|b| b.cores).collect());
-    for (source, cost) in [
-        (Weights::IlpLatency, Cost::Latency),
-        (Weights::IlpConnections, Cost::Connections),
-        (Weights::IlpCpu, Cost::Cpu),
-    ] {
-        weights.insert(source, integer_weights(&learned.shares(cost)?, GREATEST_WEIGHT));
-    }
-    weights.insert(Weights::BestSplit, integer_weights(&static_shares(&arena)?, GREATEST_WEIGHT));
-    for (i, (source, method)) in [
-        (Weights::PlimsollRoundrobin, plimsoll_sim::Method::RoundRobin),
-        (Weights::PlimsollLeastconn, plimsoll_sim::Method::LeastConn),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let done = at(0.1 + 0.2 * i as f64);
-        weights.insert(source, plimsoll(context, setting, method, size.learn_s, done)?);
-    }
-    let best = open_policy(&arena, PolicyKind::RoundRobin, &weights[&Weights::BestSplit])?;
-    let clients = (arena.rate_rps * best.mean_us / 1e6).round() as u32;
+    let mut weights = given_and_packed(setting, &arena, size.round_s)?;
+    weights.add_plimsoll(context, setting, size, (at(0.1), at(0.5)))?;
+    let kinds = match setting.clients {
+        Coming::Closed(clients) => vec![Clients::Closed(clients)],
+        Coming::Both => {
+            let best = weights.of(Weights::BestSplit)?;
+            let best = open_policy(&arena, PolicyKind::RoundRobin, best)?;
+            let clients = (arena.rate_rps * best.mean_us / 1e6).round() as u32;
+            vec![Clients::Open, Clients::Closed(clients)]
+        }
+    };
     let mut rows = Vec::new();
-    for (i, kind) in [Clients::Open, Clients::Closed(clients)].into_iter().enumerate() {
-        for (j, method) in METHODS.iter().enumerate() {
-            let done = 0.5 + 0.25 * (i as f64 + j as f64 / METHODS.len() as f64);
-            context.progress(at(done), &format!("simulated: {}, {}", method.name, kind.name()))?;
-            rows.push(one(setting, &arena, method, &weights[&method.weights], kind)?);
+    for &kind in &kinds {
+        for method in &METHODS {
+            let done = rows.len() as f64 / (kinds.len() * METHODS.len()) as f64;
+            let what = format!("simulated: {}, {}", method.name, kind.name());
+            context.progress(at(0.5 + 0.5 * done), &what)?;
+            rows.push(one(setting, &arena, method, weights.of(method.weights)?, kind)?);
         }
     }
-    Ok(Simulated { rows, weights, clients, steps: learned.steps })
+    let clients = kinds.iter().find_map(|kind| match kind {
+        Clients::Closed(clients) => Some(*clients),
+        Clients::Open => None,
+    });
+    Ok(Simulated { rows, weights, clients: clients.unwrap_or(0) })
 }
 
-/// The weights that the controller has come to from nothing, under open clients.
-fn plimsoll(
-    context: &Context,
-    setting: &Setting,
-    method: plimsoll_sim::Method,
-    seconds: f64,
-    done: f64,
-) -> Result<Vec<u32>, Failure> {
-    let mut world = World::new(setting.world(method));
-    let spec = world.service_spec();
-    world.attach(spec, None);
-    world.forget_answers();
-    let steps = (seconds / 2.0).ceil() as u32;
-    for _ in 0..steps {
-        world.run_for(seconds / f64::from(steps));
-        context.progress(done, &format!("simulated: Plimsoll learns under {method:?}"))?;
-    }
-    Ok(world.weights())
-}
-
-fn build(policy: PolicyKind, weights: &[u32]) -> Result<Box<dyn Policy>, Failure> {
+/// With every default.
+pub fn build(policy: PolicyKind, weights: &[u32]) -> Result<Box<dyn Policy>, Failure> {
     policy.build(weights, &Settings::default()).map_err(|e| Failure::Other(e.to_string()))
 }
 
@@ -134,20 +98,17 @@ pub fn one(
     weights: &[u32],
     clients: Clients,
 ) -> Result<Ran, Failure> {
-    let (report, served_rps) = match (clients, method.policy) {
-        (Clients::Open, Some(policy)) => (open_policy(arena, policy, weights)?, arena.rate_rps),
-        (Clients::Open, None) => (open_central(arena), arena.rate_rps),
-        (Clients::Closed(clients), Some(policy)) => {
-            closed(arena, clients, Some(build(policy, weights)?.as_mut()))
-        }
-        (Clients::Closed(clients), None) => closed(arena, clients, None),
+    let policy = method.policy.map(|policy| build(policy, weights)).transpose()?;
+    let report = match (clients, policy) {
+        (Clients::Open, Some(policy)) => arena.run(&mut [policy]),
+        (Clients::Open, None) => open_central(arena),
+        (Clients::Closed(clients), policy) => closed(arena, clients, policy),
     };
-    // Beyond what chance adds to a backend that is just busy, as adaptive methods make the small ones.
-    let asked = |(b, seen): (&plimsoll_sim::BackendModel, &BackendReport)| {
-        let excess = seen.share * arena.rate_rps / b.capacity_rps(arena.service_us) - 1.0;
-        excess > CHANCE / (seen.requests.max(1) as f64).sqrt()
+    let served_rps = match clients {
+        Clients::Open => arena.rate_rps,
+        Clients::Closed(_) => report.goodput_rps,
     };
-    let overload = clients == Clients::Open && arena.pool.iter().zip(&report.backends).any(asked);
+    let overload = clients == Clients::Open && overloaded(arena, &report.backends);
     Ok(Ran {
         method,
         provenance: Provenance::Simulated,
@@ -160,6 +121,16 @@ pub fn one(
         kinds: kinds(setting, &report.backends),
         overload,
     })
+}
+
+/// Whether open clients ask more of some backend than it can serve, beyond what chance adds to one that is
+/// just busy, as adaptive methods make the small ones.
+pub fn overloaded(arena: &Arena, backends: &[BackendReport]) -> bool {
+    let asked = |(b, seen): (&plimsoll_sim::BackendModel, &BackendReport)| {
+        let excess = seen.share * arena.rate_rps / b.capacity_rps(arena.service_us) - 1.0;
+        excess > CHANCE / (seen.requests.max(1) as f64).sqrt()
+    };
+    arena.pool.iter().zip(backends).any(asked)
 }
 
 fn kinds(setting: &Setting, backends: &[BackendReport]) -> Vec<KindRan> {

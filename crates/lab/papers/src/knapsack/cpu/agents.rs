@@ -6,7 +6,7 @@ use plimsoll_model::Nanos;
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{Method, Plant, RequestPlant, integer_weights};
 
-use super::{SAME, SERVICE_US, SLOWED, Track, pool, rate_rps};
+use super::{LOAD, SAME, SERVICE_US, SLOWED, Track, capacities_after, pool, rate_rps};
 use crate::Provenance;
 
 /// How often an agent looks.
@@ -55,10 +55,7 @@ pub fn run(how: Awrr, seconds: f64, seed: u64) -> Track {
             continue;
         }
         iterations += usize::from(stopped_s.is_none());
-        let mean = used.iter().sum::<f64>() / used.len() as f64;
-        for (part, used) in parts.iter_mut().zip(&used) {
-            *part *= mean / ((1.0 - how.alpha) * used + how.alpha * mean);
-        }
+        correct(&mut parts, &used, how.alpha);
         let whole = integer_weights(&parts, GREATEST);
         let changes: Vec<(usize, u32)> = whole.iter().copied().enumerate().collect();
         plant.set_weights(&changes);
@@ -69,6 +66,42 @@ pub fn run(how: Awrr, seconds: f64, seed: u64) -> Track {
     let later_ms = sum / answers.len() as f64;
     let provenance = Provenance::Simulated;
     Track { provenance, weights, stopped_s, iterations, end_s: seconds, later_ms }
+}
+
+/// How many iterations it takes from equal weights to a spread of utilisation of at most `same`, were every
+/// reading exact.
+pub fn exact_iterations(alpha: f64, same: f64) -> usize {
+    let mut parts = vec![1.0; pool().len()];
+    let (capacities, rate) = (capacities_after(), rate_rps());
+    let mut iterations = 0;
+    loop {
+        let sum: f64 = parts.iter().sum();
+        let used: Vec<f64> =
+            parts.iter().zip(&capacities).map(|(part, c)| part / sum * rate / c).collect();
+        let most = used.iter().copied().fold(0.0, f64::max);
+        if most - used.iter().copied().fold(f64::INFINITY, f64::min) <= same {
+            return iterations;
+        }
+        correct(&mut parts, &used, alpha);
+        iterations += 1;
+    }
+}
+
+/// The standard deviation of a reading of one backend's utilisation over so many seconds, before the change.
+///
+/// Busy cores without a queue are an M/M/∞ system: covariance `a·e^(−t/s)`, so that the mean over T has the
+/// variance `2·a·s/T` for T ≫ s; a the offered load in cores, s the service time.
+pub fn reading_error(interval_s: f64) -> f64 {
+    let cores = f64::from(pool()[0].cores);
+    (2.0 * LOAD * cores * SERVICE_US / 1e6 / interval_s).sqrt() / cores
+}
+
+/// One iteration.
+fn correct(parts: &mut [f64], used: &[f64], alpha: f64) {
+    let mean = used.iter().sum::<f64>() / used.len() as f64;
+    for (part, used) in parts.iter_mut().zip(used) {
+        *part *= mean / ((1.0 - alpha) * used + alpha * mean);
+    }
 }
 
 fn at(seconds: f64) -> Nanos {
@@ -98,6 +131,30 @@ fn measure(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn readings_scatter_as_they_are_said_to() {
+        let pool = pool();
+        let (service, method) = (ServiceTime::Exponential, Method::RoundRobin);
+        let mut plant = RequestPlant::new(&pool, &[1; 4], SERVICE_US, service, method, 9);
+        plant.set_rate(rate_rps());
+        plant.advance(at(5.0));
+        let readings: Vec<f64> = (1..=100)
+            .flat_map(|second| measure(&mut plant, at(5.0 + f64::from(second)), &pool))
+            .collect();
+        let n = readings.len() as f64;
+        let mean = readings.iter().sum::<f64>() / n;
+        let variance = readings.iter().map(|r| (r - mean) * (r - mean)).sum::<f64>() / n;
+        assert!((mean - LOAD).abs() < 0.03, "{mean}");
+        let ratio = variance.sqrt() / reading_error(1.0);
+        assert!((0.7..1.3).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn half_steps_take_four_exact_readings_to_two_points_and_whole_steps_one() {
+        assert_eq!((exact_iterations(0.5, 0.02), exact_iterations(0.0, 0.001)), (4, 1));
+        assert_eq!(exact_iterations(0.5, 0.5), 0);
+    }
 
     #[test]
     fn long_reports_lead_to_weights_in_proportion_to_capacity() {

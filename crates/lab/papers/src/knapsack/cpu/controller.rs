@@ -1,10 +1,9 @@
 //! Plimsoll on the same backends: no agents, curves that were learned before the change.
 
 use plimsoll_control::{DriftTest, RecordKind};
-use plimsoll_model::{Nanos, Objective};
-use plimsoll_pack::{CurveBackend, CurveProblem, PackError, pack_curves};
-use plimsoll_queueing::MmcCurve;
-use plimsoll_sim::{Method, World, WorldSpec};
+use plimsoll_model::Nanos;
+use plimsoll_pack::PackError;
+use plimsoll_sim::{Arena, Method, World, WorldSpec, static_shares};
 
 use super::{LOAD, SERVICE_US, SLOWED, Track, pool, pool_after, rate_rps};
 use crate::{Context, Failure, Provenance};
@@ -52,16 +51,10 @@ fn since(t: Nanos, at: Nanos) -> f64 {
 
 /// Where it is headed: the best split for the mean client, by the true curves.
 pub fn best_shares() -> Result<Vec<f64>, PackError> {
-    let curves: Vec<MmcCurve> = pool_after().iter().map(|b| b.curve(SERVICE_US)).collect();
-    let backends: Vec<CurveBackend<'_>> = curves
-        .iter()
-        .map(|c| CurveBackend {
-            curve: c,
-            max_load: 0.995 / (c.service_us / 1e6) * f64::from(c.cores),
-        })
-        .collect();
-    let problem = CurveProblem { backends: &backends, total: rate_rps(), theta: None };
-    let loads = pack_curves(&problem, Objective::Traffic)?.weights;
-    let sum: f64 = loads.iter().sum();
-    Ok(loads.into_iter().map(|load| load / sum).collect())
+    let arena = Arena {
+        service_us: SERVICE_US,
+        rate_rps: rate_rps(),
+        ..Arena::new(pool_after(), LOAD, 0, 0)
+    };
+    static_shares(&arena)
 }

@@ -6,6 +6,8 @@ pub mod controller;
 use plimsoll_model::Curve;
 use plimsoll_sim::BackendModel;
 
+use super::baselines::changed::Happening;
+use super::baselines::{Coming, Kind, Setting};
 use crate::Provenance;
 
 /// Mean service time at full speed, microseconds.
@@ -31,6 +33,30 @@ pub fn pool_after() -> Vec<BackendModel> {
     let mut pool = pool();
     pool[SLOWED.0].speed = SLOWED.1;
     pool
+}
+
+/// What each can serve afterwards, requests per second.
+pub fn capacities_after() -> Vec<f64> {
+    pool_after().iter().map(|b| b.capacity_rps(SERVICE_US)).collect()
+}
+
+/// Before, for every method; an administrator's weights are equal.
+pub fn setting(seed: u64) -> Setting {
+    let kind = |i: usize| Kind { label: format!("backend {}", i + 1), backends: vec![i] };
+    Setting {
+        pool: pool(),
+        kinds: (0..pool().len()).map(kind).collect(),
+        service_us: SERVICE_US,
+        load: LOAD,
+        administrator: pool().iter().map(|b| b.cores).collect(),
+        clients: Coming::Both,
+        seed,
+    }
+}
+
+/// What happens, for every method.
+pub fn happening() -> Happening {
+    Happening { slows: vec![SLOWED], traffic: 1.0, ..Happening::default() }
 }
 
 /// Requests per second, before and after.

@@ -1,11 +1,13 @@
 //! One simulated run: the controller learns the pool, something happens, it reacts.
 
+use std::ops::Range;
+
 use plimsoll_control::RecordKind;
 use plimsoll_model::Nanos;
 use plimsoll_sim::{Answer, Method, World, WorldSpec};
 
 use super::seen::{Noted, Reaction, Seen, mean};
-use super::{Disturbance, LOAD, SERVICE_US, Way, table3};
+use super::{Disturbance, LOAD, SERVICE_US, WAYS, Way, table3};
 use crate::{Context, Failure, Provenance};
 
 /// The part of learning at whose end everything counts.
@@ -28,8 +30,42 @@ pub struct Length {
     pub measured_s: f64,
 }
 
+/// Runs these changes under every way, over so many seeds. Who does not react has the weights that Plimsoll
+/// had before.
+pub fn every_way(
+    context: &Context,
+    whats: &[Disturbance],
+    length: Length,
+    seeds: u64,
+    progress: Range<f64>,
+) -> Result<Vec<Seen>, Failure> {
+    let ways = if context.quick { &WAYS[..2] } else { &WAYS[..] };
+    let whole = (whats.len() * ways.len()) as f64;
+    let mut runs: Vec<Seen> = Vec::new();
+    for (k, &what) in whats.iter().enumerate() {
+        for (i, &(method, way)) in ways.iter().enumerate() {
+            if way == Way::HealthCheck && what != Disturbance::Failure {
+                continue;
+            }
+            let done = (k * ways.len() + i) as f64 / whole;
+            let done = progress.start + (progress.end - progress.start) * done;
+            context.progress(done, &format!("{}: {}", what.name(), way.name()))?;
+            for seed in (0..seeds).map(|n| context.seed.wrapping_add(n)) {
+                let nobody = matches!(way, Way::Frozen | Way::HealthCheck);
+                let learned = |seen: &&Seen| {
+                    (seen.method, seen.way, seen.seed) == (method, Way::Plimsoll, seed)
+                };
+                let weights = runs.iter().find(learned).filter(|_| nobody);
+                let weights = weights.map(|seen| seen.held.clone());
+                runs.push(run(context, (what, method, way), length, seed, weights)?);
+            }
+        }
+    }
+    Ok(runs)
+}
+
 /// Runs it. Without a controller the balancer holds `weights`.
-pub fn run(
+fn run(
     context: &Context,
     (what, method, way): (Disturbance, Method, Way),
     length: Length,

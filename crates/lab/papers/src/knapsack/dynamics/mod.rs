@@ -13,12 +13,13 @@ use plimsoll_control::{DriftTest, Exploration, ServiceSpec};
 use plimsoll_model::Objective;
 use plimsoll_sim::{BackendModel, Method};
 
+use super::baselines::changed::Happening;
+use super::baselines::{Setting, thirty};
+
 /// Mean service time on a core of speed 1 in simulated runs, microseconds.
 pub const SERVICE_US: f64 = 30_000.0;
 /// The paper's load (§6): a part of the capacity.
 pub const LOAD: f64 = 0.7;
-/// The paper measures its 8-core machines as 15 to 20 % faster per core; the middle of that.
-const F_SERIES_SPEED: f64 = 1.175;
 /// Backends that fail in Fig. 16(a): DIP-25 and DIP-26.
 pub const FAILING: Range<usize> = 24..26;
 /// Backends that lose a core in Fig. 16(b): DIP-25 to DIP-28.
@@ -37,12 +38,14 @@ pub const GROUPS: [(&str, Range<usize>); 5] = [
     ("29, 30 (8 cores)", 28..30),
 ];
 
-/// The pool of Table 3: 16 backends of one core, 8 of two, 4 of four, 2 of eight faster ones. Equal
-/// within a type, as the paper's virtual machines are meant to be.
+/// The pool of Table 3 at the paper's load.
+pub fn setting(seed: u64) -> Setting {
+    Setting { service_us: SERVICE_US, load: LOAD, ..thirty(seed) }
+}
+
+/// Its backends: equal within a type, as the paper's virtual machines are meant to be.
 pub fn table3() -> Vec<BackendModel> {
-    let types = [(16, 1, 1.0), (8, 2, 1.0), (4, 4, 1.0), (2, 8, F_SERIES_SPEED)];
-    let alike = |(count, cores, speed)| vec![BackendModel { cores, speed }; count];
-    types.into_iter().flat_map(alike).collect()
+    thirty(0).pool
 }
 
 /// What a pool can serve, requests per second.
@@ -94,6 +97,17 @@ impl Disturbance {
             _ => Some((i, b)),
         };
         table3().into_iter().enumerate().filter_map(after).collect()
+    }
+
+    /// The same for every method.
+    pub fn happening(self) -> Happening {
+        let concerned = self.concerned();
+        let (dies, slows) = match self {
+            Disturbance::Failure => (concerned.collect(), Vec::new()),
+            _ => (Vec::new(), concerned.map(|i| (i, SHRUNK)).collect()),
+        };
+        let traffic = if self == Disturbance::Traffic { GROWN } else { 1.0 };
+        Happening { dies, slows, traffic }
     }
 
     /// Requests per second afterwards.
@@ -156,6 +170,19 @@ impl Way {
         }
     }
 }
+
+/// Who reacts behind which method; a quick run has the first two. The first five are plotted.
+pub const WAYS: [(Method, Way); 9] = [
+    (Method::RoundRobin, Way::Plimsoll),
+    (Method::RoundRobin, Way::Frozen),
+    (Method::RoundRobin, Way::HealthCheck),
+    (Method::LeastConn, Way::Plimsoll),
+    (Method::LeastConn, Way::Frozen),
+    (Method::RoundRobin, Way::Threshold),
+    (Method::RoundRobin, Way::Untested),
+    (Method::RoundRobin, Way::PaperMended),
+    (Method::RoundRobin, Way::PaperPrinted),
+];
 
 /// For tables.
 pub fn method_name(method: Method) -> &'static str {

@@ -4,7 +4,7 @@
 //! say so, but at the rate that fills three equal backends to 80 %, two and a fifth of them would be
 //! overloaded whatever the method, and the latencies it shows are finite.
 
-pub mod methods;
+pub mod others;
 pub mod rig;
 pub mod sweep;
 
@@ -84,16 +84,11 @@ pub fn arena(ratio: f64, requests: u32, seed: u64) -> Arena {
 }
 
 /// What so many clients see under this policy, or of one central queue; simulated.
-pub fn simulate(policy: Option<&mut dyn Policy>, ratio: f64, clients: u32, seed: u64) -> Seen {
-    let arena = arena(ratio, SIMULATED, seed);
-    let (report, rps) = match policy {
-        Some(policy) => closed(&arena, clients, Some(policy)),
-        None => closed(&arena, clients, None),
-    };
-    seen(&report, rps)
+pub fn simulate(policy: Option<Box<dyn Policy>>, ratio: f64, clients: u32, seed: u64) -> Seen {
+    seen(&closed(&arena(ratio, SIMULATED, seed), clients, policy))
 }
 
-fn seen(report: &ArenaReport, rps: f64) -> Seen {
+fn seen(report: &ArenaReport) -> Seen {
     let mut backends = [BackendSeen::default(); 3];
     for (seen, backend) in backends.iter_mut().zip(&report.backends) {
         *seen = BackendSeen {
@@ -102,7 +97,8 @@ fn seen(report: &ArenaReport, rps: f64) -> Seen {
             share: backend.share,
         };
     }
-    Seen { backends, mean_ms: report.mean_us / 1e3, rps, errors: report.errors }
+    let (mean_ms, rps) = (report.mean_us / 1e3, report.goodput_rps);
+    Seen { backends, mean_ms, rps, errors: report.errors }
 }
 
 /// How many clients keep the two equal backends this busy under round robin; simulated.
@@ -110,8 +106,8 @@ pub fn clients_for(cpu: f64, ratio: f64, seed: u64) -> u32 {
     let (mut best, mut nearest) = (CLIENTS.start, f64::INFINITY);
     for clients in CLIENTS {
         let arena = arena(ratio, SIMULATED / 10, seed);
-        let (report, rps) = closed(&arena, clients, Some(&mut RoundRobin::new(&[1, 1, 1])));
-        let off = (seen(&report, rps).high().cpu - cpu).abs();
+        let report = closed(&arena, clients, Some(Box::new(RoundRobin::new(&[1, 1, 1]))));
+        let off = (seen(&report).high().cpu - cpu).abs();
         if off > nearest {
             break;
         }
@@ -127,7 +123,7 @@ mod tests {
     #[test]
     fn so_many_clients_as_make_three_equal_backends_busy() {
         let clients = clients_for(0.8, 1.0, 3);
-        let seen = simulate(Some(&mut RoundRobin::new(&[1, 1, 1])), 1.0, clients, 5);
+        let seen = simulate(Some(Box::new(RoundRobin::new(&[1, 1, 1]))), 1.0, clients, 5);
         assert!((seen.high().cpu - 0.8).abs() < 0.03, "{clients}: {seen:?}");
         // As many are under way as there are clients.
         assert!((seen.rps * seen.mean_ms / 1e3 / f64::from(clients) - 1.0).abs() < 0.01);

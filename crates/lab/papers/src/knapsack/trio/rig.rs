@@ -1,9 +1,8 @@
-//! The three backends for real: emulated servers behind a HAProxy, a fixed number of clients, and a
-//! Plimsoll daemon where one is to steer.
+//! The three backends for real: emulated servers behind a HAProxy, with a fixed number of clients.
 
 use std::time::{Duration, Instant};
 
-use plimsoll_lanes::{Daemon, Family, Haproxy, LaneError, PATIENCE, Server, Steered};
+use plimsoll_lanes::{Family, Haproxy, LaneError, PATIENCE, Server};
 use plimsoll_testbed::load::{self, Arrivals, LoadHandle, LoadReport, LoadSpec, Summary, Target};
 use plimsoll_testbed::{BackendSpec, Change, Service, Testbed, TestbedSpec, TestbedStats};
 
@@ -21,23 +20,18 @@ pub struct Setup {
     pub name: String,
     /// HAProxy's `balance`.
     pub balance: &'static str,
-    /// The weights it starts with.
-    pub weights: [u32; 3],
     /// Speed of the third backend.
     pub ratio: f64,
     /// Clients, each with one request under way.
     pub clients: u32,
     /// Whether every request comes on a connection, and so from a port, of its own.
     pub fresh_connections: bool,
-    /// Whether Plimsoll steers it.
-    pub steered: bool,
 }
 
 /// A running one.
 pub struct Rig {
     // In the order in which they are to end: nobody asks who is already gone.
     clients: LoadHandle,
-    daemon: Option<Daemon>,
     haproxy: Haproxy,
     bed: Testbed,
 }
@@ -65,21 +59,9 @@ impl Rig {
         let servers: Vec<Server> = bed
             .addresses()
             .iter()
-            .zip(setup.weights)
-            .map(|((name, address), weight)| Server {
-                name: name.clone(),
-                address: *address,
-                weight,
-            })
+            .map(|(name, address)| Server { name: name.clone(), address: *address, weight: 1 })
             .collect();
         let haproxy = Haproxy::start(family, &setup.name, setup.balance, &servers, PATIENCE)?;
-        let daemon = if setup.steered {
-            let steered =
-                Steered { servers: bed.addresses(), socket: haproxy.socket(), exploration: None };
-            Some(Daemon::start(family, &format!("{}-plimsoll", setup.name), &steered)?)
-        } else {
-            None
-        };
         let target = Target::resolve(&format!("http://{}/work", haproxy.address()));
         let mut spec = LoadSpec::poisson(target.map_err(Failure::Other)?, 1.0, LONGEST);
         spec.arrivals = Arrivals::Closed;
@@ -89,7 +71,7 @@ impl Rig {
             spec.headers.push(("Connection".to_owned(), "close".to_owned()));
         }
         let clients = load::start(spec).map_err(LaneError::from)?;
-        Ok(Rig { clients, daemon, haproxy, bed })
+        Ok(Rig { clients, haproxy, bed })
     }
 
     /// Gives the third backend this speed, as a neighbour does that comes or goes.
@@ -106,8 +88,7 @@ impl Rig {
     /// # Errors
     /// When a part of it has ended.
     pub fn mark(&mut self) -> Result<Mark, Failure> {
-        let ended = self.daemon.as_mut().and_then(Daemon::ended).or_else(|| self.haproxy.ended());
-        if let Some(ended) = ended {
+        if let Some(ended) = self.haproxy.ended() {
             return Err(ended.into());
         }
         let load = self.clients.snapshot().ok_or(LaneError::Load(load::LoadError::Ended))?;

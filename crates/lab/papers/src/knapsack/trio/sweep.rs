@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use plimsoll_lanes::Family;
-use plimsoll_policy::{Policy, PolicyKind, Settings};
+use plimsoll_policy::PolicyKind;
 
 use super::rig::{Rig, Setup, wait};
-use super::{Seen, clients_for};
-use crate::outcome::Table;
+use super::{Seen, clients_for, others};
+use crate::knapsack::baselines::{Both, build};
+use crate::outcome::{Comparison, Outcome, Table};
 use crate::plot::{Axis, Lines, Plot, Points};
 use crate::{Context, Failure, Provenance};
 
@@ -34,12 +35,6 @@ pub struct Sweep {
     pub policy: PolicyKind,
 }
 
-/// With every default.
-fn policy(kind: PolicyKind, weights: [u32; 3]) -> Result<Box<dyn Policy>, Failure> {
-    let built = kind.build(&weights, &Settings::default());
-    built.map_err(|error| Failure::Other(error.to_string()))
-}
-
 /// The simulation at one ratio, with every default of the policy.
 ///
 /// # Errors
@@ -51,15 +46,46 @@ pub fn simulate(
     clients: u32,
     seed: u64,
 ) -> Result<Seen, Failure> {
-    Ok(super::simulate(Some(policy(kind, weights)?.as_mut()), ratio, clients, seed))
+    Ok(super::simulate(Some(build(kind, &weights)?), ratio, clients, seed))
+}
+
+/// What came of it.
+pub struct Swept {
+    /// By ratio.
+    pub points: Vec<Point>,
+    /// How many clients there were.
+    pub clients: u32,
+    /// Every other method at the paper's example of 60 %.
+    pub others: Both,
 }
 
 impl Sweep {
-    /// Runs it, from 0 to `done` of the whole run; says how many clients there were.
+    /// The whole figure: the sweep, then every other method at 60 %.
     ///
     /// # Errors
     /// When a part of it does not start or ends, or the run is interrupted.
-    pub fn run(&self, context: &Context, done: f64) -> Result<(u32, Vec<Point>), Failure> {
+    pub fn figure(
+        &self,
+        context: &Context,
+        compare: fn(&Context, &Swept) -> Result<Vec<Comparison>, Failure>,
+    ) -> Result<Outcome, Failure> {
+        let (clients, points) = self.run(context, 0.5)?;
+        let others = others::run(context, clients, (0.5, 1.0))?;
+        let title = "Third backend at 60 %";
+        let Outcome { mut tables, plots: more, notes: more_notes, .. } =
+            others.outcome(title, &others::SHOWN);
+        let swept = Swept { points, clients, others };
+        let comparisons = compare(context, &swept)?;
+        tables.insert(0, table(&swept.points));
+        let mut figure_plots = plots(self.balance, &swept.points);
+        figure_plots.extend(more);
+        let mut notes = notes(clients);
+        notes.extend(more_notes);
+        Ok(Outcome { tables, plots: figure_plots, comparisons, notes })
+    }
+
+    /// Runs it, from 0 to `done` of the whole run; says how many clients there were.
+    fn run(&self, context: &Context, done: f64) -> Result<(u32, Vec<Point>), Failure> {
         let ratios: &[f64] = context.pick(&[1.0, 0.6, 0.2], &[1.0, 0.8, 0.6, 0.4, 0.2]);
         let measured = context.pick(Duration::from_millis(1500), Duration::from_secs(18));
         let settle = context.pick(Duration::from_millis(700), SETTLE);
@@ -68,11 +94,9 @@ impl Sweep {
         let setup = Setup {
             name: "sweep".to_owned(),
             balance: self.balance,
-            weights: [1; 3],
             ratio: 1.0,
             clients,
             fresh_connections: false,
-            steered: false,
         };
         let mut rig = Rig::start(context, &family, &setup)?;
         let mut points = Vec::with_capacity(ratios.len());

@@ -1,0 +1,65 @@
+use super::Through;
+use crate::outcome::Table;
+use crate::plot::{Axis, Bars, Plot};
+use crate::{Cell, Provenance};
+
+/// One row per method and source. `what` names the change.
+pub fn table(all: &[(&str, Vec<Through>)]) -> Table {
+    let mut table = Table::new(
+        "methods",
+        "Every method through the change: what clients see",
+        &[
+            ("change", ""),
+            ("method", ""),
+            ("in_the_plot", ""),
+            ("before_ms", "ms, clients' mean"),
+            ("first_10s_ms", "ms, clients' mean"),
+            ("later_ms", "ms, clients' mean"),
+            ("later_over_best", "over the best static split, told at once"),
+            ("lost", "requests"),
+            ("overload", ""),
+        ],
+    );
+    for (what, rows) in all {
+        for row in rows {
+            let best = rows.iter().find(|other| {
+                other.method.name == "best static split" && other.provenance == row.provenance
+            });
+            let best = best.filter(|_| row.provenance == Provenance::Simulated);
+            let over = best.and_then(|best| Some(row.later_ms? / best.later_ms?));
+            let overload = row.overload.map(|yes| if yes { "yes" } else { "no" });
+            let cells: [Cell; 9] = [
+                (*what).into(),
+                row.method.name.into(),
+                row.method.short.into(),
+                row.before_ms.into(),
+                row.first_ms.into(),
+                row.later_ms.into(),
+                over.into(),
+                (row.lost as f64).into(),
+                overload.into(),
+            ];
+            table.row(row.provenance, cells);
+        }
+    }
+    table
+}
+
+/// Clients' mean before and after, of all that are not overloaded.
+pub fn before_and_after(file: &str, title: &str, rows: &[Through]) -> Vec<Plot> {
+    let plot = |provenance: Provenance| {
+        let shown: Vec<&Through> = rows
+            .iter()
+            .filter(|row| row.provenance == provenance && row.overload != Some(true))
+            .collect();
+        let bars = |name: &str, value: fn(&Through) -> Option<f64>| {
+            Bars::new(name, provenance, shown.iter().map(|row| value(row)).collect())
+        };
+        let names = shown.iter().map(|row| row.method.short.to_owned()).collect();
+        let series = vec![bars("before", |r| r.before_ms), bars("settled", |r| r.later_ms)];
+        let file = format!("{file}-{}", provenance.name());
+        let y = Axis::linear("clients' mean (ms)");
+        Plot::bars(&file, &format!("{title}, {provenance}"), "method", y, names, series)
+    };
+    [Provenance::Simulated, Provenance::Emulated].map(plot).to_vec()
+}
