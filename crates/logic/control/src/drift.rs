@@ -21,12 +21,15 @@ use crate::view::Phase;
 
 /// Cores that differ by more than this part from those watched with, known or bounded, make another
 /// measure of work.
-const OTHER_CORES: (f64, f64) = (0.2, 0.5);
+const OTHER_CORES: (f64, f64) = (0.1, 0.5);
 /// … when that lasts.
 const LASTING_S: f64 = 15.0;
-/// Cores within this are the same, and are sure when nothing else was believed for so long.
+/// Cores within this are the same, and are sure when nothing else was believed for so long: longer where
+/// it is not seen what follows a poll (under a balancer that counts), for there they are told by loads that
+/// differ.
 const SAME_CORES: f64 = 0.1;
-const SURE_S: f64 = 45.0;
+const SURE_S: f64 = 10.0;
+const SURE_BY_LOADS_S: f64 = 180.0;
 /// Changes this close to one another have one cause …
 const TOGETHER: Duration = Duration::from_secs(30);
 /// … and so has one that this part of the evidence for is there.
@@ -154,7 +157,8 @@ impl Controller {
         });
         let (choice, typical) = (self.spec.curve, self.typical_variability());
         let Some(b) = self.get(id) else { return };
-        if b.same_cores_s < SURE_S {
+        let sure_s = if b.knowledge.follows_polls() { SURE_S } else { SURE_BY_LOADS_S };
+        if b.same_cores_s < sure_s.max(change.seconds) {
             // Other cores than believed look the same when load changes: its own traffic will tell which.
             b.relearn(now);
             return;

@@ -118,9 +118,6 @@ pub(crate) struct Setting {
 pub(crate) struct Knowledge {
     throughput: ThroughputEstimator,
     estimate: Option<Throughput>,
-    /// The cores it had when it changed: what works faster or slower rarely has others.
-    #[serde(default)]
-    cores_before: Option<f64>,
     /// What was known holds until enough was seen of what it has become.
     #[serde(default)]
     changed: bool,
@@ -146,7 +143,6 @@ impl Default for Knowledge {
         Knowledge {
             throughput: ThroughputEstimator::new(ThroughputOptions::default()),
             estimate: None,
-            cores_before: None,
             changed: false,
             points: Vec::new(),
             at_rest: AtRest::default(),
@@ -182,7 +178,7 @@ impl Knowledge {
             completions: window.completed,
             levels: window.seen.clone(),
             setting: setting.map(|s| s.rps),
-            moves: setting.filter(|s| s.is_split).map(|_| window.moves),
+            moves: setting.filter(|s| s.is_split).map(|_| window.moves.clone()),
         };
         // A window that makes no sense (a clock that stood still) teaches nothing.
         if self.throughput.observe(&observed).is_ok() {
@@ -203,13 +199,22 @@ impl Knowledge {
         if self.changed && seen < RESCALED_REQUESTS && self.estimate.is_some() {
             return;
         }
-        let fresh = self.throughput.estimate(self.service_hint(), self.cores_before);
+        // Cores once told hold until they are contradicted: what works faster or slower rarely has others,
+        // and what changes with every estimate is nothing to hold traffic against.
+        let sure = self.changed || self.follows_polls();
+        let told = self.estimate.filter(|e| sure && !e.lower_bound).map(|e| e.cores);
+        let fresh = self.throughput.estimate(self.service_hint(), told);
         self.estimate = match (fresh, self.estimate) {
             (Some(f), Some(old)) if f.lower_bound && !old.lower_bound => {
                 Some(if f.capacity_rps > GROWN * old.capacity_rps { f } else { old })
             }
             (f, old) => f.or(old),
         };
+    }
+
+    /// It was seen what follows a poll: cores are certain and stay.
+    pub fn follows_polls(&self) -> bool {
+        self.throughput.follows_polls()
     }
 
     /// What is known of the time at rest from elsewhere, microseconds, with its relative standard
@@ -253,7 +258,6 @@ impl Knowledge {
     /// scale, and counts for little beside what it does from now on.
     pub fn rescale(&mut self, ratio: f64) {
         self.throughput.reset();
-        self.cores_before = self.is_known().then(|| self.cores());
         self.changed = true;
         if let Some(e) = &mut self.estimate {
             e.service_us /= ratio;

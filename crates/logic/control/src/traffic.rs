@@ -89,7 +89,7 @@ impl Meter {
         self.top = self.top.max(level);
         let started = (report.started_total - last.started_total) as f64;
         let left = started + f64::from(last.in_flight) - f64::from(report.in_flight);
-        self.moves.note(f64::from(last.in_flight), left, dt);
+        self.moves.note(last.in_flight, started, left, dt);
         let failed = (report.errors_total - last.errors_total) as f64;
         self.interval = Some(Interval {
             seconds: dt,
@@ -114,7 +114,7 @@ impl Meter {
         self.area = 0.0;
         self.seen.iter_mut().for_each(|c| *c = 0);
         self.top = 0;
-        self.moves = Moves::default();
+        self.moves.clear();
     }
 
     fn close(&self, at: Nanos, report: &ServerReport) -> Option<Window> {
@@ -137,7 +137,7 @@ impl Meter {
             in_flight: self.area / seconds,
             seen,
             growth,
-            moves: self.moves,
+            moves: self.moves.clone(),
         })
     }
 }

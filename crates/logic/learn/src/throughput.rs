@@ -21,12 +21,16 @@ use serde::{Deserialize, Serialize};
 
 mod block;
 mod estimate;
+mod moves;
 mod transient;
 
 use block::Block;
+pub use moves::Moves;
 
 /// Blocks kept; beyond, the two neighbours in time that differ least become one.
 pub const MAX_BLOCKS: usize = 32;
+/// Settings for which is kept what follows a poll; beyond, the one with the fewest polls goes.
+const MAX_COURSES: usize = 3;
 /// A block is closed when it has at least this many polls, 10 s at the usual 200 ms.
 const BLOCK_POLLS: f64 = 50.0;
 /// A block is closed when it spans at least this long too: the paper's time for one weight.
@@ -35,41 +39,6 @@ const BLOCK_SECONDS: f64 = 10.0;
 const LEAST_POLLS: f64 = 0.5;
 /// Completions without which there is no estimate.
 const LEAST_COMPLETIONS: f64 = 20.0;
-
-/// How completions follow what is in flight, from poll to poll: of a backend with cores to spare a poll
-/// that shows many in flight is followed by many completions, of a saturated one it is not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Moves {
-    /// Pairs of polls.
-    pub pairs: f64,
-    /// Sum of the numbers in flight at the first poll of each pair.
-    pub in_flight: f64,
-    /// Sum of the completions between the two.
-    pub completions: f64,
-    /// Sum of their products.
-    pub products: f64,
-    /// Sum of the times between the two, seconds.
-    pub seconds: f64,
-}
-
-impl Moves {
-    /// Notes one pair of polls.
-    pub fn note(&mut self, in_flight: f64, completions: f64, seconds: f64) {
-        self.pairs += 1.0;
-        self.in_flight += in_flight;
-        self.completions += completions;
-        self.products += in_flight * completions;
-        self.seconds += seconds;
-    }
-
-    fn join(&mut self, other: &Moves, kept: f64) {
-        self.pairs += kept * other.pairs;
-        self.in_flight += kept * other.in_flight;
-        self.completions += kept * other.completions;
-        self.products += kept * other.products;
-        self.seconds += kept * other.seconds;
-    }
-}
 
 /// One window of a balancer's report on one backend.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -139,12 +108,22 @@ pub struct ThroughputEstimator {
     options: ThroughputOptions,
     /// In order of time; the last is open.
     blocks: Vec<Block>,
+    /// By setting, for what follows a poll depends on how many come.
+    #[serde(default)]
+    courses: Vec<Course>,
+}
+
+/// What followed polls at one setting.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Course {
+    setting: i32,
+    moves: Moves,
 }
 
 impl ThroughputEstimator {
     /// Knows nothing yet. A memory that is no positive number means no forgetting.
     pub fn new(options: ThroughputOptions) -> ThroughputEstimator {
-        ThroughputEstimator { options, blocks: Vec::new() }
+        ThroughputEstimator { options, blocks: Vec::new(), courses: Vec::new() }
     }
 
     /// Takes the next window.
@@ -164,9 +143,9 @@ impl ThroughputEstimator {
         }
         if self.options.memory_requests > 0.0 {
             let kept = (-window.completions / self.options.memory_requests).exp();
-            self.blocks.iter_mut().for_each(|block| block.discount(kept));
-            self.blocks.retain(|block| block.polls >= LEAST_POLLS);
+            self.discount(kept);
         }
+        self.follow(window, fresh.setting);
         match self.blocks.last_mut() {
             Some(open)
                 if open.setting == fresh.setting
@@ -184,14 +163,41 @@ impl ThroughputEstimator {
 
     /// Lets what was seen count for so many completions at the most.
     pub fn fade_to(&mut self, completions: f64) {
-        let kept = (completions / self.completions().max(1e-9)).min(1.0);
+        self.discount((completions / self.completions().max(1e-9)).min(1.0));
+    }
+
+    fn discount(&mut self, kept: f64) {
         self.blocks.iter_mut().for_each(|block| block.discount(kept));
         self.blocks.retain(|block| block.polls >= LEAST_POLLS);
+        self.courses.iter_mut().for_each(|course| course.moves.discount(kept));
+        self.courses.retain(|course| course.moves.pairs() >= LEAST_POLLS);
+    }
+
+    fn follow(&mut self, window: &InFlightWindow, setting: Option<i32>) {
+        let (Some(moves), Some(setting)) = (&window.moves, setting) else { return };
+        if let Some(course) = self.courses.iter_mut().find(|c| c.setting == setting) {
+            course.moves.join(moves);
+            return;
+        }
+        self.courses.push(Course { setting, moves: moves.clone() });
+        if self.courses.len() > MAX_COURSES {
+            // The fresh one stays: it is what will be seen more of.
+            let old = &self.courses[..MAX_COURSES];
+            let least = (0..old.len())
+                .min_by(|&i, &j| old[i].moves.pairs().total_cmp(&old[j].moves.pairs()));
+            self.courses.remove(least.unwrap_or(0));
+        }
     }
 
     /// Forgets everything: the backend is another one now.
     pub fn reset(&mut self) {
         self.blocks.clear();
+        self.courses.clear();
+    }
+
+    /// Whether it was seen what follows a poll, which makes cores far more certain.
+    pub fn follows_polls(&self) -> bool {
+        !self.courses.is_empty()
     }
 
     /// Completions that the estimate rests on, old ones discounted.
@@ -210,7 +216,7 @@ impl ThroughputEstimator {
         let service = service.filter(|&(micros, deviation)| {
             micros > 0.0 && micros.is_finite() && deviation > 0.0 && deviation.is_finite()
         });
-        estimate::estimate(&self.blocks, service, cores)
+        estimate::estimate(&self.blocks, &self.courses, service, cores)
     }
 
     fn join_nearest(&mut self) {

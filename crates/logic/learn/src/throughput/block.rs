@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{InFlightWindow, Moves};
+use super::InFlightWindow;
 
 /// Numbers in flight up to this are kept exactly, greater ones to within 1/32.
 const EXACT: u32 = 64;
@@ -21,7 +21,6 @@ pub(super) struct Block {
     pub(super) levels: Vec<(f64, f64)>,
     /// The setting's step on a logarithmic scale.
     pub(super) setting: Option<i32>,
-    pub(super) moves: Moves,
 }
 
 impl Block {
@@ -35,7 +34,6 @@ impl Block {
                 .setting
                 .filter(|s| *s > 0.0 && s.is_finite())
                 .map(|s| (s.ln() / SETTING_STEP.ln()).round() as i32),
-            moves: window.moves.unwrap_or_default(),
         };
         for &(in_flight, polls) in window.levels.iter().filter(|&&(_, polls)| polls > 0) {
             block.add(f64::from(bucket(in_flight)), f64::from(polls));
@@ -46,7 +44,6 @@ impl Block {
     pub(super) fn join(&mut self, other: &Block) {
         self.seconds += other.seconds;
         self.completions += other.completions;
-        self.moves.join(&other.moves, 1.0);
         for &(in_flight, polls) in &other.levels {
             self.add(in_flight, polls);
         }
@@ -56,7 +53,6 @@ impl Block {
         self.seconds *= kept;
         self.completions *= kept;
         self.polls *= kept;
-        self.moves.join(&self.moves.clone(), kept - 1.0);
         self.levels.iter_mut().for_each(|(_, polls)| *polls *= kept);
     }
 
@@ -94,7 +90,7 @@ impl Block {
 }
 
 /// The level that stands for this number in flight: itself, or the middle of its 1/32 octave.
-fn bucket(in_flight: u32) -> u32 {
+pub(super) fn bucket(in_flight: u32) -> u32 {
     let n = in_flight.min(MOST);
     if n < EXACT {
         return n;

@@ -5,9 +5,9 @@
 //! saturation where there is none (eight cores at 40 % load passed for four). Across loads the cause
 //! runs the right way. What blocks of one load differ by tells the noise.
 
-use super::Throughput;
 use super::block::Block;
-use super::transient::contradiction;
+use super::transient::Observed;
+use super::{Course, Throughput};
 use crate::golden;
 
 /// Values of c tried between 1 and the most ever in flight, evenly on a logarithmic scale.
@@ -61,6 +61,7 @@ struct Anchor {
 struct Problem<'a> {
     blocks: &'a [Block],
     anchor: Option<Anchor>,
+    observed: &'a [Observed],
     /// Variance of each block's completions, fixed while c varies.
     variances: Vec<f64>,
 }
@@ -85,7 +86,7 @@ impl Problem<'_> {
             return (0.0, xx);
         }
         let v = hx / hh;
-        let moved: f64 = self.blocks.iter().map(|block| contradiction(block, v, c)).sum();
+        let moved: f64 = self.observed.iter().map(|o| o.contradiction(v, c)).sum();
         (v, (xx - hx * hx / hh).max(0.0) + moved)
     }
 
@@ -123,6 +124,7 @@ impl Problem<'_> {
 /// `None` when nothing was ever in flight at a poll.
 pub(super) fn estimate(
     blocks: &[Block],
+    courses: &[Course],
     service: Option<(f64, f64)>,
     cores: Option<f64>,
 ) -> Option<Throughput> {
@@ -143,7 +145,14 @@ pub(super) fn estimate(
 
     let (loads, load_of) = gather(blocks);
     let pilot = pilot(&loads, anchor, at);
-    let problem = Problem { blocks: &loads, anchor, variances: variances(&loads, pilot) };
+    let observed: Vec<Observed> =
+        courses.iter().filter_map(|course| Observed::of(&course.moves)).collect();
+    let problem = Problem {
+        blocks: &loads,
+        anchor,
+        observed: &observed,
+        variances: variances(&loads, pilot),
+    };
     let errors: Vec<f64> = (0..GRID).map(|k| problem.profile(at(k as f64)).1).collect();
     let best = (0..GRID).min_by(|&i, &j| errors[i].total_cmp(&errors[j])).unwrap_or(0) as f64;
     let low = (best - 1.0).max(0.0);
@@ -151,7 +160,11 @@ pub(super) fn estimate(
     let c = at(golden::minimise(|k| problem.profile(at(k)).1, low, high, REFINEMENTS));
     let (v, least) = problem.profile(c);
 
-    let spread = spread(blocks, &loads, &load_of, c, least, anchor.is_some());
+    let spread = {
+        let judged =
+            observed.iter().map(Observed::levels).sum::<usize>() + usize::from(anchor.is_some());
+        spread(blocks, &loads, &load_of, c, least, judged)
+    };
     let limit = least + WHOLE * spread;
     let held = cores.filter(|c| *c >= 1.0).map(|c| (c, problem.profile(c)));
     let held = held
@@ -232,7 +245,7 @@ fn spread(
     load_of: &[usize],
     c: f64,
     least: f64,
-    anchored: bool,
+    judged: usize,
 ) -> f64 {
     let ratios: Vec<f64> =
         loads.iter().map(|load| load.completions / busy(load, c).core_seconds).collect();
@@ -246,7 +259,7 @@ fn spread(
         }
     }
     let freedom_within = (blocks.len() - loads.len()) as f64;
-    let freedom = ((loads.len() + usize::from(anchored)) as f64 - 2.0).max(0.0);
+    let freedom = ((loads.len() + judged) as f64 - 2.0).max(0.0);
     (within + least + NOISE_BELIEF) / (freedom_within + freedom + NOISE_BELIEF)
 }
 

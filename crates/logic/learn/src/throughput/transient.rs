@@ -2,90 +2,120 @@
 //!
 //! The mean number in flight a time t after n obeys Kolmogorov's backward equation,
 //! `u' = λ·(u(n+1) − u(n)) + v·min(n, c)·(u(n−1) − u(n))`, `u(0) = n`; what completed meanwhile is
-//! `λt + n − u`. With cores to spare completions rise with n, in saturation they do not, so the
-//! covariance of the two tells cores even where one load only was ever seen. Cost O(steps × levels);
-//! it says nothing (and is not asked) where a request takes much less than the time between polls.
+//! `λt + n − u`. Arrivals of dispersion I instead of 1 have the second difference, which is what their
+//! chance does, I times as large. With cores to spare completions rise with n, in saturation they do not, so what
+//! follows each level tells cores even where one load only was ever seen. Solved by uniformisation, cost
+//! O(events × levels); it says nothing (and is not asked) where a request takes much less than the time
+//! between polls.
 
-use super::block::Block;
+use super::moves::{Followed, Moves};
 
-/// Numbers in flight that are followed; blocks with greater ones are not judged.
-const LEVELS: usize = 96;
+/// Numbers in flight that are followed; greater ones are not judged.
+const LEVELS: usize = 192;
 /// Beyond so many events between two polls nothing of the first is left at the second.
-const MOST_EVENTS: f64 = 48.0;
-/// Pairs of polls without which a covariance says nothing.
+const MOST_EVENTS: f64 = 400.0;
+/// Pairs of polls without which they say nothing.
 const LEAST_PAIRS: f64 = 20.0;
-/// Steps of the integration are this long, in mean times between events: within Runge-Kutta's bounds.
-const STEP: f64 = 1.2;
-/// The covariance is this much less certain than if completions were independent.
-const CORRELATION: f64 = 2.0;
+/// How irregular arrivals are, at the least and the most.
+const DISPERSION: (f64, f64) = (0.1, 3.0);
+/// Events of one step of the series.
+const STEP_EVENTS: f64 = 32.0;
+/// Events less likely than this all together are left out.
+const NEGLIGIBLE: f64 = 1e-7;
 
-/// By how much the covariance of a block contradicts v and c: squared, in units of its variance.
-pub(super) fn contradiction(block: &Block, v: f64, c: f64) -> f64 {
-    let moves = &block.moves;
-    let highest = block.levels.last().map_or(0.0, |level| level.0);
-    // A queue as long as that tells its capacity without this, and is no stationary one.
-    if moves.pairs < LEAST_PAIRS || v <= 0.0 || block.polls <= 0.0 || highest > LEVELS as f64 {
-        return 0.0;
-    }
-    let interval = moves.seconds / moves.pairs;
-    let arrivals = block.completions / block.seconds;
-    let top = block.levels.last().map_or(0, |l| (l.0 as usize + 2).min(LEVELS));
-    let events = interval * (arrivals + v * c.min(top as f64));
-    if events > MOST_EVENTS || events <= 0.0 {
-        return 0.0;
-    }
-    let later = later(arrivals, v, c, interval, events, top);
-    let (mut n1, mut n2, mut d1, mut nd) = (0.0, 0.0, 0.0, 0.0);
-    for &(level, polls) in &block.levels {
-        let n = level.min(top as f64);
-        let completed = arrivals * interval + n - later[n as usize];
-        let p = polls / block.polls;
-        n1 += p * n;
-        n2 += p * n * n;
-        d1 += p * completed;
-        nd += p * n * completed;
-    }
-    let expected = nd - n1 * d1;
-    let seen = moves.products / moves.pairs
-        - moves.in_flight / moves.pairs * moves.completions / moves.pairs;
-    let spread = (n2 - n1 * n1).max(0.1) * (moves.completions / moves.pairs).max(0.1);
-    (seen - expected).powi(2) / (CORRELATION * spread / moves.pairs)
+/// What followed the polls at one setting, ready to be compared with any v and c.
+pub(super) struct Observed {
+    arrivals: f64,
+    dispersion: f64,
+    interval: f64,
+    levels: Vec<Followed>,
+    top: usize,
 }
 
-/// Mean number in flight after the interval, by the number at its beginning.
-fn later(arrivals: f64, v: f64, c: f64, interval: f64, events: f64, top: usize) -> Vec<f64> {
-    let steps = (events / STEP).ceil().max(2.0);
-    let h = interval / steps;
-    let slope = |u: &[f64], out: &mut [f64]| {
-        for n in 0..u.len() {
-            // Beyond the top a further arrival is one more in flight.
-            let up = if n + 1 < u.len() { u[n + 1] - u[n] } else { 1.0 };
-            let down = if n > 0 { u[n - 1] - u[n] } else { 0.0 };
-            out[n] = arrivals * up + v * (n as f64).min(c) * down;
+impl Observed {
+    pub(super) fn of(moves: &Moves) -> Option<Observed> {
+        let top = moves.top();
+        if moves.pairs() < LEAST_PAIRS || top > LEVELS as f64 {
+            return None;
         }
-    };
-    let mut u: Vec<f64> = (0..=top).map(|n| n as f64).collect();
-    let mut k = [vec![0.0; top + 1], vec![0.0; top + 1], vec![0.0; top + 1], vec![0.0; top + 1]];
-    let mut at = u.clone();
-    for _ in 0..steps as usize {
-        let [k1, k2, k3, k4] = &mut k;
-        slope(&u, k1);
-        advance(&u, k1, 0.5 * h, &mut at);
-        slope(&at, k2);
-        advance(&u, k2, 0.5 * h, &mut at);
-        slope(&at, k3);
-        advance(&u, k3, h, &mut at);
-        slope(&at, k4);
-        for n in 0..=top {
-            u[n] += h / 6.0 * (k1[n] + 2.0 * k2[n] + 2.0 * k3[n] + k4[n]);
-        }
+        Some(Observed {
+            arrivals: moves.arrival_rate(),
+            dispersion: moves.dispersion().clamp(DISPERSION.0, DISPERSION.1),
+            interval: moves.interval(),
+            levels: moves.followed(),
+            top: top as usize,
+        })
     }
-    u
+
+    /// How many levels are judged.
+    pub(super) fn levels(&self) -> usize {
+        self.levels.len()
+    }
+
+    /// By how much what followed contradicts v and c: squared, in units of its variance.
+    pub(super) fn contradiction(&self, v: f64, c: f64) -> f64 {
+        // Beyond the top a further arrival is one more in flight, which is exact where that is saturated
+        // and does not matter where it is far.
+        let top = (self.top + 8 + (2.0 * (self.arrivals * self.interval).sqrt()) as usize)
+            .min(2 * LEVELS);
+        let events = (self.arrivals + v * c.min(top as f64)) * self.interval;
+        if events > MOST_EVENTS || events <= 0.0 || v <= 0.0 {
+            return 0.0;
+        }
+        let queue = Queue { arrivals: self.arrivals, dispersion: self.dispersion, v, c };
+        let later = queue.later(self.interval, top);
+        let came = self.arrivals * self.interval;
+        let off = |level: &Followed| {
+            let expected = came + level.in_flight - later[level.in_flight as usize];
+            (level.completions - expected).powi(2) / level.variance
+        };
+        self.levels.iter().map(off).sum()
+    }
 }
 
-fn advance(from: &[f64], slope: &[f64], h: f64, to: &mut [f64]) {
-    for ((to, from), slope) in to.iter_mut().zip(from).zip(slope) {
-        *to = from + h * slope;
+struct Queue {
+    arrivals: f64,
+    dispersion: f64,
+    v: f64,
+    c: f64,
+}
+
+impl Queue {
+    /// Mean number in flight after this time, by the number at the beginning.
+    fn later(&self, seconds: f64, top: usize) -> Vec<f64> {
+        let fastest = self.arrivals * self.dispersion.max(1.0) + self.v * self.c.min(top as f64);
+        // Steps of few events each, so that the weights do not underflow.
+        let parts = (seconds * fastest / STEP_EVENTS).ceil().max(1.0);
+        let events = seconds * fastest / parts;
+        let up = 0.5 * (1.0 + self.dispersion) * self.arrivals / fastest;
+        let back = 0.5 * (1.0 - self.dispersion) * self.arrivals / fastest;
+        let down: Vec<f64> =
+            (0..=top).map(|n| self.v * (n as f64).min(self.c) / fastest - back).collect();
+        let mut u: Vec<f64> = (0..=top).map(|n| n as f64).collect();
+        let (mut chain, mut next) = (u.clone(), u.clone());
+        for _ in 0..parts as usize {
+            let mut weight = (-events).exp();
+            let mut left = 1.0 - weight;
+            chain.copy_from_slice(&u);
+            u.iter_mut().for_each(|u| *u *= weight);
+            let mut k = 0.0;
+            while left > NEGLIGIBLE {
+                k += 1.0;
+                weight *= events / k;
+                left -= weight;
+                // Nobody leaves an empty backend; beyond the top a further arrival is one more in flight.
+                next[0] = chain[0] + (up + back) * (chain[1] - chain[0]);
+                for n in 1..top {
+                    next[n] = chain[n]
+                        + up * (chain[n + 1] - chain[n])
+                        + down[n] * (chain[n - 1] - chain[n]);
+                }
+                next[top] = chain[top] + up + down[top] * (chain[top - 1] - chain[top]);
+                u.iter_mut().zip(&next).for_each(|(u, next)| *u += weight * next);
+                std::mem::swap(&mut chain, &mut next);
+            }
+        }
+        u
     }
 }
 
@@ -96,13 +126,17 @@ mod tests {
     #[test]
     fn unlimited_cores_forget_exponentially_and_saturated_ones_do_not() {
         let (arrivals, v, t) = (50.0, 30.0, 0.1);
-        let free = later(arrivals, v, 1e9, t, t * (arrivals + v * 40.0), 40);
+        let queue = Queue { arrivals, dispersion: 1.0, v, c: 1e9 };
+        let free = queue.later(t, 40);
+        // Of independent requests only the mean number of arrivals counts.
+        let even = Queue { dispersion: 0.1, ..queue }.later(t, 40);
         let rest = arrivals / v;
         for n in [0.0, 5.0, 20.0] {
             let exact = rest + (n - rest) * (-v * t).exp();
             assert!((free[n as usize] - exact).abs() < 1e-3, "{n}: {} {exact}", free[n as usize]);
+            assert!((even[n as usize] - exact).abs() < 1e-2, "{n}: {} {exact}", even[n as usize]);
         }
-        let busy = later(arrivals, v, 1.0, t, t * (arrivals + v), 40);
-        assert!((busy[30] - (30.0 + (arrivals - v) * t)).abs() < 1e-6);
+        let busy = Queue { arrivals, dispersion: 1.0, v, c: 1.0 }.later(t, 40);
+        assert!((busy[30] - (30.0 + (arrivals - v) * t)).abs() < 1e-5);
     }
 }

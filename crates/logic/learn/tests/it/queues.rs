@@ -2,7 +2,7 @@
 
 use std::collections::BinaryHeap;
 
-use plimsoll_learn::InFlightWindow;
+use plimsoll_learn::{InFlightWindow, Moves};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -94,6 +94,7 @@ pub struct Server {
     waiting: usize,
     /// Finish times of the busy cores, least first, in nanoseconds negated.
     busy: BinaryHeap<std::cmp::Reverse<u64>>,
+    is_split: bool,
     rng: Xoshiro256PlusPlus,
 }
 
@@ -107,8 +108,19 @@ impl Server {
             next_arrival: 0.0,
             waiting: 0,
             busy: BinaryHeap::new(),
+            is_split: false,
             rng: rng(seed),
         }
+    }
+
+    /// Its windows tell what it was set to bear, and what followed each poll.
+    pub fn under_a_split(mut self) -> Server {
+        self.is_split = true;
+        self
+    }
+
+    fn in_flight(&self) -> u32 {
+        (self.waiting + self.busy.len()) as u32
     }
 
     fn begin(&mut self, at: f64) {
@@ -159,9 +171,18 @@ impl Server {
         for _ in 0..seconds {
             let start = self.now;
             let mut window = InFlightWindow { seconds: 1.0, ..InFlightWindow::default() };
+            let mut moves = Moves::default();
             for poll in 1..=polls {
-                window.completions += self.advance(start + poll as f64 * poll_s, rate);
-                window.levels.push(((self.waiting + self.busy.len()) as u32, 1));
+                let before = self.in_flight();
+                let completed = self.advance(start + poll as f64 * poll_s, rate);
+                let after = self.in_flight();
+                let arrived = f64::from(after) + completed - f64::from(before);
+                moves.note(before, arrived, completed, poll_s);
+                window.completions += completed;
+                window.levels.push((after, 1));
+            }
+            if self.is_split {
+                (window.setting, window.moves) = (Some(rate), Some(moves));
             }
             out.push(window);
         }

@@ -114,6 +114,35 @@ fn a_known_service_time_tells_cores_from_one_load() {
 }
 
 #[test]
+fn under_a_split_one_load_tells_cores_and_they_stay() {
+    for (cores, load) in [(1, 0.5), (1, 0.7), (2, 0.5), (2, 0.7), (4, 0.7), (4, 0.85), (8, 0.85)] {
+        let (mut right, mut flips, mut estimates) = (0, 0, 0);
+        for seed in 0..SEEDS {
+            let mut server =
+                Server::new(cores, Service::Exponential, SERVICE_S, seed).under_a_split();
+            let mut estimator = ThroughputEstimator::new(ThroughputOptions::default());
+            let (mut told, mut last) = (None, None);
+            for round in 0..24 {
+                for window in server.windows(load, 25, 0.1) {
+                    estimator.observe(&window).expect("a sound window");
+                }
+                let Some(got) = estimator.estimate(None, told) else { continue };
+                told = (!got.lower_bound).then_some(got.cores).or(told);
+                if round >= 12 {
+                    estimates += 1;
+                    right += u32::from(!got.lower_bound && got.cores == cores as f64);
+                    flips += u32::from(last.is_some_and(|c| c != got.cores));
+                    last = Some(got.cores);
+                }
+            }
+        }
+        let what = format!("{cores} cores at {load}: {right} of {estimates}, {flips} flips");
+        assert!(10 * right >= 8 * estimates, "{what}");
+        assert!(25 * flips <= estimates, "{what}");
+    }
+}
+
+#[test]
 fn a_backend_that_changed_is_learned_anew() {
     let mut estimator = ThroughputEstimator::new(ThroughputOptions { memory_requests: 2_000.0 });
     for (cores, loads) in [(8, [0.4, 0.9]), (2, [0.5, 0.9])] {
