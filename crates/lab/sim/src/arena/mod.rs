@@ -84,6 +84,25 @@ pub enum Clients {
         /// How long they think on average, exponentially; zero for not at all.
         think: Duration,
     },
+    /// The same, but a gateway sends each of their requests to a balancer drawn at random.
+    Roaming {
+        /// How many.
+        users: u32,
+        /// As above.
+        think: Duration,
+    },
+}
+
+impl Clients {
+    /// How many users there are, and how long they think; nothing where clients are open.
+    fn users(self) -> Option<(u32, Duration)> {
+        match self {
+            Clients::Open => None,
+            Clients::Closed { users, think } | Clients::Roaming { users, think } => {
+                Some((users, think))
+            }
+        }
+    }
 }
 
 /// How long a client waits for its answer.

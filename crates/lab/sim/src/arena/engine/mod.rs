@@ -124,9 +124,9 @@ impl<'a> Engine<'a> {
             balancers,
             around,
         };
-        match arena.clients {
-            Clients::Open => engine.draw_arrival(),
-            Clients::Closed { users, .. } => (0..users).for_each(|user| engine.think(user, 0)),
+        match arena.clients.users() {
+            None => engine.draw_arrival(),
+            Some((users, _)) => (0..users).for_each(|user| engine.think(user, 0)),
         }
         engine
     }
@@ -187,7 +187,7 @@ impl<'a> Engine<'a> {
         if self.arrived < self.arena.requests {
             let arrival = match self.arena.clients {
                 Clients::Open => self.next_arrival as u64,
-                Clients::Closed { .. } => self.thinking.peek().map_or(NEVER, |Reverse((t, _))| *t),
+                _ => self.thinking.peek().map_or(NEVER, |Reverse((t, _))| *t),
             };
             if arrival < now {
                 (now, source) = (arrival, Source::Arrival);
@@ -208,7 +208,7 @@ impl<'a> Engine<'a> {
 
     /// A user thinks before the next request.
     fn think(&mut self, user: u32, now: u64) {
-        let Clients::Closed { think, .. } = self.arena.clients else { return };
+        let Some((_, think)) = self.arena.clients.users() else { return };
         if user == NOBODY {
             return;
         }
@@ -223,16 +223,18 @@ impl<'a> Engine<'a> {
     /// Whose request comes now, and to which balancer.
     fn sender(&mut self) -> (u32, u32) {
         let balancers = self.balancers.len() as u64;
-        if let Clients::Closed { .. } = self.arena.clients
-            && let Some(Reverse((_, user))) = self.thinking.pop()
-        {
+        let user = match self.arena.clients {
+            Clients::Open => None,
+            _ => self.thinking.pop().map(|Reverse((_, user))| user),
+        };
+        if let (Clients::Closed { .. }, Some(user)) = (self.arena.clients, user) {
             return (user, (u64::from(user) % balancers) as u32);
         }
         let drawn = match balancers {
             1 => 0,
             n => ((u128::from(self.routing.next_u64()) * u128::from(n)) >> 64) as u32,
         };
-        (NOBODY, drawn)
+        (user.unwrap_or(NOBODY), drawn)
     }
 
     fn arrive(&mut self, now: u64) {

@@ -1,7 +1,7 @@
 //! What stands around the policies: doors, retries, budgets, patience, probes, closed loops.
 
 use plimsoll_model::Nanos;
-use plimsoll_policy::{Ending, Finish, Probing, Request, ServerLoad};
+use plimsoll_policy::{Ending, Finish, Probing, Request, RoundRobin, ServerLoad};
 use rand::RngCore;
 
 use super::*;
@@ -84,6 +84,21 @@ fn users_who_wait_are_a_closed_network() {
     let idle = arena.run(&mut random(3, &[1]));
     assert!((idle.goodput_rps / (4.0 / 0.09) - 1.0).abs() < 0.02, "{}", idle.goodput_rps);
     assert!((idle.mean_us / 30_000.0 - 1.0).abs() < 0.02, "{}", idle.mean_us);
+}
+
+#[test]
+fn a_gateway_spreads_the_requests_of_one_user_over_the_balancers() {
+    let pool = vec![BackendModel { cores: 1, speed: 1.0 }; 2];
+    let mut arena = Arena::new(pool, 0.5, 10_000, 1);
+    let share = |arena: &Arena| {
+        let mut each: [Box<dyn Policy>; 2] =
+            [Box::new(RoundRobin::new(&[1, 0])), Box::new(RoundRobin::new(&[0, 1]))];
+        arena.run(&mut each).backends[0].share
+    };
+    arena.clients = Clients::Closed { users: 1, think: Duration::ZERO };
+    assert_eq!(share(&arena), 1.0);
+    arena.clients = Clients::Roaming { users: 1, think: Duration::ZERO };
+    assert!((share(&arena) - 0.5).abs() < 0.03, "{}", share(&arena));
 }
 
 #[test]
