@@ -9,6 +9,7 @@
 //! What a number is worth depends on where it comes from, so every row and every series carries its
 //! [`Provenance`].
 
+mod bloc;
 mod context;
 mod csv;
 mod experiment;

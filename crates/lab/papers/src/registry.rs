@@ -1,20 +1,24 @@
 //! Every experiment there is.
 
-use crate::{Experiment, Paper, knapsack};
+use crate::{Experiment, Paper, bloc, knapsack};
 
 /// How unlike a name may be to be offered instead of an unknown one: 0 has nothing in common.
 const NEAR: f64 = 0.7;
 /// How many names are offered at most.
 const MOST_NEAR: usize = 5;
 
+/// Every paper and its experiments: one line each. A new experiment is a line in its paper's list.
+const PAPERS: &[(&Paper, &[&Experiment])] =
+    &[(&knapsack::PAPER, knapsack::EXPERIMENTS), (&bloc::PAPER, bloc::EXPERIMENTS)];
+
 /// All papers.
 pub fn papers() -> Vec<&'static Paper> {
-    vec![&knapsack::PAPER]
+    PAPERS.iter().map(|(paper, _)| *paper).collect()
 }
 
 /// All experiments, in the order of their papers.
 pub fn experiments() -> Vec<&'static Experiment> {
-    knapsack::EXPERIMENTS.to_vec()
+    PAPERS.iter().flat_map(|(_, experiments)| experiments.iter().copied()).collect()
 }
 
 /// The experiment of this name.
@@ -51,6 +55,7 @@ mod tests {
         let names: BTreeSet<&str> = experiments().iter().map(|e| e.name).collect();
         assert_eq!(names.len(), experiments().len());
         for experiment in experiments() {
+            assert!(papers().contains(&experiment.paper), "{}", experiment.name);
             let figure = experiment.name.strip_prefix(experiment.paper.key);
             assert!(figure.is_some_and(|rest| rest.starts_with('-')), "{}", experiment.name);
             assert!(!experiment.provenance.is_empty() && experiment.claim.ends_with('.'));

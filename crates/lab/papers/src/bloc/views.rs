@@ -1,0 +1,204 @@
+//! What is true of the queues, for balancers that know it (JSQ) and for judging those that do not (§3).
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use plimsoll_model::Nanos;
+use plimsoll_policy::{Finish, Policy, Probing, Request, ServerLoad};
+use rand::RngCore;
+
+/// Errors of this and more count as this.
+const MOST: usize = 1_000;
+
+/// Every backend's requests, those of all balancers, and how far picks were from the shortest queue.
+#[derive(Clone, Debug)]
+pub struct Truth(Arc<Mutex<Queues>>);
+
+#[derive(Debug)]
+struct Queues {
+    lengths: Vec<u32>,
+    /// Picks by how much longer their queue was than the shortest.
+    errors: Vec<u64>,
+    from: Nanos,
+}
+
+impl Truth {
+    /// Nothing is under way; picks count from then on.
+    pub fn new(backends: usize, from: Nanos) -> Self {
+        let (lengths, errors) = (vec![0; backends], vec![0; MOST + 1]);
+        Truth(Arc::new(Mutex::new(Queues { lengths, errors, from })))
+    }
+
+    /// By how much the median pick's queue was longer than the shortest.
+    pub fn median_error(&self) -> usize {
+        self.with(|queues| {
+            let all: u64 = queues.errors.iter().sum();
+            let mut below = 0;
+            let median = queues.errors.iter().position(|&count| {
+                below += count;
+                2 * below >= all
+            });
+            median.unwrap_or(0)
+        })
+    }
+
+    /// The mean of the same.
+    pub fn mean_error(&self) -> f64 {
+        self.with(|queues| {
+            let all: u64 = queues.errors.iter().sum();
+            let sum: f64 =
+                queues.errors.iter().enumerate().map(|(k, &count)| k as f64 * count as f64).sum();
+            sum / all.max(1) as f64
+        })
+    }
+
+    fn with<T>(&self, what: impl FnOnce(&mut Queues) -> T) -> T {
+        // Counters are never half written.
+        what(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn start(&self, backend: usize) {
+        self.with(|queues| queues.lengths[backend] += 1);
+    }
+
+    fn finish(&self, backend: usize) {
+        self.with(|queues| queues.lengths[backend] -= 1);
+    }
+}
+
+/// Any policy, whose picks are held against the truth.
+pub struct Judged {
+    /// Who picks.
+    pub policy: Box<dyn Policy>,
+    /// Which all balancers have in common.
+    pub truth: Truth,
+}
+
+impl Policy for Judged {
+    fn set_weights(&mut self, weights: &[u32]) {
+        self.policy.set_weights(weights);
+    }
+
+    fn pick(&mut self, request: &Request<'_>, now: Nanos, rng: &mut dyn RngCore) -> Option<usize> {
+        let picked = self.policy.pick(request, now, rng)?;
+        self.truth.with(|queues| {
+            if now >= queues.from {
+                let least = queues.lengths.iter().copied().min().unwrap_or(0);
+                queues.errors[((queues.lengths[picked] - least) as usize).min(MOST)] += 1;
+            }
+        });
+        Some(picked)
+    }
+
+    fn on_start(&mut self, backend: usize, now: Nanos) {
+        self.truth.start(backend);
+        self.policy.on_start(backend, now);
+    }
+
+    fn on_finish(&mut self, backend: usize, finish: &Finish, now: Nanos) {
+        self.truth.finish(backend);
+        self.policy.on_finish(backend, finish, now);
+    }
+
+    fn probing(&self) -> Probing {
+        self.policy.probing()
+    }
+
+    fn probe_targets(
+        &mut self,
+        request: &Request<'_>,
+        now: Nanos,
+        rng: &mut dyn RngCore,
+        targets: &mut Vec<usize>,
+    ) {
+        self.policy.probe_targets(request, now, rng, targets);
+    }
+
+    fn on_probe(&mut self, backend: usize, load: ServerLoad, now: Nanos) {
+        self.policy.on_probe(backend, load, now);
+    }
+}
+
+/// Join the shortest queue: what every balancer would do that knew all queues. Ties at random.
+pub struct Jsq {
+    truth: Truth,
+    weights: Vec<u32>,
+}
+
+impl Jsq {
+    /// Over backends of equal weight.
+    pub fn new(truth: Truth, backends: usize) -> Self {
+        Jsq { truth, weights: vec![1; backends] }
+    }
+}
+
+impl Policy for Jsq {
+    fn set_weights(&mut self, weights: &[u32]) {
+        self.weights = weights.to_vec();
+    }
+
+    fn pick(&mut self, request: &Request<'_>, _: Nanos, rng: &mut dyn RngCore) -> Option<usize> {
+        self.truth.with(|queues| {
+            let (mut best, mut alike) = (None, 0);
+            for (i, &length) in queues.lengths.iter().enumerate() {
+                if self.weights.get(i).is_none_or(|&w| w == 0) || request.avoided().contains(&i) {
+                    continue;
+                }
+                match best {
+                    Some((_, least)) if length > least => continue,
+                    Some((_, least)) if length == least => alike += 1,
+                    _ => alike = 1,
+                }
+                if alike == 1 || rng.next_u64().is_multiple_of(alike) {
+                    best = Some((i, length));
+                }
+            }
+            best.map(|(i, _)| i)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_policy::{LeastConnections, Random};
+    use rand::SeedableRng;
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
+    use super::*;
+
+    #[test]
+    fn who_knows_all_queues_is_never_off_and_who_knows_none_often() {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        let now = Nanos::ZERO;
+        let mut mean = |make: fn(&Truth) -> Box<dyn Policy>| {
+            let truth = Truth::new(4, now);
+            let policies = [make(&truth), make(&truth)];
+            let mut all = policies.map(|policy| Judged { policy, truth: truth.clone() });
+            for turn in 0..400 {
+                let judged = &mut all[turn % 2];
+                let picked = judged.pick(&Request::default(), now, &mut rng).unwrap();
+                judged.on_start(picked, now);
+            }
+            truth.mean_error()
+        };
+        assert_eq!(mean(|truth| Box::new(Jsq::new(truth.clone(), 4))), 0.0);
+        assert!(mean(|_| Box::new(Random::new(&[1; 4]))) > 2.0);
+        // Each of two balancers is even by itself, so that both together are off by one at most.
+        assert!(mean(|_| Box::new(LeastConnections::new(&[1; 4]))) < 1.0);
+    }
+
+    #[test]
+    fn what_ends_leaves_the_queue_and_the_median_is_of_picks() {
+        let truth = Truth::new(2, Nanos::ZERO);
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        let mut first = Judged { policy: Box::new(Random::new(&[1, 0])), truth: truth.clone() };
+        for _ in 0..5 {
+            let picked = first.pick(&Request::default(), Nanos::ZERO, &mut rng).unwrap();
+            first.on_start(picked, Nanos::ZERO);
+        }
+        // 0, 1, 2, 3 and 4 requests were there.
+        assert_eq!((truth.median_error(), truth.mean_error()), (2, 2.0));
+        let end = Finish::success(std::time::Duration::ZERO);
+        (0..5).for_each(|_| first.on_finish(0, &end, Nanos::ZERO));
+        assert_eq!(truth.with(|queues| queues.lengths.clone()), [0, 0]);
+    }
+}
