@@ -5,10 +5,11 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::policies::{
-    HaproxyLeastconnPolicy, LeastConnections, LeastTime, PeakEwma, PowerOfN, PowerOfNLatency,
-    Random, RoundRobin,
+    Bloc, CpuRandom, First, HaproxyLeastconnPolicy, HashMaglev, HashMap, HashRing,
+    LeastConnections, LeastTime, PeakEwma, PowerOfN, PowerOfNLatency, Prequal, Random, RoundRobin,
+    StaticRoundRobin,
 };
-use crate::{InvalidSetting, Policy, Settings};
+use crate::{Guarded, InvalidSetting, Policy, Ramping, Settings};
 
 /// One table makes the enum, its names, its list and its summaries, so that none can miss a policy.
 macro_rules! registry {
@@ -43,12 +44,20 @@ macro_rules! registry {
 registry! {
     Random = "random": "A draw in proportion to weight.",
     RoundRobin = "round_robin": "Turns in proportion to weight, spread smoothly.",
+    StaticRoundRobin = "static_round_robin": "Turns in proportion to weight, in a fixed order.",
+    First = "first": "The first backend that is not full.",
+    HashMap = "hash_map": "The request's key modulo a map by weight: HAProxy's default hash.",
+    HashRing = "hash_ring": "The request's key on a ring: few keys move when backends change.",
+    HashMaglev = "hash_maglev": "The request's key in a Maglev table: even, and few keys move.",
+    CpuRandom = "cpu_random": "A draw in proportion to weight among those whose CPU has room.",
     LeastConnections = "least_connections": "The fewest requests in flight per weight.",
     LeastconnHaproxy = "leastconn_haproxy": "HAProxy's leastconn with the key it really uses.",
     PowerOfN = "power_of_n": "Of a few drawn at random, the fewest requests in flight per weight.",
     PowerOfNLatency = "power_of_n_latency": "Of a few drawn at random, the lowest recent latency.",
     PeakEwma = "peak_ewma": "Of a few drawn, the lowest peak-sensitive latency times load.",
     LeastTime = "least_time": "The lowest recent latency times load per weight, over all.",
+    Prequal = "prequal": "Of recent probe answers the lowest latency among those not loaded.",
+    Bloc = "bloc": "Of two backends with a chip, the fewest requests in flight per weight.",
 }
 
 impl PolicyKind {
@@ -59,16 +68,48 @@ impl PolicyKind {
         settings: &Settings,
     ) -> Result<Box<dyn Policy>, InvalidSetting> {
         settings.check()?;
+        let policy = self.build_bare(weights, settings)?;
+        if !Guarded::is_asked_for(settings) {
+            return Ok(policy);
+        }
+        Ok(Box::new(Guarded::new(policy, self.ramping(), weights, settings)))
+    }
+
+    fn build_bare(
+        self,
+        weights: &[u32],
+        settings: &Settings,
+    ) -> Result<Box<dyn Policy>, InvalidSetting> {
         Ok(match self {
             PolicyKind::Random => Box::new(Random::new(weights)),
             PolicyKind::RoundRobin => Box::new(RoundRobin::new(weights)),
+            PolicyKind::StaticRoundRobin => Box::new(StaticRoundRobin::new(weights)),
+            PolicyKind::First => Box::new(First::new(weights)),
+            PolicyKind::HashMap => Box::new(HashMap::new(weights)),
+            PolicyKind::HashRing => Box::new(HashRing::new(weights, settings)),
+            PolicyKind::HashMaglev => Box::new(HashMaglev::new(weights, settings)),
+            PolicyKind::CpuRandom => Box::new(CpuRandom::new(weights, settings)),
             PolicyKind::LeastConnections => Box::new(LeastConnections::new(weights)),
             PolicyKind::LeastconnHaproxy => Box::new(HaproxyLeastconnPolicy::new(weights)),
             PolicyKind::PowerOfN => Box::new(PowerOfN::new(weights, settings)),
             PolicyKind::PowerOfNLatency => Box::new(PowerOfNLatency::new(weights, settings)),
             PolicyKind::PeakEwma => Box::new(PeakEwma::new(weights, settings)),
             PolicyKind::LeastTime => Box::new(LeastTime::new(weights, settings)),
+            PolicyKind::Prequal => Box::new(Prequal::new(weights, settings)),
+            PolicyKind::Bloc => Box::new(Bloc::new(weights, settings)?),
         })
+    }
+
+    /// How slow start reaches it: those keep their tables in which a change of one weight moves many
+    /// turns or keys.
+    fn ramping(self) -> Ramping {
+        match self {
+            PolicyKind::StaticRoundRobin
+            | PolicyKind::First
+            | PolicyKind::HashMap
+            | PolicyKind::HashRing => Ramping::ByRefusal,
+            _ => Ramping::ByWeight,
+        }
     }
 }
 

@@ -9,6 +9,8 @@
 //! src/kind.rs       the registry: every policy by its name
 //! src/settings.rs   what can be set
 //! src/policies/     one file per policy
+//! src/guard.rs      what any of them can be given: a limit, ejection of outliers, slow start
+//! src/key.rs        what of a request is hashed
 //! src/state/        what several share: weighted draws, requests in flight, latency estimates,
 //!                   and the rule for failures
 //! tests/            what every policy must hold to, run over the whole registry
@@ -21,16 +23,21 @@
 //! and a short response time; a policy that believes that sends it everything. How each failure is
 //! counted instead is told in `state/failure.rs`.
 
+mod guard;
+mod key;
 mod kind;
 mod policies;
 mod policy;
 mod settings;
 mod state;
 
+pub use guard::{EjectionSettings, Guarded, Ramping, SlowStartSettings};
+pub use key::{HashFunction, HashKey, KeySource, RequestView, UriPart};
 pub use kind::{PolicyKind, UnknownPolicy};
 pub use policies::{
-    HaproxyLeastconnPolicy, LeastConnections, LeastTime, PeakEwma, PowerOfN, PowerOfNLatency,
-    Random, RoundRobin,
+    Bloc, CpuRandom, First, HaproxyLeastconnPolicy, HashMaglev, HashMap, HashRing,
+    LeastConnections, LeastTime, PeakEwma, PowerOfN, PowerOfNLatency, Prequal, PrequalSettings,
+    Random, RoundRobin, StaticRoundRobin,
 };
 pub use policy::{Ending, Finish, MAX_AVOID, Policy, Probing, Request, ServerLoad};
 pub use settings::{Draw, InvalidSetting, MAX_CHOICES, Settings};

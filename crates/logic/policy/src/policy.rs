@@ -102,7 +102,6 @@ impl<'a> Request<'a> {
     }
 
     /// The same request, not to be sent to those closed now, of which there can be any number.
-    #[allow(dead_code)]
     pub(crate) fn without(self, closed: &'a Closed) -> Self {
         Request { closed: Some(closed), ..self }
     }

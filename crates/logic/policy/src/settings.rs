@@ -1,5 +1,8 @@
+use plimsoll_admission::{LedgerOptions, LedgerOptionsError};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+use crate::{EjectionSettings, PrequalSettings, SlowStartSettings};
 
 /// The most backends that a policy of random choices compares.
 pub const MAX_CHOICES: u32 = 16;
@@ -38,11 +41,41 @@ pub struct Settings {
     /// How long a latency estimate remembers, milliseconds, above 0. Default 10 s, as in Finagle and
     /// linkerd.
     pub decay_ms: u64,
+    /// How old a load that a backend told may be, milliseconds, above 0.
+    pub load_age_ms: u64,
+    /// Above this busy part of its CPU a backend gets nothing from `cpu_random`, percent, 1…100.
+    pub cpu_threshold_percent: u32,
+    /// Consistent hashing gives no backend more than this percentage of the average number of requests
+    /// in flight, above 100; `None` for no bound. HAProxy's `hash-balance-factor`.
+    pub hash_balance_factor: Option<u32>,
+    /// Prequal's probes.
+    pub prequal: PrequalSettings,
+    /// BLOC's ledger of chips.
+    pub bloc: LedgerOptions,
+    /// For any policy: most requests in flight per backend, above 0; a request for which all are full
+    /// gets none.
+    pub max_in_flight: Option<u32>,
+    /// For any policy: ejection of outliers.
+    pub ejection: Option<EjectionSettings>,
+    /// For any policy: slow start of who joins or returns.
+    pub slow_start: Option<SlowStartSettings>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { choices: 2, draw: Draw::ByWeight, decay_ms: 10_000 }
+        Settings {
+            choices: 2,
+            draw: Draw::ByWeight,
+            decay_ms: 10_000,
+            load_age_ms: 1_000,
+            cpu_threshold_percent: 80,
+            hash_balance_factor: None,
+            prequal: PrequalSettings::default(),
+            bloc: LedgerOptions::default(),
+            max_in_flight: None,
+            ejection: None,
+            slow_start: None,
+        }
     }
 }
 
@@ -55,6 +88,36 @@ pub enum InvalidSetting {
     /// No memory at all.
     #[error("decay_ms is 0, expected at least 1")]
     Decay,
+    /// No load would ever be believed.
+    #[error("load_age_ms is 0, expected at least 1")]
+    LoadAge,
+    /// Nobody or everybody would be over it.
+    #[error("cpu_threshold_percent is {0}, expected 1 to 100")]
+    CpuThreshold(u32),
+    /// The average itself leaves no choice.
+    #[error("hash_balance_factor is {0}, expected more than 100")]
+    HashBalanceFactor(u32),
+    /// Prequal's probes or its pool.
+    #[error(
+        "prequal has {0:?}, expected probes_per_100 of 1 to 1600, removals_per_100 of at most 1600, \
+         pool of 2 to 64, hot_percentile of at most 100"
+    )]
+    Prequal(PrequalSettings),
+    /// BLOC's ledger.
+    #[error("bloc: {0}")]
+    Bloc(#[from] LedgerOptionsError),
+    /// Nobody could be sent anything.
+    #[error("max_in_flight is 0, expected at least 1")]
+    MaxInFlight,
+    /// Ejection.
+    #[error(
+        "ejection has {0:?}, expected interval_ms and base_ms above 0, max_ms of at least base_ms, \
+         max_percent of at most 100"
+    )]
+    Ejection(EjectionSettings),
+    /// Slow start.
+    #[error("slow_start has {0:?}, expected window_ms above 0, least_percent of 1 to 100")]
+    SlowStart(SlowStartSettings),
 }
 
 impl Settings {
@@ -65,6 +128,32 @@ impl Settings {
         }
         if self.decay_ms == 0 {
             return Err(InvalidSetting::Decay);
+        }
+        if self.load_age_ms == 0 {
+            return Err(InvalidSetting::LoadAge);
+        }
+        if !(1..=100).contains(&self.cpu_threshold_percent) {
+            return Err(InvalidSetting::CpuThreshold(self.cpu_threshold_percent));
+        }
+        if let Some(factor) = self.hash_balance_factor.filter(|f| *f <= 100) {
+            return Err(InvalidSetting::HashBalanceFactor(factor));
+        }
+        if !self.prequal.is_valid() {
+            return Err(InvalidSetting::Prequal(self.prequal));
+        }
+        self.bloc.check()?;
+        self.check_guards()
+    }
+
+    fn check_guards(&self) -> Result<(), InvalidSetting> {
+        if self.max_in_flight == Some(0) {
+            return Err(InvalidSetting::MaxInFlight);
+        }
+        if let Some(ejection) = self.ejection.filter(|e| !e.is_valid()) {
+            return Err(InvalidSetting::Ejection(ejection));
+        }
+        if let Some(slow_start) = self.slow_start.filter(|s| !s.is_valid()) {
+            return Err(InvalidSetting::SlowStart(slow_start));
         }
         Ok(())
     }

@@ -7,46 +7,66 @@
 use plimsoll_model::Nanos;
 use rand::RngCore;
 
-use crate::state::{InFlight, Least};
+use crate::state::{InFlight, Keys};
 use crate::{Finish, Policy, Request};
 
 /// The fewest requests in flight per weight.
 pub struct LeastConnections {
     weights: Vec<u32>,
     in_flight: InFlight,
+    keys: Keys,
 }
 
 impl LeastConnections {
     /// Over backends of these weights.
     pub fn new(weights: &[u32]) -> Self {
-        LeastConnections { weights: weights.to_vec(), in_flight: InFlight::new(weights.len()) }
+        let in_flight = InFlight::new(weights.len());
+        let mut policy = LeastConnections { weights: Vec::new(), in_flight, keys: Keys::default() };
+        policy.set(weights);
+        policy
+    }
+
+    fn set(&mut self, weights: &[u32]) {
+        self.weights.clear();
+        self.weights.extend_from_slice(weights);
+        self.in_flight.grow(weights.len());
+        self.keys.reset(weights.len());
+        (0..weights.len()).for_each(|i| self.changed(i, Nanos::ZERO));
+        // What is held is read again by the next pick, which knows the time.
+        self.in_flight.fade_next();
+    }
+
+    fn changed(&mut self, backend: usize, now: Nanos) {
+        let load = self.in_flight.load(backend, now);
+        set_key(&mut self.keys, &self.weights, backend, load);
+    }
+}
+
+fn set_key(keys: &mut Keys, weights: &[u32], backend: usize, load: f64) {
+    if let Some(&weight) = weights.get(backend).filter(|w| **w > 0) {
+        keys.set(backend, (load + 1.0) / f64::from(weight));
     }
 }
 
 impl Policy for LeastConnections {
     fn set_weights(&mut self, weights: &[u32]) {
-        self.weights.clear();
-        self.weights.extend_from_slice(weights);
-        self.in_flight.grow(weights.len());
+        self.set(weights);
     }
 
     fn pick(&mut self, request: &Request<'_>, now: Nanos, rng: &mut dyn RngCore) -> Option<usize> {
-        let mut least = Least::new();
-        for (i, &w) in self.weights.iter().enumerate() {
-            if w > 0 && request.allows(i) {
-                let cost = (self.in_flight.load(i, now) + 1.0) / f64::from(w);
-                least.offer(i, cost, rng);
-            }
-        }
-        least.backend()
+        let LeastConnections { weights, in_flight, keys } = self;
+        in_flight.faded(now, |i, load| set_key(keys, weights, i, load));
+        keys.least(request, rng)
     }
 
-    fn on_start(&mut self, backend: usize, _now: Nanos) {
+    fn on_start(&mut self, backend: usize, now: Nanos) {
         self.in_flight.start(backend);
+        self.changed(backend, now);
     }
 
     fn on_finish(&mut self, backend: usize, finish: &Finish, now: Nanos) {
         self.in_flight.finish(backend, finish, now);
+        self.changed(backend, now);
     }
 }
 

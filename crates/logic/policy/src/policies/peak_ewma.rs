@@ -97,12 +97,16 @@ impl Policy for PeakEwma {
     fn on_finish(&mut self, backend: usize, finish: &Finish, now: Nanos) {
         self.in_flight.finish(backend, finish, now);
         let latency_us = finish.latency_us();
-        match finish.ending {
-            Ending::Success => self.observe(backend, latency_us, now),
-            Ending::Failure | Ending::Rejected => {
-                self.observe(backend, latency_us.max(self.in_flight.successes().failure_us()), now);
+        let penalty_us = self.in_flight.successes().penalty_us(finish.ending);
+        match (finish.ending, penalty_us) {
+            (Ending::Success, _) => self.observe(backend, latency_us, now),
+            (Ending::Rejected, Some(penalty_us)) => {
+                // Peaks are far above the mean: it keeps the one it has, and does not forget it.
+                let known_us = self.costs[backend].map_or(0.0, |c| c.us);
+                self.observe(backend, penalty_us.max(known_us), now);
             }
-            Ending::Abandoned => {}
+            (_, Some(penalty_us)) => self.observe(backend, latency_us.max(penalty_us), now),
+            (_, None) => {}
         }
     }
 }

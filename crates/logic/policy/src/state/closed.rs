@@ -5,7 +5,6 @@ pub(crate) struct Closed {
     count: usize,
 }
 
-#[allow(dead_code)]
 impl Closed {
     /// Makes room for so many backends; those that join are open.
     pub(crate) fn grow(&mut self, backends: usize) {
@@ -34,6 +33,10 @@ impl Closed {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.count
     }
 
     /// In order of index.

@@ -1,19 +1,35 @@
-//! How failures count, so that a backend which fails fast does not look fast.
+//! How failures and refusals count, so that a backend which answers nothing fast does not look fast.
 //!
 //! Let `S` be the mean latency of recent successes of the whole pool. A failure counts as a request
-//! that takes [`FAILURE_FACTOR`]·`S`:
-//! * estimates of latency are given `max(observed, 10·S)` as its sample ([`super::LatencyTable`],
-//!   peak EWMA);
-//! * counts of requests in flight keep it for what is left of `10·S` ([`super::InFlight`]).
+//! that takes [`FAILURE_FACTOR`]·`S`, a refusal by the backend's admission as one of [`REFUSAL_FACTOR`]·`S`:
+//! * estimates of latency are given `max(observed, factor·S)` as its sample ([`super::LatencyTable`],
+//!   peak EWMA); of a refusal only as far as that is more than they expect, for a backend that is
+//!   known to be slow is no faster because it refuses;
+//! * counts of requests in flight keep it for what is left of `factor·S` ([`super::InFlight`]).
 //!
-//! By Little's law both say the same; a policy that looks at both counts both. The penalty has no unit of its own to set, it is proportional to
-//! the failures (1 % of them make a backend look 9 % slower), and it ends by itself when they do. A
-//! backend that fails always gets a tenth of its part or less, which is what finds out that it is well
-//! again. Policies that look neither at latency nor at what is in flight need no such rule: a failure
-//! changes nothing for them. Health checks and ejection (weight 0) are other layers' work.
+//! By Little's law both say the same; a policy that looks at both counts both. The penalty has no unit of
+//! its own to set, it is proportional to the failures (1 % of them make a backend look 9 % slower), and
+//! it ends by itself when they do. A backend that fails always gets a tenth of its part or less, which
+//! is what finds out that it is well again.
+//!
+//! A refusal is weaker because it says *busy*, not *broken*: who refuses works at its limit, and has
+//! room again when one of its requests ends, which takes about `S`. It says so of this moment alone. A
+//! request let in would have waited about another `S`: hence 2. Ejection does not count refusals at all
+//! (`guard/ejection.rs`); BLOC has its own answer (no chips, left alone for an interval).
+//!
+//! Policies that look neither at latency nor at what is in flight need no such rule: an ending changes
+//! nothing for them. Health checks and ejection are other layers' work.
+
+use plimsoll_model::Nanos;
+
+use crate::{Ending, Finish};
 
 /// How many mean successes long a failure counts.
 const FAILURE_FACTOR: f64 = 10.0;
+/// How many mean successes long a refusal counts.
+const REFUSAL_FACTOR: f64 = 2.0;
+/// The part of a request in the share of failures: one failure alone shows, eight make most of it.
+const SHARE_PART: f64 = 1.0 / 8.0;
 /// The mean remembers about so many successes: enough to be steady, few enough to follow a day's load.
 const MEMORY: f64 = 256.0;
 /// Before the first success nothing is known; a second is linkerd's default round trip.
@@ -44,11 +60,60 @@ impl SuccessLatency {
     pub(crate) fn failure_us(&self) -> f64 {
         FAILURE_FACTOR * self.mean_us
     }
+
+    /// How long a request that ended so counts at least, if it counts against its backend.
+    pub(crate) fn penalty_us(&self, ending: Ending) -> Option<f64> {
+        match ending {
+            Ending::Success | Ending::Abandoned => None,
+            Ending::Failure => Some(self.failure_us()),
+            Ending::Rejected => Some(REFUSAL_FACTOR * self.mean_us),
+        }
+    }
+}
+
+/// The share of its requests that failed lately, by backend: an average over about eight requests that
+/// time forgets, too.
+#[derive(Clone, Debug)]
+pub(crate) struct FailureShares {
+    decay_us: f64,
+    shares: Vec<(f64, Nanos)>,
+}
+
+impl FailureShares {
+    pub(crate) fn new(backends: usize, decay_us: f64) -> Self {
+        FailureShares { decay_us, shares: vec![(0.0, Nanos::ZERO); backends] }
+    }
+
+    /// Makes room for so many backends; never forgets one.
+    pub(crate) fn grow(&mut self, backends: usize) {
+        if backends > self.shares.len() {
+            self.shares.resize(backends, (0.0, Nanos::ZERO));
+        }
+    }
+
+    pub(crate) fn finish(&mut self, backend: usize, finish: &Finish, now: Nanos) {
+        let failed = match finish.ending {
+            Ending::Success => 0.0,
+            Ending::Failure => 1.0,
+            Ending::Abandoned | Ending::Rejected => return,
+        };
+        let before = self.share(backend, now);
+        self.shares[backend] = (before + SHARE_PART * (failed - before), now);
+    }
+
+    pub(crate) fn share(&self, backend: usize, now: Nanos) -> f64 {
+        let (share, at) = self.shares[backend];
+        if share == 0.0 {
+            return 0.0;
+        }
+        share * (-(now.since(at).as_nanos() as f64 / 1e3) / self.decay_us).exp()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn the_mean_follows() {
@@ -59,5 +124,27 @@ mod tests {
         assert_eq!(mean.mean_us(), 200.0);
         (0..2_000).for_each(|_| mean.record(50.0));
         assert!((mean.mean_us() - 50.0).abs() < 1.0, "{}", mean.mean_us());
+    }
+
+    #[test]
+    fn busy_weighs_less_than_broken() {
+        let mut mean = SuccessLatency::new();
+        mean.record(100.0);
+        let penalties = [Ending::Success, Ending::Abandoned, Ending::Rejected, Ending::Failure];
+        let expected = [None, None, Some(200.0), Some(1_000.0)];
+        assert_eq!(penalties.map(|e| mean.penalty_us(e)), expected);
+    }
+
+    #[test]
+    fn a_share_of_failures_follows_and_fades() {
+        let mut shares = FailureShares::new(1, 1e6);
+        let end = |ending| Finish::new(Duration::from_millis(1), ending);
+        let now = Nanos::from_secs_f64(1.0);
+        (0..100).for_each(|_| shares.finish(0, &end(Ending::Failure), now));
+        (0..9).for_each(|_| shares.finish(0, &end(Ending::Rejected), now));
+        assert!((shares.share(0, now) - 1.0).abs() < 1e-5);
+        assert!((shares.share(0, now + Duration::from_secs(1)) - (-1f64).exp()).abs() < 1e-5);
+        (0..8).for_each(|_| shares.finish(0, &end(Ending::Success), now));
+        assert!((shares.share(0, now) - 0.875f64.powi(8)).abs() < 1e-5);
     }
 }

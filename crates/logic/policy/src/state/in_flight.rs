@@ -1,6 +1,9 @@
 //! Requests in flight by backend. A failure stays for what is left of its penalty (see `failure.rs`):
-//! not by a timer, but as an amount that decays with the penalty as its time constant, so that its sum
-//! over time is the same. Reading costs an exponential, only for backends that failed lately.
+//! not by a timer, but as an amount that decays with a failure's penalty as its time constant, so that its
+//! sum over time is the same. Reading costs an exponential, only for backends that failed lately. Policies
+//! that keep a key per backend are told which have changed by time alone ([`InFlight::faded`]).
+
+use std::time::Duration;
 
 use plimsoll_model::Nanos;
 
@@ -9,11 +12,15 @@ use crate::{Ending, Finish};
 
 /// Less than this of a failure is forgotten.
 const FORGOTTEN: f64 = 0.01;
+/// Keys are behind by at most this part of a penalty: what is held is wrong by 1.6 % at most.
+const FADING_STEP: f64 = 1.0 / 64.0;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     amount: f64,
     at: Nanos,
+    /// Whether it stands in [`InFlight::holding`].
+    listed: bool,
 }
 
 impl Held {
@@ -28,6 +35,9 @@ impl Held {
 pub(crate) struct InFlight {
     count: Vec<u32>,
     held: Vec<Held>,
+    /// Those of whom something is held, and maybe some of whom nothing is any more.
+    holding: Vec<usize>,
+    next_fading: Nanos,
     successes: SuccessLatency,
 }
 
@@ -36,6 +46,8 @@ impl InFlight {
         InFlight {
             count: vec![0; backends],
             held: vec![Held::default(); backends],
+            holding: Vec::with_capacity(backends),
+            next_fading: Nanos::ZERO,
             successes: SuccessLatency::new(),
         }
     }
@@ -45,6 +57,7 @@ impl InFlight {
         if backends > self.count.len() {
             self.count.resize(backends, 0);
             self.held.resize(backends, Held::default());
+            self.holding.reserve(backends - self.holding.len());
         }
     }
 
@@ -58,15 +71,48 @@ impl InFlight {
 
     pub(crate) fn finish(&mut self, backend: usize, finish: &Finish, now: Nanos) {
         self.count[backend] = self.count[backend].saturating_sub(1);
-        match finish.ending {
-            Ending::Success => self.successes.record(finish.latency_us()),
-            Ending::Failure | Ending::Rejected => {
-                let penalty_us = self.successes.failure_us();
-                let left = (1.0 - finish.latency_us() / penalty_us).max(0.0);
-                let amount = self.held[backend].decayed(penalty_us, now) + left;
-                self.held[backend] = Held { amount, at: now };
+        if finish.ending == Ending::Success {
+            self.successes.record(finish.latency_us());
+        }
+        let Some(penalty_us) = self.successes.penalty_us(finish.ending) else { return };
+        let constant_us = self.successes.failure_us();
+        let left_us = (penalty_us - finish.latency_us()).max(0.0);
+        let held = &mut self.held[backend];
+        held.amount = held.decayed(constant_us, now) + left_us / constant_us;
+        held.at = now;
+        if !held.listed && held.amount > 0.0 {
+            held.listed = true;
+            self.holding.push(backend);
+        }
+    }
+
+    /// Requests in flight alone.
+    pub(crate) fn count(&self, backend: usize) -> u32 {
+        self.count[backend]
+    }
+
+    /// Has [`InFlight::faded`] tell all at its next call.
+    pub(crate) fn fade_next(&mut self) {
+        self.next_fading = Nanos::ZERO;
+    }
+
+    /// Tells the load of those whose load time alone has changed since they were last told, when enough of
+    /// it has passed. O(1) when nobody failed lately.
+    pub(crate) fn faded(&mut self, now: Nanos, mut tell: impl FnMut(usize, f64)) {
+        if self.holding.is_empty() || now < self.next_fading {
+            return;
+        }
+        let step_us = FADING_STEP * self.successes.failure_us();
+        self.next_fading = now + Duration::from_nanos((step_us * 1e3) as u64);
+        let mut k = 0;
+        while let Some(&backend) = self.holding.get(k) {
+            tell(backend, self.load(backend, now));
+            if self.held[backend].amount > 0.0 {
+                k += 1;
+            } else {
+                self.held[backend].listed = false;
+                self.holding.swap_remove(k);
             }
-            Ending::Abandoned => {}
         }
     }
 
@@ -80,6 +126,7 @@ impl InFlight {
         let amount = held.decayed(self.successes.failure_us(), now);
         if amount < FORGOTTEN {
             self.held[backend].amount = 0.0;
+            return count;
         }
         count + amount
     }
@@ -88,7 +135,6 @@ impl InFlight {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -106,8 +152,8 @@ mod tests {
         assert!((pool.load(0, now) - 0.99).abs() < 1e-12);
         assert!((pool.load(0, now + 100 * MS) - 0.99 * (-1f64).exp()).abs() < 1e-9);
         let area: f64 = (0..2_000).map(|k| pool.clone().load(0, now + k * MS)).sum();
-        assert!((area - 99.0).abs() < 2.0, "99 ms of one request in flight, not {area}");
-        pool.load(0, now + 1_000 * MS);
+        assert!((area - 99.0).abs() < 2.5, "99 ms of one request in flight, not {area}");
+        assert_eq!(pool.load(0, now + 1_000 * MS), 0.0);
         assert_eq!(pool.load(0, now), 0.0, "forgotten for good");
     }
 
@@ -122,5 +168,35 @@ mod tests {
         pool.start(0);
         pool.finish(0, &Finish::abandoned(MS), now);
         assert_eq!(pool.load(0, now), 0.0);
+    }
+
+    #[test]
+    fn a_refusal_stays_for_two_means() {
+        let mut pool = InFlight::new(1);
+        let now = Nanos::from_secs_f64(1.0);
+        pool.start(0);
+        pool.finish(0, &Finish::success(10 * MS), now);
+        pool.start(0);
+        pool.finish(0, &Finish::rejected(MS), now);
+        assert!((pool.load(0, now) - 0.19).abs() < 1e-12, "19 ms of 100");
+    }
+
+    #[test]
+    fn those_who_fade_are_told_until_they_are_forgotten() {
+        let mut pool = InFlight::new(3);
+        let mut now = Nanos::from_secs_f64(1.0);
+        pool.start(1);
+        pool.finish(1, &Finish::success(10 * MS), now);
+        pool.start(1);
+        pool.finish(1, &Finish::failure(MS), now);
+        pool.start(1);
+        let mut told = Vec::new();
+        for _ in 0..1_000 {
+            now = now + MS;
+            pool.faded(now, |i, load| told.push((i, load)));
+        }
+        assert!((200..300).contains(&told.len()), "every other of 460 ms: {}", told.len());
+        assert!(told.windows(2).all(|w| w[1].0 == 1 && w[1].1 < w[0].1));
+        assert_eq!(told.last().unwrap().1, 1.0, "what is left is in flight");
     }
 }

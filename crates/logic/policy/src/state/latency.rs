@@ -47,23 +47,28 @@ impl LatencyTable {
     }
 
     pub(crate) fn finish(&mut self, backend: usize, finish: &Finish, now: Nanos) {
-        let sample_us = match finish.ending {
-            Ending::Success => {
-                self.successes.record(finish.latency_us());
-                finish.latency_us()
-            }
-            Ending::Failure | Ending::Rejected => {
-                finish.latency_us().max(self.successes.failure_us())
-            }
-            Ending::Abandoned => return,
+        if finish.ending == Ending::Success {
+            self.successes.record(finish.latency_us());
+        }
+        let before_us = self.estimate_us(backend, now);
+        let penalty_us = self.successes.penalty_us(finish.ending);
+        let sample_us = match (finish.ending, penalty_us) {
+            (Ending::Success, _) => finish.latency_us(),
+            (Ending::Rejected, Some(penalty_us)) => penalty_us.max(before_us),
+            (_, Some(penalty_us)) => finish.latency_us().max(penalty_us),
+            (_, None) => return,
         };
         let part = self.estimates[backend].map_or(MAX_PART, |old| {
             let age_us = now.since(old.at).as_nanos() as f64 / 1e3;
             (1.0 - (-age_us / self.decay_us).exp()).clamp(MIN_PART, MAX_PART)
         });
-        let before_us = self.estimate_us(backend, now);
         let mean_us = before_us + part * (sample_us - before_us);
         self.estimates[backend] = Some(Estimate { mean_us, at: now });
+    }
+
+    /// The pool's mean, microseconds.
+    pub(crate) fn mean_us(&self) -> f64 {
+        self.successes.mean_us()
     }
 
     /// Latency to expect of a backend, microseconds, not less than 1.
@@ -122,5 +127,24 @@ mod tests {
         assert!(close(sum, 10_900.0), "1 % of failures of ten means: {sum}");
         table.finish(0, &Finish::abandoned(MS), now);
         assert!(close(table.estimate_us(0, now), 10_000.0));
+    }
+
+    #[test]
+    fn a_refusal_makes_nobody_look_faster() {
+        let mut table = LatencyTable::new(2, 1e7);
+        let now = Nanos::from_secs_f64(1.0);
+        for _ in 0..300 {
+            table.finish(0, &Finish::success(10 * MS), now);
+        }
+        for _ in 0..300 {
+            table.finish(1, &Finish::failure(MS), now);
+        }
+        let slow_us = table.estimate_us(1, now);
+        for _ in 0..300 {
+            table.finish(0, &Finish::rejected(MS), now);
+            table.finish(1, &Finish::rejected(MS), now);
+        }
+        assert!(close(table.estimate_us(0, now), 20_000.0), "two means");
+        assert_eq!(table.estimate_us(1, now), slow_us);
     }
 }

@@ -1,15 +1,20 @@
 //! What several policies share.
 
+mod bound;
 mod closed;
 mod failure;
 mod in_flight;
+mod keys;
 mod latency;
-mod least;
+mod map;
 mod sampler;
 
+pub(crate) use bound::Bound;
 pub(crate) use closed::Closed;
+pub(crate) use failure::FailureShares;
 use failure::SuccessLatency;
 pub(crate) use in_flight::InFlight;
+pub(crate) use keys::Keys;
 pub(crate) use latency::LatencyTable;
-pub(crate) use least::Least;
+pub(crate) use map::WeightedMap;
 pub(crate) use sampler::{Sampler, Taken};

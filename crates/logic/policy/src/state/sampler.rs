@@ -17,15 +17,21 @@ pub(crate) struct Taken<'a> {
     /// In order of index.
     backends: [usize; MAX_TAKEN],
     len: usize,
-    closed: Option<&'a Closed>,
+    closed: [Option<&'a Closed>; 2],
 }
 
 impl<'a> Taken<'a> {
     /// Those that this request must not be sent to.
     pub(crate) fn new(request: &Request<'a>) -> Self {
-        let mut taken = Taken { backends: [0; MAX_TAKEN], len: 0, closed: request.closed() };
+        let mut taken =
+            Taken { backends: [0; MAX_TAKEN], len: 0, closed: [request.closed(), None] };
         request.avoided().iter().for_each(|&i| taken.add(i));
         taken
+    }
+
+    /// These, too.
+    pub(crate) fn and(self, closed: &'a Closed) -> Self {
+        Taken { closed: [self.closed[0], Some(closed)], ..self }
     }
 
     fn contains(&self, backend: usize) -> bool {
@@ -33,7 +39,7 @@ impl<'a> Taken<'a> {
     }
 
     fn closes(&self, backend: usize) -> bool {
-        self.closed.is_some_and(|closed| closed.contains(backend))
+        self.closed.iter().flatten().any(|closed| closed.contains(backend))
     }
 
     fn as_slice(&self) -> &[usize] {
@@ -79,7 +85,7 @@ impl Sampler {
         if backend == 0 { 0 } else { self.ends[backend - 1] }
     }
 
-    fn weight(&self, backend: usize) -> u64 {
+    pub(crate) fn weight(&self, backend: usize) -> u64 {
         self.ends.get(backend).map_or(0, |end| end - self.start(backend))
     }
 
@@ -177,7 +183,8 @@ mod tests {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(2);
         let sampler = Sampler::new([1, 1_000_000, 1].into_iter());
         for _ in 0..1_000 {
-            let mut taken = Taken::new(&Request::default().avoiding(&[1, 7]));
+            let request = Request::default().avoiding(&[1, 7]);
+            let mut taken = Taken::new(&request);
             let mut got = [sampler.draw(&mut taken, &mut rng), sampler.draw(&mut taken, &mut rng)];
             got.sort();
             assert_eq!(got, [Some(0), Some(2)]);
@@ -194,10 +201,10 @@ mod tests {
         closed.grow(100);
         (0..98).for_each(|i| closed.set(i, true));
         let request = Request::default().without(&closed);
-        let mut draw = |request| sampler.draw(&mut Taken::new(request), &mut rng);
-        let light = (0..10_000).filter(|_| draw(&request) == Some(98)).count();
+        let mut draw = |request: Request<'_>| sampler.draw(&mut Taken::new(&request), &mut rng);
+        let light = (0..10_000).filter(|_| draw(request) == Some(98)).count();
         assert!(light.abs_diff(2_500) < 150, "{light}");
-        assert_eq!(draw(&request.avoiding(&[98])), Some(99));
-        assert_eq!(draw(&request.avoiding(&[98, 99])), None);
+        assert_eq!(draw(request.avoiding(&[98])), Some(99));
+        assert_eq!(draw(request.avoiding(&[98, 99])), None);
     }
 }

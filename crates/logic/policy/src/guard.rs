@@ -1,0 +1,234 @@
+//! What any policy can be given: a limit of requests in flight per backend, ejection of outliers, slow
+//! start. One decorator holds all three, for they meet: who returns from an ejection starts slowly, and
+//! who is full or ejected is closed to the policy in the same way. A pick costs one test more when
+//! nobody is closed and nobody is on a ramp.
+
+mod ejection;
+mod limit;
+mod slow_start;
+
+use plimsoll_model::Nanos;
+use rand::RngCore;
+
+pub use ejection::EjectionSettings;
+pub use slow_start::SlowStartSettings;
+
+use crate::state::Closed;
+use crate::{Finish, Policy, Probing, Request, ServerLoad, Settings};
+use ejection::Ejection;
+use limit::Limit;
+use slow_start::SlowStart;
+
+/// A pick that falls on backends in slow start is made again so often at most; the last one stands.
+const RAMP_TRIES: u32 = 8;
+
+/// How a policy takes part weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ramping {
+    /// It is given the weight of the moment.
+    ByWeight,
+    /// Its tables stay; a part of its picks is turned away.
+    ByRefusal,
+}
+
+/// A policy with a limit, ejection and slow start, each as set.
+pub struct Guarded {
+    inner: Box<dyn Policy>,
+    ramping: Ramping,
+    weights: Vec<u32>,
+    /// The longest list of weights so far.
+    known: usize,
+    limit: Option<Limit>,
+    ejection: Option<Ejection>,
+    slow_start: Option<SlowStart>,
+    /// Full or ejected.
+    closed: Closed,
+    scaled: Vec<u32>,
+}
+
+impl Guarded {
+    /// Whether these settings ask for any of it.
+    pub(crate) fn is_asked_for(settings: &Settings) -> bool {
+        settings.max_in_flight.is_some()
+            || settings.ejection.is_some()
+            || settings.slow_start.is_some()
+    }
+
+    /// Around this policy, which has these weights; heeds `max_in_flight`, `ejection` and `slow_start`.
+    pub fn new(
+        inner: Box<dyn Policy>,
+        ramping: Ramping,
+        weights: &[u32],
+        settings: &Settings,
+    ) -> Self {
+        let mut closed = Closed::default();
+        closed.grow(weights.len());
+        Guarded {
+            inner,
+            ramping,
+            weights: weights.to_vec(),
+            known: weights.len(),
+            limit: settings.max_in_flight.map(|most| Limit::new(most, weights.len())),
+            ejection: settings.ejection.map(|e| Ejection::new(e, weights)),
+            slow_start: settings.slow_start.map(|s| SlowStart::new(s, weights.len())),
+            closed,
+            scaled: Vec::new(),
+        }
+    }
+
+    /// Brings up to date what time alone changes.
+    fn tick(&mut self, now: Nanos) {
+        let slow_start = &mut self.slow_start;
+        let returned = |i| {
+            if let Some(slow) = slow_start {
+                slow.returned(i, now);
+            }
+        };
+        if let Some(ejection) = &mut self.ejection
+            && ejection.tick(now, returned)
+        {
+            (0..self.known).for_each(|i| self.close(i));
+        }
+        if let Some(slow) = &mut self.slow_start
+            && slow.step(now)
+            && self.ramping == Ramping::ByWeight
+        {
+            slow.scale(&self.weights, now, &mut self.scaled);
+            self.inner.set_weights(&self.scaled);
+        }
+    }
+
+    fn close(&mut self, backend: usize) {
+        let full = self.limit.as_ref().is_some_and(|l| l.full().contains(backend));
+        let ejected = self.ejection.as_ref().is_some_and(|e| e.ejected().contains(backend));
+        self.closed.set(backend, full || ejected);
+    }
+
+    fn pick_open(
+        &mut self,
+        request: &Request<'_>,
+        now: Nanos,
+        rng: &mut dyn RngCore,
+    ) -> Option<usize> {
+        if self.closed.is_empty() {
+            return self.inner.pick(request, now, rng);
+        }
+        let picked = self.inner.pick(&request.without(&self.closed), now, rng);
+        let ejected = self.ejection.as_ref().is_some_and(|e| !e.ejected().is_empty());
+        if picked.is_some() || !ejected {
+            return picked;
+        }
+        // Better one that is ejected than none; but a limit is a limit.
+        match &self.limit {
+            Some(limit) => self.inner.pick(&request.without(limit.full()), now, rng),
+            None => self.inner.pick(request, now, rng),
+        }
+    }
+
+    /// Picks again while the pick falls on a backend that is not yet due at its part of the ramp.
+    fn pick_ramped(
+        &mut self,
+        request: &Request<'_>,
+        now: Nanos,
+        rng: &mut dyn RngCore,
+    ) -> Option<usize> {
+        let mut turned_away = [0; RAMP_TRIES as usize];
+        let mut tries = 0;
+        let picked = loop {
+            let Some(i) = self.pick_open(request, now, rng) else {
+                break turned_away[..tries].last().copied();
+            };
+            let part = self.slow_start.as_ref().map_or(1.0, |slow| slow.part(i, now));
+            let due = part >= 1.0 || chance(request.key, i, rng) < part;
+            if due || tries == turned_away.len() || self.closed.contains(i) {
+                break Some(i);
+            }
+            turned_away[tries] = i;
+            tries += 1;
+            self.closed.set(i, true);
+        };
+        turned_away[..tries].iter().for_each(|&i| self.close(i));
+        picked
+    }
+}
+
+/// A number of 0…1 that is the same for the same key and backend; any without a key.
+fn chance(key: Option<u64>, backend: usize, rng: &mut dyn RngCore) -> f64 {
+    let bits = match key {
+        // SplitMix64's mixing: the key's own order must not show.
+        Some(key) => {
+            let z = key.wrapping_add((backend as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^ (z >> 31)
+        }
+        None => rng.next_u64(),
+    };
+    (bits >> 11) as f64 / (1u64 << 53) as f64
+}
+
+impl Policy for Guarded {
+    fn set_weights(&mut self, weights: &[u32]) {
+        if let Some(slow) = &mut self.slow_start {
+            slow.set_weights(&self.weights, weights);
+        }
+        if let Some(limit) = &mut self.limit {
+            limit.grow(weights.len());
+        }
+        if let Some(ejection) = &mut self.ejection {
+            ejection.set_weights(weights);
+        }
+        self.closed.grow(weights.len());
+        self.known = self.known.max(weights.len());
+        self.weights.clear();
+        self.weights.extend_from_slice(weights);
+        // A ramp's first step, at the next pick, scales them.
+        self.inner.set_weights(weights);
+    }
+
+    fn pick(&mut self, request: &Request<'_>, now: Nanos, rng: &mut dyn RngCore) -> Option<usize> {
+        self.tick(now);
+        let ramps = self.slow_start.as_ref().is_some_and(SlowStart::is_active);
+        if ramps && self.ramping == Ramping::ByRefusal {
+            return self.pick_ramped(request, now, rng);
+        }
+        self.pick_open(request, now, rng)
+    }
+
+    fn on_start(&mut self, backend: usize, now: Nanos) {
+        if let Some(limit) = &mut self.limit {
+            limit.start(backend);
+            self.close(backend);
+        }
+        self.inner.on_start(backend, now);
+    }
+
+    fn on_finish(&mut self, backend: usize, finish: &Finish, now: Nanos) {
+        if let Some(limit) = &mut self.limit {
+            limit.finish(backend);
+        }
+        if let Some(ejection) = &mut self.ejection {
+            ejection.finish(backend, finish.ending, now);
+        }
+        self.close(backend);
+        self.inner.on_finish(backend, finish, now);
+    }
+
+    fn probing(&self) -> Probing {
+        self.inner.probing()
+    }
+
+    fn probe_targets(
+        &mut self,
+        request: &Request<'_>,
+        now: Nanos,
+        rng: &mut dyn RngCore,
+        targets: &mut Vec<usize>,
+    ) {
+        self.inner.probe_targets(&request.without(&self.closed), now, rng, targets);
+    }
+
+    fn on_probe(&mut self, backend: usize, load: ServerLoad, now: Nanos) {
+        self.inner.on_probe(backend, load, now);
+    }
+}

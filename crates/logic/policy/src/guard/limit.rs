@@ -1,0 +1,63 @@
+//! The per-backend limit: who has so many requests in flight takes no more until one ends. Exact, for it
+//! counts what this balancer has sent; a failure does not stay in flight here, or a bad minute would make
+//! the pool look full. Source: HAProxy's `maxconn` of a server, without its queue: who queues, if anybody,
+//! is the caller, that gets no backend.
+
+use crate::state::Closed;
+
+/// Requests in flight against a limit.
+#[derive(Clone, Debug)]
+pub(super) struct Limit {
+    most: u32,
+    count: Vec<u32>,
+    full: Closed,
+}
+
+impl Limit {
+    pub(super) fn new(most: u32, backends: usize) -> Self {
+        let mut limit = Limit { most, count: Vec::new(), full: Closed::default() };
+        limit.grow(backends);
+        limit
+    }
+
+    /// Makes room for so many backends; never forgets one.
+    pub(super) fn grow(&mut self, backends: usize) {
+        self.count.resize(self.count.len().max(backends), 0);
+        self.full.grow(backends);
+    }
+
+    pub(super) fn start(&mut self, backend: usize) {
+        self.count[backend] += 1;
+        self.full.set(backend, self.count[backend] >= self.most);
+    }
+
+    pub(super) fn finish(&mut self, backend: usize) {
+        self.count[backend] = self.count[backend].saturating_sub(1);
+        self.full.set(backend, self.count[backend] >= self.most);
+    }
+
+    pub(super) fn full(&self) -> &Closed {
+        &self.full
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_until_one_ends() {
+        let mut limit = Limit::new(2, 2);
+        let full = |limit: &Limit| limit.full().iter().collect::<Vec<_>>();
+        limit.start(1);
+        assert!(limit.full().is_empty());
+        limit.start(1);
+        assert_eq!(full(&limit), [1]);
+        // A request that was sent past the limit: two more must end.
+        limit.start(1);
+        limit.finish(1);
+        assert_eq!(full(&limit), [1]);
+        limit.finish(1);
+        assert!(limit.full().is_empty());
+    }
+}

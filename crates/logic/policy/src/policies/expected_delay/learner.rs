@@ -1,0 +1,260 @@
+//! What one backend does with what it has: service time `s` and cores `c`, from the balancer's own
+//! requests alone.
+//!
+//! A request that found `n` in flight takes `s·f(n)` on average, `f(n) = max(1, (n + 1)/c)`: while a core
+//! is free, service alone, whatever the law of service times; from there on it waits for `n + 1 − c`
+//! departures, `s/c` apart. Latency is flat up to the cores and rises beyond, and where it bends tells
+//! them. By number found there is kept how many requests, and their latencies' sum. For every candidate
+//! `c` the best `s` and the deviance (minus twice the log-likelihood of gamma variates of squared
+//! variation `φ`, McCullagh and Nelder, Generalized Linear Models, §8.3) follow from running sums:
+//!
+//! `s = (Σ_{n<c} x + c·Σ_{n≥c} x/(n+1)) / N`, `D = 2/φ · (N·ln s + Σ_{n≥c} ln((n+1)/c))`.
+//!
+//! Of the candidates that the data do not contradict the **greatest** is believed: more cores than there
+//! are is an error that corrects itself, for a request that waits where none was expected tells; fewer
+//! would never be tried.
+//!
+//! Old requests count for less with every new one; those of a backend that gets none, with time, until
+//! only the prior is left, an average backend: so that one bad day is not for ever. A backend that
+//! becomes slower or faster by two is noticed by Page's test: the sum of log-likelihood ratios
+//! `(x·(1 − 1/r) − ln r)/φ`, `x` being latency over what was expected, not below 0, passes a threshold;
+//! what is known is then scaled and counts for no more than what the test has seen.
+//!
+//! Cost: `success` O(log starts), and every few requests a fit of O([`LEVELS`]).
+
+use plimsoll_model::Nanos;
+
+use super::levels::{LEVELS, least, level};
+
+/// Requests remembered.
+const MEMORY: f32 = 2_000.0;
+/// Deviance above the least up to which a candidate is not contradicted: one standard deviation.
+const PLAUSIBLE: f32 = 1.0;
+/// The prior counts for so many requests.
+const PRIOR: f32 = 4.0;
+/// It takes the backend to be better than the average by this much, so that it is tried.
+const HOPE: f32 = 0.8;
+/// What is left of the past after a round of the pool in which the backend had no request.
+const IDLE_KEPT: f32 = 0.9997;
+/// Page's test is for a change by this factor, either way.
+const CHANGE: f32 = 2.0;
+/// And its threshold: by noise alone passed about once in e^12 requests. A doubling takes 40 requests of
+/// exponential service to pass it, the sums growing by 0.31 each.
+const ALARM: f32 = 12.0;
+/// Requests of one level that weigh as much as the model when latency is predicted.
+const MODEL: f32 = 16.0;
+/// Requests in flight whose start is kept.
+const STARTS: usize = 1_024;
+
+/// Requests that found numbers of one bucket.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    requests: f32,
+    sum_us: f32,
+}
+
+/// One side of Page's test.
+#[derive(Clone, Copy, Debug, Default)]
+struct Page {
+    sum: f32,
+    /// Since the sum was last 0.
+    requests: f32,
+    ratios: f32,
+}
+
+impl Page {
+    /// Takes one latency over what was expected; the mean of these since the change, if there is one.
+    fn note(&mut self, ratio: f32, factor: f32, noise: f32) -> Option<f32> {
+        self.sum += (ratio * (1.0 - 1.0 / factor) - factor.ln()) / noise;
+        self.requests += 1.0;
+        self.ratios += ratio;
+        if self.sum <= 0.0 {
+            *self = Page::default();
+        }
+        (self.sum > ALARM).then(|| self.ratios / self.requests)
+    }
+}
+
+/// What a learner knows of all backends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pool {
+    /// Mean service time; none before the first success.
+    pub(super) service_us: Option<f32>,
+    /// Squared variation φ of latencies of one level, about.
+    pub(super) noise: f32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Start {
+    at: Nanos,
+    found: u32,
+}
+
+/// Learns one backend.
+#[derive(Clone, Debug)]
+pub(super) struct Learner {
+    seen: [Seen; LEVELS],
+    /// In order of time.
+    starts: Vec<Start>,
+    requests: f32,
+    until_fit: f32,
+    /// Requests since the last round.
+    fresh: u32,
+    slower: Page,
+    faster: Page,
+    /// Mean squared error of latencies over what was expected.
+    noise: f32,
+    /// As believed; none while nothing is known of any backend.
+    service_us: Option<f32>,
+    cores: f32,
+}
+
+impl Learner {
+    pub(super) fn new() -> Self {
+        Learner {
+            seen: [Seen::default(); LEVELS],
+            starts: Vec::new(),
+            requests: 0.0,
+            until_fit: 0.0,
+            fresh: 0,
+            slower: Page::default(),
+            faster: Page::default(),
+            noise: 1.0,
+            service_us: None,
+            cores: 1.0,
+        }
+    }
+
+    /// Service time, microseconds; none while nothing is known of any backend.
+    pub(super) fn service_us(&self) -> Option<f32> {
+        self.service_us
+    }
+
+    /// Cores, at least 1.
+    pub(super) fn cores(&self) -> f32 {
+        self.cores
+    }
+
+    /// Successes remembered, and the noise around what was expected of them.
+    pub(super) fn noise(&self) -> (f32, f32) {
+        (self.requests, self.noise)
+    }
+
+    /// A request has started that found so many in flight.
+    pub(super) fn start(&mut self, found: u32, now: Nanos) {
+        // Beyond that many, one more start tells nothing new.
+        if self.starts.len() < STARTS {
+            self.starts.push(Start { at: now, found });
+        }
+    }
+
+    /// One that took so long has ended; what it found. `None` where it is not known.
+    pub(super) fn found(&mut self, took_ns: u64, now: Nanos) -> Option<u32> {
+        let began = Nanos(now.0.saturating_sub(took_ns));
+        let after = self.starts.partition_point(|s| s.at < began);
+        let near = |k: &usize| self.starts.get(*k).map_or(u64::MAX, |s| s.at.0.abs_diff(began.0));
+        let at = [after, after.wrapping_sub(1)].into_iter().min_by_key(near)?;
+        (at < self.starts.len()).then(|| self.starts.remove(at).found)
+    }
+
+    /// A success that found so many took so long.
+    pub(super) fn success(&mut self, found: u32, latency_us: f32, pool: &Pool) {
+        if self.service_us.is_some() {
+            self.watch(latency_us / self.expected_us(found), pool.noise);
+        }
+        let seen = &mut self.seen[level(found)];
+        seen.requests += 1.0;
+        seen.sum_us += latency_us;
+        self.requests += 1.0;
+        self.fresh += 1;
+        self.until_fit -= 1.0;
+        if self.until_fit <= 0.0 {
+            self.keep((MEMORY / self.requests).min(1.0));
+            self.fit(pool);
+            self.until_fit = (self.requests / 16.0).clamp(1.0, 32.0);
+        }
+    }
+
+    /// A round of the pool has passed: as many requests as there are backends.
+    pub(super) fn round(&mut self, pool: &Pool) {
+        if self.fresh == 0 {
+            self.keep(IDLE_KEPT);
+            self.fit(pool);
+        }
+        self.fresh = 0;
+    }
+
+    /// What a request that finds so many is to expect, by what others found there and by the model.
+    fn expected_us(&self, found: u32) -> f32 {
+        let seen = self.seen[level(found)];
+        let model_us =
+            self.service_us.unwrap_or(0.0) * ((found as f32 + 1.0) / self.cores).max(1.0);
+        (seen.sum_us + MODEL * model_us) / (seen.requests + MODEL)
+    }
+
+    fn watch(&mut self, ratio: f32, noise: f32) {
+        let off = ratio - 1.0;
+        self.noise += (off * off - self.noise) / self.requests.clamp(8.0, MEMORY);
+        let slower = self.slower.note(ratio, CHANGE, noise);
+        let faster = self.faster.note(ratio, 1.0 / CHANGE, noise);
+        let seen = if slower.is_some() { self.slower.requests } else { self.faster.requests };
+        if let Some(factor) = slower.or(faster) {
+            self.seen.iter_mut().for_each(|s| s.sum_us *= factor);
+            self.keep((seen / self.requests).min(1.0));
+            (self.slower, self.faster) = (Page::default(), Page::default());
+            self.until_fit = 0.0;
+        }
+    }
+
+    fn keep(&mut self, part: f32) {
+        for seen in &mut self.seen {
+            seen.requests *= part;
+            seen.sum_us *= part;
+        }
+        self.requests *= part;
+    }
+
+    fn fit(&mut self, pool: &Pool) {
+        let Some(prior_us) = pool.service_us.map(|us| HOPE * us).or(self.mean_us()) else { return };
+        let top = self.seen.iter().rposition(|s| s.requests >= 1.0).unwrap_or(0);
+        let requests = self.requests + PRIOR;
+        let all_us: f32 = self.seen[..=top].iter().map(|s| s.sum_us).sum();
+        let mut flat_us = all_us + PRIOR * prior_us;
+        // Of what is at or above the bend: how many, their latencies and logarithms over n + 1.
+        let (mut steep, mut steep_us, mut logs) = (0.0f32, 0.0f32, 0.0f32);
+        let mut fits = [(f32::INFINITY, 0.0f32); LEVELS];
+        let mut best = f32::INFINITY;
+        // Candidate k: as many cores as the least number of bucket k; at most two beyond what was tried.
+        let last = (top + 2).min(LEVELS - 1);
+        for k in (1..=last).rev() {
+            if k <= top {
+                let seen = self.seen[k];
+                let to = middle(k) + 1.0;
+                flat_us -= seen.sum_us;
+                steep += seen.requests;
+                steep_us += seen.sum_us / to;
+                logs += seen.requests * to.ln();
+            }
+            let c = least(k) as f32;
+            let s = (flat_us + c * steep_us) / requests;
+            let deviance = 2.0 / pool.noise * (requests * s.ln() + logs - steep * c.ln());
+            fits[k] = (deviance, s);
+            best = best.min(deviance);
+        }
+        if let Some(k) = (1..=last).rev().find(|&k| fits[k].0 <= best + PLAUSIBLE) {
+            self.cores = least(k) as f32;
+            self.service_us = Some(fits[k].1);
+        }
+    }
+
+    fn mean_us(&self) -> Option<f32> {
+        let sum_us: f32 = self.seen.iter().map(|s| s.sum_us).sum();
+        (self.requests > 0.0).then(|| sum_us / self.requests)
+    }
+}
+
+/// The number that stands for a bucket.
+fn middle(level: usize) -> f32 {
+    let next = if level + 1 < LEVELS { least(level + 1) } else { least(level) + 1 };
+    (least(level) + next - 1) as f32 / 2.0
+}
