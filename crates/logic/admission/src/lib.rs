@@ -1,8 +1,34 @@
-//! Who is let in: a backend's ingress admits what the application can work on and refuses the rest at
+//! Who is let in: a backend's ingress admits what its application can work on and refuses the rest at
 //! once, and the egress learns from that where to send.
 //!
-//! Everything is pure: time and randomness are arguments.
+//! Everything is pure: time and randomness are arguments, requests in flight are told, so that the
+//! proxy and the simulator run the same code. Nothing is allocated while requests are served.
+//!
+//! ```text
+//! ingress   src/admission.rs   admits or refuses, by capacity and by deadline; the chip of a response
+//!           src/capacity.rs    how many there may be: static, the paper's average, adaptive
+//!           src/capacity/      knee (latency over requests in flight), trial (throughput at two limits),
+//!                              allowance (what refusing costs), adaptive (the three together)
+//! egress    src/ledger.rs      chips by backend, which may be picked, what when none may
+//!           src/retry.rs       whether a refused request is tried elsewhere
+//! ```
+//!
+//! An ingress is asked with [`Admission::decide`] and told with [`Admission::finish`]; the egress'
+//! policy keeps a [`ChipLedger`] and its proxy a [`Retries`]. Between them goes one header each way: the
+//! request says whether it would be tried elsewhere, the response carries the chip, or that it is a
+//! refusal.
 
+mod admission;
+mod capacity;
 mod ledger;
+mod retry;
 
-pub use ledger::{ChipLedger, LedgerCounts, LedgerOptions, LedgerOptionsError, WhenNone};
+pub use admission::{
+    Admission, AdmissionCounts, AdmissionOptions, Arrival, CHIP_SHARE, Decision, Ended, Permit,
+    Reason,
+};
+pub use capacity::{AVERAGED_OVER, AdaptiveOptions, CapacityOptions, CapacityOptionsError, Delay};
+pub use ledger::{
+    ChipLedger, LedgerCounts, LedgerOptions, LedgerOptionsError, MOST_CHIPS, WhenNone,
+};
+pub use retry::{Retries, Retry, RetryCounts, RetryOptions, RetryOptionsError};

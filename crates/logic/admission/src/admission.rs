@@ -1,0 +1,195 @@
+//! The ingress: admits a request or refuses it at once, and says with every response whether there is
+//! room for more.
+//!
+//! * refuse when `in_flight + 1 > capacity` (B1; the paper's algorithm 1), before the application sees
+//!   the request: it may go elsewhere, whatever it is
+//! * refuse when `s · max(1, (in_flight + 1) / c)` is more than what is left of its deadline, with the
+//!   service time `s` and the cores `c` as learned here: what would come too late is not begun
+//! * chip (B2): 0 with probability `in_flight / (0.8 · capacity)`, else 1; the responding request is
+//!   still in flight, for the bit is decided when the headers leave. Capacity not known: 1
+//!
+//! How many are in flight is told at every call and never counted here: whoever holds the guard that
+//! counts also tells [`Admission::finish`] when it drops, and a mistake would be mended by the next
+//! call. Source: Bhattacharya, Gao, Wood (TAAS 2024), §4.1; deadlines: the HAProxy report's future
+//! work. Cost: O(1), no allocation.
+
+use std::time::Duration;
+
+use plimsoll_model::Nanos;
+use rand::RngCore;
+use serde::{Deserialize, Serialize};
+
+use crate::capacity::{Capacity, CapacityOptions, CapacityOptionsError, Delay, Knee};
+
+/// No chips are given when more than this part of the capacity is used (the paper's 80 %).
+pub const CHIP_SHARE: f64 = 0.8;
+
+/// How an ingress admits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdmissionOptions {
+    /// How the capacity is found.
+    pub capacity: CapacityOptions,
+    /// What a request's deadline is where it brings none, milliseconds from its arrival; absent for
+    /// none.
+    pub deadline_ms: Option<u64>,
+}
+
+/// What a request brings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arrival {
+    /// Time left until nobody wants the answer any more; absent where the request does not say.
+    pub time_left: Option<Duration>,
+    /// Refused here it will be tried elsewhere. Only the egress knows: it numbers its tries in a header.
+    pub will_retry: bool,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It goes to the application.
+    Admit(Permit),
+    /// It goes back.
+    Reject(Reason),
+}
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// As many are in flight as may be.
+    Full,
+    /// It would be answered too late.
+    Deadline,
+}
+
+/// Held by a request that was admitted, until it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Permit {
+    found: u32,
+    at: Nanos,
+}
+
+/// How an admitted request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The application did what it was asked.
+    Answered,
+    /// The application failed, or broke off: it is done with it, but that took no usual time.
+    Failed,
+    /// Given up by the client or by a timeout: says nothing of the application.
+    Abandoned,
+}
+
+/// What was decided so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AdmissionCounts {
+    /// Admitted.
+    pub admitted: u64,
+    /// Refused for [`Reason::Full`].
+    pub full: u64,
+    /// Refused for [`Reason::Deadline`].
+    pub deadline: u64,
+}
+
+/// One ingress; see the module's description.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    capacity: Capacity,
+    deadline: Option<Duration>,
+    knee: Box<Knee>,
+    last: Nanos,
+    counts: AdmissionCounts,
+}
+
+impl Admission {
+    /// An ingress that has seen nothing yet.
+    ///
+    /// # Errors
+    /// [`CapacityOptionsError`] when an option is out of range.
+    pub fn new(options: &AdmissionOptions) -> Result<Self, CapacityOptionsError> {
+        Ok(Admission {
+            capacity: Capacity::new(options.capacity)?,
+            deadline: options.deadline_ms.map(Duration::from_millis),
+            knee: Box::default(),
+            last: Nanos::ZERO,
+            counts: AdmissionCounts::default(),
+        })
+    }
+
+    /// Decides on a request that finds so many in flight.
+    pub fn decide(&mut self, now: Nanos, in_flight: u32, arrival: Arrival) -> Decision {
+        self.pass(now, in_flight);
+        let verdict = self.judge(in_flight, arrival);
+        if let Some(reason) = verdict {
+            match reason {
+                Reason::Full => self.counts.full += 1,
+                Reason::Deadline => self.counts.deadline += 1,
+            }
+            // A request without a chance is no lost throughput: it would have been served in vain.
+            if let (Capacity::Adaptive(adaptive), Reason::Full) = (&mut self.capacity, reason) {
+                adaptive.refuse(!arrival.will_retry);
+            }
+            return Decision::Reject(reason);
+        }
+        self.counts.admitted += 1;
+        if let Capacity::Average(average) = &mut self.capacity {
+            average.on_admitted(now, in_flight + 1);
+        }
+        Decision::Admit(Permit { found: in_flight, at: now })
+    }
+
+    /// The chip of a response, when its headers leave; `in_flight` with the request that it answers.
+    pub fn chip(&self, in_flight: u32, rng: &mut dyn RngCore) -> bool {
+        let Some(capacity) = self.capacity.limit() else { return true };
+        let luck = (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+        luck >= f64::from(in_flight) / (CHIP_SHARE * capacity)
+    }
+
+    /// An admitted request has ended; `in_flight` are left.
+    pub fn finish(&mut self, now: Nanos, in_flight: u32, permit: Permit, ended: Ended) {
+        // Until now there was one more.
+        self.pass(now, in_flight + 1);
+        if ended == Ended::Abandoned {
+            return;
+        }
+        let limit = self.capacity.limit().unwrap_or(0.0) as u32;
+        if ended == Ended::Answered {
+            self.knee.observe(permit.found, now.since(permit.at), limit);
+        }
+        if let Capacity::Adaptive(adaptive) = &mut self.capacity {
+            adaptive.complete(&self.knee);
+        }
+    }
+
+    /// The most that may be in flight now; absent where all is admitted.
+    pub fn limit(&self) -> Option<f64> {
+        self.capacity.limit()
+    }
+
+    /// How long requests take, as far as it is known.
+    pub fn delay(&self) -> Option<Delay> {
+        self.knee.delay()
+    }
+
+    /// What was decided so far.
+    pub fn counts(&self) -> AdmissionCounts {
+        self.counts
+    }
+
+    fn judge(&self, in_flight: u32, arrival: Arrival) -> Option<Reason> {
+        if self.capacity.limit().is_some_and(|limit| f64::from(in_flight) + 1.0 > limit) {
+            return Some(Reason::Full);
+        }
+        let left = arrival.time_left.or(self.deadline)?;
+        let delay = self.knee.delay()?;
+        (delay.expected(in_flight) > left).then_some(Reason::Deadline)
+    }
+
+    fn pass(&mut self, now: Nanos, in_flight: u32) {
+        let seconds = now.since(self.last).as_secs_f64();
+        self.last = self.last.max(now);
+        if let Capacity::Adaptive(adaptive) = &mut self.capacity {
+            adaptive.pass(in_flight, seconds);
+        }
+    }
+}

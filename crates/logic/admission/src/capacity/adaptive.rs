@@ -1,0 +1,221 @@
+//! The default capacity: the number of requests that the application can work on at once, plus a small
+//! allowance. It neither ratchets down nor lets the queue grow.
+//!
+//! `limit = cores + allowance`, the cores from latency ([`Knee`]) and, where requests are refused, from
+//! trials of two limits ([`Trials`]), the allowance from what refusing costs
+//! ([`Allowance`](super::allowance)). Latency as such is not held against a goal or a best value seen
+//! once, as gradient methods do (Netflix' concurrency-limits, Envoy's adaptive concurrency): an
+//! application that slows down has as many cores as before, so the limit stays, and what is refused is
+//! only what it cannot do.
+//!
+//! * A number of cores that is contradicted gives way to the best one.
+//! * Where no queue was ever seen there may be any number of cores. Requests being refused, a trial of
+//!   twice the limit is made: throughput rises with it, and the limit does, or it does not, and a
+//!   queue was seen.
+//! * Where refusals go on and the plausible numbers differ by a factor of two, a trial between them
+//!   decides; and now and then one is made anyway, for latency tells nothing where it never varies.
+//!
+//! Cost: O(1) per event, O(candidates) per review, no allocation.
+
+use super::AdaptiveOptions;
+use super::allowance::Allowance;
+use super::grid::{CANDIDATES, cores, position};
+use super::knee::Knee;
+use super::trial::Trials;
+
+/// Squared standard deviations within which a number of cores is plausible.
+const PLAUSIBLE: f64 = 4.0;
+/// And within which it is as good as any.
+const AS_GOOD: f64 = 1.0;
+/// What is known is reviewed after so many completions, or as many as may be in flight if that is more.
+pub const REVIEW: u32 = 64;
+/// Numbers of cores that differ by this factor are to be told apart, and those that do by its square
+/// at once.
+const APART: f64 = 2.0;
+/// Reviews between trials that are to tell numbers apart.
+const BETWEEN: u32 = 8;
+/// Reviews after which one is made anyway.
+const BETWEEN_ANYWAY: u32 = 32;
+/// Cores that differ by less than this factor leave the allowance as it is.
+const SAME_CORES: f64 = 1.5;
+
+/// Which numbers of cores agree with all that was seen.
+#[derive(Clone, Copy, Debug)]
+struct Verdict {
+    best: f64,
+    /// The least and the greatest; infinite where no queue was seen.
+    plausible: (f64, f64),
+    /// The same by trials alone.
+    by_trials: (f64, f64),
+    /// Any number is as good as the best.
+    open: bool,
+    /// The present number is as good as the best.
+    holds: bool,
+}
+
+/// Learns how many requests an application may have; see the module's description.
+#[derive(Clone, Debug)]
+pub struct Adaptive {
+    options: AdaptiveOptions,
+    cores: f64,
+    allowance: Allowance,
+    trials: Trials,
+    /// A queue was seen at least once.
+    queue_seen: bool,
+    /// Requests were refused since the last review.
+    refused: bool,
+    completions_since_review: u32,
+    reviews_since_trial: u32,
+    service_s: Option<f64>,
+}
+
+impl Adaptive {
+    /// Knows nothing but what it is to begin with.
+    pub fn new(options: AdaptiveOptions) -> Self {
+        let cores = f64::from(options.first_cores);
+        Adaptive {
+            options,
+            cores,
+            allowance: Allowance::new(cores, &options),
+            trials: Trials::new(),
+            queue_seen: false,
+            refused: false,
+            completions_since_review: 0,
+            reviews_since_trial: 0,
+            service_s: None,
+        }
+    }
+
+    /// Requests that may be in flight now, trials included.
+    pub fn limit(&self) -> u32 {
+        self.trials.limit().unwrap_or_else(|| self.own_limit())
+    }
+
+    /// So many were in flight for so long.
+    pub(crate) fn pass(&mut self, in_flight: u32, seconds: f64) {
+        self.trials.pass(in_flight, seconds);
+        let idle = self.cores - f64::from(in_flight);
+        if let Some(service_s) = self.service_s.filter(|_| idle > 0.0 && !self.in_trial()) {
+            self.allowance.idle(idle * seconds / service_s);
+        }
+    }
+
+    /// A request was refused; for good, if it is not going to be tried elsewhere.
+    pub(crate) fn refuse(&mut self, for_good: bool) {
+        self.refused = true;
+        self.trials.refused();
+        if for_good {
+            self.allowance.refused(self.cores);
+        }
+        if !self.queue_seen {
+            self.try_more();
+        }
+    }
+
+    /// The application is done with a request.
+    pub(crate) fn complete(&mut self, knee: &Knee) {
+        if !self.in_trial() {
+            self.allowance.complete(self.cores);
+        }
+        if let Some(high) = self.trials.complete() {
+            self.reviews_since_trial = 0;
+            let verdict = self.verdict(knee);
+            if verdict.open {
+                self.believe(f64::from(high).max(self.cores));
+            }
+            self.conclude(verdict);
+        }
+        self.completions_since_review += 1;
+        if self.completions_since_review >= REVIEW.max(self.own_limit()) {
+            self.completions_since_review = 0;
+            self.reviews_since_trial += 1;
+            self.review(knee);
+        }
+    }
+
+    fn review(&mut self, knee: &Knee) {
+        let verdict = self.verdict(knee);
+        self.conclude(verdict);
+        self.service_s = knee.service_with(position(self.cores as u32));
+        if !std::mem::take(&mut self.refused) {
+            return;
+        }
+        let waited = self.reviews_since_trial;
+        let limit = f64::from(self.own_limit());
+        let between = |(least, most): (f64, f64)| (least * most.min(limit)).sqrt() as u32;
+        let apart = |(least, most): (f64, f64)| most.min(limit) / least;
+        let (all, trials) = (verdict.plausible, verdict.by_trials);
+        if verdict.open {
+            self.try_more();
+        } else if apart(all) >= APART * APART || apart(all) >= APART && waited >= BETWEEN {
+            self.try_less(between(all));
+        } else if apart(trials) >= APART * APART && waited >= BETWEEN {
+            self.try_less(between(trials));
+        } else if waited >= BETWEEN_ANYWAY {
+            self.try_less(self.own_limit().div_ceil(2));
+        }
+    }
+
+    fn own_limit(&self) -> u32 {
+        ((self.cores + self.allowance.amount()).round() as u32).clamp(1, self.options.most)
+    }
+
+    fn in_trial(&self) -> bool {
+        self.trials.limit().is_some()
+    }
+
+    fn try_more(&mut self) {
+        let limit = self.own_limit();
+        let high = limit.saturating_mul(2).min(self.options.most);
+        if high > limit {
+            self.trials.begin(limit, high);
+        }
+    }
+
+    fn try_less(&mut self, low: u32) {
+        let limit = self.own_limit();
+        if limit < 2 {
+            return self.try_more();
+        }
+        self.trials.begin(low.clamp(1, limit - 1), limit);
+    }
+
+    /// What trials allow, and of that what latency says: trials hold for shared processors too.
+    fn verdict(&self, knee: &Knee) -> Verdict {
+        let (latency, trials) = (knee.misfits(), self.trials.misfits());
+        let allowed = |k: &usize| trials.at(*k) <= PLAUSIBLE;
+        let least = (0..CANDIDATES).filter(allowed).map(|k| latency.at(k));
+        let least = least.fold(f64::INFINITY, f64::min);
+        let within =
+            |off: f64| move |k: &usize| trials.at(*k) <= PLAUSIBLE && latency.at(*k) - least <= off;
+        let best = (0..CANDIDATES).find(within(0.0)).unwrap_or(0);
+        let top = CANDIDATES - 1;
+        let range = |plausible: &dyn Fn(&usize) -> bool| {
+            let least = (0..CANDIDATES).find(plausible).unwrap_or(0);
+            let most = (0..CANDIDATES).rev().find(plausible).unwrap_or(top);
+            (cores(least), if most == top { f64::INFINITY } else { cores(most) })
+        };
+        Verdict {
+            best: cores(best),
+            plausible: range(&within(PLAUSIBLE)),
+            by_trials: range(&allowed),
+            open: within(AS_GOOD)(&top) && trials.at(top) <= AS_GOOD,
+            holds: within(AS_GOOD)(&position(self.cores as u32)),
+        }
+    }
+
+    fn conclude(&mut self, verdict: Verdict) {
+        self.queue_seen |= verdict.plausible.1.is_finite();
+        if !verdict.holds && !verdict.open {
+            self.believe(verdict.best);
+        }
+    }
+
+    fn believe(&mut self, cores: f64) {
+        let ratio = (cores / self.cores).max(self.cores / cores);
+        self.cores = cores;
+        if ratio >= SAME_CORES {
+            self.allowance.restart(cores);
+        }
+    }
+}

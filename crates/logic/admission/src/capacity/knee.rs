@@ -1,0 +1,151 @@
+//! The knee of latency over requests in flight: how many the application works on at once, and how long
+//! one takes.
+//!
+//! Model: a request that finds `k` others takes on average `L(k) = s · max(1, (k + 1) / c)`: up to `c`
+//! are worked on at once, and beyond that each waits its turn. What a request finds does not depend on
+//! how long it takes itself, so the mean over a level is unbiased for any spread of service times; the
+//! number in flight *while* it was there would depend on it.
+//!
+//! A block is [`BLOCK`] requests or [`STAYS`] times as many as there can be. In each, for every
+//! candidate `c`, `s` is fitted by least squares; what is left is that candidate's misfit, in units of
+//! the least one per degree of freedom, times [`NOISE`] (neighbours in a queue share their wait, so they
+//! are worth fewer). As `s` is fitted block by block, a backend whose speed changes contradicts nothing.
+//! Misfits are summed and forgotten by [`KEPT`] per block.
+//!
+//! Cost: O(1) per request, O(candidates) per block, no allocation. It fails where all share the
+//! processor and the number in flight stays the same for longer than a request: each then takes as long
+//! as the others, whatever it found. [`Trials`](super::trial::Trials) see to that.
+
+use std::time::Duration;
+
+use super::grid::{CANDIDATES, Misfits, cores, position};
+
+/// Least requests of a block.
+pub const BLOCK: u32 = 64;
+/// A block has so many times the requests that can be in flight.
+pub const STAYS: u32 = 4;
+/// Part of the misfits that a further block leaves.
+pub const KEPT: f64 = 0.95;
+/// Variance of a level's mean over that of as many independent requests.
+const NOISE: f64 = 2.0;
+/// Most that one block says against a candidate.
+const MOST_PER_BLOCK: f64 = 10.0;
+/// Of a new block's service time, the part that counts at once.
+const FRESH: f64 = 0.5;
+
+/// Sums over the requests that found about as many others; `j` is their number, the request included.
+#[derive(Clone, Copy, Debug, Default)]
+struct Level {
+    requests: f64,
+    j: f64,
+    jj: f64,
+    seconds: f64,
+    seconds_j: f64,
+}
+
+/// Latency as a function of what is in flight.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Delay {
+    /// Requests worked on at once.
+    pub cores: f64,
+    /// How long one takes, seconds.
+    pub service_s: f64,
+}
+
+impl Delay {
+    /// What a request is expected to take that finds so many others.
+    pub fn expected(&self, found: u32) -> Duration {
+        let turns = ((f64::from(found) + 1.0) / self.cores).max(1.0);
+        Duration::from_secs_f64(self.service_s * turns)
+    }
+}
+
+/// Learns the knee; see the module's description.
+#[derive(Clone, Debug)]
+pub struct Knee {
+    levels: [Level; CANDIDATES],
+    squares: f64,
+    requests: u32,
+    misfits: Misfits,
+    /// Smoothed service time by candidate; 0 before the first block.
+    service_s: [f64; CANDIDATES],
+}
+
+impl Default for Knee {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Knee {
+    /// Knows nothing.
+    pub fn new() -> Self {
+        Knee {
+            levels: [Level::default(); CANDIDATES],
+            squares: 0.0,
+            requests: 0,
+            misfits: Misfits::NONE,
+            service_s: [0.0; CANDIDATES],
+        }
+    }
+
+    /// A request that found so many others took so long; `limit` is how many there can be.
+    pub fn observe(&mut self, found: u32, took: Duration, limit: u32) {
+        let (j, seconds) = (f64::from(found) + 1.0, took.as_secs_f64());
+        let level = &mut self.levels[position(found.saturating_add(1))];
+        level.requests += 1.0;
+        level.j += j;
+        level.jj += j * j;
+        level.seconds += seconds;
+        level.seconds_j += seconds * j;
+        self.squares += seconds * seconds;
+        self.requests += 1;
+        if self.requests >= BLOCK.max(limit.saturating_mul(STAYS)) {
+            self.close();
+        }
+    }
+
+    /// The best guess at latency; none before the first block.
+    pub fn delay(&self) -> Option<Delay> {
+        let best = (0..CANDIDATES).find(|&k| self.misfits.at(k) <= 0.0)?;
+        self.service_with(best).map(|service_s| Delay { cores: cores(best), service_s })
+    }
+
+    /// Service time in seconds if the cores were those at this position.
+    pub(crate) fn service_with(&self, position: usize) -> Option<f64> {
+        Some(self.service_s[position]).filter(|&seconds| seconds > 0.0)
+    }
+
+    pub(crate) fn misfits(&self) -> &Misfits {
+        &self.misfits
+    }
+
+    fn close(&mut self) {
+        let levels = std::mem::replace(&mut self.levels, [Level::default(); CANDIDATES]);
+        let squares = std::mem::take(&mut self.squares);
+        let requests = f64::from(std::mem::take(&mut self.requests));
+        // Levels below the candidate take s, those from it on s·j/c.
+        let (mut below, mut below_s) = (0.0, 0.0);
+        let mut above_jj: f64 = levels.iter().map(|level| level.jj).sum();
+        let mut above_sj: f64 = levels.iter().map(|level| level.seconds_j).sum();
+        let mut left = [0.0; CANDIDATES];
+        for k in 0..CANDIDATES {
+            let c = cores(k);
+            let cross = below_s + above_sj / c;
+            let norm = below + above_jj / (c * c);
+            left[k] = squares - cross * cross / norm;
+            let fresh = cross / norm;
+            let smooth = &mut self.service_s[k];
+            *smooth = if *smooth > 0.0 { *smooth + FRESH * (fresh - *smooth) } else { fresh };
+            below += levels[k].requests;
+            below_s += levels[k].seconds;
+            above_jj -= levels[k].jj;
+            above_sj -= levels[k].seconds_j;
+        }
+        let least = left.iter().copied().fold(f64::INFINITY, f64::min);
+        // Where all take exactly as long there is no noise to divide by: a part in 10⁴ will do.
+        let variance = (NOISE * least / (requests - 2.0)).max(1e-4 * squares / requests);
+        left.iter_mut().for_each(|left| *left /= variance);
+        self.misfits.add(&left, KEPT, MOST_PER_BLOCK);
+    }
+}

@@ -1,0 +1,167 @@
+//! Trials of two limits: whether throughput is less when fewer are let in.
+//!
+//! While requests are being refused the limit is what sets the number in flight. For a while it is
+//! `low`, then for a while `high`, one of the two being the limit that holds otherwise, and the
+//! completions `D` in the times `W` of both are compared. With
+//! `B(c) = W · min(mean n, c)` a candidate's misfit is
+//! `(D₁·B₂ − D₂·B₁)² / ((D₁ + D₂)·B₁·B₂)`, as if completions were Poisson, over [`NOISE`]. It is
+//! Little's law for busy cores, so it holds whether requests queue or share the processor, for any
+//! spread of service times, and as it is the limit that moves n and not luck, there is no telling
+//! apart cause and effect. What it takes: nothing where `low` keeps the cores busy,
+//! else a few requests; and a queue up to `high`.
+//!
+//! Cost: O(1) per event, O(candidates) per trial, no allocation.
+
+use super::grid::{CANDIDATES, Misfits, cores};
+
+/// Least completions that are compared on each side.
+pub const LEAST_COMPLETIONS: u32 = 48;
+/// And at least so many times the upper limit.
+const STAYS: u32 = 2;
+/// Part of the misfits that a further trial leaves.
+const KEPT: f64 = 0.9;
+/// Most that one trial says against a candidate.
+const MOST_PER_TRIAL: f64 = 10.0;
+/// Variance of completions over Poisson's: that of services whose standard deviation is 1.4 means.
+const NOISE: f64 = 2.0;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Side {
+    seconds: f64,
+    in_flight_seconds: f64,
+    completions: u32,
+}
+
+impl Side {
+    fn core_seconds(&self, cores: f64) -> f64 {
+        self.in_flight_seconds.min(cores * self.seconds)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    Low,
+    High,
+}
+
+/// Trials one after the other, and what they found.
+#[derive(Clone, Debug)]
+pub struct Trials {
+    phase: Phase,
+    limits: (u32, u32),
+    /// The number in flight is where the phase wants it.
+    settled: bool,
+    /// Completions that this phase has waited for that.
+    waited: u32,
+    low: Side,
+    high: Side,
+    misfits: Misfits,
+}
+
+impl Default for Trials {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Trials {
+    /// None yet.
+    pub fn new() -> Self {
+        Trials {
+            phase: Phase::Idle,
+            limits: (0, 0),
+            settled: false,
+            waited: 0,
+            low: Side::default(),
+            high: Side::default(),
+            misfits: Misfits::NONE,
+        }
+    }
+
+    /// Begins one with these limits, unless one is under way.
+    pub fn begin(&mut self, low: u32, high: u32) {
+        if self.phase == Phase::Idle {
+            self.limits = (low, high);
+            (self.low, self.high) = (Side::default(), Side::default());
+            self.enter(Phase::Low);
+        }
+    }
+
+    /// The limit that a trial sets, while there is one.
+    pub fn limit(&self) -> Option<u32> {
+        match self.phase {
+            Phase::Idle => None,
+            Phase::Low => Some(self.limits.0),
+            Phase::High => Some(self.limits.1),
+        }
+    }
+
+    /// So many were in flight for so long.
+    pub fn pass(&mut self, in_flight: u32, seconds: f64) {
+        let side = match self.phase {
+            Phase::Idle => return,
+            Phase::Low => &mut self.low,
+            Phase::High => &mut self.high,
+        };
+        if self.settled {
+            side.seconds += seconds;
+            side.in_flight_seconds += f64::from(in_flight) * seconds;
+        } else {
+            self.settled = self.phase == Phase::Low && in_flight <= self.limits.0;
+        }
+    }
+
+    /// A request was refused: there are as many in flight as may be.
+    pub fn refused(&mut self) {
+        self.settled |= self.phase == Phase::High;
+    }
+
+    /// A request was done; whether that ended a trial, and if so its upper limit.
+    pub fn complete(&mut self) -> Option<u32> {
+        let wanted = LEAST_COMPLETIONS.max(self.limits.1.saturating_mul(STAYS));
+        if self.phase == Phase::Idle {
+            return None;
+        }
+        if !self.settled {
+            self.waited += 1;
+            // The limit does not bind any more, so there is nothing to be found.
+            if self.waited > wanted {
+                self.phase = Phase::Idle;
+            }
+            return None;
+        }
+        let side = if self.phase == Phase::Low { &mut self.low } else { &mut self.high };
+        side.completions += 1;
+        if side.completions < wanted {
+            return None;
+        }
+        if self.phase == Phase::Low {
+            self.enter(Phase::High);
+            return None;
+        }
+        self.judge();
+        self.phase = Phase::Idle;
+        Some(self.limits.1)
+    }
+
+    pub(crate) fn misfits(&self) -> &Misfits {
+        &self.misfits
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        (self.phase, self.settled, self.waited) = (phase, false, 0);
+    }
+
+    fn judge(&mut self) {
+        let (low, high) = (f64::from(self.low.completions), f64::from(self.high.completions));
+        let mut found = [0.0; CANDIDATES];
+        for (k, found) in found.iter_mut().enumerate() {
+            let c = cores(k);
+            let (b_low, b_high) = (self.low.core_seconds(c), self.high.core_seconds(c));
+            let off = low * b_high - high * b_low;
+            *found = off * off / (NOISE * (low + high) * b_low * b_high).max(f64::MIN_POSITIVE);
+        }
+        self.misfits.add(&found, KEPT, MOST_PER_TRIAL);
+    }
+}
