@@ -111,6 +111,11 @@ impl<'a> Request<'a> {
         self.closed
     }
 
+    /// Whether any backend of weight above 0 would do.
+    pub(crate) fn allows_all(&self) -> bool {
+        self.avoid.is_empty() && self.closed.is_none()
+    }
+
     pub(crate) fn allows(&self, backend: usize) -> bool {
         (self.avoid.is_empty() || !self.avoid.contains(&backend))
             && self.closed.is_none_or(|closed| !closed.contains(backend))

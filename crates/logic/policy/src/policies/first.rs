@@ -40,7 +40,7 @@ impl Policy for First {
         let open = || (0..weights.len()).filter(|&i| weights[i] > 0 && request.allows(i));
         let mut sound = |i: &usize| {
             let count = f64::from(in_flight.count(*i));
-            in_flight.load(*i, now) - count <= count.max(FORGIVEN)
+            in_flight.held(*i, now) <= count.max(FORGIVEN)
         };
         open().find(&mut sound).or_else(|| open().next())
     }

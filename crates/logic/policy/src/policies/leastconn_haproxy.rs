@@ -19,50 +19,53 @@ pub struct HaproxyLeastconnPolicy {
     weights: Vec<u32>,
     in_flight: Vec<u32>,
     inner: HaproxyLeastconn,
+    /// The next weights, while they are compared with these.
+    next: Vec<u32>,
 }
 
 impl HaproxyLeastconnPolicy {
     /// Over backends of these weights.
     pub fn new(weights: &[u32]) -> Self {
-        let weights = in_range(weights);
+        let mut in_use = Vec::new();
+        put_in_range(weights, &mut in_use);
         HaproxyLeastconnPolicy {
             in_flight: vec![0; weights.len()],
-            inner: HaproxyLeastconn::new(&weights),
-            weights,
+            inner: HaproxyLeastconn::new(&in_use),
+            weights: in_use,
+            next: Vec::with_capacity(weights.len()),
         }
     }
 }
 
-fn in_range(weights: &[u32]) -> Vec<u32> {
+fn put_in_range(weights: &[u32], in_use: &mut Vec<u32>) {
     let greatest = weights.iter().copied().max().unwrap_or(0);
-    if greatest <= MAX_WEIGHT {
-        return weights.to_vec();
-    }
-    let scale = f64::from(MAX_WEIGHT) / f64::from(greatest);
+    let scale = (f64::from(MAX_WEIGHT) / f64::from(greatest)).min(1.0);
     // What is in stays in: rounding must not make it 0.
-    let scaled = |w: u32| ((f64::from(w) * scale).round() as u32).max(u32::from(w > 0));
-    weights.iter().map(|&w| scaled(w)).collect()
+    let scaled = |&w: &u32| ((f64::from(w) * scale).round() as u32).max(w.min(1));
+    in_use.clear();
+    in_use.extend(weights.iter().map(scaled));
 }
 
 impl Policy for HaproxyLeastconnPolicy {
     fn set_weights(&mut self, weights: &[u32]) {
-        let mut new = in_range(weights);
+        put_in_range(weights, &mut self.next);
+        let new = &mut self.next;
         let known = self.in_flight.len().max(new.len());
         new.resize(known, 0);
         if known > self.in_flight.len() {
             self.in_flight.resize(known, 0);
-            self.inner = HaproxyLeastconn::new(&new);
+            self.inner = HaproxyLeastconn::new(new);
             for (i, &n) in self.in_flight.iter().enumerate() {
                 self.inner.set_weight(i, new[i], n);
             }
         } else {
-            for (i, (&old, &w)) in self.weights.iter().zip(&new).enumerate() {
+            for (i, (&old, &w)) in self.weights.iter().zip(&*new).enumerate() {
                 if old != w {
                     self.inner.set_weight(i, w, self.in_flight[i]);
                 }
             }
         }
-        self.weights = new;
+        std::mem::swap(&mut self.weights, &mut self.next);
     }
 
     fn pick(

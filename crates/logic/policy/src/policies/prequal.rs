@@ -30,6 +30,8 @@ use crate::{Draw, Finish, MAX_CHOICES, Policy, Probing, Request, ServerLoad, Set
 /// The most uses of an answer.
 const MOST_USES: f64 = 16.0;
 const DELTA: f64 = 1.0;
+/// Above any latency in microseconds, and small enough that RIF still counts on top of it.
+const HOT: f64 = 1e15;
 /// The percentile of RIF is taken over so many answers.
 const REMEMBERED: usize = 128;
 
@@ -70,9 +72,6 @@ struct Answer {
     latency_us: f64,
     uses: u32,
 }
-
-/// Whether an answer is hot, its cost among its like, and where it stands.
-type Rank = (bool, f64, usize);
 
 /// The least latency of those that are not loaded, by probes.
 pub struct Prequal {
@@ -127,9 +126,7 @@ impl Prequal {
     }
 
     fn rif(&mut self, answer: Answer, now: Nanos) -> f64 {
-        let backend = answer.backend;
-        let held = self.in_flight.load(backend, now) - f64::from(self.in_flight.count(backend));
-        f64::from(answer.rif) + held
+        f64::from(answer.rif) + self.in_flight.held(answer.backend, now)
     }
 
     fn latency_us(&self, answer: Answer, now: Nanos) -> f64 {
@@ -137,54 +134,49 @@ impl Prequal {
         answer.latency_us * (1.0 - failed) + self.in_flight.successes().failure_us() * failed
     }
 
-    /// Where the best answer stands: cold before hot, the cold by latency, the hot by RIF; and where the
-    /// worst one does, by the opposite. Ties go to the oldest.
-    fn ranked(&mut self, now: Nanos, open: impl Fn(usize) -> bool) -> Option<(usize, usize)> {
+    /// Where the best answer of those open stands: cold before hot, the cold by latency, the hot by RIF;
+    /// and where the worst of all does, by the opposite. Ties go to the oldest.
+    fn ends(&mut self, now: Nanos, open: impl Fn(usize) -> bool) -> (Option<usize>, Option<usize>) {
         let hot_above = f64::from(self.rifs.percentile(self.settings.hot_percentile));
-        let mut ends: Option<(Rank, Rank)> = None;
+        let (mut best, mut worst) = (None, None);
+        let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
         for at in 0..self.pool.len() {
             let answer = self.pool[at];
-            if !open(answer.backend) {
-                continue;
-            }
             let rif = self.rif(answer, now);
-            let hot = rif > hot_above;
-            let cost = (hot, if hot { rif } else { self.latency_us(answer, now) }, at);
-            let less = |a: Rank, b: Rank| (a.0, a.1) < (b.0, b.1);
-            ends = Some(match ends {
-                None => (cost, cost),
-                Some((best, worst)) => (
-                    if less(cost, best) { cost } else { best },
-                    if less(worst, cost) { cost } else { worst },
-                ),
-            });
+            let cost = if rif > hot_above { HOT + rif } else { self.latency_us(answer, now) };
+            if cost < least && open(answer.backend) {
+                (best, least) = (Some(at), cost);
+            }
+            if cost > most {
+                (worst, most) = (Some(at), cost);
+            }
         }
-        ends.map(|(best, worst)| (best.2, worst.2))
+        (best, worst)
     }
 
-    fn use_answer(&mut self, at: usize) -> usize {
+    /// Uses an answer once more; true when it is used up.
+    fn use_answer(&mut self, at: usize) -> (usize, bool) {
         let answer = &mut self.pool[at];
         answer.rif += 1;
         answer.uses -= 1;
-        let Answer { backend, uses, .. } = *answer;
-        if uses == 0 {
-            self.pool.remove(at);
-        }
-        backend
+        (answer.backend, answer.uses == 0)
     }
 
-    fn remove_some(&mut self, now: Nanos) {
+    /// Takes out what this request removes; `worst` is where the worst stands, if it is still there.
+    fn remove_some(&mut self, mut worst: Option<usize>, now: Nanos) {
         self.removals_due += self.settings.removals_per_100;
-        while self.removals_due >= 100 {
+        while self.removals_due >= 100 && !self.pool.is_empty() {
             self.removals_due -= 100;
-            // Answers stand in the order in which they came.
-            let at =
-                if self.remove_oldest { 0 } else { self.ranked(now, |_| true).map_or(0, |r| r.1) };
-            if at < self.pool.len() {
+            if self.remove_oldest {
+                // Answers stand in the order in which they came.
+                self.pool.remove(0);
+            } else if let Some(at) = worst.or_else(|| self.ends(now, |_| true).1) {
                 self.pool.remove(at);
             }
             self.remove_oldest = !self.remove_oldest;
+            worst = None;
         }
+        self.removals_due %= 100;
     }
 }
 
@@ -230,13 +222,22 @@ impl Policy for Prequal {
     }
 
     fn pick(&mut self, request: &Request<'_>, now: Nanos, rng: &mut dyn RngCore) -> Option<usize> {
-        let max_age = self.max_age;
-        self.pool.retain(|answer| now.since(answer.at) <= max_age);
-        let backend = match self.ranked(now, |i| request.allows(i)) {
-            Some((best, _)) if self.pool.len() >= 2 => Some(self.use_answer(best)),
+        while self.pool.first().is_some_and(|answer| now.since(answer.at) > self.max_age) {
+            self.pool.remove(0);
+        }
+        let (best, mut worst) = self.ends(now, |i| request.allows(i));
+        let backend = match best {
+            Some(best) if self.pool.len() >= 2 => {
+                let (backend, used_up) = self.use_answer(best);
+                if used_up {
+                    self.pool.remove(best);
+                    worst = worst.filter(|at| *at != best).map(|at| at - usize::from(at > best));
+                }
+                Some(backend)
+            }
             _ => self.sampler.draw(&mut Taken::new(request), rng),
         };
-        self.remove_some(now);
+        self.remove_some(worst, now);
         backend
     }
 

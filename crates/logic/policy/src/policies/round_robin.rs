@@ -1,6 +1,8 @@
 //! Smooth weighted round robin: each turn every backend gains its weight in credit, the richest is
 //! picked and pays the sum of all. Shares are exact over a cycle of Σw turns, and a backend's turns are
-//! spread as evenly as integers allow (NGINX, `ngx_http_upstream_round_robin.c`). O(n).
+//! spread as evenly as integers allow (NGINX, `ngx_http_upstream_round_robin.c`). O(n), in
+//! vectors while no backend is avoided: credits are whole numbers in 64-bit floats, exact as long as the
+//! sum of weights is below 2^53.
 //!
 //! Credit outlives a change of weights, scaled to their new sum. A scheduler that begins a new cycle
 //! starves light backends when weights change more often than a cycle lasts: on HAProxy 2.6, weights
@@ -11,33 +13,82 @@ use rand::RngCore;
 
 use crate::{Policy, Request};
 
+/// Credits are compared so many at a time.
+const LANES: usize = 8;
+
 /// Smooth weighted round robin.
 pub struct RoundRobin {
-    weight: Vec<i64>,
-    credit: Vec<i64>,
-    total: i64,
+    weight: Vec<f64>,
+    credit: Vec<f64>,
+    total: f64,
 }
 
 impl RoundRobin {
     /// Over backends of these weights.
     pub fn new(weights: &[u32]) -> Self {
-        let mut policy = RoundRobin { weight: Vec::new(), credit: Vec::new(), total: 0 };
+        let mut policy = RoundRobin { weight: Vec::new(), credit: Vec::new(), total: 0.0 };
         policy.set_weights(weights);
         policy
+    }
+
+    /// Everyone gains, the first of the richest pays; who has no weight is infinitely poor.
+    fn pick_of_all(&mut self) -> Option<usize> {
+        if self.total == 0.0 {
+            return None;
+        }
+        let mut lanes = [f64::NEG_INFINITY; LANES];
+        let (credits, rest) = self.credit.as_chunks_mut::<LANES>();
+        let (weights, rest_weights) = self.weight.as_chunks::<LANES>();
+        for (credits, weights) in credits.iter_mut().zip(weights) {
+            for ((lane, credit), &w) in lanes.iter_mut().zip(credits).zip(weights) {
+                *credit += w;
+                *lane = if *credit > *lane { *credit } else { *lane };
+            }
+        }
+        let mut richest = lanes.into_iter().fold(f64::NEG_INFINITY, f64::max);
+        for (credit, &w) in rest.iter_mut().zip(rest_weights) {
+            *credit += w;
+            richest = richest.max(*credit);
+        }
+        let has = |chunk: &[f64]| chunk.iter().fold(false, |any, &c| any | (c == richest));
+        let chunk = self.credit.chunks(LANES).position(has)? * LANES;
+        let i = chunk + self.credit[chunk..].iter().position(|&c| c == richest)?;
+        self.credit[i] -= self.total;
+        Some(i)
+    }
+
+    /// A backend that the request avoids skips the turn: it neither gains nor pays.
+    fn pick_of_allowed(&mut self, request: &Request<'_>) -> Option<usize> {
+        let mut best = None;
+        let (mut richest, mut paid) = (f64::NEG_INFINITY, 0.0);
+        for (i, (credit, &w)) in self.credit.iter_mut().zip(&self.weight).enumerate() {
+            if w > 0.0 && request.allows(i) {
+                *credit += w;
+                paid += w;
+                if *credit > richest {
+                    (best, richest) = (Some(i), *credit);
+                }
+            }
+        }
+        self.credit[best?] -= paid;
+        best
     }
 }
 
 impl Policy for RoundRobin {
     fn set_weights(&mut self, weights: &[u32]) {
-        let before = self.total.max(1);
+        let before = self.total.max(1.0);
         self.weight.clear();
-        self.weight.extend(weights.iter().map(|&w| i64::from(w)));
+        self.weight.extend(weights.iter().map(|&w| f64::from(w)));
         self.total = self.weight.iter().sum();
-        self.credit.resize(weights.len(), 0);
+        self.credit.resize(weights.len(), 0.0);
         for (credit, &w) in self.credit.iter_mut().zip(&self.weight) {
-            let scaled = i128::from(*credit) * i128::from(self.total) / i128::from(before);
             // Whoever is out owes and is owed nothing when it returns.
-            *credit = if w > 0 { scaled as i64 } else { 0 };
+            *credit = match (w > 0.0, credit.is_finite()) {
+                (true, true) => (*credit * self.total / before).trunc(),
+                (true, false) => 0.0,
+                (false, _) => f64::NEG_INFINITY,
+            };
         }
     }
 
@@ -47,24 +98,7 @@ impl Policy for RoundRobin {
         _now: Nanos,
         _rng: &mut dyn RngCore,
     ) -> Option<usize> {
-        let mut best = None;
-        let mut richest = i64::MIN;
-        let mut paid = 0;
-        for (i, (credit, &w)) in self.credit.iter_mut().zip(&self.weight).enumerate() {
-            // A backend that this request avoids skips the turn: it neither gains nor pays.
-            if w == 0 || !request.allows(i) {
-                continue;
-            }
-            *credit += w;
-            paid += w;
-            if *credit > richest {
-                (best, richest) = (Some(i), *credit);
-            }
-        }
-        if let Some(i) = best {
-            self.credit[i] -= paid;
-        }
-        best
+        if request.allows_all() { self.pick_of_all() } else { self.pick_of_allowed(request) }
     }
 }
 

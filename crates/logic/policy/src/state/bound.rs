@@ -78,11 +78,18 @@ impl Bound {
         let all = ((self.all + 1) * u64::from(factor)).div_ceil(100);
         let (each, rest) = (all / self.total, all % self.total);
         let weight = u64::from(self.weights[backend]);
-        // The rest is spread over the line of all weights: each has what falls on its part of it.
-        let of_rest =
-            |end: u64| (u128::from(end) * u128::from(rest) / u128::from(self.total)) as u64;
         let before = self.cumulative[backend];
-        (weight * each + of_rest(before + weight) - of_rest(before)).max(1)
+        // The rest is spread over the line of all weights: each has what falls on its part of it.
+        let of_rest = part(before + weight, rest, self.total) - part(before, rest, self.total);
+        (weight * each + of_rest).max(1)
+    }
+}
+
+/// `end · rest / total`; divisions of 128 bits cost several times as much, and are seldom needed.
+fn part(end: u64, rest: u64, total: u64) -> u64 {
+    match end.checked_mul(rest) {
+        Some(product) => product / total,
+        None => (u128::from(end) * u128::from(rest) / u128::from(total)) as u64,
     }
 }
 

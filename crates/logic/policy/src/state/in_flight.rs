@@ -116,6 +116,14 @@ impl InFlight {
         }
     }
 
+    /// Failures held.
+    pub(crate) fn held(&mut self, backend: usize, now: Nanos) -> f64 {
+        if self.holding.is_empty() {
+            return 0.0;
+        }
+        self.load(backend, now) - f64::from(self.count[backend])
+    }
+
     /// Requests in flight, failures held included.
     pub(crate) fn load(&mut self, backend: usize, now: Nanos) -> f64 {
         let count = f64::from(self.count[backend]);

@@ -35,7 +35,7 @@ const PRIOR: f32 = 4.0;
 /// It takes the backend to be better than the average by this much, so that it is tried.
 const HOPE: f32 = 0.8;
 /// What is left of the past after a round of the pool in which the backend had no request.
-const IDLE_KEPT: f32 = 0.9997;
+const IDLE_KEPT: f32 = 0.999;
 /// Page's test is for a change by this factor, either way.
 const CHANGE: f32 = 2.0;
 /// And its threshold: by noise alone passed about once in e^12 requests. A doubling takes 40 requests of

@@ -1,0 +1,152 @@
+//! What a pick costs: nanoseconds and allocations, for every policy over 10, 100 and 1,000 backends.
+//!
+//! Each request is picked for, started, and ended when two more per backend have been sent. Its whole
+//! cost is measured; then the same starts and ends are played again with the picks that were noted, and
+//! the difference is the pick. The least of several runs counts: the machine only ever adds.
+//!
+//! `cargo bench -p plimsoll-policy --bench pick`
+
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "a benchmark measures real time"
+)]
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use plimsoll_model::Nanos;
+use plimsoll_policy::{
+    EjectionSettings, Finish, Policy, PolicyKind, Probing, Request, ServerLoad, Settings,
+    SlowStartSettings,
+};
+use rand::{RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+const SIZES: [usize; 3] = [10, 100, 1_000];
+const REQUESTS: usize = 50_000;
+const RUNS: usize = 7;
+const PER_BACKEND: usize = 2;
+
+fn main() {
+    println!("{:<32} {:^23} {:^23} {:>11}", "", "ns per pick", "ns per request", "allocations");
+    print!("{:<32}", "backends");
+    for _ in 0..2 {
+        SIZES.iter().for_each(|n| print!(" {n:>7}"));
+    }
+    println!(" {:>11}", "per request");
+    for &kind in PolicyKind::ALL {
+        row(kind.name(), kind, Settings::default());
+    }
+    let guarded = Settings {
+        max_in_flight: Some(1_000),
+        ejection: Some(EjectionSettings::default()),
+        slow_start: Some(SlowStartSettings::default()),
+        ..Settings::default()
+    };
+    row("random, with all guards", PolicyKind::Random, guarded);
+    let bounded = Settings { hash_balance_factor: Some(125), ..Settings::default() };
+    row("hash_ring, loads bounded", PolicyKind::HashRing, bounded);
+    row("hash_maglev, loads bounded", PolicyKind::HashMaglev, bounded);
+}
+
+fn row(name: &str, kind: PolicyKind, settings: Settings) {
+    let costs = SIZES.map(|n| cost(kind, n, &settings));
+    print!("{name:<32}");
+    costs.iter().for_each(|c| print!(" {:>7.0}", c.pick_ns));
+    costs.iter().for_each(|c| print!(" {:>7.0}", c.request_ns));
+    let allocations: u64 = costs.iter().map(|c| c.allocations).sum();
+    println!(" {:>11}", allocations as f64 / (SIZES.len() * REQUESTS) as f64);
+}
+
+struct Cost {
+    pick_ns: f64,
+    request_ns: f64,
+    allocations: u64,
+}
+
+fn cost(kind: PolicyKind, backends: usize, settings: &Settings) -> Cost {
+    let weights: Vec<u32> = (0..backends).map(|i| 1 + (i % 8) as u32).collect();
+    let (mut whole, mut rest) = (Duration::MAX, Duration::MAX);
+    let mut allocations = 0;
+    for _ in 0..RUNS {
+        let mut policy = kind.build(&weights, settings).expect("these settings are valid");
+        let mut load = Load::new(backends);
+        let mut picks = vec![0; REQUESTS];
+        load.run(policy.as_mut(), &mut picks, false);
+        let mut took = Duration::ZERO;
+        let counted = allocation_counter::measure(|| {
+            took = load.run(policy.as_mut(), &mut picks, false);
+        });
+        allocations = counted.count_total;
+        whole = whole.min(took);
+        rest = rest.min(load.run(policy.as_mut(), &mut picks, true));
+    }
+    let per_request = |d: Duration| d.as_nanos() as f64 / REQUESTS as f64;
+    let request_ns = per_request(whole);
+    Cost { pick_ns: (request_ns - per_request(rest)).max(0.0), request_ns, allocations }
+}
+
+/// Requests that come and go at a steady pace.
+struct Load {
+    now: Nanos,
+    gap: Duration,
+    rng: Xoshiro256PlusPlus,
+    running: VecDeque<usize>,
+    in_flight: Vec<u32>,
+    targets: Vec<usize>,
+    latency: Duration,
+}
+
+impl Load {
+    fn new(backends: usize) -> Self {
+        let gap = Duration::from_nanos(1_000_000 / backends as u64);
+        Load {
+            now: Nanos::from_secs_f64(1.0),
+            gap,
+            rng: Xoshiro256PlusPlus::seed_from_u64(1),
+            running: VecDeque::with_capacity(PER_BACKEND * backends + 1),
+            in_flight: vec![0; backends],
+            targets: Vec::with_capacity(16),
+            latency: gap * (PER_BACKEND * backends) as u32,
+        }
+    }
+
+    fn run(&mut self, policy: &mut dyn Policy, picks: &mut [usize], replay: bool) -> Duration {
+        let begun = Instant::now();
+        for pick in picks.iter_mut() {
+            let request = Request::with_key(self.rng.next_u64());
+            if policy.probing() != Probing::Never {
+                self.probe(policy, &request);
+            }
+            if !replay {
+                let picked = policy.pick(&request, self.now, &mut self.rng);
+                *pick = picked.expect("all are open");
+            }
+            self.turn(policy, *pick);
+        }
+        begun.elapsed()
+    }
+
+    fn turn(&mut self, policy: &mut dyn Policy, backend: usize) {
+        policy.on_start(backend, self.now);
+        self.in_flight[backend] += 1;
+        self.running.push_back(backend);
+        if self.running.len() > PER_BACKEND * self.in_flight.len() {
+            let Some(ended) = self.running.pop_front() else { return };
+            self.in_flight[ended] -= 1;
+            policy.on_finish(ended, &Finish::success(self.latency), self.now);
+        }
+        self.now = self.now + self.gap;
+    }
+
+    fn probe(&mut self, policy: &mut dyn Policy, request: &Request<'_>) {
+        self.targets.clear();
+        policy.probe_targets(request, self.now, &mut self.rng, &mut self.targets);
+        for &backend in &self.targets {
+            let in_flight = self.in_flight[backend];
+            let latency_us = 1e3 * (1 + in_flight) as f32;
+            policy.on_probe(backend, ServerLoad { in_flight, latency_us, cpu: None }, self.now);
+        }
+    }
+}

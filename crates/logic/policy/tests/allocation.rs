@@ -1,0 +1,73 @@
+//! No policy allocates while requests come and go, whatever is set around it.
+
+use std::time::Duration;
+
+use plimsoll_model::Nanos;
+use plimsoll_policy::{
+    EjectionSettings, Finish, PolicyKind, Probing, Request, ServerLoad, Settings, SlowStartSettings,
+};
+use rand::{RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+const BACKENDS: usize = 70;
+
+/// Runs so many requests, of which a tenth fail or are refused; gives how often memory was allocated.
+fn allocations(kind: PolicyKind, settings: &Settings) -> u64 {
+    let mut weights: Vec<u32> = (0..BACKENDS).map(|i| 1 + (i % 8) as u32).collect();
+    weights[9] = 0;
+    let mut policy = kind.build(&weights, settings).expect("these settings are valid");
+    weights[9] = 5;
+    policy.set_weights(&weights);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    let mut now = Nanos::ZERO;
+    let mut targets = Vec::with_capacity(16);
+    let mut run = |requests: u64| {
+        for k in 0..requests {
+            now = now + Duration::from_micros(500);
+            let avoid = [(rng.next_u64() % 70) as usize];
+            let key = rng.next_u64();
+            let request = if k % 5 > 0 { Request::with_key(key) } else { Request::default() };
+            let request = if k % 7 > 0 { request } else { request.avoiding(&avoid) };
+            if policy.probing() != Probing::Never {
+                targets.clear();
+                policy.probe_targets(&request, now, &mut rng, &mut targets);
+                let load = |in_flight| ServerLoad { in_flight, latency_us: 900.0, cpu: Some(0.85) };
+                for &i in &targets {
+                    policy.on_probe(i, load((key % 9) as u32), now);
+                }
+            }
+            let Some(i) = policy.pick(&request, now, &mut rng) else { continue };
+            policy.on_start(i, now);
+            let latency = Duration::from_millis(1 + key % 30);
+            let mut finish = match key % 20 {
+                0 => Finish::failure(latency),
+                1 => Finish::rejected(latency),
+                _ => Finish::success(latency),
+            };
+            finish.chip = Some(key % 3 > 0);
+            let (in_flight, latency_us) = (3, 800.0);
+            finish.load =
+                Some(ServerLoad { in_flight, latency_us, cpu: Some((key % 100) as f32 / 100.0) });
+            policy.on_finish(i, &finish, now);
+        }
+    };
+    run(5_000);
+    allocation_counter::measure(|| run(50_000)).count_total
+}
+
+#[test]
+fn nothing_is_allocated_for_a_request() {
+    let guarded = Settings {
+        max_in_flight: Some(50),
+        ejection: Some(EjectionSettings { base_ms: 500, ..EjectionSettings::default() }),
+        slow_start: Some(SlowStartSettings { window_ms: 3_000, least_percent: 10 }),
+        hash_balance_factor: Some(150),
+        ..Settings::default()
+    };
+    let seen = allocation_counter::measure(|| drop(std::hint::black_box(vec![1u8; 100])));
+    assert_eq!(seen.count_total, 1, "the counter counts");
+    for &kind in PolicyKind::ALL {
+        assert_eq!(allocations(kind, &Settings::default()), 0, "{kind}");
+        assert_eq!(allocations(kind, &guarded), 0, "{kind} with all guards");
+    }
+}
