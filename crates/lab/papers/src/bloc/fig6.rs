@@ -6,9 +6,8 @@
 
 use std::time::Duration;
 
-use plimsoll_queueing::ServiceTime;
-
-use super::cluster::{BLIND, JSQ, LC, SERVICE_MS, Way, open, run as simulate};
+use super::cluster::{Cluster, SERVICE_MS, run as simulate};
+use super::ways::{JSQ, LC, OTHERS, P2C, Way};
 use crate::outcome::{Comparison, Outcome, Table, Verdict};
 use crate::plot::{Axis, Lines, Plot};
 use crate::{Cell, Context, Experiment, Failure, Provenance};
@@ -28,7 +27,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 /// The load whose errors are the paper's.
-const LOAD: f64 = 0.99;
+pub const LOAD: f64 = 0.99;
 const LOADS: [f64; 4] = [0.8, 0.9, 0.95, LOAD];
 const BALANCERS: [u32; 9] = [1, 2, 5, 10, 20, 40, 60, 80, 100];
 const QUICK_BALANCERS: [u32; 3] = [1, 20, 100];
@@ -54,7 +53,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         for way in [JSQ, LC] {
             plan.extend(balancers.iter().map(|&n| (way, load, n)));
         }
-        for way in BLIND {
+        for way in rest() {
             plan.extend(QUICK_BALANCERS.map(|n| (way, load, n)));
         }
     }
@@ -82,10 +81,21 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     })
 }
 
-fn point(context: &Context, way: Way, load: f64, balancers: u32) -> Result<Point, Failure> {
+/// Ten backends at this load, without a network.
+pub fn cluster(context: &Context, load: f64, frontends: u32) -> Cluster {
     let requests = context.pick(20_000, 1_000_000);
-    let seen =
-        simulate(&open(load, ServiceTime::Deterministic, requests, context.seed), way, balancers)?;
+    let network = Duration::ZERO;
+    let cluster = Cluster { frontends, network, requests, ..Cluster::new(context) };
+    cluster.open(load * cluster.capacity_rps())
+}
+
+/// All but the paper's two.
+pub fn rest() -> Vec<Way> {
+    [P2C].into_iter().chain(OTHERS).collect()
+}
+
+fn point(context: &Context, way: Way, load: f64, balancers: u32) -> Result<Point, Failure> {
+    let seen = simulate(&cluster(context, load, balancers), way)?;
     Ok(Point {
         way: way.name,
         load,
@@ -134,7 +144,7 @@ fn plots(points: &[Point]) -> Vec<Plot> {
         Lines::new(way.name, Provenance::Simulated, points)
     };
     let lines = |value: fn(&Point) -> f64| {
-        [JSQ, LC].iter().chain(&BLIND).map(|way| line(way, value)).collect::<Vec<_>>()
+        [JSQ, LC].iter().chain(&rest()).map(|way| line(way, value)).collect::<Vec<_>>()
     };
     let title = format!("at {:.0} % load, ten backends", 100.0 * LOAD);
     let theirs = THEIRS.map(|(n, error)| (f64::from(n), error)).to_vec();

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{Arena, Window};
 
-use super::cluster::{BLIND, JSQ, LC, Way, open, run as simulate};
+use super::cluster::run_in;
+use super::fig6::{LOAD, cluster, rest};
+use super::ways::{JSQ, LC, Way};
 use crate::outcome::{Comparison, Outcome, Table, Verdict};
 use crate::plot::{Axis, Lines, Mark, Plot, Points};
 use crate::{Cell, Context, Experiment, Failure, Provenance};
@@ -25,8 +26,6 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 const BALANCERS: u32 = 100;
-/// As in Figure 6.
-const LOAD: f64 = 0.99;
 /// The paper's queues under least connections, on average.
 const THEIR_QUEUE: f64 = 30.0;
 /// What the plot shows, seconds: in the middle of the run.
@@ -39,7 +38,7 @@ struct Queues {
 }
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
-    let ways: Vec<Way> = [LC, JSQ].into_iter().chain(BLIND).collect();
+    let ways: Vec<Way> = [LC, JSQ].into_iter().chain(rest()).collect();
     let mut all = Vec::new();
     for (i, &way) in ways.iter().enumerate() {
         context.progress(i as f64 / ways.len() as f64, way.name)?;
@@ -58,10 +57,9 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
 }
 
 fn queues(context: &Context, way: Way) -> Result<Queues, Failure> {
-    let requests = context.pick(20_000, 1_000_000);
-    let open = open(LOAD, ServiceTime::Deterministic, requests, context.seed);
+    let open = cluster(context, LOAD, BALANCERS).arena();
     let arena = Arena { window_s: Some(1.0), ..open };
-    let windows = simulate(&arena, way, BALANCERS)?.report.windows;
+    let windows = run_in(&arena, way, BALANCERS)?.report.windows;
     let warm_up = (f64::from(arena.warm_up) / arena.rate_rps) as usize;
     let last = (f64::from(arena.requests) / arena.rate_rps) as usize;
     let second = |window: &Window| {

@@ -8,6 +8,8 @@ use rand::RngCore;
 
 /// Errors of this and more count as this.
 const MOST: usize = 1_000;
+/// The paper counts what is sent every two seconds.
+const INTERVAL_NS: u64 = 2_000_000_000;
 
 /// Every backend's requests, those of all balancers, and how far picks were from the shortest queue.
 #[derive(Clone, Debug)]
@@ -19,13 +21,43 @@ struct Queues {
     /// Picks by how much longer their queue was than the shortest.
     errors: Vec<u64>,
     from: Nanos,
+    sent: Sent,
+}
+
+/// How evenly requests are sent, interval by interval.
+#[derive(Debug, Default)]
+struct Sent {
+    /// Which interval.
+    at: u64,
+    /// By backend, in it.
+    counts: Vec<u32>,
+    /// Standard deviations over the backends, of all intervals before.
+    sum: f64,
+    intervals: u64,
+}
+
+impl Sent {
+    fn to(&mut self, backend: usize, now: Nanos) {
+        let at = now.0 / INTERVAL_NS;
+        if at != self.at {
+            let n = self.counts.len() as f64;
+            let mean = self.counts.iter().map(|&k| f64::from(k)).sum::<f64>() / n;
+            let square = |&k: &u32| (f64::from(k) - mean).powi(2);
+            self.sum += (self.counts.iter().map(square).sum::<f64>() / n).sqrt();
+            self.intervals += 1;
+            self.counts.fill(0);
+            self.at = at;
+        }
+        self.counts[backend] += 1;
+    }
 }
 
 impl Truth {
     /// Nothing is under way; picks count from then on.
     pub fn new(backends: usize, from: Nanos) -> Self {
         let (lengths, errors) = (vec![0; backends], vec![0; MOST + 1]);
-        Truth(Arc::new(Mutex::new(Queues { lengths, errors, from })))
+        let sent = Sent { counts: vec![0; backends], ..Sent::default() };
+        Truth(Arc::new(Mutex::new(Queues { lengths, errors, from, sent })))
     }
 
     /// By how much the median pick's queue was longer than the shortest.
@@ -51,13 +83,22 @@ impl Truth {
         })
     }
 
+    /// The standard deviation over backends of the requests sent to each within two seconds, averaged over
+    /// time: the paper's load variation.
+    pub fn imbalance(&self) -> f64 {
+        self.with(|queues| queues.sent.sum / queues.sent.intervals.max(1) as f64)
+    }
+
     fn with<T>(&self, what: impl FnOnce(&mut Queues) -> T) -> T {
         // Counters are never half written.
         what(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn start(&self, backend: usize) {
-        self.with(|queues| queues.lengths[backend] += 1);
+    fn start(&self, backend: usize, now: Nanos) {
+        self.with(|queues| {
+            queues.lengths[backend] += 1;
+            queues.sent.to(backend, now);
+        });
     }
 
     fn finish(&self, backend: usize) {
@@ -90,7 +131,7 @@ impl Policy for Judged {
     }
 
     fn on_start(&mut self, backend: usize, now: Nanos) {
-        self.truth.start(backend);
+        self.truth.start(backend, now);
         self.policy.on_start(backend, now);
     }
 
@@ -200,5 +241,8 @@ mod tests {
         let end = Finish::success(std::time::Duration::ZERO);
         (0..5).for_each(|_| first.on_finish(0, &end, Nanos::ZERO));
         assert_eq!(truth.with(|queues| queues.lengths.clone()), [0, 0]);
+        // Five and none within the first two seconds.
+        truth.start(0, Nanos(INTERVAL_NS));
+        assert_eq!(truth.imbalance(), 2.5);
     }
 }

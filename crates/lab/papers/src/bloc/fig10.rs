@@ -1,0 +1,79 @@
+//! Figure 10 (§6.2): the same over what a request costs a backend, 100 to 500 ms.
+
+use std::time::Duration;
+
+use super::cluster::Cluster;
+use super::show::{Case, Ran, holds, notes, run_all, table};
+use super::ways::{ALL, BLOC, JSQ, P2C, Way};
+use crate::outcome::Outcome;
+use crate::plot::{Axis, Lines, Plot};
+use crate::{Context, Experiment, Failure, Provenance};
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "bloc-fig10",
+    paper: &super::PAPER,
+    figure: "Figure 10",
+    title: "BLOC, JSQ and least connections over the cost of a request",
+    claim: "BLOC's responses are spread about as JSQ's, at any cost of a request, and much less than those \
+            of least connections.",
+    provenance: &[Provenance::Simulated],
+    takes: Duration::from_secs(20),
+    takes_quick: Duration::from_secs(1),
+    run,
+};
+
+const COSTS_MS: [f64; 5] = [100.0, 150.0, 250.0, 350.0, 500.0];
+const SHOWN: [Way; 3] = [P2C, JSQ, BLOC];
+
+fn run(context: &Context) -> Result<Outcome, Failure> {
+    let mut cases = Vec::new();
+    for way in ALL {
+        for service_ms in COSTS_MS {
+            let cluster = Cluster { service_ms, ..Cluster::new(context) };
+            cases.push(Case::new(format!("{service_ms:.0}"), way, cluster));
+        }
+    }
+    let all = run_all(context, cases)?;
+    let of = |way: Way| all.iter().filter(move |ran| ran.case.way == way);
+    let ratios = |value: fn(&Ran) -> f64, over: Way| -> (f64, f64) {
+        let pairs = of(over).zip(of(BLOC)).map(|(other, bloc)| value(other) / value(bloc));
+        pairs.fold((f64::MAX, 0.0), |(least, most), r| (least.min(r), most.max(r)))
+    };
+    let (least, most) = ratios(Ran::range, P2C);
+    let (low, high) = ratios(|ran| ran.at(0.99), JSQ);
+    let comparisons = vec![
+        holds(
+            "range p10 to p90, least connections over BLOC, all costs",
+            "2 to 4×",
+            format!("{least:.1} to {most:.1}×"),
+            least > 2.0,
+            "Simulated services do not scatter, so BLOC's range is narrower still.",
+        ),
+        holds(
+            "p99, JSQ over BLOC, all costs",
+            "about 1",
+            format!("{low:.2} to {high:.2}×"),
+            low > 0.9 && high < 1.15,
+            "A refused request starts anew, and its tries count.",
+        ),
+    ];
+    let line = |value: f64| {
+        SHOWN.map(|way| {
+            let points = of(way).map(|ran| (ran.case.cluster.service_ms, ran.at(value))).collect();
+            Lines::new(way.name, Provenance::Simulated, points)
+        })
+    };
+    let plot = |name: &str, title: &str, quantile: f64| {
+        let (x, y) = (Axis::linear("cost of a request (ms)"), Axis::linear("response time (s)"));
+        Plot::lines(name, title, x, y, line(quantile).to_vec())
+    };
+    let plots = vec![
+        plot("p10", "10th percentile", 0.1),
+        plot("p50", "Median", 0.5),
+        plot("p90", "90th percentile", 0.9),
+        plot("p99", "99th percentile", 0.99),
+    ];
+    let tables = vec![table(("cost_ms", "ms"), &all)];
+    Ok(Outcome { tables, plots, comparisons, notes: notes() })
+}

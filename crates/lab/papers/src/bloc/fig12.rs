@@ -1,0 +1,117 @@
+//! Figure 12 (§6.3): BLOC put together part by part: admission, backing off, trying again.
+
+use std::time::Duration;
+
+use plimsoll_policy::PolicyKind;
+
+use super::cluster::{Cluster, run as run_one};
+use super::show::{Case, Ran, distributions, holds, notes, run_all, table};
+use super::ways::{ALL, Balance, Door, Way, bloc};
+use crate::outcome::{Outcome, Table};
+use crate::plot::{Axis, Bars, Plot};
+use crate::{Context, Experiment, Failure, Provenance};
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "bloc-fig12",
+    paper: &super::PAPER,
+    figure: "Figure 12",
+    title: "What BLOC's parts contribute",
+    claim: "Admission alone narrows responses and drops a third of the requests (4,000 of 12,000); backing off \
+            narrows them further and drops more; trying again drops few, and all of BLOC fewest.",
+    provenance: &[Provenance::Simulated],
+    takes: Duration::from_secs(10),
+    takes_quick: Duration::from_secs(1),
+    run,
+};
+
+const TEN: Door = Door::Static(10);
+const PARTS: [Way; 4] = [
+    Way { name: "admission", balance: Balance::By(PolicyKind::PowerOfN), door: TEN, tries: 1 },
+    Way { name: "admission, back-off", tries: 1, ..bloc("", TEN) },
+    Way {
+        name: "admission, tries",
+        balance: Balance::By(PolicyKind::PowerOfN),
+        door: TEN,
+        tries: 3,
+    },
+    bloc("admission, back-off, tries", TEN),
+];
+/// The paper's drops of 12,000 requests: admission alone, with tries, and all of BLOC; percent.
+const THEIRS: [f64; 3] = [100.0 * 4.0 / 12.0, 100.0 * 446.0 / 12_000.0, 100.0 * 346.0 / 12_000.0];
+
+fn run(context: &Context) -> Result<Outcome, Failure> {
+    let cluster = Cluster::new(context);
+    let ways = PARTS.into_iter().chain(ALL);
+    let all = run_all(context, ways.map(|way| Case::new("", way, cluster)).collect())?;
+    let [alone, back_off, tries, whole, lc] = [0, 1, 2, 3, 4].map(|i| &all[i]);
+    let percent = |ran: &Ran| format!("{:.1} %", ran.lost());
+    let comparisons = vec![
+        holds(
+            "requests dropped: admission alone",
+            &format!("{:.0} %", THEIRS[0]),
+            percent(alone),
+            (alone.lost() / THEIRS[0] - 1.0).abs() < 0.15,
+            "How many depends on how soon a user comes back who was refused (table over it).",
+        ),
+        holds(
+            "requests dropped: backing off without trying again",
+            "more than by admission alone",
+            percent(back_off),
+            back_off.lost() > alone.lost(),
+            "Chips steer requests past full queues, so fewer are refused: nobody comes in vain where a \
+             chip was given. The paper's frontends may have spun for a chip meanwhile.",
+        ),
+        holds(
+            "requests dropped: tries, and all of BLOC",
+            &format!("{:.1} and {:.1} %", THEIRS[1], THEIRS[2]),
+            format!("{} and {}", percent(tries), percent(whole)),
+            whole.lost() < tries.lost() && whole.lost() < 3.0 * THEIRS[2],
+            "Each try is drawn among the others, blindly or by chips; both find a place when there is one.",
+        ),
+        holds(
+            "range p10 to p90: all of BLOC beside least connections",
+            "narrower",
+            format!("{:.2} beside {:.2} s", whole.range(), lc.range()),
+            whole.range() < lc.range(),
+            "Nobody waits behind more than nine.",
+        ),
+    ];
+    let names = PARTS.map(|way| way.name.to_owned()).to_vec();
+    let lost = all[..4].iter().map(|ran| Some(ran.lost())).collect();
+    let theirs = vec![Some(THEIRS[0]), None, Some(THEIRS[1]), Some(THEIRS[2])];
+    let series = vec![
+        Bars::new("dropped", Provenance::Simulated, lost),
+        Bars::new("paper", Provenance::Reported, theirs),
+    ];
+    let y = Axis::linear("requests dropped (%)");
+    let plots = vec![
+        distributions("Responses part by part", &all[..5]),
+        Plot::bars("drops", "Requests dropped part by part", "parts", y, names, series),
+    ];
+    let tables = vec![table(("set_up", ""), &all), between(context)?];
+    Ok(Outcome { tables, plots, comparisons, notes: notes() })
+}
+
+/// Drops over how soon users come back.
+fn between(context: &Context) -> Result<Table, Failure> {
+    let names = PARTS.map(|way| way.name.replace([',', ' '], "_").replace("__", "_"));
+    let columns: Vec<(&str, &str)> = [("between_ms", "ms, from an answer to the next request")]
+        .into_iter()
+        .chain(names.iter().map(|name| (name.as_str(), "% dropped")))
+        .collect();
+    let mut table =
+        Table::new("between", "Requests dropped over how soon users come back", &columns);
+    for ms in [2_u32, 10, 50, 100, 150, 200, 300] {
+        context.check()?;
+        let between = Duration::from_millis(u64::from(ms));
+        let cluster = Cluster { between, ..Cluster::new(context) };
+        let mut cells = vec![ms.into()];
+        for way in PARTS {
+            let seen = run_one(&cluster, way)?;
+            cells.push(Ran { case: Case::new("", way, cluster), seen }.lost().into());
+        }
+        table.row(Provenance::Simulated, cells);
+    }
+    Ok(table)
+}

@@ -1,0 +1,67 @@
+//! Figure 3 (§2): responses while more frontends balance the same load without knowing of each other.
+
+use std::time::Duration;
+
+use super::cluster::Cluster;
+use super::show::{Case, Ran, distributions, holds, notes, run_all, table};
+use super::ways::{ALL, LC, P2C};
+use crate::outcome::Outcome;
+use crate::{Context, Experiment, Failure, Provenance};
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "bloc-fig3",
+    paper: &super::PAPER,
+    figure: "Figure 3",
+    title: "Responses under least connections with 1 to 40 frontends",
+    claim: "From 1 to 40 frontends the range from the 10th to the 90th percentile widens almost five times, \
+            and the tail grows by more than 40 %, while the median stays.",
+    provenance: &[Provenance::Simulated],
+    takes: Duration::from_secs(15),
+    takes_quick: Duration::from_secs(1),
+    run,
+};
+
+const FRONTENDS: [u32; 5] = [1, 5, 10, 20, 40];
+
+fn run(context: &Context) -> Result<Outcome, Failure> {
+    let of = |frontends| Cluster { frontends, ..Cluster::new(context) };
+    let mut cases = Vec::new();
+    for way in [P2C, LC] {
+        cases.extend(FRONTENDS.map(|n| Case::new(format!("1:{n}"), way, of(n))));
+    }
+    let others = ALL.into_iter().filter(|way| ![P2C, LC].contains(way));
+    cases.extend(others.map(|way| Case::new("1:40", way, of(40))));
+    let all = run_all(context, cases)?;
+    // One frontend that looks at all backends knows as much as a central balancer; P2C does not.
+    let (one, many) = (&all[FRONTENDS.len()], &all[FRONTENDS.len() - 1]);
+    let ratio = |value: fn(&Ran) -> f64| value(many) / value(one);
+    let (range, tail, median) = (ratio(Ran::range), ratio(|r| r.at(0.99)), ratio(|r| r.at(0.5)));
+    let comparisons = vec![
+        holds(
+            "p10 to p90, 40 frontends over one",
+            "almost 5×",
+            format!("{range:.1}×"),
+            (4.0..8.0).contains(&range),
+            "One simulated frontend knows all queues without the jitter of a real cluster, so that its own range \
+             is much narrower.",
+        ),
+        holds(
+            "p99, 40 frontends over one",
+            "more than 1.4×",
+            format!("{tail:.2}×"),
+            tail > 1.4,
+            "The tail depends on how unevenly requests reach the frontends.",
+        ),
+        holds(
+            "median, 40 frontends over one",
+            "about 2.5 s in both",
+            format!("{:.2} and {:.2} s", one.at(0.5), many.at(0.5)),
+            (median - 1.0).abs() < 0.1,
+            "Closed clients: the mean is users over throughput, whatever the method.",
+        ),
+    ];
+    let plot = distributions("Least connections (P2C) by frontends", &all[..FRONTENDS.len()]);
+    let tables = vec![table(("upstreams", ""), &all)];
+    Ok(Outcome { tables, plots: vec![plot], comparisons, notes: notes() })
+}

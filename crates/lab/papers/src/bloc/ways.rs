@@ -1,0 +1,95 @@
+//! Ways of balancing in the paper's cluster: who picks in a frontend, and whom a backend lets in.
+
+use plimsoll_admission::{AdaptiveOptions, CapacityOptions};
+use plimsoll_policy::PolicyKind;
+
+/// Who picks in every frontend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Balance {
+    /// The shortest of all queues, which are known.
+    Jsq,
+    /// By what a frontend sees itself, or is told.
+    By(PolicyKind),
+}
+
+/// Whom a backend lets in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// Everybody.
+    Open,
+    /// So many at once.
+    Static(u32),
+    /// The paper's mean of what was in flight.
+    Average,
+    /// As many as Plimsoll has learned that it needs.
+    Adaptive,
+}
+
+impl Door {
+    /// What the admission is told; nothing where there is none.
+    pub fn capacity(self) -> Option<CapacityOptions> {
+        match self {
+            Door::Open => None,
+            Door::Static(limit) => Some(CapacityOptions::Static(limit)),
+            Door::Average => Some(CapacityOptions::Average),
+            Door::Adaptive => Some(CapacityOptions::Adaptive(AdaptiveOptions::default())),
+        }
+    }
+}
+
+/// A way of balancing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// For tables.
+    pub name: &'static str,
+    /// Who picks.
+    pub balance: Balance,
+    /// Who is let in.
+    pub door: Door,
+    /// How often a request is tried that is refused.
+    pub tries: u32,
+}
+
+/// The authors' public code tries three times.
+const TRIES: u32 = 3;
+
+const fn blind(name: &'static str, policy: PolicyKind) -> Way {
+    Way { name, balance: Balance::By(policy), door: Door::Open, tries: 1 }
+}
+
+/// BLOC, whole, behind this door.
+pub const fn bloc(name: &'static str, door: Door) -> Way {
+    Way { name, balance: Balance::By(PolicyKind::Bloc), door, tries: TRIES }
+}
+
+/// The paper's ideal.
+pub const JSQ: Way = Way { name: "JSQ", balance: Balance::Jsq, door: Door::Open, tries: 1 };
+/// The paper's baseline in §3: the fewest of the frontend's own requests, over all backends.
+pub const LC: Way = blind("LC over all", PolicyKind::LeastConnections);
+/// The paper's baseline in its experiments, and Envoy's: of two drawn, the one with fewer of the
+/// frontend's own requests.
+pub const P2C: Way = blind("LC (P2C)", PolicyKind::PowerOfN);
+/// BLOC with the paper's capacity.
+pub const BLOC: Way = bloc("BLOC, capacity 10", Door::Static(10));
+/// Other ways that need no admission.
+pub const OTHERS: [Way; 5] = [
+    blind("random", PolicyKind::Random),
+    blind("round robin", PolicyKind::RoundRobin),
+    blind("P2 by latency", PolicyKind::PowerOfNLatency),
+    blind("peak EWMA", PolicyKind::PeakEwma),
+    blind("Prequal", PolicyKind::Prequal),
+];
+/// What every figure holds against the paper's two, beside them.
+pub const ALL: [Way; 11] = [
+    P2C,
+    JSQ,
+    LC,
+    BLOC,
+    bloc("BLOC, average", Door::Average),
+    bloc("BLOC, adaptive", Door::Adaptive),
+    OTHERS[0],
+    OTHERS[1],
+    OTHERS[2],
+    OTHERS[3],
+    OTHERS[4],
+];
