@@ -152,9 +152,8 @@ impl Admission {
         if ended == Ended::Abandoned {
             return;
         }
-        let limit = self.capacity.limit().unwrap_or(0.0) as u32;
         if ended == Ended::Answered {
-            self.knee.observe(permit.found, now.since(permit.at), limit);
+            self.knee.observe(permit.found, now.since(permit.at));
         }
         if let Capacity::Adaptive(adaptive) = &mut self.capacity {
             adaptive.complete(&self.knee);

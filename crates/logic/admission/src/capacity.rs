@@ -38,8 +38,8 @@ impl Default for CapacityOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdaptiveOptions {
-    /// Part of the throughput that may be lost by refusing what could have waited, 0.0001…0.5. Less
-    /// makes for a longer queue.
+    /// Part of the throughput that may be lost, at full load, by refusing what could have waited,
+    /// 0.0001…0.5. Less makes for a longer queue.
     pub loss: f64,
     /// Requests that the application is taken to work on at once, until more is known; 1…65,536.
     pub first_cores: u32,

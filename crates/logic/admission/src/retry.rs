@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn nothing_is_left_when_all_have_ended() {
         let mut retries = retries(2, 0.5, 1);
-        let mut tries = vec![1u32; 40];
+        let mut tries = [1u32; 40];
         tries.iter().for_each(|_| retries.begin());
         for (k, tries) in tries.iter_mut().enumerate() {
             for _ in 0..k % 4 {
@@ -180,7 +180,7 @@ mod tests {
                 }
             }
         }
-        assert!(tries.iter().any(|&tries| tries == 3), "some had all their tries");
+        assert!(tries.contains(&3), "some had all their tries");
         tries.iter().for_each(|&tries| retries.end(tries));
         assert_eq!((retries.live, retries.retrying), (0, 0));
     }

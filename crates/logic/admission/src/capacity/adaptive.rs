@@ -13,13 +13,14 @@
 //!   twice the limit is made: throughput rises with it, and the limit does, or it does not, and a
 //!   queue was seen.
 //! * Where refusals go on and the plausible numbers differ by a factor of two, a trial between them
-//!   decides; and now and then one is made anyway, for latency tells nothing where it never varies.
+//!   decides; and now and then one is made anyway, of less or, where latency knows no bound, of more:
+//!   latency tells nothing where what is in flight never varies.
 //!
 //! Cost: O(1) per event, O(candidates) per review, no allocation.
 
 use super::AdaptiveOptions;
 use super::allowance::Allowance;
-use super::grid::{CANDIDATES, cores, position};
+use super::grid::{CANDIDATES, EQUAL, cores, position};
 use super::knee::Knee;
 use super::trial::Trials;
 
@@ -36,6 +37,13 @@ const APART: f64 = 2.0;
 const BETWEEN: u32 = 8;
 /// Reviews after which one is made anyway.
 const BETWEEN_ANYWAY: u32 = 32;
+/// Trials are made where at least one request in so many was refused.
+const BINDING: u32 = 16;
+/// What is tried where any number of cores is plausible, and where only latency says so.
+const MORE: f64 = 2.0;
+const A_LITTLE_MORE: f64 = 1.5;
+/// One more than two is too small a step to be seen.
+const LEAST_MORE: u32 = 2;
 /// Cores that differ by less than this factor leave the allowance as it is.
 const SAME_CORES: f64 = 1.5;
 
@@ -47,8 +55,10 @@ struct Verdict {
     plausible: (f64, f64),
     /// The same by trials alone.
     by_trials: (f64, f64),
-    /// Any number is as good as the best.
-    open: bool,
+    /// Any number is as good as the best: throughput rises with the limit.
+    rises: bool,
+    /// As far as latency tells.
+    flat: bool,
     /// The present number is as good as the best.
     holds: bool,
 }
@@ -63,9 +73,11 @@ pub struct Adaptive {
     /// A queue was seen at least once.
     queue_seen: bool,
     /// Requests were refused since the last review.
-    refused: bool,
+    refused: u32,
     completions_since_review: u32,
     reviews_since_trial: u32,
+    /// The last trial made anyway was one of more.
+    upwards: bool,
     service_s: Option<f64>,
 }
 
@@ -79,9 +91,10 @@ impl Adaptive {
             allowance: Allowance::new(cores, &options),
             trials: Trials::new(),
             queue_seen: false,
-            refused: false,
+            refused: 0,
             completions_since_review: 0,
             reviews_since_trial: 0,
+            upwards: false,
             service_s: None,
         }
     }
@@ -94,21 +107,20 @@ impl Adaptive {
     /// So many were in flight for so long.
     pub(crate) fn pass(&mut self, in_flight: u32, seconds: f64) {
         self.trials.pass(in_flight, seconds);
-        let idle = self.cores - f64::from(in_flight);
-        if let Some(service_s) = self.service_s.filter(|_| idle > 0.0 && !self.in_trial()) {
-            self.allowance.idle(idle * seconds / service_s);
+        if let Some(service_s) = self.service_s.filter(|_| !self.in_trial()) {
+            self.allowance.pass(self.cores, f64::from(in_flight), seconds, service_s);
         }
     }
 
     /// A request was refused; for good, if it is not going to be tried elsewhere.
     pub(crate) fn refuse(&mut self, for_good: bool) {
-        self.refused = true;
+        self.refused += 1;
         self.trials.refused();
         if for_good {
             self.allowance.refused(self.cores);
         }
         if !self.queue_seen {
-            self.try_more();
+            self.try_more(MORE);
         }
     }
 
@@ -120,7 +132,7 @@ impl Adaptive {
         if let Some(high) = self.trials.complete() {
             self.reviews_since_trial = 0;
             let verdict = self.verdict(knee);
-            if verdict.open {
+            if verdict.rises {
                 self.believe(f64::from(high).max(self.cores));
             }
             self.conclude(verdict);
@@ -137,22 +149,33 @@ impl Adaptive {
         let verdict = self.verdict(knee);
         self.conclude(verdict);
         self.service_s = knee.service_with(position(self.cores as u32));
-        if !std::mem::take(&mut self.refused) {
+        let refused = std::mem::take(&mut self.refused);
+        let waited = self.reviews_since_trial;
+        if verdict.plausible.1.is_infinite() {
+            if refused > 0 && (verdict.rises || waited >= BETWEEN) {
+                self.try_more(MORE);
+            }
             return;
         }
-        let waited = self.reviews_since_trial;
-        let limit = f64::from(self.own_limit());
-        let between = |(least, most): (f64, f64)| (least * most.min(limit)).sqrt() as u32;
-        let apart = |(least, most): (f64, f64)| most.min(limit) / least;
+        // Where the limit hardly ever binds a trial would find nothing, and refuse for nothing.
+        if refused < REVIEW.max(self.own_limit()) / BINDING {
+            return;
+        }
         let (all, trials) = (verdict.plausible, verdict.by_trials);
-        if verdict.open {
-            self.try_more();
-        } else if apart(all) >= APART * APART || apart(all) >= APART && waited >= BETWEEN {
+        let limit = f64::from(self.own_limit());
+        let apart = |(least, most): (f64, f64)| most.min(limit) / least;
+        let between = |(least, most): (f64, f64)| (least * most.min(limit)).sqrt() as u32;
+        if apart(all) >= APART * APART || apart(all) >= APART && waited >= BETWEEN {
             self.try_less(between(all));
         } else if apart(trials) >= APART * APART && waited >= BETWEEN {
             self.try_less(between(trials));
         } else if waited >= BETWEEN_ANYWAY {
-            self.try_less(self.own_limit().div_ceil(2));
+            self.upwards = !self.upwards && verdict.flat;
+            if self.upwards {
+                self.try_more(A_LITTLE_MORE);
+            } else {
+                self.try_less(self.own_limit().div_ceil(2));
+            }
         }
     }
 
@@ -164,9 +187,10 @@ impl Adaptive {
         self.trials.limit().is_some()
     }
 
-    fn try_more(&mut self) {
+    fn try_more(&mut self, factor: f64) {
         let limit = self.own_limit();
-        let high = limit.saturating_mul(2).min(self.options.most);
+        let high = (f64::from(limit) * factor).ceil() as u32;
+        let high = high.max(limit.saturating_add(LEAST_MORE)).min(self.options.most);
         if high > limit {
             self.trials.begin(limit, high);
         }
@@ -175,7 +199,7 @@ impl Adaptive {
     fn try_less(&mut self, low: u32) {
         let limit = self.own_limit();
         if limit < 2 {
-            return self.try_more();
+            return self.try_more(MORE);
         }
         self.trials.begin(low.clamp(1, limit - 1), limit);
     }
@@ -188,7 +212,7 @@ impl Adaptive {
         let least = least.fold(f64::INFINITY, f64::min);
         let within =
             |off: f64| move |k: &usize| trials.at(*k) <= PLAUSIBLE && latency.at(*k) - least <= off;
-        let best = (0..CANDIDATES).find(within(0.0)).unwrap_or(0);
+        let best = (0..CANDIDATES).find(within(EQUAL)).unwrap_or(0);
         let top = CANDIDATES - 1;
         let range = |plausible: &dyn Fn(&usize) -> bool| {
             let least = (0..CANDIDATES).find(plausible).unwrap_or(0);
@@ -199,14 +223,17 @@ impl Adaptive {
             best: cores(best),
             plausible: range(&within(PLAUSIBLE)),
             by_trials: range(&allowed),
-            open: within(AS_GOOD)(&top) && trials.at(top) <= AS_GOOD,
+            rises: within(AS_GOOD)(&top) && trials.at(top) <= AS_GOOD,
+            flat: latency.at(top) <= AS_GOOD,
             holds: within(AS_GOOD)(&position(self.cores as u32)),
         }
     }
 
     fn conclude(&mut self, verdict: Verdict) {
-        self.queue_seen |= verdict.plausible.1.is_finite();
-        if !verdict.holds && !verdict.open {
+        let bounded = verdict.plausible.1.is_finite();
+        self.queue_seen |= bounded;
+        // Where there may be any number there is no reason to go down.
+        if !verdict.holds && (bounded || verdict.best > self.cores) {
             self.believe(verdict.best);
         }
     }

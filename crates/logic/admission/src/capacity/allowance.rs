@@ -3,10 +3,12 @@
 //! A request that was refused for good is *owed*: had there been room, it would have been served by a
 //! core that was idle later. Idle core time, as long as something is owed, is thus throughput lost by
 //! refusing, `lost = min(owed, ∫ (c − n)⁺ dt / s)`, and the allowance is the least for which
-//! `lost ≤ loss · completions`. Both are counted since the last change; the allowance
+//! `lost ≤ e`, where `e = loss · ρ² · completions` and `ρ` is the busy part of the cores: at light load
+//! queues are short whatever the limit, and there is no reason to refuse. All are counted since the last
+//! change; the allowance
 //!
-//! * rises when `lost ≥ e + σ·√e + 2`, with `e = loss · completions`,
-//! * falls when `e ≥ lost + σ·√lost + 3` (300 completions without any loss, at 1 %),
+//! * rises when `lost ≥ e + σ·√e + 2`,
+//! * falls when `e ≥ lost + σ·√lost + 3` (300 completions without any loss, at 1 % and full load),
 //!
 //! so it stays where it is for as long as chance could explain the difference. It rises with overload
 //! and with bursts, and falls towards 0 where refused requests find room elsewhere: these are not owed.
@@ -22,8 +24,8 @@ const SIGMA: f64 = 2.0;
 const RISE: f64 = 2.0;
 /// Losses whose absence proves nothing yet.
 const FALL: f64 = 3.0;
-/// Completions after which half of what was counted is forgotten.
-const MEMORY: f64 = 3_000.0;
+/// Losses that may be, after which half of what was counted is forgotten.
+const MEMORY: f64 = 30.0;
 /// Most that are let in beyond the cores, in square roots of these: a queue that forms by chance is of
 /// that order.
 const MOST: f64 = 12.0;
@@ -38,12 +40,22 @@ pub(super) struct Allowance {
     owed: f64,
     lost: f64,
     completions: f64,
+    /// Core time that was used, and that there was, seconds.
+    busy_s: f64,
+    all_s: f64,
 }
 
 impl Allowance {
     pub(super) fn new(cores: f64, options: &AdaptiveOptions) -> Self {
-        let mut new =
-            Allowance { loss: options.loss, amount: 0.0, owed: 0.0, lost: 0.0, completions: 0.0 };
+        let mut new = Allowance {
+            loss: options.loss,
+            amount: 0.0,
+            owed: 0.0,
+            lost: 0.0,
+            completions: 0.0,
+            busy_s: 0.0,
+            all_s: 0.0,
+        };
         new.restart(cores);
         new
     }
@@ -63,29 +75,99 @@ impl Allowance {
         self.owed = (self.owed + 1.0).min(OWED * cores);
     }
 
-    /// Cores were idle for so many services.
-    pub(super) fn idle(&mut self, services: f64) {
-        let lost = services.min(self.owed);
-        self.owed -= lost;
-        self.lost += lost;
+    /// So many were in flight for so long; one takes a core `service_s`.
+    pub(super) fn pass(&mut self, cores: f64, in_flight: f64, seconds: f64, service_s: f64) {
+        self.busy_s += in_flight.min(cores) * seconds;
+        self.all_s += cores * seconds;
+        if self.owed > 0.0 && in_flight < cores {
+            let lost = ((cores - in_flight) * seconds / service_s).min(self.owed);
+            self.owed -= lost;
+            self.lost += lost;
+        }
     }
 
     /// A request was done.
     pub(super) fn complete(&mut self, cores: f64) {
         self.completions += 1.0;
-        let may = self.loss * self.completions;
+        let load = if self.all_s > 0.0 { self.busy_s / self.all_s } else { 0.0 };
+        let may = self.loss * load * load * self.completions;
         if self.lost >= may + SIGMA * may.sqrt() + RISE {
             self.change(self.amount + (cores.sqrt() / 2.0).round().max(1.0), cores);
         } else if may >= self.lost + SIGMA * self.lost.sqrt() + FALL {
             self.change(self.amount - (self.amount / 4.0).round().max(1.0), cores);
-        } else if self.completions > MEMORY {
-            self.lost /= 2.0;
-            self.completions /= 2.0;
+        } else if may > MEMORY {
+            for count in [&mut self.lost, &mut self.completions, &mut self.busy_s, &mut self.all_s]
+            {
+                *count /= 2.0;
+            }
         }
     }
 
     fn change(&mut self, to: f64, cores: f64) {
         self.amount = to.clamp(0.0, MOST * cores.sqrt()).round();
-        (self.lost, self.completions) = (0.0, 0.0);
+        (self.lost, self.completions, self.busy_s, self.all_s) = (0.0, 0.0, 0.0, 0.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One core, requests of 1 s, busy all the time but for `idle_s` after each; all that is refused
+    /// would have been served.
+    fn serve(allowance: &mut Allowance, requests: u32, idle_s: f64) {
+        for _ in 0..requests {
+            allowance.refused(1.0);
+            allowance.pass(1.0, 1.0, 1.0, 1.0);
+            allowance.pass(1.0, 0.0, idle_s, 1.0);
+            allowance.complete(1.0);
+        }
+    }
+
+    fn allowance() -> Allowance {
+        Allowance::new(1.0, &AdaptiveOptions::default())
+    }
+
+    #[test]
+    fn it_rises_where_refusing_costs_and_falls_where_it_does_not() {
+        let mut costly = allowance();
+        serve(&mut costly, 200, 0.1);
+        assert!(costly.amount() >= 4.0, "{}", costly.amount());
+        serve(&mut costly, 100_000, 0.1);
+        assert_eq!(costly.amount(), MOST, "and no further");
+        let mut free = allowance();
+        serve(&mut free, 299, 0.0);
+        assert_eq!(free.amount(), 2.0, "chance could explain that");
+        serve(&mut free, 2_000, 0.0);
+        assert_eq!(free.amount(), 0.0);
+    }
+
+    #[test]
+    fn it_stays_where_the_loss_is_as_wished() {
+        let mut even = allowance();
+        serve(&mut even, 50_000, 0.01);
+        assert_eq!(even.amount(), 2.0);
+    }
+
+    #[test]
+    fn what_is_tried_elsewhere_costs_nothing_and_neither_does_idling_unasked() {
+        let mut idle = allowance();
+        for _ in 0..1_000 {
+            idle.pass(1.0, 1.0, 1.0, 1.0);
+            idle.pass(1.0, 0.0, 0.1, 1.0);
+            idle.complete(1.0);
+        }
+        assert!(idle.amount() < 2.0, "{}", idle.amount());
+    }
+
+    #[test]
+    fn at_light_load_nothing_is_gained_by_refusing() {
+        let mut light = allowance();
+        for _ in 0..2_000 {
+            light.pass(1.0, 1.0, 1.0, 1.0);
+            light.pass(1.0, 0.0, 4.0, 1.0);
+            light.complete(1.0);
+        }
+        assert_eq!(light.amount(), 2.0, "a fifth of the load, a twenty-fifth of the loss");
     }
 }

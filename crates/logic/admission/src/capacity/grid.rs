@@ -4,6 +4,11 @@
 /// How many there are.
 pub(crate) const CANDIDATES: usize = 60;
 
+/// Misfits that differ by less differ by rounding.
+pub(crate) const EQUAL: f64 = 1e-6;
+/// No candidate is contradicted more than this.
+pub(crate) const MOST: f64 = 20.0;
+
 /// The number at this position.
 pub(crate) fn cores(position: usize) -> f64 {
     match position {
@@ -36,15 +41,16 @@ impl Misfits {
     pub(crate) const NONE: Misfits = Misfits { misfits: [0.0; CANDIDATES] };
 
     /// Adds what was newly found, of what was there before `kept`. No single finding adds more than
-    /// `most` to the difference of two candidates: one that a change of the backend falls into proves
-    /// nothing.
+    /// `most` to the difference of two candidates, for one that a change of the backend falls into proves
+    /// nothing, and all together no more than [`MOST`], so that a backend that has changed is believed
+    /// after a few.
     pub(crate) fn add(&mut self, found: &[f64; CANDIDATES], kept: f64, most: f64) {
         let least = found.iter().copied().fold(f64::INFINITY, f64::min);
         for (misfit, found) in self.misfits.iter_mut().zip(found) {
             *misfit = kept * *misfit + (found - least).min(most);
         }
         let least = self.misfits.iter().copied().fold(f64::INFINITY, f64::min);
-        self.misfits.iter_mut().for_each(|misfit| *misfit -= least);
+        self.misfits.iter_mut().for_each(|misfit| *misfit = (*misfit - least).min(MOST));
     }
 
     /// The misfit of the candidate at this position, over the least one.
@@ -77,5 +83,7 @@ mod tests {
         assert_eq!((misfits.at(0), misfits.at(1)), (10.0, 0.0));
         misfits.add(&[7.0; CANDIDATES], 0.5, 10.0);
         assert_eq!((misfits.at(0), misfits.at(1)), (5.0, 0.0));
+        (0..5).for_each(|_| misfits.add(&found, 1.0, 10.0));
+        assert_eq!((misfits.at(0), misfits.at(1)), (MOST, 0.0));
     }
 }

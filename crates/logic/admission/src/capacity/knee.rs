@@ -6,7 +6,7 @@
 //! how long it takes itself, so the mean over a level is unbiased for any spread of service times; the
 //! number in flight *while* it was there would depend on it.
 //!
-//! A block is [`BLOCK`] requests or [`STAYS`] times as many as there can be. In each, for every
+//! A block is [`BLOCK`] requests or [`STAYS`] times as many as any of them found. In each, for every
 //! candidate `c`, `s` is fitted by least squares; what is left is that candidate's misfit, in units of
 //! the least one per degree of freedom, times [`NOISE`] (neighbours in a queue share their wait, so they
 //! are worth fewer). As `s` is fitted block by block, a backend whose speed changes contradicts nothing.
@@ -18,11 +18,11 @@
 
 use std::time::Duration;
 
-use super::grid::{CANDIDATES, Misfits, cores, position};
+use super::grid::{CANDIDATES, EQUAL, Misfits, cores, position};
 
 /// Least requests of a block.
 pub const BLOCK: u32 = 64;
-/// A block has so many times the requests that can be in flight.
+/// A block has so many times the requests that any of it found.
 pub const STAYS: u32 = 4;
 /// Part of the misfits that a further block leaves.
 pub const KEPT: f64 = 0.95;
@@ -66,6 +66,7 @@ pub struct Knee {
     levels: [Level; CANDIDATES],
     squares: f64,
     requests: u32,
+    most_found: u32,
     misfits: Misfits,
     /// Smoothed service time by candidate; 0 before the first block.
     service_s: [f64; CANDIDATES],
@@ -84,13 +85,14 @@ impl Knee {
             levels: [Level::default(); CANDIDATES],
             squares: 0.0,
             requests: 0,
+            most_found: 0,
             misfits: Misfits::NONE,
             service_s: [0.0; CANDIDATES],
         }
     }
 
-    /// A request that found so many others took so long; `limit` is how many there can be.
-    pub fn observe(&mut self, found: u32, took: Duration, limit: u32) {
+    /// A request that found so many others took so long.
+    pub fn observe(&mut self, found: u32, took: Duration) {
         let (j, seconds) = (f64::from(found) + 1.0, took.as_secs_f64());
         let level = &mut self.levels[position(found.saturating_add(1))];
         level.requests += 1.0;
@@ -100,14 +102,15 @@ impl Knee {
         level.seconds_j += seconds * j;
         self.squares += seconds * seconds;
         self.requests += 1;
-        if self.requests >= BLOCK.max(limit.saturating_mul(STAYS)) {
+        self.most_found = self.most_found.max(found);
+        if self.requests >= BLOCK.max(self.most_found.saturating_mul(STAYS)) {
             self.close();
         }
     }
 
     /// The best guess at latency; none before the first block.
     pub fn delay(&self) -> Option<Delay> {
-        let best = (0..CANDIDATES).find(|&k| self.misfits.at(k) <= 0.0)?;
+        let best = (0..CANDIDATES).find(|&k| self.misfits.at(k) <= EQUAL)?;
         self.service_with(best).map(|service_s| Delay { cores: cores(best), service_s })
     }
 
@@ -124,6 +127,7 @@ impl Knee {
         let levels = std::mem::replace(&mut self.levels, [Level::default(); CANDIDATES]);
         let squares = std::mem::take(&mut self.squares);
         let requests = f64::from(std::mem::take(&mut self.requests));
+        self.most_found = 0;
         // Levels below the candidate take s, those from it on s·j/c.
         let (mut below, mut below_s) = (0.0, 0.0);
         let mut above_jj: f64 = levels.iter().map(|level| level.jj).sum();
@@ -147,5 +151,60 @@ impl Knee {
         let variance = (NOISE * least / (requests - 2.0)).max(1e-4 * squares / requests);
         left.iter_mut().for_each(|left| *left /= variance);
         self.misfits.add(&left, KEPT, MOST_PER_BLOCK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::{RngCore, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
+    /// Requests that find 0 to 11 others, of an application with these cores, noise of ±`spread`.
+    fn observe(knee: &mut Knee, cores: f64, service_s: f64, spread: f64, requests: u32) {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
+        let truth = Delay { cores, service_s };
+        for k in 0..requests {
+            let luck = rng.next_u32() as f64 / f64::from(u32::MAX) - 0.5;
+            let took = truth.expected(k * 5 % 12).mul_f64(1.0 + 2.0 * spread * luck);
+            knee.observe(k * 5 % 12, took);
+        }
+    }
+
+    fn misfit(knee: &Knee, cores: u32) -> f64 {
+        knee.misfits().at(position(cores))
+    }
+
+    #[test]
+    fn the_knee_is_found_and_predicts() {
+        for (cores, spread) in [(1.0, 0.0), (1.0, 0.9), (4.0, 0.0), (4.0, 0.9), (8.0, 0.5)] {
+            let mut knee = Knee::new();
+            assert_eq!(knee.delay(), None);
+            observe(&mut knee, cores, 0.05, spread, 1_280);
+            let delay = knee.delay().expect("twenty blocks");
+            assert!((delay.cores / cores - 1.0).abs() < 0.3, "{cores} {spread}: {delay:?}");
+            let truth = Delay { cores, service_s: 0.05 }.expected(10).as_secs_f64();
+            let off = delay.expected(10).as_secs_f64() / truth - 1.0;
+            assert!(off.abs() < 0.15, "{cores} {spread}: {off}");
+        }
+    }
+
+    #[test]
+    fn without_a_queue_any_number_beyond_what_was_seen_is_as_good() {
+        let mut knee = Knee::new();
+        observe(&mut knee, 100.0, 0.05, 0.5, 1_280);
+        let most = misfit(&knee, 65_536);
+        assert!(most < EQUAL && misfit(&knee, 12) < EQUAL, "{most}");
+        assert!(misfit(&knee, 1) > 10.0 && misfit(&knee, 4) > 10.0);
+    }
+
+    #[test]
+    fn another_speed_contradicts_nothing() {
+        let mut knee = Knee::new();
+        observe(&mut knee, 4.0, 0.05, 0.3, 640);
+        observe(&mut knee, 4.0, 0.10, 0.3, 640);
+        let delay = knee.delay().expect("twenty blocks");
+        assert_eq!(delay.cores, 4.0);
+        assert!((delay.service_s / 0.1 - 1.0).abs() < 0.1, "{delay:?}");
     }
 }

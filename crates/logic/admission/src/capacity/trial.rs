@@ -125,9 +125,12 @@ impl Trials {
         }
         if !self.settled {
             self.waited += 1;
-            // The limit does not bind any more, so there is nothing to be found.
-            if self.waited > wanted {
-                self.phase = Phase::Idle;
+            match self.phase {
+                // Requests that come are fewer than may, for longer than one stays: it is as it is.
+                Phase::High => self.settled = self.waited >= self.limits.1,
+                // Requests that neither end nor let the number fall tell nothing.
+                _ if self.waited > wanted => self.phase = Phase::Idle,
+                _ => {}
             }
             return None;
         }
@@ -163,5 +166,60 @@ impl Trials {
             *found = off * off / (NOISE * (low + high) * b_low * b_high).max(f64::MIN_POSITIVE);
         }
         self.misfits.add(&found, KEPT, MOST_PER_TRIAL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::grid::position;
+    use super::*;
+
+    /// A whole trial on an application of 10 completions per second and core.
+    fn trial(trials: &mut Trials, cores: u32, low: u32, high: u32) {
+        trials.begin(low, high);
+        let mut ended = None;
+        while ended.is_none() {
+            let limit = trials.limit().expect("under way");
+            trials.refused();
+            trials.pass(limit, 0.1 / f64::from(limit.min(cores)));
+            ended = trials.complete();
+        }
+        assert_eq!((ended, trials.limit()), (Some(high), None));
+    }
+
+    fn misfit(trials: &Trials, cores: u32) -> f64 {
+        trials.misfits().at(position(cores))
+    }
+
+    #[test]
+    fn equal_throughput_is_against_many_cores_and_rising_throughput_against_few() {
+        let mut flat = Trials::new();
+        (0..3).for_each(|_| trial(&mut flat, 2, 4, 8));
+        assert!(misfit(&flat, 1) < 0.1 && misfit(&flat, 4) < 0.1);
+        assert!(misfit(&flat, 8) > 10.0 && misfit(&flat, 65_536) > 10.0);
+        let mut rising = Trials::new();
+        (0..3).for_each(|_| trial(&mut rising, 100, 4, 8));
+        assert!(misfit(&rising, 4) > 10.0);
+        assert!(misfit(&rising, 8) < 0.1 && misfit(&rising, 65_536) < 0.1);
+    }
+
+    #[test]
+    fn a_change_is_believed_after_a_few() {
+        let mut trials = Trials::new();
+        (0..50).for_each(|_| trial(&mut trials, 2, 4, 8));
+        (0..5).for_each(|_| trial(&mut trials, 100, 4, 8));
+        assert!(misfit(&trials, 4) > 4.0 && misfit(&trials, 8) < 4.0);
+    }
+
+    #[test]
+    fn what_does_not_settle_is_given_up() {
+        let mut trials = Trials::new();
+        trials.begin(1, 2);
+        for _ in 0..LEAST_COMPLETIONS + 1 {
+            trials.pass(5, 1.0);
+            assert_eq!(trials.complete(), None);
+        }
+        assert_eq!(trials.limit(), None);
+        assert_eq!(misfit(&trials, 1), misfit(&trials, 100));
     }
 }

@@ -1,0 +1,160 @@
+//! Decisions, chips, deadlines, and what endings tell.
+
+use std::time::Duration;
+
+use plimsoll_admission::{
+    Admission, AdmissionCounts, AdmissionOptions, Arrival, CapacityOptions, Decision, Ended,
+    Permit, Reason,
+};
+use plimsoll_model::Nanos;
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::backend::Backend;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn admission(capacity: CapacityOptions) -> Admission {
+    Admission::new(&AdmissionOptions { capacity, deadline_ms: None }).expect("valid options")
+}
+
+fn admit(admission: &mut Admission, now: Nanos, in_flight: u32) -> Permit {
+    match admission.decide(now, in_flight, Arrival::default()) {
+        Decision::Admit(permit) => permit,
+        Decision::Reject(reason) => panic!("{reason:?} at {in_flight}"),
+    }
+}
+
+#[test]
+fn a_static_capacity_is_reached_and_not_passed() {
+    let mut admission = admission(CapacityOptions::Static(3));
+    (0..3).for_each(|in_flight| {
+        admit(&mut admission, Nanos::ZERO, in_flight);
+    });
+    for in_flight in [3, 4, u32::MAX] {
+        let decision = admission.decide(Nanos::ZERO, in_flight, Arrival::default());
+        assert_eq!(decision, Decision::Reject(Reason::Full));
+    }
+    let counts = AdmissionCounts { admitted: 3, full: 3, deadline: 0 };
+    assert_eq!(admission.counts(), counts);
+}
+
+#[test]
+fn the_average_admits_all_for_thirty_seconds_and_then_the_mean() {
+    let mut admission = admission(CapacityOptions::Average);
+    // In flight, each admitted one included: 1, 2, …, 9, whose mean is 5.
+    for in_flight in 0..9 {
+        admit(&mut admission, Nanos::from_secs_f64(f64::from(in_flight)), in_flight);
+    }
+    admit(&mut admission, Nanos::from_secs_f64(29.9), 4);
+    assert_eq!(admission.limit(), None);
+    admit(&mut admission, Nanos::from_secs_f64(30.0), 4);
+    assert_eq!(admission.limit(), Some(5.0));
+    let decision = admission.decide(Nanos::from_secs_f64(31.0), 5, Arrival::default());
+    assert_eq!(decision, Decision::Reject(Reason::Full));
+    admit(&mut admission, Nanos::from_secs_f64(59.0), 2);
+    admit(&mut admission, Nanos::from_secs_f64(60.0), 0);
+    assert_eq!(admission.limit(), Some(4.0), "the mean of 5 and 3");
+}
+
+#[test]
+fn chips_are_as_rare_as_the_load_is_high() {
+    let admission = admission(CapacityOptions::Static(10));
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    for (in_flight, expected) in [(1, 0.875), (4, 0.5), (7, 0.125), (8, 0.0), (10, 0.0)] {
+        let chips = (0..40_000).filter(|_| admission.chip(in_flight, &mut rng)).count();
+        let share = chips as f64 / 40_000.0;
+        assert!((share - expected).abs() < 0.01, "{in_flight}: {share}");
+    }
+    let unknown = self::admission(CapacityOptions::Average);
+    assert!((0..100).all(|_| unknown.chip(1_000, &mut rng)));
+}
+
+/// One at a time, `took` each.
+fn serve(admission: &mut Admission, now: &mut Nanos, took: Duration, ended: Ended) {
+    for _ in 0..200 {
+        let permit = admit(admission, *now, 0);
+        *now = *now + took;
+        admission.finish(*now, 0, permit, ended);
+    }
+}
+
+#[test]
+fn what_was_given_up_or_failed_tells_nothing_of_the_time_a_request_takes() {
+    let mut admission = admission(CapacityOptions::default());
+    let mut now = Nanos::ZERO;
+    serve(&mut admission, &mut now, 20 * MS, Ended::Abandoned);
+    assert_eq!(admission.delay(), None);
+    serve(&mut admission, &mut now, 20 * MS, Ended::Answered);
+    let before = admission.delay().expect("three blocks");
+    assert_eq!(before.expected(0).as_millis(), 20);
+    serve(&mut admission, &mut now, MS, Ended::Failed);
+    serve(&mut admission, &mut now, 900 * MS, Ended::Abandoned);
+    assert_eq!(admission.delay(), Some(before));
+}
+
+#[test]
+fn what_cannot_be_in_time_is_refused_at_once() {
+    let mut admission = admission(CapacityOptions::Static(100));
+    let within = |ms: u32| Arrival { time_left: Some(ms * MS), will_retry: false };
+    let mut now = Nanos::ZERO;
+    let unknown = admission.decide(now, 0, within(1));
+    assert!(matches!(unknown, Decision::Admit(_)), "nothing is known yet");
+    // One core of 20 ms: three at a time, the k-th of which takes k · 20 ms.
+    for _ in 0..100 {
+        let permits: Vec<Permit> = (0..3).map(|n| admit(&mut admission, now, n)).collect();
+        for (left, permit) in [2, 1, 0].into_iter().zip(permits) {
+            now = now + 20 * MS;
+            admission.finish(now, left, permit, Ended::Answered);
+        }
+    }
+    for (found, ms, fits) in [(0, 25, true), (0, 15, false), (3, 85, true), (3, 75, false)] {
+        let decision = admission.decide(now, found, within(ms));
+        let expected = decision == Decision::Reject(Reason::Deadline);
+        assert_eq!(!expected, fits, "{found} {ms}: {decision:?}");
+    }
+    let patient = admission.decide(now, 50, Arrival::default());
+    assert!(matches!(patient, Decision::Admit(_)), "no deadline, no refusal");
+}
+
+#[test]
+fn refusing_what_would_be_late_serves_more_in_time() {
+    let in_time = |heeds: bool| {
+        let options = AdmissionOptions {
+            capacity: CapacityOptions::Static(60),
+            deadline_ms: heeds.then_some(1_000),
+        };
+        let mut admission = Admission::new(&options).expect("valid options");
+        let mut backend = Backend::new(2, 1.5, 23);
+        backend.wanted_within = Some(1_000 * MS);
+        backend.run(&mut admission, 60.0);
+        let outcome = backend.run(&mut admission, 300.0);
+        (f64::from(outcome.in_time) / 300.0, backend.capacity_rps())
+    };
+    let (heeding, capacity) = in_time(true);
+    assert!(heeding > 0.5 * capacity, "{heeding} of {capacity}");
+    // Sixty in two cores of 100 ms take three seconds.
+    let (blind, _) = in_time(false);
+    assert!(blind < 0.1 * capacity, "{blind} of {capacity}");
+}
+
+#[test]
+fn options_are_read_and_checked() {
+    let read = |text: &str| serde_json::from_str::<AdmissionOptions>(text);
+    let options = read(r#"{"capacity": {"adaptive": {"loss": 0.02}}, "deadline_ms": 500}"#);
+    assert!(Admission::new(&options.expect("valid")).is_ok());
+    assert_eq!(
+        read(r#"{"capacity": "average"}"#).expect("valid").capacity,
+        CapacityOptions::Average
+    );
+    assert!(read(r#"{"capacity": {"adaptive": {"los": 0.02}}}"#).is_err());
+    for refused in [
+        r#"{"capacity": {"static": 0}}"#,
+        r#"{"capacity": {"adaptive": {"loss": 0.9}}}"#,
+        r#"{"capacity": {"adaptive": {"first_cores": 0}}}"#,
+        r#"{"capacity": {"adaptive": {"most": 0}}}"#,
+    ] {
+        let error = Admission::new(&read(refused).expect("well formed")).err();
+        assert!(error.is_some_and(|e| e.to_string().contains("expected")), "{refused}");
+    }
+}

@@ -1,0 +1,6 @@
+//! One ingress in front of one simulated application.
+
+mod adaptive;
+mod backend;
+mod decide;
+mod no_allocation;
