@@ -113,12 +113,19 @@ impl Guarded {
         if self.closed.is_empty() {
             return self.inner.pick(request, now, rng);
         }
-        let picked = self.inner.pick(&request.without(&self.closed), now, rng);
-        let ejected = self.ejection.as_ref().is_some_and(|e| !e.ejected().is_empty());
-        if picked.is_some() || !ejected {
-            return picked;
+        self.inner.pick(&request.without(&self.closed), now, rng)
+    }
+
+    /// When nobody is open: better one that is ejected than none; but a limit is a limit.
+    fn pick_ejected(
+        &mut self,
+        request: &Request<'_>,
+        now: Nanos,
+        rng: &mut dyn RngCore,
+    ) -> Option<usize> {
+        if self.ejection.as_ref().is_none_or(|e| e.ejected().is_empty()) {
+            return None;
         }
-        // Better one that is ejected than none; but a limit is a limit.
         match &self.limit {
             Some(limit) => self.inner.pick(&request.without(limit.full()), now, rng),
             None => self.inner.pick(request, now, rng),
@@ -140,7 +147,7 @@ impl Guarded {
             };
             let part = self.slow_start.as_ref().map_or(1.0, |slow| slow.part(i, now));
             let due = part >= 1.0 || chance(request.key, i, rng) < part;
-            if due || tries == turned_away.len() || self.closed.contains(i) {
+            if due || tries == turned_away.len() {
                 break Some(i);
             }
             turned_away[tries] = i;
@@ -189,10 +196,12 @@ impl Policy for Guarded {
     fn pick(&mut self, request: &Request<'_>, now: Nanos, rng: &mut dyn RngCore) -> Option<usize> {
         self.tick(now);
         let ramps = self.slow_start.as_ref().is_some_and(SlowStart::is_active);
-        if ramps && self.ramping == Ramping::ByRefusal {
-            return self.pick_ramped(request, now, rng);
-        }
-        self.pick_open(request, now, rng)
+        let picked = if ramps && self.ramping == Ramping::ByRefusal {
+            self.pick_ramped(request, now, rng)
+        } else {
+            self.pick_open(request, now, rng)
+        };
+        picked.or_else(|| self.pick_ejected(request, now, rng))
     }
 
     fn on_start(&mut self, backend: usize, now: Nanos) {
