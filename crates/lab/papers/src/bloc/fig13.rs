@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::cluster::Cluster;
 use super::show::{Case, Ran, holds, notes, run_all, table, within};
 use super::ways::{ALL, BLOC, P2C, Way};
-use crate::outcome::Outcome;
+use crate::outcome::{Comparison, Outcome};
 use crate::plot::{Axis, Lines, Plot};
 use crate::{Context, Experiment, Failure, Provenance};
 
@@ -37,73 +37,68 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         for rate in RATES_RPS {
             let requests = (rate * WHOLE_S) as u32;
             let cluster = Cluster { patience: Some(PATIENCE), requests, ..Cluster::new(context) };
-            let cluster = cluster.open(rate);
-            cases.push(Case::new(format!("{rate}"), way, cluster));
+            cases.push(Case::new(format!("{rate}"), way, cluster.open(rate)));
         }
     }
     let all = run_all(context, cases)?;
-    let of = |way: Way| all.iter().filter(move |ran| ran.case.way == way);
-    let last = |way| of(way).next_back();
-    let mut comparisons = Vec::new();
-    if let (Some(bloc), Some(lc)) = (last(BLOC), last(P2C)) {
-        comparisons.push(within(
-            0.15,
-            "lost at 47 requests/s under BLOC",
-            16.0,
-            bloc.lost(),
-            "%",
-            "Ten backends serve 40 of 47: 15 % is the least.",
-        ));
-        comparisons.push(holds(
-            "lost at 47 requests/s under least connections",
-            "more than 80 %",
-            format!("{:.0} %", lc.lost()),
-            lc.lost() > 80.0,
-            "First in first out, all are lost once the wait is beyond the clients' patience, 20 s: at 47 requests/s, \
-             7 more than are served, after two of the five minutes. A shorter patience loses more.",
-        ));
-        comparisons.push(holds(
-            "90th percentile at 47 requests/s under BLOC",
-            "low",
-            format!("{:.2} s", bloc.at(0.9)),
-            bloc.at(0.9) < WORST_S,
-            "Nobody waits behind more than nine.",
-        ));
-    }
-    let lines = |value: fn(&Ran) -> f64| {
-        let line = |way: Way| {
-            let rate = |ran: &Ran| ran.seen.report.offered() as f64;
-            let points = of(way)
-                .zip(RATES_RPS)
-                .filter(|(ran, _)| rate(ran) > 0.0 && value(ran).is_finite())
-                .map(|(ran, rate)| (rate, value(ran)));
-            Lines::new(way.name, Provenance::Simulated, points.collect())
-        };
-        ALL.map(line).to_vec()
-    };
-    let x = || Axis::linear("requests per second");
-    let plots = vec![
-        Plot::lines(
-            "p90",
-            "90th percentile",
-            x(),
-            Axis::log("response time (s)"),
-            lines(|r| r.at(0.9)),
-        ),
-        Plot::lines(
-            "lost",
-            "Requests lost",
-            x(),
-            Axis::linear("requests lost (%)"),
-            lines(Ran::lost),
-        ),
-    ];
     let mut notes = notes();
     notes.push(
         "Five minutes, as the paper's runs; clients give up after 20 s, and backends serve for nobody those \
          who did."
             .to_owned(),
     );
-    let tables = vec![table(("rate_rps", "requests/s"), &all)];
-    Ok(Outcome { tables, plots, comparisons, notes })
+    Ok(Outcome {
+        tables: vec![table(("rate_rps", "requests/s"), &all)],
+        plots: vec![
+            plot("p90", "90th percentile", Axis::log("response time (s)"), &all, |r| r.at(0.9)),
+            plot("lost", "Requests lost", Axis::linear("requests lost (%)"), &all, Ran::lost),
+        ],
+        comparisons: comparisons(&all),
+        notes,
+    })
+}
+
+fn of(all: &[Ran], way: Way) -> impl DoubleEndedIterator<Item = &Ran> {
+    all.iter().filter(move |ran| ran.case.way == way)
+}
+
+fn comparisons(all: &[Ran]) -> Vec<Comparison> {
+    let last = |way| of(all, way).next_back();
+    let (Some(bloc), Some(lc)) = (last(BLOC), last(P2C)) else { return Vec::new() };
+    vec![
+        within(
+            0.15,
+            "lost at 47 requests/s under BLOC",
+            16.0,
+            bloc.lost(),
+            "%",
+            "Ten backends serve 40 of 47: 15 % is the least.",
+        ),
+        holds(
+            "lost at 47 requests/s under least connections",
+            "more than 80 %",
+            format!("{:.0} %", lc.lost()),
+            lc.lost() > 80.0,
+            "First in first out, all are lost once the wait is beyond the clients' patience, 20 s: at 47 \
+             requests/s, 7 more than are served, after two of the five minutes. A shorter patience loses \
+             more.",
+        ),
+        holds(
+            "90th percentile at 47 requests/s under BLOC",
+            "low",
+            format!("{:.2} s", bloc.at(0.9)),
+            bloc.at(0.9) < WORST_S,
+            "Nobody waits behind more than nine.",
+        ),
+    ]
+}
+
+fn plot(name: &str, title: &str, y: Axis, all: &[Ran], value: fn(&Ran) -> f64) -> Plot {
+    let line = |way: Way| {
+        let points = RATES_RPS.into_iter().zip(of(all, way).map(value));
+        let points = points.filter(|(_, value)| value.is_finite()).collect();
+        Lines::new(way.name, Provenance::Simulated, points)
+    };
+    let x = Axis::linear("requests per second");
+    Plot::lines(name, title, x, y, ALL.map(line).to_vec())
 }

@@ -243,6 +243,15 @@ fn own_plot(own: &Own) -> Plot {
     Plot::lines("plimsoll", title, Axis::linear("time (s)"), y, lines)
 }
 
+/// The greatest weight after the first plan, as a part of what the backend bears.
+fn greatest_try(own: &Own) -> f64 {
+    let most = |k: usize| {
+        let edge = true_w_max(&KINDS[k].model.curve(SERVICE_US));
+        own.plans.iter().skip(1).map(|(_, s)| s[k]).fold(0.0, f64::max) / edge
+    };
+    (0..KINDS.len()).map(most).fold(0.0, f64::max)
+}
+
 fn compare(printed: &Explored, mended: &Explored, own: &Own) -> Vec<Comparison> {
     let mut found = Vec::new();
     let mut add = |what: String, paper: crate::Value, ours: crate::Value, verdict, why: &str| {
@@ -297,11 +306,7 @@ fn compare(printed: &Explored, mended: &Explored, own: &Own) -> Vec<Comparison> 
         if mended.seconds() <= THEIR_SECONDS { Verdict::Agrees } else { Verdict::Differs },
         "More iterations of the slowest backend.",
     );
-    let most = |k: usize| {
-        let edge = true_w_max(&KINDS[k].model.curve(SERVICE_US));
-        own.plans.iter().skip(1).map(|(_, s)| s[k]).fold(0.0, f64::max) / edge
-    };
-    let worst = (0..KINDS.len()).map(most).fold(0.0, f64::max);
+    let worst = greatest_try(own);
     add(
         "greatest weight that Plimsoll tried after its first plan, over w_max".to_owned(),
         "above 1: drops are how the paper finds w_max".into(),

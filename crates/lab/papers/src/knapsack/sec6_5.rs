@@ -232,13 +232,14 @@ fn plot(all: &[Ran], seed: u64, seconds: f64) -> Plot {
 fn comparisons(all: &[Ran]) -> Vec<Comparison> {
     let time = |name| median(of(all, name).map(|ran| ran.good_s));
     let (plimsoll, _) = time(ALL[0].0);
-    let plimsoll = plimsoll.unwrap_or(f64::NAN);
     let (noticed, _) = median(of(all, ALL[0].0).map(|ran| ran.track.stopped_s));
-    let noticed = noticed.unwrap_or(f64::NAN);
+    let after = |seconds: Option<f64>| {
+        seconds.map_or_else(|| "never in most runs".to_owned(), |s| format!("after {s:.0} s"))
+    };
     let one = |(name, who): (&'static str, Who)| {
         let Who::Agents(how) = who else { return None };
         let (agents, runs) = time(name);
-        let ratio = agents.map(|s| s / plimsoll);
+        let ratio = agents.zip(plimsoll).map(|(agents, plimsoll)| agents / plimsoll);
         let verdict = ratio.map_or(Verdict::Differs, |r| Verdict::within(0.25, THEIR_RATIO, r));
         let reached = agents.map_or_else(
             || "in less than half of the runs".to_owned(),
@@ -248,12 +249,13 @@ fn comparisons(all: &[Ran]) -> Vec<Comparison> {
             "The paper's 4 is its agents' iterations against one packing, if both measure for as long: it gives \
              neither the interval nor the load. Here agents have good weights for good {reached}, in {runs} \
              of {} runs: a reading of {} s of CPU is off by {:.0} points in the standard deviation, so that \
-             weights follow noise. Plimsoll has them after {plimsoll:.0} s, {noticed:.0} s of which pass \
-             until its test is sure, where the paper's threshold takes one second and is wrong many times an \
-             hour (knapsack-fig16).",
+             weights follow noise. Plimsoll has them {}; its test is sure {}, where the paper's threshold takes \
+             one second and is wrong many times an hour (knapsack-fig16).",
             of(all, name).count(),
             how.interval_s,
             100.0 * agents::reading_error(how.interval_s),
+            after(plimsoll),
+            after(noticed),
         );
         let ours = ratio.map_or_else(|| Value::from("not reached"), Value::from);
         Some(Comparison {
