@@ -1,0 +1,299 @@
+/* The data path: towards servers, and back. Nothing is kept about a connection. */
+#pragma once
+#include "choose.h"
+
+struct packet {
+	struct xdp_md *ctx;
+	void *end;
+	struct ethernet *eth;
+	struct tcp *tcp;
+	__u32 tcp_offset;
+};
+
+INLINE void count_reason(__u32 vip_number, __u32 why)
+{
+	__u32 at = vip_number * REASONS + why;
+	__u64 *count = bpf_map_lookup_elem(&reasons, &at);
+	if (count && !dry_run)
+		(*count)++;
+}
+
+/* What belongs to no VIP is counted in the last row. */
+INLINE void count_stray(__u32 why)
+{
+	count_reason(max_vips, why);
+}
+
+INLINE __u32 vip_key(__be16 port, __u32 protocol, __u32 family)
+{
+	return port | protocol << 16 | family << 24;
+}
+
+/* User space chooses the seed so that no two VIPs share a place: one look, one compare. */
+INLINE struct vip *find_vip(const struct config *c, const __u32 *address, __u32 key,
+			    const int address_words)
+{
+	__u32 half = c->vip_half & 1;
+	__u64 mixed = address[0];
+	if (address_words == 4)
+		mixed += (__u64)address[1] * 0x9e3779b1 + (__u64)address[2] * 0x85ebca77 +
+			 (__u64)address[3] * 0xc2b2ae3d;
+	__u32 at = ((mixed << 24 ^ key ^ mixed >> 40) * c->vip_seed[half]) >> (63 - vip_bits) >> 1;
+	at |= half << vip_bits;
+	struct vip *vip = bpf_map_lookup_elem(&vips, &at);
+	if (!vip || vip->key != key || vip->address[0] != address[0])
+		return NULL;
+	if (address_words == 4 && (vip->address[1] != address[1] ||
+				   vip->address[2] != address[2] || vip->address[3] != address[3]))
+		return NULL;
+	return vip;
+}
+
+/* The server that sent a packet, by its MAC address; 0: none of this VIP. */
+INLINE __u32 find_source(const struct config *c, const struct vip *vip, const __u8 *mac)
+{
+	__u32 half = c->mac_half & 1;
+	__u64 key = ((__u64) * (__u16 *)mac << 32 | *(__u32 *)(mac + 2)) << 16 | (vip->number + 1);
+	__u32 at = (key * c->mac_seed[half]) >> (63 - mac_bits) >> 1;
+	at |= half << mac_bits;
+	struct mac_bucket *bucket = bpf_map_lookup_elem(&macs, &at);
+	if (!bucket)
+		return 0;
+#pragma unroll
+	for (int way = 0; way < MAC_WAYS; way++)
+		if (bucket->key[way] == key)
+			return bucket->id[way];
+	return 0;
+}
+
+INLINE int leave_by(struct xdp_md *ctx, __u32 port, __u32 ifindex, __u32 hairpin_tx)
+{
+	if (hairpin_tx && ctx->ingress_ifindex == ifindex)
+		return XDP_TX;
+	return bpf_redirect_map(&ports, port, XDP_PASS);
+}
+
+INLINE int to_member(struct xdp_md *ctx, const struct member *m, __u32 at)
+{
+	struct ethernet *eth = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	if (UNLIKELY((void *)(eth + 1) > end))
+		return XDP_PASS;
+	__builtin_memcpy(eth->to, m->mac, 6);
+	__builtin_memcpy(eth->from, m->source_mac, 6);
+	struct member_count *count = bpf_map_lookup_elem(&counts, &at);
+	if (count && !dry_run) {
+		count->packets_in++;
+		count->bytes_in += end - (void *)eth;
+	}
+	return leave_by(ctx, m->port, m->ifindex, m->flags & MEMBER_HAIRPIN_TX);
+}
+
+static __noinline void count_opened(__u32 at)
+{
+	struct member_count *count = bpf_map_lookup_elem(&counts, &at);
+	if (dry_run)
+		return;
+	if (count)
+		count->opened++;
+	add_open(at, 1);
+}
+
+static __noinline void count_closed(__u32 at)
+{
+	struct member_count *count = bpf_map_lookup_elem(&counts, &at);
+	if (dry_run)
+		return;
+	if (count)
+		count->closed++;
+	add_open(at, -1);
+}
+
+/* Sends what has no valid cookie to the server its addresses hash to. `flags` are TCP's. */
+GLOBAL int spread_out(struct xdp_md *ctx, const struct vip *vip, __u64 hash, __u32 why,
+				 __u32 flags)
+{
+	if (!vip)
+		return XDP_PASS;
+	count_reason(vip->number, why);
+	__u32 id = spread(vip, hash);
+	__u32 at = vip->base + id;
+	struct member *m = id ? bpf_map_lookup_elem(&members, &at) : NULL;
+	if (!m) {
+		count_reason(vip->number, REASON_NO_SERVER);
+		return XDP_DROP;
+	}
+	if (why == REASON_SYN_NO_TIMESTAMP)
+		count_opened(at);
+	else if (why == REASON_NO_TIMESTAMP && (flags & (TCP_FIN | TCP_RST)))
+		count_closed(at);
+	return to_member(ctx, m, at);
+}
+
+/* A connection begins. */
+GLOBAL int first_packet(struct xdp_md *ctx, const struct vip *vip, __u64 hash)
+{
+	if (!vip)
+		return XDP_PASS;
+	__u32 id = choose(vip, hash);
+	__u32 at = vip->base + id;
+	struct member *m = id ? bpf_map_lookup_elem(&members, &at) : NULL;
+	if (!m) {
+		count_reason(vip->number, REASON_NO_SERVER);
+		return XDP_DROP;
+	}
+	count_opened(at);
+	return to_member(ctx, m, at);
+}
+
+/* From a client. */
+INLINE int to_server(struct packet *p, const struct config *c, const struct vip *vip,
+		     const struct flow *flow, const int words)
+{
+	__u8 flags = p->tcp->flags;
+	__u32 why;
+	int slow;
+	struct timestamps *t = find_timestamps(p->ctx, p->tcp, p->end, p->tcp_offset, &slow);
+	if (UNLIKELY(slow))
+		count_reason(vip->number, REASON_SLOW_OPTIONS);
+	if (UNLIKELY((flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)) {
+		__u64 hash = flow_hash(&c->spread, flow, words);
+		if (t)
+			return first_packet(p->ctx, vip, hash);
+		return spread_out(p->ctx, vip, hash, REASON_SYN_NO_TIMESTAMP, flags);
+	}
+	why = REASON_NO_TIMESTAMP;
+	if (UNLIKELY(!t))
+		goto spread;
+
+	why = REASON_FOREIGN;
+	__u16 upper = bpf_ntohs(t->echo_upper);
+	__u32 epoch = epoch_of(upper);
+	struct permutation *perm = bpf_map_lookup_elem(&permutations, &epoch);
+	if (UNLIKELY(!perm || !(c->salts & (1 << epoch))))
+		goto spread;
+	__u32 id = reveal(perm, flow_hash(&c->salt[epoch & 1], flow, words), upper);
+	if (UNLIKELY(id >= stride))
+		goto spread;
+	__u32 at = vip->base + id;
+	struct member *m = bpf_map_lookup_elem(&members, &at);
+	if (UNLIKELY(!m || m->state != MEMBER_LIVE)) {
+		if (m && m->state == MEMBER_GONE)
+			why = REASON_STALE;
+		goto spread;
+	}
+	if (LIKELY(m->heard)) {
+		set_field(p->tcp, &t->echo_upper,
+			  restore(upper, bpf_ntohs(t->echo_lower), m->offset_ms, now_ms()));
+	} else {
+		/* A server takes an echo of zero for none (RFC 7323, 3.2), a wrong one for an RTT. */
+		count_reason(vip->number, REASON_CLOCK_UNKNOWN);
+		set_field(p->tcp, &t->echo_upper, 0);
+		set_field(p->tcp, &t->echo_lower, 0);
+	}
+	if (UNLIKELY(flags & (TCP_FIN | TCP_RST)))
+		count_closed(at);
+	return to_member(p->ctx, m, at);
+
+spread:
+	return spread_out(p->ctx, vip, flow_hash(&c->spread, flow, words), why, flags);
+}
+
+/* Writes the cookie into a server's packet. */
+INLINE void write_cookie(struct packet *p, const struct config *c, const struct vip *vip, __u32 id,
+			 const struct flow *flow, const int words)
+{
+	int slow;
+	struct timestamps *t = find_timestamps(p->ctx, p->tcp, p->end, p->tcp_offset, &slow);
+	if (UNLIKELY(slow))
+		count_reason(vip->number, REASON_SLOW_OPTIONS);
+	if (UNLIKELY(!t)) {
+		count_reason(vip->number, REASON_REPLY_NO_TIMESTAMP);
+		return;
+	}
+	__u32 at = vip->base + id;
+	struct member *m = bpf_map_lookup_elem(&members, &at);
+	if (!m)
+		return;
+	__u16 upper = bpf_ntohs(t->value_upper);
+	__u32 real = (__u32)upper << 16 | bpf_ntohs(t->value_lower);
+	__u64 now = now_ms();
+	__u32 offset = real - (__u32)now;
+	/* Written only when the clock is new or has moved: the line stays shared between CPUs. */
+	if (UNLIKELY(!m->heard ||
+	    offset - m->offset_ms + OFFSET_TOLERANCE_MS > 2 * OFFSET_TOLERANCE_MS)) {
+		m->offset_ms = offset;
+		m->heard = 1;
+	}
+	__u32 epoch = epoch_now(c, upper, m->offset_ms, now);
+	struct permutation *perm = bpf_map_lookup_elem(&permutations, &epoch);
+	if (!perm)
+		return;
+	__u64 hash = flow_hash(&c->salt[epoch & 1], flow, words);
+	set_field(p->tcp, &t->value_upper, hide(perm, hash, id, epoch, upper));
+}
+
+INLINE void count_reply(struct packet *p, const struct vip *vip, __u32 id)
+{
+	__u32 at = vip->base + id;
+	struct member_count *count = bpf_map_lookup_elem(&counts, &at);
+	if (count && !dry_run) {
+		count->packets_out++;
+		count->bytes_out += p->end - (void *)p->eth;
+	}
+	if (UNLIKELY(p->tcp->flags & TCP_RST))
+		count_closed(at);
+}
+
+INLINE void count_hop(struct ipv4 *ip)
+{
+	fix_checksum(&ip->checksum, bpf_htons(0x0100), 0);
+	ip->ttl--;
+}
+
+INLINE int to_uplink(struct ethernet *eth, struct xdp_md *ctx, const struct config *c)
+{
+	__builtin_memcpy(eth->to, c->uplink.mac, 6);
+	__builtin_memcpy(eth->from, c->uplink.source_mac, 6);
+	return leave_by(ctx, c->uplink.port, c->uplink.ifindex, c->uplink.hairpin_tx);
+}
+
+/* Where the kernel's routes lead; what they do not lead anywhere is the kernel's to answer. Also counts
+ * the hop, as a router does. */
+GLOBAL int by_route(struct xdp_md *ctx, __u32 vip_number)
+{
+	struct bpf_fib_lookup fib = {.l4_protocol = IPPROTO_TCP};
+	struct ethernet *eth = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	struct ipv4 *v4 = (void *)(eth + 1);
+	struct ipv6 *v6 = (void *)(eth + 1);
+	if ((void *)(v4 + 1) > end)
+		return XDP_PASS;
+	int is_v4 = eth->type == bpf_htons(0x0800);
+	if (is_v4) {
+		fib.family = 2; /* AF_INET */
+		fib.tot_len = bpf_ntohs(v4->length);
+		fib.tos = v4->tos;
+		fib.ipv4_src = v4->source;
+		fib.ipv4_dst = v4->destination;
+	} else {
+		if ((void *)(v6 + 1) > end)
+			return XDP_PASS;
+		fib.family = 10; /* AF_INET6 */
+		fib.tot_len = bpf_ntohs(v6->length) + IPV6_BYTES;
+		__builtin_memcpy(fib.ipv6_src, v6->source, 16);
+		__builtin_memcpy(fib.ipv6_dst, v6->destination, 16);
+	}
+	fib.ifindex = ctx->ingress_ifindex;
+	if (bpf_fib_lookup(ctx, &fib, sizeof(fib), 0) != BPF_FIB_LKUP_RET_SUCCESS) {
+		count_reason(vip_number, REASON_NO_ROUTE);
+		return XDP_PASS;
+	}
+	__builtin_memcpy(eth->to, fib.dmac, 6);
+	__builtin_memcpy(eth->from, fib.smac, 6);
+	if (is_v4)
+		count_hop(v4);
+	else
+		v6->hop_limit--;
+	return bpf_redirect(fib.ifindex, 0);
+}

@@ -1,0 +1,89 @@
+/* Cookies: the C side of crates/logic/cookie, bound to it by tests/vectors.csv there. */
+#pragma once
+#include "maps.h"
+
+#define INLINE static __always_inline
+/* Verified once by itself, not along every path that calls it: what keeps the verifier's work small. */
+#define GLOBAL __attribute__((noinline))
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* A connection's words, as they lie in the packet: client, VIP, ports (client first), protocol and
+ * number of address words. IPv4 has 4 of them, IPv6 10. */
+struct flow {
+	__u32 word[10];
+};
+
+INLINE __u64 flow_hash(const struct flow_key *key, const struct flow *flow, const int words)
+{
+	__u64 sum = 0;
+#pragma unroll
+	for (int i = 0; i < words; i += 2) {
+		__u64 left = (__u32)(flow->word[i] + key->word[i]);
+		__u64 right = (__u32)(flow->word[i + 1] + key->word[i + 1]);
+		sum += left * right;
+	}
+	return (sum ^ (sum >> 32)) * key->multiplier;
+}
+
+INLINE __u32 id_bits(void)
+{
+	return 15 - version_bits;
+}
+
+INLINE __u32 id_mask(void)
+{
+	return (1u << id_bits()) - 1;
+}
+
+/* The upper half of a timestamp: version | epoch | cookie. */
+INLINE __u16 hide(const struct permutation *p, __u64 hash, __u32 id, __u32 epoch, __u16 real_upper)
+{
+	__u32 before = hash >> (64 - id_bits());
+	__u32 after = hash >> (64 - 2 * id_bits());
+	__u32 cookie = (p->forward[(id ^ before) & id_mask() & (MAX_IDS - 1)] + after) & id_mask();
+	return real_upper << (16 - version_bits) | epoch << (15 - version_bits) | cookie;
+}
+
+INLINE __u32 epoch_of(__u16 upper)
+{
+	return (upper >> (15 - version_bits)) & 1;
+}
+
+INLINE __u32 reveal(const struct permutation *p, __u64 hash, __u16 upper)
+{
+	__u32 before = hash >> (64 - id_bits());
+	__u32 after = hash >> (64 - 2 * id_bits());
+	return (p->inverse[(upper - after) & id_mask() & (MAX_IDS - 1)] ^ before) & id_mask();
+}
+
+/* The balancer's clock. jiffies are a single load; a server's clock need only be known to seconds. */
+INLINE __u64 now_ms(void)
+{
+	return (bpf_jiffies64() * tick_ms_q20) >> 20;
+}
+
+/* The upper half of the server's timestamp of which `upper` and `lower` came back. */
+INLINE __u16 restore(__u16 upper, __u16 lower, __u32 offset_ms, __u64 now)
+{
+	__u32 bits = 16 + version_bits;
+	__u32 known = (__u32)(upper >> (16 - version_bits)) << 16 | lower;
+	__u32 latest = (__u32)now + offset_ms + (1u << (bits - 3));
+	return (latest - ((latest - known) & ((1u << bits) - 1))) >> 16;
+}
+
+#define SETTLED_MS 200000
+#define OFFSET_TOLERANCE_MS 1000
+
+/* The salt for a packet that its server stamped with `real_upper`; see `SaltSwitch`. */
+INLINE __u32 epoch_now(const struct config *c, __u16 real_upper, __u32 offset_ms, __u64 now)
+{
+	__s64 since = now - c->switch_ms;
+	__u32 epoch = c->epoch & 1;
+	if (LIKELY(since >= SETTLED_MS))
+		return epoch;
+	if (since < 0)
+		return epoch ^ 1;
+	__u16 first = (((__u32)c->switch_ms + offset_ms) >> 16) + 1;
+	return (__s16)(real_upper - first) >= 0 ? epoch : epoch ^ 1;
+}

@@ -1,0 +1,102 @@
+/* ICMP errors about replies: a router on the way to the client answers to the VIP, and the server that
+ * sent the packet must hear of it, or path MTU discovery fails. The error quotes the packet; where the
+ * quote reaches to the timestamp option, the cookie in it names the server. */
+#pragma once
+#include "balancer.h"
+
+/* The quote begins at `quoted`, its TCP header at `tcp_at`. */
+INLINE int quoted_server(struct xdp_md *ctx, const struct config *c, const struct vip *vip,
+			 const struct flow *flow, const int words, __u32 tcp_at)
+{
+	__u8 head[32] = {};
+	__u32 upper = 0;
+	/* Only the layout that all data segments have: NOP NOP TS. */
+	if (!bpf_xdp_load_bytes(ctx, tcp_at, head, sizeof(head)) && head[20] == 1 &&
+	    head[21] == 1 && head[22] == 8 && head[23] == 10) {
+		upper = (__u32)head[24] << 8 | head[25];
+		__u32 epoch = epoch_of(upper);
+		struct permutation *perm = bpf_map_lookup_elem(&permutations, &epoch);
+		if (perm && (c->salts & (1 << epoch))) {
+			__u32 id = reveal(perm, flow_hash(&c->salt[epoch & 1], flow, words), upper);
+			__u32 at = vip->base + id;
+			struct member *m =
+				id < stride ? bpf_map_lookup_elem(&members, &at) : NULL;
+			if (m && m->state == MEMBER_LIVE) {
+				count_reason(vip->number, REASON_ICMP);
+				return to_member(ctx, m, at);
+			}
+		}
+	}
+	return spread_out(ctx, vip, flow_hash(&c->spread, flow, words), REASON_ICMP_SPREAD, 0);
+}
+
+struct quote_v4 {
+	__u8 type, code;
+	__sum16 checksum;
+	__u32 rest;
+	struct ipv4 ip;
+};
+
+GLOBAL int icmp_v4(struct xdp_md *ctx)
+{
+	struct quote_v4 quote = {};
+	__u32 ports = 0, at = ETH_BYTES, zero = 0;
+	__u8 header = 0;
+	struct config *c = bpf_map_lookup_elem(&config, &zero);
+	if (!c || bpf_xdp_load_bytes(ctx, at, &header, 1))
+		return XDP_PASS;
+	at += (header & 15) * 4;
+	if (bpf_xdp_load_bytes(ctx, at, &quote, sizeof(quote)))
+		return XDP_PASS;
+	/* Destination unreachable, time exceeded, parameter problem. */
+	if (quote.type != 3 && quote.type != 11 && quote.type != 12)
+		return XDP_PASS;
+	__u32 quoted_header = (quote.ip.version_ihl & 15) * 4;
+	if (quote.ip.protocol != IPPROTO_TCP || quoted_header < IPV4_BYTES ||
+	    (quote.ip.fragment & FRAGMENT_OFFSET))
+		return XDP_PASS;
+	at += 8 + quoted_header;
+	if (bpf_xdp_load_bytes(ctx, at, &ports, sizeof(ports)))
+		return XDP_PASS;
+	struct vip *vip =
+		find_vip(c, &quote.ip.source, vip_key(ports & 0xffff, IPPROTO_TCP, 4), 1);
+	if (!vip)
+		return XDP_PASS;
+	struct flow flow = {.word = {quote.ip.destination, quote.ip.source,
+				     ports << 16 | ports >> 16, IPPROTO_TCP | 2 << 8}};
+	return quoted_server(ctx, c, vip, &flow, 4, at);
+}
+
+struct quote_v6 {
+	__u8 type, code;
+	__sum16 checksum;
+	__u32 rest;
+	struct ipv6 ip;
+	__u32 ports;
+};
+
+GLOBAL int icmp_v6(struct xdp_md *ctx)
+{
+	struct quote_v6 quote = {};
+	__u32 zero = 0;
+	struct config *c = bpf_map_lookup_elem(&config, &zero);
+	if (!c)
+		return XDP_PASS;
+	if (bpf_xdp_load_bytes(ctx, ETH_BYTES + IPV6_BYTES, &quote, sizeof(quote)))
+		return XDP_PASS;
+	/* Errors are below 128; neighbour discovery and echoes are above. */
+	if (quote.type == 0 || quote.type > 4 || quote.ip.next != IPPROTO_TCP)
+		return XDP_PASS;
+	__u32 ports = quote.ports;
+	struct vip *vip =
+		find_vip(c, quote.ip.source, vip_key(ports & 0xffff, IPPROTO_TCP, 6), 4);
+	if (!vip)
+		return XDP_PASS;
+	struct flow flow = {.word = {quote.ip.destination[0], quote.ip.destination[1],
+				     quote.ip.destination[2], quote.ip.destination[3],
+				     quote.ip.source[0], quote.ip.source[1], quote.ip.source[2],
+				     quote.ip.source[3], ports << 16 | ports >> 16,
+				     IPPROTO_TCP | 8 << 8}};
+	return quoted_server(ctx, c, vip, &flow, 10,
+			     ETH_BYTES + IPV6_BYTES + offsetof(struct quote_v6, ports));
+}

@@ -1,0 +1,42 @@
+/* The program's maps. Sizes that depend on the configuration are set by the loader. */
+#pragma once
+#include "types.h"
+
+#define MAP(name, kind, entries, value_type)          \
+	struct {                                      \
+		__uint(type, kind);                   \
+		__uint(max_entries, entries);         \
+		__type(key, __u32);                   \
+		__type(value, value_type);            \
+	} name SEC(".maps")
+
+MAP(config, BPF_MAP_TYPE_ARRAY, 1, struct config);
+MAP(permutations, BPF_MAP_TYPE_ARRAY, 2, struct permutation);
+MAP(vips, BPF_MAP_TYPE_ARRAY, 2, struct vip);
+MAP(slots, BPF_MAP_TYPE_ARRAY, 2, struct slots);
+MAP(members, BPF_MAP_TYPE_ARRAY, 1, struct member);
+MAP(macs, BPF_MAP_TYPE_ARRAY, 2, struct mac_bucket);
+MAP(counts, BPF_MAP_TYPE_PERCPU_ARRAY, 1, struct member_count);
+MAP(reasons, BPF_MAP_TYPE_PERCPU_ARRAY, REASONS, __u64);
+MAP(turns, BPF_MAP_TYPE_PERCPU_ARRAY, 1, __u32);
+MAP(open, BPF_MAP_TYPE_ARRAY, 1, __s64);
+MAP(ports, BPF_MAP_TYPE_DEVMAP, MAX_PORTS, __u32);
+MAP(meta, BPF_MAP_TYPE_ARRAY, 1, struct meta);
+MAP(vip_names, BPF_MAP_TYPE_ARRAY, 1, struct name);
+MAP(member_names, BPF_MAP_TYPE_ARRAY, 1, struct name);
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct fragment_key);
+	__type(value, __u32);
+} fragments SEC(".maps");
+
+/* Set by the loader before the program is verified, so that they are constants to the verifier. */
+volatile const __u32 version_bits = 4;
+volatile const __u32 stride = 256;   /* ids of a VIP, 0 included */
+volatile const __u32 max_vips = 1;
+volatile const __u32 vip_bits = 0;   /* log2 of half of `vips` */
+volatile const __u32 mac_bits = 0;   /* log2 of half of `macs` */
+volatile const __u32 dry_run = 0;      /* to be asked, not to serve: nothing is counted */
+volatile const __u64 tick_ms_q20 = 4 << 20; /* milliseconds a jiffy, 20 binary places */

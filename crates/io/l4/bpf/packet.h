@@ -1,0 +1,168 @@
+/* Reading and changing headers. Offsets are checked against the packet's end before every access; a
+ * packet that contradicts itself is the kernel's. */
+#pragma once
+#include <linux/bpf.h>
+#include <linux/in.h>
+#include <stddef.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+#include "cookie.h"
+
+#define ETH_BYTES 14
+#define IPV4_BYTES 20
+#define IPV6_BYTES 40
+#define TCP_BYTES 20
+
+/* linux/in6.h clashes with what linux/bpf.h needs. */
+#define NEXT_FRAGMENT 44
+#define NEXT_ICMPV6 58
+
+#define TCP_FIN 0x01
+#define TCP_SYN 0x02
+#define TCP_RST 0x04
+#define TCP_ACK 0x10
+
+struct ethernet {
+	__u8 to[6];
+	__u8 from[6];
+	__be16 type;
+};
+
+struct ipv4 {
+	__u8 version_ihl;
+	__u8 tos;
+	__be16 length;
+	__be16 id;
+	__be16 fragment; /* flags and offset */
+	__u8 ttl;
+	__u8 protocol;
+	__sum16 checksum;
+	__u32 source;
+	__u32 destination;
+};
+
+struct ipv6 {
+	__u32 version_class_flow;
+	__be16 length;
+	__u8 next;
+	__u8 hop_limit;
+	__u32 source[4];
+	__u32 destination[4];
+};
+
+struct tcp {
+	__be16 source;
+	__be16 destination;
+	__u32 sequence;
+	__u32 acknowledgment;
+	__u8 offset; /* upper four bits: words of header */
+	__u8 flags;
+	__be16 window;
+	__sum16 checksum;
+	__be16 urgent;
+};
+
+struct timestamps {
+	__u8 kind;
+	__u8 length;
+	__be16 value_upper;
+	__be16 value_lower;
+	__be16 echo_upper;
+	__be16 echo_lower;
+};
+
+#define MORE_FRAGMENTS bpf_htons(0x2000)
+#define FRAGMENT_OFFSET bpf_htons(0x1fff)
+
+/* RFC 1624, equation 3. */
+INLINE void fix_checksum(__sum16 *check, __u16 old, __u16 new)
+{
+	__u32 sum = (__u16)~*check + (__u16)~old + new;
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	*check = ~sum;
+}
+
+INLINE void set_field(struct tcp *tcp, __be16 *field, __u16 host_value)
+{
+	__u16 old = *field, new = bpf_htons(host_value);
+	*field = new;
+	/* An option may begin at an odd offset; then the sum sees its bytes the other way round. */
+	if (((long)field - (long)tcp) & 1) {
+		old = __builtin_bswap16(old);
+		new = __builtin_bswap16(new);
+	}
+	fix_checksum(&tcp->checksum, old, new);
+}
+
+#define NOP_NOP_TS bpf_htonl(0x0101080a)
+#define SACK_TS bpf_htonl(0x0402080a)
+#define OPTION_BYTES 40
+
+/* Walks the options; the timestamp's offset among them, or -1. */
+INLINE int walk_options(const __u8 *options, __u32 bytes)
+{
+	__u32 at = 0;
+	for (int i = 0; i < OPTION_BYTES; i++) {
+		if (at + 1 >= OPTION_BYTES || at + 1 >= bytes)
+			return -1;
+		__u8 kind = options[at], length = options[at + 1];
+		if (kind == 1) {
+			at++;
+			continue;
+		}
+		if (kind == 0 || length < 2)
+			return -1;
+		if (kind == 8)
+			return length == 10 && at + 10 <= bytes ? (int)at : -1;
+		at += length;
+	}
+	return -1;
+}
+
+/* Where the timestamp option is, from the start of the TCP header, in any but the commonest layout;
+ * 0: there is none, or the options contradict themselves. Three more layouts are single compares, as in
+ * Cheetah's table 1: MSS SACK TS (Linux, SYN); MSS NOP NOP TS; MSS NOP WS NOP NOP TS (macOS, iOS, SYN).
+ * SLOW_OPTIONS is set when all options had to be walked. */
+#define SLOW_OPTIONS 0x100
+
+GLOBAL __u32 other_options(struct xdp_md *ctx, __u32 tcp_offset, __u32 header)
+{
+	__u8 options[OPTION_BYTES] __attribute__((aligned(8))) = {};
+	__u32 bytes = header - TCP_BYTES;
+	if (header <= TCP_BYTES || bytes > OPTION_BYTES)
+		return 0;
+	if (bpf_xdp_load_bytes(ctx, tcp_offset + TCP_BYTES, options, bytes))
+		return 0;
+	__u32 second = *(__u32 *)(options + 4);
+	if (options[0] == 2 && options[1] == 4) {
+		if (bytes >= 16 && (second == SACK_TS || second == NOP_NOP_TS))
+			return TCP_BYTES + 6;
+		if (bytes >= 20 && options[4] == 1 && options[5] == 3 && options[6] == 3 &&
+		    *(__u32 *)(options + 8) == NOP_NOP_TS)
+			return TCP_BYTES + 10;
+	}
+	int at = walk_options(options, bytes);
+	return SLOW_OPTIONS | (at < 0 ? 0 : TCP_BYTES + at);
+}
+
+/* The timestamp option. Every segment but those of a handshake, and those with selective
+ * acknowledgments too, begin NOP NOP TS: one compare. */
+INLINE struct timestamps *find_timestamps(struct xdp_md *ctx, struct tcp *tcp, void *end,
+					  __u32 tcp_offset, int *slow)
+{
+	__u32 header = (tcp->offset >> 4) * 4;
+	__u8 *t = (__u8 *)tcp;
+	*slow = 0;
+	if (LIKELY(header >= 32 && (void *)(t + 32) <= end && *(__u32 *)(t + 20) == NOP_NOP_TS))
+		return (struct timestamps *)(t + 22);
+	if (header <= TCP_BYTES)
+		return NULL;
+	__u32 found = other_options(ctx, tcp_offset, header);
+	*slow = found & SLOW_OPTIONS;
+	__u64 at = found & 63;
+	if (at < TCP_BYTES)
+		return NULL;
+	struct timestamps *option = (void *)(t + at);
+	return (void *)(option + 1) <= end ? option : NULL;
+}

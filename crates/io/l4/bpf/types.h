@@ -1,0 +1,162 @@
+/* What user space and the program share: map values, counters, constants. Mirrored field by field in
+ * src/maps/layout.rs; META_LAYOUT changes with every change here, so that a new daemon knows old pinned
+ * maps when it sees them. */
+#pragma once
+#include <linux/types.h>
+
+#define META_LAYOUT 1
+
+/* Places in the list a first packet is served from; the size of one half of a `slots` entry. */
+#define MAX_SLOTS 8192
+/* Interfaces a packet can leave by. */
+#define MAX_PORTS 64
+/* The widest permutation (1 version bit). */
+#define MAX_IDS 16384
+#define MAC_WAYS 6
+#define NAME_BYTES 64
+
+/* A keyed hash of a connection; `FlowHash` of crates/logic/cookie. */
+struct flow_key {
+	__u32 word[10];
+	__u64 multiplier;
+};
+
+/* Where packets to clients go when the operator names one next hop for all of them. */
+struct next_hop {
+	__u8 mac[6];
+	__u8 source_mac[6];
+	__u32 port; /* index into `ports` */
+	__u32 ifindex;
+	__u8 set;
+	__u8 hairpin_tx; /* back out of the interface it came in by: XDP_TX rather than redirect */
+	__u8 pad[6];
+};
+
+/* One entry. Tables come in halves: user space fills the one that is not read, then flips one byte. */
+struct config {
+	__u64 vip_seed[2];
+	__u64 mac_seed[2];
+	__u64 switch_ms; /* when `epoch` took over, by now_ms() */
+	__u8 vip_half;
+	__u8 mac_half;
+	__u8 epoch; /* the salt of cookies written now */
+	__u8 salts; /* bit e: there is a salt for epoch e */
+	__u8 pad[4];
+	struct flow_key salt[2];
+	struct flow_key spread;
+	struct next_hop uplink;
+};
+
+/* One for each epoch: the permutation and its inverse. */
+struct permutation {
+	__u16 forward[MAX_IDS];
+	__u16 inverse[MAX_IDS];
+};
+
+enum policy {
+	POLICY_ROTATE = 0, /* the list in order */
+	POLICY_TWO = 1,    /* the less loaded of two places of the list */
+	POLICY_LEAST = 2,  /* the least loaded of up to LEAST_SCAN places */
+	POLICY_HASH = 3,   /* the connection's place in the list */
+};
+
+struct vip {
+	__u32 address[4]; /* as in the packet; IPv4 in the first word */
+	__u32 key;        /* port as in the packet | protocol << 16 | family (4, 6) << 24; 0: free */
+	__u32 number;
+	__u32 base; /* of its members */
+	__u8 policy;
+	__u8 slot_half;
+	__u8 pad[34];
+};
+
+/* Who takes first packets: `policy` by the policy, `spread` by hash for what has no cookie. */
+struct slots {
+	__u32 policy_length;
+	__u32 spread_length;
+	__u16 policy[MAX_SLOTS];
+	__u16 spread[MAX_SLOTS];
+};
+
+enum member_state {
+	MEMBER_UNUSED = 0,
+	MEMBER_LIVE = 1, /* serves its connections, whether or not it takes new ones */
+	MEMBER_GONE = 2, /* its cookies are stale */
+};
+
+#define MEMBER_HAIRPIN_TX 1
+
+struct member {
+	__u8 mac[6];
+	__u8 source_mac[6];
+	__u32 port;
+	__u32 ifindex;
+	__u8 state;
+	__u8 flags;
+	__u16 weight;
+	/* Written by the program. */
+	__u32 offset_ms;
+	__u32 heard;
+	__u8 pad[32];
+};
+
+/* Servers by source address: key = MAC << 16 | VIP's number + 1; 0: free. */
+struct mac_bucket {
+	__u64 key[MAC_WAYS];
+	__u16 id[MAC_WAYS];
+	__u8 pad[4];
+};
+
+/* One for each CPU and member. */
+struct member_count {
+	__u64 packets_in; /* from clients */
+	__u64 bytes_in;
+	__u64 packets_out;
+	__u64 bytes_out;
+	__u64 opened; /* first packets */
+	__u64 closed;
+	__u64 pad[2];
+};
+
+/* Why a packet did not go the straight way. Counted for each VIP; those without one in a row of their
+ * own. Names as in `plimsoll l4 status`: src/reason.rs. */
+enum reason {
+	REASON_NO_TIMESTAMP,      /* spread by hash: later packet without a timestamp */
+	REASON_SYN_NO_TIMESTAMP,  /* spread by hash: its connection will have none */
+	REASON_FOREIGN,           /* spread by hash: the cookie is nobody's */
+	REASON_STALE,             /* spread by hash: the cookie's server is gone */
+	REASON_CLOCK_UNKNOWN,     /* forwarded with TSecr 0: the server was not heard yet */
+	REASON_REPLY_NO_TIMESTAMP, /* forwarded as it is: no place for a cookie */
+	REASON_NO_SERVER,         /* dropped: no server takes connections */
+	REASON_UNKNOWN_SOURCE,    /* to the kernel: from the VIP, but from no server of it */
+	REASON_NO_ROUTE,          /* to the kernel: no route or neighbour for the client */
+	REASON_SLOW_OPTIONS,      /* the options took the slow path; nothing else is wrong */
+	REASON_FRAGMENT,          /* a later fragment that found its first */
+	REASON_FRAGMENT_LOST,     /* dropped: a later fragment whose first was not seen */
+	REASON_ICMP,              /* an error that quotes enough: to its server */
+	REASON_ICMP_SPREAD,       /* an error that quotes too little: spread by hash */
+	REASON_MALFORMED,         /* to the kernel: headers that contradict themselves */
+	REASON_VLAN,              /* to the kernel: tagged */
+	REASON_TTL,               /* to the kernel: a reply whose hop limit is used up */
+	REASONS
+};
+
+struct fragment_key {
+	__u32 client[4];
+	__u32 vip[4];
+	__u32 id;
+	__u32 protocol;
+};
+
+/* One entry, never read by the program: what the maps were made by. */
+struct meta {
+	__u32 layout;
+	__u32 version_bits;
+	__u32 vips;
+	__u32 stride;
+};
+
+/* One for each VIP and member: names outlive the daemon with the counters. */
+struct name {
+	char text[NAME_BYTES];
+};

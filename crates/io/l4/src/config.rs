@@ -1,0 +1,156 @@
+//! What the balancer is to do: plain data, read from YAML by the `plimsoll` binary.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use plimsoll_cookie::Layout;
+use serde::Serialize;
+
+use crate::layout::Mac;
+
+/// The whole `l4` section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct L4Config {
+    /// Where the program is attached; packets leave by these only.
+    pub interfaces: Vec<Interface>,
+    /// The services.
+    pub vips: Vec<Vip>,
+    /// How cookies are made.
+    pub cookie: CookieConfig,
+    /// The one next hop of all replies; without it the kernel's routes are asked for every reply.
+    pub uplink: Option<Uplink>,
+    /// Sizes of the kernel's tables, fixed when they are first made.
+    pub limits: Limits,
+    /// Where programs, maps and links are pinned: a directory in bpffs.
+    pub pin_dir: PathBuf,
+    /// How long a server that is no longer named serves its connections before they are stale.
+    pub drain: Duration,
+}
+
+/// An interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// How the program is attached.
+    pub mode: AttachMode,
+}
+
+/// How a program is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AttachMode {
+    /// By the driver, before the kernel allocates anything for the packet.
+    Native,
+    /// By the kernel, for drivers without XDP: an order of magnitude slower.
+    Generic,
+}
+
+/// A service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vip {
+    /// Its name: counters go by it.
+    pub name: String,
+    /// What clients connect to.
+    pub address: SocketAddr,
+    /// Who gets a first packet.
+    pub policy: Policy,
+    /// The servers.
+    pub backends: Vec<Backend>,
+}
+
+/// Who gets a first packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Policy {
+    /// In turn, whatever their weights.
+    RoundRobin,
+    /// In turn, as often as their weights say.
+    WeightedRoundRobin,
+    /// The less loaded of two drawn by weight.
+    PowerOfTwo,
+    /// The one with the fewest open connections a unit of weight.
+    LeastConnections,
+    /// By hash of the connection.
+    Hash,
+    /// By hash of the connection, with few moves when servers change.
+    Maglev,
+    /// In turn, by weights that follow the servers' load (Cheetah, §5).
+    Awrr,
+}
+
+/// A server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backend {
+    /// Its name: its cookie's id and its counters go by it.
+    pub name: String,
+    /// Its own address, by which it is found on the network; it also holds the VIP's.
+    pub address: IpAddr,
+    /// Its MAC address; without it, the neighbour table's.
+    pub mac: Option<Mac>,
+    /// Its share of first packets.
+    pub weight: u16,
+    /// Its id in cookies; to be set where several balancers serve one VIP.
+    pub id: Option<u16>,
+    /// What it takes.
+    pub state: BackendState,
+}
+
+/// What a server takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BackendState {
+    /// New connections too.
+    Up,
+    /// Only those it has.
+    Draining,
+    /// None: its connections' packets go to another server, which resets them.
+    Down,
+}
+
+/// How cookies are made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CookieConfig {
+    /// How the timestamp is shared out.
+    pub layout: Layout,
+    /// Where the secrets are kept; balancers of one VIP need the same.
+    pub key_file: PathBuf,
+    /// How often the salt changes; at least twice the time a connection may be silent.
+    pub rotate: Option<Duration>,
+}
+
+/// A next hop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Uplink {
+    /// The interface towards it.
+    pub interface: String,
+    /// Its address, looked up among the neighbours when no MAC address is given.
+    pub gateway: Option<IpAddr>,
+    /// Its MAC address.
+    pub mac: Option<Mac>,
+}
+
+/// Sizes of the kernel's tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Services at most.
+    pub vips: u32,
+    /// Servers of a service at most, those included that drain.
+    pub backends: u32,
+    /// Fragmented packets remembered at a time.
+    pub fragments: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { vips: 16, backends: 255, fragments: 1024 }
+    }
+}
+
+impl Limits {
+    /// Ids of a service: a power of two, with id 0 nobody's.
+    pub fn stride(&self) -> u32 {
+        (self.backends + 1).next_power_of_two()
+    }
+}

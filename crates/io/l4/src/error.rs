@@ -1,0 +1,94 @@
+//! What can go wrong, and what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// Why the data plane could not do what it was asked.
+#[derive(Debug, Error)]
+pub enum L4Error {
+    /// Not root, nor CAP_BPF with CAP_NET_ADMIN.
+    #[error(
+        "expected the rights to load programs into the kernel: run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
+    )]
+    Privileges,
+    /// No bpffs where the pins should go.
+    #[error("{path}: expected a bpffs: mount -t bpf bpf {path}: {error}")]
+    Bpffs {
+        /// Where.
+        path: PathBuf,
+        /// Why it could not be mounted.
+        error: io::Error,
+    },
+    /// The kernel does not take the program.
+    #[error("the kernel does not take the program: {0}")]
+    Load(String),
+    /// A map.
+    #[error("map {name}: {error}")]
+    Map {
+        /// Its name.
+        name: &'static str,
+        /// What failed.
+        error: String,
+    },
+    /// Pinned maps of another version or with other sizes.
+    #[error(
+        "{path}: the pinned maps have {found}, expected {expected}; `plimsoll l4 detach` removes them, and with them the counters"
+    )]
+    Pinned {
+        /// Where they are.
+        path: PathBuf,
+        /// What they have.
+        found: String,
+        /// What the configuration asks for.
+        expected: String,
+    },
+    /// Nothing is pinned.
+    #[error("{0}: no balancer is pinned here; expected `plimsoll l4 run` to have been started")]
+    NotRunning(PathBuf),
+    /// An interface.
+    #[error("interface {name}: {error}")]
+    Interface {
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        error: String,
+    },
+    /// The key file.
+    #[error("{path}: {error}")]
+    KeyFile {
+        /// Where.
+        path: PathBuf,
+        /// What is wrong.
+        error: String,
+    },
+    /// Too many services or servers for the tables.
+    #[error("{what}: expected at most {limit}; raise l4.limits and run `plimsoll l4 detach` once")]
+    Full {
+        /// Of what.
+        what: String,
+        /// How many fit.
+        limit: u32,
+    },
+    /// A name nobody has.
+    #[error("{what} {name}: not known; expected one of {known}")]
+    Unknown {
+        /// Of what.
+        what: &'static str,
+        /// As given.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// The kernel's tables of links, routes and neighbours.
+    #[error("netlink: {0}")]
+    Netlink(#[from] io::Error),
+}
+
+impl L4Error {
+    /// For `map_err` on a map's call.
+    pub(crate) fn map<E: std::fmt::Display>(name: &'static str) -> impl Fn(E) -> L4Error {
+        move |error| L4Error::Map { name, error: error.to_string() }
+    }
+}

@@ -1,0 +1,307 @@
+//! The values of the program's maps, field by field as in `bpf/types.h`, written as bytes: the kernel
+//! takes them as they are.
+
+/// Changes with every change of a layout; pinned maps of another one are refused.
+pub const META_LAYOUT: u32 = 1;
+/// Places in a list of servers.
+pub const MAX_SLOTS: usize = 8192;
+/// Interfaces a packet can leave by.
+pub const MAX_PORTS: u32 = 64;
+/// The widest permutation.
+pub const MAX_IDS: usize = 16384;
+/// Entries of a bucket of the table of MAC addresses.
+pub const MAC_WAYS: usize = 6;
+/// Bytes of a name, its ending zero included.
+pub const NAME_BYTES: usize = 64;
+
+/// `struct config`.
+pub const CONFIG_BYTES: usize = 224;
+/// `struct permutation`.
+pub const PERMUTATION_BYTES: usize = 4 * MAX_IDS;
+/// `struct vip` and `struct member`.
+pub const LINE_BYTES: usize = 64;
+/// `struct slots`.
+pub const SLOTS_BYTES: usize = 8 + 4 * MAX_SLOTS;
+
+/// A MAC address.
+pub type Mac = [u8; 6];
+
+/// Writes fields one after the other.
+struct Writer<'a> {
+    bytes: &'a mut [u8],
+    at: usize,
+}
+
+impl Writer<'_> {
+    fn put(&mut self, field: &[u8]) -> &mut Self {
+        self.bytes[self.at..self.at + field.len()].copy_from_slice(field);
+        self.at += field.len();
+        self
+    }
+
+    fn skip(&mut self, bytes: usize) -> &mut Self {
+        self.at += bytes;
+        self
+    }
+}
+
+/// `struct flow_key`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowKey {
+    /// Keys of NH.
+    pub words: [u32; 10],
+    /// Of the last mixing.
+    pub multiplier: u64,
+}
+
+/// `struct next_hop`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NextHop {
+    /// The next hop's address.
+    pub mac: Mac,
+    /// Of the interface.
+    pub source_mac: Mac,
+    /// Its index in `ports`.
+    pub port: u32,
+    /// Its index in the kernel.
+    pub ifindex: u32,
+    /// Whether to send back by `XDP_TX` what came in by the same interface.
+    pub hairpin_tx: bool,
+}
+
+/// `struct config`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConfigValue {
+    /// For each half of `vips`.
+    pub vip_seed: [u64; 2],
+    /// For each half of `macs`.
+    pub mac_seed: [u64; 2],
+    /// When `epoch` took over, by the program's clock.
+    pub switch_ms: u64,
+    /// The half that is read.
+    pub vip_half: u8,
+    /// The half that is read.
+    pub mac_half: u8,
+    /// The salt of new cookies.
+    pub epoch: u8,
+    /// Bit e: epoch e has a salt.
+    pub salts: u8,
+    /// The salts' keys.
+    pub salt: [FlowKey; 2],
+    /// The key for what has no cookie.
+    pub spread: FlowKey,
+    /// The one next hop to all clients, if there is one.
+    pub uplink: Option<NextHop>,
+}
+
+impl ConfigValue {
+    /// As the kernel holds it.
+    pub fn to_bytes(self) -> [u8; CONFIG_BYTES] {
+        let mut bytes = [0; CONFIG_BYTES];
+        let mut writer = Writer { bytes: &mut bytes, at: 0 };
+        for word in self.vip_seed.iter().chain(&self.mac_seed).chain([&self.switch_ms]) {
+            writer.put(&word.to_le_bytes());
+        }
+        writer.put(&[self.vip_half, self.mac_half, self.epoch, self.salts]).skip(4);
+        for key in self.salt.iter().chain([&self.spread]) {
+            for word in key.words {
+                writer.put(&word.to_le_bytes());
+            }
+            writer.put(&key.multiplier.to_le_bytes());
+        }
+        if let Some(hop) = self.uplink {
+            writer.put(&hop.mac).put(&hop.source_mac);
+            writer.put(&hop.port.to_le_bytes()).put(&hop.ifindex.to_le_bytes());
+            writer.put(&[1, u8::from(hop.hairpin_tx)]);
+        }
+        bytes
+    }
+}
+
+/// `struct vip`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VipValue {
+    /// Words as in a packet; IPv4 in the first.
+    pub address: [u32; 4],
+    /// Port, protocol and family.
+    pub key: u32,
+    /// Its number.
+    pub number: u32,
+    /// The place of its member 0.
+    pub base: u32,
+    /// How first packets find their server.
+    pub policy: u8,
+    /// The half of `slots` that is read.
+    pub slot_half: u8,
+}
+
+impl VipValue {
+    /// As the kernel holds it.
+    pub fn to_bytes(self) -> [u8; LINE_BYTES] {
+        let mut bytes = [0; LINE_BYTES];
+        let mut writer = Writer { bytes: &mut bytes, at: 0 };
+        for word in self.address {
+            writer.put(&word.to_le_bytes());
+        }
+        for word in [self.key, self.number, self.base] {
+            writer.put(&word.to_le_bytes());
+        }
+        writer.put(&[self.policy, self.slot_half]);
+        bytes
+    }
+}
+
+/// What the program knows of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MemberState {
+    /// Nobody.
+    #[default]
+    Unused,
+    /// Serves its connections.
+    Live,
+    /// Its cookies are stale.
+    Gone,
+}
+
+/// `struct member`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemberValue {
+    /// The server's address.
+    pub mac: Mac,
+    /// Of the interface towards it.
+    pub source_mac: Mac,
+    /// The interface's index in `ports`.
+    pub port: u32,
+    /// Its index in the kernel.
+    pub ifindex: u32,
+    /// Whether it serves.
+    pub state: MemberState,
+    /// Whether to send back by `XDP_TX` what came in by the same interface.
+    pub hairpin_tx: bool,
+    /// For `least_connections` and `power_of_two`.
+    pub weight: u16,
+    /// Written by the program: the server's clock less the program's.
+    pub offset_ms: Option<u32>,
+}
+
+impl MemberValue {
+    /// As the kernel holds it.
+    pub fn to_bytes(self) -> [u8; LINE_BYTES] {
+        let mut bytes = [0; LINE_BYTES];
+        let state = match self.state {
+            MemberState::Unused => 0,
+            MemberState::Live => 1,
+            MemberState::Gone => 2,
+        };
+        let mut writer = Writer { bytes: &mut bytes, at: 0 };
+        writer.put(&self.mac).put(&self.source_mac);
+        writer.put(&self.port.to_le_bytes()).put(&self.ifindex.to_le_bytes());
+        writer.put(&[state, u8::from(self.hairpin_tx)]).put(&self.weight.to_le_bytes());
+        writer.put(&self.offset_ms.unwrap_or(0).to_le_bytes());
+        writer.put(&u32::from(self.offset_ms.is_some()).to_le_bytes());
+        bytes
+    }
+
+    /// From what the kernel holds.
+    pub fn from_bytes(bytes: &[u8; LINE_BYTES]) -> Self {
+        let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| bytes[at + byte]));
+        let mac = |at: usize| [0, 1, 2, 3, 4, 5].map(|byte| bytes[at + byte]);
+        MemberValue {
+            mac: mac(0),
+            source_mac: mac(6),
+            port: word(12),
+            ifindex: word(16),
+            state: match bytes[20] {
+                1 => MemberState::Live,
+                2 => MemberState::Gone,
+                _ => MemberState::Unused,
+            },
+            hairpin_tx: bytes[21] & 1 == 1,
+            weight: u16::from_le_bytes([bytes[22], bytes[23]]),
+            offset_ms: (word(28) != 0).then_some(word(24)),
+        }
+    }
+}
+
+/// `struct slots`: who takes first packets, and who takes what has no cookie.
+pub fn slots_to_bytes(policy: &[u16], spread: &[u16]) -> Box<[u8; SLOTS_BYTES]> {
+    let mut bytes = Box::new([0; SLOTS_BYTES]);
+    let mut writer = Writer { bytes: bytes.as_mut_slice(), at: 0 };
+    for list in [policy, spread] {
+        writer.put(&(list.len().min(MAX_SLOTS) as u32).to_le_bytes());
+    }
+    for (index, list) in [policy, spread].into_iter().enumerate() {
+        writer.at = 8 + 2 * MAX_SLOTS * index;
+        for id in list.iter().take(MAX_SLOTS) {
+            writer.put(&id.to_le_bytes());
+        }
+    }
+    bytes
+}
+
+/// `struct permutation`.
+pub fn permutation_to_bytes(forward: &[u16], inverse: &[u16]) -> Box<[u8; PERMUTATION_BYTES]> {
+    let mut bytes = Box::new([0; PERMUTATION_BYTES]);
+    let mut writer = Writer { bytes: bytes.as_mut_slice(), at: 0 };
+    for (index, table) in [forward, inverse].into_iter().enumerate() {
+        writer.at = 2 * MAX_IDS * index;
+        for id in table {
+            writer.put(&id.to_le_bytes());
+        }
+    }
+    bytes
+}
+
+/// `struct mac_bucket`.
+pub fn bucket_to_bytes(entries: &[(u64, u16)]) -> [u8; LINE_BYTES] {
+    let mut bytes = [0; LINE_BYTES];
+    for (way, (key, id)) in entries.iter().take(MAC_WAYS).enumerate() {
+        bytes[8 * way..8 * way + 8].copy_from_slice(&key.to_le_bytes());
+        bytes[48 + 2 * way..50 + 2 * way].copy_from_slice(&id.to_le_bytes());
+    }
+    bytes
+}
+
+/// A name as it is kept beside the counters; what does not fit is cut.
+pub fn name_to_bytes(name: &str) -> [u8; NAME_BYTES] {
+    let mut bytes = [0; NAME_BYTES];
+    let kept = name.as_bytes().iter().take(NAME_BYTES - 1);
+    for (to, from) in bytes.iter_mut().zip(kept) {
+        *to = *from;
+    }
+    bytes
+}
+
+/// The name kept; empty where there is none.
+pub fn name_from_bytes(bytes: &[u8; NAME_BYTES]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(NAME_BYTES);
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_comes_back_as_it_went() {
+        let member = MemberValue {
+            mac: [2, 0, 0, 0, 2, 2],
+            source_mac: [2, 0, 0, 0, 2, 1],
+            port: 3,
+            ifindex: 77,
+            state: MemberState::Gone,
+            hairpin_tx: true,
+            weight: 300,
+            offset_ms: Some(0xdead_beef),
+        };
+        assert_eq!(MemberValue::from_bytes(&member.to_bytes()), member);
+        let unheard = MemberValue { offset_ms: None, ..member };
+        assert_eq!(MemberValue::from_bytes(&unheard.to_bytes()), unheard);
+    }
+
+    #[test]
+    fn a_long_name_is_cut_and_a_short_one_is_not() {
+        assert_eq!(name_from_bytes(&name_to_bytes("shop")), "shop");
+        assert_eq!(name_from_bytes(&name_to_bytes(&"x".repeat(90))).len(), NAME_BYTES - 1);
+    }
+}

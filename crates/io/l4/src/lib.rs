@@ -1,0 +1,40 @@
+//! The layer-4 data plane: connections that never break, under any policy.
+//!
+//! [`Balancer`] loads an XDP program (`bpf/balancer.bpf.c`), fills its tables from an [`L4Config`], and
+//! attaches it. The program decides by the cookie that a connection itself carries
+//! (`plimsoll-cookie`), so it keeps nothing about one: its cost does not grow with connections, and a
+//! flood of them fills no table. All it has is pinned in bpffs: whoever takes over (a restarted daemon,
+//! a newer version) goes on where the last one was.
+//!
+//! ```text
+//! client ──SYN──▶ VIP ──policy's list──▶ server        first packet
+//! client ◀──TSval: version|epoch|cookie|clock── server  every reply
+//! client ──TSecr: the same──▶ cookie ──▶ its server     every later packet, TSecr put back
+//! ```
+//!
+//! See docs/l4.md for what an operator must know.
+
+mod balancer;
+mod config;
+mod error;
+mod fill;
+mod keys;
+mod layout;
+mod maps;
+pub mod network;
+mod program;
+mod reason;
+mod tables;
+
+pub use balancer::{Balancer, Pending};
+pub use config::{
+    AttachMode, Backend, BackendState, CookieConfig, Interface, L4Config, Limits, Policy, Uplink,
+    Vip,
+};
+pub use error::L4Error;
+pub use fill::{Candidate, MAGLEV_PLACES};
+pub use keys::Keys;
+pub use layout::Mac;
+pub use maps::{Maps, MemberCount, Meta, read_meta};
+pub use program::{Program, Ran, detach};
+pub use reason::REASONS;

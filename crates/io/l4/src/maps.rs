@@ -1,0 +1,316 @@
+//! The pinned maps, opened from bpffs: by the daemon that fills them, and by whoever only looks.
+
+use std::path::{Path, PathBuf};
+
+use aya::maps::{Array, DevMap, Map, MapData, PerCpuArray};
+
+use crate::error::L4Error;
+use crate::layout::{
+    CONFIG_BYTES, ConfigValue, LINE_BYTES, MAX_PORTS, META_LAYOUT, MemberValue, NAME_BYTES,
+    PERMUTATION_BYTES, SLOTS_BYTES, VipValue, bucket_to_bytes, name_from_bytes, name_to_bytes,
+};
+use crate::reason::REASONS;
+use crate::tables::vip_bits;
+
+/// Every map of the program, by its name in `bpf/maps.h`.
+pub(crate) const MAPS: [&str; 15] = [
+    "config",
+    "permutations",
+    "vips",
+    "slots",
+    "members",
+    "macs",
+    "counts",
+    "reasons",
+    "turns",
+    "open",
+    "ports",
+    "meta",
+    "vip_names",
+    "member_names",
+    "fragments",
+];
+
+/// By what the maps were made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// [`META_LAYOUT`] of the daemon that made them.
+    pub layout: u32,
+    /// Of the cookies.
+    pub version_bits: u32,
+    /// Services at most.
+    pub vips: u32,
+    /// Ids of a service.
+    pub stride: u32,
+}
+
+impl Meta {
+    /// In words, for who must be told of a difference.
+    pub(crate) fn describe(&self) -> String {
+        format!(
+            "layout {}, {} version bits, room for {} VIPs of {} servers",
+            self.layout,
+            self.version_bits,
+            self.vips,
+            self.stride.saturating_sub(1)
+        )
+    }
+}
+
+/// What was counted for a server, over all CPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemberCount {
+    /// Packets from clients.
+    pub packets_in: u64,
+    /// Their bytes, with all headers.
+    pub bytes_in: u64,
+    /// Packets to clients.
+    pub packets_out: u64,
+    /// Their bytes.
+    pub bytes_out: u64,
+    /// First packets.
+    pub opened: u64,
+    /// Last ones: FIN from the client, RST from either side.
+    pub closed: u64,
+}
+
+/// The pinned maps.
+pub struct Maps {
+    dir: PathBuf,
+    meta: Meta,
+    config: Array<MapData, [u8; CONFIG_BYTES]>,
+    permutations: Array<MapData, [u8; PERMUTATION_BYTES]>,
+    vips: Array<MapData, [u8; LINE_BYTES]>,
+    slots: Array<MapData, [u8; SLOTS_BYTES]>,
+    members: Array<MapData, [u8; LINE_BYTES]>,
+    macs: Array<MapData, [u8; LINE_BYTES]>,
+    counts: PerCpuArray<MapData, [u64; 8]>,
+    reasons: PerCpuArray<MapData, u64>,
+    open: Array<MapData, i64>,
+    ports: DevMap<MapData>,
+    vip_names: Array<MapData, [u8; NAME_BYTES]>,
+    member_names: Array<MapData, [u8; NAME_BYTES]>,
+}
+
+impl std::fmt::Debug for Maps {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Maps")
+            .field("dir", &self.dir)
+            .field("meta", &self.meta)
+            .finish_non_exhaustive()
+    }
+}
+
+macro_rules! opened {
+    ($dir:expr, $name:literal) => {
+        map($dir, $name)?.try_into().map_err(L4Error::map($name))?
+    };
+}
+
+fn pin(dir: &Path, name: &'static str) -> Result<MapData, L4Error> {
+    MapData::from_pin(dir.join("maps").join(name)).map_err(L4Error::map(name))
+}
+
+fn map(dir: &Path, name: &'static str) -> Result<Map, L4Error> {
+    Map::from_map_data(pin(dir, name)?).map_err(L4Error::map(name))
+}
+
+/// By what the maps pinned in a directory were made; `None` where there are none.
+///
+/// # Errors
+/// When there are some and they cannot be read.
+pub fn read_meta(dir: &Path) -> Result<Option<Meta>, L4Error> {
+    if !dir.join("maps/meta").exists() {
+        return Ok(None);
+    }
+    let meta: Array<MapData, [u32; 4]> = opened!(dir, "meta");
+    let [layout, version_bits, vips, stride] = meta.get(&0, 0).map_err(L4Error::map("meta"))?;
+    Ok(Some(Meta { layout, version_bits, vips, stride }))
+}
+
+pub(crate) fn write_meta(dir: &Path, meta: Meta) -> Result<(), L4Error> {
+    let mut map: Array<MapData, [u32; 4]> = opened!(dir, "meta");
+    let words = [meta.layout, meta.version_bits, meta.vips, meta.stride];
+    map.set(0, words, 0).map_err(L4Error::map("meta"))
+}
+
+impl Maps {
+    /// Opens what is pinned in a directory.
+    ///
+    /// # Errors
+    /// When nothing is pinned, or by another version.
+    pub fn open(dir: &Path) -> Result<Self, L4Error> {
+        let meta = read_meta(dir)?.ok_or_else(|| L4Error::NotRunning(dir.to_owned()))?;
+        if meta.layout != META_LAYOUT {
+            return Err(L4Error::Pinned {
+                path: dir.to_owned(),
+                found: meta.describe(),
+                expected: format!("layout {META_LAYOUT}"),
+            });
+        }
+        Ok(Maps {
+            dir: dir.to_owned(),
+            meta,
+            config: opened!(dir, "config"),
+            permutations: opened!(dir, "permutations"),
+            vips: opened!(dir, "vips"),
+            slots: opened!(dir, "slots"),
+            members: opened!(dir, "members"),
+            macs: opened!(dir, "macs"),
+            counts: opened!(dir, "counts"),
+            reasons: opened!(dir, "reasons"),
+            open: opened!(dir, "open"),
+            ports: opened!(dir, "ports"),
+            vip_names: opened!(dir, "vip_names"),
+            member_names: opened!(dir, "member_names"),
+        })
+    }
+
+    /// By what they were made.
+    pub fn meta(&self) -> Meta {
+        self.meta
+    }
+
+    /// Where they are pinned.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Writes the settings; halves are flipped by this one write.
+    pub(crate) fn set_config(&mut self, value: ConfigValue) -> Result<(), L4Error> {
+        self.config.set(0, value.to_bytes(), 0).map_err(L4Error::map("config"))
+    }
+
+    /// The bytes of the settings.
+    pub(crate) fn config(&self) -> Result<[u8; CONFIG_BYTES], L4Error> {
+        self.config.get(&0, 0).map_err(L4Error::map("config"))
+    }
+
+    pub(crate) fn set_permutation(
+        &mut self,
+        epoch: u32,
+        bytes: &[u8; PERMUTATION_BYTES],
+    ) -> Result<(), L4Error> {
+        self.permutations.set(epoch, bytes, 0).map_err(L4Error::map("permutations"))
+    }
+
+    pub(crate) fn set_vip(&mut self, place: u32, vip: Option<VipValue>) -> Result<(), L4Error> {
+        let bytes = vip.map_or([0; LINE_BYTES], VipValue::to_bytes);
+        self.vips.set(place, bytes, 0).map_err(L4Error::map("vips"))
+    }
+
+    /// The half of a service's lists that the program reads.
+    pub(crate) fn slot_half(&self, vip_number: u32) -> Result<u8, L4Error> {
+        let bits = vip_bits(self.meta.vips);
+        let active = u32::from(self.config()?[40] & 1) << bits;
+        for place in active..active + (1 << bits) {
+            let vip = self.vips.get(&place, 0).map_err(L4Error::map("vips"))?;
+            let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| vip[at + byte]));
+            if word(16) != 0 && word(20) == vip_number {
+                return Ok(vip[29] & 1);
+            }
+        }
+        Ok(0)
+    }
+
+    pub(crate) fn set_slots(
+        &mut self,
+        vip_number: u32,
+        half: u8,
+        bytes: &[u8; SLOTS_BYTES],
+    ) -> Result<(), L4Error> {
+        let place = 2 * vip_number + u32::from(half);
+        self.slots.set(place, bytes, 0).map_err(L4Error::map("slots"))
+    }
+
+    /// A server.
+    pub(crate) fn member(&self, place: u32) -> Result<MemberValue, L4Error> {
+        let bytes = self.members.get(&place, 0).map_err(L4Error::map("members"))?;
+        Ok(MemberValue::from_bytes(&bytes))
+    }
+
+    pub(crate) fn set_member(&mut self, place: u32, member: MemberValue) -> Result<(), L4Error> {
+        self.members.set(place, member.to_bytes(), 0).map_err(L4Error::map("members"))
+    }
+
+    pub(crate) fn set_bucket(&mut self, place: u32, entries: &[(u64, u16)]) -> Result<(), L4Error> {
+        self.macs.set(place, bucket_to_bytes(entries), 0).map_err(L4Error::map("macs"))
+    }
+
+    /// What was counted for a server.
+    pub fn count(&self, place: u32) -> Result<MemberCount, L4Error> {
+        let per_cpu = self.counts.get(&place, 0).map_err(L4Error::map("counts"))?;
+        let mut sum = MemberCount::default();
+        for cpu in per_cpu.iter() {
+            sum.packets_in += cpu[0];
+            sum.bytes_in += cpu[1];
+            sum.packets_out += cpu[2];
+            sum.bytes_out += cpu[3];
+            sum.opened += cpu[4];
+            sum.closed += cpu[5];
+        }
+        Ok(sum)
+    }
+
+    /// Forgets what was counted for a server, when its place goes to another.
+    pub(crate) fn clear_count(&mut self, place: u32) -> Result<(), L4Error> {
+        let cpus = aya::util::nr_cpus().map_err(|(what, error)| L4Error::Map {
+            name: "counts",
+            error: format!("{what}: {error}"),
+        })?;
+        let zeros = aya::maps::PerCpuValues::try_from(vec![[0u64; 8]; cpus])
+            .map_err(L4Error::map("counts"))?;
+        self.counts.set(place, zeros, 0).map_err(L4Error::map("counts"))?;
+        self.open.set(place, 0, 0).map_err(L4Error::map("open"))
+    }
+
+    /// Connections that began and did not end, as far as first and last packets tell.
+    pub fn open_connections(&self, place: u32) -> Result<u64, L4Error> {
+        let now = self.open.get(&place, 0).map_err(L4Error::map("open"))?;
+        Ok(u64::try_from(now).unwrap_or(0))
+    }
+
+    /// How many packets went another way, by [`REASONS`]; the row after the last VIP's is of packets
+    /// without one.
+    pub fn reasons(&self, vip_number: u32) -> Result<[u64; REASONS.len()], L4Error> {
+        let mut sums = [0; REASONS.len()];
+        for (reason, sum) in sums.iter_mut().enumerate() {
+            let place = vip_number * REASONS.len() as u32 + reason as u32;
+            let per_cpu = self.reasons.get(&place, 0).map_err(L4Error::map("reasons"))?;
+            *sum = per_cpu.iter().sum();
+        }
+        Ok(sums)
+    }
+
+    /// Which interface is at which index, as the kernel holds it.
+    pub(crate) fn ports(&self) -> Vec<(u32, u32)> {
+        let at = |port| Some((port, self.ports.get(port, 0).ok()?.if_index));
+        (0..MAX_PORTS).filter_map(at).collect()
+    }
+
+    pub(crate) fn set_port(&mut self, port: u32, ifindex: u32) -> Result<(), L4Error> {
+        self.ports.set(port, ifindex, None, 0).map_err(L4Error::map("ports"))
+    }
+
+    /// A service's name; empty where there is none.
+    pub fn vip_name(&self, number: u32) -> Result<String, L4Error> {
+        let bytes = self.vip_names.get(&number, 0).map_err(L4Error::map("vip_names"))?;
+        Ok(name_from_bytes(&bytes))
+    }
+
+    pub(crate) fn set_vip_name(&mut self, number: u32, name: &str) -> Result<(), L4Error> {
+        let bytes = name_to_bytes(name);
+        self.vip_names.set(number, bytes, 0).map_err(L4Error::map("vip_names"))
+    }
+
+    /// A server's name; empty where there is none.
+    pub fn member_name(&self, place: u32) -> Result<String, L4Error> {
+        let bytes = self.member_names.get(&place, 0).map_err(L4Error::map("member_names"))?;
+        Ok(name_from_bytes(&bytes))
+    }
+
+    pub(crate) fn set_member_name(&mut self, place: u32, name: &str) -> Result<(), L4Error> {
+        let bytes = name_to_bytes(name);
+        self.member_names.set(place, bytes, 0).map_err(L4Error::map("member_names"))
+    }
+}

@@ -1,0 +1,223 @@
+//! What the kernel knows of the network, over netlink: links, neighbours, and routes. Asked in the
+//! network namespace of the caller.
+
+use std::io::{self, Error, ErrorKind};
+use std::net::{IpAddr, SocketAddr as IpSocketAddr, UdpSocket};
+
+use netlink_packet_core::{
+    NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::{Socket, SocketAddr};
+
+use crate::layout::Mac;
+
+/// Dumps of a few thousand neighbours fit; the kernel sends at most 32 KiB at a time.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// An interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Its index.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Its address.
+    pub mac: Mac,
+    /// The largest packet.
+    pub mtu: u32,
+    /// A virtual Ethernet pair, which sends back only what its peer takes by XDP, too.
+    pub veth: bool,
+}
+
+/// A next hop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The interface.
+    pub ifindex: u32,
+    /// The router, where the destination is not on the link.
+    pub gateway: Option<IpAddr>,
+}
+
+/// Who is where on a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    /// The interface.
+    pub ifindex: u32,
+    /// The address asked for.
+    pub address: IpAddr,
+    /// The answer.
+    pub mac: Mac,
+}
+
+/// All interfaces.
+///
+/// # Errors
+/// When the kernel does not answer.
+pub fn links() -> io::Result<Vec<Link>> {
+    let answers = ask(RouteNetlinkMessage::GetLink(LinkMessage::default()), true)?;
+    let links = answers.into_iter().filter_map(|answer| match answer {
+        RouteNetlinkMessage::NewLink(message) => link(message),
+        _ => None,
+    });
+    Ok(links.collect())
+}
+
+fn link(message: LinkMessage) -> Option<Link> {
+    let mut link =
+        Link { index: message.header.index, name: String::new(), mac: [0; 6], mtu: 0, veth: false };
+    for attribute in message.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => link.name = name,
+            LinkAttribute::Mtu(mtu) => link.mtu = mtu,
+            LinkAttribute::Address(bytes) => link.mac = bytes.try_into().unwrap_or([0; 6]),
+            LinkAttribute::LinkInfo(infos) => {
+                link.veth = infos.contains(&LinkInfo::Kind(InfoKind::Veth));
+            }
+            _ => {}
+        }
+    }
+    (!link.name.is_empty()).then_some(link)
+}
+
+/// All neighbours whose MAC address is known.
+///
+/// # Errors
+/// When the kernel does not answer.
+pub fn neighbours() -> io::Result<Vec<Neighbour>> {
+    let answers = ask(RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()), true)?;
+    let found = answers.into_iter().filter_map(|answer| match answer {
+        RouteNetlinkMessage::NewNeighbour(message) => neighbour(&message),
+        _ => None,
+    });
+    Ok(found.collect())
+}
+
+fn neighbour(message: &NeighbourMessage) -> Option<Neighbour> {
+    if matches!(message.header.state, NeighbourState::Failed | NeighbourState::Incomplete) {
+        return None;
+    }
+    let (mut address, mut mac) = (None, None);
+    for attribute in &message.attributes {
+        match attribute {
+            NeighbourAttribute::Destination(NeighbourAddress::Inet(v4)) => {
+                address = Some(IpAddr::V4(*v4));
+            }
+            NeighbourAttribute::Destination(NeighbourAddress::Inet6(v6)) => {
+                address = Some(IpAddr::V6(*v6));
+            }
+            NeighbourAttribute::LinkLayerAddress(bytes) => {
+                mac = Mac::try_from(bytes.as_slice()).ok();
+            }
+            _ => {}
+        }
+    }
+    Some(Neighbour { ifindex: message.header.ifindex, address: address?, mac: mac? })
+}
+
+/// How the kernel would reach an address; `None` where no route leads.
+///
+/// # Errors
+/// When the kernel does not answer.
+pub fn route(to: IpAddr) -> io::Result<Option<Route>> {
+    let (family, bits, address) = match to {
+        IpAddr::V4(v4) => (AddressFamily::Inet, 32, RouteAddress::Inet(v4)),
+        IpAddr::V6(v6) => (AddressFamily::Inet6, 128, RouteAddress::Inet6(v6)),
+    };
+    let mut message = RouteMessage::default();
+    message.header = RouteHeader {
+        address_family: family,
+        destination_prefix_length: bits,
+        ..Default::default()
+    };
+    message.attributes.push(RouteAttribute::Destination(address));
+    let answers = match ask(RouteNetlinkMessage::GetRoute(message), false) {
+        Ok(answers) => answers,
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable
+            ) =>
+        {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    let found = answers.into_iter().find_map(|answer| match answer {
+        RouteNetlinkMessage::NewRoute(message) => {
+            let mut route = Route { ifindex: 0, gateway: None };
+            for attribute in message.attributes {
+                match attribute {
+                    RouteAttribute::Oif(index) => route.ifindex = index,
+                    RouteAttribute::Gateway(RouteAddress::Inet(v4)) => {
+                        route.gateway = Some(v4.into());
+                    }
+                    RouteAttribute::Gateway(RouteAddress::Inet6(v6)) => {
+                        route.gateway = Some(v6.into());
+                    }
+                    _ => {}
+                }
+            }
+            (route.ifindex != 0).then_some(route)
+        }
+        _ => None,
+    });
+    Ok(found)
+}
+
+/// Has the kernel look for a neighbour: a datagram to the discard port, whose content nobody reads.
+/// The answer comes to the neighbour table when it comes.
+pub fn look_for(address: IpAddr) {
+    let any: IpSocketAddr = match address {
+        IpAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
+        IpAddr::V6(_) => ([0u16; 8], 0).into(),
+    };
+    if let Ok(socket) = UdpSocket::bind(any) {
+        let _ = socket.send_to(&[], (address, 9));
+    }
+}
+
+fn ask(message: RouteNetlinkMessage, dump: bool) -> io::Result<Vec<RouteNetlinkMessage>> {
+    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST | if dump { NLM_F_DUMP } else { 0 };
+    let mut packet = NetlinkMessage::new(header, NetlinkPayload::from(message));
+    packet.finalize();
+    let mut bytes = vec![0; packet.buffer_len()];
+    packet.serialize(&mut bytes);
+    socket.send(&bytes, 0)?;
+
+    let mut answers = Vec::new();
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        let size = socket.recv(&mut &mut buffer[..], 0)?;
+        let mut at = 0;
+        while at < size {
+            let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&buffer[at..size])
+                .map_err(|error| Error::new(ErrorKind::InvalidData, error.to_string()))?;
+            let length = answer.header.length as usize;
+            match answer.payload {
+                NetlinkPayload::Done(_) => return Ok(answers),
+                NetlinkPayload::Error(error) => return Err(error.to_io()),
+                NetlinkPayload::InnerMessage(inner) => answers.push(inner),
+                _ => {}
+            }
+            if !dump {
+                return Ok(answers);
+            }
+            // Messages are aligned to four bytes.
+            at += length.next_multiple_of(4).max(16);
+        }
+        if size == 0 {
+            return Ok(answers);
+        }
+    }
+}

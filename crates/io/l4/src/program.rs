@@ -1,0 +1,313 @@
+//! The program: loaded onto the pinned maps, attached by pinned links. A daemon that starts over, or a
+//! newer one, loads its program onto the same maps and puts it into the same links in one step, so that
+//! no packet and no count is lost.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use aya::programs::links::{FdLink, PinnedLink};
+use aya::programs::xdp::{XdpLink, XdpMode};
+use aya::programs::{ProgramError, TestRun, TestRunOptions, Xdp};
+use aya::{Ebpf, EbpfError, EbpfLoader};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, mount};
+
+use crate::config::{AttachMode, L4Config};
+use crate::error::L4Error;
+use crate::layout::META_LAYOUT;
+use crate::maps::{MAPS, Meta, read_meta, write_meta};
+use crate::network::Link;
+use crate::reason::REASONS;
+use crate::tables::{mac_bits, vip_bits};
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/balancer.bpf.o"));
+
+/// `statfs` of a bpffs.
+const BPF_FS_MAGIC: i128 = 0xcafe_4a11;
+
+/// The loaded program.
+#[derive(Debug)]
+pub struct Program {
+    ebpf: Ebpf,
+    dir: PathBuf,
+}
+
+/// What a run of the program did with a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// `XDP_ABORTED`, `XDP_DROP`, `XDP_PASS`, `XDP_TX` or `XDP_REDIRECT`, from 0.
+    pub verdict: u32,
+    /// The packet as it was left.
+    pub packet: Vec<u8>,
+}
+
+impl Meta {
+    /// What a configuration asks for.
+    pub(crate) fn wanted(config: &L4Config) -> Meta {
+        Meta {
+            layout: META_LAYOUT,
+            version_bits: config.cookie.layout.version_bits(),
+            vips: config.limits.vips,
+            stride: config.limits.stride(),
+        }
+    }
+}
+
+impl Program {
+    /// Loads the program onto the maps pinned in a directory; makes them when there are none.
+    ///
+    /// # Errors
+    /// Without privileges or bpffs, with pinned maps of another shape, or when the kernel refuses.
+    pub fn load(dir: &Path, meta: Meta, fragments: u32) -> Result<Self, L4Error> {
+        prepare(dir)?;
+        match read_meta(dir)? {
+            Some(found) if found != meta => {
+                return Err(L4Error::Pinned {
+                    path: dir.to_owned(),
+                    found: found.describe(),
+                    expected: meta.describe(),
+                });
+            }
+            _ => {}
+        }
+        let mut program = Program::load_as(dir, meta, fragments, false)?;
+        write_meta(dir, meta)?;
+        program.pin()?;
+        Ok(program)
+    }
+
+    /// Loads the program onto pinned maps such that it counts nothing and takes no server's turn: to ask
+    /// it what it would do.
+    ///
+    /// # Errors
+    /// When nothing is pinned, or the kernel refuses.
+    pub fn load_dry(dir: &Path) -> Result<Self, L4Error> {
+        let meta = read_meta(dir)?.ok_or_else(|| L4Error::NotRunning(dir.to_owned()))?;
+        Program::load_as(dir, meta, 1, true)
+    }
+
+    fn load_as(dir: &Path, meta: Meta, fragments: u32, dry: bool) -> Result<Self, L4Error> {
+        let members = meta.vips * meta.stride;
+        let (vip_bits, mac_bits) = (vip_bits(meta.vips), mac_bits(members));
+        let mut loader = EbpfLoader::new();
+        for name in MAPS {
+            loader.map_pin_path(name, dir.join("maps").join(name));
+        }
+        let dry = u32::from(dry);
+        let tick = tick_ms_q20();
+        loader
+            .map_max_entries("vips", 2 << vip_bits)
+            .map_max_entries("slots", 2 * meta.vips)
+            .map_max_entries("members", members)
+            .map_max_entries("macs", 2 << mac_bits)
+            .map_max_entries("counts", members)
+            .map_max_entries("open", members)
+            .map_max_entries("reasons", (meta.vips + 1) * REASONS.len() as u32)
+            .map_max_entries("turns", meta.vips)
+            .map_max_entries("vip_names", meta.vips)
+            .map_max_entries("member_names", members)
+            .map_max_entries("fragments", fragments.max(1))
+            .override_global("version_bits", &meta.version_bits, true)
+            .override_global("stride", &meta.stride, true)
+            .override_global("max_vips", &meta.vips, true)
+            .override_global("vip_bits", &vip_bits, true)
+            .override_global("mac_bits", &mac_bits, true)
+            .override_global("tick_ms_q20", &tick, true)
+            .override_global("dry_run", &dry, true);
+        let mut ebpf = loader.load(OBJECT).map_err(|error| refused(&error))?;
+        for name in ["balancer", "read_clock"] {
+            xdp(&mut ebpf, name)?.load().map_err(|error| refused(&error))?;
+        }
+        Ok(Program { ebpf, dir: dir.to_owned() })
+    }
+
+    fn pin(&mut self) -> Result<(), L4Error> {
+        let path = self.dir.join("balancer");
+        let _ = fs::remove_file(&path);
+        xdp(&mut self.ebpf, "balancer")?.pin(&path).map_err(|error| refused(&error))
+    }
+
+    /// Puts the program onto an interface: into the pinned link where there is one, in one step.
+    ///
+    /// # Errors
+    /// When another program is there, or the driver does not take it.
+    pub fn attach(&mut self, link: &Link, mode: AttachMode) -> Result<(), L4Error> {
+        let path = self.dir.join("links").join(&link.name);
+        let failed = |error: String| L4Error::Interface { name: link.name.clone(), error };
+        let xdp = xdp(&mut self.ebpf, "balancer")?;
+        if let Some(pinned) = existing(&path) {
+            match xdp.attach_to_link(pinned) {
+                Ok(_) => return Ok(()),
+                // The interface was removed, and there is a new one of its name.
+                Err(_) => fs::remove_file(&path).map_err(|error| failed(error.to_string()))?,
+            }
+        } else {
+            let _ = fs::remove_file(&path);
+        }
+        let flags = match mode {
+            AttachMode::Native => XdpMode::Driver,
+            AttachMode::Generic => XdpMode::Skb,
+        };
+        let id = xdp
+            .attach_to_if_index(link.index, flags)
+            .map_err(|error| failed(why_not_attached(&error, mode)))?;
+        let taken = xdp.take_link(id).map_err(|error| failed(error.to_string()))?;
+        let fd = FdLink::try_from(taken).map_err(|_| {
+            failed("expected a kernel with BPF links for XDP (5.9 or later)".to_owned())
+        })?;
+        fd.pin(&path).map_err(|error| failed(error.to_string()))?;
+        Ok(())
+    }
+
+    /// Runs the program on a packet, as if it came in by an interface (`BPF_PROG_TEST_RUN`).
+    ///
+    /// # Errors
+    /// When the kernel does not run it: a packet shorter than an Ethernet header, for one.
+    pub fn run(&self, packet: &[u8], ifindex: u32) -> Result<Ran, L4Error> {
+        self.run_named("balancer", packet, Some(ifindex))
+    }
+
+    /// The program's clock, in milliseconds.
+    ///
+    /// # Errors
+    /// When the kernel does not run it.
+    pub fn clock_ms(&self) -> Result<u64, L4Error> {
+        let ran = self.run_named("read_clock", &[0; 64], None)?;
+        let bytes = ran.packet.first_chunk().copied().unwrap_or_default();
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    fn run_named(
+        &self,
+        name: &'static str,
+        packet: &[u8],
+        ifindex: Option<u32>,
+    ) -> Result<Ran, L4Error> {
+        let program: &Xdp = self
+            .ebpf
+            .program(name)
+            .ok_or_else(|| absent(name))?
+            .try_into()
+            .map_err(|error: ProgramError| refused(&error))?;
+        let mut out = vec![0; packet.len() + 256];
+        // struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
+        let mut context = [0u8; 24];
+        context[4..8].copy_from_slice(&(packet.len() as u32).to_le_bytes());
+        context[12..16].copy_from_slice(&ifindex.unwrap_or(1).to_le_bytes());
+        let mut options = TestRunOptions::new();
+        options.data_in = Some(packet);
+        options.data_out = Some(&mut out);
+        options.ctx_in = ifindex.is_some().then_some(&context[..]);
+        let result = program.test_run(options).map_err(|error| refused(&error))?;
+        out.truncate(result.data_size_out as usize);
+        Ok(Ran { verdict: result.return_value, packet: out })
+    }
+}
+
+/// Takes the program off every interface and removes all that is pinned.
+///
+/// # Errors
+/// When something cannot be removed.
+pub fn detach(dir: &Path) -> Result<(), L4Error> {
+    match fs::remove_dir_all(dir) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(L4Error::Bpffs { path: dir.to_owned(), error }),
+    }
+}
+
+/// Takes the program off an interface, or off one that is gone.
+pub(crate) fn detach_interface(dir: &Path, name: &str) {
+    let _ = fs::remove_file(dir.join("links").join(name));
+}
+
+/// The interfaces whose links are pinned.
+pub(crate) fn attached(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir.join("links")).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+fn existing(path: &Path) -> Option<XdpLink> {
+    let pinned = PinnedLink::from_pin(path).ok()?;
+    XdpLink::try_from(FdLink::from(pinned)).ok()
+}
+
+fn xdp<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Xdp, L4Error> {
+    let program = ebpf.program_mut(name).ok_or_else(|| absent(name))?;
+    program.try_into().map_err(|error: ProgramError| refused(&error))
+}
+
+fn absent(name: &str) -> L4Error {
+    L4Error::Load(format!("the object holds no program {name}"))
+}
+
+/// Makes the directories, and mounts a bpffs where there is none.
+fn prepare(dir: &Path) -> Result<(), L4Error> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(L4Error::Privileges);
+    }
+    let root = Path::new("/sys/fs/bpf");
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |error: std::io::Error| L4Error::Bpffs { path: path.clone(), error }
+    };
+    let is_bpffs = |path: &Path| {
+        rustix::fs::statfs(path).is_ok_and(|stat| i128::from(stat.f_type) == BPF_FS_MAGIC)
+    };
+    if dir.starts_with(root) && !is_bpffs(root) {
+        mount("bpf", root, "bpf", MountFlags::empty(), None)
+            .map_err(|error: Errno| failed(root)(error.into()))?;
+    }
+    for part in ["maps", "links"] {
+        fs::create_dir_all(dir.join(part)).map_err(failed(dir))?;
+    }
+    if !is_bpffs(dir) {
+        let error = std::io::Error::other("not a bpffs");
+        return Err(failed(dir)(error));
+    }
+    Ok(())
+}
+
+/// Milliseconds a jiffy, with 20 binary places: the resolution of the coarse clock is one jiffy.
+fn tick_ms_q20() -> u64 {
+    let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
+    let nanos = tick.tv_sec as u64 * 1_000_000_000 + tick.tv_nsec as u64;
+    (nanos << 20) / 1_000_000
+}
+
+fn refused<E: std::error::Error>(error: &E) -> L4Error {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    if text.contains("Operation not permitted") || text.contains("Permission denied (os error 13)")
+    {
+        return L4Error::Privileges;
+    }
+    L4Error::Load(text)
+}
+
+fn why_not_attached(error: &ProgramError, mode: AttachMode) -> String {
+    let text = refused(error).to_string();
+    if text.contains("os error 16") || text.contains("os error 17") {
+        return format!(
+            "another XDP program is attached; expected none (`ip link show` names it): {text}"
+        );
+    }
+    if text.contains("os error 95") || text.contains("os error 22") {
+        let hint = match mode {
+            AttachMode::Native => "the driver takes no native XDP: try mode: generic",
+            AttachMode::Generic => "the interface takes no XDP",
+        };
+        return format!("{hint}: {text}");
+    }
+    text
+}
+
+impl From<EbpfError> for L4Error {
+    fn from(error: EbpfError) -> Self {
+        refused(&error)
+    }
+}

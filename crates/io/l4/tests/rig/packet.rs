@@ -1,0 +1,167 @@
+//! Packets, byte by byte, with right checksums.
+
+use std::net::{IpAddr, SocketAddr};
+
+pub const FIN: u8 = 1;
+pub const SYN: u8 = 2;
+pub const RST: u8 = 4;
+pub const ACK: u8 = 16;
+
+pub const DROP: u32 = 1;
+pub const PASS: u32 = 2;
+pub const REDIRECT: u32 = 4;
+
+/// A TCP segment to be.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    pub from_mac: [u8; 6],
+    pub to_mac: [u8; 6],
+    pub from: SocketAddr,
+    pub to: SocketAddr,
+    pub flags: u8,
+    /// TCP options, a multiple of four bytes.
+    pub options: Vec<u8>,
+    pub payload: Vec<u8>,
+    pub ttl: u8,
+}
+
+/// NOP NOP TS, as data segments have it.
+pub fn timestamps(value: u32, echo: u32) -> Vec<u8> {
+    let mut options = vec![1, 1];
+    options.extend(option(value, echo));
+    options
+}
+
+/// The bare timestamp option.
+pub fn option(value: u32, echo: u32) -> Vec<u8> {
+    let mut bytes = vec![8, 10];
+    bytes.extend(value.to_be_bytes());
+    bytes.extend(echo.to_be_bytes());
+    bytes
+}
+
+/// A Linux SYN's options.
+pub fn syn_options(value: u32, echo: u32) -> Vec<u8> {
+    let mut options = vec![2, 4, 5, 0xb4, 4, 2];
+    options.extend(option(value, echo));
+    options.extend([1, 3, 3, 7]);
+    options
+}
+
+impl Segment {
+    pub fn new(from: &str, to: &str, flags: u8, options: Vec<u8>) -> Segment {
+        Segment {
+            from_mac: [2, 0, 0, 0, 1, 2],
+            to_mac: [2, 0, 0, 0, 1, 1],
+            from: from.parse().expect("address"),
+            to: to.parse().expect("address"),
+            flags,
+            options,
+            payload: b"payload".to_vec(),
+            ttl: 64,
+        }
+    }
+
+    /// From a server with this MAC address.
+    pub fn from_mac(mut self, mac: [u8; 6]) -> Segment {
+        self.from_mac = mac;
+        self
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut tcp = Vec::new();
+        tcp.extend(self.from.port().to_be_bytes());
+        tcp.extend(self.to.port().to_be_bytes());
+        tcp.extend(0x0102_0304u32.to_be_bytes());
+        tcp.extend(0x0506_0708u32.to_be_bytes());
+        tcp.push(((20 + self.options.len()) / 4 << 4) as u8);
+        tcp.push(self.flags);
+        tcp.extend([0xff, 0xff, 0, 0, 0, 0]);
+        tcp.extend(&self.options);
+        tcp.extend(&self.payload);
+        let sum = checksum(&[&pseudo(self.from.ip(), self.to.ip(), tcp.len()), &tcp]);
+        tcp[16..18].copy_from_slice(&sum.to_be_bytes());
+
+        let mut packet = Vec::new();
+        packet.extend(self.to_mac);
+        packet.extend(self.from_mac);
+        match (self.from.ip(), self.to.ip()) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                packet.extend([8, 0]);
+                packet.extend(ipv4(from.octets(), to.octets(), tcp.len(), self.ttl));
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                packet.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+                packet.extend((tcp.len() as u16).to_be_bytes());
+                packet.extend([6, self.ttl]);
+                packet.extend(from.octets());
+                packet.extend(to.octets());
+            }
+            _ => panic!("one family"),
+        }
+        packet.extend(tcp);
+        packet
+    }
+}
+
+fn ipv4(from: [u8; 4], to: [u8; 4], payload: usize, ttl: u8) -> Vec<u8> {
+    let mut header = vec![0x45, 0];
+    header.extend(((20 + payload) as u16).to_be_bytes());
+    header.extend([0x12, 0x34, 0x40, 0, ttl, 6, 0, 0]);
+    header.extend(from);
+    header.extend(to);
+    let sum = checksum(&[&header]);
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
+    header
+}
+
+fn pseudo(from: IpAddr, to: IpAddr, length: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for address in [from, to] {
+        match address {
+            IpAddr::V4(v4) => bytes.extend(v4.octets()),
+            IpAddr::V6(v6) => bytes.extend(v6.octets()),
+        }
+    }
+    bytes.extend((length as u32).to_be_bytes());
+    bytes.extend([0, 0, 0, 6]);
+    bytes
+}
+
+/// The Internet checksum over parts, of which all but the last have an even length.
+pub fn checksum(parts: &[&[u8]]) -> u16 {
+    let mut sum = 0u32;
+    for part in parts {
+        for pair in part.chunks(2) {
+            sum += u32::from(u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)]));
+        }
+    }
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+/// Whether a packet's IP and TCP checksums are right.
+pub fn intact(packet: &[u8]) -> bool {
+    let v4 = packet[12] == 8;
+    let header = if v4 { usize::from(packet[14] & 15) * 4 } else { 40 };
+    let (from, to): (IpAddr, IpAddr) = if v4 {
+        let octets = |at: usize| <[u8; 4]>::try_from(&packet[at..at + 4]).expect("four");
+        (octets(26).into(), octets(30).into())
+    } else {
+        let octets = |at: usize| <[u8; 16]>::try_from(&packet[at..at + 16]).expect("sixteen");
+        (octets(22).into(), octets(38).into())
+    };
+    let tcp = &packet[14 + header..];
+    (!v4 || checksum(&[&packet[14..14 + header]]) == 0)
+        && checksum(&[&pseudo(from, to, tcp.len()), tcp]) == 0
+}
+
+/// TSval and TSecr of a packet whose timestamp option begins at this offset of its TCP header.
+pub fn read_timestamps(packet: &[u8], offset: usize) -> (u32, u32) {
+    let at = 14 + if packet[12] == 8 { usize::from(packet[14] & 15) * 4 } else { 40 } + offset;
+    assert_eq!(packet[at..at + 2], [8, 10], "the option stays where it was");
+    let word = |at: usize| u32::from_be_bytes(packet[at..at + 4].try_into().expect("four"));
+    (word(at + 2), word(at + 6))
+}
