@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::policies::{
-    Bloc, CpuRandom, First, HaproxyLeastconnPolicy, HashMaglev, HashMap, HashRing,
+    Bloc, CpuRandom, ExpectedDelay, First, HaproxyLeastconnPolicy, HashMaglev, HashMap, HashRing,
     LeastConnections, LeastTime, PeakEwma, PowerOfN, PowerOfNLatency, Prequal, Random, RoundRobin,
     StaticRoundRobin,
 };
@@ -56,6 +56,7 @@ registry! {
     PowerOfNLatency = "power_of_n_latency": "Of a few drawn at random, the lowest recent latency.",
     PeakEwma = "peak_ewma": "Of a few drawn, the lowest peak-sensitive latency times load.",
     LeastTime = "least_time": "The lowest recent latency times load per weight, over all.",
+    ExpectedDelay = "expected_delay": "The least expected delay, cores and speeds learned.",
     Prequal = "prequal": "Of recent probe answers the lowest latency among those not loaded.",
     Bloc = "bloc": "Of two backends with a chip, the fewest requests in flight per weight.",
 }
@@ -91,6 +92,7 @@ impl PolicyKind {
             PolicyKind::CpuRandom => Box::new(CpuRandom::new(weights, settings)),
             PolicyKind::LeastConnections => Box::new(LeastConnections::new(weights)),
             PolicyKind::LeastconnHaproxy => Box::new(HaproxyLeastconnPolicy::new(weights)),
+            PolicyKind::ExpectedDelay => Box::new(ExpectedDelay::new(weights, settings)),
             PolicyKind::PowerOfN => Box::new(PowerOfN::new(weights, settings)),
             PolicyKind::PowerOfNLatency => Box::new(PowerOfNLatency::new(weights, settings)),
             PolicyKind::PeakEwma => Box::new(PeakEwma::new(weights, settings)),
@@ -105,6 +107,7 @@ impl PolicyKind {
     fn ramping(self) -> Ramping {
         match self {
             PolicyKind::StaticRoundRobin
+            | PolicyKind::ExpectedDelay
             | PolicyKind::First
             | PolicyKind::HashMap
             | PolicyKind::HashRing => Ramping::ByRefusal,

@@ -35,9 +35,9 @@ pub use guard::{EjectionSettings, Guarded, Ramping, SlowStartSettings};
 pub use key::{HashFunction, HashKey, KeySource, RequestView, UriPart};
 pub use kind::{PolicyKind, UnknownPolicy};
 pub use policies::{
-    Bloc, CpuRandom, First, HaproxyLeastconnPolicy, HashMaglev, HashMap, HashRing,
-    LeastConnections, LeastTime, PeakEwma, PowerOfN, PowerOfNLatency, Prequal, PrequalSettings,
-    Random, RoundRobin, StaticRoundRobin,
+    Bloc, CpuRandom, ExpectedDelay, ExpectedDelaySettings, First, HaproxyLeastconnPolicy,
+    HashMaglev, HashMap, HashRing, LeastConnections, LeastTime, PeakEwma, PowerOfN,
+    PowerOfNLatency, Prequal, PrequalSettings, Random, RoundRobin, Sight, StaticRoundRobin,
 };
 pub use policy::{Ending, Finish, MAX_AVOID, Policy, Probing, Request, ServerLoad};
 pub use settings::{Draw, InvalidSetting, MAX_CHOICES, Settings};

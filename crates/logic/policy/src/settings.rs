@@ -2,7 +2,7 @@ use plimsoll_admission::{LedgerOptions, LedgerOptionsError};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{EjectionSettings, PrequalSettings, SlowStartSettings};
+use crate::{EjectionSettings, ExpectedDelaySettings, PrequalSettings, SlowStartSettings};
 
 /// The most backends that a policy of random choices compares.
 pub const MAX_CHOICES: u32 = 16;
@@ -48,6 +48,8 @@ pub struct Settings {
     /// Consistent hashing gives no backend more than this percentage of the average number of requests
     /// in flight, above 100; `None` for no bound. HAProxy's `hash-balance-factor`.
     pub hash_balance_factor: Option<u32>,
+    /// How `expected_delay` sees.
+    pub expected_delay: ExpectedDelaySettings,
     /// Prequal's probes.
     pub prequal: PrequalSettings,
     /// BLOC's ledger of chips.
@@ -70,6 +72,7 @@ impl Default for Settings {
             load_age_ms: 1_000,
             cpu_threshold_percent: 80,
             hash_balance_factor: None,
+            expected_delay: ExpectedDelaySettings::default(),
             prequal: PrequalSettings::default(),
             bloc: LedgerOptions::default(),
             max_in_flight: None,
@@ -97,6 +100,9 @@ pub enum InvalidSetting {
     /// The average itself leaves no choice.
     #[error("hash_balance_factor is {0}, expected more than 100")]
     HashBalanceFactor(u32),
+    /// No probes, or too many, for `expected_delay`.
+    #[error("expected_delay has {0} probes, expected 1 to {MAX_CHOICES}")]
+    Probes(u32),
     /// Prequal's probes or its pool.
     #[error(
         "prequal has {0:?}, expected probes_per_100 of 1 to 1600, removals_per_100 of at most 1600, \
@@ -137,6 +143,9 @@ impl Settings {
         }
         if let Some(factor) = self.hash_balance_factor.filter(|f| *f <= 100) {
             return Err(InvalidSetting::HashBalanceFactor(factor));
+        }
+        if !self.expected_delay.is_valid() {
+            return Err(InvalidSetting::Probes(self.expected_delay.probes));
         }
         if !self.prequal.is_valid() {
             return Err(InvalidSetting::Prequal(self.prequal));

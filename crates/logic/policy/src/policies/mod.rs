@@ -2,6 +2,7 @@
 
 mod bloc;
 mod cpu_random;
+mod expected_delay;
 mod first;
 mod hash_maglev;
 mod hash_map;
@@ -19,6 +20,7 @@ mod static_round_robin;
 
 pub use bloc::Bloc;
 pub use cpu_random::CpuRandom;
+pub use expected_delay::{ExpectedDelay, ExpectedDelaySettings, Sight};
 pub use first::First;
 pub use hash_maglev::HashMaglev;
 pub use hash_map::HashMap;

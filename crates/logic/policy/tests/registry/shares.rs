@@ -12,6 +12,7 @@ const WELL: fn(usize) -> Does = |_| Does::Serve(30.0);
 fn room(kind: PolicyKind) -> f64 {
     match kind {
         PolicyKind::PowerOfNLatency | PolicyKind::Prequal => 0.05,
+        PolicyKind::ExpectedDelay => 0.04,
         PolicyKind::HashRing => 0.03,
         _ => 0.02,
     }
@@ -38,7 +39,10 @@ fn equal_backends_get_equal_parts() {
 #[test]
 fn weights_are_heeded_and_can_change_mid_stream() {
     for &kind in PolicyKind::ALL {
-        let by_latency = matches!(kind, PolicyKind::PowerOfNLatency | PolicyKind::Prequal);
+        let by_latency = matches!(
+            kind,
+            PolicyKind::PowerOfNLatency | PolicyKind::Prequal | PolicyKind::ExpectedDelay
+        );
         let mut policy = build(kind, &[40, 80, 200]);
         let mut stream = Stream::new(policy.as_mut());
         for weights in [[40u32, 80, 200], [200, 0, 40], [40, 40, 40]] {
@@ -87,7 +91,13 @@ fn weights_changed_all_the_time_starve_nobody() {
 }
 
 fn latency_decides(kind: PolicyKind) -> bool {
-    matches!(kind, PolicyKind::PowerOfNLatency | PolicyKind::Prequal | PolicyKind::PeakEwma)
+    matches!(
+        kind,
+        PolicyKind::PowerOfNLatency
+            | PolicyKind::Prequal
+            | PolicyKind::PeakEwma
+            | PolicyKind::ExpectedDelay
+    )
 }
 
 /// A slow backend gets less than its part from every policy that looks at load or latency.

@@ -78,10 +78,14 @@ impl Page {
 /// What a learner knows of all backends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pool {
-    /// Mean service time; none before the first success.
+    /// Mean service time, as requests see it; none before the first success.
     pub(super) service_us: Option<f32>,
     /// Squared variation φ of latencies of one level, about.
     pub(super) noise: f32,
+    /// Variance of service times from backend to backend, noise not counted.
+    pub(super) spread: f32,
+    /// Most cores of those where no bend was seen.
+    pub(super) open_cores: f32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +111,8 @@ pub(super) struct Learner {
     /// As believed; none while nothing is known of any backend.
     service_us: Option<f32>,
     cores: f32,
+    /// No bend was seen: there may be more cores.
+    open: bool,
 }
 
 impl Learner {
@@ -122,6 +128,7 @@ impl Learner {
             noise: 1.0,
             service_us: None,
             cores: 1.0,
+            open: true,
         }
     }
 
@@ -135,9 +142,29 @@ impl Learner {
         self.cores
     }
 
-    /// Successes remembered, and the noise around what was expected of them.
-    pub(super) fn noise(&self) -> (f32, f32) {
-        (self.requests, self.noise)
+    /// No bend was seen: there may be more cores.
+    pub(super) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Successes remembered.
+    pub(super) fn requests(&self) -> f32 {
+        self.requests
+    }
+
+    /// Mean squared error of latencies over what was expected.
+    pub(super) fn noise(&self) -> f32 {
+        self.noise
+    }
+
+    /// Service time, drawn towards the pool's mean by as much as noise explains the difference: backends
+    /// that cannot be told apart are alike (empirical Bayes; Efron and Morris, 1973).
+    pub(super) fn shrunk_us(&self, pool: &Pool) -> f32 {
+        let (Some(own_us), Some(pool_us)) = (self.service_us, pool.service_us) else {
+            return self.service_us.or(pool.service_us).unwrap_or(1.0);
+        };
+        let error = own_us * own_us * pool.noise / (self.requests + PRIOR);
+        pool_us + (own_us - pool_us) * pool.spread / (pool.spread + error).max(f32::MIN_POSITIVE)
     }
 
     /// A request has started that found so many in flight.
@@ -243,6 +270,7 @@ impl Learner {
         }
         if let Some(k) = (1..=last).rev().find(|&k| fits[k].0 <= best + PLAUSIBLE) {
             self.cores = least(k) as f32;
+            self.open = k > top;
             self.service_us = Some(fits[k].1);
         }
     }

@@ -33,6 +33,9 @@ mod tests {
             assert!(least(at) <= n, "{n}");
             assert!(at + 1 == LEVELS || least(at + 1) > n, "{n}");
         }
-        assert_eq!((0..LEVELS).map(|l| level(least(l))).collect::<Vec<_>>(), (0..LEVELS).collect::<Vec<_>>());
+        assert_eq!(
+            (0..LEVELS).map(|l| level(least(l))).collect::<Vec<_>>(),
+            (0..LEVELS).collect::<Vec<_>>()
+        );
     }
 }

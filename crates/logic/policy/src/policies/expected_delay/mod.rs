@@ -50,6 +50,8 @@ use shares::Shares;
 const WAIT: f32 = 3.0;
 /// Between backends as fast as each other, the emptier.
 const OCCUPANCY: f32 = 0.03;
+/// Differences between service times count where they are so many times what noise makes of them.
+const DOUBT: f32 = 2.0;
 /// Finishes between two looks at the whole pool.
 const REVIEW: u32 = 64;
 /// Least gain `g` of the weights that refusals teach: a weight remembers about 30 tries.
@@ -81,6 +83,8 @@ pub struct ExpectedDelay {
     learners: Vec<Learner>,
     pool: Pool,
     keys: Keys,
+    /// Those whose failures have faded, for a moment.
+    faded: Vec<usize>,
     admits: Vec<Admits>,
     /// The pool's mean part of tries that are admitted.
     admitted: f32,
@@ -104,8 +108,9 @@ impl ExpectedDelay {
             weights: Vec::new(),
             in_flight: InFlight::new(weights.len()),
             learners: Vec::new(),
-            pool: Pool { service_us: None, noise: 1.0 },
+            pool: Pool { service_us: None, noise: 1.0, spread: 0.0, open_cores: 1.0 },
             keys: Keys::default(),
+            faded: Vec::new(),
             admits: Vec::new(),
             admitted: 1.0,
             shares: Shares::default(),
@@ -119,8 +124,8 @@ impl ExpectedDelay {
     }
 
     /// How dear a backend is that has so many.
-    fn key(&self, backend: usize, in_flight: f64) -> f32 {
-        key(&self.learners[backend], &self.pool, in_flight)
+    fn key(&self, backend: usize, in_flight: u32, held: f64) -> f32 {
+        key(&self.learners[backend], &self.pool, in_flight, held)
     }
 
     /// Something has changed at this backend: its key and its share follow.
@@ -130,13 +135,14 @@ impl ExpectedDelay {
         }
         match self.sight {
             Sight::Own => {
-                let load = self.in_flight.load(backend, now);
-                self.keys.set(backend, f64::from(self.key(backend, load)));
+                let count = self.in_flight.count(backend);
+                let held = self.in_flight.load(backend, now) - f64::from(count);
+                self.keys.set(backend, f64::from(self.key(backend, count, held)));
             }
             Sight::Refusals => self.shares.set(backend, self.admits[backend].weight),
             Sight::Probes => {
                 let learner = &self.learners[backend];
-                let capacity = learner.cores() / service_us(learner, &self.pool);
+                let capacity = learner.cores() / learner.shrunk_us(&self.pool);
                 self.shares.set(backend, capacity);
             }
         }
@@ -146,7 +152,7 @@ impl ExpectedDelay {
     fn admit(&mut self, backend: usize, admitted: bool) {
         let x = if admitted { 1.0 } else { 0.0 };
         let relative = match self.pool.service_us {
-            Some(pool_us) => service_us(&self.learners[backend], &self.pool) / pool_us,
+            Some(pool_us) => self.learners[backend].shrunk_us(&self.pool) / pool_us,
             None => 1.0,
         };
         let a = self.admitted;
@@ -158,23 +164,31 @@ impl ExpectedDelay {
         self.admitted += (x - self.admitted) * GAIN / self.learners.len().max(1) as f32;
     }
 
-    /// Means over the pool.
+    /// What the pool has in common.
     fn review(&mut self) {
-        let (mut squares, mut requests, mut sum_us, mut known) = (0.0, 0.0, 0.0, 0.0);
-        for learner in &self.learners {
-            let (seen, noise) = learner.noise();
-            squares += seen * noise;
-            requests += seen;
-            if let Some(us) = learner.service_us() {
-                sum_us += us;
-                known += 1.0;
-            }
+        let known = || self.learners.iter().filter_map(|l| Some((l, l.service_us()?)));
+        let (mut requests, mut sum_us, mut noise) = (0.0, 0.0, 0.0);
+        for (learner, us) in known() {
+            requests += learner.requests();
+            sum_us += learner.requests() * us;
+            noise += learner.requests() * learner.noise();
+        }
+        if requests < 1.0 {
+            return;
         }
         // Until something is known, service times are taken for exponential.
-        self.pool.noise = ((squares + 100.0) / (requests + 100.0)).max(0.05);
-        if known > 0.0 {
-            self.pool.service_us = Some(sum_us / known);
+        self.pool.noise = ((noise + 100.0) / (requests + 100.0)).max(0.05);
+        let mean_us = sum_us / requests;
+        let (mut differences, mut errors, mut backends) = (0.0, 0.0, 0.0);
+        for (learner, us) in known() {
+            differences += (us - mean_us) * (us - mean_us);
+            errors += us * us * self.pool.noise / learner.requests().max(1.0);
+            backends += 1.0;
         }
+        self.pool.service_us = Some(mean_us);
+        self.pool.spread = ((differences - DOUBT * errors) / backends).max(0.0);
+        let open = self.learners.iter().filter(|l| l.is_open());
+        self.pool.open_cores = open.map(Learner::cores).fold(1.0, f32::max);
     }
 
     /// One backend after another is looked at though nothing happens there.
@@ -196,7 +210,7 @@ impl ExpectedDelay {
             let open = self.weights.get(i).is_some_and(|w| *w > 0) && request.allows(i);
             let told = self.told[i].filter(|t| now.since(t.at) <= self.load_age);
             if let Some(told) = told.filter(|_| open) {
-                let key = self.key(i, f64::from(told.in_flight));
+                let key = self.key(i, told.in_flight, 0.0);
                 if key < best.0 {
                     best = (key, Some(i));
                 }
@@ -216,14 +230,12 @@ impl ExpectedDelay {
     }
 }
 
-fn service_us(learner: &Learner, pool: &Pool) -> f32 {
-    learner.service_us().or(pool.service_us).unwrap_or(1.0)
-}
-
-fn key(learner: &Learner, pool: &Pool, in_flight: f64) -> f32 {
-    let occupied = (in_flight as f32 + 1.0) / learner.cores();
-    let wait = (occupied - 1.0).max(0.0);
-    service_us(learner, pool) * (1.0 + WAIT * wait + OCCUPANCY * occupied)
+/// `held` are failures not yet forgiven: they count as waiting even where cores are free.
+fn key(learner: &Learner, pool: &Pool, in_flight: u32, held: f64) -> f32 {
+    let (n, held, c) = (in_flight as f32 + 1.0, held as f32, learner.cores());
+    let wait = (n / c - 1.0).max(0.0) + held / c;
+    let room = if learner.is_open() { c.max(pool.open_cores) } else { c };
+    learner.shrunk_us(pool) * (1.0 + WAIT * wait + OCCUPANCY * n / room)
 }
 
 impl Policy for ExpectedDelay {
@@ -235,6 +247,7 @@ impl Policy for ExpectedDelay {
         self.learners.resize_with(backends, Learner::new);
         self.admits.resize(backends, Admits { weight: 1.0, tries: 0.0 });
         self.told.resize(backends, None);
+        self.faded.reserve(backends);
         self.keys.reset(backends);
         self.shares.reset(backends);
         (0..weights.len()).for_each(|i| self.changed(i, Nanos::ZERO));
@@ -244,13 +257,11 @@ impl Policy for ExpectedDelay {
     fn pick(&mut self, request: &Request<'_>, now: Nanos, rng: &mut dyn RngCore) -> Option<usize> {
         match self.sight {
             Sight::Own => {
-                let ExpectedDelay { weights, in_flight, learners, pool, keys, .. } = self;
-                in_flight.faded(now, |i, load| {
-                    if weights.get(i).is_some_and(|w| *w > 0) {
-                        keys.set(i, f64::from(key(&learners[i], pool, load)));
-                    }
-                });
-                keys.least(request, rng)
+                let mut faded = std::mem::take(&mut self.faded);
+                self.in_flight.faded(now, |i, _| faded.push(i));
+                faded.drain(..).for_each(|i| self.changed(i, now));
+                self.faded = faded;
+                self.keys.least(request, rng)
             }
             Sight::Refusals => self.shares.draw(request, rng),
             Sight::Probes => {
