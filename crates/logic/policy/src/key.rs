@@ -171,6 +171,33 @@ mod tests {
         assert_ne!(key(id.clone(), "/a?id=7"), key(id, "/a?id=8"));
     }
 
+    struct Headers;
+
+    impl RequestView for Headers {
+        fn header(&self, name: &str) -> Option<&[u8]> {
+            match name.to_ascii_lowercase().as_str() {
+                "cookie" => Some(b"a=1; sid=7"),
+                "x-user" => Some(b"ann, bob"),
+                _ => None,
+            }
+        }
+
+        fn payload(&self) -> Option<&[u8]> {
+            Some(b"\x03\0\0\x1a\x15\xe0\0\0\0\0\0Cookie: user=7\r\n")
+        }
+    }
+
+    #[test]
+    fn headers_and_cookies_of_both_kinds() {
+        let sdbm = |of| HashKey { of, function: HashFunction::Sdbm, avalanche: false };
+        let key = |of| sdbm(of).key(&Headers);
+        let hash = |text: &str| Some(HashFunction::Sdbm.hash(text.as_bytes(), false));
+        assert_eq!(key(KeySource::Header("X-User".to_owned())), hash("ann"));
+        assert_eq!(key(KeySource::Cookie("sid".to_owned())), hash("7"));
+        assert_eq!(key(KeySource::RdpCookie("user".to_owned())), hash("7"));
+        assert_eq!(key(KeySource::RdpCookie("mstshash".to_owned())), None);
+    }
+
     #[test]
     fn it_can_be_configured() {
         let text = r#"{"of": {"uri": {"depth": 2}}, "function": "crc32", "avalanche": true}"#;
