@@ -292,7 +292,7 @@ impl Controller {
         self.peak_rps = rate.max(self.peak_rps * PEAK_FADES);
         let typical = self.typical_variability();
         // What no decision looks at need not be drawn.
-        let due = self.next_decision <= now + WINDOW;
+        let due = self.next_decision <= now + WINDOW || self.is_in_distress();
         for (i, b) in self.backends.iter_mut().enumerate() {
             let lively = b.pin.is_some()
                 || b.is_over_utilised(factor)

@@ -23,6 +23,8 @@ pub(crate) const RESCUE_EVERY: Duration = Duration::from_secs(2);
 const STEADY_EVERY: Duration = Duration::from_secs(10);
 /// The first decision waits so long for windows to decide on.
 const FIRST_LOOK: Duration = Duration::from_millis(1_500);
+/// … and so long what is known from before holds against traffic that was counted for a moment only.
+const FIRST_RATES: Duration = Duration::from_secs(4);
 /// Exploring ends after so many decisions in a row that moved next to nothing …
 const SETTLED: u32 = 2;
 const NEXT_TO_NOTHING: f64 = 0.03;
@@ -234,9 +236,10 @@ impl Controller {
     pub(crate) fn hurry(&mut self, now: Nanos) {
         let Some(decision) = &self.decision else { return };
         let planned = decision.rate_rps;
-        let rate_changed =
-            planned > 0.0 && (self.rate_to_plan() / planned - 1.0).abs() > RATE_CHANGED;
-        let soon = now + self.bearable_interval();
+        let rate_changed = planned > 0.0
+            && now.since(self.began_at) > FIRST_RATES
+            && (self.rate_to_plan() / planned - 1.0).abs() > RATE_CHANGED;
+        let soon = self.last_program.map_or(now, |last| now.max(last + self.bearable_interval()));
         if (rate_changed || self.is_in_distress()) && self.next_decision > soon {
             self.next_decision = soon;
         }

@@ -37,6 +37,8 @@ const SUSPECT: f64 = 0.4;
 /// Who is learned anew has become faster when it bears this much more, and is waited for so long.
 const BEARS_MORE: f64 = 1.15;
 const RELEARNING: Duration = Duration::from_secs(120);
+/// Standard errors by which less is believed of who has become faster: alarms come from what exaggerates.
+const CAUTION: f64 = 2.0;
 /// A curve is never rescaled by more than this at once.
 const MOST: f64 = 5.0;
 /// The paper's way acts at most this often: a window of the new weights must be seen first.
@@ -165,7 +167,7 @@ impl Controller {
         }
         // More is believed with caution: what is given too much pays for it at once.
         let caution =
-            if change.ratio > 1.0 { 1.0 + change.requests.max(1.0).sqrt().recip() } else { 1.0 };
+            if change.ratio > 1.0 { 1.0 + CAUTION / change.requests.max(1.0).sqrt() } else { 1.0 };
         let ratio = (change.ratio / caution).clamp(1.0 / MOST, MOST);
         b.rescale(now, ratio);
         b.knowledge.refit(choice, typical);

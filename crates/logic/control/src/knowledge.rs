@@ -46,6 +46,7 @@ const GROWN: f64 = 1.15;
 /// Of a backend that has changed, what was known counts for so many requests and probes, and errs by so
 /// much.
 const RESCALED_REQUESTS: f64 = 300.0;
+const RESCALED_POINT: f64 = 50.0;
 const RESCALED_PROBES: f64 = 5.0;
 const RESCALED_ERROR: f64 = 0.06;
 /// Of one that may have become faster, so many requests are remembered.
@@ -203,6 +204,7 @@ impl Knowledge {
         // and what changes with every estimate is nothing to hold traffic against.
         let sure = self.changed || self.follows_polls();
         let told = self.estimate.filter(|e| sure && !e.lower_bound).map(|e| e.cores);
+        let told = told.filter(|cores| cores.fract() == 0.0);
         let fresh = self.throughput.estimate(self.service_hint(), told);
         self.estimate = match (fresh, self.estimate) {
             (Some(f), Some(old)) if f.lower_bound && !old.lower_bound => {
@@ -267,7 +269,7 @@ impl Knowledge {
         for p in &mut self.points {
             p.load *= ratio;
             p.latency_us /= ratio;
-            p.requests = p.requests.min(RESCALED_REQUESTS);
+            p.requests = p.requests.min(RESCALED_POINT);
         }
         self.at_rest.mean_us /= ratio;
         self.at_rest.count = self.at_rest.count.min(RESCALED_PROBES);

@@ -18,11 +18,12 @@ const REFINEMENTS: u32 = 16;
 const NOISE_BELIEF: f64 = 4.0;
 /// Unlimited cores must be worse by two standard deviations before a queue counts as seen.
 const SEEN: f64 = 4.0;
-/// Cores are whole unless that is worse by so much: two standard deviations. Not estimating them makes
-/// the capacity several times more certain.
-const WHOLE: f64 = 4.0;
-/// Cores known from before a change hold unless that is worse by three.
-const HELD: f64 = 9.0;
+/// Cores are whole unless that is worse by so much: four standard deviations, for parts of cores are rare
+/// (quotas), and what was seen while weights moved fits nothing well. Not estimating them makes the
+/// capacity several times more certain.
+const WHOLE: f64 = 16.0;
+/// Cores told before hold unless that is worse by five.
+const HELD: f64 = 25.0;
 /// Rates of completion within this many standard deviations, squared, are one load.
 const SAME_RATE: f64 = 9.0;
 

@@ -10,7 +10,7 @@
 
 use super::moves::{Followed, Moves};
 
-/// Numbers in flight that are followed; greater ones are not judged.
+/// Numbers in flight that are followed one by one.
 const LEVELS: usize = 192;
 /// Beyond so many events between two polls nothing of the first is left at the second.
 const MOST_EVENTS: f64 = 400.0;
@@ -34,8 +34,7 @@ pub(super) struct Observed {
 
 impl Observed {
     pub(super) fn of(moves: &Moves) -> Option<Observed> {
-        let top = moves.top();
-        if moves.pairs() < LEAST_PAIRS || top > LEVELS as f64 {
+        if moves.pairs() < LEAST_PAIRS {
             return None;
         }
         Some(Observed {
@@ -43,7 +42,7 @@ impl Observed {
             dispersion: moves.dispersion().clamp(DISPERSION.0, DISPERSION.1),
             interval: moves.interval(),
             levels: moves.followed(),
-            top: top as usize,
+            top: moves.top().min(LEVELS as f64) as usize,
         })
     }
 
@@ -66,7 +65,11 @@ impl Observed {
         let later = queue.later(self.interval, top);
         let came = self.arrivals * self.interval;
         let off = |level: &Followed| {
-            let expected = came + level.in_flight - later[level.in_flight as usize];
+            // So many keep all cores busy until the next poll.
+            let expected = match later.get(level.in_flight as usize) {
+                Some(later) => came + level.in_flight - later,
+                None => v * level.in_flight.min(c) * self.interval,
+            };
             (level.completions - expected).powi(2) / level.variance
         };
         self.levels.iter().map(off).sum()
