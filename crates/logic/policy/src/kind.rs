@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::policies::{
-    Bloc, CpuRandom, ExpectedDelay, First, HaproxyLeastconnPolicy, HashMaglev, HashMap, HashRing,
-    LeastConnections, LeastTime, PeakEwma, PowerOfN, PowerOfNLatency, Prequal, Random, RoundRobin,
-    StaticRoundRobin,
+    Bloc, CpuRandom, ExpectedDelay, First, HaproxyLeastconnPolicy, HashMaglev, HashRing,
+    LeastConnections, LeastTime, MapHash, PeakEwma, PowerOfN, PowerOfNLatency, Prequal, Random,
+    RoundRobin, StaticRoundRobin,
 };
 use crate::{Guarded, InvalidSetting, Policy, Ramping, Settings};
 
@@ -86,7 +86,7 @@ impl PolicyKind {
             PolicyKind::RoundRobin => Box::new(RoundRobin::new(weights)),
             PolicyKind::StaticRoundRobin => Box::new(StaticRoundRobin::new(weights)),
             PolicyKind::First => Box::new(First::new(weights)),
-            PolicyKind::HashMap => Box::new(HashMap::new(weights)),
+            PolicyKind::HashMap => Box::new(MapHash::new(weights)),
             PolicyKind::HashRing => Box::new(HashRing::new(weights, settings)),
             PolicyKind::HashMaglev => Box::new(HashMaglev::new(weights, settings)),
             PolicyKind::CpuRandom => Box::new(CpuRandom::new(weights, settings)),

@@ -36,7 +36,7 @@ pub use key::{HashFunction, HashKey, KeySource, RequestView, UriPart};
 pub use kind::{PolicyKind, UnknownPolicy};
 pub use policies::{
     Bloc, CpuRandom, ExpectedDelay, ExpectedDelaySettings, First, HaproxyLeastconnPolicy,
-    HashMaglev, HashMap, HashRing, LeastConnections, LeastTime, PeakEwma, PowerOfN,
+    HashMaglev, HashRing, LeastConnections, LeastTime, MapHash, PeakEwma, PowerOfN,
     PowerOfNLatency, Prequal, PrequalSettings, Random, RoundRobin, Sight, StaticRoundRobin,
 };
 pub use policy::{Ending, Finish, MAX_AVOID, Policy, Probing, Request, ServerLoad};

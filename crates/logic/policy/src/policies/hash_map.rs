@@ -14,19 +14,19 @@ use crate::state::WeightedMap;
 use crate::{Policy, Request};
 
 /// The key modulo a weighted map.
-pub struct HashMap {
+pub struct MapHash {
     map: WeightedMap,
     turn: usize,
 }
 
-impl HashMap {
+impl MapHash {
     /// Over backends of these weights.
     pub fn new(weights: &[u32]) -> Self {
-        HashMap { map: WeightedMap::new(weights), turn: 0 }
+        MapHash { map: WeightedMap::new(weights), turn: 0 }
     }
 }
 
-impl Policy for HashMap {
+impl Policy for MapHash {
     fn set_weights(&mut self, weights: &[u32]) {
         self.map.set(weights);
     }
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn a_key_has_its_place_and_a_way_out() {
-        let mut policy = HashMap::new(&[2, 1, 1]);
+        let mut policy = MapHash::new(&[2, 1, 1]);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
         let mut pick = |request: Request<'_>| policy.pick(&request, Nanos::ZERO, &mut rng);
         let places: Vec<_> = (0..8).map(|key| pick(Request::with_key(key)).unwrap()).collect();

@@ -23,7 +23,7 @@ pub use cpu_random::CpuRandom;
 pub use expected_delay::{ExpectedDelay, ExpectedDelaySettings, Sight};
 pub use first::First;
 pub use hash_maglev::HashMaglev;
-pub use hash_map::HashMap;
+pub use hash_map::MapHash;
 pub use hash_ring::HashRing;
 pub use least_connections::LeastConnections;
 pub use least_time::LeastTime;
