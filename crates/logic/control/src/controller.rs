@@ -79,6 +79,7 @@ pub struct Controller {
     pub(crate) calm_since: Nanos,
     pub(crate) decision: Option<Decision>,
     pub(crate) decision_reason: String,
+    pub(crate) decided_at: Option<Nanos>,
     pub(crate) pending: Option<Pending>,
     pub(crate) urgent: Option<Urgent>,
     /// The balancer does not hold what we want, and why. Apart from what is urgent: neither may hide the
@@ -151,6 +152,7 @@ impl Controller {
             calm_since: now,
             decision: None,
             decision_reason: "nothing was decided yet".to_owned(),
+            decided_at: None,
             pending: None,
             urgent: None,
             reassert: None,
@@ -337,11 +339,16 @@ impl Controller {
         let watches = self.watches();
         let judged = self.backends.iter().any(|b| b.health.ever_worked());
         let Some(b) = self.get(id) else { return };
-        let idle = b.recent.rate_rps < 0.05 * b.knowledge.capacity_rps().unwrap_or(1.0);
+        // No traffic does not mean that no request of before is left.
+        let idle = b.recent.rate_rps < 0.05 * b.knowledge.capacity_rps().unwrap_or(1.0)
+            && f64::from(b.in_flight) < b.knowledge.cores();
         if outcome == plimsoll_model::Outcome::Success && idle {
             b.knowledge.observe_at_rest(latency_us);
         }
-        let at_rest = outcome == plimsoll_model::Outcome::Success && b.programmed == Some(0);
+        let at_rest = outcome == plimsoll_model::Outcome::Success
+            && b.programmed == Some(0)
+            && b.in_flight == 0
+            && b.is_usable();
         let change = if at_rest && watches { b.watch_probe(latency_us) } else { None };
         if outcome == plimsoll_model::Outcome::Success {
             b.probed = Some((now, latency_us));

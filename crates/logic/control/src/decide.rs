@@ -289,7 +289,7 @@ impl Controller {
                 self.backends.iter().any(|b| b.id == w.id && b.programmed == Some(w.weight))
             });
         if same {
-            self.adopt(&decision, None);
+            self.adopt(now, &decision, None);
             return;
         }
         if std::mem::take(&mut self.pins_changed) {
@@ -381,7 +381,7 @@ impl Controller {
             weights.push(PlanEntry { backend: b.id, share: 0.0, weight: 0 });
         }
         weights.sort_by_key(|e| e.backend);
-        self.adopt(&decision, Some(&reason));
+        self.adopt(now, &decision, Some(&reason));
         let changes = weights.iter().any(|e| {
             self.backends.iter().any(|b| b.id == e.backend && b.programmed != Some(e.weight))
         });
@@ -398,7 +398,8 @@ impl Controller {
     }
 
     /// Makes the decision the one that is shown and compared with.
-    fn adopt(&mut self, decision: &Decision, reason: Option<&str>) {
+    fn adopt(&mut self, now: Nanos, decision: &Decision, reason: Option<&str>) {
+        self.decided_at = Some(now);
         for b in &mut self.backends {
             if let Some(w) = decision.wishes.iter().find(|w| w.id == b.id) {
                 b.wanted.weight = w.weight;

@@ -245,7 +245,9 @@ fn planned_rps(b: &Backend, decision: &Decision) -> Option<f64> {
 }
 
 fn moved(b: &Backend, decision: &Decision) -> Option<Moved> {
-    let expected = b.knowledge.shape()?.latency_at(planned_rps(b, decision)?);
+    // Who is out answers probes only, or nothing.
+    let expected =
+        b.is_usable().then(|| b.knowledge.shape())??.latency_at(planned_rps(b, decision)?);
     Some(Moved { latency: b.recent.latency_us?, expected }).filter(|m| m.expected.is_finite())
 }
 

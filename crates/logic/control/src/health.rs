@@ -336,7 +336,9 @@ mod tests {
     }
 
     fn fail_work(h: &mut Health, kind: FailureKind) {
-        (0..PROBES_TO_FAIL).for_each(|_| drop(h.work(NOW, Outcome::Failure(kind), true)));
+        for _ in 0..PROBES_TO_FAIL {
+            h.work(NOW, Outcome::Failure(kind), true);
+        }
     }
 
     fn pass_rounds(h: &mut Health) -> Option<Turn> {

@@ -56,4 +56,6 @@ pub use memory::Memory;
 pub use spec::{
     BackendSpec, CurveChoice, DrainTest, DriftTest, Exploration, ProbeRate, ServiceSpec,
 };
-pub use view::{Advice, BackendState, BackendView, CurveView, Phase, PlanView, ServiceView};
+pub use view::{
+    Advice, BackendState, BackendView, Belief, CurveView, Phase, PlanView, ServiceView,
+};

@@ -4,7 +4,7 @@ use plimsoll_model::{Curve, MethodKind, Nanos};
 
 use crate::backend::Backend;
 use crate::controller::Controller;
-use crate::view::{BackendView, CurveView, PlanView, ServiceView};
+use crate::view::{BackendView, Belief, CurveView, Phase, PlanView, ServiceView};
 
 /// Points of a curve drawn for plots.
 const DRAWN: usize = 33;
@@ -27,6 +27,31 @@ impl Controller {
             plan: self.plan_view(),
             curves: self.backends.iter().filter_map(curve_view).collect(),
         }
+    }
+
+    /// What is believed of every backend, in the order of the configuration.
+    pub fn beliefs(&self) -> impl Iterator<Item = Belief> + '_ {
+        self.backends.iter().map(|b| Belief {
+            backend: b.id,
+            programmed: b.programmed,
+            wanted: b.wanted.weight,
+            capacity_rps: b.knowledge.capacity_rps(),
+            capacity_error: b.knowledge.error(),
+            is_lower_bound: b.knowledge.is_lower_bound(),
+            service_us: b.knowledge.service_us(),
+            changed: b.changed,
+            is_measured: b.pin.is_some(),
+        })
+    }
+
+    /// What it is doing.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// When a decision was last made the one in force, programmed or as good as what is held.
+    pub fn decided_at(&self) -> Option<Nanos> {
+        self.decided_at
     }
 
     fn plan_view(&self) -> PlanView {

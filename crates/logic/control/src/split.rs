@@ -37,6 +37,9 @@ const MOST_STRETCH: f64 = 8.0;
 /// When nothing at all is known of anybody: 100 ms a request.
 const UNKNOWN_SERVICE_US: f64 = 100_000.0;
 
+/// Within a bound the pool must carry this multiple of the traffic: loads may be packed on a grid.
+const WITH_ROOM: f64 = 1.01;
+
 /// One backend, ready to be packed.
 struct Candidate<'a> {
     backend: &'a Backend,
@@ -70,7 +73,8 @@ pub(crate) fn decide(
     work_off_queues(&mut candidates, rate_rps);
     let problem_backends: Vec<CurveBackend<'_>> =
         candidates.iter().map(|c| CurveBackend { curve: &c.shape, max_load: c.max_load }).collect();
-    let problem = CurveProblem { backends: &problem_backends, total: rate_rps, theta: spec.theta };
+    let theta = spec.theta.map(|theta| bearable_theta(theta, &problem_backends, rate_rps));
+    let problem = CurveProblem { backends: &problem_backends, total: rate_rps, theta };
     let pinned = candidates.iter().any(|c| c.pinned_rps.is_some());
     let capacity_rps: f64 = candidates
         .iter()
@@ -166,7 +170,8 @@ fn pack_around_pins(
         .map(|c| CurveBackend { curve: &c.shape, max_load: c.max_load })
         .collect();
     let rest = (rate_rps - given).max(0.0);
-    let problem = CurveProblem { backends: &free, total: rest, theta: spec.theta };
+    let theta = spec.theta.map(|theta| bearable_theta(theta, &free, rest));
+    let problem = CurveProblem { backends: &free, total: rest, theta };
     let mut packing = pack_curves(&problem, spec.objective)?;
     let mut packed = std::mem::take(&mut packing.weights).into_iter();
     let loads = candidates.iter().map(|c| match c.pinned_rps {
@@ -177,6 +182,25 @@ fn pack_around_pins(
     let all: f64 = loads.iter().sum();
     packing.weights = loads.into_iter().map(|load| load / all.max(1e-9)).collect();
     Ok(packing)
+}
+
+/// The bound on the spread of the shares; a wider one, and no wider than needed, where the traffic cannot
+/// be carried within it: answers come before evenness.
+fn bearable_theta(theta: f64, backends: &[CurveBackend<'_>], total: f64) -> f64 {
+    let most = || backends.iter().map(|b| b.max_load);
+    let least = most().fold(f64::INFINITY, f64::min);
+    let reachable =
+        |theta: f64| -> f64 { most().map(|load| load.min(least + theta * total)).sum() };
+    let needed = (WITH_ROOM * total).min(reachable(f64::INFINITY));
+    if reachable(theta) >= needed || needed < total {
+        return theta;
+    }
+    let (mut low, mut high) = (theta, 1.0f64.max(theta));
+    for _ in 0..20 {
+        let middle = 0.5 * (low + high);
+        if reachable(middle) >= needed { high = middle } else { low = middle }
+    }
+    high
 }
 
 fn candidate<'a>(
@@ -284,4 +308,21 @@ pub(crate) fn middle_service_us(usable: &[&Backend]) -> f64 {
     let mut known: Vec<f64> = usable.iter().filter_map(|b| b.knowledge.service_us()).collect();
     known.sort_by(f64::total_cmp);
     known.get(known.len() / 2).copied().unwrap_or(UNKNOWN_SERVICE_US)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn theta_gives_way_where_the_traffic_cannot_be_carried_within_it_and_no_further() {
+        let curve = QueueCurve { service_us: 1e4, cores: 8.0, variability: 1.0 };
+        let pool = [100.0, 700.0].map(|max_load| CurveBackend { curve: &curve, max_load });
+        assert_eq!(bearable_theta(0.5, &pool, 300.0), 0.5, "100 + 250 are enough");
+        let wider = bearable_theta(0.5, &pool, 600.0);
+        assert!((wider - 406.0 / 600.0).abs() < 1e-3, "{wider}");
+        let problem = CurveProblem { backends: &pool, total: 600.0, theta: Some(wider) };
+        assert!(pack_curves(&problem, plimsoll_model::Objective::Traffic).is_ok());
+        assert_eq!(bearable_theta(0.5, &pool, 900.0), 0.5, "more than all can bear");
+    }
 }

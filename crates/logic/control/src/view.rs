@@ -1,4 +1,4 @@
-use plimsoll_model::{Hyperbola, MethodKind, Objective};
+use plimsoll_model::{BackendId, Hyperbola, MethodKind, Nanos, Objective};
 use serde::{Deserialize, Serialize};
 
 /// What the controller is doing.
@@ -79,6 +79,29 @@ pub struct CurveView {
     pub points: Vec<(f64, f64, f64)>,
     /// The curve itself, sampled for plotting: (requests per second, milliseconds).
     pub line: Vec<(f64, f64)>,
+}
+
+/// What is believed of one backend, for those who look after every step: it costs nothing to say.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Belief {
+    /// Whom.
+    pub backend: BackendId,
+    /// The weight that the balancer holds, as far as is known.
+    pub programmed: Option<u32>,
+    /// The weight that it should hold.
+    pub wanted: u32,
+    /// Requests per second that it bears.
+    pub capacity_rps: Option<f64>,
+    /// Relative standard error of that.
+    pub capacity_error: f64,
+    /// It may bear more.
+    pub is_lower_bound: bool,
+    /// Time of a request on one core, microseconds.
+    pub service_us: Option<f64>,
+    /// When its curve was last rescaled or begun anew, and to which multiple of its rate.
+    pub changed: Option<(Nanos, f64)>,
+    /// It is given a load for the sake of measuring, whatever the packing says.
+    pub is_measured: bool,
 }
 
 /// The packing behind the last plan.
