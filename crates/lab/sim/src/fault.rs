@@ -66,6 +66,10 @@ pub enum Fault {
     Pause,
     /// The controller's machine sleeps: its clock stands still while the world goes on.
     Sleep,
+    /// The controller's machine is suspended for minutes to hours; its clock may count that or not.
+    Suspend,
+    /// The controller's clock steps forward by minutes to hours. (Backwards it cannot: it is monotonic.)
+    ClockStep,
     /// An administrator drains a backend.
     Drain,
     /// An administrator takes a backend out.
@@ -84,7 +88,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 36] = [
+    pub const ALL: [Fault; 38] = [
         Fault::Death,
         Fault::Hang,
         Fault::Flapping,
@@ -114,6 +118,8 @@ impl Fault {
         Fault::CrashStoreStale,
         Fault::Pause,
         Fault::Sleep,
+        Fault::Suspend,
+        Fault::ClockStep,
         Fault::Drain,
         Fault::Maintenance,
         Fault::Leave,
@@ -127,13 +133,14 @@ impl Fault {
     pub fn lasts_s(self) -> (f64, f64) {
         match self {
             Fault::Pause | Fault::Sleep => (0.3, 30.0),
+            Fault::Suspend => (60.0, 3_600.0),
             Fault::Crash | Fault::CrashStoreLost | Fault::CrashStoreStale => (1.0, 120.0),
             Fault::SinkSilent | Fault::SinkRejects | Fault::SinkInterrupted => (2.0, 30.0),
             Fault::SinkHalfApplied | Fault::SinkSlow => (2.0, 60.0),
             Fault::Neighbour => (2.0, 600.0),
             Fault::Flapping | Fault::ForeignFight => (30.0, 300.0),
             Fault::MassDeath | Fault::Blind | Fault::Overload => (5.0, 120.0),
-            Fault::Reload | Fault::ForeignWeight | Fault::NewSpeed => (1.0, 1.0),
+            Fault::Reload | Fault::ForeignWeight | Fault::NewSpeed | Fault::ClockStep => (1.0, 1.0),
             Fault::NewMethod => (300.0, 7_200.0),
             _ => (5.0, 600.0),
         }

@@ -7,7 +7,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use plimsoll_control::{Action, Event, Memory, RecordKind};
+use plimsoll_control::{
+    Action, Belief, Controller, Event, Memory, Record, RecordKind, ServiceSpec,
+};
 use plimsoll_model::{Applied, BackendId, FailureKind, Nanos, Plan, ServerStatus};
 
 use crate::names::{from_name, kebab};
@@ -63,13 +65,35 @@ pub enum Sabotage {
     TwoWeights,
     /// It starts with the memory of another pool.
     ForeignMemory,
+    /// It does not know of the bound on the spread of its shares.
+    IgnoreTheta,
+    /// It gives who has little as much as it likes.
+    LeapWhileLearning,
+    /// It changes weights for next to nothing.
+    PlanForNothing,
+    /// It takes the change of one backend for one of all.
+    BlameTheOthers,
+    /// It calls somebody changed while it sees nothing.
+    DriftOnStaleData,
+    /// It calls changed who has failed.
+    DriftOfTheDead,
+    /// It measures curves anew though it was asked not to.
+    RefreshUnasked,
+    /// It measures half of the pool at a time.
+    RefreshTooMuch,
+    /// It does not end what it measures.
+    RefreshForever,
+    /// It measures drain times by overload time and again.
+    DrainAgain,
+    /// It believes that the balancer holds whatever it asked for.
+    BelieveInPlans,
     /// It panics when a backend leaves.
     Panic,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 25] = [
+    pub const ALL: [Sabotage; 36] = [
         Sabotage::SwallowFailures,
         Sabotage::KeepFailedAtOne,
         Sabotage::DropZeros,
@@ -94,6 +118,17 @@ impl Sabotage {
         Sabotage::SharesOfMoreThanAll,
         Sabotage::TwoWeights,
         Sabotage::ForeignMemory,
+        Sabotage::IgnoreTheta,
+        Sabotage::LeapWhileLearning,
+        Sabotage::PlanForNothing,
+        Sabotage::BlameTheOthers,
+        Sabotage::DriftOnStaleData,
+        Sabotage::DriftOfTheDead,
+        Sabotage::RefreshUnasked,
+        Sabotage::RefreshTooMuch,
+        Sabotage::RefreshForever,
+        Sabotage::DrainAgain,
+        Sabotage::BelieveInPlans,
         Sabotage::Panic,
     ];
 }
@@ -131,6 +166,10 @@ pub struct Seam {
     read_at: Option<Nanos>,
     /// The last event was the answer to a plan.
     answered: bool,
+    /// Who failed in this step.
+    failed: Option<String>,
+    /// Who is measured for ever.
+    measured: Option<BackendId>,
 }
 
 impl Seam {
@@ -158,6 +197,45 @@ impl Seam {
             b["weight"] = w;
         }
         serde_json::from_value(value).ok()
+    }
+
+    /// The specification that it gets.
+    pub fn spec(&self, spec: ServiceSpec) -> ServiceSpec {
+        match self.sabotage {
+            Some(Sabotage::IgnoreTheta) => ServiceSpec { theta: None, ..spec },
+            Some(Sabotage::LeapWhileLearning) => ServiceSpec { max_step: 100.0, ..spec },
+            Some(Sabotage::PlanForNothing) => ServiceSpec { min_change: 0.0, ..spec },
+            Some(Sabotage::RefreshUnasked) => ServiceSpec { refresh: true, ..spec },
+            _ => spec,
+        }
+    }
+
+    /// What it is seen to believe.
+    pub fn beliefs(&mut self, controller: &Controller, into: &mut Vec<Belief>) {
+        into.clear();
+        into.extend(controller.beliefs());
+        match self.sabotage {
+            Some(Sabotage::BlameTheOthers) => {
+                let newest = into.iter().filter_map(|b| b.changed).max_by_key(|(at, _)| *at);
+                into.iter_mut().for_each(|b| b.changed = newest);
+            }
+            Some(Sabotage::RefreshTooMuch) if into.iter().any(|b| b.is_measured) => {
+                let half = into.len().div_ceil(2);
+                into.iter_mut().take(half).for_each(|b| b.is_measured = true);
+            }
+            Some(Sabotage::RefreshForever) => {
+                let is_new = |b: &Belief| b.is_measured.then_some(b.backend);
+                self.measured = self.measured.or_else(|| into.iter().find_map(is_new));
+                let held = self.measured;
+                into.iter_mut().for_each(|b| b.is_measured = held == Some(b.backend));
+            }
+            Some(Sabotage::BelieveInPlans) => {
+                for b in into.iter_mut() {
+                    b.programmed = self.believed.get(&b.backend).copied().or(b.programmed);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// What the controller is told.
@@ -200,6 +278,9 @@ impl Seam {
             (Sabotage::ProgramWhileObserving, Event::Reconfigured(mut spec)) => {
                 spec.observe = false;
                 vec![Event::Reconfigured(spec)]
+            }
+            (_, Event::Reconfigured(spec)) => {
+                vec![Event::Reconfigured(Box::new(self.spec(*spec)))]
             }
             (_, Event::Balancer(report)) => vec![Event::Balancer(self.reading(sabotage, report))],
             (_, event) => vec![event],
@@ -268,6 +349,7 @@ impl Seam {
                         panic!("broken on purpose");
                     }
                     self.note(&record);
+                    out.extend(self.false_record(sabotage, &record).map(Action::Record));
                     out.push(Action::Record(record));
                 }
                 other => out.push(other),
@@ -282,6 +364,7 @@ impl Seam {
         let Some(id) = place.map(BackendId) else { return };
         match record.kind {
             RecordKind::Failed => {
+                self.failed.clone_from(&record.backend);
                 let held = self.believed.get(&id).copied().unwrap_or(1);
                 self.before.insert(id, held);
             }
@@ -323,9 +406,28 @@ impl Seam {
         plan
     }
 
-    /// Plans that nobody asked for.
+    /// What it says besides.
+    fn false_record(&self, sabotage: Sabotage, record: &Record) -> Option<Record> {
+        let drains = record.reason.starts_with("overloaded and set to 0");
+        match (sabotage, record.kind) {
+            (Sabotage::DrainAgain, RecordKind::Refresh) if drains => Some(record.clone()),
+            _ => None,
+        }
+    }
+
+    /// Plans that nobody asked for, and words.
     fn unasked(&mut self, sabotage: Sabotage, clock: Nanos) -> Option<Action> {
         let stale = self.read_at.is_some_and(|at| clock.since(at) > LONG_AGO);
+        let drifted = match sabotage {
+            Sabotage::DriftOnStaleData => stale.then_some("s0".to_owned()),
+            Sabotage::DriftOfTheDead => self.failed.take(),
+            _ => None,
+        };
+        if drifted.is_some() {
+            let reason = "it works at 0.50 of its rate before".to_owned();
+            let record = Record { kind: RecordKind::Drift, backend: drifted, reason };
+            return Some(Action::Record(record));
+        }
         let now = match sabotage {
             Sabotage::PlanOnStaleData => stale,
             Sabotage::PlanTooOften => self.answered,

@@ -5,6 +5,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use plimsoll_control::{DrainTest, DriftTest, ServiceSpec};
+
 use crate::fault::Fault;
 use crate::luck::Luck;
 use crate::pool::{BackendModel, Method};
@@ -65,6 +67,76 @@ impl Cadence {
     };
 }
 
+/// What an administrator has set: two seeds in five have everything by default.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Bound on the spread of the shares.
+    pub theta: Option<f64>,
+    /// The most by which a share grows at a step while it is learned.
+    pub max_step: f64,
+    /// What is not worth programming.
+    pub min_change: f64,
+    /// How long the share of one that returns ramps up.
+    pub slow_start: Duration,
+    /// How changes are told from noise.
+    pub drift: DriftTest,
+    /// How drain times are measured.
+    pub drain: DrainTest,
+    /// Curves are measured anew on purpose.
+    pub refresh: bool,
+    /// The least time between two programmings.
+    pub min_interval: Duration,
+}
+
+impl Settings {
+    fn draw(luck: &mut Luck, min_interval: Duration) -> Settings {
+        let spec = ServiceSpec::new("", Vec::new());
+        let by_default = luck.chance(0.4);
+        // As much luck whether it is used or not.
+        let drawn = Settings {
+            theta: Some(luck.between(0.05, 0.5)).filter(|_| luck.chance(0.8)),
+            max_step: luck.pick(&[1.2, 1.5, 2.0, 2.0, 4.0]),
+            min_change: luck.pick(&[0.01, 0.01, 0.05, 0.1]),
+            slow_start: Duration::from_secs(luck.pick(&[0, 3, 10, 30, 60])),
+            drift: luck.pick(&[
+                DriftTest::Sequential,
+                DriftTest::Sequential,
+                DriftTest::Literal,
+                DriftTest::Off,
+            ]),
+            drain: luck.pick(&[DrainTest::Passive, DrainTest::Overload, DrainTest::Overload]),
+            refresh: luck.chance(0.7),
+            min_interval,
+        };
+        let usual = Settings {
+            theta: spec.theta,
+            max_step: spec.max_step,
+            min_change: spec.min_change,
+            slow_start: spec.slow_start,
+            drift: spec.drift,
+            drain: spec.drain,
+            refresh: spec.refresh,
+            min_interval,
+        };
+        if by_default { usual } else { drawn }
+    }
+
+    /// The specification of a service with these settings.
+    pub fn apply(&self, spec: ServiceSpec) -> ServiceSpec {
+        ServiceSpec {
+            theta: self.theta,
+            max_step: self.max_step,
+            min_change: self.min_change,
+            slow_start: self.slow_start,
+            drift: self.drift,
+            drain: self.drain,
+            refresh: self.refresh,
+            min_interval: self.min_interval,
+            ..spec
+        }
+    }
+}
+
 /// A run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
@@ -82,8 +154,8 @@ pub struct Scenario {
     pub profile: Profile,
     /// The balancer checks the backends too, and reports the dead as down.
     pub balancer_checks: bool,
-    /// The least time between two programmings that the administrator asks for.
-    pub min_interval: Duration,
+    /// What the administrator has set.
+    pub settings: Settings,
     /// What goes wrong.
     pub disturbances: Vec<Disturbance>,
     /// How often things are looked at.
@@ -131,7 +203,10 @@ impl Scenario {
                 wobble: if luck.chance(0.5) { luck.between(0.01, 0.2) } else { 0.0 },
             },
             balancer_checks: luck.chance(0.5),
-            min_interval: Duration::from_secs(luck.pick(&[1, 1, 2, 5])),
+            settings: {
+                let min_interval = Duration::from_secs(luck.pick(&[1, 1, 2, 5]));
+                Settings::draw(&mut luck, min_interval)
+            },
             disturbances,
             cadence,
         }
@@ -165,6 +240,20 @@ impl fmt::Display for Scenario {
             self.profile.swing * 100.0,
             self.profile.wobble * 100.0,
             self.balancer_checks,
+        )?;
+        let s = &self.settings;
+        writeln!(
+            f,
+            "  theta {:?}, max_step {}, min_change {}, min_interval {:?}, slow_start {:?}, drift {:?}, drain {:?}, \
+             refresh {}",
+            s.theta,
+            s.max_step,
+            s.min_change,
+            s.min_interval,
+            s.slow_start,
+            s.drift,
+            s.drain,
+            s.refresh,
         )?;
         for (i, (b, w)) in self.pool.iter().zip(&self.weights).enumerate() {
             writeln!(f, "  s{i}: {} cores at {:.2}, weight {w}", b.cores, b.speed)?;

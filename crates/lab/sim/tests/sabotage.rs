@@ -19,6 +19,42 @@ fn caught(sabotage: Sabotage) -> Option<(u64, Rule)> {
     })
 }
 
+/// Each of these is caught by the rule that is there for it, whatever else it breaks.
+const MEANT_FOR: [(Sabotage, Rule); 16] = [
+    (Sabotage::IgnoreTheta, Rule::Theta),
+    (Sabotage::LeapWhileLearning, Rule::MaxStep),
+    (Sabotage::PlanForNothing, Rule::WorthIt),
+    (Sabotage::BlameTheOthers, Rule::DriftIsLocal),
+    (Sabotage::DriftOnStaleData, Rule::DriftIsFresh),
+    (Sabotage::DriftOfTheDead, Rule::DriftOfTheServing),
+    (Sabotage::RefreshUnasked, Rule::RefreshIsAsked),
+    (Sabotage::RefreshTooMuch, Rule::RefreshIsSmall),
+    (Sabotage::RefreshForever, Rule::RefreshEnds),
+    (Sabotage::DrainAgain, Rule::DrainIsRare),
+    (Sabotage::BelieveInPlans, Rule::BeliefIsTrue),
+    (Sabotage::LoseRamp, Rule::Ramp),
+    (Sabotage::LosePlans, Rule::Agreement),
+    (Sabotage::PlanTooOften, Rule::Pace),
+    (Sabotage::PlanTwice, Rule::OneAtATime),
+    (Sabotage::ForeignMemory, Rule::Resumes),
+];
+
+#[test]
+fn what_an_invariant_is_there_for_it_catches() {
+    for_each(&MEANT_FOR, |&(sabotage, rule)| {
+        let beyond: Vec<Rule> = Rule::ALL.into_iter().filter(|r| *r != rule).collect();
+        let caught = (0..SEEDS).any(|seed| {
+            let order = Order {
+                sabotage: Some(sabotage),
+                beyond: beyond.clone(),
+                ..Order::days(seed, DAYS)
+            };
+            order.run().is_err_and(|failure| failure.violation.rule == rule)
+        });
+        assert!(caught, "{sabotage} is not caught by {rule}");
+    });
+}
+
 /// Runs something for each of these on all cores.
 fn for_each<T: Sync>(all: &[T], work: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);

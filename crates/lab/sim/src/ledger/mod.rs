@@ -5,6 +5,8 @@
 //! are and what the balancer holds, and compares after every step. Where the controller has discretion
 //! (when to return a backend that flaps, whom to eject for errors) the account is the laxer one.
 
+mod learning;
+mod limits;
 mod plan;
 mod stand;
 mod told;
@@ -13,14 +15,17 @@ mod violation;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use learning::Told;
 use plimsoll_control::ServiceSpec;
 use plimsoll_model::{BackendId, MethodKind, Nanos};
 
-pub use stand::Stand;
+pub use stand::{Seen, Stand};
 pub use violation::{Rule, Violation};
 
 /// See [`Ledger::pool_excuses`].
 const PLANS_PER_CHANGE: u32 = 2;
+/// What excuses a plan ahead of its time does so for so many seconds in which it could be made.
+const EXCUSED_S: f64 = 6.0;
 
 /// The account of one backend.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +46,7 @@ struct Account {
     /// An administrator has it, as of the last reading.
     reserved: bool,
     errors_total: u64,
+    in_flight: u32,
     /// It fails its checks and may stay in, for most of the pool did when it failed.
     pardoned: bool,
     /// When anything bad was last told of it.
@@ -56,11 +62,20 @@ struct Account {
     believed: Option<u32>,
     /// Since when it has traffic that it should not have, by the world's clock.
     overdue: Option<Nanos>,
+    /// For how long it has been given a load on purpose, seconds.
+    measured_s: f64,
+    /// When it was read, and how many requests it had been given by then: the last seconds.
+    readings: VecDeque<(Nanos, u64)>,
 }
 
 impl Account {
     fn has_failed(&self) -> bool {
         self.live_failed || self.work_failed
+    }
+
+    /// It may serve, and the controller says nothing else.
+    fn serves(&self) -> bool {
+        self.is_usable() && !self.out
     }
 
     fn is_usable(&self) -> bool {
@@ -91,6 +106,8 @@ pub struct Ledger {
     epoch: u64,
     /// The weights of the last plan of this life.
     last_plan: Option<Vec<(BackendId, u32)>>,
+    /// Its shares.
+    last_shares: Option<Vec<(BackendId, f64)>>,
     last_plan_at: Option<Nanos>,
     /// When the balancer last changed, as the controller was told.
     last_program: Option<Nanos>,
@@ -99,6 +116,8 @@ pub struct Ledger {
     /// So many plans may yet be made at once for a change of the pool that was told: one that was under
     /// way already, and the one for it.
     pool_excuses: u32,
+    /// For how long the controller has been able to act since it last got an excuse, seconds.
+    excused_s: f64,
     /// The balancer is to be put right, as was told since the last plan.
     reason_to_reassert: bool,
     /// The method has changed, and the last decision was made for the other.
@@ -113,6 +132,19 @@ pub struct Ledger {
     deserted: Option<Nanos>,
     misread: Option<Nanos>,
     last_look: Nanos,
+    last_stand: Nanos,
+    told: Told,
+    /// Whom the records of this step name as changed.
+    named: Vec<usize>,
+    /// When everybody's curve was last rescaled, as of the step before.
+    changed: Vec<Option<(Nanos, f64)>>,
+    /// So many are given a load on purpose, and at this time at the last.
+    measured: usize,
+    measured_at: Option<Nanos>,
+    /// The last of them was done at this time of the controller; seconds since, without a decision.
+    put_back_by: Option<(Nanos, f64)>,
+    drained_at: Option<Nanos>,
+    leapt_at: Option<Nanos>,
     checks: u64,
     tolerated: Vec<Rule>,
     violation: Option<Violation>,
@@ -134,10 +166,12 @@ impl Ledger {
             outstanding: None,
             epoch: 0,
             last_plan: None,
+            last_shares: None,
             last_plan_at: None,
             last_program: None,
             refused_at: None,
             pool_excuses: 0,
+            excused_s: 0.0,
             reason_to_reassert: false,
             method_changed: false,
             foreign: false,
@@ -148,6 +182,15 @@ impl Ledger {
             deserted: None,
             misread: None,
             last_look: Nanos::ZERO,
+            last_stand: Nanos::ZERO,
+            told: Told::default(),
+            named: Vec::new(),
+            changed: vec![None; n],
+            measured: 0,
+            measured_at: None,
+            put_back_by: None,
+            drained_at: None,
+            leapt_at: None,
             checks: 0,
             tolerated: Vec::new(),
             violation: None,
@@ -165,7 +208,9 @@ impl Ledger {
         let n = self.accounts.len();
         let (checks, violation) = (self.checks, self.violation.take());
         let tolerated = std::mem::take(&mut self.tolerated);
-        *self = Ledger { world, checks, violation, tolerated, recalled, ..Ledger::new(n) };
+        let last_stand = world;
+        *self =
+            Ledger { world, checks, violation, tolerated, recalled, last_stand, ..Ledger::new(n) };
         self.configure(spec);
     }
 
@@ -208,6 +253,23 @@ impl Ledger {
 
     fn note_pool_change(&mut self) {
         self.pool_excuses = PLANS_PER_CHANGE;
+        self.excused_s = 0.0;
+    }
+
+    /// The balancer is to be put right.
+    fn note_reason_to_reassert(&mut self) {
+        self.reason_to_reassert = true;
+        self.excused_s = 0.0;
+    }
+
+    /// Time passes in which the controller is able to act: an excuse that it has not used by then is one
+    /// no longer.
+    fn let_excuses_expire(&mut self, able_s: f64) {
+        self.excused_s += able_s;
+        if self.excused_s > EXCUSED_S {
+            self.pool_excuses = 0;
+            (self.reason_to_reassert, self.foreign) = (false, false);
+        }
     }
 
     fn violate(&mut self, rule: Rule, backend: Option<usize>, what: String) {

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use plimsoll_control::{Action, Controller, Record, RecordKind};
+use plimsoll_control::{Action, Record, RecordKind};
 use plimsoll_model::{MethodKind, Nanos, Plan};
 
-use super::{Account, Ledger, Outstanding, Rule};
-use crate::plant::Plant;
+use super::{Account, Ledger, Outstanding, Rule, Seen};
 
 /// Shares sum to 1 up to this: rounding of sums of 64-bit numbers, no more.
 const WHOLE: f64 = 1e-6;
@@ -31,63 +30,53 @@ const FOREIGN_LIMIT: usize = 10;
 const MINUTE: Duration = Duration::from_secs(60);
 /// For so long after a return the ramp is at its foot: 10 % and less than as much again.
 const FOOT_OF_THE_RAMP: Duration = Duration::from_secs(1);
-/// The whole ramp.
-const RAMP: Duration = Duration::from_secs(10);
-/// At the foot of the ramp a weight is at most this part of what capacity would make it: 19 % by the
-/// ramp, three times that for a capacity that is not well known.
-const MOST_AT_THE_FOOT: f64 = 0.6;
+/// Where the ramp begins; a capacity that is not well known is given as much as this factor more.
+const RAMP_START: f64 = 0.1;
+const UNSURE: f64 = 3.2;
 /// A weight is in proportion to the others': the ramp can be judged where the controller knows every
 /// capacity within this factor.
 const KNOWN_WITHIN: f64 = 1.7;
+/// … and is that sure of it, relatively.
+const SURE: f64 = 0.5;
 /// The others carry all the traffic with this to spare: then nobody needs who is just back.
 const OTHERS_SUFFICE: f64 = 1.5;
 
-/// Whether the controller knows every capacity within [`KNOWN_WITHIN`].
-fn is_known(clock: Nanos, plant: &dyn Plant, controller: &Controller) -> bool {
-    let view = controller.view(clock);
-    view.backends.iter().all(|b| {
-        let i = b.backend.strip_prefix('s').and_then(|i| i.parse().ok()).unwrap_or(0);
-        let curve = view.curves.iter().find(|c| c.backend == b.backend);
-        curve.is_some_and(|c| {
-            let ratio = c.capacity_rps / plant.capacity_rps(i);
+/// Whether the controller knows every capacity within [`KNOWN_WITHIN`], and is sure of it.
+fn is_known(seen: &Seen<'_>, kind: MethodKind) -> bool {
+    seen.beliefs.iter().all(|b| {
+        let is_asked_for_more = kind == MethodKind::InFlight && b.is_lower_bound;
+        let right = b.capacity_rps.is_some_and(|rps| {
+            let ratio = rps / seen.plant.capacity_rps(b.backend.0 as usize);
             (1.0 / KNOWN_WITHIN..KNOWN_WITHIN).contains(&ratio)
-        })
+        });
+        right && b.capacity_error < SURE && !is_asked_for_more
     })
 }
 
 impl Ledger {
     /// Takes down what the controller asks, and compares.
-    pub fn asked(
-        &mut self,
-        clock: Nanos,
-        action: &Action,
-        plant: &dyn Plant,
-        controller: &Controller,
-    ) {
+    pub fn asked(&mut self, action: &Action, seen: &Seen<'_>) {
         match action {
-            Action::Program(plan) => self.asked_plan(clock, plan, plant, controller),
-            Action::Record(record) => self.recorded(clock, record),
+            Action::Program(plan) => self.asked_plan(plan, seen),
+            Action::Record(record) => self.recorded(seen.clock, record),
             Action::ProbeRate { .. } | Action::SaveMemory => {}
         }
     }
 
-    fn asked_plan(
-        &mut self,
-        clock: Nanos,
-        plan: &Plan,
-        plant: &dyn Plant,
-        controller: &Controller,
-    ) {
+    fn asked_plan(&mut self, plan: &Plan, seen: &Seen<'_>) {
+        let clock = seen.clock;
         self.checks += 1;
         self.check_form(plan);
         self.check_who(plan);
         self.check_when(clock, plan);
         self.check_pace(clock, plan);
-        self.check_ramp(clock, plan, plant, controller);
+        self.check_ramp(plan, seen);
+        self.check_limits(plan, seen);
         self.check_resumption(plan);
         self.epoch = plan.epoch;
         self.outstanding = Some(Outstanding { epoch: plan.epoch, at: clock });
         self.last_plan = Some(plan.entries.iter().map(|e| (e.backend, e.weight)).collect());
+        self.last_shares = Some(plan.entries.iter().map(|e| (e.backend, e.share)).collect());
         self.last_plan_at = Some(clock);
         self.disagreeing = None;
         self.method_changed &= self.reason_to_reassert;
@@ -202,23 +191,20 @@ impl Ledger {
         may
     }
 
-    fn check_ramp(
-        &mut self,
-        clock: Nanos,
-        plan: &Plan,
-        plant: &dyn Plant,
-        controller: &Controller,
-    ) {
-        let back = |a: &Account| a.returned_at.is_some_and(|at| clock.since(at) < RAMP);
-        if !self.accounts.iter().any(|a| a.is_usable() && back(a)) {
+    fn check_ramp(&mut self, plan: &Plan, seen: &Seen<'_>) {
+        let Seen { clock, plant, .. } = *seen;
+        let ramp = self.spec.as_ref().map_or(Duration::ZERO, |spec| spec.slow_start);
+        let foot = RAMP_START + (1.0 - RAMP_START) / ramp.as_secs_f64().max(1.0);
+        let most_at_foot = UNSURE * foot;
+        let back = |a: &Account| a.returned_at.is_some_and(|at| clock.since(at) < ramp);
+        if most_at_foot >= 1.0 || !self.accounts.iter().any(|a| a.is_usable() && back(a)) {
             return;
         }
         let sum: f64 = plan.entries.iter().map(|e| f64::from(e.weight)).sum();
         // Whom the controller still has out, for reasons of its own, cannot help.
-        let serves = |a: &Account| a.is_usable() && !a.out;
-        let usable = || self.accounts.iter().enumerate().filter(|(_, a)| serves(a));
+        let usable = || self.accounts.iter().enumerate().filter(|(_, a)| a.serves());
         let all: f64 = usable().map(|(j, _)| plant.capacity_rps(j)).sum();
-        let settled = |back: Option<Nanos>| back.is_none_or(|at| clock.since(at) > RAMP);
+        let settled = |back: Option<Nanos>| back.is_none_or(|at| clock.since(at) > ramp);
         let others: f64 = usable()
             .filter(|(_, a)| settled(a.ramps_since))
             .map(|(j, _)| plant.capacity_rps(j))
@@ -234,9 +220,9 @@ impl Ledger {
             let part = f64::from(e.weight - 1) / sum;
             let fair = plant.capacity_rps(i) / all;
             let at_foot = clock.since(back) < FOOT_OF_THE_RAMP;
-            (at_foot && part > MOST_AT_THE_FOOT * fair).then_some((i, part, fair))
+            (at_foot && part > most_at_foot * fair).then_some((i, part, fair))
         });
-        if let Some((i, part, fair)) = steep.filter(|_| is_known(clock, plant, controller)) {
+        if let Some((i, part, fair)) = steep.filter(|_| is_known(seen, self.kind)) {
             let what = format!(
                 "back for less than a second and given {part:.3}, fair is {fair:.3}: {plan:?}"
             );
@@ -266,6 +252,7 @@ impl Ledger {
 
     fn recorded(&mut self, clock: Nanos, record: &Record) {
         let place = record.backend.as_ref().and_then(|b| b.strip_prefix('s')?.parse().ok());
+        self.recorded_change(clock, record, place);
         let serves = |a: &Account| a.is_usable() && !a.out;
         let somebody = self.accounts.iter().any(serves);
         let Some((i, a)) = place.and_then(|i: usize| Some((i, self.accounts.get_mut(i)?))) else {
@@ -296,5 +283,6 @@ impl Ledger {
         }
         // Out for its errors, or back later than the account has it: the controller's own reasons.
         self.note_pool_change();
+        self.pardon_in_panic();
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_control::{BackendState, Controller};
+use plimsoll_control::{Belief, Controller};
 use plimsoll_model::Nanos;
 
 use super::{Ledger, Rule};
@@ -21,21 +21,32 @@ const BELIEVED_WITHIN: Duration = Duration::from_secs(3);
 const FRESH: Duration = Duration::from_millis(1_600);
 /// A plan without an answer for so long counts as lost.
 const UNANSWERED: Duration = Duration::from_secs(5);
+/// Steps further apart than this have something between them that the account does not see.
+const LONGEST_STEP_S: f64 = 1.0;
 /// The whole view is looked at this often: it costs more than a step.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+/// The controller and what it works on.
+#[derive(Clone, Copy)]
+pub struct Seen<'a> {
+    /// The controller's time.
+    pub clock: Nanos,
+    /// The pool.
+    pub plant: &'a dyn Plant,
+    /// The controller.
+    pub controller: &'a Controller,
+    /// What it believes of every backend.
+    pub beliefs: &'a [Belief],
+}
 
 /// Everything at one instant.
 pub struct Stand<'a> {
     /// The world's time.
     pub now: Nanos,
-    /// The controller's.
-    pub clock: Nanos,
     /// The process has time, the balancer can be read and steered, and nothing is under way.
     pub able: bool,
-    /// The pool.
-    pub plant: &'a dyn Plant,
-    /// The controller.
-    pub controller: &'a Controller,
+    /// The controller, and what it works on.
+    pub seen: Seen<'a>,
 }
 
 impl Ledger {
@@ -43,11 +54,17 @@ impl Ledger {
     pub fn stand(&mut self, stand: &Stand<'_>) {
         self.world = stand.now;
         self.checks += 1;
-        let fresh = self.newest_at.is_some_and(|at| stand.clock.since(at) <= FRESH);
+        let fresh = self.newest_at.is_some_and(|at| stand.seen.clock.since(at) <= FRESH);
         let backs_off =
-            self.refused_at.is_some_and(|at| stand.clock.since(at) <= TRIED_AGAIN_WITHIN);
-        let waits = self.outstanding.is_some_and(|o| stand.clock.since(o.at) <= UNANSWERED);
+            self.refused_at.is_some_and(|at| stand.seen.clock.since(at) <= TRIED_AGAIN_WITHIN);
+        let waits = self.outstanding.is_some_and(|o| stand.seen.clock.since(o.at) <= UNANSWERED);
         let able = stand.able && fresh && !waits && !backs_off && !self.conflict;
+        let passed_s = stand.now.since(self.last_stand).as_secs_f64();
+        self.last_stand = stand.now;
+        let able_s = if able { passed_s.min(LONGEST_STEP_S) } else { 0.0 };
+        self.let_excuses_expire(able_s);
+        self.check_rescaled(stand);
+        self.check_measured(stand, able_s);
         if !able {
             self.accounts.iter_mut().for_each(|a| a.overdue = None);
             (self.disagreeing, self.deserted, self.misread) = (None, None, None);
@@ -55,10 +72,11 @@ impl Ledger {
             self.check_failed(stand);
             self.check_somebody(stand);
             self.check_agreement(stand);
+            self.check_belief(stand);
         }
         if stand.now.since(self.last_look) >= LOOK_EVERY {
             self.last_look = stand.now;
-            self.check_view(stand, able);
+            self.check_view(stand);
         }
     }
 
@@ -71,7 +89,7 @@ impl Ledger {
                 && a.has_failed()
                 && !a.pardoned
                 && !a.reserved
-                && stand.plant.weight(i) > 0;
+                && stand.seen.plant.weight(i) > 0;
             if !wrong {
                 a.overdue = None;
                 continue;
@@ -80,7 +98,7 @@ impl Ledger {
             if stand.now.since(since) > FAILED_OUT_WITHIN {
                 let what = format!(
                     "weight {} for more than {FAILED_OUT_WITHIN:?} after it failed",
-                    stand.plant.weight(i)
+                    stand.seen.plant.weight(i)
                 );
                 self.violate(Rule::FailedGetNothing, Some(i), what);
             }
@@ -94,7 +112,8 @@ impl Ledger {
             a.is_usable() || (a.steered && a.pardoned && !a.reserved)
         };
         let somebody = self.accounts.iter().any(|a| a.is_usable());
-        let all_zero = || (0..self.accounts.len()).filter(may).all(|i| stand.plant.weight(i) == 0);
+        let all_zero =
+            || (0..self.accounts.len()).filter(may).all(|i| stand.seen.plant.weight(i) == 0);
         let deserted = somebody && all_zero();
         if !deserted {
             self.deserted = None;
@@ -113,13 +132,20 @@ impl Ledger {
         let wrong = plan.iter().find_map(|&(id, weight)| {
             let i = id.0 as usize;
             let a = &self.accounts[i];
-            let held = stand.plant.weight(i);
+            let held = stand.seen.plant.weight(i);
             (a.steered && !a.reserved && held != weight).then_some((i, weight, held))
         });
         // A plan that was lost may have been given up for what is held; and while nobody serves, weights
         // stay as they are.
         let somebody = self.accounts.iter().any(|a| a.is_usable());
-        let wrong = wrong.filter(|_| somebody && wants_another(stand));
+        let wants_another = || {
+            let differs = |b: &Belief| {
+                let i = b.backend.0 as usize;
+                b.wanted != stand.seen.plant.weight(i) && !self.accounts[i].reserved
+            };
+            stand.seen.beliefs.iter().any(differs)
+        };
+        let wrong = wrong.filter(|_| somebody && wants_another());
         let Some((i, weight, held)) = wrong else {
             self.disagreeing = None;
             return;
@@ -131,8 +157,8 @@ impl Ledger {
         }
     }
 
-    fn check_view(&mut self, stand: &Stand<'_>, able: bool) {
-        let view = stand.controller.view(stand.clock);
+    fn check_view(&mut self, stand: &Stand<'_>) {
+        let view = stand.seen.controller.view(stand.seen.clock);
         let finite = |x: Option<f64>| x.is_none_or(|x| x.is_finite() && x >= 0.0);
         let insane = view.backends.iter().position(|b| {
             !finite(b.latency_ms)
@@ -157,37 +183,23 @@ impl Ledger {
             let what = format!("{} req/s, {:?} ms", view.rate_rps, view.latency_ms);
             self.violate(Rule::SaneView, None, what);
         }
-        if !able {
-            return;
-        }
-        let misread = view.backends.iter().find_map(|b| {
-            let i: usize = b.backend.strip_prefix('s')?.parse().ok()?;
-            let held = stand.plant.weight(i);
-            (b.programmed.is_some() && b.programmed != Some(held)).then_some((
-                i,
-                b.programmed,
-                held,
-            ))
+    }
+
+    fn check_belief(&mut self, stand: &Stand<'_>) {
+        let misread = stand.seen.beliefs.iter().find_map(|b| {
+            let i = b.backend.0 as usize;
+            let held = stand.seen.plant.weight(i);
+            let believed = b.programmed.filter(|believed| *believed != held)?;
+            Some((i, believed, held))
         });
         let Some((i, believed, held)) = misread else {
             self.misread = None;
             return;
         };
-        // Looked at again soon: it may have changed a moment ago.
         let since = *self.misread.get_or_insert(stand.now);
-        self.last_look = stand.now - LOOK_EVERY + Duration::from_secs(1);
         if stand.now.since(since) > BELIEVED_WITHIN {
-            let what = format!("believed {believed:?}, held {held}");
+            let what = format!("believed {believed}, held {held}");
             self.violate(Rule::BeliefIsTrue, Some(i), what);
         }
     }
-}
-
-/// Whether the controller wants anything else than what the balancer holds.
-fn wants_another(stand: &Stand<'_>) -> bool {
-    let view = stand.controller.view(stand.clock);
-    view.backends.iter().any(|b| {
-        let i = b.backend.strip_prefix('s').and_then(|i| i.parse().ok());
-        i.is_some_and(|i| b.weight != stand.plant.weight(i) && b.state != BackendState::Draining)
-    })
 }

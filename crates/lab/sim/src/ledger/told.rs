@@ -7,15 +7,36 @@ use plimsoll_model::{
     Applied, BackendId, BalancerReport, FailureKind, Nanos, Outcome, ServerStatus,
 };
 
-use super::Ledger;
+use super::learning::Told;
+use super::{Account, Ledger};
 
 /// Without an event for so long a process had no time, and time-outs of before prove nothing.
 const STALL: Duration = Duration::from_millis(500);
+/// … and for so long it was more than that.
+const LEAP: Duration = Duration::from_secs(60);
 /// So many rounds in a row bring a failed backend back at the earliest.
 const ROUNDS_TO_RETURN: u32 = 3;
 /// So many probes of the work URL in a row fail a backend; of time-outs it takes more.
 const PROBES_TO_FAIL: u32 = 3;
 const TIMEOUTS_TO_FAIL: u32 = 8;
+
+/// Readings are kept so far apart at the least, and for so long.
+const READINGS_APART: Duration = Duration::from_millis(900);
+const READINGS_KEPT: Duration = Duration::from_millis(4_500);
+
+impl Account {
+    fn note_reading(&mut self, at: Nanos, started: u64, restarted: bool) {
+        if restarted {
+            self.readings.clear();
+        }
+        if self.readings.back().is_none_or(|(last, _)| at.since(*last) >= READINGS_APART) {
+            self.readings.push_back((at, started));
+        }
+        while self.readings.front().is_some_and(|(first, _)| at.since(*first) > READINGS_KEPT) {
+            self.readings.pop_front();
+        }
+    }
+}
 
 impl Ledger {
     /// Takes down an event before the controller takes it.
@@ -24,14 +45,25 @@ impl Ledger {
         if clock.since(self.last_clock) > STALL {
             self.stalled_at = clock;
         }
+        if clock.since(self.last_clock) > LEAP {
+            self.leapt_at = Some(clock);
+        }
         self.last_clock = clock;
+        self.told = match event {
+            Event::Balancer(report) => {
+                let gap = self.newest_at.map(|at| report.at.since(at));
+                Told::Reading { age: clock.since(report.at), gap }
+            }
+            Event::Probe { backend, .. } => Told::Probe(*backend),
+            _ => Told::Other,
+        };
         match event {
             Event::Tick => {}
             Event::Balancer(report) => self.told_report(clock, report),
             Event::BalancerLost { conflict, .. } => {
                 self.conflict = *conflict;
                 self.outstanding = None;
-                self.reason_to_reassert = true;
+                self.note_reason_to_reassert();
             }
             Event::Probe { backend, outcome, .. } => self.told_probe(clock, *backend, *outcome),
             Event::Liveness { backend, successes, failure, started } => {
@@ -44,7 +76,7 @@ impl Ledger {
             Event::ApplyFailed { epoch, retryable, .. } => {
                 if self.outstanding.take_if(|o| o.epoch == *epoch).is_some() {
                     (self.last_program, self.refused_at) = (Some(clock), Some(clock));
-                    self.reason_to_reassert = true;
+                    self.note_reason_to_reassert();
                     self.conflict |= !retryable;
                 }
             }
@@ -67,17 +99,17 @@ impl Ledger {
         self.generation = Some(report.generation);
         if restarted {
             self.outstanding = None;
-            self.reason_to_reassert = true;
+            self.note_reason_to_reassert();
         }
         let expects = self.outstanding.is_none() && !restarted;
-        let (mut foreign, mut pool_changed) = (false, false);
+        let (mut foreign, mut refilled, mut pool_changed) = (false, false, false);
         for server in &report.servers {
             let Some(a) = self.accounts.get_mut(server.backend.0 as usize) else { continue };
             let by_others = expects && a.believed.is_some_and(|w| w != server.weight);
             foreign |= by_others;
             // Whose hand ever gave it: a failed one is to get nothing.
             let fails = a.out || a.has_failed() || a.balancer_down;
-            self.reason_to_reassert |= by_others && server.weight > 0 && fails;
+            refilled |= by_others && server.weight > 0 && fails;
             a.believed = Some(server.weight);
             let reserved = matches!(server.status, ServerStatus::Drain | ServerStatus::Maintenance);
             let down = server.status == ServerStatus::Down;
@@ -91,10 +123,16 @@ impl Ledger {
             if down || server.errors_total > a.errors_total {
                 a.bad_news_at = Some(clock);
             }
-            a.errors_total = server.errors_total;
+            (a.errors_total, a.in_flight) = (server.errors_total, server.in_flight);
+            a.note_reading(report.at, server.started_total, restarted);
             (a.reserved, a.balancer_down) = (reserved, down);
         }
-        self.foreign |= foreign;
+        if refilled {
+            self.note_reason_to_reassert();
+        }
+        if foreign {
+            (self.foreign, self.excused_s) = (true, 0.0);
+        }
         if pool_changed {
             self.note_pool_change();
         }
@@ -185,7 +223,7 @@ impl Ledger {
     }
 
     /// While most of the pool fails in doubtful ways nobody is taken out for it.
-    fn pardon_in_panic(&mut self) {
+    pub(super) fn pardon_in_panic(&mut self) {
         if !self.is_panic() {
             return;
         }

@@ -31,6 +31,26 @@ pub enum Rule {
     EpochsRise,
     /// Changes keep their distance.
     Pace,
+    /// No plan that moves less than is worth it.
+    WorthIt,
+    /// Shares are within theta of one another.
+    Theta,
+    /// While it is learned, a share grows by no more than it may at a step.
+    MaxStep,
+    /// Whoever's curve is rescaled is named, and nobody else's is touched.
+    DriftIsLocal,
+    /// No change of a backend is told from data that are old.
+    DriftIsFresh,
+    /// … nor of a backend that is out.
+    DriftOfTheServing,
+    /// Nobody is given a load for the sake of measuring where nobody asked for it.
+    RefreshIsAsked,
+    /// No more than 5 % of the capacity is measured on purpose at a time.
+    RefreshIsSmall,
+    /// A measurement ends, and what was given for it is taken back.
+    RefreshEnds,
+    /// Drain times are measured by overload no more often than every two hours.
+    DrainIsRare,
     /// Who returns gets its share step by step.
     Ramp,
     /// The balancer holds what was planned.
@@ -47,7 +67,7 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Rule; 17] = [
+    pub const ALL: [Rule; 27] = [
         Rule::WholePlan,
         Rule::WeightsFollowShares,
         Rule::SomebodyServes,
@@ -59,6 +79,16 @@ impl Rule {
         Rule::OneAtATime,
         Rule::EpochsRise,
         Rule::Pace,
+        Rule::WorthIt,
+        Rule::Theta,
+        Rule::MaxStep,
+        Rule::DriftIsLocal,
+        Rule::DriftIsFresh,
+        Rule::DriftOfTheServing,
+        Rule::RefreshIsAsked,
+        Rule::RefreshIsSmall,
+        Rule::RefreshEnds,
+        Rule::DrainIsRare,
         Rule::Ramp,
         Rule::Agreement,
         Rule::BeliefIsTrue,

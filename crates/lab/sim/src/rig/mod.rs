@@ -13,10 +13,10 @@ mod troubles;
 
 use std::ops::Add;
 
-use plimsoll_control::{BackendSpec, Event, ServiceSpec};
+use plimsoll_control::{BackendSpec, Belief, Event, ServiceSpec};
 use plimsoll_model::{BackendId, FailureKind, Nanos, Outcome};
 
-use crate::ledger::{Ledger, Rule, Stand, Violation};
+use crate::ledger::{Ledger, Rule, Seen, Stand, Violation};
 use crate::luck::Luck;
 use crate::plant::Plant;
 use crate::sabotage::{Sabotage, Seam};
@@ -83,6 +83,8 @@ pub struct Rig<P> {
     traffic_luck: Luck,
     seam: Seam,
     ledger: Ledger,
+    /// What the controller believes after its last step.
+    beliefs: Vec<Belief>,
     tally: Tally,
     trace_from: u64,
 }
@@ -92,8 +94,7 @@ impl<P: Plant> Rig<P> {
     pub fn new(scenario: Scenario, plant: P, sabotage: Option<Sabotage>) -> Self {
         let n = plant.len();
         let backends = (0..n).map(backend_spec).collect();
-        let mut spec = ServiceSpec::new("sim", backends);
-        spec.min_interval = scenario.min_interval;
+        let spec = scenario.settings.apply(ServiceSpec::new("sim", backends));
         let mut rig = Rig {
             now: 0,
             agenda: Agenda::default(),
@@ -109,6 +110,7 @@ impl<P: Plant> Rig<P> {
             traffic_luck: Luck::stream(scenario.seed, 3),
             seam: Seam::new(sabotage),
             ledger: Ledger::new(n),
+            beliefs: Vec::new(),
             tally: Tally::default(),
             trace_from: u64::MAX,
             spec,
@@ -306,9 +308,12 @@ impl<P: Plant> Rig<P> {
         let stand = Stand {
             now: Nanos(self.now),
             able,
-            plant: &self.plant,
-            controller: &process.controller,
-            clock: process.clock(self.now),
+            seen: Seen {
+                clock: process.clock(self.now),
+                plant: &self.plant,
+                controller: &process.controller,
+                beliefs: &self.beliefs,
+            },
         };
         self.ledger.stand(&stand);
     }

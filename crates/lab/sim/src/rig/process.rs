@@ -5,6 +5,7 @@ use plimsoll_model::{BackendId, FailureKind, Nanos};
 
 use super::happening::Happening;
 use super::{Rig, TIMEOUT_NS};
+use crate::ledger::Seen;
 use crate::plant::Plant;
 
 /// One life of the controller.
@@ -17,6 +18,8 @@ pub struct Process {
     origin: u64,
     /// How long its clock stood still.
     slept: u64,
+    /// How far it stepped ahead.
+    ahead: u64,
     /// Since when it stands still.
     asleep_since: Option<u64>,
     /// Until when it gets no time.
@@ -26,11 +29,11 @@ pub struct Process {
 }
 
 impl Process {
-    /// What its clock shows: it starts at the process's start and never steps back. Steps of the wall
-    /// clock do not show; what shows is a machine that slept (the clock stood still) and a process that
-    /// was stopped (it went on).
+    /// What its clock shows: it starts at the process's start and never steps back, for it is monotonic.
+    /// Steps of the wall clock do not show. What shows is a machine that slept (the clock stood still), a
+    /// process that was stopped (it went on), and a step forward.
     pub fn clock(&self, now: u64) -> Nanos {
-        Nanos(self.asleep_since.unwrap_or(now) - self.origin - self.slept)
+        Nanos(self.asleep_since.unwrap_or(now) - self.origin - self.slept + self.ahead)
     }
 
     /// Whether it gets no time now.
@@ -47,13 +50,15 @@ impl<P: Plant> Rig<P> {
         let recalled = memory.is_some().then(|| self.store.weights()).flatten();
         let memory = self.seam.memory(memory);
         let seed = self.scenario.seed;
-        let controller = Controller::new(self.spec.clone(), memory, Nanos::ZERO, seed);
+        let controller =
+            Controller::new(self.seam.spec(self.spec.clone()), memory, Nanos::ZERO, seed);
         self.ledger.born(Nanos(self.now), &self.spec, recalled);
         self.process = Some(Process {
             controller,
             life: self.lives,
             origin: self.now,
             slept: 0,
+            ahead: 0,
             asleep_since: None,
             away_until: 0,
             backlog: Vec::new(),
@@ -94,6 +99,13 @@ impl<P: Plant> Rig<P> {
                     started,
                 });
             }
+        }
+    }
+
+    /// The clock is further on from now on, though no time has passed.
+    pub(super) fn step_clock(&mut self, by_ns: u64) {
+        if let Some(process) = &mut self.process {
+            process.ahead += by_ns;
         }
     }
 
@@ -147,10 +159,13 @@ impl<P: Plant> Rig<P> {
             asked.extend(process.controller.step(clock, event));
         }
         let asked = self.seam.actions(clock, asked);
+        self.seam.beliefs(&process.controller, &mut self.beliefs);
         for action in asked {
             self.trace(format_args!("asks {action:?}"));
             if let Some(process) = &self.process {
-                self.ledger.asked(clock, &action, &self.plant, &process.controller);
+                let (plant, controller, beliefs) =
+                    (&self.plant, &process.controller, &self.beliefs);
+                self.ledger.asked(&action, &Seen { clock, plant, controller, beliefs });
             }
             self.carry_out(life, action);
         }

@@ -16,6 +16,8 @@ use crate::scenario::Scenario;
 const CHECK_NS: u64 = 2_000_000_000;
 /// A flapping backend turns this often, seconds.
 const FLAP_S: (f64, f64) = (1.0, 8.0);
+/// A clock steps by so much, seconds.
+const STEP_S: (f64, f64) = (10.0, 20_000.0);
 /// Somebody who fights for a weight sets it this often, seconds.
 const FIGHT_S: (f64, f64) = (1.0, 15.0);
 
@@ -212,6 +214,16 @@ impl<P: Plant> Rig<P> {
                 self.stop_process(lasts, true);
                 Trouble::Flag
             }
+            Fault::Suspend => {
+                let clock_stops = self.troubles.luck[k].chance(0.5);
+                self.stop_process(lasts, clock_stops);
+                Trouble::Flag
+            }
+            Fault::ClockStep => {
+                let step_s = self.troubles.luck[k].log_between(STEP_S.0, STEP_S.1);
+                self.step_clock((step_s * 1e9) as u64);
+                Trouble::Flag
+            }
             Fault::Reload => {
                 self.reload();
                 Trouble::Flag
@@ -311,6 +323,8 @@ impl<P: Plant> Rig<P> {
                         | Fault::ForeignWeight
                         | Fault::Pause
                         | Fault::Sleep
+                        | Fault::Suspend
+                        | Fault::ClockStep
                         | Fault::Reload
                         | Fault::Leave
                 );

@@ -1,0 +1,155 @@
+//! What is done to learn: whose curve may be rescaled when, and whom a load may be given on purpose.
+
+use std::time::Duration;
+
+use plimsoll_control::{DrainTest, Record, RecordKind};
+use plimsoll_model::{BackendId, MethodKind, Nanos};
+
+use super::limits::PUT_BACK_WITHIN;
+use super::{Ledger, Rule, Stand};
+
+/// A change is told from readings no older than this, and no further apart.
+const STALE: Duration = Duration::from_secs(2);
+/// The part of all capacity that is measured anew at a time; one backend always may be.
+const AT_A_TIME: f64 = 0.05;
+/// A measurement takes so long at the most: 30 s for a refresh, 40 s and a drain of 600 s for the paper's
+/// drain time. Windows come once a second.
+const REFRESH_S: f64 = 35.0;
+const DRAIN_S: f64 = 660.0;
+/// The paper's measurement of the drain time comes every two hours; one may have taken 640 s longer than
+/// the other.
+const DRAIN_EVERY: Duration = Duration::from_secs(7_200 - 640);
+/// A factor this near to 1 is no rescaling.
+const NONE_AT_ALL: f64 = 1e-6;
+
+/// What the controller was told last.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) enum Told {
+    /// A reading of this age, so long after the one before.
+    Reading { age: Duration, gap: Option<Duration> },
+    /// A probe of this backend.
+    Probe(BackendId),
+    /// Anything else.
+    #[default]
+    Other,
+}
+
+impl Ledger {
+    /// Takes down whom a record names as changed, and whether it may.
+    pub(super) fn recorded_change(&mut self, clock: Nanos, record: &Record, place: Option<usize>) {
+        if matches!(record.kind, RecordKind::Drift | RecordKind::Refresh) {
+            self.named.extend(place);
+        }
+        if record.kind == RecordKind::Refresh
+            && record.reason.starts_with("overloaded and set to 0")
+        {
+            self.check_drain_again(clock);
+        }
+        if record.kind != RecordKind::Drift {
+            return;
+        }
+        let fresh = match self.told {
+            Told::Reading { age, gap } => age < STALE && gap.is_some_and(|gap| gap <= STALE),
+            Told::Probe(id) => place == Some(id.0 as usize),
+            Told::Other => false,
+        };
+        if !fresh {
+            let what = format!("told {:?}: {}", self.told, record.reason);
+            self.violate(Rule::DriftIsFresh, place, what);
+        }
+        // Who fails and keeps a weight all the same serves: most of the pool fails with it.
+        let is_out = |a: &super::Account| a.reserved || (a.out && a.believed == Some(0));
+        let out = |i: &usize| self.accounts.get(*i).is_some_and(is_out);
+        if place.filter(out).is_some() {
+            self.violate(Rule::DriftOfTheServing, place, record.reason.clone());
+        }
+    }
+
+    fn check_drain_again(&mut self, clock: Nanos) {
+        // A clock that leapt may have leapt in the middle of the last.
+        let leapt = self.leapt_at.is_some_and(|at| clock.since(at) < 2 * DRAIN_EVERY);
+        let since = self.drained_at.map(|at| clock.since(at)).filter(|_| !leapt);
+        if let Some(since) = since.filter(|since| *since < DRAIN_EVERY) {
+            let what = format!("somebody is overloaded on purpose {since:?} after the last");
+            self.violate(Rule::DrainIsRare, None, what);
+        }
+        self.drained_at = Some(clock);
+    }
+
+    /// Whoever's curve was rescaled is named, and nobody else's is touched.
+    pub(super) fn check_rescaled(&mut self, stand: &Stand<'_>) {
+        for b in stand.seen.beliefs {
+            let i = b.backend.0 as usize;
+            let Some(held) = self.changed.get_mut(i) else { continue };
+            let news = *held != b.changed;
+            *held = b.changed;
+            let Some((_, ratio)) = b.changed.filter(|_| news) else { continue };
+            if (ratio - 1.0).abs() > NONE_AT_ALL && !self.named.contains(&i) {
+                let what = format!(
+                    "its curve is rescaled by {ratio:.3}, of those named: {:?}",
+                    self.named
+                );
+                self.violate(Rule::DriftIsLocal, Some(i), what);
+            }
+        }
+        self.named.clear();
+    }
+
+    /// Loads given on purpose: who asked for them, how many at a time, and for how long.
+    pub(super) fn check_measured(&mut self, stand: &Stand<'_>, able_s: f64) {
+        let beliefs = stand.seen.beliefs;
+        let count = beliefs.iter().filter(|b| b.is_measured).count();
+        if count == 0 && self.measured == 0 {
+            return self.check_put_back(stand, able_s);
+        }
+        let Some(spec) = &self.spec else { return };
+        let (refresh, drains) = (spec.refresh, spec.drain == DrainTest::Overload);
+        if count > 0 && !refresh && !drains {
+            self.violate(Rule::RefreshIsAsked, None, format!("{count} are measured on purpose"));
+        }
+        if count > self.measured && count > 1 {
+            let bears = |b: &&plimsoll_control::Belief| {
+                let a = &self.accounts[b.backend.0 as usize];
+                if a.serves() || a.pardoned { b.capacity_rps.unwrap_or(0.0) } else { 0.0 }
+            };
+            let all: f64 = beliefs.iter().map(|b| bears(&b)).sum();
+            let part = beliefs.iter().filter(|b| b.is_measured).map(|b| bears(&b)).sum::<f64>();
+            if part > AT_A_TIME * all + 1e-9 {
+                let what = format!("{count} are measured, {:.0} % of all", part / all * 100.0);
+                self.violate(Rule::RefreshIsSmall, None, what);
+            }
+        }
+        // Who counts may well find that what it has is what it wants, and decide nothing.
+        if count < self.measured && self.kind == MethodKind::Split {
+            self.put_back_by = Some((stand.seen.clock, 0.0));
+        }
+        self.measured = count;
+        self.measured_at = Some(self.world);
+        let bound = if drains { DRAIN_S } else { REFRESH_S };
+        let mut endless = None;
+        for b in beliefs {
+            let a = &mut self.accounts[b.backend.0 as usize];
+            a.measured_s = if b.is_measured { a.measured_s + able_s } else { 0.0 };
+            if a.measured_s > bound {
+                endless = Some(b.backend.0 as usize);
+            }
+        }
+        if endless.is_some() {
+            let what = format!("measured on purpose for more than {bound} s");
+            self.violate(Rule::RefreshEnds, endless, what);
+        }
+    }
+
+    /// After a measurement the pool is decided on anew.
+    fn check_put_back(&mut self, stand: &Stand<'_>, able_s: f64) {
+        let Some((ended, waited_s)) = &mut self.put_back_by else { return };
+        // Without traffic there is nothing to decide.
+        *waited_s += if stand.seen.plant.rate_rps() > 1.0 { able_s } else { 0.0 };
+        if stand.seen.controller.decided_at().is_some_and(|at| at >= *ended) {
+            self.put_back_by = None;
+        } else if *waited_s > PUT_BACK_WITHIN.as_secs_f64() {
+            let what = "loads given on purpose were not taken back".to_owned();
+            self.violate(Rule::RefreshEnds, None, what);
+        }
+    }
+}
