@@ -3,7 +3,9 @@
 
 use plimsoll_control::{DrainTest, Record, RecordKind, ServiceSpec};
 use plimsoll_model::{Nanos, Plan};
-use plimsoll_sim::{Arena, BackendModel, Method, World, WorldSpec, paper_pool, small_pool, yardsticks};
+use plimsoll_sim::{
+    Arena, BackendModel, Method, World, WorldSpec, paper_pool, small_pool, yardsticks,
+};
 
 const SERVICE_US: f64 = 30_000.0;
 const LOAD: f64 = 0.7;
@@ -107,7 +109,8 @@ fn the_papers_drain_time_is_measured_by_overloading_one_that_the_others_can_do_w
     let measured = world.records.iter().find(|(_, r)| r.reason.contains("it was at rest after"));
     let (_, record) = measured.expect("a drain time");
     let who: usize = record.backend.as_ref().expect("of somebody")[1..].parse().expect("a number");
-    let zeroed = |plan: &Plan| plan.entries.iter().any(|e| e.backend.0 as usize == who && e.weight == 0);
+    let zeroed =
+        |plan: &Plan| plan.entries.iter().any(|e| e.backend.0 as usize == who && e.weight == 0);
     assert!(world.plans.iter().any(|(_, plan)| zeroed(plan)), "it was set to 0");
     assert!(world.weights()[who] > 0, "and serves again");
 }
