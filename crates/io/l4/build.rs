@@ -6,7 +6,7 @@ use std::process::{Command, exit};
 const CANDIDATES: [&str; 7] =
     ["clang-19", "clang-20", "clang-21", "clang-18", "clang-17", "clang-16", "clang"];
 
-const PROGRAMS: [&str; 1] = ["balancer"];
+const PROGRAMS: [&str; 2] = ["balancer", "bench/bench"];
 
 fn main() {
     println!("cargo::rerun-if-changed=bpf");
@@ -36,7 +36,7 @@ fn find_clang() -> String {
 }
 
 fn compile(clang: &str, program: &str, out: &Path) {
-    let object = out.join(format!("{program}.bpf.o"));
+    let object = out.join(format!("{program}.bpf.o").replace('/', "-"));
     // Debian keeps asm/types.h apart for each architecture.
     let machine = std::env::var("CARGO_CFG_TARGET_ARCH").expect("set by cargo");
     let output = Command::new(clang)

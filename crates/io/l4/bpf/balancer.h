@@ -185,7 +185,7 @@ INLINE int to_server(struct packet *p, const struct config *c, const struct vip 
 	if (LIKELY(m->heard)) {
 		set_field(p->tcp, &t->echo_upper,
 			  restore(upper, bpf_ntohs(t->echo_lower), m->offset_ms, now_ms()));
-	} else {
+	} else if (!(m->flags & MEMBER_AGENT)) {
 		/* A server takes an echo of zero for none (RFC 7323, 3.2), a wrong one for an RTT. */
 		count_reason(vip->number, REASON_CLOCK_UNKNOWN);
 		set_field(p->tcp, &t->echo_upper, 0);
@@ -213,7 +213,7 @@ INLINE void write_cookie(struct packet *p, const struct config *c, const struct 
 	}
 	__u32 at = vip->base + id;
 	struct member *m = bpf_map_lookup_elem(&members, &at);
-	if (!m)
+	if (!m || (m->flags & MEMBER_AGENT))
 		return;
 	__u16 upper = bpf_ntohs(t->value_upper);
 	__u32 real = (__u32)upper << 16 | bpf_ntohs(t->value_lower);

@@ -1,6 +1,7 @@
 /* Which server gets a first packet. Only first packets, and packets without a valid cookie, come here;
  * user space has filled the lists, so every policy is a look at one or two places of one. */
 #pragma once
+#include "maps.h"
 #include "packet.h"
 
 /* Past so many candidates, `least_connections` looks at a random run of this length. */

@@ -1,6 +1,12 @@
 /* Cookies: the C side of crates/logic/cookie, bound to it by tests/vectors.csv there. */
 #pragma once
-#include "maps.h"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "types.h"
+
+/* Set by the loader before the program is verified, so that they are constants to the verifier. */
+volatile const __u32 version_bits = 4;
+volatile const __u64 tick_ms_q20 = 4 << 20; /* milliseconds a jiffy, 20 binary places */
 
 #define INLINE static __always_inline
 /* Verified once by itself, not along every path that calls it: what keeps the verifier's work small. */

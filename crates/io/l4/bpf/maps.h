@@ -33,10 +33,8 @@ struct {
 } fragments SEC(".maps");
 
 /* Set by the loader before the program is verified, so that they are constants to the verifier. */
-volatile const __u32 version_bits = 4;
 volatile const __u32 stride = 256;   /* ids of a VIP, 0 included */
 volatile const __u32 max_vips = 1;
 volatile const __u32 vip_bits = 0;   /* log2 of half of `vips` */
 volatile const __u32 mac_bits = 0;   /* log2 of half of `macs` */
 volatile const __u32 dry_run = 0;      /* to be asked, not to serve: nothing is counted */
-volatile const __u64 tick_ms_q20 = 4 << 20; /* milliseconds a jiffy, 20 binary places */

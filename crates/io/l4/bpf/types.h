@@ -85,6 +85,7 @@ enum member_state {
 };
 
 #define MEMBER_HAIRPIN_TX 1
+#define MEMBER_AGENT 2 /* its own agent writes and restores timestamps */
 
 struct member {
 	__u8 mac[6];

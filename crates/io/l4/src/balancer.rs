@@ -128,6 +128,7 @@ impl Balancer {
     /// Takes up servers that an earlier daemon left in the maps: they drain unless they are named.
     fn recall(&mut self) -> Result<(), L4Error> {
         let meta = self.maps.meta();
+        let served = self.maps.vips()?;
         for number in 0..meta.vips {
             let name = self.maps.vip_name(number)?;
             if name.is_empty() {
@@ -145,7 +146,8 @@ impl Balancer {
                     Member { id: id as u16, backend: None, until: None, weight: None, value };
                 members.insert(member, left);
             }
-            let half = self.maps.slot_half(number)?;
+            let of_number = |vip: &&VipValue| vip.number == number;
+            let half = served.iter().find(of_number).map_or(0, |vip| vip.slot_half & 1);
             let vip = Vip {
                 name: name.clone(),
                 address: ([0, 0, 0, 0], 0).into(),

@@ -1,6 +1,10 @@
 //! The values of the program's maps, field by field as in `bpf/types.h`, written as bytes: the kernel
 //! takes them as they are.
 
+use std::net::{IpAddr, SocketAddr};
+
+use serde::Serialize;
+
 /// Changes with every change of a layout; pinned maps of another one are refused.
 pub const META_LAYOUT: u32 = 1;
 /// Places in a list of servers.
@@ -151,8 +155,39 @@ impl VipValue {
     }
 }
 
+impl VipValue {
+    /// From what the kernel holds; `None` for a free place.
+    pub fn from_bytes(bytes: &[u8; LINE_BYTES]) -> Option<Self> {
+        let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| bytes[at + byte]));
+        (word(16) != 0).then(|| VipValue {
+            address: [word(0), word(4), word(8), word(12)],
+            key: word(16),
+            number: word(20),
+            base: word(24),
+            policy: bytes[28],
+            slot_half: bytes[29],
+        })
+    }
+
+    /// What clients connect to.
+    pub fn address(&self) -> SocketAddr {
+        let port = u16::from_be_bytes([self.key.to_le_bytes()[0], self.key.to_le_bytes()[1]]);
+        let ip = if self.key >> 24 == 4 {
+            IpAddr::from(self.address[0].to_le_bytes())
+        } else {
+            let mut octets = [0; 16];
+            for (word, four) in self.address.iter().zip(octets.chunks_exact_mut(4)) {
+                four.copy_from_slice(&word.to_le_bytes());
+            }
+            IpAddr::from(octets)
+        };
+        SocketAddr::new(ip, port)
+    }
+}
+
 /// What the program knows of a server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum MemberState {
     /// Nobody.
     #[default]

@@ -24,7 +24,9 @@ mod maps;
 pub mod network;
 mod program;
 mod reason;
+mod status;
 mod tables;
+mod whereto;
 
 pub use balancer::{Balancer, Pending};
 pub use config::{
@@ -34,7 +36,9 @@ pub use config::{
 pub use error::L4Error;
 pub use fill::{Candidate, MAGLEV_PLACES};
 pub use keys::Keys;
-pub use layout::Mac;
+pub use layout::{Mac, MemberState};
 pub use maps::{Maps, MemberCount, Meta, read_meta};
 pub use program::{Program, Ran, detach};
 pub use reason::REASONS;
+pub use status::{BackendStatus, Status, VipStatus, status};
+pub use whereto::{Answer, Question, ask};

@@ -199,18 +199,16 @@ impl Maps {
         self.vips.set(place, bytes, 0).map_err(L4Error::map("vips"))
     }
 
-    /// The half of a service's lists that the program reads.
-    pub(crate) fn slot_half(&self, vip_number: u32) -> Result<u8, L4Error> {
+    /// The services that the program serves.
+    pub(crate) fn vips(&self) -> Result<Vec<VipValue>, L4Error> {
         let bits = vip_bits(self.meta.vips);
         let active = u32::from(self.config()?[40] & 1) << bits;
+        let mut served = Vec::new();
         for place in active..active + (1 << bits) {
-            let vip = self.vips.get(&place, 0).map_err(L4Error::map("vips"))?;
-            let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| vip[at + byte]));
-            if word(16) != 0 && word(20) == vip_number {
-                return Ok(vip[29] & 1);
-            }
+            let bytes = self.vips.get(&place, 0).map_err(L4Error::map("vips"))?;
+            served.extend(VipValue::from_bytes(&bytes));
         }
-        Ok(0)
+        Ok(served)
     }
 
     pub(crate) fn set_slots(

@@ -108,7 +108,7 @@ fn a_connection_goes_to_one_server_and_its_clock_comes_back() {
 
         // The server's answer gets its cookie; only the upper half of TSval changes, and the hop counts.
         let real = 0x1234_5678;
-        let answer = Segment::new(vip, client, SYN | ACK, syn_options(real, 5)).from_mac(mac);
+        let answer = Segment::new(vip, client, SYN | ACK, syn_options(real, 5)).sent_by(mac);
         let (verdict, back) = b.in_server(&answer);
         assert_eq!(verdict, REDIRECT);
         assert_eq!(back[..12], [2, 0, 0, 0, 1, 2, 2, 0, 0, 0, 1, 1]);
@@ -173,7 +173,7 @@ fn the_program_passes_every_vector() {
         config.limits.vips = 1;
         plimsoll_l4::detach(&net.pins()).expect("clean");
         let (balancer, _) = Balancer::start_with(&config, keys).expect("starts");
-        let reply = Segment::new(field[4], field[3], ACK, timestamps(real, 9)).from_mac(S1);
+        let reply = Segment::new(field[4], field[3], ACK, timestamps(real, 9)).sent_by(S1);
         let ran = balancer.run(&reply.bytes(), ifindex).expect("runs");
         assert_eq!(read_timestamps(&ran.packet, 22).0, wire, "{line}");
         let back = Segment::new(field[3], field[4], ACK, timestamps(9, wire));
@@ -252,8 +252,8 @@ fn what_is_not_the_balancers_goes_to_the_kernel_untouched() {
     header[14] = 0x44;
     let mut version = base.bytes();
     version[14] = 0x65;
-    let stranger = Segment::new(VIP, CLIENT, ACK, timestamps(1, 2)).from_mac([2, 9, 9, 9, 9, 9]);
-    let spent = Segment { ttl: 1, ..Segment::new(VIP, CLIENT, ACK, timestamps(1, 2)) }.from_mac(S1);
+    let stranger = Segment::new(VIP, CLIENT, ACK, timestamps(1, 2)).sent_by([2, 9, 9, 9, 9, 9]);
+    let spent = Segment { ttl: 1, ..Segment::new(VIP, CLIENT, ACK, timestamps(1, 2)) }.sent_by(S1);
     for (packet, reason) in [
         (other_port.bytes(), None),
         (other_host.bytes(), None),
@@ -303,7 +303,7 @@ fn options_in_every_order_are_found_and_lies_about_them_are_not_believed() {
     let wanted = cookie(CLIENT, VIP, 1, real);
     for (options, offset, slow) in layouts {
         let before = b.reason("slow_options");
-        let segment = Segment::new(VIP, CLIENT, ACK, options.clone()).from_mac(S1);
+        let segment = Segment::new(VIP, CLIENT, ACK, options.clone()).sent_by(S1);
         let (verdict, out) = b.in_server(&segment);
         assert_eq!(verdict, REDIRECT);
         assert_eq!(read_timestamps(&out, offset), (wanted, 5), "{options:?}");
@@ -321,7 +321,7 @@ fn options_in_every_order_are_found_and_lies_about_them_are_not_believed() {
         vec![1; 40],
     ] {
         let before = b.reason("reply_no_timestamp");
-        let segment = Segment::new(VIP, CLIENT, ACK, lie.clone()).from_mac(S1);
+        let segment = Segment::new(VIP, CLIENT, ACK, lie.clone()).sent_by(S1);
         let (verdict, out) = b.in_server(&segment);
         assert_eq!(verdict, REDIRECT, "{lie:?}");
         assert!(intact(&out), "{lie:?}");

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test file uses a part
 
 pub mod packet;
+pub mod service;
 
 use std::fs::File;
 use std::net::SocketAddr;

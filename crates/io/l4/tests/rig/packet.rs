@@ -63,7 +63,7 @@ impl Segment {
     }
 
     /// From a server with this MAC address.
-    pub fn from_mac(mut self, mac: [u8; 6]) -> Segment {
+    pub fn sent_by(mut self, mac: [u8; 6]) -> Segment {
         self.from_mac = mac;
         self
     }
@@ -74,7 +74,7 @@ impl Segment {
         tcp.extend(self.to.port().to_be_bytes());
         tcp.extend(0x0102_0304u32.to_be_bytes());
         tcp.extend(0x0506_0708u32.to_be_bytes());
-        tcp.push(((20 + self.options.len()) / 4 << 4) as u8);
+        tcp.push((((20 + self.options.len()) / 4) << 4) as u8);
         tcp.push(self.flags);
         tcp.extend([0xff, 0xff, 0, 0, 0, 0]);
         tcp.extend(&self.options);

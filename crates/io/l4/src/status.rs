@@ -1,0 +1,124 @@
+//! What the pinned maps say: counters by service and server. Needs no daemon; what is asked is the
+//! kernel.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::error::L4Error;
+use crate::layout::MemberState;
+use crate::maps::Maps;
+use crate::program::attached;
+use crate::reason::REASONS;
+
+/// The balancer at one instant.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// Where it is pinned.
+    pub pinned: PathBuf,
+    /// The interfaces it is attached to.
+    pub interfaces: Vec<String>,
+    /// The services, in the order of their numbers.
+    pub vips: Vec<VipStatus>,
+    /// Packets of no service that went another way, by reason.
+    pub stray: BTreeMap<&'static str, u64>,
+}
+
+/// A service.
+#[derive(Clone, Debug, Serialize)]
+pub struct VipStatus {
+    /// Its name.
+    pub name: String,
+    /// What clients connect to; `None` when it is no longer configured and its servers drain.
+    pub address: Option<SocketAddr>,
+    /// Its servers.
+    pub backends: Vec<BackendStatus>,
+    /// Packets that went another way, by reason; docs/l4.md says what each means.
+    pub fallbacks: BTreeMap<&'static str, u64>,
+}
+
+/// A server.
+#[derive(Clone, Debug, Serialize)]
+pub struct BackendStatus {
+    /// Its name.
+    pub name: String,
+    /// Its id in cookies.
+    pub id: u32,
+    /// `live` serves its connections, `gone` has none.
+    pub state: MemberState,
+    /// Its share of first packets as last programmed.
+    pub weight: u16,
+    /// Its MAC address; all zeros before it was found.
+    pub mac: String,
+    /// Packets from clients.
+    pub packets_in: u64,
+    /// Bytes from clients, headers included.
+    pub bytes_in: u64,
+    /// Packets to clients.
+    pub packets_out: u64,
+    /// Bytes to clients.
+    pub bytes_out: u64,
+    /// Connections begun.
+    pub new_connections: u64,
+    /// Connections begun and not ended, as far as first and last packets tell.
+    pub open_connections: u64,
+    /// Whether its clock is known, as it is after its first reply.
+    pub clock_known: bool,
+}
+
+/// Reads what is pinned in a directory.
+///
+/// # Errors
+/// When nothing is, or by another version.
+pub fn status(dir: &Path) -> Result<Status, L4Error> {
+    let maps = Maps::open(dir)?;
+    let meta = maps.meta();
+    let served = maps.vips()?;
+    let mut vips = Vec::new();
+    for number in 0..meta.vips {
+        let name = maps.vip_name(number)?;
+        if name.is_empty() {
+            continue;
+        }
+        let address = served.iter().find(|vip| vip.number == number).map(|vip| vip.address());
+        let mut backends = Vec::new();
+        for id in 1..meta.stride {
+            backends.extend(backend(&maps, number * meta.stride + id, id)?);
+        }
+        vips.push(VipStatus { name, address, backends, fallbacks: reasons(&maps, number)? });
+    }
+    Ok(Status {
+        pinned: dir.to_owned(),
+        interfaces: attached(dir),
+        vips,
+        stray: reasons(&maps, meta.vips)?,
+    })
+}
+
+fn backend(maps: &Maps, place: u32, id: u32) -> Result<Option<BackendStatus>, L4Error> {
+    let name = maps.member_name(place)?;
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let (member, count) = (maps.member(place)?, maps.count(place)?);
+    Ok(Some(BackendStatus {
+        name,
+        id,
+        state: member.state,
+        weight: member.weight,
+        mac: member.mac.map(|byte| format!("{byte:02x}")).join(":"),
+        packets_in: count.packets_in,
+        bytes_in: count.bytes_in,
+        packets_out: count.packets_out,
+        bytes_out: count.bytes_out,
+        new_connections: count.opened,
+        open_connections: maps.open_connections(place)?,
+        clock_known: member.offset_ms.is_some(),
+    }))
+}
+
+fn reasons(maps: &Maps, row: u32) -> Result<BTreeMap<&'static str, u64>, L4Error> {
+    Ok(REASONS.into_iter().zip(maps.reasons(row)?).collect())
+}

@@ -1,0 +1,162 @@
+//! Real connections through real kernels' stacks: they stay where they are while servers come and go.
+
+mod rig;
+
+use std::collections::BTreeMap;
+
+use plimsoll_l4::{BackendState, Balancer, Policy, status};
+use rig::service::{Connection, Service};
+use rig::{keys, privileged};
+
+/// All of them answer, each by the server it began with.
+fn all_stay(connections: &mut [Connection], when: &str) {
+    for connection in connections {
+        assert_eq!(connection.ask().as_deref(), Ok(connection.server.as_str()), "{when}");
+    }
+}
+
+fn opened(service: &Service, count: usize) -> Vec<Connection> {
+    service.connect(count).into_iter().map(|one| one.expect("connects")).collect()
+}
+
+fn by_server(connections: &[Connection]) -> BTreeMap<&str, usize> {
+    let mut count = BTreeMap::new();
+    for connection in connections {
+        *count.entry(connection.server.as_str()).or_insert(0) += 1;
+    }
+    count
+}
+
+fn servers_come_and_go(v6: bool) {
+    let service = Service::new(4, 2, v6);
+    let config = service.config(Policy::RoundRobin, &["s1", "s2", "s3"]);
+    let mut balancer = service.balance(&config);
+    let mut connections = opened(&service, 60);
+    // Two CPUs take turns by themselves, so a few may differ.
+    assert!(by_server(&connections).values().all(|&n| (15..=25).contains(&n)));
+    all_stay(&mut connections, "at rest");
+
+    for (names, when) in [
+        (&["s1", "s3"][..], "s2 drains"),
+        (&["s4", "s3", "s1"], "s4 joins, the order changes"),
+        (&["s4"], "only the newest takes new ones"),
+        (&["s1", "s2", "s3", "s4"], "all are back"),
+    ] {
+        service.apply(&mut balancer, &service.config(Policy::RoundRobin, names));
+        all_stay(&mut connections, when);
+        let mut more = opened(&service, 12);
+        assert!(more.iter().all(|one| names.contains(&one.server.as_str())), "{when}");
+        all_stay(&mut more, when);
+        connections.extend(more);
+    }
+    for policy in [
+        Policy::Maglev,
+        Policy::Hash,
+        Policy::PowerOfTwo,
+        Policy::LeastConnections,
+        Policy::WeightedRoundRobin,
+        Policy::Awrr,
+    ] {
+        service.apply(&mut balancer, &service.config(policy, &["s1", "s2", "s3", "s4"]));
+        let mut more = opened(&service, 20);
+        all_stay(&mut more, "under another policy");
+        assert!(by_server(&more).len() > 1, "{policy:?}");
+        all_stay(&mut connections, "under another policy");
+    }
+
+    // What the kernel counted is what happened, and nothing went another way.
+    let seen = status(&service.net.pins()).expect("status");
+    let new: u64 = seen.vips[0].backends.iter().map(|one| one.new_connections).sum();
+    assert_eq!(new, 60 + 48 + 120);
+    for (reason, count) in &seen.vips[0].fallbacks {
+        assert_eq!(*count, 0, "{reason}");
+    }
+    assert!(seen.vips[0].backends.iter().all(|one| one.clock_known && one.packets_out > 0));
+    service.net.leave();
+}
+
+#[test]
+fn ipv4_connections_stay_while_servers_come_and_go() {
+    if privileged() {
+        servers_come_and_go(false);
+    }
+}
+
+#[test]
+fn ipv6_connections_stay_while_servers_come_and_go() {
+    if privileged() {
+        servers_come_and_go(true);
+    }
+}
+
+#[test]
+fn a_daemon_that_starts_over_loses_no_connection_and_no_count() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(3, 2, false);
+    let config = service.config(Policy::RoundRobin, &["s1", "s2", "s3"]);
+    let balancer = service.balance(&config);
+    let mut connections = opened(&service, 30);
+    let before = status(&service.net.pins()).expect("status");
+    drop(balancer);
+    all_stay(&mut connections, "without a daemon");
+    connections.extend(opened(&service, 6));
+
+    // The next one is configured otherwise, and knows of s2 from the maps alone.
+    let fewer = service.config(Policy::Maglev, &["s3", "s1"]);
+    let mut next = service.balance(&fewer);
+    all_stay(&mut connections, "after a restart");
+    let after = status(&service.net.pins()).expect("status");
+    for (was, is) in before.vips[0].backends.iter().zip(&after.vips[0].backends) {
+        assert_eq!((&was.name, was.id), (&is.name, is.id));
+        assert!(is.packets_in > was.packets_in && is.new_connections >= was.new_connections);
+    }
+    assert!(opened(&service, 9).iter().all(|one| one.server != "s2"));
+    next.set_keys(keys()).expect("the same keys");
+    all_stay(&mut connections, "at the end");
+    service.net.leave();
+}
+
+#[test]
+fn a_server_that_is_down_resets_its_connections_quickly() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(2, 2, false);
+    let mut config = service.config(Policy::RoundRobin, &["s1", "s2"]);
+    let mut balancer = service.balance(&config);
+    let mut connections = opened(&service, 10);
+    config.vips[0].backends[0].state = BackendState::Down;
+    service.apply(&mut balancer, &config);
+    let began = std::time::Instant::now();
+    for connection in &mut connections {
+        match connection.server.as_str() {
+            "s1" => assert!(connection.ask().expect_err("reset").contains("reset")),
+            _ => assert_eq!(connection.ask().as_deref(), Ok("s2")),
+        }
+    }
+    assert!(began.elapsed() < rig::service::PATIENCE, "told, not left to time out");
+    service.net.leave();
+}
+
+#[test]
+fn weights_from_a_controller_hold_and_survive_nothing_else() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(2, 2, false);
+    let config = service.config(Policy::WeightedRoundRobin, &["s1", "s2"]);
+    let mut balancer: Balancer = service.balance(&config);
+    let all = |s1: u16, s2: u16| vec![("s1".to_owned(), s1), ("s2".to_owned(), s2)];
+    balancer.set_weights("shop", &all(0, 5)).expect("known");
+    let connections = opened(&service, 10);
+    assert!(connections.iter().all(|one| one.server == "s2"));
+    assert_eq!(balancer.weights("shop"), Some(all(0, 5)));
+    let unknown = [("s9".to_owned(), 1)];
+    let error = balancer.set_weights("shop", &unknown).expect_err("nobody").to_string();
+    assert!(error.contains("s9") && error.contains("s1, s2"), "{error}");
+    assert!(balancer.set_weights("shed", &all(1, 1)).is_err());
+    assert_eq!(balancer.weights("shop"), Some(all(0, 5)), "nothing changed");
+    service.net.leave();
+}
