@@ -1,5 +1,7 @@
 /* The program's maps. Sizes that depend on the configuration are set by the loader. */
 #pragma once
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
 #include "types.h"
 
 #define MAP(name, kind, entries, value_type)          \
