@@ -29,7 +29,15 @@ enum kind {
 INLINE __u64 next_flow(struct bench *b)
 {
 	/* An odd factor permutes the flows, so that neighbours in time are no neighbours in memory. */
-	return b->turn++ * 0x9e3779b97f4a7c15ULL >> 7 & b->flow_mask;
+	return b->turn++ * 0x9e3779b97f4a7c15ULL & b->flow_mask;
+}
+
+/* splitmix64's finish. */
+INLINE __u64 scattered(__u64 number)
+{
+	number = (number ^ number >> 30) * 0xbf58476d1ce4e5b9ULL;
+	number = (number ^ number >> 27) * 0x94d049bb133111ebULL;
+	return number ^ number >> 31;
 }
 
 INLINE void write_upper(struct xdp_md *ctx, const struct bench *b, __u16 upper, int lower)
@@ -69,7 +77,7 @@ INLINE void write_rest(struct xdp_md *ctx, struct bench *b, const struct flow *f
 	if (kind == ESTABLISHED)
 		write_cookie_of(ctx, b, flow, words, number);
 	if (kind == FORGED)
-		write_upper(ctx, b, b->turn * 0xd6e8feb86659fd93ULL >> 40, -1);
+		write_upper(ctx, b, scattered(b->turn), -1);
 	if (kind == REPLY) {
 		__u32 now = now_ms();
 		write_upper(ctx, b, now >> 16, now & 0xffff);
