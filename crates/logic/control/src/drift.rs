@@ -29,7 +29,7 @@ const LASTING_S: f64 = 15.0;
 /// differ.
 const SAME_CORES: f64 = 0.1;
 const SURE_S: f64 = 10.0;
-const SURE_BY_LOADS_S: f64 = 180.0;
+const SURE_BY_LOADS_S: f64 = 60.0;
 /// Changes this close to one another have one cause …
 const TOGETHER: Duration = Duration::from_secs(30);
 /// … and so has one that this part of the evidence for is there.

@@ -7,7 +7,7 @@
 //! and no test with that rate of false alarms is quicker. Noise greater than Poisson's by φ makes φ
 //! completions worth one.
 
-/// Ratios that the charts are tuned to. The outer ones find a slow-down to 60 % in 1.02 times the least
+/// Ratios that the charts are tuned to. The outer ones find a slow-down to 60 % in 1.003 times the least
 /// number of requests there is (0.156 nats each); the inner ones find what the outer ones overlook.
 pub(super) const TUNED: [f64; 4] = [0.62, 0.85, 1.18, 1.6];
 
