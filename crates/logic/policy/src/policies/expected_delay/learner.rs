@@ -186,6 +186,8 @@ impl Learner {
 
     /// A success that found so many took so long.
     pub(super) fn success(&mut self, found: u32, latency_us: f32, pool: &Pool) {
+        // No time at all has no logarithm.
+        let latency_us = latency_us.max(1.0);
         if self.service_us.is_some() {
             self.watch(latency_us / self.expected_us(found), pool.noise);
         }
@@ -285,4 +287,99 @@ impl Learner {
 fn middle(level: usize) -> f32 {
     let next = if level + 1 < LEVELS { least(level + 1) } else { least(level) + 1 };
     (least(level) + next - 1) as f32 / 2.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::{RngCore, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
+    const POOL: Pool =
+        Pool { service_us: Some(40_000.0), noise: 1.0, spread: 1e8, open_cores: 1.0 };
+
+    fn exponential(rng: &mut dyn RngCore) -> f64 {
+        -(((rng.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64).ln()
+    }
+
+    /// A request that found `n` waits for `n + 1 - c` departures and is served: Erlang, then exponential.
+    fn latency_us(n: u32, c: u32, s_us: f64, rng: &mut dyn RngCore) -> f32 {
+        let ahead = (n + 1).saturating_sub(c);
+        let wait: f64 = (0..ahead).map(|_| exponential(rng) * s_us / f64::from(c)).sum();
+        (wait + exponential(rng) * s_us) as f32
+    }
+
+    fn learn(learner: &mut Learner, c: u32, s_us: f64, requests: u32, most: u32) {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(u64::from(c));
+        for _ in 0..requests {
+            let n = (rng.next_u64() % u64::from(most)) as u32;
+            learner.success(n, latency_us(n, c, s_us, &mut rng), &POOL);
+        }
+    }
+
+    #[test]
+    fn cores_and_service_time_are_where_latency_bends() {
+        for (c, off) in [(1, 0), (2, 0), (4, 1), (8, 2), (24, 8)] {
+            let mut learner = Learner::new();
+            learn(&mut learner, c, 30_000.0, 4_000, 3 * c);
+            let s_us = learner.service_us().unwrap();
+            assert!((s_us / 30_000.0 - 1.0).abs() < 0.12, "{c} cores: {s_us}");
+            assert!((learner.cores() - c as f32).abs() <= off as f32, "{c}: {}", learner.cores());
+            assert!(!learner.is_open(), "{c} cores: a bend was seen");
+        }
+    }
+
+    #[test]
+    fn without_a_bend_there_may_be_more_cores_but_not_many() {
+        let mut learner = Learner::new();
+        learn(&mut learner, 64, 30_000.0, 2_000, 6);
+        assert!(learner.is_open());
+        assert!((7.0..=8.0).contains(&learner.cores()), "two more than tried: {}", learner.cores());
+    }
+
+    #[test]
+    fn a_change_of_speed_is_noticed_within_a_hundred_requests() {
+        for (factor, within) in [(2.0, 100), (0.5, 150)] {
+            let mut learner = Learner::new();
+            learn(&mut learner, 2, 30_000.0, 4_000, 5);
+            let cores = learner.cores();
+            learn(&mut learner, 2, 30_000.0 * factor, within, 5);
+            let now = f64::from(learner.service_us().unwrap()) / 30_000.0;
+            assert!((now / factor - 1.0).abs() < 0.3, "by {factor}: {now} after {within}");
+            assert!((learner.cores() - cores).abs() <= 1.0, "the cores stay");
+        }
+    }
+
+    #[test]
+    fn who_was_unlucky_and_is_left_alone_is_average_again() {
+        let mut learner = Learner::new();
+        (0..5).for_each(|_| learner.success(0, 400_000.0, &POOL));
+        assert!(learner.service_us().unwrap() > 150_000.0);
+        (0..8_000).for_each(|_| learner.round(&POOL));
+        let us = learner.service_us().unwrap();
+        assert!((us / 32_000.0 - 1.0).abs() < 0.05, "a bit better than the average: {us}");
+    }
+
+    #[test]
+    fn what_was_found_is_remembered_by_when_it_began() {
+        let mut learner = Learner::new();
+        for (k, at) in [100u64, 250, 900].into_iter().enumerate() {
+            learner.start(k as u32, Nanos(at));
+        }
+        assert_eq!(learner.found(750, Nanos(1_000)), Some(1));
+        assert_eq!(learner.found(98, Nanos(1_000)), Some(2), "a clock read twice");
+        assert_eq!(learner.found(900, Nanos(1_000)), Some(0));
+        assert_eq!(learner.found(1, Nanos(1_000)), None);
+    }
+
+    #[test]
+    fn small_differences_are_noise_and_great_ones_are_not() {
+        let mut learner = Learner::new();
+        learn(&mut learner, 1, 50_000.0, 100, 1);
+        let own = learner.service_us().unwrap();
+        let alike = learner.shrunk_us(&Pool { spread: 0.0, ..POOL });
+        let apart = learner.shrunk_us(&Pool { spread: 1e10, ..POOL });
+        assert_eq!(alike, 40_000.0);
+        assert!((apart / own - 1.0).abs() < 0.01, "{apart} of {own}");
+    }
 }

@@ -179,14 +179,18 @@ impl ExpectedDelay {
         // Until something is known, service times are taken for exponential.
         self.pool.noise = ((noise + 100.0) / (requests + 100.0)).max(0.05);
         let mean_us = sum_us / requests;
-        let (mut differences, mut errors, mut backends) = (0.0, 0.0, 0.0);
+        // How much service times differ beyond noise (DerSimonian and Laird, 1986).
+        let (mut misfit, mut backends, mut squares) = (0.0, 0.0, 0.0);
+        let error = mean_us * mean_us * self.pool.noise;
         for (learner, us) in known() {
-            differences += (us - mean_us) * (us - mean_us);
-            errors += us * us * self.pool.noise / learner.requests().max(1.0);
+            misfit += learner.requests() * (us - mean_us) * (us - mean_us) / error;
+            squares += learner.requests() * learner.requests();
             backends += 1.0;
         }
+        let weight = (requests - squares / requests) / error;
+        let beyond = (misfit - DOUBT * (backends - 1.0)).max(0.0);
+        self.pool.spread = if weight > 0.0 { beyond / weight } else { 0.0 };
         self.pool.service_us = Some(mean_us);
-        self.pool.spread = ((differences - DOUBT * errors) / backends).max(0.0);
         let open = self.learners.iter().filter(|l| l.is_open());
         self.pool.open_cores = open.map(Learner::cores).fold(1.0, f32::max);
     }
@@ -316,5 +320,110 @@ impl Policy for ExpectedDelay {
             self.answered.remove(0);
         }
         self.answered.push(backend);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
+    fn policy(sight: Sight, backends: usize) -> ExpectedDelay {
+        let expected_delay = ExpectedDelaySettings { sight, probes: 3 };
+        ExpectedDelay::new(&vec![1; backends], &Settings { expected_delay, ..Settings::default() })
+    }
+
+    /// Each backend serves requests one by one, then two at a time, so that one core is known.
+    fn serve_alone(policy: &mut ExpectedDelay, ms: &[u64]) -> Nanos {
+        let mut now = Nanos::ZERO;
+        for _ in 0..400 {
+            for (i, &ms) in ms.iter().enumerate() {
+                let (one, two) = (Duration::from_millis(ms), Duration::from_millis(2 * ms));
+                policy.on_start(i, now);
+                policy.on_start(i, now);
+                policy.on_finish(i, &Finish::success(one), now + one);
+                policy.on_finish(i, &Finish::success(two), now + two);
+                now = now + two;
+            }
+        }
+        now
+    }
+
+    #[test]
+    fn a_free_core_comes_before_a_faster_one_that_is_busy_and_queues_go_by_time() {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        let mut policy = policy(Sight::Own, 3);
+        let now = serve_alone(&mut policy, &[10, 30, 65]);
+        let mut order = Vec::new();
+        for _ in 0..8 {
+            let i = policy.pick(&Request::default(), now, &mut rng).unwrap();
+            policy.on_start(i, now);
+            order.push(i);
+        }
+        // The fast one's keys are 10, 40, 70, 100, 130; the next one's 30 and 120; the slow one's 65.
+        assert_eq!(order, [0, 1, 0, 2, 0, 0, 1, 0]);
+    }
+
+    #[test]
+    fn who_refuses_more_than_the_others_is_asked_less_and_found_again() {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        let mut policy = policy(Sight::Refusals, 4);
+        let mut now = Nanos::ZERO;
+        let mut share = |refuses: u64| {
+            let mut asked = 0;
+            for k in 0..8_000 {
+                now = now + Duration::from_millis(1);
+                let i = policy.pick(&Request::default(), now, &mut rng).unwrap();
+                policy.on_start(i, now);
+                asked += u32::from(i == 0 && k >= 4_000);
+                let room = i > 0 || rng.next_u64() % 100 >= refuses;
+                let finish = match room {
+                    true => Finish::success(Duration::ZERO),
+                    false => Finish::rejected(Duration::ZERO),
+                };
+                policy.on_finish(i, &finish, now);
+            }
+            f64::from(asked) / 4_000.0
+        };
+        let even = share(0);
+        assert!((even - 0.25).abs() < 0.08, "{even}");
+        let full = share(80);
+        assert!((0.001..0.08).contains(&full), "{full}");
+        let room = share(0);
+        assert!(room > 0.12, "{room}");
+    }
+
+    #[test]
+    fn the_emptiest_of_those_who_answered_gets_it_and_then_has_one_more() {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        let mut policy = policy(Sight::Probes, 6);
+        assert_eq!(policy.probing(), Probing::Before);
+        let now = Nanos::from_secs_f64(1.0);
+        let mut targets = Vec::new();
+        policy.probe_targets(&Request::default(), now, &mut rng, &mut targets);
+        targets.sort();
+        targets.dedup();
+        assert_eq!(targets.len(), 3, "three different ones");
+        let tell = |policy: &mut ExpectedDelay, backend, in_flight| {
+            let load = ServerLoad { in_flight, ..ServerLoad::default() };
+            policy.on_probe(backend, load, now);
+        };
+        for (backend, in_flight) in [(5, 0), (2, 9), (4, 3), (1, 4)] {
+            tell(&mut policy, backend, in_flight);
+        }
+        let mut pick = |policy: &mut ExpectedDelay, request: Request<'_>, now| {
+            policy.pick(&request, now, &mut rng).unwrap()
+        };
+        assert_eq!(pick(&mut policy, Request::default(), now), 4, "5 is none of the last three");
+        assert_eq!(pick(&mut policy, Request::default().avoiding(&[4]), now), 1);
+        (0..2).for_each(|_| policy.on_start(4, now));
+        assert_eq!(pick(&mut policy, Request::default(), now), 1, "4 has five by now");
+        let all = Request::default().avoiding(&[0, 1, 2, 4, 5]);
+        assert_eq!(pick(&mut policy, all, now), 3, "drawn where nobody who answered is left");
+        let later = now + Duration::from_secs(2);
+        let drawn: Vec<usize> =
+            (0..99).map(|_| pick(&mut policy, Request::default(), later)).collect();
+        assert!((0..6).all(|i| drawn.contains(&i)), "old answers are none: {drawn:?}");
     }
 }
