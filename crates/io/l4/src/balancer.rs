@@ -509,6 +509,10 @@ impl Balancer {
                         Err(why) => pending.0.push(format!("{}/{name}: {why}", service.vip.name)),
                     }
                     value.weight = member.weight.unwrap_or(backend.weight);
+                    value.agent = backend.agent;
+                    if value.agent {
+                        value.offset_ms = None;
+                    }
                     value.state = match backend.state {
                         BackendState::Down => MemberState::Gone,
                         _ if value.mac == [0; 6] => MemberState::Gone,

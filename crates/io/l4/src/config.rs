@@ -95,6 +95,8 @@ pub struct Backend {
     pub id: Option<u16>,
     /// What it takes.
     pub state: BackendState,
+    /// Whether its own agent writes and restores timestamps, so that replies need not pass the balancer.
+    pub agent: bool,
 }
 
 /// What a server takes.

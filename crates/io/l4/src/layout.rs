@@ -213,6 +213,8 @@ pub struct MemberValue {
     pub state: MemberState,
     /// Whether to send back by `XDP_TX` what came in by the same interface.
     pub hairpin_tx: bool,
+    /// Whether its own agent writes and restores timestamps.
+    pub agent: bool,
     /// For `least_connections` and `power_of_two`.
     pub weight: u16,
     /// Written by the program: the server's clock less the program's.
@@ -231,7 +233,8 @@ impl MemberValue {
         let mut writer = Writer { bytes: &mut bytes, at: 0 };
         writer.put(&self.mac).put(&self.source_mac);
         writer.put(&self.port.to_le_bytes()).put(&self.ifindex.to_le_bytes());
-        writer.put(&[state, u8::from(self.hairpin_tx)]).put(&self.weight.to_le_bytes());
+        let flags = u8::from(self.hairpin_tx) | u8::from(self.agent) << 1;
+        writer.put(&[state, flags]).put(&self.weight.to_le_bytes());
         writer.put(&self.offset_ms.unwrap_or(0).to_le_bytes());
         writer.put(&u32::from(self.offset_ms.is_some()).to_le_bytes());
         bytes
@@ -252,6 +255,7 @@ impl MemberValue {
                 _ => MemberState::Unused,
             },
             hairpin_tx: bytes[21] & 1 == 1,
+            agent: bytes[21] & 2 == 2,
             weight: u16::from_le_bytes([bytes[22], bytes[23]]),
             offset_ms: (word(28) != 0).then_some(word(24)),
         }
@@ -326,6 +330,7 @@ mod tests {
             ifindex: 77,
             state: MemberState::Gone,
             hairpin_tx: true,
+            agent: true,
             weight: 300,
             offset_ms: Some(0xdead_beef),
         };

@@ -170,6 +170,7 @@ pub fn backend(name: &str, address: &str, mac: Mac) -> Backend {
         weight: 1,
         id: None,
         state: BackendState::Up,
+        agent: false,
     }
 }
 
