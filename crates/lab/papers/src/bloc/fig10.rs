@@ -18,7 +18,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     claim: "BLOC's responses are spread about as JSQ's, at any cost of a request, and much less than those \
             of least connections.",
     provenance: &[Provenance::Simulated],
-    takes: Duration::from_secs(20),
+    takes: Duration::from_secs(8),
     takes_quick: Duration::from_secs(1),
     run,
 };

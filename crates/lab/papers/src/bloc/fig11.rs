@@ -18,7 +18,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     claim: "A capacity of 10 is the best, 15 overloads, the mean in flight is between; all are better than \
             least connections, and load them more evenly.",
     provenance: &[Provenance::Simulated],
-    takes: Duration::from_secs(10),
+    takes: Duration::from_secs(2),
     takes_quick: Duration::from_secs(1),
     run,
 };

@@ -20,7 +20,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     claim: "Admission alone narrows responses and drops a third of the requests (4,000 of 12,000); backing off \
             narrows them further and drops more; trying again drops few, and all of BLOC fewest.",
     provenance: &[Provenance::Simulated],
-    takes: Duration::from_secs(10),
+    takes: Duration::from_secs(7),
     takes_quick: Duration::from_secs(1),
     run,
 };

@@ -18,8 +18,8 @@ pub const EXPERIMENT: Experiment = Experiment {
     claim: "Least connections is overloaded from 35 requests/s on and loses more than 80 % at 47; BLOC's 90th \
             percentile stays low up to 47, where it drops 16 %.",
     provenance: &[Provenance::Simulated],
-    takes: Duration::from_secs(20),
-    takes_quick: Duration::from_secs(2),
+    takes: Duration::from_secs(1),
+    takes_quick: Duration::from_secs(1),
     run,
 };
 

@@ -20,7 +20,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     claim: "With an eleventh backend after a minute BLOC's mean response falls from 5.0 to 3.4 s, a third \
             less; least connections stays overloaded.",
     provenance: &[Provenance::Simulated],
-    takes: Duration::from_secs(5),
+    takes: Duration::from_secs(3),
     takes_quick: Duration::from_secs(1),
     run,
 };

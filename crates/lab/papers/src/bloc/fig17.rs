@@ -18,7 +18,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     claim: "The range from the 10th to the 90th percentile is least at the best capacity and grows quickly \
             away from it; the higher the capacity, the fewer requests fail.",
     provenance: &[Provenance::Simulated],
-    takes: Duration::from_secs(15),
+    takes: Duration::from_secs(4),
     takes_quick: Duration::from_secs(1),
     run,
 };

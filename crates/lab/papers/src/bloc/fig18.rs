@@ -18,7 +18,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "Responses while services scatter",
     claim: "With a service cost of 250 ± 125 ms BLOC's responses are better than those of least connections.",
     provenance: &[Provenance::Simulated],
-    takes: Duration::from_secs(10),
+    takes: Duration::from_secs(3),
     takes_quick: Duration::from_secs(1),
     run,
 };

@@ -17,7 +17,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     claim: "From 1 to 40 frontends the range from the 10th to the 90th percentile widens almost five times, \
             and the tail grows by more than 40 %, while the median stays.",
     provenance: &[Provenance::Simulated],
-    takes: Duration::from_secs(15),
+    takes: Duration::from_secs(3),
     takes_quick: Duration::from_secs(1),
     run,
 };

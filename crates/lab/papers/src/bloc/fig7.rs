@@ -20,8 +20,8 @@ pub const EXPERIMENT: Experiment = Experiment {
     claim: "Under least connections queues hold about 30 requests and the longest and the shortest are far \
             apart; under JSQ they are short and rise and fall together.",
     provenance: &[Provenance::Simulated],
-    takes: Duration::from_secs(20),
-    takes_quick: Duration::from_secs(2),
+    takes: Duration::from_secs(5),
+    takes_quick: Duration::from_secs(1),
     run,
 };
 

@@ -23,7 +23,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             round robin and by 36 % against least connection, both weighted by cores.",
     provenance: &[Provenance::Emulated, Provenance::Simulated],
     takes: Duration::from_secs(240),
-    takes_quick: Duration::from_secs(9),
+    takes_quick: Duration::from_secs(10),
     run,
 };
 

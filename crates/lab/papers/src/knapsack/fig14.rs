@@ -21,7 +21,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             cuts latency by up to 37 % against round robin and 29 % against least connection.",
     provenance: &[Provenance::Emulated, Provenance::Simulated],
     takes: Duration::from_secs(75),
-    takes_quick: Duration::from_secs(9),
+    takes_quick: Duration::from_secs(5),
     run,
 };
 

@@ -26,7 +26,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     claim: "DIP-25 to DIP-30 take most of a tenth more traffic, and no backend is overloaded.",
     provenance: &[Provenance::Simulated, Provenance::Emulated],
     takes: Duration::from_secs(360),
-    takes_quick: Duration::from_secs(7),
+    takes_quick: Duration::from_secs(13),
     run,
 };
 
@@ -76,7 +76,10 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             "best_static_split_ms: weights from the true curves under round robin; leastconn may go \
              below it."
                 .to_owned(),
-        ],
+        ]
+        .into_iter()
+        .chain(changed::notes())
+        .collect(),
     })
 }
 

@@ -17,7 +17,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             about 27 % of the connections, is fully busy and answers later.",
     provenance: &[Provenance::Emulated, Provenance::Simulated],
     takes: std::time::Duration::from_secs(200),
-    takes_quick: std::time::Duration::from_secs(9),
+    takes_quick: std::time::Duration::from_secs(12),
     run,
 };
 

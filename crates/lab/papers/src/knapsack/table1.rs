@@ -26,7 +26,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             5.00 ms.",
     provenance: &[Provenance::Emulated, Provenance::Simulated],
     takes: Duration::from_secs(155),
-    takes_quick: Duration::from_secs(6),
+    takes_quick: Duration::from_secs(9),
     run,
 };
 

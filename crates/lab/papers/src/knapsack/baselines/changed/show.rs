@@ -45,6 +45,20 @@ pub fn table(all: &[(&str, Vec<Through>)]) -> Table {
     table
 }
 
+/// What a reader of the table must know.
+pub fn notes() -> Vec<String> {
+    [
+        "Methods through the change: nobody tells them of it. Those with weights keep them, but for the dead, \
+         which the balancer's health check takes out after 5 s (simulated; a real HAProxy retries and \
+         redispatches). Simulated, the best static split is told at once and packed anew; emulated, it keeps \
+         the weights of before.",
+        "The ILPs and KLB have the weights that they learned before the change. Methods that HAProxy lacks are \
+         simulated only.",
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}
+
 /// Clients' mean before and after, of all that are not overloaded.
 pub fn before_and_after(file: &str, title: &str, rows: &[Through]) -> Vec<Plot> {
     let plot = |provenance: Provenance| {
