@@ -38,8 +38,9 @@ INLINE struct vip *find_vip(const struct config *c, const __u32 *address, __u32 
 	if (address_words == 4)
 		mixed += (__u64)address[1] * 0x9e3779b1 + (__u64)address[2] * 0x85ebca77 +
 			 (__u64)address[3] * 0xc2b2ae3d;
-	__u32 at = ((mixed << 24 ^ key ^ mixed >> 40) * c->vip_seed[half]) >> (63 - vip_bits) >> 1;
-	at |= half << vip_bits;
+	__u32 bits = vip_bits;
+	__u32 at = ((mixed << 24 ^ key ^ mixed >> 40) * c->vip_seed[half]) >> (63 - bits) >> 1;
+	at |= half << bits;
 	struct vip *vip = bpf_map_lookup_elem(&vips, &at);
 	if (!vip || vip->key != key || vip->address[0] != address[0])
 		return NULL;
@@ -54,8 +55,9 @@ INLINE __u32 find_source(const struct config *c, const struct vip *vip, const __
 {
 	__u32 half = c->mac_half & 1;
 	__u64 key = ((__u64) * (__u16 *)mac << 32 | *(__u32 *)(mac + 2)) << 16 | (vip->number + 1);
-	__u32 at = (key * c->mac_seed[half]) >> (63 - mac_bits) >> 1;
-	at |= half << mac_bits;
+	__u32 bits = mac_bits;
+	__u32 at = (key * c->mac_seed[half]) >> (63 - bits) >> 1;
+	at |= half << bits;
 	struct mac_bucket *bucket = bpf_map_lookup_elem(&macs, &at);
 	if (!bucket)
 		return 0;
@@ -64,6 +66,13 @@ INLINE __u32 find_source(const struct config *c, const struct vip *vip, const __
 		if (bucket->key[way] == key)
 			return bucket->id[way];
 	return 0;
+}
+
+/* Both addresses lie in a map as they do in a packet: one wide store and a short one. */
+INLINE void write_addresses(struct ethernet *eth, const __u8 *both)
+{
+	*(__u64 *)eth->to = *(const __u64 *)both;
+	*(__u32 *)(eth->from + 2) = *(const __u32 *)(both + 8);
 }
 
 INLINE int leave_by(struct xdp_md *ctx, __u32 port, __u32 ifindex, __u32 hairpin_tx)
@@ -79,8 +88,7 @@ INLINE int to_member(struct xdp_md *ctx, const struct member *m, __u32 at)
 	void *end = (void *)(long)ctx->data_end;
 	if (UNLIKELY((void *)(eth + 1) > end))
 		return XDP_PASS;
-	__builtin_memcpy(eth->to, m->mac, 6);
-	__builtin_memcpy(eth->from, m->source_mac, 6);
+	write_addresses(eth, m->mac);
 	struct member_count *count = bpf_map_lookup_elem(&counts, &at);
 	if (count && !dry_run) {
 		count->packets_in++;
@@ -225,7 +233,7 @@ INLINE void write_cookie(struct packet *p, const struct config *c, const struct 
 		m->offset_ms = offset;
 		m->heard = 1;
 	}
-	__u32 epoch = epoch_now(c, upper, m->offset_ms, now);
+	__u32 epoch = epoch_now(c->switch_ms, c->epoch, upper, m->offset_ms, now);
 	struct permutation *perm = bpf_map_lookup_elem(&permutations, &epoch);
 	if (!perm)
 		return;
@@ -253,8 +261,7 @@ INLINE void count_hop(struct ipv4 *ip)
 
 INLINE int to_uplink(struct ethernet *eth, struct xdp_md *ctx, const struct config *c)
 {
-	__builtin_memcpy(eth->to, c->uplink.mac, 6);
-	__builtin_memcpy(eth->from, c->uplink.source_mac, 6);
+	write_addresses(eth, c->uplink.mac);
 	return leave_by(ctx, c->uplink.port, c->uplink.ifindex, c->uplink.hairpin_tx);
 }
 

@@ -32,23 +32,20 @@ INLINE __u64 flow_hash(const struct flow_key *key, const struct flow *flow, cons
 	return (sum ^ (sum >> 32)) * key->multiplier;
 }
 
+/* Each look at a constant of the loader's is a load: once for each use of it. */
 INLINE __u32 id_bits(void)
 {
 	return 15 - version_bits;
 }
 
-INLINE __u32 id_mask(void)
-{
-	return (1u << id_bits()) - 1;
-}
-
 /* The upper half of a timestamp: version | epoch | cookie. */
 INLINE __u16 hide(const struct permutation *p, __u64 hash, __u32 id, __u32 epoch, __u16 real_upper)
 {
-	__u32 before = hash >> (64 - id_bits());
-	__u32 after = hash >> (64 - 2 * id_bits());
-	__u32 cookie = (p->forward[(id ^ before) & id_mask() & (MAX_IDS - 1)] + after) & id_mask();
-	return real_upper << (16 - version_bits) | epoch << (15 - version_bits) | cookie;
+	__u32 bits = id_bits(), mask = (1u << bits) - 1;
+	__u32 before = hash >> (64 - bits);
+	__u32 after = hash >> (64 - 2 * bits);
+	__u32 cookie = (p->forward[(id ^ before) & mask & (MAX_IDS - 1)] + after) & mask;
+	return real_upper << (bits + 1) | epoch << bits | cookie;
 }
 
 INLINE __u32 epoch_of(__u16 upper)
@@ -58,9 +55,10 @@ INLINE __u32 epoch_of(__u16 upper)
 
 INLINE __u32 reveal(const struct permutation *p, __u64 hash, __u16 upper)
 {
-	__u32 before = hash >> (64 - id_bits());
-	__u32 after = hash >> (64 - 2 * id_bits());
-	return (p->inverse[(upper - after) & id_mask() & (MAX_IDS - 1)] ^ before) & id_mask();
+	__u32 bits = id_bits(), mask = (1u << bits) - 1;
+	__u32 before = hash >> (64 - bits);
+	__u32 after = hash >> (64 - 2 * bits);
+	return (p->inverse[(upper - after) & mask & (MAX_IDS - 1)] ^ before) & mask;
 }
 
 /* The balancer's clock. jiffies are a single load; a server's clock need only be known to seconds. */
@@ -73,7 +71,7 @@ INLINE __u64 now_ms(void)
 INLINE __u16 restore(__u16 upper, __u16 lower, __u32 offset_ms, __u64 now)
 {
 	__u32 bits = 16 + version_bits;
-	__u32 known = (__u32)(upper >> (16 - version_bits)) << 16 | lower;
+	__u32 known = (__u32)(upper >> (32 - bits)) << 16 | lower;
 	__u32 latest = (__u32)now + offset_ms + (1u << (bits - 3));
 	return (latest - ((latest - known) & ((1u << bits) - 1))) >> 16;
 }
@@ -82,14 +80,14 @@ INLINE __u16 restore(__u16 upper, __u16 lower, __u32 offset_ms, __u64 now)
 #define OFFSET_TOLERANCE_MS 1000
 
 /* The salt for a packet that its server stamped with `real_upper`; see `SaltSwitch`. */
-INLINE __u32 epoch_now(const struct config *c, __u16 real_upper, __u32 offset_ms, __u64 now)
+INLINE __u32 epoch_now(__u64 switch_ms, __u32 epoch, __u16 real_upper, __u32 offset_ms, __u64 now)
 {
-	__s64 since = now - c->switch_ms;
-	__u32 epoch = c->epoch & 1;
+	__s64 since = now - switch_ms;
+	epoch &= 1;
 	if (LIKELY(since >= SETTLED_MS))
 		return epoch;
 	if (since < 0)
 		return epoch ^ 1;
-	__u16 first = (((__u32)c->switch_ms + offset_ms) >> 16) + 1;
+	__u16 first = (((__u32)switch_ms + offset_ms) >> 16) + 1;
 	return (__s16)(real_upper - first) >= 0 ? epoch : epoch ^ 1;
 }

@@ -242,7 +242,7 @@ fn absent(name: &str) -> L4Error {
 }
 
 /// Makes the directories, and mounts a bpffs where there is none.
-fn prepare(dir: &Path) -> Result<(), L4Error> {
+pub(crate) fn prepare(dir: &Path) -> Result<(), L4Error> {
     if !rustix::process::geteuid().is_root() {
         return Err(L4Error::Privileges);
     }
@@ -275,7 +275,7 @@ fn tick_ms_q20() -> u64 {
     (nanos << 20) / 1_000_000
 }
 
-fn refused<E: std::error::Error>(error: &E) -> L4Error {
+pub(crate) fn refused<E: std::error::Error>(error: &E) -> L4Error {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
