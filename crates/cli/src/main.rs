@@ -6,6 +6,7 @@ mod client;
 mod config;
 mod demo;
 mod doctor;
+mod l4;
 mod lab;
 mod output;
 mod run;
@@ -43,6 +44,8 @@ enum Command {
     Solve(solve::SolveArgs),
     Doctor(doctor::DoctorArgs),
     Demo(demo::DemoArgs),
+    #[command(subcommand)]
+    L4(l4::L4),
     /// Emulated backends and a load generator, to try things out on one machine
     #[command(subcommand)]
     Lab(Lab),
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
         Command::Solve(args) => solve::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::L4(command) => l4::main(&command),
         Command::Lab(Lab::Backends(args)) => on_one_thread(lab::run_backends(&args)),
         Command::Lab(Lab::Load(args)) => on_one_thread(lab::run_load(&args)),
         Command::Lab(Lab::Pool(args)) => lab::run_pool(&args),

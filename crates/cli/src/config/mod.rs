@@ -24,6 +24,7 @@ use std::path::Path;
 #[cfg(test)]
 pub use address::address as parse_address;
 pub use address::{Address, Host};
+pub use read::Cursor;
 pub use report::ConfigError;
 pub use types::{
     Backend, Config, Connection, CurveFamily, Exploration, Http, Probe, Scheme, Service, Sink,
@@ -32,11 +33,28 @@ pub use types::{
 
 use report::{Position, Report};
 
+/// What the daemon's document must have first.
+const FIRST: &str = "a list of at least one service";
+
 /// Reads the configuration in a file.
 ///
 /// # Errors
 /// Everything that is wrong with it, in order of place; if the file cannot be read, that alone.
 pub fn load(path: &Path) -> Result<Config, Vec<ConfigError>> {
+    load_as(path, "services", FIRST, schema::config)
+}
+
+/// Reads another document than the daemon's: `key` is what it must have, of which there is to be
+/// `what`, and `read` turns it into what is meant.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_as<T>(
+    path: &Path,
+    key: &str,
+    what: &str,
+    read: impl FnOnce(&Cursor<'_>) -> Option<T>,
+) -> Result<T, Vec<ConfigError>> {
     let name = path.display().to_string();
     let bytes = read_bounded(path).map_err(|error| {
         alone(&name, Position::START, "config", format!("cannot be read: {}", plain(&error)))
@@ -46,24 +64,39 @@ pub fn load(path: &Path) -> Result<Config, Vec<ConfigError>> {
         let at = Position::after(&before);
         alone(&name, at, "config", "expected UTF-8 text, found other bytes".to_owned())
     })?;
-    parse(&name, text)
+    parse_as(&name, text, key, what, read)
 }
 
 /// Reads a configuration; `name` stands for the file in errors.
 ///
 /// # Errors
 /// Everything that is wrong with it, in order of place; if it is not YAML, the first breach alone.
+#[cfg(test)]
 pub fn parse(name: &str, text: &str) -> Result<Config, Vec<ConfigError>> {
+    parse_as(name, text, "services", FIRST, schema::config)
+}
+
+/// As [`load_as`], from a text.
+///
+/// # Errors
+/// As [`load_as`].
+pub fn parse_as<T>(
+    name: &str,
+    text: &str,
+    key: &str,
+    what: &str,
+    read: impl FnOnce(&Cursor<'_>) -> Option<T>,
+) -> Result<T, Vec<ConfigError>> {
     let root = match tree::read(text) {
         Ok(Some(root)) => root,
         Ok(None) => {
-            let message = "missing; expected a list of at least one service (the file is empty)";
-            return Err(alone(name, Position::START, "services", message.to_owned()));
+            let message = format!("missing; expected {what} (the file is empty)");
+            return Err(alone(name, Position::START, key, message));
         }
         Err(fault) => return Err(alone(name, fault.at, "yaml", fault.message)),
     };
     let report = Report::default();
-    let config = schema::config(&read::Cursor::root(&root, &report));
+    let config = read(&Cursor::root(&root, &report));
     let errors = report.into_errors(name);
     match config {
         Some(config) if errors.is_empty() => Ok(config),

@@ -5,9 +5,9 @@
 //! configuration file and starts, changes and ends services (`daemon`).
 
 mod daemon;
-mod file;
+pub mod file;
 mod keeper;
-mod log;
+pub mod log;
 mod record;
 mod rounds;
 mod samples;

@@ -1,0 +1,167 @@
+//! `plimsoll l4 run`: keeps the kernel's tables as the configuration says. The kernel balances by
+//! itself: while the daemon is down, or is replaced by a newer one, no packet and no count is lost.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use plimsoll_l4::{Balancer, Keys, L4Config, Pending};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::MissedTickBehavior;
+use tracing::{error, info, warn};
+
+use super::{BAD_CONFIG, config};
+use crate::run::file::Follow;
+use crate::run::log;
+
+/// How often servers' MAC addresses, interfaces and the configuration file are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A new salt takes over this long after it was written, so that every balancer has read it by then.
+const ROTATION_LEAD_MS: u64 = 30_000;
+
+/// Balance the services of a configuration
+#[derive(clap::Args, Debug)]
+pub struct RunArgs {
+    /// The configuration
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// How to log, to standard error
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    log_format: log::LogFormat,
+    /// Log more
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+/// Runs until SIGTERM or SIGINT, and leaves the kernel balancing; `plimsoll l4 detach` ends that. Exits
+/// 1 when it cannot start, 2 when the configuration is wrong.
+pub fn run(args: &RunArgs) -> ExitCode {
+    let config = match config::load(&args.config) {
+        Ok(config) => config,
+        Err(errors) => {
+            for error in errors {
+                eprintln!("{error}");
+            }
+            return ExitCode::from(BAD_CONFIG);
+        }
+    };
+    log::init(args.log_format, args.verbose);
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return crate::fail(&format!("cannot start: {error}")),
+    };
+    match runtime.block_on(keep(&args.config, &config)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => crate::fail(&error),
+    }
+}
+
+async fn keep(file: &Path, config: &L4Config) -> Result<(), String> {
+    let handler = |kind| signal(kind).map_err(|error| format!("cannot take signals: {error}"));
+    let (mut hup, mut term, mut int) = (
+        handler(SignalKind::hangup())?,
+        handler(SignalKind::terminate())?,
+        handler(SignalKind::interrupt())?,
+    );
+    let (balancer, pending) = Balancer::start(config).map_err(|error| error.to_string())?;
+    let mut keeper = Keeper { balancer, said: Pending::default() };
+    keeper.say(pending);
+    info!(vips = config.vips.len(), pinned = %config.pin_dir.display(), "balancing");
+    let mut follow = Follow::new(file.to_owned());
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = hup.recv() => {
+                follow.was_read();
+                keeper.reload(file);
+            }
+            _ = ticks.tick() => {
+                if follow.has_changed() {
+                    keeper.reload(file);
+                }
+                keeper.look();
+            }
+            _ = term.recv() => break,
+            _ = int.recv() => break,
+        }
+    }
+    info!("leaving; the kernel goes on balancing");
+    Ok(())
+}
+
+struct Keeper {
+    balancer: Balancer,
+    said: Pending,
+}
+
+impl Keeper {
+    fn reload(&mut self, file: &Path) {
+        let config = match config::load(file) {
+            Ok(config) => config,
+            Err(errors) => {
+                for problem in errors {
+                    error!("{problem}");
+                }
+                error!("the configuration in force stays");
+                return;
+            }
+        };
+        match self.balancer.apply(&config) {
+            Ok(pending) => {
+                info!(vips = config.vips.len(), "configuration reloaded");
+                self.say(pending);
+            }
+            Err(problem) => error!("{problem}; the configuration in force stays"),
+        }
+    }
+
+    fn look(&mut self) {
+        match self.balancer.refresh() {
+            Ok(pending) => self.say(pending),
+            Err(problem) => warn!("{problem}"),
+        }
+        if let Err(problem) = self.keys() {
+            warn!("{problem}");
+        }
+    }
+
+    /// Takes up keys that another balancer or an operator wrote, and rotates the salt when it is time.
+    fn keys(&mut self) -> Result<(), plimsoll_l4::L4Error> {
+        let cookie = self.balancer.config().cookie.clone();
+        let now = unix_ms();
+        let mut keys = Keys::load_or_create(&cookie.key_file, now)?;
+        if let Some(every) = cookie.rotate
+            && now >= keys.since_unix_ms + every.as_millis() as u64
+        {
+            keys = keys.rotated(now + ROTATION_LEAD_MS)?;
+            keys.save(&cookie.key_file)?;
+            info!(epoch = keys.epoch.bit(), "salt rotated");
+        }
+        if keys != *self.balancer.keys() {
+            self.balancer.set_keys(keys)?;
+            info!("keys read");
+        }
+        Ok(())
+    }
+
+    /// Says what is pending when it changes.
+    fn say(&mut self, pending: Pending) {
+        if pending != self.said {
+            for what in &pending.0 {
+                if !self.said.0.contains(what) {
+                    warn!("{what}");
+                }
+            }
+            if pending.0.is_empty() {
+                info!("nothing is pending any more");
+            }
+            self.said = pending;
+        }
+    }
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    since.as_millis() as u64
+}

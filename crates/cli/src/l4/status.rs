@@ -1,0 +1,85 @@
+//! `plimsoll l4 status`: what the kernel counted. Needs no daemon.
+
+use std::process::ExitCode;
+
+use plimsoll_l4::{MemberState, Status};
+
+use super::Pinned;
+use crate::output::Format;
+
+/// Show packets, bytes and connections by service and server
+#[derive(clap::Args, Debug)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    pinned: Pinned,
+    /// How to answer
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    output: Format,
+}
+
+/// Asks, and prints.
+pub fn run(args: &StatusArgs) -> ExitCode {
+    let dir = match args.pinned.dir() {
+        Ok(dir) => dir,
+        Err(code) => return code,
+    };
+    let status = match plimsoll_l4::status(&dir) {
+        Ok(status) => status,
+        Err(error) => return crate::fail(&error.to_string()),
+    };
+    match args.output {
+        Format::Json => match serde_json::to_string_pretty(&status) {
+            Ok(text) => println!("{text}"),
+            Err(error) => return crate::fail(&error.to_string()),
+        },
+        Format::Table => print!("{}", table(&status)),
+    }
+    ExitCode::SUCCESS
+}
+
+fn table(status: &Status) -> String {
+    let mut text = format!("attached to {}\n", status.interfaces.join(", "));
+    for vip in &status.vips {
+        let address = vip.address.map_or("no longer configured".to_owned(), |at| at.to_string());
+        text += &format!("\n{} ({address})\n", vip.name);
+        text += &format!(
+            "  {:<20} {:>5} {:<5} {:>6} {:>10} {:>10} {:>14} {:>14} {:>16} {:>16}\n",
+            "backend",
+            "id",
+            "state",
+            "weight",
+            "new",
+            "open",
+            "packets in",
+            "packets out",
+            "bytes in",
+            "bytes out"
+        );
+        for one in &vip.backends {
+            let state = match one.state {
+                MemberState::Live => "live",
+                MemberState::Gone => "gone",
+                MemberState::Unused => "-",
+            };
+            text += &format!(
+                "  {:<20} {:>5} {state:<5} {:>6} {:>10} {:>10} {:>14} {:>14} {:>16} {:>16}\n",
+                one.name,
+                one.id,
+                one.weight,
+                one.new_connections,
+                one.open_connections,
+                one.packets_in,
+                one.packets_out,
+                one.bytes_in,
+                one.bytes_out
+            );
+        }
+        for (reason, count) in vip.fallbacks.iter().filter(|(_, count)| **count > 0) {
+            text += &format!("  {reason}: {count}\n");
+        }
+    }
+    for (reason, count) in status.stray.iter().filter(|(_, count)| **count > 0) {
+        text += &format!("{reason}: {count}\n");
+    }
+    text
+}
