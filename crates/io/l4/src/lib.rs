@@ -14,6 +14,7 @@
 //!
 //! See docs/l4.md for what an operator must know.
 
+mod agent;
 mod balancer;
 mod config;
 mod error;
@@ -28,6 +29,10 @@ mod status;
 mod tables;
 mod whereto;
 
+pub use agent::{
+    AGENT_COUNTS, Agent, AgentConfig, AgentMaps, AgentStatus, AgentVip, AgentVipStatus, CpuLoad,
+    CpuMeter, NotServer, agent_status,
+};
 pub use balancer::{Balancer, Pending};
 pub use config::{
     AttachMode, Backend, BackendState, CookieConfig, Interface, L4Config, Limits, Policy, Uplink,

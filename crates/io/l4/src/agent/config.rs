@@ -48,7 +48,9 @@ pub enum NotServer {
         found: String,
     },
     /// It is there, but balancers restore its timestamps.
-    #[error("{vip}/{backend}: expected `agent: true`, or the balancers go on writing its timestamps")]
+    #[error(
+        "{vip}/{backend}: expected `agent: true`, or the balancers go on writing its timestamps"
+    )]
     NoAgent {
         /// The service.
         vip: String,
@@ -130,10 +132,7 @@ mod tests {
                 name: "shop".to_owned(),
                 address: "10.0.9.9:80".parse().expect("address"),
                 policy: Policy::RoundRobin,
-                backends: vec![
-                    backend("s1", "10.0.2.2", Some(1)),
-                    backend("s2", "10.0.3.2", id),
-                ],
+                backends: vec![backend("s1", "10.0.2.2", Some(1)), backend("s2", "10.0.3.2", id)],
             }],
             cookie: CookieConfig {
                 layout: Layout::default(),
@@ -162,7 +161,9 @@ mod tests {
     #[test]
     fn who_is_not_there_or_not_ready_is_told_why() {
         let says = |l4: &L4Config, local| of(l4, local).expect_err("refused").to_string();
-        assert!(says(&l4(Some(7), true), "10.0.4.2").contains("expected one of 10.0.2.2, 10.0.3.2"));
+        assert!(
+            says(&l4(Some(7), true), "10.0.4.2").contains("expected one of 10.0.2.2, 10.0.3.2")
+        );
         assert!(says(&l4(Some(7), false), "10.0.3.2").contains("shop/s2: expected `agent: true`"));
         assert!(says(&l4(None, true), "10.0.3.2").contains("shop/s2: expected an `id`"));
     }

@@ -28,8 +28,7 @@ impl std::fmt::Debug for AgentMaps {
 }
 
 fn map(dir: &Path, name: &'static str) -> Result<Map, L4Error> {
-    let pinned =
-        MapData::from_pin(dir.join("maps").join(name)).map_err(L4Error::map(name))?;
+    let pinned = MapData::from_pin(dir.join("maps").join(name)).map_err(L4Error::map(name))?;
     Map::from_map_data(pinned).map_err(L4Error::map(name))
 }
 
@@ -46,7 +45,11 @@ impl AgentMaps {
     /// When nothing is pinned.
     pub fn open(dir: &Path) -> Result<Self, L4Error> {
         if !dir.join("maps/meta").exists() {
-            return Err(L4Error::NotRunning(dir.to_owned()));
+            let error = format!(
+                "{}: nothing is pinned here; expected `plimsoll l4 agent run` to have been started",
+                dir.display()
+            );
+            return Err(L4Error::Map { name: "meta", error });
         }
         Ok(AgentMaps {
             settings: opened!(dir, "settings"),
@@ -140,7 +143,7 @@ impl AgentMaps {
     }
 
     fn clear_counts(&mut self, number: u32) -> Result<(), L4Error> {
-        let cpus = nr_cpus().map_err(|(_, error)| L4Error::Netlink(error))?;
+        let cpus = nr_cpus().map_err(|(_, error)| L4Error::map("counts")(error))?;
         for what in 0..COUNTS as u32 {
             let zeros = PerCpuValues::try_from(vec![0; cpus]).map_err(L4Error::map("counts"))?;
             let place = number * COUNTS as u32 + what;

@@ -20,8 +20,8 @@ const MAPS: [&str; 6] = ["settings", "permutations", "vips", "counts", "meta", "
 
 /// Both ways past an interface, with the program for each.
 const HOOKS: [(&str, TcAttachType, &str); 2] = [
-    ("agent_egress", TcAttachType::Egress, "egress"),
     ("agent_ingress", TcAttachType::Ingress, "ingress"),
+    ("agent_egress", TcAttachType::Egress, "egress"),
 ];
 
 /// The loaded programs.
@@ -51,9 +51,8 @@ impl AgentProgram {
         Ok(AgentProgram { ebpf, dir: dir.to_owned() })
     }
 
-    /// Puts the programs onto an interface, ahead of nobody: into the pinned links where there are some.
-    /// Egress comes first: a cookie that nobody restores costs an estimate of the round trip, an echo
-    /// restored that carries no cookie cannot happen.
+    /// Puts the programs onto an interface: into the pinned links where there are some. Ingress comes
+    /// first, so that no cookie leaves before its echo would be understood.
     ///
     /// # Errors
     /// When the interface is not there, or the kernel has no tcx.
@@ -110,10 +109,7 @@ fn existing(path: &Path) -> Option<SchedClassifierLink> {
     SchedClassifierLink::try_from(FdLink::from(pinned)).ok()
 }
 
-fn program<'a>(
-    ebpf: &'a mut Ebpf,
-    name: &'static str,
-) -> Result<&'a mut SchedClassifier, L4Error> {
+fn program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut SchedClassifier, L4Error> {
     let absent = || L4Error::Load(format!("the object holds no program {name}"));
     let program = ebpf.program_mut(name).ok_or_else(absent)?;
     program.try_into().map_err(|error: ProgramError| refused(&error))
