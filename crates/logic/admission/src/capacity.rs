@@ -49,7 +49,7 @@ pub struct AdaptiveOptions {
 
 impl Default for AdaptiveOptions {
     fn default() -> Self {
-        AdaptiveOptions { loss: 0.01, first_cores: 4, most: 65_536 }
+        AdaptiveOptions { loss: 0.015, first_cores: 4, most: 65_536 }
     }
 }
 

@@ -70,6 +70,7 @@ pub struct Knee {
     misfits: Misfits,
     /// Smoothed service time by candidate; 0 before the first block.
     service_s: [f64; CANDIDATES],
+    delay: Option<Delay>,
 }
 
 impl Default for Knee {
@@ -88,6 +89,7 @@ impl Knee {
             most_found: 0,
             misfits: Misfits::NONE,
             service_s: [0.0; CANDIDATES],
+            delay: None,
         }
     }
 
@@ -110,8 +112,7 @@ impl Knee {
 
     /// The best guess at latency; none before the first block.
     pub fn delay(&self) -> Option<Delay> {
-        let best = (0..CANDIDATES).find(|&k| self.misfits.at(k) <= EQUAL)?;
-        self.service_with(best).map(|service_s| Delay { cores: cores(best), service_s })
+        self.delay
     }
 
     /// Service time in seconds if the cores were those at this position.
@@ -151,6 +152,8 @@ impl Knee {
         let variance = (NOISE * least / (requests - 2.0)).max(1e-4 * squares / requests);
         left.iter_mut().for_each(|left| *left /= variance);
         self.misfits.add(&left, KEPT, MOST_PER_BLOCK);
+        let best = (0..CANDIDATES).find(|&k| self.misfits.at(k) <= EQUAL);
+        self.delay = best.map(|k| Delay { cores: cores(k), service_s: self.service_s[k] });
     }
 }
 

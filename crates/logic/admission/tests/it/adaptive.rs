@@ -117,6 +117,6 @@ fn light_load_is_not_refused() {
         let mut admission = adaptive();
         backend.run(&mut admission, 300.0);
         let share = backend.run(&mut admission, 2_000.0).refused_share();
-        assert!(share < 0.003, "{cores}: {share}");
+        assert!(share < 0.005, "{cores}: {share}");
     }
 }
