@@ -187,7 +187,7 @@ fn vip(cursor: &Cursor<'_>) -> Option<Vip> {
         ])
     });
     let backends = fields.required("backends", "a list of at least one server", backends);
-    (protocol?, mode?, forwarding?);
+    protocol.and(mode).and(forwarding)?;
     let (name, address, backends) = (name?.to_owned(), address?, backends?);
     for backend in &backends {
         if backend.address.is_ipv4() != address.is_ipv4() {
@@ -350,14 +350,14 @@ l4:
             .replace("02:00:00:00:02:02", "01:00:00:00:02:02");
         let errors = read(&text).expect_err("four problems");
         let expected = [
-            "f.yaml:3:36: l4.interfaces[0].mode: expected native or generic",
+            "f.yaml:3:37: l4.interfaces[0].mode: expected native or generic",
             "f.yaml:6:16: l4.vips[0].address: expected an IP address and a port",
             "f.yaml:7:17: l4.vips[0].protocol: expected tcp",
-            "f.yaml:11:60: l4.vips[0].backends[0].mac: expected a MAC address",
+            "f.yaml:11:57: l4.vips[0].backends[0].mac: expected a MAC address",
         ];
         assert_eq!(errors.len(), expected.len(), "{errors:#?}");
         for (error, start) in errors.iter().zip(expected) {
-            assert!(error.starts_with(start), "{error}");
+            assert!(error.starts_with(start), "{errors:#?}");
         }
     }
 

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -37,6 +38,21 @@ pub fn run(command: &str) -> Output {
     output
 }
 
+/// Removes what test processes that were killed have left.
+fn sweep() {
+    let pins = std::fs::read_dir("/sys/fs/bpf").into_iter().flatten().flatten();
+    let names = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    for entry in names.chain(pins) {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let process = name.strip_prefix("plt").and_then(|rest| rest.split('-').next());
+        let Some(Ok(id)) = process.map(str::parse::<u32>) else { continue };
+        if !PathBuf::from(format!("/proc/{id}")).exists() {
+            let _ = Command::new("ip").args(["netns", "del", &name]).output();
+            let _ = plimsoll_l4::detach(&PathBuf::from("/sys/fs/bpf").join(&name));
+        }
+    }
+}
+
 /// A set of namespaces; removed with all that was pinned when dropped.
 pub struct Net {
     prefix: String,
@@ -48,6 +64,8 @@ pub struct Net {
 impl Net {
     /// Namespaces named by this process and test.
     pub fn new(names: &[&str]) -> Net {
+        static SWEPT: Once = Once::new();
+        SWEPT.call_once(sweep);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("plt{}-{number}", std::process::id());
         let home = File::open("/proc/thread-self/ns/net").expect("a namespace");
