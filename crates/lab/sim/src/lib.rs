@@ -9,6 +9,7 @@
 
 mod arena;
 mod fault;
+pub mod flows;
 mod law;
 mod ledger;
 mod luck;

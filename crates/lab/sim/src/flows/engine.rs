@@ -1,0 +1,133 @@
+//! The event loop: Poisson arrivals, the ends of connections in one queue per duration, and ticks given
+//! from outside. The earliest goes next; of equals a tick, then an end, then an arrival.
+//!
+//! Cost of an event: a look at as many queues as there are durations, some 20 ns.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use plimsoll_model::Nanos;
+use rand::{Rng, RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::Durations;
+
+/// Is told of all that happens.
+pub trait Watch {
+    /// A connection begins. `slot` is its own until its end, small, and used again after it; `key` is the
+    /// hash of its addresses. Those that begin before the system is steady are not `counted`.
+    fn start(&mut self, slot: usize, key: u64, counted: bool, now: Nanos);
+
+    /// A connection ends.
+    fn end(&mut self, slot: usize, lasted: Duration, now: Nanos);
+
+    /// One of the instants that the run was given, by its number.
+    fn tick(&mut self, index: usize, now: Nanos);
+}
+
+/// The connections of one run.
+#[derive(Clone, Debug)]
+pub struct Traffic {
+    /// How many there are at a time, in the mean.
+    pub active: f64,
+    /// How long they last.
+    pub durations: Durations,
+    /// How long to wait before any is counted, seconds, from the instant on when the longest of the first
+    /// has ended: from there on the number of connections is stationary.
+    pub settle_s: f64,
+    /// How long connections are counted from then on, seconds.
+    pub counted_s: f64,
+    /// Whether to go on, with traffic as before, until all that are counted have ended.
+    pub to_their_end: bool,
+    /// Of arrivals, durations and keys.
+    pub seed: u64,
+}
+
+struct Ends {
+    /// By duration: when, and whose.
+    queues: Vec<VecDeque<(Nanos, u32)>>,
+}
+
+impl Ends {
+    /// The next end, and its queue.
+    fn next(&self) -> (Nanos, usize) {
+        let mut next = (Nanos(u64::MAX), 0);
+        for (place, queue) in self.queues.iter().enumerate() {
+            if let Some(&(at, _)) = queue.front()
+                && at < next.0
+            {
+                next = (at, place);
+            }
+        }
+        next
+    }
+}
+
+impl Traffic {
+    /// From when on the number of connections is stationary.
+    pub fn stationary_from(&self) -> Nanos {
+        self.durations.longest()
+    }
+
+    /// From when on connections are counted.
+    pub fn counted_from(&self) -> Nanos {
+        self.stationary_from() + Duration::from_secs_f64(self.settle_s)
+    }
+
+    /// Until when.
+    pub fn counted_until(&self) -> Nanos {
+        self.counted_from() + Duration::from_secs_f64(self.counted_s)
+    }
+
+    /// When the run is over.
+    pub fn ends(&self) -> Nanos {
+        let after = if self.to_their_end { self.durations.longest().0 } else { 0 };
+        self.counted_until() + Duration::from_nanos(after)
+    }
+
+    /// Instants in equal distance, to the end of the run.
+    pub fn every(&self, period: Duration) -> Vec<Nanos> {
+        let period = period.as_nanos() as u64;
+        (1..=self.ends().0 / period).map(|n| Nanos(n * period)).collect()
+    }
+
+    /// Tells `watch` everything, with a tick at each of these instants, which are in order; answers the
+    /// number of events.
+    pub fn run(&self, ticks: &[Nanos], watch: &mut dyn Watch) -> u64 {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(self.seed);
+        let gap_ns = self.durations.mean_s() * 1e9 / self.active;
+        let (from, until, over) = (self.counted_from(), self.counted_until(), self.ends());
+        let values = self.durations.values();
+        let mut ends = Ends { queues: vec![VecDeque::new(); values.len()] };
+        let (mut free, mut slots) = (Vec::new(), 0u32);
+        let mut ticks = ticks.iter().copied().enumerate().peekable();
+        let (mut arrival, mut events) = (0.0f64, 0u64);
+        loop {
+            let (end, queue) = ends.next();
+            let arrives = Nanos(arrival as u64);
+            let tick = ticks.peek().map_or(Nanos(u64::MAX), |(_, at)| *at);
+            let now = tick.min(end).min(arrives);
+            if now >= over {
+                return events;
+            }
+            events += 1;
+            if tick == now {
+                ticks.next().into_iter().for_each(|(index, at)| watch.tick(index, at));
+            } else if end == now {
+                let Some((_, slot)) = ends.queues[queue].pop_front() else { return events };
+                watch.end(slot as usize, values[queue].since(Nanos::ZERO), now);
+                free.push(slot);
+            } else {
+                let slot = free.pop().unwrap_or_else(|| {
+                    slots += 1;
+                    slots - 1
+                });
+                watch.start(slot as usize, rng.next_u64(), (from..until).contains(&now), now);
+                let kind = self.durations.draw(&mut rng);
+                let lasts = values[kind].since(Nanos::ZERO);
+                ends.queues[kind].push_back((now + lasts, slot));
+                arrival += -(1.0 - rng.random::<f64>()).ln() * gap_ns;
+            }
+        }
+    }
+}
