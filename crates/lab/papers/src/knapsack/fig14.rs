@@ -20,7 +20,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     claim: "With noisy neighbours on two of three equal machines KLB evens out their CPU utilisation and \
             cuts latency by up to 37 % against round robin and 29 % against least connection.",
     provenance: &[Provenance::Emulated, Provenance::Simulated],
-    takes: Duration::from_secs(75),
+    takes: Duration::from_secs(70),
     takes_quick: Duration::from_secs(5),
     run,
 };
