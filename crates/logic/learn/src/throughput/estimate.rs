@@ -37,6 +37,15 @@ struct Busy {
     relative_variance: f64,
 }
 
+impl Busy {
+    /// Poisson noise of the completions at this rate of a core, and the noise of the polls.
+    fn variance(&self, v: f64) -> f64 {
+        let mean = v * self.core_seconds;
+        // At least one completion's worth: an idle block is no exact proof of anything.
+        mean.max(1.0) + mean * mean * self.relative_variance
+    }
+}
+
 fn busy(block: &Block, c: f64) -> Busy {
     let (mut first, mut second) = (0.0, 0.0);
     for &(in_flight, polls) in &block.levels {
@@ -70,9 +79,15 @@ struct Problem<'a> {
 impl Problem<'_> {
     /// The best v at this c, and its squared error in units of the variance.
     fn profile(&self, c: f64) -> (f64, f64) {
+        let busy: Vec<Busy> = self.blocks.iter().map(|block| busy(block, c)).collect();
+        self.profile_of(c, &busy)
+    }
+
+    /// The same, where it is known how busy the blocks are at this c.
+    fn profile_of(&self, c: f64, busy: &[Busy]) -> (f64, f64) {
         let (mut hh, mut hx, mut xx) = (0.0, 0.0, 0.0);
-        for (block, variance) in self.blocks.iter().zip(&self.variances) {
-            let h = busy(block, c).core_seconds;
+        for ((block, variance), busy) in self.blocks.iter().zip(&self.variances).zip(busy) {
+            let h = busy.core_seconds;
             let x = block.completions;
             hh += h * h / variance;
             hx += h * x / variance;
@@ -145,7 +160,12 @@ pub(super) fn estimate(
     let at = |k: f64| (step * k).exp();
 
     let (loads, load_of) = gather(blocks);
-    let pilot = pilot(&loads, anchor, at);
+    // Needed twice: how busy everybody is at each c of the grid.
+    let grid: Vec<(f64, Vec<Busy>)> = (0..GRID)
+        .map(|k| at(k as f64))
+        .map(|c| (c, loads.iter().map(|load| busy(load, c)).collect()))
+        .collect();
+    let pilot = pilot(&loads, anchor, &grid);
     let observed: Vec<Observed> =
         courses.iter().filter_map(|course| Observed::of(&course.moves)).collect();
     let problem = Problem {
@@ -154,7 +174,7 @@ pub(super) fn estimate(
         observed: &observed,
         variances: variances(&loads, pilot),
     };
-    let errors: Vec<f64> = (0..GRID).map(|k| problem.profile(at(k as f64)).1).collect();
+    let errors: Vec<f64> = grid.iter().map(|(c, busy)| problem.profile_of(*c, busy).1).collect();
     let best = (0..GRID).min_by(|&i, &j| errors[i].total_cmp(&errors[j])).unwrap_or(0) as f64;
     let low = (best - 1.0).max(0.0);
     let high = (best + 1.0).min((GRID - 1) as f64);
@@ -216,12 +236,7 @@ fn whole_cores(problem: &Problem, c: f64, limit: f64) -> Option<(f64, f64)> {
 fn gather(blocks: &[Block]) -> (Vec<Block>, Vec<usize>) {
     let mut loads = blocks.to_vec();
     let mut load_of: Vec<usize> = (0..blocks.len()).collect();
-    loop {
-        let pairs = (0..loads.len()).flat_map(|i| (i + 1..loads.len()).map(move |j| (i, j)));
-        let nearest = pairs
-            .map(|(i, j)| (loads[i].apart(&loads[j]), i, j))
-            .min_by(|left, right| left.0.total_cmp(&right.0));
-        let Some((distance, into, from)) = nearest else { break };
+    while let Some((distance, into, from)) = nearest(&loads) {
         if distance > SAME_RATE {
             break;
         }
@@ -236,6 +251,23 @@ fn gather(blocks: &[Block]) -> (Vec<Block>, Vec<usize>) {
         }
     }
     (loads, load_of)
+}
+
+/// The two loads that are the least apart, and by how much.
+fn nearest(loads: &[Block]) -> Option<(f64, usize, usize)> {
+    let mut best: Option<(f64, usize, usize)> = None;
+    for (i, load) in loads.iter().enumerate() {
+        for (j, other) in loads.iter().enumerate().skip(i + 1) {
+            let distance = load.apart(other);
+            if best.is_none_or(|(least, ..)| distance < least) {
+                best = Some((distance, i, j));
+                if distance <= 0.0 {
+                    return best;
+                }
+            }
+        }
+    }
+    best
 }
 
 /// By how much the noise exceeds the model's: from the blocks around the mean of their load, and from
@@ -265,37 +297,28 @@ fn spread(
 }
 
 /// (v, c) of the Gaussian likelihood whose variances follow the means: good enough to fix the variances.
-fn pilot(blocks: &[Block], anchor: Option<Anchor>, at: impl Fn(f64) -> f64) -> (f64, f64) {
+fn pilot(blocks: &[Block], anchor: Option<Anchor>, grid: &[(f64, Vec<Busy>)]) -> (f64, f64) {
     let completions: f64 = blocks.iter().map(|block| block.completions).sum();
     let mut best = (f64::INFINITY, (1.0, 1.0));
-    for k in 0..GRID {
-        let c = at(k as f64);
-        let core_seconds: f64 = blocks.iter().map(|block| busy(block, c).core_seconds).sum();
+    for (c, busy) in grid {
+        let core_seconds: f64 = busy.iter().map(|busy| busy.core_seconds).sum();
         if core_seconds <= 0.0 {
             continue;
         }
         let v = completions / core_seconds;
         let mut error = anchor.map_or(0.0, |a| (v - a.rate).powi(2) / a.variance);
-        for (block, variance) in blocks.iter().zip(variances(blocks, (v, c))) {
-            let off = block.completions - v * busy(block, c).core_seconds;
+        for (block, busy) in blocks.iter().zip(busy) {
+            let variance = busy.variance(v);
+            let off = block.completions - v * busy.core_seconds;
             error += off * off / variance + variance.ln();
         }
         if error < best.0 {
-            best = (error, (v, c));
+            best = (error, (v, *c));
         }
     }
     best.1
 }
 
-/// Poisson noise of the completions, and the noise of the polls.
 fn variances(blocks: &[Block], (v, c): (f64, f64)) -> Vec<f64> {
-    blocks
-        .iter()
-        .map(|block| {
-            let Busy { core_seconds, relative_variance } = busy(block, c);
-            let mean = v * core_seconds;
-            // At least one completion's worth: an idle block is no exact proof of anything.
-            mean.max(1.0) + mean * mean * relative_variance
-        })
-        .collect()
+    blocks.iter().map(|block| busy(block, c).variance(v)).collect()
 }

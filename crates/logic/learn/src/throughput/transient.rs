@@ -14,6 +14,8 @@ use super::moves::{Followed, Moves};
 const LEVELS: usize = 192;
 /// Beyond so many events between two polls nothing of the first is left at the second.
 const MOST_EVENTS: f64 = 400.0;
+/// Polls with more arrivals in between tell little beyond their mean, at a cost that grows with its square.
+const MOST_ARRIVALS: f64 = 32.0;
 /// Pairs of polls without which they say nothing.
 const LEAST_PAIRS: f64 = 20.0;
 /// How irregular arrivals are, at the least and the most.
@@ -34,7 +36,8 @@ pub(super) struct Observed {
 
 impl Observed {
     pub(super) fn of(moves: &Moves) -> Option<Observed> {
-        if moves.pairs() < LEAST_PAIRS {
+        let came = moves.arrival_rate() * moves.interval();
+        if moves.pairs() < LEAST_PAIRS || came > MOST_ARRIVALS {
             return None;
         }
         Some(Observed {
