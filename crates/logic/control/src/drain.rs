@@ -99,6 +99,7 @@ impl Controller {
     /// Goes on with the paper's measurement, or begins one when it is due.
     pub(crate) fn drain_by_paper(&mut self, now: Nanos, out: &mut Vec<Action>) {
         if self.spec.drain != DrainTest::Overload || self.kind() != MethodKind::Split {
+            self.give_up_draining(now);
             return;
         }
         if let Some(run) = self.drain_run {
@@ -122,9 +123,18 @@ impl Controller {
         (traffic < ROOM * (all - capacity(least))).then_some(least.id)
     }
 
+    /// What was begun is not to be ended: its load is no longer given on purpose.
+    fn give_up_draining(&mut self, now: Nanos) {
+        let Some(run) = self.drain_run.take() else { return };
+        if let Some(b) = self.get(run.id) {
+            b.pin = None;
+        }
+        self.pins_moved(now);
+    }
+
     fn go_on_draining(&mut self, now: Nanos, mut run: DrainRun, out: &mut Vec<Action>) {
         let Some(b) = self.backends.iter_mut().find(|b| b.id == run.id && b.is_usable()) else {
-            self.drain_run = None;
+            self.give_up_draining(now);
             return;
         };
         let rest_us = b.knowledge.service_us().unwrap_or(f64::INFINITY);

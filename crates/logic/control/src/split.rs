@@ -40,6 +40,9 @@ const UNKNOWN_SERVICE_US: f64 = 100_000.0;
 /// Within a bound the pool must carry this multiple of the traffic: loads may be packed on a grid.
 const WITH_ROOM: f64 = 1.01;
 
+/// Loads given on purpose make up no more than this part of the traffic.
+const MOST_PINNED: f64 = 0.95;
+
 /// One backend, ready to be packed.
 struct Candidate<'a> {
     backend: &'a Backend,
@@ -68,14 +71,18 @@ pub(crate) fn decide(
     let usable: Vec<&Backend> = backends.iter().filter(|b| b.is_usable()).collect();
     let middle_us = middle_service_us(&usable);
     let mut candidates: Vec<Candidate<'_>> =
-        usable.iter().map(|b| candidate(now, spec, b, middle_us, careful)).collect();
+        usable.iter().map(|b| candidate(now, spec, b, middle_us, rate_rps, careful)).collect();
     stretch_unknown(&mut candidates, rate_rps);
     work_off_queues(&mut candidates, rate_rps);
     let problem_backends: Vec<CurveBackend<'_>> =
         candidates.iter().map(|c| CurveBackend { curve: &c.shape, max_load: c.max_load }).collect();
     let theta = spec.theta.map(|theta| bearable_theta(theta, &problem_backends, rate_rps));
     let problem = CurveProblem { backends: &problem_backends, total: rate_rps, theta };
-    let pinned = candidates.iter().any(|c| c.pinned_rps.is_some());
+    // Somebody must be left to take what the measured ones leave.
+    let given: f64 = candidates.iter().filter_map(|c| c.pinned_rps).sum();
+    let pinned = candidates.iter().any(|c| c.pinned_rps.is_some())
+        && candidates.iter().any(|c| c.pinned_rps.is_none())
+        && given < MOST_PINNED * rate_rps;
     let capacity_rps: f64 = candidates
         .iter()
         .map(|c| c.backend.knowledge.capacity_rps().unwrap_or(c.shape.capacity()))
@@ -208,6 +215,7 @@ fn candidate<'a>(
     spec: &ServiceSpec,
     backend: &'a Backend,
     middle_us: f64,
+    rate_rps: f64,
     careful: bool,
 ) -> Candidate<'a> {
     let knowledge = &backend.knowledge;
@@ -221,7 +229,9 @@ fn candidate<'a>(
     let mut limited = None;
     if careful || !knowledge.is_known() {
         let most = if careful { spec.max_step } else { spec.max_step.min(CALM_STEP) };
-        let step = (backend.recent.rate_rps * most).max(sip);
+        // Shares grow from shares: traffic that has stopped for a moment takes nobody's away.
+        let has = backend.recent.rate_rps.max(backend.wanted.share * rate_rps);
+        let step = (has * most).max(sip);
         if step < max_load {
             (max_load, limited) = (step, Some("its share grows step by step"));
         }

@@ -17,9 +17,9 @@ const SIGMA: f64 = 4.0;
 /// Who has next to nothing may be given this part of what a core does.
 const FIRST_SIP: f64 = 0.5;
 /// Bounds are demanded where the pool could carry this much more than its traffic within them, each at
-/// this part of what it is believed to bear.
+/// this part of what it is believed to bear, known and not: doubts take up to 30 % of it.
 const ROOM: f64 = 1.1;
-const BEARABLE: f64 = 0.75;
+const BEARABLE: (f64, f64) = (0.75, 0.66);
 /// Within theta the pool is to carry this multiple of its traffic.
 const WITHIN: f64 = 1.02;
 /// Who is known as well as that may be given all that it bears; another grows by this at the
@@ -109,12 +109,12 @@ impl Ledger {
             .filter(|e| self.accounts[e.backend.0 as usize].serves())
             .map(|e| {
                 let belief = seen.beliefs.iter().find(|b| b.backend == e.backend)?;
-                let capacity = BEARABLE * belief.capacity_rps?;
+                let capacity = belief.capacity_rps?;
                 if freely && !belief.is_lower_bound && belief.capacity_error < KNOWN {
-                    return Some(capacity);
+                    return Some(BEARABLE.0 * capacity);
                 }
                 let (mean, _) = self.traffic_seen(e.backend.0 as usize)?;
-                Some((step * mean).min(capacity))
+                Some((step * mean).min(BEARABLE.1 * capacity))
             })
             .collect()
     }
@@ -167,6 +167,8 @@ impl Ledger {
         let leap = plan.entries.iter().find_map(|e| {
             let i = e.backend.0 as usize;
             let (_, most) = self.traffic_seen(i)?;
+            let last = self.last_shares.iter().flatten().find(|(id, _)| *id == e.backend);
+            let most = most.max(last.map_or(0.0, |(_, share)| share * rate));
             let bound = max_step * WINDOWS_DIFFER * (most + SIGMA * most.sqrt());
             let load = e.share * rate;
             (load > bound && load > sip * WINDOWS_DIFFER).then_some((i, load, most))
