@@ -7,20 +7,28 @@
 /* Past so many candidates, `least_connections` looks at a random run of this length. */
 #define LEAST_SCAN 64
 
-/* Open connections a unit of weight, were there one more: what the least loaded has least of. */
-GLOBAL __u64 load_of(const struct vip *vip, __u32 id)
+struct load {
+	__u64 connections; /* open ones, and one more */
+	__u64 weight;
+};
+
+INLINE struct load load_of(const struct vip *vip, __u32 id)
 {
-	__u64 connections = 1, weight = 1;
-	if (!vip)
-		return 0;
+	struct load load = {1, 1};
 	__u32 at = vip->base + id;
 	__s64 *now = bpf_map_lookup_elem(&open, &at);
 	struct member *member = bpf_map_lookup_elem(&members, &at);
 	if (now && *now > 0)
-		connections += *now;
+		load.connections += *now;
 	if (member && member->weight)
-		weight = member->weight;
-	return (connections << 16) / weight;
+		load.weight = member->weight;
+	return load;
+}
+
+/* Fewer connections a unit of weight; by products, for a division costs more than both look-ups. */
+INLINE int lighter(struct load one, struct load other)
+{
+	return one.connections * other.weight < other.connections * one.weight;
 }
 
 INLINE struct slots *slots_of(const struct vip *vip)
@@ -68,37 +76,42 @@ INLINE __u32 take_turn(const struct vip *vip, __u32 length)
 	return at < length ? at : at % length;
 }
 
-/* The better of `best` and the server at a place, each as load << 16 | id: the smaller. */
-GLOBAL __u64 better(const struct vip *vip, __u32 at, __u64 best)
+/* The least loaded from a place of the list on. By itself to the verifier; a call for each server would
+ * cost more than looking at it. */
+GLOBAL __u32 least_loaded(const struct vip *vip, __u32 start)
 {
 	struct slots *s;
-	if (!vip || !(s = slots_of(vip)) || !s->policy_length)
-		return best;
-	__u32 id = listed(s->policy, at % s->policy_length);
-	__u64 load = load_of(vip, id), most = ~0ULL >> 16;
-	if (load > most)
-		load = most;
-	load = load << 16 | id;
-	return load < best ? load : best;
+	struct load least = {~0U, 1};
+	__u32 best = 0, length;
+	if (!vip || !(s = slots_of(vip)))
+		return 0;
+	length = s->policy_length;
+	for (__u32 i = 0; i < LEAST_SCAN && i < length; i++) {
+		__u32 at = start + i < length ? start + i : start + i - length;
+		__u32 id = listed(s->policy, at);
+		struct load load = load_of(vip, id);
+		if (lighter(load, least)) {
+			least = load;
+			best = id;
+		}
+	}
+	return best;
 }
 
-static __noinline __u32 least_loaded(const struct vip *vip, __u32 length)
+/* The less loaded of two places, drawn by one number: the connection's hash and a random one. */
+INLINE __u32 less_loaded(const struct vip *vip, const struct slots *s, __u64 hash, __u32 length)
 {
-	__u64 best = ~0ULL;
-	__u32 start = bpf_get_prandom_u32() & (MAX_SLOTS - 1);
-	for (__u32 i = 0; i < LEAST_SCAN; i++) {
-		if (i >= length)
-			break;
-		best = better(vip, start + i, best);
-	}
-	return best & 0xffff;
+	__u64 drawn = hash + (bpf_get_prandom_u32() * 0x9e3779b97f4a7c15ULL);
+	__u32 one = listed(s->policy, place(drawn, length));
+	__u32 other = listed(s->policy, place(drawn << 32, length));
+	return lighter(load_of(vip, other), load_of(vip, one)) ? other : one;
 }
 
 /* The server of a connection that begins. 0: none. */
 static __noinline __u32 choose(const struct vip *vip, __u64 hash)
 {
 	struct slots *s = slots_of(vip);
-	__u32 at, other, length;
+	__u32 at, length;
 	if (!s)
 		return 0;
 	length = s->policy_length;
@@ -109,13 +122,9 @@ static __noinline __u32 choose(const struct vip *vip, __u64 hash)
 		at = take_turn(vip, length);
 		break;
 	case POLICY_TWO:
-		at = place((__u64)bpf_get_prandom_u32() << 32, length);
-		other = place((__u64)bpf_get_prandom_u32() << 32, length);
-		if (load_of(vip, listed(s->policy, other)) < load_of(vip, listed(s->policy, at)))
-			at = other;
-		break;
+		return less_loaded(vip, s, hash, length);
 	case POLICY_LEAST:
-		return least_loaded(vip, length);
+		return least_loaded(vip, place((__u64)bpf_get_prandom_u32() << 32, length));
 	default:
 		at = place(hash, length);
 	}

@@ -97,6 +97,9 @@ INLINE void set_field(struct tcp *tcp, __be16 *field, __u16 host_value)
 
 #define NOP_NOP_TS bpf_htonl(0x0101080a)
 #define SACK_TS bpf_htonl(0x0402080a)
+#define MSS bpf_htons(0x0204)
+#define NOP_WS bpf_htonl(0x01030300)
+#define WS_MASK bpf_htonl(0xffffff00)
 #define OPTION_BYTES 40
 
 /* Walks the options; the timestamp's offset among them, or -1. */
@@ -120,12 +123,8 @@ INLINE int walk_options(const __u8 *options, __u32 bytes)
 	return -1;
 }
 
-/* Where the timestamp option is, from the start of the TCP header, in any but the commonest layout;
- * 0: there is none, or the options contradict themselves. Three more layouts are single compares, as in
- * Cheetah's table 1: MSS SACK TS (Linux, SYN); MSS NOP NOP TS; MSS NOP WS NOP NOP TS (macOS, iOS, SYN).
- * SLOW_OPTIONS is set when all options had to be walked. */
-#define SLOW_OPTIONS 0x100
-
+/* Where the timestamp option is, from the start of the TCP header, in a layout that no compare knows;
+ * 0: there is none, or the options contradict themselves. */
 GLOBAL __u32 other_options(struct xdp_md *ctx, __u32 tcp_offset, __u32 header)
 {
 	__u8 options[OPTION_BYTES] __attribute__((aligned(8))) = {};
@@ -134,20 +133,14 @@ GLOBAL __u32 other_options(struct xdp_md *ctx, __u32 tcp_offset, __u32 header)
 		return 0;
 	if (bpf_xdp_load_bytes(ctx, tcp_offset + TCP_BYTES, options, bytes))
 		return 0;
-	__u32 second = *(__u32 *)(options + 4);
-	if (options[0] == 2 && options[1] == 4) {
-		if (bytes >= 16 && (second == SACK_TS || second == NOP_NOP_TS))
-			return TCP_BYTES + 6;
-		if (bytes >= 20 && options[4] == 1 && options[5] == 3 && options[6] == 3 &&
-		    *(__u32 *)(options + 8) == NOP_NOP_TS)
-			return TCP_BYTES + 10;
-	}
 	int at = walk_options(options, bytes);
-	return SLOW_OPTIONS | (at < 0 ? 0 : TCP_BYTES + at);
+	return at < 0 ? 0 : TCP_BYTES + at;
 }
 
 /* The timestamp option. Every segment but those of a handshake, and those with selective
- * acknowledgments too, begin NOP NOP TS: one compare. */
+ * acknowledgments too, begin NOP NOP TS: one compare. Three more layouts are a few, as in Cheetah's
+ * table 1: MSS SACK TS (Linux, SYN); MSS NOP NOP TS; MSS NOP WS NOP NOP TS (macOS, iOS, SYN). Where
+ * returns are guarded (Safe RET), a call costs more than all of them, so they are made here. */
 INLINE struct timestamps *find_timestamps(struct xdp_md *ctx, struct tcp *tcp, void *end,
 					  __u32 tcp_offset, int *slow)
 {
@@ -156,11 +149,18 @@ INLINE struct timestamps *find_timestamps(struct xdp_md *ctx, struct tcp *tcp, v
 	*slow = 0;
 	if (LIKELY(header >= 32 && (void *)(t + 32) <= end && *(__u32 *)(t + 20) == NOP_NOP_TS))
 		return (struct timestamps *)(t + 22);
+	if (header >= 36 && (void *)(t + 36) <= end && *(__be16 *)(t + 20) == MSS) {
+		__u32 second = *(__u32 *)(t + 24);
+		if (second == SACK_TS || second == NOP_NOP_TS)
+			return (struct timestamps *)(t + 26);
+		if (header >= 40 && (void *)(t + 40) <= end && (second & WS_MASK) == NOP_WS &&
+		    *(__u32 *)(t + 28) == NOP_NOP_TS)
+			return (struct timestamps *)(t + 30);
+	}
 	if (header <= TCP_BYTES)
 		return NULL;
-	__u32 found = other_options(ctx, tcp_offset, header);
-	*slow = found & SLOW_OPTIONS;
-	__u64 at = found & 63;
+	*slow = 1;
+	__u64 at = other_options(ctx, tcp_offset, header) & 63;
 	if (at < TCP_BYTES)
 		return NULL;
 	struct timestamps *option = (void *)(t + at);
