@@ -11,6 +11,7 @@
 //!
 //! Three to seven million events a second on one core, most of it the policy's own scan of 30 backends.
 
+mod door;
 mod engine;
 mod hooks;
 mod report;
@@ -18,6 +19,7 @@ mod report;
 mod tests;
 mod yardsticks;
 
+pub use door::AdmissionDoor;
 pub use hooks::{Budget, Ingress, Offer, StaticLimit, Surroundings};
 pub use report::{ArenaReport, BackendReport, TypeReport, Window};
 pub use yardsticks::{Yardsticks, integer_weights, static_shares, yardsticks};

@@ -1,0 +1,144 @@
+//! How good a capacity is that is learned: the adaptive one and the paper's average against every static
+//! value, for BLOC's cluster (40 balancers, chips, three retries, 1 ms of network) and others.
+//!
+//! The best static value is that of the least 99th percentile among those whose goodput is within 1 % of
+//! the greatest. `cargo run --release -p plimsoll-sim --example admission -- [NAME]`; `NAME` selects the
+//! scenarios whose names contain it, and prints every static value of these.
+
+use std::time::Duration;
+
+use plimsoll_admission::{AdmissionOptions, CapacityOptions};
+use plimsoll_policy::{Policy, PolicyKind, Settings};
+use plimsoll_queueing::ServiceTime;
+use plimsoll_sim::{
+    AdmissionDoor, Arena, ArenaReport, BackendModel, Change, Step, Surroundings, integer_weights,
+};
+
+const STATIC: [u32; 14] = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 25, 30];
+const BALANCERS: usize = 40;
+const RETRIES: u32 = 3;
+const NETWORK: Duration = Duration::from_millis(1);
+/// Goodput within this part of the greatest is as good.
+const AS_GOOD: f64 = 0.99;
+const REQUESTS: u32 = 100_000;
+const WARM_UP: u32 = 25_000;
+
+struct Scenario {
+    name: String,
+    arena: Arena,
+}
+
+fn scenario(name: &str, pool: Vec<BackendModel>, service_ms: f64, load: f64) -> Scenario {
+    let mut arena = Arena::new(pool, load, REQUESTS, 1);
+    arena.service_us = service_ms * 1e3;
+    arena.rate_rps = load * arena.capacities_rps().iter().sum::<f64>();
+    arena.service = ServiceTime::Deterministic;
+    arena.warm_up = WARM_UP;
+    arena.network = NETWORK;
+    arena.retries = RETRIES;
+    Scenario { name: format!("{name}, load {load}"), arena }
+}
+
+fn alike() -> Vec<BackendModel> {
+    vec![BackendModel { cores: 1, speed: 1.0 }; 10]
+}
+
+/// All backends are at half their speed after the warm-up, which is what then counts.
+fn slow_down(load: f64) -> Scenario {
+    let mut slow =
+        scenario("250 ms exponential, half speed from a moment on", alike(), 250.0, load);
+    slow.arena.service = ServiceTime::Exponential;
+    let at_s = f64::from(WARM_UP) / slow.arena.rate_rps;
+    let half = |backend| Step { at_s, change: Change::Speed { backend, speed: 0.5 } };
+    slow.arena.timeline = (0..slow.arena.pool.len()).map(half).collect();
+    slow
+}
+
+fn scenarios() -> Vec<Scenario> {
+    let mut all = vec![scenario("Fig 13: 250 ms", alike(), 250.0, 47.0 / 40.0)];
+    for load in [0.7, 0.85, 1.175] {
+        for service_ms in [50.0, 100.0, 250.0, 500.0] {
+            all.push(scenario(&format!("{service_ms} ms"), alike(), service_ms, load));
+        }
+        let mut exponential = scenario("250 ms exponential", alike(), 250.0, load);
+        exponential.arena.service = ServiceTime::Exponential;
+        all.push(exponential);
+    }
+    all.extend([0.35, 0.45, 0.6].map(slow_down));
+    for load in [0.85, 1.175] {
+        let speeds = [0.5, 0.7, 1.0, 1.4, 2.0];
+        let unequal = (0..10).map(|i| BackendModel { cores: 1, speed: speeds[i % 5] }).collect();
+        all.push(scenario("250 ms, speeds 0.5 to 2", unequal, 250.0, load));
+        let cores = (0..12).map(|i| BackendModel { cores: [1, 2, 4, 8][i % 4], speed: 1.0 });
+        let mut many = scenario("250 ms exponential, 1 to 8 cores", cores.collect(), 250.0, load);
+        many.arena.service = ServiceTime::Exponential;
+        (many.arena.requests, many.arena.warm_up) = (4 * REQUESTS, 4 * WARM_UP);
+        all.push(many);
+    }
+    all
+}
+
+fn run(arena: &Arena, capacity: CapacityOptions) -> ArenaReport {
+    let weights = integer_weights(&arena.capacities_rps(), 256);
+    let build = |_| PolicyKind::Bloc.build(&weights, &Settings::default()).expect("valid settings");
+    let mut balancers: Vec<Box<dyn Policy>> = (0..BALANCERS).map(build).collect();
+    let options = AdmissionOptions { capacity, deadline_ms: None };
+    let mut doors = AdmissionDoor::for_each(&arena.pool, &options).expect("valid options");
+    let around = Surroundings { ingress: &mut doors, ..Surroundings::default() };
+    arena.run_with(&mut balancers, around)
+}
+
+fn row(name: &str, report: &ArenaReport, best: &ArenaReport) {
+    println!(
+        "{name:>12} {:9.2} {:7.3} {:9.0} {:7.3} {:8.2} {:7.2}",
+        report.goodput_rps,
+        report.goodput_rps / best.goodput_rps,
+        report.p99_us / 1e3,
+        report.p99_us / best.p99_us,
+        100.0 * report.drop_ratio(),
+        report.tries_per_request(),
+    );
+}
+
+/// The least part that any admission must drop: of the requests that came, by what can be served.
+fn least_drop(arena: &Arena, report: &ArenaReport) -> f64 {
+    let speed = |i: usize| {
+        let slower = arena.timeline.iter().find_map(|step| match step.change {
+            Change::Speed { backend, speed } if backend == i => Some(speed),
+            _ => None,
+        });
+        slower.unwrap_or(arena.pool[i].speed) / arena.pool[i].speed
+    };
+    let served: f64 =
+        arena.capacities_rps().iter().enumerate().map(|(i, rate)| rate * speed(i)).sum();
+    let came = report.goodput_rps * report.offered() as f64 / report.requests as f64;
+    (1.0 - served / came).max(0.0)
+}
+
+fn main() {
+    let name = std::env::args().nth(1);
+    for Scenario { name: title, arena } in scenarios() {
+        if name.as_ref().is_some_and(|name| !title.contains(name.as_str())) {
+            continue;
+        }
+        let swept: Vec<(u32, ArenaReport)> =
+            STATIC.map(|n| (n, run(&arena, CapacityOptions::Static(n)))).into();
+        let most = swept.iter().map(|(_, report)| report.goodput_rps).fold(0.0, f64::max);
+        let good = swept.iter().filter(|(_, report)| report.goodput_rps >= AS_GOOD * most);
+        let best = good.min_by(|one, other| one.1.p99_us.total_cmp(&other.1.p99_us));
+        let (limit, best) = best.expect("the greatest is as good as itself");
+        println!("\n{title}: {:.1} requests/s", arena.rate_rps);
+        println!(
+            "{:>12} {:>9} {:>7} {:>9} {:>7} {:>8} {:>7}",
+            "capacity", "served/s", "/best", "p99 ms", "/best", "dropped%", "tries"
+        );
+        if name.is_some() {
+            swept.iter().for_each(|(n, report)| row(&format!("{n}"), report, best));
+        }
+        row(&format!("best: {limit}"), best, best);
+        let adaptive = run(&arena, CapacityOptions::default());
+        row("adaptive", &adaptive, best);
+        row("average", &run(&arena, CapacityOptions::Average), best);
+        println!("{:>12} {:48.2}", "least drop", 100.0 * least_drop(&arena, &adaptive));
+    }
+}
