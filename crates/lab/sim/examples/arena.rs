@@ -1,100 +1,172 @@
-//! Every policy on the pool of KnapsackLB's Table 3 at one load: mean latency against the best static
-//! split and the central queue, then latency and CPU by type of backend.
+//! Policies to the limit: the mean of every method over that of the central queue, on pools like that of
+//! KnapsackLB's Table 3, for 1, 10 and 40 balancers, exponential and bimodal service. All methods but
+//! `expected_delay`, which learns, are told the capacities. Medians over seeds; one seed is one pool and one
+//! luck for all. Beside the ratio: tries per request where refusals cost some, and the part that was
+//! dropped.
 //!
-//! `cargo run --release -p plimsoll-sim --example arena -- LOAD exponential|bimodal REQUESTS`
+//! `cargo run --release -p plimsoll-sim --example arena -- [REQUESTS] [SEEDS] [NETWORK_MS]`
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use plimsoll_policy::{Draw, Policy, PolicyKind, Settings};
+use plimsoll_admission::{AdmissionOptions, CapacityOptions};
+use plimsoll_policy::{Draw, ExpectedDelaySettings, Policy, PolicyKind, Settings, Sight};
 use plimsoll_queueing::ServiceTime;
-use plimsoll_sim::{Arena, ArenaReport, Yardsticks, integer_weights, paper_pool, yardsticks};
+use plimsoll_sim::{
+    AdmissionDoor, Arena, ArenaReport, BackendModel, ESCALATING_RETRIES, Escalating, Ingress,
+    Surroundings, Yardsticks, integer_weights, paper_pool, yardsticks,
+};
 
-struct Row {
-    name: String,
-    report: ArenaReport,
-    millions_per_s: f64,
+const LOADS: [f64; 4] = [0.5, 0.7, 0.85, 0.95];
+const LAWS: [ServiceTime; 2] = [ServiceTime::Exponential, ServiceTime::Bimodal];
+
+/// What a method is told of the pool.
+#[derive(Clone, Copy)]
+enum Told {
+    Nothing,
+    Capacities,
+    StaticSplit,
+}
+
+/// What stands at the backends' doors.
+#[derive(Clone, Copy)]
+enum Doors {
+    Open,
+    Escalating,
+    /// Chips and a limit of so many times the cores.
+    Chips(f64),
+}
+
+struct Method {
+    name: &'static str,
+    kind: PolicyKind,
+    settings: Settings,
+    told: Told,
+    doors: Doors,
+}
+
+fn methods() -> Vec<Method> {
+    use PolicyKind::{
+        Bloc, ExpectedDelay, LeastConnections, LeastTime, LeastconnHaproxy, PeakEwma, PowerOfN,
+        Prequal, Random, RoundRobin,
+    };
+    let method = |name, kind| {
+        let (settings, told, doors) = (Settings::default(), Told::Capacities, Doors::Open);
+        Method { name, kind, settings, told, doors }
+    };
+    let sees = |name, sight, probes, doors| {
+        let expected_delay = ExpectedDelaySettings { sight, probes };
+        let settings = Settings { expected_delay, ..Settings::default() };
+        Method { name, kind: ExpectedDelay, settings, told: Told::Nothing, doors }
+    };
+    let uniform = Settings { draw: Draw::Uniform, ..Settings::default() };
+    vec![
+        Method { told: Told::StaticSplit, ..method("best static split", RoundRobin) },
+        method("random", Random),
+        method("round_robin", RoundRobin),
+        method("least_connections", LeastConnections),
+        method("leastconn_haproxy", LeastconnHaproxy),
+        method("power_of_n", PowerOfN),
+        Method { settings: uniform, ..method("power_of_n, uniform", PowerOfN) },
+        method("peak_ewma", PeakEwma),
+        method("least_time", LeastTime),
+        method("prequal", Prequal),
+        Method { doors: Doors::Chips(1.0), ..method("bloc, 1 × cores", Bloc) },
+        Method { doors: Doors::Chips(2.0), ..method("bloc, 2 × cores", Bloc) },
+        sees("expected_delay, own", Sight::Own, 5, Doors::Open),
+        sees("expected_delay, refusals", Sight::Refusals, 5, Doors::Escalating),
+        sees("expected_delay, 5 probes", Sight::Probes, 5, Doors::Open),
+        sees("expected_delay, 8 probes", Sight::Probes, 8, Doors::Open),
+    ]
+}
+
+fn doors(pool: &[BackendModel], doors: Doors) -> Vec<Box<dyn Ingress>> {
+    let chips = |b: &BackendModel, factor: f64| {
+        let limit = (f64::from(b.cores) * factor).round() as u32;
+        let options =
+            AdmissionOptions { capacity: CapacityOptions::Static(limit), deadline_ms: None };
+        Box::new(AdmissionDoor::new(&options).expect("a positive limit")) as Box<dyn Ingress>
+    };
+    match doors {
+        Doors::Open => Vec::new(),
+        Doors::Escalating => Escalating::for_each(pool),
+        Doors::Chips(factor) => pool.iter().map(|b| chips(b, factor)).collect(),
+    }
+}
+
+fn run(arena: &Arena, yard: &Yardsticks, method: &Method, balancers: usize) -> ArenaReport {
+    let weights = match method.told {
+        Told::Nothing => vec![1; arena.pool.len()],
+        Told::Capacities => integer_weights(&arena.capacities_rps(), 256),
+        Told::StaticSplit => integer_weights(&yard.shares, 1_000_000),
+    };
+    let build = |_| method.kind.build(&weights, &method.settings).expect("valid settings");
+    let mut policies: Vec<Box<dyn Policy>> = (0..balancers).map(build).collect();
+    let mut ingress = doors(&arena.pool, method.doors);
+    let retries = if ingress.is_empty() { 0 } else { ESCALATING_RETRIES };
+    let arena = Arena { retries, ..arena.clone() };
+    arena.run_with(&mut policies, Surroundings { ingress: &mut ingress, ..Surroundings::default() })
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn cell(reports: &[(ArenaReport, f64)]) -> String {
+    let of = |f: &dyn Fn(&ArenaReport, f64) -> f64| {
+        median(reports.iter().map(|(report, limit_us)| f(report, *limit_us)).collect())
+    };
+    let ratio = of(&|report, limit_us| report.mean_us / limit_us);
+    let tries = of(&|report, _| report.tries_per_request());
+    let dropped = 100.0 * of(&|report, _| report.drop_ratio());
+    let mut text = if ratio < 100.0 { format!("{ratio:.2}") } else { "≥100".to_owned() };
+    if tries >= 1.005 {
+        text += &format!(" ({tries:.1})");
+    }
+    if dropped >= 0.005 {
+        text += &format!(" −{dropped:.2} %");
+    }
+    text
 }
 
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let [load, service, requests] = args.as_slice() else {
-        eprintln!("usage: arena LOAD exponential|bimodal REQUESTS");
-        std::process::exit(2);
+    let number = |k: usize, otherwise: f64| {
+        std::env::args().nth(k).map_or(otherwise, |arg| {
+            arg.parse().unwrap_or_else(|_| panic!("{arg}: expected a number"))
+        })
     };
-    let load = load.parse().expect("LOAD is a number such as 0.7");
-    let requests = requests.parse().expect("REQUESTS is a whole number such as 1000000");
-    let mut arena = Arena::new(paper_pool(11), load, requests, 1);
-    arena.service = match service.as_str() {
-        "exponential" => ServiceTime::Exponential,
-        "bimodal" => ServiceTime::Bimodal,
-        other => panic!("{other}: expected exponential or bimodal"),
+    let (requests, seeds) = (number(1, 300_000.0) as u32, number(2, 3.0) as u64);
+    let network = Duration::from_secs_f64(number(3, 0.0) / 1e3);
+    let settings = |law, load, seed| {
+        let mut arena = Arena::new(paper_pool(10 + seed), load, requests, seed);
+        (arena.service, arena.network, arena.warm_up) = (law, network, requests / 4);
+        let yard = yardsticks(&arena).expect("a pool with room");
+        (arena, yard)
     };
-    let yard = yardsticks(&arena).expect("a pool with room");
-    let cores: Vec<f64> = arena.pool.iter().map(|b| f64::from(b.cores)).collect();
-    let weightings = [
-        ("equal", vec![1; arena.pool.len()]),
-        ("cores", integer_weights(&cores, 8)),
-        ("capacity", integer_weights(&arena.capacities_rps(), 256)),
-        ("static", integer_weights(&yard.shares, 256)),
-    ];
-    let mut rows = Vec::new();
-    for &kind in PolicyKind::ALL {
-        for (name, weights) in &weightings {
-            rows.push(run(&arena, kind, name, weights, Settings::default(), 1));
-        }
-    }
-    let uniform = Settings { draw: Draw::Uniform, ..Settings::default() };
-    let capacity = &weightings[2].1;
-    rows.push(run(&arena, PolicyKind::PowerOfN, "capacity, uniform", capacity, uniform, 1));
-    for balancers in [10, 40] {
-        for kind in [PolicyKind::LeastConnections, PolicyKind::PowerOfN, PolicyKind::LeastTime] {
-            let name = format!("capacity, {balancers} LBs");
-            rows.push(run(&arena, kind, &name, capacity, Settings::default(), balancers));
-        }
-    }
-    print(&arena, &yard, &rows);
-}
-
-fn run(
-    arena: &Arena,
-    kind: PolicyKind,
-    weighting: &str,
-    weights: &[u32],
-    settings: Settings,
-    balancers: usize,
-) -> Row {
-    let build = |_| kind.build(weights, &settings).expect("valid settings");
-    let mut balancers: Vec<Box<dyn Policy>> = (0..balancers).map(build).collect();
-    let from = Instant::now();
-    let report = arena.run(&mut balancers);
-    let millions_per_s = f64::from(arena.requests) / 1e6 / from.elapsed().as_secs_f64();
-    Row { name: format!("{kind} ({weighting})"), report, millions_per_s }
-}
-
-fn print(arena: &Arena, yard: &Yardsticks, rows: &[Row]) {
-    let (best_us, limit_us) = (yard.static_split.mean_us, yard.central_mean_us);
-    println!("best static split {:.1} ms, central queue {:.1} ms", best_us / 1e3, limit_us / 1e3);
-    println!("\nby cores 1, 2, 4, 8: mean ms | CPU %");
-    println!(
-        "{:40} {:>8} {:>8} {:>7} {:>8} {:>6}",
-        "", "mean ms", "p99 ms", "/static", "/central", "M/s"
-    );
-    for row in rows {
-        let r = &row.report;
-        let types = r.by_cores(&arena.pool);
-        let ms: Vec<String> = types.iter().map(|t| format!("{:6.1}", t.mean_us / 1e3)).collect();
-        let cpu: Vec<String> =
-            types.iter().map(|t| format!("{:3.0}", 100.0 * t.utilisation)).collect();
+    let of_all = LAWS.iter().flat_map(|&law| LOADS.map(|load| (law, load)));
+    let columns: Vec<Vec<(Arena, Yardsticks)>> = of_all
+        .map(|(law, load)| (1..=seeds).map(|seed| settings(law, load, seed)).collect())
+        .collect();
+    let (mut events, mut seconds) = (0, 0.0);
+    for balancers in [1, 10, 40] {
         println!(
-            "{:40} {:8.1} {:8.1} {:7.3} {:8.3} {:6.2}  {} | {}",
-            row.name,
-            r.mean_us / 1e3,
-            r.p99_us / 1e3,
-            r.mean_us / best_us,
-            r.mean_us / limit_us,
-            row.millions_per_s,
-            ms.join(" "),
-            cpu.join(" ")
+            "\n| {balancers} balancer(s) | exp 50 % | 70 % | 85 % | 95 % | bim 50 % | 70 % | 85 % | 95 % |"
         );
+        println!("|---|---|---|---|---|---|---|---|---|");
+        for method in &methods() {
+            let mut line = format!("| {} |", method.name);
+            for column in &columns {
+                let from = Instant::now();
+                let reports: Vec<(ArenaReport, f64)> = column
+                    .iter()
+                    .map(|(a, yard)| (run(a, yard, method, balancers), yard.central_mean_us))
+                    .collect();
+                seconds += from.elapsed().as_secs_f64();
+                events += reports.iter().map(|(report, _)| report.events).sum::<u64>();
+                line += &format!(" {} |", cell(&reports));
+            }
+            println!("{line}");
+        }
     }
+    println!("\n{:.1} million events a second", events as f64 / 1e6 / seconds);
 }

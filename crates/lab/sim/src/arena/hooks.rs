@@ -70,6 +70,46 @@ impl Ingress for StaticLimit {
     }
 }
 
+/// Draws the line at its cores for a request that can still go elsewhere, and higher the more often it has
+/// been refused: so nobody waits while a core is free that a few tries find, and when none is, the queue is
+/// spread over all. The balancer numbers its tries in a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Escalating {
+    /// How many requests are worked on at once.
+    pub cores: u32,
+    /// The most there are at once, whatever happens.
+    pub most: u32,
+}
+
+/// How often [`Escalating`] is made for: more tries cost more and help little.
+pub const ESCALATING_RETRIES: u32 = 8;
+/// Times its cores, by the number of refusals.
+const ESCALATION: [f64; ESCALATING_RETRIES as usize] = [1.0, 1.0, 1.0, 1.0, 1.0, 1.25, 1.5, 2.0];
+/// Times its cores, on the last try.
+const MOST: u32 = 10;
+
+impl Escalating {
+    /// One for each backend.
+    pub fn for_each(pool: &[crate::BackendModel]) -> Vec<Box<dyn Ingress>> {
+        let door = |b: &crate::BackendModel| Escalating { cores: b.cores, most: MOST * b.cores };
+        pool.iter().map(|b| Box::new(door(b)) as Box<dyn Ingress>).collect()
+    }
+}
+
+impl Ingress for Escalating {
+    fn admits(&mut self, offer: &Offer, _rng: &mut dyn RngCore) -> bool {
+        if offer.last {
+            return offer.in_flight < self.most;
+        }
+        let step = (offer.refusals as usize).min(ESCALATION.len() - 1);
+        f64::from(offer.in_flight) < ESCALATION[step] * f64::from(self.cores)
+    }
+
+    fn limit(&self) -> Option<u32> {
+        Some(self.cores)
+    }
+}
+
 /// One balancer's budget for retries.
 pub trait Budget {
     /// A request has come.

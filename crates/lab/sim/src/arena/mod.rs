@@ -20,7 +20,9 @@ mod tests;
 mod yardsticks;
 
 pub use door::AdmissionDoor;
-pub use hooks::{Budget, Ingress, Offer, StaticLimit, Surroundings};
+pub use hooks::{
+    Budget, ESCALATING_RETRIES, Escalating, Ingress, Offer, StaticLimit, Surroundings,
+};
 pub use report::{ArenaReport, BackendReport, TypeReport, Window};
 pub use yardsticks::{Yardsticks, integer_weights, static_shares, yardsticks};
 

@@ -1,0 +1,117 @@
+//! Policies to the limit: `expected_delay` against the central queue, told nothing, by its seeds. The limits
+//! are a little above what is measured (docs/benchmarks.md) and at or below what is asked for.
+
+use std::time::Duration;
+
+use plimsoll_policy::{ExpectedDelaySettings, Policy, PolicyKind, Settings, Sight};
+use plimsoll_queueing::ServiceTime;
+use plimsoll_sim::{
+    Arena, ArenaReport, Change, ESCALATING_RETRIES, Escalating, Ingress, Step, Surroundings,
+    integer_weights, paper_pool, yardsticks,
+};
+
+const LAWS: [ServiceTime; 2] = [ServiceTime::Exponential, ServiceTime::Bimodal];
+
+fn arena(load: f64, law: ServiceTime, requests: u32, seed: u64) -> Arena {
+    let mut arena = Arena::new(paper_pool(10 + seed), load, requests, seed);
+    (arena.service, arena.warm_up) = (law, requests / 4);
+    arena
+}
+
+fn run(arena: &Arena, sight: Sight, balancers: usize) -> ArenaReport {
+    let expected_delay = ExpectedDelaySettings { sight, ..ExpectedDelaySettings::default() };
+    let settings = Settings { expected_delay, ..Settings::default() };
+    let told_nothing = vec![1; arena.pool.len()];
+    let build = |_| PolicyKind::ExpectedDelay.build(&told_nothing, &settings).expect("valid");
+    let mut policies: Vec<Box<dyn Policy>> = (0..balancers).map(build).collect();
+    let mut doors: Vec<Box<dyn Ingress>> = Vec::new();
+    let mut arena = arena.clone();
+    if sight == Sight::Refusals {
+        doors = Escalating::for_each(&arena.pool);
+        arena.retries = ESCALATING_RETRIES;
+    }
+    arena.run_with(&mut policies, Surroundings { ingress: &mut doors, ..Surroundings::default() })
+}
+
+fn over_central(arena: &Arena, report: &ArenaReport) -> f64 {
+    report.mean_us / yardsticks(arena).expect("a pool with room").central_mean_us
+}
+
+#[test]
+fn one_balancer_is_near_the_central_queue() {
+    for law in LAWS {
+        for (network_ms, load, most) in
+            [(0, 0.5, 1.10), (0, 0.7, 1.10), (0, 0.85, 1.12), (0, 0.95, 1.20), (1, 0.85, 1.15)]
+        {
+            let mut arena = arena(load, law, 200_000, 1);
+            arena.network = Duration::from_millis(network_ms);
+            let ratio = over_central(&arena, &run(&arena, Sight::Own, 1));
+            assert!(ratio < most, "{law:?} at {load}, {network_ms} ms: {ratio:.3}");
+        }
+    }
+}
+
+#[test]
+fn forty_balancers_and_refusals_are_near_the_central_queue() {
+    for law in LAWS {
+        for (load, most, tries) in [(0.5, 1.27, 1.7), (0.7, 1.2, 2.3), (0.85, 1.27, 3.7)] {
+            let arena = arena(load, law, 250_000, 2);
+            let report = run(&arena, Sight::Refusals, 40);
+            let ratio = over_central(&arena, &report);
+            assert!(ratio < most, "{law:?} at {load}: {ratio:.3}");
+            assert!(report.tries_per_request() < tries, "{law:?} at {load}: {report:?}");
+            assert!(report.drop_ratio() < 1e-4, "{law:?} at {load}: {}", report.drop_ratio());
+        }
+    }
+}
+
+#[test]
+fn ten_balancers_and_fresh_probes_are_near_the_central_queue() {
+    for (load, most) in [(0.7, 1.15), (0.85, 1.22)] {
+        let arena = arena(load, ServiceTime::Exponential, 250_000, 3);
+        let report = run(&arena, Sight::Probes, 10);
+        let ratio = over_central(&arena, &report);
+        assert!(ratio < most, "at {load}: {ratio:.3}");
+        assert_eq!(report.probes, 5 * report.offered());
+    }
+}
+
+/// What is told the capacities and counts alone is two and more times as far.
+#[test]
+fn forty_balancers_that_count_are_not() {
+    let arena = arena(0.85, ServiceTime::Exponential, 100_000, 2);
+    let weights = integer_weights(&arena.capacities_rps(), 256);
+    let ours = run(&arena, Sight::Refusals, 40).mean_us;
+    for kind in [PolicyKind::LeastConnections, PolicyKind::PeakEwma, PolicyKind::Prequal] {
+        let build = |_| kind.build(&weights, &Settings::default()).expect("valid");
+        let mut policies: Vec<Box<dyn Policy>> = (0..40).map(build).collect();
+        let theirs = arena.run(&mut policies).mean_us;
+        assert!(theirs > 1.7 * ours, "{kind}: {theirs:.0} against {ours:.0}");
+    }
+}
+
+/// The largest backend becomes half as fast, then itself again: it is noticed, and nobody piles up there.
+#[test]
+fn a_backend_that_slows_down_is_noticed() {
+    let mut arena = arena(0.7, ServiceTime::Exponential, 300_000, 4);
+    let total: f64 = arena.capacities_rps().iter().sum();
+    let largest = (0..30).max_by_key(|&i| (arena.capacities_rps()[i] / total * 1e6) as u64);
+    let backend = largest.expect("a pool");
+    let speed = arena.pool[backend].speed;
+    arena.window_s = Some(10.0);
+    arena.timeline = vec![
+        Step { at_s: 60.0, change: Change::Speed { backend, speed: 0.5 * speed } },
+        Step { at_s: 120.0, change: Change::Speed { backend, speed } },
+    ];
+    let report = run(&arena, Sight::Own, 1);
+    let at = |k: usize| &report.windows[k];
+    let share = |k: usize| f64::from(at(k).by_backend[backend]) / at(k).requests as f64;
+    let halved = share(8) / share(4);
+    // Now one of the slowest, it is for when the others are busy.
+    assert!((0.01..0.75).contains(&halved), "{halved:.2} of its part");
+    assert!(share(17) > 0.85 * share(4), "back: {:.3} of {:.3}", share(17), share(4));
+    let mean = |k: usize| at(k).mean_us;
+    // Capacity is 5 to 6 % less, so all wait a little more; no more than that, from the first window on.
+    assert!(mean(6) < 1.35 * mean(4), "{:.0} after {:.0}", mean(6), mean(4));
+    assert!(mean(17) < 1.12 * mean(4), "{:.0} after {:.0}", mean(17), mean(4));
+}
