@@ -15,7 +15,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     claim: "Round robin goes on sending a third of the requests to a backend that has lost capacity: \
             its CPU nears 100 % before the others', and its latency rises above theirs.",
     provenance: &[Provenance::Emulated, Provenance::Simulated],
-    takes: std::time::Duration::from_secs(200),
+    takes: std::time::Duration::from_secs(170),
     takes_quick: std::time::Duration::from_secs(12),
     run,
 };

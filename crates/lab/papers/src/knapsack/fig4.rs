@@ -16,7 +16,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     claim: "Leastconn is hardly better than round robin: at 60 % capacity the slow backend still gets \
             about 27 % of the connections, is fully busy and answers later.",
     provenance: &[Provenance::Emulated, Provenance::Simulated],
-    takes: std::time::Duration::from_secs(200),
+    takes: std::time::Duration::from_secs(170),
     takes_quick: std::time::Duration::from_secs(12),
     run,
 };
