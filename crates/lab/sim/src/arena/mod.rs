@@ -9,7 +9,7 @@
 //! luck. A timeline changes rate, speeds and weights (weight 0 and back: backends leave and come), and makes
 //! backends fail and return. A run is its seed.
 //!
-//! Three to seven million events a second on one core, most of it the policy's own scan of 30 backends.
+//! Five to eight million events a second on one core, most of it the policy's own choice.
 
 mod door;
 mod engine;
