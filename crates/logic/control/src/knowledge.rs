@@ -315,8 +315,9 @@ impl Knowledge {
         self.variability = fit_variability(&unit, &self.points, typical, ALIKE_REQUESTS);
         let queue = QueueCurve { variability: self.variability, ..unit };
         let queue_error = cross_validate(&unit, &self.points);
-        // Fitting is the costly part: not where the queue says it all.
-        let asked = choice != CurveChoice::Auto || queue_error.is_some_and(|e| e > RESIDUAL_LIMIT);
+        // Fitting is the costly part: not where the queue says it all, nor where nothing could replace it.
+        let misses = queue_error.is_some_and(|e| e > RESIDUAL_LIMIT) && self.is_known();
+        let asked = choice != CurveChoice::Auto || misses;
         let fitted = if asked { self.fit_family(choice, service_us) } else { None };
         let (shape, cv_error) = match (choice, fitted) {
             (CurveChoice::Auto, Some(f)) if self.is_clearly_better(&f, queue_error) => {
