@@ -131,3 +131,26 @@ pub struct Surroundings<'a> {
     /// One for each balancer, or none.
     pub budgets: &'a mut [Box<dyn Budget>],
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+
+    #[test]
+    fn the_line_is_drawn_higher_with_every_late_refusal() {
+        let mut rng = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(1);
+        let mut door = Escalating { cores: 4, most: 40 };
+        let mut most = |refusals| {
+            let last = refusals == ESCALATING_RETRIES;
+            let admits = |in_flight: &u32| {
+                let (now, in_flight) = (Nanos::ZERO, *in_flight);
+                let offer = Offer { now, in_flight, refusals, last, left: None };
+                door.admits(&offer, &mut rng)
+            };
+            (0..100).take_while(admits).count()
+        };
+        let lines: Vec<usize> = (0..=ESCALATING_RETRIES).map(&mut most).collect();
+        assert_eq!(lines, [4, 4, 4, 4, 4, 5, 6, 8, 40]);
+    }
+}
