@@ -20,7 +20,7 @@ fn caught(sabotage: Sabotage) -> Option<(u64, Rule)> {
 }
 
 /// Each of these is caught by the rule that is there for it, whatever else it breaks.
-const MEANT_FOR: [(Sabotage, Rule); 16] = [
+const MEANT_FOR: [(Sabotage, Rule); 14] = [
     (Sabotage::IgnoreTheta, Rule::Theta),
     (Sabotage::LeapWhileLearning, Rule::MaxStep),
     (Sabotage::PlanForNothing, Rule::WorthIt),
@@ -32,8 +32,6 @@ const MEANT_FOR: [(Sabotage, Rule); 16] = [
     (Sabotage::RefreshForever, Rule::RefreshEnds),
     (Sabotage::DrainAgain, Rule::DrainIsRare),
     (Sabotage::BelieveInPlans, Rule::BeliefIsTrue),
-    (Sabotage::LoseRamp, Rule::Ramp),
-    (Sabotage::LosePlans, Rule::Agreement),
     (Sabotage::PlanTooOften, Rule::Pace),
     (Sabotage::PlanTwice, Rule::OneAtATime),
     (Sabotage::ForeignMemory, Rule::Resumes),
