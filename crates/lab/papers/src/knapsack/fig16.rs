@@ -29,7 +29,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             weights give most to the large backends, and those that lost 25 % of capacity lose 15 to \
             17 % of weight.",
     provenance: &[Provenance::Simulated, Provenance::Emulated],
-    takes: Duration::from_secs(900),
+    takes: Duration::from_secs(930),
     takes_quick: Duration::from_secs(25),
     run,
 };
@@ -400,8 +400,9 @@ fn notes() -> Vec<String> {
          5 s, and the others share their traffic by the weights they have. The emulated frozen HAProxy has \
          no health check: it retries and redispatches.",
         "Simulated, a dead backend fails what it is sent at once and nobody tries again: under leastconn it \
-         then takes everything, and with frozen weights all is lost. A real HAProxy tries another server, \
-         as the emulated one does: nothing is lost there.",
+         then takes everything, and with frozen weights all is lost. A real HAProxy tries again, under \
+         roundrobin elsewhere: nothing is lost there. Under leastconn the dead have the fewest connections, and \
+         a second try finds the other dead one: without a health check that loses requests for real.",
         "The paper's ways explore and notice changes as the paper does and minimise the unweighted sum of \
          latencies; their curves are of whichever family fits best, not of degree two.",
         "The paper's ways are rebuilt in this controller, under exponential service times: a threshold on the \
