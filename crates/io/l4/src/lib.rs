@@ -17,6 +17,7 @@
 mod agent;
 mod balancer;
 mod config;
+pub mod doctor;
 mod error;
 mod fill;
 mod keys;
@@ -31,7 +32,7 @@ mod whereto;
 
 pub use agent::{
     AGENT_COUNTS, Agent, AgentConfig, AgentMaps, AgentStatus, AgentVip, AgentVipStatus, CpuLoad,
-    CpuMeter, NotServer, agent_status,
+    CpuMeter, NotServer, agent_dir, agent_status, detach_agent,
 };
 pub use balancer::{Balancer, Pending};
 pub use config::{

@@ -67,6 +67,13 @@ pub enum NotServer {
     },
 }
 
+/// Where an agent pins: beside where a balancer of the same configuration would.
+pub fn agent_dir(l4: &L4Config) -> PathBuf {
+    let mut name = l4.pin_dir.file_name().unwrap_or_default().to_owned();
+    name.push("-agent");
+    l4.pin_dir.with_file_name(name)
+}
+
 impl AgentConfig {
     /// The part of a balancer's configuration that concerns the machine with these addresses.
     ///

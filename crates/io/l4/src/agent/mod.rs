@@ -24,13 +24,15 @@ mod program;
 mod status;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use plimsoll_cookie::Epoch;
 use rustix::time::{ClockId, clock_gettime};
 
-pub use config::{AgentConfig, AgentVip, NotServer};
+pub use config::{AgentConfig, AgentVip, NotServer, agent_dir};
 pub use load::{CpuLoad, CpuMeter};
 pub use maps::AgentMaps;
+pub(crate) use program::attached as attached_agents;
 pub use status::{AGENT_COUNTS, AgentStatus, AgentVipStatus, agent_status};
 
 use crate::balancer::{Pending, unix_ms};
@@ -180,6 +182,14 @@ impl Agent {
         settings.epoch = self.keys.epoch;
         self.maps.set_settings(settings)
     }
+}
+
+/// Takes the programs off every interface and removes all that is pinned.
+///
+/// # Errors
+/// When something cannot be removed.
+pub fn detach_agent(dir: &Path) -> Result<(), L4Error> {
+    crate::program::detach(dir)
 }
 
 /// The clock of Linux's TCP timestamps.

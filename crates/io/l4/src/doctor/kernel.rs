@@ -1,0 +1,177 @@
+//! The kernel: its features, this process's rights, bpffs, memory limits, clocks.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::{Resource, getrlimit};
+
+use super::features::{AGENT, NEEDED, present};
+use super::{Finding, Role, sysctl};
+
+/// The oldest release with XDP links.
+const OLDEST: (u32, u32) = (5, 9);
+const BPF_FS_MAGIC: i128 = 0xcafe_4a11;
+/// Clock sources that are read without leaving the guest or asking a slow device.
+const QUICK_CLOCKS: [&str; 5] =
+    ["tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "riscv_clocksource"];
+const CAP_NET_ADMIN: u64 = 1 << 12;
+const CAP_NET_RAW: u64 = 1 << 13;
+const CAP_SYS_ADMIN: u64 = 1 << 21;
+const CAP_PERFMON: u64 = 1 << 38;
+const CAP_BPF: u64 = 1 << 39;
+
+pub fn examine(role: Role) -> Vec<Finding> {
+    let mut findings = vec![version(&release()), rights(), bpffs(), memlock(), jit(), clock()];
+    findings.extend(features(role));
+    findings
+}
+
+fn release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
+/// The first two numbers of a release such as `6.1.0-18-amd64`.
+fn numbers(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+fn version(release: &str) -> Finding {
+    let finding = Finding::new("kernel", "machine", "the programs are loaded into it");
+    match numbers(release) {
+        Some(found) if found < OLDEST => {
+            let (major, minor) = OLDEST;
+            finding.fail(format!("Linux {release}"), format!("expected {major}.{minor} or later"))
+        }
+        _ => finding.ok(format!("Linux {release}; tested with 6.18")),
+    }
+}
+
+fn features(role: Role) -> Vec<Finding> {
+    let why = "without type information the agent cannot read sockets, and features are not told";
+    let btf = Finding::new("btf", "machine", why);
+    let Some(present) = present() else {
+        let advice = "use a kernel with CONFIG_DEBUG_INFO_BTF";
+        let found = "/sys/kernel/btf/vmlinux is not there";
+        return vec![match role {
+            Role::Server { agent: true } => btf.fail(found, advice),
+            _ => btf.warn(found, advice),
+        }];
+    };
+    let mut findings = vec![btf.ok("/sys/kernel/btf/vmlinux is there")];
+    let agent = matches!(role, Role::Server { agent: true });
+    for (name, since, what) in NEEDED.into_iter().chain([AGENT]) {
+        let finding = Finding::new("feature", name, what);
+        findings.push(match present.contains(name) {
+            true => finding.ok("there"),
+            false if name == AGENT.0 && !agent => finding.warn(
+                "not there",
+                format!("servers without agents need none; agents want Linux {since} or later"),
+            ),
+            false => finding.fail("not there", format!("expected Linux {since} or later")),
+        });
+    }
+    findings
+}
+
+fn rights() -> Finding {
+    let why = "programs are loaded and attached, and servers probed, by this process's rights";
+    let finding = Finding::new("privileges", "machine", why);
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let bits = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .unwrap_or(0);
+    let missing = missing_rights(bits);
+    if missing.is_empty() {
+        return finding.ok("CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_NET_RAW");
+    }
+    finding
+        .fail(format!("{} missing", missing.join(", ")), "run as root, or with these capabilities")
+}
+
+fn missing_rights(bits: u64) -> Vec<&'static str> {
+    let old = bits & CAP_SYS_ADMIN;
+    let wanted = [
+        (CAP_BPF | old, "CAP_BPF"),
+        (CAP_NET_ADMIN, "CAP_NET_ADMIN"),
+        (CAP_PERFMON | old, "CAP_PERFMON"),
+        (CAP_NET_RAW, "CAP_NET_RAW"),
+    ];
+    wanted.iter().filter(|(any, _)| bits & any == 0).map(|(_, name)| *name).collect()
+}
+
+fn bpffs() -> Finding {
+    let why = "programs, maps and links are pinned there, so that they outlive the daemon";
+    let finding = Finding::new("bpffs", "/sys/fs/bpf", why);
+    let stat = rustix::fs::statfs(Path::new("/sys/fs/bpf"));
+    if stat.is_ok_and(|stat| i128::from(stat.f_type) == BPF_FS_MAGIC) {
+        return finding.ok("mounted");
+    }
+    finding.warn("not mounted", "`plimsoll l4 run` mounts it; or: mount -t bpf bpf /sys/fs/bpf")
+}
+
+/// Since 5.11 maps are charged to the cgroup, and the limit has no say.
+fn memlock() -> Finding {
+    let finding =
+        Finding::new("memlock", "machine", "kernels before 5.11 count maps as locked memory");
+    let limit = getrlimit(Resource::Memlock).current;
+    let old = numbers(&release()).is_some_and(|found| found < (5, 11));
+    match limit {
+        Some(bytes) if old => finding.fail(
+            format!("at most {} KiB", bytes >> 10),
+            "LimitMEMLOCK=infinity in the unit, or `ulimit -l unlimited`",
+        ),
+        Some(bytes) => {
+            finding.ok(format!("{} KiB, which this kernel does not ask for", bytes >> 10))
+        }
+        None => finding.ok("unlimited"),
+    }
+}
+
+fn jit() -> Finding {
+    let finding = Finding::new("jit", "machine", "interpreted, a packet costs ten times as much");
+    match sysctl("net.core.bpf_jit_enable") {
+        Some(0) => finding.warn("off", "sysctl -w net.core.bpf_jit_enable=1"),
+        Some(_) => finding.ok("on"),
+        None => finding.ok("always on, or not told"),
+    }
+}
+
+fn clock() -> Finding {
+    let why = "timestamps are restored by the clock; a slow source costs microseconds a packet";
+    let finding = Finding::new("clock", "machine", why);
+    let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    let Ok(source) = fs::read_to_string(path) else {
+        return finding.ok("the source is not told");
+    };
+    let source = source.trim();
+    if QUICK_CLOCKS.contains(&source) {
+        return finding.ok(source);
+    }
+    finding.warn(source, "see why the kernel took no quick one: dmesg | grep clocksource")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Level;
+
+    #[test]
+    fn an_old_kernel_is_refused_and_an_odd_name_is_not() {
+        let level = |release| version(release).level;
+        assert_eq!(level("5.4.0-150-generic"), Level::Fail);
+        assert_eq!(level("5.10.0"), Level::Ok);
+        assert_eq!(level("6.18.44-fc-v657"), Level::Ok);
+        assert_eq!(level("custom"), Level::Ok);
+    }
+
+    #[test]
+    fn missing_rights_are_named() {
+        assert_eq!(missing_rights(u64::MAX), Vec::<&str>::new());
+        assert_eq!(missing_rights(CAP_SYS_ADMIN | CAP_NET_ADMIN | CAP_NET_RAW), Vec::<&str>::new());
+        assert_eq!(missing_rights(CAP_BPF | CAP_PERFMON), ["CAP_NET_ADMIN", "CAP_NET_RAW"]);
+        assert_eq!(missing_rights(0).len(), 4);
+    }
+}
