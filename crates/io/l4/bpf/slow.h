@@ -2,16 +2,6 @@
 #pragma once
 #include "balancer.h"
 
-/* Too short for TCP. What is addressed to somebody else is not looked at. */
-GLOBAL int small(struct xdp_md *ctx)
-{
-	__u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	if (data + ETH_BYTES + IPV4_BYTES <= end && data[12] == 8 && data[13] == 0 &&
-	    data[ETH_BYTES + 9] == IPPROTO_TCP)
-		count_stray(REASON_MALFORMED);
-	return XDP_PASS;
-}
-
 INLINE struct flow flow_v4(__u32 client, __u32 vip, __u32 ports)
 {
 	return (struct flow){.word = {client, vip, ports, IPPROTO_TCP | 2 << 8}};
@@ -209,4 +199,24 @@ GLOBAL int slow_v6(struct xdp_md *ctx)
 	if (verdict != XDP_PASS)
 		remember(ctx, c, &key, port, 6);
 	return verdict;
+}
+
+/* Too short for TCP: the last fragment of something, or malformed. */
+GLOBAL int small(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct ethernet *eth = data;
+	struct ipv4 *v4 = data + ETH_BYTES;
+	struct ipv6 *v6 = data + ETH_BYTES;
+	if ((void *)(v4 + 1) > end)
+		return XDP_PASS;
+	if (eth->type == bpf_htons(0x0800) && v4->protocol == IPPROTO_TCP) {
+		if (v4->fragment & FRAGMENT_OFFSET)
+			return slow_v4(ctx);
+		count_stray(REASON_MALFORMED);
+	}
+	if (eth->type == bpf_htons(0x86dd) && (void *)(v6 + 1) <= end &&
+	    v6->next == NEXT_FRAGMENT)
+		return slow_v6(ctx);
+	return XDP_PASS;
 }

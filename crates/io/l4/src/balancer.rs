@@ -5,7 +5,6 @@
 //! upgrades, for the names are pinned beside the counters.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use plimsoll_cookie::{Epoch, FlowHash, Salt, SpreadKey};
@@ -14,55 +13,21 @@ use rand_chacha::ChaCha20Rng;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tracing::{info, warn};
 
-use crate::config::{AttachMode, Backend, BackendState, L4Config, Policy, Vip};
+use crate::awrr;
+use crate::config::{AttachMode, BackendState, L4Config, Policy, Vip};
 use crate::error::L4Error;
 use crate::fill::{Candidate, each_once, in_line, in_turn, maglev};
 use crate::keys::Keys;
 use crate::layout::{
-    ConfigValue, FlowKey, MAX_PORTS, Mac, MemberState, MemberValue, NextHop, VipValue,
+    ConfigValue, FlowKey, MAX_PORTS, MemberState, MemberValue, NextHop, VipValue,
     permutation_to_bytes, slots_to_bytes,
 };
 use crate::maps::{Maps, Meta};
 use crate::network::{self, Link, Neighbour};
+use crate::place::{known_mac, place_of};
 use crate::program::{self, Program, Ran};
-use crate::tables::{
-    address_words, mac_bits, mac_buckets, mac_key, vip_bits, vip_key, vip_place, vip_seed,
-};
-
-const TCP: u8 = 6;
-
-/// A server of a running service.
-#[derive(Clone, Debug)]
-struct Member {
-    id: u16,
-    /// As configured; `None` for one that is only draining.
-    backend: Option<Backend>,
-    /// When a server that is no longer named is forgotten.
-    until: Option<Instant>,
-    /// The weight in force, when it is not the configured one.
-    weight: Option<u16>,
-    value: MemberValue,
-}
-
-impl Member {
-    fn weight(&self) -> u16 {
-        match &self.backend {
-            Some(backend) if backend.state == BackendState::Up && self.value.mac != [0; 6] => {
-                self.weight.unwrap_or(backend.weight)
-            }
-            _ => 0,
-        }
-    }
-}
-
-/// A running service.
-#[derive(Clone, Debug)]
-struct Service {
-    number: u32,
-    vip: Vip,
-    members: BTreeMap<String, Member>,
-    half: u8,
-}
+use crate::service::{Member, Service, plan};
+use crate::tables::{mac_bits, mac_buckets, mac_key, vip_bits, vip_place, vip_seed};
 
 /// The balancer in charge of the kernel's tables.
 #[derive(Debug)]
@@ -172,7 +137,7 @@ impl Balancer {
                 expected: wanted.describe(),
             });
         }
-        let services = self.plan(config)?;
+        let services = plan(&self.services, config, self.maps.meta())?;
         let before = std::mem::replace(&mut self.services, services);
         let old_config = std::mem::replace(&mut self.config, config.clone());
         let old_ports = self.ports.clone();
@@ -202,7 +167,31 @@ impl Balancer {
         for (service, member) in &gone {
             self.forget(service, member)?;
         }
-        self.program_all(!gone.is_empty())
+        let shifted = self.follow_load()?;
+        self.program_all(!gone.is_empty() || shifted)
+    }
+
+    /// Gives the servers of `awrr` services the weights that their open connections ask for.
+    fn follow_load(&mut self) -> Result<bool, L4Error> {
+        let stride = self.maps.meta().stride;
+        let mut shifted = false;
+        for service in self.services.values_mut() {
+            if service.vip.policy != Policy::Awrr {
+                continue;
+            }
+            let base = service.number * stride;
+            let mut serving: Vec<&mut Member> =
+                service.members.values_mut().filter(|member| member.takes_new()).collect();
+            let loads = serving
+                .iter()
+                .map(|member| Ok(self.maps.open_connections(base + u32::from(member.id))? as f64))
+                .collect::<Result<Vec<f64>, L4Error>>()?;
+            for (member, weight) in serving.iter_mut().zip(awrr::weights(&loads)) {
+                shifted |= member.weight != Some(weight);
+                member.weight = Some(weight);
+            }
+        }
+        Ok(shifted)
     }
 
     fn forget(&mut self, service: &str, member: &str) -> Result<(), L4Error> {
@@ -280,103 +269,6 @@ impl Balancer {
     pub fn run(&self, packet: &[u8], ifindex: u32) -> Result<Ran, L4Error> {
         self.program.run(packet, ifindex)
     }
-
-    // --- what should be ---------------------------------------------------------------------------
-
-    /// Services and servers as configured, with the numbers and ids they have or get.
-    fn plan(&self, config: &L4Config) -> Result<BTreeMap<String, Service>, L4Error> {
-        let mut planned: BTreeMap<String, Service> = BTreeMap::new();
-        let limit = self.maps.meta().vips;
-        let taken: BTreeSet<u32> = self.services.values().map(|service| service.number).collect();
-        let mut free = (0..limit).filter(|number| !taken.contains(number));
-        for vip in &config.vips {
-            let mut service = match self.services.get(&vip.name) {
-                Some(service) => service.clone(),
-                None => Service {
-                    number: free
-                        .next()
-                        .ok_or_else(|| L4Error::Full { what: "l4.vips".to_owned(), limit })?,
-                    vip: vip.clone(),
-                    members: BTreeMap::new(),
-                    half: 0,
-                },
-            };
-            self.plan_members(&mut service, vip, config.drain)?;
-            service.vip = vip.clone();
-            planned.insert(vip.name.clone(), service);
-        }
-        // A service that is no longer named keeps its number, and its servers drain.
-        for (name, service) in &self.services {
-            if !planned.contains_key(name) {
-                let mut left = service.clone();
-                let none = Vip { backends: Vec::new(), ..service.vip.clone() };
-                self.plan_members(&mut left, &none, config.drain)?;
-                left.vip = none;
-                planned.insert(name.clone(), left);
-            }
-        }
-        Ok(planned)
-    }
-
-    fn plan_members(
-        &self,
-        service: &mut Service,
-        vip: &Vip,
-        drain: Duration,
-    ) -> Result<(), L4Error> {
-        let stride = self.maps.meta().stride;
-        for (name, member) in &mut service.members {
-            match vip.backends.iter().find(|backend| backend.name == *name) {
-                Some(backend) => {
-                    if backend.id.is_some_and(|id| id != member.id) {
-                        return Err(L4Error::Map {
-                            name: "members",
-                            error: format!(
-                                "{}/{name} has id {}, expected it to keep that; give a server with \
-                                 another id another name",
-                                vip.name, member.id
-                            ),
-                        });
-                    }
-                    if member.backend.as_ref().is_some_and(|before| before.weight != backend.weight)
-                    {
-                        member.weight = None;
-                    }
-                    member.backend = Some(backend.clone());
-                    member.until = None;
-                }
-                None => {
-                    if member.backend.take().is_some() || member.until.is_none() {
-                        member.until = Some(Instant::now() + drain);
-                    }
-                }
-            }
-        }
-        let mut taken: BTreeSet<u16> = service.members.values().map(|member| member.id).collect();
-        taken.extend(vip.backends.iter().filter_map(|backend| backend.id));
-        for backend in &vip.backends {
-            if service.members.contains_key(&backend.name) {
-                continue;
-            }
-            let free = || (1..stride as u16).find(|id| !taken.contains(id));
-            let id = backend.id.or_else(free).ok_or_else(|| L4Error::Full {
-                what: format!("servers of {}, those that drain included", vip.name),
-                limit: stride - 1,
-            })?;
-            taken.insert(id);
-            let member = Member {
-                id,
-                backend: Some(backend.clone()),
-                until: None,
-                weight: None,
-                value: MemberValue::default(),
-            };
-            service.members.insert(backend.name.clone(), member);
-        }
-        Ok(())
-    }
-
-    // --- what is ----------------------------------------------------------------------------------
 
     /// Writes what differs from what the kernel holds; the tables when something they are made of did,
     /// or when they are `due` anyway.
@@ -638,67 +530,6 @@ impl Balancer {
         }
         Ok(())
     }
-}
-
-impl Service {
-    /// Whether it has an address, and is not only remembered.
-    fn is_configured(&self) -> bool {
-        self.vip.address.port() != 0
-    }
-
-    fn words(&self) -> ([u32; 4], u32) {
-        (address_words(self.vip.address.ip()), vip_key(self.vip.address, TCP))
-    }
-
-    fn candidates(&self) -> Vec<Candidate> {
-        // In the configuration's order, as turns are taken.
-        let of = |backend: &Backend| {
-            let member = self.members.get(&backend.name)?;
-            Some(Candidate { id: member.id, weight: member.weight(), name: backend.name.clone() })
-        };
-        self.vip.backends.iter().filter_map(of).collect()
-    }
-}
-
-/// Where a server is on the network.
-fn place_of(
-    backend: &Backend,
-    ports: &BTreeMap<String, (u32, Link)>,
-    neighbours: &[Neighbour],
-) -> Result<MemberValue, String> {
-    let route = network::route(backend.address)
-        .map_err(|error| error.to_string())?
-        .ok_or_else(|| format!("no route to {}", backend.address))?;
-    let Some((port, link)) = ports.values().find(|(_, link)| link.index == route.ifindex) else {
-        return Err(format!(
-            "{} is reached by an interface that l4.interfaces does not name",
-            backend.address
-        ));
-    };
-    if let Some(gateway) = route.gateway {
-        return Err(format!(
-            "{} is behind the router {gateway}; direct forwarding needs servers on the link",
-            backend.address
-        ));
-    }
-    let Some(mac) = backend.mac.or_else(|| known_mac(neighbours, backend.address, link.index))
-    else {
-        network::look_for(backend.address);
-        return Err(format!("{} has no MAC address in the neighbour table yet", backend.address));
-    };
-    Ok(MemberValue {
-        mac,
-        source_mac: link.mac,
-        port: *port,
-        ifindex: link.index,
-        hairpin_tx: !link.veth,
-        ..Default::default()
-    })
-}
-
-fn known_mac(neighbours: &[Neighbour], address: IpAddr, ifindex: u32) -> Option<Mac> {
-    let found = neighbours.iter().find(|one| one.address == address && one.ifindex == ifindex);
-    found.map(|one| one.mac)
 }
 
 fn same_weights(candidates: &[Candidate]) -> Vec<Candidate> {

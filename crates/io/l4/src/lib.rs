@@ -15,6 +15,7 @@
 //! See docs/l4.md for what an operator must know.
 
 mod agent;
+mod awrr;
 mod balancer;
 mod config;
 pub mod doctor;
@@ -24,8 +25,10 @@ mod keys;
 mod layout;
 mod maps;
 pub mod network;
+mod place;
 mod program;
 mod reason;
+mod service;
 mod status;
 mod tables;
 mod whereto;

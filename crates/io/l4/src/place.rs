@@ -1,0 +1,49 @@
+//! Where servers are on the network: the interface towards each, and its MAC address.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use crate::config::Backend;
+use crate::layout::{Mac, MemberValue};
+use crate::network::{self, Link, Neighbour};
+
+/// Where a server is on the network.
+pub(crate) fn place_of(
+    backend: &Backend,
+    ports: &BTreeMap<String, (u32, Link)>,
+    neighbours: &[Neighbour],
+) -> Result<MemberValue, String> {
+    let route = network::route(backend.address)
+        .map_err(|error| error.to_string())?
+        .ok_or_else(|| format!("no route to {}", backend.address))?;
+    let Some((port, link)) = ports.values().find(|(_, link)| link.index == route.ifindex) else {
+        return Err(format!(
+            "{} is reached by an interface that l4.interfaces does not name",
+            backend.address
+        ));
+    };
+    if let Some(gateway) = route.gateway {
+        return Err(format!(
+            "{} is behind the router {gateway}; direct forwarding needs servers on the link",
+            backend.address
+        ));
+    }
+    let Some(mac) = backend.mac.or_else(|| known_mac(neighbours, backend.address, link.index))
+    else {
+        network::look_for(backend.address);
+        return Err(format!("{} has no MAC address in the neighbour table yet", backend.address));
+    };
+    Ok(MemberValue {
+        mac,
+        source_mac: link.mac,
+        port: *port,
+        ifindex: link.index,
+        hairpin_tx: !link.veth,
+        ..Default::default()
+    })
+}
+
+pub(crate) fn known_mac(neighbours: &[Neighbour], address: IpAddr, ifindex: u32) -> Option<Mac> {
+    let found = neighbours.iter().find(|one| one.address == address && one.ifindex == ifindex);
+    found.map(|one| one.mac)
+}

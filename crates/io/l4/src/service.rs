@@ -1,0 +1,164 @@
+//! Services and servers as they should be: numbers and ids stay with their names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use crate::config::{Backend, BackendState, L4Config, Vip};
+use crate::error::L4Error;
+use crate::fill::Candidate;
+use crate::layout::MemberValue;
+use crate::maps::Meta;
+use crate::tables::{address_words, vip_key};
+
+const TCP: u8 = 6;
+
+/// A server of a running service.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) id: u16,
+    /// As configured; `None` for one that is only draining.
+    pub(crate) backend: Option<Backend>,
+    /// When a server that is no longer named is forgotten.
+    pub(crate) until: Option<Instant>,
+    /// The weight in force, when it is not the configured one.
+    pub(crate) weight: Option<u16>,
+    pub(crate) value: MemberValue,
+}
+
+impl Member {
+    /// Whether first packets go to it.
+    pub(crate) fn takes_new(&self) -> bool {
+        let up = |backend: &Backend| backend.state == BackendState::Up;
+        self.backend.as_ref().is_some_and(up) && self.value.mac != [0; 6]
+    }
+
+    /// Its share of first packets.
+    pub(crate) fn weight(&self) -> u16 {
+        let configured = self.backend.as_ref().map_or(0, |backend| backend.weight);
+        if self.takes_new() { self.weight.unwrap_or(configured) } else { 0 }
+    }
+}
+
+/// A running service.
+#[derive(Clone, Debug)]
+pub(crate) struct Service {
+    pub(crate) number: u32,
+    pub(crate) vip: Vip,
+    pub(crate) members: BTreeMap<String, Member>,
+    pub(crate) half: u8,
+}
+
+impl Service {
+    /// Whether it has an address, and is not only remembered.
+    pub(crate) fn is_configured(&self) -> bool {
+        self.vip.address.port() != 0
+    }
+
+    pub(crate) fn words(&self) -> ([u32; 4], u32) {
+        (address_words(self.vip.address.ip()), vip_key(self.vip.address, TCP))
+    }
+
+    pub(crate) fn candidates(&self) -> Vec<Candidate> {
+        // In the configuration's order, as turns are taken.
+        let of = |backend: &Backend| {
+            let member = self.members.get(&backend.name)?;
+            Some(Candidate { id: member.id, weight: member.weight(), name: backend.name.clone() })
+        };
+        self.vip.backends.iter().filter_map(of).collect()
+    }
+}
+
+/// Services and servers as configured, with the numbers and ids they have or get.
+pub(crate) fn plan(
+    current: &BTreeMap<String, Service>,
+    config: &L4Config,
+    meta: Meta,
+) -> Result<BTreeMap<String, Service>, L4Error> {
+    let mut planned: BTreeMap<String, Service> = BTreeMap::new();
+    let limit = meta.vips;
+    let taken: BTreeSet<u32> = current.values().map(|service| service.number).collect();
+    let mut free = (0..limit).filter(|number| !taken.contains(number));
+    for vip in &config.vips {
+        let mut service = match current.get(&vip.name) {
+            Some(service) => service.clone(),
+            None => Service {
+                number: free
+                    .next()
+                    .ok_or_else(|| L4Error::Full { what: "l4.vips".to_owned(), limit })?,
+                vip: vip.clone(),
+                members: BTreeMap::new(),
+                half: 0,
+            },
+        };
+        plan_members(meta.stride, &mut service, vip, config.drain)?;
+        service.vip = vip.clone();
+        planned.insert(vip.name.clone(), service);
+    }
+    // A service that is no longer named keeps its number, and its servers drain.
+    for (name, service) in current {
+        if !planned.contains_key(name) {
+            let mut left = service.clone();
+            let none = Vip { backends: Vec::new(), ..service.vip.clone() };
+            plan_members(meta.stride, &mut left, &none, config.drain)?;
+            left.vip = none;
+            planned.insert(name.clone(), left);
+        }
+    }
+    Ok(planned)
+}
+
+fn plan_members(
+    stride: u32,
+    service: &mut Service,
+    vip: &Vip,
+    drain: Duration,
+) -> Result<(), L4Error> {
+    for (name, member) in &mut service.members {
+        match vip.backends.iter().find(|backend| backend.name == *name) {
+            Some(backend) => {
+                if backend.id.is_some_and(|id| id != member.id) {
+                    return Err(L4Error::Map {
+                        name: "members",
+                        error: format!(
+                            "{}/{name} has id {}, expected it to keep that; give a server with \
+                                 another id another name",
+                            vip.name, member.id
+                        ),
+                    });
+                }
+                if member.backend.as_ref().is_some_and(|before| before.weight != backend.weight) {
+                    member.weight = None;
+                }
+                member.backend = Some(backend.clone());
+                member.until = None;
+            }
+            None => {
+                if member.backend.take().is_some() || member.until.is_none() {
+                    member.until = Some(Instant::now() + drain);
+                }
+            }
+        }
+    }
+    let mut taken: BTreeSet<u16> = service.members.values().map(|member| member.id).collect();
+    taken.extend(vip.backends.iter().filter_map(|backend| backend.id));
+    for backend in &vip.backends {
+        if service.members.contains_key(&backend.name) {
+            continue;
+        }
+        let free = || (1..stride as u16).find(|id| !taken.contains(id));
+        let id = backend.id.or_else(free).ok_or_else(|| L4Error::Full {
+            what: format!("servers of {}, those that drain included", vip.name),
+            limit: stride - 1,
+        })?;
+        taken.insert(id);
+        let member = Member {
+            id,
+            backend: Some(backend.clone()),
+            until: None,
+            weight: None,
+            value: MemberValue::default(),
+        };
+        service.members.insert(backend.name.clone(), member);
+    }
+    Ok(())
+}
