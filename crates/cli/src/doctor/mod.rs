@@ -4,11 +4,12 @@
 mod backends;
 mod balancer;
 mod finding;
+mod l4;
 mod machine;
 mod running;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::config::{Config, Service};
@@ -25,9 +26,9 @@ const BAD_CONFIG: u8 = 2;
 /// Look for what keeps Plimsoll from helping, and say what to do
 #[derive(clap::Args, Clone, Debug)]
 pub struct DoctorArgs {
-    /// The configuration
+    /// The configuration: of `run`, or with an `l4` section; without one, what layer 4 needs of any machine
     #[arg(long, value_name = "FILE")]
-    pub config: PathBuf,
+    pub config: Option<PathBuf>,
     /// How to show what was found
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: Format,
@@ -35,7 +36,11 @@ pub struct DoctorArgs {
 
 /// Looks, and exits 0 when nothing is wrong, 1 when something is, 2 when the configuration is.
 pub fn run(args: &DoctorArgs) -> ExitCode {
-    let config = match run::load(&args.config) {
+    let path = match &args.config {
+        Some(path) if !l4::concerns(path) => path,
+        other => return l4::run(other.as_deref(), args.output),
+    };
+    let config = match run::load(path) {
         Ok(config) => config,
         Err(problems) => {
             problems.iter().for_each(|problem| eprintln!("{problem}"));
@@ -44,7 +49,7 @@ pub fn run(args: &DoctorArgs) -> ExitCode {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let findings = match runtime {
-        Ok(runtime) => runtime.block_on(examine(&config, args)),
+        Ok(runtime) => runtime.block_on(examine(&config, path)),
         Err(error) => {
             eprintln!("plimsoll: cannot start: {error}");
             return ExitCode::from(FOUND);
@@ -65,9 +70,9 @@ pub fn run(args: &DoctorArgs) -> ExitCode {
     }
 }
 
-async fn examine(config: &Config, args: &DoctorArgs) -> Findings {
+async fn examine(config: &Config, path: &Path) -> Findings {
     let mut findings = Findings::default();
-    let file = args.config.display();
+    let file = path.display();
     findings.add(Finding::ok("config", format!("{file} is valid")));
     let running = Running::ask(config).await;
     machine::examine(config, &running, &mut findings).await;

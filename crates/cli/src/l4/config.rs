@@ -32,9 +32,18 @@ fn document(cursor: &Cursor<'_>) -> Option<L4Config> {
     fields.required("l4", "a mapping with interfaces and vips", section)
 }
 
-fn section(cursor: &Cursor<'_>) -> Option<L4Config> {
-    let fields =
-        cursor.fields(&["interfaces", "vips", "cookie", "uplink", "limits", "pin_dir", "drain"])?;
+/// Reads the section; its `agent` is checked, and read by the agent alone.
+pub fn section(cursor: &Cursor<'_>) -> Option<L4Config> {
+    let fields = cursor.fields(&[
+        "interfaces",
+        "vips",
+        "cookie",
+        "uplink",
+        "limits",
+        "pin_dir",
+        "drain",
+        "agent",
+    ])?;
     let interfaces = fields.required("interfaces", "a list such as [ { name: eth0 } ]", |c| {
         all(c, "a list of at least one interface", interface)
     });
@@ -54,6 +63,7 @@ fn section(cursor: &Cursor<'_>) -> Option<L4Config> {
     let pin_dir =
         fields.or("pin_dir", PathBuf::from(PIN_DIR), |c| c.text("a directory").map(PathBuf::from));
     let drain = fields.or("drain", DRAIN, |c| c.duration(Duration::from_secs(1)..=LONGEST));
+    fields.or("agent", super::agent::Section::default(), super::agent::section)?;
     let config = L4Config {
         interfaces: interfaces?,
         vips: vips?,

@@ -1,9 +1,12 @@
 //! `plimsoll l4`: the layer-4 data plane.
 
+mod agent;
 mod ask;
 mod config;
 mod run;
 mod status;
+
+pub use config::load as load_config;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,6 +20,8 @@ pub enum L4 {
     Status(status::StatusArgs),
     Where(ask::WhereArgs),
     Detach(DetachArgs),
+    #[command(subcommand)]
+    Agent(agent::AgentCommand),
 }
 
 /// Where a balancer is pinned.
@@ -58,6 +63,7 @@ pub fn main(command: &L4) -> ExitCode {
         L4::Run(args) => run::run(args),
         L4::Status(args) => status::run(args),
         L4::Where(args) => ask::run(args),
+        L4::Agent(command) => agent::main(command),
         L4::Detach(args) => match args.pinned.dir() {
             Ok(dir) => done(plimsoll_l4::detach(&dir).map_err(|error| error.to_string())),
             Err(code) => code,

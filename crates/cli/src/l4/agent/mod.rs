@@ -1,0 +1,210 @@
+//! `plimsoll l4 agent`: the server's side. Reads the balancers' own configuration, finds the machine in
+//! it by its addresses, and keeps the kernel's tables as it says; the kernel goes on by itself while the
+//! daemon is down or is replaced.
+
+mod http;
+mod section;
+mod status;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::{Args, Subcommand};
+use plimsoll_l4::{Agent, Keys, Pending, agent_dir, detach_agent};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::MissedTickBehavior;
+use tracing::{error, info, warn};
+
+use super::BAD_CONFIG;
+use crate::run::file::Follow;
+use crate::run::log;
+
+pub use section::{Section, section};
+
+/// How often interfaces, keys and the configuration file are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The server's agent: replies go straight to clients, and any number of balancers can stand in front
+#[derive(Debug, Subcommand)]
+pub enum AgentCommand {
+    Run(RunArgs),
+    Status(status::StatusArgs),
+    Detach(DetachArgs),
+}
+
+/// Write and restore cookies on this server, as the balancers' configuration has it
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// The balancers' configuration
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// How to log, to standard error
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    log_format: log::LogFormat,
+    /// Log more
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+/// Take the programs off all interfaces, and forget the counters
+#[derive(Args, Debug)]
+pub struct DetachArgs {
+    /// The balancers' configuration, for its l4.pin_dir
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// Runs a subcommand.
+pub fn main(command: &AgentCommand) -> ExitCode {
+    match command {
+        AgentCommand::Run(args) => run(args),
+        AgentCommand::Status(args) => status::run(args),
+        AgentCommand::Detach(args) => match pinned(args.config.as_deref()) {
+            Ok(dir) => super::done(detach_agent(&dir).map_err(|error| error.to_string())),
+            Err(code) => code,
+        },
+    }
+}
+
+/// Where the agent of a configuration is pinned.
+fn pinned(config: Option<&Path>) -> Result<PathBuf, ExitCode> {
+    match config {
+        None => Ok(PathBuf::from(format!("{}-agent", super::config::PIN_DIR))),
+        Some(file) => match super::config::load(file) {
+            Ok(l4) => Ok(agent_dir(&l4)),
+            Err(errors) => {
+                errors.iter().for_each(|problem| eprintln!("{problem}"));
+                Err(ExitCode::from(BAD_CONFIG))
+            }
+        },
+    }
+}
+
+/// Runs until SIGTERM or SIGINT, and leaves the kernel at work; `plimsoll l4 agent detach` ends that.
+/// Exits 1 when it cannot start, 2 when the configuration is wrong.
+fn run(args: &RunArgs) -> ExitCode {
+    if let Err(errors) = section::load(&args.config) {
+        errors.iter().for_each(|problem| eprintln!("{problem}"));
+        return ExitCode::from(BAD_CONFIG);
+    }
+    log::init(args.log_format, args.verbose);
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return crate::fail(&format!("cannot start: {error}")),
+    };
+    super::done(runtime.block_on(keep(&args.config)))
+}
+
+async fn keep(file: &Path) -> Result<(), String> {
+    let handler = |kind| signal(kind).map_err(|error| format!("cannot take signals: {error}"));
+    let (mut hup, mut term, mut int) = (
+        handler(SignalKind::hangup())?,
+        handler(SignalKind::terminate())?,
+        handler(SignalKind::interrupt())?,
+    );
+    let (mut keeper, own) = Keeper::start(file)?;
+    if let Some(listen) = own.listen {
+        http::start(listen).await?;
+    }
+    let mut follow = Follow::new(file.to_owned());
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = hup.recv() => {
+                follow.was_read();
+                keeper.reload(file);
+            }
+            _ = ticks.tick() => {
+                if follow.has_changed() {
+                    keeper.reload(file);
+                }
+                keeper.look();
+            }
+            _ = term.recv() => break,
+            _ = int.recv() => break,
+        }
+    }
+    info!("leaving; the kernel goes on");
+    Ok(())
+}
+
+struct Keeper {
+    agent: Agent,
+    own: Section,
+    said: Pending,
+}
+
+impl Keeper {
+    fn start(file: &Path) -> Result<(Keeper, Section), String> {
+        let (l4, own) = section::load(file).map_err(|errors| joined(&errors))?;
+        let config = section::of_this_machine(&l4, &own)?;
+        let keys = keys(&config.cookie.key_file)?;
+        let (agent, pending) = Agent::start(&config, keys).map_err(|error| error.to_string())?;
+        for vip in &config.vips {
+            info!(service = vip.name, backend = vip.backend, id = vip.id, "serving");
+        }
+        let mut keeper = Keeper { agent, own: own.clone(), said: Pending::default() };
+        keeper.say(pending);
+        Ok((keeper, own))
+    }
+
+    fn reload(&mut self, file: &Path) {
+        match self.try_reload(file) {
+            Ok(pending) => {
+                info!("configuration reloaded");
+                self.say(pending);
+            }
+            Err(problem) => error!("{problem}; the configuration in force stays"),
+        }
+    }
+
+    fn try_reload(&mut self, file: &Path) -> Result<Pending, String> {
+        let (l4, own) = section::load(file).map_err(|errors| joined(&errors))?;
+        if own.listen != self.own.listen {
+            warn!("l4.agent.listen: changes with the next start");
+        }
+        let config = section::of_this_machine(&l4, &own)?;
+        if config.pin_dir != self.agent.config().pin_dir {
+            return Err("l4.pin_dir: expected it to stay; start another agent".to_owned());
+        }
+        self.agent.apply(&config).map_err(|error| error.to_string())
+    }
+
+    fn look(&mut self) {
+        match self.agent.refresh() {
+            Ok(pending) => self.say(pending),
+            Err(problem) => warn!("{problem}"),
+        }
+        match keys(&self.agent.config().cookie.key_file) {
+            Ok(keys) if keys != *self.agent.keys() => match self.agent.set_keys(keys) {
+                Ok(()) => info!("keys read"),
+                Err(problem) => warn!("{problem}"),
+            },
+            Ok(_) => {}
+            Err(problem) => warn!("{problem}; the keys in force stay"),
+        }
+    }
+
+    /// Says what is pending when it changes.
+    fn say(&mut self, pending: Pending) {
+        for what in pending.0.iter().filter(|what| !self.said.0.contains(what)) {
+            warn!("{what}");
+        }
+        self.said = pending;
+    }
+}
+
+/// The balancers' keys. An agent never makes any: no balancer would know them.
+fn keys(path: &Path) -> Result<Keys, String> {
+    if !path.exists() {
+        return Err(format!("{}: expected a copy of the balancers' key file", path.display()));
+    }
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    Keys::load_or_create(path, since.as_millis() as u64).map_err(|error| error.to_string())
+}
+
+fn joined(errors: &[crate::config::ConfigError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
