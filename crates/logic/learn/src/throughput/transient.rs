@@ -10,10 +10,10 @@
 
 use super::moves::{Followed, Moves};
 
-/// Numbers in flight that are followed one by one.
-const LEVELS: usize = 192;
-/// Beyond so many events between two polls nothing of the first is left at the second.
-const MOST_EVENTS: f64 = 400.0;
+/// Numbers in flight up to this are followed one by one.
+const LEVELS: f64 = 96.0;
+/// Cores that could do so many times what there is to do never keep anybody waiting.
+const ALL_GO: f64 = 4.0;
 /// Polls with more arrivals in between tell little beyond their mean, at a cost that grows with its square.
 const MOST_ARRIVALS: f64 = 32.0;
 /// Pairs of polls without which they say nothing.
@@ -31,10 +31,11 @@ pub(super) struct Observed {
     dispersion: f64,
     interval: f64,
     levels: Vec<Followed>,
-    top: usize,
+    top: f64,
 }
 
 impl Observed {
+    /// `None` where they say too little: few polls, or requests far shorter than the time between two.
     pub(super) fn of(moves: &Moves) -> Option<Observed> {
         let came = moves.arrival_rate() * moves.interval();
         if moves.pairs() < LEAST_PAIRS || came > MOST_ARRIVALS {
@@ -45,7 +46,7 @@ impl Observed {
             dispersion: moves.dispersion().clamp(DISPERSION.0, DISPERSION.1),
             interval: moves.interval(),
             levels: moves.followed(),
-            top: moves.top().min(LEVELS as f64) as usize,
+            top: moves.top().min(LEVELS),
         })
     }
 
@@ -56,26 +57,27 @@ impl Observed {
 
     /// By how much what followed contradicts v and c: squared, in units of its variance.
     pub(super) fn contradiction(&self, v: f64, c: f64) -> f64 {
-        // Beyond the top a further arrival is one more in flight, which is exact where that is saturated
-        // and does not matter where it is far.
-        let top = (self.top + 8 + (2.0 * (self.arrivals * self.interval).sqrt()) as usize)
-            .min(2 * LEVELS);
-        let events = (self.arrivals + v * c.min(top as f64)) * self.interval;
-        if events > MOST_EVENTS || events <= 0.0 || v <= 0.0 {
+        if v <= 0.0 {
             return 0.0;
         }
-        let queue = Queue { arrivals: self.arrivals, dispersion: self.dispersion, v, c };
-        let later = queue.later(self.interval, top);
-        let came = self.arrivals * self.interval;
-        let off = |level: &Followed| {
-            // So many keep all cores busy until the next poll.
-            let expected = match later.get(level.in_flight as usize) {
-                Some(later) => came + level.in_flight - later,
-                None => v * level.in_flight.min(c) * self.interval,
-            };
+        let off = |level: &Followed, expected: f64| {
             (level.completions - expected).powi(2) / level.variance
         };
-        self.levels.iter().map(off).sum()
+        let came = self.arrivals * self.interval;
+        let bearable = c * v * self.interval;
+        if c >= self.top || bearable > ALL_GO * (self.top + came) {
+            // Nobody waits: each goes on its own, whoever came meanwhile too.
+            let (rest, stays) = (self.arrivals / v, (-v * self.interval).exp());
+            let expected = |n: f64| came + (n - rest) * (1.0 - stays);
+            return self.levels.iter().map(|l| off(l, expected(l.in_flight))).sum();
+        }
+        // Where all cores stay busy until the next poll nothing need be solved.
+        let busy = c + bearable + 3.0 * bearable.sqrt() + 2.0;
+        let room = (self.top + 8.0 + 2.0 * came.sqrt()).min(busy);
+        let queue = Queue { arrivals: self.arrivals, dispersion: self.dispersion, v, c };
+        let later = queue.later(self.interval, room as usize);
+        let expected = |n: f64| later.get(n as usize).map_or(bearable, |later| came + n - later);
+        self.levels.iter().map(|l| off(l, expected(l.in_flight))).sum()
     }
 }
 
