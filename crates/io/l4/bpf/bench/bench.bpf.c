@@ -1,8 +1,9 @@
-/* For measurements and attacks by test runs, never attached: the balancer's program behind a preamble
- * that makes flows, the preamble by itself, and a balancer with a connection table. Loaded onto the
- * pinned maps of a running balancer. Names: KIND_FAMILY_BODY. */
+/* For measurements and attacks by test runs: the balancer's program behind a preamble that makes flows,
+ * the preamble by itself, a balancer with a connection table (names: KIND_FAMILY_BODY), and a generator
+ * of frames. Loaded onto the pinned maps of a running balancer. */
 #include "../balancer.bpf.c"
 #include "flows.h"
+#include "generator.h"
 #include "lru.h"
 
 #define PROGRAM(name, family, kind, body)                \
@@ -25,6 +26,16 @@ BOTH(established_v6, v6, ESTABLISHED)
 BOTH(forged_v4, v4, FORGED)
 BOTH(reply_v4, v4, REPLY)
 BOTH(reply_v6, v6, REPLY)
+
+SEC("xdp") int generate(struct xdp_md *ctx)
+{
+	return generate_v4(ctx);
+}
+
+SEC("xdp") int count_arrived(struct xdp_md *ctx)
+{
+	return count_arrival(ctx);
+}
 
 PROGRAM(plain_v4_table, v4, PLAIN, lru_v4(ctx))
 PROGRAM(plain_v6_table, v6, PLAIN, lru_v6(ctx))

@@ -3,6 +3,7 @@
 //! cache. Shared by examples and tests.
 #![allow(dead_code)] // each user needs a part
 
+pub mod generator;
 #[path = "../../tests/rig/mod.rs"]
 pub mod rig;
 
@@ -58,30 +59,12 @@ pub enum Replies {
 
 impl Rig {
     pub fn new(policy: Policy, count: u8, replies: Replies) -> Rig {
-        let net = Net::new(&["lb", "out"]);
-        net.cable(
-            ("lb", "lbc", "02:00:00:00:01:01", "10.0.1.1/24"),
-            ("out", "c0", "02:00:00:00:01:02", "10.0.1.2/24"),
-        );
-        net.cable(
-            ("lb", "lbs", "02:00:00:00:02:01", "10.0.2.254/24"),
-            ("out", "s0", "02:00:00:00:02:fe", "10.0.2.253/24"),
-        );
-        for address in ["fd00:1::1/64 dev lbc", "fd00:2::fe/64 dev lbs"] {
-            net.exec("lb", &format!("ip addr add {address} nodad"));
-        }
-        net.exec("lb", "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
-        for (route, hop) in [("10.0.0.0/8", "10.0.1.2"), ("fd00::/16", "fd00:1::2")] {
-            net.exec("lb", &format!("ip route add {route} via {hop} dev lbc"));
-            net.exec("lb", &format!("ip neigh replace {hop} lladdr 02:00:00:00:01:02 dev lbc"));
-        }
+        let net = legs();
         net.enter("lb");
         let config = rig_config(&net, policy, count, replies);
         let (balancer, pending) = Balancer::start_with(&config, keys()).expect("starts");
         assert_eq!(pending.0, Vec::<String>::new());
-        let links = plimsoll_l4::network::links().expect("links");
-        let index = |name: &str| links.iter().find(|link| link.name == name).expect("there").index;
-        Rig { clients: index("lbc"), servers: index("lbs"), net, balancer, config }
+        Rig { clients: ifindex("lbc"), servers: ifindex("lbs"), net, balancer, config }
     }
 
     /// How often a packet went another way than straight, over all services and none.
@@ -107,6 +90,35 @@ impl Rig {
         let of = |id| self.balancer.maps().count(service * stride + id).expect("read").packets_in;
         (1..=count).map(of).collect()
     }
+}
+
+/// The index of an interface of this thread's namespace.
+pub fn ifindex(name: &str) -> u32 {
+    let links = plimsoll_l4::network::links().expect("links");
+    links.iter().find(|link| link.name == name).expect("there").index
+}
+
+/// A namespace `lb` with a leg `lbc` to clients and one `lbs` to servers, whose other ends, `c0` and
+/// `s0`, are in `out`.
+pub fn legs() -> Net {
+    let net = Net::new(&["lb", "out"]);
+    net.cable(
+        ("lb", "lbc", "02:00:00:00:01:01", "10.0.1.1/24"),
+        ("out", "c0", "02:00:00:00:01:02", "10.0.1.2/24"),
+    );
+    net.cable(
+        ("lb", "lbs", "02:00:00:00:02:01", "10.0.2.254/24"),
+        ("out", "s0", "02:00:00:00:02:fe", "10.0.2.253/24"),
+    );
+    for address in ["fd00:1::1/64 dev lbc", "fd00:2::fe/64 dev lbs"] {
+        net.exec("lb", &format!("ip addr add {address} nodad"));
+    }
+    net.exec("lb", "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
+    for (route, hop) in [("10.0.0.0/8", "10.0.1.2"), ("fd00::/16", "fd00:1::2")] {
+        net.exec("lb", &format!("ip route add {route} via {hop} dev lbc"));
+        net.exec("lb", &format!("ip neigh replace {hop} lladdr 02:00:00:00:01:02 dev lbc"));
+    }
+    net
 }
 
 fn rig_config(net: &Net, policy: Policy, count: u8, replies: Replies) -> L4Config {
@@ -175,6 +187,14 @@ impl Load {
         Load { ebpf: loader.load(OBJECT).expect("bench.bpf.o loads") }
     }
 
+    fn program(&mut self, name: &str) -> &mut Xdp {
+        let program: &mut Xdp = self.ebpf.program_mut(name).expect(name).try_into().expect("XDP");
+        if program.fd().is_err() {
+            program.load().expect(name);
+        }
+        program
+    }
+
     /// Sets what the preamble makes, and forgets what was missed.
     pub fn set(&mut self, settings: Settings) {
         assert!(settings.flows.is_power_of_two() && settings.servers.is_power_of_two());
@@ -196,10 +216,7 @@ impl Load {
     /// Runs a program on a packet many times; the last verdict and the CPU time of one run in
     /// nanoseconds.
     pub fn run(&mut self, name: &str, packet: &[u8], ifindex: u32, repeat: u32) -> (u32, f64) {
-        let program: &mut Xdp = self.ebpf.program_mut(name).expect(name).try_into().expect("XDP");
-        if program.fd().is_err() {
-            program.load().expect(name);
-        }
+        let program = self.program(name);
         let mut out = vec![0; packet.len() + 256];
         let context = context(packet.len(), ifindex);
         let mut options = TestRunOptions::new();

@@ -1,0 +1,258 @@
+//! Packets that contradict themselves, by the ten thousand, through the program. Whatever comes in: the
+//! verdict is one of three, what leaves goes to a server or to the client's next hop, what the kernel
+//! gets is untouched, no more than the fields in question change, and the counters account for it.
+
+use plimsoll_l4::{MemberCount, Policy, REASONS, Ran};
+use rand::{Rng, RngCore, SeedableRng};
+use rand_chacha::ChaCha20Rng;
+
+use super::Connection;
+use super::support::rig::packet::{
+    ACK, DROP, FIN, PASS, REDIRECT, RST, SYN, Segment, syn_options, timestamps,
+};
+use super::support::rig::privileged;
+use super::support::{
+    CLIENT_LEG_MAC, CLIENT_MAC, Replies, Rig, SERVER_LEG_MAC, VIP, VIP6, server_mac,
+};
+
+const SERVERS: u8 = 4;
+const PACKETS: usize = 30_000;
+const CLIENT: &str = "172.16.0.1:40000";
+const CLIENT6: &str = "[fd00:1::2]:40000";
+/// To the kernel, each for one of these or because it is not the balancer's at all.
+const PASSED: [&str; 5] = ["unknown_source", "no_route", "malformed", "vlan", "ttl"];
+const DROPPED: [&str; 2] = ["no_server", "fragment_lost"];
+
+/// Reads counters before and after a packet: both services' and the row of those without one.
+struct Counters {
+    reasons: [u64; REASONS.len()],
+    forwarded: u64,
+}
+
+impl Counters {
+    fn read(rig: &Rig) -> Counters {
+        let maps = rig.balancer.maps();
+        let mut reasons = [0; REASONS.len()];
+        for row in [0, 1, maps.meta().vips] {
+            for (sum, one) in reasons.iter_mut().zip(maps.reasons(row).expect("read")) {
+                *sum += one;
+            }
+        }
+        let places = (0..2 * maps.meta().stride)
+            .filter(|place| (1..=u32::from(SERVERS)).contains(&(place % maps.meta().stride)));
+        let counts = places.map(|place| maps.count(place).expect("read"));
+        let forwarded = counts
+            .map(|MemberCount { packets_in, packets_out, .. }| packets_in + packets_out)
+            .sum();
+        Counters { reasons, forwarded }
+    }
+
+    fn since(&self, before: &Counters, names: &[&str]) -> u64 {
+        let places = REASONS.iter().enumerate().filter(|(_, name)| names.contains(name));
+        places.map(|(place, _)| self.reasons[place] - before.reasons[place]).sum()
+    }
+}
+
+fn with_ipv4_options(packet: &[u8], words: u8) -> Vec<u8> {
+    let mut bytes = packet.to_vec();
+    bytes[14] = 0x40 | (5 + words);
+    bytes.splice(34..34, vec![1; 4 * usize::from(words)]);
+    bytes
+}
+
+/// Puts an extension header between IPv6 and TCP.
+fn with_extension(packet: &[u8], kind: u8, body: &[u8]) -> Vec<u8> {
+    let mut bytes = packet.to_vec();
+    let next = std::mem::replace(&mut bytes[20], kind);
+    let mut header = vec![next];
+    header.extend(body);
+    bytes.splice(54..54, header);
+    bytes
+}
+
+fn with_fragment(packet: &[u8], field: u16) -> Vec<u8> {
+    let mut bytes = packet.to_vec();
+    bytes[20..22].copy_from_slice(&field.to_be_bytes());
+    bytes
+}
+
+fn with_tags(packet: &[u8], kinds: &[u16]) -> Vec<u8> {
+    let mut bytes = packet.to_vec();
+    for kind in kinds {
+        let [high, low] = kind.to_be_bytes();
+        bytes.splice(12..12, [high, low, 0, 5]);
+    }
+    bytes
+}
+
+/// An ICMP error from a router, about a packet from the VIP, quoting `quoted` bytes of its TCP segment.
+fn icmp(reply: &[u8], kind: u8, quoted: usize) -> Vec<u8> {
+    let v4 = reply[12] == 8;
+    let (header, protocol) = if v4 { (20, 1) } else { (40, 58) };
+    let mut bytes = reply[..14 + header].to_vec();
+    bytes[if v4 { 23 } else { 20 }] = protocol;
+    bytes.extend([kind, 4, 0, 0, 0, 0, 5, 0]);
+    bytes.extend(&reply[14..(14 + header + quoted).min(reply.len())]);
+    bytes
+}
+
+/// Whole packets of every kind, with the interface they come in by.
+fn bases(rig: &Rig) -> Vec<(Vec<u8>, u32)> {
+    let mut connection = Connection::open(rig, CLIENT.to_owned());
+    connection.reply(rig, 0x1234_5678);
+    let cookie = timestamps(3, connection.wire);
+    let mut bases = Vec::new();
+    for (client, vip) in [(CLIENT, VIP), (CLIENT6, VIP6)] {
+        let mut whole = vec![
+            Segment::new(client, vip, SYN, syn_options(1, 0)).bytes(),
+            Segment::new(client, vip, SYN, vec![2, 4, 5, 0xb4]).bytes(),
+        ];
+        for flags in [ACK, ACK | FIN, RST, SYN | ACK, 0, 0xff] {
+            whole.push(Segment::new(client, vip, flags, cookie.clone()).bytes());
+        }
+        let reply = Segment::new(vip, client, ACK, cookie.clone()).sent_by(server_mac(1)).bytes();
+        let stranger = Segment::new(vip, client, ACK, cookie.clone()).bytes();
+        // What a router on the way to the client has seen.
+        let seen = Segment::new(vip, client, ACK, timestamps(connection.wire, 3)).bytes();
+        let ack = whole[2].clone();
+        if client == CLIENT {
+            whole.extend([1, 4, 10].map(|words| with_ipv4_options(&ack, words)));
+            whole.extend([0x2000, 0x2001, 0x0001, 0x1fff].map(|field| with_fragment(&ack, field)));
+        } else {
+            for kind in [0, 43, 51, 60, 135] {
+                whole.push(with_extension(&ack, kind, &[0, 1, 4, 0, 0, 0, 0]));
+            }
+            for offset in [1u8, 0, 8, 9] {
+                whole.push(with_extension(&ack, 44, &[0, 0, offset, 0, 0, 0, 9]));
+            }
+        }
+        for tags in [&[0x8100][..], &[0x8100, 0x88a8], &[0x88a8]] {
+            whole.push(with_tags(&ack, tags));
+        }
+        for quoted in [0, 4, 8, 20, 31, 32, 100] {
+            let kinds = if client == CLIENT { [3, 11, 12, 0] } else { [1, 2, 3, 135] };
+            whole.extend(kinds.map(|kind| icmp(&seen, kind, quoted)));
+        }
+        bases.extend(whole.into_iter().map(|packet| (packet, rig.clients)));
+        bases.extend([reply, stranger].map(|packet| (packet, rig.servers)));
+    }
+    bases
+}
+
+/// Spoils a packet in one to three ways.
+fn spoil(packet: &mut Vec<u8>, rng: &mut ChaCha20Rng) {
+    for _ in 0..rng.random_range(1..=3) {
+        let length = packet.len();
+        match rng.random_range(0..6) {
+            0 => packet.truncate(rng.random_range(14..=length.max(14))),
+            1 => {
+                let at = rng.random_range(12..length);
+                packet[at] = rng.random();
+            }
+            2 => {
+                let at = rng.random_range(12..length);
+                packet[at] ^= 1 << rng.random_range(0..8);
+            }
+            // Options at random, behind a header that is as long as they say, or not.
+            3 if length > 60 => {
+                let tcp = if packet[12] == 8 { 34 } else { 54 };
+                let end = length.min(tcp + 60);
+                if let Some(options) = packet.get_mut(tcp + 20..end) {
+                    for byte in options {
+                        *byte = [0, 1, 2, 3, 4, 8, 10, 255, rng.random()][rng.random_range(0..9)];
+                    }
+                    packet[tcp + 12] = rng.random_range(0..16) << 4;
+                }
+            }
+            // A length that lies: of IPv4, its header, IPv6.
+            4 => {
+                let at = [14, 16, 17, 18, 19][rng.random_range(0..5)].min(length - 1);
+                packet[at] = rng.random();
+            }
+            _ => {
+                let mut tail = vec![0; rng.random_range(1..64)];
+                rng.fill_bytes(&mut tail);
+                packet.extend(tail);
+            }
+        }
+    }
+}
+
+/// Whether this is what the balancer must not let pass: all headers there and in order, to a VIP.
+fn is_ours(packet: &[u8]) -> bool {
+    let vip4 = packet.len() >= 54
+        && packet[12..15] == [8, 0, 0x45]
+        && packet[20] & 0x3f == 0
+        && packet[21] == 0
+        && packet[23] == 6
+        && packet[30..34] == [10, 0, 9, 9]
+        && packet[36..38] == [0, 80];
+    let vip6 = packet.len() >= 74
+        && packet[12..14] == [0x86, 0xdd]
+        && packet[20] == 6
+        && packet[38..54] == [0xfd, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9]
+        && packet[56..58] == [0, 80];
+    vip4 || vip6
+}
+
+fn check(packet: &[u8], ran: &Ran, before: &Counters, after: &Counters) {
+    let (forwarded, passed, dropped) = (
+        after.forwarded - before.forwarded,
+        after.since(before, &PASSED),
+        after.since(before, &DROPPED),
+    );
+    assert_eq!(ran.packet.len(), packet.len(), "{packet:?}");
+    let counted = match ran.verdict {
+        REDIRECT => (1, 0, 0),
+        DROP => (0, 0, 1),
+        PASS => (0, passed.min(1), 0),
+        other => panic!("verdict {other}: {packet:?}"),
+    };
+    assert_eq!((forwarded, passed, dropped), counted, "verdict {}: {packet:?}", ran.verdict);
+    if ran.verdict != REDIRECT {
+        assert_eq!(ran.packet, packet, "untouched");
+        assert!(ran.verdict == DROP || !is_ours(packet), "let pass: {packet:?}");
+        return;
+    }
+    let to_server = (1..=SERVERS).any(|n| ran.packet[..6] == server_mac(n))
+        && ran.packet[6..12] == SERVER_LEG_MAC;
+    let to_client = ran.packet[..6] == CLIENT_MAC && ran.packet[6..12] == CLIENT_LEG_MAC;
+    assert!(to_server || to_client, "{:?}: {packet:?}", &ran.packet[..12]);
+    // One timestamp, at most whole; the TCP checksum; a hop and its checksum.
+    let changed = packet.iter().zip(&ran.packet).skip(12).filter(|(a, b)| a != b).count();
+    assert!(changed <= if to_server { 6 } else { 7 }, "{changed} bytes: {packet:?}");
+}
+
+#[test]
+fn whatever_comes_in_the_program_keeps_its_promises() {
+    if !privileged() {
+        return;
+    }
+    let rig = Rig::new(Policy::RoundRobin, SERVERS, Replies::Uplink);
+    let mut rng = ChaCha20Rng::seed_from_u64(5);
+    let bases = bases(&rig);
+    let mut verdicts = [0usize; 5];
+    let mut before = Counters::read(&rig);
+    let whole = bases.iter().cloned();
+    let spoilt = (0..PACKETS).map(|n| {
+        let (mut packet, ifindex) = bases[n % bases.len()].clone();
+        spoil(&mut packet, &mut rng);
+        (packet, ifindex)
+    });
+    for (packet, ifindex) in whole.chain(spoilt) {
+        let ran = rig.balancer.run(&packet, ifindex).expect("runs");
+        let after = Counters::read(&rig);
+        check(&packet, &ran, &before, &after);
+        verdicts[ran.verdict as usize] += 1;
+        before = after;
+    }
+    // The packets were of every kind, or nothing was tried.
+    assert!(verdicts[PASS as usize] > PACKETS / 10, "{verdicts:?}");
+    assert!(verdicts[REDIRECT as usize] > PACKETS / 10, "{verdicts:?}");
+    let tried = ["slow_options", "icmp", "icmp_spread", "fragment", "foreign_cookie", "vlan"];
+    for name in tried.iter().chain(&["no_timestamp", "malformed", "unknown_source", "ttl"]) {
+        let place = REASONS.iter().position(|one| one == name).expect("a reason");
+        assert!(before.reasons[place] > 0, "{name} was never met");
+    }
+    rig.net.leave();
+}
