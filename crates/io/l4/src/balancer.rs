@@ -202,6 +202,11 @@ impl Balancer {
         self.maps.set_member(place, MemberValue::default())?;
         self.maps.set_member_name(place, "")?;
         info!(service = service.vip.name, backend = member, "drained");
+        if service.members.is_empty() && service.vip.backends.is_empty() {
+            let (number, name) = (service.number, service.vip.name.clone());
+            self.maps.set_vip_name(number, "")?;
+            self.services.remove(&name);
+        }
         Ok(())
     }
 

@@ -101,6 +101,10 @@ pub(crate) fn plan(
             let none = Vip { backends: Vec::new(), ..service.vip.clone() };
             plan_members(meta.stride, &mut left, &none, config.drain)?;
             left.vip = none;
+            // Its address may be another service's by now.
+            if planned.values().any(|other| other.vip.address == left.vip.address) {
+                left.vip.address.set_port(0);
+            }
             planned.insert(name.clone(), left);
         }
     }

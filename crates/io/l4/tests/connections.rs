@@ -160,3 +160,24 @@ fn weights_from_a_controller_hold_and_survive_nothing_else() {
     assert_eq!(balancer.weights("shop"), Some(all(0, 5)), "nothing changed");
     service.net.leave();
 }
+
+#[test]
+fn a_service_can_be_renamed_and_one_that_drained_is_forgotten() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(2, 2, false);
+    let mut config = service.config(Policy::RoundRobin, &["s1", "s2"]);
+    config.drain = std::time::Duration::ZERO;
+    let mut balancer = service.balance(&config);
+    opened(&service, 4);
+    config.vips[0].name = "store".to_owned();
+    service.apply(&mut balancer, &config);
+    balancer.refresh().expect("forgets");
+    let mut connections = opened(&service, 4);
+    all_stay(&mut connections, "under the new name");
+    let seen = status(&service.net.pins()).expect("status");
+    let names: Vec<&str> = seen.vips.iter().map(|vip| vip.name.as_str()).collect();
+    assert_eq!(names, ["store"], "the old one has drained");
+    service.net.leave();
+}
