@@ -10,6 +10,9 @@ use super::layout::{AGENT_LAYOUT, COUNTS, MAX_AGENT_VIPS, SETTINGS_BYTES, Settin
 use crate::error::L4Error;
 use crate::layout::{NAME_BYTES, PERMUTATION_BYTES, name_from_bytes, name_to_bytes};
 
+/// A service: its key as the programs have it, and its number with this server's id.
+pub type Entry = ([u32; 5], [u32; 2]);
+
 /// The pinned maps.
 pub struct AgentMaps {
     settings: Array<MapData, [u8; SETTINGS_BYTES]>,
@@ -113,11 +116,11 @@ impl AgentMaps {
         self.permutations.set(epoch.bit(), bytes, 0).map_err(L4Error::map("permutations"))
     }
 
-    /// Services: their key, and their number and this server's id.
+    /// The services.
     ///
     /// # Errors
     /// When a map cannot be read.
-    pub fn vips(&self) -> Result<Vec<([u32; 5], [u32; 2])>, L4Error> {
+    pub fn vips(&self) -> Result<Vec<Entry>, L4Error> {
         self.vips.iter().collect::<Result<_, _>>().map_err(L4Error::map("vips"))
     }
 
