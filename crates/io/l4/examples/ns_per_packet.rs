@@ -253,7 +253,7 @@ fn main() {
         return;
     }
     let mut arguments = std::env::args().skip(1).map(|text| text.parse().expect("a number"));
-    let (rounds, repeat) = (arguments.next().unwrap_or(9), arguments.next().unwrap_or(1_000_000));
+    let (rounds, repeat) = (arguments.next().unwrap_or(9), arguments.next().unwrap_or(1 << 20));
     println!("ns per packet, {SERVERS} servers, {rounds} rounds of {repeat} packets");
     println!("{:<36} {:>8} {:>8} {:>8} {:>12}", "", "flows", "min", "median", "preamble min");
     let policies = [
