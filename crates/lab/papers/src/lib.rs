@@ -10,6 +10,7 @@
 //! [`Provenance`].
 
 mod bloc;
+mod cheetah;
 mod context;
 mod csv;
 mod experiment;

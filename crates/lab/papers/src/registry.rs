@@ -1,6 +1,6 @@
 //! Every experiment there is.
 
-use crate::{Experiment, Paper, bloc, knapsack};
+use crate::{Experiment, Paper, bloc, cheetah, knapsack};
 
 /// How unlike a name may be to be offered instead of an unknown one: 0 has nothing in common.
 const NEAR: f64 = 0.7;
@@ -8,8 +8,11 @@ const NEAR: f64 = 0.7;
 const MOST_NEAR: usize = 5;
 
 /// Every paper and its experiments: one line each. A new experiment is a line in its paper's list.
-const PAPERS: &[(&Paper, &[&Experiment])] =
-    &[(&knapsack::PAPER, knapsack::EXPERIMENTS), (&bloc::PAPER, bloc::EXPERIMENTS)];
+const PAPERS: &[(&Paper, &[&Experiment])] = &[
+    (&knapsack::PAPER, knapsack::EXPERIMENTS),
+    (&bloc::PAPER, bloc::EXPERIMENTS),
+    (&cheetah::PAPER, cheetah::EXPERIMENTS),
+];
 
 /// All papers.
 pub fn papers() -> Vec<&'static Paper> {

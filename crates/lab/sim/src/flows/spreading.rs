@@ -93,7 +93,7 @@ impl Watch for Spreading {
             self.imbalance += imbalance(&self.open);
             self.ticks += 1;
         }
-        if let Some(reweigh) = self.reweigh.filter(|reweigh| index % reweigh.every == 0) {
+        if let Some(reweigh) = self.reweigh.filter(|reweigh| index.is_multiple_of(reweigh.every)) {
             self.policy.set_weights(&(reweigh.weights)(&self.open));
         }
     }

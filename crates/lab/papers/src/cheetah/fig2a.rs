@@ -1,0 +1,285 @@
+//! Figure 2a (§2.1): connections that updates of the pool break, with and without daisy chaining.
+//!
+//! The paper gives the rates, 1.5 to 80 updates a minute, and no more of the updates than that they are
+//! SilkRoad's. Here they are a Poisson process in two orders: servers at random, and a rolling upgrade.
+
+use std::time::Duration;
+
+use plimsoll_model::Nanos;
+use plimsoll_policy::{PolicyKind, Settings};
+use plimsoll_sim::flows::{
+    Broken, ByKey, Comeback, IndirectionTable, Steering, Tracking, Traffic, UpdateOrder, Updates,
+};
+
+use super::cluster::{ENTRIES, RING_WEIGHT, SERVERS, build, notes, traffic};
+use super::cookies::ByCookie;
+use super::show::compare;
+use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use crate::plot::{Axis, Lines, Plot};
+use crate::{Cell, Context, Experiment, Failure, Provenance};
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "cheetah-fig2a",
+    paper: &super::PAPER,
+    figure: "Figure 2a",
+    title: "Connections broken by updates of the pool",
+    claim: "Beamer and Faild still break almost 1 % of the connections at 80 updates a minute.",
+    provenance: &[Provenance::Simulated],
+    takes: Duration::from_secs(110),
+    takes_quick: Duration::from_secs(4),
+    run,
+};
+
+const RATES: [f64; 6] = [1.5, 5.0, 10.0, 20.0, 40.0, 80.0];
+const QUICK_RATES: [f64; 2] = [1.5, 80.0];
+/// Servers that are out while servers leave and join at random: a tenth.
+const OUT: usize = SERVERS / 10;
+/// For how long a server is out in a rolling upgrade, seconds.
+const ROLLING_S: f64 = 60.0;
+/// What the paper says of the highest rate.
+const THEIRS_PERCENT: f64 = 1.0;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    /// A policy that hashes, by packet.
+    Hash(PolicyKind),
+    /// Beamer's and Faild's table.
+    Table,
+    /// A policy for the first packet, the cookie for all others.
+    Cookie(PolicyKind),
+}
+
+const TABLE: Way = Way::Table;
+const COOKIES: [Way; 3] = [
+    Way::Cookie(PolicyKind::RoundRobin),
+    Way::Cookie(PolicyKind::PowerOfN),
+    Way::Cookie(PolicyKind::HashMap),
+];
+const WAYS: [Way; 7] = [
+    TABLE,
+    Way::Hash(PolicyKind::HashMaglev),
+    Way::Hash(PolicyKind::HashRing),
+    Way::Hash(PolicyKind::HashMap),
+    COOKIES[0],
+    COOKIES[1],
+    COOKIES[2],
+];
+
+impl Way {
+    fn name(self) -> String {
+        match self {
+            Way::Hash(kind) => kind.to_string(),
+            Way::Table => "indirection table".to_owned(),
+            Way::Cookie(kind) => format!("cookie, {kind}"),
+        }
+    }
+
+    fn steering(self, weights: &[u32], seed: u64) -> Result<Box<dyn Steering>, Failure> {
+        let policy = |kind| build(kind, weights, &Settings::default());
+        Ok(match self {
+            Way::Hash(kind) => Box::new(ByKey::new(policy(kind)?)),
+            Way::Table => Box::new(IndirectionTable::new(ENTRIES, weights, Comeback::Share, seed)),
+            Way::Cookie(kind) => Box::new(ByCookie::new(policy(kind)?, weights.len(), seed)),
+        })
+    }
+}
+
+struct Point {
+    order: &'static str,
+    rate: f64,
+    way: Way,
+    updates: usize,
+    broken: Broken,
+}
+
+const AT_RANDOM: &str = "at random";
+const ROLLING: &str = "rolling upgrade";
+
+fn run(context: &Context) -> Result<Outcome, Failure> {
+    let rates: &[f64] = context.pick(&QUICK_RATES, &RATES);
+    let orders = [
+        (AT_RANDOM, UpdateOrder::AtRandom { out: OUT }, SERVERS + OUT),
+        (ROLLING, UpdateOrder::Rolling { out_s: ROLLING_S }, SERVERS),
+    ];
+    let traffic = Traffic {
+        to_their_end: true,
+        ..traffic(context, context.pick(2_000.0, 20_000.0), context.pick(60.0, 900.0))
+    };
+    // A ring of many points is what takes the time.
+    let weight = context.pick(1, RING_WEIGHT);
+    let count = (orders.len() * rates.len() * WAYS.len()) as f64;
+    let mut points = Vec::new();
+    for (name, order, servers) in orders {
+        for &rate in rates {
+            let updates = Updates { per_minute: rate, order, servers, seed: context.seed };
+            for way in WAYS {
+                let what = format!("{} at {rate} updates a minute, {name}", way.name());
+                context.progress(points.len() as f64 / count, &what)?;
+                points.push(point(&traffic, name, &updates, way, weight)?);
+            }
+        }
+    }
+    let mut notes = notes();
+    notes.extend([
+        format!(
+            "{:.0} connections at a time, counted for {:.0} s and followed to their end. A server that leaves \
+             finishes what it has: an update breaks a connection only by sending its packets elsewhere. \
+             Packets are taken to flow all the time.",
+            traffic.active, traffic.counted_s
+        ),
+        format!(
+            "At random: leaving and joining are equally likely, and so are all servers that can; {SERVERS} \
+             in the pool and {OUT} out at the start. Rolling upgrade: who leaves is back after {ROLLING_S:.0} s."
+        ),
+        format!(
+            "Indirection table: {ENTRIES} entries; a server that joins takes an even share from all others, \
+             one that leaves gives its own to them. hash_ring has {} points per server.",
+            16 * weight
+        ),
+    ]);
+    let tables = vec![table(&points)];
+    Ok(Outcome { tables, plots: plots(&points), comparisons: comparisons(&points), notes })
+}
+
+fn point(
+    traffic: &Traffic,
+    order: &'static str,
+    updates: &Updates,
+    way: Way,
+    weight: u32,
+) -> Result<Point, Failure> {
+    let weights: Vec<u32> = updates.weights().iter().map(|takes| takes * weight).collect();
+    let all = updates.until(traffic.ends());
+    let ticks: Vec<Nanos> = all.iter().map(|(at, _)| *at).collect();
+    let mut tracking = Tracking::new(way.steering(&weights, updates.seed)?, &all, &weights);
+    traffic.run(&ticks, &mut tracking);
+    Ok(Point {
+        order,
+        rate: updates.per_minute,
+        way,
+        updates: all.len(),
+        broken: tracking.broken(),
+    })
+}
+
+fn table(points: &[Point]) -> Table {
+    let mut table = Table::new(
+        "broken",
+        "Connections that updates of the pool broke",
+        &[
+            ("updates", ""),
+            ("updates_per_minute", ""),
+            ("method", ""),
+            ("broken_percent", "% of the connections"),
+            ("broken_with_daisy_chaining_percent", "% of the connections"),
+            ("broken", "connections"),
+            ("broken_with_daisy_chaining", "connections"),
+            ("connections", ""),
+            ("updates_made", ""),
+        ],
+    );
+    for p in points {
+        let count = |n: u64| Cell::from(n as f64);
+        // A cookie needs no chain, and there is none to follow.
+        let chained = !matches!(p.way, Way::Cookie(_));
+        let cells: [Cell; 9] = [
+            p.order.into(),
+            p.rate.into(),
+            p.way.name().into(),
+            p.broken.plain_percent().into(),
+            chained.then(|| p.broken.chained_percent()).into(),
+            count(p.broken.plain),
+            if chained { count(p.broken.chained) } else { Cell::Empty },
+            count(p.broken.connections),
+            p.updates.into(),
+        ];
+        table.row(Provenance::Simulated, cells);
+    }
+    table
+}
+
+fn plots(points: &[Point]) -> Vec<Plot> {
+    let line = |label: String, way: Way, value: fn(&Broken) -> f64| {
+        let those = points.iter().filter(|p| p.way == way && p.order == AT_RANDOM);
+        let points = those.map(|p| (p.rate, value(&p.broken))).collect();
+        Lines::new(&label, Provenance::Simulated, points)
+    };
+    let chained =
+        |way: Way| line(format!("{}, daisy chaining", way.name()), way, Broken::chained_percent);
+    let plain = |way: Way| line(way.name(), way, Broken::plain_percent);
+    let hashes = || WAYS.into_iter().filter(|way| !matches!(way, Way::Cookie(_)));
+    let mut few = vec![line("Beamer, Faild".to_owned(), TABLE, Broken::chained_percent)];
+    few.push(chained(Way::Hash(PolicyKind::HashMaglev)));
+    few.push(plain(COOKIES[0]));
+    let theirs = vec![(80.0, THEIRS_PERCENT)];
+    few.push(Lines::new("Beamer, Faild, paper", Provenance::Reported, theirs).like(0));
+    let x = || Axis::linear("updates of the pool per minute");
+    let y = "broken connections (%)";
+    let all = hashes().map(plain).chain(hashes().map(chained));
+    vec![
+        Plot::lines("chained", "Connections broken by updates", x(), Axis::linear(y), few),
+        Plot::lines(
+            "all",
+            "Connections broken by updates, with and without daisy chaining",
+            x(),
+            Axis::log(y),
+            all.filter(has_positive).collect(),
+        ),
+    ]
+}
+
+/// A logarithmic axis shows nothing else.
+fn has_positive(line: &Lines) -> bool {
+    line.points.iter().any(|(_, y)| *y > 0.0)
+}
+
+fn comparisons(points: &[Point]) -> Vec<Comparison> {
+    let highest = RATES[RATES.len() - 1];
+    let at = |way: Way, order: &str| {
+        let is = |p: &&Point| p.way == way && p.order == order && p.rate == highest;
+        points.iter().find(is).map_or(Broken::default(), |p| p.broken)
+    };
+    let beamer = at(TABLE, AT_RANDOM);
+    let percent = |broken: Broken| {
+        format!(
+            "{:.2} % at random, {:.2} % rolling",
+            broken.plain_percent(),
+            at_rolling(points, highest)
+        )
+    };
+    let cookies = || points.iter().filter(|p| matches!(p.way, Way::Cookie(_)));
+    let broken: u64 = cookies().map(|p| p.broken.plain).sum();
+    let connections: u64 = cookies().map(|p| p.broken.connections).sum();
+    vec![
+        compare(
+            "Beamer and Faild (indirection table, daisy chaining) at 80 updates a minute",
+            THEIRS_PERCENT,
+            beamer.chained_percent(),
+            "% broken",
+            Verdict::within(0.4, THEIRS_PERCENT, beamer.chained_percent()),
+            "It hangs on how many of the connections are long and on which entries a joining server takes.",
+        ),
+        compare(
+            "the same without daisy chaining",
+            "a second line, without numbers in the text",
+            percent(beamer),
+            "",
+            Verdict::NotComparable,
+            "The line has no numbers in the text, and the order of updates is not told.",
+        ),
+        compare(
+            "cookie under round_robin, power_of_n and hash_map, all rates and orders",
+            0.0,
+            broken as f64,
+            &format!("broken of {connections}"),
+            if broken == 0 { Verdict::Agrees } else { Verdict::Differs },
+            "A cookie named another server than the one that holds the connection.",
+        ),
+    ]
+}
+
+fn at_rolling(points: &[Point], rate: f64) -> f64 {
+    let is = |p: &&Point| p.way == TABLE && p.order == ROLLING && p.rate == rate;
+    points.iter().find(is).map_or(f64::NAN, |p| p.broken.plain_percent())
+}

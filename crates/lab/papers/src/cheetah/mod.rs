@@ -1,0 +1,31 @@
+//! Cheetah: Barbette and others, "A High-Speed Load-Balancer Design with Guaranteed
+//! Per-Connection-Consistency", NSDI 2020. One file per figure.
+//!
+//! ```text
+//! cluster.rs    468 servers and the web server's connections, and the ways that are not the product's
+//! cookies.rs    connections that carry the product's cookie, under any of its policies
+//! awrr.rs       automatic weighted round robin: weights from open connections
+//! show.rs       comparisons that the figures share
+//! ```
+
+mod awrr;
+mod cluster;
+mod cookies;
+mod fig2a;
+mod fig2b;
+mod fig2c;
+mod show;
+
+use crate::{Experiment, Paper};
+
+/// The paper.
+pub const PAPER: Paper = Paper {
+    key: "cheetah",
+    name: "Cheetah",
+    citation: "Barbette, Tang, Yao, Kostić, Maguire, Papadimitratos and Chiesa, NSDI 2020, \
+               https://www.usenix.org/conference/nsdi20/presentation/barbette",
+};
+
+/// Its experiments, in the order of the paper: one line each.
+pub const EXPERIMENTS: &[&Experiment] =
+    &[&fig2a::EXPERIMENT, &fig2b::EXPERIMENT, &fig2c::EXPERIMENT];
