@@ -134,7 +134,9 @@ fn bases(rig: &Rig) -> Vec<(Vec<u8>, u32)> {
             whole.extend(kinds.map(|kind| icmp(&seen, kind, quoted)));
         }
         bases.extend(whole.into_iter().map(|packet| (packet, rig.clients)));
-        bases.extend([reply, stranger].map(|packet| (packet, rig.servers)));
+        let spent = Segment { ttl: 1, ..Segment::new(vip, client, ACK, cookie.clone()) };
+        let spent = spent.sent_by(server_mac(1)).bytes();
+        bases.extend([reply, stranger, spent].map(|packet| (packet, rig.servers)));
     }
     bases
 }
