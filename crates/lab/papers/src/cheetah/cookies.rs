@@ -207,7 +207,12 @@ mod tests {
     fn cookies_of_another_connection_are_found_out() {
         let mut carried = Carried::new(balancer(10), 10, Nanos::ZERO);
         for slot in 0..100 {
-            carried.start(slot, slot as u64 * 0x9e37_79b9_7f4a_7c15, true, Nanos::ZERO);
+            carried.start(
+                slot,
+                (slot as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+                true,
+                Nanos::ZERO,
+            );
         }
         carried.tick(0, Nanos::ZERO);
         assert_eq!((carried.connections, carried.broken), (100, 0));
