@@ -65,7 +65,9 @@ impl Observed {
         };
         let came = self.arrivals * self.interval;
         let bearable = c * v * self.interval;
-        if c >= self.top || bearable > ALL_GO * (self.top + came) {
+        // Further than what was seen, by what may come before the next poll: nearer, the bound shows.
+        let top = self.top + 8.0 + 2.0 * came.sqrt();
+        if c >= top || bearable > ALL_GO * (self.top + came) {
             // Nobody waits: each goes on its own, whoever came meanwhile too.
             let (rest, stays) = (self.arrivals / v, (-v * self.interval).exp());
             let expected = |n: f64| came + (n - rest) * (1.0 - stays);
@@ -73,7 +75,7 @@ impl Observed {
         }
         // Where all cores stay busy until the next poll nothing need be solved.
         let busy = c + bearable + 3.0 * bearable.sqrt() + 2.0;
-        let room = (self.top + 8.0 + 2.0 * came.sqrt()).min(busy);
+        let room = top.min(busy);
         let queue = Queue { arrivals: self.arrivals, dispersion: self.dispersion, v, c };
         let later = queue.later(self.interval, room as usize);
         let expected = |n: f64| later.get(n as usize).map_or(bearable, |later| came + n - later);
