@@ -183,7 +183,10 @@ pub fn look_for(address: IpAddr) {
     }
 }
 
-pub(crate) fn ask(message: RouteNetlinkMessage, dump: bool) -> io::Result<Vec<RouteNetlinkMessage>> {
+pub(crate) fn ask(
+    message: RouteNetlinkMessage,
+    dump: bool,
+) -> io::Result<Vec<RouteNetlinkMessage>> {
     let mut socket = Socket::new(NETLINK_ROUTE)?;
     socket.bind_auto()?;
     socket.connect(&SocketAddr::new(0, 0))?;
