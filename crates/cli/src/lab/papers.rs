@@ -314,6 +314,9 @@ mod tests {
         assert!(problems[0].contains("did you mean knapsack-fig8"), "{}", problems[0]);
         assert!(problems[1].contains("plimsoll lab list"), "{}", problems[1]);
         let problems = chosen(&read(&["--paper", "knapsacks"]).unwrap()).unwrap_err();
-        assert_eq!(problems, ["no paper is called \"knapsacks\"; there is knapsack, bloc, cheetah"]);
+        assert_eq!(
+            problems,
+            ["no paper is called \"knapsacks\"; there is knapsack, bloc, cheetah"]
+        );
     }
 }

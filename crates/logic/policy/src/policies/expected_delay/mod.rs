@@ -207,14 +207,17 @@ impl ExpectedDelay {
         }
     }
 
-    /// Of those who answered last, the least key.
+    /// Of those who answered last, the least key. Failures not yet forgiven count as they do for own counts:
+    /// who fails at once has nothing in flight to tell of.
     fn least_told(&mut self, request: &Request<'_>, now: Nanos) -> Option<usize> {
         let mut best = (f32::INFINITY, None);
-        for &i in &self.answered {
+        for place in 0..self.answered.len() {
+            let i = self.answered[place];
             let open = self.weights.get(i).is_some_and(|w| *w > 0) && request.allows(i);
             let told = self.told[i].filter(|t| now.since(t.at) <= self.load_age);
             if let Some(told) = told.filter(|_| open) {
-                let key = self.key(i, told.in_flight, 0.0);
+                let held = self.in_flight.held(i, now);
+                let key = self.key(i, told.in_flight, held);
                 if key < best.0 {
                     best = (key, Some(i));
                 }
@@ -428,5 +431,36 @@ mod tests {
         let drawn: Vec<usize> =
             (0..99).map(|_| pick(&mut policy, Request::default(), later)).collect();
         assert!((0..6).all(|i| drawn.contains(&i)), "old answers are none: {drawn:?}");
+    }
+
+    #[test]
+    fn under_probes_who_fails_at_once_is_not_taken_for_idle() {
+        let settings = Settings {
+            expected_delay: ExpectedDelaySettings {
+                sight: Sight::Probes,
+                ..ExpectedDelaySettings::default()
+            },
+            ..Settings::default()
+        };
+        let mut policy = ExpectedDelay::new(&[1, 1], &settings);
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
+        let (mut now, mut to_the_failing) = (Nanos::ZERO, 0);
+        for round in 0..4_000 {
+            now = now + Duration::from_millis(10);
+            // Neither has anything in flight; from half way on the second fails within a millisecond.
+            for backend in 0..2 {
+                policy.on_probe(backend, ServerLoad::default(), now);
+            }
+            let Some(i) = policy.pick(&Request::default(), now, &mut rng) else { continue };
+            policy.on_start(i, now);
+            let fails = i == 1 && round >= 2_000;
+            let finish = match fails {
+                false => Finish::success(Duration::from_millis(8)),
+                true => Finish::failure(Duration::from_millis(1)),
+            };
+            to_the_failing += u32::from(fails);
+            policy.on_finish(i, &finish, now + finish.latency);
+        }
+        assert!(to_the_failing < 400, "{to_the_failing} of 2,000");
     }
 }
