@@ -3,6 +3,7 @@
 mod agent;
 mod ask;
 mod config;
+mod follow;
 mod run;
 mod status;
 

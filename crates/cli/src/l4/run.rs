@@ -6,16 +6,12 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use plimsoll_l4::{Balancer, Keys, L4Config, Pending};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::MissedTickBehavior;
 use tracing::{error, info, warn};
 
+use super::follow::{Keep, Signals, follow_until_told};
 use super::{BAD_CONFIG, config};
-use crate::run::file::Follow;
 use crate::run::log;
 
-/// How often servers' MAC addresses, interfaces and the configuration file are looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A new salt takes over this long after it was written, so that every balancer has read it by then.
 const ROTATION_LEAD_MS: u64 = 30_000;
 
@@ -57,35 +53,12 @@ pub fn run(args: &RunArgs) -> ExitCode {
 }
 
 async fn keep(file: &Path, config: &L4Config) -> Result<(), String> {
-    let handler = |kind| signal(kind).map_err(|error| format!("cannot take signals: {error}"));
-    let (mut hup, mut term, mut int) = (
-        handler(SignalKind::hangup())?,
-        handler(SignalKind::terminate())?,
-        handler(SignalKind::interrupt())?,
-    );
+    let signals = Signals::new()?;
     let (balancer, pending) = Balancer::start(config).map_err(|error| error.to_string())?;
     let mut keeper = Keeper { balancer, said: Pending::default() };
     keeper.say(pending);
     info!(vips = config.vips.len(), pinned = %config.pin_dir.display(), "balancing");
-    let mut follow = Follow::new(file.to_owned());
-    let mut ticks = tokio::time::interval(LOOK_EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            _ = hup.recv() => {
-                follow.was_read();
-                keeper.reload(file);
-            }
-            _ = ticks.tick() => {
-                if follow.has_changed() {
-                    keeper.reload(file);
-                }
-                keeper.look();
-            }
-            _ = term.recv() => break,
-            _ = int.recv() => break,
-        }
-    }
+    follow_until_told(file, &mut keeper, signals).await;
     info!("leaving; the kernel goes on balancing");
     Ok(())
 }
@@ -95,7 +68,7 @@ struct Keeper {
     said: Pending,
 }
 
-impl Keeper {
+impl Keep for Keeper {
     fn reload(&mut self, file: &Path) {
         let config = match config::load(file) {
             Ok(config) => config,
@@ -125,7 +98,9 @@ impl Keeper {
             warn!("{problem}");
         }
     }
+}
 
+impl Keeper {
     /// Takes up keys that another balancer or an operator wrote, and rotates the salt when it is time.
     fn keys(&mut self) -> Result<(), plimsoll_l4::L4Error> {
         let cookie = self.balancer.config().cookie.clone();

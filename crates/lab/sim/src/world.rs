@@ -28,9 +28,6 @@ pub struct WorldSpec {
     pub weights: Vec<u32>,
     /// How often the balancer is read.
     pub poll: Duration,
-    /// Under roundrobin: HAProxy's own keys, which follow a change of weights over a round of
-    /// `16·Σw` picks, instead of a smooth weighted round robin, which follows at once.
-    pub real_key: bool,
     /// The run's seed.
     pub seed: u64,
 }
@@ -48,7 +45,6 @@ impl WorldSpec {
             method,
             rate_rps: load * capacity,
             poll: Duration::from_millis(100),
-            real_key: false,
             seed,
         }
     }
@@ -88,9 +84,8 @@ impl World {
             RequestPlant::new(pool, weights, spec.service_us, spec.service, spec.method, spec.seed);
         plant.set_rate(spec.rate_rps);
         plant.keep_answers();
-        if !spec.real_key {
-            plant.pick_smoothly();
-        }
+        // HAProxy's own round robin, which follows a change of weights only after a round, is in the soak.
+        plant.pick_smoothly();
         World {
             plant,
             next_poll: 0,

@@ -12,18 +12,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
 use plimsoll_l4::{Agent, Keys, Pending, agent_dir, detach_agent};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::MissedTickBehavior;
 use tracing::{error, info, warn};
 
 use super::BAD_CONFIG;
-use crate::run::file::Follow;
+use super::follow::{Keep, Signals, follow_until_told};
 use crate::run::log;
 
 pub use section::{Section, section};
-
-/// How often interfaces, keys and the configuration file are looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The server's agent: replies go straight to clients, and any number of balancers can stand in front
 #[derive(Debug, Subcommand)]
@@ -97,35 +92,12 @@ fn run(args: &RunArgs) -> ExitCode {
 }
 
 async fn keep(file: &Path) -> Result<(), String> {
-    let handler = |kind| signal(kind).map_err(|error| format!("cannot take signals: {error}"));
-    let (mut hup, mut term, mut int) = (
-        handler(SignalKind::hangup())?,
-        handler(SignalKind::terminate())?,
-        handler(SignalKind::interrupt())?,
-    );
+    let signals = Signals::new()?;
     let (mut keeper, own) = Keeper::start(file)?;
     if let Some(listen) = own.listen {
         http::start(listen).await?;
     }
-    let mut follow = Follow::new(file.to_owned());
-    let mut ticks = tokio::time::interval(LOOK_EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            _ = hup.recv() => {
-                follow.was_read();
-                keeper.reload(file);
-            }
-            _ = ticks.tick() => {
-                if follow.has_changed() {
-                    keeper.reload(file);
-                }
-                keeper.look();
-            }
-            _ = term.recv() => break,
-            _ = int.recv() => break,
-        }
-    }
+    follow_until_told(file, &mut keeper, signals).await;
     info!("leaving; the kernel goes on");
     Ok(())
 }
@@ -134,6 +106,33 @@ struct Keeper {
     agent: Agent,
     own: Section,
     said: Pending,
+}
+
+impl Keep for Keeper {
+    fn reload(&mut self, file: &Path) {
+        match self.try_reload(file) {
+            Ok(pending) => {
+                info!("configuration reloaded");
+                self.say(pending);
+            }
+            Err(problem) => error!("{problem}; the configuration in force stays"),
+        }
+    }
+
+    fn look(&mut self) {
+        match self.agent.refresh() {
+            Ok(pending) => self.say(pending),
+            Err(problem) => warn!("{problem}"),
+        }
+        match keys(&self.agent.config().cookie.key_file) {
+            Ok(keys) if keys != *self.agent.keys() => match self.agent.set_keys(keys) {
+                Ok(()) => info!("keys read"),
+                Err(problem) => warn!("{problem}"),
+            },
+            Ok(_) => {}
+            Err(problem) => warn!("{problem}; the keys in force stay"),
+        }
+    }
 }
 
 impl Keeper {
@@ -150,16 +149,6 @@ impl Keeper {
         Ok((keeper, own))
     }
 
-    fn reload(&mut self, file: &Path) {
-        match self.try_reload(file) {
-            Ok(pending) => {
-                info!("configuration reloaded");
-                self.say(pending);
-            }
-            Err(problem) => error!("{problem}; the configuration in force stays"),
-        }
-    }
-
     fn try_reload(&mut self, file: &Path) -> Result<Pending, String> {
         let (l4, own) = section::load(file).map_err(|errors| joined(&errors))?;
         if own.listen != self.own.listen {
@@ -170,21 +159,6 @@ impl Keeper {
             return Err("l4.pin_dir: expected it to stay; start another agent".to_owned());
         }
         self.agent.apply(&config).map_err(|error| error.to_string())
-    }
-
-    fn look(&mut self) {
-        match self.agent.refresh() {
-            Ok(pending) => self.say(pending),
-            Err(problem) => warn!("{problem}"),
-        }
-        match keys(&self.agent.config().cookie.key_file) {
-            Ok(keys) if keys != *self.agent.keys() => match self.agent.set_keys(keys) {
-                Ok(()) => info!("keys read"),
-                Err(problem) => warn!("{problem}"),
-            },
-            Ok(_) => {}
-            Err(problem) => warn!("{problem}; the keys in force stay"),
-        }
     }
 
     /// Says what is pending when it changes.

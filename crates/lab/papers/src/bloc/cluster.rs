@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
+use plimsoll_admission::AdmissionOptions;
 use plimsoll_model::Nanos;
 use plimsoll_policy::{Policy, Settings};
 use plimsoll_queueing::ServiceTime;
-use plimsoll_sim::{Arena, ArenaReport, BackendModel, Clients, Ingress, Patience, Surroundings};
+use plimsoll_sim::{
+    AdmissionDoor, Arena, ArenaReport, BackendModel, Clients, Ingress, Patience, Surroundings,
+};
 
-use super::gate::Gate;
 use super::views::{Jsq, Judged, Truth};
 use super::ways::{Balance, Way};
 use crate::{Context, Failure};
@@ -145,9 +147,9 @@ pub fn run_in(arena: &Arena, way: Way, frontends: u32) -> Result<Seen, Failure> 
     let mut balancers = (0..frontends).map(|_| one()).collect::<Result<Vec<_>, _>>()?;
     let mut ingress: Vec<Box<dyn Ingress>> = Vec::new();
     if let Some(capacity) = way.door.capacity() {
-        for _ in 0..backends {
-            ingress.push(Box::new(Gate::new(capacity)?));
-        }
+        let options = AdmissionOptions { capacity, deadline_ms: None };
+        ingress = AdmissionDoor::for_each(&arena.pool, &options)
+            .map_err(|e| Failure::Other(e.to_string()))?;
     }
     let arena = Arena { retries: way.tries - 1, ..arena.clone() };
     let around = Surroundings { ingress: &mut ingress, ..Surroundings::default() };

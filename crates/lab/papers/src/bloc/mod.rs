@@ -21,7 +21,6 @@ mod fig3;
 mod fig6;
 mod fig7;
 mod fig9;
-mod gate;
 mod show;
 mod views;
 mod ways;

@@ -42,9 +42,10 @@ impl AdmissionDoor {
 
 impl Ingress for AdmissionDoor {
     fn admits(&mut self, offer: &Offer, _rng: &mut dyn RngCore) -> bool {
-        // Who was cancelled in the queue, or died with the backend, does not come out by the door.
+        // Who was cancelled in the queue, or died with the backend, does not come out by the door. Who
+        // waits is younger than who is served.
         while self.permits.len() > offer.in_flight as usize {
-            self.permits.pop_front();
+            self.permits.pop_back();
         }
         let arrival = Arrival { time_left: offer.left, will_retry: !offer.last };
         match self.admission.decide(offer.now, offer.in_flight, arrival) {
@@ -84,6 +85,24 @@ mod tests {
     use crate::{Arena, Surroundings};
     use plimsoll_admission::CapacityOptions;
     use plimsoll_policy::{Policy, PolicyKind, Settings};
+    use rand::SeedableRng;
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
+    #[test]
+    fn it_lets_in_its_capacity_and_its_chips_end_at_four_fifths_of_it() {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        let options = AdmissionOptions { capacity: CapacityOptions::Static(10), deadline_ms: None };
+        let mut door = AdmissionDoor::new(&options).expect("valid options");
+        let offer =
+            |in_flight| Offer { now: Nanos::ZERO, in_flight, refusals: 0, last: true, left: None };
+        assert!(door.admits(&offer(9), &mut rng) && !door.admits(&offer(10), &mut rng));
+        let mut chips = |in_flight| {
+            let mut chip = || door.leaves(Nanos::ZERO, in_flight, Duration::ZERO, true, &mut rng);
+            (0..1_000).filter(|_| chip() == Some(true)).count()
+        };
+        assert_eq!(chips(8), 0);
+        assert!((450..550).contains(&chips(4)));
+    }
 
     #[test]
     fn a_pool_of_many_cores_is_served_behind_doors_that_learn() {
