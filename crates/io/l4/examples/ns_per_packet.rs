@@ -1,5 +1,6 @@
 //! Nanoseconds per packet of the program, by `BPF_PROG_TEST_RUN`, beside a balancer with a connection
-//! table: `cargo run --release -p plimsoll-l4 --example ns_per_packet [ROUNDS] [REPEAT]`, as root.
+//! table: `cargo run --release -p plimsoll-l4 --example ns_per_packet [ROUNDS] [REPEAT] [TITLE...]`, as
+//! root. Titles choose the lines that contain one of them.
 //!
 //! A preamble restores the packet and makes it another flow's; its own cost is measured alone, in the
 //! same round, and subtracted. All programs take turns in every round. Shown: the difference of the
@@ -22,7 +23,7 @@ const REDIRECT: u32 = 4;
 
 /// One line of the table.
 struct Case {
-    title: &'static str,
+    title: String,
     preamble: &'static str,
     program: &'static str,
     packet: Vec<u8>,
@@ -49,8 +50,8 @@ fn reply(client: &str, vip: &str) -> Vec<u8> {
 }
 
 fn straight() -> Vec<Case> {
-    let case = |title, preamble, program, packet, field_at, from_servers| Case {
-        title,
+    let case = |title: &str, preamble, program, packet, field_at, from_servers| Case {
+        title: title.to_owned(),
         preamble,
         program,
         packet,
@@ -120,65 +121,46 @@ fn straight() -> Vec<Case> {
     ]
 }
 
-fn table() -> Vec<Case> {
-    let syn = |client, vip| packet(client, vip, SYN, syn_options(1, 0));
-    let ack = |client, vip| packet(client, vip, ACK, timestamps(1, 2));
-    let case = |title, preamble, program, packet, fill, flows: &[u64]| Case {
-        title,
+/// Packets of connections that the table holds.
+fn hits() -> Vec<Case> {
+    let case = |title: &str, preamble, program, client, vip| Case {
+        title: title.to_owned(),
         preamble,
         program,
-        packet,
+        packet: packet(client, vip, ACK, timestamps(1, 2)),
         field_at: 0,
         from_servers: false,
-        flows: flows.to_vec(),
-        fill,
+        flows: FLOWS.to_vec(),
+        fill: Some((program, packet(client, vip, SYN, syn_options(1, 0)))),
     };
-    let (four, six) = ("10.0.0.1:1", "[fd00::1]:1");
-    let (syn4, syn6) = (syn(four, VIP), syn(six, VIP6));
     vec![
-        case(
-            "LRU table, hit",
-            "plain_v4_preamble",
-            "plain_v4_table",
-            ack(four, VIP),
-            Some(("plain_v4_table", syn4.clone())),
-            &FLOWS,
-        ),
-        case(
-            "LRU table, hit, IPv6",
-            "plain_v6_preamble",
-            "plain_v6_table",
-            ack(six, VIP6),
-            Some(("plain_v6_table", syn6.clone())),
-            &FLOWS,
-        ),
-        case(
-            "LRU table, insert",
-            "plain_v4_preamble",
-            "plain_v4_table",
-            syn4,
-            None,
-            &[1, 1 << 16, 1 << 20, ENDLESS],
-        ),
-        case(
-            "LRU table, insert, IPv6",
-            "plain_v6_preamble",
-            "plain_v6_table",
-            syn6,
-            None,
-            &[ENDLESS],
-        ),
+        case("LRU table, hit", "plain_v4_preamble", "plain_v4_table", "10.0.0.1:1", VIP),
+        case("LRU table, hit, IPv6", "plain_v6_preamble", "plain_v6_table", "[fd00::1]:1", VIP6),
     ]
 }
 
-fn first(title: &'static str, six: bool) -> Case {
+/// First packets that enter the table, their servers chosen as the first packets beside them.
+fn inserts(policy: &str) -> Vec<Case> {
+    let of = |case: Case, program, title: &str| Case {
+        title: format!("LRU table, insert, {policy}{title}"),
+        program,
+        ..case
+    };
+    let mut cases = vec![of(first(String::new(), false), "plain_v4_table", "")];
+    if policy == "maglev" {
+        cases.push(of(first(String::new(), true), "plain_v6_table", ", IPv6"));
+    }
+    cases
+}
+
+fn first(title: String, six: bool) -> Case {
     let (preamble, program, client, vip) = if six {
         ("plain_v6_preamble", "plain_v6_balancer", "[fd00::1]:1", VIP6)
     } else {
         ("plain_v4_preamble", "plain_v4_balancer", "10.0.0.1:1", VIP)
     };
     let packet = packet(client, vip, SYN, syn_options(1, 0));
-    let flows = vec![1, 1 << 16, 1 << 20, ENDLESS];
+    let flows = vec![1 << 16, 1 << 20, ENDLESS];
     Case { title, preamble, program, packet, field_at: 0, from_servers: false, flows, fill: None }
 }
 
@@ -189,9 +171,18 @@ struct Measured {
     program: Vec<f64>,
 }
 
+fn settings(case: &Case, flows: u64, turn: u64) -> Settings {
+    Settings { turn, flows, servers: u32::from(SERVERS), field_at: case.field_at }
+}
+
 /// All cases on one rig, in turns.
 fn measure(rig: &Rig, cases: &[Case], rounds: u32, repeat: u32) {
     let mut load = Load::on(&rig.balancer);
+    // A server's clock is known once it was heard: before anybody is measured.
+    for case in cases.iter().filter(|case| case.from_servers) {
+        load.set(settings(case, 1 << 16, 0));
+        load.run(case.program, &case.packet, rig.servers, 1 << 10);
+    }
     let before = rig.reasons();
     let points: Vec<(&Case, u64)> =
         cases.iter().flat_map(|case| case.flows.iter().map(move |flows| (case, *flows))).collect();
@@ -202,12 +193,7 @@ fn measure(rig: &Rig, cases: &[Case], rounds: u32, repeat: u32) {
             let ifindex = if case.from_servers { rig.servers } else { rig.clients };
             // Flows that must be new are, in every round.
             let turn = if *flows == ENDLESS { (u64::from(round) + 1) << 30 } else { 0 };
-            let settings = Settings {
-                turn,
-                flows: *flows,
-                servers: u32::from(SERVERS),
-                field_at: case.field_at,
-            };
+            let settings = settings(case, *flows, turn);
             if let Some((name, syn)) = &case.fill {
                 load.set(settings);
                 load.run(name, syn, ifindex, *flows as u32);
@@ -252,34 +238,42 @@ fn main() {
     if !privileged() {
         return;
     }
-    let mut arguments = std::env::args().skip(1).map(|text| text.parse().expect("a number"));
-    let (rounds, repeat) = (arguments.next().unwrap_or(9), arguments.next().unwrap_or(1 << 20));
+    let mut arguments = std::env::args().skip(1);
+    let mut number =
+        |otherwise: u32| arguments.next().map_or(otherwise, |text| text.parse().expect("a number"));
+    let (rounds, repeat) = (number(9), number(1 << 20));
+    let titles: Vec<String> = arguments.collect();
     println!("ns per packet, {SERVERS} servers, {rounds} rounds of {repeat} packets");
     println!("{:<36} {:>8} {:>8} {:>8} {:>12}", "", "flows", "min", "median", "preamble min");
+    let run = |policy, replies, mut cases: Vec<Case>| {
+        cases.retain(|case| titles.is_empty() || titles.iter().any(|one| case.title.contains(one)));
+        if !cases.is_empty() {
+            measure(&Rig::new(policy, SERVERS, replies), &cases, rounds, repeat);
+        }
+    };
+    let mut cases = straight();
+    cases.extend(hits());
+    run(Policy::Maglev, Replies::Uplink, cases);
     let policies = [
-        ("first packet, round_robin", Policy::RoundRobin),
-        ("first packet, weighted_round_robin", Policy::WeightedRoundRobin),
-        ("first packet, power_of_two", Policy::PowerOfTwo),
-        ("first packet, least_connections", Policy::LeastConnections),
-        ("first packet, hash", Policy::Hash),
-        ("first packet, awrr", Policy::Awrr),
+        ("maglev", Policy::Maglev),
+        ("round_robin", Policy::RoundRobin),
+        ("weighted_round_robin", Policy::WeightedRoundRobin),
+        ("power_of_two", Policy::PowerOfTwo),
+        ("least_connections", Policy::LeastConnections),
+        ("hash", Policy::Hash),
+        ("awrr", Policy::Awrr),
     ];
-    {
-        let rig = Rig::new(Policy::Maglev, SERVERS, Replies::Uplink);
-        let mut cases = straight();
-        cases.extend(table());
-        cases.push(first("first packet, maglev", false));
-        cases.push(first("first packet, maglev, IPv6", true));
-        measure(&rig, &cases, rounds, repeat);
+    for (name, policy) in policies {
+        let mut cases = vec![first(format!("first packet, {name}"), false)];
+        if policy == Policy::Maglev {
+            cases.push(first(format!("first packet, {name}, IPv6"), true));
+        }
+        cases.extend(inserts(name));
+        run(policy, Replies::Uplink, cases);
     }
-    for (title, policy) in policies {
-        let rig = Rig::new(policy, SERVERS, Replies::Uplink);
-        measure(&rig, &[first(title, false)], rounds, repeat);
-    }
-    let rig = Rig::new(Policy::Maglev, SERVERS, Replies::Routes);
     let mut replies: Vec<Case> = straight().into_iter().filter(|case| case.from_servers).collect();
     for case in &mut replies {
-        case.title = "server to client, kernel's routes";
+        case.title += ", kernel's routes";
     }
-    measure(&rig, &replies, rounds, repeat);
+    run(Policy::Maglev, Replies::Routes, replies);
 }
