@@ -9,13 +9,13 @@
 mod support;
 
 use plimsoll_l4::Policy;
-use support::rig::packet::{ACK, Segment, timestamps};
-use support::rig::{Net, privileged};
-use support::{
-    CLIENT_LEG_MAC, Load, Replies, Rig, Settings, VIP, ifindex, legs, min_and_median, server_mac,
+use plimsoll_l4::bench::packet::{ACK, Segment, timestamps};
+use plimsoll_l4::bench::{
+    CLIENT_LEG_MAC, Load, Replies, SERVERS, Settings, VIP, ifindex, min_and_median, server_mac,
 };
+use support::rig::{Net, privileged};
+use support::{Rig, legs};
 
-const SERVERS: u8 = 16;
 const FLOWS: u64 = 1 << 16;
 
 /// GRO on, for veth then hands frames on by NAPI with or without a program; no checksum offload.
@@ -41,35 +41,35 @@ fn main() {
     let mut arguments = std::env::args().skip(1).map(|text| text.parse().expect("a number"));
     let (rounds, frames) = (arguments.next().unwrap_or(11), arguments.next().unwrap_or(1_000_000));
     let rig = Rig::new(Policy::Maglev, SERVERS, Replies::Uplink);
-    let mut load = Load::on(&rig.balancer);
+    let mut load = Load::on(&rig.balancer).expect("loads");
     let settings = Settings { turn: 0, flows: FLOWS, servers: u32::from(SERVERS), field_at: 0 };
     let client = "10.0.0.1:1";
     // Every server is heard first, so that its clock is known.
     let mut reply = Segment::new(VIP, client, ACK, timestamps(1, 2)).sent_by(server_mac(1));
     reply.to_mac = CLIENT_LEG_MAC;
-    load.set(Settings { field_at: 34 + 24, ..settings });
-    load.run("reply_v4_balancer", &reply.bytes(), rig.servers, 1000);
+    load.set(Settings { field_at: 34 + 24, ..settings }).expect("set");
+    load.run("reply_v4_balancer", &reply.bytes(), rig.servers, 1000).expect("runs");
 
     let mut segment = Segment::new(client, VIP, ACK, timestamps(1, 2));
     segment.to_mac = CLIENT_LEG_MAC;
     segment.payload = vec![0; 62];
     let packet = segment.bytes();
-    load.set_head(&packet);
+    load.set_head(&packet).expect("set");
     let kernel = forwarding();
     let ways = [("XDP balancer", &rig.net), ("kernel forwarding", &kernel)];
     let mut rates = [Vec::new(), Vec::new()];
     for (_, net) in ways {
         same_offloads(net);
         net.enter("out");
-        load.count_at(ifindex("s0"));
+        load.count_at(ifindex("s0").expect("there")).expect("attaches");
     }
     for round in 0..=rounds {
         for ((title, net), rates) in ways.iter().zip(&mut rates) {
             net.enter("out");
-            load.set(Settings { field_at: 34 + 28, ..settings });
-            let before = load.arrived();
-            let took = load.send(&packet, ifindex("c0"), frames);
-            let arrived = load.arrived() - before;
+            load.set(Settings { field_at: 34 + 28, ..settings }).expect("set");
+            let before = load.arrived().expect("read");
+            let took = load.send(&packet, ifindex("c0").expect("there"), frames).expect("sends");
+            let arrived = load.arrived().expect("read") - before;
             assert!(arrived > 0, "{title}: nothing arrives");
             // The first round warms up.
             if round > 0 {

@@ -17,6 +17,8 @@
 mod agent;
 mod awrr;
 mod balancer;
+#[cfg(feature = "bench")]
+pub mod bench;
 mod config;
 pub mod doctor;
 mod error;

@@ -269,7 +269,7 @@ pub(crate) fn prepare(dir: &Path) -> Result<(), L4Error> {
 }
 
 /// Milliseconds a jiffy, with 20 binary places: the resolution of the coarse clock is one jiffy.
-fn tick_ms_q20() -> u64 {
+pub(crate) fn tick_ms_q20() -> u64 {
     let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
     let nanos = tick.tv_sec as u64 * 1_000_000_000 + tick.tv_nsec as u64;
     (nanos << 20) / 1_000_000

@@ -8,11 +8,11 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use plimsoll_l4::bench::packet::{ACK, SYN, Segment, checksum, syn_options, timestamps};
 use plimsoll_l4::{
     Agent, AgentConfig, AgentStatus, Balancer, Interface, Keys, L4Config, Policy, agent_status,
     status,
 };
-use rig::packet::{ACK, SYN, Segment, checksum, syn_options, timestamps};
 use rig::service::{Connection, PATIENCE, Service};
 use rig::{Net, keys, privileged, run};
 use rustix::net::{

@@ -3,11 +3,11 @@
 mod rig;
 
 use plimsoll_cookie::{CookieCodec, Epoch, Layout, Salt, ServerId, Tuple};
-use plimsoll_l4::{Backend, BackendState, Balancer, Keys, L4Config, Policy, REASONS};
-use rig::packet::{
+use plimsoll_l4::bench::packet::{
     ACK, DROP, FIN, PASS, REDIRECT, RST, SYN, Segment, intact, option, read_timestamps,
     syn_options, timestamps,
 };
+use plimsoll_l4::{Backend, BackendState, Balancer, Keys, L4Config, Policy, REASONS};
 use rig::{Net, at, backend, config, keys, privileged, vip};
 
 const S1: [u8; 6] = [2, 0, 0, 0, 2, 2];

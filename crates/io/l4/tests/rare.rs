@@ -4,12 +4,12 @@
 mod rig;
 
 use plimsoll_cookie::{CookieCodec, Epoch, Layout, Salt, ServerId, Tuple};
+use plimsoll_l4::bench::packet::{
+    ACK, PASS, REDIRECT, SYN, Segment, checksum, intact, read_timestamps, syn_options, timestamps,
+};
 use plimsoll_l4::{Balancer, Keys, Limits, Policy, REASONS};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
-use rig::packet::{
-    ACK, PASS, REDIRECT, SYN, Segment, checksum, intact, read_timestamps, syn_options, timestamps,
-};
 use rig::{Net, at, backend, config, keys, privileged, vip};
 
 const CLIENT: &str = "10.0.1.2:40000";

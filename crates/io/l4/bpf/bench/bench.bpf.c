@@ -1,10 +1,12 @@
 /* For measurements and attacks by test runs: the balancer's program behind a preamble that makes flows,
- * the preamble by itself, a balancer with a connection table (names: KIND_FAMILY_BODY), and a generator
- * of frames. Loaded onto the pinned maps of a running balancer. */
+ * the preamble by itself, balancers with a connection table and without a cookie (names:
+ * KIND_FAMILY_BODY), a generator of frames, and the balancers without a cookie to be attached. Loaded onto
+ * the pinned maps of a running balancer. */
 #include "../balancer.bpf.c"
 #include "flows.h"
 #include "generator.h"
 #include "lru.h"
+#include "rival.h"
 
 #define PROGRAM(name, family, kind, body)                \
 	SEC("xdp") int name(struct xdp_md *ctx)          \
@@ -39,3 +41,20 @@ SEC("xdp") int count_arrived(struct xdp_md *ctx)
 
 PROGRAM(plain_v4_table, v4, PLAIN, lru_v4(ctx))
 PROGRAM(plain_v6_table, v6, PLAIN, lru_v6(ctx))
+PROGRAM(plain_v4_hash, v4, PLAIN, rival_v4(ctx, 0))
+PROGRAM(plain_v4_chained, v4, PLAIN, rival_v4(ctx, 1))
+
+SEC("xdp") int by_hash(struct xdp_md *ctx)
+{
+	return rival_v4(ctx, 0);
+}
+
+SEC("xdp") int by_chain(struct xdp_md *ctx)
+{
+	return rival_v4(ctx, 1);
+}
+
+SEC("xdp") int pass_on_to_previous(struct xdp_md *ctx)
+{
+	return pass_on(ctx);
+}

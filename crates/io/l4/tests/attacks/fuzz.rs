@@ -2,18 +2,18 @@
 //! verdict is one of three, what leaves goes to a server or to the client's next hop, what the kernel
 //! gets is untouched, no more than the fields in question change, and the counters account for it.
 
+use plimsoll_l4::bench::packet::{
+    ACK, DROP, FIN, PASS, REDIRECT, RST, SYN, Segment, syn_options, timestamps,
+};
+use plimsoll_l4::bench::{
+    CLIENT_LEG_MAC, CLIENT_MAC, Connection, Replies, SERVER_LEG_MAC, VIP, VIP6, server_mac,
+};
 use plimsoll_l4::{MemberCount, Policy, REASONS, Ran};
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha20Rng;
 
-use super::Connection;
-use super::support::rig::packet::{
-    ACK, DROP, FIN, PASS, REDIRECT, RST, SYN, Segment, syn_options, timestamps,
-};
+use super::support::Rig;
 use super::support::rig::privileged;
-use super::support::{
-    CLIENT_LEG_MAC, CLIENT_MAC, Replies, Rig, SERVER_LEG_MAC, VIP, VIP6, server_mac,
-};
 
 const SERVERS: u8 = 4;
 const PACKETS: usize = 30_000;
@@ -98,8 +98,8 @@ fn icmp(reply: &[u8], kind: u8, quoted: usize) -> Vec<u8> {
 
 /// Whole packets of every kind, with the interface they come in by.
 fn bases(rig: &Rig) -> Vec<(Vec<u8>, u32)> {
-    let mut connection = Connection::open(rig, CLIENT.to_owned());
-    connection.reply(rig, 0x1234_5678);
+    let mut connection = Connection::open(rig, CLIENT.to_owned()).expect("opens");
+    assert!(connection.reply(rig, 0x1234_5678).expect("runs"));
     let cookie = timestamps(3, connection.wire);
     let mut bases = Vec::new();
     for (client, vip) in [(CLIENT, VIP), (CLIENT6, VIP6)] {
@@ -256,5 +256,4 @@ fn whatever_comes_in_the_program_keeps_its_promises() {
         let place = REASONS.iter().position(|one| one == name).expect("a reason");
         assert!(before.reasons[place] > 0, "{name} was never met");
     }
-    rig.net.leave();
 }

@@ -1,7 +1,6 @@
 //! Network namespaces that a test makes and removes, even when it fails.
-#![allow(dead_code)] // each test file uses a part
+#![allow(dead_code, unused_imports)] // each test file uses a part
 
-pub mod packet;
 pub mod service;
 
 use std::fs::File;
@@ -11,13 +10,10 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
-use plimsoll_cookie::Layout;
-use plimsoll_l4::{
-    AttachMode, Backend, BackendState, CookieConfig, Interface, Keys, L4Config, Limits, Mac,
-    Policy, Vip,
-};
+use plimsoll_l4::bench;
+pub use plimsoll_l4::bench::{keys, vip};
+use plimsoll_l4::{Backend, L4Config, Mac, Vip};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -144,52 +140,14 @@ impl Drop for Net {
     }
 }
 
-/// Secrets that every test shares.
-pub fn keys() -> Keys {
-    Keys {
-        epoch: plimsoll_cookie::Epoch::Even,
-        since_unix_ms: 0,
-        salts: [Some([7; 32]), None],
-        spread: [8; 32],
-    }
-}
-
 /// A configuration with one service.
 pub fn config(net: &Net, interfaces: &[&str], vip: Vip) -> L4Config {
-    L4Config {
-        interfaces: interfaces
-            .iter()
-            .map(|name| Interface { name: (*name).to_owned(), mode: AttachMode::Native })
-            .collect(),
-        vips: vec![vip],
-        cookie: CookieConfig {
-            layout: Layout::default(),
-            key_file: PathBuf::from("/nonexistent"),
-            rotate: None,
-        },
-        uplink: None,
-        limits: Limits::default(),
-        pin_dir: net.pins(),
-        drain: Duration::from_secs(3600),
-    }
-}
-
-/// A service.
-pub fn vip(name: &str, address: &str, policy: Policy, backends: Vec<Backend>) -> Vip {
-    Vip { name: name.to_owned(), address: address.parse().expect("address"), policy, backends }
+    bench::config(net.pins(), interfaces, vip)
 }
 
 /// A server with a known MAC address.
 pub fn backend(name: &str, address: &str, mac: Mac) -> Backend {
-    Backend {
-        name: name.to_owned(),
-        address: address.parse().expect("address"),
-        mac: Some(mac),
-        weight: 1,
-        id: None,
-        state: BackendState::Up,
-        agent: false,
-    }
+    bench::backend(name, address.parse().expect("address"), mac)
 }
 
 /// An address and port.

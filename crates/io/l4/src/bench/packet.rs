@@ -2,26 +2,40 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+/// TCP flag.
 pub const FIN: u8 = 1;
+/// TCP flag.
 pub const SYN: u8 = 2;
+/// TCP flag.
 pub const RST: u8 = 4;
+/// TCP flag.
 pub const ACK: u8 = 16;
 
+/// `XDP_DROP`.
 pub const DROP: u32 = 1;
+/// `XDP_PASS`.
 pub const PASS: u32 = 2;
+/// `XDP_REDIRECT`.
 pub const REDIRECT: u32 = 4;
 
 /// A TCP segment to be.
 #[derive(Clone, Debug)]
 pub struct Segment {
+    /// Ethernet source.
     pub from_mac: [u8; 6],
+    /// Ethernet destination.
     pub to_mac: [u8; 6],
+    /// Source.
     pub from: SocketAddr,
+    /// Destination.
     pub to: SocketAddr,
+    /// Of TCP.
     pub flags: u8,
     /// TCP options, a multiple of four bytes.
     pub options: Vec<u8>,
+    /// What it carries.
     pub payload: Vec<u8>,
+    /// Hops it has left.
     pub ttl: u8,
 }
 
@@ -49,6 +63,10 @@ pub fn syn_options(value: u32, echo: u32) -> Vec<u8> {
 }
 
 impl Segment {
+    /// From a client next to the balancer, with a small payload.
+    ///
+    /// # Panics
+    /// When an address is none.
     pub fn new(from: &str, to: &str, flags: u8, options: Vec<u8>) -> Segment {
         Segment {
             from_mac: [2, 0, 0, 0, 1, 2],
@@ -68,6 +86,10 @@ impl Segment {
         self
     }
 
+    /// The whole packet.
+    ///
+    /// # Panics
+    /// When the addresses are of two families.
     pub fn bytes(&self) -> Vec<u8> {
         let mut tcp = Vec::new();
         tcp.extend(self.from.port().to_be_bytes());

@@ -1,0 +1,32 @@
+//! What the data plane costs and how it bears a flood: packets made in the kernel, without servers
+//! (feature `bench`). Tests, examples and the lab's experiments share it.
+//!
+//! * [`Rig`]: a balancer with nobody behind it, in a namespace with the [`legs`] it needs;
+//! * [`Load`]: the programs of `bpf/bench`, run a million times in a system call (`BPF_PROG_TEST_RUN`);
+//! * [`flood`], [`forge`]: attacks at size;
+//! * [`Load::take_over`]: balancers without a cookie, on real packets;
+//! * [`measure`]: [`Case`]s in turns, the cost of making each packet measured alone and subtracted.
+
+mod attacks;
+mod cases;
+mod cost;
+mod error;
+mod generator;
+mod load;
+pub mod packet;
+mod rig;
+mod rival;
+
+pub use attacks::{Connection, Flood, Forged, Held, chi_square, flood, forge};
+pub use cases::{
+    FLOWS, SERVERS, established, first_packets, first_packets_v6, replies_by_routes, tables,
+    without_state,
+};
+pub use cost::{Case, Cost, Measured, measure, min_and_median};
+pub use error::BenchError;
+pub use load::{Load, Settings};
+pub use rig::{
+    CLIENT_LEG_MAC, CLIENT_MAC, Replies, Rig, SERVER_LEG_MAC, VIP, VIP6, backend, config, ifindex,
+    keys, legs, server_mac, vip,
+};
+pub use rival::Chain;
