@@ -13,6 +13,7 @@ use plimsoll_l4::{
     Agent, AgentConfig, AgentStatus, Balancer, Interface, Keys, L4Config, Policy, agent_status,
     status,
 };
+use plimsoll_testbed::net::{ReplyPath, SiteSpec};
 use rig::service::{Connection, PATIENCE, Service};
 use rig::{Net, keys, privileged, run};
 use rustix::net::{
@@ -29,22 +30,10 @@ struct Direct {
 
 impl Direct {
     fn new(servers: usize, v6: bool) -> Direct {
-        let service = Service::new(servers, 1, v6);
-        let net = &service.net;
-        net.exec("cli", "sysctl -qw net.ipv4.conf.all.rp_filter=0");
-        for (index, name) in service.servers.iter().enumerate() {
-            let n = index + 2;
-            let (near, far) = (format!("d{n}"), format!("02:00:00:01:{n:02x}"));
-            net.cable(
-                ("cli", &near, &format!("{far}:01"), &format!("10.1.{n}.1/24")),
-                (name, "d0", &format!("{far}:02"), &format!("10.1.{n}.2/24")),
-            );
-            net.exec("cli", &format!("ip addr add fd01:{n}::1/64 dev {near} nodad"));
-            net.exec(name, &format!("ip addr add fd01:{n}::2/64 dev d0 nodad"));
-            net.exec(name, &format!("ip route replace default via 10.1.{n}.1"));
-            net.exec(name, &format!("ip -6 route replace default via fd01:{n}::1"));
-            net.exec(name, "sysctl -qw net.ipv4.conf.all.rp_filter=0");
-        }
+        let path = ReplyPath::Direct;
+        let spec =
+            SiteSpec { v6, server_timestamps: 1, reply_path: path, ..SiteSpec::new(servers) };
+        let service = Service::on(&spec);
         let mut direct = Direct { service, agents: BTreeMap::new() };
         let names = direct.service.servers.clone();
         for name in &names {

@@ -2,7 +2,8 @@
 //!
 //! [`Testbed`] hosts backends that speak real HTTP over real TCP, while their cores exist only on an
 //! ideal schedule. [`load`] puts a load on any URL and measures from the moment at which each request
-//! should have started.
+//! should have started. [`net`] is for what is at layer 4: services in network namespaces, real servers,
+//! clients that notice a connection that breaks or moves.
 //!
 //! Each runs on one thread around one epoll and one timerfd, keeps no global state, and can be started
 //! many times in one process. What is emulated says so in every response.
@@ -12,6 +13,7 @@ mod clock;
 mod duration_text;
 mod http;
 pub mod load;
+pub mod net;
 
 pub use backends::{
     BackendSpec, BackendStats, Change, Discipline, Lateness, Mode, Service, ServiceKind, SetError,

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use plimsoll_l4::{Backend, Balancer, L4Config, Policy};
 
+use plimsoll_testbed::net::{Site, SiteSpec};
+
 use super::{Net, backend, config, keys, vip};
 
 /// How long anything on one machine may take before it is lost.
@@ -29,44 +31,15 @@ pub struct Connection {
 impl Service {
     /// So many servers, each with a link of its own, with this `net.ipv4.tcp_timestamps`.
     pub fn new(servers: usize, timestamps: u8, v6: bool) -> Service {
-        let names: Vec<String> = (1..=servers).map(|n| format!("s{n}")).collect();
-        let mut all = vec!["cli", "lb"];
-        all.extend(names.iter().map(String::as_str));
-        let net = Net::new(&all);
-        net.exec("lb", "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
-        net.exec("lb", "sysctl -qw net.ipv4.conf.all.rp_filter=0");
-        let vip = if v6 { "[fd00:9::9]:80" } else { "10.0.9.9:80" };
-        net.cable(
-            ("lb", "lbc", "02:00:00:00:01:01", "10.0.1.1/24"),
-            ("cli", "c0", "02:00:00:00:01:02", "10.0.1.2/24"),
-        );
-        net.exec("lb", "ip addr add fd00:1::1/64 dev lbc nodad");
-        net.exec("cli", "ip addr add fd00:1::2/64 dev c0 nodad");
-        let service = Service { net, vip: vip.parse().expect("address"), servers: names };
-        service.route("cli", "c0", 1);
-        for (index, name) in service.servers.iter().enumerate() {
-            let n = index + 2;
-            service.net.cable(
-                ("lb", &format!("lb{}", index + 1), &mac_text(n, 1), &format!("10.0.{n}.1/24")),
-                (name, "e0", &mac_text(n, 2), &format!("10.0.{n}.2/24")),
-            );
-            let leg = index + 1;
-            service.net.exec("lb", &format!("ip addr add fd00:{n}::1/64 dev lb{leg} nodad"));
-            service.net.exec(name, &format!("ip addr add fd00:{n}::2/64 dev e0 nodad"));
-            service.net.exec(name, "ip addr add 10.0.9.9/32 dev lo");
-            service.net.exec(name, "ip addr add fd00:9::9/128 dev lo nodad");
-            service.net.exec(name, &format!("sysctl -qw net.ipv4.tcp_timestamps={timestamps}"));
-            service.route(name, "e0", n);
-            service.serve(name);
-        }
-        service
+        Service::on(&SiteSpec { v6, server_timestamps: timestamps, ..SiteSpec::new(servers) })
     }
 
-    /// A default route through the balancer, and offloads as native XDP on veth needs them.
-    fn route(&self, name: &str, interface: &str, n: usize) {
-        self.net.exec(name, &format!("ip route add default via 10.0.{n}.1"));
-        self.net.exec(name, &format!("ip -6 route add default via fd00:{n}::1"));
-        self.net.exec(name, &format!("ethtool -K {interface} tx off gro on"));
+    /// On a site like this.
+    pub fn on(spec: &SiteSpec) -> Service {
+        let Site { net, vip, servers } = Site::new(spec).expect("a site");
+        let service = Service { net: net.into(), vip, servers };
+        service.servers.iter().for_each(|name| service.serve(name));
+        service
     }
 
     /// Answers every line with the server's name, from its namespace.
@@ -134,16 +107,8 @@ impl Service {
 
     /// Opens connections from the clients' namespace; a refused or lost one is an error.
     pub fn connect(&self, count: usize) -> Vec<Result<Connection, String>> {
-        let (vip, file) = (self.vip, format!("/run/netns/{}", self.net.full("cli")));
-        std::thread::spawn(move || {
-            use std::os::fd::AsFd;
-            let file = std::fs::File::open(file).expect("a namespace");
-            let kind = Some(rustix::thread::LinkNameSpaceType::Network);
-            rustix::thread::move_into_link_name_space(file.as_fd(), kind).expect("enters");
-            (0..count).map(|_| Connection::open(vip)).collect()
-        })
-        .join()
-        .expect("connects")
+        let all = || (0..count).map(|_| Connection::open(self.vip)).collect();
+        self.net.inside("cli", all).expect("enters")
     }
 }
 
@@ -176,8 +141,4 @@ fn answer(stream: TcpStream, name: &str) {
             return;
         }
     }
-}
-
-fn mac_text(n: usize, end: usize) -> String {
-    format!("02:00:00:00:{n:02x}:{end:02x}")
 }
