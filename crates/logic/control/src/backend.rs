@@ -23,6 +23,8 @@ const HUNG: u32 = 2;
 const OUTDONE: f64 = 0.1;
 const OUTDONE_SIGMA: f64 = 6.0;
 const OUTDONE_KEPT: f64 = 0.9;
+/// With less traffic than this part of what it bears a backend is idle.
+const IDLE: f64 = 0.05;
 /// Where the ramp begins, as a part of the whole share.
 const RAMP_START: f64 = 0.1;
 
@@ -100,6 +102,9 @@ pub(crate) struct Backend {
     /// What it is given on purpose.
     pub pin: Option<Pin>,
     pub refresh_due: Due,
+    /// Since which report it has had next to nothing to do, and since which nothing at all.
+    idle_since: Option<Nanos>,
+    rest_since: Option<Nanos>,
     /// When it last got a request.
     pub served_at: Nanos,
     /// Since when it has been at 0 with requests still in flight.
@@ -141,6 +146,8 @@ impl Backend {
             probed: None,
             pin: None,
             refresh_due: Due::default(),
+            idle_since: None,
+            rest_since: None,
             served_at: Nanos::ZERO,
             zeroed_at: None,
             slow_start,
@@ -198,6 +205,33 @@ impl Backend {
         self.done.1 = kept * self.done.1 + window.seconds;
     }
 
+    /// No traffic does not mean that no request of before is left.
+    fn is_idle(&self) -> bool {
+        self.recent.rate_rps < IDLE * self.knowledge.capacity_rps().unwrap_or(1.0)
+            && f64::from(self.in_flight) < self.knowledge.cores()
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.programmed == Some(0) && self.in_flight == 0
+    }
+
+    /// Takes down, once per report, since when it has had nothing to do.
+    pub fn note_idle(&mut self, at: Nanos) {
+        self.idle_since = self.is_idle().then(|| self.idle_since.unwrap_or(at));
+        self.rest_since = self.is_at_rest().then(|| self.rest_since.unwrap_or(at));
+    }
+
+    /// A probe that began at this time had no more company than a core each. (One that began earlier may
+    /// have waited behind what is gone by now.)
+    pub fn was_idle_from(&self, began: Nanos) -> bool {
+        self.is_idle() && self.idle_since.is_some_and(|since| since <= began)
+    }
+
+    /// The same, and no company at all.
+    pub fn was_at_rest_from(&self, began: Nanos) -> bool {
+        self.is_at_rest() && self.rest_since.is_some_and(|since| since <= began)
+    }
+
     /// It completes more than it is thought to bear: by how much, when that is beyond chance.
     pub fn outdoes(&self) -> Option<Change> {
         let (completed, seconds) = self.done;
@@ -247,5 +281,27 @@ impl Backend {
         } else {
             BackendState::Exploring
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_that_may_have_waited_behind_others_does_not_tell_of_rest() {
+        let at = |s: u64| Nanos(s * 1_000_000_000);
+        let spec = BackendSpec { id: BackendId(1), name: "s1".to_owned() };
+        let mut b = Backend::new(&spec, Duration::ZERO);
+        (b.programmed, b.in_flight) = (Some(0), 3);
+        b.note_idle(at(10));
+        b.in_flight = 0;
+        for second in 11..14 {
+            b.note_idle(at(second));
+        }
+        assert!(!b.was_at_rest_from(at(10)) && !b.was_idle_from(at(10)), "three were before it");
+        assert!(b.was_at_rest_from(at(11)) && b.was_idle_from(at(11)));
+        b.programmed = Some(5);
+        assert!(!b.was_at_rest_from(at(12)), "it gets traffic by now");
     }
 }

@@ -339,18 +339,17 @@ impl Controller {
         let watches = self.watches();
         let judged = self.backends.iter().any(|b| b.health.ever_worked());
         let Some(b) = self.get(id) else { return };
-        // No traffic does not mean that no request of before is left.
-        let idle = b.recent.rate_rps < 0.05 * b.knowledge.capacity_rps().unwrap_or(1.0)
-            && f64::from(b.in_flight) < b.knowledge.cores();
-        if outcome == plimsoll_model::Outcome::Success && idle {
-            b.knowledge.observe_at_rest(latency_us);
-        }
-        let at_rest = outcome == plimsoll_model::Outcome::Success
-            && b.programmed == Some(0)
-            && b.in_flight == 0
-            && b.is_usable();
-        let change = if at_rest && watches { b.watch_probe(latency_us) } else { None };
+        let mut change = None;
         if outcome == plimsoll_model::Outcome::Success {
+            let began = Nanos(now.0.saturating_sub((latency_us * 1e3) as u64));
+            if b.was_idle_from(began) {
+                b.knowledge.observe_at_rest(latency_us);
+            }
+            // Who is pardoned and fails its checks all the same is not judged by the probes it passes.
+            let judged = watches && b.is_usable() && !b.health.is_down();
+            if judged && b.was_at_rest_from(began) {
+                change = b.watch_probe(latency_us);
+            }
             b.probed = Some((now, latency_us));
         }
         let turn = b.health.work(now, outcome, judged);

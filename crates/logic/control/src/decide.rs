@@ -90,9 +90,11 @@ impl Controller {
     /// The traffic to plan for: the longer mean, unless it has just changed. After a fall it is planned
     /// for a good part of what was, for traffic that stops for a moment comes back at once.
     pub(crate) fn rate_to_plan(&self) -> f64 {
-        if let Some(rate) = self.literal_rate {
-            return rate;
-        }
+        let counted = self.counted_rate();
+        self.literal_rate_beside(counted).unwrap_or(counted)
+    }
+
+    fn counted_rate(&self) -> f64 {
         let (quick, calm) = (self.rate(), self.history.calm_rate_rps().unwrap_or(0.0));
         let noise = RATE_CHANGED.max(3.0 / (3.0 * quick).max(1.0).sqrt());
         let rate = if (quick / calm.max(1e-9) - 1.0).abs() > noise { quick } else { calm };

@@ -82,15 +82,22 @@ impl Backend {
         self.offered_rps = self.offered_rps.map(|rps| rps * ratio);
         self.smoothed = (0.0, 0.0);
         self.done = (0.0, 0.0);
-        self.watch = None;
+        self.forget_watched();
         self.changed = Some((now, ratio));
     }
 
     fn relearn(&mut self, now: Nanos) {
         self.relearned = self.knowledge.capacity_rps().map(|capacity| (now, capacity));
         self.knowledge.relearn();
-        self.watch = None;
+        self.forget_watched();
         self.changed = Some((now, 1.0 + f64::EPSILON));
+    }
+
+    /// What it was held against is no longer what it is: one change is told once, by whichever watch is
+    /// first.
+    fn forget_watched(&mut self) {
+        self.watch = None;
+        self.probe_watch = None;
     }
 
     fn changes_like(&self, now: Nanos, ratio: f64) -> bool {
@@ -203,8 +210,9 @@ impl Controller {
         match compare(&pool, PAPER_THRESHOLD) {
             Judgement::Nothing => return,
             Judgement::Traffic { grown } => {
-                let mut ratios: Vec<f64> =
-                    self.backends.iter().filter_map(|b| self.load_ratio(b, &decision)).collect();
+                // Those that moved this way, as far as a load explains it.
+                let ratios = self.backends.iter().filter_map(|b| self.load_ratio(b, &decision));
+                let mut ratios: Vec<f64> = ratios.filter(|r| (*r > 1.0) == grown).collect();
                 ratios.sort_by(f64::total_cmp);
                 let Some(ratio) = ratios.get(ratios.len() / 2) else { return };
                 self.literal_rate = Some(decision.rate_rps * ratio);
@@ -231,11 +239,18 @@ impl Controller {
         self.literal_at = now + LITERAL_EVERY;
     }
 
-    /// The load that its curve has at the latency measured, over the load planned.
+    /// The load that its curve has at the latency measured, over the load planned; `None` where no load
+    /// has it, for it is less than the time at rest.
     fn load_ratio(&self, b: &Backend, decision: &Decision) -> Option<f64> {
         let planned = planned_rps(b, decision)?;
-        let at = invert(b.knowledge.shape()?, b.recent.latency_us?);
-        (at > 0.0).then(|| (at / planned).clamp(1.0 / MOST, MOST))
+        let at = invert(b.knowledge.shape()?, b.recent.latency_us?)?;
+        Some((at / planned).clamp(1.0 / MOST, MOST))
+    }
+
+    /// The traffic that latencies speak for, where it is within reason of what is counted: a bare threshold
+    /// errs again and again, and errors that multiply lead anywhere.
+    pub(crate) fn literal_rate_beside(&self, counted: f64) -> Option<f64> {
+        self.literal_rate.map(|rate| rate.clamp(counted / MOST, counted * MOST))
     }
 }
 
@@ -251,28 +266,97 @@ fn moved(b: &Backend, decision: &Decision) -> Option<Moved> {
     Some(Moved { latency: b.recent.latency_us?, expected }).filter(|m| m.expected.is_finite())
 }
 
-/// The load at which the curve has this latency; its last usable one beyond.
-fn invert(shape: &Shape, latency_us: f64) -> f64 {
+/// The load at which the curve has this latency; its last usable one beyond, and none below.
+fn invert(shape: &Shape, latency_us: f64) -> Option<f64> {
+    if latency_us <= shape.latency_at(0.0) {
+        return None;
+    }
     let (mut low, mut high) = (0.0, plimsoll_learn::USABLE_CAPACITY * shape.capacity());
     for _ in 0..50 {
         let middle = 0.5 * (low + high);
         if shape.latency_at(middle) < latency_us { low = middle } else { high = middle }
     }
-    0.5 * (low + high)
+    Some(0.5 * (low + high))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use plimsoll_queueing::QueueCurve;
+
+    use super::*;
+    use crate::spec::{BackendSpec, ServiceSpec};
+    use crate::trial::PoolWindow;
+
+    fn at(seconds: u64) -> Nanos {
+        Nanos(seconds * 1_000_000_000)
+    }
+
+    /// A controller that has counted so many requests per second.
+    fn controller(rate_rps: f64) -> Controller {
+        let backends = (0..3).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
+        let spec = ServiceSpec::new("shop", backends.collect());
+        let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
+        for second in 1..10 {
+            let window =
+                PoolWindow { at: at(second), seconds: 1.0, started: rate_rps, in_flight: 1.0 };
+            controller.history.push(window);
+        }
+        controller
+    }
+
+    #[test]
+    fn a_change_is_told_once_by_traffic_or_by_probes() {
+        let spec = BackendSpec { id: BackendId(1), name: "s1".to_owned() };
+        let mut b = Backend::new(&spec, Duration::ZERO);
+        // Probes of 5 to 15 ms, then of three times as much.
+        let probes = |b: &mut Backend, scale: f64| {
+            (0..2_000).filter_map(|i| b.watch_probe(scale * 5e3 * f64::from(1 + i % 3))).count()
+        };
+        assert_eq!(probes(&mut b, 1.0), 0);
+        let mut told = b.clone();
+        told.rescale(at(1), 1.0 / 3.0);
+        assert_eq!(probes(&mut told, 3.0), 0, "its traffic has told already");
+        let mut again = b.clone();
+        again.relearn(at(1));
+        assert_eq!(probes(&mut again, 3.0), 0, "it is learned anew already");
+        assert_eq!(probes(&mut b, 3.0), 1, "nothing has told yet");
+    }
+
+    #[test]
+    fn traffic_told_by_latencies_stays_within_reason_of_what_is_counted() {
+        let mut controller = controller(100.0);
+        assert!((controller.rate_to_plan() - 100.0).abs() < 1e-9);
+        for (told, planned) in [(1e-13, 20.0), (60.0, 60.0), (1e9, 500.0)] {
+            controller.literal_rate = Some(told);
+            let rate = controller.rate_to_plan();
+            assert!((rate / planned - 1.0).abs() < 1e-9, "{told}: {rate}");
+        }
+    }
+
+    #[test]
+    fn a_plan_for_a_change_takes_back_what_was_given_on_purpose() {
+        for kind in [true, false] {
+            let mut controller = controller(100.0);
+            controller.decision = Some(Decision::default());
+            controller.pins_changed = true;
+            let decision = if kind {
+                controller.decide_for_drift(at(10))
+            } else {
+                controller.decide_for_changed_pool(at(10))
+            };
+            assert_eq!(decision.wishes.len(), 3);
+            assert!(!controller.pins_changed, "no second plan for it");
+        }
+    }
 
     #[test]
     fn a_latency_leads_back_to_its_load() {
         let shape = Shape::Queue(QueueCurve { service_us: 30_000.0, cores: 2.0, variability: 1.0 });
         for load in [5.0, 30.0, 60.0] {
-            assert!((invert(&shape, shape.latency_at(load)) / load - 1.0).abs() < 1e-6);
+            let found = invert(&shape, shape.latency_at(load)).expect("a load");
+            assert!((found / load - 1.0).abs() < 1e-6);
         }
-        assert!(invert(&shape, 1e12) > 65.0);
-        assert!(invert(&shape, 1.0) < 1e-6);
+        assert!(invert(&shape, 1e12).is_some_and(|load| load > 63.0));
+        assert_eq!(invert(&shape, 29_000.0), None, "no load makes it quicker than at rest");
     }
 }

@@ -111,6 +111,7 @@ impl Controller {
                 let setting = rps.map(|rps| Setting { rps, is_split });
                 b.observe(&window, steady, setting, typical_us);
             }
+            b.note_idle(report.at.min(now));
         }
         for server in &report.servers {
             let down = server.status == ServerStatus::Down;

@@ -2,8 +2,10 @@
 
 use std::ops::RangeInclusive;
 
-use plimsoll_model::{Curve, Nanos};
-use plimsoll_pack::{CurveBackend, CurveProblem, PackError, Packing, pack_curves, round_to_range};
+use plimsoll_model::{Curve, Nanos, Objective};
+use plimsoll_pack::{
+    CurveBackend, CurveProblem, PackError, Packing, Rounded, pack_curves, round_to_range,
+};
 use plimsoll_queueing::QueueCurve;
 
 use crate::backend::{Backend, Pin};
@@ -99,7 +101,6 @@ pub(crate) fn decide(
     // Where a bound stands in the way, the curves do not tell which rounding is near.
     let mut loads = candidates.iter().zip(&packing.weights);
     let at_bound = loads.any(|(c, share)| share * rate_rps >= AT_BOUND * c.max_load);
-    let range = |shares: &[f64]| range_for(spec, shares, rate_rps);
     let rounded = if short_by_rps.is_some() {
         // All are overloaded alike: by what they are known to bear, doubts and queues aside.
         let bears = |b: &Backend| b.knowledge.capacity_rps().unwrap_or(0.0) * b.ramp(now);
@@ -107,15 +108,10 @@ pub(crate) fn decide(
         let sum: f64 = packing.weights.iter().sum();
         packing.weights.iter_mut().for_each(|w| *w /= sum);
         packing.short_of_capacity = short_by_rps;
-        round_to_range(&packing.weights, None, range(&packing.weights))?
-    } else if pinned || at_bound {
-        round_to_range(&packing.weights, None, range(&packing.weights))?
+        round(spec, &packing.weights, rate_rps, None)?
     } else {
-        let shares = &packing.weights;
-        let cheapest = round_to_range(shares, Some((&problem, spec.objective)), range(shares))?;
-        // Flat curves would let a rounding stray far for next to nothing.
-        let strays = cheapest.shares.iter().zip(shares).any(|(made, s)| (made - s).abs() > STRAY);
-        if strays { round_to_range(shares, None, range(shares))? } else { cheapest }
+        let curves = (!pinned && !at_bound).then_some((&problem, spec.objective));
+        round(spec, &packing.weights, rate_rps, curves)?
     };
     let mut wishes = Vec::with_capacity(candidates.len());
     let mut expected = 0.0;
@@ -148,6 +144,32 @@ pub(crate) fn decide(
         short_by_rps,
         still_learning,
     })
+}
+
+/// Integer weights for these shares, judged on the curves where they tell, and near them where they can be.
+fn round(
+    spec: &ServiceSpec,
+    shares: &[f64],
+    rate_rps: f64,
+    curves: Option<(&CurveProblem<'_>, Objective)>,
+) -> Result<Rounded, PackError> {
+    let strays = |rounded: &Rounded| {
+        rounded.shares.iter().zip(shares).any(|(made, share)| (made - share).abs() > STRAY)
+    };
+    let range = range_for(spec, shares, rate_rps);
+    let mut rounded = round_to_range(shares, curves, range.clone())?;
+    // Flat curves would let a rounding stray far for next to nothing.
+    if curves.is_some() && strays(&rounded) {
+        rounded = round_to_range(shares, None, range.clone())?;
+    }
+    // A weight of 1 is much beside a small greatest one: the nearness of a share comes before the quickness
+    // of a change.
+    let (start, mut end, last) = (*range.start(), *range.end(), *spec.sink.range.end());
+    while end < last && strays(&rounded) {
+        end = end.saturating_mul(2).min(last);
+        rounded = round_to_range(shares, None, start..=end)?;
+    }
+    Ok(rounded)
 }
 
 /// The weights to use: no greater than precision needs where the balancer follows a change only after a
@@ -186,8 +208,9 @@ fn pack_around_pins(
         None => packed.next().unwrap_or(0.0) * rest,
     });
     let loads: Vec<f64> = loads.collect();
+    // However little it is: more than what is given, which is not all of it.
     let all: f64 = loads.iter().sum();
-    packing.weights = loads.into_iter().map(|load| load / all.max(1e-9)).collect();
+    packing.weights = loads.into_iter().map(|load| load / all).collect();
     Ok(packing)
 }
 
@@ -322,7 +345,43 @@ pub(crate) fn middle_service_us(usable: &[&Backend]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use plimsoll_model::BackendId;
+
     use super::*;
+    use crate::spec::BackendSpec;
+
+    fn spec() -> ServiceSpec {
+        ServiceSpec::new("shop", Vec::new())
+    }
+
+    #[test]
+    fn small_weights_are_used_only_where_they_are_near_enough() {
+        // Four of next to nothing beside one: 1 each of 44 would take 7 % from it.
+        let shares = [0.003, 0.988, 0.003, 0.003, 0.003];
+        let rounded = round(&spec(), &shares, 1.0, None).expect("shares that can be rounded");
+        let off = rounded.shares.iter().zip(shares).map(|(made, share)| (made - share).abs());
+        assert!(off.fold(0.0, f64::max) <= STRAY, "{rounded:?}");
+        let even = round(&spec(), &[0.2, 0.8], 1.0, None).expect("shares that can be rounded");
+        assert!(even.weights.iter().all(|w| *w <= PRECISE), "precise enough: {even:?}");
+    }
+
+    #[test]
+    fn loads_given_on_purpose_leave_shares_of_a_whole_however_little_arrives() {
+        let mut backends: Vec<Backend> = (0..3)
+            .map(|i| {
+                let spec = BackendSpec { id: BackendId(i), name: format!("s{i}") };
+                Backend::new(&spec, Duration::ZERO)
+            })
+            .collect();
+        backends[0].pin = Some(Pin::Exactly(0.0));
+        for rate in [1e-13, 1e-3, 10.0] {
+            let decision = decide(Nanos::ZERO, &spec(), &backends, rate, false).expect("a packing");
+            let sum: f64 = decision.wishes.iter().map(|w| w.share).sum();
+            assert!((sum - 1.0).abs() < 1e-9, "{rate}: {sum}");
+        }
+    }
 
     #[test]
     fn theta_gives_way_where_the_traffic_cannot_be_carried_within_it_and_no_further() {

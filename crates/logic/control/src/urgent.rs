@@ -80,7 +80,9 @@ impl Controller {
     }
 
     /// Weights for a pool of which one works otherwise now: who is parked stays so.
-    fn decide_for_drift(&mut self, now: Nanos) -> Decision {
+    pub(crate) fn decide_for_drift(&mut self, now: Nanos) -> Decision {
+        // Loads given on purpose are in it, and need no plan of their own.
+        self.pins_changed = false;
         if self.kind() == MethodKind::InFlight {
             in_flight::learn(&mut self.backends, self.epoch);
             let parked = self.parked();
@@ -100,9 +102,11 @@ impl Controller {
             && self.decision.is_some()
             && let Ok(decision) = split::decide(now, &self.spec, &self.backends, rate, true)
         {
+            self.pins_changed = false;
             return decision;
         }
         if self.kind() == MethodKind::InFlight && self.decision.is_some() {
+            self.pins_changed = false;
             in_flight::learn(&mut self.backends, self.epoch);
             return in_flight::decide_proportional(now, &self.backends, rate, &[]);
         }

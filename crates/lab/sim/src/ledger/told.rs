@@ -147,7 +147,11 @@ impl Ledger {
         let Some(recalled) = &self.recalled else { return };
         let weight = |id: BackendId| recalled.iter().find(|(b, _)| *b == id).map(|(_, w)| *w);
         let all_known = report.servers.iter().all(|s| weight(s.backend).is_some());
-        let differs = report.servers.iter().any(|s| weight(s.backend) != Some(s.weight));
+        // Who may not serve is given nothing whatever the memory holds: that alone is no reason for a plan.
+        let serves =
+            |id: BackendId| self.accounts.get(id.0 as usize).is_some_and(|a| a.is_usable());
+        let differs =
+            report.servers.iter().any(|s| serves(s.backend) && weight(s.backend) != Some(s.weight));
         self.must_resume = all_known && differs && recalled.iter().any(|(_, w)| *w > 0);
     }
 
@@ -230,5 +234,50 @@ impl Ledger {
         for a in self.accounts.iter_mut().filter(|a| a.steered && a.has_failed()) {
             a.pardoned |= !(a.live_failed && a.surely_dead);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_control::{BackendSpec, ServiceSpec};
+    use plimsoll_model::{Method, MethodKind, ServerReport};
+
+    use super::*;
+
+    /// Whether the first plan is held against a memory of weights of 1, where these are held.
+    fn must_resume(servers: &[(u32, ServerStatus)]) -> bool {
+        let ids = || (0..servers.len() as u32).map(BackendId);
+        let backends = ids().map(|id| BackendSpec { id, name: format!("s{}", id.0) }).collect();
+        let mut ledger = Ledger::new(servers.len());
+        let recalled = ids().map(|id| (id, 1)).collect();
+        ledger.born(Nanos::ZERO, &ServiceSpec::new("sim", backends), Some(recalled));
+        let report = BalancerReport {
+            at: Nanos::ZERO,
+            method: Method { name: "roundrobin".to_owned(), kind: MethodKind::Split },
+            generation: 1,
+            servers: ids()
+                .zip(servers)
+                .map(|(backend, &(weight, status))| ServerReport {
+                    backend,
+                    weight,
+                    status,
+                    in_flight: 0,
+                    queued: 0,
+                    started_total: 0,
+                    errors_total: 0,
+                })
+                .collect(),
+        };
+        ledger.told(Nanos::ZERO, Nanos::ZERO, &Event::Balancer(report));
+        ledger.must_resume
+    }
+
+    #[test]
+    fn what_is_to_be_resumed_is_the_weights_of_those_who_may_serve() {
+        let (up, down) = (ServerStatus::Up, ServerStatus::Down);
+        assert!(must_resume(&[(0, up), (1, up)]));
+        assert!(must_resume(&[(0, down), (5, up)]));
+        assert!(!must_resume(&[(0, down), (1, up)]), "there is nothing to put right");
+        assert!(!must_resume(&[(1, up), (1, up)]));
     }
 }
