@@ -128,9 +128,12 @@ INLINE int walk_options(const __u8 *options, __u32 bytes)
 GLOBAL __u32 other_options(struct xdp_md *ctx, __u32 tcp_offset, __u32 header)
 {
 	__u8 options[OPTION_BYTES] __attribute__((aligned(8))) = {};
-	__u32 bytes = header - TCP_BYTES;
-	if (header <= TCP_BYTES || bytes > OPTION_BYTES)
+	__u64 last = header - TCP_BYTES - 1, bytes;
+	if (last >= OPTION_BYTES)
 		return 0;
+	/* Or the compiler goes on with the sum, of which kernels before 6.18 do not see the bounds. */
+	asm volatile("" : "+r"(last));
+	bytes = last + 1;
 	if (bpf_xdp_load_bytes(ctx, tcp_offset + TCP_BYTES, options, bytes))
 		return 0;
 	int at = walk_options(options, bytes);

@@ -282,8 +282,8 @@ pub(crate) fn refused<E: std::error::Error>(error: &E) -> L4Error {
         text = format!("{text}: {cause}");
         source = cause.source();
     }
-    if text.contains("Operation not permitted") || text.contains("Permission denied (os error 13)")
-    {
+    // Not EACCES: that is what the verifier says of a program that it does not believe.
+    if text.contains("Operation not permitted") {
         return L4Error::Privileges;
     }
     L4Error::Load(text)

@@ -1,0 +1,85 @@
+//! Wraps of the timestamps' lower half and long silences, by the wall clock and through real kernels'
+//! stacks. Minutes long, so not among what CI runs; `wraps.rs` shows the same with crafted packets.
+//!
+//! `cargo test -p plimsoll-l4 --test real_time -- --ignored --nocapture`
+
+mod rig;
+
+use std::time::{Duration, Instant};
+
+use plimsoll_cookie::Layout;
+use plimsoll_l4::Policy;
+use rig::privileged;
+use rig::service::{Connection, Service};
+
+const WRAP: Duration = Duration::from_millis(1 << 16);
+const EACH: usize = 8;
+
+/// Opens connections, leaves them silent, and asks: how many were answered by who answered first.
+fn kept_after(mut silent: Vec<Connection>, silence: Duration) -> usize {
+    std::thread::sleep(silence);
+    let stays = |one: &mut Connection| one.ask().is_ok_and(|who| who == one.server);
+    silent.iter_mut().filter_map(|one| stays(one).then_some(())).count()
+}
+
+/// Asks ten times a second for more than three wraps; how often each was answered.
+fn transferred(mut connections: Vec<Connection>) -> (usize, usize) {
+    let (began, mut asked, mut right) = (Instant::now(), 0, 0);
+    while began.elapsed() < WRAP * 3 + WRAP / 10 {
+        for one in &mut connections {
+            asked += 1;
+            right += usize::from(one.ask().is_ok_and(|who| who == one.server));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    (asked, right)
+}
+
+/// Connections silent for each of these, beside others that transfer all the time.
+fn silences_and_transfers(version_bits: u32, seconds: &[u64]) {
+    let service = Service::new(2, 2, false);
+    let mut config = service.config(Policy::RoundRobin, &["s1", "s2"]);
+    config.cookie.layout = Layout::new(version_bits).expect("in range");
+    let limit = Duration::from_millis(config.cookie.layout.silence_limit_ms());
+    let balancer = service.balance(&config);
+    let opened = || -> Vec<Connection> {
+        service.connect(EACH).into_iter().map(|one| one.expect("connects")).collect()
+    };
+    std::thread::scope(|scope| {
+        let busy = opened();
+        let busy = scope.spawn(move || transferred(busy));
+        let mut waiting = Vec::new();
+        for silence in seconds.iter().copied().map(Duration::from_secs) {
+            let silent = opened();
+            waiting.push((silence, scope.spawn(move || kept_after(silent, silence))));
+        }
+        let (asked, right) = busy.join().expect("transfers");
+        println!("n={version_bits}, transfers over three wraps: {right} of {asked} right");
+        assert_eq!(right, asked, "over three wraps");
+        for (silence, kept) in waiting {
+            let kept = kept.join().expect("asks");
+            println!("n={version_bits}, silent for {silence:?}: {kept} of {EACH} kept");
+            let expected = if silence < limit { EACH } else { 0 };
+            assert_eq!(kept, expected, "silent for {silence:?}, of {limit:?}");
+        }
+    });
+    let seen = plimsoll_l4::status(&service.net.pins()).expect("status");
+    assert!(seen.vips[0].fallbacks.values().all(|count| *count == 0));
+    drop(balancer);
+}
+
+#[test]
+#[ignore = "ten minutes"]
+fn four_version_bits_keep_silent_connections_for_nearly_nine_minutes_and_no_longer() {
+    if privileged() {
+        silences_and_transfers(4, &[60, 130, 260, 500, 560]);
+    }
+}
+
+#[test]
+#[ignore = "36 minutes"]
+fn six_version_bits_keep_silent_connections_for_35_minutes_and_no_longer() {
+    if privileged() {
+        silences_and_transfers(6, &[600, 1200, 2080, 2120]);
+    }
+}
