@@ -107,9 +107,13 @@ INLINE int walk_options(const __u8 *options, __u32 bytes)
 {
 	__u32 at = 0;
 	for (int i = 0; i < OPTION_BYTES; i++) {
-		if (at + 1 >= OPTION_BYTES || at + 1 >= bytes)
+		/* Opaque to the compiler, which would compare a sum and then use its part: kernels before
+		 * 6.18 do not see the bounds of that. */
+		__u64 place = at;
+		asm volatile("" : "+r"(place));
+		if (place > OPTION_BYTES - 2 || at + 1 >= bytes)
 			return -1;
-		__u8 kind = options[at], length = options[at + 1];
+		__u8 kind = options[place], length = options[place + 1];
 		if (kind == 1) {
 			at++;
 			continue;
@@ -131,7 +135,7 @@ GLOBAL __u32 other_options(struct xdp_md *ctx, __u32 tcp_offset, __u32 header)
 	__u64 last = header - TCP_BYTES - 1, bytes;
 	if (last >= OPTION_BYTES)
 		return 0;
-	/* Or the compiler goes on with the sum, of which kernels before 6.18 do not see the bounds. */
+	/* As in walk_options(). */
 	asm volatile("" : "+r"(last));
 	bytes = last + 1;
 	if (bpf_xdp_load_bytes(ctx, tcp_offset + TCP_BYTES, options, bytes))

@@ -24,6 +24,14 @@ pub enum L4Error {
     /// The kernel does not take the program.
     #[error("the kernel does not take the program: {0}")]
     Load(String),
+    /// The kernel lacks what the program needs.
+    #[error("Linux {release} is too old: expected {missing}")]
+    TooOld {
+        /// What runs here.
+        release: String,
+        /// What it lacks, and since when there is that.
+        missing: String,
+    },
     /// A map.
     #[error("map {name}: {error}")]
     Map {

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 
 use crate::config::{AttachMode, L4Config};
+use crate::doctor::features;
 use crate::error::L4Error;
 use crate::layout::META_LAYOUT;
 use crate::maps::{MAPS, Meta, read_meta, write_meta};
@@ -70,7 +71,8 @@ impl Program {
             }
             _ => {}
         }
-        let mut program = Program::load_as(dir, meta, fragments, false)?;
+        let loaded = Program::load_as(dir, meta, fragments, false);
+        let mut program = loaded.map_err(|error| explained(error, features::missing))?;
         write_meta(dir, meta)?;
         program.pin()?;
         Ok(program)
@@ -289,6 +291,19 @@ pub(crate) fn refused<E: std::error::Error>(error: &E) -> L4Error {
     L4Error::Load(text)
 }
 
+/// A program that an old kernel does not take is refused for that, and not by its verifier's words.
+fn explained(error: L4Error, missing: impl Fn() -> Vec<String>) -> L4Error {
+    let missing = match error {
+        L4Error::Load(_) => missing(),
+        _ => Vec::new(),
+    };
+    if missing.is_empty() {
+        return error;
+    }
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    L4Error::TooOld { release, missing: missing.join(", ") }
+}
+
 fn why_not_attached(error: &ProgramError, mode: AttachMode) -> String {
     let text = refused(error).to_string();
     if text.contains("os error 16") || text.contains("os error 17") {
@@ -309,5 +324,23 @@ fn why_not_attached(error: &ProgramError, mode: AttachMode) -> String {
 impl From<EbpfError> for L4Error {
     fn from(error: EbpfError) -> Self {
         refused(&error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_kernel_is_refused_by_what_it_lacks() {
+        let lacks = || vec!["BPF_FUNC_xdp_load_bytes (Linux 5.18)".to_owned()];
+        let load = || L4Error::Load("invalid func unknown#189".to_owned());
+        let told = explained(load(), lacks).to_string();
+        assert!(
+            told.ends_with("is too old: expected BPF_FUNC_xdp_load_bytes (Linux 5.18)"),
+            "{told}"
+        );
+        assert!(matches!(explained(load(), Vec::new), L4Error::Load(_)), "for another reason");
+        assert!(matches!(explained(L4Error::Privileges, lacks), L4Error::Privileges));
     }
 }

@@ -8,8 +8,8 @@ use rustix::process::{Resource, getrlimit};
 use super::features::{AGENT, NEEDED, present};
 use super::{Finding, Role, sysctl};
 
-/// The oldest release with XDP links.
-const OLDEST: (u32, u32) = (5, 9);
+/// The oldest release with all that the balancer needs.
+const OLDEST: (u32, u32) = (5, 18);
 const BPF_FS_MAGIC: i128 = 0xcafe_4a11;
 /// Clock sources that are read without leaving the guest or asking a slow device.
 const QUICK_CLOCKS: [&str; 5] =
@@ -43,7 +43,7 @@ fn version(release: &str) -> Finding {
             let (major, minor) = OLDEST;
             finding.fail(format!("Linux {release}"), format!("expected {major}.{minor} or later"))
         }
-        _ => finding.ok(format!("Linux {release}; tested with 6.18")),
+        _ => finding.ok(format!("Linux {release}; tested with 6.1, 6.12 and 6.18")),
     }
 }
 
@@ -162,7 +162,8 @@ mod tests {
     fn an_old_kernel_is_refused_and_an_odd_name_is_not() {
         let level = |release| version(release).level;
         assert_eq!(level("5.4.0-150-generic"), Level::Fail);
-        assert_eq!(level("5.10.0"), Level::Ok);
+        assert_eq!(level("5.10.0"), Level::Fail);
+        assert_eq!(level("6.1.0-56-cloud-amd64"), Level::Ok);
         assert_eq!(level("6.18.44-fc-v657"), Level::Ok);
         assert_eq!(level("custom"), Level::Ok);
     }

@@ -5,7 +5,7 @@
 //! a configuration only what every machine needs is looked at.
 
 mod ethtool;
-mod features;
+pub(crate) mod features;
 mod interfaces;
 mod kernel;
 mod local;
