@@ -1,6 +1,7 @@
 //! What a pick costs: nanoseconds and allocations, for every policy over 10, 100 and 1,000 backends.
 //!
-//! Each request is picked for, started, and ended when two more per backend have been sent. In one pass
+//! Each request is picked for, started, and ended when two more per backend have been sent; each seventh
+//! is refused under the sight that learns from refusals. In one pass
 //! each pick is timed by itself, less what reading the clock takes; in another all of it at once, probes and
 //! their answers included. The least of several runs counts: the machine only ever adds.
 //!
@@ -17,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use plimsoll_model::Nanos;
 use plimsoll_policy::{
-    EjectionSettings, Finish, Policy, PolicyKind, Probing, Request, ServerLoad, Settings,
-    SlowStartSettings,
+    EjectionSettings, Ending, ExpectedDelaySettings, Finish, Policy, PolicyKind, Probing, Request,
+    ServerLoad, Settings, Sight, SlowStartSettings,
 };
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -38,6 +39,11 @@ fn main() {
     println!(" {:>11}", "per request");
     for &kind in PolicyKind::ALL {
         row(kind.name(), kind, Settings::default());
+    }
+    for sight in [Sight::Refusals, Sight::Probes] {
+        let expected_delay = ExpectedDelaySettings { sight, ..ExpectedDelaySettings::default() };
+        let name = format!("expected_delay, {sight:?}").to_lowercase();
+        row(&name, PolicyKind::ExpectedDelay, Settings { expected_delay, ..Settings::default() });
     }
     let guarded = Settings {
         max_in_flight: Some(1_000),
@@ -73,7 +79,7 @@ struct Cost {
 fn cost(kind: PolicyKind, backends: usize, settings: &Settings) -> Cost {
     let weights: Vec<u32> = (0..backends).map(|i| 1 + (i % 8) as u32).collect();
     let mut policy = kind.build(&weights, settings).expect("these settings are valid");
-    let mut load = Load::new(backends);
+    let mut load = Load::new(backends, settings.expected_delay.sight == Sight::Refusals);
     load.run(policy.as_mut(), pick_untimed);
     let (mut picks, mut clock, mut whole) = (Duration::MAX, Duration::MAX, Duration::MAX);
     let mut allocations = 0;
@@ -117,10 +123,12 @@ struct Load {
     in_flight: Vec<u32>,
     targets: Vec<usize>,
     latency: Duration,
+    ended: u64,
+    refuses: bool,
 }
 
 impl Load {
-    fn new(backends: usize) -> Self {
+    fn new(backends: usize, refuses: bool) -> Self {
         let gap = Duration::from_nanos(1_000_000 / backends as u64);
         Load {
             now: Nanos::from_secs_f64(1.0),
@@ -130,6 +138,8 @@ impl Load {
             in_flight: vec![0; backends],
             targets: Vec::with_capacity(16),
             latency: gap * (PER_BACKEND * backends) as u32,
+            ended: 0,
+            refuses,
         }
     }
 
@@ -155,7 +165,10 @@ impl Load {
         if self.running.len() > PER_BACKEND * self.in_flight.len() {
             let Some(ended) = self.running.pop_front() else { return };
             self.in_flight[ended] -= 1;
-            policy.on_finish(ended, &Finish::success(self.latency), self.now);
+            self.ended += 1;
+            let refused = self.refuses && self.ended.is_multiple_of(7);
+            let ending = if refused { Ending::Rejected } else { Ending::Success };
+            policy.on_finish(ended, &Finish::new(self.latency, ending), self.now);
         }
         self.now = self.now + self.gap;
     }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use plimsoll_model::Nanos;
 use plimsoll_policy::{
-    EjectionSettings, Finish, PolicyKind, Probing, Request, ServerLoad, Settings, SlowStartSettings,
+    EjectionSettings, ExpectedDelaySettings, Finish, PolicyKind, Probing, Request, ServerLoad,
+    Settings, Sight, SlowStartSettings,
 };
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -69,5 +70,12 @@ fn nothing_is_allocated_for_a_request() {
     for &kind in PolicyKind::ALL {
         assert_eq!(allocations(kind, &Settings::default()), 0, "{kind}");
         assert_eq!(allocations(kind, &guarded), 0, "{kind} with all guards");
+    }
+    for sight in [Sight::Refusals, Sight::Probes] {
+        let expected_delay = ExpectedDelaySettings { sight, ..ExpectedDelaySettings::default() };
+        let sees = |settings| Settings { expected_delay, ..settings };
+        let kind = PolicyKind::ExpectedDelay;
+        assert_eq!(allocations(kind, &sees(Settings::default())), 0, "{sight:?}");
+        assert_eq!(allocations(kind, &sees(guarded)), 0, "{sight:?} with all guards");
     }
 }

@@ -3,8 +3,9 @@
 //!
 //! Source: HAProxy's `first` (`src/lb_fas.c`): as few servers as the load needs, so that the rest can
 //! sleep. A server that fails fast is never full, and in HAProxy gets everything. Here a backend with
-//! more failures not yet forgiven (see `state/failure.rs`) than requests in flight is passed over while
-//! another is open.
+//! more failures and refusals not yet forgiven (see `state/failure.rs`) than requests in flight is passed
+//! over while another is open: after one failure on an idle pool for 30 mean latencies, after one refusal
+//! for six.
 
 use plimsoll_model::Nanos;
 use rand::RngCore;
@@ -12,8 +13,8 @@ use rand::RngCore;
 use crate::state::InFlight;
 use crate::{Finish, Policy, Request};
 
-/// Less of a failure than this is no reason: half of one that has just happened.
-const FORGIVEN: f64 = 0.5;
+/// Less of a failure or a refusal than this is no reason.
+const FORGIVEN: f64 = 0.05;
 
 /// The first that is not full.
 pub struct First {
@@ -78,7 +79,12 @@ mod tests {
         first.set_weights(&[0, 1, 0]);
         assert_eq!(pick(&mut first, now), Some(1), "nobody else");
         first.set_weights(&[0, 1, 1]);
-        now = now + 70 * MS;
-        assert_eq!(pick(&mut first, now), Some(1), "exp(-70/100) is below a half");
+        assert_eq!(pick(&mut first, now + 290 * MS), Some(2), "exp(-290/100) is above a twentieth");
+        now = now + 301 * MS;
+        assert_eq!(pick(&mut first, now), Some(1), "exp(-301/100) is below it");
+        first.on_start(1, now);
+        first.on_finish(1, &Finish::rejected(MS), now);
+        assert_eq!(pick(&mut first, now), Some(2), "who refuses is full");
+        assert_eq!(pick(&mut first, now + 80 * MS), Some(1), "and has room again");
     }
 }

@@ -38,6 +38,9 @@ pub struct PeakEwma {
     weights: Vec<u32>,
     sampler: Sampler,
     costs: Vec<Option<Cost>>,
+    /// How many of these there are, and their sum.
+    heard_of: usize,
+    peaks_us: f64,
     in_flight: InFlight,
 }
 
@@ -52,8 +55,15 @@ impl PeakEwma {
             weights: weights.to_vec(),
             sampler: Sampler::new(weights.iter().map(|&w| draw.chance(w))),
             costs: vec![None; weights.len()],
+            heard_of: 0,
+            peaks_us: 0.0,
             in_flight: InFlight::new(weights.len()),
         }
+    }
+
+    /// The mean of the costs of those that were heard of, none of it forgotten.
+    fn mean_peak_us(&self) -> f64 {
+        self.peaks_us / self.heard_of.max(1) as f64
     }
 
     fn observe(&mut self, backend: usize, sample_us: f64, now: Nanos) {
@@ -64,6 +74,10 @@ impl PeakEwma {
             }
             _ => sample_us,
         };
+        match self.costs[backend] {
+            Some(old) => self.peaks_us += us - old.us,
+            None => (self.heard_of, self.peaks_us) = (self.heard_of + 1, self.peaks_us + us),
+        }
         self.costs[backend] = Some(Cost { us, at: now });
     }
 }
@@ -101,8 +115,9 @@ impl Policy for PeakEwma {
         match (finish.ending, penalty_us) {
             (Ending::Success, _) => self.observe(backend, latency_us, now),
             (Ending::Rejected, Some(penalty_us)) => {
-                // Peaks are far above the mean: it keeps the one it has, and does not forget it.
-                let known_us = self.costs[backend].map_or(0.0, |c| c.us);
+                // Peaks are far above the mean: it keeps the one it has, if that is no less than the
+                // others', and does not forget it.
+                let known_us = self.costs[backend].map_or(0.0, |c| c.us).max(self.mean_peak_us());
                 self.observe(backend, penalty_us.max(known_us), now);
             }
             (_, Some(penalty_us)) => self.observe(backend, latency_us.max(penalty_us), now),

@@ -13,9 +13,10 @@
 //! in turn the oldest and the worst. Where probes cannot keep a pool of m filled (b without bound) an
 //! answer serves [`MOST_USES`] times. Probes are drawn as `draw` says: by weight here, uniformly in the paper.
 //!
-//! **Failures**: a backend that fails fast reports neither load nor latency. Its reported latency is
-//! mixed with the penalty of `state/failure.rs` in the share of its requests that failed lately, and its
-//! failures not yet forgiven count as in flight. The paper has the like and does not tell it.
+//! **Failures**: a backend that fails or refuses fast reports neither load nor latency. Its reported latency
+//! is mixed with the penalty of `state/failure.rs` in the share of its requests that failed lately (a
+//! refusal is a fifth of a failure), and what is not yet forgiven counts as in flight. The paper has the like
+//! and does not tell it.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -3,8 +3,9 @@
 //!
 //! Source: Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads" (2016); HAProxy's
 //! `hash-balance-factor` (`chash_server_is_eligible`, `src/lb_chash.c`), whose integers these are: of
-//! `⌈(in flight + 1)·factor/100⌉` slots each backend has its part by weight, at least one. Failures stay in
-//! flight for their penalty (see `failure.rs`), so what fails fast does not draw the overflow of others.
+//! `⌈(in flight + 1)·factor/100⌉` slots each backend has its part by weight, at least one. Failures and
+//! refusals stay in flight for their penalty (see `failure.rs`), so who ends requests fast with them does not draw
+//! the overflow of others.
 
 use plimsoll_model::Nanos;
 
@@ -71,7 +72,8 @@ impl Bound {
     /// Whether the bound leaves room for one more.
     pub(crate) fn allows(&mut self, backend: usize, now: Nanos) -> bool {
         let Some(factor) = self.factor else { return true };
-        self.in_flight.load(backend, now) < self.slots(backend, factor) as f64
+        // Of what is held, half a request and more takes a slot.
+        self.in_flight.load(backend, now).round() < self.slots(backend, factor) as f64
     }
 
     fn slots(&self, backend: usize, factor: u32) -> u64 {

@@ -5,7 +5,7 @@
 //! * estimates of latency are given `max(observed, factor·S)` as its sample ([`super::LatencyTable`],
 //!   peak EWMA); of a refusal only as far as that is more than they expect, for a backend that is
 //!   known to be slow is no faster because it refuses;
-//! * counts of requests in flight keep it for what is left of `factor·S` ([`super::InFlight`]).
+//! * counts of requests in flight keep it, as one, for what is left of `factor·S` ([`super::InFlight`]).
 //!
 //! By Little's law both say the same; a policy that looks at both counts both. The penalty has no unit of
 //! its own to set, it is proportional to the failures (1 % of them make a backend look 9 % slower), and
@@ -61,18 +61,23 @@ impl SuccessLatency {
         FAILURE_FACTOR * self.mean_us
     }
 
+    /// How long a refusal counts.
+    pub(crate) fn refusal_us(&self) -> f64 {
+        REFUSAL_FACTOR * self.mean_us
+    }
+
     /// How long a request that ended so counts at least, if it counts against its backend.
     pub(crate) fn penalty_us(&self, ending: Ending) -> Option<f64> {
         match ending {
             Ending::Success | Ending::Abandoned => None,
             Ending::Failure => Some(self.failure_us()),
-            Ending::Rejected => Some(REFUSAL_FACTOR * self.mean_us),
+            Ending::Rejected => Some(self.refusal_us()),
         }
     }
 }
 
-/// The share of its requests that failed lately, by backend: an average over about eight requests that
-/// time forgets, too.
+/// The share of its requests that failed lately, by backend, a refusal being a part of a failure: an
+/// average over about eight requests that time forgets, too.
 #[derive(Clone, Debug)]
 pub(crate) struct FailureShares {
     decay_us: f64,
@@ -92,12 +97,14 @@ impl FailureShares {
     }
 
     pub(crate) fn finish(&mut self, backend: usize, finish: &Finish, now: Nanos) {
+        let before = self.share(backend, now);
         let failed = match finish.ending {
             Ending::Success => 0.0,
             Ending::Failure => 1.0,
-            Ending::Abandoned | Ending::Rejected => return,
+            // Who refuses is no less broken than it was.
+            Ending::Rejected => before.max(REFUSAL_FACTOR / FAILURE_FACTOR),
+            Ending::Abandoned => return,
         };
-        let before = self.share(backend, now);
         self.shares[backend] = (before + SHARE_PART * (failed - before), now);
     }
 
@@ -142,9 +149,13 @@ mod tests {
         let now = Nanos::from_secs_f64(1.0);
         (0..100).for_each(|_| shares.finish(0, &end(Ending::Failure), now));
         (0..9).for_each(|_| shares.finish(0, &end(Ending::Rejected), now));
+        (0..9).for_each(|_| shares.finish(0, &end(Ending::Abandoned), now));
         assert!((shares.share(0, now) - 1.0).abs() < 1e-5);
         assert!((shares.share(0, now + Duration::from_secs(1)) - (-1f64).exp()).abs() < 1e-5);
         (0..8).for_each(|_| shares.finish(0, &end(Ending::Success), now));
         assert!((shares.share(0, now) - 0.875f64.powi(8)).abs() < 1e-5);
+        let mut busy = FailureShares::new(1, 1e6);
+        (0..100).for_each(|_| busy.finish(0, &end(Ending::Rejected), now));
+        assert!((busy.share(0, now) - 0.2).abs() < 1e-5, "two means of ten");
     }
 }

@@ -1,7 +1,8 @@
-//! Requests in flight by backend. A failure stays for what is left of its penalty (see `failure.rs`):
-//! not by a timer, but as an amount that decays with a failure's penalty as its time constant, so that its
-//! sum over time is the same. Reading costs an exponential, only for backends that failed lately. Policies
-//! that keep a key per backend are told which have changed by time alone ([`InFlight::faded`]).
+//! Requests in flight by backend. A failure or a refusal stays for what is left of its penalty (see
+//! `failure.rs`): not by a timer, but as an amount of about one that decays with its penalty as time
+//! constant, so that its sum over time is the same. Reading costs an exponential for either, only for
+//! backends that had one lately. Policies that keep a key per backend are told which have changed by time
+//! alone ([`InFlight::faded`]).
 
 use std::time::Duration;
 
@@ -10,23 +11,36 @@ use plimsoll_model::Nanos;
 use super::SuccessLatency;
 use crate::{Ending, Finish};
 
-/// Less than this of a failure is forgotten.
+/// Less than this of a request is forgotten.
 const FORGOTTEN: f64 = 0.01;
-/// Keys are behind by at most this part of a penalty: what is held is wrong by 1.6 % at most.
-const FADING_STEP: f64 = 1.0 / 64.0;
+/// Keys are behind by at most this part of a failure's penalty: what is held is wrong by 0.8 % of failures
+/// and 4 % of refusals at most.
+const FADING_STEP: f64 = 1.0 / 128.0;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
-    amount: f64,
+    failures: f64,
+    refusals: f64,
     at: Nanos,
     /// Whether it stands in [`InFlight::holding`].
     listed: bool,
 }
 
 impl Held {
-    fn decayed(self, over_us: f64, now: Nanos) -> f64 {
+    /// What is left of it now.
+    fn decayed(self, successes: &SuccessLatency, now: Nanos) -> Held {
         let age_us = now.since(self.at).as_nanos() as f64 / 1e3;
-        self.amount * (-age_us / over_us).exp()
+        let left = |amount: f64, over_us: f64| match amount {
+            0.0 => 0.0,
+            _ => amount * (-age_us / over_us).exp(),
+        };
+        let failures = left(self.failures, successes.failure_us());
+        let refusals = left(self.refusals, successes.refusal_us());
+        Held { failures, refusals, at: now, ..self }
+    }
+
+    fn amount(self) -> f64 {
+        self.failures + self.refusals
     }
 }
 
@@ -75,15 +89,17 @@ impl InFlight {
             self.successes.record(finish.latency_us());
         }
         let Some(penalty_us) = self.successes.penalty_us(finish.ending) else { return };
-        let constant_us = self.successes.failure_us();
-        let left_us = (penalty_us - finish.latency_us()).max(0.0);
-        let held = &mut self.held[backend];
-        held.amount = held.decayed(constant_us, now) + left_us / constant_us;
-        held.at = now;
-        if !held.listed && held.amount > 0.0 {
+        let left = (1.0 - finish.latency_us() / penalty_us).max(0.0);
+        let mut held = self.held[backend].decayed(&self.successes, now);
+        match finish.ending {
+            Ending::Rejected => held.refusals += left,
+            _ => held.failures += left,
+        }
+        if !held.listed && held.amount() > 0.0 {
             held.listed = true;
             self.holding.push(backend);
         }
+        self.held[backend] = held;
     }
 
     /// Requests in flight alone.
@@ -107,7 +123,7 @@ impl InFlight {
         let mut k = 0;
         while let Some(&backend) = self.holding.get(k) {
             tell(backend, self.load(backend, now));
-            if self.held[backend].amount > 0.0 {
+            if self.held[backend].amount() > 0.0 {
                 k += 1;
             } else {
                 self.held[backend].listed = false;
@@ -116,7 +132,7 @@ impl InFlight {
         }
     }
 
-    /// Failures held.
+    /// Failures and refusals held.
     pub(crate) fn held(&mut self, backend: usize, now: Nanos) -> f64 {
         if self.holding.is_empty() {
             return 0.0;
@@ -124,16 +140,16 @@ impl InFlight {
         self.load(backend, now) - f64::from(self.count[backend])
     }
 
-    /// Requests in flight, failures held included.
+    /// Requests in flight, failures and refusals held included.
     pub(crate) fn load(&mut self, backend: usize, now: Nanos) -> f64 {
         let count = f64::from(self.count[backend]);
         let held = self.held[backend];
-        if held.amount == 0.0 {
+        if held.amount() == 0.0 {
             return count;
         }
-        let amount = held.decayed(self.successes.failure_us(), now);
+        let amount = held.decayed(&self.successes, now).amount();
         if amount < FORGOTTEN {
-            self.held[backend].amount = 0.0;
+            self.held[backend] = Held { listed: held.listed, ..Held::default() };
             return count;
         }
         count + amount
@@ -186,7 +202,9 @@ mod tests {
         pool.finish(0, &Finish::success(10 * MS), now);
         pool.start(0);
         pool.finish(0, &Finish::rejected(MS), now);
-        assert!((pool.load(0, now) - 0.19).abs() < 1e-12, "19 ms of 100");
+        assert!((pool.load(0, now) - 0.95).abs() < 1e-12, "19 ms of 20");
+        let area: f64 = (0..400).map(|k| pool.clone().load(0, now + k * MS)).sum();
+        assert!((area - 19.0).abs() < 1.0, "19 ms of one request in flight, not {area}");
     }
 
     #[test]
@@ -203,7 +221,7 @@ mod tests {
             now = now + MS;
             pool.faded(now, |i, load| told.push((i, load)));
         }
-        assert!((200..300).contains(&told.len()), "every other of 460 ms: {}", told.len());
+        assert!((400..500).contains(&told.len()), "each of 460 ms: {}", told.len());
         assert!(told.windows(2).all(|w| w[1].0 == 1 && w[1].1 < w[0].1));
         assert_eq!(told.last().unwrap().1, 1.0, "what is left is in flight");
     }

@@ -10,8 +10,8 @@ use plimsoll_policy::{
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::build_with;
 use super::stream::{Does, Stream, share};
+use super::ways;
 
 const WELL: fn(usize) -> Does = |_| Does::Serve(30.0);
 
@@ -19,8 +19,8 @@ const WELL: fn(usize) -> Does = |_| Does::Serve(30.0);
 fn a_limit_is_never_passed_and_all_of_it_is_used() {
     let settings = Settings { max_in_flight: Some(3), ..Settings::default() };
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
-    for &kind in PolicyKind::ALL {
-        let mut policy = build_with(kind, &[1, 5, 2, 1], settings);
+    for way in ways() {
+        let mut policy = way.guarded(&[1, 5, 2, 1], settings);
         let mut count = [0u32; 4];
         for key in 0..12 {
             let request = Request::with_key(key * 0x9e37_79b9);
@@ -28,21 +28,21 @@ fn a_limit_is_never_passed_and_all_of_it_is_used() {
             policy.on_start(i, Nanos::ZERO);
             count[i] += 1;
         }
-        assert_eq!(count, [3; 4], "{kind}");
+        assert_eq!(count, [3; 4], "{way}");
         let mut pick = |request: Request<'_>| policy.pick(&request, Nanos::ZERO, &mut rng);
-        assert_eq!(pick(Request::default()), None, "{kind}: all are full");
+        assert_eq!(pick(Request::default()), None, "{way}: all are full");
         policy.on_finish(2, &Finish::success(Duration::from_millis(1)), Nanos::ZERO);
         let mut pick = |request: Request<'_>| policy.pick(&request, Nanos::ZERO, &mut rng);
-        assert_eq!(pick(Request::with_key(7)), Some(2), "{kind}");
-        assert_eq!(pick(Request::with_key(7).avoiding(&[2])), None, "{kind}");
+        assert_eq!(pick(Request::with_key(7)), Some(2), "{way}");
+        assert_eq!(pick(Request::with_key(7).avoiding(&[2])), None, "{way}");
 
-        let mut policy = build_with(kind, &[1, 5, 2, 1], settings);
+        let mut policy = way.guarded(&[1, 5, 2, 1], settings);
         let mut stream = Stream::new(policy.as_mut());
         let served: u32 = stream.run(20_000, 1_000.0, WELL).iter().sum();
-        assert_eq!(stream.most_in_flight, 3, "{kind}");
+        assert_eq!(stream.most_in_flight, 3, "{way}");
         // Erlang B: 12 servers offered 30 serve 37.6 % of it.
         let served = f64::from(served) / 20_000.0;
-        assert!((served - 0.376).abs() < 0.02, "{kind}: {served:.3} served");
+        assert!((served - 0.376).abs() < 0.02, "{way}: {served:.3} served");
     }
 }
 
@@ -54,24 +54,24 @@ fn who_joins_or_returns_starts_slowly() {
         use PolicyKind::{ExpectedDelay, PowerOfNLatency, Prequal};
         matches!(kind, PowerOfNLatency | Prequal | ExpectedDelay)
     };
-    for &kind in PolicyKind::ALL.iter().filter(|k| **k != PolicyKind::First) {
-        let mut policy = build_with(kind, &[50; 4], settings);
+    for way in ways().filter(|w| w.kind != PolicyKind::First) {
+        let mut policy = way.guarded(&[50; 4], settings);
         let mut stream = Stream::new(policy.as_mut());
         let even = share(&stream.run(3_000, 1_000.0, WELL), 3);
-        assert!(even > 0.15, "{kind}: those of the first list do not ramp: {even:.3}");
+        assert!(even > 0.15, "{way}: those of the first list do not ramp: {even:.3}");
         stream.policy.set_weights(&[50, 50, 50, 0]);
         stream.run(3_000, 1_000.0, WELL);
         stream.policy.set_weights(&[50; 4]);
         let parts = [0, 1, 2, 3].map(|_| share(&stream.run(7_000, 1_000.0, WELL), 3));
         // In the first third of the window the mean part is 0.19 of its weight, in the last 0.83.
-        assert!(parts[0] > 0.0, "{kind}: {parts:?}");
-        if !by_latency(kind) && kind != PolicyKind::LeastconnHaproxy {
+        assert!(parts[0] > 0.0, "{way}: {parts:?}");
+        if !by_latency(way.kind) && way.kind != PolicyKind::LeastconnHaproxy {
             assert!(
                 parts[0] < 0.12 && parts[0] < parts[1] && parts[1] < parts[2],
-                "{kind}: {parts:?}"
+                "{way}: {parts:?}"
             );
         }
-        assert!(parts[3] > 0.15, "{kind}: {parts:?}");
+        assert!(parts[3] > 0.15, "{way}: {parts:?}");
     }
 }
 
@@ -81,8 +81,9 @@ fn keys_come_one_by_one() {
     let slow_start = SlowStartSettings { window_ms: 10_000, least_percent: 10 };
     let settings = Settings { slow_start: Some(slow_start), ..Settings::default() };
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
-    for kind in [PolicyKind::HashRing, PolicyKind::HashMaglev] {
-        let mut policy = build_with(kind, &[50, 50, 50, 0], settings);
+    let hashes = [PolicyKind::HashRing, PolicyKind::HashMaglev];
+    for way in ways().filter(|w| hashes.contains(&w.kind)) {
+        let mut policy = way.guarded(&[50, 50, 50, 0], settings);
         let mut places = |policy: &mut dyn plimsoll_policy::Policy, seconds| -> Vec<usize> {
             let now = Nanos::from_secs_f64(seconds);
             let key = |k: u64| Request::with_key((k + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -94,15 +95,15 @@ fn keys_come_one_by_one() {
         let half = places(policy.as_mut(), 5.0);
         let end = places(policy.as_mut(), 11.0);
         let new = |places: &[usize]| places.iter().filter(|&&p| p == 3).count();
-        assert!(new(&early) > 20 && new(&early) < 90, "{kind}: {} of 500", new(&early));
-        assert!(new(&half) > 180 && new(&half) < 330, "{kind}: {} of 500", new(&half));
-        assert!(new(&end) > 400, "{kind}: {} of 500", new(&end));
+        assert!(new(&early) > 20 && new(&early) < 90, "{way}: {} of 500", new(&early));
+        assert!(new(&half) > 180 && new(&half) < 330, "{way}: {} of 500", new(&half));
+        assert!(new(&end) > 400, "{way}: {} of 500", new(&end));
         let steps = [&before, &early, &half, &end];
         for pair in steps.windows(2) {
             let moved = pair[0].iter().zip(pair[1]).filter(|(b, a)| b != a && **a != 3).count();
             // Maglev moves a few percent whenever it makes its table anew.
-            let most = if kind == PolicyKind::HashRing { 0 } else { 250 };
-            assert!(moved <= most, "{kind}: {moved} keys moved between others");
+            let most = if way.kind == PolicyKind::HashRing { 0 } else { 250 };
+            assert!(moved <= most, "{way}: {moved} keys moved between others");
         }
     }
 }
@@ -114,8 +115,8 @@ fn who_is_ejected_gets_nothing_and_then_starts_slowly() {
         slow_start: Some(SlowStartSettings { window_ms: 10_000, least_percent: 10 }),
         ..Settings::default()
     };
-    for &kind in PolicyKind::ALL.iter().filter(|k| **k != PolicyKind::First) {
-        let mut policy = build_with(kind, &[50; 4], settings);
+    for way in ways().filter(|w| w.kind != PolicyKind::First) {
+        let mut policy = way.guarded(&[50; 4], settings);
         let mut stream = Stream::new(policy.as_mut());
         stream.run(3_000, 1_000.0, WELL);
         let from = stream.now;
@@ -124,16 +125,16 @@ fn who_is_ejected_gets_nothing_and_then_starts_slowly() {
             stream.policy.on_finish(1, &Finish::failure(Duration::from_millis(1)), from);
         }
         while stream.now.since(from) < Duration::from_millis(4_500) {
-            assert_eq!(stream.run(100, 1_000.0, WELL)[1], 0, "{kind}: ejected");
+            assert_eq!(stream.run(100, 1_000.0, WELL)[1], 0, "{way}: ejected");
         }
         stream.run(700, 1_000.0, WELL);
         let back = share(&stream.run(1_000, 1_000.0, WELL), 1);
-        let slowly = kind != PolicyKind::LeastconnHaproxy;
-        let forgiven = back > 0.0 || kind == PolicyKind::PowerOfNLatency;
-        assert!(forgiven && (back < 0.15 || !slowly), "{kind}: {back:.3}");
+        let slowly = way.kind != PolicyKind::LeastconnHaproxy;
+        let forgiven = back > 0.0 || way.kind == PolicyKind::PowerOfNLatency;
+        assert!(forgiven && (back < 0.15 || !slowly), "{way}: {back:.3}");
         stream.run(60_000, 1_000.0, WELL);
         let well = share(&stream.run(5_000, 1_000.0, WELL), 1);
-        assert!(well > 0.12, "{kind}: {well:.3}");
+        assert!(well > 0.12, "{way}: {well:.3}");
     }
 }
 
@@ -158,10 +159,10 @@ fn settings_out_of_range_are_refused() {
         (prequal(PrequalSettings { probes_per_100: 0, ..probes }), "prequal has"),
         (prequal(PrequalSettings { hot_percentile: 101, ..probes }), "prequal has"),
     ];
-    for &kind in PolicyKind::ALL {
-        assert!(kind.build(&[1], &ok).is_ok());
+    for way in ways() {
+        assert!(way.kind.build(&[1], &ok).is_ok());
         for (settings, expected) in refused {
-            let error = kind.build(&[1], &settings).err().map(|e| e.to_string());
+            let error = way.kind.build(&[1], &settings).err().map(|e| e.to_string());
             assert!(error.as_ref().is_some_and(|e| e.starts_with(expected)), "{error:?}");
         }
     }
@@ -174,17 +175,17 @@ fn ejection_leaves_somebody() {
         ejection: Some(EjectionSettings { max_percent: 100, ..EjectionSettings::default() }),
         ..Settings::default()
     };
-    for &kind in PolicyKind::ALL {
+    for way in ways() {
         for n in [1, 2, 5] {
-            let mut policy = build_with(kind, &vec![50; n], settings);
+            let mut policy = way.guarded(&vec![50; n], settings);
             let mut stream = Stream::new(policy.as_mut());
             let count = stream.run(3_000, 100.0, |_| Does::Say(Ending::Failure));
-            assert_eq!(count.iter().sum::<u32>(), 3_000, "{kind} of {n}");
+            assert_eq!(count.iter().sum::<u32>(), 3_000, "{way} of {n}");
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
             let last = count.iter().position(|&c| c == *count.iter().max().unwrap()).unwrap();
             let avoid_last = Request::with_key(1).avoiding(std::slice::from_ref(&last));
             let picked = policy.pick(&avoid_last, Nanos::from_secs_f64(30.0), &mut rng);
-            assert_eq!(picked.is_some(), n > 1, "{kind} of {n}: better an ejected one than none");
+            assert_eq!(picked.is_some(), n > 1, "{way} of {n}: better an ejected one than none");
         }
     }
 }

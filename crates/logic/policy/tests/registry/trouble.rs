@@ -3,9 +3,12 @@
 use plimsoll_policy::{EjectionSettings, Ending, PolicyKind, Settings};
 
 use super::stream::{Does, Stream, share};
-use super::{build, build_with, is_blind};
+use super::{is_blind, ways};
 
 const WELL: fn(usize) -> Does = |_| Does::Serve(30.0);
+
+/// A fifth, and luck: more than that is attraction.
+const PART: f64 = 0.21;
 
 fn first_is(does: Does) -> impl Fn(usize) -> Does {
     move |i| if i == 0 { does } else { Does::Serve(30.0) }
@@ -15,25 +18,45 @@ fn first_is(does: Does) -> impl Fn(usize) -> Does {
 /// more than its part, neither at first nor for long, and must be found when it is well again.
 #[test]
 fn what_fails_fast_does_not_attract_load() {
-    for &kind in PolicyKind::ALL {
+    for way in ways() {
         for rate_rps in [30.0, 300.0, 3_000.0] {
-            let mut policy = build(kind, &[100; 5]);
+            let mut policy = way.build(&[100; 5]);
             let mut stream = Stream::new(policy.as_mut());
-            let before = share(&stream.run(5_000, rate_rps, WELL), 0);
+            stream.run(5_000, rate_rps, WELL);
             let sick = first_is(Does::Say(Ending::Failure));
             let first = share(&stream.run(1_000, rate_rps, &sick), 0);
             let then = share(&stream.run(20_000, rate_rps, &sick), 0);
-            if kind == PolicyKind::LeastconnHaproxy {
+            if way.kind == PolicyKind::LeastconnHaproxy {
                 // HAProxy's own behaviour, kept.
-                assert!(rate_rps < 100.0 || then > 0.5, "{kind} at {rate_rps}: {then}");
+                assert!(rate_rps < 100.0 || then > 0.5, "{way} at {rate_rps}: {then}");
                 continue;
             }
-            let part = before.max(0.2) + 0.01;
-            assert!(first < part + 0.09, "{kind} at {rate_rps}/s: {first:.3} of the first 1,000");
-            assert!(then < part, "{kind} at {rate_rps}/s: {then:.3}");
+            assert!(first < PART + 0.09, "{way} at {rate_rps}/s: {first:.3} of the first 1,000");
+            assert!(then < PART, "{way} at {rate_rps}/s: {then:.3}");
             stream.run((rate_rps * 120.0) as u32, rate_rps, WELL);
             let well = share(&stream.run(20_000, rate_rps, WELL), 0);
-            assert!(well > 0.13, "{kind} at {rate_rps}/s: {well:.3} when well again");
+            assert!(well > 0.13, "{way} at {rate_rps}/s: {well:.3} when well again");
+        }
+    }
+}
+
+/// One that has done nothing but fail, or refuse, since the first request, while nothing is known of the
+/// others either: it gets no more than its part of the first few requests, nor of those after them.
+#[test]
+fn what_fails_from_the_very_first_request_does_not_attract_load() {
+    for way in ways().filter(|w| w.kind != PolicyKind::LeastconnHaproxy) {
+        for ending in [Ending::Failure, Ending::Rejected] {
+            for rate_rps in [30.0f64, 300.0, 3_000.0] {
+                let mut policy = way.build(&[100; 5]);
+                let mut stream = Stream::new(policy.as_mut());
+                let sick = first_is(Does::Say(ending));
+                // For ten services, of which the first to end are the shortest, or more.
+                let few = (0.3 * rate_rps).max(200.0) as u32;
+                let first = share(&stream.run(few, rate_rps, &sick), 0);
+                let then = share(&stream.run(5_000, rate_rps, &sick), 0);
+                let what = format!("{way}, {ending:?} at {rate_rps}/s: {first:.3}, {then:.3}");
+                assert!(first < PART + 0.09 && then < PART, "{what}");
+            }
         }
     }
 }
@@ -41,22 +64,21 @@ fn what_fails_fast_does_not_attract_load() {
 /// The same with refusals of its admission: busy, so it gets no more than its part; but not broken.
 #[test]
 fn what_refuses_fast_does_not_attract_load() {
-    for &kind in PolicyKind::ALL {
-        if kind == PolicyKind::LeastconnHaproxy {
+    for way in ways() {
+        if way.kind == PolicyKind::LeastconnHaproxy {
             continue;
         }
         for rate_rps in [30.0, 300.0, 3_000.0] {
-            let mut policy = build(kind, &[100; 5]);
+            let mut policy = way.build(&[100; 5]);
             let mut stream = Stream::new(policy.as_mut());
-            let before = share(&stream.run(5_000, rate_rps, WELL), 0);
+            stream.run(5_000, rate_rps, WELL);
             let busy = first_is(Does::Say(Ending::Rejected));
             stream.run(1_000, rate_rps, &busy);
             let then = share(&stream.run(20_000, rate_rps, &busy), 0);
-            let part = before.max(0.2) + 0.01;
-            assert!(then < part, "{kind} at {rate_rps}/s: {then:.3}");
+            assert!(then < PART, "{way} at {rate_rps}/s: {then:.3}");
             stream.run((rate_rps * 60.0) as u32, rate_rps, WELL);
             let well = share(&stream.run(20_000, rate_rps, WELL), 0);
-            assert!(well > 0.13, "{kind} at {rate_rps}/s: {well:.3} when it has room again");
+            assert!(well > 0.13, "{way} at {rate_rps}/s: {well:.3} when it has room again");
         }
     }
 }
@@ -69,17 +91,17 @@ fn ejection_is_for_the_broken_not_for_the_busy() {
         ejection: Some(EjectionSettings { base_ms: 1_000, ..EjectionSettings::default() }),
         ..Settings::default()
     };
-    for &kind in PolicyKind::ALL {
+    for way in ways() {
         let after = |ending, settings| {
-            let mut policy = build_with(kind, &[100; 5], settings);
+            let mut policy = way.guarded(&[100; 5], settings);
             let mut stream = Stream::new(policy.as_mut());
             stream.run(5_000, 300.0, WELL);
             share(&stream.run(20_000, 300.0, first_is(Does::Say(ending))), 0)
         };
         let broken = after(Ending::Failure, settings);
-        assert!(broken < 0.03, "{kind}: {broken:.4} to what is broken");
+        assert!(broken < 0.03, "{way}: {broken:.4} to what is broken");
         let busy = [settings, Settings::default()].map(|s| after(Ending::Rejected, s));
-        assert_eq!(busy[0], busy[1], "{kind}: refusals must not eject");
-        assert!(!is_blind(kind) || busy[0] > 0.15, "{kind}: {busy:?}");
+        assert_eq!(busy[0], busy[1], "{way}: refusals must not eject");
+        assert!(!is_blind(&way) || busy[0] > 0.15, "{way}: {busy:?}");
     }
 }

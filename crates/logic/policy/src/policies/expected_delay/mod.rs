@@ -17,23 +17,24 @@
 //! * **own**: what this balancer has in flight there, exact where it is alone. O(n) a pick, one pass over
 //!   keys that are kept (`state/keys.rs`).
 //! * **refusals**: many balancers cannot count, but a backend can, and says no when no core is free. The
-//!   backend of a request is drawn by learned weights (`shares.rs`): a try that was refused lowers its
-//!   backend's, one that was admitted raises it, by `g·(admitted − a_i)` in the logarithm, so that each
-//!   admits the part `a_i = a·(s_i/s)^(2a²)` of its tries, `a` and `s` being the pool's means. At high
-//!   load all refuse alike, which is a split by capacity in which larger backends are filled further; at
-//!   low load, where a try costs nothing, fast ones are tried first. O(n/16) a pick.
+//!   backend of a request is drawn (`shares.rs`) by weights that refusals teach (`refusals.rs`). O(n/16) a
+//!   pick.
 //! * **probes**: some backends, drawn by learned capacity, are asked just before the pick, and `n` is what
-//!   they answer.
+//!   they answer; where none did, the draw is all.
 //!
-//! Weights say who takes part, no more: capacity is learned. A failure stays in flight for its penalty
-//! (`state/failure.rs`); under refusals it counts as one. It fails where requests differ in a way that
-//! backends specialise in, and under the sight `own` where others send to the same backends: it then
+//! Weights say who takes part, no more: capacity is learned. Who has not succeeded yet is an average
+//! backend, from the pool's first success on; before that, all are alike. A failure stays in flight for its
+//! penalty (`state/failure.rs`); under refusals it counts as one. It fails where requests differ in a way
+//! that backends specialise in, and under the sight `own` where others send to the same backends: it then
 //! takes their queues for slow service.
 
 mod learner;
 mod levels;
+mod refusals;
 mod settings;
 mod shares;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -43,6 +44,7 @@ use rand::RngCore;
 use crate::state::{InFlight, Keys};
 use crate::{Ending, Finish, Policy, Probing, Request, ServerLoad, Settings};
 use learner::{Learner, Pool};
+use refusals::Refusals;
 pub use settings::{ExpectedDelaySettings, Sight};
 use shares::Shares;
 
@@ -52,19 +54,8 @@ const WAIT: f32 = 3.0;
 const OCCUPANCY: f32 = 0.03;
 /// Differences between service times count where they are so many times what noise makes of them.
 const DOUBT: f32 = 2.0;
-/// Finishes between two looks at the whole pool.
+/// Most finishes between two looks at the whole pool; the first come sooner.
 const REVIEW: u32 = 64;
-/// Least gain `g` of the weights that refusals teach: a weight remembers about 30 tries.
-const GAIN: f32 = 0.03;
-/// Weights stay within this factor of 1, so that nobody is lost sight of.
-const SPREAD: f32 = 30.0;
-
-/// What refusals have taught of one backend.
-#[derive(Clone, Copy, Debug)]
-struct Admits {
-    weight: f32,
-    tries: f32,
-}
 
 /// What a backend told of its load.
 #[derive(Clone, Copy, Debug)]
@@ -85,20 +76,19 @@ pub struct ExpectedDelay {
     keys: Keys,
     /// Those whose failures have faded, for a moment.
     faded: Vec<usize>,
-    admits: Vec<Admits>,
-    /// The pool's mean part of tries that are admitted.
-    admitted: f32,
+    refusals: Refusals,
     shares: Shares,
     told: Vec<Option<Told>>,
     /// Who answered last, the newest last.
     answered: Vec<usize>,
     finishes: u32,
+    review_after: u32,
     /// The next backend to be looked at though nothing happens there.
     cursor: usize,
 }
 
 impl ExpectedDelay {
-    /// Over backends of these weights; heeds `expected_delay` and, under probes, `load_age_ms`.
+    /// Over backends of these weights; heeds `expected_delay` and `load_age_ms`, under probes.
     pub fn new(weights: &[u32], settings: &Settings) -> Self {
         let ExpectedDelaySettings { sight, probes } = settings.expected_delay;
         let mut policy = ExpectedDelay {
@@ -111,12 +101,12 @@ impl ExpectedDelay {
             pool: Pool { service_us: None, noise: 1.0, spread: 0.0, open_cores: 1.0 },
             keys: Keys::default(),
             faded: Vec::new(),
-            admits: Vec::new(),
-            admitted: 1.0,
+            refusals: Refusals::default(),
             shares: Shares::default(),
             told: Vec::new(),
             answered: Vec::with_capacity(probes as usize),
             finishes: 0,
+            review_after: 1,
             cursor: 0,
         };
         policy.set_weights(weights);
@@ -139,33 +129,25 @@ impl ExpectedDelay {
                 let held = self.in_flight.load(backend, now) - f64::from(count);
                 self.keys.set(backend, f64::from(self.key(backend, count, held)));
             }
-            Sight::Refusals => self.shares.set(backend, self.admits[backend].weight),
+            Sight::Refusals => self.shares.set(backend, self.refusals.weight(backend)),
             Sight::Probes => {
+                let held = self.in_flight.held(backend, now) as f32;
                 let learner = &self.learners[backend];
                 let capacity = learner.cores() / learner.shrunk_us(&self.pool);
-                self.shares.set(backend, capacity);
+                self.shares.set(backend, capacity / (1.0 + WAIT * held / learner.cores()));
             }
         }
     }
 
-    /// Learns from a try that was admitted, or was not.
-    fn admit(&mut self, backend: usize, admitted: bool) {
-        let x = if admitted { 1.0 } else { 0.0 };
-        let relative = match self.pool.service_us {
-            Some(pool_us) => self.learners[backend].shrunk_us(&self.pool) / pool_us,
-            None => 1.0,
-        };
-        let a = self.admitted;
-        let target = (a * relative.powf(2.0 * a * a)).clamp(0.02, 0.98);
-        let Admits { weight, tries } = &mut self.admits[backend];
-        *tries += 1.0;
-        let gain = GAIN.max(1.0 / (*tries + 4.0));
-        *weight = (*weight * (gain * (x - target)).exp()).clamp(1.0 / SPREAD, SPREAD);
-        self.admitted += (x - self.admitted) * GAIN / self.learners.len().max(1) as f32;
+    /// Service time over the pool's.
+    fn relative(&self, backend: usize) -> f32 {
+        let relative = |pool_us| self.learners[backend].shrunk_us(&self.pool) / pool_us;
+        self.pool.service_us.map_or(1.0, relative)
     }
 
     /// What the pool has in common.
     fn review(&mut self) {
+        self.refusals.review();
         let known = || self.learners.iter().filter_map(|l| Some((l, l.service_us()?)));
         let (mut requests, mut sum_us, mut noise) = (0.0, 0.0, 0.0);
         for (learner, us) in known() {
@@ -199,10 +181,12 @@ impl ExpectedDelay {
     fn next_round(&mut self, now: Nanos) {
         self.cursor = if self.cursor + 1 < self.learners.len() { self.cursor + 1 } else { 0 };
         self.learners[self.cursor].round(&self.pool);
+        self.refusals.round(self.cursor);
         self.changed(self.cursor, now);
         self.finishes += 1;
-        if self.finishes >= REVIEW {
+        if self.finishes >= self.review_after {
             self.finishes = 0;
+            self.review_after = (2 * self.review_after).min(REVIEW);
             self.review();
         }
     }
@@ -252,7 +236,7 @@ impl Policy for ExpectedDelay {
         let backends = weights.len().max(self.learners.len());
         self.in_flight.grow(backends);
         self.learners.resize_with(backends, Learner::new);
-        self.admits.resize(backends, Admits { weight: 1.0, tries: 0.0 });
+        self.refusals.grow(backends);
         self.told.resize(backends, None);
         self.faded.reserve(backends);
         self.keys.reset(backends);
@@ -293,9 +277,15 @@ impl Policy for ExpectedDelay {
         let found = self.learners[backend].found(took_ns, now);
         if let (Ending::Success, Some(found)) = (finish.ending, found) {
             self.learners[backend].success(found, finish.latency_us() as f32, &self.pool);
+            if self.pool.service_us.is_none() {
+                // Until now nobody's time was known: all keys were of no unit.
+                self.review();
+                (0..self.weights.len()).for_each(|i| self.changed(i, now));
+            }
         }
         if self.sight == Sight::Refusals && finish.ending != Ending::Abandoned {
-            self.admit(backend, finish.ending == Ending::Success);
+            let relative = self.relative(backend);
+            self.refusals.tried(backend, finish.ending == Ending::Success, relative);
         }
         self.changed(backend, now);
         self.next_round(now);
@@ -323,144 +313,5 @@ impl Policy for ExpectedDelay {
             self.answered.remove(0);
         }
         self.answered.push(backend);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rand::SeedableRng;
-    use rand_xoshiro::Xoshiro256PlusPlus;
-
-    fn policy(sight: Sight, backends: usize) -> ExpectedDelay {
-        let expected_delay = ExpectedDelaySettings { sight, probes: 3 };
-        ExpectedDelay::new(&vec![1; backends], &Settings { expected_delay, ..Settings::default() })
-    }
-
-    /// Each backend serves requests one by one, then two at a time, so that one core is known.
-    fn serve_alone(policy: &mut ExpectedDelay, ms: &[u64]) -> Nanos {
-        let mut now = Nanos::ZERO;
-        for _ in 0..400 {
-            for (i, &ms) in ms.iter().enumerate() {
-                let (one, two) = (Duration::from_millis(ms), Duration::from_millis(2 * ms));
-                policy.on_start(i, now);
-                policy.on_start(i, now);
-                policy.on_finish(i, &Finish::success(one), now + one);
-                policy.on_finish(i, &Finish::success(two), now + two);
-                now = now + two;
-            }
-        }
-        now
-    }
-
-    #[test]
-    fn a_free_core_comes_before_a_faster_one_that_is_busy_and_queues_go_by_time() {
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
-        let mut policy = policy(Sight::Own, 3);
-        let now = serve_alone(&mut policy, &[10, 30, 65]);
-        let mut order = Vec::new();
-        for _ in 0..8 {
-            let i = policy.pick(&Request::default(), now, &mut rng).unwrap();
-            policy.on_start(i, now);
-            order.push(i);
-        }
-        // The fast one's keys are 10, 40, 70, 100, 130; the next one's 30 and 120; the slow one's 65.
-        assert_eq!(order, [0, 1, 0, 2, 0, 0, 1, 0]);
-    }
-
-    #[test]
-    fn who_refuses_more_than_the_others_is_asked_less_and_found_again() {
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
-        let mut policy = policy(Sight::Refusals, 4);
-        let mut now = Nanos::ZERO;
-        // A request a millisecond; each backend serves one at a time, in 4 ms, backend 0 in so many.
-        let mut share = |first_ms: u64| {
-            let (mut asked, mut free_at) = (0, [Nanos::ZERO; 4]);
-            for k in 0..16_000 {
-                now = now + Duration::from_millis(1);
-                let i = policy.pick(&Request::default(), now, &mut rng).unwrap();
-                policy.on_start(i, now);
-                asked += u32::from(i == 0 && k >= 12_000);
-                let finish = if free_at[i] <= now {
-                    let ms = if i == 0 { first_ms } else { 4 };
-                    free_at[i] = now + Duration::from_millis(ms);
-                    Finish::success(Duration::ZERO)
-                } else {
-                    Finish::rejected(Duration::ZERO)
-                };
-                policy.on_finish(i, &finish, now);
-            }
-            f64::from(asked) / 4_000.0
-        };
-        let even = share(4);
-        assert!((even - 0.25).abs() < 0.05, "{even}");
-        let slow = share(40);
-        assert!((0.01..0.08).contains(&slow), "{slow}");
-        let fast = share(1);
-        assert!(fast > 0.45, "{fast}");
-    }
-
-    #[test]
-    fn the_emptiest_of_those_who_answered_gets_it_and_then_has_one_more() {
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
-        let mut policy = policy(Sight::Probes, 6);
-        assert_eq!(policy.probing(), Probing::Before);
-        let now = Nanos::from_secs_f64(1.0);
-        let mut targets = Vec::new();
-        policy.probe_targets(&Request::default(), now, &mut rng, &mut targets);
-        targets.sort();
-        targets.dedup();
-        assert_eq!(targets.len(), 3, "three different ones");
-        let tell = |policy: &mut ExpectedDelay, backend, in_flight| {
-            let load = ServerLoad { in_flight, ..ServerLoad::default() };
-            policy.on_probe(backend, load, now);
-        };
-        for (backend, in_flight) in [(5, 0), (2, 9), (4, 3), (1, 4)] {
-            tell(&mut policy, backend, in_flight);
-        }
-        let mut pick = |policy: &mut ExpectedDelay, request: Request<'_>, now| {
-            policy.pick(&request, now, &mut rng).unwrap()
-        };
-        assert_eq!(pick(&mut policy, Request::default(), now), 4, "5 is none of the last three");
-        assert_eq!(pick(&mut policy, Request::default().avoiding(&[4]), now), 1);
-        (0..2).for_each(|_| policy.on_start(4, now));
-        assert_eq!(pick(&mut policy, Request::default(), now), 1, "4 has five by now");
-        let all = Request::default().avoiding(&[0, 1, 2, 4, 5]);
-        assert_eq!(pick(&mut policy, all, now), 3, "drawn where nobody who answered is left");
-        let later = now + Duration::from_secs(2);
-        let drawn: Vec<usize> =
-            (0..99).map(|_| pick(&mut policy, Request::default(), later)).collect();
-        assert!((0..6).all(|i| drawn.contains(&i)), "old answers are none: {drawn:?}");
-    }
-
-    #[test]
-    fn under_probes_who_fails_at_once_is_not_taken_for_idle() {
-        let settings = Settings {
-            expected_delay: ExpectedDelaySettings {
-                sight: Sight::Probes,
-                ..ExpectedDelaySettings::default()
-            },
-            ..Settings::default()
-        };
-        let mut policy = ExpectedDelay::new(&[1, 1], &settings);
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
-        let (mut now, mut to_the_failing) = (Nanos::ZERO, 0);
-        for round in 0..4_000 {
-            now = now + Duration::from_millis(10);
-            // Neither has anything in flight; from half way on the second fails within a millisecond.
-            for backend in 0..2 {
-                policy.on_probe(backend, ServerLoad::default(), now);
-            }
-            let Some(i) = policy.pick(&Request::default(), now, &mut rng) else { continue };
-            policy.on_start(i, now);
-            let fails = i == 1 && round >= 2_000;
-            let finish = match fails {
-                false => Finish::success(Duration::from_millis(8)),
-                true => Finish::failure(Duration::from_millis(1)),
-            };
-            to_the_failing += u32::from(fails);
-            policy.on_finish(i, &finish, now + finish.latency);
-        }
-        assert!(to_the_failing < 400, "{to_the_failing} of 2,000");
     }
 }

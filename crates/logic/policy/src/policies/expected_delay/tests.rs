@@ -1,0 +1,134 @@
+use super::*;
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+fn policy(sight: Sight, backends: usize) -> ExpectedDelay {
+    let expected_delay = ExpectedDelaySettings { sight, probes: 3 };
+    ExpectedDelay::new(&vec![1; backends], &Settings { expected_delay, ..Settings::default() })
+}
+
+/// Each backend serves requests one by one, then two at a time, so that one core is known.
+fn serve_alone(policy: &mut ExpectedDelay, ms: &[u64]) -> Nanos {
+    let mut now = Nanos::ZERO;
+    for _ in 0..400 {
+        for (i, &ms) in ms.iter().enumerate() {
+            let (one, two) = (Duration::from_millis(ms), Duration::from_millis(2 * ms));
+            policy.on_start(i, now);
+            policy.on_start(i, now);
+            policy.on_finish(i, &Finish::success(one), now + one);
+            policy.on_finish(i, &Finish::success(two), now + two);
+            now = now + two;
+        }
+    }
+    now
+}
+
+#[test]
+fn a_free_core_comes_before_a_faster_one_that_is_busy_and_queues_go_by_time() {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    let mut policy = policy(Sight::Own, 3);
+    let now = serve_alone(&mut policy, &[10, 30, 65]);
+    let mut order = Vec::new();
+    for _ in 0..8 {
+        let i = policy.pick(&Request::default(), now, &mut rng).unwrap();
+        policy.on_start(i, now);
+        order.push(i);
+    }
+    // The fast one's keys are 10, 40, 70, 100, 130; the next one's 30 and 120; the slow one's 65.
+    assert_eq!(order, [0, 1, 0, 2, 0, 0, 1, 0]);
+}
+
+#[test]
+fn who_refuses_more_than_the_others_is_asked_less_and_found_again() {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    let mut policy = policy(Sight::Refusals, 4);
+    let mut now = Nanos::ZERO;
+    // A request a millisecond; each backend serves one at a time, in 4 ms, backend 0 in so many.
+    let mut share = |first_ms: u64| {
+        let (mut asked, mut free_at) = (0, [Nanos::ZERO; 4]);
+        for k in 0..16_000 {
+            now = now + Duration::from_millis(1);
+            let i = policy.pick(&Request::default(), now, &mut rng).unwrap();
+            policy.on_start(i, now);
+            asked += u32::from(i == 0 && k >= 12_000);
+            let finish = if free_at[i] <= now {
+                let ms = if i == 0 { first_ms } else { 4 };
+                free_at[i] = now + Duration::from_millis(ms);
+                Finish::success(Duration::ZERO)
+            } else {
+                Finish::rejected(Duration::ZERO)
+            };
+            policy.on_finish(i, &finish, now);
+        }
+        f64::from(asked) / 4_000.0
+    };
+    let even = share(4);
+    assert!((even - 0.25).abs() < 0.05, "{even}");
+    let slow = share(40);
+    assert!((0.01..0.08).contains(&slow), "{slow}");
+    let fast = share(1);
+    assert!(fast > 0.45, "{fast}");
+}
+
+#[test]
+fn the_emptiest_of_those_who_answered_gets_it_and_then_has_one_more() {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    let mut policy = policy(Sight::Probes, 6);
+    assert_eq!(policy.probing(), Probing::Before);
+    let now = Nanos::from_secs_f64(1.0);
+    let mut targets = Vec::new();
+    policy.probe_targets(&Request::default(), now, &mut rng, &mut targets);
+    targets.sort();
+    targets.dedup();
+    assert_eq!(targets.len(), 3, "three different ones");
+    let tell = |policy: &mut ExpectedDelay, backend, in_flight| {
+        let load = ServerLoad { in_flight, ..ServerLoad::default() };
+        policy.on_probe(backend, load, now);
+    };
+    for (backend, in_flight) in [(5, 0), (2, 9), (4, 3), (1, 4)] {
+        tell(&mut policy, backend, in_flight);
+    }
+    let mut pick = |policy: &mut ExpectedDelay, request: Request<'_>, now| {
+        policy.pick(&request, now, &mut rng).unwrap()
+    };
+    assert_eq!(pick(&mut policy, Request::default(), now), 4, "5 is none of the last three");
+    assert_eq!(pick(&mut policy, Request::default().avoiding(&[4]), now), 1);
+    (0..2).for_each(|_| policy.on_start(4, now));
+    assert_eq!(pick(&mut policy, Request::default(), now), 1, "4 has five by now");
+    let all = Request::default().avoiding(&[0, 1, 2, 4, 5]);
+    assert_eq!(pick(&mut policy, all, now), 3, "drawn where nobody who answered is left");
+    let later = now + Duration::from_secs(2);
+    let drawn: Vec<usize> = (0..99).map(|_| pick(&mut policy, Request::default(), later)).collect();
+    assert!((0..6).all(|i| drawn.contains(&i)), "old answers are none: {drawn:?}");
+}
+
+#[test]
+fn under_probes_who_fails_at_once_is_not_taken_for_idle() {
+    let settings = Settings {
+        expected_delay: ExpectedDelaySettings {
+            sight: Sight::Probes,
+            ..ExpectedDelaySettings::default()
+        },
+        ..Settings::default()
+    };
+    let mut policy = ExpectedDelay::new(&[1, 1], &settings);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
+    let (mut now, mut to_the_failing) = (Nanos::ZERO, 0);
+    for round in 0..4_000 {
+        now = now + Duration::from_millis(10);
+        // Neither has anything in flight; from half way on the second fails within a millisecond.
+        for backend in 0..2 {
+            policy.on_probe(backend, ServerLoad::default(), now);
+        }
+        let Some(i) = policy.pick(&Request::default(), now, &mut rng) else { continue };
+        policy.on_start(i, now);
+        let fails = i == 1 && round >= 2_000;
+        let finish = match fails {
+            false => Finish::success(Duration::from_millis(8)),
+            true => Finish::failure(Duration::from_millis(1)),
+        };
+        to_the_failing += u32::from(fails);
+        policy.on_finish(i, &finish, now + finish.latency);
+    }
+    assert!(to_the_failing < 400, "{to_the_failing} of 2,000");
+}
