@@ -2,9 +2,7 @@
 //! What is hostile is in `attacks`.
 
 use plimsoll_cookie::{Epoch, ServerId};
-use plimsoll_l4::bench::packet::{
-    ACK, PASS, REDIRECT, Segment, checksum, read_timestamps, timestamps,
-};
+use plimsoll_l4::bench::packet::{ACK, PASS, REDIRECT, Segment, checksum, timestamps};
 use plimsoll_l4::bench::{VIP, keys, server_mac};
 
 use super::support::rig::privileged;
