@@ -92,6 +92,8 @@ pub(crate) struct Backend {
     /// The cores last believed in, and for how long.
     pub cores_held: f64,
     pub same_cores_s: f64,
+    /// From when on what it does is held against what is known of it.
+    pub judged_from: Option<Nanos>,
     pub probe_watch: Option<RateWatch>,
     /// When it last changed, and to which multiple of its rate.
     pub changed: Option<(Nanos, f64)>,
@@ -140,6 +142,7 @@ impl Backend {
             other_cores_s: 0.0,
             cores_held: 1.0,
             same_cores_s: 0.0,
+            judged_from: None,
             probe_watch: None,
             changed: None,
             relearned: None,

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use plimsoll_model::{BackendId, Curve, MethodKind, Nanos, Plan, PlanEntry};
+use plimsoll_model::{BackendId, MethodKind, Nanos, Plan, PlanEntry};
 
 use crate::controller::{Controller, Pending, record};
 use crate::event::{Action, RecordKind};
 use crate::in_flight;
 use crate::plan::{Decision, Wish};
-use crate::search::{Found, Question, Search, Searched};
+use crate::search::{Question, Search, Searched};
 use crate::spec::Exploration;
 use crate::split;
 use crate::trial::{Verdict, moved};
@@ -38,8 +38,6 @@ const ENOUGH_ROOM: f64 = 0.95;
 const RETURNING: f64 = 0.6;
 const READY: f64 = 0.9;
 const MOST_RETURNING: f64 = 0.8;
-/// In steady state a plan must promise to shorten the mean response time by this part.
-const MIN_GAIN: f64 = 0.005;
 /// Below this many requests per second there is nothing to learn or gain.
 pub(crate) const IDLE_RPS: f64 = 0.5;
 
@@ -157,9 +155,9 @@ impl Controller {
             match answered {
                 Some(s) if present.as_ref() == Some(&s.found.weights) => {}
                 // It was offered and not taken: perhaps now.
-                Some(s) if present == s.present => {
-                    let found = s.found.clone();
-                    self.offer_found(now, &found, out);
+                Some(s) if present.as_ref() == s.in_force.as_ref().map(|held| &held.weights) => {
+                    let searched = s.clone();
+                    self.offer_found(now, &searched, out);
                 }
                 _ => {
                     self.search = Some(Search::new(members, rate * 1.03, self.seed, present));
@@ -183,19 +181,18 @@ impl Controller {
     fn continue_search(&mut self, now: Nanos, out: &mut Vec<Action>) {
         let Some(search) = &mut self.search else { return };
         let Some(found) = search.advance() else { return };
-        let searched = Searched {
-            question: search.question(),
-            present: search.present(),
-            found: found.clone(),
-        };
+        let searched = Searched { question: search.question(), in_force: search.in_force(), found };
         self.search = None;
-        self.searched = Some(searched);
-        self.offer_found(now, &found, out);
+        self.searched = Some(searched.clone());
+        self.offer_found(now, &searched, out);
         self.schedule_next(now);
     }
 
-    fn offer_found(&mut self, now: Nanos, found: &Found, out: &mut Vec<Action>) {
-        if let Some(decision) = in_flight::decide_found(now, &self.backends, found) {
+    fn offer_found(&mut self, now: Nanos, searched: &Searched, out: &mut Vec<Action>) {
+        let Searched { found, in_force, .. } = searched;
+        if let Some(decision) =
+            in_flight::decide_found(now, &self.backends, found, in_force.as_ref())
+        {
             self.settle(now, &decision, out);
             let parked = match found.parked {
                 0 => "nobody parked".to_owned(),
@@ -305,46 +302,6 @@ impl Controller {
             return;
         }
         self.program(now, decision, reason, true, out);
-    }
-
-    /// Hysteresis: a change must move enough traffic and promise enough.
-    fn is_worth_it(&self, decision: &Decision) -> bool {
-        let Some(last) = &self.decision else { return true };
-        if moved(&last.shares(), &decision.shares()) < self.spec.min_change {
-            return false;
-        }
-        match (self.expected_as_is(decision.rate_rps), decision.expected_us) {
-            (Some(now), Some(then)) => then < now * (1.0 - MIN_GAIN - self.risk(decision)),
-            _ => true,
-        }
-    }
-
-    /// What a change costs: the part of the traffic that it moves comes to curves that are only known to
-    /// within their error.
-    fn risk(&self, decision: &Decision) -> f64 {
-        let total: f64 = self.backends.iter().filter_map(|b| b.programmed).map(f64::from).sum();
-        let gains = |b: &crate::backend::Backend| {
-            let held = b.programmed.map_or(0.0, |w| f64::from(w) / total.max(1.0));
-            let wish = decision.wishes.iter().find(|w| w.id == b.id)?;
-            Some((wish.share - held).max(0.0) * b.knowledge.error().min(1.0))
-        };
-        self.backends.iter().filter_map(gains).sum()
-    }
-
-    /// Mean response time that the curves expect of the present weights, under a split, microseconds.
-    fn expected_as_is(&self, rate: f64) -> Option<f64> {
-        if self.kind() != MethodKind::Split {
-            return None;
-        }
-        let total: f64 = self.backends.iter().filter_map(|b| b.programmed).map(f64::from).sum();
-        let mut mean = 0.0;
-        for b in &self.backends {
-            let share = f64::from(b.programmed?) / total;
-            if share > 0.0 {
-                mean += share * b.knowledge.shape_to_pack()?.latency_at(share * rate);
-            }
-        }
-        Some(mean)
     }
 
     /// The least time between two changes: what is configured, what the sink bears, and the time in

@@ -30,6 +30,9 @@ const LASTING_S: f64 = 15.0;
 const SAME_CORES: f64 = 0.1;
 const SURE_S: f64 = 10.0;
 const SURE_BY_LOADS_S: f64 = 60.0;
+/// So long after anything was first known of a backend its load and what is believed of its cores still move,
+/// and the one passes for the other.
+const LEARNING: Duration = Duration::from_secs(120);
 /// Changes this close to one another have one cause …
 const TOGETHER: Duration = Duration::from_secs(30);
 /// … and so has one that this part of the evidence for is there.
@@ -46,12 +49,13 @@ const LITERAL_EVERY: Duration = Duration::from_secs(3);
 
 impl Backend {
     /// Takes what the last two reports show; says whether it has changed.
-    pub(crate) fn watch_traffic(&mut self, is_split: bool) -> Option<Change> {
+    pub(crate) fn watch_traffic(&mut self, now: Nanos, is_split: bool) -> Option<Change> {
         let interval = Interval { is_split, ..self.meter.interval()? };
         if !self.is_usable() || self.knowledge.service_us().is_none() {
             self.watch = None;
             return None;
         }
+        self.judged_from.get_or_insert(now + LEARNING);
         let (cores, bounded) = (self.knowledge.cores(), self.knowledge.is_lower_bound());
         let watch = self.watch.get_or_insert_with(|| RateWatch::new(cores, Tolerance::default()));
         let apart = (cores / watch.cores() - 1.0).abs();
@@ -167,7 +171,9 @@ impl Controller {
         let (choice, typical) = (self.spec.curve, self.typical_variability());
         let Some(b) = self.get(id) else { return };
         let sure_s = if b.knowledge.follows_polls() { SURE_S } else { SURE_BY_LOADS_S };
-        if b.same_cores_s < sure_s.max(change.seconds) {
+        let began = now - Duration::from_secs_f64(change.seconds);
+        let is_judged = b.judged_from.is_some_and(|from| from <= began);
+        if !is_judged || b.same_cores_s < sure_s.max(change.seconds) {
             // Other cores than believed look the same when load changes: its own traffic will tell which.
             b.relearn(now);
             return;
@@ -320,6 +326,23 @@ mod tests {
         again.relearn(at(1));
         assert_eq!(probes(&mut again, 3.0), 0, "it is learned anew already");
         assert_eq!(probes(&mut b, 3.0), 1, "nothing has told yet");
+    }
+
+    #[test]
+    fn what_reaches_back_into_learning_is_learned_from_and_what_does_not_is_a_change() {
+        let change = Change { ratio: 0.6, requests: 500.0, seconds: 30.0 };
+        let told = |now: Nanos| {
+            let mut controller = controller(100.0);
+            let b = &mut controller.backends[0];
+            (b.same_cores_s, b.judged_from) = (600.0, Some(at(120)));
+            let mut out = Vec::new();
+            controller.on_change(now, BackendId(0), change, &mut out);
+            let is_drift =
+                |a: &Action| matches!(a, Action::Record(r) if r.kind == RecordKind::Drift);
+            (out.iter().any(is_drift), controller.urgent.is_some())
+        };
+        assert_eq!(told(at(149)), (false, false));
+        assert_eq!(told(at(150)), (true, true), "at once");
     }
 
     #[test]

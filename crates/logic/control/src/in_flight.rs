@@ -12,7 +12,7 @@ use plimsoll_model::Nanos;
 
 use crate::backend::{Backend, Pin};
 use crate::knowledge::KNOWN;
-use crate::plan::{Decision, Wish};
+use crate::plan::{AsIs, Decision, Wish};
 use crate::search::{Found, Member, proportional};
 use crate::split::middle_service_us;
 
@@ -118,14 +118,24 @@ pub(crate) fn decide_proportional(
     decision(backends, &positions, &members, &weights, &shares, rate_rps, None)
 }
 
-/// The decision behind weights that a search has found.
-pub(crate) fn decide_found(now: Nanos, backends: &[Backend], found: &Found) -> Option<Decision> {
+/// The decision behind weights that a search has found, beside those in force.
+pub(crate) fn decide_found(
+    now: Nanos,
+    backends: &[Backend],
+    found: &Found,
+    in_force: Option<&Found>,
+) -> Option<Decision> {
     let (positions, members) = members(now, backends);
     // The pool may have changed while the search went on.
     if members.len() != found.weights.len() {
         return None;
     }
-    Some(decision(
+    let ids = || positions.iter().map(|&i| backends[i].id);
+    let as_is = in_force.map(|held| AsIs {
+        shares: ids().zip(held.shares.iter().copied()).collect(),
+        mean_us: held.mean_us,
+    });
+    let found = decision(
         backends,
         &positions,
         &members,
@@ -133,7 +143,8 @@ pub(crate) fn decide_found(now: Nanos, backends: &[Backend], found: &Found) -> O
         &found.shares,
         found.rate_rps,
         Some(found.mean_us),
-    ))
+    );
+    Some(Decision { as_is, ..found })
 }
 
 fn decision(
@@ -165,6 +176,7 @@ fn decision(
         rate_rps,
         capacity_rps,
         expected_us,
+        as_is: None,
         bound_us: None,
         proven: false,
         short_by_rps: (seen && short_by > 0.0).then_some(short_by),

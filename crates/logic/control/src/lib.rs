@@ -49,6 +49,7 @@ mod traffic;
 mod trial;
 mod urgent;
 mod view;
+mod worth;
 
 pub use controller::Controller;
 pub use event::{Action, Event, Record, RecordKind};

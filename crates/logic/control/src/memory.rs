@@ -1,6 +1,6 @@
 //! What survives a restart of the controller.
 
-use plimsoll_model::BackendId;
+use plimsoll_model::{BackendId, Nanos};
 use serde::{Deserialize, Serialize};
 
 use crate::controller::Controller;
@@ -64,6 +64,7 @@ impl Controller {
                 b.knowledge.refit(self.spec.curve, 1.0);
                 b.ask_rps = known.ask_rps;
                 b.offered_rps = known.offered_rps;
+                b.judged_from = b.knowledge.is_known().then_some(Nanos::ZERO);
                 weights.push((b.id, known.weight));
             }
         }

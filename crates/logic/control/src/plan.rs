@@ -13,6 +13,14 @@ pub(crate) struct Wish {
     pub reason: String,
 }
 
+/// What is expected of the weights in force, by the model and at the traffic of a decision.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct AsIs {
+    pub shares: Vec<(BackendId, f64)>,
+    /// Mean response time, microseconds.
+    pub mean_us: f64,
+}
+
 /// What is wanted of the pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Decision {
@@ -21,6 +29,8 @@ pub(crate) struct Decision {
     pub capacity_rps: f64,
     /// Mean response time expected, microseconds.
     pub expected_us: Option<f64>,
+    /// The same of what is in force, where it was tried on the same model (under a count).
+    pub as_is: Option<AsIs>,
     /// No packing of these curves does better than this, microseconds.
     pub bound_us: Option<f64>,
     pub proven: bool,

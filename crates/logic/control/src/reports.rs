@@ -97,7 +97,7 @@ impl Controller {
                 }
             }
             let window = b.meter.observe(report.at, server);
-            if let Some(change) = b.watch_traffic(is_split).filter(|_| watches) {
+            if let Some(change) = b.watch_traffic(now, is_split).filter(|_| watches) {
                 drifted.push((b.id, change));
             }
             if let Some(window) = window {

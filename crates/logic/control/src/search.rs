@@ -112,8 +112,8 @@ pub(crate) struct Found {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Searched {
     pub question: Question,
-    /// The weights in force when it was asked.
-    pub present: Option<Vec<u32>>,
+    /// The weights in force when it was asked, tried with the same luck.
+    pub in_force: Option<Found>,
     pub found: Found,
 }
 
@@ -156,8 +156,8 @@ impl Search {
     }
 
     /// The weights in force when it began, once they were tried.
-    pub fn present(&self) -> Option<Vec<u32>> {
-        self.in_force.as_ref().map(|held| held.weights.clone())
+    pub fn in_force(&self) -> Option<Found> {
+        self.in_force.clone()
     }
 
     /// Tries one more candidate; gives the best once none is left.

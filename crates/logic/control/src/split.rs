@@ -139,6 +139,7 @@ pub(crate) fn decide(
         rate_rps,
         capacity_rps,
         expected_us: Some(expected).filter(|e| e.is_finite()),
+        as_is: None,
         bound_us: packing.short_of_capacity.is_none().then_some(packing.bound),
         proven: packing.proven() && packing.short_of_capacity.is_none(),
         short_by_rps,

@@ -1,0 +1,111 @@
+//! Whether a decision of the ordinary round is worth programming, in a pool that is known: hysteresis.
+//!
+//! A change must move `min_change` of the traffic, and the mean response time that is expected of it must be
+//! below that of the weights in force by [`MIN_GAIN`] and its risk: `Σ (share gained)⁺ · (relative error of the
+//! capacity)`. What is expected of the weights in force is read off the curves under a split; where the
+//! balancer counts, both were tried on the same model of it with the same luck (`search`). Plans that are not
+//! searched (somebody is overrun, ramps up or is measured) have nothing to compare and are not held back.
+
+use plimsoll_model::{BackendId, Curve, MethodKind};
+
+use crate::backend::Backend;
+use crate::controller::Controller;
+use crate::plan::{AsIs, Decision};
+use crate::trial::moved;
+
+/// In steady state a plan must promise to shorten the mean response time by this part.
+const MIN_GAIN: f64 = 0.005;
+
+impl Controller {
+    /// Whether the decision moves enough traffic and promises enough.
+    pub(crate) fn is_worth_it(&self, decision: &Decision) -> bool {
+        let Some(last) = &self.decision else { return true };
+        // Shares that a model made of weights compare with those of the same model only.
+        let before = decision.as_is.as_ref().map_or_else(|| last.shares(), |a| a.shares.clone());
+        if moved(&before, &decision.shares()) < self.spec.min_change {
+            return false;
+        }
+        let as_is = decision.as_is.clone().or_else(|| self.split_as_is(decision.rate_rps));
+        match (as_is, decision.expected_us) {
+            (Some(now), Some(then)) => {
+                then < now.mean_us * (1.0 - MIN_GAIN - self.risk(decision, &now))
+            }
+            _ => true,
+        }
+    }
+
+    /// What a change costs: the part of the traffic that it moves comes to curves that are only known to
+    /// within their error.
+    fn risk(&self, decision: &Decision, now: &AsIs) -> f64 {
+        let gains = |b: &Backend| {
+            let held = now.shares.iter().find(|(id, _)| *id == b.id).map_or(0.0, |(_, s)| *s);
+            let wish = decision.wishes.iter().find(|w| w.id == b.id)?;
+            Some((wish.share - held).max(0.0) * b.knowledge.error().min(1.0))
+        };
+        self.backends.iter().filter_map(gains).sum()
+    }
+
+    /// What the curves expect of the present weights, under a split.
+    fn split_as_is(&self, rate_rps: f64) -> Option<AsIs> {
+        if self.kind() != MethodKind::Split {
+            return None;
+        }
+        let total: f64 = self.backends.iter().filter_map(|b| b.programmed).map(f64::from).sum();
+        let mut shares: Vec<(BackendId, f64)> = Vec::with_capacity(self.backends.len());
+        let mut mean_us = 0.0;
+        for b in &self.backends {
+            let share = f64::from(b.programmed?) / total;
+            if share > 0.0 {
+                mean_us += share * b.knowledge.shape_to_pack()?.latency_at(share * rate_rps);
+            }
+            shares.push((b.id, share));
+        }
+        Some(AsIs { shares, mean_us })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::{Method, Nanos};
+
+    use super::*;
+    use crate::plan::Wish;
+    use crate::spec::{BackendSpec, ServiceSpec};
+
+    fn decision(shares: [f64; 2], expected_us: f64) -> Decision {
+        let wish = |(i, share): (usize, f64)| Wish {
+            id: BackendId(i as u32),
+            share,
+            weight: (share * 100.0) as u32,
+            expected_us: None,
+            reason: String::new(),
+        };
+        let wishes = shares.into_iter().enumerate().map(wish).collect();
+        Decision { wishes, expected_us: Some(expected_us), ..Decision::default() }
+    }
+
+    #[test]
+    fn where_the_balancer_counts_a_change_must_gain_more_than_it_risks() {
+        let backends = (0..2).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
+        let spec = ServiceSpec::new("shop", backends.collect());
+        let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
+        let leastconn = Method { name: "leastconn".to_owned(), kind: MethodKind::InFlight };
+        controller.method = Some(leastconn);
+        controller.decision = Some(decision([0.9, 0.1], 1e4));
+        let as_is = AsIs { shares: vec![(BackendId(0), 0.5), (BackendId(1), 0.5)], mean_us: 1e4 };
+        let worth = |shares, expected_us| {
+            let as_is = Some(as_is.clone());
+            controller.is_worth_it(&Decision { as_is, ..decision(shares, expected_us) })
+        };
+        // Nothing is known of either: 10 % of the traffic risk 10 % of the mean.
+        assert!(!worth([0.6, 0.4], 0.95e4));
+        assert!(worth([0.6, 0.4], 0.85e4));
+        assert!(
+            !worth([0.502, 0.498], 0.5e4),
+            "held against what is in force, not the last decision"
+        );
+        assert!(!worth([0.52, 0.48], 1.0e4), "it gains nothing");
+        let untried = decision([0.6, 0.4], 2e4);
+        assert!(controller.is_worth_it(&untried), "nothing to compare with");
+    }
+}
