@@ -5,6 +5,7 @@ mod check;
 mod client;
 mod config;
 mod demo;
+mod demo_l4;
 mod doctor;
 mod l4;
 mod lab;
@@ -44,6 +45,7 @@ enum Command {
     Solve(solve::SolveArgs),
     Doctor(doctor::DoctorArgs),
     Demo(demo::DemoArgs),
+    DemoL4(demo_l4::DemoL4Args),
     #[command(subcommand)]
     L4(l4::L4),
     /// Emulated backends and a load generator, to try things out on one machine
@@ -83,6 +85,7 @@ fn main() -> ExitCode {
         Command::Solve(args) => solve::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::DemoL4(args) => demo_l4::run(&args),
         Command::L4(command) => l4::main(&command),
         Command::Lab(Lab::Backends(args)) => on_one_thread(lab::run_backends(&args)),
         Command::Lab(Lab::Load(args)) => on_one_thread(lab::run_load(&args)),

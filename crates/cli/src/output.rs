@@ -4,6 +4,7 @@ pub mod chart;
 pub mod svg;
 pub mod table;
 pub mod terminal;
+pub mod view;
 
 use std::io::{self, IsTerminal, Write};
 

@@ -1,11 +1,11 @@
 //! The live view: redrawn in place on a terminal, a line now and then in a log.
 
-use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use plimsoll_control::Phase;
 use plimsoll_testbed::load::Slice;
 
+use crate::output::view::{USUAL_WIDTH, View, bar, clock};
 use crate::output::{Screen, Tone, maybe, printable};
 use plimsoll_lanes::{Backend, LaneKind, Pool, mean_of};
 
@@ -19,10 +19,6 @@ const STEP: u64 = 2;
 const STEPS: usize = 60;
 /// Columns to the left of the sparklines.
 const LEFT_OF_HISTORY: usize = 61;
-/// Characters of the progress bar.
-const BAR: usize = 30;
-/// Columns of a terminal that does not tell.
-const USUAL_WIDTH: usize = 80;
 /// From low to high.
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -62,10 +58,9 @@ pub struct Frame {
 
 /// The view on standard error.
 pub struct Live {
-    screen: Option<Screen>,
+    view: View,
     head: String,
     servers: Vec<(String, String)>,
-    drawn: usize,
     logged: Option<Duration>,
 }
 
@@ -80,16 +75,16 @@ impl Live {
         );
         let server = |b: &Backend| (b.name.clone(), format!("{}×{}", b.cores, b.speed));
         let servers = pool.backends.iter().map(server).collect();
-        let screen = terminal();
-        if screen.is_none() {
+        let view = View::stderr();
+        if view.screen().is_none() {
             eprintln!("{head}");
         }
-        Live { screen, head, servers, drawn: 0, logged: None }
+        Live { view, head, servers, logged: None }
     }
 
     /// Shows this moment.
     pub fn draw(&mut self, frame: &Frame) {
-        let Some(screen) = self.screen else {
+        let Some(screen) = self.view.screen() else {
             let due = self.logged.is_none_or(|last| frame.passed >= last + IN_LOG);
             if due {
                 self.logged = Some(frame.passed);
@@ -101,73 +96,21 @@ impl Live {
         lines.extend(lane_lines(frame, &screen));
         lines.push(String::new());
         lines.extend(weight_lines(frame, &self.servers, &screen));
-        self.replace(&lines, screen.width.unwrap_or(USUAL_WIDTH));
+        self.view.replace(&lines);
     }
 
     /// Says one thing below the view, or in the log.
     pub fn say(&mut self, what: &str) {
-        eprintln!("{what}");
-        self.drawn += usize::from(self.screen.is_some());
+        self.view.say(what);
     }
 
     /// Takes the view away: the result follows.
     pub fn end(&mut self) {
-        self.replace(&[], USUAL_WIDTH);
+        self.view.replace(&[]);
     }
-
-    /// Draws these lines in the place of the last ones; longer ones are cut, so that one line is one
-    /// line of the terminal.
-    fn replace(&mut self, lines: &[String], width: usize) {
-        let mut text = String::new();
-        if self.drawn > 0 {
-            text.push_str(&format!("\x1b[{}A\r\x1b[J", self.drawn));
-        }
-        for line in lines {
-            text.push_str(&cut(line, width));
-            text.push('\n');
-        }
-        self.drawn = lines.len();
-        // A terminal that has gone needs no view.
-        let _ = io::stderr().lock().write_all(text.as_bytes());
-    }
-}
-
-/// Standard error as a screen; none when it is a pipe or a file.
-fn terminal() -> Option<Screen> {
-    if !io::stderr().is_terminal() || std::env::var_os("TERM").is_some_and(|term| term == "dumb") {
-        return None;
-    }
-    let color = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let size = terminal_size::terminal_size_of(io::stderr());
-    Some(Screen { color, width: size.map(|(width, _)| usize::from(width.0)) })
-}
-
-/// The first `width` visible characters, escape sequences not counted and never cut.
-fn cut(line: &str, width: usize) -> String {
-    let (mut text, mut seen, mut escape) = (String::new(), 0, false);
-    for c in line.chars() {
-        match (escape, c) {
-            (true, _) => escape = c != 'm',
-            (false, '\x1b') => escape = true,
-            (false, _) if seen == width => continue,
-            (false, _) => seen += 1,
-        }
-        text.push(c);
-    }
-    text
-}
-
-/// Minutes and seconds.
-fn clock(time: Duration) -> String {
-    format!("{}:{:02}", time.as_secs() / 60, time.as_secs() % 60)
 }
 
 fn stage(frame: &Frame) -> String {
-    let bar = |done: Duration, of: Duration| {
-        let part = (done.as_secs_f64() / of.as_secs_f64().max(1e-9)).min(1.0);
-        let full = (part * BAR as f64) as usize;
-        "█".repeat(full) + &"░".repeat(BAR - full)
-    };
     match frame.measuring {
         None => format!(
             "learning   {} of at most {}  {}",
@@ -370,11 +313,5 @@ mod tests {
     fn sparklines_span_all_levels_on_a_logarithmic_scale() {
         let history = [Some(10.0), None, Some(100.0), Some(1000.0)];
         assert_eq!(sparkline(&history, 10.0, 1000.0), "▁ ▅█");
-    }
-
-    #[test]
-    fn lines_are_cut_by_what_is_seen() {
-        assert_eq!(cut("\x1b[32mabc\x1b[0mdef", 4), "\x1b[32mabc\x1b[0md");
-        assert_eq!(cut("ab", 4), "ab");
     }
 }

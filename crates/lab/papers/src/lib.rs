@@ -33,3 +33,4 @@ pub use registry::{experiments, find, near_names, papers};
 pub use report::report;
 pub use run::{Identity, Ran, ResultFile, run};
 pub use summary::{figures, value as shown_value};
+pub use svg::document as svg_document;

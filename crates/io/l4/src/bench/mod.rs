@@ -5,6 +5,7 @@
 //! * [`Load`]: the programs of `bpf/bench`, run a million times in a system call (`BPF_PROG_TEST_RUN`);
 //! * [`flood`], [`forge`]: attacks at size;
 //! * [`Load::take_over`]: balancers without a cookie, on real packets;
+//! * [`Meter`]: the cost of a packet while real ones pass;
 //! * [`measure`]: [`Case`]s in turns, the cost of making each packet measured alone and subtracted.
 
 mod attacks;
@@ -12,6 +13,7 @@ mod cases;
 mod cost;
 mod error;
 mod generator;
+mod in_place;
 mod load;
 pub mod packet;
 mod rig;
@@ -24,6 +26,7 @@ pub use cases::{
 };
 pub use cost::{Case, Cost, Measured, measure, min_and_median};
 pub use error::BenchError;
+pub use in_place::{Meter, Runs};
 pub use load::{Load, Settings};
 pub use rig::{
     CLIENT_LEG_MAC, CLIENT_MAC, Replies, Rig, SERVER_LEG_MAC, VIP, VIP6, backend, config, ifindex,

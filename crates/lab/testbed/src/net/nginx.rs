@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -52,7 +53,8 @@ impl Nginx {
         let mut command = net.command(name, "nginx");
         command.arg("-p").arg(&dir).arg("-e").arg(dir.join("log")).arg("-c").arg(&config);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().map_err(NetError::system("start nginx"))?;
+        // Not in the group that a terminal's Ctrl-C ends: connections are to be closed first.
+        let child = command.process_group(0).spawn().map_err(NetError::system("start nginx"))?;
         let nginx = Nginx { child };
         nginx.wait(net, name, listen, &dir.join("log"))
     }

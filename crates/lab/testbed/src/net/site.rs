@@ -173,6 +173,12 @@ impl Site {
         std::iter::once("lbc".to_owned()).chain(legs).collect()
     }
 
+    /// The clients' own address, in the family of the service's.
+    pub fn client_address(&self) -> IpAddr {
+        let text = if self.vip.is_ipv4() { "10.0.1.2" } else { "fd00:1::2" };
+        text.parse().expect("an address")
+    }
+
     /// A server's own address, in the clients' family, by its place in [`Site::servers`].
     pub fn address_of(&self, index: usize) -> IpAddr {
         let n = self.number(index);
