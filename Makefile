@@ -3,11 +3,17 @@
 
 CARGO ?= cargo
 
-.PHONY: demo test check build deps soak bench-solver bench-pool bench-failover
+.PHONY: demo demo-l4 test check build deps soak bench-solver bench-pool bench-failover
 
 demo: deps
 	$(CARGO) build --locked --release -p plimsoll
 	$(CARGO) run --locked --release -q -p plimsoll -- demo
+
+# Connections at layer 4 that stay while servers come and go. Needs root: `sudo make demo-l4`, or build as
+# yourself and run `sudo target/release/plimsoll demo-l4`.
+demo-l4: deps
+	$(CARGO) build --locked --release -p plimsoll
+	$(CARGO) run --locked --release -q -p plimsoll -- demo-l4 --svg $(or $(CARGO_TARGET_DIR),target)/demo-l4.svg
 
 test: deps check
 	$(CARGO) test --locked --workspace

@@ -184,6 +184,7 @@ fn demonstrate(args: &DemoL4Args) -> Result<Option<Report>, DemoError> {
     if let Some(file) = &args.svg {
         let text = report::plot(&finished, show.whole)?;
         std::fs::write(file, text).map_err(DemoError::system("write the plot"))?;
+        eprintln!("plot: {}", file.display());
     }
     Ok(Some(report))
 }
