@@ -110,10 +110,14 @@ fn noise(days: u64, seed: u64, service_s: f64) {
                 let mut backend =
                     Backend::new(arrivals, service_s, Service::Exponential, cores, mix);
                 let mut watch = RateWatch::new(f64::from(cores), Tolerance::default());
-                for _ in 0..polls {
+                for poll in 0..polls {
                     let interval = backend.poll(POLL_S);
                     requests += interval.completions;
-                    alarms += u64::from(watch.note(&interval).is_some());
+                    if let Some(change) = watch.note(&interval) {
+                        alarms += 1;
+                        let at_s = poll as f64 * POLL_S;
+                        println!("day {day}, {at_s:.1} s, {cores} cores: {change:?}");
+                    }
                 }
             }
         }
