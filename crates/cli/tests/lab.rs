@@ -37,9 +37,19 @@ fn every_experiment_runs_and_is_reported() {
     let place = out.path().to_str().unwrap();
     let answer = run(&["run", "--all", "--quick", "--seed", "2", "--out", place, "-o", "json"]);
     let said = String::from_utf8_lossy(&answer.stderr);
-    assert!(answer.status.success(), "{said}");
+    let mut listed = listed();
+    if rustix::process::geteuid().is_root() {
+        assert!(answer.status.success(), "{said}");
+    } else {
+        // What needs root says so; everything else runs.
+        assert_eq!(answer.status.code(), Some(1), "{said}");
+        let refused = |name: &str| {
+            said.lines().any(|line| line.contains(name) && line.contains("needs root"))
+        };
+        listed.retain(|name| !refused(name));
+        eprintln!("skipped: what needs root");
+    }
     let all: Vec<Value> = serde_json::from_slice(&answer.stdout).unwrap();
-    let listed = listed();
     assert_eq!(names(out.path()), listed);
     assert_eq!(all.len(), listed.len());
     for one in &all {

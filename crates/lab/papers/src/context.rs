@@ -74,6 +74,15 @@ pub enum Failure {
     /// Lanes do not run.
     #[error(transparent)]
     Lane(#[from] LaneError),
+    /// Namespaces, or servers and clients in them.
+    #[error(transparent)]
+    Net(#[from] plimsoll_testbed::net::NetError),
+    /// The data plane.
+    #[error(transparent)]
+    L4(#[from] plimsoll_l4::L4Error),
+    /// Measurements of the data plane.
+    #[error(transparent)]
+    Bench(#[from] plimsoll_l4::bench::BenchError),
     /// Weights cannot be computed.
     #[error("no packing: {0}")]
     Pack(#[from] plimsoll_pack::PackError),

@@ -1,5 +1,6 @@
 //! Cheetah: Barbette and others, "A High-Speed Load-Balancer Design with Guaranteed
-//! Per-Connection-Consistency", NSDI 2020. One file per figure.
+//! Per-Connection-Consistency", NSDI 2020. One file per figure: Figure 2 is simulated, 5 to 9 and the
+//! attacks run the product's program in the kernel and need root.
 //!
 //! ```text
 //! cluster.rs    468 servers and the web server's connections, and the ways that are not the product's
@@ -8,12 +9,14 @@
 //! show.rs       comparisons that the figures share
 //! ```
 
+mod attacks;
 mod awrr;
 mod cluster;
 mod cookies;
 mod fig2a;
 mod fig2b;
 mod fig2c;
+mod fig5;
 mod show;
 
 use crate::{Experiment, Paper};
@@ -27,5 +30,10 @@ pub const PAPER: Paper = Paper {
 };
 
 /// Its experiments, in the order of the paper: one line each.
-pub const EXPERIMENTS: &[&Experiment] =
-    &[&fig2a::EXPERIMENT, &fig2b::EXPERIMENT, &fig2c::EXPERIMENT];
+pub const EXPERIMENTS: &[&Experiment] = &[
+    &fig2a::EXPERIMENT,
+    &fig2b::EXPERIMENT,
+    &fig2c::EXPERIMENT,
+    &fig5::EXPERIMENT,
+    &attacks::EXPERIMENT,
+];
