@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use plimsoll_testbed::net::clients::{Break, ClientReport, ClientSpec, Clients, Sessions};
+use plimsoll_testbed::net::clients::{Break, ClientReport, ClientSpec, Clients, Session, Sessions};
 use plimsoll_testbed::net::{Download, Namespaces, Nginx, ReplyPath, Site, SiteSpec, requirements};
 
 /// No test waits longer.
@@ -133,4 +133,29 @@ fn who_answers_for_another_server_is_seen() {
     let report = clients.finish();
     assert!(report.broken.iter().all(|one| one.how == Break::NotOpened), "{report:?}");
     assert_eq!((report.opened, report.broken_share()), (0, 1.0));
+}
+
+#[test]
+fn listed_connections_last_as_long_as_listed() {
+    if !possible() {
+        return;
+    }
+    let site = Site::new(&SiteSpec::new(1)).unwrap();
+    let _servers = serve(&site);
+    route(&site, 0);
+    let session = |begins, lasts| Session {
+        begins: Duration::from_millis(begins),
+        lasts: Duration::from_millis(lasts),
+    };
+    let spec = ClientSpec {
+        sessions: Sessions::Listed(vec![session(0, 0), session(50, 500), session(100, 600_000)]),
+        pause: Duration::from_millis(200),
+        ..ClientSpec::new(site.vip)
+    };
+    let clients = Clients::start(&site.net.namespace("cli").unwrap(), spec).unwrap();
+    // One at the beginning; one for each pause, and one at the end.
+    until(&clients, "one that stays", |r| r.opened == 3 && r.open == 1 && r.requests >= 1 + 4 + 4);
+    let report = clients.finish();
+    assert_eq!(report.broken, vec![]);
+    assert_eq!(report.seconds.iter().map(|one| one.ended).sum::<u64>(), 2);
 }

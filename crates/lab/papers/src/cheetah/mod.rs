@@ -6,7 +6,9 @@
 //! cluster.rs    468 servers and the web server's connections, and the ways that are not the product's
 //! cookies.rs    connections that carry the product's cookie, under any of its policies
 //! awrr.rs       automatic weighted round robin: weights from open connections
-//! show.rs       comparisons that the figures share
+//! service.rs    a service behind the XDP balancer, in namespaces
+//! trial.rs      one policy over emulated servers: completion times, and how even the load was
+//! show.rs       comparisons and tables that the figures share
 //! ```
 
 mod attacks;
@@ -17,7 +19,13 @@ mod fig2a;
 mod fig2b;
 mod fig2c;
 mod fig5;
+mod fig6;
+mod fig7;
+mod fig8;
+mod fig9;
+mod service;
 mod show;
+mod trial;
 
 use crate::{Experiment, Paper};
 
@@ -35,5 +43,9 @@ pub const EXPERIMENTS: &[&Experiment] = &[
     &fig2b::EXPERIMENT,
     &fig2c::EXPERIMENT,
     &fig5::EXPERIMENT,
+    &fig6::EXPERIMENT,
+    &fig7::EXPERIMENT,
+    &fig8::EXPERIMENT,
+    &fig9::EXPERIMENT,
     &attacks::EXPERIMENT,
 ];

@@ -1,7 +1,8 @@
 //! Comparisons that the figures share.
 
-use crate::outcome::{Comparison, Verdict};
-use crate::{Provenance, Value};
+use super::trial::Trial;
+use crate::outcome::{Comparison, Table, Verdict};
+use crate::{Cell, Provenance, Value};
 
 /// A value of the paper beside ours, which is simulated; `why` is for where they differ.
 pub fn compare(
@@ -34,4 +35,43 @@ pub fn compare_from(
         provenance,
         why: if verdict == Verdict::Agrees { String::new() } else { why.to_owned() },
     }
+}
+
+/// What policies did, a row each.
+pub fn trials(name: &str, title: &str, all: &[Trial]) -> Table {
+    let mut table = Table::new(
+        name,
+        title,
+        &[
+            ("policy", ""),
+            ("servers", ""),
+            ("load", "of capacity"),
+            ("requests", ""),
+            ("errors", ""),
+            ("mean_ms", "ms"),
+            ("p50_ms", "ms"),
+            ("p99_ms", "ms"),
+            ("variance", "of the servers' load over the whole time"),
+            ("variance_by_second", "of the servers' load in a second, mean"),
+            ("late_p99_us", "µs, of the generator"),
+        ],
+    );
+    for one in all {
+        let total = &one.report.total;
+        let cells: [Cell; 11] = [
+            one.policy.into(),
+            one.servers.into(),
+            one.load.into(),
+            (total.requests as f64).into(),
+            (total.errors as f64).into(),
+            total.mean_ms.into(),
+            total.p50_ms.into(),
+            total.p99_ms.into(),
+            one.variance.into(),
+            one.variance_by_second.into(),
+            (one.report.start_lateness_p99_us as f64).into(),
+        ];
+        table.row(Provenance::Emulated, cells);
+    }
+    table
 }

@@ -72,6 +72,11 @@ impl Durations {
         self.values.last().copied().unwrap_or(Nanos::ZERO)
     }
 
+    /// One of them, drawn by weight.
+    pub fn sample(&self, rng: &mut Xoshiro256PlusPlus) -> Nanos {
+        self.values[self.draw(rng)]
+    }
+
     pub(super) fn values(&self) -> &[Nanos] {
         &self.values
     }

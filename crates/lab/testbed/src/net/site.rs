@@ -179,6 +179,16 @@ impl Site {
         text.parse().expect("an address")
     }
 
+    /// The clients' MAC address towards the balancer.
+    pub fn client_mac(&self) -> [u8; 6] {
+        [2, 0, 0, 0, 1, 2]
+    }
+
+    /// A server's MAC address, by its place in [`Site::servers`].
+    pub fn mac_of(&self, index: usize) -> [u8; 6] {
+        [2, 0, 0, 0, self.number(index) as u8, 2]
+    }
+
     /// A server's own address, in the clients' family, by its place in [`Site::servers`].
     pub fn address_of(&self, index: usize) -> IpAddr {
         let n = self.number(index);

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use super::connection::Connection;
 use super::report::micros;
-use super::{Break, BrokenConnection, Sessions, Shared};
+use super::{Break, BrokenConnection, Session, Sessions, Shared};
 
 /// How often to look whether it is over.
 const BLINK: Duration = Duration::from_millis(20);
@@ -25,8 +25,8 @@ pub(super) async fn all(shared: &Arc<Shared>) {
     for _ in 0..shared.spec.downloads {
         tasks.spawn(downloads(Arc::clone(shared)));
     }
-    match shared.spec.sessions {
-        Sessions::Closed { clients } => {
+    match &shared.spec.sessions {
+        &Sessions::Closed { clients } => {
             for _ in 0..clients {
                 tasks.spawn(closed_loop(Arc::clone(shared), next_rng()));
             }
@@ -34,22 +34,41 @@ pub(super) async fn all(shared: &Arc<Shared>) {
                 sleep(BLINK).await;
             }
         }
-        Sessions::Open { connections_per_s } => {
+        &Sessions::Open { connections_per_s } => {
             let mut due = Duration::ZERO;
             while !shared.is_over() {
                 let mut rng = next_rng();
                 due += exponential(&mut rng, Duration::from_secs_f64(connections_per_s.recip()));
-                while !shared.is_over() && shared.began.elapsed() < due {
-                    sleep(due.saturating_sub(shared.began.elapsed()).min(BLINK)).await;
-                }
+                until(shared, due).await;
                 let theirs = Arc::clone(shared);
                 tasks.spawn(async move { session(&theirs, &mut rng).await.unwrap_or(()) });
                 // What has ended is forgotten as we go.
                 while tasks.try_join_next().is_some() {}
             }
         }
+        Sessions::Listed(sessions) => {
+            for one in sessions {
+                until(shared, one.begins).await;
+                if shared.is_over() {
+                    break;
+                }
+                let (theirs, one) = (Arc::clone(shared), *one);
+                tasks.spawn(async move { listed(&theirs, one).await.unwrap_or(()) });
+                while tasks.try_join_next().is_some() {}
+            }
+            while !shared.is_over() {
+                sleep(BLINK).await;
+            }
+        }
     }
     tasks.shutdown().await;
+}
+
+/// Waits for a moment of the load, or for its end.
+async fn until(shared: &Shared, due: Duration) {
+    while !shared.is_over() && shared.began.elapsed() < due {
+        sleep(due.saturating_sub(shared.began.elapsed()).min(BLINK)).await;
+    }
 }
 
 async fn closed_loop(shared: Arc<Shared>, mut rng: Xoshiro256PlusPlus) {
@@ -69,15 +88,25 @@ async fn session(shared: &Shared, rng: &mut Xoshiro256PlusPlus) -> Result<(), Br
         if request > 0 {
             sleep(exponential(rng, shared.spec.pause)).await;
         }
-        let asked = Instant::now();
-        let answer = open.connection.get(&shared.spec.path, |_| {}).await;
-        open.answered(answer)?;
-        let mut report = shared.report();
-        report.requests += 1;
-        report.second(shared.began.elapsed()).requests += 1;
-        report.latency_us.saturating_record(micros(asked.elapsed()));
+        open.ask().await?;
     }
+    open.ended();
     Ok(())
+}
+
+/// One connection that lasts as long as it is listed to.
+async fn listed(shared: &Shared, session: Session) -> Result<(), Break> {
+    let mut open = Open::new(shared, false).await?;
+    let end = open.since + session.lasts;
+    loop {
+        open.ask().await?;
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            open.ended();
+            return Ok(());
+        }
+        sleep(left.min(shared.spec.pause)).await;
+    }
 }
 
 async fn downloads(shared: Arc<Shared>) {
@@ -129,6 +158,22 @@ impl<'a> Open<'a> {
                 Err(how)
             }
         }
+    }
+
+    /// One short request.
+    async fn ask(&mut self) -> Result<(), Break> {
+        let asked = Instant::now();
+        let answer = self.connection.get(&self.shared.spec.path, |_| {}).await;
+        self.answered(answer)?;
+        let mut report = self.shared.report();
+        report.requests += 1;
+        report.second(self.shared.began.elapsed()).requests += 1;
+        report.latency_us.saturating_record(micros(asked.elapsed()));
+        Ok(())
+    }
+
+    fn ended(&self) {
+        self.shared.report().second(self.shared.began.elapsed()).ended += 1;
     }
 
     /// Once it is known who answers.

@@ -19,7 +19,7 @@ pub use report::{Break, BrokenConnection, ClientReport, Second};
 use super::{Namespace, NetError};
 
 /// When connections of short requests begin.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Sessions {
     /// So many clients; each begins its next connection when the last one has ended.
     Closed {
@@ -31,6 +31,18 @@ pub enum Sessions {
         /// Connections that begin in a second.
         connections_per_s: f64,
     },
+    /// As listed, in the order of their beginnings. Each sends a request at once, one after every pause,
+    /// and a last one when its time is up.
+    Listed(Vec<Session>),
+}
+
+/// A connection to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// When it begins, since the load did.
+    pub begins: Duration,
+    /// How long it lasts.
+    pub lasts: Duration,
 }
 
 /// A load of clients.
@@ -40,9 +52,9 @@ pub struct ClientSpec {
     pub target: SocketAddr,
     /// When connections of short requests begin.
     pub sessions: Sessions,
-    /// Requests of one such connection.
+    /// Requests of one such connection, unless it is listed.
     pub requests: u32,
-    /// The mean pause between two of them; pauses are exponential.
+    /// The mean pause between two of them; pauses are exponential, but of those listed constant.
     pub pause: Duration,
     /// What they ask for.
     pub path: String,

@@ -47,6 +47,8 @@ pub struct Second {
     pub opened: u64,
     /// Connections that broke.
     pub broken: u64,
+    /// Connections of short requests that their clients ended.
+    pub ended: u64,
     /// Short requests that were answered.
     pub requests: u64,
     /// Of downloads.
