@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use plimsoll_admission::{AdmissionOptions, CapacityOptions};
+use plimsoll_admission::{AdmissionOptions, CapacityOptions, RetryOptions};
 use plimsoll_policy::{Policy, PolicyKind, Settings};
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{
@@ -35,7 +35,7 @@ fn scenario(name: &str, pool: Vec<BackendModel>, service_ms: f64, load: f64) -> 
     arena.service = ServiceTime::Deterministic;
     arena.warm_up = WARM_UP;
     arena.network = NETWORK;
-    arena.retries = RETRIES;
+    arena.retry = RetryOptions::of_refusals(RETRIES);
     Scenario { name: format!("{name}, load {load}"), arena }
 }
 
@@ -84,7 +84,7 @@ fn run(arena: &Arena, capacity: CapacityOptions) -> ArenaReport {
     let mut balancers: Vec<Box<dyn Policy>> = (0..BALANCERS).map(build).collect();
     let options = AdmissionOptions { capacity, deadline_ms: None };
     let mut doors = AdmissionDoor::for_each(&arena.pool, &options).expect("valid options");
-    let around = Surroundings { ingress: &mut doors, ..Surroundings::default() };
+    let around = Surroundings { ingress: &mut doors };
     arena.run_with(&mut balancers, around)
 }
 

@@ -66,7 +66,7 @@ fn main() {
     decide("static", CapacityOptions::Static(10));
     decide("average", CapacityOptions::Average);
     decide("adaptive", CapacityOptions::default());
-    for backends in [10, 100, 1_000] {
+    for backends in [10, 100, 1_000, 10_000] {
         for closed in [0, backends * 9 / 10, backends] {
             pick(backends, closed, WhenNone::ProbeOldest);
         }

@@ -26,9 +26,9 @@ mod scenario;
 mod world;
 
 pub use arena::{
-    AdmissionDoor, Arena, ArenaReport, BackendReport, Budget, Change, Clients, ESCALATING_RETRIES,
-    Escalating, Ingress, Offer, Patience, StaticLimit, Step, Surroundings, TypeReport, Window,
-    Yardsticks, integer_weights, static_shares, yardsticks,
+    AdmissionDoor, Arena, ArenaReport, BackendReport, Change, Clients, Ingress, Offer, Patience,
+    StaticLimit, Step, Surroundings, TypeReport, Window, Yardsticks, integer_weights,
+    static_shares, yardsticks,
 };
 pub use fault::Fault;
 pub use ledger::{Rule, Violation};

@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
+use plimsoll_admission::{AdmissionOptions, RefusalRetries, RetryOptions};
 use plimsoll_policy::{ExpectedDelaySettings, Policy, PolicyKind, Settings, Sight};
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{
-    Arena, ArenaReport, Change, ESCALATING_RETRIES, Escalating, Ingress, Step, Surroundings,
-    integer_weights, paper_pool, yardsticks,
+    AdmissionDoor, Arena, ArenaReport, Change, Ingress, Step, Surroundings, integer_weights,
+    paper_pool, yardsticks,
 };
 
 const LAWS: [ServiceTime; 2] = [ServiceTime::Exponential, ServiceTime::Bimodal];
@@ -27,10 +28,12 @@ fn run(arena: &Arena, sight: Sight, balancers: usize) -> ArenaReport {
     let mut doors: Vec<Box<dyn Ingress>> = Vec::new();
     let mut arena = arena.clone();
     if sight == Sight::Refusals {
-        doors = Escalating::for_each(&arena.pool);
-        arena.retries = ESCALATING_RETRIES;
+        let options = AdmissionOptions::default();
+        doors = AdmissionDoor::for_each(&arena.pool, &options).expect("the defaults are valid");
+        let refusals = RefusalRetries { most: 8, ..RefusalRetries::default() };
+        arena.retry = RetryOptions { refusals, ..RetryOptions::default() };
     }
-    arena.run_with(&mut policies, Surroundings { ingress: &mut doors, ..Surroundings::default() })
+    arena.run_with(&mut policies, Surroundings { ingress: &mut doors })
 }
 
 fn over_central(arena: &Arena, report: &ArenaReport) -> f64 {
@@ -51,16 +54,17 @@ fn one_balancer_is_near_the_central_queue() {
     }
 }
 
+/// Doors learn the cores of what is behind them; retries have their default budget.
 #[test]
 fn forty_balancers_and_refusals_are_near_the_central_queue() {
     for law in LAWS {
-        for (load, most, tries) in [(0.5, 1.27, 1.7), (0.7, 1.2, 2.3), (0.85, 1.27, 3.7)] {
+        for (load, tries) in [(0.5, 2.1), (0.7, 2.6), (0.85, 3.7)] {
             let arena = arena(load, law, 250_000, 2);
             let report = run(&arena, Sight::Refusals, 40);
             let ratio = over_central(&arena, &report);
-            assert!(ratio < most, "{law:?} at {load}: {ratio:.3}");
+            assert!(ratio < 1.3, "{law:?} at {load}: {ratio:.3}");
             assert!(report.tries_per_request() < tries, "{law:?} at {load}: {report:?}");
-            assert!(report.drop_ratio() < 1e-4, "{law:?} at {load}: {}", report.drop_ratio());
+            assert!(report.drop_ratio() < 0.01, "{law:?} at {load}: {}", report.drop_ratio());
         }
     }
 }
@@ -114,4 +118,14 @@ fn a_backend_that_slows_down_is_noticed() {
     // Capacity is 5 to 6 % less, so all wait a little more; no more than that, from the first window on.
     assert!(mean(6) < 1.35 * mean(4), "{:.0} after {:.0}", mean(6), mean(4));
     assert!(mean(17) < 1.12 * mean(4), "{:.0} after {:.0}", mean(17), mean(4));
+}
+
+/// As many as there may be: none of them sees more than a few requests a second.
+#[test]
+fn two_hundred_balancers_are_no_further() {
+    let arena = arena(0.85, ServiceTime::Exponential, 150_000, 2);
+    let report = run(&arena, Sight::Refusals, 200);
+    let ratio = over_central(&arena, &report);
+    assert!(ratio < 1.3, "{ratio:.3}");
+    assert!(report.drop_ratio() < 0.01, "{}", report.drop_ratio());
 }

@@ -2,7 +2,8 @@
 //! room for more.
 //!
 //! * refuse when `in_flight + 1 > capacity` (B1; the paper's algorithm 1), before the application sees
-//!   the request: it may go elsewhere, whatever it is
+//!   the request: it may go elsewhere, whatever it is. The adaptive capacity is less for a request that
+//!   has tries left
 //! * refuse when `s · max(1, (in_flight + 1) / c)` is more than what is left of its deadline, with the
 //!   service time `s` and the cores `c` as learned here: what would come too late is not begun
 //! * chip (B2): 0 with probability `in_flight / (0.8 · capacity)`, else 1; the responding request is
@@ -40,8 +41,9 @@ pub struct AdmissionOptions {
 pub struct Arrival {
     /// Time left until nobody wants the answer any more; absent where the request does not say.
     pub time_left: Option<Duration>,
-    /// Refused here it will be tried elsewhere. Only the egress knows: it numbers its tries in a header.
-    pub will_retry: bool,
+    /// How often it will be tried elsewhere if it is refused here and there: 0 where a refusal is for good.
+    /// Only the egress knows, and says so in a header ([`Retries::tries_left`](crate::Retries::tries_left)).
+    pub tries_left: u32,
 }
 
 /// What becomes of a request.
@@ -127,7 +129,7 @@ impl Admission {
             }
             // A request without a chance is no lost throughput: it would have been served in vain.
             if let (Capacity::Adaptive(adaptive), Reason::Full) = (&mut self.capacity, reason) {
-                adaptive.refuse(!arrival.will_retry);
+                adaptive.refuse(arrival.tries_left == 0);
             }
             return Decision::Reject(reason);
         }
@@ -140,7 +142,7 @@ impl Admission {
 
     /// The chip of a response, when its headers leave; `in_flight` with the request that it answers.
     pub fn chip(&self, in_flight: u32, rng: &mut dyn RngCore) -> bool {
-        let Some(capacity) = self.capacity.limit() else { return true };
+        let Some(capacity) = self.capacity.limit(0) else { return true };
         let luck = (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         luck >= f64::from(in_flight) / (CHIP_SHARE * capacity)
     }
@@ -160,9 +162,9 @@ impl Admission {
         }
     }
 
-    /// The most that may be in flight now; absent where all is admitted.
+    /// The most that may be in flight now, for a request on its last try; absent where all is admitted.
     pub fn limit(&self) -> Option<f64> {
-        self.capacity.limit()
+        self.capacity.limit(0)
     }
 
     /// How long requests take, as far as it is known.
@@ -176,7 +178,8 @@ impl Admission {
     }
 
     fn judge(&self, in_flight: u32, arrival: Arrival) -> Option<Reason> {
-        if self.capacity.limit().is_some_and(|limit| f64::from(in_flight) + 1.0 > limit) {
+        let limit = self.capacity.limit(arrival.tries_left);
+        if limit.is_some_and(|limit| f64::from(in_flight) + 1.0 > limit) {
             return Some(Reason::Full);
         }
         let left = arrival.time_left.or(self.deadline)?;

@@ -3,6 +3,7 @@
 mod adaptive;
 mod allowance;
 mod average;
+mod escalation;
 mod grid;
 mod knee;
 mod trial;
@@ -112,12 +113,13 @@ impl Capacity {
         })
     }
 
-    /// The most that may be in flight; absent where it is not known yet, and all is admitted.
-    pub(crate) fn limit(&self) -> Option<f64> {
+    /// The most that may be in flight for a request with so many tries left; absent where it is not known
+    /// yet, and all is admitted.
+    pub(crate) fn limit(&self, tries_left: u32) -> Option<f64> {
         match self {
             Capacity::Static(limit) => Some(f64::from(*limit)),
             Capacity::Average(average) => average.capacity(),
-            Capacity::Adaptive(adaptive) => Some(f64::from(adaptive.limit())),
+            Capacity::Adaptive(adaptive) => Some(f64::from(adaptive.limit(tries_left))),
         }
     }
 }

@@ -12,10 +12,12 @@
 //!
 //! Source: Bhattacharya, Gao, Wood, "Dynamically Balancing Load with Overload Control for
 //! Microservices" (TAAS 2024), §4.1–4.3, algorithms 2 and 3. The paper's loop spins until something
-//! becomes eligible; here eligible backends stand in a dense list and the others in a queue by
-//! `ready_at`, so a pick is O(1) whatever is eligible, but for very unequal weights (see [`TRIES`])
-//! and for the fall-back, which are O(n). A request that is given up or reset brings no chip back:
+//! becomes eligible; here eligible backends stand in a dense list and the others in a heap by `ready_at`,
+//! so a pick is O(1) and whoever changes sides costs O(log n), whatever is eligible; but for very unequal
+//! weights (see [`TRIES`]), and for a fall-back where the oldest is not allowed, which are O(n). A request that is given up or reset brings no chip back:
 //! what is lost that way returns with time.
+
+mod waiting;
 
 use std::time::Duration;
 
@@ -23,6 +25,7 @@ use plimsoll_model::Nanos;
 use rand::RngCore;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use waiting::Waiting;
 
 /// Most chips kept for a backend, by default. Few, for a chip is news that ages: with a hundred of them
 /// a proxy would send a hundred requests on what was true long ago.
@@ -110,9 +113,6 @@ struct Account {
     ready_at: Nanos,
     /// Position in `open`, or nowhere.
     slot: u32,
-    /// Neighbours in the queue of those that wait.
-    before: u32,
-    after: u32,
 }
 
 /// Chips of one egress for each of its backends; see the module's description. Backends are dense
@@ -124,9 +124,8 @@ pub struct ChipLedger {
     heaviest: u32,
     /// Eligible, as of the last look; in no order.
     open: Vec<u32>,
-    /// Ends of the queue of those that wait, by `ready_at`.
-    first: u32,
-    last: u32,
+    /// Not eligible, by `ready_at`.
+    waiting: Waiting,
     counts: LedgerCounts,
 }
 
@@ -142,8 +141,7 @@ impl ChipLedger {
             accounts: Vec::new(),
             heaviest: 0,
             open: Vec::new(),
-            first: NOWHERE,
-            last: NOWHERE,
+            waiting: Waiting::default(),
             counts: LedgerCounts::default(),
         };
         ledger.set_weights(weights.iter().copied());
@@ -159,10 +157,9 @@ impl ChipLedger {
                 chips: FIRST_CHIPS,
                 ready_at: Nanos::ZERO,
                 slot: NOWHERE,
-                before: NOWHERE,
-                after: NOWHERE,
             });
         }
+        self.waiting.grow(self.accounts.len());
         self.open.reserve(self.accounts.len().saturating_sub(self.open.len()));
         self.heaviest = 0;
         let weights = weights.chain(std::iter::repeat(0));
@@ -171,7 +168,7 @@ impl ChipLedger {
             let served = self.accounts[backend].weight > 0;
             self.accounts[backend].weight = weight;
             match (served, weight > 0) {
-                // Whoever's time has not come is put in the queue by the next look.
+                // Whoever's time has not come waits from the next look on.
                 (false, true) => self.open(backend as u32),
                 (true, false) => self.take_out(backend as u32),
                 _ => {}
@@ -252,12 +249,11 @@ impl ChipLedger {
 
     fn stamp(&mut self, backend: usize, now: Nanos) {
         let ready_at = now + self.interval();
-        if self.accounts[backend].slot == NOWHERE && self.accounts[backend].weight > 0 {
-            self.take_out(backend as u32);
-            self.accounts[backend].ready_at = ready_at;
-            self.enqueue(backend as u32);
+        self.accounts[backend].ready_at = ready_at;
+        if self.waiting.contains(backend) {
+            self.waiting.remove(backend);
+            self.waiting.insert(backend, ready_at);
         } else {
-            self.accounts[backend].ready_at = ready_at;
             self.place(backend, now);
         }
     }
@@ -290,18 +286,12 @@ impl ChipLedger {
     }
 
     fn without_eligible(&mut self, now: Nanos, allowed: &impl Fn(usize) -> bool) -> Option<usize> {
-        let mut at = self.first;
-        while at != NOWHERE && !allowed(at as usize) {
-            at = self.accounts[at as usize].after;
-        }
-        if at == NOWHERE {
-            return None;
-        }
+        let at = self.waiting.earliest(allowed)?;
         match self.options.when_none {
             WhenNone::ProbeOldest => {
                 self.counts.forced += 1;
-                self.stamp(at as usize, now);
-                Some(at as usize)
+                self.stamp(at, now);
+                Some(at)
             }
             WhenNone::FailFast => {
                 self.counts.failed_fast += 1;
@@ -311,10 +301,10 @@ impl ChipLedger {
     }
 
     fn admit_those_ready(&mut self, now: Nanos) {
-        while self.first != NOWHERE && self.accounts[self.first as usize].ready_at <= now {
-            let backend = self.first;
-            self.take_out(backend);
-            self.open(backend);
+        while let Some(backend) = self.waiting.first().filter(|&b| self.accounts[b].ready_at <= now)
+        {
+            self.take_out(backend as u32);
+            self.open(backend as u32);
         }
     }
 
@@ -327,7 +317,7 @@ impl ChipLedger {
         match (is_open, self.is_eligible(backend, now)) {
             (true, false) => {
                 self.take_out(backend as u32);
-                self.enqueue(backend as u32);
+                self.waiting.insert(backend, self.accounts[backend].ready_at);
             }
             (false, true) => {
                 self.take_out(backend as u32);
@@ -342,47 +332,15 @@ impl ChipLedger {
         self.open.push(backend);
     }
 
-    fn enqueue(&mut self, backend: u32) {
-        // Stamps only ever grow, so the place is at the end but for those whose chips ran out since.
-        let ready_at = self.accounts[backend as usize].ready_at;
-        let mut before = self.last;
-        while before != NOWHERE && self.accounts[before as usize].ready_at > ready_at {
-            before = self.accounts[before as usize].before;
-        }
-        let after = match before {
-            NOWHERE => std::mem::replace(&mut self.first, backend),
-            before => std::mem::replace(&mut self.accounts[before as usize].after, backend),
-        };
-        match after {
-            NOWHERE => self.last = backend,
-            after => self.accounts[after as usize].before = backend,
-        }
-        let account = &mut self.accounts[backend as usize];
-        (account.before, account.after) = (before, after);
-    }
-
     /// Takes a backend out of wherever it stands.
     fn take_out(&mut self, backend: u32) {
-        let account = &mut self.accounts[backend as usize];
-        let slot = std::mem::replace(&mut account.slot, NOWHERE);
-        if slot != NOWHERE {
-            self.open.swap_remove(slot as usize);
-            if let Some(&moved) = self.open.get(slot as usize) {
-                self.accounts[moved as usize].slot = slot;
-            }
-            return;
+        let slot = std::mem::replace(&mut self.accounts[backend as usize].slot, NOWHERE);
+        if slot == NOWHERE {
+            return self.waiting.remove(backend as usize);
         }
-        let before = std::mem::replace(&mut account.before, NOWHERE);
-        let after = std::mem::replace(&mut account.after, NOWHERE);
-        match before {
-            NOWHERE if self.first == backend => self.first = after,
-            NOWHERE => {}
-            before => self.accounts[before as usize].after = after,
-        }
-        match after {
-            NOWHERE if self.last == backend => self.last = before,
-            NOWHERE => {}
-            after => self.accounts[after as usize].before = before,
+        self.open.swap_remove(slot as usize);
+        if let Some(&moved) = self.open.get(slot as usize) {
+            self.accounts[moved as usize].slot = slot;
         }
     }
 }

@@ -8,14 +8,15 @@
 //! ingress   src/admission.rs   admits or refuses, by capacity and by deadline; the chip of a response
 //!           src/capacity.rs    how many there may be: static, the paper's average, adaptive
 //!           src/capacity/      knee (latency over requests in flight), trial (throughput at two limits),
-//!                              allowance (what refusing costs), adaptive (the three together)
+//!                              allowance (what refusing costs), adaptive (the three together),
+//!                              escalation (less for who has tries left)
 //! egress    src/ledger.rs      chips by backend, which may be picked, what when none may
-//!           src/retry.rs       whether a refused request is tried elsewhere
+//!           src/retry.rs       whether a request that was refused or failed is tried elsewhere
 //! ```
 //!
 //! An ingress is asked with [`Admission::decide`] and told with [`Admission::finish`]; the egress'
 //! policy keeps a [`ChipLedger`] and its proxy a [`Retries`]. Between them goes one header each way: the
-//! request says whether it would be tried elsewhere, the response carries the chip, or that it is a
+//! request says how often it would be tried elsewhere, the response carries the chip, or that it is a
 //! refusal.
 
 mod admission;
@@ -31,4 +32,7 @@ pub use capacity::{AVERAGED_OVER, AdaptiveOptions, CapacityOptions, CapacityOpti
 pub use ledger::{
     ChipLedger, LedgerCounts, LedgerOptions, LedgerOptionsError, MOST_CHIPS, WhenNone,
 };
-pub use retry::{Retries, Retry, RetryCounts, RetryOptions, RetryOptionsError};
+pub use retry::{
+    FailureRetries, RefusalBudget, RefusalRetries, Retries, Retry, RetryCounts, RetryOptions,
+    RetryOptionsError,
+};

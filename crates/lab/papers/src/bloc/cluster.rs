@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use plimsoll_admission::AdmissionOptions;
+use plimsoll_admission::{AdmissionOptions, RetryOptions};
 use plimsoll_model::Nanos;
 use plimsoll_policy::{Policy, Settings};
 use plimsoll_queueing::ServiceTime;
@@ -151,8 +151,8 @@ pub fn run_in(arena: &Arena, way: Way, frontends: u32) -> Result<Seen, Failure> 
         ingress = AdmissionDoor::for_each(&arena.pool, &options)
             .map_err(|e| Failure::Other(e.to_string()))?;
     }
-    let arena = Arena { retries: way.tries - 1, ..arena.clone() };
-    let around = Surroundings { ingress: &mut ingress, ..Surroundings::default() };
+    let arena = Arena { retry: RetryOptions::of_refusals(way.tries - 1), ..arena.clone() };
+    let around = Surroundings { ingress: &mut ingress };
     let report = arena.run_with(&mut balancers, around);
     Ok(Seen { report, truth })
 }

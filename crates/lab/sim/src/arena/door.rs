@@ -1,4 +1,5 @@
-//! The admission that a proxy runs, in front of a simulated backend of any number of cores.
+//! [`plimsoll_admission`] in front of a simulated backend of any number of cores. No proxy runs it yet: this is
+//! where it is tried.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,6 +18,7 @@ pub struct AdmissionDoor {
     admission: Admission,
     /// Of those in the backend, by arrival.
     permits: VecDeque<(Nanos, Permit)>,
+    heeds_deadlines: bool,
 }
 
 impl AdmissionDoor {
@@ -25,7 +27,16 @@ impl AdmissionDoor {
     /// # Errors
     /// When an option is out of range.
     pub fn new(options: &AdmissionOptions) -> Result<Self, CapacityOptionsError> {
-        Ok(AdmissionDoor { admission: Admission::new(options)?, permits: VecDeque::new() })
+        let admission = Admission::new(options)?;
+        Ok(AdmissionDoor { admission, permits: VecDeque::new(), heeds_deadlines: true })
+    }
+
+    /// One that is not told how long clients wait, to compare with.
+    ///
+    /// # Errors
+    /// When an option is out of range.
+    pub fn without_deadlines(options: &AdmissionOptions) -> Result<Self, CapacityOptionsError> {
+        Ok(AdmissionDoor { heeds_deadlines: false, ..Self::new(options)? })
     }
 
     /// One for each backend.
@@ -47,7 +58,8 @@ impl Ingress for AdmissionDoor {
         while self.permits.len() > offer.in_flight as usize {
             self.permits.pop_back();
         }
-        let arrival = Arrival { time_left: offer.left, will_retry: !offer.last };
+        let time_left = offer.left.filter(|_| self.heeds_deadlines);
+        let arrival = Arrival { time_left, tries_left: offer.tries_left };
         match self.admission.decide(offer.now, offer.in_flight, arrival) {
             Decision::Admit(permit) => {
                 self.permits.push_back((offer.now, permit));
@@ -65,7 +77,8 @@ impl Ingress for AdmissionDoor {
         ok: bool,
         rng: &mut dyn RngCore,
     ) -> Option<bool> {
-        let chip = self.admission.chip(in_flight, rng);
+        // A failure is no reason for confidence.
+        let chip = ok && self.admission.chip(in_flight, rng);
         let came = self.permits.iter().position(|&(at, _)| at + latency == now);
         if let Some((_, permit)) = came.and_then(|k| self.permits.remove(k)) {
             let ended = if ok { Ended::Answered } else { Ended::Failed };
@@ -82,8 +95,8 @@ impl Ingress for AdmissionDoor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Arena, Surroundings};
-    use plimsoll_admission::CapacityOptions;
+    use crate::{Arena, StaticLimit, Surroundings};
+    use plimsoll_admission::{CapacityOptions, RetryOptions};
     use plimsoll_policy::{Policy, PolicyKind, Settings};
     use rand::SeedableRng;
     use rand_xoshiro::Xoshiro256PlusPlus;
@@ -93,8 +106,13 @@ mod tests {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
         let options = AdmissionOptions { capacity: CapacityOptions::Static(10), deadline_ms: None };
         let mut door = AdmissionDoor::new(&options).expect("valid options");
-        let offer =
-            |in_flight| Offer { now: Nanos::ZERO, in_flight, refusals: 0, last: true, left: None };
+        let offer = |in_flight| Offer {
+            now: Nanos::ZERO,
+            in_flight,
+            refusals: 0,
+            tries_left: 0,
+            left: None,
+        };
         assert!(door.admits(&offer(9), &mut rng) && !door.admits(&offer(10), &mut rng));
         let mut chips = |in_flight| {
             let mut chip = || door.leaves(Nanos::ZERO, in_flight, Duration::ZERO, true, &mut rng);
@@ -104,28 +122,30 @@ mod tests {
         assert!((450..550).contains(&chips(4)));
     }
 
+    /// Against every limit by true cores, of which the best has the least 99th percentile among those that
+    /// serve within 1 % as much as any.
     #[test]
-    fn a_pool_of_many_cores_is_served_behind_doors_that_learn() {
+    fn a_pool_of_many_cores_is_served_as_by_the_best_limits_that_are_told() {
         let pool: Vec<BackendModel> =
             [1, 2, 4, 8].map(|cores| BackendModel { cores, speed: 1.0 }).to_vec();
-        let mut arena = Arena::new(pool, 1.2, 200_000, 3);
-        arena.warm_up = 100_000;
-        arena.retries = 3;
-        let capacity: f64 = arena.capacities_rps().iter().sum();
-        let run = |capacity| {
-            let options = AdmissionOptions { capacity, deadline_ms: None };
-            let mut doors = AdmissionDoor::for_each(&arena.pool, &options).expect("valid options");
-            let bloc = PolicyKind::Bloc.build(&[1, 2, 4, 8], &Settings::default());
-            let mut balancers: [Box<dyn Policy>; 1] = [bloc.expect("valid settings")];
-            let around = Surroundings { ingress: &mut doors, ..Surroundings::default() };
-            let report = arena.run_with(&mut balancers, around);
-            let limits: Vec<u32> = doors.iter().filter_map(|door| door.limit()).collect();
-            (report, limits)
-        };
-        let (learned, limits) = run(CapacityOptions::default());
-        assert!(learned.goodput_rps > 0.95 * capacity, "{} of {capacity}", learned.goodput_rps);
-        assert!(limits[3] > limits[0] && limits[3] < 40, "{limits:?}");
-        let (open, _) = run(CapacityOptions::Static(100_000));
-        assert!(learned.p99_us < 0.1 * open.p99_us, "{} {}", learned.p99_us, open.p99_us);
+        for load in [0.85, 1.2] {
+            let mut arena = Arena::new(pool.clone(), load, 200_000, 3);
+            arena.warm_up = 100_000;
+            arena.retry = RetryOptions::of_refusals(3);
+            let run = |mut doors: Vec<Box<dyn Ingress>>| {
+                let bloc = PolicyKind::Bloc.build(&[1, 2, 4, 8], &Settings::default());
+                let mut balancers: [Box<dyn Policy>; 1] = [bloc.expect("valid settings")];
+                arena.run_with(&mut balancers, Surroundings { ingress: &mut doors })
+            };
+            let told = [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0]
+                .map(|factor| run(StaticLimit::times_cores(&arena.pool, factor)));
+            let most = told.iter().map(|report| report.goodput_rps).fold(0.0, f64::max);
+            let good = told.iter().filter(|report| report.goodput_rps >= 0.99 * most);
+            let best_us = good.map(|report| report.p99_us).fold(f64::INFINITY, f64::min);
+            let options = AdmissionOptions::default();
+            let learned = run(AdmissionDoor::for_each(&pool, &options).expect("valid options"));
+            let (goodput, p99) = (learned.goodput_rps / most, learned.p99_us / best_us);
+            assert!(goodput > 0.97 && p99 < 1.1, "at {load}: {goodput:.3} served, p99 {p99:.2}");
+        }
     }
 }

@@ -20,14 +20,13 @@ mod tests;
 mod yardsticks;
 
 pub use door::AdmissionDoor;
-pub use hooks::{
-    Budget, ESCALATING_RETRIES, Escalating, Ingress, Offer, StaticLimit, Surroundings,
-};
+pub use hooks::{Ingress, Offer, StaticLimit, Surroundings};
 pub use report::{ArenaReport, BackendReport, TypeReport, Window};
 pub use yardsticks::{Yardsticks, integer_weights, static_shares, yardsticks};
 
 use std::time::Duration;
 
+use plimsoll_admission::RetryOptions;
 use plimsoll_policy::{MAX_AVOID, Policy};
 use plimsoll_queueing::ServiceTime;
 
@@ -146,8 +145,9 @@ pub struct Arena {
     pub clients: Clients,
     /// How long clients wait; `None`: for ever.
     pub patience: Option<Patience>,
-    /// How often a refused request may try again, each time elsewhere; at most [`MAX_AVOID`].
-    pub retries: u32,
+    /// How often a request that was refused or failed is tried again, each time elsewhere, and the budgets
+    /// that every balancer has for that; [`MAX_AVOID`] times at most in all.
+    pub retry: RetryOptions,
     /// Whether responses and refusals carry the backend's load.
     pub tells_load: bool,
     /// Whether [`ArenaReport::times_us`] is kept.
@@ -173,7 +173,7 @@ impl Arena {
             window_s: None,
             clients: Clients::Open,
             patience: None,
-            retries: 0,
+            retry: RetryOptions::of_refusals(0),
             tells_load: false,
             keeps_times: false,
         }
@@ -195,8 +195,8 @@ impl Arena {
     /// Runs it to the end of the last request.
     ///
     /// # Panics
-    /// Without balancers, with a rate that is not above 0, with too many retries, with surroundings of
-    /// another number, or with a timeline out of order or naming a backend that is not in the pool.
+    /// Without balancers, with a rate that is not above 0, with too many retries or invalid options for
+    /// them, with surroundings of another number, or with a timeline out of order or naming a backend that is not in the pool.
     pub fn run_with(
         &self,
         balancers: &mut [Box<dyn Policy>],
@@ -204,12 +204,10 @@ impl Arena {
     ) -> ArenaReport {
         assert!(!balancers.is_empty(), "an arena needs a balancer");
         assert!(self.rate_rps > 0.0, "rate_rps is {}, expected above 0", self.rate_rps);
-        let most = MAX_AVOID as u32;
-        assert!(self.retries <= most, "retries is {}, expected at most {most}", self.retries);
+        let retries = self.retry.refusals.most + self.retry.failures.most;
+        assert!(retries <= MAX_AVOID as u32, "{retries} retries, expected at most {MAX_AVOID}");
         let doors = surroundings.ingress.len();
         assert!(doors == 0 || doors == self.pool.len(), "{doors} ingresses for the pool");
-        let budgets = surroundings.budgets.len();
-        assert!(budgets == 0 || budgets == balancers.len(), "{budgets} budgets for the balancers");
         let ordered = self.timeline.windows(2).all(|w| w[0].at_s <= w[1].at_s);
         assert!(ordered, "the timeline is not in order of time");
         for step in &self.timeline {

@@ -1,3 +1,5 @@
+use plimsoll_admission::Retry;
+
 use crate::BackendModel;
 
 /// One backend, from the end of the warm-up to the last arrival.
@@ -64,8 +66,10 @@ pub struct ArenaReport {
     pub abandoned: u64,
     /// Refusals by backends; one request may meet several.
     pub refusals: u64,
-    /// Tries after a refusal.
+    /// Tries after a refusal or a failure.
     pub retries: u64,
+    /// Requests that were given no further try for want of a budget.
+    pub over_budget: u64,
     /// Probes sent.
     pub probes: u64,
     /// Requests served, in time, per second.
@@ -229,9 +233,10 @@ impl Collector {
         }
     }
 
-    pub(super) fn refused(&mut self, again: bool, counted: bool) {
-        self.report.refusals += u64::from(counted);
-        self.report.retries += u64::from(counted && again);
+    pub(super) fn retried(&mut self, rejected: bool, verdict: Retry, counted: bool) {
+        self.report.refusals += u64::from(counted && rejected);
+        self.report.retries += u64::from(counted && verdict == Retry::Again);
+        self.report.over_budget += u64::from(counted && verdict == Retry::Budget);
     }
 
     pub(super) fn probed(&mut self, probes: usize, counted: bool) {

@@ -1,7 +1,7 @@
 //! The default capacity: the number of requests that the application can work on at once, plus a small
 //! allowance. It neither ratchets down nor lets the queue grow.
 //!
-//! `limit = cores + allowance`, the cores from latency ([`Knee`]) and, where requests are refused, from
+//! `limit = cores + allowance` on a request's last try, less before ([`escalation`]), the cores from latency ([`Knee`]) and, where requests are refused, from
 //! trials of two limits ([`Trials`]), the allowance from what refusing costs
 //! ([`Allowance`](super::allowance)). Latency as such is not held against a goal or a best value seen
 //! once, as gradient methods do (Netflix' concurrency-limits, Envoy's adaptive concurrency): an
@@ -20,6 +20,7 @@
 
 use super::AdaptiveOptions;
 use super::allowance::Allowance;
+use super::escalation;
 use super::grid::{CANDIDATES, EQUAL, cores, position};
 use super::knee::Knee;
 use super::trial::Trials;
@@ -99,9 +100,10 @@ impl Adaptive {
         }
     }
 
-    /// Requests that may be in flight now, trials included.
-    pub fn limit(&self) -> u32 {
-        self.trials.limit().unwrap_or_else(|| self.own_limit())
+    /// Requests that may be in flight for one with so many tries left. A trial needs one limit for all.
+    pub fn limit(&self, tries_left: u32) -> u32 {
+        let line = || escalation::line(self.cores, tries_left, self.own_limit());
+        self.trials.limit().unwrap_or_else(line)
     }
 
     /// So many were in flight for so long.
@@ -129,7 +131,7 @@ impl Adaptive {
         if !self.in_trial() {
             self.allowance.complete(self.cores);
         }
-        if let Some(high) = self.trials.complete() {
+        if let Some(high) = self.trials.complete(knee.variation()) {
             self.reviews_since_trial = 0;
             let verdict = self.verdict(knee);
             if verdict.rises {

@@ -32,6 +32,8 @@ const NOISE: f64 = 2.0;
 const MOST_PER_BLOCK: f64 = 10.0;
 /// Of a new block's service time, the part that counts at once.
 const FRESH: f64 = 0.5;
+/// And of its variation: long requests are rare, and blocks without any say little.
+const VARIATION_FRESH: f64 = 0.05;
 
 /// Sums over the requests that found about as many others; `j` is their number, the request included.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,6 +73,8 @@ pub struct Knee {
     /// Smoothed service time by candidate; 0 before the first block.
     service_s: [f64; CANDIDATES],
     delay: Option<Delay>,
+    /// Squared coefficient of variation of service times, smoothed.
+    variation: f64,
 }
 
 impl Default for Knee {
@@ -90,6 +94,7 @@ impl Knee {
             misfits: Misfits::NONE,
             service_s: [0.0; CANDIDATES],
             delay: None,
+            variation: 1.0,
         }
     }
 
@@ -118,6 +123,12 @@ impl Knee {
     /// Service time in seconds if the cores were those at this position.
     pub(crate) fn service_with(&self, position: usize) -> Option<f64> {
         Some(self.service_s[position]).filter(|&seconds| seconds > 0.0)
+    }
+
+    /// Squared coefficient of variation of service times, about: a request that waits for others has theirs
+    /// added to its own, so variance is taken to grow as latency does.
+    pub(crate) fn variation(&self) -> f64 {
+        self.variation
     }
 
     pub(crate) fn misfits(&self) -> &Misfits {
@@ -150,10 +161,16 @@ impl Knee {
         let least = left.iter().copied().fold(f64::INFINITY, f64::min);
         // Where all take exactly as long there is no noise to divide by: a part in 10⁴ will do.
         let variance = (NOISE * least / (requests - 2.0)).max(1e-4 * squares / requests);
+        let residues = left;
         left.iter_mut().for_each(|left| *left /= variance);
         self.misfits.add(&left, KEPT, MOST_PER_BLOCK);
-        let best = (0..CANDIDATES).find(|&k| self.misfits.at(k) <= EQUAL);
-        self.delay = best.map(|k| Delay { cores: cores(k), service_s: self.service_s[k] });
+        let Some(best) = (0..CANDIDATES).find(|&k| self.misfits.at(k) <= EQUAL) else { return };
+        let delay = Delay { cores: cores(best), service_s: self.service_s[best] };
+        let turns: f64 = levels.iter().map(|level| level.requests.max(level.j / delay.cores)).sum();
+        let fresh =
+            residues[best] / (delay.service_s * delay.service_s * turns).max(f64::MIN_POSITIVE);
+        self.variation += VARIATION_FRESH * (fresh - self.variation);
+        self.delay = Some(delay);
     }
 }
 

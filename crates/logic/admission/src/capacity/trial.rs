@@ -4,7 +4,7 @@
 //! `low`, then for a while `high`, one of the two being the limit that holds otherwise, and the
 //! completions `D` in the times `W` of both are compared. With
 //! `B(c) = W · min(mean n, c)` a candidate's misfit is
-//! `(D₁·B₂ − D₂·B₁)² / ((D₁ + D₂)·B₁·B₂)`, as if completions were Poisson, over [`NOISE`]. It is
+//! `(D₁·B₂ − D₂·B₁)² / ((D₁ + D₂)·B₁·B₂)`, as if completions were Poisson, over their noise. It is
 //! Little's law for busy cores, so it holds whether requests queue or share the processor, for any
 //! spread of service times, and as it is the limit that moves n and not luck, there is no telling
 //! apart cause and effect. What it takes: nothing where `low` keeps the cores busy,
@@ -20,9 +20,11 @@ pub const LEAST_COMPLETIONS: u32 = 48;
 const STAYS: u32 = 2;
 /// Part of the misfits that a further trial leaves.
 const KEPT: f64 = 0.9;
-/// Most that one trial says against a candidate.
-const MOST_PER_TRIAL: f64 = 10.0;
-/// Variance of completions over Poisson's: that of services whose standard deviation is 1.4 means.
+/// Most that one trial says against a candidate: too little to rule it out, for luck may have been with one
+/// side, as it is where few requests take most of the time.
+const MOST_PER_TRIAL: f64 = 3.0;
+/// Least variance of completions over Poisson's: that of services whose standard deviation is 1.4 means. It
+/// is that of the services where these are spread wider.
 const NOISE: f64 = 2.0;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -117,8 +119,9 @@ impl Trials {
         self.settled |= self.phase == Phase::High;
     }
 
-    /// A request was done; whether that ended a trial, and if so its upper limit.
-    pub fn complete(&mut self) -> Option<u32> {
+    /// A request was done; whether that ended a trial, and if so its upper limit. `variation` is the squared
+    /// one of service times.
+    pub fn complete(&mut self, variation: f64) -> Option<u32> {
         let wanted = LEAST_COMPLETIONS.max(self.limits.1.saturating_mul(STAYS));
         if self.phase == Phase::Idle {
             return None;
@@ -143,7 +146,7 @@ impl Trials {
             self.enter(Phase::High);
             return None;
         }
-        self.judge();
+        self.judge(variation.max(NOISE));
         self.phase = Phase::Idle;
         Some(self.limits.1)
     }
@@ -156,14 +159,14 @@ impl Trials {
         (self.phase, self.settled, self.waited) = (phase, false, 0);
     }
 
-    fn judge(&mut self) {
+    fn judge(&mut self, noise: f64) {
         let (low, high) = (f64::from(self.low.completions), f64::from(self.high.completions));
         let mut found = [0.0; CANDIDATES];
         for (k, found) in found.iter_mut().enumerate() {
             let c = cores(k);
             let (b_low, b_high) = (self.low.core_seconds(c), self.high.core_seconds(c));
             let off = low * b_high - high * b_low;
-            *found = off * off / (NOISE * (low + high) * b_low * b_high).max(f64::MIN_POSITIVE);
+            *found = off * off / (noise * (low + high) * b_low * b_high).max(f64::MIN_POSITIVE);
         }
         self.misfits.add(&found, KEPT, MOST_PER_TRIAL);
     }
@@ -182,7 +185,7 @@ mod tests {
             let limit = trials.limit().expect("under way");
             trials.refused();
             trials.pass(limit, 0.1 / f64::from(limit.min(cores)));
-            ended = trials.complete();
+            ended = trials.complete(1.0);
         }
         assert_eq!((ended, trials.limit()), (Some(high), None));
     }
@@ -194,11 +197,11 @@ mod tests {
     #[test]
     fn equal_throughput_is_against_many_cores_and_rising_throughput_against_few() {
         let mut flat = Trials::new();
-        (0..3).for_each(|_| trial(&mut flat, 2, 4, 8));
+        (0..5).for_each(|_| trial(&mut flat, 2, 4, 8));
         assert!(misfit(&flat, 1) < 0.1 && misfit(&flat, 4) < 0.1);
         assert!(misfit(&flat, 8) > 10.0 && misfit(&flat, 65_536) > 10.0);
         let mut rising = Trials::new();
-        (0..3).for_each(|_| trial(&mut rising, 100, 4, 8));
+        (0..5).for_each(|_| trial(&mut rising, 100, 4, 8));
         assert!(misfit(&rising, 4) > 10.0);
         assert!(misfit(&rising, 8) < 0.1 && misfit(&rising, 65_536) < 0.1);
     }
@@ -207,7 +210,7 @@ mod tests {
     fn a_change_is_believed_after_a_few() {
         let mut trials = Trials::new();
         (0..50).for_each(|_| trial(&mut trials, 2, 4, 8));
-        (0..5).for_each(|_| trial(&mut trials, 100, 4, 8));
+        (0..8).for_each(|_| trial(&mut trials, 100, 4, 8));
         assert!(misfit(&trials, 4) > 4.0 && misfit(&trials, 8) < 4.0);
     }
 
@@ -217,7 +220,7 @@ mod tests {
         trials.begin(1, 2);
         for _ in 0..LEAST_COMPLETIONS + 1 {
             trials.pass(5, 1.0);
-            assert_eq!(trials.complete(), None);
+            assert_eq!(trials.complete(1.0), None);
         }
         assert_eq!(trials.limit(), None);
         assert_eq!(misfit(&trials, 1), misfit(&trials, 100));

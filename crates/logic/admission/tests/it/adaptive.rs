@@ -19,7 +19,7 @@ fn what_finds_room_elsewhere_leaves_the_cores_and_little_more() {
         for service in [Service::Fixed, Service::Exponential] {
             for cores in [1, 4, 16] {
                 let mut backend = Backend::new(cores, 1.3, 5);
-                backend.will_retry = true;
+                backend.tries_left = 1;
                 (backend.discipline, backend.service) = (discipline, service);
                 let mut admission = adaptive();
                 backend.run(&mut admission, 400.0);
@@ -69,7 +69,7 @@ fn where_the_average_ratchets_down_the_adaptive_one_does_not() {
 fn an_application_that_slows_down_keeps_its_limit() {
     for cores in [1, 4] {
         let mut backend = Backend::new(cores, 1.3, 11);
-        backend.will_retry = true;
+        backend.tries_left = 1;
         let mut admission = adaptive();
         backend.run(&mut admission, 400.0);
         let before = backend.run(&mut admission, 200.0);
@@ -86,7 +86,7 @@ fn an_application_that_slows_down_keeps_its_limit() {
 #[test]
 fn cores_that_go_and_come_are_noticed() {
     let mut backend = Backend::new(8, 1.3, 13);
-    backend.will_retry = true;
+    backend.tries_left = 1;
     let mut admission = adaptive();
     backend.run(&mut admission, 300.0);
     let mut limits = vec![backend.run(&mut admission, 100.0).limit];

@@ -28,8 +28,8 @@ pub struct Backend {
     pub rate_rps: f64,
     pub discipline: Discipline,
     pub service: Service,
-    /// Whether what is refused here finds room elsewhere.
-    pub will_retry: bool,
+    /// How often what is refused here is tried elsewhere.
+    pub tries_left: u32,
     /// How soon clients want their answer; the ingress is not told.
     pub wanted_within: Option<Duration>,
     now: f64,
@@ -75,7 +75,7 @@ impl Backend {
             rate_rps: load * f64::from(cores) / 0.1,
             discipline: Discipline::FirstComeFirstServed,
             service: Service::Exponential,
-            will_retry: false,
+            tries_left: 0,
             wanted_within: None,
             now: 0.0,
             jobs: Vec::new(),
@@ -108,7 +108,7 @@ impl Backend {
     fn arrive(&mut self, admission: &mut Admission, outcome: &mut Outcome) {
         let now = Nanos::from_secs_f64(self.now);
         let in_flight = self.jobs.len() as u32;
-        let arrival = Arrival { time_left: None, will_retry: self.will_retry };
+        let arrival = Arrival { time_left: None, tries_left: self.tries_left };
         outcome.offered += 1;
         outcome.limit += admission.limit().unwrap_or(0.0);
         if let Decision::Admit(permit) = admission.decide(now, in_flight, arrival) {

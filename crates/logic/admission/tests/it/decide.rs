@@ -96,7 +96,7 @@ fn what_was_given_up_or_failed_tells_nothing_of_the_time_a_request_takes() {
 #[test]
 fn what_cannot_be_in_time_is_refused_at_once() {
     let mut admission = admission(CapacityOptions::Static(100));
-    let within = |ms: u32| Arrival { time_left: Some(ms * MS), will_retry: false };
+    let within = |ms: u32| Arrival { time_left: Some(ms * MS), tries_left: 0 };
     let mut now = Nanos::ZERO;
     let unknown = admission.decide(now, 0, within(1));
     assert!(matches!(unknown, Decision::Admit(_)), "nothing is known yet");

@@ -12,6 +12,8 @@ pub(super) enum Phase {
     Outbound,
     Waiting,
     Serving,
+    /// The backend is going to fail it, which holds no core.
+    Failing,
     Inbound,
 }
 
@@ -30,6 +32,7 @@ pub(super) struct Flight {
     /// What it found in flight at the backend.
     pub(super) found: u32,
     pub(super) refusals: u32,
+    pub(super) failures: u32,
     pub(super) phase: Phase,
     pub(super) ending: Ending,
     pub(super) chip: Option<bool>,
@@ -43,8 +46,8 @@ pub(super) struct Flight {
 pub(super) struct Flights {
     slots: Vec<Flight>,
     generation: Vec<u32>,
-    /// Who refused the request in each slot.
-    refused_by: Vec<[usize; MAX_AVOID]>,
+    /// Who has had the request in each slot and did not serve it.
+    tried: Vec<[usize; MAX_AVOID]>,
     free: Vec<u32>,
 }
 
@@ -56,7 +59,7 @@ impl Flights {
         }
         self.slots.push(flight);
         self.generation.push(0);
-        self.refused_by.push([0; MAX_AVOID]);
+        self.tried.push([0; MAX_AVOID]);
         (self.slots.len() - 1) as u32
     }
 
@@ -69,15 +72,21 @@ impl Flights {
         self.generation[slot as usize]
     }
 
-    pub(super) fn refused(&mut self, slot: u32) {
+    /// The request is going to be tried elsewhere.
+    pub(super) fn again(&mut self, slot: u32) {
         let flight = &mut self.slots[slot as usize];
-        self.refused_by[slot as usize][flight.refusals as usize] = flight.backend as usize;
-        flight.refusals += 1;
+        let tries = (flight.refusals + flight.failures) as usize;
+        self.tried[slot as usize][tries] = flight.backend as usize;
+        match flight.ending {
+            Ending::Rejected => flight.refusals += 1,
+            _ => flight.failures += 1,
+        }
     }
 
-    pub(super) fn refused_by(&self, slot: u32) -> &[usize] {
-        let refusals = self.slots[slot as usize].refusals as usize;
-        &self.refused_by[slot as usize][..refusals]
+    pub(super) fn tried(&self, slot: u32) -> &[usize] {
+        let flight = &self.slots[slot as usize];
+        let tries = (flight.refusals + flight.failures) as usize;
+        &self.tried[slot as usize][..tries]
     }
 }
 

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
+use plimsoll_admission::Retry;
 use plimsoll_model::Nanos;
 use plimsoll_policy::{Ending, Finish, Probing, Request};
 
@@ -92,7 +93,7 @@ impl Engine<'_> {
     fn send(&mut self, slot: u32, now: u64) {
         let balancer = self.flights[slot].balancer as usize;
         let policy = &mut self.balancers[balancer];
-        let request = Request::default().avoiding(self.flights.refused_by(slot));
+        let request = Request::default().avoiding(self.flights.tried(slot));
         let Some(i) = policy.pick(&request, Nanos(now), &mut self.choice) else {
             let refused = self.flights[slot].refusals > 0;
             self.lose(slot, if refused { Lost::Dropped } else { Lost::Unserved }, now);
@@ -123,9 +124,12 @@ impl Engine<'_> {
         }
         let backend = flight.backend as usize;
         if let State::Failing { after_ns } = self.servers[backend].state {
-            self.flights[slot].ending = Ending::Failure;
-            self.departures.push(Reverse((now + after_ns, slot)));
-            return;
+            // Nothing listens where all that comes fails at once, else the door is before what fails.
+            if after_ns == 0 {
+                self.flights[slot].ending = Ending::Failure;
+                self.departures.push(Reverse((now, slot)));
+                return;
+            }
         }
         if !self.admits(slot, now) {
             let load = self.arena.tells_load.then(|| self.servers[backend].load(0));
@@ -137,10 +141,15 @@ impl Engine<'_> {
         }
         let server = &mut self.servers[backend];
         let flight = &mut self.flights[slot];
-        flight.ending = Ending::Success;
         flight.found = server.in_flight;
         flight.reached = now;
         server.in_flight += 1;
+        if let State::Failing { after_ns } = server.state {
+            (flight.ending, flight.phase) = (Ending::Failure, Phase::Failing);
+            self.departures.push(Reverse((now + after_ns, slot)));
+            return;
+        }
+        flight.ending = Ending::Success;
         if server.busy < server.cores {
             server.settle(now);
             server.busy += 1;
@@ -163,7 +172,7 @@ impl Engine<'_> {
             now: Nanos(now),
             in_flight: self.servers[flight.backend as usize].in_flight,
             refusals: flight.refusals,
-            last: flight.refusals == self.arena.retries,
+            tries_left: self.retries[flight.balancer as usize].tries_left(flight.refusals),
             left: self.arena.patience.map(left),
         };
         ingress.admits(&offer, &mut self.choice)
@@ -173,22 +182,24 @@ impl Engine<'_> {
     pub(super) fn depart(&mut self, now: u64) {
         let Some(Reverse((_, slot))) = self.departures.pop() else { return };
         let flight = self.flights[slot];
-        // A quick failure holds no core.
-        if flight.ending == Ending::Success {
-            let backend = flight.backend as usize;
+        let ok = flight.ending == Ending::Success;
+        let backend = flight.backend as usize;
+        if matches!(flight.phase, Phase::Serving | Phase::Failing) {
             if let Some(ingress) = self.around.ingress.get_mut(backend) {
                 let took = Duration::from_nanos(now - flight.reached);
                 let in_flight = self.servers[backend].in_flight;
-                let chip = ingress.leaves(Nanos(now), in_flight, took, true, &mut self.choice);
+                let chip = ingress.leaves(Nanos(now), in_flight, took, ok, &mut self.choice);
                 self.flights[slot].chip = chip;
             }
-            self.take_next(backend, now);
-            let server = &mut self.servers[backend];
-            server.in_flight -= 1;
-            if self.loads {
-                server.note(flight.found, now - flight.reached);
-                self.flights[slot].load = self.arena.tells_load.then(|| server.load(0));
+            if flight.phase == Phase::Serving {
+                self.take_next(backend, now);
             }
+            self.servers[backend].in_flight -= 1;
+        }
+        if ok && self.loads {
+            let server = &mut self.servers[backend];
+            server.note(flight.found, now - flight.reached);
+            self.flights[slot].load = self.arena.tells_load.then(|| server.load(0));
         }
         self.answer(slot, now);
     }
@@ -229,15 +240,31 @@ impl Engine<'_> {
             return;
         }
         self.tell(slot, flight.ending, now);
-        if flight.ending == Ending::Rejected {
-            self.refused(slot, now);
-            return;
+        let retries = &mut self.retries[flight.balancer as usize];
+        let verdict = match flight.ending {
+            Ending::Rejected => Some(retries.refused(flight.refusals + 1)),
+            Ending::Failure => Some(retries.failed(flight.failures + 1)),
+            Ending::Success | Ending::Abandoned => None,
+        };
+        let rejected = flight.ending == Ending::Rejected;
+        if !rejected {
+            retries.admitted();
         }
-        let ok = flight.ending == Ending::Success;
-        let backend = flight.backend as usize;
-        self.collector.finish(backend, now, now - flight.came, ok, flight.counted);
-        self.end(slot, now);
-        self.flights.release(slot);
+        if let Some(verdict) = verdict {
+            self.collector.retried(rejected, verdict, flight.counted);
+        }
+        if verdict == Some(Retry::Again) {
+            self.flights.again(slot);
+            self.send(slot, now);
+        } else if rejected {
+            self.lose(slot, Lost::Dropped, now);
+        } else {
+            let ok = flight.ending == Ending::Success;
+            let backend = flight.backend as usize;
+            self.collector.finish(backend, now, now - flight.came, ok, flight.counted);
+            self.end(slot, now);
+            self.flights.release(slot);
+        }
     }
 
     /// Tells the policy how a try ended.
@@ -253,24 +280,6 @@ impl Engine<'_> {
         self.balancers[balancer].on_finish(backend, &finish, Nanos(now));
     }
 
-    /// Refused: elsewhere, while there are tries and a budget for them.
-    fn refused(&mut self, slot: u32, now: u64) {
-        let flight = self.flights[slot];
-        let tries = flight.refusals < self.arena.retries;
-        let again = tries
-            && match self.around.budgets.get_mut(flight.balancer as usize) {
-                Some(budget) => budget.retries(Nanos(now)),
-                None => true,
-            };
-        self.collector.refused(again, flight.counted);
-        if again {
-            self.flights.refused(slot);
-            self.send(slot, now);
-        } else {
-            self.lose(slot, Lost::Dropped, now);
-        }
-    }
-
     /// The request ends without having been served.
     fn lose(&mut self, slot: u32, why: Lost, now: u64) {
         self.collector.lost(why, now, self.flights[slot].counted);
@@ -281,9 +290,7 @@ impl Engine<'_> {
     /// The client of this request is free for its next.
     fn end(&mut self, slot: u32, now: u64) {
         let flight = self.flights[slot];
-        if let Some(budget) = self.around.budgets.get_mut(flight.balancer as usize) {
-            budget.ends(Nanos(now));
-        }
+        self.retries[flight.balancer as usize].end(flight.failures > 0);
         self.think(flight.user, now);
     }
 

@@ -11,6 +11,7 @@ mod server;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use plimsoll_admission::Retries;
 use plimsoll_policy::{Ending, Policy, Probing, ServerLoad};
 use plimsoll_queueing::ServiceTime;
 use rand::{RngCore, SeedableRng};
@@ -51,6 +52,8 @@ pub(super) struct Engine<'a> {
     arena: &'a Arena,
     balancers: &'a mut [Box<dyn Policy>],
     around: Surroundings<'a>,
+    /// By balancer.
+    retries: Vec<Retries>,
     servers: Vec<Server>,
     /// Arrivals and work; the other streams leave it alone.
     traffic: Xoshiro256PlusPlus,
@@ -95,7 +98,9 @@ impl<'a> Engine<'a> {
         routing.jump();
         let probes = balancers.iter().any(|b| b.probing() != Probing::Never);
         let backends = arena.pool.len();
+        let retries = Retries::new(arena.retry).expect("valid retry options");
         let mut engine = Engine {
+            retries: vec![retries; balancers.len()],
             servers: arena.pool.iter().map(|b| Server::new(b, arena.service_us)).collect(),
             traffic,
             choice,
@@ -261,6 +266,7 @@ impl<'a> Engine<'a> {
             user,
             found: 0,
             refusals: 0,
+            failures: 0,
             phase: Phase::Choosing,
             ending: Ending::Success,
             chip: None,
@@ -272,9 +278,7 @@ impl<'a> Engine<'a> {
             let at = now + u64::try_from(patience.after.as_nanos()).unwrap_or(NEVER / 4);
             self.impatience.push_back((at, slot, self.flights.generation(slot)));
         }
-        if let Some(budget) = self.around.budgets.get_mut(balancer as usize) {
-            budget.comes(plimsoll_model::Nanos(now));
-        }
+        self.retries[balancer as usize].begin();
         self.choose(slot, now);
     }
 

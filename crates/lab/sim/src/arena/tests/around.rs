@@ -1,5 +1,6 @@
 //! What stands around the policies: doors, retries, budgets, patience, probes, closed loops.
 
+use plimsoll_admission::{FailureRetries, RefusalBudget, RetryOptions};
 use plimsoll_model::Nanos;
 use plimsoll_policy::{Ending, Finish, Probing, Request, RoundRobin, ServerLoad};
 use rand::RngCore;
@@ -15,7 +16,7 @@ fn a_full_house_refuses_what_erlang_says() {
     // M/M/4/4: with no place to wait, the part refused is Erlang's B of 4 cores at 3.2.
     let arena = Arena::new(vec![BackendModel { cores: 4, speed: 1.0 }], 0.8, 400_000, 1);
     let mut doors = StaticLimit::times_cores(&arena.pool, 1.0);
-    let around = Surroundings { ingress: &mut doors, ..Surroundings::default() };
+    let around = Surroundings { ingress: &mut doors };
     let report = arena.run_with(&mut random(1, &[1]), around);
     let erlang_b = (1..=4).fold(1.0, |b, k| 3.2 * b / (f64::from(k) + 3.2 * b));
     assert!((report.drop_ratio() / erlang_b - 1.0).abs() < 0.03, "{}", report.drop_ratio());
@@ -32,9 +33,9 @@ fn the_refused_go_elsewhere_and_pay_the_way() {
     let mut arena = Arena::new(pool, 0.5, 200_000, 1);
     arena.network = Duration::from_millis(1);
     let run = |retries| {
-        let arena = Arena { retries, ..arena.clone() };
+        let arena = Arena { retry: RetryOptions::of_refusals(retries), ..arena.clone() };
         let mut doors = StaticLimit::times_cores(&arena.pool, 1.0);
-        let around = Surroundings { ingress: &mut doors, ..Surroundings::default() };
+        let around = Surroundings { ingress: &mut doors };
         arena.run_with(&mut random(3, &[1; 4]), around)
     };
     let (none, all) = (run(0), run(3));
@@ -50,24 +51,89 @@ fn the_refused_go_elsewhere_and_pay_the_way() {
     assert!((600.0..2_500.0).contains(&extra_us), "{extra_us}");
 }
 
-struct Never;
+#[test]
+fn a_budget_bounds_retries_and_the_doors_are_told() {
+    let pool = vec![BackendModel { cores: 1, speed: 1.0 }; 4];
+    let mut arena = Arena::new(pool, 3.0, 40_000, 1);
+    let run = |arena: &Arena| {
+        let mut doors = StaticLimit::times_cores(&arena.pool, 1.0);
+        arena.run_with(&mut random(2, &[1; 4]), Surroundings { ingress: &mut doors })
+    };
+    arena.retry = RetryOptions::of_refusals(3);
+    let free = run(&arena);
+    assert_eq!(free.over_budget, 0);
+    arena.retry.refusals.budget = Some(RefusalBudget { per_admitted: 0.5, burst: 10 });
+    let held = run(&arena);
+    assert!(held.retries as f64 <= 0.5 * held.requests as f64 + 20.0, "{}", held.retries);
+    assert!(held.over_budget > 10_000 && held.retries < free.retries / 5, "{}", free.retries);
+    // Where three times come what can be served, a first try finds a free core often enough.
+    assert!(
+        held.goodput_rps > 0.75 * free.goodput_rps,
+        "{} {}",
+        held.goodput_rps,
+        free.goodput_rps
+    );
+}
 
-impl Budget for Never {
-    fn retries(&mut self, _now: Nanos) -> bool {
-        false
+#[test]
+fn what_fails_is_tried_elsewhere_within_its_own_budget() {
+    // One of four fails within a millisecond, and looks idle to nobody: the choice is random.
+    let pool = vec![BackendModel { cores: 4, speed: 1.0 }; 4];
+    let mut arena = Arena::new(pool, 0.4, 40_000, 1);
+    let after = Duration::from_millis(1);
+    arena.timeline = vec![step(0.0, Change::FailFast { backend: 2, after })];
+    let run = |arena: &Arena| arena.run(&mut random(3, &[1; 4]));
+    let none = run(&arena);
+    let share = none.errors as f64 / none.offered() as f64;
+    assert!((share - 0.25).abs() < 0.01 && none.retries == 0, "{share}");
+    let failures = FailureRetries { most: 1, share: 1.0, least: 1 };
+    arena.retry.failures = failures;
+    let once = run(&arena);
+    assert_eq!((once.errors, once.over_budget), (0, 0), "a retry goes elsewhere");
+    assert!((once.retries as f64 / once.offered() as f64 - 0.25).abs() < 0.01);
+    arena.retry.failures = FailureRetries { share: 0.0, ..failures };
+    let held = run(&arena);
+    assert_eq!(held.over_budget, held.errors);
+    assert!(held.errors > 500 && held.retries > 500, "{} {}", held.errors, held.retries);
+}
+
+/// Writes down whether what leaves was served.
+struct Watching(std::sync::Arc<std::sync::Mutex<[u32; 2]>>);
+
+impl Ingress for Watching {
+    fn admits(&mut self, offer: &Offer, _: &mut dyn RngCore) -> bool {
+        offer.in_flight < 50
+    }
+
+    fn leaves(
+        &mut self,
+        _: Nanos,
+        in_flight: u32,
+        took: Duration,
+        ok: bool,
+        _: &mut dyn RngCore,
+    ) -> Option<bool> {
+        assert!(in_flight > 0 && (ok || took == Duration::from_millis(7)));
+        self.0.lock().expect("one thread")[usize::from(ok)] += 1;
+        None
     }
 }
 
 #[test]
-fn a_budget_can_forbid() {
-    let pool = vec![BackendModel { cores: 1, speed: 1.0 }; 4];
-    let arena = Arena { retries: 3, ..Arena::new(pool, 0.5, 20_000, 1) };
-    let mut doors = StaticLimit::times_cores(&arena.pool, 1.0);
-    let mut budgets: Vec<Box<dyn Budget>> = vec![Box::new(Never)];
-    let around = Surroundings { ingress: &mut doors, budgets: &mut budgets };
-    let report = arena.run_with(&mut random(1, &[1; 4]), around);
-    assert_eq!(report.retries, 0);
-    assert!(report.dropped > 4_000, "{}", report.dropped);
+fn a_door_sees_failures_of_what_is_behind_it() {
+    let mut arena = Arena::new(vec![BackendModel { cores: 2, speed: 1.0 }], 0.5, 10_000, 1);
+    arena.warm_up = 0;
+    arena.timeline = vec![
+        step(100.0, Change::FailFast { backend: 0, after: Duration::from_millis(7) }),
+        step(200.0, Change::Return { backend: 0 }),
+    ];
+    let seen = std::sync::Arc::default();
+    let mut doors: Vec<Box<dyn Ingress>> = vec![Box::new(Watching(std::sync::Arc::clone(&seen)))];
+    let report = arena.run_with(&mut random(1, &[1]), Surroundings { ingress: &mut doors });
+    let [failed, served] = *seen.lock().expect("one thread");
+    assert_eq!((u64::from(served), u64::from(failed)), (report.requests, report.errors));
+    // 33 requests a second, for a hundred of 300 s.
+    assert!((3_000..3_700).contains(&failed), "{failed}");
 }
 
 #[test]
@@ -196,7 +262,7 @@ struct Chips;
 
 impl Ingress for Chips {
     fn admits(&mut self, offer: &Offer, _: &mut dyn RngCore) -> bool {
-        assert!(offer.last && offer.left.is_none() && offer.refusals == 0);
+        assert!(offer.tries_left == 0 && offer.left.is_none() && offer.refusals == 0);
         true
     }
 
@@ -235,7 +301,7 @@ fn chips_and_loads_ride_on_responses() {
     let arena = Arena { tells_load: true, ..Arena::new(pool, 0.5, 10_000, 1) };
     let seen = std::sync::Arc::default();
     let mut doors: Vec<Box<dyn Ingress>> = vec![Box::new(Chips)];
-    let around = Surroundings { ingress: &mut doors, ..Surroundings::default() };
+    let around = Surroundings { ingress: &mut doors };
     arena.run_with(&mut [Box::new(Counting(std::sync::Arc::clone(&seen)))], around);
     assert_eq!(seen.load(std::sync::atomic::Ordering::Relaxed), 10_000);
 }

@@ -1,20 +1,24 @@
 //! Policies to the limit: the mean of every method over that of the central queue, on pools like that of
-//! KnapsackLB's Table 3, for 1, 10 and 40 balancers, exponential and bimodal service. All methods but
-//! `expected_delay`, which learns, are told the capacities. Medians over seeds; one seed is one pool and one
+//! KnapsackLB's Table 3, for 1, 10, 40 and 200 balancers, exponential and bimodal service. All methods but
+//! `expected_delay`, which learns, are told the capacities, or what their names say. Medians over seeds; one seed is one pool and one
 //! luck for all. Beside the ratio: tries per request where refusals cost some, and the part that was
 //! dropped.
 //!
-//! `cargo run --release -p plimsoll-sim --example arena -- [REQUESTS] [SEEDS] [NETWORK_MS]`
+//! `cargo run --release -p plimsoll-sim --example arena -- [REQUESTS] [SEEDS] [NETWORK_MS] [BALANCERS] [NAME]`;
+//! `BALANCERS` is one number instead of all four, 0 for all; `NAME` selects the methods whose names contain it.
+
+mod told;
 
 use std::time::{Duration, Instant};
 
-use plimsoll_admission::{AdmissionOptions, CapacityOptions};
+use plimsoll_admission::{AdmissionOptions, CapacityOptions, RefusalRetries, RetryOptions};
 use plimsoll_policy::{Draw, ExpectedDelaySettings, Policy, PolicyKind, Settings, Sight};
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{
-    AdmissionDoor, Arena, ArenaReport, BackendModel, ESCALATING_RETRIES, Escalating, Ingress,
-    Surroundings, Yardsticks, integer_weights, paper_pool, yardsticks,
+    AdmissionDoor, Arena, ArenaReport, BackendModel, Ingress, StaticLimit, Surroundings,
+    Yardsticks, integer_weights, paper_pool, yardsticks,
 };
+use told::{Counts, ShortestDelay};
 
 const LOADS: [f64; 4] = [0.5, 0.7, 0.85, 0.95];
 const LAWS: [ServiceTime; 2] = [ServiceTime::Exponential, ServiceTime::Bimodal];
@@ -23,6 +27,7 @@ const LAWS: [ServiceTime; 2] = [ServiceTime::Exponential, ServiceTime::Bimodal];
 #[derive(Clone, Copy)]
 enum Told {
     Nothing,
+    Cores,
     Capacities,
     StaticSplit,
 }
@@ -31,32 +36,49 @@ enum Told {
 #[derive(Clone, Copy)]
 enum Doors {
     Open,
-    Escalating,
+    /// The product's admission by its defaults: cores are learned, refused requests are tried up to eight times
+    /// again, within the default budget.
+    Learned,
     /// Chips and a limit of so many times the cores.
     Chips(f64),
+    /// A limit of so many times the cores, and up to six retries.
+    Limit(f64),
+}
+
+/// Who picks.
+#[derive(Clone, Copy)]
+enum By {
+    Kind(PolicyKind),
+    Told(Counts),
 }
 
 struct Method {
     name: &'static str,
-    kind: PolicyKind,
+    by: By,
     settings: Settings,
     told: Told,
     doors: Doors,
 }
 
+fn method(name: &'static str, kind: PolicyKind) -> Method {
+    let (settings, told, doors) = (Settings::default(), Told::Capacities, Doors::Open);
+    Method { name, by: By::Kind(kind), settings, told, doors }
+}
+
+fn told(name: &'static str, counts: Counts) -> Method {
+    Method { by: By::Told(counts), ..method(name, PolicyKind::ExpectedDelay) }
+}
+
+fn sees(name: &'static str, sight: Sight, probes: u32, doors: Doors) -> Method {
+    let expected_delay = ExpectedDelaySettings { sight, probes };
+    let settings = Settings { expected_delay, ..Settings::default() };
+    Method { settings, told: Told::Nothing, doors, ..method(name, PolicyKind::ExpectedDelay) }
+}
+
 fn methods() -> Vec<Method> {
     use PolicyKind::{
-        Bloc, ExpectedDelay, LeastConnections, LeastTime, LeastconnHaproxy, PeakEwma, PowerOfN,
-        Prequal, Random, RoundRobin,
-    };
-    let method = |name, kind| {
-        let (settings, told, doors) = (Settings::default(), Told::Capacities, Doors::Open);
-        Method { name, kind, settings, told, doors }
-    };
-    let sees = |name, sight, probes, doors| {
-        let expected_delay = ExpectedDelaySettings { sight, probes };
-        let settings = Settings { expected_delay, ..Settings::default() };
-        Method { name, kind: ExpectedDelay, settings, told: Told::Nothing, doors }
+        Bloc, LeastConnections, LeastTime, LeastconnHaproxy, PeakEwma, PowerOfN, Prequal, Random,
+        RoundRobin,
     };
     let uniform = Settings { draw: Draw::Uniform, ..Settings::default() };
     vec![
@@ -64,16 +86,23 @@ fn methods() -> Vec<Method> {
         method("random", Random),
         method("round_robin", RoundRobin),
         method("least_connections", LeastConnections),
+        Method { told: Told::Nothing, ..method("least_connections, equal", LeastConnections) },
+        Method { told: Told::Cores, ..method("least_connections, by cores", LeastConnections) },
         method("leastconn_haproxy", LeastconnHaproxy),
         method("power_of_n", PowerOfN),
         Method { settings: uniform, ..method("power_of_n, uniform", PowerOfN) },
         method("peak_ewma", PeakEwma),
         method("least_time", LeastTime),
         method("prequal", Prequal),
+        told("shortest delay, told", Counts::Own),
+        told("the same, counts piggybacked", Counts::Piggybacked),
+        Method { doors: Doors::Limit(1.0), ..method("random, 1 × cores", Random) },
+        Method { doors: Doors::Limit(1.5), ..method("random, 1.5 × cores", Random) },
         Method { doors: Doors::Chips(1.0), ..method("bloc, 1 × cores", Bloc) },
         Method { doors: Doors::Chips(2.0), ..method("bloc, 2 × cores", Bloc) },
         sees("expected_delay, own", Sight::Own, 5, Doors::Open),
-        sees("expected_delay, refusals", Sight::Refusals, 5, Doors::Escalating),
+        sees("expected_delay, refusals", Sight::Refusals, 5, Doors::Learned),
+        sees("expected_delay, 2 probes", Sight::Probes, 2, Doors::Open),
         sees("expected_delay, 5 probes", Sight::Probes, 5, Doors::Open),
         sees("expected_delay, 8 probes", Sight::Probes, 8, Doors::Open),
     ]
@@ -88,23 +117,41 @@ fn doors(pool: &[BackendModel], doors: Doors) -> Vec<Box<dyn Ingress>> {
     };
     match doors {
         Doors::Open => Vec::new(),
-        Doors::Escalating => Escalating::for_each(pool),
+        Doors::Learned => {
+            AdmissionDoor::for_each(pool, &AdmissionOptions::default()).expect("the defaults")
+        }
         Doors::Chips(factor) => pool.iter().map(|b| chips(b, factor)).collect(),
+        Doors::Limit(factor) => StaticLimit::times_cores(pool, factor),
     }
 }
 
 fn run(arena: &Arena, yard: &Yardsticks, method: &Method, balancers: usize) -> ArenaReport {
     let weights = match method.told {
         Told::Nothing => vec![1; arena.pool.len()],
+        Told::Cores => arena.pool.iter().map(|b| b.cores).collect(),
         Told::Capacities => integer_weights(&arena.capacities_rps(), 256),
         Told::StaticSplit => integer_weights(&yard.shares, 1_000_000),
     };
-    let build = |_| method.kind.build(&weights, &method.settings).expect("valid settings");
+    let build = |_| -> Box<dyn Policy> {
+        match method.by {
+            By::Kind(kind) => kind.build(&weights, &method.settings).expect("valid settings"),
+            By::Told(counts) => Box::new(ShortestDelay::new(&arena.pool, counts)),
+        }
+    };
     let mut policies: Vec<Box<dyn Policy>> = (0..balancers).map(build).collect();
     let mut ingress = doors(&arena.pool, method.doors);
-    let retries = if ingress.is_empty() { 0 } else { ESCALATING_RETRIES };
-    let arena = Arena { retries, ..arena.clone() };
-    arena.run_with(&mut policies, Surroundings { ingress: &mut ingress, ..Surroundings::default() })
+    let mut arena = arena.clone();
+    arena.tells_load = matches!(method.by, By::Told(Counts::Piggybacked));
+    arena.retry = match method.doors {
+        Doors::Open => RetryOptions::of_refusals(0),
+        Doors::Learned => RetryOptions {
+            refusals: RefusalRetries { most: 8, ..RefusalRetries::default() },
+            ..RetryOptions::default()
+        },
+        Doors::Chips(_) => RetryOptions::of_refusals(8),
+        Doors::Limit(_) => RetryOptions::of_refusals(6),
+    };
+    arena.run_with(&mut policies, Surroundings { ingress: &mut ingress })
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -148,12 +195,14 @@ fn main() {
         .map(|(law, load)| (1..=seeds).map(|seed| settings(law, load, seed)).collect())
         .collect();
     let (mut events, mut seconds) = (0, 0.0);
-    for balancers in [1, 10, 40] {
+    let only = number(4, 0.0) as usize;
+    let name = std::env::args().nth(5).unwrap_or_default();
+    for balancers in [1, 10, 40, 200].into_iter().filter(|&n| only == 0 || n == only) {
         println!(
             "\n| {balancers} balancer(s) | exp 50 % | 70 % | 85 % | 95 % | bim 50 % | 70 % | 85 % | 95 % |"
         );
         println!("|---|---|---|---|---|---|---|---|---|");
-        for method in &methods() {
+        for method in methods().iter().filter(|method| method.name.contains(&name)) {
             let mut line = format!("| {} |", method.name);
             for column in &columns {
                 let from = Instant::now();

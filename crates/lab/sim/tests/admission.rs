@@ -1,0 +1,74 @@
+//! Deadlines and retry budgets around policies, in the arena: what they are worth, by their seeds.
+
+use std::time::Duration;
+
+use plimsoll_admission::{AdmissionOptions, CapacityOptions, RefusalRetries, RetryOptions};
+use plimsoll_policy::{ExpectedDelaySettings, Policy, PolicyKind, Settings, Sight};
+use plimsoll_sim::{
+    AdmissionDoor, Arena, ArenaReport, BackendModel, Ingress, Patience, Surroundings, paper_pool,
+};
+
+fn policies(kind: PolicyKind, count: usize, backends: usize) -> Vec<Box<dyn Policy>> {
+    let expected_delay =
+        ExpectedDelaySettings { sight: Sight::Refusals, ..ExpectedDelaySettings::default() };
+    let settings = Settings { expected_delay, ..Settings::default() };
+    (0..count).map(|_| kind.build(&vec![1; backends], &settings).expect("valid settings")).collect()
+}
+
+/// BLOC's cluster in overload, whose clients wait for a second.
+fn within_a_second(capacity: CapacityOptions, told: bool) -> ArenaReport {
+    let mut arena = Arena::new(vec![BackendModel { cores: 1, speed: 1.0 }; 10], 1.0, 40_000, 2);
+    (arena.service_us, arena.rate_rps) = (250e3, 47.0);
+    arena.network = Duration::from_millis(1);
+    arena.retry = RetryOptions::of_refusals(3);
+    arena.patience = Some(Patience { after: Duration::from_secs(1), cancels: false });
+    let options = AdmissionOptions { capacity, deadline_ms: None };
+    let door = |_| {
+        let blind = AdmissionDoor::without_deadlines(&options);
+        let door = if told { AdmissionDoor::new(&options) } else { blind };
+        Box::new(door.expect("valid options")) as Box<dyn Ingress>
+    };
+    let mut doors: Vec<Box<dyn Ingress>> = (0..10).map(door).collect();
+    arena.run_with(&mut policies(PolicyKind::Bloc, 40, 10), Surroundings { ingress: &mut doors })
+}
+
+#[test]
+fn what_cannot_be_in_time_is_refused_and_more_is_served_in_time() {
+    for (capacity, gain) in [
+        (CapacityOptions::default(), 1.1),
+        (CapacityOptions::Static(4), 1.04),
+        (CapacityOptions::Static(10), 5.0),
+    ] {
+        let (blind, told) = (within_a_second(capacity, false), within_a_second(capacity, true));
+        let ratio = told.goodput_rps / blind.goodput_rps;
+        assert!(ratio > gain, "{capacity:?}: {ratio:.3}");
+        assert!(told.abandoned < blind.abandoned, "{capacity:?}");
+        assert!(told.p99_us < 1_000_001.0, "served in time is in time: {}", told.p99_us);
+    }
+}
+
+fn learned(load: f64, budget: bool) -> ArenaReport {
+    let mut arena = Arena::new(paper_pool(11), load, 100_000, 1);
+    let refusals = RefusalRetries { most: 8, ..RefusalRetries::default() };
+    arena.retry = RetryOptions { refusals, ..RetryOptions::default() };
+    if !budget {
+        arena.retry.refusals.budget = None;
+    }
+    let options = AdmissionOptions::default();
+    let mut doors = AdmissionDoor::for_each(&arena.pool, &options).expect("the defaults are valid");
+    let mut policies = policies(PolicyKind::ExpectedDelay, 10, arena.pool.len());
+    arena.run_with(&mut policies, Surroundings { ingress: &mut doors })
+}
+
+#[test]
+fn the_default_budget_binds_in_overload_and_not_before() {
+    let usual = learned(0.85, true);
+    assert!(usual.over_budget < usual.offered() / 1_000, "{}", usual.over_budget);
+    assert!(usual.tries_per_request() > 2.5, "refusals are the way: {}", usual.tries_per_request());
+    let (free, held) = (learned(3.0, false), learned(3.0, true));
+    assert!(free.tries_per_request() > 8.0, "{}", free.tries_per_request());
+    // One in three is let in and brings six retries.
+    assert!(held.tries_per_request() < 3.3, "{}", held.tries_per_request());
+    let ratio = held.goodput_rps / free.goodput_rps;
+    assert!(ratio > 0.97, "as much is served: {ratio:.3}");
+}
