@@ -11,8 +11,6 @@
 
 /* To whatever else is on the hook; TCX_NEXT of newer headers. */
 #define NEXT -1
-#define ETH_P_IP_BE bpf_htons(0x0800)
-#define ETH_P_IPV6_BE bpf_htons(0x86dd)
 #define TCP_LISTEN_STATE 10
 #define TIMESTAMPS_BYTES 10
 
@@ -170,9 +168,9 @@ INLINE enum found load(struct __sk_buff *skb, struct segment *s, const int egres
 	__be16 type;
 	if (bpf_skb_load_bytes(skb, 12, &type, 2))
 		return FOREIGN_PACKET;
-	if (type == ETH_P_IP_BE)
+	if (type == ETH_IPV4)
 		return load_v4(skb, s, egress);
-	if (type == ETH_P_IPV6_BE)
+	if (type == ETH_IPV6)
 		return load_v6(skb, s, egress);
 	return FOREIGN_PACKET;
 }

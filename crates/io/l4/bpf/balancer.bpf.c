@@ -5,44 +5,49 @@
  *   from a server   VIP by source; server by its MAC address; cookie into TSval; MAC rewrite; redirect
  *
  * The straight way costs no more than array look-ups, all inlined by the JIT, whatever the number of
- * connections. What is rare has functions of its own in slow.h. */
-#include "icmp.h"
+ * connections, and all its fields are at known places. What is rare has functions of its own in slow.h. */
 #include "slow.h"
+
+/* NOP NOP TS in front, and no SYN: all segments of an established connection, those with selective
+ * acknowledgments and the last ones, too. */
+INLINE int is_straight(const struct tcp *tcp)
+{
+	return LIKELY(tcp->offset >= STRAIGHT_TCP_BYTES / 4 << 4 && !(tcp->flags & TCP_SYN) &&
+		      *(const __u32 *)(tcp + 1) == NOP_NOP_TS);
+}
+
+INLINE int straight(struct packet *p, const int family)
+{
+	__u32 zero = 0;
+	struct config *c = bpf_map_lookup_elem(&config, &zero);
+	if (!c)
+		return XDP_PASS;
+	p->timestamps = (void *)p->tcp + TCP_BYTES + 2;
+	return segment(p, c, family, 1);
+}
 
 INLINE int balance(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct ethernet *eth = data;
-	struct packet p = {.ctx = ctx, .end = end, .eth = eth};
-	__u32 zero = 0;
-	if (data + ETH_BYTES + IPV4_BYTES + TCP_BYTES > end)
-		return small(ctx);
-	struct config *c = bpf_map_lookup_elem(&config, &zero);
-	if (!c)
+	struct ipv4 *v4 = (void *)(eth + 1);
+	struct ipv6 *v6 = (void *)(eth + 1);
+	struct packet p = {.ctx = ctx, .end = end, .eth = eth, .ip = eth + 1};
+	if ((void *)(eth + 1) > end)
 		return XDP_PASS;
-
-	if (eth->type == bpf_htons(0x0800)) {
-		struct ipv4 *ip = data + ETH_BYTES;
-		if (ip->version_ihl != 0x45 || ip->protocol != IPPROTO_TCP ||
-		    (ip->fragment & (MORE_FRAGMENTS | FRAGMENT_OFFSET)))
-			return ip->protocol == IPPROTO_ICMP ? icmp_v4(ctx) : slow_v4(ctx);
-		p.tcp = (void *)(ip + 1);
-		p.tcp_offset = ETH_BYTES + IPV4_BYTES;
-		return tcp_v4(&p, c, ip);
+	if (eth->type == ETH_IPV4 && (void *)(v4 + 1) + STRAIGHT_TCP_BYTES <= end) {
+		p.tcp = (void *)(v4 + 1);
+		if (LIKELY(v4->version_ihl == 0x45 && is_whole_tcp(v4)) && is_straight(p.tcp))
+			return straight(&p, 4);
+		return v4->protocol == IPPROTO_ICMP ? icmp_v4(ctx) : slow_v4(ctx);
 	}
-	if (eth->type == bpf_htons(0x86dd)) {
-		struct ipv6 *ip = data + ETH_BYTES;
-		if (data + ETH_BYTES + IPV6_BYTES + TCP_BYTES > end)
-			return small(ctx);
-		if (ip->next != IPPROTO_TCP)
-			return ip->next == NEXT_ICMPV6 ? icmp_v6(ctx) : slow_v6(ctx);
-		p.tcp = (void *)(ip + 1);
-		p.tcp_offset = ETH_BYTES + IPV6_BYTES;
-		return tcp_v6(&p, c, ip);
+	if (eth->type == ETH_IPV6 && (void *)(v6 + 1) + STRAIGHT_TCP_BYTES <= end) {
+		p.tcp = (void *)(v6 + 1);
+		if (LIKELY(v6->next == IPPROTO_TCP) && is_straight(p.tcp))
+			return straight(&p, 6);
+		return v6->next == NEXT_ICMPV6 ? icmp_v6(ctx) : slow_v6(ctx);
 	}
-	if (eth->type == bpf_htons(0x8100) || eth->type == bpf_htons(0x88a8))
-		count_stray(REASON_VLAN);
-	return XDP_PASS;
+	return other(ctx, eth->type);
 }
 
 SEC("xdp") int balancer(struct xdp_md *ctx)

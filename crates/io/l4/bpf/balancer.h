@@ -6,9 +6,40 @@ struct packet {
 	struct xdp_md *ctx;
 	void *end;
 	struct ethernet *eth;
+	void *ip;
 	struct tcp *tcp;
-	__u32 tcp_offset;
+	struct timestamps *timestamps; /* NULL: it has none */
+	int walked;		       /* to them, one option after the other */
 };
+
+INLINE const __u32 *source_of(const void *ip, const int family)
+{
+	return family == 4 ? &((const struct ipv4 *)ip)->source : ((const struct ipv6 *)ip)->source;
+}
+
+INLINE const __u32 *destination_of(const void *ip, const int family)
+{
+	return family == 4 ? &((const struct ipv4 *)ip)->destination
+			   : ((const struct ipv6 *)ip)->destination;
+}
+
+INLINE __u64 hash_from_client(const struct packet *p, const struct flow_key *key, const int family)
+{
+	return hash_in_place(key, source_of(p->ip, family), destination_of(p->ip, family),
+			     load32(p->tcp), family);
+}
+
+/* Ports as one word, client first. */
+INLINE __u32 turned(__u32 ports)
+{
+	return ports << 16 | ports >> 16;
+}
+
+INLINE __u64 hash_to_client(const struct packet *p, const struct flow_key *key, const int family)
+{
+	return hash_in_place(key, destination_of(p->ip, family), source_of(p->ip, family),
+			     turned(load32(p->tcp)), family);
+}
 
 INLINE void count_reason(__u32 vip_number, __u32 why)
 {
@@ -29,35 +60,44 @@ INLINE __u32 vip_key(__be16 port, __u32 protocol, __u32 family)
 	return port | protocol << 16 | family << 24;
 }
 
-/* User space chooses the seed so that no two VIPs share a place: one look, one compare. */
-INLINE struct vip *find_vip(const struct config *c, const __u32 *address, __u32 key,
-			    const int address_words)
+/* Whether a VIP may have this port: what has not is no VIP's, and the look-up is saved for it. */
+INLINE int port_in_use(const struct vip_index *index, __be16 port)
 {
-	__u32 half = c->vip_half & 1;
-	__u64 mixed = address[0];
-	if (address_words == 4)
-		mixed += (__u64)address[1] * 0x9e3779b1 + (__u64)address[2] * 0x85ebca77 +
-			 (__u64)address[3] * 0xc2b2ae3d;
-	__u32 bits = vip_bits;
-	__u32 at = ((mixed << 24 ^ key ^ mixed >> 40) * c->vip_seed[half]) >> (63 - bits) >> 1;
-	at |= half << bits;
-	struct vip *vip = bpf_map_lookup_elem(&vips, &at);
-	if (!vip || vip->key != key || vip->address[0] != address[0])
-		return NULL;
-	if (address_words == 4 && (vip->address[1] != address[1] ||
-				   vip->address[2] != address[2] || vip->address[3] != address[3]))
-		return NULL;
-	return vip;
+	return index->ports >> ((port * 0x9e3779b1U) >> 26) & 1;
 }
 
-/* The server that sent a packet, by its MAC address; 0: none of this VIP. */
+/* User space chooses the seeds so that no two VIPs share a place: one look, one compare. */
+INLINE struct vip *find_vip(const struct config *c, const __u32 *address, __be16 port,
+			    const int family)
+{
+	__u32 half = c->vip_half & 1, bits = vip_bits, key = vip_key(port, IPPROTO_TCP, family);
+	const struct vip_index *index = &c->index[half];
+	__u64 sum;
+	if (!port_in_use(index, port))
+		return NULL;
+	if (family == 4)
+		sum = ((__u64)key << 32 | address[0]) * index->seed[0];
+	else
+		sum = key * index->seed[0] + load64(address) * index->seed[1] +
+		      load64(address + 2) * index->seed[2];
+	__u32 at = sum >> (64 - bits) | half << bits;
+	struct vip *vip = bpf_map_lookup_elem(&vips, &at);
+	if (!vip || vip->key != key)
+		return NULL;
+	if (family == 4)
+		return vip->address[0] == address[0] ? vip : NULL;
+	return load64(vip->address) == load64(address) && load64(vip->address + 2) == load64(address + 2) ? vip
+											   : NULL;
+}
+
+/* The server that sent a packet, by its MAC address; 0: none of this VIP. Its place follows from the address
+ * and then the VIP, which is known last. */
 INLINE __u32 find_source(const struct config *c, const struct vip *vip, const __u8 *mac)
 {
-	__u32 half = c->mac_half & 1;
-	__u64 key = ((__u64) * (__u16 *)mac << 32 | *(__u32 *)(mac + 2)) << 16 | (vip->number + 1);
-	__u32 bits = mac_bits;
-	__u32 at = (key * c->mac_seed[half]) >> (63 - bits) >> 1;
-	at |= half << bits;
+	__u32 half = c->mac_half & 1, bits = mac_bits, number = vip->number;
+	__u64 key = ((__u64) * (__u16 *)mac << 32 | load32(mac + 2)) << 16;
+	__u32 at = (key * c->mac_seed[half] >> (64 - bits) | half << bits) ^ number;
+	key |= number + 1;
 	struct mac_bucket *bucket = bpf_map_lookup_elem(&macs, &at);
 	if (!bucket)
 		return 0;
@@ -71,8 +111,8 @@ INLINE __u32 find_source(const struct config *c, const struct vip *vip, const __
 /* Both addresses lie in a map as they do in a packet: one wide store and a short one. */
 INLINE void write_addresses(struct ethernet *eth, const __u8 *both)
 {
-	*(__u64 *)eth->to = *(const __u64 *)both;
-	*(__u32 *)(eth->from + 2) = *(const __u32 *)(both + 8);
+	store64(eth, load64(both));
+	store32(eth->from + 2, load32(both + 8));
 }
 
 INLINE int leave_by(struct xdp_md *ctx, __u32 port, __u32 ifindex, __u32 hairpin_tx)
@@ -97,7 +137,7 @@ INLINE int to_member(struct xdp_md *ctx, const struct member *m, __u32 at)
 	return leave_by(ctx, m->port, m->ifindex, m->flags & MEMBER_HAIRPIN_TX);
 }
 
-static __noinline void count_opened(__u32 at)
+INLINE void count_opened(__u32 at)
 {
 	struct member_count *count = bpf_map_lookup_elem(&counts, &at);
 	if (dry_run)
@@ -118,8 +158,7 @@ static __noinline void count_closed(__u32 at)
 }
 
 /* Sends what has no valid cookie to the server its addresses hash to. `flags` are TCP's. */
-GLOBAL int spread_out(struct xdp_md *ctx, const struct vip *vip, __u64 hash, __u32 why,
-				 __u32 flags)
+GLOBAL int spread_out(struct xdp_md *ctx, const struct vip *vip, __u64 hash, __u32 why, __u32 flags)
 {
 	if (!vip)
 		return XDP_PASS;
@@ -139,10 +178,8 @@ GLOBAL int spread_out(struct xdp_md *ctx, const struct vip *vip, __u64 hash, __u
 }
 
 /* A connection begins. */
-GLOBAL int first_packet(struct xdp_md *ctx, const struct vip *vip, __u64 hash)
+INLINE int first_packet(struct xdp_md *ctx, const struct vip *vip, __u64 hash)
 {
-	if (!vip)
-		return XDP_PASS;
 	__u32 id = choose(vip, hash);
 	__u32 at = vip->base + id;
 	struct member *m = id ? bpf_map_lookup_elem(&members, &at) : NULL;
@@ -154,33 +191,42 @@ GLOBAL int first_packet(struct xdp_md *ctx, const struct vip *vip, __u64 hash)
 	return to_member(ctx, m, at);
 }
 
+INLINE void count_walked(const struct packet *p, const struct vip *vip)
+{
+	if (UNLIKELY(p->walked))
+		count_reason(vip->number, REASON_SLOW_OPTIONS);
+}
+
+/* In slow.h: what turns out not to go the straight way begins anew there. */
+GLOBAL int slow_v4(struct xdp_md *ctx);
+GLOBAL int slow_v6(struct xdp_md *ctx);
+
 /* From a client. */
 INLINE int to_server(struct packet *p, const struct config *c, const struct vip *vip,
-		     const struct flow *flow, const int words)
+		     const int family, const int straight)
 {
 	__u8 flags = p->tcp->flags;
+	struct timestamps *t = p->timestamps;
 	__u32 why;
-	int slow;
-	struct timestamps *t = find_timestamps(p->ctx, p->tcp, p->end, p->tcp_offset, &slow);
-	if (UNLIKELY(slow))
-		count_reason(vip->number, REASON_SLOW_OPTIONS);
-	if (UNLIKELY((flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)) {
-		__u64 hash = flow_hash(&c->spread, flow, words);
+	count_walked(p, vip);
+	if (!straight && (flags & (TCP_SYN | TCP_ACK)) == TCP_SYN) {
+		__u64 hash = hash_from_client(p, &c->spread, family);
 		if (t)
 			return first_packet(p->ctx, vip, hash);
 		return spread_out(p->ctx, vip, hash, REASON_SYN_NO_TIMESTAMP, flags);
 	}
 	why = REASON_NO_TIMESTAMP;
-	if (UNLIKELY(!t))
+	if (!straight && !t)
 		goto spread;
 
 	why = REASON_FOREIGN;
 	__u16 upper = bpf_ntohs(t->echo_upper);
 	__u32 epoch = epoch_of(upper);
+	__u64 hash = hash_from_client(p, &c->salt[epoch & 1].key, family);
 	struct permutation *perm = bpf_map_lookup_elem(&permutations, &epoch);
 	if (UNLIKELY(!perm || !(c->salts & (1 << epoch))))
 		goto spread;
-	__u32 id = reveal(perm, flow_hash(&c->salt[epoch & 1], flow, words), upper);
+	__u32 id = reveal(perm, hash, upper);
 	if (UNLIKELY(id >= stride))
 		goto spread;
 	__u32 at = vip->base + id;
@@ -204,18 +250,18 @@ INLINE int to_server(struct packet *p, const struct config *c, const struct vip 
 	return to_member(p->ctx, m, at);
 
 spread:
-	return spread_out(p->ctx, vip, flow_hash(&c->spread, flow, words), why, flags);
+	if (straight)
+		return family == 4 ? slow_v4(p->ctx) : slow_v6(p->ctx);
+	return spread_out(p->ctx, vip, hash_from_client(p, &c->spread, family), why, flags);
 }
 
 /* Writes the cookie into a server's packet. */
 INLINE void write_cookie(struct packet *p, const struct config *c, const struct vip *vip, __u32 id,
-			 const struct flow *flow, const int words)
+			 const int family, const int straight)
 {
-	int slow;
-	struct timestamps *t = find_timestamps(p->ctx, p->tcp, p->end, p->tcp_offset, &slow);
-	if (UNLIKELY(slow))
-		count_reason(vip->number, REASON_SLOW_OPTIONS);
-	if (UNLIKELY(!t)) {
+	struct timestamps *t = p->timestamps;
+	count_walked(p, vip);
+	if (!straight && !t) {
 		count_reason(vip->number, REASON_REPLY_NO_TIMESTAMP);
 		return;
 	}
@@ -234,10 +280,10 @@ INLINE void write_cookie(struct packet *p, const struct config *c, const struct 
 		m->heard = 1;
 	}
 	__u32 epoch = epoch_now(c->switch_ms, c->epoch, upper, m->offset_ms, now);
+	__u64 hash = hash_to_client(p, &c->salt[epoch & 1].key, family);
 	struct permutation *perm = bpf_map_lookup_elem(&permutations, &epoch);
 	if (!perm)
 		return;
-	__u64 hash = flow_hash(&c->salt[epoch & 1], flow, words);
 	set_field(p->tcp, &t->value_upper, hide(perm, hash, id, epoch, upper));
 }
 
@@ -253,10 +299,16 @@ INLINE void count_reply(struct packet *p, const struct vip *vip, __u32 id)
 		count_closed(at);
 }
 
-INLINE void count_hop(struct ipv4 *ip)
+INLINE __u8 *hops_of(void *ip, const int family)
 {
-	fix_checksum(&ip->checksum, bpf_htons(0x0100), 0);
-	ip->ttl--;
+	return family == 4 ? &((struct ipv4 *)ip)->ttl : &((struct ipv6 *)ip)->hop_limit;
+}
+
+INLINE void count_hop(void *ip, const int family)
+{
+	if (family == 4)
+		fix_checksum(&((struct ipv4 *)ip)->checksum, bpf_htons(0x0100), 0);
+	(*hops_of(ip, family))--;
 }
 
 INLINE int to_uplink(struct ethernet *eth, struct xdp_md *ctx, const struct config *c)
@@ -276,7 +328,7 @@ GLOBAL int by_route(struct xdp_md *ctx, __u32 vip_number)
 	struct ipv6 *v6 = (void *)(eth + 1);
 	if ((void *)(v4 + 1) > end)
 		return XDP_PASS;
-	int is_v4 = eth->type == bpf_htons(0x0800);
+	int is_v4 = eth->type == ETH_IPV4;
 	if (is_v4) {
 		fib.family = 2; /* AF_INET */
 		fib.tot_len = bpf_ntohs(v4->length);
@@ -299,8 +351,36 @@ GLOBAL int by_route(struct xdp_md *ctx, __u32 vip_number)
 	__builtin_memcpy(eth->to, fib.dmac, 6);
 	__builtin_memcpy(eth->from, fib.smac, 6);
 	if (is_v4)
-		count_hop(v4);
+		count_hop(v4, 4);
 	else
-		v6->hop_limit--;
+		count_hop(v6, 6);
 	return bpf_redirect(fib.ifindex, 0);
+}
+
+/* A segment in either direction. `straight`: its options begin NOP NOP TS, and it is no SYN; nothing may
+ * be counted or changed before it is known to have a server. */
+INLINE int segment(struct packet *p, const struct config *c, const int family, const int straight)
+{
+	struct tcp *tcp = p->tcp;
+	struct vip *vip = find_vip(c, destination_of(p->ip, family), tcp->destination, family);
+	if (vip)
+		return to_server(p, c, vip, family, straight);
+	vip = find_vip(c, source_of(p->ip, family), tcp->source, family);
+	if (!vip)
+		return XDP_PASS;
+	__u32 id = find_source(c, vip, p->eth->from);
+	if (UNLIKELY(!id)) {
+		count_reason(vip->number, REASON_UNKNOWN_SOURCE);
+		return XDP_PASS;
+	}
+	if (UNLIKELY(*hops_of(p->ip, family) <= 1)) {
+		count_reason(vip->number, REASON_TTL);
+		return XDP_PASS;
+	}
+	write_cookie(p, c, vip, id, family, straight);
+	count_reply(p, vip, id);
+	if (!c->uplink.set)
+		return by_route(p->ctx, vip->number);
+	count_hop(p->ip, family);
+	return to_uplink(p->eth, p->ctx, c);
 }

@@ -5,31 +5,7 @@
 #include "packet.h"
 
 /* Past so many candidates, `least_connections` looks at a random run of this length. */
-#define LEAST_SCAN 64
-
-struct load {
-	__u64 connections; /* open ones, and one more */
-	__u64 weight;
-};
-
-INLINE struct load load_of(const struct vip *vip, __u32 id)
-{
-	struct load load = {1, 1};
-	__u32 at = vip->base + id;
-	__s64 *now = bpf_map_lookup_elem(&open, &at);
-	struct member *member = bpf_map_lookup_elem(&members, &at);
-	if (now && *now > 0)
-		load.connections += *now;
-	if (member && member->weight)
-		load.weight = member->weight;
-	return load;
-}
-
-/* Fewer connections a unit of weight; by products, for a division costs more than both look-ups. */
-INLINE int lighter(struct load one, struct load other)
-{
-	return one.connections * other.weight < other.connections * one.weight;
-}
+#define LEAST_SCAN 64ULL
 
 INLINE struct slots *slots_of(const struct vip *vip)
 {
@@ -54,7 +30,7 @@ INLINE __u32 listed(const __u16 *list, __u32 at)
 
 /* The server of what carries no cookie: by a Maglev table, so that few connections move when servers
  * change. 0: none. */
-static __noinline __u32 spread(const struct vip *vip, __u64 hash)
+INLINE __u32 spread(const struct vip *vip, __u64 hash)
 {
 	struct slots *s = slots_of(vip);
 	if (!s || !s->spread_length)
@@ -62,6 +38,7 @@ static __noinline __u32 spread(const struct vip *vip, __u64 hash)
 	return listed(s->spread, place(hash, s->spread_length));
 }
 
+/* This CPU's next place in a list. */
 INLINE __u32 take_turn(const struct vip *vip, __u32 length)
 {
 	__u32 number = vip->number;
@@ -76,39 +53,44 @@ INLINE __u32 take_turn(const struct vip *vip, __u32 length)
 	return at < length ? at : at % length;
 }
 
-/* The least loaded from a place of the list on. By itself to the verifier; a call for each server would
- * cost more than looking at it. */
-GLOBAL __u32 least_loaded(const struct vip *vip, __u32 start)
+/* How busy the server at a place is: open connections and the one that comes, by what one costs it. */
+INLINE __u64 load_at(const struct vip *vip, const struct slots *s, __u32 place)
 {
-	struct slots *s;
-	struct load least = {~0U, 1};
-	__u32 best = 0, length;
-	if (!vip || !(s = slots_of(vip)))
-		return 0;
-	length = s->policy_length;
-	for (__u32 i = 0; i < LEAST_SCAN && i < length; i++) {
-		__u32 at = start + i < length ? start + i : start + i - length;
-		__u32 id = listed(s->policy, at);
-		struct load load = load_of(vip, id);
-		if (lighter(load, least)) {
-			least = load;
-			best = id;
-		}
-	}
-	return best;
+	__u32 at = vip->base + listed(s->policy, place);
+	__u64 bounded = place;
+	__s32 *now = bpf_map_lookup_elem(&open, &at);
+	asm volatile("%0 &= %1" : "+r"(bounded) : "i"(MAX_SLOTS - 1));
+	return (__u64)((now && *now > 0 ? *now : 0) + 1U) * s->cost[bounded];
 }
 
-/* The less loaded of two places, drawn by one number: the connection's hash and a random one. */
+/* The place of the least loaded from a place on; of equals the first, so that turns go round while servers
+ * are equal. Least of numbers whose lowest bits are the distance: a branch taken at random costs more than
+ * the look-up. */
+INLINE __u32 least_loaded(const struct vip *vip, const struct slots *s, __u32 start, __u32 length)
+{
+	__u64 least = ~0ULL >> 1;
+	for (__u32 i = 0; i < LEAST_SCAN && i < length; i++) {
+		__u32 at = start + i < length ? start + i : start + i - length;
+		__s64 below = (load_at(vip, s, at) * LEAST_SCAN | i) - least;
+		__s64 sign = below;
+		asm volatile("%0 s>>= 63" : "+r"(sign));
+		least += below & sign;
+	}
+	start += least % LEAST_SCAN;
+	return start < length ? start : start - length;
+}
+
+/* The less loaded of two places, drawn by one number: the connection's hash and a turn, so that one that
+ * is sent again is drawn again. */
 INLINE __u32 less_loaded(const struct vip *vip, const struct slots *s, __u64 hash, __u32 length)
 {
-	__u64 drawn = hash + (bpf_get_prandom_u32() * 0x9e3779b97f4a7c15ULL);
-	__u32 one = listed(s->policy, place(drawn, length));
-	__u32 other = listed(s->policy, place(drawn << 32, length));
-	return lighter(load_of(vip, other), load_of(vip, one)) ? other : one;
+	__u64 drawn = hash + take_turn(vip, ~0U) * 0x9e3779b97f4a7c15ULL;
+	__u32 one = place(drawn, length), other = place(drawn << 32, length);
+	return load_at(vip, s, other) < load_at(vip, s, one) ? other : one;
 }
 
 /* The server of a connection that begins. 0: none. */
-static __noinline __u32 choose(const struct vip *vip, __u64 hash)
+INLINE __u32 choose(const struct vip *vip, __u64 hash)
 {
 	struct slots *s = slots_of(vip);
 	__u32 at, length;
@@ -122,18 +104,20 @@ static __noinline __u32 choose(const struct vip *vip, __u64 hash)
 		at = take_turn(vip, length);
 		break;
 	case POLICY_TWO:
-		return less_loaded(vip, s, hash, length);
+		at = less_loaded(vip, s, hash, length);
+		break;
 	case POLICY_LEAST:
-		return least_loaded(vip, place((__u64)bpf_get_prandom_u32() << 32, length));
+		at = least_loaded(vip, s, take_turn(vip, length), length);
+		break;
 	default:
 		at = place(hash, length);
 	}
 	return listed(s->policy, at);
 }
 
-INLINE void add_open(__u32 at, __s64 change)
+INLINE void add_open(__u32 at, __s32 change)
 {
-	__s64 *now = bpf_map_lookup_elem(&open, &at);
+	__s32 *now = bpf_map_lookup_elem(&open, &at);
 	/* A FIN sent twice must not make a server look idler than idle. */
 	if (now && (change > 0 || *now > 0))
 		__sync_fetch_and_add(now, change);

@@ -1,6 +1,7 @@
 /* Cookies: the C side of crates/logic/cookie, bound to it by tests/vectors.csv there. */
 #pragma once
 #include <linux/bpf.h>
+#include <linux/in.h>
 #include <bpf/bpf_helpers.h>
 #include "types.h"
 
@@ -20,16 +21,48 @@ struct flow {
 	__u32 word[10];
 };
 
+INLINE __u64 pair_hash(const struct flow_key *key, const int at, __u32 left, __u32 right)
+{
+	return (__u64)(__u32)(left + key->word[at]) * (__u32)(right + key->word[at + 1]);
+}
+
+INLINE __u64 end_hash(const struct flow_key *key, __u64 sum)
+{
+	return (sum ^ (sum >> 32)) * key->multiplier;
+}
+
 INLINE __u64 flow_hash(const struct flow_key *key, const struct flow *flow, const int words)
 {
 	__u64 sum = 0;
 #pragma unroll
-	for (int i = 0; i < words; i += 2) {
-		__u64 left = (__u32)(flow->word[i] + key->word[i]);
-		__u64 right = (__u32)(flow->word[i + 1] + key->word[i + 1]);
-		sum += left * right;
+	for (int i = 0; i < words; i += 2)
+		sum += pair_hash(key, i, flow->word[i], flow->word[i + 1]);
+	return end_hash(key, sum);
+}
+
+/* Keeps the compiler from fetching what comes after before this is done. */
+#define IN_TURN(value)                                     \
+	({                                                 \
+		__u64 now_ = value;                        \
+		asm volatile("" : "+r"(now_) : : "memory"); \
+		now_;                                      \
+	})
+
+/* The same, of words where they lie, pair by pair: all of them and their keys at once are more than there
+ * are registers, and went to the stack and back. */
+INLINE __u64 hash_in_place(const struct flow_key *key, const __u32 *client, const __u32 *vip,
+			   __u32 ports, const int family)
+{
+	__u64 sum;
+	if (family == 4) {
+		sum = pair_hash(key, 0, *client, *vip);
+		return end_hash(key, sum + pair_hash(key, 2, ports, IPPROTO_TCP | 2 << 8));
 	}
-	return (sum ^ (sum >> 32)) * key->multiplier;
+	sum = IN_TURN(pair_hash(key, 0, client[0], client[1]));
+	sum = IN_TURN(sum + pair_hash(key, 2, client[2], client[3]));
+	sum = IN_TURN(sum + pair_hash(key, 4, vip[0], vip[1]));
+	sum = IN_TURN(sum + pair_hash(key, 6, vip[2], vip[3]));
+	return end_hash(key, sum + pair_hash(key, 8, ports, IPPROTO_TCP | 8 << 8));
 }
 
 /* Each look at a constant of the loader's is a load: once for each use of it. */

@@ -4,9 +4,9 @@
 #pragma once
 #include "balancer.h"
 
-/* The quote begins at `quoted`, its TCP header at `tcp_at`. */
+/* The quoted TCP header begins at `tcp_at`; `ports` are the client's and the VIP's. */
 INLINE int quoted_server(struct xdp_md *ctx, const struct config *c, const struct vip *vip,
-			 const struct flow *flow, const int words, __u32 tcp_at)
+			 const __u32 *client, __u32 ports, const int family, __u32 tcp_at)
 {
 	__u8 head[32] = {};
 	__u32 upper = 0;
@@ -17,7 +17,9 @@ INLINE int quoted_server(struct xdp_md *ctx, const struct config *c, const struc
 		__u32 epoch = epoch_of(upper);
 		struct permutation *perm = bpf_map_lookup_elem(&permutations, &epoch);
 		if (perm && (c->salts & (1 << epoch))) {
-			__u32 id = reveal(perm, flow_hash(&c->salt[epoch & 1], flow, words), upper);
+			__u64 hash = hash_in_place(&c->salt[epoch & 1].key, client, vip->address, ports,
+						   family);
+			__u32 id = reveal(perm, hash, upper);
 			__u32 at = vip->base + id;
 			struct member *m =
 				id < stride ? bpf_map_lookup_elem(&members, &at) : NULL;
@@ -27,7 +29,8 @@ INLINE int quoted_server(struct xdp_md *ctx, const struct config *c, const struc
 			}
 		}
 	}
-	return spread_out(ctx, vip, flow_hash(&c->spread, flow, words), REASON_ICMP_SPREAD, 0);
+	return spread_out(ctx, vip, hash_in_place(&c->spread, client, vip->address, ports, family),
+			  REASON_ICMP_SPREAD, 0);
 }
 
 struct quote_v4 {
@@ -58,13 +61,10 @@ GLOBAL int icmp_v4(struct xdp_md *ctx)
 	at += 8 + quoted_header;
 	if (bpf_xdp_load_bytes(ctx, at, &ports, sizeof(ports)))
 		return XDP_PASS;
-	struct vip *vip =
-		find_vip(c, &quote.ip.source, vip_key(ports & 0xffff, IPPROTO_TCP, 4), 1);
+	struct vip *vip = find_vip(c, &quote.ip.source, ports, 4);
 	if (!vip)
 		return XDP_PASS;
-	struct flow flow = {.word = {quote.ip.destination, quote.ip.source,
-				     ports << 16 | ports >> 16, IPPROTO_TCP | 2 << 8}};
-	return quoted_server(ctx, c, vip, &flow, 4, at);
+	return quoted_server(ctx, c, vip, &quote.ip.destination, turned(ports), 4, at);
 }
 
 struct quote_v6 {
@@ -88,15 +88,9 @@ GLOBAL int icmp_v6(struct xdp_md *ctx)
 	if (quote.type == 0 || quote.type > 4 || quote.ip.next != IPPROTO_TCP)
 		return XDP_PASS;
 	__u32 ports = quote.ports;
-	struct vip *vip =
-		find_vip(c, quote.ip.source, vip_key(ports & 0xffff, IPPROTO_TCP, 6), 4);
+	struct vip *vip = find_vip(c, quote.ip.source, ports, 6);
 	if (!vip)
 		return XDP_PASS;
-	struct flow flow = {.word = {quote.ip.destination[0], quote.ip.destination[1],
-				     quote.ip.destination[2], quote.ip.destination[3],
-				     quote.ip.source[0], quote.ip.source[1], quote.ip.source[2],
-				     quote.ip.source[3], ports << 16 | ports >> 16,
-				     IPPROTO_TCP | 8 << 8}};
-	return quoted_server(ctx, c, vip, &flow, 10,
+	return quoted_server(ctx, c, vip, quote.ip.destination, turned(ports), 6,
 			     ETH_BYTES + IPV6_BYTES + offsetof(struct quote_v6, ports));
 }

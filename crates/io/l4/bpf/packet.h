@@ -12,6 +12,11 @@
 #define IPV4_BYTES 20
 #define IPV6_BYTES 40
 #define TCP_BYTES 20
+/* With NOP NOP TS. */
+#define STRAIGHT_TCP_BYTES 32
+
+#define ETH_IPV4 bpf_htons(0x0800)
+#define ETH_IPV6 bpf_htons(0x86dd)
 
 /* linux/in6.h clashes with what linux/bpf.h needs. */
 #define NEXT_FRAGMENT 44
@@ -73,6 +78,34 @@ struct timestamps {
 
 #define MORE_FRAGMENTS bpf_htons(0x2000)
 #define FRAGMENT_OFFSET bpf_htons(0x1fff)
+
+/* Fields at once. By way of `void *`: the compiler takes a wide access to a struct's field to pieces, for it
+ * knows that such a field may lie at an odd place; the machine does not mind. */
+INLINE __u32 load32(const void *at)
+{
+	return *(const __u32 *)at;
+}
+
+INLINE __u64 load64(const void *at)
+{
+	return *(const __u64 *)at;
+}
+
+INLINE void store32(void *at, __u32 value)
+{
+	*(__u32 *)at = value;
+}
+
+INLINE void store64(void *at, __u64 value)
+{
+	*(__u64 *)at = value;
+}
+
+/* No fragment, and TCP: one look at flags, offset, hops and protocol. */
+INLINE int is_whole_tcp(const struct ipv4 *ip)
+{
+	return (load32(&ip->fragment) & bpf_htonl(0x3fff00ff)) == bpf_htonl(IPPROTO_TCP);
+}
 
 /* RFC 1624, equation 3. */
 INLINE void fix_checksum(__sum16 *check, __u16 old, __u16 new)

@@ -1,103 +1,55 @@
-/* Both directions of one packet, and everything that is rare: IPv4 options, fragments, ICMP errors. */
+/* Everything that is rare or happens once for a connection: first packets, other layouts of options, IPv4
+ * options, fragments, ICMP errors. */
 #pragma once
-#include "balancer.h"
+#include "icmp.h"
 
-INLINE struct flow flow_v4(__u32 client, __u32 vip, __u32 ports)
+/* A segment whose header begins `tcp_offset` bytes into the packet, and is known to be whole. */
+INLINE int any_segment(struct packet *p, const struct config *c, __u32 tcp_offset, const int family)
 {
-	return (struct flow){.word = {client, vip, ports, IPPROTO_TCP | 2 << 8}};
+	p->timestamps = find_timestamps(p->ctx, p->tcp, p->end, tcp_offset, &p->walked);
+	return segment(p, c, family, 0);
 }
 
-INLINE struct flow flow_v6(const __u32 *client, const __u32 *vip, __u32 ports)
-{
-	return (struct flow){.word = {client[0], client[1], client[2], client[3], vip[0], vip[1],
-				      vip[2], vip[3], ports, IPPROTO_TCP | 8 << 8}};
-}
+struct fragment_header {
+	__u8 next;
+	__u8 reserved;
+	__be16 offset;
+	__u32 id;
+};
 
-/* Ports as one word, client first. */
-INLINE __u32 forward_ports(const struct tcp *tcp)
+/* What the fragments of a packet have in common; its family, or 0. */
+INLINE int fragment_of(struct xdp_md *ctx, struct fragment_key *key)
 {
-	return *(const __u32 *)tcp;
-}
-
-INLINE __u32 reply_ports(const struct tcp *tcp)
-{
-	__u32 ports = *(const __u32 *)tcp;
-	return ports << 16 | ports >> 16;
-}
-
-INLINE int tcp_v4(struct packet *p, const struct config *c, struct ipv4 *ip)
-{
-	struct tcp *tcp = p->tcp;
-	struct vip *vip =
-		find_vip(c, &ip->destination, vip_key(tcp->destination, IPPROTO_TCP, 4), 1);
-	if (vip) {
-		struct flow flow = flow_v4(ip->source, ip->destination, forward_ports(tcp));
-		return to_server(p, c, vip, &flow, 4);
+	void *end = (void *)(long)ctx->data_end;
+	struct ethernet *eth = (void *)(long)ctx->data;
+	struct ipv4 *v4 = (void *)(eth + 1);
+	struct ipv6 *v6 = (void *)(eth + 1);
+	struct fragment_header *f = (void *)(v6 + 1);
+	if ((void *)(v4 + 1) > end)
+		return 0;
+	key->protocol = IPPROTO_TCP;
+	if (eth->type == ETH_IPV4) {
+		key->client[0] = v4->source;
+		key->vip[0] = v4->destination;
+		key->id = v4->id;
+		return 4;
 	}
-	vip = find_vip(c, &ip->source, vip_key(tcp->source, IPPROTO_TCP, 4), 1);
-	if (!vip)
-		return XDP_PASS;
-	__u32 id = find_source(c, vip, p->eth->from);
-	if (!id) {
-		count_reason(vip->number, REASON_UNKNOWN_SOURCE);
-		return XDP_PASS;
-	}
-	if (ip->ttl <= 1) {
-		count_reason(vip->number, REASON_TTL);
-		return XDP_PASS;
-	}
-	struct flow flow = flow_v4(ip->destination, ip->source, reply_ports(tcp));
-	write_cookie(p, c, vip, id, &flow, 4);
-	count_reply(p, vip, id);
-	if (!c->uplink.set)
-		return by_route(p->ctx, vip->number);
-	count_hop(ip);
-	return to_uplink(p->eth, p->ctx, c);
-}
-
-INLINE int tcp_v6(struct packet *p, const struct config *c, struct ipv6 *ip)
-{
-	struct tcp *tcp = p->tcp;
-	struct vip *vip =
-		find_vip(c, ip->destination, vip_key(tcp->destination, IPPROTO_TCP, 6), 4);
-	if (vip) {
-		struct flow flow = flow_v6(ip->source, ip->destination, forward_ports(tcp));
-		return to_server(p, c, vip, &flow, 10);
-	}
-	vip = find_vip(c, ip->source, vip_key(tcp->source, IPPROTO_TCP, 6), 4);
-	if (!vip)
-		return XDP_PASS;
-	__u32 id = find_source(c, vip, p->eth->from);
-	if (!id) {
-		count_reason(vip->number, REASON_UNKNOWN_SOURCE);
-		return XDP_PASS;
-	}
-	if (ip->hop_limit <= 1) {
-		count_reason(vip->number, REASON_TTL);
-		return XDP_PASS;
-	}
-	struct flow flow = flow_v6(ip->destination, ip->source, reply_ports(tcp));
-	write_cookie(p, c, vip, id, &flow, 10);
-	count_reply(p, vip, id);
-	if (!c->uplink.set)
-		return by_route(p->ctx, vip->number);
-	ip->hop_limit--;
-	return to_uplink(p->eth, p->ctx, c);
-}
-
-INLINE struct fragment_key fragment_v4(const struct ipv4 *ip)
-{
-	struct fragment_key key = {.id = ip->id, .protocol = ip->protocol};
-	key.client[0] = ip->source;
-	key.vip[0] = ip->destination;
-	return key;
+	if ((void *)(f + 1) > end)
+		return 0;
+	__builtin_memcpy(key->client, v6->source, 16);
+	__builtin_memcpy(key->vip, v6->destination, 16);
+	key->id = f->id;
+	return 6;
 }
 
 /* Of a fragment after the first: to where the first one went. The cache is bounded; what fell out of
- * it is dropped, for a piece that reaches another server than the rest only fills its memory. */
-INLINE int later_fragment(struct xdp_md *ctx, struct fragment_key *key)
+ * it is the kernel's, for a piece that reaches another server than the rest only fills its memory. */
+GLOBAL int later_fragment(struct xdp_md *ctx)
 {
-	__u32 *at = bpf_map_lookup_elem(&fragments, key);
+	struct fragment_key key = {};
+	if (!fragment_of(ctx, &key))
+		return XDP_PASS;
+	__u32 *at = bpf_map_lookup_elem(&fragments, &key);
 	if (!at)
 		return XDP_PASS; /* perhaps not for a VIP at all */
 	__u32 place = *at;
@@ -109,27 +61,34 @@ INLINE int later_fragment(struct xdp_md *ctx, struct fragment_key *key)
 }
 
 /* Keeps where a first fragment went: the server whose MAC address it has got. */
-INLINE void remember(struct xdp_md *ctx, const struct config *c, struct fragment_key *key,
-		     __be16 port, __u32 family)
+GLOBAL int remember(struct xdp_md *ctx, __u32 tcp_offset)
 {
+	struct fragment_key key = {};
+	__u32 zero = 0;
+	__be16 ports[2];
+	int family = fragment_of(ctx, &key);
+	struct config *c = bpf_map_lookup_elem(&config, &zero);
+	if (!family || !c || bpf_xdp_load_bytes(ctx, tcp_offset, ports, sizeof(ports)))
+		return 0;
 	struct ethernet *eth = (void *)(long)ctx->data;
 	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
-		return;
-	struct vip *vip = family == 4 ? find_vip(c, key->vip, vip_key(port, IPPROTO_TCP, 4), 1)
-				      : find_vip(c, key->vip, vip_key(port, IPPROTO_TCP, 6), 4);
+		return 0;
+	struct vip *vip = family == 4 ? find_vip(c, key.vip, ports[1], 4)
+				      : find_vip(c, key.vip, ports[1], 6);
 	__u32 id = vip ? find_source(c, vip, eth->to) : 0;
 	if (!id)
-		return;
+		return 0;
 	__u32 at = vip->base + id;
-	bpf_map_update_elem(&fragments, key, &at, BPF_ANY);
+	bpf_map_update_elem(&fragments, &key, &at, BPF_ANY);
+	return 0;
 }
 
-/* IPv4 that is not a whole TCP segment under a plain header. */
+/* IPv4 that does not go the straight way. */
 GLOBAL int slow_v4(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct ipv4 *ip = data + ETH_BYTES;
-	struct packet p = {.ctx = ctx, .end = end, .eth = data};
+	struct packet p = {.ctx = ctx, .end = end, .eth = data, .ip = ip};
 	__u32 zero = 0;
 	if ((void *)(ip + 1) > end)
 		return XDP_PASS;
@@ -143,81 +102,62 @@ GLOBAL int slow_v4(struct xdp_md *ctx)
 	}
 	if (ip->protocol != IPPROTO_TCP)
 		return XDP_PASS;
-	struct fragment_key key = fragment_v4(ip);
 	if (ip->fragment & FRAGMENT_OFFSET)
-		return later_fragment(ctx, &key);
+		return later_fragment(ctx);
 	p.tcp = data + ETH_BYTES + header;
-	p.tcp_offset = ETH_BYTES + header;
 	if ((void *)(p.tcp + 1) > end) {
 		count_stray(REASON_MALFORMED);
 		return XDP_PASS;
 	}
-	__be16 port = p.tcp->destination;
-	int first = ip->fragment & MORE_FRAGMENTS, verdict = tcp_v4(&p, c, ip);
+	int first = ip->fragment & MORE_FRAGMENTS;
+	int verdict = any_segment(&p, c, ETH_BYTES + header, 4);
 	if (first && verdict != XDP_PASS)
-		remember(ctx, c, &key, port, 4);
+		remember(ctx, ETH_BYTES + header);
 	return verdict;
 }
 
-struct fragment_header {
-	__u8 next;
-	__u8 reserved;
-	__be16 offset;
-	__u32 id;
-};
-
-/* IPv6 whose next header is not TCP: fragments; any other extension header is the kernel's. */
+/* IPv6 that does not go the straight way: extension headers other than a fragment's are the kernel's. */
 GLOBAL int slow_v6(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct ipv6 *ip = data + ETH_BYTES;
-	struct packet p = {.ctx = ctx, .end = end, .eth = data};
-	__u32 zero = 0;
+	struct packet p = {.ctx = ctx, .end = end, .eth = data, .ip = ip};
+	__u32 zero = 0, header = IPV6_BYTES;
 	if ((void *)(ip + 1) > end)
 		return XDP_PASS;
 	struct config *c = bpf_map_lookup_elem(&config, &zero);
 	if (!c)
 		return XDP_PASS;
-	if (ip->next != NEXT_FRAGMENT)
+	int first = ip->next == NEXT_FRAGMENT;
+	if (first) {
+		struct fragment_header *f = (void *)(ip + 1);
+		if ((void *)(f + 1) > end || f->next != IPPROTO_TCP)
+			return XDP_PASS;
+		if (f->offset & bpf_htons(0xfff8))
+			return later_fragment(ctx);
+		header += sizeof(*f);
+	} else if (ip->next != IPPROTO_TCP) {
 		return XDP_PASS;
-	struct fragment_header *f = (void *)(ip + 1);
-	if ((void *)(f + 1) > end || f->next != IPPROTO_TCP)
-		return XDP_PASS;
-	struct fragment_key key = {.id = f->id, .protocol = IPPROTO_TCP};
-	__builtin_memcpy(key.client, ip->source, 16);
-	__builtin_memcpy(key.vip, ip->destination, 16);
-	if (f->offset & bpf_htons(0xfff8))
-		return later_fragment(ctx, &key);
-	p.tcp = (void *)(f + 1);
-	p.tcp_offset = ETH_BYTES + IPV6_BYTES + sizeof(*f);
+	}
+	p.tcp = data + ETH_BYTES + header;
 	if ((void *)(p.tcp + 1) > end) {
 		count_stray(REASON_MALFORMED);
 		return XDP_PASS;
 	}
-	__be16 port = p.tcp->destination;
-	int verdict = tcp_v6(&p, c, ip);
-	if (verdict != XDP_PASS)
-		remember(ctx, c, &key, port, 6);
+	int verdict = any_segment(&p, c, ETH_BYTES + header, 6);
+	if (first && verdict != XDP_PASS)
+		remember(ctx, ETH_BYTES + header);
 	return verdict;
 }
 
-/* Too short for TCP: the last fragment of something, or malformed. Not a call of its own: kernels before
- * 6.13 give the deepest chain of calls 512 bytes of stack in all. */
-INLINE int small(struct xdp_md *ctx)
+/* What is too short for the straight way, or neither IPv4 nor IPv6. */
+INLINE int other(struct xdp_md *ctx, __be16 type)
 {
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct ethernet *eth = data;
-	struct ipv4 *v4 = data + ETH_BYTES;
-	struct ipv6 *v6 = data + ETH_BYTES;
-	if ((void *)(v4 + 1) > end)
-		return XDP_PASS;
-	if (eth->type == bpf_htons(0x0800) && v4->protocol == IPPROTO_TCP) {
-		if (v4->fragment & FRAGMENT_OFFSET)
-			return slow_v4(ctx);
-		count_stray(REASON_MALFORMED);
-	}
-	if (eth->type == bpf_htons(0x86dd) && (void *)(v6 + 1) <= end &&
-	    v6->next == NEXT_FRAGMENT)
+	if (type == ETH_IPV4)
+		return slow_v4(ctx);
+	if (type == ETH_IPV6)
 		return slow_v6(ctx);
+	if (type == bpf_htons(0x8100) || type == bpf_htons(0x88a8))
+		count_stray(REASON_VLAN);
 	return XDP_PASS;
 }

@@ -4,7 +4,7 @@
 #pragma once
 #include <linux/types.h>
 
-#define META_LAYOUT 1
+#define META_LAYOUT 2
 
 /* Places in the list a first packet is served from; the size of one half of a `slots` entry. */
 #define MAX_SLOTS 8192
@@ -21,6 +21,12 @@ struct flow_key {
 	__u64 multiplier;
 };
 
+/* Sizes that are powers of two make places in tables by shifts. */
+struct salt {
+	struct flow_key key;
+	__u64 pad[2];
+};
+
 /* Where packets to clients go when the operator names one next hop for all of them. */
 struct next_hop {
 	__u8 mac[6];
@@ -32,9 +38,15 @@ struct next_hop {
 	__u8 pad[6];
 };
 
+/* How a half of `vips` is read. */
+struct vip_index {
+	__u64 seed[3];
+	__u64 ports; /* bits of the ports in use: see port_in_use() */
+};
+
 /* One entry. Tables come in halves: user space fills the one that is not read, then flips one byte. */
 struct config {
-	__u64 vip_seed[2];
+	struct vip_index index[2];
 	__u64 mac_seed[2];
 	__u64 switch_ms; /* when `epoch` took over, by now_ms() */
 	__u8 vip_half;
@@ -42,10 +54,13 @@ struct config {
 	__u8 epoch; /* the salt of cookies written now */
 	__u8 salts; /* bit e: there is a salt for epoch e */
 	__u8 pad[4];
-	struct flow_key salt[2];
+	struct salt salt[2];
 	struct flow_key spread;
 	struct next_hop uplink;
+	__u8 pad_end[212];
 };
+
+_Static_assert(sizeof(struct config) == 512, "a power of two");
 
 /* One for each epoch: the permutation and its inverse. */
 struct permutation {
@@ -76,6 +91,7 @@ struct slots {
 	__u32 spread_length;
 	__u16 policy[MAX_SLOTS];
 	__u16 spread[MAX_SLOTS];
+	__u32 cost[MAX_SLOTS]; /* of a connection at that place of `policy`: see fill.rs */
 };
 
 enum member_state {

@@ -16,7 +16,7 @@ use tracing::{info, warn};
 use crate::awrr;
 use crate::config::{AttachMode, BackendState, L4Config, Policy, Vip};
 use crate::error::L4Error;
-use crate::fill::{Candidate, each_once, in_line, in_turn, maglev};
+use crate::fill::{Candidate, costs, each_once, in_line, in_turn, maglev};
 use crate::keys::Keys;
 use crate::layout::{
     ConfigValue, FlowKey, MAX_PORTS, MemberState, MemberValue, NextHop, VipValue,
@@ -27,7 +27,7 @@ use crate::network::{self, Link, Neighbour};
 use crate::place::{known_mac, place_of};
 use crate::program::{self, Program, Ran};
 use crate::service::{Member, Service, plan};
-use crate::tables::{mac_bits, mac_buckets, mac_key, vip_bits, vip_place, vip_seed};
+use crate::tables::{mac_bits, mac_buckets, mac_key, vip_bits, vip_index, vip_place};
 
 /// The balancer in charge of the kernel's tables.
 #[derive(Debug)]
@@ -71,9 +71,8 @@ impl Balancer {
         let maps = Maps::open(&config.pin_dir)?;
         let mut seed = [0; 32];
         getrandom(&mut seed[..], GetRandomFlags::empty()).map_err(std::io::Error::from)?;
-        let before = maps.config()?;
-        let settings =
-            ConfigValue { vip_half: before[40], mac_half: before[41], ..Default::default() };
+        let (vip_half, mac_half) = ConfigValue::halves(&maps.config()?);
+        let settings = ConfigValue { vip_half, mac_half, ..Default::default() };
         let mut balancer = Balancer {
             program,
             maps,
@@ -443,7 +442,7 @@ impl Balancer {
             .filter(|service| service.is_configured())
             .map(|service| service.words())
             .collect();
-        let seed = vip_seed(&serving, vbits, &mut self.rng).ok_or_else(|| L4Error::Full {
+        let index = vip_index(&serving, vbits, &mut self.rng).ok_or_else(|| L4Error::Full {
             what: "l4.vips: two have the same address, or there are too many".to_owned(),
             limit: meta.vips,
         })?;
@@ -461,9 +460,9 @@ impl Balancer {
                 Policy::Maglev => maglev(&candidates),
             };
             service.half ^= 1;
-            let bytes = slots_to_bytes(&list, &maglev(&candidates));
+            let bytes = slots_to_bytes(&list, &costs(&list, &candidates), &maglev(&candidates));
             self.maps.set_slots(service.number, service.half, &bytes)?;
-            let place = u32::from(vip_half) << vbits | vip_place(words, key, seed, vbits);
+            let place = u32::from(vip_half) << vbits | vip_place(words, key, &index, vbits);
             let value = VipValue {
                 address: words,
                 key,
@@ -475,7 +474,7 @@ impl Balancer {
             self.maps.set_vip(place, Some(value))?;
         }
         let mac_seed = self.write_macs(mac_half)?;
-        self.settings.vip_seed[usize::from(vip_half)] = seed;
+        self.settings.index[usize::from(vip_half)] = index;
         self.settings.mac_seed[usize::from(mac_half)] = mac_seed;
         self.settings.vip_half = vip_half;
         self.settings.mac_half = mac_half;

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::Serialize;
 
 /// Changes with every change of a layout; pinned maps of another one are refused.
-pub const META_LAYOUT: u32 = 1;
+pub const META_LAYOUT: u32 = 2;
 /// Places in a list of servers.
 pub const MAX_SLOTS: usize = 8192;
 /// Interfaces a packet can leave by.
@@ -19,13 +19,13 @@ pub const MAC_WAYS: usize = 6;
 pub const NAME_BYTES: usize = 64;
 
 /// `struct config`.
-pub const CONFIG_BYTES: usize = 224;
+pub const CONFIG_BYTES: usize = 512;
 /// `struct permutation`.
 pub const PERMUTATION_BYTES: usize = 4 * MAX_IDS;
 /// `struct vip` and `struct member`.
 pub const LINE_BYTES: usize = 64;
 /// `struct slots`.
-pub const SLOTS_BYTES: usize = 8 + 4 * MAX_SLOTS;
+pub const SLOTS_BYTES: usize = 8 + 8 * MAX_SLOTS;
 
 /// A MAC address.
 pub type Mac = [u8; 6];
@@ -73,11 +73,20 @@ pub struct NextHop {
     pub hairpin_tx: bool,
 }
 
+/// `struct vip_index`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VipIndex {
+    /// Of key, first and second half of the address.
+    pub seed: [u64; 3],
+    /// A bit for each port in use, as `port_bit` has it.
+    pub ports: u64,
+}
+
 /// `struct config`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConfigValue {
     /// For each half of `vips`.
-    pub vip_seed: [u64; 2],
+    pub index: [VipIndex; 2],
     /// For each half of `macs`.
     pub mac_seed: [u64; 2],
     /// When `epoch` took over, by the program's clock.
@@ -99,19 +108,29 @@ pub struct ConfigValue {
 }
 
 impl ConfigValue {
+    /// The halves that are read, of what the kernel holds.
+    pub fn halves(bytes: &[u8; CONFIG_BYTES]) -> (u8, u8) {
+        (bytes[88] & 1, bytes[89] & 1)
+    }
+
     /// As the kernel holds it.
     pub fn to_bytes(self) -> [u8; CONFIG_BYTES] {
         let mut bytes = [0; CONFIG_BYTES];
         let mut writer = Writer { bytes: &mut bytes, at: 0 };
-        for word in self.vip_seed.iter().chain(&self.mac_seed).chain([&self.switch_ms]) {
+        for index in self.index {
+            for word in index.seed.iter().chain([&index.ports]) {
+                writer.put(&word.to_le_bytes());
+            }
+        }
+        for word in self.mac_seed.iter().chain([&self.switch_ms]) {
             writer.put(&word.to_le_bytes());
         }
         writer.put(&[self.vip_half, self.mac_half, self.epoch, self.salts]).skip(4);
-        for key in self.salt.iter().chain([&self.spread]) {
+        for (key, after) in self.salt.iter().zip([16, 16]).chain([(&self.spread, 0)]) {
             for word in key.words {
                 writer.put(&word.to_le_bytes());
             }
-            writer.put(&key.multiplier.to_le_bytes());
+            writer.put(&key.multiplier.to_le_bytes()).skip(after);
         }
         if let Some(hop) = self.uplink {
             writer.put(&hop.mac).put(&hop.source_mac);
@@ -215,7 +234,7 @@ pub struct MemberValue {
     pub hairpin_tx: bool,
     /// Whether its own agent writes and restores timestamps.
     pub agent: bool,
-    /// For `least_connections` and `power_of_two`.
+    /// In force, for who only looks: the program has it in its lists.
     pub weight: u16,
     /// Written by the program: the server's clock less the program's.
     pub offset_ms: Option<u32>,
@@ -262,8 +281,8 @@ impl MemberValue {
     }
 }
 
-/// `struct slots`: who takes first packets, and who takes what has no cookie.
-pub fn slots_to_bytes(policy: &[u16], spread: &[u16]) -> Box<[u8; SLOTS_BYTES]> {
+/// `struct slots`: who takes first packets, what each of these costs, and who takes what has no cookie.
+pub fn slots_to_bytes(policy: &[u16], costs: &[u32], spread: &[u16]) -> Box<[u8; SLOTS_BYTES]> {
     let mut bytes = Box::new([0; SLOTS_BYTES]);
     let mut writer = Writer { bytes: bytes.as_mut_slice(), at: 0 };
     for list in [policy, spread] {
@@ -274,6 +293,10 @@ pub fn slots_to_bytes(policy: &[u16], spread: &[u16]) -> Box<[u8; SLOTS_BYTES]> 
         for id in list.iter().take(MAX_SLOTS) {
             writer.put(&id.to_le_bytes());
         }
+    }
+    writer.at = 8 + 4 * MAX_SLOTS;
+    for cost in costs.iter().take(MAX_SLOTS) {
+        writer.put(&cost.to_le_bytes());
     }
     bytes
 }

@@ -86,7 +86,7 @@ pub struct Maps {
     macs: Array<MapData, [u8; LINE_BYTES]>,
     counts: PerCpuArray<MapData, [u64; 8]>,
     reasons: PerCpuArray<MapData, u64>,
-    open: Array<MapData, i64>,
+    open: Array<MapData, i32>,
     ports: DevMap<MapData>,
     vip_names: Array<MapData, [u8; NAME_BYTES]>,
     member_names: Array<MapData, [u8; NAME_BYTES]>,
@@ -202,7 +202,7 @@ impl Maps {
     /// The services that the program serves.
     pub(crate) fn vips(&self) -> Result<Vec<VipValue>, L4Error> {
         let bits = vip_bits(self.meta.vips);
-        let active = u32::from(self.config()?[40] & 1) << bits;
+        let active = u32::from(ConfigValue::halves(&self.config()?).0) << bits;
         let mut served = Vec::new();
         for place in active..active + (1 << bits) {
             let bytes = self.vips.get(&place, 0).map_err(L4Error::map("vips"))?;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use rand::RngCore;
 
-use crate::layout::{MAC_WAYS, Mac};
+use crate::layout::{MAC_WAYS, Mac, VipIndex};
 
 /// Tries before a table is given up; with the sizes in use a few dozen suffice.
 const TRIES: u32 = 20_000;
@@ -38,24 +38,34 @@ pub fn vip_key(address: SocketAddr, protocol: u8) -> u32 {
     u32::from(address.port().swap_bytes()) | u32::from(protocol) << 16 | family << 24
 }
 
-/// The place of a VIP, as `find_vip` computes it.
-pub fn vip_place(words: [u32; 4], key: u32, seed: u64, bits: u32) -> u32 {
-    let [a, b, c, d] = words.map(u64::from);
-    // The other words are zero for IPv4, where the program leaves them out.
-    let mixed = a
-        .wrapping_add(b.wrapping_mul(0x9e37_79b1))
-        .wrapping_add(c.wrapping_mul(0x85eb_ca77))
-        .wrapping_add(d.wrapping_mul(0xc2b2_ae3d));
-    let product = ((mixed << 24) ^ u64::from(key) ^ (mixed >> 40)).wrapping_mul(seed);
-    (product >> (63 - bits) >> 1) as u32
+/// The bit of a port, as `port_in_use` computes it.
+fn port_bit(key: u32) -> u64 {
+    1 << ((key & 0xffff).wrapping_mul(0x9e37_79b1) >> 26)
 }
 
-/// A seed under which every VIP has a place of its own.
-pub fn vip_seed(vips: &[([u32; 4], u32)], bits: u32, rng: &mut impl RngCore) -> Option<u64> {
-    (0..TRIES).map(|_| rng.next_u64() | 1).find(|seed| {
+/// The place of a VIP, as `find_vip` computes it.
+pub fn vip_place(words: [u32; 4], key: u32, index: &VipIndex, bits: u32) -> u32 {
+    let [a, b, c, d] = words.map(u64::from);
+    let [first, second, third] = index.seed;
+    let key = u64::from(key);
+    let sum = if key >> 24 == 4 {
+        (key << 32 | a).wrapping_mul(first)
+    } else {
+        key.wrapping_mul(first)
+            .wrapping_add((b << 32 | a).wrapping_mul(second))
+            .wrapping_add((d << 32 | c).wrapping_mul(third))
+    };
+    (sum >> (64 - bits)) as u32
+}
+
+/// Seeds under which every VIP has a place of its own, and their ports.
+pub fn vip_index(vips: &[([u32; 4], u32)], bits: u32, rng: &mut impl RngCore) -> Option<VipIndex> {
+    let ports = vips.iter().fold(0, |ports, (_, key)| ports | port_bit(*key));
+    let drawn = |_| VipIndex { seed: [0; 3].map(|_: u64| rng.next_u64() | 1), ports };
+    (0..TRIES).map(drawn).find(|index| {
         let mut taken = vec![false; 1 << bits];
         vips.iter().all(|(words, key)| {
-            let place = vip_place(*words, *key, *seed, bits) as usize;
+            let place = vip_place(*words, *key, index, bits) as usize;
             !std::mem::replace(&mut taken[place], true)
         })
     })
@@ -66,6 +76,12 @@ pub fn mac_key(mac: Mac, vip_number: u32) -> u64 {
     let first = u64::from(u16::from_le_bytes([mac[0], mac[1]]));
     let last = u64::from(u32::from_le_bytes([mac[2], mac[3], mac[4], mac[5]]));
     (first << 32 | last) << 16 | u64::from(vip_number + 1)
+}
+
+/// The bucket of a key, as `find_source` computes it.
+fn mac_place(key: u64, seed: u64, bits: u32) -> usize {
+    let (mac, number) = (key & !0xffff, (key & 0xffff) - 1);
+    ((mac.wrapping_mul(seed) >> (64 - bits)) ^ number) as usize
 }
 
 /// Servers that share a bucket: their keys and ids.
@@ -81,7 +97,7 @@ pub fn mac_buckets(
         let seed = rng.next_u64() | 1;
         let mut buckets = vec![Vec::new(); 1 << bits];
         for (key, id) in servers {
-            let bucket = &mut buckets[(key.wrapping_mul(seed) >> (63 - bits) >> 1) as usize];
+            let bucket = &mut buckets[mac_place(*key, seed, bits)];
             if bucket.len() == MAC_WAYS {
                 return None;
             }
@@ -112,7 +128,7 @@ mod tests {
                     (address_words(ip), vip_key(address, 6))
                 })
                 .collect();
-            assert!(vip_seed(&vips, vip_bits(count), &mut rng).is_some(), "{count}");
+            assert!(vip_index(&vips, vip_bits(count), &mut rng).is_some(), "{count}");
         }
     }
 
@@ -124,7 +140,7 @@ mod tests {
             .collect();
         let (seed, buckets) = mac_buckets(&servers, mac_bits(4096), &mut rng).expect("room");
         for (key, id) in &servers {
-            let bucket = &buckets[(key.wrapping_mul(seed) >> (63 - 12) >> 1) as usize];
+            let bucket = &buckets[mac_place(*key, seed, 12)];
             assert!(bucket.contains(&(*key, *id)));
         }
     }
@@ -133,6 +149,6 @@ mod tests {
     fn one_place_for_two_vips_is_none() {
         let mut rng = ChaCha20Rng::seed_from_u64(3);
         let one = (address_words(IpAddr::from([10, 0, 0, 1])), 5);
-        assert_eq!(vip_seed(&[one, one], 4, &mut rng), None);
+        assert_eq!(vip_index(&[one, one], 4, &mut rng), None);
     }
 }

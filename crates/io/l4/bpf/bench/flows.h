@@ -59,7 +59,7 @@ INLINE void write_cookie_of(struct xdp_md *ctx, struct bench *b, const struct fl
 	struct permutation *perm = bpf_map_lookup_elem(&permutations, &epoch);
 	if (c && perm)
 		write_upper(ctx, b,
-			    hide(perm, flow_hash(&c->salt[0], flow, words),
+			    hide(perm, flow_hash(&c->salt[0].key, flow, words),
 				 1 + (number & b->id_mask), 0, now_ms() >> 16),
 			    -1);
 }
@@ -68,7 +68,7 @@ INLINE void write_cookie_of(struct xdp_md *ctx, struct bench *b, const struct fl
 INLINE void write_source(struct ethernet *eth, __u32 id)
 {
 	*(__u16 *)eth->from = 2;
-	*(__u32 *)(eth->from + 2) = id << 24 | 2 << 16;
+	store32(eth->from + 2, id << 24 | 2 << 16);
 }
 
 INLINE void write_rest(struct xdp_md *ctx, struct bench *b, const struct flow *flow,
@@ -98,7 +98,7 @@ INLINE int prepare_v4(struct xdp_md *ctx, const int kind)
 	if (kind == REPLY) {
 		__u32 vip_port = tcp->source;
 		write_source(eth, 1 + (number & b->id_mask));
-		ip->ttl = 64;
+		store32(&ip->fragment, bpf_htonl(0x40000000 | 64 << 8 | IPPROTO_TCP));
 		ip->destination = client;
 		*(__u32 *)tcp = port << 16 | vip_port;
 	} else {

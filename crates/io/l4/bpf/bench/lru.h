@@ -67,11 +67,9 @@ INLINE int lru_v4(struct xdp_md *ctx)
 	__u32 zero = 0;
 	struct config *c = bpf_map_lookup_elem(&config, &zero);
 	if (!c || (void *)(tcp + 1) > (void *)(long)ctx->data_end ||
-	    eth->type != bpf_htons(0x0800) || ip->version_ihl != 0x45 ||
-	    ip->protocol != IPPROTO_TCP || (ip->fragment & (MORE_FRAGMENTS | FRAGMENT_OFFSET)))
+	    eth->type != ETH_IPV4 || ip->version_ihl != 0x45 || !is_whole_tcp(ip))
 		return XDP_PASS;
-	struct vip *vip =
-		find_vip(c, &ip->destination, vip_key(tcp->destination, IPPROTO_TCP, 4), 1);
+	struct vip *vip = find_vip(c, &ip->destination, tcp->destination, 4);
 	if (!vip)
 		return XDP_PASS;
 	struct flow flow = {.word = {ip->source, ip->destination, *(__u32 *)tcp,
@@ -88,10 +86,9 @@ INLINE int lru_v6(struct xdp_md *ctx)
 	__u32 zero = 0;
 	struct config *c = bpf_map_lookup_elem(&config, &zero);
 	if (!c || (void *)(tcp + 1) > (void *)(long)ctx->data_end ||
-	    eth->type != bpf_htons(0x86dd) || ip->next != IPPROTO_TCP)
+	    eth->type != ETH_IPV6 || ip->next != IPPROTO_TCP)
 		return XDP_PASS;
-	struct vip *vip =
-		find_vip(c, ip->destination, vip_key(tcp->destination, IPPROTO_TCP, 6), 4);
+	struct vip *vip = find_vip(c, ip->destination, tcp->destination, 6);
 	if (!vip)
 		return XDP_PASS;
 	struct flow flow = {.word = {ip->source[0], ip->source[1], ip->source[2], ip->source[3],

@@ -60,17 +60,15 @@ INLINE int rival_v4(struct xdp_md *ctx, const int chained)
 	__u32 zero = 0;
 	struct config *c = bpf_map_lookup_elem(&config, &zero);
 	if (!c || (void *)(tcp + 1) > (void *)(long)ctx->data_end ||
-	    eth->type != bpf_htons(0x0800) || ip->version_ihl != 0x45 ||
-	    ip->protocol != IPPROTO_TCP || (ip->fragment & (MORE_FRAGMENTS | FRAGMENT_OFFSET)))
+	    eth->type != ETH_IPV4 || ip->version_ihl != 0x45 || !is_whole_tcp(ip))
 		return XDP_PASS;
-	struct vip *vip =
-		find_vip(c, &ip->destination, vip_key(tcp->destination, IPPROTO_TCP, 4), 1);
+	struct vip *vip = find_vip(c, &ip->destination, tcp->destination, 4);
 	if (vip) {
 		struct flow flow = {.word = {ip->source, ip->destination, *(__u32 *)tcp,
 					     IPPROTO_TCP | 2 << 8}};
 		return to_hashed(ctx, c, vip, &flow, tcp->flags, chained);
 	}
-	vip = find_vip(c, &ip->source, vip_key(tcp->source, IPPROTO_TCP, 4), 1);
+	vip = find_vip(c, &ip->source, tcp->source, 4);
 	if (!vip || !c->uplink.set)
 		return XDP_PASS;
 	return to_uplink(eth, ctx, c);
@@ -82,7 +80,7 @@ INLINE int pass_on(struct xdp_md *ctx)
 	struct ethernet *eth = (void *)(long)ctx->data;
 	struct ipv4 *ip = (void *)(eth + 1);
 	struct tcp *tcp = (void *)(ip + 1);
-	if ((void *)(tcp + 1) > (void *)(long)ctx->data_end || eth->type != bpf_htons(0x0800) ||
+	if ((void *)(tcp + 1) > (void *)(long)ctx->data_end || eth->type != ETH_IPV4 ||
 	    ip->version_ihl != 0x45 || ip->protocol != IPPROTO_TCP ||
 	    *(__u16 *)eth->from != MARK_PREVIOUS ||
 	    (tcp->flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)
