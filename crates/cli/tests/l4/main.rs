@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rig::privileged;
-use rig::service::{Connection, PATIENCE, Service};
+use rig::service::{PATIENCE, Service, all_stay};
 
 /// The daemon, its configuration, and where it runs.
 struct Daemon<'a> {
@@ -131,16 +131,6 @@ impl Drop for Daemon<'_> {
     }
 }
 
-fn all_stay(connections: &mut [Connection], when: &str) {
-    for connection in connections {
-        assert_eq!(connection.ask().as_deref(), Ok(connection.server.as_str()), "{when}");
-    }
-}
-
-fn opened(service: &Service, count: usize) -> Vec<Connection> {
-    service.connect(count).into_iter().map(|one| one.expect("connects")).collect()
-}
-
 fn total(status: &serde_json::Value, field: &str) -> u64 {
     let all = status["vips"][0]["backends"].as_array().expect("a list");
     all.iter().map(|one| one[field].as_u64().expect("a number")).sum()
@@ -154,7 +144,7 @@ fn a_daemon_reloads_is_killed_and_starts_over_and_nobody_notices() {
     let service = Service::new(3, 2, false);
     let mut daemon = Daemon::new(&service, &["s1", "s2"]);
     daemon.start();
-    let mut connections = opened(&service, 20);
+    let mut connections = service.opened(20);
     assert!(connections.iter().all(|one| one.server != "s3"));
 
     // A configuration that is wrong changes nothing and is told with its place.
@@ -169,7 +159,7 @@ fn a_daemon_reloads_is_killed_and_starts_over_and_nobody_notices() {
     daemon.write(&["s2", "s3"]);
     daemon.wait_for("configuration reloaded");
     daemon.settle();
-    let more = opened(&service, 10);
+    let more = service.opened(10);
     assert!(more.iter().all(|one| one.server != "s1"));
     connections.extend(more);
     all_stay(&mut connections, "after a reload");
@@ -178,7 +168,7 @@ fn a_daemon_reloads_is_killed_and_starts_over_and_nobody_notices() {
     assert_eq!(total(&before, "new_connections"), 30);
     daemon.kill();
     all_stay(&mut connections, "without a daemon");
-    connections.extend(opened(&service, 4));
+    connections.extend(service.opened(4));
     daemon.start();
     all_stay(&mut connections, "after a restart");
     let after = daemon.status();

@@ -5,19 +5,8 @@ mod rig;
 use std::collections::BTreeMap;
 
 use plimsoll_l4::{BackendState, Balancer, Policy, status};
-use rig::service::{Connection, Service};
+use rig::service::{Connection, Service, all_stay};
 use rig::{keys, privileged};
-
-/// All of them answer, each by the server it began with.
-fn all_stay(connections: &mut [Connection], when: &str) {
-    for connection in connections {
-        assert_eq!(connection.ask().as_deref(), Ok(connection.server.as_str()), "{when}");
-    }
-}
-
-fn opened(service: &Service, count: usize) -> Vec<Connection> {
-    service.connect(count).into_iter().map(|one| one.expect("connects")).collect()
-}
 
 fn by_server(connections: &[Connection]) -> BTreeMap<&str, usize> {
     let mut count = BTreeMap::new();
@@ -31,7 +20,7 @@ fn servers_come_and_go(v6: bool) {
     let service = Service::new(4, 2, v6);
     let config = service.config(Policy::RoundRobin, &["s1", "s2", "s3"]);
     let mut balancer = service.balance(&config);
-    let mut connections = opened(&service, 60);
+    let mut connections = service.opened(60);
     // Two CPUs take turns by themselves, so a few may differ.
     assert!(by_server(&connections).values().all(|&n| (15..=25).contains(&n)));
     all_stay(&mut connections, "at rest");
@@ -44,7 +33,7 @@ fn servers_come_and_go(v6: bool) {
     ] {
         service.apply(&mut balancer, &service.config(Policy::RoundRobin, names));
         all_stay(&mut connections, when);
-        let mut more = opened(&service, 12);
+        let mut more = service.opened(12);
         assert!(more.iter().all(|one| names.contains(&one.server.as_str())), "{when}");
         all_stay(&mut more, when);
         connections.extend(more);
@@ -58,7 +47,7 @@ fn servers_come_and_go(v6: bool) {
         Policy::Awrr,
     ] {
         service.apply(&mut balancer, &service.config(policy, &["s1", "s2", "s3", "s4"]));
-        let mut more = opened(&service, 20);
+        let mut more = service.opened(20);
         all_stay(&mut more, "under another policy");
         assert!(by_server(&more).len() > 1, "{policy:?}");
         all_stay(&mut connections, "under another policy");
@@ -97,11 +86,11 @@ fn a_daemon_that_starts_over_loses_no_connection_and_no_count() {
     let service = Service::new(3, 2, false);
     let config = service.config(Policy::RoundRobin, &["s1", "s2", "s3"]);
     let balancer = service.balance(&config);
-    let mut connections = opened(&service, 30);
+    let mut connections = service.opened(30);
     let before = status(&service.net.pins()).expect("status");
     drop(balancer);
     all_stay(&mut connections, "without a daemon");
-    connections.extend(opened(&service, 6));
+    connections.extend(service.opened(6));
 
     // The next one is configured otherwise, and knows of s2 from the maps alone.
     let fewer = service.config(Policy::Maglev, &["s3", "s1"]);
@@ -112,7 +101,7 @@ fn a_daemon_that_starts_over_loses_no_connection_and_no_count() {
         assert_eq!((&was.name, was.id), (&is.name, is.id));
         assert!(is.packets_in > was.packets_in && is.new_connections >= was.new_connections);
     }
-    assert!(opened(&service, 9).iter().all(|one| one.server != "s2"));
+    assert!(service.opened(9).iter().all(|one| one.server != "s2"));
     next.set_keys(keys()).expect("the same keys");
     all_stay(&mut connections, "at the end");
     service.net.leave();
@@ -126,7 +115,7 @@ fn a_server_that_is_down_resets_its_connections_quickly() {
     let service = Service::new(2, 2, false);
     let mut config = service.config(Policy::RoundRobin, &["s1", "s2"]);
     let mut balancer = service.balance(&config);
-    let mut connections = opened(&service, 10);
+    let mut connections = service.opened(10);
     config.vips[0].backends[0].state = BackendState::Down;
     service.apply(&mut balancer, &config);
     let began = std::time::Instant::now();
@@ -150,7 +139,7 @@ fn weights_from_a_controller_hold_and_survive_nothing_else() {
     let mut balancer: Balancer = service.balance(&config);
     let all = |s1: u16, s2: u16| vec![("s1".to_owned(), s1), ("s2".to_owned(), s2)];
     balancer.set_weights("shop", &all(0, 5)).expect("known");
-    let connections = opened(&service, 10);
+    let connections = service.opened(10);
     assert!(connections.iter().all(|one| one.server == "s2"));
     assert_eq!(balancer.weights("shop"), Some(all(0, 5)));
     let unknown = [("s9".to_owned(), 1)];
@@ -170,11 +159,11 @@ fn a_service_can_be_renamed_and_one_that_drained_is_forgotten() {
     let mut config = service.config(Policy::RoundRobin, &["s1", "s2"]);
     config.drain = std::time::Duration::ZERO;
     let mut balancer = service.balance(&config);
-    opened(&service, 4);
+    service.opened(4);
     config.vips[0].name = "store".to_owned();
     service.apply(&mut balancer, &config);
     balancer.refresh().expect("forgets");
-    let mut connections = opened(&service, 4);
+    let mut connections = service.opened(4);
     all_stay(&mut connections, "under the new name");
     let seen = status(&service.net.pins()).expect("status");
     let names: Vec<&str> = seen.vips.iter().map(|vip| vip.name.as_str()).collect();

@@ -1,6 +1,9 @@
 //! Network namespaces that a test makes and removes, even when it fails.
 #![allow(dead_code, unused_imports)] // each test file uses a part
 
+pub mod direct;
+pub mod raw;
+pub mod second;
 pub mod service;
 
 use std::net::SocketAddr;

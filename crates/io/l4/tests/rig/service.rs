@@ -110,6 +110,18 @@ impl Service {
         let all = || (0..count).map(|_| Connection::open(self.vip)).collect();
         self.net.inside("cli", all).expect("enters")
     }
+
+    /// The same, all of them served.
+    pub fn opened(&self, count: usize) -> Vec<Connection> {
+        self.connect(count).into_iter().map(|one| one.expect("connects")).collect()
+    }
+}
+
+/// All of them answer, each by the server it began with.
+pub fn all_stay(connections: &mut [Connection], when: &str) {
+    for connection in connections {
+        assert_eq!(connection.ask().as_deref(), Ok(connection.server.as_str()), "{when}");
+    }
 }
 
 impl Connection {
