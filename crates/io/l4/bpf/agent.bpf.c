@@ -180,6 +180,14 @@ INLINE __u64 hash_of(const struct flow_key *key, const struct segment *s)
 	return s->words == 4 ? flow_hash(key, &s->flow, 4) : flow_hash(key, &s->flow, 10);
 }
 
+/* The mask is written out: an epoch that was on the stack has lost its bound to kernels before 6.18. */
+INLINE const struct flow_key *salt_of(const struct agent_settings *c, __u32 epoch)
+{
+	__u64 bounded = epoch;
+	asm volatile("%0 &= 1" : "+r"(bounded));
+	return &c->salt[bounded];
+}
+
 /* Changes the upper half of a timestamp at `field`, counted from the TCP header, and the checksum. */
 INLINE void rewrite(struct __sk_buff *skb, const struct segment *s, __u32 field, __be16 old,
 		    __u16 host_value)
@@ -291,7 +299,7 @@ SEC("classifier") int agent_egress(struct __sk_buff *skb)
 	struct permutation *perm = bpf_map_lookup_elem(&permutations, &epoch);
 	if (!perm || !(c->salts & (1 << epoch)))
 		return NEXT;
-	__u64 hash = hash_of(&c->salt[epoch], &s);
+	__u64 hash = hash_of(salt_of(c, epoch), &s);
 	rewrite(skb, &s, TCP_BYTES + s.option_at + 2, upper,
 		hide(perm, hash, s.vip.id, epoch, real >> 16));
 	count(&s, AGENT_WRITTEN);
@@ -305,7 +313,7 @@ INLINE int wrote(const struct agent_settings *c, const struct segment *s, __u16 
 	struct permutation *perm = bpf_map_lookup_elem(&permutations, &epoch);
 	if (!perm || !(c->salts & (1 << epoch)))
 		return 0;
-	return reveal(perm, hash_of(&c->salt[epoch], s), upper) == s->vip.id;
+	return reveal(perm, hash_of(salt_of(c, epoch), s), upper) == s->vip.id;
 }
 
 SEC("classifier") int agent_ingress(struct __sk_buff *skb)
