@@ -31,10 +31,10 @@ pub const JITTER: f64 = 0.1;
 pub const MAX_BODY: usize = 64 << 10;
 /// `*.expect.status`
 pub const EXPECT_STATUS: RangeInclusive<u16> = 200..=399;
-/// `sink.haproxy.poll`
-pub const HAPROXY_POLL: Duration = Duration::from_millis(100);
-/// `sink.haproxy.timeout`
-pub const HAPROXY_TIMEOUT: Duration = Duration::from_secs(1);
+/// `sink.*.poll`
+pub const SINK_POLL: Duration = Duration::from_millis(100);
+/// `sink.*.timeout`
+pub const SINK_TIMEOUT: Duration = Duration::from_secs(1);
 /// `learn.latency_factor`
 pub const LATENCY_FACTOR: f64 = 3.0;
 /// `learn.max_step`
@@ -67,9 +67,9 @@ pub fn probe_interval() -> RangeInclusive<Duration> {
     MS(10)..=MS(3_600_000)
 }
 
-/// Bounds of `sink.haproxy.poll`: readings of what is in flight farther apart than 200 ms are too few
+/// Bounds of `sink.*.poll`: readings of what is in flight farther apart than 200 ms are too few
 /// for a mean response time to within 5 % in 20 s.
-pub fn haproxy_poll() -> RangeInclusive<Duration> {
+pub fn sink_poll() -> RangeInclusive<Duration> {
     MS(10)..=MS(200)
 }
 

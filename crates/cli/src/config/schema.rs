@@ -13,8 +13,8 @@ use super::http;
 use super::read::Cursor;
 use super::report::{Position, quoted};
 use super::types::{
-    Api, Backend, Config, CurveFamily, Exploration, Haproxy, Learn, Limits, Service, Sink, Socket,
-    Store,
+    Api, Backend, Config, CurveFamily, Exploration, Haproxy, L4, Learn, Limits, Service, Sink,
+    Socket, Store,
 };
 
 const TOP: &[&str] = &["services", "store", "api"];
@@ -52,6 +52,7 @@ fn services(cursor: &Cursor<'_>) -> Option<Vec<Service>> {
 struct Seen {
     names: Taken<String>,
     targets: Taken<(Socket, String)>,
+    vips: Taken<(PathBuf, String)>,
 }
 
 /// Values that may occur only once, each with the place where it first did.
@@ -88,8 +89,7 @@ fn service(cursor: &Cursor<'_>, seen: &mut Seen) -> Option<Service> {
         ])
     });
     let theta = fields.optional("theta", |c| c.number(defaults::PART));
-    let what = "the balancer to program: { haproxy: { socket: …, backend: … } }";
-    let sink = fields.required("sink", what, |c| sink(c, seen));
+    let sink = fields.required("sink", ONE_SINK, |c| sink(c, seen));
     let learn = fields.or("learn", default_learn(), learn);
     let limits = fields.or("limits", default_limits(), limits);
     Some(Service {
@@ -126,7 +126,7 @@ fn backends(cursor: &Cursor<'_>) -> Option<Vec<Backend>> {
         .iter()
         .map(|item| {
             let fields = item.fields(&["name", "address"])?;
-            let name = fields.required("name", "the server's name in HAProxy", |c| {
+            let name = fields.required("name", "the server's name in the balancer", |c| {
                 let name = haproxy_name(c)?;
                 names.take(name.clone(), c, "a name that no other backend has")?;
                 Some(name)
@@ -149,23 +149,32 @@ fn haproxy_name(cursor: &Cursor<'_>) -> Option<String> {
         (1..=255).contains(&name.len())
             && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:".contains(&b))
     };
-    let what = "a name as in HAProxy's configuration: letters, digits, - _ . and :";
+    let what = "a name as HAProxy takes it: letters, digits, - _ . and :";
     cursor.text_if(what, valid).map(str::to_owned)
 }
 
 fn sink(cursor: &Cursor<'_>, seen: &mut Seen) -> Option<Sink> {
-    let fields = cursor.fields(&["haproxy"])?;
-    fields.required("haproxy", "{ socket: …, backend: … }", |c| haproxy(c, seen)).map(Sink::Haproxy)
+    let fields = cursor.fields(&["haproxy", "l4"])?;
+    let haproxy = fields.get("haproxy").map(|c| haproxy(c, seen).map(Sink::Haproxy));
+    let l4 = fields.get("l4").map(|c| l4(c, seen).map(Sink::L4));
+    match (haproxy, l4) {
+        (Some(one), None) | (None, Some(one)) => one,
+        (None, None) => cursor.expected(ONE_SINK),
+        (Some(_), Some(_)) => cursor.expected(format!("{ONE_SINK}, not both")),
+    }
 }
+
+const ONE_SINK: &str =
+    "one of { haproxy: { socket: …, backend: … } } and { l4: { socket: …, vip: … } }";
 
 fn haproxy(cursor: &Cursor<'_>, seen: &mut Seen) -> Option<Haproxy> {
     let fields = cursor.fields(&["socket", "backend", "poll", "timeout"])?;
     let what = "the admin socket: a path, or host:port";
     let socket = fields.required("socket", what, socket);
     let backend = fields.required("backend", "the backend section's name in HAProxy", haproxy_name);
-    let poll = fields.or("poll", defaults::HAPROXY_POLL, |c| c.duration(defaults::haproxy_poll()));
+    let poll = fields.or("poll", defaults::SINK_POLL, |c| c.duration(defaults::sink_poll()));
     let timeout =
-        fields.or("timeout", defaults::HAPROXY_TIMEOUT, |c| c.duration(defaults::any_time()));
+        fields.or("timeout", defaults::SINK_TIMEOUT, |c| c.duration(defaults::any_time()));
     let (socket, backend) = (socket?, backend?);
     let target = (socket.clone(), backend.clone());
     let at = fields.get("backend").unwrap_or(cursor);
@@ -173,16 +182,39 @@ fn haproxy(cursor: &Cursor<'_>, seen: &mut Seen) -> Option<Haproxy> {
     Some(Haproxy { socket, backend, poll: poll?, timeout: timeout? })
 }
 
-/// A path when it has a slash or no colon, else `host:port`.
-fn socket(cursor: &Cursor<'_>) -> Option<Socket> {
+fn l4(cursor: &Cursor<'_>, seen: &mut Seen) -> Option<L4> {
+    let fields = cursor.fields(&["socket", "vip", "poll", "timeout"])?;
+    let socket = fields.required("socket", "the path of the daemon's l4.socket", unix_path);
+    let what = "the service's name in the layer-4 configuration";
+    let vip = fields.required("vip", what, |c| c.text_if("a name of 1 to 63 letters", l4_name));
+    let poll = fields.or("poll", defaults::SINK_POLL, |c| c.duration(defaults::sink_poll()));
+    let timeout =
+        fields.or("timeout", defaults::SINK_TIMEOUT, |c| c.duration(defaults::any_time()));
+    let (socket, vip) = (socket?, vip?.to_owned());
+    let at = fields.get("vip").unwrap_or(cursor);
+    let target = (socket.clone(), vip.clone());
+    seen.vips.take(target, at, "a layer-4 service that no other service steers")?;
+    Some(L4 { socket, vip, poll: poll?, timeout: timeout? })
+}
+
+/// Names of layer-4 services and their servers.
+pub fn l4_name(text: &str) -> bool {
+    (1..64).contains(&text.len()) && !text.contains(char::is_control)
+}
+
+/// The path of a Unix socket.
+pub fn unix_path(cursor: &Cursor<'_>) -> Option<PathBuf> {
     // sun_path holds 108 bytes, one of them the end.
     const LONGEST: usize = 107;
+    let what = format!("the path of a Unix socket, 1 to {LONGEST} bytes");
+    cursor.text_if(&what, |path| (1..=LONGEST).contains(&path.len())).map(PathBuf::from)
+}
+
+/// A path when it has a slash or no colon, else `host:port`.
+fn socket(cursor: &Cursor<'_>) -> Option<Socket> {
     let text = cursor.text("a path, or host:port")?;
     if text.contains('/') || !text.contains(':') {
-        let what = format!("the path of a Unix socket, 1 to {LONGEST} bytes");
-        return cursor
-            .text_if(&what, |path| (1..=LONGEST).contains(&path.len()))
-            .map(|path| Socket::Unix(PathBuf::from(path)));
+        return unix_path(cursor).map(Socket::Unix);
     }
     match address::address(text) {
         Ok(address) => Some(Socket::Tcp(address)),

@@ -43,6 +43,14 @@ api: { listen: "0.0.0.0:7400", allow_remote: true }
 "#;
 
 /// Nothing but what must be there.
+/// The least that works at layer 4.
+const LEAST_L4: &str = "services:
+  - name: shop
+    backends: [ { name: s1, address: \"10.0.2.2:80\" } ]
+    probe: { path: /work }
+    sink: { l4: { socket: /run/l4.sock, vip: web } }
+";
+
 const LEAST: &str = "services:
   - name: shop
     backends: [{ name: s1, address: \"127.0.0.1:9001\" }]
@@ -90,7 +98,7 @@ fn every_key_means_what_it_says() {
     assert_eq!((&liveness.http.host, &liveness.http.tls), (&expected.host, &expected.tls));
     assert_eq!((liveness.http.method, &liveness.http.body), (Method::Get, &None));
     assert_eq!((service.objective, service.theta), (Objective::Max, Some(0.2)));
-    let Sink::Haproxy(haproxy) = &service.sink;
+    let Sink::Haproxy(haproxy) = &service.sink else { panic!("{:?}", service.sink) };
     assert_eq!(haproxy.socket, Socket::Tcp(address::address("127.0.0.1:9999").unwrap()));
     assert_eq!(haproxy.timeout, Duration::from_millis(500));
     assert_eq!(service.learn.exploration, Exploration::Literal);
@@ -108,7 +116,7 @@ fn the_rest_has_defaults() {
     assert_eq!((service.probe.interval, service.probe.requests), (None, None));
     assert_eq!(service.probe.http.expect.status, [200..=399]);
     assert_eq!(service.objective, Objective::Traffic);
-    let Sink::Haproxy(haproxy) = &service.sink;
+    let Sink::Haproxy(haproxy) = &service.sink else { panic!("{:?}", service.sink) };
     assert_eq!(haproxy.socket, Socket::Unix(PathBuf::from("/run/haproxy/admin.sock")));
     assert_eq!(haproxy.poll, Duration::from_millis(100));
     assert_eq!(config.store.path, PathBuf::from("./plimsoll-state"));
@@ -141,6 +149,7 @@ fn the_guide_is_right() {
     }
     // Each default in the tables, written out, changes nothing; and each key in them exists.
     let shortest = parse("F", LEAST).unwrap();
+    let at_layer_4 = parse("F", LEAST_L4).unwrap();
     let mut checked = 0;
     for row in guide.lines().filter(|line| line.starts_with("| `")) {
         let cells: Vec<&str> = row.split(" | ").collect();
@@ -152,6 +161,12 @@ fn the_guide_is_right() {
             Some(("probe", key)) => LEAST.replace("/work", &format!("/work, {key}: {default}")),
             Some(("haproxy", key)) => {
                 LEAST.replace("backend: shop", &format!("backend: shop, {key}: {default}"))
+            }
+            Some(("l4", key)) => {
+                let text = LEAST_L4.replace("vip: web", &format!("vip: web, {key}: {default}"));
+                assert_eq!(parse("F", &text).as_ref(), Ok(&at_layer_4), "{row}");
+                checked += 1;
+                continue;
             }
             Some((top @ ("store" | "api"), key)) => {
                 format!("{LEAST}{top}: {{ {key}: {default} }}\n")
@@ -312,6 +327,34 @@ fn two_services_may_not_share_a_name_or_an_haproxy_backend() {
     assert!(found[1].starts_with("F:9:66: services[1].sink.haproxy.backend: expected an HAProxy"));
     let other = second.replace("name: shop", "name: b").replace("backend: shop", "backend: b");
     assert_eq!(errors(&format!("{LEAST}{other}")), Vec::<String>::new());
+}
+
+#[test]
+fn a_service_has_one_sink_and_a_layer_4_service_one_controller() {
+    let second = LEAST_L4.trim_start_matches("services:\n").replace("name: shop", "name: b");
+    let found = errors(&format!("{LEAST_L4}{second}"));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("F:9:46: services[1].sink.l4.vip: expected a layer-4 service"));
+    let other = second.replace("vip: web", "vip: mail");
+    assert_eq!(errors(&format!("{LEAST_L4}{other}")), Vec::<String>::new());
+    for (good, bad, key, part) in [
+        ("vip: web", "vip: \"\"", "services[0].sink.l4.vip", "1 to 63 letters"),
+        ("vip: web", "vipp: web", "services[0].sink.l4.vipp", "did you mean \"vip\"?"),
+        ("/run/l4.sock", "\"\"", "services[0].sink.l4.socket", "1 to 107 bytes"),
+        ("vip: web", "vip: web, poll: 1s", "services[0].sink.l4.poll", "from 10ms to 200ms"),
+        ("vip: web", "vip: web, timeout: 1", "services[0].sink.l4.timeout", "with its unit"),
+        (
+            "{ l4: { socket: /run/l4.sock, vip: web } }",
+            "{}",
+            "services[0].sink",
+            "one of { haproxy",
+        ),
+        ("web } }", "web }, haproxy: { socket: /s, backend: b } }", "services[0].sink", "not both"),
+    ] {
+        assert!(LEAST_L4.contains(good), "{good}");
+        let found = parse("F", &LEAST_L4.replacen(good, bad, 1)).unwrap_err();
+        assert!(found.iter().any(|e| e.key == key && e.message.contains(part)), "{bad}: {found:?}");
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::address::{Address, Host};
 /// A whole configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// What to steer; at least one, names unique, no two on the same HAProxy backend.
+    /// What to steer; at least one, names unique, no two on the same HAProxy backend or layer-4 service.
     pub services: Vec<Service>,
     /// Where to keep what was learned.
     pub store: Store,
@@ -47,7 +47,7 @@ pub struct Service {
 /// One server of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
-    /// The server's name in HAProxy.
+    /// The server's name in the balancer.
     pub name: String,
     /// Where probes go.
     pub address: Address,
@@ -183,6 +183,21 @@ pub struct Tls {
 pub enum Sink {
     /// HAProxy, over its runtime API.
     Haproxy(Haproxy),
+    /// Plimsoll's own layer-4 balancer, over its daemon's socket.
+    L4(L4),
+}
+
+/// One service of one layer-4 balancer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct L4 {
+    /// The daemon's `l4.socket.path`.
+    pub socket: PathBuf,
+    /// The service's name there.
+    pub vip: String,
+    /// Time between two readings of its counters.
+    pub poll: Duration,
+    /// For one question and its answer.
+    pub timeout: Duration,
 }
 
 /// One backend section of one HAProxy.

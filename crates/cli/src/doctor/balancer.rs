@@ -11,7 +11,9 @@ use tokio::time::timeout;
 
 use super::finding::{Finding, Findings};
 use super::running::Told;
+use super::steered;
 use crate::config::{Backend, Service};
+use crate::run::sink::Place;
 use crate::run::translate::ServiceSetup;
 
 /// The oldest version that tells all that is relied on; 2.6 is what is tested.
@@ -31,7 +33,12 @@ pub async fn examine(
     findings: &mut Findings,
 ) {
     let name = &service.name;
-    let sink = HaproxySink::new(setup.sink.haproxy.clone(), setup.sink.servers.clone());
+    let haproxy = match &setup.sink.place {
+        Place::Haproxy(haproxy) => haproxy.clone(),
+        Place::L4(l4) => return steered::examine(name, l4, setup, told, findings).await,
+    };
+    let socket = haproxy.socket.to_string();
+    let sink = HaproxySink::new(haproxy, setup.sink.servers.clone());
     let inspected = match sink {
         Ok(mut sink) => sink.inspect().await,
         Err(error) => Err(error),
@@ -42,7 +49,7 @@ pub async fn examine(
         Err(error) => return findings.add(Finding::error(name, error.to_string(), "")),
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    process(name, setup, &inspection, now, findings);
+    process(name, &socket, &inspection, now, findings);
     method(name, &inspection, told, findings);
     if let Some(trouble) = told.and_then(|told| told.trouble.as_ref()) {
         let what = format!("the daemon cannot steer it: {trouble}");
@@ -59,20 +66,11 @@ pub async fn examine(
     hints(name, &inspection, findings);
 }
 
-fn process(
-    name: &str,
-    setup: &ServiceSetup,
-    inspection: &Inspection,
-    now: u64,
-    findings: &mut Findings,
-) {
+fn process(name: &str, socket: &str, inspection: &Inspection, now: u64, findings: &mut Findings) {
     let Inspection { version, pid, threads, .. } = inspection;
     findings.add(Finding::ok(
         name,
-        format!(
-            "{}: HAProxy {version} answers (process {pid}, threads: {threads})",
-            setup.sink.haproxy.socket
-        ),
+        format!("{socket}: HAProxy {version} answers (process {pid}, threads: {threads})"),
     ));
     if is_older(version, OLDEST) {
         findings.add(Finding::warning(

@@ -7,6 +7,7 @@ mod finding;
 mod l4;
 mod machine;
 mod running;
+mod steered;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

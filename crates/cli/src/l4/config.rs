@@ -7,33 +7,63 @@ use std::time::Duration;
 
 use plimsoll_cookie::Layout;
 use plimsoll_l4::{
-    AttachMode, Backend, BackendState, CookieConfig, Interface, L4Config, Limits, Mac, Policy,
-    Uplink, Vip,
+    AttachMode, Backend, BackendState, CookieConfig, Interface, L4Config, Limits, Load, Mac,
+    Policy, Uplink, Vip,
 };
 
+use super::agent;
 use crate::config::{self, ConfigError, Cursor};
 
 /// Where things are pinned unless the configuration says otherwise.
 pub const PIN_DIR: &str = "/sys/fs/bpf/plimsoll/l4";
 const KEY_FILE: &str = "/var/lib/plimsoll/l4.key";
+/// Root alone.
+const SOCKET_MODE: u32 = 0o600;
 const DRAIN: Duration = Duration::from_secs(24 * 3600);
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Reads the configuration in a file.
+/// The whole section: what the balancer is to do, and what concerns its daemon or the servers alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Section {
+    /// For the kernel's tables.
+    pub balancer: L4Config,
+    /// Where a controller reaches the daemon; none: nowhere.
+    pub socket: Option<Socket>,
+    /// For the servers' agents.
+    pub agent: agent::Section,
+}
+
+/// Where a controller reaches the daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Socket {
+    /// A Unix socket.
+    pub path: PathBuf,
+    /// Who may write to it: the file's permissions.
+    pub mode: u32,
+}
+
+/// Reads the balancer's configuration in a file.
 ///
 /// # Errors
 /// Everything that is wrong with it, in order of place.
 pub fn load(path: &Path) -> Result<L4Config, Vec<ConfigError>> {
+    load_section(path).map(|section| section.balancer)
+}
+
+/// Reads a file's whole `l4` section.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_section(path: &Path) -> Result<Section, Vec<ConfigError>> {
     config::load_as(path, "l4", "a mapping with interfaces and vips", document)
 }
 
-fn document(cursor: &Cursor<'_>) -> Option<L4Config> {
+fn document(cursor: &Cursor<'_>) -> Option<Section> {
     let fields = cursor.fields(&["l4"])?;
     fields.required("l4", "a mapping with interfaces and vips", section)
 }
 
-/// Reads the section; its `agent` is checked, and read by the agent alone.
-pub fn section(cursor: &Cursor<'_>) -> Option<L4Config> {
+fn section(cursor: &Cursor<'_>) -> Option<Section> {
     let fields = cursor.fields(&[
         "interfaces",
         "vips",
@@ -42,6 +72,7 @@ pub fn section(cursor: &Cursor<'_>) -> Option<L4Config> {
         "limits",
         "pin_dir",
         "drain",
+        "socket",
         "agent",
     ])?;
     let interfaces = fields.required("interfaces", "a list such as [ { name: eth0 } ]", |c| {
@@ -56,6 +87,7 @@ pub fn section(cursor: &Cursor<'_>) -> Option<L4Config> {
             rotate: None,
         }),
     };
+    let agent = fields.or("agent", agent::Section::default(), agent::section);
     let vips = fields.required("vips", "a list of at least one service", |c| {
         all(c, "a list of at least one service", vip)
     });
@@ -63,8 +95,8 @@ pub fn section(cursor: &Cursor<'_>) -> Option<L4Config> {
     let pin_dir =
         fields.or("pin_dir", PathBuf::from(PIN_DIR), |c| c.text("a directory").map(PathBuf::from));
     let drain = fields.or("drain", DRAIN, |c| c.duration(Duration::from_secs(1)..=LONGEST));
-    fields.or("agent", super::agent::Section::default(), super::agent::section)?;
-    let config = L4Config {
+    let socket = fields.optional("socket", socket);
+    let balancer = L4Config {
         interfaces: interfaces?,
         vips: vips?,
         cookie: cookie?,
@@ -73,8 +105,57 @@ pub fn section(cursor: &Cursor<'_>) -> Option<L4Config> {
         pin_dir: pin_dir?,
         drain: drain?,
     };
-    across(cursor, fields.get("vips")?, &config)?;
-    Some(config)
+    let section = Section { balancer, socket: socket?, agent: agent? };
+    let told = told(fields.get("vips")?, &section);
+    across(cursor, fields.get("vips")?, &section.balancer).and(told)?;
+    Some(section)
+}
+
+fn socket(cursor: &Cursor<'_>) -> Option<Socket> {
+    let fields = cursor.fields(&["path", "mode"])?;
+    let path = fields.required("path", "the path of a Unix socket", config::unix_path);
+    let mode = fields.or("mode", SOCKET_MODE, |c| {
+        let what = "permissions in quotes, such as \"0600\" or \"0660\"";
+        let text = c.text(what)?;
+        let octal = matches!(text.len(), 3 | 4) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
+        match u32::from_str_radix(text, 8) {
+            // Who may not read and write cannot ask; who is anybody must not.
+            Ok(mode) if octal && mode & 0o7117 == 0 && mode & 0o600 == 0o600 => Some(mode),
+            _ => c.expected(what),
+        }
+    });
+    Some(Socket { path: path?, mode: mode? })
+}
+
+/// Services that follow their servers' CPUs need agents that tell.
+fn told(vips: &Cursor<'_>, section: &Section) -> Option<()> {
+    let mut good = Some(());
+    for (vip, cursor) in section.balancer.vips.iter().zip(vips.items("a list")?) {
+        if vip.policy != Policy::Awrr(Load::Cpu) {
+            continue;
+        }
+        match section.agent.listen {
+            None => {
+                good = cursor.expected(
+                    "l4.agent.listen beside load: cpu, such as \"0.0.0.0:7402\", where every \
+                     server's agent tells its load",
+                );
+            }
+            Some(listen) if listen.ip().is_loopback() => {
+                good = cursor.expected(format!(
+                    "l4.agent.listen to be reached from here beside load: cpu; {listen} is not"
+                ));
+            }
+            Some(_) => {}
+        }
+        for backend in vip.backends.iter().filter(|backend| !backend.agent) {
+            good = cursor.expected(format!(
+                "agent: true of every server beside load: cpu; {} has none",
+                backend.name
+            ));
+        }
+    }
+    good
 }
 
 /// What must hold across the whole.
@@ -159,9 +240,7 @@ fn interface(cursor: &Cursor<'_>) -> Option<Interface> {
 }
 
 fn name<'a>(cursor: &Cursor<'a>) -> Option<&'a str> {
-    cursor.text_if("a name of 1 to 63 letters", |text| {
-        (1..64).contains(&text.len()) && !text.contains(char::is_control)
-    })
+    cursor.text_if("a name of 1 to 63 letters", config::l4_name)
 }
 
 fn vip(cursor: &Cursor<'_>) -> Option<Vip> {
@@ -171,6 +250,7 @@ fn vip(cursor: &Cursor<'_>) -> Option<Vip> {
         "protocol",
         "mode",
         "policy",
+        "load",
         "forwarding",
         "backends",
     ])?;
@@ -193,8 +273,15 @@ fn vip(cursor: &Cursor<'_>) -> Option<Vip> {
             ("least_connections", Policy::LeastConnections),
             ("hash", Policy::Hash),
             ("maglev", Policy::Maglev),
-            ("awrr", Policy::Awrr),
+            ("awrr", Policy::Awrr(Load::Connections)),
         ])
+    });
+    let load = fields
+        .optional("load", |c| c.one_of(&[("connections", Load::Connections), ("cpu", Load::Cpu)]));
+    let policy = policy.and_then(|policy| match (policy, load?, fields.get("load")) {
+        (Policy::Awrr(_), Some(load), _) => Some(Policy::Awrr(load)),
+        (_, Some(_), Some(at)) => at.expected("no load but beside policy: awrr"),
+        (policy, ..) => Some(policy),
     });
     let backends = fields.required("backends", "a list of at least one server", backends);
     protocol.and(mode).and(forwarding)?;
@@ -321,80 +408,4 @@ fn limits(cursor: &Cursor<'_>) -> Option<Limits> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GOOD: &str = r#"
-l4:
-  interfaces: [ { name: eth0, mode: native } ]
-  vips:
-    - name: shop
-      address: "10.0.9.9:80"
-      protocol: tcp
-      mode: stateless
-      policy: round_robin
-      forwarding: direct
-      backends: [ { name: s1, address: "10.0.2.2", mac: "02:00:00:00:02:02" } ]
-"#;
-
-    fn read(text: &str) -> Result<L4Config, Vec<String>> {
-        let read = config::parse_as("f.yaml", text, "l4", "a mapping", document);
-        read.map_err(|errors| errors.iter().map(ToString::to_string).collect())
-    }
-
-    #[test]
-    fn the_shortest_configuration_is_read_with_its_defaults() {
-        let config = read(GOOD).expect("good");
-        assert_eq!(config.vips[0].backends[0].mac, Some([2, 0, 0, 0, 2, 2]));
-        assert_eq!(config.limits, Limits::default());
-        assert_eq!(config.pin_dir, PathBuf::from(PIN_DIR));
-        assert_eq!(config.cookie.layout.version_bits(), 4);
-    }
-
-    #[test]
-    fn every_problem_is_told_at_once_with_its_place() {
-        let text = GOOD
-            .replace("mode: native", "mode: fast")
-            .replace("tcp", "sctp")
-            .replace("10.0.9.9:80", "10.0.9.9")
-            .replace("02:00:00:00:02:02", "01:00:00:00:02:02");
-        let errors = read(&text).expect_err("four problems");
-        let expected = [
-            "f.yaml:3:37: l4.interfaces[0].mode: expected native or generic",
-            "f.yaml:6:16: l4.vips[0].address: expected an IP address and a port",
-            "f.yaml:7:17: l4.vips[0].protocol: expected tcp",
-            "f.yaml:11:57: l4.vips[0].backends[0].mac: expected a MAC address",
-        ];
-        assert_eq!(errors.len(), expected.len(), "{errors:#?}");
-        for (error, start) in errors.iter().zip(expected) {
-            assert!(error.starts_with(start), "{errors:#?}");
-        }
-    }
-
-    #[test]
-    fn what_is_given_twice_or_does_not_fit_together_is_refused() {
-        let second = "\n    - { name: b, address: \"10.0.9.9:80\", backends: [ { name: s, address: 10.0.2.3 } ] }\n";
-        let cases = [
-            (
-                format!("{GOOD}{}", second.trim_start_matches('\n')),
-                "an address that no other service has",
-            ),
-            (
-                GOOD.replace("02:02\" }", "02:02\" }, { name: s1, address: 10.0.2.3 }"),
-                "a name of its own",
-            ),
-            (
-                GOOD.replace("02:02\" }", "02:02\" }, { name: s2, address: 10.0.2.2 }"),
-                "an address of its own",
-            ),
-            (GOOD.replace("\"10.0.2.2\"", "\"fd00::2\""), "servers of the family"),
-            (format!("{GOOD}  limits: {{ backends: 5000 }}\n"), "at most 2047"),
-            (format!("{GOOD}  uplink: {{ interface: eth7, gateway: 10.0.0.1 }}\n"), "l4.uplink"),
-            (format!("{GOOD}  cookie: {{ rotate: 60s }}\n"), "a time from 1048.576s"),
-        ];
-        for (text, says) in cases {
-            let errors = read(&text).expect_err(says);
-            assert!(errors.iter().any(|error| error.contains(says)), "{says}: {errors:#?}");
-        }
-    }
-}
+mod tests;

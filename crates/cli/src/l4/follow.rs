@@ -1,6 +1,7 @@
 //! What every layer-4 daemon does while it runs: it follows its configuration file, looks at the machine
 //! once a second, and ends on SIGTERM or SIGINT.
 
+use std::future::{Future, pending};
 use std::path::Path;
 use std::time::Duration;
 
@@ -19,6 +20,11 @@ pub trait Keep {
 
     /// Takes up what has changed on the machine.
     fn look(&mut self);
+
+    /// Waits for a question of somebody, and answers it. Dropped while it waits, it has lost none.
+    fn asked(&mut self) -> impl Future<Output = ()> {
+        pending()
+    }
 }
 
 /// The signals a daemon obeys; held from before anything is loaded, so that none is missed.
@@ -57,6 +63,7 @@ pub async fn follow_until_told(file: &Path, keeper: &mut impl Keep, mut signals:
                 }
                 keeper.look();
             }
+            () = keeper.asked() => {}
             _ = signals.term.recv() => return,
             _ = signals.int.recv() => return,
         }

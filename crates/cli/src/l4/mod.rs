@@ -4,8 +4,11 @@ mod agent;
 mod ask;
 mod config;
 mod follow;
+mod loads;
+mod release;
 mod run;
 mod status;
+mod steer;
 
 pub use config::load as load_config;
 
@@ -20,6 +23,7 @@ pub enum L4 {
     Run(run::RunArgs),
     Status(status::StatusArgs),
     Where(ask::WhereArgs),
+    Release(release::ReleaseArgs),
     Detach(DetachArgs),
     #[command(subcommand)]
     Agent(agent::AgentCommand),
@@ -64,6 +68,7 @@ pub fn main(command: &L4) -> ExitCode {
         L4::Run(args) => run::run(args),
         L4::Status(args) => status::run(args),
         L4::Where(args) => ask::run(args),
+        L4::Release(args) => release::run(args),
         L4::Agent(command) => agent::main(command),
         L4::Detach(args) => match args.pinned.dir() {
             Ok(dir) => done(plimsoll_l4::detach(&dir).map_err(|error| error.to_string())),

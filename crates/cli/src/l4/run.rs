@@ -3,14 +3,18 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
-use plimsoll_l4::{Balancer, Keys, L4Config, Pending};
+use plimsoll_l4::{Balancer, Keys, Pending};
+use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
 use super::follow::{Keep, Signals, follow_until_told};
+use super::loads::Loads;
+use super::steer::{Asked, Listener, answer, inbox};
 use super::{BAD_CONFIG, config};
 use crate::run::log;
+use crate::run::record::unix_ms;
 
 /// A new salt takes over this long after it was written, so that every balancer has read it by then.
 const ROTATION_LEAD_MS: u64 = 30_000;
@@ -32,8 +36,8 @@ pub struct RunArgs {
 /// Runs until SIGTERM or SIGINT, and leaves the kernel balancing; `plimsoll l4 detach` ends that. Exits
 /// 1 when it cannot start, 2 when the configuration is wrong.
 pub fn run(args: &RunArgs) -> ExitCode {
-    let config = match config::load(&args.config) {
-        Ok(config) => config,
+    let section = match config::load_section(&args.config) {
+        Ok(section) => section,
         Err(errors) => {
             for error in errors {
                 eprintln!("{error}");
@@ -46,18 +50,24 @@ pub fn run(args: &RunArgs) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return crate::fail(&format!("cannot start: {error}")),
     };
-    match runtime.block_on(keep(&args.config, &config)) {
+    match runtime.block_on(keep(&args.config, section)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => crate::fail(&error),
     }
 }
 
-async fn keep(file: &Path, config: &L4Config) -> Result<(), String> {
+async fn keep(file: &Path, section: config::Section) -> Result<(), String> {
     let signals = Signals::new()?;
+    let config = &section.balancer;
     let (balancer, pending) = Balancer::start(config).map_err(|error| error.to_string())?;
-    let mut keeper = Keeper { balancer, said: Pending::default() };
-    keeper.say(pending);
     info!(vips = config.vips.len(), pinned = %config.pin_dir.display(), "balancing");
+    let (ask, questions) = inbox();
+    let said = Pending::default();
+    let (listener, loads) = (None, Loads::default());
+    let mut keeper = Keeper { balancer, said, ask, questions, listener, loads, load_port: None };
+    keeper.say(pending);
+    keeper.listen(&section)?;
+    keeper.follow_loads(&section);
     follow_until_told(file, &mut keeper, signals).await;
     info!("leaving; the kernel goes on balancing");
     Ok(())
@@ -66,12 +76,19 @@ async fn keep(file: &Path, config: &L4Config) -> Result<(), String> {
 struct Keeper {
     balancer: Balancer,
     said: Pending,
+    /// For whoever listens to controllers.
+    ask: mpsc::Sender<Asked>,
+    questions: mpsc::Receiver<Asked>,
+    listener: Option<Listener>,
+    loads: Loads,
+    /// Where servers tell their load.
+    load_port: Option<u16>,
 }
 
 impl Keep for Keeper {
     fn reload(&mut self, file: &Path) {
-        let config = match config::load(file) {
-            Ok(config) => config,
+        let section = match config::load_section(file) {
+            Ok(section) => section,
             Err(errors) => {
                 for problem in errors {
                     error!("{problem}");
@@ -80,16 +97,32 @@ impl Keep for Keeper {
                 return;
             }
         };
-        match self.balancer.apply(&config) {
+        match self.balancer.apply(&section.balancer) {
             Ok(pending) => {
-                info!(vips = config.vips.len(), "configuration reloaded");
+                info!(vips = section.balancer.vips.len(), "configuration reloaded");
                 self.say(pending);
+                self.follow_loads(&section);
+                if let Err(problem) = self.listen(&section) {
+                    error!("{problem}");
+                }
             }
             Err(problem) => error!("{problem}; the configuration in force stays"),
         }
     }
 
+    async fn asked(&mut self) {
+        // This end holds a sender as well: there is always another question to wait for.
+        if let Some((question, reply)) = self.questions.recv().await {
+            // Who asked may be gone by now.
+            let _ = reply.send(answer(&mut self.balancer, question));
+        }
+    }
+
     fn look(&mut self) {
+        for vip in &self.balancer.config().vips.clone() {
+            let told = self.loads.told(vip, self.load_port);
+            self.balancer.note_loads(&vip.name, &told);
+        }
         match self.balancer.refresh() {
             Ok(pending) => self.say(pending),
             Err(problem) => warn!("{problem}"),
@@ -101,10 +134,27 @@ impl Keep for Keeper {
 }
 
 impl Keeper {
+    /// Listens to controllers where the configuration says.
+    fn listen(&mut self, section: &config::Section) -> Result<(), String> {
+        if self.listener.as_ref().map(Listener::socket) == section.socket.as_ref() {
+            return Ok(());
+        }
+        self.listener = match &section.socket {
+            Some(socket) => Some(Listener::start(socket, self.ask.clone())?),
+            None => None,
+        };
+        Ok(())
+    }
+
+    fn follow_loads(&mut self, section: &config::Section) {
+        self.load_port = section.agent.listen.map(|listen| listen.port());
+        self.loads.aim(&section.balancer.vips, self.load_port);
+    }
+
     /// Takes up keys that another balancer or an operator wrote, and rotates the salt when it is time.
     fn keys(&mut self) -> Result<(), plimsoll_l4::L4Error> {
         let cookie = self.balancer.config().cookie.clone();
-        let now = unix_ms();
+        let now = unix_ms(SystemTime::now());
         let mut keys = Keys::load_or_create(&cookie.key_file, now)?;
         if let Some(every) = cookie.rotate
             && now >= keys.since_unix_ms + every.as_millis() as u64
@@ -134,9 +184,4 @@ impl Keeper {
             self.said = pending;
         }
     }
-}
-
-fn unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    since.as_millis() as u64
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use plimsoll_l4::{MemberState, Status};
+use plimsoll_l4::{MemberState, SetBy, Status, WeightsStatus};
 
 use super::Pinned;
 use crate::output::Format;
@@ -37,11 +37,29 @@ pub fn run(args: &StatusArgs) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// Who set the weights, in words.
+fn set_by(weights: &WeightsStatus) -> String {
+    let at = || {
+        let ms = i64::try_from(weights.unix_ms.unwrap_or(0)).unwrap_or(i64::MAX);
+        let at = jiff::Timestamp::from_millisecond(ms).unwrap_or_default();
+        at.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
+    };
+    match weights.set_by {
+        SetBy::Configuration => "as configured".to_owned(),
+        SetBy::Controller => {
+            let (who, epoch) = (&weights.who, weights.epoch.unwrap_or(0));
+            format!("set by {who}, plan {epoch}, {}", at())
+        }
+        SetBy::Load => format!("set by the servers' load, {}", at()),
+    }
+}
+
 fn table(status: &Status) -> String {
     let mut text = format!("attached to {}\n", status.interfaces.join(", "));
     for vip in &status.vips {
         let address = vip.address.map_or("no longer configured".to_owned(), |at| at.to_string());
         text += &format!("\n{} ({address})\n", vip.name);
+        text += &format!("  weights {}\n", set_by(&vip.weights));
         text += &format!(
             "  {:<20} {:>5} {:<5} {:>6} {:>10} {:>10} {:>14} {:>14} {:>16} {:>16}\n",
             "backend",
@@ -73,6 +91,11 @@ fn table(status: &Status) -> String {
                 one.bytes_in,
                 one.bytes_out
             );
+        }
+        for one in vip.backends.iter().filter(|one| one.load.is_some() || one.load_failures > 0) {
+            let load = one.load.map_or("not known".to_owned(), |load| format!("{load:.2}"));
+            let (name, failures) = (&one.name, one.load_failures);
+            text += &format!("  load of {name}: {load} ({failures} askings failed)\n");
         }
         for (reason, count) in vip.fallbacks.iter().filter(|(_, count)| **count > 0) {
             text += &format!("  {reason}: {count}\n");

@@ -9,7 +9,6 @@ use plimsoll_api::Publisher;
 use plimsoll_control::{Action, Controller, Event, Memory, Record, RecordKind, ServiceSpec};
 use plimsoll_model::{BackendId, Outcome, Plan};
 use plimsoll_probe::{Clock, LivenessEvent, ProbeEvent, ProbePlan, Scheduler, Target};
-use plimsoll_sink::HaproxySink;
 use plimsoll_store::{PlanRecord, PlanRecordEntry};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Interval, MissedTickBehavior, interval};
@@ -18,6 +17,7 @@ use super::keeper::Keeper;
 use super::record::{self, unix_ms};
 use super::rounds::Rounds;
 use super::samples::Passive;
+use super::sink::Sink;
 use super::sink_task::{SinkHandle, SinkReport};
 use super::translate::ServiceSetup;
 
@@ -89,9 +89,8 @@ impl Service {
             let (probes, rounds) = (probe_sender.clone(), round_sender.clone());
             Scheduler::new(runtime.clone(), clock, shared.seed, probes, rounds)
         };
-        let sink = HaproxySink::new(setup.sink.haproxy.clone(), setup.sink.servers.clone())
-            .map_err(|error| error.to_string())?
-            .with_origin(shared.origin);
+        let sink = Sink::new(setup.sink.place.clone(), setup.sink.servers.clone(), shared.origin)
+            .map_err(|error| error.to_string())?;
         let mut service = Service {
             name: setup.spec.name.as_str().into(),
             names: BTreeMap::new(),

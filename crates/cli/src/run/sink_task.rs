@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use plimsoll_model::{Applied, BackendId, BalancerReport, Plan};
-use plimsoll_sink::{
-    AccessLevel, AgentState, HaproxySink, Inspection, SinkError, SinkErrorKind, WeightSink,
-};
+use plimsoll_sink::{SinkError, SinkErrorKind};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::sink::Sink;
 
 /// A balancer that cannot be read is tried again this often.
 const RETRY: Duration = Duration::from_millis(500);
@@ -17,8 +17,6 @@ const RETRY: Duration = Duration::from_millis(500);
 const GIVE_WAY: Duration = Duration::from_millis(10);
 /// What refused a plan and cannot be seen from outside is tried again after this.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
-/// The longest look for what stands in the way.
-const LOOK: Duration = Duration::from_secs(2);
 /// Orders and reports that wait; the controller has one plan under way at a time.
 const WAITING: usize = 16;
 
@@ -75,7 +73,7 @@ impl Drop for SinkHandle {
 impl SinkHandle {
     /// Starts the task on the runtime of the caller. `observe` says that no plan will come, so that
     /// nothing stands in its way.
-    pub fn start(sink: HaproxySink, poll: Duration, observe: bool) -> Self {
+    pub fn start(sink: Sink, poll: Duration, observe: bool) -> Self {
         let (orders, inbox) = mpsc::channel(WAITING);
         let (outbox, reports) = mpsc::channel(WAITING);
         let task = SinkTask {
@@ -103,7 +101,7 @@ impl SinkHandle {
 }
 
 struct SinkTask {
-    sink: HaproxySink,
+    sink: Sink,
     poll: Duration,
     observe: bool,
     inbox: mpsc::Receiver<Order>,
@@ -154,7 +152,7 @@ impl SinkTask {
         match self.newest(order) {
             Order::Servers(servers) => match self.sink.set_servers(servers) {
                 Ok(()) => None,
-                Err(error) => Some(SinkReport::Lost(Loss::from(&error))),
+                Err(error) => Some(SinkReport::Lost(Loss::from(error.as_ref()))),
             },
             Order::Program(plan) => match self.sink.apply(&plan).await {
                 Ok(applied) => Some(SinkReport::Applied(applied)),
@@ -225,11 +223,11 @@ impl SinkTask {
         if self.observe || (known && self.refused.is_none()) {
             return None;
         }
-        let Ok(Ok(inspection)) = timeout(LOOK, self.sink.inspect()).await else {
+        let Some(found) = self.sink.in_the_way().await else {
             return self.refused.as_ref().map(|(loss, _)| loss.clone());
         };
         self.generation = Some(generation);
-        if let Some(reason) = in_the_way(&inspection) {
+        if let Some(reason) = found {
             let loss = Loss { reason, retryable: false };
             self.refused = Some((loss.clone(), Instant::now()));
             return Some(loss);
@@ -240,34 +238,12 @@ impl SinkTask {
     }
 }
 
-/// What an administrator must change before this balancer can be steered.
-fn in_the_way(inspection: &Inspection) -> Option<String> {
-    if let Some(level) = inspection.level.filter(|level| *level != AccessLevel::Admin) {
-        return Some(format!(
-            "HAProxy's socket has level {}, which may not set weights: write `stats socket … level \
-             admin` in haproxy.cfg",
-            level.as_str()
-        ));
-    }
-    let agents: Vec<&str> = inspection
-        .servers
-        .iter()
-        .filter(|server| server.backend.is_some() && server.agent == AgentState::Active)
-        .map(|server| server.name.as_str())
-        .collect();
-    let first = agents.first()?;
-    Some(format!(
-        "an agent-check is active on {} and may set the weights as well: remove it, or run `disable \
-         agent BACKEND/{first}`",
-        agents.join(", ")
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_model::{Method, MethodKind, Nanos, ServerStatus};
-    use plimsoll_sink::{HaproxyConfig, InspectedServer, SocketAddress};
+    use crate::run::sink::Place;
+    use plimsoll_model::Nanos;
+    use plimsoll_sink::{HaproxyConfig, SocketAddress};
 
     fn plan(epoch: u64) -> Order {
         let entries = Vec::new();
@@ -285,7 +261,12 @@ mod tests {
         orders.into_iter().for_each(|order| sender.try_send(order).expect("room"));
         let (outbox, reports) = mpsc::channel(WAITING);
         let task = SinkTask {
-            sink: HaproxySink::new(config, vec![(BackendId(1), "s1".to_owned())]).expect("names"),
+            sink: Sink::new(
+                Place::Haproxy(config),
+                vec![(BackendId(1), "s1".to_owned())],
+                std::time::Instant::now(),
+            )
+            .expect("names"),
             poll: Duration::from_millis(100),
             observe: false,
             inbox,
@@ -322,42 +303,5 @@ mod tests {
         assert_eq!(seen, [(5, true), (0, true)]);
         drop(orders);
         running.await.expect("no panic");
-    }
-
-    #[test]
-    fn a_level_and_an_agent_stand_in_the_way() {
-        let server = |agent| InspectedServer {
-            name: "s1".to_owned(),
-            backend: Some(BackendId(1)),
-            address: String::new(),
-            status: ServerStatus::Up,
-            status_text: "UP".to_owned(),
-            weight: 1,
-            effective_weight: 1,
-            initial_weight: 1,
-            maxconn: None,
-            checked: false,
-            check_status: String::new(),
-            agent,
-        };
-        let of = |level, agent| {
-            in_the_way(&Inspection {
-                version: String::new(),
-                pid: 1,
-                started_at: 0,
-                threads: 1,
-                maxconn: 1,
-                level,
-                method: Method { name: "leastconn".to_owned(), kind: MethodKind::InFlight },
-                servers: vec![server(agent)],
-                missing: Vec::new(),
-            })
-        };
-        let admin = Some(AccessLevel::Admin);
-        assert_eq!(of(admin, AgentState::Absent), None);
-        assert_eq!(of(None, AgentState::Disabled), None);
-        assert!(of(admin, AgentState::Active).is_some_and(|why| why.contains("active on s1")));
-        let operator = of(Some(AccessLevel::Operator), AgentState::Absent);
-        assert!(operator.is_some_and(|why| why.contains("level operator")));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use plimsoll_control::{BackendSpec, CurveChoice, Exploration, ProbeRate, ServiceSpec};
 use plimsoll_model::{BackendId, SinkLimits};
@@ -11,8 +11,9 @@ use plimsoll_probe::{
     Address, Connection, LivenessCheck, LivenessSpec, Probe, ProbeSpec, Scheme, StatusSet, Target,
     TlsSpec,
 };
-use plimsoll_sink::{HaproxyConfig, HaproxySink, SocketAddress, WeightSink as _};
+use plimsoll_sink::{HaproxyConfig, L4SinkConfig, SocketAddress};
 
+use super::sink::{Place, Sink};
 use crate::config;
 
 /// The watch of a service whose configuration names none: a bare connection. It costs a backend next
@@ -47,7 +48,7 @@ pub struct ProbeSetup {
 #[derive(Clone, Debug)]
 pub struct SinkSetup {
     /// Where it is.
-    pub haproxy: HaproxyConfig,
+    pub place: Place,
     /// Time between two readings.
     pub poll: Duration,
     /// Identities and names of its servers.
@@ -83,8 +84,8 @@ pub fn service(
     before: Option<(&config::Service, &ServiceSetup)>,
 ) -> Result<ServiceSetup, Unusable> {
     let sink = sink(service, ids);
-    let made = HaproxySink::new(sink.haproxy.clone(), sink.servers.clone());
-    let limits = made.map_err(|error| Unusable::new("sink.haproxy", error))?.limits();
+    let made = Sink::new(sink.place.clone(), sink.servers.clone(), Instant::now());
+    let limits = made.map_err(|error| Unusable::new("sink", error))?.limits();
     Ok(ServiceSetup {
         spec: spec(service, ids, limits, observe),
         probes: probes(service, ids, before)?,
@@ -149,21 +150,22 @@ fn spec(
 }
 
 fn sink(service: &config::Service, ids: &[BackendId]) -> SinkSetup {
-    let config::Sink::Haproxy(haproxy) = &service.sink;
-    let socket = match &haproxy.socket {
-        config::Socket::Unix(path) => SocketAddress::Unix(path.clone()),
-        config::Socket::Tcp(address) => SocketAddress::Tcp(address.to_string()),
+    let (place, poll) = match &service.sink {
+        config::Sink::Haproxy(haproxy) => {
+            let socket = match &haproxy.socket {
+                config::Socket::Unix(path) => SocketAddress::Unix(path.clone()),
+                config::Socket::Tcp(address) => SocketAddress::Tcp(address.to_string()),
+            };
+            let (backend, timeout) = (haproxy.backend.clone(), haproxy.timeout);
+            (Place::Haproxy(HaproxyConfig { socket, backend, timeout }), haproxy.poll)
+        }
+        config::Sink::L4(l4) => {
+            let (socket, vip, timeout) = (l4.socket.clone(), l4.vip.clone(), l4.timeout);
+            (Place::L4(L4SinkConfig { socket, vip, timeout }), l4.poll)
+        }
     };
     let names = service.backends.iter().map(|backend| backend.name.clone());
-    SinkSetup {
-        haproxy: HaproxyConfig {
-            socket,
-            backend: haproxy.backend.clone(),
-            timeout: haproxy.timeout,
-        },
-        poll: haproxy.poll,
-        servers: ids.iter().copied().zip(names).collect(),
-    }
+    SinkSetup { place, poll, servers: ids.iter().copied().zip(names).collect() }
 }
 
 fn probes(
@@ -323,8 +325,9 @@ mod tests {
             (address(7), address(3)),
             ("127.0.0.1:9001".into(), "shop-2.example:9002".into())
         );
-        assert_eq!(setup.sink.haproxy.backend, "pool");
-        assert_eq!(setup.sink.haproxy.socket, SocketAddress::Unix("/run/h.sock".into()));
+        let Place::Haproxy(haproxy) = &setup.sink.place else { panic!("{:?}", setup.sink.place) };
+        assert_eq!(haproxy.backend, "pool");
+        assert_eq!(haproxy.socket, SocketAddress::Unix("/run/h.sock".into()));
         assert!(setup.spec.observe);
         assert_eq!(setup.spec.sink.range, 0..=256);
     }

@@ -26,6 +26,7 @@ MAP(ports, BPF_MAP_TYPE_DEVMAP, MAX_PORTS, __u32);
 MAP(meta, BPF_MAP_TYPE_ARRAY, 1, struct meta);
 MAP(vip_names, BPF_MAP_TYPE_ARRAY, 1, struct name);
 MAP(member_names, BPF_MAP_TYPE_ARRAY, 1, struct name);
+MAP(notes, BPF_MAP_TYPE_ARRAY, 1, struct note);
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

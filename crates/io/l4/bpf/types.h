@@ -177,3 +177,19 @@ struct meta {
 struct name {
 	char text[NAME_BYTES];
 };
+
+/* Never read by the program: who set weights, and what servers told of their load. One for each place of
+ * `members`; that of id 0, who is nobody, is the VIP's. */
+struct note {
+	__u64 epoch;   /* VIP: of the plan in force */
+	__u64 unix_ms; /* VIP: when the weights were set; server: when it told its load */
+	__u64 failures; /* server: how often it did not tell */
+	__u32 load_ppm;
+	__u16 weight;
+	__u8 set_by; /* VIP: 0 the configuration, 1 a controller, 2 load */
+	__u8 flags;  /* server */
+	char who[32]; /* VIP: the controller's name for itself */
+};
+
+#define NOTE_WEIGHT 1 /* `weight` stands instead of the configured one */
+#define NOTE_LOAD 2   /* `load_ppm` is known */

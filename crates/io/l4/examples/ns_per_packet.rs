@@ -5,11 +5,11 @@
 
 mod support;
 
-use plimsoll_l4::Policy;
 use plimsoll_l4::bench::{
     BenchError, Case, Replies, SERVERS, established, first_packets, first_packets_v6, measure,
     replies_by_routes, tables, without_state,
 };
+use plimsoll_l4::{Load, Policy};
 use support::Rig;
 use support::rig::privileged;
 
@@ -59,7 +59,7 @@ fn main() {
         ("power_of_two", Policy::PowerOfTwo),
         ("least_connections", Policy::LeastConnections),
         ("hash", Policy::Hash),
-        ("awrr", Policy::Awrr),
+        ("awrr", Policy::Awrr(Load::Connections)),
     ] {
         let mut cases = first_packets(name);
         if policy == Policy::Maglev {

@@ -13,14 +13,13 @@ use rand_chacha::ChaCha20Rng;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tracing::{info, warn};
 
-use crate::awrr;
 use crate::config::{AttachMode, BackendState, L4Config, Policy, Vip};
 use crate::error::L4Error;
-use crate::fill::{Candidate, costs, each_once, in_line, in_turn, maglev};
+use crate::fill::{costs, each_once, in_line, in_turn, maglev, same_weights};
 use crate::keys::Keys;
 use crate::layout::{
     ConfigValue, FlowKey, MAX_PORTS, MemberState, MemberValue, NextHop, VipValue,
-    permutation_to_bytes, slots_to_bytes,
+    permutation_to_bytes, policy_code, slots_to_bytes,
 };
 use crate::maps::{Maps, Meta};
 use crate::network::{self, Link, Neighbour};
@@ -33,11 +32,11 @@ use crate::tables::{mac_bits, mac_buckets, mac_key, vip_bits, vip_index, vip_pla
 #[derive(Debug)]
 pub struct Balancer {
     program: Program,
-    maps: Maps,
+    pub(crate) maps: Maps,
     rng: ChaCha20Rng,
     config: L4Config,
     keys: Keys,
-    services: BTreeMap<String, Service>,
+    pub(crate) services: BTreeMap<String, Service>,
     settings: ConfigValue,
     /// Interfaces by name, with their index in `ports`.
     ports: BTreeMap<String, (u32, Link)>,
@@ -106,8 +105,14 @@ impl Balancer {
                     continue;
                 }
                 let value = self.maps.member(place)?;
-                let left =
-                    Member { id: id as u16, backend: None, until: None, weight: None, value };
+                let left = Member {
+                    id: id as u16,
+                    backend: None,
+                    until: None,
+                    note: self.maps.member_note(place)?,
+                    asked: false,
+                    value,
+                };
                 members.insert(member, left);
             }
             let of_number = |vip: &&VipValue| vip.number == number;
@@ -118,7 +123,8 @@ impl Balancer {
                 policy: Policy::RoundRobin,
                 backends: Vec::new(),
             };
-            self.services.insert(name, Service { number, vip, members, half });
+            let note = self.maps.vip_note(number)?;
+            self.services.insert(name, Service { number, vip, members, half, note });
         }
         Ok(())
     }
@@ -170,29 +176,6 @@ impl Balancer {
         self.program_all(!gone.is_empty() || shifted)
     }
 
-    /// Gives the servers of `awrr` services the weights that their open connections ask for.
-    fn follow_load(&mut self) -> Result<bool, L4Error> {
-        let stride = self.maps.meta().stride;
-        let mut shifted = false;
-        for service in self.services.values_mut() {
-            if service.vip.policy != Policy::Awrr {
-                continue;
-            }
-            let base = service.number * stride;
-            let mut serving: Vec<&mut Member> =
-                service.members.values_mut().filter(|member| member.takes_new()).collect();
-            let loads = serving
-                .iter()
-                .map(|member| Ok(self.maps.open_connections(base + u32::from(member.id))? as f64))
-                .collect::<Result<Vec<f64>, L4Error>>()?;
-            for (member, weight) in serving.iter_mut().zip(awrr::weights(&loads)) {
-                shifted |= member.weight != Some(weight);
-                member.weight = Some(weight);
-            }
-        }
-        Ok(shifted)
-    }
-
     fn forget(&mut self, service: &str, member: &str) -> Result<(), L4Error> {
         let stride = self.maps.meta().stride;
         let Some(service) = self.services.get_mut(service) else { return Ok(()) };
@@ -207,38 +190,6 @@ impl Balancer {
             self.services.remove(&name);
         }
         Ok(())
-    }
-
-    /// Sets the weights of a service's servers by name, as a controller or `awrr` found them; they hold
-    /// until set again or the configuration changes. Those not named keep theirs.
-    ///
-    /// # Errors
-    /// An unknown service or server: then nothing is changed.
-    pub fn set_weights(&mut self, vip: &str, weights: &[(String, u16)]) -> Result<(), L4Error> {
-        if !self.services.contains_key(vip) {
-            let known = self.services.keys().cloned().collect::<Vec<_>>().join(", ");
-            return Err(L4Error::Unknown { what: "service", name: vip.to_owned(), known });
-        }
-        let Some(service) = self.services.get_mut(vip) else { return Ok(()) };
-        for (name, _) in weights {
-            if service.members.get(name).is_none_or(|member| member.backend.is_none()) {
-                let known = service.members.keys().cloned().collect::<Vec<_>>().join(", ");
-                return Err(L4Error::Unknown { what: "server", name: name.clone(), known });
-            }
-        }
-        for (name, weight) in weights {
-            if let Some(member) = service.members.get_mut(name) {
-                member.weight = Some(*weight);
-            }
-        }
-        self.program_all(true).map(|_| ())
-    }
-
-    /// The weights in force, by server; zero for who takes no new connections.
-    pub fn weights(&self, vip: &str) -> Option<Vec<(String, u16)>> {
-        let service = self.services.get(vip)?;
-        let named = service.members.iter().filter(|(_, member)| member.backend.is_some());
-        Some(named.map(|(name, member)| (name.clone(), member.weight())).collect())
     }
 
     /// Puts new secrets in force: each server's connections change at its clock's next version boundary
@@ -276,7 +227,7 @@ impl Balancer {
 
     /// Writes what differs from what the kernel holds; the tables when something they are made of did,
     /// or when they are `due` anyway.
-    fn program_all(&mut self, due: bool) -> Result<Pending, L4Error> {
+    pub(crate) fn program_all(&mut self, due: bool) -> Result<Pending, L4Error> {
         let mut pending = Pending::default();
         let links = network::links()?;
         self.find_ports(&links, &mut pending)?;
@@ -285,6 +236,7 @@ impl Balancer {
         self.settings.uplink = self.find_uplink(&neighbours, &mut pending);
         self.write_keys()?;
         let moved = self.write_members(&neighbours, &mut pending)?;
+        self.write_notes()?;
         if due || moved || self.settings != before {
             self.write_tables()?;
         }
@@ -404,7 +356,7 @@ impl Balancer {
                         Ok(at) => value = MemberValue { offset_ms: held.offset_ms, ..at },
                         Err(why) => pending.0.push(format!("{}/{name}: {why}", service.vip.name)),
                     }
-                    value.weight = member.weight.unwrap_or(backend.weight);
+                    value.weight = member.note.weight.unwrap_or(backend.weight);
                     value.agent = backend.agent;
                     if value.agent {
                         value.offset_ms = None;
@@ -454,7 +406,7 @@ impl Balancer {
             let candidates = service.candidates();
             let list = match service.vip.policy {
                 Policy::RoundRobin => in_turn(&same_weights(&candidates)),
-                Policy::WeightedRoundRobin | Policy::Awrr => in_turn(&candidates),
+                Policy::WeightedRoundRobin | Policy::Awrr(_) => in_turn(&candidates),
                 Policy::PowerOfTwo | Policy::Hash => in_line(&candidates),
                 Policy::LeastConnections => each_once(&candidates),
                 Policy::Maglev => maglev(&candidates),
@@ -536,23 +488,8 @@ impl Balancer {
     }
 }
 
-fn same_weights(candidates: &[Candidate]) -> Vec<Candidate> {
-    let even = |one: &Candidate| Candidate { weight: one.weight.min(1), ..one.clone() };
-    candidates.iter().map(even).collect()
-}
-
 fn flow_key(hash: &FlowHash) -> FlowKey {
     FlowKey { words: *hash.words(), multiplier: hash.multiplier() }
-}
-
-/// `enum policy` of bpf/types.h.
-fn policy_code(policy: Policy) -> u8 {
-    match policy {
-        Policy::RoundRobin | Policy::WeightedRoundRobin | Policy::Awrr => 0,
-        Policy::PowerOfTwo => 1,
-        Policy::LeastConnections => 2,
-        Policy::Hash | Policy::Maglev => 3,
-    }
 }
 
 pub(crate) fn unix_ms() -> u64 {

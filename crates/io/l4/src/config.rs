@@ -61,8 +61,7 @@ pub struct Vip {
 }
 
 /// Who gets a first packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// In turn, whatever their weights.
     RoundRobin,
@@ -76,8 +75,37 @@ pub enum Policy {
     Hash,
     /// By hash of the connection, with few moves when servers change.
     Maglev,
-    /// In turn, by weights that follow the servers' load (Cheetah, §5).
-    Awrr,
+    /// In turn, by weights that follow the servers' load (Cheetah, §4.1).
+    Awrr(Load),
+}
+
+/// What `awrr` takes for a server's load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// Open connections, as counted here.
+    Connections,
+    /// The busy part of its CPUs, as its agent tells.
+    Cpu,
+}
+
+impl Policy {
+    /// As it is written in a configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::RoundRobin => "round_robin",
+            Policy::WeightedRoundRobin => "weighted_round_robin",
+            Policy::PowerOfTwo => "power_of_two",
+            Policy::LeastConnections => "least_connections",
+            Policy::Hash => "hash",
+            Policy::Maglev => "maglev",
+            Policy::Awrr(_) => "awrr",
+        }
+    }
+
+    /// Whether a controller may set its weights: `round_robin` has none, and `awrr` sets its own.
+    pub fn takes_weights(self) -> bool {
+        !matches!(self, Policy::RoundRobin | Policy::Awrr(_))
+    }
 }
 
 /// A server.

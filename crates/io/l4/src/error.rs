@@ -89,6 +89,22 @@ pub enum L4Error {
         /// What there is.
         known: String,
     },
+    /// A policy that does not take weights from others.
+    #[error(
+        "{vip}: policy {policy} takes no weights from a controller; expected weighted_round_robin, power_of_two, least_connections, hash or maglev"
+    )]
+    NoLiveWeights {
+        /// The service.
+        vip: String,
+        /// Its policy.
+        policy: &'static str,
+    },
+    /// Weights of which none is above 0.
+    #[error("{vip}: every server would have weight 0; expected one at least to take connections")]
+    AllZero {
+        /// The service.
+        vip: String,
+    },
     /// The kernel's tables of links, routes and neighbours.
     #[error("netlink: {0}")]
     Netlink(#[from] io::Error),

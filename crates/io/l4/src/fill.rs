@@ -50,6 +50,12 @@ pub fn in_turn(candidates: &[Candidate]) -> Vec<u16> {
     list
 }
 
+/// Candidates who are alike, but for those that take none.
+pub fn same_weights(candidates: &[Candidate]) -> Vec<Candidate> {
+    let even = |one: &Candidate| Candidate { weight: one.weight.min(1), ..one.clone() };
+    candidates.iter().map(even).collect()
+}
+
 /// Each server once for each unit of weight, one after the other.
 pub fn in_line(candidates: &[Candidate]) -> Vec<u16> {
     let weights = scaled(candidates, MAX_SLOTS as u64);

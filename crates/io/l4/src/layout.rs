@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
+use crate::config::Policy;
+
 /// Changes with every change of a layout; pinned maps of another one are refused.
 pub const META_LAYOUT: u32 = 2;
 /// Places in a list of servers.
@@ -22,7 +24,7 @@ pub const NAME_BYTES: usize = 64;
 pub const CONFIG_BYTES: usize = 512;
 /// `struct permutation`.
 pub const PERMUTATION_BYTES: usize = 4 * MAX_IDS;
-/// `struct vip` and `struct member`.
+/// `struct vip`, `struct member` and `struct note`.
 pub const LINE_BYTES: usize = 64;
 /// `struct slots`.
 pub const SLOTS_BYTES: usize = 8 + 8 * MAX_SLOTS;
@@ -299,6 +301,16 @@ pub fn slots_to_bytes(policy: &[u16], costs: &[u32], spread: &[u16]) -> Box<[u8;
         writer.put(&cost.to_le_bytes());
     }
     bytes
+}
+
+/// `enum policy` of bpf/types.h.
+pub fn policy_code(policy: Policy) -> u8 {
+    match policy {
+        Policy::RoundRobin | Policy::WeightedRoundRobin | Policy::Awrr(_) => 0,
+        Policy::PowerOfTwo => 1,
+        Policy::LeastConnections => 2,
+        Policy::Hash | Policy::Maglev => 3,
+    }
 }
 
 /// `struct permutation`.

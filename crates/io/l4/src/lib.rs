@@ -15,7 +15,6 @@
 //! See docs/l4.md for what an operator must know.
 
 mod agent;
-mod awrr;
 mod balancer;
 #[cfg(feature = "bench")]
 pub mod bench;
@@ -27,11 +26,13 @@ mod keys;
 mod layout;
 mod maps;
 pub mod network;
+mod notes;
 mod place;
 mod program;
 mod reason;
 mod service;
 mod status;
+mod steer;
 mod tables;
 mod whereto;
 
@@ -41,15 +42,17 @@ pub use agent::{
 };
 pub use balancer::{Balancer, Pending};
 pub use config::{
-    AttachMode, Backend, BackendState, CookieConfig, Interface, L4Config, Limits, Policy, Uplink,
-    Vip,
+    AttachMode, Backend, BackendState, CookieConfig, Interface, L4Config, Limits, Load, Policy,
+    Uplink, Vip,
 };
 pub use error::L4Error;
 pub use fill::{Candidate, MAGLEV_PLACES};
 pub use keys::Keys;
 pub use layout::{Mac, MemberState};
 pub use maps::{Maps, MemberCount, Meta, read_meta};
+pub use notes::SetBy;
 pub use program::{Program, Ran, detach};
 pub use reason::REASONS;
-pub use status::{BackendStatus, Status, VipStatus, status};
+pub use status::{BackendStatus, Status, VipStatus, WeightsStatus, status};
+pub use steer::{Reading, ServerReading, Told};
 pub use whereto::{Answer, Question, ask};

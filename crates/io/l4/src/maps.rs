@@ -2,18 +2,19 @@
 
 use std::path::{Path, PathBuf};
 
-use aya::maps::{Array, DevMap, Map, MapData, PerCpuArray};
+use aya::maps::{Array, DevMap, Map, MapData, MapInfo, PerCpuArray};
 
 use crate::error::L4Error;
 use crate::layout::{
     CONFIG_BYTES, ConfigValue, LINE_BYTES, MAX_PORTS, META_LAYOUT, MemberValue, NAME_BYTES,
     PERMUTATION_BYTES, SLOTS_BYTES, VipValue, bucket_to_bytes, name_from_bytes, name_to_bytes,
 };
+use crate::notes::{MemberNote, VipNote};
 use crate::reason::REASONS;
 use crate::tables::vip_bits;
 
 /// Every map of the program, by its name in `bpf/maps.h`.
-pub(crate) const MAPS: [&str; 15] = [
+pub(crate) const MAPS: [&str; 16] = [
     "config",
     "permutations",
     "vips",
@@ -28,6 +29,7 @@ pub(crate) const MAPS: [&str; 15] = [
     "meta",
     "vip_names",
     "member_names",
+    "notes",
     "fragments",
 ];
 
@@ -90,6 +92,7 @@ pub struct Maps {
     ports: DevMap<MapData>,
     vip_names: Array<MapData, [u8; NAME_BYTES]>,
     member_names: Array<MapData, [u8; NAME_BYTES]>,
+    notes: Array<MapData, [u8; LINE_BYTES]>,
 }
 
 impl std::fmt::Debug for Maps {
@@ -163,6 +166,7 @@ impl Maps {
             ports: opened!(dir, "ports"),
             vip_names: opened!(dir, "vip_names"),
             member_names: opened!(dir, "member_names"),
+            notes: opened!(dir, "notes"),
         })
     }
 
@@ -310,5 +314,41 @@ impl Maps {
     pub(crate) fn set_member_name(&mut self, place: u32, name: &str) -> Result<(), L4Error> {
         let bytes = name_to_bytes(name);
         self.member_names.set(place, bytes, 0).map_err(L4Error::map("member_names"))
+    }
+
+    /// Who set a service's weights.
+    pub(crate) fn vip_note(&self, number: u32) -> Result<VipNote, L4Error> {
+        let bytes = self.notes.get(&(number * self.meta.stride), 0);
+        Ok(VipNote::from_bytes(&bytes.map_err(L4Error::map("notes"))?))
+    }
+
+    pub(crate) fn set_vip_note(&mut self, number: u32, note: &VipNote) -> Result<(), L4Error> {
+        let place = number * self.meta.stride;
+        self.notes.set(place, note.to_bytes(), 0).map_err(L4Error::map("notes"))
+    }
+
+    /// What was set for a server, and what it told.
+    pub(crate) fn member_note(&self, place: u32) -> Result<MemberNote, L4Error> {
+        let bytes = self.notes.get(&place, 0).map_err(L4Error::map("notes"))?;
+        Ok(MemberNote::from_bytes(&bytes))
+    }
+
+    pub(crate) fn set_member_note(&mut self, place: u32, note: MemberNote) -> Result<(), L4Error> {
+        self.notes.set(place, note.to_bytes(), 0).map_err(L4Error::map("notes"))
+    }
+
+    /// Tells these maps from any others, of this boot and before: counters that went on have the same.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn generation(&self) -> Result<u64, L4Error> {
+        let path = self.dir.join("maps/counts");
+        let id = MapInfo::from_pin(path).map_err(L4Error::map("counts"))?.id();
+        let boot = std::fs::read("/proc/sys/kernel/random/boot_id")?;
+        // FNV-1a: two boots differ with a probability of 1 - 2^-32.
+        let hash = boot
+            .iter()
+            .fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+        Ok(u64::from(hash) << 32 | u64::from(id))
     }
 }

@@ -108,6 +108,7 @@ impl Program {
             .map_max_entries("turns", meta.vips)
             .map_max_entries("vip_names", meta.vips)
             .map_max_entries("member_names", members)
+            .map_max_entries("notes", members)
             .map_max_entries("fragments", fragments.max(1))
             .override_global("version_bits", &meta.version_bits, true)
             .override_global("stride", &meta.stride, true)

@@ -8,6 +8,7 @@ use crate::error::L4Error;
 use crate::fill::Candidate;
 use crate::layout::MemberValue;
 use crate::maps::Meta;
+use crate::notes::{MemberNote, VipNote};
 use crate::tables::{address_words, vip_key};
 
 const TCP: u8 = 6;
@@ -20,8 +21,9 @@ pub(crate) struct Member {
     pub(crate) backend: Option<Backend>,
     /// When a server that is no longer named is forgotten.
     pub(crate) until: Option<Instant>,
-    /// The weight in force, when it is not the configured one.
-    pub(crate) weight: Option<u16>,
+    pub(crate) note: MemberNote,
+    /// Whether this daemon has asked for its load.
+    pub(crate) asked: bool,
     pub(crate) value: MemberValue,
 }
 
@@ -35,7 +37,7 @@ impl Member {
     /// Its share of first packets.
     pub(crate) fn weight(&self) -> u16 {
         let configured = self.backend.as_ref().map_or(0, |backend| backend.weight);
-        if self.takes_new() { self.weight.unwrap_or(configured) } else { 0 }
+        if self.takes_new() { self.note.weight.unwrap_or(configured) } else { 0 }
     }
 }
 
@@ -46,6 +48,7 @@ pub(crate) struct Service {
     pub(crate) vip: Vip,
     pub(crate) members: BTreeMap<String, Member>,
     pub(crate) half: u8,
+    pub(crate) note: VipNote,
 }
 
 impl Service {
@@ -88,10 +91,12 @@ pub(crate) fn plan(
                 vip: vip.clone(),
                 members: BTreeMap::new(),
                 half: 0,
+                note: VipNote::default(),
             },
         };
         plan_members(meta.stride, &mut service, vip, config.drain)?;
         service.vip = vip.clone();
+        service.drop_what_is_not_taken();
         planned.insert(vip.name.clone(), service);
     }
     // A service that is no longer named keeps its number, and its servers drain.
@@ -130,9 +135,6 @@ fn plan_members(
                         ),
                     });
                 }
-                if member.backend.as_ref().is_some_and(|before| before.weight != backend.weight) {
-                    member.weight = None;
-                }
                 member.backend = Some(backend.clone());
                 member.until = None;
             }
@@ -159,7 +161,8 @@ fn plan_members(
             id,
             backend: Some(backend.clone()),
             until: None,
-            weight: None,
+            note: MemberNote::default(),
+            asked: false,
             value: MemberValue::default(),
         };
         service.members.insert(backend.name.clone(), member);

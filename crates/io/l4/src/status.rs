@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::error::L4Error;
 use crate::layout::MemberState;
 use crate::maps::Maps;
+use crate::notes::{SetBy, VipNote};
 use crate::program::attached;
 use crate::reason::REASONS;
 
@@ -33,10 +34,26 @@ pub struct VipStatus {
     pub name: String,
     /// What clients connect to; `None` when it is no longer configured and its servers drain.
     pub address: Option<SocketAddr>,
+    /// Who set the weights.
+    pub weights: WeightsStatus,
     /// Its servers.
     pub backends: Vec<BackendStatus>,
     /// Packets that went another way, by reason; docs/l4.md says what each means.
     pub fallbacks: BTreeMap<&'static str, u64>,
+}
+
+/// Who set the weights of a service.
+#[derive(Clone, Debug, Serialize)]
+pub struct WeightsStatus {
+    /// Who.
+    pub set_by: SetBy,
+    /// A controller's name for itself.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub who: String,
+    /// The controller's plan.
+    pub epoch: Option<u64>,
+    /// When, in milliseconds since 1970.
+    pub unix_ms: Option<u64>,
 }
 
 /// A server.
@@ -50,6 +67,10 @@ pub struct BackendStatus {
     pub state: MemberState,
     /// Its share of first packets as last programmed.
     pub weight: u16,
+    /// The busy part of its CPUs, where it was asked and told in time.
+    pub load: Option<f64>,
+    /// How often it was asked for its load and did not tell.
+    pub load_failures: u64,
     /// Its MAC address; all zeros before it was found.
     pub mac: String,
     /// Packets from clients.
@@ -87,7 +108,8 @@ pub fn status(dir: &Path) -> Result<Status, L4Error> {
         for id in 1..meta.stride {
             backends.extend(backend(&maps, number * meta.stride + id, id)?);
         }
-        vips.push(VipStatus { name, address, backends, fallbacks: reasons(&maps, number)? });
+        let (weights, fallbacks) = (weights(&maps, number)?, reasons(&maps, number)?);
+        vips.push(VipStatus { name, address, weights, backends, fallbacks });
     }
     Ok(Status {
         pinned: dir.to_owned(),
@@ -97,17 +119,27 @@ pub fn status(dir: &Path) -> Result<Status, L4Error> {
     })
 }
 
+fn weights(maps: &Maps, number: u32) -> Result<WeightsStatus, L4Error> {
+    let VipNote { set_by, who, epoch, unix_ms } = maps.vip_note(number)?;
+    let epoch = (set_by == SetBy::Controller).then_some(epoch);
+    let unix_ms = (set_by != SetBy::Configuration).then_some(unix_ms);
+    Ok(WeightsStatus { set_by, who, epoch, unix_ms })
+}
+
 fn backend(maps: &Maps, place: u32, id: u32) -> Result<Option<BackendStatus>, L4Error> {
     let name = maps.member_name(place)?;
     if name.is_empty() {
         return Ok(None);
     }
     let (member, count) = (maps.member(place)?, maps.count(place)?);
+    let note = maps.member_note(place)?;
     Ok(Some(BackendStatus {
         name,
         id,
         state: member.state,
         weight: member.weight,
+        load: note.load(),
+        load_failures: note.failures,
         mac: member.mac.map(|byte| format!("{byte:02x}")).join(":"),
         packets_in: count.packets_in,
         bytes_in: count.bytes_in,

@@ -57,6 +57,16 @@ pub enum SinkError {
         /// The backends it has.
         exist: Vec<String>,
     },
+    /// The layer-4 balancer has no such service.
+    #[error("{socket}: the layer-4 balancer has no service {vip:?}; it has {}", list(exist))]
+    UnknownVip {
+        /// The socket, as configured.
+        socket: String,
+        /// The configured name.
+        vip: String,
+        /// The services it has.
+        exist: Vec<String>,
+    },
     /// The backend has no such servers; nothing was sent.
     #[error("backend {backend:?} has no server {}; it has {}", list(missing), list(exist))]
     UnknownServers {
@@ -91,6 +101,22 @@ pub enum SinkError {
         backend: String,
         /// The balancer's name of its method.
         method: String,
+    },
+    /// The policy of a layer-4 service takes no weights from others.
+    #[error("{reason}")]
+    PolicyWithoutWeights {
+        /// The service.
+        vip: String,
+        /// What the balancer says.
+        reason: String,
+    },
+    /// The balancer took a plan and could not carry it out; it does all of one or nothing.
+    #[error("service {vip:?}: {reason}; no weight was changed")]
+    Failed {
+        /// The service.
+        vip: String,
+        /// What the balancer says.
+        reason: String,
     },
     /// The balancer refused a weight; those already changed were put back.
     #[error(
@@ -146,15 +172,15 @@ pub enum SinkErrorKind {
     InvalidName,
     /// [`SinkError::InvalidPlan`].
     InvalidPlan,
-    /// [`SinkError::UnknownBackend`].
+    /// [`SinkError::UnknownBackend`], [`SinkError::UnknownVip`].
     UnknownBackend,
     /// [`SinkError::UnknownServers`].
     UnknownServers,
     /// [`SinkError::AgentCheck`].
     Conflict,
-    /// [`SinkError::NoLiveWeights`].
+    /// [`SinkError::NoLiveWeights`], [`SinkError::PolicyWithoutWeights`].
     NoLiveWeights,
-    /// [`SinkError::Rejected`].
+    /// [`SinkError::Rejected`], [`SinkError::Failed`].
     Rejected,
     /// [`SinkError::Interrupted`].
     Interrupted,
@@ -191,11 +217,15 @@ impl SinkError {
             SinkError::Permission { .. } => SinkErrorKind::Permission,
             SinkError::InvalidName { .. } => SinkErrorKind::InvalidName,
             SinkError::InvalidPlan { .. } => SinkErrorKind::InvalidPlan,
-            SinkError::UnknownBackend { .. } => SinkErrorKind::UnknownBackend,
+            SinkError::UnknownBackend { .. } | SinkError::UnknownVip { .. } => {
+                SinkErrorKind::UnknownBackend
+            }
             SinkError::UnknownServers { .. } => SinkErrorKind::UnknownServers,
             SinkError::AgentCheck { .. } => SinkErrorKind::Conflict,
-            SinkError::NoLiveWeights { .. } => SinkErrorKind::NoLiveWeights,
-            SinkError::Rejected { .. } => SinkErrorKind::Rejected,
+            SinkError::NoLiveWeights { .. } | SinkError::PolicyWithoutWeights { .. } => {
+                SinkErrorKind::NoLiveWeights
+            }
+            SinkError::Rejected { .. } | SinkError::Failed { .. } => SinkErrorKind::Rejected,
             SinkError::Interrupted { .. } => SinkErrorKind::Interrupted,
             SinkError::Protocol { .. } => SinkErrorKind::Protocol,
         }

@@ -1,13 +1,16 @@
 //! Programs weights into balancers that Plimsoll did not build, and reads back what they hold.
 //!
 //! [`WeightSink`] is what the daemon sees. [`HaproxySink`] drives HAProxy over its runtime API: one
-//! kept connection, one write per batch, every answer attributed to its command.
+//! kept connection, one write per batch, every answer attributed to its command. [`L4Sink`] drives
+//! Plimsoll's own layer-4 balancer through its daemon's socket.
 //!
 //! A plan is checked before anything is sent, undone when it fails halfway, and [`Applied`] says what
 //! the balancer really holds afterwards.
 
 mod error;
 mod haproxy;
+mod l4;
+mod servers;
 
 use std::future::Future;
 
@@ -17,6 +20,7 @@ pub use error::{SinkError, SinkErrorKind};
 pub use haproxy::{
     AccessLevel, AgentState, HaproxyConfig, HaproxySink, InspectedServer, Inspection, SocketAddress,
 };
+pub use l4::{L4Sink, L4SinkConfig, wire};
 
 /// A balancer whose weights can be set and read while it runs.
 pub trait WeightSink: Send {

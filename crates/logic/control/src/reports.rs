@@ -157,8 +157,9 @@ impl Controller {
         match report.method.kind {
             MethodKind::NoLiveWeights => {
                 let reason = format!(
-                    "`{name}` takes no weights while it runs: use roundrobin, leastconn, random or a \
-                     consistent hash"
+                    "`{name}` takes no weights while it runs: use a method that does (HAProxy: \
+                     roundrobin, leastconn, random, a consistent hash; layer 4: all but round_robin and \
+                     awrr)"
                 );
                 record(out, RecordKind::Warning, None, reason);
                 self.set_phase(Phase::Observing, "the balancer takes no live weights", out);

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -13,6 +13,8 @@ use plimsoll_l4::{CpuLoad, CpuMeter};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tracing::warn;
+
+use crate::run::record::unix_ms;
 
 /// Load is that of the last whole window.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -51,7 +53,7 @@ async fn measure(mut meter: CpuMeter, send: watch::Sender<Option<CpuLoad>>) {
         tokio::time::sleep(WINDOW).await;
         let window_ms = last.elapsed().as_millis() as u64;
         last = Instant::now();
-        match meter.look(window_ms) {
+        match meter.look(window_ms, unix_ms(SystemTime::now())) {
             Ok(None) => {}
             Ok(load) => drop(send.send_replace(load)),
             Err(error) => {

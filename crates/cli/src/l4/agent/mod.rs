@@ -8,15 +8,17 @@ mod status;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
 use plimsoll_l4::{Agent, Keys, Pending, agent_dir, detach_agent};
 use tracing::{error, info, warn};
 
 use super::BAD_CONFIG;
+use super::config::load_section;
 use super::follow::{Keep, Signals, follow_until_told};
 use crate::run::log;
+use crate::run::record::unix_ms;
 
 pub use section::{Section, section};
 
@@ -79,7 +81,7 @@ fn pinned(config: Option<&Path>) -> Result<PathBuf, ExitCode> {
 /// Runs until SIGTERM or SIGINT, and leaves the kernel at work; `plimsoll l4 agent detach` ends that.
 /// Exits 1 when it cannot start, 2 when the configuration is wrong.
 fn run(args: &RunArgs) -> ExitCode {
-    if let Err(errors) = section::load(&args.config) {
+    if let Err(errors) = load_section(&args.config) {
         errors.iter().for_each(|problem| eprintln!("{problem}"));
         return ExitCode::from(BAD_CONFIG);
     }
@@ -137,7 +139,8 @@ impl Keep for Keeper {
 
 impl Keeper {
     fn start(file: &Path) -> Result<(Keeper, Section), String> {
-        let (l4, own) = section::load(file).map_err(|errors| joined(&errors))?;
+        let whole = load_section(file).map_err(|errors| joined(&errors))?;
+        let (l4, own) = (whole.balancer, whole.agent);
         let config = section::of_this_machine(&l4, &own)?;
         let keys = keys(&config.cookie.key_file)?;
         let (agent, pending) = Agent::start(&config, keys).map_err(|error| error.to_string())?;
@@ -150,7 +153,8 @@ impl Keeper {
     }
 
     fn try_reload(&mut self, file: &Path) -> Result<Pending, String> {
-        let (l4, own) = section::load(file).map_err(|errors| joined(&errors))?;
+        let whole = load_section(file).map_err(|errors| joined(&errors))?;
+        let (l4, own) = (whole.balancer, whole.agent);
         if own.listen != self.own.listen {
             warn!("l4.agent.listen: changes with the next start");
         }
@@ -175,8 +179,7 @@ fn keys(path: &Path) -> Result<Keys, String> {
     if !path.exists() {
         return Err(format!("{}: expected a copy of the balancers' key file", path.display()));
     }
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    Keys::load_or_create(path, since.as_millis() as u64).map_err(|error| error.to_string())
+    Keys::load_or_create(path, unix_ms(SystemTime::now())).map_err(|error| error.to_string())
 }
 
 fn joined(errors: &[crate::config::ConfigError]) -> String {

@@ -2,12 +2,10 @@
 //! in that.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 
 use plimsoll_l4::{AgentConfig, L4Config, agent_dir, doctor, network};
 
-use crate::config::{self, ConfigError, Cursor};
-use crate::l4::config::section as balancers;
+use crate::config::Cursor;
 
 /// As written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,22 +32,6 @@ pub fn section(cursor: &Cursor<'_>) -> Option<Section> {
         }
     });
     Some(Section { interfaces: interfaces?, listen: listen? })
-}
-
-/// Reads a file's `l4` section with its `agent` part.
-///
-/// # Errors
-/// Everything that is wrong with it, in order of place.
-pub fn load(path: &Path) -> Result<(L4Config, Section), Vec<ConfigError>> {
-    config::load_as(path, "l4", "a mapping with interfaces and vips", |cursor| {
-        let fields = cursor.fields(&["l4"])?;
-        fields.required("l4", "a mapping with interfaces and vips", |c| {
-            let l4 = balancers(c)?;
-            let entries = c.entries("a mapping")?;
-            let own = entries.iter().find(|entry| entry.key == "agent");
-            Some((l4, own.map_or(Some(Section::default()), |entry| section(&entry.value))?))
-        })
-    })
 }
 
 /// What the agent of this machine is to do.

@@ -21,6 +21,8 @@ pub struct CpuLoad {
     pub cpus: usize,
     /// How long the window was.
     pub window_ms: u64,
+    /// When it ended, by the server's clock, in milliseconds since 1970.
+    pub unix_ms: u64,
 }
 
 /// Jiffies since boot.
@@ -56,7 +58,7 @@ impl CpuMeter {
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn look(&mut self, window_ms: u64) -> Result<Option<CpuLoad>, Error> {
+    pub fn look(&mut self, window_ms: u64, unix_ms: u64) -> Result<Option<CpuLoad>, Error> {
         let now = read(&self.path)?;
         let all = now.all.saturating_sub(self.last.all);
         if all == 0 {
@@ -65,7 +67,7 @@ impl CpuMeter {
         let busy = now.busy.saturating_sub(self.last.busy);
         self.last = now;
         let cpu = (busy as f64 / all as f64).min(1.0);
-        Ok(Some(CpuLoad { cpu, cpus: now.cpus, window_ms }))
+        Ok(Some(CpuLoad { cpu, cpus: now.cpus, window_ms, unix_ms }))
     }
 }
 
@@ -107,12 +109,12 @@ mod tests {
         let path = dir.path().join("stat");
         fs::write(&path, BEFORE).expect("written");
         let mut meter = CpuMeter::of(path.clone()).expect("read");
-        assert_eq!(meter.look(500).expect("read"), None, "no time has passed");
+        assert_eq!(meter.look(500, 7).expect("read"), None, "no time has passed");
         // 60 of 100 busy: 30 user, 10 system, 20 stolen; 30 idle and 10 waiting are not.
         fs::write(&path, BEFORE.replace("100 0 50 800 50 0 0 0", "130 0 60 830 60 0 0 20"))
             .expect("written");
-        let load = meter.look(500).expect("read").expect("time has passed");
-        assert_eq!(load, CpuLoad { cpu: 0.6, cpus: 2, window_ms: 500 });
+        let load = meter.look(500, 7).expect("read").expect("time has passed");
+        assert_eq!(load, CpuLoad { cpu: 0.6, cpus: 2, window_ms: 500, unix_ms: 7 });
     }
 
     #[test]

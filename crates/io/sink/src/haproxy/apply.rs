@@ -1,10 +1,11 @@
 use std::fmt::Write as _;
 
-use plimsoll_model::{Applied, BackendId, MethodKind, Plan};
+use plimsoll_model::{Applied, MethodKind, Plan};
 
 use super::link::LinkError;
 use super::{AccessLevel, HaproxySink, WEIGHTS, method};
 use crate::SinkError;
+use crate::servers::planned;
 
 /// One weight to change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +33,7 @@ struct Begun {
 impl HaproxySink {
     /// See [`crate::WeightSink::apply`].
     pub(super) async fn apply_plan(&mut self, plan: &Plan) -> Result<Applied, SinkError> {
-        let wanted = self.check_plan(plan)?;
+        let wanted = planned(plan, &self.servers, &WEIGHTS, "HAProxy's")?;
         let mut begun: Option<Begun> = None;
         loop {
             let changes = match self.prepare(plan.epoch, &wanted).await {
@@ -61,35 +62,6 @@ impl HaproxySink {
                 }
             }
         }
-    }
-
-    /// Checks what can be checked without HAProxy. Returns server names with their weights.
-    fn check_plan(&self, plan: &Plan) -> Result<Vec<(String, u32)>, SinkError> {
-        let refuse = |reason: String| Err(SinkError::InvalidPlan { epoch: plan.epoch, reason });
-        let mut wanted: Vec<(BackendId, String, u32)> = Vec::with_capacity(plan.entries.len());
-        for entry in &plan.entries {
-            let Ok(at) = self.servers.binary_search_by_key(&entry.backend, |(id, _)| *id) else {
-                return refuse(format!(
-                    "{} is not among the servers that are steered",
-                    entry.backend
-                ));
-            };
-            let name = &self.servers[at].1;
-            if !WEIGHTS.contains(&entry.weight) {
-                return refuse(format!(
-                    "weight {} of {name:?} is out of HAProxy's range {}…{}",
-                    entry.weight,
-                    WEIGHTS.start(),
-                    WEIGHTS.end()
-                ));
-            }
-            wanted.push((entry.backend, name.clone(), entry.weight));
-        }
-        wanted.sort_by_key(|(id, ..)| *id);
-        if let Some(pair) = wanted.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-            return refuse(format!("{:?} has two weights", pair[0].1));
-        }
-        Ok(wanted.into_iter().map(|(_, name, weight)| (name, weight)).collect())
     }
 
     /// Reads what HAProxy holds, refuses what must not be done, and returns what is to be changed.

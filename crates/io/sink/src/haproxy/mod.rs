@@ -13,7 +13,6 @@ mod stat;
 mod state;
 mod table;
 
-use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
@@ -24,6 +23,7 @@ use plimsoll_model::{
 pub use address::SocketAddress;
 pub use inspect::{AccessLevel, AgentState, InspectedServer, Inspection};
 
+use crate::servers::checked;
 use crate::{SinkError, WeightSink};
 use link::Link;
 use snapshot::{ServerRow, Snapshot};
@@ -86,7 +86,7 @@ impl HaproxySink {
     ) -> Result<Self, SinkError> {
         names::check("backend name", &config.backend)?;
         Ok(HaproxySink {
-            servers: checked(servers)?,
+            servers: checked(servers, names::check)?,
             poll: String::new(),
             backend: config.backend,
             link: Link::new(config.socket, config.timeout),
@@ -109,7 +109,7 @@ impl HaproxySink {
     /// # Errors
     /// As [`HaproxySink::new`]; the present servers then stay.
     pub fn set_servers(&mut self, servers: Vec<(BackendId, String)>) -> Result<(), SinkError> {
-        self.servers = checked(servers)?;
+        self.servers = checked(servers, names::check)?;
         Ok(())
     }
 
@@ -184,20 +184,4 @@ fn status(state: &ServerState) -> ServerStatus {
         3 => ServerStatus::Drain,
         _ => ServerStatus::Up,
     }
-}
-
-fn checked(mut servers: Vec<(BackendId, String)>) -> Result<Vec<(BackendId, String)>, SinkError> {
-    servers.sort();
-    let (mut ids, mut seen) = (BTreeSet::new(), BTreeSet::new());
-    for (id, name) in &servers {
-        names::check("server name", name)?;
-        if !seen.insert(name) || !ids.insert(id) {
-            return Err(SinkError::InvalidName {
-                name: name.clone(),
-                what: "server name",
-                reason: format!("it or its identity ({id}) is given twice"),
-            });
-        }
-    }
-    Ok(servers)
 }

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
+use plimsoll_feedback::awrr;
 use plimsoll_policy::{PolicyKind, Settings};
 use plimsoll_sim::flows::{Reweigh, Spreading};
 
-use super::awrr;
 use super::cluster::{RING_WEIGHT, SERVERS, build, notes, traffic};
 use super::show::compare;
 use crate::outcome::{Comparison, Outcome, Table, Verdict};
@@ -121,10 +121,16 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     })
 }
 
+/// AWRR's turns for so many open connections, which are the load of §2.1.
+fn turns(open: &[u32]) -> Vec<u32> {
+    let loads: Vec<Option<f64>> = open.iter().map(|&n| Some(f64::from(n))).collect();
+    awrr::weights(&loads).into_iter().map(u32::from).collect()
+}
+
 fn point(context: &Context, way: Way, active: f64) -> Result<Point, Failure> {
     let traffic = traffic(context, active, context.pick(2.0, 120.0));
     let policy = build(way.kind, &[way.weight; SERVERS], &Settings::default())?;
-    let reweigh = way.awrr_every.map(|every| Reweigh { every, weights: awrr::weights });
+    let reweigh = way.awrr_every.map(|every| Reweigh { every, weights: turns });
     let mut spreading =
         Spreading::new(policy, reweigh, SERVERS, traffic.counted_from(), context.seed);
     traffic.run(&traffic.every(TICK), &mut spreading);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use plimsoll_l4::Policy;
+use plimsoll_l4::{Load, Policy};
 use plimsoll_testbed::{Service as Work, ServiceKind};
 
 use super::service::Service;
@@ -37,7 +37,7 @@ const POLICIES: [(&str, Policy); 6] = [
     ("hash", Policy::Hash),
     ("maglev", Policy::Maglev),
     ("round_robin", Policy::RoundRobin),
-    ("awrr", Policy::Awrr),
+    ("awrr", Policy::Awrr(Load::Connections)),
     ("power_of_two", Policy::PowerOfTwo),
     ("least_connections", Policy::LeastConnections),
 ];

@@ -62,7 +62,7 @@ impl Method {
 
     fn policy(self) -> Policy {
         match self {
-            Cookie => Policy::Awrr,
+            Cookie => Policy::Awrr(plimsoll_l4::Load::Connections),
             Hash => Policy::Hash,
             Consistent | Beamer => Policy::Maglev,
         }

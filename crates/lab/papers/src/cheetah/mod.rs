@@ -5,14 +5,12 @@
 //! ```text
 //! cluster.rs    468 servers and the web server's connections, and the ways that are not the product's
 //! cookies.rs    connections that carry the product's cookie, under any of its policies
-//! awrr.rs       automatic weighted round robin: weights from open connections
 //! service.rs    a service behind the XDP balancer, in namespaces
 //! trial.rs      one policy over emulated servers: completion times, and how even the load was
 //! show.rs       comparisons and tables that the figures share
 //! ```
 
 mod attacks;
-mod awrr;
 mod cluster;
 mod cookies;
 mod fig2a;

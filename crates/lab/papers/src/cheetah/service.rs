@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use plimsoll_l4::bench::{backend, config, keys, vip};
-use plimsoll_l4::{Backend, Balancer, L4Config, Policy, Uplink};
+use plimsoll_l4::{Backend, Balancer, L4Config, Load, Policy, Uplink};
 use plimsoll_testbed::load::{self, LoadReport, LoadSpec, Target};
 use plimsoll_testbed::net::{Download, Nginx, Site, SiteSpec, requirements};
 use plimsoll_testbed::{BackendSpec, Service as Work, Testbed, TestbedSpec};
@@ -101,9 +101,7 @@ impl<S> Service<S> {
     ) -> Result<(), Failure> {
         let all = self.config(policy, 0..self.servers.len());
         balancer.apply(&all)?;
-        let weights: Vec<(String, u16)> =
-            all.vips[0].backends.iter().map(|one| (one.name.clone(), one.weight)).collect();
-        balancer.set_weights(&all.vips[0].name, &weights)?;
+        balancer.release(&all.vips[0].name)?;
         balancer.apply(&self.config(policy, servers))?;
         Ok(())
     }
@@ -134,7 +132,7 @@ impl<S> Service<S> {
         load.seed = context.seed;
         let failed = |error: load::LoadError| Failure::Other(error.to_string());
         let running = self.site.net.inside("cli", || load::start(load))?.map_err(failed)?;
-        let follows = balancer.config().vips[0].policy == Policy::Awrr;
+        let follows = balancer.config().vips[0].policy == Policy::Awrr(Load::Connections);
         while !running.wait(TICK) {
             context.check()?;
             if follows {

@@ -2,6 +2,7 @@
 //! AWRR: `w ← w · L / ((1 − α) l + α L)`, l a backend's utilisation and L the mean. Busy cores are sampled
 //! every 10 ms, which is what an agent reads of a kernel's counters.
 
+use plimsoll_feedback::awrr;
 use plimsoll_model::Nanos;
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{Method, Plant, RequestPlant, integer_weights};
@@ -100,7 +101,7 @@ pub fn reading_error(interval_s: f64) -> f64 {
 fn correct(parts: &mut [f64], used: &[f64], alpha: f64) {
     let mean = used.iter().sum::<f64>() / used.len() as f64;
     for (part, used) in parts.iter_mut().zip(used) {
-        *part *= mean / ((1.0 - alpha) * used + alpha * mean);
+        *part *= awrr::correction(*used, mean, alpha);
     }
 }
 

@@ -1,0 +1,128 @@
+use super::*;
+
+const GOOD: &str = r#"
+l4:
+  interfaces: [ { name: eth0, mode: native } ]
+  vips:
+    - name: shop
+      address: "10.0.9.9:80"
+      protocol: tcp
+      mode: stateless
+      policy: round_robin
+      forwarding: direct
+      backends: [ { name: s1, address: "10.0.2.2", mac: "02:00:00:00:02:02" } ]
+"#;
+
+fn read(text: &str) -> Result<L4Config, Vec<String>> {
+    read_section(text).map(|section| section.balancer)
+}
+
+fn read_section(text: &str) -> Result<Section, Vec<String>> {
+    let read = config::parse_as("f.yaml", text, "l4", "a mapping", document);
+    read.map_err(|errors| errors.iter().map(ToString::to_string).collect())
+}
+
+#[test]
+fn the_shortest_configuration_is_read_with_its_defaults() {
+    let config = read(GOOD).expect("good");
+    assert_eq!(config.vips[0].backends[0].mac, Some([2, 0, 0, 0, 2, 2]));
+    assert_eq!(config.limits, Limits::default());
+    assert_eq!(config.pin_dir, PathBuf::from(PIN_DIR));
+    assert_eq!(config.cookie.layout.version_bits(), 4);
+}
+
+#[test]
+fn every_problem_is_told_at_once_with_its_place() {
+    let text = GOOD
+        .replace("mode: native", "mode: fast")
+        .replace("tcp", "sctp")
+        .replace("10.0.9.9:80", "10.0.9.9")
+        .replace("02:00:00:00:02:02", "01:00:00:00:02:02");
+    let errors = read(&text).expect_err("four problems");
+    let expected = [
+        "f.yaml:3:37: l4.interfaces[0].mode: expected native or generic",
+        "f.yaml:6:16: l4.vips[0].address: expected an IP address and a port",
+        "f.yaml:7:17: l4.vips[0].protocol: expected tcp",
+        "f.yaml:11:57: l4.vips[0].backends[0].mac: expected a MAC address",
+    ];
+    assert_eq!(errors.len(), expected.len(), "{errors:#?}");
+    for (error, start) in errors.iter().zip(expected) {
+        assert!(error.starts_with(start), "{errors:#?}");
+    }
+}
+
+#[test]
+fn what_is_given_twice_or_does_not_fit_together_is_refused() {
+    let second = "\n    - { name: b, address: \"10.0.9.9:80\", backends: [ { name: s, address: 10.0.2.3 } ] }\n";
+    let cases = [
+        (
+            format!("{GOOD}{}", second.trim_start_matches('\n')),
+            "an address that no other service has",
+        ),
+        (
+            GOOD.replace("02:02\" }", "02:02\" }, { name: s1, address: 10.0.2.3 }"),
+            "a name of its own",
+        ),
+        (
+            GOOD.replace("02:02\" }", "02:02\" }, { name: s2, address: 10.0.2.2 }"),
+            "an address of its own",
+        ),
+        (GOOD.replace("\"10.0.2.2\"", "\"fd00::2\""), "servers of the family"),
+        (format!("{GOOD}  limits: {{ backends: 5000 }}\n"), "at most 2047"),
+        (format!("{GOOD}  uplink: {{ interface: eth7, gateway: 10.0.0.1 }}\n"), "l4.uplink"),
+        (format!("{GOOD}  cookie: {{ rotate: 60s }}\n"), "a time from 1048.576s"),
+    ];
+    for (text, says) in cases {
+        let errors = read(&text).expect_err(says);
+        assert!(errors.iter().any(|error| error.contains(says)), "{says}: {errors:#?}");
+    }
+}
+
+const FOLLOWS: &str = r#"
+l4:
+  interfaces: [ { name: eth0 } ]
+  socket: { path: /run/plimsoll/l4.sock, mode: "0660" }
+  agent: { listen: "0.0.0.0:7402" }
+  vips:
+    - name: shop
+      address: "10.0.9.9:80"
+      policy: awrr
+      load: cpu
+      backends: [ { name: s1, id: 1, agent: true, address: "10.0.2.2" } ]
+"#;
+
+#[test]
+fn socket_and_load_mean_what_they_say() {
+    let section = read_section(FOLLOWS).expect("good");
+    let path = PathBuf::from("/run/plimsoll/l4.sock");
+    assert_eq!(section.socket, Some(Socket { path, mode: 0o660 }));
+    assert_eq!(section.balancer.vips[0].policy, Policy::Awrr(Load::Cpu));
+    let plain = read_section(&FOLLOWS.replace(", mode: \"0660\"", "").replace("load: cpu", ""));
+    let plain = plain.expect("good");
+    assert_eq!(plain.socket.map(|socket| socket.mode), Some(0o600));
+    assert_eq!(plain.balancer.vips[0].policy, Policy::Awrr(Load::Connections));
+    assert_eq!(read_section(GOOD).expect("good").socket, None);
+}
+
+#[test]
+fn a_socket_or_load_that_cannot_be_is_told_with_its_place() {
+    for (good, bad, start) in [
+        ("\"0660\"", "\"0666\"", "f.yaml:4:48: l4.socket.mode: expected permissions in quotes"),
+        ("\"0660\"", "\"0060\"", "f.yaml:4:48: l4.socket.mode: expected permissions in quotes"),
+        ("\"0660\"", "\"+660\"", "f.yaml:4:48: l4.socket.mode: expected permissions in quotes"),
+        ("\"0660\"", "432", "f.yaml:4:48: l4.socket.mode: expected"),
+        ("path: /run/plimsoll/l4.sock, ", "", "f.yaml:4:11: l4.socket.path: missing"),
+        ("mode:", "user:", "f.yaml:4:42: l4.socket.user: unknown key"),
+        ("load: cpu", "load: memory", "f.yaml:10:13: l4.vips[0].load: expected connections or cpu"),
+        ("policy: awrr", "policy: maglev", "f.yaml:10:13: l4.vips[0].load: expected no load"),
+        ("0.0.0.0:7402", "127.0.0.1:7402", "f.yaml:7:7: l4.vips[0]: expected l4.agent.listen to"),
+        ("listen:", "interfaces: [ e0 ] } #", "f.yaml:7:7: l4.vips[0]: expected l4.agent.listen"),
+        ("agent: true", "agent: false", "f.yaml:7:7: l4.vips[0]: expected agent: true of every"),
+    ] {
+        assert!(FOLLOWS.contains(good), "{good}");
+        let errors = read(&FOLLOWS.replacen(good, bad, 1)).expect_err(bad);
+        assert!(errors.len() == 1 && errors[0].starts_with(start), "{bad}: {errors:#?}");
+    }
+    let both = FOLLOWS.replace("0660", "0666").replace("load: cpu", "load: memory");
+    assert_eq!(read(&both).expect_err("two").len(), 2, "all at once");
+}

@@ -1,0 +1,102 @@
+//! What every sink promises, of the layer-4 one.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use plimsoll_model::{BackendId, MethodKind};
+use plimsoll_sink::{L4Sink, L4SinkConfig, SinkErrorKind, WeightSink};
+use plimsoll_testbed::net::SiteSpec;
+
+use crate::contract::{Bed, holds, plan};
+use crate::place::{Place, each};
+
+struct Balancer<'a>(&'a Place);
+
+impl Balancer<'_> {
+    fn of(&self, vip: &str, servers: &[&str]) -> L4Sink {
+        let (socket, vip) = (self.0.socket(), vip.to_owned());
+        let config = L4SinkConfig { socket, vip, timeout: Duration::from_secs(5) };
+        let names = servers.iter().map(|name| (*name).to_owned());
+        L4Sink::new(config, (1..).map(BackendId).zip(names).collect()).expect("good names")
+    }
+
+    /// What the daemon says to a line.
+    fn say(&self, line: &str) -> String {
+        let mut stream = UnixStream::connect(self.0.socket()).expect("connects");
+        stream.write_all(format!("{line}\n").as_bytes()).expect("sent");
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer).expect("answered");
+        answer
+    }
+}
+
+impl Bed for Balancer<'_> {
+    type Sink = L4Sink;
+
+    fn sink(&self, servers: &[&str]) -> L4Sink {
+        self.of("web", servers)
+    }
+
+    fn weight(&self, server: &str) -> u32 {
+        let status = self.0.status();
+        let backends = status["backends"].as_array().expect("a list");
+        let found = backends.iter().find(|one| one["name"] == server).expect("there");
+        found["weight"].as_u64().and_then(|weight| u32::try_from(weight).ok()).expect("a weight")
+    }
+
+    fn meddle(&self, weight: u32) {
+        let plan = format!(
+            "{{\"vip\":\"web\",\"epoch\":1,\"who\":\"me\",\"weights\":{{\"s2\":{weight}}}}}"
+        );
+        let answer = self.say(&format!("{{\"apply\":{plan}}}"));
+        assert!(answer.contains("\"changed\":1"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn the_layer_4_balancer_keeps_what_every_sink_promises() {
+    let Some(place) = Place::new(&SiteSpec::new(3)) else { return };
+    let weights = |i: usize| format!(", weight: {}", 10 * (i + 1));
+    let file = place.l4("weighted_round_robin", weights, "");
+    place.write("l4.yaml", &file);
+    let daemon = place.balance();
+    let bed = Balancer(&place);
+    holds(&bed).await;
+
+    let mut sink = bed.sink(&["s1", "s2", "s3"]);
+    let error = bed.of("wex", &["s1"]).read_back().await.expect_err("unknown");
+    assert!(error.to_string().contains("no service \"wex\"; it has web"), "{error}");
+    assert_eq!(error.kind(), SinkErrorKind::UnknownBackend);
+    for nonsense in ["", "{}", "{\"read\":7}", "set server web/s1 weight 5"] {
+        assert!(bed.say(nonsense).contains("not_understood"), "{nonsense:?}");
+    }
+
+    // Weights that happen to be the configured ones are the controller's once it has said so.
+    sink.apply(&plan(&[10, 20, 30])).await.expect("applied");
+    let before = sink.read_back().await.expect("read");
+    assert_eq!(before.method.kind, MethodKind::Split);
+    place.write("l4.yaml", &file.replace("weight: 10", "weight: 99"));
+    drop(daemon);
+    let error = sink.read_back().await.expect_err("nobody there");
+    assert_eq!((error.kind(), error.retryable()), (SinkErrorKind::Unreachable, true), "{error}");
+    let daemon = place.balance();
+    let after = sink.read_back().await.expect("read");
+    assert_eq!(after.generation, before.generation);
+    assert_eq!(each(&place.status(), "weight"), [10, 20, 30]);
+
+    // Given back, they are the configuration's; taken off, counters and weights begin anew.
+    let mut release = place.command("lb", &["l4", "release", "--vip", "web", "--config"]);
+    assert!(release.arg(place.path("l4.yaml")).status().expect("runs").success());
+    assert_eq!(each(&place.status(), "weight"), [99, 20, 30]);
+    drop(daemon);
+    let mut detach = place.command("lb", &["l4", "detach", "--config"]);
+    assert!(detach.arg(place.path("l4.yaml")).status().expect("runs").success());
+    place.write("l4.yaml", &file.replace("weighted_round_robin", "round_robin"));
+    let _daemon = place.balance();
+    let anew = sink.read_back().await.expect("read");
+    assert_ne!(anew.generation, before.generation);
+    assert_eq!(anew.method.kind, MethodKind::NoLiveWeights);
+    let error = sink.apply(&plan(&[1, 2, 3])).await.expect_err("no weights");
+    assert_eq!((error.kind(), error.retryable()), (SinkErrorKind::NoLiveWeights, false), "{error}");
+}

@@ -1,0 +1,136 @@
+//! What is said over the layer-4 daemon's socket: one JSON value a line, one answer for each question, in
+//! order. Fields that are not known are ignored, so that either side may be the newer one.
+
+use std::collections::BTreeMap;
+
+use plimsoll_model::{MethodKind, ServerStatus};
+use serde::{Deserialize, Serialize};
+
+/// The longest line, bytes: more than any service can fill.
+pub const MAX_LINE: usize = 8 << 20;
+
+/// A question.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Question {
+    /// How is this service?
+    Read {
+        /// Its name.
+        vip: String,
+    },
+    /// Set these weights, all or none.
+    Apply {
+        /// The service's name.
+        vip: String,
+        /// The plan's.
+        epoch: u64,
+        /// Who asks, for people.
+        who: String,
+        /// By the servers' names; those not named keep theirs.
+        weights: BTreeMap<String, u16>,
+    },
+    /// Go back to the configured weights.
+    Release {
+        /// The service's name.
+        vip: String,
+    },
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// It was done; this is how the service is then.
+    Done(Report),
+    /// It was not, and nothing has changed.
+    Refused {
+        /// What kind of reason.
+        reason: Refusal,
+        /// For people.
+        message: String,
+        /// The names that there are, where one was not known.
+        #[serde(default)]
+        exist: Vec<String>,
+    },
+}
+
+/// Why something was not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// There is no such service.
+    UnknownVip,
+    /// It has no such server.
+    UnknownServer,
+    /// Its policy takes no weights.
+    NoLiveWeights,
+    /// Weights that must not be.
+    InvalidPlan,
+    /// The line was no question.
+    NotUnderstood,
+    /// The kernel's tables could not be written or read.
+    Failed,
+}
+
+/// A service at one instant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// The policy's name.
+    pub policy: String,
+    /// What its weights mean.
+    pub kind: MethodKind,
+    /// Another one when counters and weights began anew.
+    pub generation: u64,
+    /// Whether a controller's weights are in force.
+    pub steered: bool,
+    /// The plan that is in force, if one is.
+    pub epoch: u64,
+    /// How many weights the question changed.
+    #[serde(default)]
+    pub changed: u32,
+    /// The servers that are configured.
+    pub servers: Vec<Server>,
+}
+
+/// A server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Server {
+    /// Its name.
+    pub name: String,
+    /// The weight in force.
+    pub weight: u16,
+    /// What it takes.
+    pub status: ServerStatus,
+    /// Connections begun and not ended.
+    pub open_connections: u64,
+    /// Connections begun.
+    pub new_connections: u64,
+    /// Packets from clients.
+    pub packets_in: u64,
+    /// Their bytes.
+    pub bytes_in: u64,
+    /// Packets to clients.
+    pub packets_out: u64,
+    /// Their bytes.
+    pub bytes_out: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_over_the_wire_is_fixed() {
+        let weights = BTreeMap::from([("s1".to_owned(), 5)]);
+        let who = "me".to_owned();
+        let apply = Question::Apply { vip: "shop".to_owned(), epoch: 7, who, weights };
+        let text = r#"{"apply":{"vip":"shop","epoch":7,"who":"me","weights":{"s1":5}}}"#;
+        assert_eq!(serde_json::to_string(&apply).expect("JSON"), text);
+        let newer = r#"{"read":{"vip":"shop","since":3}}"#;
+        let read: Question = serde_json::from_str(newer).expect("understood");
+        assert_eq!(read, Question::Read { vip: "shop".to_owned() });
+        let refused = r#"{"refused":{"reason":"unknown_vip","message":"no"}}"#;
+        let answer: Answer = serde_json::from_str(refused).expect("understood");
+        assert!(matches!(answer, Answer::Refused { reason: Refusal::UnknownVip, .. }));
+    }
+}
