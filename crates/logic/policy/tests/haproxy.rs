@@ -15,6 +15,7 @@ const WEIGHTS: [u32; 5] = [3, 1, 5, 2, 4];
 struct Sent {
     uri: String,
     agent: Option<String>,
+    cookie: Option<String>,
     source: IpAddr,
 }
 
@@ -28,8 +29,12 @@ impl RequestView for Sent {
     }
 
     fn header(&self, name: &str) -> Option<&[u8]> {
-        let agent = self.agent.as_deref().filter(|_| name.eq_ignore_ascii_case("user-agent"));
-        agent.map(str::as_bytes)
+        let value = match name.to_ascii_lowercase().as_str() {
+            "user-agent" => &self.agent,
+            "cookie" => &self.cookie,
+            _ => return None,
+        };
+        value.as_deref().map(str::as_bytes)
     }
 }
 
@@ -52,6 +57,13 @@ fn sent() -> Vec<Sent> {
             1 => Some(format!("Mozilla/5.0 (X11, Linux) {i}")),
             2 => None,
             _ => Some(format!("agent-{i}")),
+        },
+        cookie: match i % 5 {
+            0 => None,
+            1 => Some(format!("sid=user{i}")),
+            2 => Some(format!("a=1; sid=s-{}", i * 37)),
+            3 => Some("xsid=3".to_owned()),
+            _ => Some("sid=; b=2".to_owned()),
         },
         source: [127, 0, (i * 13 % 256) as u8, (1 + i * 29 % 250) as u8].into(),
     };
@@ -85,6 +97,7 @@ fn hashes_find_the_same_server() {
     let all = UriPart::default();
     let agent = KeySource::Header("User-Agent".to_owned());
     let param = KeySource::QueryParam("id".to_owned());
+    let cookie = KeySource::Cookie("sid".to_owned());
     let key = |of, function, avalanche| HashKey { of, function, avalanche };
     let deep = UriPart { depth: Some(1), ..all };
     let recorded = [
@@ -110,6 +123,9 @@ fn hashes_find_the_same_server() {
         // balance hdr(User-Agent), url_param id: round robin where there is none
         (HashMap, key(agent.clone(), Sdbm, false), "0103011401240142010101240124013101420100"),
         (HashMap, key(param, Sdbm, false), "0124032220234022244023401303204022340440"),
+        // balance hash req.cook(sid)
+        (HashMap, key(cookie.clone(), Sdbm, false), "0221024240022202203041000223402233042000"),
+        (HashRing, key(cookie, Sdbm, true), "2122024420224303212002000204403222024230"),
         // balance uri, hash-type map-based djb2 avalanche
         (HashMap, key(uri(all), Djb2, true), "4222404220422210422342222442204222204222"),
         // hash-type consistent: sdbm avalanche, crc32; source and header by wt6 avalanche

@@ -71,6 +71,10 @@ pub const LC: Way = blind("LC over all", PolicyKind::LeastConnections);
 pub const P2C: Way = blind("LC (P2C)", PolicyKind::PowerOfN);
 /// BLOC with the paper's capacity.
 pub const BLOC: Way = bloc("BLOC, capacity 10", Door::Static(10));
+/// BLOC with the paper's own way to find the capacity.
+pub const AVERAGE: Way = bloc("BLOC, average", Door::Average);
+/// BLOC with Plimsoll's.
+pub const ADAPTIVE: Way = bloc("BLOC, adaptive", Door::Adaptive);
 /// Other ways that need no admission.
 pub const OTHERS: [Way; 5] = [
     blind("random", PolicyKind::Random),
@@ -80,16 +84,5 @@ pub const OTHERS: [Way; 5] = [
     blind("Prequal", PolicyKind::Prequal),
 ];
 /// What every figure holds against the paper's two, beside them.
-pub const ALL: [Way; 11] = [
-    P2C,
-    JSQ,
-    LC,
-    BLOC,
-    bloc("BLOC, average", Door::Average),
-    bloc("BLOC, adaptive", Door::Adaptive),
-    OTHERS[0],
-    OTHERS[1],
-    OTHERS[2],
-    OTHERS[3],
-    OTHERS[4],
-];
+pub const ALL: [Way; 11] =
+    [P2C, JSQ, LC, BLOC, AVERAGE, ADAPTIVE, OTHERS[0], OTHERS[1], OTHERS[2], OTHERS[3], OTHERS[4]];

@@ -187,29 +187,40 @@ fn ratio(points: &[Point], worse: Way, better: Way) -> f64 {
 }
 
 fn comparisons(context: &Context, points: &[Point]) -> Vec<Comparison> {
-    let times = |what, paper: f64, part: f64, worse, better, why| {
+    let mut all = ratios(points);
+    all.push(compare(
+        "round robin over awrr, every 0.1 s",
+        "not in this figure",
+        ratio(points, ROUND_ROBIN, AWRR),
+        "×",
+        Verdict::NotComparable,
+        "The paper has no AWRR in this figure.",
+    ));
+    if !context.quick {
+        all.extend(hash_alone(points));
+    }
+    all
+}
+
+/// How much more one is out of balance than the other, as the paper says it.
+fn ratios(points: &[Point]) -> Vec<Comparison> {
+    let times = |what, paper: f64, part: f64, (worse, better), why| {
         let ours = ratio(points, worse, better);
         compare(what, paper, ours, "×", Verdict::within(part, paper, ours), why)
     };
-    let hash_at = |active: f64| {
-        let is = |p: &&Point| p.way == HASH && p.active == active;
-        points.iter().find(is).map_or(f64::NAN, |p| p.imbalance_percent)
-    };
-    let all = [
+    vec![
         times(
             "consistent hash (ring of 32 points per server) over uniform hash",
             2.0,
             0.3,
-            RINGS[1],
-            HASH,
+            (RINGS[1], HASH),
             "A ring is as uneven as its points are few, and the paper does not tell how many there are.",
         ),
         times(
             "consistent hash (ring of 256 points per server) over uniform hash",
             2.0,
             0.3,
-            RINGS[4],
-            HASH,
+            (RINGS[4], HASH),
             "With as many points as the policy advises, a ring's own unevenness is less than that of the \
              connections.",
         ),
@@ -217,16 +228,14 @@ fn comparisons(context: &Context, points: &[Point]) -> Vec<Comparison> {
             "uniform hash over round robin",
             1.2,
             0.1,
-            HASH,
-            ROUND_ROBIN,
+            (HASH, ROUND_ROBIN),
             "It follows from how much durations scatter alone.",
         ),
         times(
             "uniform hash over two choices",
             10.0,
             0.3,
-            HASH,
-            TWO,
+            (HASH, TWO),
             "The ratio grows with the square root of the connections per server, and ours is the mean over all \
              numbers.",
         ),
@@ -234,43 +243,32 @@ fn comparisons(context: &Context, points: &[Point]) -> Vec<Comparison> {
             "two choices over the least loaded",
             4.0,
             0.3,
-            TWO,
-            LEAST,
+            (TWO, LEAST),
             "The least loaded server is as even as whole connections allow, two choices are off by two or \
              three connections, and the paper's tie-breaking is not told.",
         ),
-        times(
-            "round robin over awrr, every 0.1 s",
-            f64::NAN,
-            0.0,
-            ROUND_ROBIN,
-            AWRR,
-            "The paper has no AWRR in this figure.",
-        ),
-    ];
-    let mut all: Vec<Comparison> = all.into();
-    if let Some(awrr) = all.last_mut() {
-        awrr.paper = "not in this figure".into();
-        awrr.verdict = Verdict::NotComparable;
-    }
-    if !context.quick {
-        let (least, most) = (hash_at(200e3), hash_at(SWEPT));
-        all.push(compare(
+    ]
+}
+
+/// The uniform hash at two of the paper's numbers of connections.
+fn hash_alone(points: &[Point]) -> [Comparison; 2] {
+    let at = |active: f64, what, paper, why| {
+        let is = |p: &&Point| p.way == HASH && p.active == active;
+        let ours = points.iter().find(is).map_or(f64::NAN, |p| p.imbalance_percent);
+        compare(what, paper, ours, "% above the mean", Verdict::within(0.2, paper, ours), why)
+    };
+    [
+        at(
+            SWEPT,
             "uniform hash with 70 000 connections",
             30.0,
-            most,
-            "% above the mean",
-            Verdict::within(0.2, 30.0, most),
             "Of 468 Poisson numbers of mean 150 the greatest is 25 % above it.",
-        ));
-        all.push(compare(
+        ),
+        at(
+            200e3,
             "uniform hash with 200 000 connections",
             15.0,
-            least,
-            "% above the mean",
-            Verdict::within(0.2, 15.0, least),
             "Of 468 Poisson numbers of mean 427 the greatest is 15 % above it.",
-        ));
-    }
-    all
+        ),
+    ]
 }

@@ -86,10 +86,6 @@ pub struct ArenaReport {
     pub p99_us: f64,
     /// In order of the pool.
     pub backends: Vec<BackendReport>,
-    /// What a balancer believes of a backend's queue and what is true, at the moment it picks it: how many
-    /// requests of others it does not know of. `queue_error[k]` picks were off by `k`, the last entry by
-    /// that or more.
-    pub queue_error: Vec<u64>,
     /// One after the other from the start, where windows were asked for.
     pub windows: Vec<Window>,
     /// Latencies of those served, microseconds, ascending, where asked for.
@@ -112,18 +108,6 @@ impl ArenaReport {
     /// The part of all requests that was refused for good.
     pub fn drop_ratio(&self) -> f64 {
         mean(self.dropped as f64, self.offered())
-    }
-
-    /// This quantile (0…1) of the error of the queue that a balancer believes in.
-    pub fn queue_error_at(&self, quantile: f64) -> usize {
-        let all: u64 = self.queue_error.iter().sum();
-        let rank = (all as f64 * quantile) as u64;
-        let mut below = 0;
-        let found = self.queue_error.iter().position(|&n| {
-            below += n;
-            below > rank
-        });
-        found.unwrap_or(0)
     }
 
     /// BLOC's load imbalance (Fig. 4b, 11b): the standard deviation over backends of requests ended in a
@@ -164,9 +148,6 @@ impl ArenaReport {
     }
 }
 
-/// Errors of the believed queue that are told apart.
-const QUEUE_ERRORS: usize = 256;
-
 /// Collects while the simulation runs.
 pub(super) struct Collector {
     report: ArenaReport,
@@ -191,7 +172,6 @@ impl Collector {
     pub(super) fn new(backends: usize, window_s: Option<f64>, keeps_times: bool) -> Self {
         let report = ArenaReport {
             backends: vec![BackendReport::default(); backends],
-            queue_error: vec![0; QUEUE_ERRORS],
             ..ArenaReport::default()
         };
         let window_ns = window_s.map(|s| s * 1e9);
@@ -241,11 +221,6 @@ impl Collector {
 
     pub(super) fn probed(&mut self, probes: usize, counted: bool) {
         self.report.probes += if counted { probes as u64 } else { 0 };
-    }
-
-    pub(super) fn picked(&mut self, believed: u32, truth: u32) {
-        let error = (believed.abs_diff(truth) as usize).min(QUEUE_ERRORS - 1);
-        self.report.queue_error[error] += 1;
     }
 
     pub(super) fn finish(&mut self, i: usize, now: u64, took: u64, ok: bool, counted: bool) {

@@ -31,11 +31,10 @@ pub(super) fn query_param<'a>(target: &'a [u8], name: &[u8]) -> Option<&'a [u8]>
     query.split(|&c| c == b'&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix(b"="))
 }
 
-/// The first cookie of this name; an empty one does not count.
+/// The first cookie of this name; an empty one counts.
 pub(super) fn cookie<'a>(header: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    let pairs = header.split(|&c| c == b';').map(<[u8]>::trim_ascii);
-    let value = pairs.filter_map(|pair| pair.strip_prefix(name)?.strip_prefix(b"=")).next()?;
-    (!value.is_empty()).then_some(value)
+    let mut pairs = header.split(|&c| c == b';').map(<[u8]>::trim_ascii);
+    pairs.find_map(|pair| pair.strip_prefix(name)?.strip_prefix(b"="))
 }
 
 /// The cookie in a connection request (MS-RDPBCGR 2.2.1.1): 11 bytes of TPKT and X.224, then
@@ -72,7 +71,7 @@ mod tests {
         assert_eq!(query_param(b"/?id=", b"id"), Some(&b""[..]));
         assert_eq!((query_param(b"/id=1", b"id"), query_param(b"/?id", b"id")), (None, None));
         assert_eq!(cookie(b"a=1; sid=x=y ;b=2", b"sid"), Some(&b"x=y"[..]));
-        assert_eq!((cookie(b"xsid=1", b"sid"), cookie(b"sid=", b"sid")), (None, None));
+        assert_eq!((cookie(b"xsid=1", b"sid"), cookie(b"sid=", b"sid")), (None, Some(&b""[..])));
     }
 
     #[test]

@@ -100,12 +100,7 @@ impl Engine<'_> {
             return;
         };
         policy.on_start(i, Nanos(now));
-        let own = &mut self.own[balancer * self.servers.len() + i];
         let flight = &mut self.flights[slot];
-        if flight.counted {
-            self.collector.picked(*own, self.servers[i].in_flight);
-        }
-        *own += 1;
         flight.backend = i as u32;
         flight.sent = now;
         flight.phase = Phase::Outbound;
@@ -276,7 +271,6 @@ impl Engine<'_> {
             finish.chip = flight.chip;
             finish.load = flight.load;
         }
-        self.own[balancer * self.servers.len() + backend] -= 1;
         self.balancers[balancer].on_finish(backend, &finish, Nanos(now));
     }
 

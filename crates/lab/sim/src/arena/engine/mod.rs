@@ -67,8 +67,6 @@ pub(super) struct Engine<'a> {
     /// When users of a closed loop send their next.
     thinking: BinaryHeap<Reverse<(u64, u32)>>,
     targets: Vec<usize>,
-    /// What each balancer has in flight at each backend, by `balancer * backends + backend`.
-    own: Vec<u32>,
     /// Somebody asks for loads.
     loads: bool,
     network_ns: u64,
@@ -112,7 +110,6 @@ impl<'a> Engine<'a> {
             impatience: VecDeque::new(),
             thinking: BinaryHeap::new(),
             targets: Vec::new(),
-            own: vec![0; backends * balancers.len()],
             loads: arena.tells_load || probes,
             network_ns: u64::try_from(arena.network.as_nanos()).unwrap_or(NEVER / 4),
             gap_ns: 1e9 / arena.rate_rps,

@@ -307,14 +307,11 @@ fn chips_and_loads_ride_on_responses() {
 }
 
 #[test]
-fn one_balancer_knows_its_queues_and_many_do_not() {
+fn windows_tell_what_ended_and_what_queues() {
     let pool = vec![BackendModel { cores: 1, speed: 1.0 }; 10];
     let mut arena = Arena::new(pool, 0.8, 50_000, 1);
     arena.window_s = Some(2.0);
-    let run = |balancers| arena.run(&mut random(balancers, &[1; 10]));
-    let (one, many) = (run(1), run(40));
-    assert_eq!(one.queue_error_at(0.99), 0);
-    assert!(many.queue_error_at(0.5) >= 2, "M/M/1 at 80 %: median 3 in flight, all of others'");
+    let one = arena.run(&mut random(1, &[1; 10]));
     // 53 requests to each backend in 2 s, Poisson: deviation √53, and the queues' end of it.
     assert!((5.0..9.0).contains(&one.imbalance()), "{}", one.imbalance());
     let some = one.windows[3].in_flight.iter().any(|&n| n > 0);
