@@ -244,6 +244,13 @@ impl Backend {
             .then(|| Change { ratio: completed / bears, requests: completed, seconds })
     }
 
+    /// What it completes over what it is thought to bear, lately.
+    pub fn completed_part(&self) -> f64 {
+        let (completed, seconds) = self.done;
+        let bears = self.knowledge.capacity_rps().unwrap_or(0.0) * seconds;
+        if bears > 0.0 { completed / bears } else { 0.0 }
+    }
+
     /// Clients get answers from it, as far as can be seen.
     pub fn answers_clients(&self) -> bool {
         self.silent_windows == 0

@@ -233,8 +233,13 @@ impl Controller {
                     let Some(ratio) = self.load_ratio(&self.backends[i], &decision) else {
                         continue;
                     };
-                    let scale = (1.0 / ratio).clamp(1.0 / MOST, MOST);
-                    self.backends[i].rescale(now, scale);
+                    let b = &mut self.backends[i];
+                    // It bears what it completes, whatever its latency says.
+                    let scale = (1.0 / ratio).max(b.completed_part().min(1.0));
+                    if scale == 1.0 {
+                        continue;
+                    }
+                    b.rescale(now, scale);
                     let name = self.backends[i].name.clone();
                     let line = format!("its latency moved: its curve is rescaled to {scale:.2}");
                     record(out, RecordKind::Drift, Some(&name), line.clone());
@@ -260,8 +265,9 @@ impl Controller {
     }
 }
 
+/// What it was to get. (A share that is rounded to a weight of 0 is none.)
 fn planned_rps(b: &Backend, decision: &Decision) -> Option<f64> {
-    let wish = decision.wishes.iter().find(|w| w.id == b.id)?;
+    let wish = decision.wishes.iter().find(|w| w.id == b.id && w.weight > 0)?;
     Some(wish.share * decision.rate_rps).filter(|rps| *rps > 0.0)
 }
 
@@ -290,7 +296,8 @@ mod tests {
     use plimsoll_queueing::QueueCurve;
 
     use super::*;
-    use crate::spec::{BackendSpec, ServiceSpec};
+    use crate::plan::Wish;
+    use crate::spec::{BackendSpec, CurveChoice, ServiceSpec};
     use crate::trial::PoolWindow;
 
     fn at(seconds: u64) -> Nanos {
@@ -343,6 +350,36 @@ mod tests {
         };
         assert_eq!(told(at(149)), (false, false));
         assert_eq!(told(at(150)), (true, true), "at once");
+    }
+
+    #[test]
+    fn by_latencies_alone_nobody_is_taken_to_bear_less_than_he_completes() {
+        let rescaled = |completed: f64, weight: u32| {
+            let mut controller = controller(100.0);
+            controller.spec.drift = DriftTest::Literal;
+            controller.phase = Phase::Steady;
+            let wish = Wish {
+                id: BackendId(0),
+                share: 0.1,
+                weight,
+                expected_us: None,
+                reason: String::new(),
+            };
+            let decision = Decision { wishes: vec![wish], rate_rps: 100.0, ..Decision::default() };
+            controller.decision = Some(decision);
+            let b = &mut controller.backends[0];
+            // 100 req/s by probes at rest; five times as slow under a tenth of that.
+            (0..20).for_each(|_| b.knowledge.observe_at_rest(1e4));
+            b.knowledge.refit(CurveChoice::Auto, 1.0);
+            b.recent.latency_us = Some(5e4);
+            b.done = (completed, 10.0);
+            controller.drift_by_paper(at(60), &mut Vec::new());
+            controller.backends[0].changed.map(|(_, scale)| scale)
+        };
+        assert!(rescaled(1.0, 10).is_some_and(|scale| scale < 0.25), "by its latency");
+        assert!(rescaled(600.0, 10).is_some_and(|scale| (scale - 0.6).abs() < 1e-9));
+        assert_eq!(rescaled(2_000.0, 10), None, "it bears more than that already");
+        assert_eq!(rescaled(1.0, 0), None, "it was to get nothing");
     }
 
     #[test]

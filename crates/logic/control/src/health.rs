@@ -75,6 +75,8 @@ pub(crate) enum Turn {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Health {
     down: Option<Cause>,
+    /// The balancer's own check has it down: it gives it nothing, whatever else is well.
+    held_down: bool,
     good_rounds: u32,
     good_round_began: Nanos,
     rounds_needed: u32,
@@ -160,6 +162,7 @@ impl Health {
 
     /// Takes what the balancer's own check says.
     pub fn balancer(&mut self, now: Nanos, down: bool) -> Option<Turn> {
+        self.held_down = down;
         match (down, self.down) {
             (true, _) => self.fail(now, Cause::Balancer),
             (false, Some(Cause::Balancer)) => {
@@ -275,6 +278,10 @@ impl Health {
     }
 
     fn recover(&mut self, now: Nanos) -> Option<Turn> {
+        if self.held_down {
+            self.down = Some(Cause::Balancer);
+            return None;
+        }
         self.down = None;
         self.returned_at = Some(now);
         Some(Turn::Returned)
@@ -379,6 +386,16 @@ mod tests {
         assert_eq!(pass_rounds(&mut h), Some(Turn::Returned));
         let failed = Turn::Failed(Cause::Work(FailureKind::Status));
         assert_eq!(h.work(NOW, bad, true), Some(failed));
+    }
+
+    #[test]
+    fn who_the_balancer_holds_down_is_back_by_its_word_only() {
+        let mut h = Health::default();
+        h.balancer(NOW, true);
+        h.liveness(NOW, NOW, 0, Some(FailureKind::Timeout));
+        assert_eq!(pass_rounds(&mut h), None, "it would get nothing");
+        assert_eq!(h.cause(), Some(Cause::Balancer));
+        assert_eq!(h.balancer(NOW, false), Some(Turn::Returned));
     }
 
     #[test]
