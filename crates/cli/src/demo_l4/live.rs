@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     fn frames() -> Vec<LaneFrame> {
-        let second = Second { opened: 1, broken: 0, requests: 400, bytes: 9_600_000 };
+        let second = Second { opened: 1, broken: 0, ended: 0, requests: 400, bytes: 9_600_000 };
         let mut report = ClientReport { opened: 70, open: 64, ..ClientReport::default() };
         report.seconds = vec![Second::default(), second];
         report.latency_us.record(1500).unwrap();
