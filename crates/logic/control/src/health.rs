@@ -246,11 +246,18 @@ impl Health {
         self.fail(now, Cause::Errors)
     }
 
-    /// It failed its liveness checks and passes them again: back without waiting for more of them.
+    /// It failed its liveness checks and passes them again: so many in a row. None while the balancer holds it
+    /// down, for then it would get nothing.
+    pub fn rounds_passed(&self) -> Option<u32> {
+        let alive = matches!(self.down, Some(Cause::Liveness(_))) && !self.held_down;
+        (alive && self.good_rounds > 0).then_some(self.good_rounds)
+    }
+
+    /// Back without waiting for more rounds.
     pub fn return_at_once(&mut self, now: Nanos) -> Option<Turn> {
-        let alive = self.good_rounds > 0 && matches!(self.down, Some(Cause::Liveness(_)));
-        alive.then(|| self.forget_work());
-        alive.then(|| self.recover(now)).flatten()
+        self.rounds_passed()?;
+        self.forget_work();
+        self.recover(now)
     }
 
     /// It was taken out for its errors, and is needed.
@@ -396,6 +403,17 @@ mod tests {
         assert_eq!(pass_rounds(&mut h), None, "it would get nothing");
         assert_eq!(h.cause(), Some(Cause::Balancer));
         assert_eq!(h.balancer(NOW, false), Some(Turn::Returned));
+    }
+
+    #[test]
+    fn who_is_needed_and_held_down_returns_by_a_round_after_the_balancers_word() {
+        let mut h = Health::default();
+        h.liveness(NOW, NOW, 0, Some(FailureKind::Refused));
+        h.balancer(NOW, true);
+        h.liveness(NOW, NOW, 3, None);
+        assert_eq!(h.return_at_once(NOW), None, "it would get nothing");
+        assert_eq!(h.balancer(NOW, false), None, "one good round is not enough by itself");
+        assert_eq!(h.return_at_once(NOW), Some(Turn::Returned), "nobody else serves");
     }
 
     #[test]

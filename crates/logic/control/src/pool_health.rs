@@ -41,6 +41,19 @@ impl Controller {
         self.revoke_pardon(id, out);
     }
 
+    /// The same where the balancer's word was the last that was missing: of several, who has passed the most
+    /// rounds.
+    pub(crate) fn call_last_hope(&mut self, now: Nanos, out: &mut Vec<Action>) {
+        if self.backends.iter().any(|b| b.is_usable()) {
+            return;
+        }
+        let alive = self.backends.iter_mut().filter(|b| !b.is_reserved());
+        let alive = alive.filter_map(|b| Some((b.health.rounds_passed()?, b)));
+        let Some((_, best)) = alive.max_by_key(|(rounds, _)| *rounds) else { return };
+        let (id, turn) = (best.id, best.health.return_at_once(now));
+        self.on_turn(now, id, turn, out);
+    }
+
     /// Who was pardoned and turns out to be dead is out after all.
     fn revoke_pardon(&mut self, id: BackendId, out: &mut Vec<Action>) {
         let Some(b) = self.get(id) else { return };
@@ -160,5 +173,38 @@ impl Controller {
             );
             record(out, RecordKind::Warning, None, line);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::{BackendSpec, ServiceSpec};
+
+    #[test]
+    fn where_nobody_serves_the_most_alive_is_back_by_the_balancers_word() {
+        let backends = (0..3).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
+        let spec = ServiceSpec::new("shop", backends.collect());
+        let now = Nanos::ZERO;
+        let mut controller = Controller::new(spec, None, now, 1);
+        for (b, rounds) in controller.backends.iter_mut().zip([1, 2, 0]) {
+            b.health.liveness(now, now, 0, Some(FailureKind::Refused));
+            b.health.balancer(now, true);
+            (0..rounds).for_each(|_| {
+                b.health.liveness(now, now, 3, None);
+            });
+        }
+        let down = |controller: &Controller| -> Vec<bool> {
+            controller.backends.iter().map(|b| b.health.is_down()).collect()
+        };
+        controller.call_last_hope(now, &mut Vec::new());
+        assert_eq!(down(&controller), [true; 3], "the balancer holds them down");
+        controller.backends.iter_mut().for_each(|b| {
+            b.health.balancer(now, false);
+        });
+        controller.call_last_hope(now, &mut Vec::new());
+        assert_eq!(down(&controller), [true, false, true]);
+        controller.call_last_hope(now, &mut Vec::new());
+        assert_eq!(down(&controller), [true, false, true], "somebody serves");
     }
 }

@@ -118,6 +118,7 @@ impl Controller {
             let turn = self.get(server.backend).and_then(|b| b.health.balancer(now, down));
             self.on_turn(now, server.backend, turn, out);
         }
+        self.call_last_hope(now, out);
         for (name, reserved) in changed {
             let why = if reserved { "taken out" } else { "given back" };
             let reason = format!("{why} by an administrator");
