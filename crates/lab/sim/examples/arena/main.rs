@@ -2,7 +2,7 @@
 //! KnapsackLB's Table 3, for 1, 10, 40 and 200 balancers, exponential and bimodal service. All methods but
 //! `expected_delay`, which learns, are told the capacities, or what their names say. Medians over seeds; one seed is one pool and one
 //! luck for all. Beside the ratio: tries per request where refusals cost some, and the part that was
-//! dropped.
+//! dropped; under `again` nothing is, for clients send what was refused for good again until it is served, and wait for as long.
 //!
 //! `cargo run --release -p plimsoll-sim --example arena -- [REQUESTS] [SEEDS] [NETWORK_MS] [BALANCERS] [NAME]`;
 //! `BALANCERS` is one number instead of all four, 0 for all; `NAME` selects the methods whose names contain it.
@@ -21,6 +21,8 @@ use plimsoll_sim::{
 use told::{Counts, ShortestDelay};
 
 const LOADS: [f64; 4] = [0.5, 0.7, 0.85, 0.95];
+/// When a client sends again what was refused for good: after a mean service time.
+const AGAIN_AFTER: Duration = Duration::from_millis(30);
 const LAWS: [ServiceTime; 2] = [ServiceTime::Exponential, ServiceTime::Bimodal];
 
 /// What a method is told of the pool.
@@ -58,11 +60,13 @@ struct Method {
     settings: Settings,
     told: Told,
     doors: Doors,
+    /// Clients send again what was refused for good, until it is served.
+    again: bool,
 }
 
 fn method(name: &'static str, kind: PolicyKind) -> Method {
     let (settings, told, doors) = (Settings::default(), Told::Capacities, Doors::Open);
-    Method { name, by: By::Kind(kind), settings, told, doors }
+    Method { name, by: By::Kind(kind), settings, told, doors, again: false }
 }
 
 fn told(name: &'static str, counts: Counts) -> Method {
@@ -73,6 +77,10 @@ fn sees(name: &'static str, sight: Sight, probes: u32, doors: Doors) -> Method {
     let expected_delay = ExpectedDelaySettings { sight, probes };
     let settings = Settings { expected_delay, ..Settings::default() };
     Method { settings, told: Told::Nothing, doors, ..method(name, PolicyKind::ExpectedDelay) }
+}
+
+fn again(name: &'static str, method: Method) -> Method {
+    Method { name, again: true, ..method }
 }
 
 fn methods() -> Vec<Method> {
@@ -100,8 +108,11 @@ fn methods() -> Vec<Method> {
         Method { doors: Doors::Limit(1.5), ..method("random, 1.5 × cores", Random) },
         Method { doors: Doors::Chips(1.0), ..method("bloc, 1 × cores", Bloc) },
         Method { doors: Doors::Chips(2.0), ..method("bloc, 2 × cores", Bloc) },
+        again("bloc, 1 × cores, again", Method { doors: Doors::Chips(1.0), ..method("", Bloc) }),
+        again("bloc, 2 × cores, again", Method { doors: Doors::Chips(2.0), ..method("", Bloc) }),
         sees("expected_delay, own", Sight::Own, 5, Doors::Open),
         sees("expected_delay, refusals", Sight::Refusals, 5, Doors::Learned),
+        again("expected_delay, refusals, again", sees("", Sight::Refusals, 5, Doors::Learned)),
         sees("expected_delay, 2 probes", Sight::Probes, 2, Doors::Open),
         sees("expected_delay, 5 probes", Sight::Probes, 5, Doors::Open),
         sees("expected_delay, 8 probes", Sight::Probes, 8, Doors::Open),
@@ -141,6 +152,7 @@ fn run(arena: &Arena, yard: &Yardsticks, method: &Method, balancers: usize) -> A
     let mut policies: Vec<Box<dyn Policy>> = (0..balancers).map(build).collect();
     let mut ingress = doors(&arena.pool, method.doors);
     let mut arena = arena.clone();
+    arena.comes_again = method.again.then_some(AGAIN_AFTER);
     arena.tells_load = matches!(method.by, By::Told(Counts::Piggybacked));
     arena.retry = match method.doors {
         Doors::Open => RetryOptions::of_refusals(0),

@@ -145,6 +145,10 @@ pub struct Arena {
     pub clients: Clients,
     /// How long clients wait; `None`: for ever.
     pub patience: Option<Patience>,
+    /// A client whose request was refused for good sends it again after this time, to the same balancer, until it
+    /// is served: nothing is spared by dropping, so methods that refuse can be held against those that do not.
+    /// `None`: it does not come again. With more load than can be served such runs end late.
+    pub comes_again: Option<Duration>,
     /// How often a request that was refused or failed is tried again, each time elsewhere, and the budgets
     /// that every balancer has for that; [`MAX_AVOID`] times at most in all.
     pub retry: RetryOptions,
@@ -173,6 +177,7 @@ impl Arena {
             window_s: None,
             clients: Clients::Open,
             patience: None,
+            comes_again: None,
             retry: RetryOptions::of_refusals(0),
             tells_load: false,
             keeps_times: false,

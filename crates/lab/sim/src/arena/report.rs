@@ -70,6 +70,8 @@ pub struct ArenaReport {
     pub retries: u64,
     /// Requests that were given no further try for want of a budget.
     pub over_budget: u64,
+    /// Requests sent again by clients to whom they were refused ([`Arena::comes_again`](super::Arena)).
+    pub came_again: u64,
     /// Probes sent.
     pub probes: u64,
     /// Requests served, in time, per second.
@@ -100,9 +102,9 @@ impl ArenaReport {
         self.requests + self.errors + self.unserved + self.dropped + self.abandoned
     }
 
-    /// Tries per request: 1 where nobody refuses.
+    /// Tries per request, clients' own included: 1 where nobody refuses.
     pub fn tries_per_request(&self) -> f64 {
-        1.0 + mean(self.retries as f64, self.offered())
+        1.0 + mean((self.retries + self.came_again) as f64, self.offered())
     }
 
     /// The part of all requests that was refused for good.
@@ -217,6 +219,10 @@ impl Collector {
         self.report.refusals += u64::from(counted && rejected);
         self.report.retries += u64::from(counted && verdict == Retry::Again);
         self.report.over_budget += u64::from(counted && verdict == Retry::Budget);
+    }
+
+    pub(super) fn came_again(&mut self, counted: bool) {
+        self.report.came_again += u64::from(counted);
     }
 
     pub(super) fn probed(&mut self, probes: usize, counted: bool) {

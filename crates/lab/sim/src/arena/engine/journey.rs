@@ -11,7 +11,7 @@ use super::super::report::Lost;
 use super::super::{Offer, Patience};
 use super::flight::Phase;
 use super::server::State;
-use super::{Engine, NOTHING, Parcel};
+use super::{Engine, NEVER, NOTHING, Parcel};
 
 impl Engine<'_> {
     fn post(&mut self, parcel: Parcel, now: u64) {
@@ -274,11 +274,30 @@ impl Engine<'_> {
         self.balancers[balancer].on_finish(backend, &finish, Nanos(now));
     }
 
-    /// The request ends without having been served.
+    /// The request ends without having been served, unless its client comes again.
     fn lose(&mut self, slot: u32, why: Lost, now: u64) {
+        if let (Lost::Dropped, Some(after)) = (why, self.arena.comes_again) {
+            self.flights[slot].phase = Phase::Choosing;
+            let after_ns = u64::try_from(after.as_nanos()).unwrap_or(NEVER / 4);
+            return self.away.push_back((now + after_ns, slot));
+        }
         self.collector.lost(why, now, self.flights[slot].counted);
         self.end(slot, now);
         self.flights.release(slot);
+    }
+
+    /// A client sends again what was refused; to its balancer it is a new request.
+    pub(super) fn come_again(&mut self, slot: u32, now: u64) {
+        let flight = &mut self.flights[slot];
+        if flight.gone {
+            return self.flights.release(slot);
+        }
+        self.collector.came_again(flight.counted);
+        let retries = &mut self.retries[flight.balancer as usize];
+        retries.end(flight.failures > 0);
+        retries.begin();
+        (flight.refusals, flight.failures) = (0, 0);
+        self.choose(slot, now);
     }
 
     /// The client of this request is free for its next.

@@ -1,6 +1,7 @@
 //! The event loop. Sources of events, each in order of its own: the timeline, the ends of service (a heap),
 //! what travels back and what travels out (both take a constant time, so a queue is in order), clients
-//! whose patience ends (likewise), and arrivals (the next of the process, or a heap of users who think).
+//! whose patience ends and those who come again (likewise), and arrivals (the next of the process, or a heap
+//! of users who think).
 //! The earliest goes next; ties in that order.
 
 mod change;
@@ -45,6 +46,7 @@ enum Source {
     Inbound,
     Outbound,
     Impatience,
+    Again,
     Arrival,
 }
 
@@ -64,6 +66,8 @@ pub(super) struct Engine<'a> {
     outbound: VecDeque<(u64, Parcel)>,
     inbound: VecDeque<(u64, Parcel)>,
     impatience: VecDeque<(u64, u32, u32)>,
+    /// Refused for good, until their clients send them again.
+    away: VecDeque<(u64, u32)>,
     /// When users of a closed loop send their next.
     thinking: BinaryHeap<Reverse<(u64, u32)>>,
     targets: Vec<usize>,
@@ -108,6 +112,7 @@ impl<'a> Engine<'a> {
             outbound: VecDeque::new(),
             inbound: VecDeque::new(),
             impatience: VecDeque::new(),
+            away: VecDeque::new(),
             thinking: BinaryHeap::new(),
             targets: Vec::new(),
             loads: arena.tells_load || probes,
@@ -159,6 +164,11 @@ impl<'a> Engine<'a> {
                         self.give_up(slot, now);
                     }
                 }
+                Source::Again => {
+                    if let Some((_, slot)) = self.away.pop_front() {
+                        self.come_again(slot, now);
+                    }
+                }
                 Source::Arrival => self.arrive(now),
             }
         }
@@ -185,6 +195,9 @@ impl<'a> Engine<'a> {
                 break;
             }
             self.impatience.pop_front();
+        }
+        if let Some(&(at, _)) = self.away.front().filter(|(at, _)| *at < now) {
+            (now, source) = (at, Source::Again);
         }
         if self.arrived < self.arena.requests {
             let arrival = match self.arena.clients {

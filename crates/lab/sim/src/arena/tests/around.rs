@@ -188,6 +188,40 @@ fn clients_give_up_and_what_is_cancelled_is_not_served() {
     assert!(untold.goodput_rps < 0.01 * capacity, "{}", untold.goodput_rps);
 }
 
+#[test]
+fn clients_who_come_again_are_all_served_and_have_waited() {
+    // One core and no place to wait, half busy: whoever comes again finds it as full as the first time, or fuller.
+    let mut arena = Arena::new(vec![BackendModel { cores: 1, speed: 1.0 }], 0.5, 100_000, 1);
+    let run = |arena: &Arena| {
+        let mut doors = StaticLimit::times_cores(&arena.pool, 1.0);
+        arena.run_with(&mut random(2, &[1]), Surroundings { ingress: &mut doors })
+    };
+    let dropped = run(&arena);
+    arena.comes_again = Some(Duration::from_millis(60));
+    let again = run(&arena);
+    assert!(dropped.dropped > 25_000, "{}", dropped.dropped);
+    assert_eq!((again.requests, again.dropped, again.refusals), (90_000, 0, again.came_again));
+    // All load is carried, so every try is refused with the chance that the core is busy, half at least: a
+    // request has one return or more on average, each of which took 60 ms.
+    let returns = again.came_again as f64 / 90_000.0;
+    assert!((1.0..2.0).contains(&returns), "{returns}");
+    assert!(
+        (again.backends[0].utilisation - 0.5).abs() < 0.01,
+        "{}",
+        again.backends[0].utilisation
+    );
+    assert!(
+        (again.mean_us / (30_000.0 + 60_000.0 * returns) - 1.0).abs() < 0.01,
+        "{}",
+        again.mean_us
+    );
+    // Whose patience ends in between is gone.
+    arena.patience = Some(Patience { after: Duration::from_millis(100), cancels: true });
+    let gone = run(&arena);
+    assert_eq!(gone.offered(), 90_000);
+    assert!(gone.abandoned > 10_000 && gone.came_again > 10_000 && gone.p99_us < 100_001.0);
+}
+
 /// Asks one backend and writes down what it hears.
 struct Curious {
     probing: Probing,
