@@ -137,28 +137,78 @@ INLINE int to_member(struct xdp_md *ctx, const struct member *m, __u32 at)
 	return leave_by(ctx, m->port, m->ifindex, m->flags & MEMBER_HAIRPIN_TX);
 }
 
-INLINE void count_opened(__u32 at)
+/* What a connection did last: LAST_OPEN, its member, the end of its SYN's sequence number, the end of its
+ * hash. A SYN, FIN or RST that is sent again is known by it. */
+#define LAST_OPEN 1
+#define LAST_AT(event) ((__u32)(event) >> 1 & ((1 << 22) - 1))
+#define LAST_SYN(event) ((event) >> 23 & 511)
+#define LAST_HASH(event) ((event) >> 32)
+
+INLINE __u64 event_of(__u64 hash, __u32 sequence, __u32 at, __u32 is_open)
 {
-	struct member_count *count = bpf_map_lookup_elem(&counts, &at);
-	if (dry_run)
-		return;
-	if (count)
-		count->opened++;
+	return hash << 32 | (__u64)(sequence >> 23) << 23 | at << 1 | is_open;
+}
+
+INLINE __u64 *last_of(__u64 hash)
+{
+	__u32 at = hash >> (64 - LAST_BITS);
+	return bpf_map_lookup_elem(&last, &at);
+}
+
+INLINE void count_more(struct member_count *count, __u32 at)
+{
+	count->opened++;
 	add_open(at, 1);
 }
 
-static __noinline void count_closed(__u32 at)
+static __noinline void count_less(__u32 at)
 {
 	struct member_count *count = bpf_map_lookup_elem(&counts, &at);
-	if (dry_run)
-		return;
 	if (count)
 		count->closed++;
 	add_open(at, -1);
 }
 
-/* Sends what has no valid cookie to the server its addresses hash to. `flags` are TCP's. */
-GLOBAL int spread_out(struct xdp_md *ctx, const struct vip *vip, __u64 hash, __u32 why, __u32 flags)
+/* `hash` is by config.spread, in either direction. A SYN that is sent again is counted where it goes now,
+ * once; one with another sequence number is of the next connection between the same ends, and the end of
+ * the one before was not seen. */
+INLINE void count_opened(__u32 at, __u64 hash, __u32 sequence)
+{
+	struct member_count *count = bpf_map_lookup_elem(&counts, &at);
+	__u64 *event = last_of(hash), now = event_of(hash, sequence, at, LAST_OPEN);
+	if (dry_run || !count || !event)
+		return;
+	__u64 was = *event;
+	*event = now;
+	if (UNLIKELY(LAST_HASH(was) == LAST_HASH(now) && (was & LAST_OPEN))) {
+		add_open(LAST_AT(was), -1);
+		count->opened -= LAST_SYN(was) == LAST_SYN(now);
+	}
+	count_more(count, at);
+}
+
+/* No member: one that ends is counted only if it is known. */
+#define IF_KNOWN (~0U)
+
+static __noinline void count_closed(__u32 at, __u64 hash)
+{
+	__u64 *event = last_of(hash);
+	if (dry_run || !event)
+		return;
+	if (LAST_HASH(*event) == LAST_HASH(hash << 32)) {
+		if (!(*event & LAST_OPEN))
+			return;
+		at = LAST_AT(*event);
+	}
+	if (at == IF_KNOWN)
+		return;
+	*event = event_of(hash, 0, at, 0);
+	count_less(at);
+}
+
+/* Sends what has no valid cookie to the server its addresses hash to. `signs`: TCP's flags, and above
+ * them its sequence number. */
+GLOBAL int spread_out(struct xdp_md *ctx, const struct vip *vip, __u64 hash, __u32 why, __u64 signs)
 {
 	if (!vip)
 		return XDP_PASS;
@@ -170,15 +220,16 @@ GLOBAL int spread_out(struct xdp_md *ctx, const struct vip *vip, __u64 hash, __u
 		count_reason(vip->number, REASON_NO_SERVER);
 		return XDP_DROP;
 	}
+	/* Any connection's RST may lack timestamps; a FIN lacks them if all its segments do (RFC 7323, 3.2). */
 	if (why == REASON_SYN_NO_TIMESTAMP)
-		count_opened(at);
-	else if (why == REASON_NO_TIMESTAMP && (flags & (TCP_FIN | TCP_RST)))
-		count_closed(at);
+		count_opened(at, hash, signs >> 32);
+	else if (signs & (TCP_FIN | TCP_RST))
+		count_closed(why == REASON_NO_TIMESTAMP && (signs & TCP_FIN) ? at : IF_KNOWN, hash);
 	return to_member(ctx, m, at);
 }
 
 /* A connection begins. */
-INLINE int first_packet(struct xdp_md *ctx, const struct vip *vip, __u64 hash)
+INLINE int first_packet(struct xdp_md *ctx, const struct vip *vip, __u64 hash, __u32 sequence)
 {
 	__u32 id = choose(vip, hash);
 	__u32 at = vip->base + id;
@@ -187,7 +238,7 @@ INLINE int first_packet(struct xdp_md *ctx, const struct vip *vip, __u64 hash)
 		count_reason(vip->number, REASON_NO_SERVER);
 		return XDP_DROP;
 	}
-	count_opened(at);
+	count_opened(at, hash, sequence);
 	return to_member(ctx, m, at);
 }
 
@@ -201,6 +252,11 @@ INLINE void count_walked(const struct packet *p, const struct vip *vip)
 GLOBAL int slow_v4(struct xdp_md *ctx);
 GLOBAL int slow_v6(struct xdp_md *ctx);
 
+INLINE __u64 signs_of(const struct tcp *tcp)
+{
+	return (__u64)tcp->sequence << 32 | tcp->flags;
+}
+
 /* From a client. */
 INLINE int to_server(struct packet *p, const struct config *c, const struct vip *vip,
 		     const int family, const int straight)
@@ -212,8 +268,8 @@ INLINE int to_server(struct packet *p, const struct config *c, const struct vip 
 	if (!straight && (flags & (TCP_SYN | TCP_ACK)) == TCP_SYN) {
 		__u64 hash = hash_from_client(p, &c->spread, family);
 		if (t)
-			return first_packet(p->ctx, vip, hash);
-		return spread_out(p->ctx, vip, hash, REASON_SYN_NO_TIMESTAMP, flags);
+			return first_packet(p->ctx, vip, hash, p->tcp->sequence);
+		return spread_out(p->ctx, vip, hash, REASON_SYN_NO_TIMESTAMP, signs_of(p->tcp));
 	}
 	why = REASON_NO_TIMESTAMP;
 	if (!straight && !t)
@@ -246,13 +302,14 @@ INLINE int to_server(struct packet *p, const struct config *c, const struct vip 
 		set_field(p->tcp, &t->echo_lower, 0);
 	}
 	if (UNLIKELY(flags & (TCP_FIN | TCP_RST)))
-		count_closed(at);
+		count_closed(at, hash_from_client(p, &c->spread, family));
 	return to_member(p->ctx, m, at);
 
 spread:
 	if (straight)
 		return family == 4 ? slow_v4(p->ctx) : slow_v6(p->ctx);
-	return spread_out(p->ctx, vip, hash_from_client(p, &c->spread, family), why, flags);
+	return spread_out(p->ctx, vip, hash_from_client(p, &c->spread, family), why,
+			  signs_of(p->tcp));
 }
 
 /* Writes the cookie into a server's packet. */
@@ -287,7 +344,8 @@ INLINE void write_cookie(struct packet *p, const struct config *c, const struct 
 	set_field(p->tcp, &t->value_upper, hide(perm, hash, id, epoch, upper));
 }
 
-INLINE void count_reply(struct packet *p, const struct vip *vip, __u32 id)
+INLINE void count_reply(struct packet *p, const struct config *c, const struct vip *vip, __u32 id,
+			const int family)
 {
 	__u32 at = vip->base + id;
 	struct member_count *count = bpf_map_lookup_elem(&counts, &at);
@@ -295,8 +353,9 @@ INLINE void count_reply(struct packet *p, const struct vip *vip, __u32 id)
 		count->packets_out++;
 		count->bytes_out += p->end - (void *)p->eth;
 	}
+	/* One without timestamps may answer what was of no connection. */
 	if (UNLIKELY(p->tcp->flags & TCP_RST))
-		count_closed(at);
+		count_closed(p->timestamps ? at : IF_KNOWN, hash_to_client(p, &c->spread, family));
 }
 
 INLINE __u8 *hops_of(void *ip, const int family)
@@ -378,7 +437,7 @@ INLINE int segment(struct packet *p, const struct config *c, const int family, c
 		return XDP_PASS;
 	}
 	write_cookie(p, c, vip, id, family, straight);
-	count_reply(p, vip, id);
+	count_reply(p, c, vip, id, family);
 	if (!c->uplink.set)
 		return by_route(p->ctx, vip->number);
 	count_hop(p->ip, family);

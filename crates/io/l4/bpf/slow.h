@@ -49,13 +49,12 @@ GLOBAL int later_fragment(struct xdp_md *ctx)
 	struct fragment_key key = {};
 	if (!fragment_of(ctx, &key))
 		return XDP_PASS;
-	__u32 *at = bpf_map_lookup_elem(&fragments, &key);
-	if (!at)
-		return XDP_PASS; /* perhaps not for a VIP at all */
-	__u32 place = *at;
+	__u32 *at = bpf_map_lookup_elem(&fragments, &key), place = at ? *at : ~0U;
 	struct member *m = bpf_map_lookup_elem(&members, &place);
-	if (!m || m->state == MEMBER_UNUSED)
+	if (!m || m->state == MEMBER_UNUSED) {
+		count_stray(REASON_FRAGMENT_LOST); /* perhaps not for a VIP at all */
 		return XDP_PASS;
+	}
 	count_stray(REASON_FRAGMENT);
 	return to_member(ctx, m, place);
 }

@@ -1,10 +1,10 @@
 /* What user space and the program share: map values, counters, constants. Mirrored field by field in
- * src/maps/layout.rs; META_LAYOUT changes with every change here, so that a new daemon knows old pinned
+ * src/layout.rs; META_LAYOUT changes with every change here, so that a new daemon knows old pinned
  * maps when it sees them. */
 #pragma once
 #include <linux/types.h>
 
-#define META_LAYOUT 2
+#define META_LAYOUT 3
 
 /* Places in the list a first packet is served from; the size of one half of a `slots` entry. */
 #define MAX_SLOTS 8192
@@ -14,6 +14,8 @@
 #define MAX_IDS 16384
 #define MAC_WAYS 6
 #define NAME_BYTES 64
+/* log2 of the connections whose last SYN, FIN or RST is remembered, so that none is counted twice. */
+#define LAST_BITS 16
 
 /* A keyed hash of a connection; `FlowHash` of crates/logic/cookie. */
 struct flow_key {
@@ -149,7 +151,7 @@ enum reason {
 	REASON_NO_ROUTE,          /* to the kernel: no route or neighbour for the client */
 	REASON_SLOW_OPTIONS,      /* the options took the slow path; nothing else is wrong */
 	REASON_FRAGMENT,          /* a later fragment that found its first */
-	REASON_FRAGMENT_LOST,     /* dropped: a later fragment whose first was not seen */
+	REASON_FRAGMENT_LOST,     /* to the kernel: a later fragment whose first was not seen */
 	REASON_ICMP,              /* an error that quotes enough: to its server */
 	REASON_ICMP_SPREAD,       /* an error that quotes too little: spread by hash */
 	REASON_MALFORMED,         /* to the kernel: headers that contradict themselves */

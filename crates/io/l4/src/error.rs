@@ -8,11 +8,11 @@ use thiserror::Error;
 /// Why the data plane could not do what it was asked.
 #[derive(Debug, Error)]
 pub enum L4Error {
-    /// Not root, nor CAP_BPF with CAP_NET_ADMIN.
+    /// Some right is missing.
     #[error(
-        "expected the rights to load programs into the kernel: run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
+        "expected the rights to load programs into the kernel: run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON; missing: {0}"
     )]
-    Privileges,
+    Privileges(String),
     /// No bpffs where the pins should go.
     #[error("{path}: expected a bpffs: mount -t bpf bpf {path}: {error}")]
     Bpffs {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::config::Policy;
 
 /// Changes with every change of a layout; pinned maps of another one are refused.
-pub const META_LAYOUT: u32 = 2;
+pub const META_LAYOUT: u32 = 3;
 /// Places in a list of servers.
 pub const MAX_SLOTS: usize = 8192;
 /// Interfaces a packet can leave by.
@@ -110,9 +110,35 @@ pub struct ConfigValue {
 }
 
 impl ConfigValue {
-    /// The halves that are read, of what the kernel holds.
-    pub fn halves(bytes: &[u8; CONFIG_BYTES]) -> (u8, u8) {
-        (bytes[88] & 1, bytes[89] & 1)
+    /// From what the kernel holds; but for the uplink, which is found anew.
+    pub fn from_bytes(bytes: &[u8; CONFIG_BYTES]) -> Self {
+        let long = |at: usize| {
+            u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte: usize| bytes[at + byte]))
+        };
+        let index = |at: usize| VipIndex {
+            seed: [long(at), long(at + 8), long(at + 16)],
+            ports: long(at + 24),
+        };
+        let key = |at: usize| {
+            let pair = |n: usize| [long(at + 8 * n) as u32, (long(at + 8 * n) >> 32) as u32];
+            let mut words = [0; 10];
+            for (n, two) in words.as_chunks_mut().0.iter_mut().enumerate() {
+                *two = pair(n);
+            }
+            FlowKey { words, multiplier: long(at + 40) }
+        };
+        ConfigValue {
+            index: [index(0), index(32)],
+            mac_seed: [long(64), long(72)],
+            switch_ms: long(80),
+            vip_half: bytes[88] & 1,
+            mac_half: bytes[89] & 1,
+            epoch: bytes[90],
+            salts: bytes[91],
+            salt: [key(96), key(160)],
+            spread: key(224),
+            uplink: None,
+        }
     }
 
     /// As the kernel holds it.
@@ -372,6 +398,31 @@ mod tests {
         assert_eq!(MemberValue::from_bytes(&member.to_bytes()), member);
         let unheard = MemberValue { offset_ms: None, ..member };
         assert_eq!(MemberValue::from_bytes(&unheard.to_bytes()), unheard);
+    }
+
+    #[test]
+    fn settings_come_back_as_they_went() {
+        let mut number = 0u64;
+        let mut next = || {
+            number += 0x0123_4567_89ab_cdef;
+            number
+        };
+        let mut key = || FlowKey { words: [(); 10].map(|()| next() as u32), multiplier: next() };
+        let (salt, spread) = ([key(), key()], key());
+        let mut index = || VipIndex { seed: [(); 3].map(|()| next()), ports: next() };
+        let settings = ConfigValue {
+            index: [index(), index()],
+            mac_seed: [next(), next()],
+            switch_ms: next(),
+            vip_half: 1,
+            mac_half: 0,
+            epoch: 1,
+            salts: 3,
+            salt,
+            spread,
+            uplink: None,
+        };
+        assert_eq!(ConfigValue::from_bytes(&settings.to_bytes()), settings);
     }
 
     #[test]

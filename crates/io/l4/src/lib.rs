@@ -30,6 +30,7 @@ mod notes;
 mod place;
 mod program;
 mod reason;
+mod rights;
 mod service;
 mod status;
 mod steer;

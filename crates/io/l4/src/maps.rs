@@ -14,7 +14,7 @@ use crate::reason::REASONS;
 use crate::tables::vip_bits;
 
 /// Every map of the program, by its name in `bpf/maps.h`.
-pub(crate) const MAPS: [&str; 16] = [
+pub(crate) const MAPS: [&str; 17] = [
     "config",
     "permutations",
     "vips",
@@ -25,6 +25,7 @@ pub(crate) const MAPS: [&str; 16] = [
     "reasons",
     "turns",
     "open",
+    "last",
     "ports",
     "meta",
     "vip_names",
@@ -206,7 +207,7 @@ impl Maps {
     /// The services that the program serves.
     pub(crate) fn vips(&self) -> Result<Vec<VipValue>, L4Error> {
         let bits = vip_bits(self.meta.vips);
-        let active = u32::from(ConfigValue::halves(&self.config()?).0) << bits;
+        let active = u32::from(ConfigValue::from_bytes(&self.config()?).vip_half) << bits;
         let mut served = Vec::new();
         for place in active..active + (1 << bits) {
             let bytes = self.vips.get(&place, 0).map_err(L4Error::map("vips"))?;
@@ -263,7 +264,11 @@ impl Maps {
         let zeros = aya::maps::PerCpuValues::try_from(vec![[0u64; 8]; cpus])
             .map_err(L4Error::map("counts"))?;
         self.counts.set(place, zeros, 0).map_err(L4Error::map("counts"))?;
-        self.open.set(place, 0, 0).map_err(L4Error::map("open"))
+        self.set_open(place, 0)
+    }
+
+    pub(crate) fn set_open(&mut self, place: u32, connections: i32) -> Result<(), L4Error> {
+        self.open.set(place, connections, 0).map_err(L4Error::map("open"))
     }
 
     /// Connections that began and did not end, as far as first and last packets tell.

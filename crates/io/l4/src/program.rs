@@ -19,6 +19,7 @@ use crate::layout::META_LAYOUT;
 use crate::maps::{MAPS, Meta, read_meta, write_meta};
 use crate::network::Link;
 use crate::reason::REASONS;
+use crate::rights;
 use crate::tables::{mac_bits, vip_bits};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/balancer.bpf.o"));
@@ -246,8 +247,9 @@ fn absent(name: &str) -> L4Error {
 
 /// Makes the directories, and mounts a bpffs where there is none.
 pub(crate) fn prepare(dir: &Path) -> Result<(), L4Error> {
-    if !rustix::process::geteuid().is_root() {
-        return Err(L4Error::Privileges);
+    let missing = rights::missing_to_load();
+    if !missing.is_empty() {
+        return Err(L4Error::Privileges(missing.join(", ")));
     }
     let root = Path::new("/sys/fs/bpf");
     let failed = |path: &Path| {
@@ -287,7 +289,7 @@ pub(crate) fn refused<E: std::error::Error>(error: &E) -> L4Error {
     }
     // Not EACCES: that is what the verifier says of a program that it does not believe.
     if text.contains("Operation not permitted") {
-        return L4Error::Privileges;
+        return L4Error::Privileges(format!("what it was refused for: {text}"));
     }
     L4Error::Load(text)
 }
@@ -342,6 +344,9 @@ mod tests {
             "{told}"
         );
         assert!(matches!(explained(load(), Vec::new), L4Error::Load(_)), "for another reason");
-        assert!(matches!(explained(L4Error::Privileges, lacks), L4Error::Privileges));
+        assert!(matches!(
+            explained(L4Error::Privileges(String::new()), lacks),
+            L4Error::Privileges(_)
+        ));
     }
 }

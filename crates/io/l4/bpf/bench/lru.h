@@ -39,7 +39,7 @@ INLINE int by_table(struct xdp_md *ctx, void *table, const void *key, const stru
 			m = bpf_map_lookup_elem(&members, &at);
 			if (LIKELY(m && m->state == MEMBER_LIVE)) {
 				if (UNLIKELY(flags & (TCP_FIN | TCP_RST)))
-					count_closed(at);
+					count_less(at);
 				return to_member(ctx, m, at);
 			}
 		}
@@ -55,7 +55,9 @@ INLINE int by_table(struct xdp_md *ctx, void *table, const void *key, const stru
 		return XDP_DROP;
 	__u64 value = at;
 	bpf_map_update_elem(table, key, &value, BPF_ANY);
-	count_opened(at);
+	struct member_count *count = bpf_map_lookup_elem(&counts, &at);
+	if (count)
+		count_more(count, at);
 	return to_member(ctx, m, at);
 }
 

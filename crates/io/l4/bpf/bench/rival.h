@@ -24,17 +24,19 @@ INLINE void write_mark(struct ethernet *eth, __u16 mark, __u16 id)
 }
 
 INLINE int to_hashed(struct xdp_md *ctx, const struct config *c, const struct vip *vip,
-		     const struct flow *flow, __u8 flags, const int chained)
+		     const struct flow *flow, const struct tcp *tcp, const int chained)
 {
 	struct ethernet *eth = (void *)(long)ctx->data;
 	struct slots *s = slots_of(vip);
-	__u32 id, at, list_at, *before = NULL;
+	__u32 id, at, list_at, *before = NULL, sequence = tcp->sequence;
+	__u64 hash = flow_hash(&c->spread, flow, 4);
+	__u8 flags = tcp->flags;
 	if ((void *)(eth + 1) > (void *)(long)ctx->data_end || !s)
 		return XDP_PASS;
 	if (chained && *(__u16 *)eth->from == MARK_PASSED_ON) {
 		id = *(__u16 *)(eth->from + 2);
 	} else {
-		list_at = place(flow_hash(&c->spread, flow, 4), s->policy_length);
+		list_at = place(hash, s->policy_length);
 		id = listed(s->policy, list_at);
 		if (chained)
 			before = bpf_map_lookup_elem(&previous, &list_at);
@@ -44,7 +46,7 @@ INLINE int to_hashed(struct xdp_md *ctx, const struct config *c, const struct vi
 	if (!m)
 		return XDP_DROP;
 	if (UNLIKELY((flags & (TCP_SYN | TCP_ACK)) == TCP_SYN))
-		count_opened(at);
+		count_opened(at, hash, sequence);
 	int verdict = to_member(ctx, m, at);
 	eth = (void *)(long)ctx->data;
 	if (before && *before && *before != id && (void *)(eth + 1) <= (void *)(long)ctx->data_end)
@@ -66,7 +68,7 @@ INLINE int rival_v4(struct xdp_md *ctx, const int chained)
 	if (vip) {
 		struct flow flow = {.word = {ip->source, ip->destination, *(__u32 *)tcp,
 					     IPPROTO_TCP | 2 << 8}};
-		return to_hashed(ctx, c, vip, &flow, tcp->flags, chained);
+		return to_hashed(ctx, c, vip, &flow, tcp, chained);
 	}
 	vip = find_vip(c, &ip->source, tcp->source, 4);
 	if (!vip || !c->uplink.set)

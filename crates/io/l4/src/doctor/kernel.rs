@@ -7,6 +7,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::features::{AGENT, NEEDED, present};
 use super::{Finding, Role, sysctl};
+use crate::rights::missing_to_examine;
 
 /// The oldest release with all that the balancer needs.
 const OLDEST: (u32, u32) = (5, 18);
@@ -14,11 +15,6 @@ const BPF_FS_MAGIC: i128 = 0xcafe_4a11;
 /// Clock sources that are read without leaving the guest or asking a slow device.
 const QUICK_CLOCKS: [&str; 5] =
     ["tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "riscv_clocksource"];
-const CAP_NET_ADMIN: u64 = 1 << 12;
-const CAP_NET_RAW: u64 = 1 << 13;
-const CAP_SYS_ADMIN: u64 = 1 << 21;
-const CAP_PERFMON: u64 = 1 << 38;
-const CAP_BPF: u64 = 1 << 39;
 
 pub fn examine(role: Role) -> Vec<Finding> {
     let mut findings = vec![version(&release()), rights(), bpffs(), memlock(), jit(), clock()];
@@ -77,29 +73,12 @@ fn features(role: Role) -> Vec<Finding> {
 fn rights() -> Finding {
     let why = "programs are loaded and attached, and servers probed, by this process's rights";
     let finding = Finding::new("privileges", "machine", why);
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let bits = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
-        .unwrap_or(0);
-    let missing = missing_rights(bits);
+    let missing = missing_to_examine();
     if missing.is_empty() {
         return finding.ok("CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_NET_RAW");
     }
     finding
         .fail(format!("{} missing", missing.join(", ")), "run as root, or with these capabilities")
-}
-
-fn missing_rights(bits: u64) -> Vec<&'static str> {
-    let old = bits & CAP_SYS_ADMIN;
-    let wanted = [
-        (CAP_BPF | old, "CAP_BPF"),
-        (CAP_NET_ADMIN, "CAP_NET_ADMIN"),
-        (CAP_PERFMON | old, "CAP_PERFMON"),
-        (CAP_NET_RAW, "CAP_NET_RAW"),
-    ];
-    wanted.iter().filter(|(any, _)| bits & any == 0).map(|(_, name)| *name).collect()
 }
 
 fn bpffs() -> Finding {
@@ -166,13 +145,5 @@ mod tests {
         assert_eq!(level("6.1.0-56-cloud-amd64"), Level::Ok);
         assert_eq!(level("6.18.44-fc-v657"), Level::Ok);
         assert_eq!(level("custom"), Level::Ok);
-    }
-
-    #[test]
-    fn missing_rights_are_named() {
-        assert_eq!(missing_rights(u64::MAX), Vec::<&str>::new());
-        assert_eq!(missing_rights(CAP_SYS_ADMIN | CAP_NET_ADMIN | CAP_NET_RAW), Vec::<&str>::new());
-        assert_eq!(missing_rights(CAP_BPF | CAP_PERFMON), ["CAP_NET_ADMIN", "CAP_NET_RAW"]);
-        assert_eq!(missing_rights(0).len(), 4);
     }
 }

@@ -4,6 +4,7 @@
 #[path = "../../examples/support/mod.rs"]
 mod support;
 
+mod counting;
 mod rare;
 mod straight;
 mod vectors;

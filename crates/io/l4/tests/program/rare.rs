@@ -4,6 +4,7 @@
 use plimsoll_cookie::{Epoch, ServerId};
 use plimsoll_l4::bench::packet::{ACK, PASS, REDIRECT, Segment, checksum, timestamps};
 use plimsoll_l4::bench::{VIP, keys, server_mac};
+use plimsoll_l4::{Balancer, Keys};
 
 use super::support::rig::privileged;
 use super::{CLIENT, codec, rig, tuple};
@@ -92,6 +93,12 @@ fn a_salt_changes_at_each_servers_next_version_and_old_cookies_stay_good() {
         assert_eq!(b.echo(VIP, CLIENT, 1, wire), real);
     }
     assert_eq!(b.counted("foreign_cookie"), 0);
+    // A daemon that starts over when the clock on the wall was put back an hour: for it the change is yet
+    // to come. What was written stays in force, or the client would see time run backwards.
+    let later_by_that_clock = Keys { since_unix_ms: next.since_unix_ms + 3_600_000, ..next };
+    let again = Balancer::start_with(&b.config, later_by_that_clock).expect("starts");
+    assert_eq!(b.hear(VIP, CLIENT, 1, 0x0004_0020), later + 0x10);
+    drop(again);
 }
 
 fn plimsoll_now() -> u64 {

@@ -1,0 +1,280 @@
+//! What the kernel's tables get: interfaces, the next hop, secrets, servers, lists, addresses. What the
+//! program walks is written beside what it reads, and one write flips over.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use plimsoll_cookie::{Epoch, FlowHash, Salt, SpreadKey};
+use tracing::warn;
+
+use super::{Balancer, Pending, unix_ms};
+use crate::config::{BackendState, Policy};
+use crate::error::L4Error;
+use crate::fill::{costs, each_once, in_line, in_turn, maglev, same_weights};
+use crate::layout::{
+    FlowKey, MAX_PORTS, MemberState, MemberValue, NextHop, VipValue, permutation_to_bytes,
+    policy_code, slots_to_bytes,
+};
+use crate::network::{self, Link, Neighbour};
+use crate::place::{known_mac, place_of};
+use crate::program;
+use crate::tables::{mac_bits, mac_buckets, mac_key, vip_bits, vip_index, vip_place};
+
+impl Balancer {
+    pub(super) fn find_ports(
+        &mut self,
+        links: &[Link],
+        pending: &mut Pending,
+    ) -> Result<(), L4Error> {
+        let held = self.maps.ports();
+        let mut ports = BTreeMap::new();
+        let mut taken: BTreeSet<u32> = self.ports.values().map(|(port, _)| *port).collect();
+        for interface in &self.config.interfaces {
+            let Some(link) = links.iter().find(|link| link.name == interface.name) else {
+                let known: Vec<_> = links.iter().map(|link| link.name.as_str()).collect();
+                pending.0.push(format!(
+                    "interface {}: not there; expected one of {}",
+                    interface.name,
+                    known.join(", ")
+                ));
+                continue;
+            };
+            let before = self.ports.get(&interface.name).map(|(port, _)| *port);
+            let by_index =
+                held.iter().find(|(_, index)| *index == link.index).map(|(port, _)| *port);
+            let free = || {
+                (0..MAX_PORTS)
+                    .find(|port| !taken.contains(port) && held.iter().all(|(one, _)| one != port))
+            };
+            let port = by_index.or(before).or_else(free).ok_or_else(|| L4Error::Full {
+                what: "l4.interfaces".to_owned(),
+                limit: MAX_PORTS,
+            })?;
+            taken.insert(port);
+            if !held.contains(&(port, link.index)) {
+                self.maps.set_port(port, link.index)?;
+            }
+            ports.insert(interface.name.clone(), (port, link.clone()));
+        }
+        self.ports = ports;
+        Ok(())
+    }
+
+    pub(super) fn find_uplink(
+        &self,
+        neighbours: &[Neighbour],
+        pending: &mut Pending,
+    ) -> Option<NextHop> {
+        let uplink = self.config.uplink.as_ref()?;
+        let (port, link) = self.ports.get(&uplink.interface)?;
+        let mac = uplink.mac.or_else(|| known_mac(neighbours, uplink.gateway?, link.index));
+        if mac.is_none() {
+            if let Some(gateway) = uplink.gateway {
+                network::look_for(gateway);
+            }
+            pending.0.push(format!(
+                "uplink {}: no MAC address in the neighbour table yet; replies go by the kernel's \
+                 routes",
+                uplink.interface
+            ));
+        }
+        Some(NextHop {
+            mac: mac?,
+            source_mac: link.mac,
+            port: *port,
+            ifindex: link.index,
+            hairpin_tx: !link.veth,
+        })
+    }
+
+    pub(super) fn write_keys(&mut self) -> Result<(), L4Error> {
+        let layout = self.config.cookie.layout;
+        let before = self.settings;
+        let mut settings = before;
+        settings.salts = 0;
+        for epoch in [Epoch::Even, Epoch::Odd] {
+            let index = epoch.bit() as usize;
+            let Some(secret) = self.keys.salts[index] else { continue };
+            let salt = Salt::derive(&secret, layout);
+            settings.salts |= 1 << index;
+            let key = flow_key(salt.hash());
+            if settings.salt[index] != key {
+                let bytes = permutation_to_bytes(salt.forward(), salt.inverse());
+                self.maps.set_permutation(epoch.bit(), &bytes)?;
+                settings.salt[index] = key;
+            }
+        }
+        settings.epoch = self.keys.epoch.bit() as u8;
+        settings.spread = flow_key(SpreadKey::derive(&self.keys.spread).hash());
+        let now_unix = unix_ms();
+        let ahead = self.keys.since_unix_ms as i64 - now_unix as i64;
+        // Worked out once for a rotation, so that the boundary does not move with the clocks' drift.
+        let active = usize::from(settings.epoch & 1);
+        let is_new = settings.salt[active] != before.salt[active];
+        if is_new || settings.epoch != before.epoch || settings.switch_ms == 0 {
+            settings.switch_ms = self.program.clock_ms()?.wrapping_add_signed(ahead);
+        }
+        // A first epoch has no other to come from: it is in force at once.
+        if self.keys.salts.iter().flatten().count() == 1 {
+            settings.switch_ms = self.program.clock_ms()?.wrapping_sub(1_000_000);
+        }
+        self.settings = settings;
+        Ok(())
+    }
+
+    pub(super) fn write_members(
+        &mut self,
+        neighbours: &[Neighbour],
+        pending: &mut Pending,
+    ) -> Result<bool, L4Error> {
+        let mut moved = false;
+        let stride = self.maps.meta().stride;
+        let ports = &self.ports;
+        for service in self.services.values_mut() {
+            if self.maps.vip_name(service.number)? != service.vip.name {
+                self.maps.set_vip_name(service.number, &service.vip.name)?;
+            }
+            for (name, member) in &mut service.members {
+                let place = service.number * stride + u32::from(member.id);
+                let held = self.maps.member(place)?;
+                let mut value = MemberValue { offset_ms: held.offset_ms, ..member.value };
+                if let Some(backend) = &member.backend {
+                    let found = place_of(backend, ports, neighbours);
+                    match found {
+                        Ok(at) => value = MemberValue { offset_ms: held.offset_ms, ..at },
+                        Err(why) => pending.0.push(format!("{}/{name}: {why}", service.vip.name)),
+                    }
+                    value.weight = member.note.weight.unwrap_or(backend.weight);
+                    value.agent = backend.agent;
+                    if value.agent {
+                        value.offset_ms = None;
+                    }
+                    value.state = match backend.state {
+                        BackendState::Down => MemberState::Gone,
+                        _ if value.mac == [0; 6] => MemberState::Gone,
+                        _ => MemberState::Live,
+                    };
+                } else if value.state == MemberState::Unused {
+                    value.state = MemberState::Gone;
+                }
+                if self.maps.member_name(place)? != *name {
+                    self.maps.clear_count(place)?;
+                    self.maps.set_member_name(place, name)?;
+                }
+                member.value = value;
+                if value != held {
+                    self.maps.set_member(place, value)?;
+                    moved = true;
+                }
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Lists, VIPs and MAC addresses: written beside those in use, then flipped over by one write.
+    pub(super) fn write_tables(&mut self) -> Result<(), L4Error> {
+        let meta = self.maps.meta();
+        let (vip_half, mac_half) = (self.settings.vip_half ^ 1, self.settings.mac_half ^ 1);
+        let vbits = vip_bits(meta.vips);
+        let serving: Vec<([u32; 4], u32)> = self
+            .services
+            .values()
+            .filter(|service| service.is_configured())
+            .map(|service| service.words())
+            .collect();
+        let index = vip_index(&serving, vbits, &mut self.rng).ok_or_else(|| L4Error::Full {
+            what: "l4.vips: two have the same address, or there are too many".to_owned(),
+            limit: meta.vips,
+        })?;
+        for place in 0..1 << vbits {
+            self.maps.set_vip(u32::from(vip_half) << vbits | place, None)?;
+        }
+        for service in self.services.values_mut().filter(|service| service.is_configured()) {
+            let (words, key) = service.words();
+            let candidates = service.candidates();
+            let list = match service.vip.policy {
+                Policy::RoundRobin => in_turn(&same_weights(&candidates)),
+                Policy::WeightedRoundRobin | Policy::Awrr(_) => in_turn(&candidates),
+                Policy::PowerOfTwo | Policy::Hash => in_line(&candidates),
+                Policy::LeastConnections => each_once(&candidates),
+                Policy::Maglev => maglev(&candidates),
+            };
+            service.half ^= 1;
+            let bytes = slots_to_bytes(&list, &costs(&list, &candidates), &maglev(&candidates));
+            self.maps.set_slots(service.number, service.half, &bytes)?;
+            let place = u32::from(vip_half) << vbits | vip_place(words, key, &index, vbits);
+            let value = VipValue {
+                address: words,
+                key,
+                number: service.number,
+                base: service.number * meta.stride,
+                policy: policy_code(service.vip.policy),
+                slot_half: service.half,
+            };
+            self.maps.set_vip(place, Some(value))?;
+        }
+        let mac_seed = self.write_macs(mac_half)?;
+        self.settings.index[usize::from(vip_half)] = index;
+        self.settings.mac_seed[usize::from(mac_half)] = mac_seed;
+        self.settings.vip_half = vip_half;
+        self.settings.mac_half = mac_half;
+        self.maps.set_config(self.settings)
+    }
+
+    fn write_macs(&mut self, half: u8) -> Result<u64, L4Error> {
+        let meta = self.maps.meta();
+        let bits = mac_bits(meta.vips * meta.stride);
+        let mut servers = Vec::new();
+        for service in self.services.values() {
+            for (name, member) in &service.members {
+                let key = mac_key(member.value.mac, service.number);
+                if member.value.mac == [0; 6] {
+                    continue;
+                }
+                if servers.iter().any(|(other, _)| *other == key) {
+                    warn!(
+                        service = service.vip.name,
+                        backend = name,
+                        "MAC address of another, too"
+                    );
+                    continue;
+                }
+                servers.push((key, member.id));
+            }
+        }
+        let (seed, buckets) =
+            mac_buckets(&servers, bits, &mut self.rng).ok_or_else(|| L4Error::Full {
+                what: "servers over all of l4.vips".to_owned(),
+                limit: meta.vips * (meta.stride - 1),
+            })?;
+        for (place, bucket) in buckets.iter().enumerate() {
+            self.maps.set_bucket(u32::from(half) << bits | place as u32, bucket)?;
+        }
+        Ok(seed)
+    }
+
+    pub(super) fn attach(&mut self, pending: &mut Pending) -> Result<(), L4Error> {
+        for interface in &self.config.interfaces {
+            let Some((_, link)) = self.ports.get(&interface.name) else { continue };
+            if self.attached.get(&interface.name) == Some(&(link.index, interface.mode)) {
+                continue;
+            }
+            match self.program.attach(link, interface.mode) {
+                Ok(()) => {
+                    self.attached.insert(interface.name.clone(), (link.index, interface.mode));
+                }
+                Err(error) => pending.0.push(error.to_string()),
+            }
+        }
+        for name in program::attached(self.maps.dir()) {
+            if self.config.interfaces.iter().all(|interface| interface.name != name) {
+                program::detach_interface(self.maps.dir(), &name);
+                self.attached.remove(&name);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn flow_key(hash: &FlowHash) -> FlowKey {
+    FlowKey { words: *hash.words(), multiplier: hash.multiplier() }
+}

@@ -1,0 +1,144 @@
+//! Connections that are open, as `plimsoll l4 status` shows them: what is sent again is counted once, and
+//! what belongs to no connection not at all.
+
+use plimsoll_l4::bench::packet::{ACK, FIN, RST, SYN, Segment, syn_options, timestamps};
+use plimsoll_l4::bench::{VIP, VIP6, server_mac};
+use plimsoll_l4::{Policy, status};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha20Rng;
+
+use super::support::Rig;
+use super::support::rig::privileged;
+use super::{CLIENT, CLIENT6, cookie, rig};
+
+impl Rig {
+    /// New and open connections, over all servers.
+    fn connections(&self) -> (u64, u64) {
+        let seen = status(&self.net.pins()).expect("status");
+        let all = seen.vips.iter().flat_map(|vip| &vip.backends);
+        all.fold((0, 0), |(new, open), one| {
+            (new + one.new_connections, open + one.open_connections)
+        })
+    }
+
+    /// A client's first packet: its server.
+    fn begin(&self, client: &str, vip: &str, sequence: u32, options: Vec<u8>) -> u8 {
+        let mut syn = Segment::new(client, vip, SYN, options).bytes();
+        let at = if syn[12] == 8 { 38 } else { 58 };
+        syn[at..at + 4].copy_from_slice(&sequence.to_be_bytes());
+        self.by_client(&syn).1[5]
+    }
+
+    fn client_says(&self, client: &str, vip: &str, flags: u8, server: u8) {
+        let options = timestamps(2, cookie(client, vip, u16::from(server), 0x1234_5678));
+        self.by_client(&Segment::new(client, vip, flags, options).bytes());
+    }
+
+    fn server_says(&self, client: &str, vip: &str, flags: u8, server: u8, options: Vec<u8>) {
+        let segment = Segment::new(vip, client, flags, options).sent_by(server_mac(server));
+        self.by_server(&segment.bytes());
+    }
+}
+
+#[test]
+fn what_is_sent_again_is_counted_once() {
+    if !privileged() {
+        return;
+    }
+    let b = rig(4);
+    let mut new = 0;
+    for (client, vip) in [(CLIENT, VIP), (CLIENT6, VIP6)] {
+        // By turns each of these SYNs goes to another server: the last one has the connection.
+        let servers: Vec<u8> = (0..3).map(|_| b.begin(client, vip, 1, syn_options(1, 0))).collect();
+        new += 1;
+        assert_eq!(b.connections(), (new, 1), "SYNs to {servers:?}");
+        b.server_says(client, vip, ACK | FIN, servers[2], timestamps(9, 9));
+        assert_eq!(b.connections(), (new, 1), "half of it is closed");
+        for flags in [ACK | FIN, ACK | FIN, RST, RST] {
+            b.client_says(client, vip, flags, servers[2]);
+            assert_eq!(b.connections(), (new, 0), "flags {flags}");
+        }
+        // A reset from either side; the other's, and a FIN, after it.
+        let server = b.begin(client, vip, 2, syn_options(1, 0));
+        b.server_says(client, vip, RST | ACK, server, timestamps(9, 9));
+        b.client_says(client, vip, RST, server);
+        b.client_says(client, vip, ACK | FIN, server);
+        new += 1;
+        assert_eq!(b.connections(), (new, 0), "a reset");
+        // The end of one was not seen, and its client's port is used again.
+        b.begin(client, vip, 3, syn_options(1, 0));
+        let server = b.begin(client, vip, 4, syn_options(5, 0));
+        new += 2;
+        assert_eq!(b.connections(), (new, 1), "a port used again");
+        b.client_says(client, vip, ACK | FIN, server);
+        assert_eq!(b.connections(), (new, 0));
+    }
+}
+
+#[test]
+fn what_shows_no_connection_ends_none_but_its_own() {
+    if !privileged() {
+        return;
+    }
+    let b = rig(4);
+    let others: Vec<String> = (0..8).map(|n| format!("10.0.1.{}:4000", 10 + n)).collect();
+    for other in &others {
+        b.begin(other, VIP, 1, syn_options(1, 0));
+    }
+    assert_eq!(b.connections(), (8, 8));
+    // Resets without timestamps, of connections that there are not: a scan, and what servers answer to it.
+    for port in 1..200 {
+        let stranger = format!("10.0.7.7:{port}");
+        b.by_client(&Segment::new(&stranger, VIP, RST, vec![]).bytes());
+        b.server_says(&stranger, VIP, RST, 1 + (port % 4) as u8, vec![]);
+    }
+    assert_eq!(b.connections(), (8, 8));
+    // One of a connection with timestamps: a kernel without its socket sends such, and it goes by hash.
+    b.by_client(&Segment::new(&others[3], VIP, RST, vec![]).bytes());
+    assert_eq!(b.connections(), (8, 7));
+    // Without timestamps altogether.
+    let plain = "10.0.7.8:99";
+    let server = b.begin(plain, VIP, 1, vec![2, 4, 5, 0xb4]);
+    assert_eq!(b.connections(), (9, 8));
+    b.by_client(&Segment::new(plain, VIP, ACK | FIN, vec![]).bytes());
+    b.server_says(plain, VIP, RST, server, vec![]);
+    assert_eq!(b.connections(), (9, 7));
+}
+
+#[test]
+fn after_thousands_of_connections_with_losses_every_server_has_what_it_has() {
+    if !privileged() {
+        return;
+    }
+    let b = Rig::new(Policy::LeastConnections, 4, plimsoll_l4::bench::Replies::Uplink);
+    let mut rng = ChaCha20Rng::seed_from_u64(11);
+    let (mut live, mut truth) = (Vec::new(), [0u64; 5]);
+    for n in 0..3000u32 {
+        let client = format!("10.1.{}.{}:{}", n >> 8, n & 255, 1024 + n % 7);
+        let mut server = 0;
+        for _ in 0..rng.random_range(1..4) {
+            server = b.begin(&client, VIP, n.wrapping_mul(0x9e37_79b9), syn_options(n, 0));
+        }
+        truth[usize::from(server)] += 1;
+        live.push((client, server));
+        if rng.random_bool(0.9) {
+            let (client, server) = live.swap_remove(rng.random_range(0..live.len()));
+            truth[usize::from(server)] -= 1;
+            for _ in 0..rng.random_range(1..4) {
+                match rng.random_range(0..4) {
+                    0 => b.client_says(&client, VIP, RST | ACK, server),
+                    1 => b.server_says(&client, VIP, RST | ACK, server, timestamps(n, 3)),
+                    _ => b.client_says(&client, VIP, FIN | ACK, server),
+                }
+            }
+            b.by_client(&Segment::new(&client, VIP, RST, vec![]).bytes());
+        }
+    }
+    let seen = status(&b.net.pins()).expect("status");
+    let open: Vec<u64> = seen.vips[0].backends.iter().map(|one| one.open_connections).collect();
+    // Of 3,000 connections some share a place of 65,536 with another's last packet in between.
+    let off: u64 = open.iter().zip(&truth[1..]).map(|(open, true_)| open.abs_diff(*true_)).sum();
+    assert!(off <= 3, "{open:?}, in truth {:?}", &truth[1..]);
+    let new: u64 = seen.vips[0].backends.iter().map(|one| one.new_connections).sum();
+    assert!((3000..=3003).contains(&new), "{new}");
+}

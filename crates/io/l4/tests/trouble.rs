@@ -1,0 +1,105 @@
+//! What goes wrong around a balancer: pinned maps of an older version, an interface that vanishes and
+//! comes back, a server that cannot be found.
+
+mod rig;
+
+use aya::maps::{Array, Map, MapData};
+use plimsoll_l4::{Balancer, L4Error, Policy, status};
+use rig::service::{PATIENCE, Service, all_stay};
+use rig::{keys, privileged};
+
+#[test]
+fn pinned_maps_of_an_older_version_are_refused_and_go_on_balancing() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(2, 2, false);
+    let config = service.config(Policy::RoundRobin, &["s1", "s2"]);
+    drop(service.balance(&config));
+    let mut connections = service.opened(6);
+    let pinned = MapData::from_pin(service.net.pins().join("maps/meta")).expect("pinned");
+    let mut meta: Array<_, [u32; 4]> =
+        Map::from_map_data(pinned).expect("a map").try_into().expect("an array");
+    let ours = meta.get(&0, 0).expect("read");
+    meta.set(0, [ours[0] - 1, ours[1], ours[2], ours[3]], 0).expect("written");
+
+    let refused = Balancer::start_with(&config, keys()).expect_err("of another layout");
+    let (old, new) =
+        (format!("have layout {}", ours[0] - 1), format!("expected layout {}", ours[0]));
+    let text = refused.to_string();
+    assert!(text.contains(&old) && text.contains(&new), "{text}");
+    assert!(text.contains("plimsoll l4 detach"), "{text}");
+    let unread = status(&service.net.pins()).expect_err("of another layout");
+    assert!(matches!(unread, L4Error::Pinned { .. }), "{unread}");
+    all_stay(&mut connections, "on the old program");
+
+    // Other limits are refused in the same way; the right ones are not.
+    meta.set(0, ours, 0).expect("written");
+    let mut other = config.clone();
+    other.limits.backends = 500;
+    let refused = Balancer::start_with(&other, keys()).expect_err("with other sizes");
+    assert!(refused.to_string().contains("of 511 servers"), "{refused}");
+    let balancer = service.balance(&config);
+    all_stay(&mut connections, "on the new program");
+    drop(balancer);
+    service.net.leave();
+}
+
+#[test]
+fn an_interface_that_vanishes_is_pending_and_taken_up_when_it_returns() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(2, 2, false);
+    let config = service.config(Policy::RoundRobin, &["s1", "s2"]);
+    let mut balancer = service.balance(&config);
+    let mut connections = service.opened(12);
+    service.net.exec("lb", "ip link del lb2");
+    let pending = balancer.refresh().expect("goes on").0;
+    assert!(pending.iter().any(|what| what.starts_with("interface lb2: not there")), "{pending:?}");
+    let (mut lost, mut kept): (Vec<_>, Vec<_>) =
+        connections.drain(..).partition(|one| one.server == "s2");
+    all_stay(&mut kept, "without the other's interface");
+
+    service.net.cable(
+        ("lb", "lb2", "02:00:00:00:03:01", "10.0.3.1/24"),
+        ("s2", "e0", "02:00:00:00:03:02", "10.0.3.2/24"),
+    );
+    service.net.exec("s2", "ip route add default via 10.0.3.1");
+    service.net.exec("s2", "ethtool -K e0 tx off gro on");
+    let began = std::time::Instant::now();
+    while !balancer.refresh().expect("goes on").0.is_empty() {
+        assert!(began.elapsed() < PATIENCE);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    all_stay(&mut lost, "by the new interface");
+    all_stay(&mut service.opened(6), "new ones");
+    drop(balancer);
+    service.net.leave();
+}
+
+#[test]
+fn a_server_that_nobody_finds_is_told_and_gets_nothing_until_it_is_found() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(2, 2, false);
+    // Down: no answer to ARP.
+    service.net.exec("s2", "ip link set e0 down");
+    service.net.enter("lb");
+    let config = service.config(Policy::RoundRobin, &["s1", "s2"]);
+    let (mut balancer, first) = Balancer::start_with(&config, keys()).expect("starts");
+    assert!(first.0.iter().any(|what| what.starts_with("shop/s2: ")), "{first:?}");
+    let began = std::time::Instant::now();
+    while balancer.refresh().expect("goes on").0.len() > 1 {
+        assert!(began.elapsed() < PATIENCE, "the other one is found");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert!(service.opened(8).iter().all(|one| one.server == "s1"));
+    service.net.exec("s2", "ip link set e0 up");
+    service.net.exec("s2", "ip route replace default via 10.0.3.1");
+    service.apply(&mut balancer, &config);
+    assert!(service.opened(8).iter().any(|one| one.server == "s2"));
+    drop(balancer);
+    service.net.leave();
+}
