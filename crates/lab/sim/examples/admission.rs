@@ -2,7 +2,7 @@
 //! value, for BLOC's cluster (40 balancers, chips, three retries, 1 ms of network) and others.
 //!
 //! The best static value is that of the least 99th percentile among those whose goodput is within 1 % of
-//! the greatest. `cargo run --release -p plimsoll-sim --example admission -- [NAME]`; `NAME` selects the
+//! the greatest. `cargo run --release -p plimsoll-sim --example admission -- [SEED] [NAME]`; `NAME` selects the
 //! scenarios whose names contain it, and prints every static value of these.
 
 use std::time::Duration;
@@ -116,11 +116,13 @@ fn least_drop(arena: &Arena, report: &ArenaReport) -> f64 {
 }
 
 fn main() {
-    let name = std::env::args().nth(1);
-    for Scenario { name: title, arena } in scenarios() {
+    let seed = std::env::args().nth(1).map_or(1, |arg| arg.parse().expect("SEED is a number"));
+    let name = std::env::args().nth(2);
+    for Scenario { name: title, mut arena } in scenarios() {
         if name.as_ref().is_some_and(|name| !title.contains(name.as_str())) {
             continue;
         }
+        arena.seed = seed;
         let swept: Vec<(u32, ArenaReport)> =
             STATIC.map(|n| (n, run(&arena, CapacityOptions::Static(n)))).into();
         let most = swept.iter().map(|(_, report)| report.goodput_rps).fold(0.0, f64::max);

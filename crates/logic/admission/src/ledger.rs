@@ -14,8 +14,8 @@
 //! Microservices" (TAAS 2024), §4.1–4.3, algorithms 2 and 3. The paper's loop spins until something
 //! becomes eligible; here eligible backends stand in a dense list and the others in a heap by `ready_at`,
 //! so a pick is O(1) and whoever changes sides costs O(log n), whatever is eligible; but for very unequal
-//! weights (see [`TRIES`]), and for a fall-back where the oldest is not allowed, which are O(n). A request that is given up or reset brings no chip back:
-//! what is lost that way returns with time.
+//! weights (see [`TRIES`]), and for a fall-back where the oldest is not allowed, which are O(n). A request that
+//! is given up or reset brings no chip back: what is lost that way returns with time.
 
 mod waiting;
 
@@ -28,7 +28,7 @@ use thiserror::Error;
 use waiting::Waiting;
 
 /// Most chips kept for a backend, by default. Few, for a chip is news that ages: with a hundred of them
-/// a proxy would send a hundred requests on what was true long ago.
+/// an egress would send a hundred requests on what was true long ago.
 pub const MOST_CHIPS: u32 = 16;
 /// Every backend starts with so many, so that it is tried at all.
 const FIRST_CHIPS: u32 = 1;

@@ -1,8 +1,8 @@
 //! Who is let in: a backend's ingress admits what its application can work on and refuses the rest at
 //! once, and the egress learns from that where to send.
 //!
-//! Everything is pure: time and randomness are arguments, requests in flight are told, so that the
-//! proxy and the simulator run the same code. Nothing is allocated while requests are served.
+//! Everything is pure: time and randomness are arguments, requests in flight are told. The simulator runs it
+//! (`plimsoll_sim::Arena`), and whatever holds requests can. Nothing is allocated while requests are served.
 //!
 //! ```text
 //! ingress   src/admission.rs   admits or refuses, by capacity and by deadline; the chip of a response
@@ -15,9 +15,9 @@
 //! ```
 //!
 //! An ingress is asked with [`Admission::decide`] and told with [`Admission::finish`]; the egress'
-//! policy keeps a [`ChipLedger`] and its proxy a [`Retries`]. Between them goes one header each way: the
+//! policy keeps a [`ChipLedger`], and who sends its requests a [`Retries`]. Between them goes one header each way: the
 //! request says how often it would be tried elsewhere, the response carries the chip, or that it is a
-//! refusal.
+//! refusal. Every option, its default and its reason: `docs/admission.md`.
 
 mod admission;
 mod capacity;

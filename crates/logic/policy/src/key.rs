@@ -4,8 +4,7 @@
 //! Source: HAProxy's `balance source`, `uri [whole] [path-only] [len n] [depth n]`, `hdr(name)`,
 //! `url_param name` and `rdp-cookie(name)` with `hash-type … <function> [avalanche]`: with one of
 //! HAProxy's functions the hash, and with it the server, is the one that HAProxy 2.6 takes
-//! (`tests/haproxy.rs`). `cookie` is its
-//! `balance hash req.cook(name)`. A request that has no such thing
+//! (`tests/haproxy.rs`). `cookie` is its `balance hash req.cook(name)`. A request that has no such thing
 //! has no key; the policies then go round, as HAProxy does. Cost: one pass over what is hashed.
 
 mod function;

@@ -1,7 +1,7 @@
 //! Balancing policies: each picks one backend for one request, and learns from how requests end.
 //!
-//! A [`Policy`] is pure: time and randomness are arguments, so that the proxy, the lab and the
-//! simulator run the same code and every run can be repeated from its seed. Backends are dense
+//! A [`Policy`] is pure: time and randomness are arguments, so that the lab, the simulator and whatever
+//! balances run the same code and every run can be repeated from its seed. Backends are dense
 //! indices from 0; nothing is allocated in [`Policy::pick`].
 //!
 //! ```text

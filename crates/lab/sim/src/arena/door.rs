@@ -1,5 +1,4 @@
-//! [`plimsoll_admission`] in front of a simulated backend of any number of cores. No proxy runs it yet: this is
-//! where it is tried.
+//! [`plimsoll_admission`] in front of a simulated backend of any number of cores.
 
 use std::collections::VecDeque;
 use std::time::Duration;

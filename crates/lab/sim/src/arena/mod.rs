@@ -145,9 +145,9 @@ pub struct Arena {
     pub clients: Clients,
     /// How long clients wait; `None`: for ever.
     pub patience: Option<Patience>,
-    /// A client whose request was refused for good sends it again after this time, to the same balancer, until it
-    /// is served: nothing is spared by dropping, so methods that refuse can be held against those that do not.
-    /// `None`: it does not come again. With more load than can be served such runs end late.
+    /// A client whose request was refused for good sends it again after this time, to the same balancer, until
+    /// it is served: nothing is spared by dropping, so methods that refuse can be held against those that do
+    /// not. `None`: it does not come again. With more load than can be served such runs end late.
     pub comes_again: Option<Duration>,
     /// How often a request that was refused or failed is tried again, each time elsewhere, and the budgets
     /// that every balancer has for that; [`MAX_AVOID`] times at most in all.
@@ -201,7 +201,8 @@ impl Arena {
     ///
     /// # Panics
     /// Without balancers, with a rate that is not above 0, with too many retries or invalid options for
-    /// them, with surroundings of another number, or with a timeline out of order or naming a backend that is not in the pool.
+    /// them, with surroundings of another number, or with a timeline out of order or naming a backend that is
+    /// not in the pool.
     pub fn run_with(
         &self,
         balancers: &mut [Box<dyn Policy>],

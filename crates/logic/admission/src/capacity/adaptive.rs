@@ -1,9 +1,9 @@
 //! The default capacity: the number of requests that the application can work on at once, plus a small
 //! allowance. It neither ratchets down nor lets the queue grow.
 //!
-//! `limit = cores + allowance` on a request's last try, less before ([`escalation`]), the cores from latency ([`Knee`]) and, where requests are refused, from
-//! trials of two limits ([`Trials`]), the allowance from what refusing costs
-//! ([`Allowance`](super::allowance)). Latency as such is not held against a goal or a best value seen
+//! `limit = cores + allowance` on a request's last try, less before ([`escalation`]), the cores from latency
+//! ([`Knee`]) and, where requests are refused, from trials of two limits ([`Trials`]), the allowance from what
+//! refusing costs ([`Allowance`](super::allowance)). Latency as such is not held against a goal or a best value seen
 //! once, as gradient methods do (Netflix' concurrency-limits, Envoy's adaptive concurrency): an
 //! application that slows down has as many cores as before, so the limit stays, and what is refused is
 //! only what it cannot do.

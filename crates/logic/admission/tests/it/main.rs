@@ -4,3 +4,4 @@ mod adaptive;
 mod backend;
 mod decide;
 mod no_allocation;
+mod page;
