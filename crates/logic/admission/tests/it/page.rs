@@ -67,7 +67,7 @@ fn every_way_to_find_the_capacity_is_told() {
     let error = error.expect_err("it is refused").to_string();
     let (_, expected) = error.split_once("expected").expect("it is told what is expected");
     let ways: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
-    let rows: Vec<String> = told("`capacity`").into_keys().collect();
+    let rows: Vec<String> = told("way to find it").into_keys().collect();
     assert_eq!(
         rows.iter().map(String::as_str).collect::<std::collections::BTreeSet<_>>(),
         ways.into_iter().collect()
