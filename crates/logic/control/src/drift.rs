@@ -14,8 +14,8 @@ use plimsoll_model::{BackendId, Curve, Nanos};
 use crate::backend::Backend;
 use crate::controller::{Controller, Urgent, record};
 use crate::event::{Action, RecordKind};
-use crate::knowledge::Shape;
 use crate::plan::Decision;
+use crate::shape::Shape;
 use crate::spec::DriftTest;
 use crate::view::Phase;
 

@@ -7,15 +7,17 @@
 //! fitted family predicts left-out points clearly better.
 
 use plimsoll_learn::{
-    CapacityHint, CurveFit, Family, FitOptions, FittedCurve, IdleLatency, InFlightWindow, Point,
-    Throughput, ThroughputEstimator, ThroughputOptions, fit,
+    CapacityHint, CurveFit, Family, FitOptions, IdleLatency, InFlightWindow, Point, Throughput,
+    ThroughputEstimator, ThroughputOptions, fit,
 };
-use plimsoll_model::{Curve, Hyperbola};
+use plimsoll_model::Curve;
 use plimsoll_queueing::QueueCurve;
 use serde::{Deserialize, Serialize};
 
+use crate::shape::Shape;
 use crate::spec::CurveChoice;
 use crate::traffic::Window;
+use crate::variability::{PRIOR_REQUESTS, Waits};
 
 /// Most points kept per backend; the oldest goes first.
 const MAX_POINTS: usize = 24;
@@ -28,8 +30,6 @@ const POINT_MEMORY: f64 = 4_000.0;
 const RESIDUAL_LIMIT: f64 = 0.15;
 const CLEARLY_BETTER: f64 = 0.6;
 const SAME_CAPACITY: f64 = 0.15;
-/// How many requests' worth of belief that arrivals and service are exponential.
-const PRIOR_REQUESTS: f64 = 100.0;
 /// Response times are compared over so many requests; the least of them is forgotten at this pace and
 /// lies this near the time at rest, relatively.
 const ENOUGH: f64 = 100.0;
@@ -40,7 +40,6 @@ const LIKE_THE_OTHERS: f64 = 0.3;
 /// How many requests' worth of belief that the backends of a pool are alike in this. Much, for response
 /// times under load hang together: at 85 % a hundred tell hardly more than one.
 const ALIKE_REQUESTS: f64 = 3_000.0;
-const VARIABILITY: (f64, f64) = (0.05, 20.0);
 /// A lower bound this far above the capacity that was known says that the backend has grown.
 const GROWN: f64 = 1.15;
 /// Of a backend that has changed, what was known counts for so many requests and probes, and errs by so
@@ -55,48 +54,6 @@ const RELEARNED_REQUESTS: f64 = 2_000.0;
 pub(crate) const KNOWN: f64 = 0.15;
 /// What a backend is trusted to bear beyond what was seen, while no queue was ever seen.
 pub(crate) const OPTIMISM: f64 = 1.5;
-
-/// The curve in use.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Shape {
-    Queue(QueueCurve),
-    Fitted(FittedCurve),
-}
-
-impl Shape {
-    pub fn family(&self) -> &'static str {
-        match self {
-            Shape::Queue(_) => "queue",
-            Shape::Fitted(f) => match f.family() {
-                Family::Hyperbola => "hyperbola",
-                Family::Pchip => "isotonic",
-                Family::Poly2 => "poly2",
-            },
-        }
-    }
-
-    fn inner(&self) -> &dyn Curve {
-        match self {
-            Shape::Queue(q) => q,
-            Shape::Fitted(f) => f,
-        }
-    }
-}
-
-impl Curve for Shape {
-    fn latency_at(&self, load: f64) -> f64 {
-        self.inner().latency_at(load)
-    }
-    fn marginal_at(&self, load: f64) -> f64 {
-        self.inner().marginal_at(load)
-    }
-    fn capacity(&self) -> f64 {
-        self.inner().capacity()
-    }
-    fn as_hyperbola(&self) -> Option<Hyperbola> {
-        self.inner().as_hyperbola()
-    }
-}
 
 /// Mean of the probes of a backend that has next to no traffic: its time at rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -311,10 +268,11 @@ impl Knowledge {
         let Some(service_us) = self.service_us() else { return };
         let cores = self.cores();
         let unit = QueueCurve { service_us, cores, variability: 1.0 };
-        self.own_variability = fit_variability(&unit, &self.points, 1.0, PRIOR_REQUESTS);
-        self.variability = fit_variability(&unit, &self.points, typical, ALIKE_REQUESTS);
+        let waits = Waits::of(&unit, &self.points);
+        self.own_variability = waits.variability(1.0, PRIOR_REQUESTS);
+        self.variability = waits.variability(typical, ALIKE_REQUESTS);
         let queue = QueueCurve { variability: self.variability, ..unit };
-        let queue_error = cross_validate(&unit, &self.points);
+        let queue_error = waits.cross_validate();
         // Fitting is the costly part: not where the queue says it all, nor where nothing could replace it.
         let misses = queue_error.is_some_and(|e| e > RESIDUAL_LIMIT) && self.is_known();
         let asked = choice != CurveChoice::Auto || misses;
@@ -440,60 +398,9 @@ impl Knowledge {
     }
 }
 
-/// Kingman's factor by ridge regression of the waits on those of M/M/c, relative to the latencies;
-/// the belief is worth so many requests at half load.
-fn fit_variability(unit: &QueueCurve, points: &[Point], belief: f64, requests: f64) -> f64 {
-    let prior = requests * 0.25;
-    let (mut top, mut bottom) = (prior * belief, prior);
-    for p in points {
-        let wait = unit.unit_wait_at(p.load);
-        if !wait.is_finite() {
-            continue;
-        }
-        let weight = p.requests / (p.latency_us * p.latency_us);
-        top += weight * wait * (p.latency_us - unit.service_us);
-        bottom += weight * wait * wait;
-    }
-    (top / bottom).clamp(VARIABILITY.0, VARIABILITY.1)
-}
-
-/// Leave-one-out relative error of the queue; `None` below four points.
-fn cross_validate(unit: &QueueCurve, points: &[Point]) -> Option<f64> {
-    if points.len() < 4 {
-        return None;
-    }
-    let (mut sum, mut weight) = (0.0, 0.0);
-    for (i, p) in points.iter().enumerate() {
-        let mut rest = points.to_vec();
-        rest.remove(i);
-        let variability = fit_variability(unit, &rest, 1.0, PRIOR_REQUESTS);
-        let curve = QueueCurve { variability, ..*unit };
-        let error = (curve.latency_at(p.load) / p.latency_us - 1.0).abs().min(1.0);
-        sum += p.requests * error * error;
-        weight += p.requests;
-    }
-    Some((sum / weight).sqrt())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn variability_is_found_and_stays_sane() {
-        let unit = QueueCurve { service_us: 30_000.0, cores: 2.0, variability: 1.0 };
-        let truth = QueueCurve { variability: 3.0, ..unit };
-        let points: Vec<Point> = [0.3, 0.6, 0.8]
-            .map(|rho| {
-                let load = rho * truth.capacity();
-                Point { load, latency_us: truth.latency_at(load), requests: 3_000.0 }
-            })
-            .to_vec();
-        assert!((fit_variability(&unit, &points, 1.0, PRIOR_REQUESTS) - 3.0).abs() < 0.15);
-        assert!((fit_variability(&unit, &[], 1.0, PRIOR_REQUESTS) - 1.0).abs() < 1e-12);
-        let beyond = [Point { load: 1e6, latency_us: 1.0, requests: 1.0 }];
-        assert!((fit_variability(&unit, &beyond, 1.0, PRIOR_REQUESTS) - 1.0).abs() < 1e-12);
-    }
 
     #[test]
     fn near_loads_are_one_point_and_points_are_bounded() {

@@ -42,12 +42,14 @@ mod probing;
 mod refresh;
 mod reports;
 mod search;
+mod shape;
 mod show;
 mod spec;
 mod split;
 mod traffic;
 mod trial;
 mod urgent;
+mod variability;
 mod view;
 mod worth;
 

@@ -9,8 +9,8 @@ use plimsoll_pack::{
 use plimsoll_queueing::QueueCurve;
 
 use crate::backend::{Backend, Pin};
-use crate::knowledge::Shape;
 use crate::plan::{Decision, Wish};
+use crate::shape::Shape;
 use crate::spec::ServiceSpec;
 
 /// Requests beyond this many times what a backend works on are a backlog, to be worked off …

@@ -65,14 +65,20 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, weight: f64, q: f64, y: f64) {
-        let (wq, wy) = (weight * q, weight * y);
+    /// What does not depend on c.
+    fn add_fixed(&mut self, weight: f64, y: f64) {
+        let wy = weight * y;
         self.pp += weight;
+        self.py += wy;
+        self.yy += wy * y;
+    }
+
+    /// What does.
+    fn add_moving(&mut self, weight: f64, q: f64, y: f64) {
+        let wq = weight * q;
         self.pq += wq;
         self.qq += wq * q;
-        self.py += wy;
         self.qy += wq * y;
-        self.yy += wy * y;
     }
 
     fn less(&self, part: &Sums) -> Sums {
@@ -182,7 +188,8 @@ pub(crate) fn fit(points: &[Weighted], hint: &CapacityHint, folds: usize) -> Hyp
     let mut best = found.refined;
     if open {
         let k = found.profile.iter().position(|&error| error <= tolerated).unwrap_or(0);
-        best = at_capacity(points, &scales, grid.at(k as f64)).0;
+        let (fixed, _) = fixed_sums(points, &scales, 0);
+        best = at_capacity(points, &scales, grid.at(k as f64), fixed).0;
     }
     HyperbolaFits { best, lower_bound: open, without_fold: found.without_fold }
 }
@@ -204,10 +211,12 @@ fn search(
 ) -> Search {
     let mut profile = [0.0; GRID];
     let mut leave_out = vec![(f64::INFINITY, Hyperbola { a: 0.0, b: 0.0, c: 1.0 }); folds];
-    let mut parts = vec![Sums::default(); folds];
+    let (fixed, fixed_parts) = fixed_sums(points, scales, folds);
+    let mut parts = fixed_parts.clone();
     for (k, slot) in profile.iter_mut().enumerate() {
         let c = grid.at(k as f64);
-        let total = sums_at(points, scales, c, &mut parts);
+        parts.copy_from_slice(&fixed_parts);
+        let total = sums_at(points, scales, c, fixed, &mut parts);
         let penalty = surprise(c, hint);
         *slot = total.solve().2 + penalty;
         for (part, best) in parts.iter().zip(leave_out.iter_mut()) {
@@ -219,12 +228,12 @@ fn search(
     }
     let objective = |k: f64| {
         let c = grid.at(k);
-        at_capacity(points, scales, c).1 + surprise(c, hint)
+        at_capacity(points, scales, c, fixed).1 + surprise(c, hint)
     };
     let start = (0..GRID).min_by(|&i, &j| profile[i].total_cmp(&profile[j])).unwrap_or(0) as f64;
     let (low, high) = ((start - 1.0).max(0.0), (start + 1.0).min((GRID - 1) as f64));
     let c = grid.at(golden::minimise(objective, low, high, REFINEMENTS));
-    let (refined, error) = at_capacity(points, scales, c);
+    let (refined, error) = at_capacity(points, scales, c, fixed);
     let least_error = error + surprise(c, hint);
     Search {
         refined,
@@ -234,23 +243,34 @@ fn search(
     }
 }
 
-/// Sums over all points at this c; the part of each fold goes to `parts`.
-fn sums_at(points: &[Weighted], scales: &[f64], c: f64, parts: &mut [Sums]) -> Sums {
-    let mut total = Sums::default();
-    parts.fill(Sums::default());
+/// The sums that are the same for every c: over all points, and each fold's part.
+fn fixed_sums(points: &[Weighted], scales: &[f64], folds: usize) -> (Sums, Vec<Sums>) {
+    let (mut total, mut parts) = (Sums::default(), vec![Sums::default(); folds]);
+    for (i, (point, &scale)) in points.iter().zip(scales).enumerate() {
+        total.add_fixed(scale, point.latency);
+        if folds > 0 {
+            parts[i % folds].add_fixed(scale, point.latency);
+        }
+    }
+    (total, parts)
+}
+
+/// Sums over all points at this c, added to what is the same for all; the part of each fold goes to `parts`.
+fn sums_at(points: &[Weighted], scales: &[f64], c: f64, fixed: Sums, parts: &mut [Sums]) -> Sums {
+    let mut total = fixed;
     let mut fold = 0;
     for (point, &scale) in points.iter().zip(scales) {
         let q = c / (c - point.load);
-        total.add(scale, q, point.latency);
+        total.add_moving(scale, q, point.latency);
         if let Some(part) = parts.get_mut(fold) {
-            part.add(scale, q, point.latency);
+            part.add_moving(scale, q, point.latency);
             fold = (fold + 1) % parts.len();
         }
     }
     total
 }
 
-fn at_capacity(points: &[Weighted], scales: &[f64], c: f64) -> (Hyperbola, f64) {
-    let (a, b, error) = sums_at(points, scales, c, &mut []).solve();
+fn at_capacity(points: &[Weighted], scales: &[f64], c: f64, fixed: Sums) -> (Hyperbola, f64) {
+    let (a, b, error) = sums_at(points, scales, c, fixed, &mut []).solve();
     (Hyperbola { a, b: b * c, c }, error)
 }

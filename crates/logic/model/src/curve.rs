@@ -16,6 +16,11 @@ pub trait Curve {
     /// The load the backend cannot exceed, where latency has no bound.
     fn capacity(&self) -> f64;
 
+    /// The marginal cost never falls as the load grows, by the curve's formula: the solver need not look.
+    fn marginal_rises(&self) -> bool {
+        false
+    }
+
     /// The hyperbola this curve is, if it is one: the solver then uses a closed form.
     fn as_hyperbola(&self) -> Option<Hyperbola> {
         None

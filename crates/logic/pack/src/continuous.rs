@@ -35,11 +35,11 @@ pub fn pack_curves(
     problem: &CurveProblem,
     objective: Objective,
 ) -> Result<Packing<f64>, PackError> {
-    let terms = terms(problem)?;
+    let terms = terms(problem, objective)?;
     if let Some(short) = short_of_capacity(&terms, problem, objective)? {
         return Ok(short);
     }
-    if !terms.iter().all(|term| term.level_rises(objective)) {
+    if !terms.iter().all(|term| term.level_rises()) {
         return pack_grid(problem, &terms, objective);
     }
     let (loads, bound) = match (objective, problem.theta) {
@@ -47,13 +47,13 @@ pub fn pack_curves(
             least_maximum(&terms, problem.total, theta * problem.total)
         }
         (Objective::Max, None) => {
-            let filled = waterfill(&terms, objective, problem.total);
+            let filled = waterfill(&terms, problem.total);
             (filled.loads, filled.level)
         }
         (_, Some(theta)) => best_window(&terms, objective, problem.total, theta * problem.total),
         (_, None) => {
-            let filled = waterfill(&terms, objective, problem.total);
-            let bound = dual(&terms, objective, problem.total, filled.level);
+            let filled = waterfill(&terms, problem.total);
+            let bound = dual(&terms, problem.total, filled.level);
             (filled.loads, bound)
         }
     };
@@ -86,7 +86,7 @@ pub(crate) fn value(terms: &[Term], objective: Objective, loads: &[f64]) -> f64 
         Objective::Max => both
             .filter(|(_, load)| **load > 0.0)
             .fold(0.0, |most, (term, &load)| term.latency(load).max(most)),
-        _ => both.map(|(term, &load)| term.cost(objective, load)).sum(),
+        _ => both.map(|(term, &load)| term.cost(load)).sum(),
     }
 }
 
@@ -130,12 +130,12 @@ pub(crate) fn short_of_capacity(
 }
 
 /// Lagrange's bound at a level λ: `Σ min (cost − λ·load) + λ·total`, minimal where the level is λ.
-fn dual(terms: &[Term], objective: Objective, total: f64, level: f64) -> f64 {
+fn dual(terms: &[Term], total: f64, level: f64) -> f64 {
     let sum: f64 = terms
         .iter()
         .map(|term| {
-            let (load, _) = term.load_at(objective, level);
-            term.cost(objective, load) - level * load
+            let (load, _) = term.load_at(level);
+            term.cost(load) - level * load
         })
         .sum();
     sum + level * total
@@ -199,10 +199,10 @@ fn in_window(
 ) -> (Filled, f64, f64) {
     let clipped: Vec<Term> =
         terms.iter().map(|term| term.clipped(bottom, bottom + width)).collect();
-    let filled = waterfill(&clipped, objective, total);
+    let filled = waterfill(&clipped, total);
     let mut slope = 0.0;
     for ((term, original), &load) in clipped.iter().zip(terms).zip(&filled.loads) {
-        let pull = term.level(objective, load) - filled.level;
+        let pull = term.level(load) - filled.level;
         let follows = if pull > 0.0 {
             load <= term.least
         } else {
@@ -229,7 +229,7 @@ fn least_maximum(terms: &[Term], total: f64, width: f64) -> (Vec<f64>, f64) {
                 } else if latency >= full {
                     term.most
                 } else {
-                    term.load_at(Objective::Max, latency).0
+                    term.load_at(latency).0
                 }
             })
             .collect();

@@ -27,7 +27,7 @@ pub(crate) fn menu(
         let cost = match objective {
             // A backend without load keeps no client waiting.
             Objective::Max if load == 0.0 => 0.0,
-            _ => term.cost(objective, load),
+            _ => term.cost(load),
         };
         Choice { weight: (load / total * UNITS).round() as i64, cost }
     };

@@ -47,7 +47,7 @@ pub fn pack_units(
     }
     let problem = CurveProblem { backends, total, theta: None };
     let continuous = pack_curves(&problem, objective)?;
-    let terms = terms(&problem)?;
+    let terms = terms(&problem, objective)?;
     let unit = total / f64::from(units);
     let most: Vec<i64> =
         terms.iter().map(|term| (term.most / unit + 1e-9).floor() as i64).collect();
@@ -65,7 +65,7 @@ pub fn pack_units(
     let loads: Vec<f64> = grid.weights.iter().map(|&weight| weight as f64 * unit).collect();
     let cost = value(&terms, objective, &loads) * cost_unit(&problem, objective);
     // Without a gain left to make, convex costs leave nothing better among whole units.
-    let convex = terms.iter().all(|term| term.level_rises(objective));
+    let convex = terms.iter().all(|term| term.level_rises());
     let bound = if settled && convex { cost } else { continuous.bound };
     Ok(Packing::new(cost, bound, grid.weights))
 }
@@ -82,7 +82,7 @@ impl Grid<'_> {
     /// What backend `at` pays for its unit number `number` (from 1).
     fn price(&self, at: usize, number: i64) -> f64 {
         let term = &self.terms[at];
-        let cost = |count: i64| term.cost(self.objective, count as f64 * self.unit);
+        let cost = |count: i64| term.cost(count as f64 * self.unit);
         match self.objective {
             // A maximum does not add up: the price of a unit is the latency it leads to.
             Objective::Max => cost(number),

@@ -65,7 +65,7 @@ pub fn round_to_range(
             return Err(PackError::BadShares);
         }
         Some((problem, objective)) => Judge::Curves {
-            terms: terms(problem)?,
+            terms: terms(problem, objective)?,
             objective,
             total: problem.total,
             unit: cost_unit(problem, objective),

@@ -26,10 +26,16 @@ pub(crate) struct Term<'a> {
     pub least: f64,
     /// The most.
     pub most: f64,
+    objective: Objective,
+    /// The levels at these two: asked of every term at every step, and dear without a closed form.
+    pub levels: (f64, f64),
 }
 
 /// One term per backend, with all loads allowed that its limit allows. Checks the input.
-pub(crate) fn terms<'a>(problem: &CurveProblem<'a>) -> Result<Vec<Term<'a>>, PackError> {
+pub(crate) fn terms<'a>(
+    problem: &CurveProblem<'a>,
+    objective: Objective,
+) -> Result<Vec<Term<'a>>, PackError> {
     if problem.backends.is_empty() {
         return Err(PackError::NoBackends);
     }
@@ -53,7 +59,10 @@ pub(crate) fn terms<'a>(problem: &CurveProblem<'a>) -> Result<Vec<Term<'a>>, Pac
         if !most.is_finite() || !ends.iter().all(|latency| latency.is_finite() && *latency >= 0.0) {
             return wrong("finite latencies of 0 or more up to the greatest load were expected");
         }
-        Ok(Term { backend, hyperbola: backend.curve.as_hyperbola(), least: 0.0, most })
+        let hyperbola = backend.curve.as_hyperbola();
+        let mut term = Term { backend, hyperbola, least: 0.0, most, objective, levels: (0.0, 0.0) };
+        term.levels = (term.level(0.0), term.level(most));
+        Ok(term)
     };
     problem.backends.iter().enumerate().map(check).collect()
 }
@@ -61,7 +70,15 @@ pub(crate) fn terms<'a>(problem: &CurveProblem<'a>) -> Result<Vec<Term<'a>>, Pac
 impl Term<'_> {
     /// The same with loads from `least` up to `most` only.
     pub fn clipped(&self, least: f64, most: f64) -> Self {
-        Term { least, most: self.most.min(most), ..*self }
+        let mut clipped = Term { least, most: self.most.min(most), ..*self };
+        if clipped.least != self.least {
+            clipped.levels.0 = clipped.level(clipped.least);
+        }
+        // (For the sum of latencies even the level at 0 depends on the most.)
+        if clipped.most != self.most {
+            clipped.levels = (clipped.level(clipped.least), clipped.level(clipped.most));
+        }
+        clipped
     }
 
     /// Mean latency at a load.
@@ -70,17 +87,17 @@ impl Term<'_> {
     }
 
     /// What the backend adds to the objective: `load · latency` or the latency.
-    pub fn cost(&self, objective: Objective, load: f64) -> f64 {
-        match objective {
+    pub fn cost(&self, load: f64) -> f64 {
+        match self.objective {
             Objective::Traffic => load * self.latency(load),
             Objective::Sum | Objective::Max => self.latency(load),
         }
     }
 
     /// The level at a load.
-    pub fn level(&self, objective: Objective, load: f64) -> f64 {
+    pub fn level(&self, load: f64) -> f64 {
         let curve = self.backend.curve;
-        match (objective, self.hyperbola) {
+        match (self.objective, self.hyperbola) {
             (Objective::Traffic, _) => curve.marginal_at(load),
             (Objective::Max, _) => curve.latency_at(load),
             (Objective::Sum, Some(Hyperbola { b, c, .. })) => b / ((c - load) * (c - load)),
@@ -94,9 +111,10 @@ impl Term<'_> {
 
     /// The load at a level, and how fast it grows with the level. Between loads with the same level it
     /// takes any.
-    pub fn load_at(&self, objective: Objective, level: f64) -> (f64, f64) {
+    pub fn load_at(&self, level: f64) -> (f64, f64) {
+        let objective = self.objective;
         let Some(Hyperbola { a, b, c }) = self.hyperbola else {
-            return self.search_load(objective, level);
+            return self.search_load(level);
         };
         let above = if objective == Objective::Sum { level } else { level - a };
         if above <= 0.0 {
@@ -124,22 +142,22 @@ impl Term<'_> {
     /// [`Self::load_at`] for a curve without a closed form, by Ridders' method (IEEE Trans. Circuits and
     /// Systems 26, 1979): a chord through the logarithms, so to speak, which suits levels that grow as
     /// `1/(c − x)²`. Every step halves the interval at the least; about seven end in rounding.
-    fn search_load(&self, objective: Objective, level: f64) -> (f64, f64) {
+    fn search_load(&self, level: f64) -> (f64, f64) {
         let (mut low, mut high) = (self.least, self.most);
-        let mut below = level - self.level(objective, low);
-        let mut above = self.level(objective, high) - level;
+        let mut below = level - self.levels.0;
+        let mut above = self.levels.1 - level;
         if below <= 0.0 || above <= 0.0 {
             return (if below <= 0.0 { low } else { high }, 0.0);
         }
         let mut found = low;
         for _ in 0..MAX_HALVINGS {
             let middle = 0.5 * (low + high);
-            let off = self.level(objective, middle) - level;
+            let off = self.level(middle) - level;
             let root = (off * off + below * above).sqrt();
             let nearer = (middle - 0.5 * (high - low) * off / root).clamp(low, high);
             let is_found = (nearer - found).abs() <= PRECISE * self.most;
             found = nearer;
-            let off_nearer = self.level(objective, nearer) - level;
+            let off_nearer = self.level(nearer) - level;
             if is_found || off_nearer == 0.0 {
                 break;
             }
@@ -156,21 +174,26 @@ impl Term<'_> {
         }
         let aside = 1e-5 * self.most;
         let (left, right) = ((found - aside).max(self.least), (found + aside).min(self.most));
-        let rise = self.level(objective, right) - self.level(objective, left);
+        let rise = self.level(right) - self.level(left);
         let growth = if rise > 0.0 { (right - left) / rise } else { 0.0 };
         (found, growth)
     }
 
     /// Whether the level never falls as the load grows, so that the waterfilling is exact. A curve
     /// without a closed form is checked at points only.
-    pub fn level_rises(&self, objective: Objective) -> bool {
-        if self.hyperbola.is_some() || objective == Objective::Max {
+    pub fn level_rises(&self) -> bool {
+        let known = match self.objective {
+            Objective::Traffic => self.backend.curve.marginal_rises(),
+            Objective::Sum => false,
+            Objective::Max => true,
+        };
+        if self.hyperbola.is_some() || known {
             return true;
         }
         let mut before = f64::NEG_INFINITY;
         (0..=CHECKED_POINTS).all(|point| {
             let load = self.most * point as f64 / CHECKED_POINTS as f64;
-            let level = self.level(objective, load);
+            let level = self.level(load);
             let rises = level >= before - 1e-9 * before.abs();
             before = level;
             rises

@@ -24,7 +24,7 @@ pub fn pack_two_step(
     objective: Objective,
     effort: &Effort,
 ) -> Result<Packing<f64>, PackError> {
-    let terms = terms(problem)?;
+    let terms = terms(problem, objective)?;
     if let Some(short) = short_of_capacity(&terms, problem, objective)? {
         return Ok(short);
     }

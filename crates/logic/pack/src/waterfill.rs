@@ -1,7 +1,5 @@
 //! The loads at which all backends have the same level, and that sum up to the total.
 
-use plimsoll_model::Objective;
-
 use crate::terms::Term;
 
 /// More than Newton's method needs, and enough for bisection to end in rounding.
@@ -21,12 +19,12 @@ pub(crate) struct Filled {
 /// The sum of the loads grows with the level, so the level is found by Newton's method within a bracket
 /// (`O(backends)` a step, about ten steps). Where the sum jumps, because some latency is flat, the
 /// loads are interpolated between the two sides of the jump.
-pub(crate) fn waterfill(terms: &[Term], objective: Objective, total: f64) -> Filled {
+pub(crate) fn waterfill(terms: &[Term], total: f64) -> Filled {
     let mut low = f64::INFINITY;
     let mut high = f64::NEG_INFINITY;
     for term in terms {
-        low = low.min(term.level(objective, term.least));
-        high = high.max(term.level(objective, term.most));
+        low = low.min(term.levels.0);
+        high = high.max(term.levels.1);
     }
     // Beyond both ends, so that flat curves are on either side as well.
     low -= 1e-9 * low.abs();
@@ -34,10 +32,10 @@ pub(crate) fn waterfill(terms: &[Term], objective: Objective, total: f64) -> Fil
     let mut level = 0.5 * (low + high);
     let mut before = f64::INFINITY;
     for _ in 0..MAX_ITERATIONS {
-        let (sum, growth) = sum_at(terms, objective, level);
+        let (sum, growth) = sum_at(terms, level);
         let over = sum - total;
         if over.abs() <= CLOSE * total {
-            let loads = terms.iter().map(|term| term.load_at(objective, level).0).collect();
+            let loads = terms.iter().map(|term| term.load_at(level).0).collect();
             return Filled { loads, level };
         }
         if over > 0.0 {
@@ -53,21 +51,19 @@ pub(crate) fn waterfill(terms: &[Term], objective: Objective, total: f64) -> Fil
             break;
         }
     }
-    between(terms, objective, total, low, high)
+    between(terms, total, low, high)
 }
 
-fn sum_at(terms: &[Term], objective: Objective, level: f64) -> (f64, f64) {
+fn sum_at(terms: &[Term], level: f64) -> (f64, f64) {
     terms.iter().fold((0.0, 0.0), |(sum, growth), term| {
-        let (load, more) = term.load_at(objective, level);
+        let (load, more) = term.load_at(level);
         (sum + load, growth + more)
     })
 }
 
 /// The mixture of the loads at two levels that has the right sum.
-fn between(terms: &[Term], objective: Objective, total: f64, low: f64, high: f64) -> Filled {
-    let at = |level: f64| -> Vec<f64> {
-        terms.iter().map(|term| term.load_at(objective, level).0).collect()
-    };
+fn between(terms: &[Term], total: f64, low: f64, high: f64) -> Filled {
+    let at = |level: f64| -> Vec<f64> { terms.iter().map(|term| term.load_at(level).0).collect() };
     let loads = mix(at(low), &at(high), total);
     Filled { loads, level: low }
 }

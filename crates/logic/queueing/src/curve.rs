@@ -55,6 +55,11 @@ impl Curve for QueueCurve {
     fn capacity(&self) -> f64 {
         self.cores * 1e6 / self.service_us
     }
+
+    /// `ρ^(e+1)/(1−ρ)` is convex, `e` being above 0.
+    fn marginal_rises(&self) -> bool {
+        self.variability >= 0.0
+    }
 }
 
 #[cfg(test)]

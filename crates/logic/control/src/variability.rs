@@ -1,0 +1,111 @@
+//! How irregular a backend's load is: Kingman's factor, by ridge regression of the waits on those of M/M/c,
+//! relative to the latencies; the belief that it is like another's is worth so many requests at half load.
+
+use plimsoll_learn::Point;
+use plimsoll_queueing::QueueCurve;
+
+/// How many requests' worth of belief that arrivals and service are exponential.
+pub(crate) const PRIOR_REQUESTS: f64 = 100.0;
+/// The least and the most.
+const VARIABILITY: (f64, f64) = (0.05, 20.0);
+/// With fewer points leaving one out says nothing.
+const LEAST_VALIDATED: usize = 4;
+
+/// Points beside what M/M/c says of their loads.
+pub(crate) struct Waits<'a> {
+    service_us: f64,
+    points: &'a [Point],
+    said: Vec<Said>,
+}
+
+/// Worked out once, for it costs a power and is asked of every point with every other left out.
+struct Said {
+    /// The wait of M/M/c, microseconds.
+    unit_us: f64,
+    /// What the point adds to either side of the regression; nothing beyond the capacity.
+    adds: Option<(f64, f64)>,
+}
+
+impl<'a> Waits<'a> {
+    /// `unit` is the queue with a variability of 1.
+    pub fn of(unit: &QueueCurve, points: &'a [Point]) -> Waits<'a> {
+        let say = |p: &Point| {
+            let unit_us = unit.unit_wait_at(p.load);
+            let weight = p.requests / (p.latency_us * p.latency_us);
+            let scaled = weight * unit_us;
+            let adds = (scaled * (p.latency_us - unit.service_us), scaled * unit_us);
+            Said { unit_us, adds: unit_us.is_finite().then_some(adds) }
+        };
+        Waits { service_us: unit.service_us, points, said: points.iter().map(say).collect() }
+    }
+
+    /// The factor by all points and this belief.
+    pub fn variability(&self, belief: f64, requests: f64) -> f64 {
+        self.variability_without(None, belief, requests)
+    }
+
+    fn variability_without(&self, left_out: Option<usize>, belief: f64, requests: f64) -> f64 {
+        let prior = requests * 0.25;
+        let (mut top, mut bottom) = (prior * belief, prior);
+        for (i, said) in self.said.iter().enumerate() {
+            if let Some((to_top, to_bottom)) = said.adds.filter(|_| left_out != Some(i)) {
+                top += to_top;
+                bottom += to_bottom;
+            }
+        }
+        (top / bottom).clamp(VARIABILITY.0, VARIABILITY.1)
+    }
+
+    /// Leave-one-out relative error of the queue; `None` below four points.
+    pub fn cross_validate(&self) -> Option<f64> {
+        if self.points.len() < LEAST_VALIDATED {
+            return None;
+        }
+        let (mut sum, mut weight) = (0.0, 0.0);
+        for (i, (p, said)) in self.points.iter().zip(&self.said).enumerate() {
+            let variability = self.variability_without(Some(i), 1.0, PRIOR_REQUESTS);
+            let latency_us = self.service_us + variability * said.unit_us;
+            let error = (latency_us / p.latency_us - 1.0).abs().min(1.0);
+            sum += p.requests * error * error;
+            weight += p.requests;
+        }
+        Some((sum / weight).sqrt())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::Curve;
+
+    use super::*;
+
+    #[test]
+    fn variability_is_found_and_stays_sane() {
+        let unit = QueueCurve { service_us: 30_000.0, cores: 2.0, variability: 1.0 };
+        let truth = QueueCurve { variability: 3.0, ..unit };
+        let points: Vec<Point> = [0.3, 0.6, 0.8]
+            .map(|rho| {
+                let load = rho * truth.capacity();
+                Point { load, latency_us: truth.latency_at(load), requests: 3_000.0 }
+            })
+            .to_vec();
+        assert!((Waits::of(&unit, &points).variability(1.0, PRIOR_REQUESTS) - 3.0).abs() < 0.15);
+        assert!((Waits::of(&unit, &[]).variability(1.0, PRIOR_REQUESTS) - 1.0).abs() < 1e-12);
+        let beyond = [Point { load: 1e6, latency_us: 1.0, requests: 1.0 }];
+        assert!((Waits::of(&unit, &beyond).variability(1.0, PRIOR_REQUESTS) - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_point_that_the_others_do_not_foretell_is_an_error() {
+        let unit = QueueCurve { service_us: 30_000.0, cores: 2.0, variability: 1.0 };
+        let point = |rho: f64| {
+            let load = rho * unit.capacity();
+            Point { load, latency_us: unit.latency_at(load), requests: 3_000.0 }
+        };
+        let mut points = [0.2, 0.4, 0.6, 0.8].map(point);
+        assert!(Waits::of(&unit, &points[..3]).cross_validate().is_none());
+        assert!(Waits::of(&unit, &points).cross_validate().is_some_and(|error| error < 1e-9));
+        points[3].latency_us *= 2.0;
+        assert!(Waits::of(&unit, &points).cross_validate().is_some_and(|error| error > 0.2));
+    }
+}
