@@ -3,132 +3,27 @@
 #[path = "../../../io/l4/tests/rig/mod.rs"]
 mod rig;
 
+mod daemon;
+mod restart;
+
 use std::fs;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
+use daemon::Daemon;
 use rig::privileged;
-use rig::service::{PATIENCE, Service, all_stay};
+use rig::service::{Service, all_stay};
 
-/// The daemon, its configuration, and where it runs.
-struct Daemon<'a> {
-    service: &'a Service,
-    dir: tempfile::TempDir,
-    child: Option<Child>,
-}
-
-impl<'a> Daemon<'a> {
-    fn new(service: &'a Service, backends: &[&str]) -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
-        let daemon = Daemon { service, dir, child: None };
-        daemon.write(backends);
-        daemon
-    }
-
-    fn file(&self) -> PathBuf {
-        self.dir.path().join("l4.yaml")
-    }
-
-    fn write(&self, backends: &[&str]) {
-        let interfaces: Vec<String> = (1..=self.service.servers.len())
-            .map(|n| format!("{{ name: lb{n} }}"))
-            .chain(["{ name: lbc, mode: native }".to_owned()])
-            .collect();
-        let backends: Vec<String> = self
-            .service
-            .backends(backends)
-            .iter()
-            .map(|one| format!("{{ name: {}, address: \"{}\" }}", one.name, one.address))
-            .collect();
-        let text = format!(
-            "l4:\n  interfaces: [ {} ]\n  pin_dir: {}\n  cookie: {{ key_file: {} }}\n  vips:\n    - \
-             name: shop\n      address: \"{}\"\n      protocol: tcp\n      mode: stateless\n      \
-             policy: round_robin\n      forwarding: direct\n      backends: [ {} ]\n",
-            interfaces.join(", "),
-            self.service.net.pins().display(),
-            self.dir.path().join("l4.key").display(),
-            self.service.vip,
-            backends.join(", ")
-        );
-        fs::write(self.file(), text).expect("written");
-    }
-
-    /// A command in the balancer's namespace.
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new("nsenter");
-        command
-            .arg(format!("--net=/run/netns/{}", self.service.net.full("lb")))
-            .arg(env!("CARGO_BIN_EXE_plimsoll"))
-            .arg("l4")
-            .args(arguments)
-            .arg("--config")
-            .arg(self.file());
-        command
-    }
-
-    fn start(&mut self) {
-        let log = fs::File::create(self.dir.path().join("log")).expect("a file");
-        let child = self.command(&["run"]).stderr(log).stdout(Stdio::null()).spawn();
-        self.child = Some(child.expect("starts"));
-        self.wait_for("balancing");
-        self.settle();
-    }
-
-    /// Until every server that takes connections has been found on the network.
-    fn settle(&self) {
-        let began = Instant::now();
-        while self.status()["vips"][0]["backends"]
-            .as_array()
-            .is_none_or(|all| all.iter().any(|one| one["mac"] == "00:00:00:00:00:00"))
-        {
-            assert!(began.elapsed() < PATIENCE, "{:#}", self.status());
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
-    }
-
-    fn wait_for(&self, text: &str) {
-        let began = Instant::now();
-        while !self.log().contains(text) {
-            assert!(began.elapsed() < PATIENCE, "no {text:?} in:\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn signal(&mut self, signal: rustix::process::Signal) {
-        let child = self.child.as_ref().expect("runs");
-        let id = rustix::process::Pid::from_child(child);
-        rustix::process::kill_process(id, signal).expect("sent");
-    }
-
-    fn kill(&mut self) {
-        let mut child = self.child.take().expect("runs");
-        child.kill().expect("killed");
-        child.wait().expect("ended");
-    }
-
-    fn json(&self, arguments: &[&str]) -> serde_json::Value {
-        let output = self.command(arguments).args(["-o", "json"]).output().expect("runs");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice(&output.stdout).expect("JSON")
-    }
-
-    fn status(&self) -> serde_json::Value {
-        self.json(&["status"])
-    }
-}
-
-impl Drop for Daemon<'_> {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
+/// Names these servers in the daemon's file.
+fn write(daemon: &Daemon<'_>, service: &Service, backends: &[&str]) {
+    let interfaces: Vec<String> = (1..=service.servers.len())
+        .map(|n| format!("{{ name: lb{n} }}"))
+        .chain(["{ name: lbc, mode: native }".to_owned()])
+        .collect();
+    let backends: Vec<String> = service
+        .backends(backends)
+        .iter()
+        .map(|one| format!("{{ name: {}, address: \"{}\" }}", one.name, one.address))
+        .collect();
+    daemon.write(&interfaces, &service.vip.to_string(), &backends);
 }
 
 fn total(status: &serde_json::Value, field: &str) -> u64 {
@@ -142,7 +37,8 @@ fn a_daemon_reloads_is_killed_and_starts_over_and_nobody_notices() {
         return;
     }
     let service = Service::new(3, 2, false);
-    let mut daemon = Daemon::new(&service, &["s1", "s2"]);
+    let mut daemon = Daemon::new(&service.net);
+    write(&daemon, &service, &["s1", "s2"]);
     daemon.start();
     let mut connections = service.opened(20);
     assert!(connections.iter().all(|one| one.server != "s3"));
@@ -156,7 +52,7 @@ fn a_daemon_reloads_is_killed_and_starts_over_and_nobody_notices() {
     all_stay(&mut connections, "after a wrong configuration");
 
     // A change of the file is taken up without a signal.
-    daemon.write(&["s2", "s3"]);
+    write(&daemon, &service, &["s2", "s3"]);
     daemon.wait_for("configuration reloaded");
     daemon.settle();
     let more = service.opened(10);
@@ -185,7 +81,8 @@ fn where_asks_the_program_and_takes_nobodys_turn() {
         return;
     }
     let service = Service::new(2, 2, false);
-    let mut daemon = Daemon::new(&service, &["s1", "s2"]);
+    let mut daemon = Daemon::new(&service.net);
+    write(&daemon, &service, &["s1", "s2"]);
     daemon.start();
     let before = daemon.status();
     let ask = |more: &[&str]| {

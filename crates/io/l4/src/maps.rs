@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use aya::maps::{Array, DevMap, Map, MapData, MapInfo, PerCpuArray};
+use aya::Pod;
+use aya::maps::{Array, DevMap, Map, MapData, MapInfo, PerCpuArray, PerCpuValues};
+use aya::util::nr_cpus;
 
 use crate::error::L4Error;
 use crate::layout::{
@@ -105,18 +107,32 @@ impl std::fmt::Debug for Maps {
     }
 }
 
+/// A pinned map of the kind that is expected there.
 macro_rules! opened {
     ($dir:expr, $name:literal) => {
-        map($dir, $name)?.try_into().map_err(L4Error::map($name))?
+        $crate::maps::map($dir, $name)?.try_into().map_err($crate::L4Error::map($name))?
     };
 }
+pub(crate) use opened;
 
 fn pin(dir: &Path, name: &'static str) -> Result<MapData, L4Error> {
     MapData::from_pin(dir.join("maps").join(name)).map_err(L4Error::map(name))
 }
 
-fn map(dir: &Path, name: &'static str) -> Result<Map, L4Error> {
+pub(crate) fn map(dir: &Path, name: &'static str) -> Result<Map, L4Error> {
     Map::from_map_data(pin(dir, name)?).map_err(L4Error::map(name))
+}
+
+/// Sets a counter to zero on every CPU.
+pub(crate) fn clear<T: Pod>(
+    map: &mut PerCpuArray<MapData, T>,
+    place: u32,
+    zero: T,
+    name: &'static str,
+) -> Result<(), L4Error> {
+    let cpus = nr_cpus().map_err(|(_, error)| L4Error::map(name)(error))?;
+    let zeros = PerCpuValues::try_from(vec![zero; cpus]).map_err(L4Error::map(name))?;
+    map.set(place, zeros, 0).map_err(L4Error::map(name))
 }
 
 /// By what the maps pinned in a directory were made; `None` where there are none.
@@ -257,13 +273,7 @@ impl Maps {
 
     /// Forgets what was counted for a server, when its place goes to another.
     pub(crate) fn clear_count(&mut self, place: u32) -> Result<(), L4Error> {
-        let cpus = aya::util::nr_cpus().map_err(|(what, error)| L4Error::Map {
-            name: "counts",
-            error: format!("{what}: {error}"),
-        })?;
-        let zeros = aya::maps::PerCpuValues::try_from(vec![[0u64; 8]; cpus])
-            .map_err(L4Error::map("counts"))?;
-        self.counts.set(place, zeros, 0).map_err(L4Error::map("counts"))?;
+        clear(&mut self.counts, place, [0; 8], "counts")?;
         self.set_open(place, 0)
     }
 

@@ -48,6 +48,34 @@ fn fails(findings: &[Finding]) -> Vec<(&str, &str)> {
     bad.map(|one| (one.check, one.about.as_str())).collect()
 }
 
+/// What is done to a balancer's machine, the check that must see it, of what, how badly, and how to take it
+/// back.
+const FAULTS: [(&str, &str, &str, Level, &str); 5] = [
+    (
+        "sysctl -qw net.ipv4.ip_forward=0",
+        "ip_forward",
+        "lbc",
+        Level::Fail,
+        "sysctl -qw net.ipv4.ip_forward=1",
+    ),
+    (
+        "sysctl -qw net.ipv4.conf.lb1.rp_filter=1",
+        "rp_filter",
+        "lb1",
+        Level::Warn,
+        "sysctl -qw net.ipv4.conf.lb1.rp_filter=0",
+    ),
+    ("ip link set lb2 mtu 1400", "mtu", "l4.interfaces", Level::Fail, "ip link set lb2 mtu 1500"),
+    ("ethtool -K lb1 gro off", "veth_gro", "lb1", Level::Warn, "ethtool -K lb1 gro on"),
+    (
+        "ip addr add 10.0.9.9/32 dev lo",
+        "vip_address",
+        "shop",
+        Level::Warn,
+        "ip addr del 10.0.9.9/32 dev lo",
+    ),
+];
+
 #[test]
 fn a_good_balancer_is_found_good_and_each_fault_is_seen() {
     if !privileged() {
@@ -70,38 +98,7 @@ fn a_good_balancer_is_found_good_and_each_fault_is_seen() {
         assert!(said(check), "{check}");
     }
 
-    // Each change, the check that must see it, and how to take it back.
-    for (change, check, about, expected, back) in [
-        (
-            "sysctl -qw net.ipv4.ip_forward=0",
-            "ip_forward",
-            "lbc",
-            Level::Fail,
-            "sysctl -qw net.ipv4.ip_forward=1",
-        ),
-        (
-            "sysctl -qw net.ipv4.conf.lb1.rp_filter=1",
-            "rp_filter",
-            "lb1",
-            Level::Warn,
-            "sysctl -qw net.ipv4.conf.lb1.rp_filter=0",
-        ),
-        (
-            "ip link set lb2 mtu 1400",
-            "mtu",
-            "l4.interfaces",
-            Level::Fail,
-            "ip link set lb2 mtu 1500",
-        ),
-        ("ethtool -K lb1 gro off", "veth_gro", "lb1", Level::Warn, "ethtool -K lb1 gro on"),
-        (
-            "ip addr add 10.0.9.9/32 dev lo",
-            "vip_address",
-            "shop",
-            Level::Warn,
-            "ip addr del 10.0.9.9/32 dev lo",
-        ),
-    ] {
+    for (change, check, about, expected, back) in FAULTS {
         assert_eq!(level(&good, check, about), Level::Ok, "{check} before");
         service.net.exec("lb", change);
         assert_eq!(level(&look(&service, "lb", &config), check, about), expected, "{change}");

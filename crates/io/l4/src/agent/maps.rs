@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, PerCpuValues};
-use aya::util::nr_cpus;
+use aya::maps::{Array, HashMap, MapData, PerCpuArray};
 use plimsoll_cookie::{Epoch, Layout};
 
 use super::layout::{AGENT_LAYOUT, COUNTS, MAX_AGENT_VIPS, SETTINGS_BYTES, Settings};
 use crate::error::L4Error;
 use crate::layout::{NAME_BYTES, PERMUTATION_BYTES, name_from_bytes, name_to_bytes};
+use crate::maps::{clear, opened};
 
 /// A service: its key as the programs have it, and its number with this server's id.
 pub type Entry = ([u32; 5], [u32; 2]);
@@ -28,17 +28,6 @@ impl std::fmt::Debug for AgentMaps {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("AgentMaps").field("dir", &self.dir).finish_non_exhaustive()
     }
-}
-
-fn map(dir: &Path, name: &'static str) -> Result<Map, L4Error> {
-    let pinned = MapData::from_pin(dir.join("maps").join(name)).map_err(L4Error::map(name))?;
-    Map::from_map_data(pinned).map_err(L4Error::map(name))
-}
-
-macro_rules! opened {
-    ($dir:expr, $name:literal) => {
-        map($dir, $name)?.try_into().map_err(L4Error::map($name))?
-    };
 }
 
 impl AgentMaps {
@@ -146,11 +135,8 @@ impl AgentMaps {
     }
 
     fn clear_counts(&mut self, number: u32) -> Result<(), L4Error> {
-        let cpus = nr_cpus().map_err(|(_, error)| L4Error::map("counts")(error))?;
         for what in 0..COUNTS as u32 {
-            let zeros = PerCpuValues::try_from(vec![0; cpus]).map_err(L4Error::map("counts"))?;
-            let place = number * COUNTS as u32 + what;
-            self.counts.set(place, zeros, 0).map_err(L4Error::map("counts"))?;
+            clear(&mut self.counts, number * COUNTS as u32 + what, 0, "counts")?;
         }
         Ok(())
     }

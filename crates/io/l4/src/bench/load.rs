@@ -2,6 +2,7 @@
 //! (`bpf/bench/flows.h`), so that millions of packets take seconds and nothing but the program is in the
 //! cache.
 
+use std::path::Path;
 use std::time::Duration;
 
 use aya::maps::{Array, Map, MapData};
@@ -11,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::BenchError;
 use crate::Balancer;
-use crate::maps::MAPS;
+use crate::maps::{MAPS, Maps};
 use crate::program::tick_ms_q20;
 use crate::tables::{mac_bits, vip_bits};
 
@@ -42,8 +43,20 @@ impl Load {
     /// # Errors
     /// When the kernel refuses.
     pub fn on(balancer: &Balancer) -> Result<Load, BenchError> {
-        let meta = balancer.maps().meta();
-        let maps = balancer.maps().dir().join("maps");
+        Load::with(balancer.maps())
+    }
+
+    /// The same, of a balancer in another process.
+    ///
+    /// # Errors
+    /// When nothing is pinned in this directory, or the kernel refuses.
+    pub fn pinned(dir: &Path) -> Result<Load, BenchError> {
+        Load::with(&Maps::open(dir)?)
+    }
+
+    fn with(balancer: &Maps) -> Result<Load, BenchError> {
+        let meta = balancer.meta();
+        let maps = balancer.dir().join("maps");
         let mut loader = EbpfLoader::new();
         for name in MAPS {
             loader.map_pin_path(name, maps.join(name));

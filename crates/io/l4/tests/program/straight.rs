@@ -116,8 +116,8 @@ fn what_is_not_the_balancers_goes_to_the_kernel_untouched() {
     let base = Segment::new(CLIENT, VIP, ACK, timestamps(1, 2));
     let other_port = Segment { to: at("10.0.9.9:81"), ..base.clone() };
     let other_host = Segment { to: at("10.0.9.8:80"), ..base.clone() };
-    let mut vlan = base.bytes();
-    vlan.splice(12..12, [0x81, 0, 0, 5]);
+    let reply = Segment::new(VIP, CLIENT, ACK, timestamps(1, 2)).sent_by(server_mac(1)).bytes();
+    let tagged = |packet: &[u8], tags: &[u8]| [&packet[..12], tags, &packet[12..]].concat();
     let mut udp = base.bytes();
     udp[23] = 17;
     let mut header = base.bytes();
@@ -130,7 +130,9 @@ fn what_is_not_the_balancers_goes_to_the_kernel_untouched() {
     for (packet, reason) in [
         (other_port.bytes(), None),
         (other_host.bytes(), None),
-        (vlan, Some("vlan")),
+        (tagged(&base.bytes(), &[0x81, 0, 0, 5]), Some("vlan")),
+        (tagged(&base.bytes(), &[0x88, 0xa8, 0, 9, 0x81, 0, 0, 5]), Some("vlan")),
+        (tagged(&reply, &[0x81, 0, 0, 5]), Some("vlan")),
         (udp, None),
         (header, Some("malformed")),
         (version, Some("malformed")),

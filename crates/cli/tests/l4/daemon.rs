@@ -1,0 +1,135 @@
+//! The daemon as a process in a balancer's namespace, with its configuration and its log.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::rig::Net;
+use crate::rig::service::PATIENCE;
+
+/// It ends with this, and its directory with it.
+pub struct Daemon<'a> {
+    net: &'a Net,
+    pub dir: tempfile::TempDir,
+    child: Option<Child>,
+    /// Of which the next one is started.
+    pub binary: PathBuf,
+}
+
+impl<'a> Daemon<'a> {
+    /// For the namespace `lb`; nothing runs yet, and its file is not written.
+    pub fn new(net: &'a Net) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        Daemon { net, dir, child: None, binary: env!("CARGO_BIN_EXE_plimsoll").into() }
+    }
+
+    /// Its configuration.
+    pub fn file(&self) -> PathBuf {
+        self.dir.path().join("l4.yaml")
+    }
+
+    /// Writes it: interfaces, the service's address and policy, and its servers, as in the file.
+    pub fn write(&self, interfaces: &[String], vip: &str, backends: &[String]) {
+        let text = format!(
+            "l4:\n  interfaces: [ {} ]\n  pin_dir: {}\n  cookie: {{ key_file: {} }}\n  vips:\n    - \
+             name: shop\n      address: \"{vip}\"\n      protocol: tcp\n      mode: stateless\n      \
+             policy: round_robin\n      forwarding: direct\n      backends: [ {} ]\n",
+            interfaces.join(", "),
+            self.net.pins().display(),
+            self.dir.path().join("l4.key").display(),
+            backends.join(", ")
+        );
+        fs::write(self.file(), text).expect("written");
+    }
+
+    /// A command in the balancer's namespace.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command
+            .arg(format!("--net=/run/netns/{}", self.net.full("lb")))
+            .arg(&self.binary)
+            .arg("l4")
+            .args(arguments)
+            .arg("--config")
+            .arg(self.file());
+        command
+    }
+
+    /// Starts it, and waits until it balances.
+    pub fn start(&mut self) {
+        let log = fs::File::create(self.dir.path().join("log")).expect("a file");
+        let child = self.command(&["run"]).stderr(log).stdout(Stdio::null()).spawn();
+        self.child = Some(child.expect("starts"));
+        self.wait_for("balancing");
+        self.settle();
+    }
+
+    /// The process that runs, which is the caller's from now on.
+    pub fn hand_over(&mut self) -> Child {
+        self.child.take().expect("runs")
+    }
+
+    /// Until every server that takes connections has been found on the network, and gets some.
+    pub fn settle(&self) {
+        let began = Instant::now();
+        while self.status()["vips"][0]["backends"]
+            .as_array()
+            .is_none_or(|all| all.iter().any(|one| one["mac"] == "00:00:00:00:00:00"))
+        {
+            assert!(began.elapsed() < PATIENCE, "{:#}", self.status());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        // Found is not yet listed: once it has reloaded, it has listed all that it found.
+        let reloads = || self.log().matches("configuration reloaded").count();
+        let before = reloads();
+        self.signal(rustix::process::Signal::HUP);
+        while reloads() == before {
+            assert!(began.elapsed() < PATIENCE, "no reload in:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    pub fn wait_for(&self, text: &str) {
+        let began = Instant::now();
+        while !self.log().contains(text) {
+            assert!(began.elapsed() < PATIENCE, "no {text:?} in:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let child = self.child.as_ref().expect("runs");
+        let id = rustix::process::Pid::from_child(child);
+        rustix::process::kill_process(id, signal).expect("sent");
+    }
+
+    pub fn kill(&mut self) {
+        let mut child = self.child.take().expect("runs");
+        child.kill().expect("killed");
+        child.wait().expect("ended");
+    }
+
+    pub fn json(&self, arguments: &[&str]) -> serde_json::Value {
+        let output = self.command(arguments).args(["-o", "json"]).output().expect("runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    pub fn status(&self) -> serde_json::Value {
+        self.json(&["status"])
+    }
+}
+
+impl Drop for Daemon<'_> {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
