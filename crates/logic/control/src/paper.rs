@@ -3,12 +3,13 @@
 //! packed. For balancers that split the traffic.
 
 use plimsoll_learn::{
-    Exploration as Climb, ExploreMode, ExploreOptions, Measurement, Member, Priority, Step, Wanted,
-    schedule,
+    Assignment, Exploration as Climb, ExploreMode, ExploreOptions, Measurement, Member, Priority,
+    Step, Wanted, schedule,
 };
 use plimsoll_model::{BackendId, Nanos};
 use plimsoll_pack::round_to_range;
 
+use crate::backend::Backend;
 use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
 use crate::plan::{Decision, Wish};
@@ -68,6 +69,26 @@ impl PaperRun {
             });
         }
         Some(PaperRun { tickets: climbers.len() as u64, climbers, round_began: now })
+    }
+
+    /// Who takes part in the round that begins, and what they wish for.
+    fn open_round(&mut self, backends: &[Backend]) -> (Vec<Member>, Vec<Wanted>) {
+        let (mut members, mut wishes) = (Vec::new(), Vec::new());
+        for c in &mut self.climbers {
+            (c.area, c.started) = (0.0, 0.0);
+            let Some(b) = backends.iter().find(|b| b.id == c.id && b.is_usable()) else {
+                continue;
+            };
+            let bound = if c.w_max > 0.0 { c.w_max } else { b.wanted.share.max(1e-3) };
+            let capacity = c.w_max.max(0.0);
+            members.push(Member { backend: c.id, bound, capacity });
+            if let Some(weight) = c.wanted {
+                let priority =
+                    if c.over_utilised { Priority::OverUtilised } else { Priority::Rest };
+                wishes.push(Wanted { backend: c.id, weight, priority, ticket: c.ticket });
+            }
+        }
+        (members, wishes)
     }
 }
 
@@ -150,28 +171,10 @@ impl Controller {
         let Some(run) = &mut self.paper else { return };
         run.round_began = now;
         if run.climbers.iter().all(|c| c.wanted.is_none()) {
-            let line = "every backend's curve is known: packing".to_owned();
-            self.paper = None;
-            self.set_phase(Phase::Steady, &line, out);
-            self.next_decision = now;
+            self.end_paper(now, "every backend's curve is known: packing", out);
             return;
         }
-        let mut members = Vec::new();
-        let mut wishes = Vec::new();
-        for c in &mut run.climbers {
-            (c.area, c.started) = (0.0, 0.0);
-            let Some(b) = self.backends.iter().find(|b| b.id == c.id && b.is_usable()) else {
-                continue;
-            };
-            let bound = if c.w_max > 0.0 { c.w_max } else { b.wanted.share.max(1e-3) };
-            let capacity = c.w_max.max(0.0);
-            members.push(Member { backend: c.id, bound, capacity });
-            if let Some(weight) = c.wanted {
-                let priority =
-                    if c.over_utilised { Priority::OverUtilised } else { Priority::Rest };
-                wishes.push(Wanted { backend: c.id, weight, priority, ticket: c.ticket });
-            }
-        }
+        let (members, wishes) = run.open_round(&self.backends);
         let assignment = match schedule(&members, &wishes, REFRESH_SHARE) {
             Ok(assignment) => assignment,
             Err(error) => {
@@ -181,34 +184,38 @@ impl Controller {
         };
         if assignment.granted.is_empty() {
             // What they wish for leaves more than the others can carry, now and in every later round.
-            self.paper = None;
-            self.set_phase(Phase::Steady, "no further wish can be granted: packing", out);
-            self.next_decision = now;
+            self.end_paper(now, "no further wish can be granted: packing", out);
             return;
         }
         for c in &mut run.climbers {
             c.granted = assignment.granted.contains(&c.id);
         }
+        self.program_round(now, &assignment, out);
+    }
+
+    fn end_paper(&mut self, now: Nanos, why: &str, out: &mut Vec<Action>) {
+        self.paper = None;
+        self.set_phase(Phase::Steady, why, out);
+        self.next_decision = now;
+    }
+
+    fn program_round(&mut self, now: Nanos, assignment: &Assignment, out: &mut Vec<Action>) {
         let shares: Vec<f64> = assignment.weights.iter().map(|(_, w)| *w).collect();
         let Ok(rounded) = round_to_range(&shares, None, self.spec.sink.range.clone()) else {
             return;
         };
-        let wishes = assignment
-            .weights
-            .iter()
-            .zip(&rounded.weights)
-            .map(|(&(id, share), &weight)| Wish {
-                id,
-                share,
-                weight,
-                expected_us: None,
-                reason: if assignment.granted.contains(&id) {
-                    "measured at the weight it asked for".to_owned()
-                } else {
-                    "carries what the others leave".to_owned()
-                },
-            })
-            .collect();
+        let wish = |(&(id, share), &weight): (&(BackendId, f64), &u32)| Wish {
+            id,
+            share,
+            weight,
+            expected_us: None,
+            reason: if assignment.granted.contains(&id) {
+                "measured at the weight it asked for".to_owned()
+            } else {
+                "carries what the others leave".to_owned()
+            },
+        };
+        let wishes = assignment.weights.iter().zip(&rounded.weights).map(wish).collect();
         let rate_rps = self.history.rate_rps().unwrap_or(0.0);
         let decision = Decision { wishes, rate_rps, still_learning: true, ..Decision::default() };
         let reason = format!(

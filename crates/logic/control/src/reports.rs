@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use plimsoll_model::{BalancerReport, MethodKind, Nanos, ServerStatus};
+use plimsoll_learn::drift::Change;
+use plimsoll_model::{BackendId, BalancerReport, MethodKind, Nanos, ServerStatus};
 
+use crate::backend::Backend;
 use crate::controller::{Controller, STALE, Urgent, record};
 use crate::event::{Action, RecordKind};
 use crate::knowledge::Setting;
@@ -26,23 +28,30 @@ struct ForeignWeight {
     of_failed: bool,
 }
 
+impl ForeignWeight {
+    /// The weight that the balancer holds, where it is not the one it held when it was last read.
+    fn seen(b: &Backend, theirs: u32) -> Option<ForeignWeight> {
+        let ours = b.programmed.filter(|&ours| ours != theirs)?;
+        let of_failed = b.health.is_down() && !b.is_usable() && theirs > 0;
+        Some(ForeignWeight { name: b.name.clone(), ours, theirs, of_failed })
+    }
+}
+
+/// What the servers of one report tell.
+struct Told {
+    pool: PoolWindow,
+    /// Whom an administrator took out (true) or gave back.
+    reserved: Vec<(String, bool)>,
+    drifted: Vec<(BackendId, Change)>,
+    foreign: Option<ForeignWeight>,
+}
+
 impl Controller {
     pub(crate) fn on_report(&mut self, now: Nanos, report: &BalancerReport, out: &mut Vec<Action>) {
         self.note_method(report, out);
         let restarted = self.generation.is_some_and(|g| g != report.generation);
         if restarted {
-            record(
-                out,
-                RecordKind::Balancer,
-                None,
-                "the balancer was restarted or reloaded".into(),
-            );
-            self.backends.iter_mut().for_each(|b| b.meter.reset());
-            self.history.clear();
-            self.calm_since = now;
-            self.trial = None;
-            self.pending = None;
-            self.reassert = Some("the balancer forgot its weights".to_owned());
+            self.on_restart(now, out);
         }
         self.generation = Some(report.generation);
         if let Some(trouble) = self.trouble.take() {
@@ -58,85 +67,91 @@ impl Controller {
         }
         // What waited to be read, for this process had no time, is as old as it is.
         self.seen_at = Some(report.at.min(now));
-        let steady = self.is_calm(now);
-        let mut pool = PoolWindow { at: now, seconds: 0.0, started: 0.0, in_flight: 0.0 };
-        let typical_us = self.typical_us;
-        // What a weight comes to: its part of the sum, of the traffic there is.
-        let sum: f64 = report.servers.iter().map(|s| f64::from(s.weight)).sum();
-        let per_weight = self.history.rate_rps().filter(|_| sum > 0.0).map(|rate| rate / sum);
-        let is_split = report.method.kind == MethodKind::Split;
-        let mut changed = Vec::new();
-        let mut drifted = Vec::new();
-        let watches = self.watches();
-        let mut foreign: Option<ForeignWeight> = None;
-        let expects = self.pending.is_none() && !restarted;
-        for server in &report.servers {
-            let Some(b) = self.backends.iter_mut().find(|b| b.id == server.backend) else {
-                continue;
-            };
-            if expects && b.programmed.is_some_and(|w| w != server.weight) {
-                let of_failed = b.health.is_down() && !b.is_usable() && server.weight > 0;
-                foreign = foreign.filter(|f| f.of_failed).or_else(|| {
-                    let ours = b.programmed.unwrap_or(0);
-                    Some(ForeignWeight {
-                        name: b.name.clone(),
-                        ours,
-                        theirs: server.weight,
-                        of_failed,
-                    })
-                });
-            }
-            b.programmed = Some(server.weight);
-            b.in_flight = server.in_flight;
-            let was_reserved = b.is_reserved();
-            b.status = Some(server.status);
-            if b.is_reserved() != was_reserved {
-                changed.push((b.name.clone(), b.is_reserved()));
-                if was_reserved {
-                    b.ramping_since = Some(now);
-                }
-            }
-            let window = b.meter.observe(report.at, server);
-            if let Some(change) = b.watch_traffic(now, is_split).filter(|_| watches) {
-                drifted.push((b.id, change));
-            }
-            if let Some(window) = window {
-                if window.started > 0.0 {
-                    b.served_at = now;
-                }
-                pool.seconds = window.seconds;
-                pool.started += window.started;
-                pool.in_flight += window.in_flight;
-                let rps = per_weight.map(|rps| rps * f64::from(server.weight));
-                let setting = rps.map(|rps| Setting { rps, is_split });
-                b.observe(&window, steady, setting, typical_us);
-            }
-            b.note_idle(report.at.min(now));
-        }
+        let told = self.read_servers(now, report, restarted);
         for server in &report.servers {
             let down = server.status == ServerStatus::Down;
             let turn = self.get(server.backend).and_then(|b| b.health.balancer(now, down));
             self.on_turn(now, server.backend, turn, out);
         }
         self.call_last_hope(now, out);
-        for (name, reserved) in changed {
+        for (name, reserved) in told.reserved {
             let why = if reserved { "taken out" } else { "given back" };
             let reason = format!("{why} by an administrator");
             let kind = if reserved { RecordKind::Left } else { RecordKind::Returned };
             record(out, kind, Some(&name), reason);
             self.raise(Urgent::Pool(format!("{name} was {why} by an administrator")));
         }
-        if let Some(foreign) = foreign {
+        if let Some(foreign) = told.foreign {
             self.on_foreign(now, &foreign, out);
         }
         self.note_drained(now);
-        for (id, change) in drifted {
+        for (id, change) in told.drifted {
             self.on_change(now, id, change, out);
         }
-        if pool.seconds > 0.0 {
-            self.history.push(pool);
+        if told.pool.seconds > 0.0 {
+            self.history.push(told.pool);
             self.on_window(now, out);
         }
+    }
+
+    fn on_restart(&mut self, now: Nanos, out: &mut Vec<Action>) {
+        let line = "the balancer was restarted or reloaded";
+        record(out, RecordKind::Balancer, None, line.to_owned());
+        self.backends.iter_mut().for_each(|b| b.meter.reset());
+        self.history.clear();
+        self.calm_since = now;
+        self.trial = None;
+        self.pending = None;
+        self.reassert = Some("the balancer forgot its weights".to_owned());
+    }
+
+    /// Gives every backend what its server shows.
+    fn read_servers(&mut self, now: Nanos, report: &BalancerReport, restarted: bool) -> Told {
+        let steady = self.is_calm(now);
+        let pool = PoolWindow { at: now, seconds: 0.0, started: 0.0, in_flight: 0.0 };
+        let mut told = Told { pool, reserved: Vec::new(), drifted: Vec::new(), foreign: None };
+        let typical_us = self.typical_us;
+        // What a weight comes to: its part of the sum, of the traffic there is.
+        let sum: f64 = report.servers.iter().map(|s| f64::from(s.weight)).sum();
+        let per_weight = self.history.rate_rps().filter(|_| sum > 0.0).map(|rate| rate / sum);
+        let is_split = report.method.kind == MethodKind::Split;
+        let watches = self.watches();
+        let expects = self.pending.is_none() && !restarted;
+        for server in &report.servers {
+            let Some(b) = self.backends.iter_mut().find(|b| b.id == server.backend) else {
+                continue;
+            };
+            if let Some(foreign) = ForeignWeight::seen(b, server.weight).filter(|_| expects) {
+                told.foreign = told.foreign.filter(|f| f.of_failed).or(Some(foreign));
+            }
+            b.programmed = Some(server.weight);
+            b.in_flight = server.in_flight;
+            let was_reserved = b.is_reserved();
+            b.status = Some(server.status);
+            if b.is_reserved() != was_reserved {
+                told.reserved.push((b.name.clone(), b.is_reserved()));
+                if was_reserved {
+                    b.ramping_since = Some(now);
+                }
+            }
+            let window = b.meter.observe(report.at, server);
+            if let Some(change) = b.watch_traffic(now, is_split).filter(|_| watches) {
+                told.drifted.push((b.id, change));
+            }
+            if let Some(window) = window {
+                if window.started > 0.0 {
+                    b.served_at = now;
+                }
+                told.pool.seconds = window.seconds;
+                told.pool.started += window.started;
+                told.pool.in_flight += window.in_flight;
+                let rps = per_weight.map(|rps| rps * f64::from(server.weight));
+                let setting = rps.map(|rps| Setting { rps, is_split });
+                b.observe(&window, steady, setting, typical_us);
+            }
+            b.note_idle(report.at.min(now));
+        }
+        told
     }
 
     /// Response time of the pool's quicker backends when it was at its least, microseconds: near their

@@ -76,15 +76,6 @@ pub(crate) fn decide(
         usable.iter().map(|b| candidate(now, spec, b, middle_us, rate_rps, careful)).collect();
     stretch_unknown(&mut candidates, rate_rps);
     work_off_queues(&mut candidates, rate_rps);
-    let problem_backends: Vec<CurveBackend<'_>> =
-        candidates.iter().map(|c| CurveBackend { curve: &c.shape, max_load: c.max_load }).collect();
-    let theta = spec.theta.map(|theta| bearable_theta(theta, &problem_backends, rate_rps));
-    let problem = CurveProblem { backends: &problem_backends, total: rate_rps, theta };
-    // Somebody must be left to take what the measured ones leave.
-    let given: f64 = candidates.iter().filter_map(|c| c.pinned_rps).sum();
-    let pinned = candidates.iter().any(|c| c.pinned_rps.is_some())
-        && candidates.iter().any(|c| c.pinned_rps.is_none())
-        && given < MOST_PINNED * rate_rps;
     let capacity_rps: f64 = candidates
         .iter()
         .map(|c| c.backend.knowledge.capacity_rps().unwrap_or(c.shape.capacity()))
@@ -93,42 +84,14 @@ pub(crate) fn decide(
     // Bounds on growth make a pool look small while it is learned: that is not a lack of capacity.
     let usable_rps = plimsoll_learn::USABLE_CAPACITY * capacity_rps;
     let short_by_rps = (seen && rate_rps > usable_rps).then_some(rate_rps - usable_rps);
-    let mut packing = if pinned {
-        pack_around_pins(spec, &candidates, rate_rps)?
-    } else {
-        pack_curves(&problem, spec.objective)?
-    };
-    // Where a bound stands in the way, the curves do not tell which rounding is near.
-    let mut loads = candidates.iter().zip(&packing.weights);
-    let at_bound = loads.any(|(c, share)| share * rate_rps >= AT_BOUND * c.max_load);
-    let rounded = if short_by_rps.is_some() {
-        // All are overloaded alike: by what they are known to bear, doubts and queues aside.
-        let bears = |b: &Backend| b.knowledge.capacity_rps().unwrap_or(0.0) * b.ramp(now);
-        packing.weights = usable.iter().map(|b| bears(b)).collect();
-        let sum: f64 = packing.weights.iter().sum();
-        packing.weights.iter_mut().for_each(|w| *w /= sum);
-        packing.short_of_capacity = short_by_rps;
-        round(spec, &packing.weights, rate_rps, None)?
-    } else {
-        let curves = (!pinned && !at_bound).then_some((&problem, spec.objective));
-        round(spec, &packing.weights, rate_rps, curves)?
-    };
-    let mut wishes = Vec::with_capacity(candidates.len());
-    let mut expected = 0.0;
-    for ((c, &share), &weight) in candidates.iter().zip(&packing.weights).zip(&rounded.weights) {
-        let load = share * rate_rps;
-        let latency = c.shape.latency_at(load);
-        if share > 0.0 {
-            expected += share * latency;
-        }
-        wishes.push(Wish {
-            id: c.backend.id,
-            share,
-            weight,
-            expected_us: Some(latency).filter(|l| l.is_finite()),
-            reason: explain(c, load, packing.short_of_capacity.is_some()),
-        });
-    }
+    let (packing, rounded) = pack(now, spec, &candidates, rate_rps, short_by_rps)?;
+    let wishes = wishes(&candidates, &packing, &rounded, rate_rps);
+    let expected: f64 = candidates
+        .iter()
+        .zip(&wishes)
+        .filter(|(_, w)| w.share > 0.0)
+        .map(|(c, w)| w.share * c.shape.latency_at(w.share * rate_rps))
+        .sum();
     // Whoever the packing would use and does not know yet is still being learned.
     let still_learning = candidates.iter().zip(&wishes).any(|(c, w)| {
         let load = w.share * rate_rps;
@@ -145,6 +108,65 @@ pub(crate) fn decide(
         short_by_rps,
         still_learning,
     })
+}
+
+/// Shares of the candidates, and the integer weights nearest to them.
+fn pack(
+    now: Nanos,
+    spec: &ServiceSpec,
+    candidates: &[Candidate<'_>],
+    rate_rps: f64,
+    short_by_rps: Option<f64>,
+) -> Result<(Packing<f64>, Rounded), PackError> {
+    let backends: Vec<CurveBackend<'_>> =
+        candidates.iter().map(|c| CurveBackend { curve: &c.shape, max_load: c.max_load }).collect();
+    let theta = spec.theta.map(|theta| bearable_theta(theta, &backends, rate_rps));
+    let problem = CurveProblem { backends: &backends, total: rate_rps, theta };
+    // Somebody must be left to take what the measured ones leave.
+    let given: f64 = candidates.iter().filter_map(|c| c.pinned_rps).sum();
+    let pinned = candidates.iter().any(|c| c.pinned_rps.is_some())
+        && candidates.iter().any(|c| c.pinned_rps.is_none())
+        && given < MOST_PINNED * rate_rps;
+    let mut packing = if pinned {
+        pack_around_pins(spec, candidates, rate_rps)?
+    } else {
+        pack_curves(&problem, spec.objective)?
+    };
+    if short_by_rps.is_some() {
+        // All are overloaded alike: by what they are known to bear, doubts and queues aside.
+        let bears = |b: &Backend| b.knowledge.capacity_rps().unwrap_or(0.0) * b.ramp(now);
+        packing.weights = candidates.iter().map(|c| bears(c.backend)).collect();
+        let sum: f64 = packing.weights.iter().sum();
+        packing.weights.iter_mut().for_each(|w| *w /= sum);
+        packing.short_of_capacity = short_by_rps;
+        let rounded = round(spec, &packing.weights, rate_rps, None)?;
+        return Ok((packing, rounded));
+    }
+    // Where a bound stands in the way, the curves do not tell which rounding is near.
+    let mut loads = candidates.iter().zip(&packing.weights);
+    let at_bound = loads.any(|(c, share)| share * rate_rps >= AT_BOUND * c.max_load);
+    let curves = (!pinned && !at_bound).then_some((&problem, spec.objective));
+    let rounded = round(spec, &packing.weights, rate_rps, curves)?;
+    Ok((packing, rounded))
+}
+
+fn wishes(
+    candidates: &[Candidate<'_>],
+    packing: &Packing<f64>,
+    rounded: &Rounded,
+    rate_rps: f64,
+) -> Vec<Wish> {
+    let wish = |((c, &share), &weight): ((&Candidate<'_>, &f64), &u32)| {
+        let load = share * rate_rps;
+        Wish {
+            id: c.backend.id,
+            share,
+            weight,
+            expected_us: Some(c.shape.latency_at(load)).filter(|l| l.is_finite()),
+            reason: explain(c, load, packing.short_of_capacity.is_some()),
+        }
+    };
+    candidates.iter().zip(&packing.weights).zip(&rounded.weights).map(wish).collect()
 }
 
 /// Integer weights for these shares, judged on the curves where they tell, and near them where they can be.

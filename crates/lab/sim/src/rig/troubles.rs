@@ -155,17 +155,12 @@ impl<P: Plant> Rig<P> {
     }
 
     fn strike(&mut self, k: usize, fault: Fault, lasts: u64) -> Trouble {
-        let n = self.plant.len();
-        let i = self.troubles.luck[k].index(n);
+        let i = self.troubles.luck[k].index(self.plant.len());
         match fault {
             Fault::Death => self.sicken(vec![i], Condition::Dead),
             Fault::Hang => self.sicken(vec![i], Condition::Hangs),
             Fault::FailsFast => self.sicken(vec![i], Condition::FailsFast),
-            Fault::MassDeath => {
-                let spared = self.troubles.luck[k].chance(0.5).then_some(i);
-                let what = self.troubles.luck[k].pick(&[Condition::Dead, Condition::Hangs]);
-                self.sicken((0..n).filter(|&j| Some(j) != spared).collect(), what)
-            }
+            Fault::MassDeath => self.strike_all_but(k, i),
             Fault::Flapping => {
                 let next = self.flap_time(k);
                 self.agenda.at(self.now + next, Happening::Again(k, Trouble::Flaps(i), 1));
@@ -199,31 +194,6 @@ impl<P: Plant> Rig<P> {
                 self.agenda.at(self.now, Happening::Again(k, fought, 400));
                 Trouble::Fought(i, weight)
             }
-            Fault::Crash | Fault::CrashStoreLost | Fault::CrashStoreStale => {
-                self.kill_controller();
-                if fault == Fault::CrashStoreLost {
-                    self.store.lose();
-                }
-                Trouble::Down
-            }
-            Fault::Pause => {
-                self.stop_process(lasts, false);
-                Trouble::Flag
-            }
-            Fault::Sleep => {
-                self.stop_process(lasts, true);
-                Trouble::Flag
-            }
-            Fault::Suspend => {
-                let clock_stops = self.troubles.luck[k].chance(0.5);
-                self.stop_process(lasts, clock_stops);
-                Trouble::Flag
-            }
-            Fault::ClockStep => {
-                let step_s = self.troubles.luck[k].log_between(STEP_S.0, STEP_S.1);
-                self.step_clock((step_s * 1e9) as u64);
-                Trouble::Flag
-            }
             Fault::Reload => {
                 self.reload();
                 Trouble::Flag
@@ -232,11 +202,40 @@ impl<P: Plant> Rig<P> {
                 self.switch_method();
                 Trouble::OtherMethod
             }
-            _ => {
-                self.flag(k, fault, true);
-                Trouble::Flag
-            }
+            _ => self.strike_process(k, fault, lasts),
         }
+    }
+
+    /// All backends at once, in half of the cases but this one.
+    fn strike_all_but(&mut self, k: usize, i: usize) -> Trouble {
+        let spared = self.troubles.luck[k].chance(0.5).then_some(i);
+        let what = self.troubles.luck[k].pick(&[Condition::Dead, Condition::Hangs]);
+        self.sicken((0..self.plant.len()).filter(|&j| Some(j) != spared).collect(), what)
+    }
+
+    /// What befalls the controller's process; the rest is switched on and off.
+    fn strike_process(&mut self, k: usize, fault: Fault, lasts: u64) -> Trouble {
+        match fault {
+            Fault::Crash | Fault::CrashStoreLost | Fault::CrashStoreStale => {
+                self.kill_controller();
+                if fault == Fault::CrashStoreLost {
+                    self.store.lose();
+                }
+                return Trouble::Down;
+            }
+            Fault::Pause => self.stop_process(lasts, false),
+            Fault::Sleep => self.stop_process(lasts, true),
+            Fault::Suspend => {
+                let clock_stops = self.troubles.luck[k].chance(0.5);
+                self.stop_process(lasts, clock_stops);
+            }
+            Fault::ClockStep => {
+                let step_s = self.troubles.luck[k].log_between(STEP_S.0, STEP_S.1);
+                self.step_clock((step_s * 1e9) as u64);
+            }
+            _ => self.flag(k, fault, true),
+        }
+        Trouble::Flag
     }
 
     /// Faults without a target: on and off.

@@ -156,69 +156,102 @@ pub(super) fn estimate(
         let rate = 1e6 / micros;
         Anchor { rate, variance: (rate * deviation).powi(2) }
     });
-    let step = top.ln() / (GRID - 1) as f64;
-    let at = |k: f64| (step * k).exp();
-
     let (loads, load_of) = gather(blocks);
-    // Needed twice: how busy everybody is at each c of the grid.
-    let grid: Vec<(f64, Vec<Busy>)> = (0..GRID)
-        .map(|k| at(k as f64))
-        .map(|c| (c, loads.iter().map(|load| busy(load, c)).collect()))
-        .collect();
-    let pilot = pilot(&loads, anchor, &grid);
+    let grid = Grid::new(top, &loads);
     let observed: Vec<Observed> =
         courses.iter().filter_map(|course| Observed::of(&course.moves)).collect();
-    let problem = Problem {
-        blocks: &loads,
-        anchor,
-        observed: &observed,
-        variances: variances(&loads, pilot),
-    };
-    let errors: Vec<f64> = grid.iter().map(|(c, busy)| problem.profile_of(*c, busy).1).collect();
-    let best = (0..GRID).min_by(|&i, &j| errors[i].total_cmp(&errors[j])).unwrap_or(0) as f64;
-    let low = (best - 1.0).max(0.0);
-    let high = (best + 1.0).min((GRID - 1) as f64);
-    let c = at(golden::minimise(|k| problem.profile(at(k)).1, low, high, REFINEMENTS));
-    let (v, least) = problem.profile(c);
+    let variances = variances(&loads, pilot(&loads, anchor, &grid.busy));
+    let problem = Problem { blocks: &loads, anchor, observed: &observed, variances };
+    let fit = Fit::of(&problem, &grid);
+    let judged =
+        observed.iter().map(Observed::levels).sum::<usize>() + usize::from(anchor.is_some());
+    let spread = spread(blocks, &loads, &load_of, fit.c, fit.least, judged);
+    fit.conclude(&problem, &grid, spread, cores)
+}
 
-    let spread = {
-        let judged =
-            observed.iter().map(Observed::levels).sum::<usize>() + usize::from(anchor.is_some());
-        spread(blocks, &loads, &load_of, c, least, judged)
-    };
-    let limit = least + WHOLE * spread;
-    let held = cores.filter(|c| *c >= 1.0).map(|c| (c, problem.profile(c)));
-    let held = held
-        .filter(|(_, (v, error))| *v > 0.0 && *error <= least + HELD * spread)
-        .map(|(c, (v, _))| (c, v));
-    let queue_seen = held.is_some() || errors[GRID - 1] > least + SEEN * spread;
-    let whole = held.or_else(|| whole_cores(&problem, c, limit)).filter(|_| queue_seen);
-    let found = problem.errors(v, c).filter(|_| queue_seen);
-    let (c, v, rel_se, cores_rel_se) = match (whole, found) {
-        // Whole cores need no estimating: what is left to err is the service time.
-        (Some((c, v)), found) => {
-            let rel_se = (spread * problem.service_variance(v, c)).sqrt();
-            let of_c = found.map_or(f64::INFINITY, |(_, of_c, _)| (spread * of_c).sqrt());
-            (c, v, rel_se, Some(of_c))
-        }
-        (None, Some((_, of_c, of_capacity))) => {
-            (c, v, (spread * of_capacity).sqrt(), Some((spread * of_c).sqrt()))
-        }
-        (_, None) => {
-            let k = errors.iter().position(|&error| error <= least + spread).unwrap_or(0);
-            let c = at(k as f64);
-            let v = problem.profile(c).0;
-            (c, v, (spread * problem.service_variance(v, c)).sqrt(), None)
-        }
-    };
-    (v > 0.0).then(|| Throughput {
-        service_us: 1e6 / v,
-        cores: c,
-        capacity_rps: c * v,
-        rel_se,
-        cores_rel_se,
-        lower_bound: cores_rel_se.is_none(),
-    })
+/// Values of c, evenly on a logarithmic scale, and how busy everybody is at each: asked for twice.
+struct Grid {
+    step: f64,
+    busy: Vec<(f64, Vec<Busy>)>,
+}
+
+impl Grid {
+    fn new(top: f64, loads: &[Block]) -> Grid {
+        let mut grid = Grid { step: top.ln() / (GRID - 1) as f64, busy: Vec::new() };
+        let all_at = |c: f64| (c, loads.iter().map(|load| busy(load, c)).collect());
+        grid.busy = (0..GRID).map(|k| all_at(grid.at(k as f64))).collect();
+        grid
+    }
+
+    fn at(&self, k: f64) -> f64 {
+        (self.step * k).exp()
+    }
+}
+
+/// The least squared error there is, where, and what it is along the grid.
+struct Fit {
+    c: f64,
+    v: f64,
+    least: f64,
+    errors: Vec<f64>,
+}
+
+impl Fit {
+    fn of(problem: &Problem, grid: &Grid) -> Fit {
+        let errors: Vec<f64> =
+            grid.busy.iter().map(|(c, busy)| problem.profile_of(*c, busy).1).collect();
+        let best = (0..GRID).min_by(|&i, &j| errors[i].total_cmp(&errors[j])).unwrap_or(0) as f64;
+        let low = (best - 1.0).max(0.0);
+        let high = (best + 1.0).min((GRID - 1) as f64);
+        let error_at = |k: f64| problem.profile(grid.at(k)).1;
+        let c = grid.at(golden::minimise(error_at, low, high, REFINEMENTS));
+        let (v, least) = problem.profile(c);
+        Fit { c, v, least, errors }
+    }
+
+    /// Cores, whole ones and those told before where the error bears them, and what is sure of them.
+    fn conclude(
+        &self,
+        problem: &Problem,
+        grid: &Grid,
+        spread: f64,
+        cores: Option<f64>,
+    ) -> Option<Throughput> {
+        let Fit { c, v, least, ref errors } = *self;
+        let limit = least + WHOLE * spread;
+        let held = cores.filter(|c| *c >= 1.0).map(|c| (c, problem.profile(c)));
+        let held = held
+            .filter(|(_, (v, error))| *v > 0.0 && *error <= least + HELD * spread)
+            .map(|(c, (v, _))| (c, v));
+        let queue_seen = held.is_some() || errors[GRID - 1] > least + SEEN * spread;
+        let whole = held.or_else(|| whole_cores(problem, c, limit)).filter(|_| queue_seen);
+        let found = problem.errors(v, c).filter(|_| queue_seen);
+        let (c, v, rel_se, cores_rel_se) = match (whole, found) {
+            // Whole cores need no estimating: what is left to err is the service time.
+            (Some((c, v)), found) => {
+                let rel_se = (spread * problem.service_variance(v, c)).sqrt();
+                let of_c = found.map_or(f64::INFINITY, |(_, of_c, _)| (spread * of_c).sqrt());
+                (c, v, rel_se, Some(of_c))
+            }
+            (None, Some((_, of_c, of_capacity))) => {
+                (c, v, (spread * of_capacity).sqrt(), Some((spread * of_c).sqrt()))
+            }
+            (_, None) => {
+                let k = errors.iter().position(|&error| error <= least + spread).unwrap_or(0);
+                let c = grid.at(k as f64);
+                let v = problem.profile(c).0;
+                (c, v, (spread * problem.service_variance(v, c)).sqrt(), None)
+            }
+        };
+        (v > 0.0).then(|| Throughput {
+            service_us: 1e6 / v,
+            cores: c,
+            capacity_rps: c * v,
+            rel_se,
+            cores_rel_se,
+            lower_bound: cores_rel_se.is_none(),
+        })
+    }
 }
 
 /// The whole number of cores next to `c` that explains the blocks best, if one does well enough.
