@@ -23,10 +23,19 @@ INLINE const __u32 *destination_of(const void *ip, const int family)
 			   : ((const struct ipv6 *)ip)->destination;
 }
 
-INLINE __u64 hash_from_client(const struct packet *p, const struct flow_key *key, const int family)
+/* A connection's hash by a salt, or BY_SPREAD. `ports` are the client's and the VIP's. */
+INLINE __u64 hash_by(const struct config *c, const struct vip *vip, __u32 which,
+		     const __u32 *client, __u32 ports, const int family)
 {
-	return hash_in_place(key, source_of(p->ip, family), destination_of(p->ip, family),
-			     load32(p->tcp), family);
+	const struct flow_key *key = which == BY_SPREAD ? &c->spread : &c->salt[which & 1].key;
+	return hash_in_place(key, client, vip, vip->part[which == BY_SPREAD ? BY_SPREAD : which & 1],
+			     ports, family);
+}
+
+INLINE __u64 hash_from_client(const struct packet *p, const struct config *c, const struct vip *vip,
+			      __u32 which, const int family)
+{
+	return hash_by(c, vip, which, source_of(p->ip, family), load32(p->tcp), family);
 }
 
 /* Ports as one word, client first. */
@@ -35,10 +44,10 @@ INLINE __u32 turned(__u32 ports)
 	return ports << 16 | ports >> 16;
 }
 
-INLINE __u64 hash_to_client(const struct packet *p, const struct flow_key *key, const int family)
+INLINE __u64 hash_to_client(const struct packet *p, const struct config *c, const struct vip *vip,
+			    __u32 which, const int family)
 {
-	return hash_in_place(key, destination_of(p->ip, family), source_of(p->ip, family),
-			     turned(load32(p->tcp)), family);
+	return hash_by(c, vip, which, destination_of(p->ip, family), turned(load32(p->tcp)), family);
 }
 
 INLINE void count_reason(__u32 vip_number, __u32 why)
@@ -266,7 +275,7 @@ INLINE int to_server(struct packet *p, const struct config *c, const struct vip 
 	__u32 why;
 	count_walked(p, vip);
 	if (!straight && (flags & (TCP_SYN | TCP_ACK)) == TCP_SYN) {
-		__u64 hash = hash_from_client(p, &c->spread, family);
+		__u64 hash = hash_from_client(p, c, vip, BY_SPREAD, family);
 		if (t)
 			return first_packet(p->ctx, vip, hash, p->tcp->sequence);
 		return spread_out(p->ctx, vip, hash, REASON_SYN_NO_TIMESTAMP, signs_of(p->tcp));
@@ -278,7 +287,7 @@ INLINE int to_server(struct packet *p, const struct config *c, const struct vip 
 	why = REASON_FOREIGN;
 	__u16 upper = bpf_ntohs(t->echo_upper);
 	__u32 epoch = epoch_of(upper);
-	__u64 hash = hash_from_client(p, &c->salt[epoch & 1].key, family);
+	__u64 hash = hash_from_client(p, c, vip, epoch & 1, family);
 	struct permutation *perm = bpf_map_lookup_elem(&permutations, &epoch);
 	if (UNLIKELY(!perm || !(c->salts & (1 << epoch))))
 		goto spread;
@@ -302,13 +311,13 @@ INLINE int to_server(struct packet *p, const struct config *c, const struct vip 
 		set_field(p->tcp, &t->echo_lower, 0);
 	}
 	if (UNLIKELY(flags & (TCP_FIN | TCP_RST)))
-		count_closed(at, hash_from_client(p, &c->spread, family));
+		count_closed(at, hash_from_client(p, c, vip, BY_SPREAD, family));
 	return to_member(p->ctx, m, at);
 
 spread:
 	if (straight)
 		return family == 4 ? slow_v4(p->ctx) : slow_v6(p->ctx);
-	return spread_out(p->ctx, vip, hash_from_client(p, &c->spread, family), why,
+	return spread_out(p->ctx, vip, hash_from_client(p, c, vip, BY_SPREAD, family), why,
 			  signs_of(p->tcp));
 }
 
@@ -337,7 +346,7 @@ INLINE void write_cookie(struct packet *p, const struct config *c, const struct 
 		m->heard = 1;
 	}
 	__u32 epoch = epoch_now(c->switch_ms, c->epoch, upper, m->offset_ms, now);
-	__u64 hash = hash_to_client(p, &c->salt[epoch & 1].key, family);
+	__u64 hash = hash_to_client(p, c, vip, epoch & 1, family);
 	struct permutation *perm = bpf_map_lookup_elem(&permutations, &epoch);
 	if (!perm)
 		return;
@@ -355,7 +364,7 @@ INLINE void count_reply(struct packet *p, const struct config *c, const struct v
 	}
 	/* One without timestamps may answer what was of no connection. */
 	if (UNLIKELY(p->tcp->flags & TCP_RST))
-		count_closed(p->timestamps ? at : IF_KNOWN, hash_to_client(p, &c->spread, family));
+		count_closed(p->timestamps ? at : IF_KNOWN, hash_to_client(p, c, vip, BY_SPREAD, family));
 }
 
 INLINE __u8 *hops_of(void *ip, const int family)

@@ -49,19 +49,17 @@ INLINE __u64 flow_hash(const struct flow_key *key, const struct flow *flow, cons
 	})
 
 /* The same, of words where they lie, pair by pair: all of them and their keys at once are more than there
- * are registers, and went to the stack and back. */
-INLINE __u64 hash_in_place(const struct flow_key *key, const __u32 *client, const __u32 *vip,
-			   __u32 ports, const int family)
+ * are registers, and went to the stack and back. What a VIP adds by IPv6 is in `part`. */
+INLINE __u64 hash_in_place(const struct flow_key *key, const __u32 *client, const struct vip *vip,
+			   __u64 part, __u32 ports, const int family)
 {
 	__u64 sum;
 	if (family == 4) {
-		sum = pair_hash(key, 0, *client, *vip);
+		sum = pair_hash(key, 0, *client, vip->address[0]);
 		return end_hash(key, sum + pair_hash(key, 2, ports, IPPROTO_TCP | 2 << 8));
 	}
-	sum = IN_TURN(pair_hash(key, 0, client[0], client[1]));
+	sum = IN_TURN(part + pair_hash(key, 0, client[0], client[1]));
 	sum = IN_TURN(sum + pair_hash(key, 2, client[2], client[3]));
-	sum = IN_TURN(sum + pair_hash(key, 4, vip[0], vip[1]));
-	sum = IN_TURN(sum + pair_hash(key, 6, vip[2], vip[3]));
 	return end_hash(key, sum + pair_hash(key, 8, ports, IPPROTO_TCP | 8 << 8));
 }
 

@@ -17,8 +17,7 @@ INLINE int quoted_server(struct xdp_md *ctx, const struct config *c, const struc
 		__u32 epoch = epoch_of(upper);
 		struct permutation *perm = bpf_map_lookup_elem(&permutations, &epoch);
 		if (perm && (c->salts & (1 << epoch))) {
-			__u64 hash = hash_in_place(&c->salt[epoch & 1].key, client, vip->address, ports,
-						   family);
+			__u64 hash = hash_by(c, vip, epoch & 1, client, ports, family);
 			__u32 id = reveal(perm, hash, upper);
 			__u32 at = vip->base + id;
 			struct member *m =
@@ -29,7 +28,7 @@ INLINE int quoted_server(struct xdp_md *ctx, const struct config *c, const struc
 			}
 		}
 	}
-	return spread_out(ctx, vip, hash_in_place(&c->spread, client, vip->address, ports, family),
+	return spread_out(ctx, vip, hash_by(c, vip, BY_SPREAD, client, ports, family),
 			  REASON_ICMP_SPREAD, 0);
 }
 

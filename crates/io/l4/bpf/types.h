@@ -4,7 +4,7 @@
 #pragma once
 #include <linux/types.h>
 
-#define META_LAYOUT 3
+#define META_LAYOUT 4
 
 /* Places in the list a first packet is served from; the size of one half of a `slots` entry. */
 #define MAX_SLOTS 8192
@@ -84,8 +84,13 @@ struct vip {
 	__u32 base; /* of its members */
 	__u8 policy;
 	__u8 slot_half;
-	__u8 pad[34];
+	__u8 pad[2];
+	/* What an IPv6 address adds to a connection's hash: by either salt, and by config.spread. */
+	__u64 part[3];
+	__u8 pad_end[8];
 };
+
+#define BY_SPREAD 2
 
 /* Who takes first packets: `policy` by the policy, `spread` by hash for what has no cookie. */
 struct slots {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::config::Policy;
 
 /// Changes with every change of a layout; pinned maps of another one are refused.
-pub const META_LAYOUT: u32 = 3;
+pub const META_LAYOUT: u32 = 4;
 /// Places in a list of servers.
 pub const MAX_SLOTS: usize = 8192;
 /// Interfaces a packet can leave by.
@@ -58,6 +58,14 @@ pub struct FlowKey {
     pub words: [u32; 10],
     /// Of the last mixing.
     pub multiplier: u64,
+}
+
+impl FlowKey {
+    /// What a VIP's address adds to the hash of an IPv6 connection: its two pairs of NH.
+    pub fn of_vip(&self, address: [u32; 4]) -> u64 {
+        let word = |n: usize| u64::from(address[n].wrapping_add(self.words[4 + n]));
+        word(0).wrapping_mul(word(1)).wrapping_add(word(2).wrapping_mul(word(3)))
+    }
 }
 
 /// `struct next_hop`.
@@ -184,6 +192,8 @@ pub struct VipValue {
     pub policy: u8,
     /// The half of `slots` that is read.
     pub slot_half: u8,
+    /// What an IPv6 address adds to a connection's hash, by either salt and by the spread's key.
+    pub part: [u64; 3],
 }
 
 impl VipValue {
@@ -197,7 +207,10 @@ impl VipValue {
         for word in [self.key, self.number, self.base] {
             writer.put(&word.to_le_bytes());
         }
-        writer.put(&[self.policy, self.slot_half]);
+        writer.put(&[self.policy, self.slot_half]).skip(2);
+        for part in self.part {
+            writer.put(&part.to_le_bytes());
+        }
         bytes
     }
 }
@@ -213,6 +226,7 @@ impl VipValue {
             base: word(24),
             policy: bytes[28],
             slot_half: bytes[29],
+            part: [32, 40, 48].map(|at| u64::from(word(at)) | u64::from(word(at + 4)) << 32),
         })
     }
 

@@ -188,6 +188,7 @@ impl Balancer {
         for place in 0..1 << vbits {
             self.maps.set_vip(u32::from(vip_half) << vbits | place, None)?;
         }
+        let keys = [self.settings.salt[0], self.settings.salt[1], self.settings.spread];
         for service in self.services.values_mut().filter(|service| service.is_configured()) {
             let (words, key) = service.words();
             let candidates = service.candidates();
@@ -209,6 +210,7 @@ impl Balancer {
                 base: service.number * meta.stride,
                 policy: policy_code(service.vip.policy),
                 slot_half: service.half,
+                part: keys.map(|key| key.of_vip(words)),
             };
             self.maps.set_vip(place, Some(value))?;
         }
