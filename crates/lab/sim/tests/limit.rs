@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use plimsoll_admission::{AdmissionOptions, RefusalRetries, RetryOptions};
+use plimsoll_admission::{AdmissionOptions, CapacityOptions, RefusalRetries, RetryOptions};
 use plimsoll_policy::{ExpectedDelaySettings, Policy, PolicyKind, Settings, Sight};
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{
-    AdmissionDoor, Arena, ArenaReport, Change, Ingress, Step, Surroundings, integer_weights,
-    paper_pool, yardsticks,
+    AdmissionDoor, Arena, ArenaReport, BackendModel, Change, Ingress, Step, Surroundings,
+    integer_weights, paper_pool, yardsticks,
 };
 
 const LAWS: [ServiceTime; 2] = [ServiceTime::Exponential, ServiceTime::Bimodal];
@@ -130,4 +130,32 @@ fn two_hundred_balancers_are_no_further() {
     let ratio = over_central(&arena, &report);
     assert!(ratio < 1.3, "{ratio:.3}");
     assert!(report.drop_ratio() < 0.01, "{}", report.drop_ratio());
+}
+
+/// BLOC, told capacities and cores, has lower means for what it refuses. Where its clients come again until they are
+/// served it has not.
+#[test]
+fn on_equal_goodput_bloc_is_further_from_the_central_queue() {
+    let mut arena = arena(0.85, ServiceTime::Exponential, 150_000, 3);
+    let ours = run(&arena, Sight::Probes, 10);
+    arena.retry = RetryOptions::of_refusals(8);
+    let bloc = |arena: &Arena| {
+        let weights = integer_weights(&arena.capacities_rps(), 256);
+        let build = |_| PolicyKind::Bloc.build(&weights, &Settings::default()).expect("valid");
+        let mut policies: Vec<Box<dyn Policy>> = (0..10).map(build).collect();
+        let door = |b: &BackendModel| {
+            let capacity = CapacityOptions::Static(b.cores);
+            let options = AdmissionOptions { capacity, deadline_ms: None };
+            Box::new(AdmissionDoor::new(&options).expect("at least one core")) as Box<dyn Ingress>
+        };
+        let mut doors: Vec<Box<dyn Ingress>> = arena.pool.iter().map(door).collect();
+        arena.run_with(&mut policies, Surroundings { ingress: &mut doors })
+    };
+    let spared = bloc(&arena);
+    assert!(spared.drop_ratio() > 0.03 && spared.mean_us < ours.mean_us, "{spared:?}");
+    arena.comes_again = Some(Duration::from_millis(30));
+    let again = bloc(&arena);
+    assert_eq!((again.dropped, again.requests), (0, ours.requests));
+    let ratio = again.mean_us / ours.mean_us;
+    assert!(ratio > 1.05, "{ratio:.3}");
 }
