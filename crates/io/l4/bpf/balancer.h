@@ -23,13 +23,17 @@ INLINE const __u32 *destination_of(const void *ip, const int family)
 			   : ((const struct ipv6 *)ip)->destination;
 }
 
-/* A connection's hash by a salt, or BY_SPREAD. `ports` are the client's and the VIP's. */
+/* A connection's hash by an epoch's salt, or BY_SPREAD, known when it is compiled. `ports` are the client's
+ * and the VIP's. */
 INLINE __u64 hash_by(const struct config *c, const struct vip *vip, __u32 which,
 		     const __u32 *client, __u32 ports, const int family)
 {
-	const struct flow_key *key = which == BY_SPREAD ? &c->spread : &c->salt[which & 1].key;
-	return hash_in_place(key, client, vip, vip->part[which == BY_SPREAD ? BY_SPREAD : which & 1],
-			     ports, family);
+	if (__builtin_constant_p(which == BY_SPREAD) && which == BY_SPREAD)
+		return hash_in_place(&c->spread, client, vip, vip->part[BY_SPREAD], ports, family);
+	/* Written out: the compiler knows the bound, older verifiers (6.1) lose it on the way. */
+	__u64 epoch = which;
+	asm volatile("%0 &= 1" : "+r"(epoch));
+	return hash_in_place(&c->salt[epoch].key, client, vip, vip->part[epoch], ports, family);
 }
 
 INLINE __u64 hash_from_client(const struct packet *p, const struct config *c, const struct vip *vip,
