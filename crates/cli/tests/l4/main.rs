@@ -7,6 +7,9 @@ mod daemon;
 mod restart;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use daemon::Daemon;
 use rig::privileged;
@@ -73,6 +76,29 @@ fn a_daemon_reloads_is_killed_and_starts_over_and_nobody_notices() {
     for (reason, count) in after["vips"][0]["fallbacks"].as_object().expect("a mapping") {
         assert_eq!(count.as_u64(), Some(0), "{reason}");
     }
+}
+
+#[test]
+fn without_rights_it_says_which_are_missing() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(1, 2, false);
+    let daemon = Daemon::new(&service.net);
+    write(&daemon, &service, &["s1"]);
+    // Where nobody may look, and what nobody may run.
+    let dir = daemon.dir.path();
+    let binary = dir.join("plimsoll");
+    fs::copy(&daemon.binary, &binary).expect("copied");
+    for path in [dir, &binary] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("set");
+    }
+    let mut command = Command::new(&binary);
+    command.args(["l4", "run", "--config"]).arg(daemon.file()).uid(65534).gid(65534);
+    let output = command.output().expect("runs");
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("missing: CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON"), "{said}");
 }
 
 #[test]

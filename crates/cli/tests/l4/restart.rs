@@ -1,13 +1,15 @@
 //! Restarts and upgrades while packets flow, counted packet by packet.
 
 use std::fs;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use plimsoll_l4::bench::packet::{ACK, Segment, timestamps};
 use plimsoll_l4::bench::{self, CLIENT_LEG_MAC, Load, Settings, VIP, ifindex, server_mac};
 use rustix::process::Signal;
 
 use crate::daemon::Daemon;
+use crate::rig::service::PATIENCE;
 use crate::rig::{Net, privileged};
 use crate::total;
 
@@ -46,25 +48,41 @@ fn load(net: &Net) -> (Load, Vec<u8>) {
     (load, packet)
 }
 
-/// Ends, starts, replaces the daemon in every way, while the program goes on; each daemon brings a program
-/// of its own.
-fn change_daemons(net: &Net, daemon: &mut Daemon<'_>) {
+/// Until more packets have been sent.
+fn flow(sent: &AtomicU64) {
+    let (before, began) = (sent.load(Ordering::Relaxed), Instant::now());
+    while sent.load(Ordering::Relaxed) < before + 4 * u64::from(BURST) {
+        assert!(began.elapsed() < PATIENCE, "nothing is sent");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Ends, starts, replaces the daemon in every way, while packets flow; each daemon brings a program of its
+/// own.
+fn change_daemons(net: &Net, daemon: &mut Daemon<'_>, sent: &AtomicU64) {
     let mut programs = vec![program_id(net)];
+    flow(sent);
     daemon.kill();
+    flow(sent);
     daemon.start();
     programs.push(program_id(net));
+    flow(sent);
     daemon.signal(Signal::TERM);
     daemon.hand_over().wait().expect("ended");
+    flow(sent);
     daemon.start();
     programs.push(program_id(net));
+    flow(sent);
     // An upgrade: another file, started while the one before still runs.
     let newer = daemon.dir.path().join("plimsoll");
     fs::copy(&daemon.binary, &newer).expect("copied");
     daemon.binary = newer;
     let mut older = daemon.hand_over();
     daemon.start();
+    flow(sent);
     older.kill().expect("killed");
     older.wait().expect("ended");
+    flow(sent);
     programs.push(program_id(net));
     let count = programs.len();
     programs.sort();
@@ -94,20 +112,19 @@ fn restarts_and_an_upgrade_under_load_lose_no_packet_and_no_count() {
     let (from, to) = net
         .inside("out", || (ifindex("c0").expect("there"), ifindex("s0").expect("there")))
         .expect("enters");
-    let done = AtomicBool::new(false);
-    let (sent, arrived) = std::thread::scope(|scope| {
+    let (done, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+    let arrived = std::thread::scope(|scope| {
         let sender = scope.spawn(|| {
             net.enter("out");
             load.count_at(to).expect("attaches");
-            let mut sent = 0;
             while !done.load(Ordering::Relaxed) {
                 load.send(&packet, from, BURST).expect("sends");
-                sent += u64::from(BURST);
+                sent.fetch_add(u64::from(BURST), Ordering::Relaxed);
             }
-            (sent, load.arrived().expect("read"))
+            load.arrived().expect("read")
         });
         let changed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            change_daemons(&net, &mut daemon);
+            change_daemons(&net, &mut daemon, &sent);
         }));
         done.store(true, Ordering::Relaxed);
         let counted = sender.join().expect("sends");
@@ -116,7 +133,7 @@ fn restarts_and_an_upgrade_under_load_lose_no_packet_and_no_count() {
         }
         counted
     });
-    assert!(sent > 100 * u64::from(BURST), "{sent} packets: hardly a load");
+    let sent = sent.into_inner();
     assert_eq!(arrived, sent, "packets that came out");
     let after = daemon.status();
     assert_eq!(total(&after, "packets_in") - before, sent, "packets that were counted");

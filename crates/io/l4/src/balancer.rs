@@ -19,6 +19,7 @@ use crate::layout::{ConfigValue, MemberValue, VipValue};
 use crate::maps::{Maps, Meta};
 use crate::network::{self, Link};
 use crate::program::{Program, Ran};
+use crate::rights;
 use crate::service::{Member, Service, plan};
 
 mod silence;
@@ -53,6 +54,8 @@ impl Balancer {
     /// Without privileges, with pinned maps of another shape, when nothing of the configuration's
     /// interfaces is there, or when a table is full.
     pub fn start(config: &L4Config) -> Result<(Self, Pending), L4Error> {
+        // Before a key file is made that nobody will use.
+        rights::check()?;
         let keys = Keys::load_or_create(&config.cookie.key_file, unix_ms())?;
         Balancer::start_with(config, keys)
     }

@@ -247,10 +247,7 @@ fn absent(name: &str) -> L4Error {
 
 /// Makes the directories, and mounts a bpffs where there is none.
 pub(crate) fn prepare(dir: &Path) -> Result<(), L4Error> {
-    let missing = rights::missing_to_load();
-    if !missing.is_empty() {
-        return Err(L4Error::Privileges(missing.join(", ")));
-    }
+    rights::check()?;
     let root = Path::new("/sys/fs/bpf");
     let failed = |path: &Path| {
         let path = path.to_owned();

@@ -2,18 +2,21 @@
 
 use std::fs;
 
+use crate::error::L4Error;
+
 const CAP_NET_ADMIN: u64 = 1 << 12;
 const CAP_NET_RAW: u64 = 1 << 13;
 const CAP_SYS_ADMIN: u64 = 1 << 21;
 const CAP_PERFMON: u64 = 1 << 38;
 const CAP_BPF: u64 = 1 << 39;
 
-/// Of loading programs and attaching them, those that are missing.
-pub(crate) fn missing_to_load() -> Vec<&'static str> {
-    lacking(effective(), &["CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON"])
+/// Whether programs may be loaded and attached.
+pub(crate) fn check() -> Result<(), L4Error> {
+    let missing = lacking(effective(), &["CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON"]);
+    if missing.is_empty() { Ok(()) } else { Err(L4Error::Privileges(missing.join(", "))) }
 }
 
-/// The same, and those of asking servers.
+/// What is missing of that, and of asking servers.
 pub(crate) fn missing_to_examine() -> Vec<&'static str> {
     lacking(effective(), &["CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON", "CAP_NET_RAW"])
 }
