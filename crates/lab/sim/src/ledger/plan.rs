@@ -200,19 +200,35 @@ impl Ledger {
         if most_at_foot >= 1.0 || !self.accounts.iter().any(|a| a.is_usable() && back(a)) {
             return;
         }
-        let sum: f64 = plan.entries.iter().map(|e| f64::from(e.weight)).sum();
         // Whom the controller still has out, for reasons of its own, cannot help.
         let usable = || self.accounts.iter().enumerate().filter(|(_, a)| a.serves());
         let all: f64 = usable().map(|(j, _)| plant.capacity_rps(j)).sum();
         let settled = |back: Option<Nanos>| back.is_none_or(|at| clock.since(at) > ramp);
-        let others: f64 = usable()
-            .filter(|(_, a)| settled(a.ramps_since))
-            .map(|(j, _)| plant.capacity_rps(j))
-            .sum();
+        let others = || {
+            usable()
+                .filter(|(_, a)| settled(a.ramps_since))
+                .map(|(j, _)| (j, plant.capacity_rps(j)))
+        };
+        let bear: f64 = others().map(|(_, rps)| rps).sum();
         // Where those who are back are needed, or all are, the ramp gives way to the traffic.
-        if others <= OTHERS_SUFFICE * plant.rate_rps() {
+        if bear <= OTHERS_SUFFICE * plant.rate_rps() {
             return;
         }
+        // Of a split it has a part. Where the balancer counts, weights say how much of its capacity each is
+        // to use, beside those who ramp no longer: of the whole a tenth is more where others ramp too.
+        let weight = |j: usize| {
+            plan.entries
+                .iter()
+                .find(|e| e.backend.0 as usize == j)
+                .map_or(0.0, |e| f64::from(e.weight))
+        };
+        let beside = || others().filter(|(j, _)| weight(*j) > 0.0);
+        let counts = self.kind == MethodKind::InFlight && beside().next().is_some();
+        let (sum, all) = if counts {
+            beside().fold((0.0, 0.0), |(sum, all), (j, rps)| (sum + weight(j), all + rps))
+        } else {
+            (plan.entries.iter().map(|e| f64::from(e.weight)).sum(), all)
+        };
         let steep = plan.entries.iter().filter(|e| e.weight > 1).find_map(|e| {
             let i = e.backend.0 as usize;
             let back = self.accounts[i].returned_at?;
@@ -284,5 +300,55 @@ impl Ledger {
         // Out for its errors, or back later than the account has it: the controller's own reasons.
         self.note_pool_change();
         self.pardon_in_panic();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_control::{BackendSpec, Controller, ServiceSpec};
+    use plimsoll_model::{BackendId, PlanEntry};
+
+    use super::*;
+    use crate::pool::{BackendModel, Method};
+    use crate::sample::SamplePlant;
+
+    /// Whether a plan of these weights is too steep for the second backend, which is just back, as the
+    /// third is. The first, with an eighth of their cores each, is not.
+    fn is_steep(kind: MethodKind, weights: [u32; 3]) -> bool {
+        let clock = Nanos(100_000_000_000);
+        let model = |cores| BackendModel { cores, speed: 1.0 };
+        let pool = [1, 8, 8].map(model);
+        let plant = SamplePlant::new(&pool, 10_000.0, Method::LeastConn, 1);
+        let backend = |i: u32| BackendSpec { id: BackendId(i), name: format!("s{i}") };
+        let mut ledger = Ledger::new(pool.len());
+        let spec = ServiceSpec::new("sim", (0..3).map(backend).collect());
+        ledger.born(clock, &spec, None);
+        ledger.kind = kind;
+        for a in &mut ledger.accounts[1..] {
+            (a.returned_at, a.ramps_since) = (Some(clock), Some(clock));
+        }
+        let sum: u32 = weights.iter().sum();
+        let entry = |(i, weight)| PlanEntry {
+            backend: BackendId(i),
+            share: f64::from(weight) / f64::from(sum),
+            weight,
+        };
+        let entries = (0..3).zip(weights).map(entry).collect();
+        let plan = Plan { epoch: 1, at: clock, reason: String::new(), entries };
+        let controller = Controller::new(spec, None, clock, 1);
+        let seen = Seen { clock, plant: &plant, controller: &controller, beliefs: &[] };
+        ledger.check_ramp(&plan, &seen);
+        ledger.take_violation().is_some()
+    }
+
+    #[test]
+    fn a_ramp_is_judged_by_the_whole_under_a_split_and_beside_the_settled_where_the_balancer_counts()
+     {
+        // A tenth of its capacity each.
+        assert!(!is_steep(MethodKind::InFlight, [100, 80, 80]));
+        assert!(is_steep(MethodKind::Split, [100, 80, 80]));
+        assert!(is_steep(MethodKind::InFlight, [100, 800, 80]), "as if it were settled");
+        assert!(is_steep(MethodKind::InFlight, [0, 80, 80]), "nobody is beside them");
+        assert!(!is_steep(MethodKind::Split, [100, 10, 10]));
     }
 }
