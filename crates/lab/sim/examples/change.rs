@@ -6,7 +6,7 @@
 //! `cargo run --release -p plimsoll-sim --example change -- paper|small roundrobin|leastconn LOAD SEEDS [verbose]`
 
 use plimsoll_control::RecordKind;
-use plimsoll_model::Nanos;
+use plimsoll_model::{Curve, Nanos};
 use plimsoll_sim::{
     Arena, BackendModel, Method, World, WorldSpec, paper_pool, small_pool, static_shares,
 };
@@ -15,6 +15,8 @@ const SERVICE_US: f64 = 30_000.0;
 const LEARNING_S: f64 = 300.0;
 const SETTLING_S: f64 = 60.0;
 const MEASURED_S: f64 = 600.0;
+/// When beliefs are shown a second time.
+const SETTLED_S: f64 = 300.0;
 
 /// What changes.
 #[derive(Clone, Copy, Debug)]
@@ -76,37 +78,23 @@ fn row(pool: &[BackendModel], method: Method, load: f64, change: Change, seed: u
     for (i, weight) in best_weights(&after, rate).into_iter().enumerate() {
         oracle.set_foreign_weight(i, weight);
     }
+    let told = Told { pool: &after, rate_rps: rate };
     let [mean, alone, optimum] = [&mut world, &mut frozen, &mut oracle].map(|w| {
         w.run_for(SETTLING_S);
         let from = w.now();
-        w.run_for(MEASURED_S);
+        let mut left_s = MEASURED_S;
+        if verbose && w.controller().is_some() {
+            told.print(w, at);
+            w.run_for(SETTLED_S - SETTLING_S);
+            told.print(w, at);
+            left_s -= SETTLED_S - SETTLING_S;
+        }
+        w.run_for(left_s);
         w.since(from).0
     });
-    let drift = |mine: bool| {
-        let name = format!("s{who}");
-        world.records.iter().filter(move |(t, r)| {
-            let own = r.backend.as_deref() == Some(name.as_str());
-            r.kind == RecordKind::Drift && *t > at && own == mine
-        })
-    };
-    let seen = drift(true).next().map(|(t, _)| *t);
-    let served = |until: Nanos| {
-        world.answers.iter().filter(|a| a.backend == who && a.sent > at && a.sent < until).count()
-    };
-    let requests = seen.map_or(0, served);
-    let seconds = |t: Option<Nanos>| t.map_or(f64::NAN, |t| t.since(at).as_secs_f64());
-    let plan = world.plans.iter().map(|(t, _)| *t).find(|t| *t > at);
-    println!(
-        "{:13}  {:6.1}  {requests:8}  {:6.1}  {:5}  {:11.3}  {:13.3}",
-        format!("{change:?}"),
-        seconds(seen),
-        seconds(plan),
-        drift(false).count(),
-        mean / optimum,
-        alone / optimum
-    );
+    print_row(&world, &format!("{change:?}"), (who, at), [mean / optimum, alone / optimum]);
     if verbose {
-        for (t, r) in world.records.iter() {
+        for (t, r) in &world.records {
             println!(
                 "    {:7.1} {:?} {} {}",
                 t.as_secs_f64() - at.as_secs_f64(),
@@ -118,10 +106,82 @@ fn row(pool: &[BackendModel], method: Method, load: f64, change: Change, seed: u
     }
 }
 
+/// What became of a change of this backend at this time.
+fn print_row(world: &World, change: &str, (who, at): (usize, Nanos), means: [f64; 2]) {
+    let drift = |mine: bool| {
+        let name = format!("s{who}");
+        world.records.iter().filter(move |(t, r)| {
+            let own = r.backend.as_deref() == Some(name.as_str());
+            // Under a balancer that counts, cores may not be certain enough for more than to learn anew.
+            let told = r.kind == RecordKind::Drift || r.reason.starts_with("it may work at");
+            told && *t > at && own == mine
+        })
+    };
+    let seen = drift(true).next().map(|(t, _)| *t);
+    let served = |until: Nanos| {
+        world.answers.iter().filter(|a| a.backend == who && a.sent > at && a.sent < until).count()
+    };
+    let seconds = |t: Option<Nanos>| t.map_or(f64::NAN, |t| t.since(at).as_secs_f64());
+    let plan = world.plans.iter().map(|(t, _)| *t).find(|t| *t > at);
+    println!(
+        "{change:13}  {:6.1}  {:8}  {:6.1}  {:5}  {:11.3}  {:13.3}",
+        seconds(seen),
+        seen.map_or(0, served),
+        seconds(plan),
+        drift(false).count(),
+        means[0],
+        means[1]
+    );
+}
+
+/// The world after the change, as nobody knows it.
+struct Told<'a> {
+    pool: &'a [BackendModel],
+    rate_rps: f64,
+}
+
+impl Told<'_> {
+    /// What is believed of each backend beside what is, and what the weights cost by the true curves.
+    fn print(&self, world: &World, at: Nanos) {
+        let Some(controller) = world.controller() else { return };
+        let best = best_shares(self.pool, self.rate_rps);
+        let held: Vec<f64> = world.weights().iter().map(|&w| f64::from(w)).collect();
+        let sum: f64 = held.iter().sum();
+        let held: Vec<f64> = held.into_iter().map(|w| w / sum).collect();
+        println!(
+            "    {:.0} s later; mean of the weights over that of the best, by the true curves: {:.3}",
+            world.now().since(at).as_secs_f64(),
+            self.mean_us(&held) / self.mean_us(&best)
+        );
+        for (i, (model, belief)) in self.pool.iter().zip(controller.beliefs()).enumerate() {
+            let capacity = model.capacity_rps(SERVICE_US);
+            println!(
+                "      s{i}: {capacity:6.1} req/s, believed {:.3} of it (error {:.3}{}); given {:.3} of its best share, {:.3} full",
+                belief.capacity_rps.unwrap_or(f64::NAN) / capacity,
+                belief.capacity_error,
+                if belief.is_lower_bound { ", a lower bound" } else { "" },
+                held[i] / best[i],
+                held[i] * self.rate_rps / capacity
+            );
+        }
+    }
+
+    fn mean_us(&self, shares: &[f64]) -> f64 {
+        let of = |(b, share): (&BackendModel, &f64)| {
+            share * b.curve(SERVICE_US).latency_at(share * self.rate_rps)
+        };
+        self.pool.iter().zip(shares).filter(|(_, share)| **share > 0.0).map(of).sum()
+    }
+}
+
+fn best_shares(pool: &[BackendModel], rate_rps: f64) -> Vec<f64> {
+    let arena = Arena { rate_rps, ..Arena::new(pool.to_vec(), 0.7, 0, 0) };
+    static_shares(&arena).expect("a pool with room")
+}
+
 /// The best static split of a pool, as weights.
 fn best_weights(pool: &[BackendModel], rate_rps: f64) -> Vec<u32> {
-    let arena = Arena { rate_rps, ..Arena::new(pool.to_vec(), 0.7, 0, 0) };
-    let shares = static_shares(&arena).expect("a pool with room");
+    let shares = best_shares(pool, rate_rps);
     let most = shares.iter().copied().fold(0.0, f64::max);
     shares.iter().map(|share| (256.0 * share / most).round() as u32).collect()
 }

@@ -32,8 +32,8 @@ impl Controller {
         }
         if applied.commands > 0 {
             self.trial = pending.on_trial.then(|| {
-                let shares = pending.decision.shares();
-                Trial::new(now, &self.history, self.calm_since, pending.before, shares)
+                let decision = &pending.decision;
+                Trial::new(now, &self.history, self.calm_since, pending.before, decision)
             });
             // No window may span the change: it would show a mixture.
             self.backends.iter_mut().for_each(|b| b.meter.reset());

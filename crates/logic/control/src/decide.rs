@@ -221,7 +221,10 @@ impl Controller {
     }
 
     fn schedule_next(&mut self, now: Nanos) {
-        let every = if self.phase != Phase::Exploring && !self.is_ramping(now) {
+        // Where nobody has room, who is spared until a queue is gone is spared no longer than that.
+        let spares = self.is_in_distress()
+            && self.decision.as_ref().is_some_and(|decision| decision.is_nearly_full());
+        let every = if self.phase != Phase::Exploring && !self.is_ramping(now) && !spares {
             STEADY_EVERY
         } else if self.is_in_distress() || self.is_ramping(now) {
             RESCUE_EVERY

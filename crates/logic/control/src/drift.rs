@@ -176,6 +176,12 @@ impl Controller {
         if !is_judged || b.same_cores_s < sure_s.max(change.seconds) {
             // Other cores than believed look the same when load changes: its own traffic will tell which.
             b.relearn(now);
+            let line = format!(
+                "it may work at {:.2} of its rate before, or on other cores than believed: learned anew from \
+                 its own traffic",
+                change.ratio
+            );
+            record(out, RecordKind::Refresh, Some(&b.name), line);
             return;
         }
         // More is believed with caution: what is given too much pays for it at once.

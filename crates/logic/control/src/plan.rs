@@ -3,6 +3,9 @@
 
 use plimsoll_model::BackendId;
 
+/// The part of its capacity from which on a pool is nearly full.
+const NEARLY_FULL: f64 = 0.9;
+
 /// What is wanted of one backend.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Wish {
@@ -41,6 +44,12 @@ pub(crate) struct Decision {
 }
 
 impl Decision {
+    /// Queues rise and fall for minutes whatever the weights are. (What is believed of the capacity while it
+    /// is learned is no measure.)
+    pub fn is_nearly_full(&self) -> bool {
+        !self.still_learning && self.rate_rps > NEARLY_FULL * self.capacity_rps
+    }
+
     pub fn shares(&self) -> Vec<(BackendId, f64)> {
         self.wishes.iter().map(|w| (w.id, w.share)).collect()
     }

@@ -24,8 +24,12 @@ const SPARE_FOR_QUEUES: f64 = 0.8;
 const FIRST_SIP: f64 = 0.5;
 /// In a pool that is known, more is asked of who may bear more by no greater steps than this.
 const CALM_STEP: f64 = 1.25;
-/// Weights are never further from their shares than this, where nearer ones are to be had.
+/// Weights are never further from their shares than this, where nearer ones are to be had, …
 const STRAY: f64 = 0.02;
+/// … nor cost they more than this multiple of the shares themselves, by the curves, …
+const COSTLY: f64 = 1.02;
+/// … nor give they anybody more than this multiple of what it bears.
+const OVERLOADED: f64 = 1.003;
 /// From this part of a bound on a load is at it.
 const AT_BOUND: f64 = 0.99;
 /// A change of weights is to be followed within so many seconds …
@@ -139,14 +143,15 @@ fn pack(
         let sum: f64 = packing.weights.iter().sum();
         packing.weights.iter_mut().for_each(|w| *w /= sum);
         packing.short_of_capacity = short_by_rps;
-        let rounded = round(spec, &packing.weights, rate_rps, None)?;
-        return Ok((packing, rounded));
     }
     // Where a bound stands in the way, the curves do not tell which rounding is near.
     let mut loads = candidates.iter().zip(&packing.weights);
     let at_bound = loads.any(|(c, share)| share * rate_rps >= AT_BOUND * c.max_load);
-    let curves = (!pinned && !at_bound).then_some((&problem, spec.objective));
-    let rounded = round(spec, &packing.weights, rate_rps, curves)?;
+    let by_curves = !pinned && !at_bound && short_by_rps.is_none();
+    let curves = by_curves.then_some((&problem, spec.objective, packing.objective));
+    let bears = |c: &Candidate<'_>| plimsoll_learn::USABLE_CAPACITY * c.shape.capacity();
+    let bearable_rps = (!pinned).then(|| candidates.iter().map(bears).collect());
+    let rounded = round(spec, &packing.weights, rate_rps, &Judge { curves, bearable_rps })?;
     Ok((packing, rounded))
 }
 
@@ -169,30 +174,50 @@ fn wishes(
     candidates.iter().zip(&packing.weights).zip(&rounded.weights).map(wish).collect()
 }
 
+/// What integer weights are judged by.
+struct Judge<'a> {
+    /// The curves, where they tell which rounding is near, and the objective at the shares themselves.
+    curves: Option<(&'a CurveProblem<'a>, Objective, f64)>,
+    /// What each is known to bear, where nobody is given a load on purpose.
+    bearable_rps: Option<Vec<f64>>,
+}
+
 /// Integer weights for these shares, judged on the curves where they tell, and near them where they can be.
 fn round(
     spec: &ServiceSpec,
     shares: &[f64],
     rate_rps: f64,
-    curves: Option<(&CurveProblem<'_>, Objective)>,
+    judge: &Judge<'_>,
 ) -> Result<Rounded, PackError> {
     let strays = |rounded: &Rounded| {
         rounded.shares.iter().zip(shares).any(|(made, share)| (made - share).abs() > STRAY)
     };
+    let overloads = |rounded: &Rounded| {
+        let Some(bearable_rps) = &judge.bearable_rps else { return false };
+        let mut loads = rounded.shares.iter().zip(shares).zip(bearable_rps);
+        loads.any(|((made, share), bears)| {
+            made * rate_rps > OVERLOADED * bears.max(share * rate_rps)
+        })
+    };
     let range = range_for(spec, shares, rate_rps);
-    let mut rounded = round_to_range(shares, curves, range.clone())?;
-    // Flat curves would let a rounding stray far for next to nothing.
-    if curves.is_some() && strays(&rounded) {
-        rounded = round_to_range(shares, None, range.clone())?;
-    }
-    // A weight of 1 is much beside a small greatest one: the nearness of a share comes before the quickness
-    // of a change.
     let (start, mut end, last) = (*range.start(), *range.end(), *spec.sink.range.end());
-    while end < last && strays(&rounded) {
+    let mut curves = judge.curves;
+    loop {
+        let problem = curves.map(|(problem, objective, _)| (problem, objective));
+        let mut rounded = round_to_range(shares, problem, start..=end)?;
+        // Flat curves would let a rounding stray far for next to nothing.
+        if curves.is_some() && strays(&rounded) {
+            curves = None;
+            rounded = round_to_range(shares, None, start..=end)?;
+        }
+        let costs = curves.is_some_and(|(_, _, least)| rounded.cost > COSTLY * least);
+        // A weight of 1 is much beside a small greatest one, and near the capacity a unit is all the room
+        // there is: what a share is comes before the quickness of a change.
+        if end >= last || !(costs || strays(&rounded) || overloads(&rounded)) {
+            return Ok(rounded);
+        }
         end = end.saturating_mul(2).min(last);
-        rounded = round_to_range(shares, None, start..=end)?;
     }
-    Ok(rounded)
 }
 
 /// The weights to use: no greater than precision needs where the balancer follows a change only after a
@@ -379,14 +404,48 @@ mod tests {
         ServiceSpec::new("shop", Vec::new())
     }
 
+    const BY_SHARES: Judge<'static> = Judge { curves: None, bearable_rps: None };
+
+    #[test]
+    fn near_the_capacity_weights_are_as_great_as_the_room_that_is_left_asks() {
+        // Six that are 95 % full: half a unit of 40 is more than some have left.
+        let pool = [(1.0, 33.3), (1.0, 23.3), (1.0, 40.0), (2.0, 66.7), (2.0, 53.3), (4.0, 88.0)];
+        let curves = pool.map(|(cores, rps)| {
+            let service_us = cores * 1e6 / rps;
+            QueueCurve { service_us, cores, variability: 1.0 }
+        });
+        let backends = curves.each_ref().map(|curve| {
+            let max_load = plimsoll_learn::USABLE_CAPACITY * curve.capacity();
+            CurveBackend { curve, max_load }
+        });
+        let rounded_at = |total: f64, by_curves: bool| {
+            let problem = CurveProblem { backends: &backends, total, theta: None };
+            let packing = pack_curves(&problem, Objective::Traffic).expect("a packing");
+            let curves = by_curves.then_some((&problem, Objective::Traffic, packing.objective));
+            let bearable_rps = Some(backends.iter().map(|b| b.max_load).collect());
+            let judge = Judge { curves, bearable_rps };
+            let rounded = round(&spec(), &packing.weights, total, &judge).expect("weights");
+            (rounded, packing)
+        };
+        let most = |rounded: &Rounded| *rounded.weights.iter().max().expect("six");
+        let (calm, _) = rounded_at(190.0, true);
+        assert!(most(&calm) <= PRECISE, "{calm:?}");
+        let (full, packing) = rounded_at(290.7, true);
+        assert!(most(&full) > PRECISE && full.cost <= COSTLY * packing.objective, "{full:?}");
+        let (full, _) = rounded_at(299.0, false);
+        let mut loads = full.shares.iter().zip(&backends);
+        assert!(loads.all(|(share, b)| share * 299.0 <= OVERLOADED * b.max_load), "{full:?}");
+    }
+
     #[test]
     fn small_weights_are_used_only_where_they_are_near_enough() {
         // Four of next to nothing beside one: 1 each of 44 would take 7 % from it.
         let shares = [0.003, 0.988, 0.003, 0.003, 0.003];
-        let rounded = round(&spec(), &shares, 1.0, None).expect("shares that can be rounded");
+        let rounded = round(&spec(), &shares, 1.0, &BY_SHARES).expect("shares that can be rounded");
         let off = rounded.shares.iter().zip(shares).map(|(made, share)| (made - share).abs());
         assert!(off.fold(0.0, f64::max) <= STRAY, "{rounded:?}");
-        let even = round(&spec(), &[0.2, 0.8], 1.0, None).expect("shares that can be rounded");
+        let even =
+            round(&spec(), &[0.2, 0.8], 1.0, &BY_SHARES).expect("shares that can be rounded");
         assert!(even.weights.iter().all(|w| *w <= PRECISE), "precise enough: {even:?}");
     }
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use plimsoll_model::{BackendId, Nanos};
 
+use crate::plan::Decision;
+
 /// Windows kept: two minutes.
 const KEPT: usize = 120;
 /// So many windows after a plan are compared with as many before it.
@@ -146,11 +148,14 @@ impl Trial {
         history: &PoolHistory,
         calm_since: Nanos,
         before: Weights,
-        shares: Vec<(BackendId, f64)>,
+        decision: &Decision,
     ) -> Self {
         let from = calm_since.max(now - Duration::from_secs(3 * COMPARED as u64));
-        let base = level(history.between(from, now)).filter(|l| l.count >= COMPARED / 2);
-        Trial { applied_at: now, before, shares, base }
+        // Nearly full the weights of before may be those that spared a queue, and twelve windows tell nothing.
+        let is_fair = !decision.is_nearly_full();
+        let base = level(history.between(from, now));
+        let base = base.filter(|l| is_fair && l.count >= COMPARED / 2);
+        Trial { applied_at: now, before, shares: decision.shares(), base }
     }
 
     pub fn judge(&self, history: &PoolHistory, now: Nanos) -> Verdict {
@@ -236,12 +241,20 @@ mod tests {
         history
     }
 
+    fn trial(history: &PoolHistory, capacity_rps: f64) -> Trial {
+        let until_plan = first(30, history);
+        let decision = Decision { rate_rps: 100.0, capacity_rps, ..Decision::default() };
+        Trial::new(Nanos(30_000_000_000), &until_plan, Nanos::ZERO, vec![], &decision)
+    }
+
+    fn first(windows: usize, history: &PoolHistory) -> PoolHistory {
+        PoolHistory { windows: history.windows.iter().take(windows).copied().collect() }
+    }
+
     fn verdict(history: &PoolHistory) -> Verdict {
-        let mut until_plan = PoolHistory::default();
-        history.windows.iter().take(30).for_each(|w| until_plan.push(*w));
-        let at = Nanos(30_000_000_000);
-        let trial = Trial::new(at, &until_plan, Nanos::ZERO, vec![], vec![]);
-        assert_eq!(trial.judge(&until_plan, Nanos(34_000_000_000)), Verdict::Open);
+        let trial = trial(history, 140.0);
+        let soon = first(30, history);
+        assert_eq!(trial.judge(&soon, Nanos(34_000_000_000)), Verdict::Open);
         trial.judge(history, Nanos(60_000_000_000))
     }
 
@@ -251,6 +264,14 @@ mod tests {
         assert_eq!(verdict(&history(50.0, 53.0, 100.0)), Verdict::Kept);
         assert_eq!(verdict(&history(50.0, 40.0, 100.0)), Verdict::Kept);
         assert_eq!(verdict(&history(50.0, 70.0, 130.0)), Verdict::Kept, "traffic rose");
+    }
+
+    #[test]
+    fn near_the_capacity_nothing_is_taken_back() {
+        let history = history(50.0, 70.0, 100.0);
+        let judged = |capacity| trial(&history, capacity).judge(&history, Nanos(60_000_000_000));
+        assert!(matches!(judged(115.0), Verdict::Worse { .. }));
+        assert_eq!(judged(105.0), Verdict::Kept);
     }
 
     #[test]

@@ -51,7 +51,7 @@ use LaneKind::{Leastconn, PlimsollLeastconn, PlimsollRoundrobin, Random2, Roundr
 use PolicyKind::{LeastTime, LeastconnHaproxy, PeakEwma, PowerOfN, PowerOfNLatency, RoundRobin};
 use Weights::{Administrator, BestSplit, Equal, IlpConnections, IlpCpu, IlpLatency};
 
-/// All of them: what every comparison holds its subject against.
+/// All of them: what the figures that compare methods (3, 4, 12 to 17, §6.5) hold their subject against.
 pub static METHODS: [Method; 19] = [
     row("roundrobin", "RR", RoundRobin, Equal, Some(Roundrobin)),
     row("leastconn", "LC", LeastconnHaproxy, Equal, Some(Leastconn)),
