@@ -5,7 +5,9 @@
 //!   the request: it may go elsewhere, whatever it is. The adaptive capacity is less for a request that
 //!   has tries left
 //! * refuse when `s · max(1, (in_flight + 1) / c)` is more than what is left of its deadline, with the
-//!   service time `s` and the cores `c` as learned here: what would come too late is not begun
+//!   service time `s` and the cores `c` as learned here: what would come too late is not begun. But where
+//!   nobody has been answered for [`TRIAL_EVERY`] one such request is let in as a trial, for who refuses all
+//!   learns nothing: each that is answered in time halves the difference between `s` and what it took
 //! * chip (B2): 0 with probability `in_flight / (0.8 · capacity)`, else 1; the responding request is
 //!   still in flight, for the bit is decided when the headers leave. Capacity not known: 1
 //!
@@ -24,6 +26,8 @@ use crate::capacity::{Capacity, CapacityOptions, CapacityOptionsError, Delay, Kn
 
 /// No chips are given when more than this part of the capacity is used (the paper's 80 %).
 pub const CHIP_SHARE: f64 = 0.8;
+/// So often, at most, one is let in that is expected to be late: once a second costs next to nothing.
+pub const TRIAL_EVERY: Duration = Duration::from_secs(1);
 
 /// How an ingress admits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -69,6 +73,8 @@ pub enum Reason {
 pub struct Permit {
     found: u32,
     at: Nanos,
+    /// What a trial had left: it was expected to take longer.
+    trial: Option<Duration>,
 }
 
 /// How an admitted request ended.
@@ -100,6 +106,8 @@ pub struct Admission {
     deadline: Option<Duration>,
     knee: Box<Knee>,
     last: Nanos,
+    /// When a request was last answered, or a trial let in.
+    last_answer: Nanos,
     counts: AdmissionCounts,
 }
 
@@ -114,6 +122,7 @@ impl Admission {
             deadline: options.deadline_ms.map(Duration::from_millis),
             knee: Box::default(),
             last: Nanos::ZERO,
+            last_answer: Nanos::ZERO,
             counts: AdmissionCounts::default(),
         })
     }
@@ -122,7 +131,11 @@ impl Admission {
     pub fn decide(&mut self, now: Nanos, in_flight: u32, arrival: Arrival) -> Decision {
         self.pass(now, in_flight);
         let verdict = self.judge(in_flight, arrival);
-        if let Some(reason) = verdict {
+        let trial = match verdict {
+            Some(Reason::Deadline) => self.trial(now, arrival),
+            _ => None,
+        };
+        if let Some(reason) = verdict.filter(|_| trial.is_none()) {
             match reason {
                 Reason::Full => self.counts.full += 1,
                 Reason::Deadline => self.counts.deadline += 1,
@@ -137,7 +150,7 @@ impl Admission {
         if let Capacity::Average(average) = &mut self.capacity {
             average.on_admitted(now, in_flight + 1);
         }
-        Decision::Admit(Permit { found: in_flight, at: now })
+        Decision::Admit(Permit { found: in_flight, at: now, trial })
     }
 
     /// The chip of a response, when its headers leave; `in_flight` with the request that it answers.
@@ -155,7 +168,12 @@ impl Admission {
             return;
         }
         if ended == Ended::Answered {
-            self.knee.observe(permit.found, now.since(permit.at));
+            let took = now.since(permit.at);
+            if permit.trial.is_some_and(|left| took <= left) {
+                self.knee.contradict(permit.found, took);
+            }
+            self.knee.observe(permit.found, took);
+            self.last_answer = self.last_answer.max(now);
         }
         if let Capacity::Adaptive(adaptive) = &mut self.capacity {
             adaptive.complete(&self.knee);
@@ -182,9 +200,22 @@ impl Admission {
         if limit.is_some_and(|limit| f64::from(in_flight) + 1.0 > limit) {
             return Some(Reason::Full);
         }
-        let left = arrival.time_left.or(self.deadline)?;
+        let left = self.left(arrival)?;
         let delay = self.knee.delay()?;
         (delay.expected(in_flight) > left).then_some(Reason::Deadline)
+    }
+
+    fn left(&self, arrival: Arrival) -> Option<Duration> {
+        arrival.time_left.or(self.deadline)
+    }
+
+    /// What a request has left that is let in though it is expected to be late, if it is.
+    fn trial(&mut self, now: Nanos, arrival: Arrival) -> Option<Duration> {
+        if now.since(self.last_answer) < TRIAL_EVERY {
+            return None;
+        }
+        self.last_answer = now;
+        self.left(arrival)
     }
 
     fn pass(&mut self, now: Nanos, in_flight: u32) {

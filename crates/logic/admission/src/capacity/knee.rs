@@ -115,6 +115,26 @@ impl Knee {
         }
     }
 
+    /// A request took no longer than what was held to be impossible: the speed is another one now. Its
+    /// time counts as a block's would, the number of cores stays, and what the block under way has seen
+    /// is of the old speed.
+    pub fn contradict(&mut self, found: u32, took: Duration) {
+        let j = f64::from(found) + 1.0;
+        for (k, smooth) in self.service_s.iter_mut().enumerate() {
+            let fresh = took.as_secs_f64() / (j / cores(k)).max(1.0);
+            *smooth += FRESH * (fresh - *smooth).min(0.0);
+        }
+        if let Some(delay) = &mut self.delay {
+            delay.service_s = self.service_s[position(delay.cores as u32)];
+        }
+        self.forget_block();
+    }
+
+    fn forget_block(&mut self) {
+        self.levels = [Level::default(); CANDIDATES];
+        (self.squares, self.requests, self.most_found) = (0.0, 0, 0);
+    }
+
     /// The best guess at latency; none before the first block.
     pub fn delay(&self) -> Option<Delay> {
         self.delay
@@ -136,10 +156,8 @@ impl Knee {
     }
 
     fn close(&mut self) {
-        let levels = std::mem::replace(&mut self.levels, [Level::default(); CANDIDATES]);
-        let squares = std::mem::take(&mut self.squares);
-        let requests = f64::from(std::mem::take(&mut self.requests));
-        self.most_found = 0;
+        let (levels, squares, requests) = (self.levels, self.squares, f64::from(self.requests));
+        self.forget_block();
         // Levels below the candidate take s, those from it on s·j/c.
         let (mut below, mut below_s) = (0.0, 0.0);
         let mut above_jj: f64 = levels.iter().map(|level| level.jj).sum();

@@ -117,6 +117,56 @@ fn what_cannot_be_in_time_is_refused_at_once() {
     assert!(matches!(patient, Decision::Admit(_)), "no deadline, no refusal");
 }
 
+/// Every 10 ms a request that waits for 100 ms finds the application idle. It takes 20 ms, then ten times the
+/// deadline, then 20 ms again.
+#[test]
+fn who_was_too_slow_for_every_deadline_serves_again_when_it_is_well() {
+    let mut admission = admission(CapacityOptions::Static(1));
+    let mut now = Nanos::ZERO;
+    serve(&mut admission, &mut now, 20 * MS, Ended::Answered);
+    serve(&mut admission, &mut now, 1_000 * MS, Ended::Answered);
+    let hurried = Arrival { time_left: Some(100 * MS), tries_left: 0 };
+    let mut run = |took: Duration, seconds: u32, admission: &mut Admission| {
+        let (mut served, mut tried) = (0, 0);
+        let end = now + seconds * 1_000 * MS;
+        while now < end {
+            now = now + 10 * MS;
+            if let Decision::Admit(permit) = admission.decide(now, 0, hurried) {
+                tried += 1;
+                now = now + took;
+                admission.finish(now, 0, permit, Ended::Answered);
+                served += u32::from(took <= 100 * MS);
+            }
+        }
+        (served, tried)
+    };
+    let (_, in_vain) = run(1_000 * MS, 60, &mut admission);
+    assert!((20..=60).contains(&in_vain), "one a second at most: {in_vain}");
+    // The difference of one second is halved four times, once a second.
+    run(20 * MS, 6, &mut admission);
+    let (served, _) = run(20 * MS, 3, &mut admission);
+    assert_eq!(served, 100, "all are served: one in 30 ms");
+}
+
+/// A request that stays for ever, or is never told to have ended, locks nobody out either.
+#[test]
+fn a_trial_does_not_wait_for_an_idle_backend() {
+    let mut admission = admission(CapacityOptions::Static(9));
+    let mut now = Nanos::ZERO;
+    serve(&mut admission, &mut now, 1_000 * MS, Ended::Answered);
+    let hurried = Arrival { time_left: Some(100 * MS), tries_left: 0 };
+    let mut served = 0;
+    for _ in 0..10_000 {
+        now = now + MS;
+        if let Decision::Admit(permit) = admission.decide(now, 1, hurried) {
+            now = now + 20 * MS;
+            admission.finish(now, 1, permit, Ended::Answered);
+            served += 1;
+        }
+    }
+    assert!(served > 100, "{served}");
+}
+
 #[test]
 fn refusing_what_would_be_late_serves_more_in_time() {
     let in_time = |heeds: bool| {
