@@ -1,5 +1,5 @@
 //! The nearest point on a ring to the request's key; each backend has [`NODES_PER_WEIGHT`] points per
-//! unit of weight. O(log points); points of who is not allowed are as if they were not there, and who has
+//! unit of weight, up to [`MAX_NODES_EACH`]: beyond, all are scaled down alike. O(log points); points of who is not allowed are as if they were not there, and who has
 //! its bound in flight leaves the key to the next point. Requests without a key go round the ring.
 //!
 //! Source: Karger and others, "Consistent Hashing and Random Trees" (1997); HAProxy's `hash-type
@@ -18,6 +18,8 @@ use crate::{Finish, Policy, Request, Settings};
 const NODES_PER_WEIGHT: u64 = 16;
 /// Names of a backend's points are this far from the next one's: HAProxy's `SRV_EWGHT_RANGE`.
 const NAMES_PER_BACKEND: u32 = 4_096;
+/// More points of one backend, of a weight above HAProxy's greatest, 256, would have the names of the next one's.
+const MAX_NODES_EACH: u64 = NAMES_PER_BACKEND as u64;
 /// More points than this are scaled down: HAProxy's greatest weight for 256 backends.
 const MAX_NODES: u64 = 1 << 20;
 
@@ -44,18 +46,20 @@ impl HashRing {
     }
 
     fn place(&mut self, weights: &[u32]) {
-        let wanted = weights.iter().map(|&w| u64::from(w) * NODES_PER_WEIGHT).sum::<u64>();
+        let greatest = u64::from(weights.iter().copied().max().unwrap_or(0)).max(1);
+        let sum = weights.iter().map(|&w| u64::from(w)).sum::<u64>().max(1);
+        // Points per unit of weight, as a fraction: the least that one of the three allows.
+        let by_names = (MAX_NODES_EACH, greatest);
+        let by_all = (MAX_NODES, sum);
+        let (points, per) = [by_names, by_all].into_iter().fold((NODES_PER_WEIGHT, 1), lesser);
         self.nodes.clear();
         for (backend, &weight) in (0u32..).zip(weights) {
-            let mut nodes = u64::from(weight) * NODES_PER_WEIGHT;
-            if wanted > MAX_NODES && nodes > 0 {
-                nodes = ((u128::from(nodes) * u128::from(MAX_NODES) / u128::from(wanted)) as u64)
-                    .max(1);
-            }
+            let nodes = u128::from(weight) * u128::from(points) / u128::from(per);
+            let nodes = (nodes as u32).max(weight.min(1));
             // HAProxy counts its servers from 1.
             let name = (backend + 1).wrapping_mul(NAMES_PER_BACKEND);
             let node = |k: u32| Node { at: full_hash(name.wrapping_add(k)), backend };
-            self.nodes.extend((0..nodes as u32).map(node));
+            self.nodes.extend((0..nodes).map(node));
         }
         self.nodes.sort_unstable();
     }
@@ -72,6 +76,12 @@ impl HashRing {
         let nearer = at.wrapping_sub(self.nodes[before].at) <= self.nodes[next].at.wrapping_sub(at);
         Some(if nearer { before } else { next })
     }
+}
+
+/// The lesser of two fractions, each a numerator and a denominator above 0.
+fn lesser(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
+    let of = |x: (u64, u64), y: (u64, u64)| u128::from(x.0) * u128::from(y.1);
+    if of(b, a) < of(a, b) { b } else { a }
 }
 
 impl Policy for HashRing {
@@ -141,6 +151,32 @@ mod tests {
             let share = after.iter().filter(|&&p| p == i).count() as f64 / 20_000.0;
             assert!((share - 1.0 / 9.0).abs() < 0.035, "{i}: {share}");
         }
+    }
+
+    #[test]
+    fn weights_of_any_scale_are_shares() {
+        let shares = |weights: &[u32]| {
+            let mut ring = HashRing::new(weights, &Settings::default());
+            assert!(ring.nodes.windows(2).filter(|w| w[0].at == w[1].at).count() < 20);
+            let picks = places(&mut ring, 100_000);
+            let of = |i| picks.iter().filter(|&&p| p == i).count() as f64 / 100_000.0;
+            (0..weights.len()).map(of).collect::<Vec<f64>>()
+        };
+        for scale in [1, 4, 1_000_000] {
+            for (i, share) in shares(&[250 * scale; 4]).into_iter().enumerate() {
+                assert!((share - 0.25).abs() < 0.02, "{scale}, {i}: {share}");
+            }
+            for (share, due) in
+                shares(&[100 * scale, 300 * scale, 0]).into_iter().zip([0.25, 0.75, 0.0])
+            {
+                assert!((share - due).abs() < 0.02, "{scale}: {share} for {due}");
+            }
+        }
+        let mut most = HashRing::new(&[u32::MAX, 1, 0], &Settings::default());
+        let points = |i| most.nodes.iter().filter(|node| node.backend == i).count();
+        assert_eq!([0, 1, 2].map(points), [4_096, 1, 0], "the lightest keeps one");
+        most.set_weights(&[256; 2]);
+        assert_eq!(most.nodes.len(), 2 * 4_096, "HAProxy's own, all of them");
     }
 
     #[test]
