@@ -83,7 +83,8 @@ pub(super) struct Ejection {
     settings: EjectionSettings,
     hosts: Vec<Host>,
     ejected: Closed,
-    in_use: usize,
+    /// Whether its weight is above 0.
+    in_use: Vec<bool>,
     next_interval: Option<Nanos>,
     next_return: Nanos,
 }
@@ -94,7 +95,7 @@ impl Ejection {
             settings,
             hosts: Vec::new(),
             ejected: Closed::default(),
-            in_use: 0,
+            in_use: Vec::new(),
             next_interval: None,
             next_return: Nanos(u64::MAX),
         };
@@ -105,7 +106,8 @@ impl Ejection {
     pub(super) fn set_weights(&mut self, weights: &[u32]) {
         self.hosts.resize(self.hosts.len().max(weights.len()), Host::default());
         self.ejected.grow(weights.len());
-        self.in_use = weights.iter().filter(|w| **w > 0).count();
+        self.in_use.clear();
+        self.in_use.extend(weights.iter().map(|w| *w > 0));
     }
 
     pub(super) fn ejected(&self) -> &Closed {
@@ -191,9 +193,13 @@ impl Ejection {
     }
 
     fn eject(&mut self, backend: usize, now: Nanos) -> bool {
-        let by_share = self.in_use * self.settings.max_percent as usize / 100;
-        let most = by_share.max(1).min(self.in_use.saturating_sub(1));
-        if self.ejected.contains(backend) || self.ejected.len() >= most {
+        let in_use = self.in_use.iter().filter(|used| **used).count();
+        let by_share = in_use * self.settings.max_percent as usize / 100;
+        let most = by_share.max(1).min(in_use.saturating_sub(1));
+        // Who was ejected and then removed takes no other's place.
+        let is_used = |i: &usize| self.in_use.get(*i).is_some_and(|used| *used);
+        let out = self.ejected.iter().filter(is_used).count();
+        if self.ejected.contains(backend) || out >= most {
             return false;
         }
         let host = &mut self.hosts[backend];
@@ -270,6 +276,20 @@ mod tests {
         };
         assert_eq!([all_fail(30, 10), all_fail(4, 10), all_fail(4, 100)], [3, 1, 3]);
         assert_eq!([all_fail(1, 100), all_fail(2, 0)], [0, 1]);
+    }
+
+    #[test]
+    fn who_was_removed_takes_no_place_among_the_ejected() {
+        let mut ejection = Ejection::new(EjectionSettings::default(), &[1; 4]);
+        fail(&mut ejection, 0, 5, at(1));
+        fail(&mut ejection, 1, 5, at(1));
+        assert_eq!(out(&ejection), [0], "one of four");
+        ejection.set_weights(&[0, 1, 1, 1]);
+        fail(&mut ejection, 1, 5, at(2));
+        assert_eq!(out(&ejection), [0, 1], "0 is gone");
+        ejection.set_weights(&[0, 1, 1]);
+        fail(&mut ejection, 2, 5, at(3));
+        assert_eq!(out(&ejection), [0, 1], "one of those there are");
     }
 
     #[test]

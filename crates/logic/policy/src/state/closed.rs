@@ -35,10 +35,6 @@ impl Closed {
         self.count == 0
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.count
-    }
-
     /// In order of index.
     pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         let words = self.words.iter().enumerate().filter(|(_, word)| **word != 0);
