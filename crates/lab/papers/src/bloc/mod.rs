@@ -4,7 +4,6 @@
 //! ```text
 //! cluster.rs    the paper's cluster, simulated: frontends that balance, ten backends, a gateway, clients
 //! ways.rs       who picks, and whom backends let in
-//! gate.rs       the admission that a proxy runs, in front of a simulated backend
 //! views.rs      balancers that know the true queues, and what others do not know of them
 //! show.rs       tables, plots and comparisons that the figures share
 //! ```

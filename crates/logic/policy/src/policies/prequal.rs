@@ -158,7 +158,7 @@ impl Prequal {
     /// Uses an answer once more; true when it is used up.
     fn use_answer(&mut self, at: usize) -> (usize, bool) {
         let answer = &mut self.pool[at];
-        answer.rif += 1;
+        answer.rif = answer.rif.saturating_add(1);
         answer.uses -= 1;
         (answer.backend, answer.uses == 0)
     }
@@ -321,6 +321,13 @@ mod tests {
         policy.settings.hot_percentile = 0;
         policy.rifs = Rifs::default();
         assert_eq!(picks(&mut policy, 4, Nanos::ZERO), [0, 0, 1, 0]);
+    }
+
+    #[test]
+    fn no_answer_is_too_great_to_be_used() {
+        let mut policy = Prequal::new(&[1], &Settings::default());
+        policy.on_probe(0, load(u32::MAX, 1.0), Nanos::ZERO);
+        assert_eq!(picks(&mut policy, 3, Nanos::ZERO), [0, 0, 0]);
     }
 
     #[test]

@@ -32,6 +32,8 @@ const REFUSAL_FACTOR: f64 = 2.0;
 const SHARE_PART: f64 = 1.0 / 8.0;
 /// The mean remembers about so many successes: enough to be steady, few enough to follow a day's load.
 const MEMORY: f64 = 256.0;
+/// Less is no unit to measure anything by.
+const LEAST_US: f64 = 1.0;
 /// Before the first success nothing is known; a second is linkerd's default round trip.
 const UNKNOWN_US: f64 = 1e6;
 
@@ -52,18 +54,19 @@ impl SuccessLatency {
         self.mean_us += (latency_us - self.mean_us) / self.seen;
     }
 
+    /// Not less than 1 microsecond.
     pub(crate) fn mean_us(&self) -> f64 {
-        self.mean_us
+        self.mean_us.max(LEAST_US)
     }
 
     /// How long a failure counts.
     pub(crate) fn failure_us(&self) -> f64 {
-        FAILURE_FACTOR * self.mean_us
+        FAILURE_FACTOR * self.mean_us()
     }
 
     /// How long a refusal counts.
     pub(crate) fn refusal_us(&self) -> f64 {
-        REFUSAL_FACTOR * self.mean_us
+        REFUSAL_FACTOR * self.mean_us()
     }
 
     /// How long a request that ended so counts at least, if it counts against its backend.

@@ -195,6 +195,20 @@ mod tests {
     }
 
     #[test]
+    fn successes_that_take_no_time_make_no_load_that_is_not_a_number() {
+        let mut pool = InFlight::new(1);
+        let now = Nanos::from_secs_f64(1.0);
+        pool.start(0);
+        pool.finish(0, &Finish::success(Duration::ZERO), now);
+        for finish in [Finish::failure(Duration::ZERO), Finish::rejected(Duration::ZERO)] {
+            pool.start(0);
+            pool.finish(0, &finish, now);
+        }
+        assert_eq!(pool.load(0, now), 2.0, "one of each");
+        assert_eq!(pool.load(0, now + MS), 0.0);
+    }
+
+    #[test]
     fn a_refusal_stays_for_two_means() {
         let mut pool = InFlight::new(1);
         let now = Nanos::from_secs_f64(1.0);

@@ -42,7 +42,11 @@ const ENDINGS: [Ending; 3] = [Ending::Success, Ending::Failure, Ending::Rejected
 
 impl<'a> Stream<'a> {
     pub fn new(policy: &'a mut dyn Policy) -> Self {
-        let rng = Xoshiro256PlusPlus::seed_from_u64(7);
+        Self::seeded(policy, 7)
+    }
+
+    pub fn seeded(policy: &'a mut dyn Policy, seed: u64) -> Self {
+        let rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let backends = (0..16).map(|_| Backend { in_flight: 0, latency_us: 30e3 }).collect();
         let running = BinaryHeap::new();
         Stream { policy, rng, now: Nanos::ZERO, running, backends, most_in_flight: 0 }

@@ -9,6 +9,7 @@ const WELL: fn(usize) -> Does = |_| Does::Serve(30.0);
 
 /// A fifth, and luck: more than that is attraction.
 const PART: f64 = 0.21;
+const BEGINNINGS: u64 = 32;
 
 fn first_is(does: Does) -> impl Fn(usize) -> Does {
     move |i| if i == 0 { does } else { Does::Serve(30.0) }
@@ -31,7 +32,7 @@ fn what_fails_fast_does_not_attract_load() {
                 assert!(rate_rps < 100.0 || then > 0.5, "{way} at {rate_rps}: {then}");
                 continue;
             }
-            assert!(first < PART + 0.09, "{way} at {rate_rps}/s: {first:.3} of the first 1,000");
+            assert!(first < PART + 0.03, "{way} at {rate_rps}/s: {first:.3} of the first 1,000");
             assert!(then < PART, "{way} at {rate_rps}/s: {then:.3}");
             stream.run((rate_rps * 120.0) as u32, rate_rps, WELL);
             let well = share(&stream.run(20_000, rate_rps, WELL), 0);
@@ -47,15 +48,21 @@ fn what_fails_from_the_very_first_request_does_not_attract_load() {
     for way in ways().filter(|w| w.kind != PolicyKind::LeastconnHaproxy) {
         for ending in [Ending::Failure, Ending::Rejected] {
             for rate_rps in [30.0f64, 300.0, 3_000.0] {
+                let sick = first_is(Does::Say(ending));
+                // For ten services, of which the first to end are the shortest, or more; so few are a
+                // matter of luck, so it is the mean of many beginnings.
+                let few = (0.3 * rate_rps).max(200.0) as u32;
+                let of_first = |seed| {
+                    let mut policy = way.build(&[100; 5]);
+                    share(&Stream::seeded(policy.as_mut(), seed).run(few, rate_rps, &sick), 0)
+                };
+                let first = (0..BEGINNINGS).map(of_first).sum::<f64>() / BEGINNINGS as f64;
                 let mut policy = way.build(&[100; 5]);
                 let mut stream = Stream::new(policy.as_mut());
-                let sick = first_is(Does::Say(ending));
-                // For ten services, of which the first to end are the shortest, or more.
-                let few = (0.3 * rate_rps).max(200.0) as u32;
-                let first = share(&stream.run(few, rate_rps, &sick), 0);
+                stream.run(few, rate_rps, &sick);
                 let then = share(&stream.run(5_000, rate_rps, &sick), 0);
                 let what = format!("{way}, {ending:?} at {rate_rps}/s: {first:.3}, {then:.3}");
-                assert!(first < PART + 0.09 && then < PART, "{what}");
+                assert!(first < PART && then < PART, "{what}");
             }
         }
     }

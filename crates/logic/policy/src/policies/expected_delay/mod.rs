@@ -266,7 +266,7 @@ impl Policy for ExpectedDelay {
         self.learners[backend].start(found, now);
         self.in_flight.start(backend);
         if let Some(told) = &mut self.told[backend] {
-            told.in_flight += 1;
+            told.in_flight = told.in_flight.saturating_add(1);
         }
         self.changed(backend, now);
     }

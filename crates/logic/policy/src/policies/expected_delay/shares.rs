@@ -38,18 +38,13 @@ impl Shares {
 
     /// Draws one that the request allows.
     pub(super) fn draw(&mut self, request: &Request<'_>, rng: &mut dyn RngCore) -> Option<usize> {
-        for &i in request.avoided() {
-            self.hide(i);
-        }
-        for i in request.closed().into_iter().flat_map(|closed| closed.iter()) {
-            self.hide(i);
-        }
+        self.hide_for(request);
         let backend = self.throw(rng);
         self.restore();
         backend
     }
 
-    /// Draws up to `count` different ones.
+    /// Draws up to `count` different ones that the request allows.
     pub(super) fn draw_some(
         &mut self,
         count: u32,
@@ -57,15 +52,23 @@ impl Shares {
         rng: &mut dyn RngCore,
         drawn: &mut Vec<usize>,
     ) {
-        for i in request.closed().into_iter().flat_map(|closed| closed.iter()) {
-            self.hide(i);
-        }
+        self.hide_for(request);
         for _ in 0..count {
             let Some(i) = self.throw(rng) else { break };
             self.hide(i);
             drawn.push(i);
         }
         self.restore();
+    }
+
+    /// Hides those whom the request does not allow.
+    fn hide_for(&mut self, request: &Request<'_>) {
+        for &i in request.avoided() {
+            self.hide(i);
+        }
+        for i in request.closed().into_iter().flat_map(|closed| closed.iter()) {
+            self.hide(i);
+        }
     }
 
     fn hide(&mut self, backend: usize) {
@@ -158,6 +161,10 @@ mod tests {
         shares.draw_some(9, &Request::default(), &mut rng, &mut drawn);
         drawn.sort();
         assert_eq!(drawn, [0, 1, 2]);
+        drawn.clear();
+        shares.draw_some(9, &Request::default().avoiding(&[1]), &mut rng, &mut drawn);
+        drawn.sort();
+        assert_eq!(drawn, [0, 2], "who is avoided is not asked");
         assert_eq!(shares.draw(&Request::default().avoiding(&[0, 1, 2]), &mut rng), None);
     }
 }

@@ -132,3 +132,15 @@ fn under_probes_who_fails_at_once_is_not_taken_for_idle() {
     }
     assert!(to_the_failing < 400, "{to_the_failing} of 2,000");
 }
+
+#[test]
+fn no_answer_is_too_great() {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    let mut policy = policy(Sight::Probes, 2);
+    let now = Nanos::from_secs_f64(1.0);
+    for (backend, in_flight) in [(0, u32::MAX), (1, 5)] {
+        policy.on_probe(backend, ServerLoad { in_flight, ..ServerLoad::default() }, now);
+    }
+    policy.on_start(0, now);
+    assert_eq!(policy.pick(&Request::default(), now, &mut rng), Some(1));
+}
