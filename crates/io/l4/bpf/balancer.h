@@ -29,11 +29,11 @@ INLINE __u64 hash_by(const struct config *c, const struct vip *vip, __u32 which,
 		     const __u32 *client, __u32 ports, const int family)
 {
 	if (__builtin_constant_p(which == BY_SPREAD) && which == BY_SPREAD)
-		return hash_in_place(&c->spread, client, vip, vip->part[BY_SPREAD], ports, family);
+		return hash_in_place(&c->spread, client, vip->address, vip->part[BY_SPREAD], ports, family);
 	/* Written out: the compiler knows the bound, older verifiers (6.1) lose it on the way. */
 	__u64 epoch = which;
 	asm volatile("%0 &= 1" : "+r"(epoch));
-	return hash_in_place(&c->salt[epoch].key, client, vip, vip->part[epoch], ports, family);
+	return hash_in_place(&c->salt[epoch].key, client, vip->address, vip->part[epoch], ports, family);
 }
 
 INLINE __u64 hash_from_client(const struct packet *p, const struct config *c, const struct vip *vip,
@@ -126,6 +126,17 @@ INLINE void write_addresses(struct ethernet *eth, const __u8 *both)
 {
 	store64(eth, load64(both));
 	store32(eth->from + 2, load32(both + 8));
+}
+
+/* The place of an interface in `ports`; MAX_PORTS: it is not configured. Few are, and they come first. */
+INLINE __u32 port_of(__u32 ifindex)
+{
+	for (__u32 at = 0; at < MAX_PORTS; at++) {
+		__u32 key = at, *held = bpf_map_lookup_elem(&ports, &key);
+		if (held && *held == ifindex)
+			return at;
+	}
+	return MAX_PORTS;
 }
 
 INLINE int leave_by(struct xdp_md *ctx, __u32 port, __u32 ifindex, __u32 hairpin_tx)
@@ -389,8 +400,8 @@ INLINE int to_uplink(struct ethernet *eth, struct xdp_md *ctx, const struct conf
 	return leave_by(ctx, c->uplink.port, c->uplink.ifindex, c->uplink.hairpin_tx);
 }
 
-/* Where the kernel's routes lead; what they do not lead anywhere is the kernel's to answer. Also counts
- * the hop, as a router does. */
+/* Where the kernel's routes lead, by a configured interface; the rest is the kernel's to send or to answer:
+ * many drivers drop what is redirected to an interface without XDP. Also counts the hop, as a router does. */
 GLOBAL int by_route(struct xdp_md *ctx, __u32 vip_number)
 {
 	struct bpf_fib_lookup fib = {.l4_protocol = IPPROTO_TCP};
@@ -416,7 +427,10 @@ GLOBAL int by_route(struct xdp_md *ctx, __u32 vip_number)
 		__builtin_memcpy(fib.ipv6_dst, v6->destination, 16);
 	}
 	fib.ifindex = ctx->ingress_ifindex;
-	if (bpf_fib_lookup(ctx, &fib, sizeof(fib), 0) != BPF_FIB_LKUP_RET_SUCCESS) {
+	__u32 port = MAX_PORTS;
+	if (bpf_fib_lookup(ctx, &fib, sizeof(fib), 0) == BPF_FIB_LKUP_RET_SUCCESS)
+		port = port_of(fib.ifindex);
+	if (port == MAX_PORTS) {
 		count_reason(vip_number, REASON_NO_ROUTE);
 		return XDP_PASS;
 	}
@@ -426,7 +440,7 @@ GLOBAL int by_route(struct xdp_md *ctx, __u32 vip_number)
 		count_hop(v4, 4);
 	else
 		count_hop(v6, 6);
-	return bpf_redirect(fib.ifindex, 0);
+	return bpf_redirect_map(&ports, port, XDP_PASS);
 }
 
 /* A segment in either direction. `straight`: its options begin NOP NOP TS, and it is no SYN; nothing may

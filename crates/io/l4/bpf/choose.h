@@ -81,11 +81,18 @@ INLINE __u32 least_loaded(const struct vip *vip, const struct slots *s, __u32 st
 }
 
 /* The less loaded of two places, drawn by one number: the connection's hash and a turn, so that one that
- * is sent again is drawn again. */
+ * is sent again is drawn again. The second is drawn from the rest of the list. Where weights give a server
+ * several places it may still be the first one's: then it is drawn anew, once. */
 INLINE __u32 less_loaded(const struct vip *vip, const struct slots *s, __u64 hash, __u32 length)
 {
 	__u64 drawn = hash + take_turn(vip, ~0U) * 0x9e3779b97f4a7c15ULL;
-	__u32 one = place(drawn, length), other = place(drawn << 32, length);
+	__u32 one = place(drawn, length);
+	__u32 other = one + 1 + place(drawn << 32, length - 1);
+	other -= other < length ? 0 : length;
+	if (UNLIKELY(listed(s->policy, one) == listed(s->policy, other))) {
+		other = one + 1 + place(drawn * 0xd1342543de82ef95ULL, length - 1);
+		other -= other < length ? 0 : length;
+	}
 	return load_at(vip, s, other) < load_at(vip, s, one) ? other : one;
 }
 

@@ -31,15 +31,6 @@ INLINE __u64 end_hash(const struct flow_key *key, __u64 sum)
 	return (sum ^ (sum >> 32)) * key->multiplier;
 }
 
-INLINE __u64 flow_hash(const struct flow_key *key, const struct flow *flow, const int words)
-{
-	__u64 sum = 0;
-#pragma unroll
-	for (int i = 0; i < words; i += 2)
-		sum += pair_hash(key, i, flow->word[i], flow->word[i + 1]);
-	return end_hash(key, sum);
-}
-
 /* Keeps the compiler from fetching what comes after before this is done. */
 #define IN_TURN(value)                                     \
 	({                                                 \
@@ -48,19 +39,34 @@ INLINE __u64 flow_hash(const struct flow_key *key, const struct flow *flow, cons
 		now_;                                      \
 	})
 
-/* The same, of words where they lie, pair by pair: all of them and their keys at once are more than there
- * are registers, and went to the stack and back. What a VIP adds by IPv6 is in `part`. */
-INLINE __u64 hash_in_place(const struct flow_key *key, const __u32 *client, const struct vip *vip,
+/* What a VIP's IPv6 address adds to its connections' hashes: worked out once for the balancer. */
+INLINE __u64 part_of(const struct flow_key *key, const __u32 *vip)
+{
+	return pair_hash(key, 4, vip[0], vip[1]) + pair_hash(key, 6, vip[2], vip[3]);
+}
+
+/* A connection's hash, of words where they lie, pair by pair: all of them and their keys at once are more
+ * than there are registers, and went to the stack and back. `part` is part_of() by IPv6. */
+INLINE __u64 hash_in_place(const struct flow_key *key, const __u32 *client, const __u32 *vip,
 			   __u64 part, __u32 ports, const int family)
 {
 	__u64 sum;
 	if (family == 4) {
-		sum = pair_hash(key, 0, *client, vip->address[0]);
+		sum = pair_hash(key, 0, *client, *vip);
 		return end_hash(key, sum + pair_hash(key, 2, ports, IPPROTO_TCP | 2 << 8));
 	}
 	sum = IN_TURN(part + pair_hash(key, 0, client[0], client[1]));
 	sum = IN_TURN(sum + pair_hash(key, 2, client[2], client[3]));
 	return end_hash(key, sum + pair_hash(key, 8, ports, IPPROTO_TCP | 8 << 8));
+}
+
+/* The same, of words in a row. */
+INLINE __u64 flow_hash(const struct flow_key *key, const struct flow *flow, const int words)
+{
+	const __u32 *w = flow->word;
+	if (words == 4)
+		return hash_in_place(key, w, w + 1, 0, w[2], 4);
+	return hash_in_place(key, w, w + 4, part_of(key, w + 4), w[8], 6);
 }
 
 /* Each look at a constant of the loader's is a load: once for each use of it. */

@@ -9,9 +9,10 @@ use std::time::Instant;
 use aya::maps::{HashMap, Map, MapData};
 
 use super::cost::ENDLESS;
-use super::packet::{ACK, REDIRECT, SYN, Segment, read_timestamps, syn_options, timestamps};
+use super::packet::{ACK, REDIRECT, SYN, Segment, TX, read_timestamps, syn_options, timestamps};
 use super::rig::{CLIENT_MAC, Rig, VIP, server_mac};
 use super::{BenchError, Load, Settings};
+use crate::Ran;
 
 /// Packets that a system call makes; in between, the live connections speak.
 const BURST: u32 = 1 << 16;
@@ -38,7 +39,7 @@ impl Connection {
         let syn = Segment::new(&client, VIP, SYN, syn_options(1, 0));
         let ran = rig.balancer.run(&syn.bytes(), rig.clients)?;
         let server = ran.packet[5];
-        if ran.verdict != REDIRECT || ran.packet[..6] != server_mac(server) {
+        if !left(&ran) || ran.packet[..6] != server_mac(server) {
             return Err(BenchError::kernel(client)("its first packet reached no server"));
         }
         Ok(Connection { client, server, wire: 0, real: 0 })
@@ -54,7 +55,7 @@ impl Connection {
         let ran = rig.balancer.run(&segment.bytes(), rig.servers)?;
         self.wire = read_timestamps(&ran.packet, 22).0;
         self.real = real;
-        Ok(ran.verdict == REDIRECT && ran.packet[..6] == CLIENT_MAC)
+        Ok(left(&ran) && ran.packet[..6] == CLIENT_MAC)
     }
 
     /// A packet from its client; whether it reaches its server, with the echo that its server expects.
@@ -64,10 +65,15 @@ impl Connection {
     pub fn ask(&self, rig: &Rig) -> Result<bool, BenchError> {
         let segment = Segment::new(&self.client, VIP, ACK, timestamps(7, self.wire));
         let ran = rig.balancer.run(&segment.bytes(), rig.clients)?;
-        Ok(ran.verdict == REDIRECT
+        Ok(left(&ran)
             && ran.packet[..6] == server_mac(self.server)
             && read_timestamps(&ran.packet, 22) == (7, self.real))
     }
+}
+
+/// Whether a packet left: by another interface, or back by the one it came in by.
+fn left(ran: &Ran) -> bool {
+    matches!(ran.verdict, REDIRECT | TX)
 }
 
 /// What the kernel holds.

@@ -15,6 +15,8 @@ pub const ACK: u8 = 16;
 pub const DROP: u32 = 1;
 /// `XDP_PASS`.
 pub const PASS: u32 = 2;
+/// `XDP_TX`.
+pub const TX: u32 = 3;
 /// `XDP_REDIRECT`.
 pub const REDIRECT: u32 = 4;
 

@@ -3,17 +3,17 @@
 //! gets is untouched, no more than the fields in question change, and the counters account for it.
 
 use plimsoll_l4::bench::packet::{
-    ACK, DROP, FIN, PASS, REDIRECT, RST, SYN, Segment, syn_options, timestamps,
+    ACK, DROP, FIN, PASS, REDIRECT, RST, SYN, Segment, TX, syn_options, timestamps,
 };
 use plimsoll_l4::bench::{
     CLIENT_LEG_MAC, CLIENT_MAC, Connection, Replies, SERVER_LEG_MAC, VIP, VIP6, server_mac,
 };
-use plimsoll_l4::{MemberCount, Policy, REASONS, Ran};
+use plimsoll_l4::{Mac, MemberCount, Policy, REASONS, Ran};
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha20Rng;
 
-use super::support::Rig;
 use super::support::rig::privileged;
+use super::support::{ARM_MAC, Rig};
 
 const SERVERS: u8 = 4;
 const PACKETS: usize = 30_000;
@@ -198,7 +198,14 @@ fn is_ours(packet: &[u8]) -> bool {
     vip4 || vip6
 }
 
-fn check(packet: &[u8], ran: &Ran, before: &Counters, after: &Counters) {
+/// What forwarding looks like.
+struct Forwarded {
+    verdict: u32,
+    towards_servers: Mac,
+    towards_clients: Mac,
+}
+
+fn check(packet: &[u8], ran: &Ran, before: &Counters, after: &Counters, way: &Forwarded) {
     let (forwarded, passed, dropped) = (
         after.forwarded - before.forwarded,
         after.since(before, &PASSED),
@@ -206,20 +213,20 @@ fn check(packet: &[u8], ran: &Ran, before: &Counters, after: &Counters) {
     );
     assert_eq!(ran.packet.len(), packet.len(), "{packet:?}");
     let counted = match ran.verdict {
-        REDIRECT => (1, 0, 0),
+        verdict if verdict == way.verdict => (1, 0, 0),
         DROP => (0, 0, 1),
         PASS => (0, passed.min(1), 0),
         other => panic!("verdict {other}: {packet:?}"),
     };
     assert_eq!((forwarded, passed, dropped), counted, "verdict {}: {packet:?}", ran.verdict);
-    if ran.verdict != REDIRECT {
+    if ran.verdict != way.verdict {
         assert_eq!(ran.packet, packet, "untouched");
         assert!(ran.verdict == DROP || !is_ours(packet), "let pass: {packet:?}");
         return;
     }
     let to_server = (1..=SERVERS).any(|n| ran.packet[..6] == server_mac(n))
-        && ran.packet[6..12] == SERVER_LEG_MAC;
-    let to_client = ran.packet[..6] == CLIENT_MAC && ran.packet[6..12] == CLIENT_LEG_MAC;
+        && ran.packet[6..12] == way.towards_servers;
+    let to_client = ran.packet[..6] == CLIENT_MAC && ran.packet[6..12] == way.towards_clients;
     assert!(to_server || to_client, "{:?}: {packet:?}", &ran.packet[..12]);
     // One timestamp, at most whole; the TCP checksum; a hop and its checksum.
     let changed = packet.iter().zip(&ran.packet).skip(12).filter(|(a, b)| a != b).count();
@@ -232,26 +239,45 @@ fn whatever_comes_in_the_program_keeps_its_promises() {
         return;
     }
     let rig = Rig::new(Policy::RoundRobin, SERVERS, Replies::Uplink);
+    let way = Forwarded {
+        verdict: REDIRECT,
+        towards_servers: SERVER_LEG_MAC,
+        towards_clients: CLIENT_LEG_MAC,
+    };
+    keeps_its_promises(&rig, &way, PACKETS);
+}
+
+#[test]
+fn on_one_arm_it_keeps_them_too() {
+    if !privileged() {
+        return;
+    }
+    let rig = Rig::one_armed(Policy::RoundRobin, SERVERS);
+    let way = Forwarded { verdict: TX, towards_servers: ARM_MAC, towards_clients: ARM_MAC };
+    keeps_its_promises(&rig, &way, PACKETS / 3);
+}
+
+fn keeps_its_promises(rig: &Rig, way: &Forwarded, packets: usize) {
     let mut rng = ChaCha20Rng::seed_from_u64(5);
-    let bases = bases(&rig);
+    let bases = bases(rig);
     let mut verdicts = [0usize; 5];
-    let mut before = Counters::read(&rig);
+    let mut before = Counters::read(rig);
     let whole = bases.iter().cloned();
-    let spoilt = (0..PACKETS).map(|n| {
+    let spoilt = (0..packets).map(|n| {
         let (mut packet, ifindex) = bases[n % bases.len()].clone();
         spoil(&mut packet, &mut rng);
         (packet, ifindex)
     });
     for (packet, ifindex) in whole.chain(spoilt) {
         let ran = rig.balancer.run(&packet, ifindex).expect("runs");
-        let after = Counters::read(&rig);
-        check(&packet, &ran, &before, &after);
+        let after = Counters::read(rig);
+        check(&packet, &ran, &before, &after, way);
         verdicts[ran.verdict as usize] += 1;
         before = after;
     }
     // The packets were of every kind, or nothing was tried.
-    assert!(verdicts[PASS as usize] > PACKETS / 10, "{verdicts:?}");
-    assert!(verdicts[REDIRECT as usize] > PACKETS / 10, "{verdicts:?}");
+    assert!(verdicts[PASS as usize] > packets / 10, "{verdicts:?}");
+    assert!(verdicts[way.verdict as usize] > packets / 10, "{verdicts:?}");
     let tried = ["slow_options", "icmp", "icmp_spread", "fragment", "fragment_lost", "vlan"];
     for name in tried.iter().chain(&[
         "foreign_cookie",

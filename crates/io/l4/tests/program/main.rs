@@ -7,7 +7,9 @@ mod support;
 mod counting;
 mod rare;
 mod straight;
+mod two;
 mod vectors;
+mod ways_out;
 mod wraps;
 
 use plimsoll_cookie::{CookieCodec, Epoch, Layout, Salt, ServerId, Tuple};
