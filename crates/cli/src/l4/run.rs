@@ -62,9 +62,16 @@ async fn keep(file: &Path, section: config::Section) -> Result<(), String> {
     let (balancer, pending) = Balancer::start(config).map_err(|error| error.to_string())?;
     info!(vips = config.vips.len(), pinned = %config.pin_dir.display(), "balancing");
     let (ask, questions) = inbox();
-    let said = Pending::default();
-    let (listener, loads) = (None, Loads::default());
-    let mut keeper = Keeper { balancer, said, ask, questions, listener, loads, load_port: None };
+    let mut keeper = Keeper {
+        balancer,
+        said: Pending::default(),
+        ask,
+        questions,
+        listener: None,
+        loads: Loads::default(),
+        load_port: None,
+        keys_missed: false,
+    };
     keeper.say(pending);
     keeper.listen(&section)?;
     keeper.follow_loads(&section);
@@ -83,6 +90,8 @@ struct Keeper {
     loads: Loads,
     /// Where servers tell their load.
     load_port: Option<u16>,
+    /// Whether the key file was gone when it was last looked at.
+    keys_missed: bool,
 }
 
 impl Keep for Keeper {
@@ -155,7 +164,13 @@ impl Keeper {
     fn keys(&mut self) -> Result<(), plimsoll_l4::L4Error> {
         let cookie = self.balancer.config().cookie.clone();
         let now = unix_ms(SystemTime::now());
-        let mut keys = Keys::load_or_create(&cookie.key_file, now)?;
+        // A file that is being replaced is not there for a moment; new keys would break all connections.
+        let found = Keys::load(&cookie.key_file)?;
+        if found.is_none() && !self.keys_missed {
+            warn!("{}: not there; the keys in force stay", cookie.key_file.display());
+        }
+        self.keys_missed = found.is_none();
+        let Some(mut keys) = found else { return Ok(()) };
         if let Some(every) = cookie.rotate
             && now >= keys.since_unix_ms + every.as_millis() as u64
         {

@@ -4,6 +4,7 @@
 mod rig;
 
 mod daemon;
+mod keys;
 mod restart;
 
 use std::fs;

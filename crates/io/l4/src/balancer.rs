@@ -5,6 +5,7 @@
 //! upgrades, for the names are pinned beside the counters.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rand::SeedableRng;
@@ -19,7 +20,6 @@ use crate::layout::{ConfigValue, MemberValue, VipValue};
 use crate::maps::{Maps, Meta};
 use crate::network::{self, Link};
 use crate::program::{Program, Ran};
-use crate::rights;
 use crate::service::{Member, Service, plan};
 
 mod silence;
@@ -51,13 +51,10 @@ impl Balancer {
     /// Takes charge: loads the program onto the pinned maps or new ones, fills them, and attaches.
     ///
     /// # Errors
-    /// Without privileges, with pinned maps of another shape, when nothing of the configuration's
-    /// interfaces is there, or when a table is full.
+    /// Without privileges, with pinned maps of another shape, when the key file is gone from under pinned
+    /// maps, or when a table is full.
     pub fn start(config: &L4Config) -> Result<(Self, Pending), L4Error> {
-        // Before a key file is made that nobody will use.
-        rights::check()?;
-        let keys = Keys::load_or_create(&config.cookie.key_file, unix_ms())?;
-        Balancer::start_with(config, keys)
+        Balancer::begin(config, |maps| keys_of(&config.cookie.key_file, maps))
     }
 
     /// Takes charge with secrets that are at hand.
@@ -65,9 +62,18 @@ impl Balancer {
     /// # Errors
     /// As [`Balancer::start`].
     pub fn start_with(config: &L4Config, keys: Keys) -> Result<(Self, Pending), L4Error> {
+        Balancer::begin(config, |_| Ok(keys))
+    }
+
+    /// The secrets come last: a start that is refused makes no key file.
+    fn begin(
+        config: &L4Config,
+        keys: impl FnOnce(&Maps) -> Result<Keys, L4Error>,
+    ) -> Result<(Self, Pending), L4Error> {
         let meta = Meta::wanted(config);
         let program = Program::load(&config.pin_dir, meta, config.limits.fragments)?;
         let maps = Maps::open(&config.pin_dir)?;
+        let keys = keys(&maps)?;
         let mut seed = [0; 32];
         getrandom(&mut seed[..], GetRandomFlags::empty()).map_err(std::io::Error::from)?;
         // A salt that took over stays where it is, whatever the clock on the wall says by now.
@@ -245,6 +251,22 @@ impl Balancer {
         self.attach(&mut pending)?;
         Ok(pending)
     }
+}
+
+/// The secrets of a file. New ones are made only where none were ever in force: connections whose cookies
+/// were written with others would all break, and the kernel holds only what is derived from them.
+fn keys_of(file: &Path, maps: &Maps) -> Result<Keys, L4Error> {
+    if ConfigValue::from_bytes(&maps.config()?).salts == 0 {
+        return Keys::load_or_create(file, unix_ms());
+    }
+    Keys::load(file)?.ok_or_else(|| {
+        let dir = maps.dir().display();
+        let error = format!(
+            "not there; expected the keys of the connections that {dir} serves: put the file back (another \
+             balancer of the service has it, too), or run `plimsoll l4 detach`, which breaks them"
+        );
+        L4Error::KeyFile { path: file.to_owned(), error }
+    })
 }
 
 pub(crate) fn unix_ms() -> u64 {

@@ -61,21 +61,29 @@ impl Keys {
         Ok(Keys { epoch, since_unix_ms: at_unix_ms, salts, spread: self.spread })
     }
 
+    /// Reads a file; `None` where there is none.
+    ///
+    /// # Errors
+    /// A file that cannot be read or understood.
+    pub fn load(path: &Path) -> Result<Option<Self>, L4Error> {
+        match fs::read_to_string(path) {
+            Ok(text) => Keys::parse(&text).map(Some).map_err(|error| wrong(path, error)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(wrong(path, format!("cannot be read: {error}"))),
+        }
+    }
+
     /// Reads a file; makes one that only its owner can read where there is none.
     ///
     /// # Errors
     /// A file that cannot be read, made or understood.
     pub fn load_or_create(path: &Path, now_unix_ms: u64) -> Result<Self, L4Error> {
-        match fs::read_to_string(path) {
-            Ok(text) => Keys::parse(&text).map_err(|error| wrong(path, error)),
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                let keys =
-                    Keys::generate(now_unix_ms).map_err(|error| wrong(path, error.to_string()))?;
-                keys.save(path)?;
-                Ok(keys)
-            }
-            Err(error) => Err(wrong(path, format!("cannot be read: {error}"))),
+        if let Some(keys) = Keys::load(path)? {
+            return Ok(keys);
         }
+        let keys = Keys::generate(now_unix_ms).map_err(|error| wrong(path, error.to_string()))?;
+        keys.save(path)?;
+        Ok(keys)
     }
 
     /// Writes the file, whole or not at all.

@@ -8,7 +8,6 @@ mod status;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
 use plimsoll_l4::{Agent, Keys, Pending, agent_dir, detach_agent};
@@ -18,7 +17,6 @@ use super::BAD_CONFIG;
 use super::config::load_section;
 use super::follow::{Keep, Signals, follow_until_told};
 use crate::run::log;
-use crate::run::record::unix_ms;
 
 pub use section::{Section, section};
 
@@ -176,10 +174,8 @@ impl Keeper {
 
 /// The balancers' keys. An agent never makes any: no balancer would know them.
 fn keys(path: &Path) -> Result<Keys, String> {
-    if !path.exists() {
-        return Err(format!("{}: expected a copy of the balancers' key file", path.display()));
-    }
-    Keys::load_or_create(path, unix_ms(SystemTime::now())).map_err(|error| error.to_string())
+    let found = Keys::load(path).map_err(|error| error.to_string())?;
+    found.ok_or_else(|| format!("{}: expected a copy of the balancers' key file", path.display()))
 }
 
 fn joined(errors: &[crate::config::ConfigError]) -> String {

@@ -1,0 +1,64 @@
+//! The key file is gone: for a moment, while it is replaced, or for good.
+
+use std::fs;
+
+use rustix::process::Signal;
+
+use crate::daemon::Daemon;
+use crate::rig::privileged;
+use crate::rig::service::{Service, all_stay};
+use crate::write;
+
+#[test]
+fn connections_outlive_a_key_file_that_is_gone() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(2, 2, false);
+    let mut daemon = Daemon::new(&service.net);
+    write(&daemon, &service, &["s1", "s2"]);
+    daemon.start();
+    let mut connections = service.opened(8);
+    let (file, away) = (daemon.dir.path().join("l4.key"), daemon.dir.path().join("away"));
+    fs::rename(&file, &away).expect("moved");
+    daemon.wait_for("l4.key: not there; the keys in force stay");
+    // Once it has reloaded it has looked again.
+    daemon.settle();
+    assert!(!file.exists(), "no other keys are made");
+    all_stay(&mut connections, "without a key file");
+    assert_eq!(daemon.log().matches("the keys in force stay").count(), 1, "told once");
+
+    // The next daemon does not know the connections' keys, and makes no others.
+    daemon.signal(Signal::TERM);
+    daemon.hand_over().wait().expect("ended");
+    let refused = daemon.command(&["run"]).output().expect("runs");
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(1), "{text}");
+    assert!(text.contains("expected the keys of the connections"), "{text}");
+    assert!(!file.exists(), "no other keys are made");
+    all_stay(&mut connections, "without a daemon");
+
+    fs::rename(&away, &file).expect("moved back");
+    daemon.start();
+    all_stay(&mut connections, "with the file back");
+    connections.extend(service.opened(4));
+    all_stay(&mut connections, "with new ones");
+}
+
+#[test]
+fn a_refused_start_leaves_no_key_file() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(1, 2, false);
+    let daemon = Daemon::new(&service.net);
+    write(&daemon, &service, &["s1"]);
+    let text = fs::read_to_string(daemon.file()).expect("read");
+    let pins = service.net.pins().display().to_string();
+    let elsewhere = daemon.dir.path().join("pins").display().to_string();
+    fs::write(daemon.file(), text.replace(&pins, &elsewhere)).expect("written");
+    let refused = daemon.command(&["run"]).output().expect("runs");
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(text.contains("expected a bpffs"), "{text}");
+    assert!(!daemon.dir.path().join("l4.key").exists());
+}
