@@ -27,7 +27,7 @@ mod world;
 
 pub use arena::{
     AdmissionDoor, Arena, ArenaReport, BackendReport, Change, Clients, Ingress, Offer, Patience,
-    StaticLimit, Step, Surroundings, TypeReport, Window, Yardsticks, integer_weights,
+    Refusal, StaticLimit, Step, Surroundings, TypeReport, Window, Yardsticks, integer_weights,
     static_shares, yardsticks,
 };
 pub use fault::Fault;

@@ -64,8 +64,17 @@ pub enum Decision {
 pub enum Reason {
     /// As many are in flight as may be.
     Full,
-    /// It would be answered too late.
+    /// It would be answered too late, for those that were here before it.
+    Queue,
+    /// It would be answered too late even if nobody were here.
     Deadline,
+}
+
+impl Reason {
+    /// Whether the request could be served elsewhere: by a backend that is no faster, but has fewer.
+    pub fn is_worth_a_retry(self) -> bool {
+        self != Reason::Deadline
+    }
 }
 
 /// Held by a request that was admitted, until it ends.
@@ -95,7 +104,7 @@ pub struct AdmissionCounts {
     pub admitted: u64,
     /// Refused for [`Reason::Full`].
     pub full: u64,
-    /// Refused for [`Reason::Deadline`].
+    /// Refused for [`Reason::Queue`] or [`Reason::Deadline`].
     pub deadline: u64,
 }
 
@@ -132,13 +141,13 @@ impl Admission {
         self.pass(now, in_flight);
         let verdict = self.judge(in_flight, arrival);
         let trial = match verdict {
-            Some(Reason::Deadline) => self.trial(now, arrival),
-            _ => None,
+            Some(Reason::Queue | Reason::Deadline) => self.trial(now, arrival),
+            Some(Reason::Full) | None => None,
         };
         if let Some(reason) = verdict.filter(|_| trial.is_none()) {
             match reason {
                 Reason::Full => self.counts.full += 1,
-                Reason::Deadline => self.counts.deadline += 1,
+                Reason::Queue | Reason::Deadline => self.counts.deadline += 1,
             }
             // A request without a chance is no lost throughput: it would have been served in vain.
             if let (Capacity::Adaptive(adaptive), Reason::Full) = (&mut self.capacity, reason) {
@@ -153,7 +162,8 @@ impl Admission {
         Decision::Admit(Permit { found: in_flight, at: now, trial })
     }
 
-    /// The chip of a response, when its headers leave; `in_flight` with the request that it answers.
+    /// The chip of a response, when its headers leave; `in_flight` with the request that it answers. A refusal
+    /// for lateness has one, too: it says nothing of the backend, and should not cost it a chip.
     pub fn chip(&self, in_flight: u32, rng: &mut dyn RngCore) -> bool {
         let Some(capacity) = self.capacity.limit(0) else { return true };
         let luck = (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
@@ -202,7 +212,9 @@ impl Admission {
         }
         let left = self.left(arrival)?;
         let delay = self.knee.delay()?;
-        (delay.expected(in_flight) > left).then_some(Reason::Deadline)
+        let is_late = |found| delay.expected(found) > left;
+        let reason = if is_late(0) { Reason::Deadline } else { Reason::Queue };
+        is_late(in_flight).then_some(reason)
     }
 
     fn left(&self, arrival: Arrival) -> Option<Duration> {

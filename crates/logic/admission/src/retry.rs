@@ -196,6 +196,7 @@ impl Retries {
 
     /// A request was refused for this time, at least the first. After [`Retry::Again`] it is sent again.
     pub fn refused(&mut self, refusals: u32) -> Retry {
+        let refusals = refusals.max(1);
         let verdict = if refusals > self.options.refusals.most {
             Retry::Limit
         } else if self.tries_left(refusals - 1) == 0 {
@@ -216,6 +217,7 @@ impl Retries {
 
     /// A request has failed for this time, at least the first. After [`Retry::Again`] it is sent again.
     pub fn failed(&mut self, failures: u32) -> Retry {
+        let failures = failures.max(1);
         let FailureRetries { most, share, least } = self.options.failures;
         let at_once = (share * f64::from(self.live)).max(f64::from(least));
         let verdict = if failures > most {
@@ -273,6 +275,13 @@ mod tests {
         assert_eq!(verdicts, [Retry::Again, Retry::Again, Retry::Again, Retry::Limit]);
         assert_eq!(retries.refusals(), RetryCounts { retries: 3, limit: 1, budget: 0 });
         assert_eq!(retries.failed(1), Retry::Limit, "none after failures");
+    }
+
+    #[test]
+    fn no_time_is_the_first() {
+        let mut retries = Retries::new(RetryOptions::default()).expect("valid options");
+        assert_eq!((retries.refused(0), retries.failed(0)), (Retry::Again, Retry::Again));
+        assert_eq!((retries.refusals().retries, retries.retrying), (1, 1));
     }
 
     #[test]

@@ -134,6 +134,9 @@ pub enum Ending {
     /// Refused by the backend's admission before anything was done (BLOC's B1): it is busy, not broken,
     /// and the request may go elsewhere.
     Rejected,
+    /// Refused by the backend's admission as it would have been answered too late: says how little time the
+    /// request had, and nothing of the backend.
+    TooLate,
 }
 
 /// The end of a request.
@@ -158,6 +161,11 @@ impl Finish {
     /// Refused by the backend's admission after this time.
     pub fn rejected(latency: Duration) -> Self {
         Self::new(latency, Ending::Rejected)
+    }
+
+    /// Refused after this time as it would have been answered too late.
+    pub fn too_late(latency: Duration) -> Self {
+        Self::new(latency, Ending::TooLate)
     }
 
     /// A success after this time.

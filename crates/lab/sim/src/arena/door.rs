@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use plimsoll_admission::{
-    Admission, AdmissionOptions, Arrival, CapacityOptionsError, Decision, Ended, Permit,
+    Admission, AdmissionOptions, Arrival, CapacityOptionsError, Decision, Ended, Permit, Reason,
 };
 use plimsoll_model::Nanos;
 use rand::RngCore;
 
-use super::{Ingress, Offer};
+use super::{Ingress, Offer, Refusal};
 use crate::BackendModel;
 
 /// [`Admission`] at a backend's door.
@@ -50,21 +50,27 @@ impl AdmissionDoor {
     }
 }
 
+impl AdmissionDoor {
+    /// The permit of who was let in so long ago.
+    fn take(&mut self, now: Nanos, ago: Duration) -> Option<Permit> {
+        let at = self.permits.iter().position(|&(at, _)| at + ago == now)?;
+        self.permits.remove(at).map(|(_, permit)| permit)
+    }
+}
+
 impl Ingress for AdmissionDoor {
-    fn admits(&mut self, offer: &Offer, _rng: &mut dyn RngCore) -> bool {
-        // Who was cancelled in the queue, or died with the backend, does not come out by the door. Who
-        // waits is younger than who is served.
-        while self.permits.len() > offer.in_flight as usize {
-            self.permits.pop_back();
-        }
+    fn admits(&mut self, offer: &Offer, rng: &mut dyn RngCore) -> Result<(), Refusal> {
         let time_left = offer.left.filter(|_| self.heeds_deadlines);
         let arrival = Arrival { time_left, tries_left: offer.tries_left };
         match self.admission.decide(offer.now, offer.in_flight, arrival) {
             Decision::Admit(permit) => {
                 self.permits.push_back((offer.now, permit));
-                true
+                Ok(())
             }
-            Decision::Reject(_) => false,
+            Decision::Reject(Reason::Full) => Err(Refusal::FULL),
+            Decision::Reject(reason) => {
+                Err(Refusal { reason, chip: Some(self.admission.chip(offer.in_flight, rng)) })
+            }
         }
     }
 
@@ -78,12 +84,17 @@ impl Ingress for AdmissionDoor {
     ) -> Option<bool> {
         // A failure is no reason for confidence.
         let chip = ok && self.admission.chip(in_flight, rng);
-        let came = self.permits.iter().position(|&(at, _)| at + latency == now);
-        if let Some((_, permit)) = came.and_then(|k| self.permits.remove(k)) {
+        if let Some(permit) = self.take(now, latency) {
             let ended = if ok { Ended::Answered } else { Ended::Failed };
             self.admission.finish(now, in_flight.saturating_sub(1), permit, ended);
         }
         Some(chip)
+    }
+
+    fn gone(&mut self, now: Nanos, in_flight: u32, waited: Duration) {
+        if let Some(permit) = self.take(now, waited) {
+            self.admission.finish(now, in_flight, permit, Ended::Abandoned);
+        }
     }
 
     fn limit(&self) -> Option<u32> {
@@ -112,13 +123,35 @@ mod tests {
             tries_left: 0,
             left: None,
         };
-        assert!(door.admits(&offer(9), &mut rng) && !door.admits(&offer(10), &mut rng));
+        assert_eq!(door.admits(&offer(9), &mut rng), Ok(()));
+        assert_eq!(door.admits(&offer(10), &mut rng), Err(Refusal::FULL));
         let mut chips = |in_flight| {
             let mut chip = || door.leaves(Nanos::ZERO, in_flight, Duration::ZERO, true, &mut rng);
             (0..1_000).filter(|_| chip() == Some(true)).count()
         };
         assert_eq!(chips(8), 0);
         assert!((450..550).contains(&chips(4)));
+    }
+
+    #[test]
+    fn who_would_be_late_is_told_why_and_costs_the_backend_no_chip() {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        let options = AdmissionOptions { capacity: CapacityOptions::Static(10), deadline_ms: None };
+        let mut door = AdmissionDoor::new(&options).expect("valid options");
+        let took = Duration::from_millis(20);
+        let mut offer =
+            Offer { now: Nanos::ZERO, in_flight: 0, refusals: 0, tries_left: 0, left: None };
+        for _ in 0..200 {
+            assert_eq!(door.admits(&offer, &mut rng), Ok(()));
+            offer.now = offer.now + took;
+            assert_eq!(door.leaves(offer.now, 1, took, true, &mut rng).map(|_| ()), Some(()));
+        }
+        offer.left = Some(took / 2);
+        let refusal = door.admits(&offer, &mut rng);
+        assert_eq!(refusal, Err(Refusal { reason: Reason::Deadline, chip: Some(true) }));
+        (offer.in_flight, offer.left) = (9, Some(took * 2));
+        let refusal = door.admits(&offer, &mut rng);
+        assert_eq!(refusal, Err(Refusal { reason: Reason::Queue, chip: Some(false) }));
     }
 
     /// Against every limit by true cores, of which the best has the least 99th percentile among those that

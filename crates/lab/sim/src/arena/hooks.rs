@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use plimsoll_admission::Reason;
 use plimsoll_model::Nanos;
 use rand::RngCore;
 
@@ -21,10 +22,27 @@ pub struct Offer {
     pub left: Option<Duration>,
 }
 
+/// A request is not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Why.
+    pub reason: Reason,
+    /// The chip that the refusal carries, if it does.
+    pub chip: Option<bool>,
+}
+
+impl Refusal {
+    /// As many are in flight as may be.
+    pub const FULL: Refusal = Refusal { reason: Reason::Full, chip: None };
+}
+
 /// Admission in front of one backend.
 pub trait Ingress {
     /// Whether this request may enter.
-    fn admits(&mut self, offer: &Offer, rng: &mut dyn RngCore) -> bool;
+    ///
+    /// # Errors
+    /// The refusal, if it may not.
+    fn admits(&mut self, offer: &Offer, rng: &mut dyn RngCore) -> Result<(), Refusal>;
 
     /// A response leaves after this time in the backend; `in_flight` counts it still. `ok` is whether it
     /// was served. Its result is the chip the response carries, if chips are used.
@@ -38,6 +56,10 @@ pub trait Ingress {
     ) -> Option<bool> {
         None
     }
+
+    /// One that was let in this time ago goes without an answer: given up in the queue, or lost with the
+    /// backend. `in_flight` are left.
+    fn gone(&mut self, _now: Nanos, _in_flight: u32, _waited: Duration) {}
 
     /// Requests it would admit now, for reports; `None` where it has no limit.
     fn limit(&self) -> Option<u32> {
@@ -61,8 +83,8 @@ impl StaticLimit {
 }
 
 impl Ingress for StaticLimit {
-    fn admits(&mut self, offer: &Offer, _rng: &mut dyn RngCore) -> bool {
-        offer.in_flight < self.limit
+    fn admits(&mut self, offer: &Offer, _rng: &mut dyn RngCore) -> Result<(), Refusal> {
+        if offer.in_flight < self.limit { Ok(()) } else { Err(Refusal::FULL) }
     }
 
     fn limit(&self) -> Option<u32> {

@@ -20,7 +20,7 @@ mod tests;
 mod yardsticks;
 
 pub use door::AdmissionDoor;
-pub use hooks::{Ingress, Offer, StaticLimit, Surroundings};
+pub use hooks::{Ingress, Offer, Refusal, StaticLimit, Surroundings};
 pub use report::{ArenaReport, BackendReport, TypeReport, Window};
 pub use yardsticks::{Yardsticks, integer_weights, static_shares, yardsticks};
 

@@ -108,7 +108,7 @@ impl Adaptive {
 
     /// So many were in flight for so long.
     pub(crate) fn pass(&mut self, in_flight: u32, seconds: f64) {
-        self.trials.pass(in_flight, seconds);
+        self.trials.pass(in_flight, seconds, self.service_s);
         if let Some(service_s) = self.service_s.filter(|_| !self.in_trial()) {
             self.allowance.pass(self.cores, f64::from(in_flight), seconds, service_s);
         }

@@ -10,6 +10,9 @@
 //! apart cause and effect. What it takes: nothing where `low` keeps the cores busy,
 //! else a few requests; and a queue up to `high`.
 //!
+//! A trial that sees no completion for [`QUIET_S`], or [`QUIET_SERVICES`] services if that is longer, is given
+//! up: while all that was let in is abandoned, or nothing comes, its limit must not stay.
+//!
 //! Cost: O(1) per event, O(candidates) per trial, no allocation.
 
 use super::grid::{CANDIDATES, Misfits, cores};
@@ -26,6 +29,11 @@ const MOST_PER_TRIAL: f64 = 3.0;
 /// Least variance of completions over Poisson's: that of services whose standard deviation is 1.4 means. It
 /// is that of the services where these are spread wider.
 const NOISE: f64 = 2.0;
+
+/// Seconds without a completion after which a trial is given up.
+pub const QUIET_S: f64 = 10.0;
+/// And at least so many times what a request takes alone.
+const QUIET_SERVICES: f64 = 10.0;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Side {
@@ -56,6 +64,8 @@ pub struct Trials {
     settled: bool,
     /// Completions that this phase has waited for that.
     waited: u32,
+    /// Since it began, or the last completion of it.
+    quiet_s: f64,
     low: Side,
     high: Side,
     misfits: Misfits,
@@ -75,6 +85,7 @@ impl Trials {
             limits: (0, 0),
             settled: false,
             waited: 0,
+            quiet_s: 0.0,
             low: Side::default(),
             high: Side::default(),
             misfits: Misfits::NONE,
@@ -86,6 +97,7 @@ impl Trials {
         if self.phase == Phase::Idle {
             self.limits = (low, high);
             (self.low, self.high) = (Side::default(), Side::default());
+            self.quiet_s = 0.0;
             self.enter(Phase::Low);
         }
     }
@@ -99,8 +111,12 @@ impl Trials {
         }
     }
 
-    /// So many were in flight for so long.
-    pub fn pass(&mut self, in_flight: u32, seconds: f64) {
+    /// So many were in flight for so long, and one takes so long alone, as far as that is known.
+    pub fn pass(&mut self, in_flight: u32, seconds: f64, service_s: Option<f64>) {
+        self.quiet_s += seconds;
+        if self.quiet_s > QUIET_S.max(QUIET_SERVICES * service_s.unwrap_or(0.0)) {
+            self.phase = Phase::Idle;
+        }
         let side = match self.phase {
             Phase::Idle => return,
             Phase::Low => &mut self.low,
@@ -126,6 +142,7 @@ impl Trials {
         if self.phase == Phase::Idle {
             return None;
         }
+        self.quiet_s = 0.0;
         if !self.settled {
             self.waited += 1;
             match self.phase {
@@ -184,7 +201,7 @@ mod tests {
         while ended.is_none() {
             let limit = trials.limit().expect("under way");
             trials.refused();
-            trials.pass(limit, 0.1 / f64::from(limit.min(cores)));
+            trials.pass(limit, 0.1 / f64::from(limit.min(cores)), Some(0.1));
             ended = trials.complete(1.0);
         }
         assert_eq!((ended, trials.limit()), (Some(high), None));
@@ -219,10 +236,28 @@ mod tests {
         let mut trials = Trials::new();
         trials.begin(1, 2);
         for _ in 0..LEAST_COMPLETIONS + 1 {
-            trials.pass(5, 1.0);
+            trials.pass(5, 1.0, None);
             assert_eq!(trials.complete(1.0), None);
         }
         assert_eq!(trials.limit(), None);
         assert_eq!(misfit(&trials, 1), misfit(&trials, 100));
+    }
+
+    #[test]
+    fn without_completions_it_ends_by_time() {
+        let after = |service_s, completes: bool| {
+            let mut trials = Trials::new();
+            trials.begin(1, 8);
+            (1..200).find(|_| {
+                trials.pass(1, 1.0, service_s);
+                if completes {
+                    trials.complete(1.0);
+                }
+                trials.limit().is_none()
+            })
+        };
+        assert_eq!((after(None, false), after(Some(0.1), false)), (Some(11), Some(11)));
+        assert_eq!(after(Some(5.0), false), Some(51), "of what is slow more is waited for");
+        assert_eq!(after(None, true), Some(2 * LEAST_COMPLETIONS as usize + 8));
     }
 }

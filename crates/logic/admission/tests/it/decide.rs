@@ -108,11 +108,17 @@ fn what_cannot_be_in_time_is_refused_at_once() {
             admission.finish(now, left, permit, Ended::Answered);
         }
     }
-    for (found, ms, fits) in [(0, 25, true), (0, 15, false), (3, 85, true), (3, 75, false)] {
+    let late = [(0, 15, Reason::Deadline), (3, 75, Reason::Queue), (3, 15, Reason::Deadline)];
+    for (found, ms, reason) in late {
         let decision = admission.decide(now, found, within(ms));
-        let expected = decision == Decision::Reject(Reason::Deadline);
-        assert_eq!(!expected, fits, "{found} {ms}: {decision:?}");
+        assert_eq!(decision, Decision::Reject(reason), "{found} {ms}");
+        assert_eq!(reason.is_worth_a_retry(), ms > 20, "idle, another would be in time");
     }
+    for (found, ms) in [(0, 25), (3, 85)] {
+        let decision = admission.decide(now, found, within(ms));
+        assert!(matches!(decision, Decision::Admit(_)), "{found} {ms}: {decision:?}");
+    }
+    assert_eq!(admission.counts().deadline, 3);
     let patient = admission.decide(now, 50, Arrival::default());
     assert!(matches!(patient, Decision::Admit(_)), "no deadline, no refusal");
 }

@@ -130,7 +130,7 @@ impl Ejection {
                 let enough = self.settings.consecutive_failures;
                 enough > 0 && host.failures_in_a_row >= enough && self.eject(backend, now)
             }
-            Ending::Abandoned | Ending::Rejected => false,
+            Ending::Abandoned | Ending::Rejected | Ending::TooLate => false,
         }
     }
 
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn failures_in_a_row_and_nothing_else() {
         let mut ejection = Ejection::new(EjectionSettings::default(), &[1; 4]);
-        for ending in [Ending::Rejected, Ending::Abandoned] {
+        for ending in [Ending::Rejected, Ending::TooLate, Ending::Abandoned] {
             (0..1_000).for_each(|_| assert!(!ejection.finish(0, ending, at(1))));
         }
         fail(&mut ejection, 1, 4, at(1));

@@ -6,7 +6,8 @@
 //! Source: Bhattacharya, Gao, Wood, "Dynamically Balancing Load with Overload Control for Microservices"
 //! (TAAS 2024), algorithm 3. A success without a chip, from a backend without BLOC's admission, counts
 //! as one with a chip: what admits all has room for all. A failure without a chip brings none back, so
-//! a backend that fails gets a request per interval until it is well.
+//! a backend that fails gets a request per interval until it is well. A refusal of what would be late is one
+//! of the request, not of the backend: it takes no chips, and the one it carries counts.
 
 use plimsoll_admission::{ChipLedger, LedgerOptionsError};
 use plimsoll_model::Nanos;
@@ -102,6 +103,25 @@ mod tests {
             i == 0
         });
         assert_eq!(tried.count(), 1, "each of the three once, for no answer brought a chip");
+    }
+
+    #[test]
+    fn a_client_without_time_costs_nobody_its_chips() {
+        let mut bloc = Bloc::new(&[1, 1], &Settings::default()).unwrap();
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        let (mut now, mut asked) = (Nanos::ZERO, [0; 2]);
+        for _ in 0..200 {
+            now = now + MS;
+            let i = bloc.pick(&Request::default(), now, &mut rng).unwrap();
+            asked[i] += 1;
+            bloc.on_start(i, now);
+            let finish = match i {
+                0 => Finish { chip: Some(true), ..Finish::too_late(Duration::ZERO) },
+                _ => Finish::success(Duration::ZERO),
+            };
+            bloc.on_finish(i, &finish, now);
+        }
+        assert!(asked[0] > 70, "{asked:?}");
     }
 
     #[test]

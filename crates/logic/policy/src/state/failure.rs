@@ -72,7 +72,7 @@ impl SuccessLatency {
     /// How long a request that ended so counts at least, if it counts against its backend.
     pub(crate) fn penalty_us(&self, ending: Ending) -> Option<f64> {
         match ending {
-            Ending::Success | Ending::Abandoned => None,
+            Ending::Success | Ending::Abandoned | Ending::TooLate => None,
             Ending::Failure => Some(self.failure_us()),
             Ending::Rejected => Some(self.refusal_us()),
         }
@@ -106,7 +106,7 @@ impl FailureShares {
             Ending::Failure => 1.0,
             // Who refuses is no less broken than it was.
             Ending::Rejected => before.max(REFUSAL_FACTOR / FAILURE_FACTOR),
-            Ending::Abandoned => return,
+            Ending::Abandoned | Ending::TooLate => return,
         };
         self.shares[backend] = (before + SHARE_PART * (failed - before), now);
     }
@@ -140,8 +140,10 @@ mod tests {
     fn busy_weighs_less_than_broken() {
         let mut mean = SuccessLatency::new();
         mean.record(100.0);
-        let penalties = [Ending::Success, Ending::Abandoned, Ending::Rejected, Ending::Failure];
-        let expected = [None, None, Some(200.0), Some(1_000.0)];
+        let none = [Ending::Success, Ending::Abandoned, Ending::TooLate];
+        assert_eq!(none.map(|e| mean.penalty_us(e)), [None; 3]);
+        let penalties = [Ending::Rejected, Ending::Failure];
+        let expected = [Some(200.0), Some(1_000.0)];
         assert_eq!(penalties.map(|e| mean.penalty_us(e)), expected);
     }
 

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use plimsoll_policy::Ending;
 
 use super::super::Change;
+use super::flight::Phase;
 use super::server::State;
 use super::{Engine, NEVER};
 
@@ -40,7 +41,6 @@ impl Engine<'_> {
         let server = &mut self.servers[backend];
         server.settle(now);
         server.busy = 0;
-        server.in_flight = 0;
         server.state = State::Failing { after_ns: 0 };
         let mut lost: Vec<u32> = server.waiting.drain(..).collect();
         let flights = &self.flights;
@@ -53,9 +53,16 @@ impl Engine<'_> {
         });
         // The heap's inner order is not one of time; that of the slots is at least repeatable.
         lost.sort_unstable();
+        let cancels = self.arena.patience.is_some_and(|p| p.cancels);
         for slot in lost {
+            let flight = self.flights[slot];
+            let has_left = flight.gone && cancels && flight.phase == Phase::Waiting;
+            if flight.let_in && !has_left {
+                self.leave(slot, now);
+            }
             self.flights[slot].ending = Ending::Failure;
             self.answer(slot, now);
         }
+        debug_assert_eq!(self.servers[backend].in_flight, 0, "all have left");
     }
 }

@@ -35,6 +35,10 @@ pub(super) struct Flight {
     pub(super) failures: u32,
     pub(super) phase: Phase,
     pub(super) ending: Ending,
+    /// The door of this try's backend has let it in.
+    pub(super) let_in: bool,
+    /// No other backend would be in time either.
+    pub(super) hopeless: bool,
     pub(super) chip: Option<bool>,
     pub(super) load: Option<ServerLoad>,
     pub(super) counted: bool,
@@ -78,7 +82,7 @@ impl Flights {
         let tries = (flight.refusals + flight.failures) as usize;
         self.tried[slot as usize][tries] = flight.backend as usize;
         match flight.ending {
-            Ending::Rejected => flight.refusals += 1,
+            Ending::Rejected | Ending::TooLate => flight.refusals += 1,
             _ => flight.failures += 1,
         }
     }

@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use plimsoll_admission::Retry;
+use plimsoll_admission::{Reason, Retry};
 use plimsoll_model::Nanos;
 use plimsoll_policy::{Ending, Finish, Probing, Request};
 
 use super::super::report::Lost;
-use super::super::{Offer, Patience};
+use super::super::{Offer, Patience, Refusal};
 use super::flight::Phase;
 use super::server::State;
 use super::{Engine, NEVER, NOTHING, Parcel};
@@ -104,6 +104,8 @@ impl Engine<'_> {
         flight.backend = i as u32;
         flight.sent = now;
         flight.phase = Phase::Outbound;
+        flight.let_in = false;
+        flight.hopeless = false;
         flight.chip = None;
         flight.load = None;
         self.post(Parcel::Request(slot), now);
@@ -126,10 +128,15 @@ impl Engine<'_> {
                 return;
             }
         }
-        if !self.admits(slot, now) {
+        if let Err(refusal) = self.admits(slot, now) {
             let load = self.arena.tells_load.then(|| self.servers[backend].load(0));
             let flight = &mut self.flights[slot];
-            flight.ending = Ending::Rejected;
+            flight.ending = match refusal.reason {
+                Reason::Full => Ending::Rejected,
+                Reason::Queue | Reason::Deadline => Ending::TooLate,
+            };
+            flight.hopeless = !refusal.reason.is_worth_a_retry();
+            flight.chip = refusal.chip;
             flight.load = load;
             self.answer(slot, now);
             return;
@@ -138,6 +145,7 @@ impl Engine<'_> {
         let flight = &mut self.flights[slot];
         flight.found = server.in_flight;
         flight.reached = now;
+        flight.let_in = true;
         server.in_flight += 1;
         if let State::Failing { after_ns } = server.state {
             (flight.ending, flight.phase) = (Ending::Failure, Phase::Failing);
@@ -157,10 +165,10 @@ impl Engine<'_> {
         }
     }
 
-    fn admits(&mut self, slot: u32, now: u64) -> bool {
+    fn admits(&mut self, slot: u32, now: u64) -> Result<(), Refusal> {
         let flight = self.flights[slot];
         let Some(ingress) = self.around.ingress.get_mut(flight.backend as usize) else {
-            return true;
+            return Ok(());
         };
         let left = |p: Patience| p.after.saturating_sub(Duration::from_nanos(now - flight.came));
         let offer = Offer {
@@ -237,12 +245,15 @@ impl Engine<'_> {
         self.tell(slot, flight.ending, now);
         let retries = &mut self.retries[flight.balancer as usize];
         let verdict = match flight.ending {
-            Ending::Rejected => Some(retries.refused(flight.refusals + 1)),
+            // It is not tried elsewhere, and leaves its tries to others.
+            Ending::TooLate if flight.hopeless => Some(Retry::Limit),
+            Ending::Rejected | Ending::TooLate => Some(retries.refused(flight.refusals + 1)),
             Ending::Failure => Some(retries.failed(flight.failures + 1)),
             Ending::Success | Ending::Abandoned => None,
         };
-        let rejected = flight.ending == Ending::Rejected;
-        if !rejected {
+        let rejected = matches!(flight.ending, Ending::Rejected | Ending::TooLate);
+        // Where nothing listens nobody is let in.
+        if flight.let_in {
             retries.admitted();
         }
         if let Some(verdict) = verdict {
@@ -320,7 +331,18 @@ impl Engine<'_> {
         self.end(slot, now);
         self.flights[slot].gone = true;
         if flight.phase == Phase::Waiting && self.arena.patience.is_some_and(|p| p.cancels) {
-            self.servers[flight.backend as usize].in_flight -= 1;
+            self.leave(slot, now);
+        }
+    }
+
+    /// What was let in goes without an answer.
+    pub(super) fn leave(&mut self, slot: u32, now: u64) {
+        let flight = self.flights[slot];
+        let server = &mut self.servers[flight.backend as usize];
+        server.in_flight -= 1;
+        if let Some(ingress) = self.around.ingress.get_mut(flight.backend as usize) {
+            let waited = Duration::from_nanos(now - flight.reached);
+            ingress.gone(Nanos(now), server.in_flight, waited);
         }
     }
 }

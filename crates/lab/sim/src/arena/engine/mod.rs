@@ -279,6 +279,8 @@ impl<'a> Engine<'a> {
             failures: 0,
             phase: Phase::Choosing,
             ending: Ending::Success,
+            let_in: false,
+            hopeless: false,
             chip: None,
             load: None,
             counted,

@@ -1,6 +1,6 @@
 //! What stands around the policies: doors, retries, budgets, patience, probes, closed loops.
 
-use plimsoll_admission::{FailureRetries, RefusalBudget, RetryOptions};
+use plimsoll_admission::{FailureRetries, Reason, RefusalBudget, RetryOptions};
 use plimsoll_model::Nanos;
 use plimsoll_policy::{Ending, Finish, Probing, Request, RoundRobin, ServerLoad};
 use rand::RngCore;
@@ -101,8 +101,8 @@ fn what_fails_is_tried_elsewhere_within_its_own_budget() {
 struct Watching(std::sync::Arc<std::sync::Mutex<[u32; 2]>>);
 
 impl Ingress for Watching {
-    fn admits(&mut self, offer: &Offer, _: &mut dyn RngCore) -> bool {
-        offer.in_flight < 50
+    fn admits(&mut self, offer: &Offer, _: &mut dyn RngCore) -> Result<(), Refusal> {
+        if offer.in_flight < 50 { Ok(()) } else { Err(Refusal::FULL) }
     }
 
     fn leaves(
@@ -295,9 +295,9 @@ fn probes_are_answered_with_the_truth() {
 struct Chips;
 
 impl Ingress for Chips {
-    fn admits(&mut self, offer: &Offer, _: &mut dyn RngCore) -> bool {
+    fn admits(&mut self, offer: &Offer, _: &mut dyn RngCore) -> Result<(), Refusal> {
         assert!(offer.tries_left == 0 && offer.left.is_none() && offer.refusals == 0);
-        true
+        Ok(())
     }
 
     fn leaves(
@@ -360,4 +360,115 @@ fn times_are_kept_in_order_where_asked_for() {
     assert!(report.times_us.is_sorted());
     let at = |q: f64| f64::from(report.times_us[((report.times_us.len() - 1) as f64 * q) as usize]);
     assert_eq!((report.p10_us, report.p90_us), (at(0.1), at(0.9)));
+}
+
+/// Refuses all, for this reason.
+struct Never(Reason);
+
+impl Ingress for Never {
+    fn admits(&mut self, _: &Offer, _: &mut dyn RngCore) -> Result<(), Refusal> {
+        Err(Refusal { reason: self.0, chip: None })
+    }
+}
+
+struct Endings(std::sync::Arc<std::sync::Mutex<Vec<Ending>>>);
+
+impl Policy for Endings {
+    fn set_weights(&mut self, _: &[u32]) {}
+
+    fn pick(&mut self, request: &Request<'_>, _: Nanos, _: &mut dyn RngCore) -> Option<usize> {
+        (0..3).find(|i| !request.avoided().contains(i))
+    }
+
+    fn on_finish(&mut self, _: usize, finish: &Finish, _: Nanos) {
+        self.0.lock().expect("one thread").push(finish.ending);
+    }
+}
+
+#[test]
+fn a_refusal_for_lateness_says_nothing_of_the_backend_and_is_retried_where_that_may_help() {
+    for (reason, ending, tries) in [
+        (Reason::Full, Ending::Rejected, 3),
+        (Reason::Queue, Ending::TooLate, 3),
+        (Reason::Deadline, Ending::TooLate, 1),
+    ] {
+        let mut arena = Arena::new(vec![BackendModel { cores: 1, speed: 1.0 }; 3], 0.5, 100, 1);
+        arena.warm_up = 0;
+        arena.retry = RetryOptions::of_refusals(2);
+        let heard = std::sync::Arc::default();
+        let mut doors: Vec<Box<dyn Ingress>> =
+            (0..3).map(|_| Box::new(Never(reason)) as _).collect();
+        let around = Surroundings { ingress: &mut doors };
+        let endings = Endings(std::sync::Arc::clone(&heard));
+        let report = arena.run_with(&mut [Box::new(endings)], around);
+        assert_eq!((report.dropped, report.refusals), (100, 100 * tries), "{reason:?}");
+        let heard = heard.lock().expect("one thread");
+        assert_eq!(*heard, vec![ending; 100 * tries as usize], "{reason:?}");
+    }
+}
+
+#[test]
+fn what_nobody_listens_to_earns_no_retries() {
+    let mut arena = Arena::new(vec![BackendModel { cores: 1, speed: 1.0 }; 2], 0.5, 2_000, 1);
+    arena.warm_up = 0;
+    arena.timeline = vec![step(0.0, Change::Kill { backend: 0 })];
+    arena.retry = RetryOptions::of_refusals(1);
+    arena.retry.refusals.budget = Some(RefusalBudget { per_admitted: 1.0, burst: 1 });
+    let mut doors: Vec<Box<dyn Ingress>> =
+        (0..2).map(|_| Box::new(Never(Reason::Full)) as _).collect();
+    let report = arena.run_with(&mut random(1, &[1; 2]), Surroundings { ingress: &mut doors });
+    assert!(report.errors > 800 && report.over_budget > 800, "{report:?}");
+    assert_eq!(report.retries, 1, "the one there was to begin with");
+}
+
+/// Counts who was let in and has not left, by either way.
+struct Present(std::sync::Arc<std::sync::Mutex<(u32, u32)>>);
+
+impl Present {
+    fn left(&self, in_flight: u32, gone: u32) {
+        let mut counts = self.0.lock().expect("one thread");
+        counts.0 -= 1;
+        counts.1 += gone;
+        assert_eq!(counts.0, in_flight);
+    }
+}
+
+impl Ingress for Present {
+    fn admits(&mut self, offer: &Offer, _: &mut dyn RngCore) -> Result<(), Refusal> {
+        let mut counts = self.0.lock().expect("one thread");
+        assert_eq!(counts.0, offer.in_flight);
+        counts.0 += 1;
+        Ok(())
+    }
+
+    fn leaves(
+        &mut self,
+        _: Nanos,
+        in_flight: u32,
+        _: Duration,
+        _: bool,
+        _: &mut dyn RngCore,
+    ) -> Option<bool> {
+        self.left(in_flight - 1, 0);
+        None
+    }
+
+    fn gone(&mut self, _: Nanos, in_flight: u32, waited: Duration) {
+        assert!(waited <= Duration::from_millis(130), "in the queue, then served");
+        self.left(in_flight, 1);
+    }
+}
+
+#[test]
+fn a_door_sees_all_leave_whom_it_let_in() {
+    let mut arena = Arena::new(vec![BackendModel { cores: 2, speed: 1.0 }], 1.5, 10_000, 1);
+    arena.service = ServiceTime::Deterministic;
+    arena.patience = Some(Patience { after: Duration::from_millis(100), cancels: true });
+    arena.timeline =
+        vec![step(20.0, Change::Kill { backend: 0 }), step(21.0, Change::Return { backend: 0 })];
+    let seen = std::sync::Arc::default();
+    let mut doors: Vec<Box<dyn Ingress>> = vec![Box::new(Present(std::sync::Arc::clone(&seen)))];
+    arena.run_with(&mut random(1, &[1]), Surroundings { ingress: &mut doors });
+    let (present, gone) = *seen.lock().expect("one thread");
+    assert!(present == 0 && gone > 1_000, "{present} are left, {gone} went without an answer");
 }

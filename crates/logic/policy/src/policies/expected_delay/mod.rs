@@ -283,7 +283,8 @@ impl Policy for ExpectedDelay {
                 (0..self.weights.len()).for_each(|i| self.changed(i, now));
             }
         }
-        if self.sight == Sight::Refusals && finish.ending != Ending::Abandoned {
+        let tells = !matches!(finish.ending, Ending::Abandoned | Ending::TooLate);
+        if self.sight == Sight::Refusals && tells {
             let relative = self.relative(backend);
             self.refusals.tried(backend, finish.ending == Ending::Success, relative);
         }

@@ -144,3 +144,24 @@ fn no_answer_is_too_great() {
     policy.on_start(0, now);
     assert_eq!(policy.pick(&Request::default(), now, &mut rng), Some(1));
 }
+
+#[test]
+fn who_refuses_what_would_be_late_keeps_its_share() {
+    let mut policy = policy(Sight::Refusals, 2);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    let (mut now, mut asked) = (Nanos::ZERO, [0u32; 2]);
+    for _ in 0..4_000 {
+        now = now + Duration::from_millis(1);
+        let i = policy.pick(&Request::default(), now, &mut rng).unwrap();
+        policy.on_start(i, now);
+        asked[i] += 1;
+        let finish = match i {
+            0 => Finish::too_late(Duration::ZERO),
+            _ => Finish::success(Duration::ZERO),
+        };
+        policy.on_finish(i, &finish, now);
+    }
+    let share = f64::from(asked[0]) / 4_000.0;
+    // What the other serves raises that one's weight somewhat.
+    assert!((0.35..0.55).contains(&share), "{share}");
+}
