@@ -90,15 +90,19 @@ impl Ledger {
         }
     }
 
-    /// What the last readings say of somebody's traffic: requests per second on average and at the most.
-    fn traffic_seen(&self, i: usize) -> Option<(f64, f64)> {
+    /// What the last readings say of somebody's traffic, requests per second: from one to the next at the
+    /// least, on average, and from one to the next at the most. (Weights may have changed between two.)
+    fn traffic_seen(&self, i: usize) -> Option<(f64, f64, f64)> {
         let readings = &self.accounts[i].readings;
         let rate = |from: &(Nanos, u64), to: &(Nanos, u64)| {
             to.1.saturating_sub(from.1) as f64 / to.0.since(from.0).as_secs_f64().max(0.1)
         };
         let pairs = readings.iter().zip(readings.iter().skip(1));
-        let most = pairs.map(|(from, to)| rate(from, to)).fold(0.0, f64::max);
-        (readings.len() > 2).then(|| (rate(&readings[0], &readings[readings.len() - 1]), most))
+        let (least, most) = pairs
+            .map(|(from, to)| rate(from, to))
+            .fold((f64::INFINITY, 0.0f64), |(least, most), rate| (least.min(rate), most.max(rate)));
+        (readings.len() > 2)
+            .then(|| (least, rate(&readings[0], &readings[readings.len() - 1]), most))
     }
 
     /// How much everybody could be given at the least, where a share grows by this factor at the most
@@ -113,8 +117,10 @@ impl Ledger {
                 if freely && !belief.is_lower_bound && belief.capacity_error < KNOWN {
                     return Some(BEARABLE.0 * capacity);
                 }
-                let (mean, _) = self.traffic_seen(e.backend.0 as usize)?;
-                Some((step * mean).min(BEARABLE.1 * capacity))
+                // The controller grows shares from its last window: steady, it may be the least of them.
+                let (least, mean, _) = self.traffic_seen(e.backend.0 as usize)?;
+                let has = if freely { least } else { mean };
+                Some((step * has).min(BEARABLE.1 * capacity))
             })
             .collect()
     }
@@ -166,7 +172,7 @@ impl Ledger {
         let sip = FIRST_SIP * 1e6 / quickest;
         let leap = plan.entries.iter().find_map(|e| {
             let i = e.backend.0 as usize;
-            let (_, most) = self.traffic_seen(i)?;
+            let (.., most) = self.traffic_seen(i)?;
             let last = self.last_shares.iter().flatten().find(|(id, _)| *id == e.backend);
             let most = most.max(last.map_or(0.0, |(_, share)| share * rate));
             let bound = max_step * WINDOWS_DIFFER * (most + SIGMA * most.sqrt());
