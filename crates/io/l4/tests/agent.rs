@@ -71,6 +71,7 @@ fn connections_stay(v6: bool) {
     let taken = status(&second.net.pins()).expect("status");
     assert!(taken.vips[0].backends.iter().all(|one| one.packets_in > 0 && one.packets_out == 0));
     drop(second);
+    direct.service.no_echo_was_wrong();
     for name in ["s1", "s2", "s3"] {
         let counts = &direct.agent_status(name).vips[0].counts;
         assert!(counts["written"] > 0 && counts["restored"] > 0);

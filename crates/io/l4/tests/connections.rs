@@ -61,6 +61,7 @@ fn servers_come_and_go(v6: bool) {
         assert_eq!(*count, 0, "{reason}");
     }
     assert!(seen.vips[0].backends.iter().all(|one| one.clock_known && one.packets_out > 0));
+    service.no_echo_was_wrong();
     service.net.leave();
 }
 

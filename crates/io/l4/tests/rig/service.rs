@@ -105,6 +105,22 @@ impl Service {
         }
     }
 
+    /// No stack refused an echo, or took a timestamp for an old one: what their counters tell since the
+    /// namespaces were made. Kernels before 6.14 have no TSEcrRejected and check no echo.
+    pub fn no_echo_was_wrong(&self) {
+        for name in self.servers.iter().map(String::as_str).chain(["cli"]) {
+            let told = self.net.exec(name, "cat /proc/net/netstat").stdout;
+            let told = String::from_utf8_lossy(&told).into_owned();
+            let mut lines = told.lines().filter(|line| line.starts_with("TcpExt: "));
+            let (names, counts) = (lines.next().expect("names"), lines.next().expect("counts"));
+            let counters = names.split(' ').zip(counts.split(' '));
+            let watched = ["PAWSEstab", "PAWSOldAck", "TSEcrRejected"];
+            let found: Vec<_> = counters.filter(|(name, _)| watched.contains(name)).collect();
+            assert!(found.iter().any(|(name, _)| *name == "PAWSEstab"), "{names}");
+            assert!(found.iter().all(|(_, count)| *count == "0"), "{name}: {found:?}");
+        }
+    }
+
     /// Opens connections from the clients' namespace; a refused or lost one is an error.
     pub fn connect(&self, count: usize) -> Vec<Result<Connection, String>> {
         let all = || (0..count).map(|_| Connection::open(self.vip)).collect();
