@@ -4,16 +4,31 @@
 #pragma once
 #include "balancer.h"
 
+/* The upper half of the timestamp in the TCP header quoted at `tcp_at`; -1: the quote does not reach it. Of
+ * options that begin NOP NOP TS, as all data segments have them, no more need be quoted; others are walked
+ * where all of them are. */
+GLOBAL int quoted_upper(struct xdp_md *ctx, __u32 tcp_at)
+{
+	__u8 words = 0;
+	__be16 upper;
+	__u32 first = 0, at = TCP_BYTES + 2;
+	if (bpf_xdp_load_bytes(ctx, tcp_at + offsetof(struct tcp, offset), &words, 1) ||
+	    bpf_xdp_load_bytes(ctx, tcp_at + TCP_BYTES, &first, sizeof(first)))
+		return -1;
+	if (first != NOP_NOP_TS)
+		at = other_options(ctx, tcp_at, (words >> 4) * 4);
+	if (!at || bpf_xdp_load_bytes(ctx, tcp_at + at + offsetof(struct timestamps, value_upper), &upper,
+				      sizeof(upper)))
+		return -1;
+	return bpf_ntohs(upper);
+}
+
 /* The quoted TCP header begins at `tcp_at`; `ports` are the client's and the VIP's. */
 INLINE int quoted_server(struct xdp_md *ctx, const struct config *c, const struct vip *vip,
 			 const __u32 *client, __u32 ports, const int family, __u32 tcp_at)
 {
-	__u8 head[32] = {};
-	__u32 upper = 0;
-	/* Only the layout that all data segments have: NOP NOP TS. */
-	if (!bpf_xdp_load_bytes(ctx, tcp_at, head, sizeof(head)) && head[20] == 1 &&
-	    head[21] == 1 && head[22] == 8 && head[23] == 10) {
-		upper = (__u32)head[24] << 8 | head[25];
+	int upper = quoted_upper(ctx, tcp_at);
+	if (upper >= 0) {
 		__u32 epoch = epoch_of(upper);
 		struct permutation *perm = bpf_map_lookup_elem(&permutations, &epoch);
 		if (perm && (c->salts & (1 << epoch))) {

@@ -18,6 +18,9 @@
 //! Per-Connection-Consistency* (Cheetah), NSDI '20, §4 and appendix C.1. There the cookie is
 //! `id XOR hash` and the version a single bit; see [`Salt`] and [`Layout`] for what differs and why.
 //!
+//! [`ConfigTags`], [`HashIndex`] (appendix B) and [`SubflowOrder`] (§7) are codecs alone, for carriers of a few
+//! bits and for several paths: no data plane here uses them yet.
+//!
 //! [`CookieCodec`] ties the parts together. The XDP program (`crates/io/l4/bpf/cookie.h`) does the same
 //! in C; `tests/vectors.csv` binds both.
 

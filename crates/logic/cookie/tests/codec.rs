@@ -218,11 +218,23 @@ fn tags_remember_the_last_sets_of_servers() {
     let new = tags.push(ids(1..9)).expect("servers");
     let after: Vec<_> = (0..50).map(|n| tags.server(old, &tuple(n))).collect();
     assert_eq!(before, after, "an old connection stays");
-    assert!((0..50).any(|n| tags.server(new, &tuple(n)) != tags.server(old, &tuple(n))));
-    tags.push(ids(1..3)).expect("servers");
-    tags.push(ids(20..23)).expect("servers");
-    let reused = tags.server(old, &tuple(1)).expect("the tag came round");
-    assert!((1..3).contains(&reused.0) || (20..23).contains(&reused.0));
+    let after_new: Vec<_> = (0..50).map(|n| tags.server(new, &tuple(n))).collect();
+    assert_ne!(after_new, after);
+    // Two sets are remembered: the third has the first one's tag, and then the second's is taken.
+    let third = tags.push(ids(10..13)).expect("servers");
+    assert_eq!(third, old);
+    for n in 0..50 {
+        let now = tags.server(old, &tuple(n)).expect("the tag came round");
+        assert!((10..13).contains(&now.0), "{now:?} is not of the third set");
+        assert_eq!(tags.server(new, &tuple(n)), after_new[n as usize]);
+    }
+    let fourth = tags.push(ids(20..23)).expect("servers");
+    assert_eq!(fourth, new);
+    for n in 0..50 {
+        let now = tags.server(new, &tuple(n)).expect("the tag came round");
+        assert!((20..23).contains(&now.0), "{now:?} is not of the fourth set");
+        assert!((10..13).contains(&tags.server(old, &tuple(n)).expect("remembered").0));
+    }
     assert!(ConfigTags::new(9, SpreadKey::derive(&SECRET)).is_err());
     let fresh = ConfigTags::new(2, SpreadKey::derive(&SECRET)).expect("in range");
     assert_eq!(fresh.server(0, &tuple(1)), Err(TagError::Forgotten));
@@ -263,4 +275,37 @@ fn each_subflow_has_an_order_of_its_own() {
     // One place in 2,048 by chance, in four comparisons.
     assert!(alike < 24, "{alike}");
     assert_eq!(order.place(4, ServerId(1)), None);
+}
+
+#[test]
+fn every_subflow_of_a_connection_reaches_the_first_ones_server_by_a_cookie_of_its_own() {
+    let layout = Layout::default();
+    let order = SubflowOrder::derive(&[9; 32], layout, 3);
+    // The codec knows places, not servers: every place may be somebody's.
+    let codec = codec(layout.max_id().0);
+    let mut rng = ChaCha20Rng::seed_from_u64(4);
+    let mut alike = 0;
+    for number in 0..500 {
+        let server = ServerId(1 + (rng.next_u32() % u32::from(layout.max_id().0)) as u16);
+        let mut cookies = Vec::new();
+        for subflow in 0..=3u8 {
+            // Each subflow has ends of its own.
+            let ends = tuple(number * 4 + u32::from(subflow));
+            let place = order.place(subflow, server).expect("three");
+            if place == ServerId(0) {
+                continue; // one server of each order is there, and needs another order
+            }
+            let wire = codec.encode(place, &ends, rng.next_u32(), Epoch::Even).expect("a salt");
+            let Verdict::Valid(read) = codec.decode(&ends, wire).verdict else {
+                panic!("place {place:?} of subflow {subflow}");
+            };
+            assert_eq!(order.server(subflow, read), Some(server), "subflow {subflow}");
+            // By another subflow's order it is another server, but by chance.
+            alike += u32::from(order.server((subflow + 1) % 4, read) == Some(server));
+            cookies.push(wire >> 16 & u32::from(layout.max_id().0));
+        }
+        assert!(cookies.len() >= 3, "at most one place in 2,048 is zero");
+        assert!(cookies.windows(2).any(|two| two[0] != two[1]), "{cookies:?}");
+    }
+    assert!(alike <= 6, "{alike} of 2,000: one in 2,048 by chance");
 }

@@ -6,6 +6,7 @@ mod support;
 
 mod counting;
 mod rare;
+mod rare_v6;
 mod straight;
 mod two;
 mod vectors;

@@ -2,7 +2,9 @@
 //! What is hostile is in `attacks`.
 
 use plimsoll_cookie::{Epoch, ServerId};
-use plimsoll_l4::bench::packet::{ACK, PASS, REDIRECT, Segment, checksum, timestamps};
+use plimsoll_l4::bench::packet::{
+    ACK, PASS, REDIRECT, SYN, Segment, checksum, syn_options, timestamps,
+};
 use plimsoll_l4::bench::{VIP, keys, server_mac};
 use plimsoll_l4::{Balancer, Keys};
 
@@ -66,6 +68,16 @@ fn an_icmp_error_reaches_the_server_it_is_about() {
         assert_eq!((verdict, &short[..6]), (REDIRECT, &again[..6]));
     }
     assert_eq!((b.counted("icmp"), b.counted("icmp_spread")), (8, 16));
+    // More options than are quoted, behind the timestamps; and the whole of an answer to a first packet,
+    // which has them elsewhere.
+    let more = [timestamps(7_000_000, 1), vec![1, 1, 5, 10, 0, 0, 0, 1, 0, 0, 0, 2]].concat();
+    for (flags, options, quoted) in [(ACK, more, 52), (SYN | ACK, syn_options(7_000_000, 1), 60)] {
+        let reply = Segment::new(VIP, CLIENT, flags, options).sent_by(server_mac(6));
+        let (_, sent) = b.by_server(&reply.bytes());
+        let (verdict, out) = b.by_client(&icmp_error(&sent, quoted));
+        assert_eq!((verdict, &out[..6]), (REDIRECT, &server_mac(6)[..]), "flags {flags}");
+    }
+    assert_eq!((b.counted("icmp"), b.counted("icmp_spread")), (10, 16));
     let mut echo = icmp_error(&Segment::new(VIP, CLIENT, ACK, timestamps(1, 1)).bytes(), 52);
     echo[34] = 8;
     assert_eq!(b.by_client(&echo).0, PASS, "a ping of the VIP");
