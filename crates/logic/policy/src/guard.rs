@@ -48,19 +48,24 @@ pub struct Guarded {
 
 impl Guarded {
     /// Whether these settings ask for any of it.
-    pub(crate) fn is_asked_for(settings: &Settings) -> bool {
+    pub(crate) fn is_asked_for(settings: &Settings, limits: &[u32]) -> bool {
         settings.max_in_flight.is_some()
+            || !limits.is_empty()
             || settings.ejection.is_some()
             || settings.slow_start.is_some()
     }
 
-    /// Around this policy, which has these weights; heeds `max_in_flight`, `ejection` and `slow_start`.
+    /// Around this policy, which has these weights and, by backend, these limits; heeds `max_in_flight` for
+    /// backends beyond these, `ejection` and `slow_start`.
     pub fn new(
         inner: Box<dyn Policy>,
         ramping: Ramping,
         weights: &[u32],
         settings: &Settings,
+        limits: &[u32],
     ) -> Self {
+        let is_limited = settings.max_in_flight.is_some() || !limits.is_empty();
+        let others = settings.max_in_flight.unwrap_or(u32::MAX);
         let mut closed = Closed::default();
         closed.grow(weights.len());
         Guarded {
@@ -68,7 +73,7 @@ impl Guarded {
             ramping,
             weights: weights.to_vec(),
             known: weights.len(),
-            limit: settings.max_in_flight.map(|most| Limit::new(most, weights.len())),
+            limit: is_limited.then(|| Limit::new(limits, others, weights.len())),
             ejection: settings.ejection.map(|e| Ejection::new(e, weights)),
             slow_start: settings.slow_start.map(|s| SlowStart::new(s, weights.len())),
             closed,

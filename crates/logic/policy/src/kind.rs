@@ -63,17 +63,37 @@ registry! {
 
 impl PolicyKind {
     /// Makes the policy over backends of these weights.
+    ///
+    /// # Errors
+    /// [`InvalidSetting`] when a setting is out of range.
     pub fn build(
         self,
         weights: &[u32],
         settings: &Settings,
     ) -> Result<Box<dyn Policy>, InvalidSetting> {
+        self.build_limited(weights, settings, &[])
+    }
+
+    /// The same with a limit of requests in flight for each backend, by index, as HAProxy's `maxconn` of a
+    /// server; those beyond the list have `max_in_flight`, or none where that is not set.
+    ///
+    /// # Errors
+    /// [`InvalidSetting`] when a setting is out of range or a limit is 0.
+    pub fn build_limited(
+        self,
+        weights: &[u32],
+        settings: &Settings,
+        limits: &[u32],
+    ) -> Result<Box<dyn Policy>, InvalidSetting> {
         settings.check()?;
+        if limits.contains(&0) {
+            return Err(InvalidSetting::MaxInFlight);
+        }
         let policy = self.build_bare(weights, settings)?;
-        if !Guarded::is_asked_for(settings) {
+        if !Guarded::is_asked_for(settings, limits) {
             return Ok(policy);
         }
-        Ok(Box::new(Guarded::new(policy, self.ramping(), weights, settings)))
+        Ok(Box::new(Guarded::new(policy, self.ramping(), weights, settings, limits)))
     }
 
     fn build_bare(
@@ -177,5 +197,7 @@ mod tests {
         assert_eq!(build(Settings { choices: 17, ..ok }), Some(InvalidSetting::Choices(17)));
         assert_eq!(build(Settings { decay_ms: 0, ..ok }), Some(InvalidSetting::Decay));
         assert!(serde_json::from_str::<Settings>("{\"choice\": 3}").is_err());
+        let limited = PolicyKind::PowerOfN.build_limited(&[1, 1], &ok, &[3, 0]).err();
+        assert_eq!(limited, Some(InvalidSetting::MaxInFlight));
     }
 }

@@ -55,7 +55,8 @@ pub struct Settings {
     /// BLOC's ledger of chips.
     pub bloc: LedgerOptions,
     /// For any policy: most requests in flight per backend, above 0; a request for which all are full
-    /// gets none.
+    /// gets none. Backends of different size are given their own by
+    /// [`build_limited`](crate::PolicyKind::build_limited).
     pub max_in_flight: Option<u32>,
     /// For any policy: ejection of outliers.
     pub ejection: Option<EjectionSettings>,

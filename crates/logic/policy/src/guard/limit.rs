@@ -1,4 +1,5 @@
-//! The per-backend limit: who has so many requests in flight takes no more until one ends. Exact, for it
+//! The per-backend limit: who has so many requests in flight takes no more until one ends. Backends of a list
+//! have each their own, all others the same one. Exact, for it
 //! counts what this balancer has sent; a failure does not stay in flight here, or a bad minute would make
 //! the pool look full. Source: HAProxy's `maxconn` of a server, without its queue: who queues, if anybody,
 //! is the caller, that gets no backend.
@@ -8,14 +9,18 @@ use crate::state::Closed;
 /// Requests in flight against a limit.
 #[derive(Clone, Debug)]
 pub(super) struct Limit {
-    most: u32,
+    /// By backend.
+    own: Vec<u32>,
+    /// Of those beyond that list.
+    others: u32,
     count: Vec<u32>,
     full: Closed,
 }
 
 impl Limit {
-    pub(super) fn new(most: u32, backends: usize) -> Self {
-        let mut limit = Limit { most, count: Vec::new(), full: Closed::default() };
+    pub(super) fn new(own: &[u32], others: u32, backends: usize) -> Self {
+        let (own, count) = (own.to_vec(), Vec::new());
+        let mut limit = Limit { own, others, count, full: Closed::default() };
         limit.grow(backends);
         limit
     }
@@ -28,12 +33,17 @@ impl Limit {
 
     pub(super) fn start(&mut self, backend: usize) {
         self.count[backend] += 1;
-        self.full.set(backend, self.count[backend] >= self.most);
+        self.review(backend);
     }
 
     pub(super) fn finish(&mut self, backend: usize) {
         self.count[backend] = self.count[backend].saturating_sub(1);
-        self.full.set(backend, self.count[backend] >= self.most);
+        self.review(backend);
+    }
+
+    fn review(&mut self, backend: usize) {
+        let most = self.own.get(backend).copied().unwrap_or(self.others);
+        self.full.set(backend, self.count[backend] >= most);
     }
 
     pub(super) fn full(&self) -> &Closed {
@@ -47,7 +57,7 @@ mod tests {
 
     #[test]
     fn full_until_one_ends() {
-        let mut limit = Limit::new(2, 2);
+        let mut limit = Limit::new(&[], 2, 2);
         let full = |limit: &Limit| limit.full().iter().collect::<Vec<_>>();
         limit.start(1);
         assert!(limit.full().is_empty());
@@ -59,5 +69,20 @@ mod tests {
         assert_eq!(full(&limit), [1]);
         limit.finish(1);
         assert!(limit.full().is_empty());
+    }
+
+    #[test]
+    fn each_of_the_list_has_its_own() {
+        let mut limit = Limit::new(&[3, 1], 2, 3);
+        for (backend, most) in [(0, 3), (1, 1), (2, 2)] {
+            for k in 1..=most {
+                assert!(!limit.full().contains(backend), "{backend}");
+                limit.start(backend);
+                assert_eq!(limit.full().contains(backend), k == most, "{backend}");
+            }
+        }
+        limit.grow(5);
+        (0..2).for_each(|_| limit.start(4));
+        assert!(limit.full().contains(4), "who joins has what the others have");
     }
 }

@@ -46,6 +46,32 @@ fn a_limit_is_never_passed_and_all_of_it_is_used() {
     }
 }
 
+/// The same with a list of limits: the last backend is not on it.
+#[test]
+fn limits_by_backend_are_never_passed_and_all_of_them_are_used() {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    for &kind in PolicyKind::ALL {
+        for (max_in_flight, most) in [(Some(2), [4, 1, 2]), (None, [4, 1, u32::MAX])] {
+            let settings = Settings { max_in_flight, ..Settings::default() };
+            let built = kind.build_limited(&[1, 5, 2], &settings, &[4, 1]);
+            let mut policy = built.expect("valid settings");
+            let mut count = [0u32; 3];
+            for key in 0..7 {
+                let request = Request::with_key(key * 0x9e37_79b9);
+                let i = policy.pick(&request, Nanos::ZERO, &mut rng).expect("not all are full");
+                policy.on_start(i, Nanos::ZERO);
+                count[i] += 1;
+            }
+            assert!(count.iter().zip(most).all(|(c, most)| *c <= most), "{kind}: {count:?}");
+            let next = policy.pick(&Request::default(), Nanos::ZERO, &mut rng);
+            match max_in_flight {
+                Some(_) => assert_eq!((count, next), (most, None), "{kind}"),
+                None => assert!(next.is_some(), "{kind}: the last has no limit"),
+            }
+        }
+    }
+}
+
 #[test]
 fn who_joins_or_returns_starts_slowly() {
     let slow_start = SlowStartSettings { window_ms: 20_000, least_percent: 10 };
