@@ -4,7 +4,7 @@
 #include "maps.h"
 #include "packet.h"
 
-/* Past so many candidates, `least_connections` looks at a random run of this length. */
+/* Past so many candidates, `least_connections` looks at a run of this length, from this CPU's turn on. */
 #define LEAST_SCAN 64ULL
 
 INLINE struct slots *slots_of(const struct vip *vip)
