@@ -193,13 +193,16 @@ impl Ejection {
     }
 
     fn eject(&mut self, backend: usize, now: Nanos) -> bool {
+        if self.ejected.contains(backend) {
+            return false;
+        }
         let in_use = self.in_use.iter().filter(|used| **used).count();
         let by_share = in_use * self.settings.max_percent as usize / 100;
         let most = by_share.max(1).min(in_use.saturating_sub(1));
         // Who was ejected and then removed takes no other's place.
         let is_used = |i: &usize| self.in_use.get(*i).is_some_and(|used| *used);
         let out = self.ejected.iter().filter(is_used).count();
-        if self.ejected.contains(backend) || out >= most {
+        if out >= most {
             return false;
         }
         let host = &mut self.hosts[backend];

@@ -325,9 +325,11 @@ mod tests {
 
     #[test]
     fn no_answer_is_too_great_to_be_used() {
-        let mut policy = Prequal::new(&[1], &Settings::default());
-        policy.on_probe(0, load(u32::MAX, 1.0), Nanos::ZERO);
-        assert_eq!(picks(&mut policy, 3, Nanos::ZERO), [0, 0, 0]);
+        let mut policy = three();
+        (0..3).for_each(|i| policy.on_probe(i, load(u32::MAX, i as f32 + 1.0), Nanos::ZERO));
+        policy.rifs = Rifs::default();
+        policy.rifs.add(u32::MAX);
+        assert_eq!(picks(&mut policy, 3, Nanos::ZERO), [0, 0, 0], "none is hot");
     }
 
     #[test]
