@@ -6,7 +6,7 @@ use plimsoll_admission::{AdmissionOptions, CapacityOptions, RefusalRetries, Retr
 use plimsoll_policy::{ExpectedDelaySettings, Policy, PolicyKind, Settings, Sight};
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{
-    AdmissionDoor, Arena, ArenaReport, BackendModel, Ingress, Patience, Surroundings,
+    AdmissionDoor, Arena, ArenaReport, BackendModel, Change, Ingress, Patience, Step, Surroundings,
     integer_weights, paper_pool,
 };
 
@@ -76,17 +76,21 @@ fn the_default_budget_binds_in_overload_and_not_before() {
     assert!(ratio > 0.97, "as much is served: {ratio:.3}");
 }
 
-/// BLOC's cluster with backends of speeds 0.5 to 2: with one limit for all tries the slow ones, which chips keep
-/// nearly saturated, raise theirs, and the 99th percentile is 1.6 times that of the best static limit.
-#[test]
-fn unequal_backends_are_served_as_with_the_best_limit_there_is() {
-    let speeds = [0.5, 0.7, 1.0, 1.4, 2.0];
-    let pool = (0..10).map(|i| BackendModel { cores: 1, speed: speeds[i % 5] }).collect();
-    let mut arena = Arena::new(pool, 0.85, 60_000, 2);
-    (arena.service_us, arena.service, arena.warm_up) = (250e3, ServiceTime::Deterministic, 20_000);
-    arena.rate_rps = 0.85 * arena.capacities_rps().iter().sum::<f64>();
+/// Goodput and 99th percentile of the learned capacity over those of the best static one, in BLOC's cluster.
+fn over_best(pool: Vec<BackendModel>, service_ms: f64, load: f64, slows: bool) -> (f64, f64) {
+    let mut arena = Arena::new(pool, 1.0, 60_000, 2);
+    (arena.service_us, arena.service) = (1e3 * service_ms, ServiceTime::Deterministic);
+    arena.warm_up = 20_000;
+    arena.rate_rps = load * arena.capacities_rps().iter().sum::<f64>();
     arena.network = Duration::from_millis(1);
     arena.retry = RetryOptions::of_refusals(3);
+    if slows {
+        // All of them at the end of the warm-up, and what follows counts at once.
+        arena.service = ServiceTime::Exponential;
+        let at_s = f64::from(arena.warm_up) / arena.rate_rps;
+        let half = |backend| Step { at_s, change: Change::Speed { backend, speed: 0.5 } };
+        arena.timeline = (0..arena.pool.len()).map(half).collect();
+    }
     let weights = integer_weights(&arena.capacities_rps(), 256);
     let run = |capacity| {
         let build = |_| PolicyKind::Bloc.build(&weights, &Settings::default()).expect("valid");
@@ -100,6 +104,39 @@ fn unequal_backends_are_served_as_with_the_best_limit_there_is() {
     let good = swept.iter().filter(|report| report.goodput_rps >= 0.99 * most);
     let best_us = good.map(|report| report.p99_us).fold(f64::INFINITY, f64::min);
     let learned = run(CapacityOptions::default());
-    let (goodput, p99) = (learned.goodput_rps / most, learned.p99_us / best_us);
+    (learned.goodput_rps / most, learned.p99_us / best_us)
+}
+
+fn alike() -> Vec<BackendModel> {
+    vec![BackendModel { cores: 1, speed: 1.0 }; 10]
+}
+
+/// Backends of speeds 0.5 to 2: with one limit for all tries the slow ones, which chips keep nearly saturated,
+/// raise theirs, and the 99th percentile is 1.6 times that of the best static limit.
+#[test]
+fn unequal_backends_are_served_as_with_the_best_limit_there_is() {
+    let speeds = [0.5, 0.7, 1.0, 1.4, 2.0];
+    let pool = (0..10).map(|i| BackendModel { cores: 1, speed: speeds[i % 5] }).collect();
+    let (goodput, p99) = over_best(pool, 250.0, 0.85, false);
     assert!(goodput > 0.97 && p99 < 1.1, "{goodput:.3} served, p99 {p99:.2}");
+}
+
+#[test]
+fn whatever_a_request_costs_the_learned_limit_is_as_good_as_the_best() {
+    for (service_ms, load) in [(50.0, 0.7), (50.0, 1.175), (500.0, 0.85), (500.0, 1.175)] {
+        let (goodput, p99) = over_best(alike(), service_ms, load, false);
+        let what = format!("{service_ms} ms at {load}: {goodput:.3} served, p99 {p99:.2}");
+        println!("{what}");
+        assert!(goodput > 0.97 && p99 < 1.1, "{what}");
+    }
+}
+
+#[test]
+fn and_so_it_is_when_all_backends_fall_to_half_their_speed() {
+    for load in [0.35, 0.45, 0.6] {
+        let (goodput, p99) = over_best(alike(), 250.0, load, true);
+        let what = format!("{load}: {goodput:.3} served, p99 {p99:.2}");
+        println!("{what}");
+        assert!(goodput > 0.95 && p99 < 1.1, "{what}");
+    }
 }

@@ -20,14 +20,22 @@ fn arena(load: f64, law: ServiceTime, requests: u32, seed: u64) -> Arena {
 }
 
 fn run(arena: &Arena, sight: Sight, balancers: usize) -> ArenaReport {
-    let expected_delay = ExpectedDelaySettings { sight, ..ExpectedDelaySettings::default() };
-    let settings = Settings { expected_delay, ..Settings::default() };
+    run_with(arena, ExpectedDelaySettings { sight, ..ExpectedDelaySettings::default() }, balancers)
+}
+
+/// What the documentation recommends where the network is fast.
+fn eight_probes() -> ExpectedDelaySettings {
+    ExpectedDelaySettings { sight: Sight::Probes, probes: 8 }
+}
+
+fn run_with(arena: &Arena, set: ExpectedDelaySettings, balancers: usize) -> ArenaReport {
+    let settings = Settings { expected_delay: set, ..Settings::default() };
     let told_nothing = vec![1; arena.pool.len()];
     let build = |_| PolicyKind::ExpectedDelay.build(&told_nothing, &settings).expect("valid");
     let mut policies: Vec<Box<dyn Policy>> = (0..balancers).map(build).collect();
     let mut doors: Vec<Box<dyn Ingress>> = Vec::new();
     let mut arena = arena.clone();
-    if sight == Sight::Refusals {
+    if set.sight == Sight::Refusals {
         let options = AdmissionOptions::default();
         doors = AdmissionDoor::for_each(&arena.pool, &options).expect("the defaults are valid");
         let refusals = RefusalRetries { most: 8, ..RefusalRetries::default() };
@@ -54,17 +62,41 @@ fn one_balancer_is_near_the_central_queue() {
     }
 }
 
+/// The median of three seeds, as in the documentation; where few requests take most of the time, luck is great.
+fn median(balancers: usize, load: f64, law: ServiceTime, set: ExpectedDelaySettings) -> f64 {
+    let mut ratios = [1, 2, 3].map(|seed| {
+        let arena = arena(load, law, 250_000, seed);
+        let report = run_with(&arena, set, balancers);
+        assert!(report.drop_ratio() < 0.01, "{law:?} at {load}: {}", report.drop_ratio());
+        over_central(&arena, &report)
+    });
+    ratios.sort_by(f64::total_cmp);
+    println!("{balancers} {law:?} {load} {:?}: {ratios:.3?}", set.sight);
+    ratios[1]
+}
+
 /// Doors learn the cores of what is behind them; retries have their default budget.
 #[test]
-fn forty_balancers_and_refusals_are_near_the_central_queue() {
+fn ten_and_forty_balancers_and_refusals_are_near_the_central_queue() {
+    let refusals = ExpectedDelaySettings { sight: Sight::Refusals, ..Default::default() };
+    for (balancers, law, load, most) in [
+        (10, ServiceTime::Exponential, 0.85, 1.22),
+        (10, ServiceTime::Bimodal, 0.85, 1.30),
+        (40, ServiceTime::Exponential, 0.85, 1.22),
+        (40, ServiceTime::Bimodal, 0.7, 1.30),
+        (40, ServiceTime::Bimodal, 0.85, 1.30),
+    ] {
+        let ratio = median(balancers, load, law, refusals);
+        assert!(ratio <= most, "{balancers} {law:?} at {load}: {ratio:.3}");
+    }
+}
+
+/// Retries per request, and what is refused for good.
+#[test]
+fn refusals_take_few_tries() {
     for law in LAWS {
         for (load, tries) in [(0.5, 2.1), (0.7, 2.6), (0.85, 3.7)] {
-            let arena = arena(load, law, 250_000, 2);
-            let report = run(&arena, Sight::Refusals, 40);
-            let ratio = over_central(&arena, &report);
-            // The medians are below 1.3; where few requests take most of the time, cores are learned late.
-            let most = if law == ServiceTime::Bimodal { 1.4 } else { 1.25 };
-            assert!(ratio < most, "{law:?} at {load}: {ratio:.3}");
+            let report = run(&arena(load, law, 100_000, 2), Sight::Refusals, 40);
             assert!(report.tries_per_request() < tries, "{law:?} at {load}: {report:?}");
             assert!(report.drop_ratio() < 0.01, "{law:?} at {load}: {}", report.drop_ratio());
         }
@@ -72,27 +104,27 @@ fn forty_balancers_and_refusals_are_near_the_central_queue() {
 }
 
 #[test]
-fn ten_balancers_and_fresh_probes_are_near_the_central_queue() {
+fn ten_and_forty_balancers_and_eight_probes_are_near_the_central_queue() {
+    for (balancers, law, load, most) in [
+        (10, ServiceTime::Exponential, 0.85, 1.12),
+        (10, ServiceTime::Bimodal, 0.85, 1.22),
+        (40, ServiceTime::Exponential, 0.85, 1.15),
+        (40, ServiceTime::Bimodal, 0.7, 1.28),
+        (40, ServiceTime::Bimodal, 0.85, 1.30),
+    ] {
+        let ratio = median(balancers, load, law, eight_probes());
+        assert!(ratio <= most, "{balancers} {law:?} at {load}: {ratio:.3}");
+    }
+}
+
+#[test]
+fn ten_balancers_and_five_probes_are_near_the_central_queue() {
     for (load, most) in [(0.7, 1.15), (0.85, 1.22)] {
         let arena = arena(load, ServiceTime::Exponential, 250_000, 3);
         let report = run(&arena, Sight::Probes, 10);
         let ratio = over_central(&arena, &report);
         assert!(ratio < most, "at {load}: {ratio:.3}");
         assert_eq!(report.probes, 5 * report.offered());
-    }
-}
-
-/// What is told the capacities and counts alone is two and more times as far.
-#[test]
-fn forty_balancers_that_count_are_not() {
-    let arena = arena(0.85, ServiceTime::Exponential, 100_000, 2);
-    let weights = integer_weights(&arena.capacities_rps(), 256);
-    let ours = run(&arena, Sight::Refusals, 40).mean_us;
-    for kind in [PolicyKind::LeastConnections, PolicyKind::PeakEwma, PolicyKind::Prequal] {
-        let build = |_| kind.build(&weights, &Settings::default()).expect("valid");
-        let mut policies: Vec<Box<dyn Policy>> = (0..40).map(build).collect();
-        let theirs = arena.run(&mut policies).mean_us;
-        assert!(theirs > 1.7 * ours, "{kind}: {theirs:.0} against {ours:.0}");
     }
 }
 
@@ -132,30 +164,75 @@ fn two_hundred_balancers_are_no_further() {
     assert!(report.drop_ratio() < 0.01, "{}", report.drop_ratio());
 }
 
-/// BLOC, told capacities and cores, has lower means for what it refuses. Where its clients come again until they are
-/// served it has not.
-#[test]
-fn on_equal_goodput_bloc_is_further_from_the_central_queue() {
-    let mut arena = arena(0.85, ServiceTime::Exponential, 150_000, 3);
-    let ours = run(&arena, Sight::Probes, 10);
-    arena.retry = RetryOptions::of_refusals(8);
-    let bloc = |arena: &Arena| {
-        let weights = integer_weights(&arena.capacities_rps(), 256);
-        let build = |_| PolicyKind::Bloc.build(&weights, &Settings::default()).expect("valid");
-        let mut policies: Vec<Box<dyn Policy>> = (0..10).map(build).collect();
-        let door = |b: &BackendModel| {
-            let capacity = CapacityOptions::Static(b.cores);
-            let options = AdmissionOptions { capacity, deadline_ms: None };
-            Box::new(AdmissionDoor::new(&options).expect("at least one core")) as Box<dyn Ingress>
-        };
-        let mut doors: Vec<Box<dyn Ingress>> = arena.pool.iter().map(door).collect();
-        arena.run_with(&mut policies, Surroundings { ingress: &mut doors })
+/// What others have in this arena, told the true capacities, or, for the static split, the true curves.
+fn others(arena: &Arena, balancers: usize) -> Vec<(String, ArenaReport)> {
+    let shares = yardsticks(arena).expect("a pool with room").shares;
+    let by_curves = integer_weights(&shares, 1_000_000);
+    let by_capacity = integer_weights(&arena.capacities_rps(), 256);
+    let run = |kind: PolicyKind, weights: &[u32]| {
+        let build = |_| kind.build(weights, &Settings::default()).expect("valid");
+        let mut policies: Vec<Box<dyn Policy>> = (0..balancers).map(build).collect();
+        arena.run(&mut policies)
     };
-    let spared = bloc(&arena);
+    let mut all = vec![("static split".to_owned(), run(PolicyKind::RoundRobin, &by_curves))];
+    for kind in [
+        PolicyKind::PowerOfN,
+        PolicyKind::PeakEwma,
+        PolicyKind::Prequal,
+        PolicyKind::LeastConnections,
+    ] {
+        all.push((kind.to_string(), run(kind, &by_capacity)));
+    }
+    for factor in [1, 2] {
+        let again = bloc(arena, balancers, factor, true);
+        assert_eq!(again.dropped, 0);
+        all.push((format!("bloc, {factor} × cores, again"), again));
+    }
+    all
+}
+
+/// BLOC with chips, told capacities and cores; its clients come again, or do not.
+fn bloc(arena: &Arena, balancers: usize, factor: u32, again: bool) -> ArenaReport {
+    let weights = integer_weights(&arena.capacities_rps(), 256);
+    let build = |_| PolicyKind::Bloc.build(&weights, &Settings::default()).expect("valid");
+    let mut policies: Vec<Box<dyn Policy>> = (0..balancers).map(build).collect();
+    let door = |b: &BackendModel| {
+        let capacity = CapacityOptions::Static(factor * b.cores);
+        let options = AdmissionOptions { capacity, deadline_ms: None };
+        Box::new(AdmissionDoor::new(&options).expect("at least one core")) as Box<dyn Ingress>
+    };
+    let mut doors: Vec<Box<dyn Ingress>> = arena.pool.iter().map(door).collect();
+    let mut arena = arena.clone();
+    arena.retry = RetryOptions::of_refusals(8);
+    arena.comes_again = again.then_some(Duration::from_millis(30));
+    arena.run_with(&mut policies, Surroundings { ingress: &mut doors })
+}
+
+/// All serve every request: nobody is spared what he drops.
+#[test]
+fn on_equal_goodput_eight_probes_are_better_than_all_others() {
+    for (balancers, law, load) in [
+        (10, ServiceTime::Exponential, 0.85),
+        (10, ServiceTime::Bimodal, 0.7),
+        (40, ServiceTime::Exponential, 0.7),
+        (40, ServiceTime::Bimodal, 0.85),
+    ] {
+        let arena = arena(load, law, 200_000, 3);
+        let ours = run_with(&arena, eight_probes(), balancers);
+        for (name, theirs) in others(&arena, balancers) {
+            assert_eq!(theirs.requests, ours.requests);
+            let ratio = theirs.mean_us / ours.mean_us;
+            println!("{balancers} {law:?} {load} {name}: {ratio:.3}");
+            assert!(ratio > 1.02, "{name}, {balancers} balancers, {law:?} at {load}: {ratio:.3}");
+        }
+    }
+}
+
+/// BLOC has lower means for what it refuses.
+#[test]
+fn bloc_is_spared_what_it_drops() {
+    let arena = arena(0.85, ServiceTime::Exponential, 150_000, 3);
+    let ours = run_with(&arena, eight_probes(), 10);
+    let spared = bloc(&arena, 10, 1, false);
     assert!(spared.drop_ratio() > 0.03 && spared.mean_us < ours.mean_us, "{spared:?}");
-    arena.comes_again = Some(Duration::from_millis(30));
-    let again = bloc(&arena);
-    assert_eq!((again.dropped, again.requests), (0, ours.requests));
-    let ratio = again.mean_us / ours.mean_us;
-    assert!(ratio > 1.05, "{ratio:.3}");
 }

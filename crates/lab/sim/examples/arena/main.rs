@@ -7,22 +7,28 @@
 //! `cargo run --release -p plimsoll-sim --example arena -- [REQUESTS] [SEEDS] [NETWORK_MS] [BALANCERS] [NAME]`;
 //! `BALANCERS` is one number instead of all four, 0 for all; `NAME` selects the methods whose names contain it.
 
+mod doors;
 mod told;
 
 use std::time::{Duration, Instant};
 
-use plimsoll_admission::{AdmissionOptions, CapacityOptions, RefusalRetries, RetryOptions};
+use doors::Doors;
 use plimsoll_policy::{Draw, ExpectedDelaySettings, Policy, PolicyKind, Settings, Sight};
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{
-    AdmissionDoor, Arena, ArenaReport, BackendModel, Ingress, StaticLimit, Surroundings,
-    Yardsticks, integer_weights, paper_pool, yardsticks,
+    Arena, ArenaReport, Surroundings, Yardsticks, integer_weights, paper_pool, yardsticks,
 };
 use told::{Counts, ShortestDelay};
 
 const LOADS: [f64; 4] = [0.5, 0.7, 0.85, 0.95];
 /// When a client sends again what was refused for good: after a mean service time.
 const AGAIN_AFTER: Duration = Duration::from_millis(30);
+/// Clients' addresses, all of which send alike; hashes are of these.
+const ADDRESSES: u32 = 10_000;
+/// How often balancers hear how busy CPUs are.
+const CPU_NEWS: Duration = Duration::from_secs(1);
+/// What `first` lets a backend have, all balancers together.
+const FULL: u32 = 8;
 const LAWS: [ServiceTime; 2] = [ServiceTime::Exponential, ServiceTime::Bimodal];
 
 /// What a method is told of the pool.
@@ -32,19 +38,6 @@ enum Told {
     Cores,
     Capacities,
     StaticSplit,
-}
-
-/// What stands at the backends' doors.
-#[derive(Clone, Copy)]
-enum Doors {
-    Open,
-    /// The product's admission by its defaults: cores are learned, refused requests are tried up to eight times
-    /// again, within the default budget.
-    Learned,
-    /// Chips and a limit of so many times the cores.
-    Chips(f64),
-    /// A limit of so many times the cores, and up to six retries.
-    Limit(f64),
 }
 
 /// Who picks.
@@ -85,20 +78,28 @@ fn again(name: &'static str, method: Method) -> Method {
 
 fn methods() -> Vec<Method> {
     use PolicyKind::{
-        Bloc, LeastConnections, LeastTime, LeastconnHaproxy, PeakEwma, PowerOfN, Prequal, Random,
-        RoundRobin,
+        Bloc, CpuRandom, First, HashMaglev, HashMap, HashRing, LeastConnections, LeastTime,
+        LeastconnHaproxy, PeakEwma, PowerOfN, PowerOfNLatency, Prequal, Random, RoundRobin,
+        StaticRoundRobin,
     };
     let uniform = Settings { draw: Draw::Uniform, ..Settings::default() };
     vec![
         Method { told: Told::StaticSplit, ..method("best static split", RoundRobin) },
         method("random", Random),
+        method("cpu_random", CpuRandom),
         method("round_robin", RoundRobin),
+        method("static_round_robin", StaticRoundRobin),
+        method("hash_map", HashMap),
+        method("hash_ring", HashRing),
+        method("hash_maglev", HashMaglev),
+        Method { told: Told::Nothing, ..method("first, 8 in flight", First) },
         method("least_connections", LeastConnections),
         Method { told: Told::Nothing, ..method("least_connections, equal", LeastConnections) },
         Method { told: Told::Cores, ..method("least_connections, by cores", LeastConnections) },
         method("leastconn_haproxy", LeastconnHaproxy),
         method("power_of_n", PowerOfN),
         Method { settings: uniform, ..method("power_of_n, uniform", PowerOfN) },
+        method("power_of_n_latency", PowerOfNLatency),
         method("peak_ewma", PeakEwma),
         method("least_time", LeastTime),
         method("prequal", Prequal),
@@ -106,6 +107,10 @@ fn methods() -> Vec<Method> {
         told("the same, counts piggybacked", Counts::Piggybacked),
         Method { doors: Doors::Limit(1.0), ..method("random, 1 × cores", Random) },
         Method { doors: Doors::Limit(1.5), ..method("random, 1.5 × cores", Random) },
+        Method { doors: Doors::ButLast(1.0), ..method("random, 1 × cores, last try in", Random) },
+        Method {
+            doors: Doors::ButLast(1.5), ..method("random, 1.5 × cores, last try in", Random)
+        },
         Method { doors: Doors::Chips(1.0), ..method("bloc, 1 × cores", Bloc) },
         Method { doors: Doors::Chips(2.0), ..method("bloc, 2 × cores", Bloc) },
         again("bloc, 1 × cores, again", Method { doors: Doors::Chips(1.0), ..method("", Bloc) }),
@@ -119,23 +124,6 @@ fn methods() -> Vec<Method> {
     ]
 }
 
-fn doors(pool: &[BackendModel], doors: Doors) -> Vec<Box<dyn Ingress>> {
-    let chips = |b: &BackendModel, factor: f64| {
-        let limit = (f64::from(b.cores) * factor).round() as u32;
-        let options =
-            AdmissionOptions { capacity: CapacityOptions::Static(limit), deadline_ms: None };
-        Box::new(AdmissionDoor::new(&options).expect("a positive limit")) as Box<dyn Ingress>
-    };
-    match doors {
-        Doors::Open => Vec::new(),
-        Doors::Learned => {
-            AdmissionDoor::for_each(pool, &AdmissionOptions::default()).expect("the defaults")
-        }
-        Doors::Chips(factor) => pool.iter().map(|b| chips(b, factor)).collect(),
-        Doors::Limit(factor) => StaticLimit::times_cores(pool, factor),
-    }
-}
-
 fn run(arena: &Arena, yard: &Yardsticks, method: &Method, balancers: usize) -> ArenaReport {
     let weights = match method.told {
         Told::Nothing => vec![1; arena.pool.len()],
@@ -143,26 +131,25 @@ fn run(arena: &Arena, yard: &Yardsticks, method: &Method, balancers: usize) -> A
         Told::Capacities => integer_weights(&arena.capacities_rps(), 256),
         Told::StaticSplit => integer_weights(&yard.shares, 1_000_000),
     };
+    let mut settings = method.settings;
+    if matches!(method.by, By::Kind(PolicyKind::First)) {
+        settings.max_in_flight = Some(FULL.div_ceil(balancers as u32));
+    }
     let build = |_| -> Box<dyn Policy> {
         match method.by {
-            By::Kind(kind) => kind.build(&weights, &method.settings).expect("valid settings"),
+            By::Kind(kind) => kind.build(&weights, &settings).expect("valid settings"),
             By::Told(counts) => Box::new(ShortestDelay::new(&arena.pool, counts)),
         }
     };
     let mut policies: Vec<Box<dyn Policy>> = (0..balancers).map(build).collect();
-    let mut ingress = doors(&arena.pool, method.doors);
+    let mut ingress = method.doors.build(&arena.pool);
     let mut arena = arena.clone();
     arena.comes_again = method.again.then_some(AGAIN_AFTER);
     arena.tells_load = matches!(method.by, By::Told(Counts::Piggybacked));
-    arena.retry = match method.doors {
-        Doors::Open => RetryOptions::of_refusals(0),
-        Doors::Learned => RetryOptions {
-            refusals: RefusalRetries { most: 8, ..RefusalRetries::default() },
-            ..RetryOptions::default()
-        },
-        Doors::Chips(_) => RetryOptions::of_refusals(8),
-        Doors::Limit(_) => RetryOptions::of_refusals(6),
-    };
+    arena.retry = method.doors.retries();
+    arena.addresses = ADDRESSES;
+    let by_cpu = matches!(method.by, By::Kind(PolicyKind::CpuRandom));
+    arena.cpu_news = by_cpu.then_some(CPU_NEWS);
     arena.run_with(&mut policies, Surroundings { ingress: &mut ingress })
 }
 
@@ -177,7 +164,9 @@ fn cell(reports: &[(ArenaReport, f64)]) -> String {
     };
     let ratio = of(&|report, limit_us| report.mean_us / limit_us);
     let tries = of(&|report, _| report.tries_per_request());
-    let dropped = 100.0 * of(&|report, _| report.drop_ratio());
+    let lost =
+        |report: &ArenaReport| (report.dropped + report.unserved) as f64 / report.offered() as f64;
+    let dropped = 100.0 * of(&|report, _| lost(report));
     let mut text = if ratio < 100.0 { format!("{ratio:.2}") } else { "≥100".to_owned() };
     if tries >= 1.005 {
         text += &format!(" ({tries:.1})");

@@ -11,6 +11,7 @@
 //!
 //! Five to eight million events a second on one core, most of it the policy's own choice.
 
+mod address;
 mod door;
 mod engine;
 mod hooks;
@@ -152,6 +153,12 @@ pub struct Arena {
     /// How often a request that was refused or failed is tried again, each time elsewhere, and the budgets
     /// that every balancer has for that; [`MAX_AVOID`] times at most in all.
     pub retry: RetryOptions,
+    /// How many client addresses there are. Each request comes from one of them, all alike, and the hash of that
+    /// address is its key. 0: requests have no key.
+    pub addresses: u32,
+    /// How often every balancer is told the CPU of every backend, as a registry would that watches them; `None`
+    /// for never.
+    pub cpu_news: Option<Duration>,
     /// Whether responses and refusals carry the backend's load.
     pub tells_load: bool,
     /// Whether [`ArenaReport::times_us`] is kept.
@@ -179,6 +186,8 @@ impl Arena {
             patience: None,
             comes_again: None,
             retry: RetryOptions::of_refusals(0),
+            addresses: 0,
+            cpu_news: None,
             tells_load: false,
             keeps_times: false,
         }

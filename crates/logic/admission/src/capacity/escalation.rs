@@ -6,8 +6,8 @@
 //! holds: `cores + allowance`, which the line never passes.
 //!
 //! Many balancers that do not know of each other thereby come near one queue that all share, for a refusal
-//! is a fresh bit of news and costs a round trip only. Steps, and not one line at the cores, refuse a fifth as
-//! much for good (`docs/benchmarks.md`). Cost: O(1).
+//! is a fresh bit of news and costs a round trip only. Steps, and not one line at the cores, refuse less
+//! for good. Cost: O(1).
 
 /// Times the cores, for one further try left, two, three; for more, once.
 const ESCALATION: [f64; 3] = [2.0, 1.5, 1.25];

@@ -1,13 +1,14 @@
-//! What the timeline does to the pool.
+//! What the timeline does to the pool, and what balancers hear of it by the clock.
 
 use std::cmp::Reverse;
 
+use plimsoll_model::Nanos;
 use plimsoll_policy::Ending;
 
 use super::super::Change;
 use super::flight::Phase;
 use super::server::State;
-use super::{Engine, NEVER};
+use super::{Engine, NEVER, nanos};
 
 impl Engine<'_> {
     pub(super) fn change(&mut self, now: u64) {
@@ -30,10 +31,20 @@ impl Engine<'_> {
             }
             Change::Kill { backend } => self.kill(*backend, now),
             Change::FailFast { backend, after } => {
-                let after_ns = u64::try_from(after.as_nanos()).unwrap_or(NEVER / 4);
+                let after_ns = nanos(*after);
                 self.servers[*backend].state = State::Failing { after_ns };
             }
             Change::Return { backend } => self.servers[*backend].state = State::Serving,
+        }
+    }
+
+    /// Every balancer hears how busy every CPU is.
+    pub(super) fn tell_cpu(&mut self, now: u64) {
+        self.next_news = self.arena.cpu_news.map_or(NEVER, |every| now + nanos(every));
+        for (backend, server) in self.servers.iter_mut().enumerate() {
+            server.settle(now);
+            let load = server.load(0);
+            self.balancers.iter_mut().for_each(|b| b.on_probe(backend, load, Nanos(now)));
         }
     }
 

@@ -29,6 +29,8 @@ pub(super) struct Flight {
     pub(super) backend: u32,
     pub(super) balancer: u32,
     pub(super) user: u32,
+    /// The hash of the client's address.
+    pub(super) key: Option<u64>,
     /// What it found in flight at the backend.
     pub(super) found: u32,
     pub(super) refusals: u32,

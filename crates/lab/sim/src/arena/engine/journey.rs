@@ -11,7 +11,11 @@ use super::super::report::Lost;
 use super::super::{Offer, Patience, Refusal};
 use super::flight::Phase;
 use super::server::State;
-use super::{Engine, NEVER, NOTHING, Parcel};
+use super::{Engine, NOTHING, Parcel, nanos};
+
+fn keyed(key: Option<u64>) -> Request<'static> {
+    key.map_or_else(Request::default, Request::with_key)
+}
 
 impl Engine<'_> {
     fn post(&mut self, parcel: Parcel, now: u64) {
@@ -74,7 +78,8 @@ impl Engine<'_> {
         }
         let mut targets = std::mem::take(&mut self.targets);
         targets.clear();
-        policy.probe_targets(&Request::default(), Nanos(now), &mut self.choice, &mut targets);
+        let request = keyed(self.flights[slot].key);
+        policy.probe_targets(&request, Nanos(now), &mut self.choice, &mut targets);
         self.collector.probed(targets.len(), self.flights[slot].counted);
         let waits = probing == Probing::Before && !targets.is_empty();
         for (k, &target) in targets.iter().enumerate() {
@@ -93,7 +98,7 @@ impl Engine<'_> {
     fn send(&mut self, slot: u32, now: u64) {
         let balancer = self.flights[slot].balancer as usize;
         let policy = &mut self.balancers[balancer];
-        let request = Request::default().avoiding(self.flights.tried(slot));
+        let request = keyed(self.flights[slot].key).avoiding(self.flights.tried(slot));
         let Some(i) = policy.pick(&request, Nanos(now), &mut self.choice) else {
             let refused = self.flights[slot].refusals > 0;
             self.lose(slot, if refused { Lost::Dropped } else { Lost::Unserved }, now);
@@ -289,7 +294,7 @@ impl Engine<'_> {
     fn lose(&mut self, slot: u32, why: Lost, now: u64) {
         if let (Lost::Dropped, Some(after)) = (why, self.arena.comes_again) {
             self.flights[slot].phase = Phase::Choosing;
-            let after_ns = u64::try_from(after.as_nanos()).unwrap_or(NEVER / 4);
+            let after_ns = nanos(after);
             return self.away.push_back((now + after_ns, slot));
         }
         self.collector.lost(why, now, self.flights[slot].counted);

@@ -1,4 +1,4 @@
-//! The event loop. Sources of events, each in order of its own: the timeline, the ends of service (a heap),
+//! The event loop. Sources of events, each in order of its own: the timeline, news of CPUs, the ends of service (a heap),
 //! what travels back and what travels out (both take a constant time, so a queue is in order), clients
 //! whose patience ends and those who come again (likewise), and arrivals (the next of the process, or a heap
 //! of users who think).
@@ -11,6 +11,7 @@ mod server;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
 
 use plimsoll_admission::Retries;
 use plimsoll_policy::{Ending, Policy, Probing, ServerLoad};
@@ -18,6 +19,7 @@ use plimsoll_queueing::ServiceTime;
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use super::address::Addresses;
 use super::report::Collector;
 use super::{Arena, ArenaReport, Clients, Surroundings};
 use flight::{Flight, Flights, NOBODY, Phase};
@@ -42,12 +44,18 @@ enum Parcel {
 
 enum Source {
     Change,
+    News,
     Departure,
     Inbound,
     Outbound,
     Impatience,
     Again,
     Arrival,
+}
+
+/// What never happens does not overflow.
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(NEVER / 4)
 }
 
 pub(super) struct Engine<'a> {
@@ -61,6 +69,9 @@ pub(super) struct Engine<'a> {
     traffic: Xoshiro256PlusPlus,
     choice: Xoshiro256PlusPlus,
     routing: Xoshiro256PlusPlus,
+    /// Who sends.
+    senders: Xoshiro256PlusPlus,
+    addresses: Addresses,
     flights: Flights,
     departures: BinaryHeap<Reverse<(u64, u32)>>,
     outbound: VecDeque<(u64, Parcel)>,
@@ -78,6 +89,7 @@ pub(super) struct Engine<'a> {
     next_arrival: f64,
     arrived: u32,
     next_step: usize,
+    next_news: u64,
     next_window: u64,
     measured_from: u64,
     measured_s: f64,
@@ -98,6 +110,8 @@ impl<'a> Engine<'a> {
         choice.jump();
         let mut routing = choice.clone();
         routing.jump();
+        let mut senders = routing.clone();
+        senders.jump();
         let probes = balancers.iter().any(|b| b.probing() != Probing::Never);
         let backends = arena.pool.len();
         let retries = Retries::new(arena.retry).expect("valid retry options");
@@ -107,6 +121,8 @@ impl<'a> Engine<'a> {
             traffic,
             choice,
             routing,
+            senders,
+            addresses: Addresses::new(arena.addresses),
             flights: Flights::default(),
             departures: BinaryHeap::new(),
             outbound: VecDeque::new(),
@@ -116,11 +132,12 @@ impl<'a> Engine<'a> {
             thinking: BinaryHeap::new(),
             targets: Vec::new(),
             loads: arena.tells_load || probes,
-            network_ns: u64::try_from(arena.network.as_nanos()).unwrap_or(NEVER / 4),
+            network_ns: nanos(arena.network),
             gap_ns: 1e9 / arena.rate_rps,
             next_arrival: 0.0,
             arrived: 0,
             next_step: 0,
+            next_news: arena.cpu_news.map_or(NEVER, nanos),
             next_window: arena.window_s.map_or(NEVER, |s| (s * 1e9) as u64),
             measured_from: 0,
             measured_s: 0.0,
@@ -148,6 +165,7 @@ impl<'a> Engine<'a> {
             }
             match source {
                 Source::Change => self.change(now),
+                Source::News => self.tell_cpu(now),
                 Source::Departure => self.depart(now),
                 Source::Inbound => {
                     if let Some((_, parcel)) = self.inbound.pop_front() {
@@ -212,7 +230,8 @@ impl<'a> Engine<'a> {
             return None;
         }
         match self.arena.timeline.get(self.next_step).map(|s| (s.at_s * 1e9) as u64) {
-            Some(change) if change <= now => Some((change, Source::Change)),
+            Some(change) if change <= now.min(self.next_news) => Some((change, Source::Change)),
+            _ if self.next_news <= now => Some((self.next_news, Source::News)),
             _ => Some((now, source)),
         }
     }
@@ -266,6 +285,7 @@ impl<'a> Engine<'a> {
             self.measure_to(now);
         }
         let (user, balancer) = self.sender();
+        let key = self.addresses.draw(&mut self.senders);
         let slot = self.flights.add(Flight {
             came: now,
             sent: now,
@@ -274,6 +294,7 @@ impl<'a> Engine<'a> {
             backend: 0,
             balancer,
             user,
+            key,
             found: 0,
             refusals: 0,
             failures: 0,
@@ -287,7 +308,7 @@ impl<'a> Engine<'a> {
             gone: false,
         });
         if let Some(patience) = self.arena.patience {
-            let at = now + u64::try_from(patience.after.as_nanos()).unwrap_or(NEVER / 4);
+            let at = now + nanos(patience.after);
             self.impatience.push_back((at, slot, self.flights.generation(slot)));
         }
         self.retries[balancer as usize].begin();

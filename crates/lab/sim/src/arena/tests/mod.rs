@@ -4,6 +4,7 @@ use plimsoll_model::Curve;
 use plimsoll_policy::{Policy, PolicyKind, Settings};
 
 mod around;
+mod told;
 
 use super::*;
 use crate::{paper_pool, small_pool};
