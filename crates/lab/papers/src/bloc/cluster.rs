@@ -62,6 +62,8 @@ pub struct Cluster {
     pub network: Duration,
     /// How many requests.
     pub requests: u32,
+    /// How many of them, the first, do not count; `None` for a tenth.
+    pub warm_up: Option<u32>,
     /// What luck.
     pub seed: u64,
 }
@@ -79,6 +81,7 @@ impl Cluster {
             patience: None,
             network: NETWORK,
             requests: context.pick(8_000, 200_000),
+            warm_up: None,
             seed: context.seed,
         }
     }
@@ -102,6 +105,7 @@ impl Cluster {
                 (self.capacity_rps(), Clients::Roaming { users, think: self.between })
             }
         };
+        let arena = Arena::new(pool, 1.0, self.requests, self.seed);
         Arena {
             service_us: self.service_ms * 1e3,
             service: self.service,
@@ -111,7 +115,8 @@ impl Cluster {
             patience: self.patience.map(|after| Patience { after, cancels: false }),
             keeps_times: true,
             window_s: Some(WINDOW_S),
-            ..Arena::new(pool, 1.0, self.requests, self.seed)
+            warm_up: self.warm_up.unwrap_or(arena.warm_up),
+            ..arena
         }
     }
 }
