@@ -63,21 +63,32 @@ INLINE __u64 load_at(const struct vip *vip, const struct slots *s, __u32 place)
 	return (__u64)((now && *now > 0 ? *now : 0) + 1U) * s->cost[bounded];
 }
 
+/* All ones if a number is below zero, else 0: a branch taken at random costs more than a look-up. */
+INLINE __u64 below_zero(__s64 number)
+{
+	asm volatile("%0 s>>= 63" : "+r"(number));
+	return number;
+}
+
 /* The place of the least loaded from a place on; of equals the first, so that turns go round while servers
- * are equal. Least of numbers whose lowest bits are the distance: a branch taken at random costs more than
- * the look-up. */
+ * are equal. Least of numbers whose lowest bits are the distance. */
 INLINE __u32 least_loaded(const struct vip *vip, const struct slots *s, __u32 start, __u32 length)
 {
 	__u64 least = ~0ULL >> 1;
 	for (__u32 i = 0; i < LEAST_SCAN && i < length; i++) {
 		__u32 at = start + i < length ? start + i : start + i - length;
 		__s64 below = (load_at(vip, s, at) * LEAST_SCAN | i) - least;
-		__s64 sign = below;
-		asm volatile("%0 s>>= 63" : "+r"(sign));
-		least += below & sign;
+		least += below & below_zero(below);
 	}
 	start += least % LEAST_SCAN;
 	return start < length ? start : start - length;
+}
+
+/* A place other than this one, the same one for the same hash. */
+INLINE __u32 another(__u32 one, __u64 hash, __u32 length)
+{
+	__s64 at = (__s64)one + 1 + place(hash, length - 1) - length;
+	return at + (length & below_zero(at));
 }
 
 /* The less loaded of two places, drawn by one number: the connection's hash and a turn, so that one that
@@ -86,14 +97,10 @@ INLINE __u32 least_loaded(const struct vip *vip, const struct slots *s, __u32 st
 INLINE __u32 less_loaded(const struct vip *vip, const struct slots *s, __u64 hash, __u32 length)
 {
 	__u64 drawn = hash + take_turn(vip, ~0U) * 0x9e3779b97f4a7c15ULL;
-	__u32 one = place(drawn, length);
-	__u32 other = one + 1 + place(drawn << 32, length - 1);
-	other -= other < length ? 0 : length;
-	if (UNLIKELY(listed(s->policy, one) == listed(s->policy, other))) {
-		other = one + 1 + place(drawn * 0xd1342543de82ef95ULL, length - 1);
-		other -= other < length ? 0 : length;
-	}
-	return load_at(vip, s, other) < load_at(vip, s, one) ? other : one;
+	__u32 one = place(drawn, length), other = another(one, drawn << 32, length);
+	if (UNLIKELY(listed(s->policy, one) == listed(s->policy, other)))
+		other = another(one, drawn * 0xd1342543de82ef95ULL, length);
+	return one ^ ((one ^ other) & below_zero(load_at(vip, s, other) - load_at(vip, s, one)));
 }
 
 /* The server of a connection that begins. 0: none. */
