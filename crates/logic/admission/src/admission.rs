@@ -6,7 +6,7 @@
 //!   has tries left
 //! * refuse when `s · max(1, (in_flight + 1) / c)` is more than what is left of its deadline, with the
 //!   service time `s` and the cores `c` as learned here: what would come too late is not begun. But where
-//!   nobody has been answered for [`TRIAL_EVERY`] one such request is let in as a trial, for who refuses all
+//!   nobody has been answered for [`TRIAL_EVERY`] ([`TRIAL_EVERY_BUSY`] while others are in flight) one such request is let in as a trial, for who refuses all
 //!   learns nothing: each that is answered in time halves the difference between `s` and what it took
 //! * chip (B2): 0 with probability `in_flight / (0.8 · capacity)`, else 1; the responding request is
 //!   still in flight, for the bit is decided when the headers leave. Capacity not known: 1
@@ -28,6 +28,8 @@ use crate::capacity::{Capacity, CapacityOptions, CapacityOptionsError, Delay, Kn
 pub const CHIP_SHARE: f64 = 0.8;
 /// So often, at most, one is let in that is expected to be late: once a second costs next to nothing.
 pub const TRIAL_EVERY: Duration = Duration::from_secs(1);
+/// And where others are in flight: one of them may be long, and its end is waited for.
+pub const TRIAL_EVERY_BUSY: Duration = Duration::from_secs(10);
 
 /// How an ingress admits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -64,16 +66,20 @@ pub enum Decision {
 pub enum Reason {
     /// As many are in flight as may be.
     Full,
-    /// It would be answered too late, for those that were here before it.
+    /// It would be answered too late, for those that wait before it: the backend is busy.
     Queue,
-    /// It would be answered too late even if nobody were here.
-    Deadline,
+    /// It would be answered too late even if nobody were here, as far as is known: says how little time it had,
+    /// and nothing of the backend.
+    Deadline {
+        /// Nobody is. Where others always are, what one takes alone is no safe guess.
+        is_idle: bool,
+    },
 }
 
 impl Reason {
-    /// Whether the request could be served elsewhere: by a backend that is no faster, but has fewer.
+    /// Whether the request could be served elsewhere, by a backend that is no faster but has fewer.
     pub fn is_worth_a_retry(self) -> bool {
-        self != Reason::Deadline
+        self != Reason::Deadline { is_idle: true }
     }
 }
 
@@ -141,13 +147,13 @@ impl Admission {
         self.pass(now, in_flight);
         let verdict = self.judge(in_flight, arrival);
         let trial = match verdict {
-            Some(Reason::Queue | Reason::Deadline) => self.trial(now, arrival),
+            Some(Reason::Queue | Reason::Deadline { .. }) => self.trial(now, in_flight, arrival),
             Some(Reason::Full) | None => None,
         };
         if let Some(reason) = verdict.filter(|_| trial.is_none()) {
             match reason {
                 Reason::Full => self.counts.full += 1,
-                Reason::Queue | Reason::Deadline => self.counts.deadline += 1,
+                Reason::Queue | Reason::Deadline { .. } => self.counts.deadline += 1,
             }
             // A request without a chance is no lost throughput: it would have been served in vain.
             if let (Capacity::Adaptive(adaptive), Reason::Full) = (&mut self.capacity, reason) {
@@ -163,7 +169,7 @@ impl Admission {
     }
 
     /// The chip of a response, when its headers leave; `in_flight` with the request that it answers. A refusal
-    /// for lateness has one, too: it says nothing of the backend, and should not cost it a chip.
+    /// for [`Reason::Deadline`] has one, too: it says nothing of the backend, and should not cost it a chip.
     pub fn chip(&self, in_flight: u32, rng: &mut dyn RngCore) -> bool {
         let Some(capacity) = self.capacity.limit(0) else { return true };
         let luck = (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
@@ -213,7 +219,10 @@ impl Admission {
         let left = self.left(arrival)?;
         let delay = self.knee.delay()?;
         let is_late = |found| delay.expected(found) > left;
-        let reason = if is_late(0) { Reason::Deadline } else { Reason::Queue };
+        let reason = match is_late(0) {
+            true => Reason::Deadline { is_idle: in_flight == 0 },
+            false => Reason::Queue,
+        };
         is_late(in_flight).then_some(reason)
     }
 
@@ -222,8 +231,9 @@ impl Admission {
     }
 
     /// What a request has left that is let in though it is expected to be late, if it is.
-    fn trial(&mut self, now: Nanos, arrival: Arrival) -> Option<Duration> {
-        if now.since(self.last_answer) < TRIAL_EVERY {
+    fn trial(&mut self, now: Nanos, in_flight: u32, arrival: Arrival) -> Option<Duration> {
+        let every = if in_flight == 0 { TRIAL_EVERY } else { TRIAL_EVERY_BUSY };
+        if now.since(self.last_answer) < every {
             return None;
         }
         self.last_answer = now;

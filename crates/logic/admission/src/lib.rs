@@ -26,7 +26,7 @@ mod retry;
 
 pub use admission::{
     Admission, AdmissionCounts, AdmissionOptions, Arrival, CHIP_SHARE, Decision, Ended, Permit,
-    Reason, TRIAL_EVERY,
+    Reason, TRIAL_EVERY, TRIAL_EVERY_BUSY,
 };
 pub use capacity::{AVERAGED_OVER, AdaptiveOptions, CapacityOptions, CapacityOptionsError, Delay};
 pub use ledger::{

@@ -67,9 +67,10 @@ impl Ingress for AdmissionDoor {
                 self.permits.push_back((offer.now, permit));
                 Ok(())
             }
-            Decision::Reject(Reason::Full) => Err(Refusal::FULL),
             Decision::Reject(reason) => {
-                Err(Refusal { reason, chip: Some(self.admission.chip(offer.in_flight, rng)) })
+                let is_of_the_request = matches!(reason, Reason::Deadline { .. });
+                let chip = || self.admission.chip(offer.in_flight, rng);
+                Err(Refusal { reason, chip: is_of_the_request.then(chip) })
             }
         }
     }
@@ -148,10 +149,13 @@ mod tests {
         }
         offer.left = Some(took / 2);
         let refusal = door.admits(&offer, &mut rng);
-        assert_eq!(refusal, Err(Refusal { reason: Reason::Deadline, chip: Some(true) }));
+        assert_eq!(
+            refusal,
+            Err(Refusal { reason: Reason::Deadline { is_idle: true }, chip: Some(true) })
+        );
         (offer.in_flight, offer.left) = (9, Some(took * 2));
         let refusal = door.admits(&offer, &mut rng);
-        assert_eq!(refusal, Err(Refusal { reason: Reason::Queue, chip: Some(false) }));
+        assert_eq!(refusal, Err(Refusal { reason: Reason::Queue, chip: None }));
     }
 
     /// Against every limit by true cores, of which the best has the least 99th percentile among those that

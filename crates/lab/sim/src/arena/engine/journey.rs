@@ -137,8 +137,8 @@ impl Engine<'_> {
             let load = self.arena.tells_load.then(|| self.servers[backend].load(0));
             let flight = &mut self.flights[slot];
             flight.ending = match refusal.reason {
-                Reason::Full => Ending::Rejected,
-                Reason::Queue | Reason::Deadline => Ending::TooLate,
+                Reason::Full | Reason::Queue => Ending::Rejected,
+                Reason::Deadline { .. } => Ending::TooLate,
             };
             flight.hopeless = !refusal.reason.is_worth_a_retry();
             flight.chip = refusal.chip;

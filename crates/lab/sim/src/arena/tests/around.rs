@@ -389,8 +389,9 @@ impl Policy for Endings {
 fn a_refusal_for_lateness_says_nothing_of_the_backend_and_is_retried_where_that_may_help() {
     for (reason, ending, tries) in [
         (Reason::Full, Ending::Rejected, 3),
-        (Reason::Queue, Ending::TooLate, 3),
-        (Reason::Deadline, Ending::TooLate, 1),
+        (Reason::Queue, Ending::Rejected, 3),
+        (Reason::Deadline { is_idle: false }, Ending::TooLate, 3),
+        (Reason::Deadline { is_idle: true }, Ending::TooLate, 1),
     ] {
         let mut arena = Arena::new(vec![BackendModel { cores: 1, speed: 1.0 }; 3], 0.5, 100, 1);
         arena.warm_up = 0;
