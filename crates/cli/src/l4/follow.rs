@@ -21,6 +21,11 @@ pub trait Keep {
     /// Takes up what has changed on the machine.
     fn look(&mut self);
 
+    /// Whether another has taken its place.
+    fn is_over(&self) -> bool {
+        false
+    }
+
     /// Waits for a question of somebody, and answers it. Dropped while it waits, it has lost none.
     fn asked(&mut self) -> impl Future<Output = ()> {
         pending()
@@ -46,7 +51,7 @@ impl Signals {
     }
 }
 
-/// Follows the file and the machine until SIGTERM or SIGINT.
+/// Follows the file and the machine until SIGTERM or SIGINT, or until another has taken over.
 pub async fn follow_until_told(file: &Path, keeper: &mut impl Keep, mut signals: Signals) {
     let mut follow = Follow::new(file.to_owned());
     let mut ticks = tokio::time::interval(LOOK_EVERY);
@@ -66,6 +71,9 @@ pub async fn follow_until_told(file: &Path, keeper: &mut impl Keep, mut signals:
             () = keeper.asked() => {}
             _ = signals.term.recv() => return,
             _ = signals.int.recv() => return,
+        }
+        if keeper.is_over() {
+            return;
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use plimsoll_l4::{Balancer, Keys, Pending};
+use plimsoll_l4::{Balancer, Keys, L4Error, Pending};
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
@@ -33,7 +33,8 @@ pub struct RunArgs {
     verbose: bool,
 }
 
-/// Runs until SIGTERM or SIGINT, and leaves the kernel balancing; `plimsoll l4 detach` ends that. Exits
+/// Runs until SIGTERM or SIGINT, or until a newer daemon has taken over, and leaves the kernel balancing;
+/// `plimsoll l4 detach` ends that. Exits
 /// 1 when it cannot start, 2 when the configuration is wrong.
 pub fn run(args: &RunArgs) -> ExitCode {
     let section = match config::load_section(&args.config) {
@@ -71,6 +72,7 @@ async fn keep(file: &Path, section: config::Section) -> Result<(), String> {
         loads: Loads::default(),
         load_port: None,
         keys_missed: false,
+        is_over: false,
     };
     keeper.say(pending);
     keeper.listen(&section)?;
@@ -92,6 +94,8 @@ struct Keeper {
     load_port: Option<u16>,
     /// Whether the key file was gone when it was last looked at.
     keys_missed: bool,
+    /// Whether a newer daemon is in charge.
+    is_over: bool,
 }
 
 impl Keep for Keeper {
@@ -119,6 +123,10 @@ impl Keep for Keeper {
         }
     }
 
+    fn is_over(&self) -> bool {
+        self.is_over
+    }
+
     async fn asked(&mut self) {
         // This end holds a sender as well: there is always another question to wait for.
         if let Some((question, reply)) = self.questions.recv().await {
@@ -134,6 +142,11 @@ impl Keep for Keeper {
         }
         match self.balancer.refresh() {
             Ok(pending) => self.say(pending),
+            Err(problem @ L4Error::Replaced(_)) => {
+                warn!("{problem}");
+                self.is_over = true;
+                return;
+            }
             Err(problem) => warn!("{problem}"),
         }
         if let Err(problem) = self.keys() {
@@ -161,7 +174,7 @@ impl Keeper {
     }
 
     /// Takes up keys that another balancer or an operator wrote, and rotates the salt when it is time.
-    fn keys(&mut self) -> Result<(), plimsoll_l4::L4Error> {
+    fn keys(&mut self) -> Result<(), L4Error> {
         let cookie = self.balancer.config().cookie.clone();
         let now = unix_ms(SystemTime::now());
         // A file that is being replaced is not there for a moment; new keys would break all connections.

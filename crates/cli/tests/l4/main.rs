@@ -11,10 +11,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use daemon::Daemon;
 use rig::privileged;
-use rig::service::{Service, all_stay};
+use rig::service::{PATIENCE, Service, all_stay};
 
 /// Names these servers in the daemon's file.
 fn write(daemon: &Daemon<'_>, service: &Service, backends: &[&str]) {
@@ -130,4 +131,34 @@ fn where_asks_the_program_and_takes_nobodys_turn() {
     assert!(detach.status.success());
     let output = daemon.command(&["status"]).output().expect("runs");
     assert!(String::from_utf8_lossy(&output.stderr).contains("no balancer is pinned here"));
+}
+
+#[test]
+fn a_daemon_that_is_replaced_says_so_and_leaves() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(2, 2, false);
+    let mut daemon = Daemon::new(&service.net);
+    write(&daemon, &service, &["s1", "s2"]);
+    daemon.start();
+    let mut connections = service.opened(6);
+    let mut older = daemon.hand_over();
+    // The newer one writes a log of its own.
+    let log = daemon.dir.path().join("log");
+    fs::rename(&log, daemon.dir.path().join("older")).expect("moved");
+    daemon.start();
+    let began = Instant::now();
+    while older.try_wait().expect("asked").is_none() && began.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // By itself, or else it is ended here.
+    older.kill().expect("killed");
+    let ended = older.wait().expect("ended");
+    assert!(ended.success(), "nobody is to start it again: {ended}");
+    let said = fs::read_to_string(daemon.dir.path().join("older")).expect("read");
+    assert!(said.contains("a newer daemon has taken over"), "{said}");
+    all_stay(&mut connections, "with the newer one");
+    daemon.settle();
+    assert!(!daemon.log().contains("has taken over"), "{}", daemon.log());
 }

@@ -19,8 +19,9 @@ use crate::keys::Keys;
 use crate::layout::{ConfigValue, MemberValue, VipValue};
 use crate::maps::{Maps, Meta};
 use crate::network::{self, Link};
-use crate::program::{Program, Ran};
+use crate::program::{Program, Ran, prepare};
 use crate::service::{Member, Service, plan};
+use crate::turn::Turn;
 
 mod silence;
 mod write;
@@ -37,9 +38,19 @@ pub struct Balancer {
     settings: ConfigValue,
     /// Interfaces by name, with their index in `ports`.
     ports: BTreeMap<String, (u32, Link)>,
-    /// Interfaces the program of this daemon is on, by name: their index, and how.
-    attached: BTreeMap<String, (u32, AttachMode)>,
+    /// Interfaces the program of this daemon is on, by name.
+    attached: BTreeMap<String, Attached>,
     silence: silence::Silence,
+}
+
+/// How the program is on an interface.
+#[derive(Debug)]
+struct Attached {
+    index: u32,
+    /// As asked for.
+    mode: AttachMode,
+    /// Why it is in the other mode: tried once, for each try takes the program off for a moment.
+    refused: Option<String>,
 }
 
 /// What a change could not do and will try again: a server without a MAC address, an interface that is
@@ -70,8 +81,9 @@ impl Balancer {
         config: &L4Config,
         keys: impl FnOnce(&Maps) -> Result<Keys, L4Error>,
     ) -> Result<(Self, Pending), L4Error> {
-        let meta = Meta::wanted(config);
-        let program = Program::load(&config.pin_dir, meta, config.limits.fragments)?;
+        prepare(&config.pin_dir)?;
+        let _turn = Turn::wait(&config.pin_dir)?;
+        let program = Program::load(&config.pin_dir, Meta::wanted(config))?;
         let maps = Maps::open(&config.pin_dir)?;
         let keys = keys(&maps)?;
         let mut seed = [0; 32];
@@ -91,7 +103,8 @@ impl Balancer {
             silence: silence::Silence::default(),
         };
         balancer.recall()?;
-        let pending = balancer.apply(config)?;
+        let pending = balancer.take_up(config)?;
+        balancer.program.pin()?;
         Ok((balancer, pending))
     }
 
@@ -139,8 +152,30 @@ impl Balancer {
     /// Makes the kernel's tables what a configuration says. On an error the old ones stay in force.
     ///
     /// # Errors
-    /// When a table is full, another id is asked for than a server has, or a map cannot be written.
+    /// When a size or `pin_dir` differs from what is pinned, a table is full, another id is asked for than a
+    /// server has, a newer daemon is in charge, or a map cannot be written.
     pub fn apply(&mut self, config: &L4Config) -> Result<Pending, L4Error> {
+        let _turn = self.turn()?;
+        self.take_up(config)
+    }
+
+    /// The right to write.
+    ///
+    /// # Errors
+    /// When a newer daemon is in charge.
+    pub(crate) fn turn(&self) -> Result<Turn, L4Error> {
+        let turn = Turn::wait(self.maps.dir())?;
+        if !self.program.is_pinned() {
+            return Err(L4Error::Replaced(self.maps.dir().to_owned()));
+        }
+        Ok(turn)
+    }
+
+    fn take_up(&mut self, config: &L4Config) -> Result<Pending, L4Error> {
+        if config.pin_dir != self.maps.dir() {
+            let (held, asked) = (self.maps.dir().to_owned(), config.pin_dir.clone());
+            return Err(L4Error::PinDir { held, asked });
+        }
         let wanted = Meta::wanted(config);
         if wanted != self.maps.meta() {
             return Err(L4Error::Pinned {
@@ -167,6 +202,7 @@ impl Balancer {
     /// # Errors
     /// When a map cannot be written.
     pub fn refresh(&mut self) -> Result<Pending, L4Error> {
+        let _turn = self.turn()?;
         let now = Instant::now();
         let mut gone = Vec::new();
         for (name, service) in &self.services {
@@ -206,6 +242,7 @@ impl Balancer {
     /// # Errors
     /// When a map cannot be written.
     pub fn set_keys(&mut self, keys: Keys) -> Result<(), L4Error> {
+        let _turn = self.turn()?;
         self.keys = keys;
         self.program_all(true).map(|_| ())
     }

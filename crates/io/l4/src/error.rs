@@ -52,6 +52,21 @@ pub enum L4Error {
         /// What the configuration asks for.
         expected: String,
     },
+    /// Another place for the pins, at run time.
+    #[error(
+        "l4.pin_dir: {asked}: expected {held}, where this daemon's maps are; a new place needs `plimsoll l4 detach` and a new start"
+    )]
+    PinDir {
+        /// Where they are.
+        held: PathBuf,
+        /// Where they should be.
+        asked: PathBuf,
+    },
+    /// Somebody else has taken charge.
+    #[error(
+        "{0}: a newer daemon has taken over, or `plimsoll l4 detach` has removed what was pinned; nothing was written"
+    )]
+    Replaced(PathBuf),
     /// Nothing is pinned.
     #[error("{0}: no balancer is pinned here; expected `plimsoll l4 run` to have been started")]
     NotRunning(PathBuf),

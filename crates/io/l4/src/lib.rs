@@ -35,6 +35,7 @@ mod service;
 mod status;
 mod steer;
 mod tables;
+mod turn;
 mod whereto;
 
 pub use agent::{

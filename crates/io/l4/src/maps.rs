@@ -47,17 +47,20 @@ pub struct Meta {
     pub vips: u32,
     /// Ids of a service.
     pub stride: u32,
+    /// Fragmented packets remembered at a time.
+    pub fragments: u32,
 }
 
 impl Meta {
     /// In words, for who must be told of a difference.
     pub(crate) fn describe(&self) -> String {
         format!(
-            "layout {}, {} version bits, room for {} VIPs of {} servers",
+            "layout {}, {} version bits, room for {} VIPs of {} servers and for {} fragmented packets",
             self.layout,
             self.version_bits,
             self.vips,
-            self.stride.saturating_sub(1)
+            self.stride.saturating_sub(1),
+            self.fragments
         )
     }
 }
@@ -145,7 +148,22 @@ pub fn read_meta(dir: &Path) -> Result<Option<Meta>, L4Error> {
     }
     let meta: Array<MapData, [u32; 4]> = opened!(dir, "meta");
     let [layout, version_bits, vips, stride] = meta.get(&0, 0).map_err(L4Error::map("meta"))?;
-    Ok(Some(Meta { layout, version_bits, vips, stride }))
+    let fragments =
+        MapInfo::from_pin(dir.join("maps/fragments")).map_or(0, |map| map.max_entries());
+    Ok(Some(Meta { layout, version_bits, vips, stride, fragments }))
+}
+
+/// The same, where there are some of this version.
+pub(crate) fn read_own_meta(dir: &Path) -> Result<Meta, L4Error> {
+    let meta = read_meta(dir)?.ok_or_else(|| L4Error::NotRunning(dir.to_owned()))?;
+    if meta.layout != META_LAYOUT {
+        return Err(L4Error::Pinned {
+            path: dir.to_owned(),
+            found: meta.describe(),
+            expected: format!("layout {META_LAYOUT}"),
+        });
+    }
+    Ok(meta)
 }
 
 pub(crate) fn write_meta(dir: &Path, meta: Meta) -> Result<(), L4Error> {
@@ -160,14 +178,7 @@ impl Maps {
     /// # Errors
     /// When nothing is pinned, or by another version.
     pub fn open(dir: &Path) -> Result<Self, L4Error> {
-        let meta = read_meta(dir)?.ok_or_else(|| L4Error::NotRunning(dir.to_owned()))?;
-        if meta.layout != META_LAYOUT {
-            return Err(L4Error::Pinned {
-                path: dir.to_owned(),
-                found: meta.describe(),
-                expected: format!("layout {META_LAYOUT}"),
-            });
-        }
+        let meta = read_own_meta(dir)?;
         Ok(Maps {
             dir: dir.to_owned(),
             meta,

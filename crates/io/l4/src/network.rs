@@ -7,7 +7,9 @@ use std::net::{IpAddr, SocketAddr as IpSocketAddr, UdpSocket};
 use netlink_packet_core::{
     NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
-use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
+use netlink_packet_route::link::{
+    InfoKind, LinkAttribute, LinkInfo, LinkMessage, LinkXdp, XdpAttached,
+};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
@@ -16,6 +18,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
+use crate::config::AttachMode;
 use crate::layout::Mac;
 
 /// Dumps of a few thousand neighbours fit; the kernel sends at most 32 KiB at a time.
@@ -32,6 +35,8 @@ pub struct Link {
     pub mac: Mac,
     /// The largest packet.
     pub mtu: u32,
+    /// How an XDP program is attached to it.
+    pub xdp: Option<AttachMode>,
     /// A virtual Ethernet pair, which sends back only what its peer takes by XDP, too.
     pub veth: bool,
 }
@@ -70,13 +75,14 @@ pub fn links() -> io::Result<Vec<Link>> {
 }
 
 fn link(message: LinkMessage) -> Option<Link> {
-    let mut link =
-        Link { index: message.header.index, name: String::new(), mac: [0; 6], mtu: 0, veth: false };
+    let (index, name) = (message.header.index, String::new());
+    let mut link = Link { index, name, mac: [0; 6], mtu: 0, xdp: None, veth: false };
     for attribute in message.attributes {
         match attribute {
             LinkAttribute::IfName(name) => link.name = name,
             LinkAttribute::Mtu(mtu) => link.mtu = mtu,
             LinkAttribute::Address(bytes) => link.mac = bytes.try_into().unwrap_or([0; 6]),
+            LinkAttribute::Xdp(about) => link.xdp = about.iter().find_map(attached_as),
             LinkAttribute::LinkInfo(infos) => {
                 link.veth = infos.contains(&LinkInfo::Kind(InfoKind::Veth));
             }
@@ -84,6 +90,14 @@ fn link(message: LinkMessage) -> Option<Link> {
         }
     }
     (!link.name.is_empty()).then_some(link)
+}
+
+fn attached_as(about: &LinkXdp) -> Option<AttachMode> {
+    match about {
+        LinkXdp::Attached(XdpAttached::Driver) => Some(AttachMode::Native),
+        LinkXdp::Attached(XdpAttached::SocketBuffer) => Some(AttachMode::Generic),
+        _ => None,
+    }
 }
 
 /// All neighbours whose MAC address is known.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::xdp::{XdpLink, XdpMode};
-use aya::programs::{ProgramError, TestRun, TestRunOptions, Xdp};
+use aya::programs::{ProgramError, ProgramInfo, TestRun, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
@@ -16,7 +16,7 @@ use crate::config::{AttachMode, L4Config};
 use crate::doctor::features;
 use crate::error::L4Error;
 use crate::layout::META_LAYOUT;
-use crate::maps::{MAPS, Meta, read_meta, write_meta};
+use crate::maps::{MAPS, Meta, read_meta, read_own_meta, write_meta};
 use crate::network::Link;
 use crate::reason::REASONS;
 use crate::rights;
@@ -32,6 +32,8 @@ const BPF_FS_MAGIC: i128 = 0xcafe_4a11;
 pub struct Program {
     ebpf: Ebpf,
     dir: PathBuf,
+    /// The kernel's number of it.
+    id: u32,
 }
 
 /// What a run of the program did with a packet.
@@ -51,31 +53,36 @@ impl Meta {
             version_bits: config.cookie.layout.version_bits(),
             vips: config.limits.vips,
             stride: config.limits.stride(),
+            fragments: config.limits.fragments.max(1),
         }
     }
 }
 
 impl Program {
-    /// Loads the program onto the maps pinned in a directory; makes them when there are none.
+    /// Loads the program onto the maps pinned in a directory, which is prepared; makes them when there are
+    /// none.
     ///
     /// # Errors
-    /// Without privileges or bpffs, with pinned maps of another shape, or when the kernel refuses.
-    pub fn load(dir: &Path, meta: Meta, fragments: u32) -> Result<Self, L4Error> {
-        prepare(dir)?;
+    /// With pinned maps of another shape, or when the kernel refuses.
+    pub fn load(dir: &Path, meta: Meta) -> Result<Self, L4Error> {
         match read_meta(dir)? {
-            Some(found) if found != meta => {
+            Some(found) if found == meta => {}
+            // A start that was killed before it said what its maps are: nobody uses them.
+            found if found.is_none_or(|found| found.layout == 0) && attached(dir).is_empty() => {
+                clear_maps(dir)?;
+            }
+            Some(found) => {
                 return Err(L4Error::Pinned {
                     path: dir.to_owned(),
                     found: found.describe(),
                     expected: meta.describe(),
                 });
             }
-            _ => {}
+            None => {}
         }
-        let loaded = Program::load_as(dir, meta, fragments, false);
-        let mut program = loaded.map_err(|error| explained(error, features::missing))?;
+        let loaded = Program::load_as(dir, meta, false);
+        let program = loaded.map_err(|error| explained(error, features::missing))?;
         write_meta(dir, meta)?;
-        program.pin()?;
         Ok(program)
     }
 
@@ -83,13 +90,12 @@ impl Program {
     /// it what it would do.
     ///
     /// # Errors
-    /// When nothing is pinned, or the kernel refuses.
+    /// When nothing is pinned, or by another version, or the kernel refuses.
     pub fn load_dry(dir: &Path) -> Result<Self, L4Error> {
-        let meta = read_meta(dir)?.ok_or_else(|| L4Error::NotRunning(dir.to_owned()))?;
-        Program::load_as(dir, meta, 1, true)
+        Program::load_as(dir, read_own_meta(dir)?, true)
     }
 
-    fn load_as(dir: &Path, meta: Meta, fragments: u32, dry: bool) -> Result<Self, L4Error> {
+    fn load_as(dir: &Path, meta: Meta, dry: bool) -> Result<Self, L4Error> {
         let members = meta.vips * meta.stride;
         let (vip_bits, mac_bits) = (vip_bits(meta.vips), mac_bits(members));
         let mut loader = EbpfLoader::new();
@@ -110,7 +116,7 @@ impl Program {
             .map_max_entries("vip_names", meta.vips)
             .map_max_entries("member_names", members)
             .map_max_entries("notes", members)
-            .map_max_entries("fragments", fragments.max(1))
+            .map_max_entries("fragments", meta.fragments)
             .override_global("version_bits", &meta.version_bits, true)
             .override_global("stride", &meta.stride, true)
             .override_global("max_vips", &meta.vips, true)
@@ -122,45 +128,48 @@ impl Program {
         for name in ["balancer", "read_clock"] {
             xdp(&mut ebpf, name)?.load().map_err(|error| refused(&error))?;
         }
-        Ok(Program { ebpf, dir: dir.to_owned() })
+        let info = xdp(&mut ebpf, "balancer")?.info().map_err(|error| refused(&error))?;
+        Ok(Program { ebpf, dir: dir.to_owned(), id: info.id() })
     }
 
-    fn pin(&mut self) -> Result<(), L4Error> {
+    /// Whether this is the program that was pinned last.
+    pub(crate) fn is_pinned(&self) -> bool {
+        ProgramInfo::from_pin(self.dir.join("balancer")).is_ok_and(|info| info.id() == self.id)
+    }
+
+    /// Makes this the daemon in charge: the one before notices that its program is pinned no more.
+    pub(crate) fn pin(&mut self) -> Result<(), L4Error> {
         let path = self.dir.join("balancer");
         let _ = fs::remove_file(&path);
         xdp(&mut self.ebpf, "balancer")?.pin(&path).map_err(|error| refused(&error))
     }
 
-    /// Puts the program onto an interface: into the pinned link where there is one, in one step.
+    /// Puts the program onto an interface: into the pinned link where there is one, in one step. A link of
+    /// another mode gives way to a new one; where the driver does not take that, the old mode is kept and
+    /// the answer says why.
     ///
     /// # Errors
     /// When another program is there, or the driver does not take it.
-    pub fn attach(&mut self, link: &Link, mode: AttachMode) -> Result<(), L4Error> {
+    pub fn attach(&mut self, link: &Link, mode: AttachMode) -> Result<Option<String>, L4Error> {
         let path = self.dir.join("links").join(&link.name);
         let failed = |error: String| L4Error::Interface { name: link.name.clone(), error };
         let xdp = xdp(&mut self.ebpf, "balancer")?;
-        if let Some(pinned) = existing(&path) {
-            match xdp.attach_to_link(pinned) {
-                Ok(_) => return Ok(()),
-                // The interface was removed, and there is a new one of its name.
-                Err(_) => fs::remove_file(&path).map_err(|error| failed(error.to_string()))?,
-            }
-        } else {
-            let _ = fs::remove_file(&path);
+        let pinned = existing(&path);
+        let held = link.xdp.filter(|held| pinned.is_some() && *held != mode);
+        if let Some(pinned) = pinned.filter(|_| held.is_none())
+            && let Ok(id) = xdp.attach_to_link(pinned)
+        {
+            // The pin alone holds it: without that it is off the interface.
+            drop(xdp.take_link(id));
+            return Ok(None);
         }
-        let flags = match mode {
-            AttachMode::Native => XdpMode::Driver,
-            AttachMode::Generic => XdpMode::Skb,
-        };
-        let id = xdp
-            .attach_to_if_index(link.index, flags)
-            .map_err(|error| failed(why_not_attached(&error, mode)))?;
-        let taken = xdp.take_link(id).map_err(|error| failed(error.to_string()))?;
-        let fd = FdLink::try_from(taken).map_err(|_| {
-            failed("expected a kernel with BPF links for XDP (5.9 or later)".to_owned())
-        })?;
-        fd.pin(&path).map_err(|error| failed(error.to_string()))?;
-        Ok(())
+        // There is none, or its interface was removed and there is a new one of its name, or it is of
+        // another mode: the kernel takes one mode at a time.
+        let _ = fs::remove_file(&path);
+        let Err(error) = attach_anew(xdp, link.index, mode, &path) else { return Ok(None) };
+        let Some(held) = held else { return Err(failed(error)) };
+        attach_anew(xdp, link.index, held, &path).map_err(failed)?;
+        Ok(Some(failed(format!("stays in the mode it was in: {error}")).to_string()))
     }
 
     /// Runs the program on a packet, as if it came in by an interface (`BPF_PROG_TEST_RUN`).
@@ -220,6 +229,14 @@ pub fn detach(dir: &Path) -> Result<(), L4Error> {
     }
 }
 
+fn clear_maps(dir: &Path) -> Result<(), L4Error> {
+    let failed = |error| L4Error::Bpffs { path: dir.to_owned(), error };
+    for entry in fs::read_dir(dir.join("maps")).map_err(failed)? {
+        fs::remove_file(entry.map_err(failed)?.path()).map_err(failed)?;
+    }
+    Ok(())
+}
+
 /// Takes the program off an interface, or off one that is gone.
 pub(crate) fn detach_interface(dir: &Path, name: &str) {
     let _ = fs::remove_file(dir.join("links").join(name));
@@ -229,6 +246,20 @@ pub(crate) fn detach_interface(dir: &Path, name: &str) {
 pub(crate) fn attached(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir.join("links")).into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+fn attach_anew(xdp: &mut Xdp, index: u32, mode: AttachMode, path: &Path) -> Result<(), String> {
+    let flags = match mode {
+        AttachMode::Native => XdpMode::Driver,
+        AttachMode::Generic => XdpMode::Skb,
+    };
+    let id =
+        xdp.attach_to_if_index(index, flags).map_err(|error| why_not_attached(&error, mode))?;
+    let taken = xdp.take_link(id).map_err(|error| error.to_string())?;
+    let fd = FdLink::try_from(taken)
+        .map_err(|_| "expected a kernel with BPF links for XDP (5.9 or later)".to_owned())?;
+    fd.pin(path).map_err(|error| error.to_string())?;
+    Ok(())
 }
 
 fn existing(path: &Path) -> Option<XdpLink> {
@@ -308,7 +339,8 @@ fn why_not_attached(error: &ProgramError, mode: AttachMode) -> String {
     let text = refused(error).to_string();
     if text.contains("os error 16") || text.contains("os error 17") {
         return format!(
-            "another XDP program is attached; expected none (`ip link show` names it): {text}"
+            "another XDP program is attached (`ip link show` names it), perhaps by a balancer with \
+             another l4.pin_dir; expected none: {text}"
         );
     }
     if text.contains("os error 95") || text.contains("os error 22") {

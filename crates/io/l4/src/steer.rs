@@ -79,6 +79,7 @@ impl Balancer {
         who: &str,
         epoch: u64,
     ) -> Result<usize, L4Error> {
+        let _turn = self.turn()?;
         let before = self.services.clone();
         let service = self.configured_mut(vip)?;
         let changed = service.take_weights(weights)?;
@@ -99,6 +100,7 @@ impl Balancer {
     /// # Errors
     /// An unknown service, or a map that cannot be written.
     pub fn release(&mut self, vip: &str) -> Result<(), L4Error> {
+        let _turn = self.turn()?;
         self.configured_mut(vip)?.forget_weights();
         self.program_all(true).map(|_| ())
     }

@@ -48,8 +48,8 @@ pub fn ask(dir: &Path, question: Question) -> Result<Answer, L4Error> {
             question.client, question.vip
         ))
     })?;
-    let ran = Program::load_dry(dir)?.run(&packet, 1)?;
     let maps = Maps::open(dir)?;
+    let ran = Program::load_dry(dir)?.run(&packet, 1)?;
     let verdict = match ran.verdict {
         1 => "drop",
         2 => "pass",

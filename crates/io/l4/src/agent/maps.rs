@@ -30,6 +30,25 @@ impl std::fmt::Debug for AgentMaps {
     }
 }
 
+/// Refuses maps of another shape, before anything is loaded onto them.
+pub(crate) fn check(dir: &Path, layout: Layout) -> Result<(), L4Error> {
+    if !dir.join("maps/meta").exists() {
+        return Ok(());
+    }
+    let meta: Array<MapData, u32> = opened!(dir, "meta");
+    let word = |at| meta.get(&at, 0).map_err(L4Error::map("meta"));
+    fits(dir, (word(0)?, word(1)?), (AGENT_LAYOUT, layout.version_bits()))
+}
+
+fn fits(dir: &Path, found: (u32, u32), wanted: (u32, u32)) -> Result<(), L4Error> {
+    if found == (0, 0) || found == wanted {
+        return Ok(());
+    }
+    let describe = |(layout, bits)| format!("layout {layout}, {bits} version bits");
+    let (found, expected) = (describe(found), describe(wanted));
+    Err(L4Error::Pinned { path: dir.to_owned(), found, expected })
+}
+
 impl AgentMaps {
     /// Opens what is pinned in a directory.
     ///
@@ -69,15 +88,7 @@ impl AgentMaps {
     /// When the maps were made otherwise.
     pub fn claim(&mut self, layout: Layout) -> Result<(), L4Error> {
         let wanted = (AGENT_LAYOUT, layout.version_bits());
-        let found = self.made_by()?;
-        if found != (0, 0) && found != wanted {
-            let describe = |(layout, bits)| format!("layout {layout}, {bits} version bits");
-            return Err(L4Error::Pinned {
-                path: self.dir.clone(),
-                found: describe(found),
-                expected: describe(wanted),
-            });
-        }
+        fits(&self.dir, self.made_by()?, wanted)?;
         for (at, word) in [(0, wanted.0), (1, wanted.1)] {
             self.meta.set(at, word, 0).map_err(L4Error::map("meta"))?;
         }

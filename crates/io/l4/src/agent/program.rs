@@ -10,6 +10,7 @@ use aya::programs::{ProgramError, SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader};
 use plimsoll_cookie::Layout;
 
+use super::maps::check;
 use crate::error::L4Error;
 use crate::program::{prepare, refused};
 
@@ -38,6 +39,7 @@ impl AgentProgram {
     /// Without privileges or bpffs, or when the kernel refuses.
     pub fn load(dir: &Path, layout: Layout) -> Result<Self, L4Error> {
         prepare(dir)?;
+        check(dir, layout)?;
         let mut loader = EbpfLoader::new();
         for name in MAPS {
             loader.map_pin_path(name, dir.join("maps").join(name));

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use plimsoll_cookie::{Epoch, FlowHash, Salt, SpreadKey};
 use tracing::warn;
 
-use super::{Balancer, Pending, unix_ms};
+use super::{Attached, Balancer, Pending, unix_ms};
 use crate::config::{BackendState, Policy};
 use crate::error::L4Error;
 use crate::fill::{costs, each_once, in_line, in_turn, maglev, same_weights};
@@ -257,12 +257,16 @@ impl Balancer {
     pub(super) fn attach(&mut self, pending: &mut Pending) -> Result<(), L4Error> {
         for interface in &self.config.interfaces {
             let Some((_, link)) = self.ports.get(&interface.name) else { continue };
-            if self.attached.get(&interface.name) == Some(&(link.index, interface.mode)) {
+            let (index, mode) = (link.index, interface.mode);
+            let on = self.attached.get(&interface.name);
+            if let Some(on) = on.filter(|on| on.index == index && on.mode == mode) {
+                pending.0.extend(on.refused.clone());
                 continue;
             }
-            match self.program.attach(link, interface.mode) {
-                Ok(()) => {
-                    self.attached.insert(interface.name.clone(), (link.index, interface.mode));
+            match self.program.attach(link, mode) {
+                Ok(refused) => {
+                    pending.0.extend(refused.clone());
+                    self.attached.insert(interface.name.clone(), Attached { index, mode, refused });
                 }
                 Err(error) => pending.0.push(error.to_string()),
             }

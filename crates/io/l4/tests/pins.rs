@@ -1,0 +1,158 @@
+//! What is pinned and who may write it: sizes that are fixed, modes that change, layouts of another version,
+//! a start that was killed, two daemons on one directory.
+
+mod rig;
+
+use std::fs;
+use std::path::Path;
+
+use aya::maps::{Array, Map, MapData};
+use plimsoll_l4::{
+    AttachMode, Balancer, L4Error, Pending, Policy, Question, ask, read_meta, status,
+};
+use rig::service::{Service, all_stay};
+use rig::{keys, privileged};
+
+fn set_meta(pins: &Path, change: impl Fn(&mut [u32; 4])) {
+    let pinned = MapData::from_pin(pins.join("maps/meta")).expect("pinned");
+    let mut meta: Array<_, [u32; 4]> =
+        Map::from_map_data(pinned).expect("a map").try_into().expect("an array");
+    let mut words = meta.get(&0, 0).expect("read");
+    change(&mut words);
+    meta.set(0, words, 0).expect("written");
+}
+
+#[test]
+fn sizes_and_the_place_of_pins_are_fixed() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(1, 2, false);
+    let config = service.config(Policy::RoundRobin, &["s1"]);
+    let mut balancer = service.balance(&config);
+    let mut other = config.clone();
+    other.limits.fragments = 77;
+    let refused = balancer.apply(&other).expect_err("other sizes").to_string();
+    assert!(refused.contains("1024 fragmented packets, expected"), "{refused}");
+    assert!(refused.contains("77 fragmented packets"), "{refused}");
+    let refused = Balancer::start_with(&other, keys()).expect_err("other sizes").to_string();
+    assert!(refused.contains("77 fragmented packets"), "{refused}");
+    let mut moved = config.clone();
+    moved.pin_dir = config.pin_dir.join("elsewhere");
+    let refused = balancer.apply(&moved).expect_err("another place").to_string();
+    assert!(refused.starts_with("l4.pin_dir: ") && refused.contains("l4 detach"), "{refused}");
+    assert!(!moved.pin_dir.exists());
+    assert_eq!(balancer.config(), &config, "the one in force stays");
+    assert_eq!(balancer.refresh().expect("still in charge"), Pending::default());
+    service.net.leave();
+}
+
+#[test]
+fn another_mode_is_taken_up_by_a_reload_and_by_a_restart() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(1, 2, false);
+    let mut config = service.config(Policy::RoundRobin, &["s1"]);
+    let at = config.interfaces.iter().position(|one| one.name == "lbc").expect("the clients' leg");
+    let shown = || {
+        let output = service.net.exec("lb", "ip link show lbc");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let word = text.split_whitespace().find(|word| word.starts_with("xdp"));
+        word.map(str::to_owned)
+    };
+    let mut balancer = service.balance(&config);
+    assert_eq!(shown().as_deref(), Some("xdp"));
+    config.interfaces[at].mode = AttachMode::Generic;
+    service.apply(&mut balancer, &config);
+    assert_eq!(shown().as_deref(), Some("xdpgeneric"), "after a reload");
+    drop(balancer);
+    config.interfaces[at].mode = AttachMode::Native;
+    let mut balancer = service.balance(&config);
+    assert_eq!(shown().as_deref(), Some("xdp"), "after a restart");
+    all_stay(&mut service.opened(4), "in the mode of before");
+
+    // Taken over by a link that is pinned already, and then no longer named.
+    config.interfaces.retain(|one| one.name != "lbc");
+    service.apply(&mut balancer, &config);
+    assert_eq!(shown(), None, "off the interface");
+    service.net.leave();
+}
+
+#[test]
+fn another_layout_is_refused_before_anything_is_loaded() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(1, 2, false);
+    let config = service.config(Policy::RoundRobin, &["s1"]);
+    drop(service.balance(&config));
+    let pins = service.net.pins();
+    set_meta(&pins, |words| words[0] += 1);
+    // A version without this map: a program that is loaded would make it.
+    fs::remove_file(pins.join("maps/notes")).expect("removed");
+    let client = "10.0.1.2:40000".parse().expect("an address");
+    let question = Question { vip: service.vip, client, echo: None, timestamps: true };
+    let refused = ask(&pins, question).expect_err("of another layout");
+    assert!(matches!(refused, L4Error::Pinned { .. }), "{refused}");
+    assert!(!pins.join("maps/notes").exists(), "nothing was made");
+    service.net.leave();
+}
+
+#[test]
+fn what_a_killed_start_left_is_made_anew() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(1, 2, false);
+    let mut config = service.config(Policy::RoundRobin, &["s1"]);
+    drop(service.balance(&config));
+    let pins = service.net.pins();
+    // As far as one comes before it says what its maps are.
+    fs::remove_dir_all(pins.join("links")).expect("removed");
+    set_meta(&pins, |words| *words = [0; 4]);
+    config.limits.backends = 500;
+    drop(service.balance(&config));
+    assert_eq!(read_meta(&pins).expect("read").expect("there").stride, 512);
+    assert_eq!(service.opened(2).len(), 2);
+
+    // Maps that somebody's packets go by are not thrown away.
+    set_meta(&pins, |words| *words = [0; 4]);
+    let refused = Balancer::start_with(&config, keys()).expect_err("in use");
+    assert!(matches!(refused, L4Error::Pinned { .. }), "{refused}");
+    service.net.leave();
+}
+
+#[test]
+fn the_newer_daemon_takes_over_and_the_older_writes_no_more() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(2, 2, false);
+    let config = service.config(Policy::WeightedRoundRobin, &["s1", "s2"]);
+    let mut older = service.balance(&config);
+    let mut connections = service.opened(6);
+    // One that cannot start leaves the older one in charge.
+    let mut wrong = config.clone();
+    wrong.vips[0].backends[0].id = Some(200);
+    Balancer::start_with(&wrong, keys()).expect_err("another id");
+    assert_eq!(older.refresh().expect("in charge"), Pending::default());
+
+    let mut newer = service.balance(&config);
+    let is_over = |refused: L4Error| assert!(matches!(refused, L4Error::Replaced(_)), "{refused}");
+    is_over(older.refresh().expect_err("replaced"));
+    let mut without = config.clone();
+    without.vips[0].backends.pop();
+    is_over(older.apply(&without).expect_err("replaced"));
+    let plan = [("s1".to_owned(), 0)];
+    is_over(older.set_weights("shop", &plan, "test", 1).expect_err("replaced"));
+    is_over(older.release("shop").expect_err("replaced"));
+    is_over(older.set_keys(keys()).expect_err("replaced"));
+    drop(older);
+    let seen = status(&service.net.pins()).expect("status");
+    assert!(seen.vips[0].backends.iter().all(|one| one.weight == 1), "{seen:?}");
+    newer.set_weights("shop", &plan, "test", 2).expect("in charge");
+    assert!(service.opened(4).iter().all(|one| one.server == "s2"));
+    all_stay(&mut connections, "with the newer one");
+    service.net.leave();
+}
