@@ -114,8 +114,10 @@ pub enum L4Error {
         /// Its policy.
         policy: &'static str,
     },
-    /// Weights of which none is above 0.
-    #[error("{vip}: every server would have weight 0; expected one at least to take connections")]
+    /// Weights of which none is above 0 for a server that takes connections.
+    #[error(
+        "{vip}: every server would have weight 0, of those that are up and found; expected one at least to take connections"
+    )]
     AllZero {
         /// The service.
         vip: String,

@@ -160,11 +160,22 @@ impl Balancer {
         for service in self.services.values_mut() {
             let Policy::Awrr(load) = service.vip.policy else { continue };
             let base = service.number * stride;
-            let mut serving: Vec<&mut Member> =
-                service.members.values_mut().filter(|member| member.takes_new()).collect();
+            let mut differ = false;
+            // A configured 0 drains, whatever the load.
+            let (mut serving, drained): (Vec<&mut Member>, Vec<_>) = service
+                .members
+                .values_mut()
+                .filter(|member| member.takes_new())
+                .partition(|member| member.backend.as_ref().is_some_and(|one| one.weight > 0));
+            for member in drained {
+                differ |= member.note.weight.take().is_some();
+            }
             let loads: Vec<Option<f64>> = match load {
                 // Right after a start the weights of before are better than none.
-                Load::Cpu if !serving.iter().all(|member| member.asked) => continue,
+                Load::Cpu if !serving.iter().all(|member| member.asked) => {
+                    shifted |= differ;
+                    continue;
+                }
                 Load::Cpu => serving.iter().map(|member| member.note.load()).collect(),
                 Load::Connections => serving
                     .iter()
@@ -174,7 +185,6 @@ impl Balancer {
                     })
                     .collect::<Result<_, L4Error>>()?,
             };
-            let mut differ = false;
             for (member, weight) in serving.iter_mut().zip(awrr::weights(&loads)) {
                 differ |= member.note.weight != Some(weight);
                 member.note.weight = Some(weight);
@@ -244,7 +254,10 @@ impl Service {
             let backend = member.backend.as_ref()?;
             planned(name).or(member.note.weight).or(Some(backend.weight))
         };
-        if self.members.iter().filter_map(weight).all(|weight| weight == 0) {
+        // Where nobody takes connections now, a plan is for when somebody does again.
+        let any = self.members.values().any(Member::takes_new);
+        let counted = self.members.iter().filter(|(_, member)| member.takes_new() || !any);
+        if counted.filter_map(weight).all(|weight| weight == 0) {
             return Err(L4Error::AllZero { vip: vip.clone() });
         }
         let mut changed = 0;

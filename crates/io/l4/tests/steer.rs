@@ -2,7 +2,9 @@
 
 mod rig;
 
-use plimsoll_l4::{Balancer, L4Config, Load, Policy, SetBy, Status, Told, VipStatus, status};
+use plimsoll_l4::{
+    BackendState, Balancer, L4Config, Load, Policy, SetBy, Status, Told, VipStatus, status,
+};
 use rig::privileged;
 use rig::service::Service;
 
@@ -123,6 +125,15 @@ fn what_cannot_be_done_changes_nothing() {
     assert_eq!(weights(&balancer), [0, 5]);
     assert_eq!(balancer.reading("shop").expect("there").epoch, 3);
 
+    // Who is down or drains takes no connections, whatever its weight.
+    for state in [BackendState::Down, BackendState::Draining] {
+        config.vips[0].backends[0].state = state;
+        service.apply(&mut balancer, &config);
+        let error = balancer.set_weights("shop", &all(9, 0), "test", 5).expect_err("refused");
+        assert!(error.to_string().contains("every server would have weight 0"), "{error}");
+        assert_eq!(weights(&balancer), [0, 5], "{state:?}");
+    }
+
     // A policy without weights neither takes nor keeps any: s1 would be drained for ever.
     config.vips[0].policy = Policy::RoundRobin;
     service.apply(&mut balancer, &config);
@@ -167,4 +178,29 @@ fn turns_follow_the_cpus_and_who_is_silent_has_the_average() {
     let error = balancer.set_weights("shop", &all(1, 2), "test", 5).expect_err("refused");
     assert!(error.to_string().contains("awrr takes no weights"), "{error}");
     service.net.leave();
+}
+
+#[test]
+fn a_configured_zero_drains_under_awrr_too() {
+    if !privileged() {
+        return;
+    }
+    for load in [Load::Connections, Load::Cpu] {
+        let (service, mut config) = steered(Policy::Awrr(load));
+        let mut balancer = service.balance(&config);
+        let told = |cpu| Told { cpu: Some(cpu), unix_ms: 5, failures: 0 };
+        let tell = |balancer: &mut Balancer| {
+            let all = [("s1".to_owned(), told(0.1)), ("s2".to_owned(), told(0.9))];
+            balancer.note_loads("shop", &all);
+            balancer.refresh().expect("refreshes");
+        };
+        tell(&mut balancer);
+        assert!(weights(&balancer)[0] > 1, "follows the load");
+        config.vips[0].backends[0].weight = 0;
+        service.apply(&mut balancer, &config);
+        tell(&mut balancer);
+        assert_eq!(weights(&balancer)[0], 0, "{load:?}");
+        assert_eq!(to_s1(&service, 12), 0, "{load:?}");
+        service.net.leave();
+    }
 }
