@@ -105,19 +105,17 @@ impl Service {
         }
     }
 
-    /// No stack refused an echo, or took a timestamp for an old one: what their counters tell since the
-    /// namespaces were made. Kernels before 6.14 have no TSEcrRejected and check no echo.
+    /// No stack refused the echo of a handshake's last segment since the namespaces were made (kernels since
+    /// 6.14 look). What PAWS refuses is not watched: a segment that a busy machine sent twice is old, too.
     pub fn no_echo_was_wrong(&self) {
         for name in self.servers.iter().map(String::as_str).chain(["cli"]) {
             let told = self.net.exec(name, "cat /proc/net/netstat").stdout;
             let told = String::from_utf8_lossy(&told).into_owned();
             let mut lines = told.lines().filter(|line| line.starts_with("TcpExt: "));
             let (names, counts) = (lines.next().expect("names"), lines.next().expect("counts"));
-            let counters = names.split(' ').zip(counts.split(' '));
-            let watched = ["PAWSEstab", "PAWSOldAck", "TSEcrRejected"];
-            let found: Vec<_> = counters.filter(|(name, _)| watched.contains(name)).collect();
-            assert!(found.iter().any(|(name, _)| *name == "PAWSEstab"), "{names}");
-            assert!(found.iter().all(|(_, count)| *count == "0"), "{name}: {found:?}");
+            let mut counters = names.split(' ').zip(counts.split(' '));
+            let refused = counters.find(|(name, _)| *name == "TSEcrRejected");
+            assert!(refused.is_none_or(|(_, count)| count == "0"), "{name}: {refused:?}");
         }
     }
 
