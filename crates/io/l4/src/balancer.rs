@@ -16,7 +16,7 @@ use tracing::info;
 use crate::config::{AttachMode, L4Config, Policy, Vip};
 use crate::error::L4Error;
 use crate::keys::Keys;
-use crate::layout::{ConfigValue, MemberValue, VipValue};
+use crate::layout::{ConfigValue, MemberValue};
 use crate::maps::{Maps, Meta};
 use crate::network::{self, Link};
 use crate::program::{Program, Ran, prepare};
@@ -111,7 +111,6 @@ impl Balancer {
     /// Takes up servers that an earlier daemon left in the maps: they drain unless they are named.
     fn recall(&mut self) -> Result<(), L4Error> {
         let meta = self.maps.meta();
-        let served = self.maps.vips()?;
         for number in 0..meta.vips {
             let name = self.maps.vip_name(number)?;
             if name.is_empty() {
@@ -135,8 +134,6 @@ impl Balancer {
                 };
                 members.insert(member, left);
             }
-            let of_number = |vip: &&VipValue| vip.number == number;
-            let half = served.iter().find(of_number).map_or(0, |vip| vip.slot_half & 1);
             let vip = Vip {
                 name: name.clone(),
                 address: ([0, 0, 0, 0], 0).into(),
@@ -144,7 +141,7 @@ impl Balancer {
                 backends: Vec::new(),
             };
             let note = self.maps.vip_note(number)?;
-            self.services.insert(name, Service { number, vip, members, half, note });
+            self.services.insert(name, Service { number, vip, members, note });
         }
         Ok(())
     }
@@ -216,8 +213,13 @@ impl Balancer {
             self.forget(service, member)?;
         }
         self.end_silent(now)?;
-        let shifted = self.follow_load()?;
-        self.program_all(!gone.is_empty() || shifted)
+        let before = self.services.clone();
+        let done =
+            self.follow_load().and_then(|shifted| self.program_all(!gone.is_empty() || shifted));
+        if done.is_err() {
+            self.services = before;
+        }
+        done
     }
 
     fn forget(&mut self, service: &str, member: &str) -> Result<(), L4Error> {
@@ -277,13 +279,21 @@ impl Balancer {
         let links = network::links()?;
         self.find_ports(&links, &mut pending)?;
         let neighbours = network::neighbours()?;
-        let before = self.settings;
+        // What a write that failed left in memory is forgotten: the kernel's is what is in force.
+        let held = self.maps.config()?;
+        self.settings = ConfigValue::from_bytes(&held);
         self.settings.uplink = self.find_uplink(&neighbours, &mut pending);
+        let moved = self.find_members(&neighbours, &mut pending)?;
+        // Before anything is written: what does not fit must change nothing.
+        let mut places = if due || moved { Some(self.find_places()?) } else { None };
         self.write_keys()?;
-        let moved = self.write_members(&neighbours, &mut pending)?;
+        if places.is_none() && self.settings.to_bytes() != held {
+            places = Some(self.find_places()?);
+        }
+        self.write_members()?;
         self.write_notes()?;
-        if due || moved || self.settings != before {
-            self.write_tables()?;
+        if let Some(places) = places {
+            self.write_tables(places)?;
         }
         self.attach(&mut pending)?;
         Ok(pending)

@@ -47,7 +47,6 @@ pub(crate) struct Service {
     pub(crate) number: u32,
     pub(crate) vip: Vip,
     pub(crate) members: BTreeMap<String, Member>,
-    pub(crate) half: u8,
     pub(crate) note: VipNote,
 }
 
@@ -90,7 +89,6 @@ pub(crate) fn plan(
                     .ok_or_else(|| L4Error::Full { what: "l4.vips".to_owned(), limit })?,
                 vip: vip.clone(),
                 members: BTreeMap::new(),
-                half: 0,
                 note: VipNote::default(),
             },
         };

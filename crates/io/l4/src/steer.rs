@@ -101,8 +101,13 @@ impl Balancer {
     /// An unknown service, or a map that cannot be written.
     pub fn release(&mut self, vip: &str) -> Result<(), L4Error> {
         let _turn = self.turn()?;
+        let before = self.services.clone();
         self.configured_mut(vip)?.forget_weights();
-        self.program_all(true).map(|_| ())
+        let done = self.program_all(true).map(|_| ());
+        if done.is_err() {
+            self.services = before;
+        }
+        done
     }
 
     /// What a controller is told of a service.

@@ -4,7 +4,7 @@
 mod rig;
 
 use aya::maps::{Array, Map, MapData};
-use plimsoll_l4::{Balancer, L4Error, Policy, status};
+use plimsoll_l4::{BackendState, Balancer, L4Error, Policy, Vip, status};
 use rig::service::{PATIENCE, Service, all_stay};
 use rig::{keys, privileged};
 
@@ -41,6 +41,36 @@ fn pinned_maps_of_an_older_version_are_refused_and_go_on_balancing() {
     assert!(refused.to_string().contains("of 511 servers"), "{refused}");
     let balancer = service.balance(&config);
     all_stay(&mut connections, "on the new program");
+    drop(balancer);
+    service.net.leave();
+}
+
+#[test]
+fn what_does_not_fit_changes_nothing() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(2, 2, false);
+    let config = service.config(Policy::RoundRobin, &["s1", "s2"]);
+    let mut balancer = service.balance(&config);
+    let mut connections = service.opened(8);
+    let seen = || {
+        let vips = status(&service.net.pins()).expect("status").vips;
+        let servers = vips.iter().flat_map(|vip| &vip.backends);
+        servers.map(|one| (one.name.clone(), one.state, one.weight)).collect::<Vec<_>>()
+    };
+    let before = seen();
+    // No place in the table of VIPs: two have one address.
+    let mut full = config.clone();
+    full.vips[0].backends[0].state = BackendState::Down;
+    full.vips.push(Vip { name: "twin".to_owned(), ..full.vips[0].clone() });
+    let refused = balancer.apply(&full).expect_err("does not fit");
+    assert!(matches!(refused, L4Error::Full { .. }), "{refused}");
+    assert_eq!(seen(), before);
+    all_stay(&mut connections, "after a change that did not fit");
+    service.apply(&mut balancer, &config);
+    connections.extend(service.opened(4));
+    all_stay(&mut connections, "after one that fits");
     drop(balancer);
     service.net.leave();
 }

@@ -11,13 +11,20 @@ use crate::config::{BackendState, Policy};
 use crate::error::L4Error;
 use crate::fill::{costs, each_once, in_line, in_turn, maglev, same_weights};
 use crate::layout::{
-    FlowKey, MAX_PORTS, MemberState, MemberValue, NextHop, VipValue, permutation_to_bytes,
-    policy_code, slots_to_bytes,
+    FlowKey, MAX_PORTS, MemberState, MemberValue, NextHop, VipIndex, VipValue,
+    permutation_to_bytes, policy_code, slots_to_bytes,
 };
 use crate::network::{self, Link, Neighbour};
 use crate::place::{known_mac, place_of};
 use crate::program;
-use crate::tables::{mac_bits, mac_buckets, mac_key, vip_bits, vip_index, vip_place};
+use crate::tables::{Bucket, mac_bits, mac_buckets, mac_key, vip_bits, vip_index, vip_place};
+
+/// Where everything goes in the tables that the program searches.
+pub(super) struct Places {
+    index: VipIndex,
+    mac_seed: u64,
+    buckets: Vec<Bucket>,
+}
 
 impl Balancer {
     pub(super) fn find_ports(
@@ -121,7 +128,8 @@ impl Balancer {
         Ok(())
     }
 
-    pub(super) fn write_members(
+    /// What every server is to be, and whether that differs from what the kernel holds.
+    pub(super) fn find_members(
         &mut self,
         neighbours: &[Neighbour],
         pending: &mut Pending,
@@ -130,9 +138,6 @@ impl Balancer {
         let stride = self.maps.meta().stride;
         let ports = &self.ports;
         for service in self.services.values_mut() {
-            if self.maps.vip_name(service.number)? != service.vip.name {
-                self.maps.set_vip_name(service.number, &service.vip.name)?;
-            }
             for (name, member) in &mut service.members {
                 let place = service.number * stride + u32::from(member.id);
                 let held = self.maps.member(place)?;
@@ -156,40 +161,63 @@ impl Balancer {
                 } else if value.state == MemberState::Unused {
                     value.state = MemberState::Gone;
                 }
-                if self.maps.member_name(place)? != *name {
-                    self.maps.clear_count(place)?;
-                    self.maps.set_member_name(place, name)?;
-                }
                 member.value = value;
-                if value != held {
-                    self.maps.set_member(place, value)?;
-                    moved = true;
-                }
+                moved |= value != held;
             }
         }
         Ok(moved)
     }
 
-    /// Lists, VIPs and MAC addresses: written beside those in use, then flipped over by one write.
-    pub(super) fn write_tables(&mut self) -> Result<(), L4Error> {
+    pub(super) fn write_members(&mut self) -> Result<(), L4Error> {
+        let stride = self.maps.meta().stride;
+        for service in self.services.values() {
+            if self.maps.vip_name(service.number)? != service.vip.name {
+                self.maps.set_vip_name(service.number, &service.vip.name)?;
+            }
+            for (name, member) in &service.members {
+                let place = service.number * stride + u32::from(member.id);
+                if self.maps.member_name(place)? != *name {
+                    self.maps.clear_count(place)?;
+                    self.maps.set_member_name(place, name)?;
+                }
+                if self.maps.member(place)? != member.value {
+                    self.maps.set_member(place, member.value)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Where everything goes in the tables of VIPs and MAC addresses; nothing is written.
+    pub(super) fn find_places(&mut self) -> Result<Places, L4Error> {
         let meta = self.maps.meta();
-        let (vip_half, mac_half) = (self.settings.vip_half ^ 1, self.settings.mac_half ^ 1);
-        let vbits = vip_bits(meta.vips);
         let serving: Vec<([u32; 4], u32)> = self
             .services
             .values()
             .filter(|service| service.is_configured())
             .map(|service| service.words())
             .collect();
-        let index = vip_index(&serving, vbits, &mut self.rng).ok_or_else(|| L4Error::Full {
+        let bits = vip_bits(meta.vips);
+        let index = vip_index(&serving, bits, &mut self.rng).ok_or_else(|| L4Error::Full {
             what: "l4.vips: two have the same address, or there are too many".to_owned(),
             limit: meta.vips,
         })?;
+        let (mac_seed, buckets) = self.find_buckets()?;
+        Ok(Places { index, mac_seed, buckets })
+    }
+
+    /// Lists, VIPs and MAC addresses: written beside those in use, then flipped over by one write.
+    pub(super) fn write_tables(&mut self, places: Places) -> Result<(), L4Error> {
+        let Places { index, mac_seed, buckets } = places;
+        let meta = self.maps.meta();
+        let (vip_half, mac_half) = (self.settings.vip_half ^ 1, self.settings.mac_half ^ 1);
+        let vbits = vip_bits(meta.vips);
+        let served = self.maps.vips()?;
         for place in 0..1 << vbits {
             self.maps.set_vip(u32::from(vip_half) << vbits | place, None)?;
         }
         let keys = [self.settings.salt[0], self.settings.salt[1], self.settings.spread];
-        for service in self.services.values_mut().filter(|service| service.is_configured()) {
+        for service in self.services.values().filter(|service| service.is_configured()) {
             let (words, key) = service.words();
             let candidates = service.candidates();
             let list = match service.vip.policy {
@@ -199,9 +227,10 @@ impl Balancer {
                 Policy::LeastConnections => each_once(&candidates),
                 Policy::Maglev => maglev(&candidates),
             };
-            service.half ^= 1;
+            let held = served.iter().find(|vip| vip.number == service.number);
+            let half = held.map_or(0, |vip| vip.slot_half & 1) ^ 1;
             let bytes = slots_to_bytes(&list, &costs(&list, &candidates), &maglev(&candidates));
-            self.maps.set_slots(service.number, service.half, &bytes)?;
+            self.maps.set_slots(service.number, half, &bytes)?;
             let place = u32::from(vip_half) << vbits | vip_place(words, key, &index, vbits);
             let value = VipValue {
                 address: words,
@@ -209,12 +238,15 @@ impl Balancer {
                 number: service.number,
                 base: service.number * meta.stride,
                 policy: policy_code(service.vip.policy),
-                slot_half: service.half,
+                slot_half: half,
                 part: keys.map(|key| key.of_vip(words)),
             };
             self.maps.set_vip(place, Some(value))?;
         }
-        let mac_seed = self.write_macs(mac_half)?;
+        let mac_places = u32::from(mac_half) << mac_bits(meta.vips * meta.stride);
+        for (place, bucket) in buckets.iter().enumerate() {
+            self.maps.set_bucket(mac_places | place as u32, bucket)?;
+        }
         self.settings.index[usize::from(vip_half)] = index;
         self.settings.mac_seed[usize::from(mac_half)] = mac_seed;
         self.settings.vip_half = vip_half;
@@ -222,7 +254,7 @@ impl Balancer {
         self.maps.set_config(self.settings)
     }
 
-    fn write_macs(&mut self, half: u8) -> Result<u64, L4Error> {
+    fn find_buckets(&mut self) -> Result<(u64, Vec<Bucket>), L4Error> {
         let meta = self.maps.meta();
         let bits = mac_bits(meta.vips * meta.stride);
         let mut servers = Vec::new();
@@ -243,15 +275,10 @@ impl Balancer {
                 servers.push((key, member.id));
             }
         }
-        let (seed, buckets) =
-            mac_buckets(&servers, bits, &mut self.rng).ok_or_else(|| L4Error::Full {
-                what: "servers over all of l4.vips".to_owned(),
-                limit: meta.vips * (meta.stride - 1),
-            })?;
-        for (place, bucket) in buckets.iter().enumerate() {
-            self.maps.set_bucket(u32::from(half) << bits | place as u32, bucket)?;
-        }
-        Ok(seed)
+        mac_buckets(&servers, bits, &mut self.rng).ok_or_else(|| L4Error::Full {
+            what: "servers over all of l4.vips".to_owned(),
+            limit: meta.vips * (meta.stride - 1),
+        })
     }
 
     pub(super) fn attach(&mut self, pending: &mut Pending) -> Result<(), L4Error> {
