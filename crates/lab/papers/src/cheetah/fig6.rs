@@ -6,7 +6,6 @@ use std::time::Duration;
 use plimsoll_l4::Policy;
 use plimsoll_testbed::Service as Work;
 
-use super::service::Service;
 use super::show::{compare_from, trials as table};
 use super::trial::{self, Plan, Trial};
 use crate::outcome::{Comparison, Outcome, Verdict};
@@ -41,28 +40,18 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     let loads: &[f64] = context.pick(&[0.7], &LOADS);
     let policies = &POLICIES[..context.pick(2, 3)];
     let (warmup, measured) = context.pick((1, 2), (3, 15));
-    context.progress(0.0, "servers")?;
-    let service = Service::emulated(servers, Work::deterministic(SERVICE), context.seed)?;
-    let trials = service.site.net.inside("lb", || {
-        let mut balancer = service.balancer(&service.config(Policy::RoundRobin, 0..servers))?;
-        let mut trials = Vec::new();
-        for &load in loads {
-            for &policy in policies {
-                let done = trials.len() as f64 / (loads.len() * policies.len()) as f64;
-                context.progress(done, &format!("{}, load {load}", policy.0))?;
-                let plan = Plan {
-                    policy,
-                    servers,
-                    load,
-                    capacity_rps: SERVICE.as_secs_f64().recip(),
-                    warmup: Duration::from_secs(warmup),
-                    measured: Duration::from_secs(measured),
-                };
-                trials.push(trial::run(context, &service, &mut balancer, plan)?);
-            }
-        }
-        Ok::<_, Failure>(trials)
-    })??;
+    let plan = |load, policy| Plan {
+        policy,
+        servers,
+        load,
+        warmup: Duration::from_secs(warmup),
+        measured: Duration::from_secs(measured),
+    };
+    let plans: Vec<Plan> = loads
+        .iter()
+        .flat_map(|&load| policies.iter().map(move |&policy| plan(load, policy)))
+        .collect();
+    let trials = trial::run_all(context, Work::deterministic(SERVICE), &plans)?;
     let notes = vec![
         trial::note("100 ms of work for every request"),
         format!(

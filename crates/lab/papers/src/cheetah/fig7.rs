@@ -5,7 +5,6 @@ use std::time::Duration;
 use plimsoll_l4::Policy;
 use plimsoll_testbed::Service as Work;
 
-use super::service::Service;
 use super::show::{compare_from, trials as table};
 use super::trial::{self, Plan, Trial};
 use crate::outcome::{Comparison, Outcome, Verdict};
@@ -38,29 +37,18 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     let sizes: &[usize] = context.pick(&[4], &SERVERS);
     let policies = &POLICIES[..context.pick(2, 3)];
     let (warmup, measured) = context.pick((1, 3), (2, 20));
-    context.progress(0.0, "servers")?;
-    let most = sizes.iter().copied().max().unwrap_or(1);
-    let service = Service::emulated(most, Work::deterministic(SERVICE), context.seed)?;
-    let trials = service.site.net.inside("lb", || {
-        let mut balancer = service.balancer(&service.config(Policy::RoundRobin, 0..most))?;
-        let mut trials = Vec::new();
-        for &servers in sizes {
-            for &policy in policies {
-                let done = trials.len() as f64 / (sizes.len() * policies.len()) as f64;
-                context.progress(done, &format!("{}, {servers} servers", policy.0))?;
-                let plan = Plan {
-                    policy,
-                    servers,
-                    load: LOAD,
-                    capacity_rps: SERVICE.as_secs_f64().recip(),
-                    warmup: Duration::from_secs(warmup),
-                    measured: Duration::from_secs(measured),
-                };
-                trials.push(trial::run(context, &service, &mut balancer, plan)?);
-            }
-        }
-        Ok::<_, Failure>(trials)
-    })??;
+    let plan = |servers, policy| Plan {
+        policy,
+        servers,
+        load: LOAD,
+        warmup: Duration::from_secs(warmup),
+        measured: Duration::from_secs(measured),
+    };
+    let plans: Vec<Plan> = sizes
+        .iter()
+        .flat_map(|&servers| policies.iter().map(move |&policy| plan(servers, policy)))
+        .collect();
+    let trials = trial::run_all(context, Work::deterministic(SERVICE), &plans)?;
     let notes = vec![
         trial::note("100 ms of work for every request"),
         format!(

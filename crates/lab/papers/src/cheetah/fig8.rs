@@ -6,7 +6,6 @@ use std::time::Duration;
 use plimsoll_l4::{Load, Policy};
 use plimsoll_testbed::{Service as Work, ServiceKind};
 
-use super::service::Service;
 use super::show::{compare_from, trials as table};
 use super::trial::{self, Plan, Trial};
 use crate::outcome::{Comparison, Outcome, Verdict};
@@ -59,28 +58,18 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         mean: Duration::from_secs_f64(mean_ms() / 1e3),
         kind: ServiceKind::Bimodal { slow_share: SLOW_SHARE, slow_factor: SLOW_MS / FAST_MS },
     };
-    context.progress(0.0, "servers")?;
-    let service = Service::emulated(servers, work, context.seed)?;
-    let trials = service.site.net.inside("lb", || {
-        let mut balancer = service.balancer(&service.config(Policy::Hash, 0..servers))?;
-        let mut trials = Vec::new();
-        for &load in loads {
-            for &policy in &policies {
-                let done = trials.len() as f64 / (loads.len() * policies.len()) as f64;
-                context.progress(done, &format!("{}, load {load}", policy.0))?;
-                let plan = Plan {
-                    policy,
-                    servers,
-                    load,
-                    capacity_rps: 1e3 / mean_ms(),
-                    warmup: Duration::from_secs(warmup),
-                    measured: Duration::from_secs(measured),
-                };
-                trials.push(trial::run(context, &service, &mut balancer, plan)?);
-            }
-        }
-        Ok::<_, Failure>(trials)
-    })??;
+    let plan = |load, policy| Plan {
+        policy,
+        servers,
+        load,
+        warmup: Duration::from_secs(warmup),
+        measured: Duration::from_secs(measured),
+    };
+    let plans: Vec<Plan> = loads
+        .iter()
+        .flat_map(|&load| policies.iter().map(move |&policy| plan(load, policy)))
+        .collect();
+    let trials = trial::run_all(context, work, &plans)?;
     let notes = vec![
         trial::note("500 ms of work for one request in ten, 0.3 ms for the others"),
         format!(

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use plimsoll_l4::{Balancer, Policy};
-use plimsoll_testbed::Testbed;
 use plimsoll_testbed::load::LoadReport;
+use plimsoll_testbed::{Service as Work, Testbed};
 
 use super::service::{Arrivals, Service};
 use crate::{Context, Failure};
@@ -41,8 +41,6 @@ pub struct Plan {
     pub servers: usize,
     /// Of their capacity.
     pub load: f64,
-    /// What a server can do, requests per second.
-    pub capacity_rps: f64,
     /// Not measured.
     pub warmup: Duration,
     /// Measured.
@@ -65,17 +63,34 @@ impl Look {
     }
 }
 
-/// Runs it.
-pub fn run(
+/// Runs one plan after the other, all on the same servers, each of which does this work one request at a time.
+pub fn run_all(context: &Context, work: Work, plans: &[Plan]) -> Result<Vec<Trial>, Failure> {
+    context.progress(0.0, "servers")?;
+    let servers = plans.iter().map(|plan| plan.servers).max().unwrap_or(1);
+    let service = Service::emulated(servers, work, context.seed)?;
+    let capacity_rps = work.mean.as_secs_f64().recip();
+    service.site.net.inside("lb", || {
+        let mut balancer = service.balancer(&service.config(Policy::RoundRobin, 0..servers))?;
+        let run_one = |(index, plan): (usize, &Plan)| {
+            let what = format!("{}, {} servers, load {}", plan.policy.0, plan.servers, plan.load);
+            context.progress(index as f64 / plans.len() as f64, &what)?;
+            run(context, &service, &mut balancer, capacity_rps, *plan)
+        };
+        plans.iter().enumerate().map(run_one).collect()
+    })?
+}
+
+fn run(
     context: &Context,
     service: &Service<Testbed>,
     balancer: &mut Balancer,
+    capacity_rps: f64,
     plan: Plan,
 ) -> Result<Trial, Failure> {
     let (policy, kind) = plan.policy;
     service.begin(balancer, kind, 0..plan.servers)?;
     let arrivals = Arrivals {
-        rate_rps: plan.load * plan.capacity_rps * plan.servers as f64,
+        rate_rps: plan.load * capacity_rps * plan.servers as f64,
         warmup: plan.warmup,
         measured: plan.measured,
     };
