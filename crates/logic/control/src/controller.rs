@@ -327,7 +327,7 @@ impl Controller {
         }
     }
 
-    fn on_probe(
+    pub(crate) fn on_probe(
         &mut self,
         now: Nanos,
         id: BackendId,
@@ -353,7 +353,9 @@ impl Controller {
             b.probed = Some((now, latency_us));
         }
         let turn = b.health.work(now, outcome, judged);
+        let again = outcome != plimsoll_model::Outcome::Success && b.health.is_work_broken();
         self.on_turn(now, id, turn, out);
+        self.revoke_pardon(id, again, out);
         if let Some(change) = change {
             self.on_change(now, id, change, out);
         }

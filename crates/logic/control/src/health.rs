@@ -210,6 +210,16 @@ impl Health {
         }
     }
 
+    /// The last liveness round had no success.
+    pub fn failed_last_round(&self) -> bool {
+        self.good_rounds == 0
+    }
+
+    /// Probes of the work URL have failed so often that it counts as failed, whatever else is wrong with it.
+    pub fn is_work_broken(&self) -> bool {
+        self.work_broken.is_some()
+    }
+
     /// Whether the work URL fails now, and how.
     pub fn work_failure(&self) -> Option<FailureKind> {
         self.last_work_failure.filter(|_| self.work_failures >= PROBES_TO_FAIL)

@@ -38,7 +38,8 @@ impl Controller {
             if last_hope { turn.or_else(|| b.health.return_at_once(now)) } else { turn }
         });
         self.on_turn(now, id, turn, out);
-        self.revoke_pardon(id, out);
+        let again = self.get(id).is_some_and(|b| successes == 0 && b.health.failed_last_round());
+        self.revoke_pardon(id, again, out);
     }
 
     /// The same where the balancer's word was the last that was missing: of several, who has passed the most
@@ -54,13 +55,13 @@ impl Controller {
         self.on_turn(now, id, turn, out);
     }
 
-    /// Who was pardoned and turns out to be dead is out after all.
-    fn revoke_pardon(&mut self, id: BackendId, out: &mut Vec<Action>) {
+    /// Who was pardoned and turns out to be dead is out after all; so is who fails `again` when most of the
+    /// pool is well, for then the fault is its own.
+    pub(crate) fn revoke_pardon(&mut self, id: BackendId, again: bool, out: &mut Vec<Action>) {
+        let its_own = again && self.panic().is_none();
         let Some(b) = self.get(id) else { return };
-        let Some(cause) = b.health.cause().filter(|_| b.pardoned && b.health.is_surely_dead())
-        else {
-            return;
-        };
+        let guilty = b.pardoned && (its_own || b.health.is_surely_dead());
+        let Some(cause) = b.health.cause().filter(|_| guilty) else { return };
         b.pardoned = false;
         let (name, why) = (b.name.clone(), cause.describe());
         record(out, RecordKind::Failed, Some(&name), why.clone());
@@ -70,10 +71,15 @@ impl Controller {
     /// Takes out the backend with the most errors, if it fails fast, the others are well and can bear
     /// its load.
     pub(crate) fn eject_failing(&mut self, now: Nanos, out: &mut Vec<Action>) {
+        let again = self.backends.iter().filter(|b| b.pardoned && b.health.is_failing_fast());
+        for id in again.map(|b| b.id).collect::<Vec<_>>() {
+            self.revoke_pardon(id, true, out);
+        }
         let members = self.backends.iter().filter(|b| !b.is_reserved()).count();
         let usable: Vec<&Backend> = self.backends.iter().filter(|b| b.is_usable()).collect();
         let fails_fast = |b: &&&Backend| {
-            b.health.is_failing_fast() && b.stretch().is_none_or(|stretch| stretch < SLOW)
+            let errs = b.health.is_failing_fast() && !b.health.is_down();
+            errs && b.stretch().is_none_or(|stretch| stretch < SLOW)
         };
         let Some(worst) = usable
             .iter()
@@ -148,16 +154,19 @@ impl Controller {
         self.urgent = None;
     }
 
+    /// How many are well of how many that may be alive, where that is too few to believe it.
+    fn panic(&self) -> Option<(usize, usize)> {
+        let members = || self.backends.iter().filter(|b| !b.is_reserved());
+        let dead = members().filter(|b| b.health.is_surely_dead()).count();
+        let well = members().filter(|b| !b.health.is_down()).count();
+        let alive = members().count() - dead;
+        (alive >= 2 && (well as f64) < PANIC * alive as f64).then_some((well, alive))
+    }
+
     /// When most of the pool fails at once in ways that the network, the prober or sheer overload can
     /// cause, nobody is taken out for it.
     fn panic_or_not(&mut self, out: &mut Vec<Action>) {
-        let members: Vec<&Backend> = self.backends.iter().filter(|b| !b.is_reserved()).collect();
-        let dead = members.iter().filter(|b| b.health.is_surely_dead()).count();
-        let well = members.iter().filter(|b| !b.health.is_down()).count();
-        let alive = members.len() - dead;
-        if alive < 2 || well as f64 >= PANIC * alive as f64 {
-            return;
-        }
+        let Some((well, alive)) = self.panic() else { return };
         let mut pardoned = 0;
         for b in &mut self.backends {
             let doubtful = b.health.is_down() && !b.health.is_surely_dead();
@@ -206,5 +215,38 @@ mod tests {
         assert_eq!(down(&controller), [true, false, true]);
         controller.call_last_hope(now, &mut Vec::new());
         assert_eq!(down(&controller), [true, false, true], "somebody serves");
+    }
+
+    #[test]
+    fn a_pardon_ends_when_its_owner_fails_again_and_most_are_well() {
+        use plimsoll_model::Outcome;
+        let backends = (0..6).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
+        let spec = ServiceSpec::new("shop", backends.collect());
+        let now = Nanos::ZERO;
+        let mut controller = Controller::new(spec, None, now, 1);
+        let mut out = Vec::new();
+        let round = |controller: &mut Controller, i: u32, well: bool, out: &mut Vec<Action>| {
+            let failure = (!well).then_some(FailureKind::Timeout);
+            controller.on_liveness(now, BackendId(i), u32::from(well), failure, now, out);
+        };
+        let in_use = |controller: &Controller| -> Vec<bool> {
+            controller.backends.iter().map(Backend::is_usable).collect()
+        };
+        (0..4).for_each(|i| round(&mut controller, i, false, &mut out));
+        round(&mut controller, 0, false, &mut out);
+        assert_eq!(in_use(&controller), [true; 6], "most fail: nobody is taken out");
+        for i in [1, 2, 3] {
+            (0..3).for_each(|_| round(&mut controller, i, true, &mut out));
+        }
+        assert_eq!(in_use(&controller), [true; 6], "who has not failed since is not judged");
+        round(&mut controller, 0, false, &mut out);
+        assert_eq!(in_use(&controller), [false, true, true, true, true, true]);
+        // By its work as by its rounds.
+        controller.on_probe(now, BackendId(1), Outcome::Success, 1e3, &mut out);
+        let wrong = Outcome::Failure(FailureKind::Status);
+        (0..2).for_each(|_| controller.on_probe(now, BackendId(4), wrong, 1e3, &mut out));
+        assert!(controller.backends[4].is_usable(), "twice may be chance");
+        controller.on_probe(now, BackendId(4), wrong, 1e3, &mut out);
+        assert!(!controller.backends[4].is_usable());
     }
 }

@@ -174,7 +174,7 @@ impl Ledger {
             if !std::mem::replace(&mut a.live_failed, true) {
                 self.note_pool_change();
             }
-            self.pardon_in_panic();
+            self.judge_failure(id);
             return;
         }
         a.good_began = started;
@@ -205,7 +205,7 @@ impl Ledger {
                     if kind == FailureKind::Timeout { TIMEOUTS_TO_FAIL } else { PROBES_TO_FAIL };
                 if judged && a.work_failures >= needed {
                     a.work_failed = true;
-                    self.pardon_in_panic();
+                    self.judge_failure(id);
                 }
             }
         }
@@ -223,6 +223,15 @@ impl Ledger {
         }
         if answered && applied.commands > 0 {
             self.last_program = Some(clock);
+        }
+    }
+
+    /// Who fails while most are well is pardoned no longer, whatever it was pardoned for.
+    fn judge_failure(&mut self, id: BackendId) {
+        if self.is_panic() {
+            self.pardon_in_panic();
+        } else if let Some(a) = self.accounts.get_mut(id.0 as usize) {
+            a.pardoned = false;
         }
     }
 
