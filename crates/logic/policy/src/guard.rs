@@ -222,7 +222,7 @@ impl Policy for Guarded {
             limit.finish(backend);
         }
         if let Some(ejection) = &mut self.ejection {
-            ejection.finish(backend, finish.ending, now);
+            ejection.finish(backend, finish, now);
         }
         self.close(backend);
         self.inner.on_finish(backend, finish, now);

@@ -129,7 +129,8 @@ pub enum Ending {
     Success,
     /// No answer, or one that says that the backend could not serve.
     Failure,
-    /// Given up by the client: says nothing of the backend.
+    /// Given up by the client, who would have waited longer for an answer than it did: that bounds the backend's
+    /// latency from below, and says nothing else.
     Abandoned,
     /// Refused by the backend's admission before anything was done (BLOC's B1): it is busy, not broken,
     /// and the request may go elsewhere.

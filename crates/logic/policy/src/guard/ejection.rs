@@ -11,16 +11,18 @@
 //!
 //! Source: Envoy's outlier detection and its defaults; every detected outlier is ejected (Envoy's
 //! `enforcing_*` at 100 %). **A refusal** by a backend's admission **counts neither as a failure nor as a
-//! success**: it says busy, and who is ejected for being busy sends its load to those who are next. Nor
-//! does a request that its client gave up.
+//! success**: it says busy, and who is ejected for being busy sends its load to those who are next. A
+//! request that its client gave up is a failure if that was ten mean latencies of the pool's successes or more
+//! after its start, as of a backend that hangs, and otherwise counts for nothing. (Envoy never sees these, but it
+//! counts its own timeouts.)
 
 use std::time::Duration;
 
 use plimsoll_model::Nanos;
 use serde::{Deserialize, Serialize};
 
-use crate::Ending;
-use crate::state::Closed;
+use crate::state::{Closed, SuccessLatency};
+use crate::{Ending, Finish};
 
 /// When backends are ejected, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,6 +87,7 @@ pub(super) struct Ejection {
     ejected: Closed,
     /// Whether its weight is above 0.
     in_use: Vec<bool>,
+    successes: SuccessLatency,
     next_interval: Option<Nanos>,
     next_return: Nanos,
 }
@@ -96,6 +99,7 @@ impl Ejection {
             hosts: Vec::new(),
             ejected: Closed::default(),
             in_use: Vec::new(),
+            successes: SuccessLatency::new(),
             next_interval: None,
             next_return: Nanos(u64::MAX),
         };
@@ -115,22 +119,24 @@ impl Ejection {
     }
 
     /// Counts how a request ended; whether its backend is ejected by that.
-    pub(super) fn finish(&mut self, backend: usize, ending: Ending, now: Nanos) -> bool {
+    pub(super) fn finish(&mut self, backend: usize, finish: &Finish, now: Nanos) -> bool {
         let host = &mut self.hosts[backend];
-        match ending {
+        let is_failure = self.successes.failed_part(finish).is_some_and(|part| part >= 1.0);
+        match finish.ending {
             Ending::Success => {
+                self.successes.record(finish.latency_us());
                 host.failures_in_a_row = 0;
                 host.successes += 1;
                 host.requests += 1;
                 false
             }
-            Ending::Failure => {
+            _ if is_failure => {
                 host.failures_in_a_row += 1;
                 host.requests += 1;
                 let enough = self.settings.consecutive_failures;
                 enough > 0 && host.failures_in_a_row >= enough && self.eject(backend, now)
             }
-            Ending::Abandoned | Ending::Rejected | Ending::TooLate => false,
+            _ => false,
         }
     }
 
@@ -229,22 +235,38 @@ mod tests {
 
     fn fail(ejection: &mut Ejection, backend: usize, n: u32, now: Nanos) {
         (0..n).for_each(|_| {
-            ejection.finish(backend, Ending::Failure, now);
+            ejection.finish(backend, &end(Ending::Failure), now);
         });
+    }
+
+    fn end(ending: Ending) -> Finish {
+        Finish::new(Duration::from_millis(10), ending)
     }
 
     #[test]
     fn failures_in_a_row_and_nothing_else() {
         let mut ejection = Ejection::new(EjectionSettings::default(), &[1; 4]);
         for ending in [Ending::Rejected, Ending::TooLate, Ending::Abandoned] {
-            (0..1_000).for_each(|_| assert!(!ejection.finish(0, ending, at(1))));
+            (0..1_000).for_each(|_| assert!(!ejection.finish(0, &end(ending), at(1))));
         }
         fail(&mut ejection, 1, 4, at(1));
-        ejection.finish(1, Ending::Success, at(1));
+        ejection.finish(1, &end(Ending::Success), at(1));
         fail(&mut ejection, 1, 4, at(1));
         assert!(out(&ejection).is_empty());
-        ejection.finish(1, Ending::Rejected, at(1));
-        assert!(ejection.finish(1, Ending::Failure, at(1)), "a refusal breaks no row");
+        ejection.finish(1, &end(Ending::Rejected), at(1));
+        ejection.finish(1, &end(Ending::Abandoned), at(1));
+        assert!(ejection.finish(1, &end(Ending::Failure), at(1)), "a refusal breaks no row");
+        assert_eq!(out(&ejection), [1]);
+    }
+
+    #[test]
+    fn what_is_given_up_after_ten_means_is_a_failure() {
+        let mut ejection = Ejection::new(EjectionSettings::default(), &[1; 4]);
+        ejection.finish(0, &end(Ending::Success), at(1));
+        let given_up = |ms| Finish::abandoned(Duration::from_millis(ms));
+        (0..1_000).for_each(|_| assert!(!ejection.finish(1, &given_up(99), at(1))));
+        (0..4).for_each(|_| assert!(!ejection.finish(1, &given_up(100), at(1))));
+        assert!(ejection.finish(1, &given_up(900), at(1)));
         assert_eq!(out(&ejection), [1]);
     }
 
@@ -307,7 +329,7 @@ mod tests {
                     let before = (f64::from(k) * rate).floor();
                     let ok = (f64::from(k + 1) * rate).floor() > before;
                     let ending = if ok { Ending::Success } else { Ending::Failure };
-                    ejection.finish(i, ending, at(1));
+                    ejection.finish(i, &end(ending), at(1));
                 }
             }
             ejection.tick(at(10), |_| {});

@@ -120,6 +120,14 @@ impl Policy for PeakEwma {
                 let known_us = self.costs[backend].map_or(0.0, |c| c.us).max(self.mean_peak_us());
                 self.observe(backend, penalty_us.max(known_us), now);
             }
+            (Ending::Abandoned, _) => {
+                let successes = self.in_flight.successes();
+                let known_us = self.costs[backend].map(|c| c.us * c.decay(self.decay_us, now));
+                let expected_us = known_us.unwrap_or(successes.mean_us());
+                if let Some(waited_us) = successes.given_up_us(finish, expected_us) {
+                    self.observe(backend, waited_us, now);
+                }
+            }
             (_, Some(penalty_us)) => self.observe(backend, latency_us.max(penalty_us), now),
             (_, None) => {}
         }
@@ -155,6 +163,21 @@ mod tests {
             policy.on_finish(1, &success(11), now);
             assert_eq!(policy.pick(&Request::default(), now, &mut rng), Some(expected));
         }
+    }
+
+    #[test]
+    fn what_was_given_up_is_a_peak_where_it_is_one() {
+        let mut policy = PeakEwma::new(&[1, 1], &Settings::default());
+        let now = Nanos::from_secs_f64(1.0);
+        policy.on_finish(0, &success(10), now);
+        let given_up = |ms| Finish::abandoned(Duration::from_millis(ms));
+        policy.on_finish(1, &given_up(9), now);
+        assert!(policy.costs[1].is_none(), "less than the pool's mean");
+        policy.on_finish(1, &given_up(70), now);
+        policy.on_finish(1, &given_up(60), now);
+        assert_eq!(policy.costs[1].map(|c| c.us), Some(70_000.0));
+        policy.on_finish(1, &given_up(60_000), now);
+        assert_eq!(policy.costs[1].map(|c| c.us), Some(100_000.0), "as a failure, no more");
     }
 
     #[test]

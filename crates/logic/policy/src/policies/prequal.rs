@@ -15,7 +15,7 @@
 //!
 //! **Failures**: a backend that fails or refuses fast reports neither load nor latency. Its reported latency
 //! is mixed with the penalty of `state/failure.rs` in the share of its requests that failed lately (a
-//! refusal is a fifth of a failure), and what is not yet forgiven counts as in flight. The paper has the like
+//! refusal is a fifth of a failure, a request given up as much of one as it waited for), and what is not yet forgiven counts as in flight. The paper has the like
 //! and does not tell it.
 
 use std::collections::VecDeque;
@@ -248,7 +248,7 @@ impl Policy for Prequal {
 
     fn on_finish(&mut self, backend: usize, finish: &Finish, now: Nanos) {
         self.in_flight.finish(backend, finish, now);
-        self.failures.finish(backend, finish, now);
+        self.failures.finish(backend, finish, self.in_flight.successes(), now);
     }
 
     fn probing(&self) -> Probing {

@@ -17,6 +17,12 @@
 //! request let in would have waited about another `S`: hence 2. Ejection does not count refusals at all
 //! (`guard/ejection.rs`); BLOC has its own answer (no chips, left alone for an interval).
 //!
+//! A request that its client **gave up** after `t` would have taken longer: `t` bounds its latency from below. A
+//! backend that hangs has no other endings. Where `t` is more than is expected of the backend, estimates take
+//! it for a sample, up to a failure's `10·S`; otherwise it tells nothing, so nobody looks faster for it. Where
+//! failures are counted it is the part `t / 10·S` of one, a whole one from ten means on: a timeout. In flight
+//! it was all that time, and needs no penalty.
+//!
 //! Policies that look neither at latency nor at what is in flight need no such rule: an ending changes
 //! nothing for them. Health checks and ejection are other layers' work.
 
@@ -69,6 +75,23 @@ impl SuccessLatency {
         REFUSAL_FACTOR * self.mean_us()
     }
 
+    /// The part of a failure that a request counts for which ended so; `None` where that tells nothing.
+    pub(crate) fn failed_part(&self, finish: &Finish) -> Option<f64> {
+        match finish.ending {
+            Ending::Success => Some(0.0),
+            Ending::Failure => Some(1.0),
+            Ending::Rejected => Some(REFUSAL_FACTOR / FAILURE_FACTOR),
+            Ending::Abandoned => Some((finish.latency_us() / self.failure_us()).min(1.0)),
+            Ending::TooLate => None,
+        }
+    }
+
+    /// How long a request that its client gave up takes, as far as that is more than was expected.
+    pub(crate) fn given_up_us(&self, finish: &Finish, expected_us: f64) -> Option<f64> {
+        let waited_us = finish.latency_us().min(self.failure_us());
+        (waited_us > expected_us).then_some(waited_us)
+    }
+
     /// How long a request that ended so counts at least, if it counts against its backend.
     pub(crate) fn penalty_us(&self, ending: Ending) -> Option<f64> {
         match ending {
@@ -79,8 +102,8 @@ impl SuccessLatency {
     }
 }
 
-/// The share of its requests that failed lately, by backend, a refusal being a part of a failure: an
-/// average over about eight requests that time forgets, too.
+/// The share of its requests that failed lately, by backend, a refusal or a request given up being a part of
+/// a failure: an average over about eight requests that time forgets, too.
 #[derive(Clone, Debug)]
 pub(crate) struct FailureShares {
     decay_us: f64,
@@ -99,15 +122,17 @@ impl FailureShares {
         }
     }
 
-    pub(crate) fn finish(&mut self, backend: usize, finish: &Finish, now: Nanos) {
+    pub(crate) fn finish(
+        &mut self,
+        backend: usize,
+        finish: &Finish,
+        successes: &SuccessLatency,
+        now: Nanos,
+    ) {
+        let Some(part) = successes.failed_part(finish) else { return };
         let before = self.share(backend, now);
-        let failed = match finish.ending {
-            Ending::Success => 0.0,
-            Ending::Failure => 1.0,
-            // Who refuses is no less broken than it was.
-            Ending::Rejected => before.max(REFUSAL_FACTOR / FAILURE_FACTOR),
-            Ending::Abandoned | Ending::TooLate => return,
-        };
+        // Only a success makes it less broken than it was.
+        let failed = if finish.ending == Ending::Success { part } else { before.max(part) };
         self.shares[backend] = (before + SHARE_PART * (failed - before), now);
     }
 
@@ -149,18 +174,30 @@ mod tests {
 
     #[test]
     fn a_share_of_failures_follows_and_fades() {
-        let mut shares = FailureShares::new(1, 1e6);
-        let end = |ending| Finish::new(Duration::from_millis(1), ending);
+        let mut mean = SuccessLatency::new();
+        mean.record(10_000.0);
+        let after = |ms, ending| Finish::new(Duration::from_millis(ms), ending);
         let now = Nanos::from_secs_f64(1.0);
-        (0..100).for_each(|_| shares.finish(0, &end(Ending::Failure), now));
-        (0..9).for_each(|_| shares.finish(0, &end(Ending::Rejected), now));
-        (0..9).for_each(|_| shares.finish(0, &end(Ending::Abandoned), now));
+        let finish = |shares: &mut FailureShares, times: u32, ending| {
+            (0..times).for_each(|_| shares.finish(0, &after(1, ending), &mean, now));
+        };
+        let mut shares = FailureShares::new(1, 1e6);
+        finish(&mut shares, 100, Ending::Failure);
+        for ending in [Ending::Rejected, Ending::Abandoned, Ending::TooLate] {
+            finish(&mut shares, 9, ending);
+        }
         assert!((shares.share(0, now) - 1.0).abs() < 1e-5);
         assert!((shares.share(0, now + Duration::from_secs(1)) - (-1f64).exp()).abs() < 1e-5);
-        (0..8).for_each(|_| shares.finish(0, &end(Ending::Success), now));
+        finish(&mut shares, 8, Ending::Success);
         assert!((shares.share(0, now) - 0.875f64.powi(8)).abs() < 1e-5);
         let mut busy = FailureShares::new(1, 1e6);
-        (0..100).for_each(|_| busy.finish(0, &end(Ending::Rejected), now));
+        finish(&mut busy, 100, Ending::Rejected);
         assert!((busy.share(0, now) - 0.2).abs() < 1e-5, "two means of ten");
+        for (ms, part) in [(30, 0.3), (100, 1.0), (900, 1.0)] {
+            let mut left = FailureShares::new(1, 1e6);
+            let given_up = after(ms, Ending::Abandoned);
+            (0..100).for_each(|_| left.finish(0, &given_up, &mean, now));
+            assert!((left.share(0, now) - part).abs() < 1e-5, "after {ms} ms of ten times 10");
+        }
     }
 }

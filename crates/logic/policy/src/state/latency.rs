@@ -53,11 +53,13 @@ impl LatencyTable {
         let before_us = self.estimate_us(backend, now);
         let penalty_us = self.successes.penalty_us(finish.ending);
         let sample_us = match (finish.ending, penalty_us) {
-            (Ending::Success, _) => finish.latency_us(),
-            (Ending::Rejected, Some(penalty_us)) => penalty_us.max(before_us),
-            (_, Some(penalty_us)) => finish.latency_us().max(penalty_us),
-            (_, None) => return,
+            (Ending::Success, _) => Some(finish.latency_us()),
+            (Ending::Abandoned, _) => self.successes.given_up_us(finish, before_us),
+            (Ending::Rejected, Some(penalty_us)) => Some(penalty_us.max(before_us)),
+            (_, Some(penalty_us)) => Some(finish.latency_us().max(penalty_us)),
+            (_, None) => None,
         };
+        let Some(sample_us) = sample_us else { return };
         let part = self.estimates[backend].map_or(MAX_PART, |old| {
             let age_us = now.since(old.at).as_nanos() as f64 / 1e3;
             (1.0 - (-age_us / self.decay_us).exp()).clamp(MIN_PART, MAX_PART)
@@ -125,8 +127,23 @@ mod tests {
             sum += table.estimate_us(1, now) / 20_000.0;
         }
         assert!(close(sum, 10_900.0), "1 % of failures of ten means: {sum}");
-        table.finish(0, &Finish::abandoned(MS), now);
-        assert!(close(table.estimate_us(0, now), 10_000.0));
+    }
+
+    #[test]
+    fn what_was_given_up_took_at_least_so_long() {
+        let mut table = LatencyTable::new(2, 1e7);
+        let now = Nanos::from_secs_f64(1.0);
+        (0..300).for_each(|_| table.finish(0, &Finish::success(10 * MS), now));
+        let before_us = table.estimate_us(0, now);
+        for given_up in [Finish::abandoned(MS), Finish::too_late(100 * MS)] {
+            (0..300).for_each(|_| table.finish(0, &given_up, now));
+            assert_eq!(table.estimate_us(0, now), before_us, "{given_up:?} says nothing");
+        }
+        (0..1_000).for_each(|_| table.finish(0, &Finish::abandoned(50 * MS), now));
+        assert!(close(table.estimate_us(0, now), 50_000.0));
+        (0..1_000).for_each(|_| table.finish(0, &Finish::abandoned(5_000 * MS), now));
+        assert!(close(table.estimate_us(0, now), 100_000.0), "as a failure, no more");
+        assert!(close(table.estimate_us(1, now), 10_000.0), "it is no success of the pool");
     }
 
     #[test]

@@ -11,8 +11,7 @@ mod sampler;
 
 pub(crate) use bound::Bound;
 pub(crate) use closed::Closed;
-pub(crate) use failure::FailureShares;
-use failure::SuccessLatency;
+pub(crate) use failure::{FailureShares, SuccessLatency};
 pub(crate) use in_flight::InFlight;
 pub(crate) use keys::Keys;
 pub(crate) use latency::LatencyTable;

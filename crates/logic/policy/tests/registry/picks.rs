@@ -96,10 +96,11 @@ fn load(rng: &mut Xoshiro256PlusPlus) -> ServerLoad {
 
 fn ending(rng: &mut Xoshiro256PlusPlus) -> Finish {
     let latency = Duration::from_micros(rng.next_u64() % 100_000);
-    let mut finish = match rng.next_u64() % 4 {
+    let mut finish = match rng.next_u64() % 5 {
         0 => Finish::success(latency),
         1 => Finish::failure(latency),
         2 => Finish::rejected(latency),
+        3 => Finish::too_late(latency),
         _ => Finish::abandoned(latency),
     };
     finish.chip = [None, Some(false), Some(true)][(rng.next_u64() % 3) as usize];

@@ -20,6 +20,8 @@ pub enum Does {
     Serve(f64),
     /// Answers in a millisecond, and so.
     Say(Ending),
+    /// Never answers; its client leaves after so many milliseconds.
+    Hang(u32),
 }
 
 struct Backend {
@@ -38,7 +40,8 @@ pub struct Stream<'a> {
     pub most_in_flight: u32,
 }
 
-const ENDINGS: [Ending; 3] = [Ending::Success, Ending::Failure, Ending::Rejected];
+const ENDINGS: [Ending; 5] =
+    [Ending::Success, Ending::Failure, Ending::Rejected, Ending::Abandoned, Ending::TooLate];
 
 impl<'a> Stream<'a> {
     pub fn new(policy: &'a mut dyn Policy) -> Self {
@@ -71,9 +74,10 @@ impl<'a> Stream<'a> {
             let (ms, ending) = match does(backend) {
                 Does::Serve(mean_ms) => (mean_ms * -uniform(&mut self.rng).ln(), Ending::Success),
                 Does::Say(ending) => (1.0, ending),
+                Does::Hang(ms) => (f64::from(ms), Ending::Abandoned),
             };
             let took = (ms * 1e6) as u64;
-            let ending = ENDINGS.iter().position(|e| *e == ending).expect("one of the three");
+            let ending = ENDINGS.iter().position(|e| *e == ending).expect("one of all");
             let due = self.now + Duration::from_nanos(took);
             self.running.push(Reverse((due, backend, took, ending as u8)));
         }
@@ -90,7 +94,7 @@ impl<'a> Stream<'a> {
             self.backends[backend].in_flight -= 1;
             self.backends[backend].latency_us = latency.as_micros() as f32;
             let mut finish = Finish::new(latency, ENDINGS[ending as usize]);
-            finish.load = Some(self.load(backend));
+            finish.load = (finish.ending != Ending::Abandoned).then(|| self.load(backend));
             self.policy.on_finish(backend, &finish, due);
         }
     }

@@ -1,4 +1,4 @@
-//! What fails or refuses fast must not attract load.
+//! What fails or refuses fast must not attract load, nor what hangs keep it.
 
 use plimsoll_policy::{EjectionSettings, Ending, PolicyKind, Settings};
 
@@ -90,6 +90,34 @@ fn what_refuses_fast_does_not_attract_load() {
     }
 }
 
+/// Backend 0 takes requests and never answers, and its clients leave after ten means or more. Who looks at
+/// load or latency sends it little, whether it hangs from the first request on or later, and finds it when it
+/// is well again.
+#[test]
+fn what_hangs_does_not_keep_its_load() {
+    // `first` fills it up to its limit, by design.
+    for way in ways().filter(|w| !is_blind(w) && w.kind != PolicyKind::First) {
+        for (rate_rps, ms) in [(30.0f64, 1_000), (300.0, 300), (300.0, 1_000), (3_000.0, 300)] {
+            let what = format!("{way} at {rate_rps}/s, {ms} ms");
+            let hangs = first_is(Does::Hang(ms));
+            for before in [0, 5_000] {
+                let mut policy = way.build(&[100; 5]);
+                let mut stream = Stream::new(policy.as_mut());
+                stream.run(before, rate_rps, WELL);
+                stream.run((rate_rps * 20.0) as u32, rate_rps, &hangs);
+                let then = share(&stream.run(20_000, rate_rps, &hangs), 0);
+                assert!(then < PART / 4.0, "{what}: {then:.3}");
+                // It asks who once was ten times as slow again when its memory of that is within the noise.
+                if before > 0 && way.kind != PolicyKind::PowerOfNLatency {
+                    stream.run((rate_rps * 120.0) as u32, rate_rps, WELL);
+                    let well = share(&stream.run(20_000, rate_rps, WELL), 0);
+                    assert!(well > 0.13, "{what}: {well:.3} when well again");
+                }
+            }
+        }
+    }
+}
+
 /// With ejection every policy sends the sick one next to nothing, HAProxy's leastconn included, and what
 /// is only busy keeps getting what the policy gives it.
 #[test]
@@ -99,15 +127,20 @@ fn ejection_is_for_the_broken_not_for_the_busy() {
         ..Settings::default()
     };
     for way in ways() {
-        let after = |ending, settings| {
+        let after = |does, settings| {
             let mut policy = way.guarded(&[100; 5], settings);
             let mut stream = Stream::new(policy.as_mut());
             stream.run(5_000, 300.0, WELL);
-            share(&stream.run(20_000, 300.0, first_is(Does::Say(ending))), 0)
+            share(&stream.run(20_000, 300.0, first_is(does)), 0)
         };
-        let broken = after(Ending::Failure, settings);
+        let broken = after(Does::Say(Ending::Failure), settings);
         assert!(broken < 0.03, "{way}: {broken:.4} to what is broken");
-        let busy = [settings, Settings::default()].map(|s| after(Ending::Rejected, s));
+        let hangs = after(Does::Hang(1_000), settings);
+        // `first` fills it up to its limit each time that it returns.
+        let most = if way.kind == PolicyKind::First { 0.15 } else { 0.05 };
+        assert!(hangs < most, "{way}: {hangs:.4} to what hangs");
+        let busy = Does::Say(Ending::Rejected);
+        let busy = [settings, Settings::default()].map(|s| after(busy, s));
         assert_eq!(busy[0], busy[1], "{way}: refusals must not eject");
         assert!(!is_blind(&way) || busy[0] > 0.15, "{way}: {busy:?}");
     }

@@ -283,10 +283,13 @@ impl Policy for ExpectedDelay {
                 (0..self.weights.len()).for_each(|i| self.changed(i, now));
             }
         }
-        let tells = !matches!(finish.ending, Ending::Abandoned | Ending::TooLate);
-        if self.sight == Sight::Refusals && tells {
+        let failed = self.in_flight.successes().failed_part(finish);
+        if let (Sight::Refusals, Some(failed)) = (self.sight, failed) {
             let relative = self.relative(backend);
-            self.refusals.tried(backend, finish.ending == Ending::Success, relative);
+            match finish.ending {
+                Ending::Abandoned => self.refusals.given_up(backend, failed as f32, relative),
+                ending => self.refusals.tried(backend, ending == Ending::Success, relative),
+            }
         }
         self.changed(backend, now);
         self.next_round(now);

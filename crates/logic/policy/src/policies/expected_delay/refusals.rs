@@ -6,6 +6,10 @@
 //! which is a split by capacity in which larger backends are filled further; at low load, where a try costs
 //! nothing, fast ones are tried first.
 //!
+//! A try whose client gave up after `t` was admitted as far as is known, and the longer it waited the less that is
+//! worth: the part `t / 10·S` of a failure (`state/failure.rs`) is as if refused, if that lowers the weight. A
+//! backend that hangs refuses nothing, and is found out by nothing else.
+//!
 //! Who is left alone is forgotten: in a round of the pool in which a backend was not tried its weight goes
 //! a step towards the mean. One that refuses all gets about an eighth of its part for that, and is found when
 //! it has room again. Who joins has the mean.
@@ -54,9 +58,24 @@ impl Refusals {
 
     /// Learns from a try that was admitted, or was not, by a backend of this service time over the pool's.
     pub(super) fn tried(&mut self, backend: usize, admitted: bool, relative: f32) {
-        let x = if admitted { 1.0 } else { 0.0 };
+        self.learn(backend, if admitted { 1.0 } else { 0.0 }, self.target(relative));
+    }
+
+    /// Learns from a try that was given up, as much of a failure as this.
+    pub(super) fn given_up(&mut self, backend: usize, failed: f32, relative: f32) {
+        let target = self.target(relative);
+        if 1.0 - failed < target {
+            self.learn(backend, 1.0 - failed, target);
+        }
+    }
+
+    /// The part of its tries that a backend of this service time over the pool's should admit.
+    fn target(&self, relative: f32) -> f32 {
         let a = self.admitted;
-        let target = (a * relative.powf(2.0 * a * a)).clamp(0.02, 0.98);
+        (a * relative.powf(2.0 * a * a)).clamp(0.02, 0.98)
+    }
+
+    fn learn(&mut self, backend: usize, x: f32, target: f32) {
         let Taught { log, tries, tried } = &mut self.taught[backend];
         *tries += 1.0;
         *tried = true;
@@ -101,6 +120,17 @@ mod tests {
         let [w0, w1, w2] = [0, 1, 2].map(|i| refusals.weight(i));
         assert!(w0 < 0.2 * w1 && w1 < 0.2 * w2, "{w0} {w1} {w2}");
         assert!((refusals.admitted - 0.5).abs() < 0.05, "{}", refusals.admitted);
+    }
+
+    #[test]
+    fn who_lets_clients_wait_until_they_leave_weighs_less_and_never_more() {
+        let mut refusals = of(3);
+        (0..300).for_each(|_| (0..3).for_each(|i| refusals.tried(i, true, 1.0)));
+        let before = refusals.weight(0);
+        (0..300).for_each(|_| refusals.given_up(0, 0.01, 1.0));
+        assert_eq!(refusals.weight(0), before, "hardly waited");
+        (0..300).for_each(|_| refusals.given_up(0, 1.0, 1.0));
+        assert!(refusals.weight(0) < 0.1 * before && refusals.weight(1) >= before);
     }
 
     #[test]
