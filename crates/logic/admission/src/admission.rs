@@ -6,8 +6,11 @@
 //!   has tries left
 //! * refuse when `s · max(1, (in_flight + 1) / c)` is more than what is left of its deadline, with the
 //!   service time `s` and the cores `c` as learned here: what would come too late is not begun. But where
-//!   nobody has been answered for [`TRIAL_EVERY`] ([`TRIAL_EVERY_BUSY`] while others are in flight) one such request is let in as a trial, for who refuses all
-//!   learns nothing: each that is answered in time halves the difference between `s` and what it took
+//!   nobody has been answered for long, as a service goes, one such request is let in as a trial, for who
+//!   refuses all learns nothing: each that is answered in time halves the difference between `s` and what it
+//!   took. Long is [`TRIAL_EVERY`] and `s`; while others are in flight [`TRIAL_EVERY_BUSY`], [`QUIET_SERVICES`]
+//!   times `s` and twice what they are expected to need, for one of them may be long, and a trial that is not
+//!   answered yet is one of them
 //! * chip (B2): 0 with probability `in_flight / (0.8 · capacity)`, else 1; the responding request is
 //!   still in flight, for the bit is decided when the headers leave. Capacity not known: 1
 //!
@@ -30,6 +33,8 @@ pub const CHIP_SHARE: f64 = 0.8;
 pub const TRIAL_EVERY: Duration = Duration::from_secs(1);
 /// And where others are in flight: one of them may be long, and its end is waited for.
 pub const TRIAL_EVERY_BUSY: Duration = Duration::from_secs(10);
+/// The same in services: of exponential ones, one in 20,000 is longer.
+const QUIET_SERVICES: u32 = 10;
 
 /// How an ingress admits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -232,7 +237,14 @@ impl Admission {
 
     /// What a request has left that is let in though it is expected to be late, if it is.
     fn trial(&mut self, now: Nanos, in_flight: u32, arrival: Arrival) -> Option<Duration> {
-        let every = if in_flight == 0 { TRIAL_EVERY } else { TRIAL_EVERY_BUSY };
+        let delay = self.knee.delay()?;
+        let service = delay.expected(0);
+        let every = match in_flight.checked_sub(1) {
+            None => TRIAL_EVERY.max(service),
+            Some(found) => TRIAL_EVERY_BUSY
+                .max(service.saturating_mul(QUIET_SERVICES))
+                .max(delay.expected(found).saturating_mul(2)),
+        };
         if now.since(self.last_answer) < every {
             return None;
         }

@@ -10,7 +10,7 @@ use plimsoll_model::Nanos;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Service};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -193,6 +193,58 @@ fn refusing_what_would_be_late_serves_more_in_time() {
     // Sixty in two cores of 100 ms take three seconds.
     let (blind, _) = in_time(false);
     assert!(blind < 0.1 * capacity, "{blind} of {capacity}");
+}
+
+/// Three times its capacity arrives at one core whose clients wait for two services and a third. How long a service
+/// is makes no difference: what is answered, and what too late.
+#[test]
+fn slow_services_are_fast_ones_on_another_clock() {
+    let outcome = |service_s: f64, service: Service| {
+        let options = AdmissionOptions {
+            capacity: CapacityOptions::Static(1_000),
+            deadline_ms: Some((service_s * 7_000.0 / 3.0) as u64),
+        };
+        let mut admission = Admission::new(&options).expect("valid options");
+        let mut backend = Backend::new(1, 1.0, 29);
+        (backend.service_s, backend.service) = (service_s, service);
+        backend.rate_rps = 0.2 / service_s;
+        backend.run(&mut admission, 1_000.0 * service_s);
+        backend.wanted_within = options.deadline_ms.map(|ms| ms as u32 * MS);
+        backend.rate_rps = 3.0 / service_s;
+        backend.run(&mut admission, 3_000.0 * service_s)
+    };
+    for service in [Service::Fixed, Service::Exponential] {
+        let fast = outcome(0.3, service);
+        assert!(service != Service::Fixed || fast.served == fast.in_time, "{fast:?}");
+        for service_s in [3.0, 30.0, 300.0] {
+            let slow = outcome(service_s, service);
+            let what = format!("{service_s} s: {slow:?}, fast {fast:?}");
+            // One in 20,000 waits for ten services, and then the draws are others.
+            assert!(slow.served.abs_diff(fast.served) < 60, "{what}");
+            assert!(slow.in_time.abs_diff(fast.in_time) < 60, "{what}");
+        }
+    }
+}
+
+/// An idle application for which all that comes has too little time: half of its time at most goes to trials.
+#[test]
+fn trials_of_slow_services_are_seldom() {
+    let mut admission = admission(CapacityOptions::Static(9));
+    let mut now = Nanos::ZERO;
+    let took = 30_000 * MS;
+    serve(&mut admission, &mut now, took, Ended::Answered);
+    let hurried = Arrival { time_left: Some(10_000 * MS), tries_left: 0 };
+    let mut trials = 0;
+    let end = now + 100 * took;
+    while now < end {
+        now = now + 1_000 * MS;
+        if let Decision::Admit(permit) = admission.decide(now, 0, hurried) {
+            trials += 1;
+            now = now + took;
+            admission.finish(now, 0, permit, Ended::Answered);
+        }
+    }
+    assert!((40..=50).contains(&trials), "{trials} of 100");
 }
 
 #[test]
