@@ -24,6 +24,7 @@ use std::time::Duration;
 use plimsoll_model::Nanos;
 use rand::RngCore;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::capacity::{Capacity, CapacityOptions, CapacityOptionsError, Delay, Knee};
 
@@ -42,9 +43,20 @@ const QUIET_SERVICES: u32 = 10;
 pub struct AdmissionOptions {
     /// How the capacity is found.
     pub capacity: CapacityOptions,
-    /// What a request's deadline is where it brings none, milliseconds from its arrival; absent for
-    /// none.
+    /// What a request's deadline is where it brings none, milliseconds from its arrival, at least 1; absent
+    /// for none.
     pub deadline_ms: Option<u64>,
+}
+
+/// An option outside its range.
+#[derive(Clone, Copy, Debug, PartialEq, Error)]
+pub enum AdmissionOptionsError {
+    /// The capacity.
+    #[error("{0}")]
+    Capacity(#[from] CapacityOptionsError),
+    /// Nothing could be in time.
+    #[error("deadline_ms is 0, expected at least 1, or none for no deadline")]
+    Deadline,
 }
 
 /// What a request brings.
@@ -135,8 +147,11 @@ impl Admission {
     /// An ingress that has seen nothing yet.
     ///
     /// # Errors
-    /// [`CapacityOptionsError`] when an option is out of range.
-    pub fn new(options: &AdmissionOptions) -> Result<Self, CapacityOptionsError> {
+    /// [`AdmissionOptionsError`] when an option is out of range.
+    pub fn new(options: &AdmissionOptions) -> Result<Self, AdmissionOptionsError> {
+        if options.deadline_ms == Some(0) {
+            return Err(AdmissionOptionsError::Deadline);
+        }
         Ok(Admission {
             capacity: Capacity::new(options.capacity)?,
             deadline: options.deadline_ms.map(Duration::from_millis),

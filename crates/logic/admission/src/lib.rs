@@ -25,8 +25,8 @@ mod ledger;
 mod retry;
 
 pub use admission::{
-    Admission, AdmissionCounts, AdmissionOptions, Arrival, CHIP_SHARE, Decision, Ended, Permit,
-    Reason, TRIAL_EVERY, TRIAL_EVERY_BUSY,
+    Admission, AdmissionCounts, AdmissionOptions, AdmissionOptionsError, Arrival, CHIP_SHARE,
+    Decision, Ended, Permit, Reason, TRIAL_EVERY, TRIAL_EVERY_BUSY,
 };
 pub use capacity::{AVERAGED_OVER, AdaptiveOptions, CapacityOptions, CapacityOptionsError, Delay};
 pub use ledger::{

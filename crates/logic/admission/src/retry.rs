@@ -47,7 +47,7 @@ pub struct RefusalRetries {
 pub struct RefusalBudget {
     /// Retries that each brings, 0 or more.
     pub per_admitted: f64,
-    /// Most retries that are kept; so many there are to begin with.
+    /// Most retries that are kept, at least 1; so many there are to begin with.
     pub burst: u32,
 }
 
@@ -87,6 +87,9 @@ pub enum RetryOptionsError {
     /// Not a number of retries.
     #[error("per_admitted is {0}, expected 0 or more")]
     PerAdmitted(f64),
+    /// There would be no retries.
+    #[error("burst is 0, expected at least 1; for no retries set most to 0")]
+    Burst,
     /// Not a part.
     #[error("share is {0}, expected 0 to 1")]
     Share(f64),
@@ -103,10 +106,13 @@ impl RetryOptions {
 
     /// Says what is out of range, if anything is.
     pub fn check(&self) -> Result<(), RetryOptionsError> {
-        if let Some(RefusalBudget { per_admitted, .. }) = self.refusals.budget
-            && !(0.0..f64::INFINITY).contains(&per_admitted)
-        {
-            return Err(RetryOptionsError::PerAdmitted(per_admitted));
+        if let Some(RefusalBudget { per_admitted, burst }) = self.refusals.budget {
+            if !(0.0..f64::INFINITY).contains(&per_admitted) {
+                return Err(RetryOptionsError::PerAdmitted(per_admitted));
+            }
+            if burst == 0 {
+                return Err(RetryOptionsError::Burst);
+            }
         }
         match self.failures.share {
             share if (0.0..=1.0).contains(&share) => Ok(()),
@@ -368,5 +374,7 @@ mod tests {
             let error = options.check().expect_err("out of range").to_string();
             assert!(error.contains("expected 0 or more"), "{error}");
         }
+        options.refusals.budget = Some(RefusalBudget { per_admitted: 1.0, burst: 0 });
+        assert_eq!(Retries::new(options).err(), Some(RetryOptionsError::Burst));
     }
 }

@@ -18,6 +18,8 @@ pub struct HaproxyLeastconn {
 }
 
 const UNUSED: u32 = u32::MAX;
+/// The key of 16 million in flight at a weight of 1, and of more.
+const GREATEST: u32 = UNUSED - 1;
 
 impl HaproxyLeastconn {
     /// A pool with these weights (0…256), all idle, in the order of the configuration.
@@ -32,7 +34,10 @@ impl HaproxyLeastconn {
         if w == 0 {
             return;
         }
-        let key = if in_flight == 0 { 0 } else { (in_flight + 1) * 4096 / (16 * w) };
+        let key = match u64::from(in_flight) {
+            0 => 0,
+            n => ((n + 1) * 4096 / (16 * u64::from(w))).min(u64::from(GREATEST)) as u32,
+        };
         // HAProxy leaves a server where it is when its key does not change.
         if key != self.key[i] {
             self.key[i] = key;
@@ -109,5 +114,16 @@ mod tests {
         lc.set_weight(0, 32, 1);
         lc.set_weight(1, 25, 1);
         assert_eq!((lc.key[0], lc.key[1]), (16, 20));
+    }
+
+    #[test]
+    fn no_number_in_flight_is_too_great() {
+        let mut lc = HaproxyLeastconn::new(&[1, 1]);
+        for (many, fewer) in [(1_048_576, 1), (u32::MAX, 1_048_576)] {
+            lc.changed(1, fewer);
+            lc.changed(0, many);
+            assert_eq!(lc.pick(), Some(1), "{many} and {fewer}");
+            assert_ne!(lc.key[0], UNUSED, "it is not out");
+        }
     }
 }

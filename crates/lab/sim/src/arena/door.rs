@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use plimsoll_admission::{
-    Admission, AdmissionOptions, Arrival, CapacityOptionsError, Decision, Ended, Permit, Reason,
+    Admission, AdmissionOptions, AdmissionOptionsError, Arrival, Decision, Ended, Permit, Reason,
 };
 use plimsoll_model::Nanos;
 use rand::RngCore;
@@ -25,7 +25,7 @@ impl AdmissionDoor {
     ///
     /// # Errors
     /// When an option is out of range.
-    pub fn new(options: &AdmissionOptions) -> Result<Self, CapacityOptionsError> {
+    pub fn new(options: &AdmissionOptions) -> Result<Self, AdmissionOptionsError> {
         let admission = Admission::new(options)?;
         Ok(AdmissionDoor { admission, permits: VecDeque::new(), heeds_deadlines: true })
     }
@@ -34,7 +34,7 @@ impl AdmissionDoor {
     ///
     /// # Errors
     /// When an option is out of range.
-    pub fn without_deadlines(options: &AdmissionOptions) -> Result<Self, CapacityOptionsError> {
+    pub fn without_deadlines(options: &AdmissionOptions) -> Result<Self, AdmissionOptionsError> {
         Ok(AdmissionDoor { heeds_deadlines: false, ..Self::new(options)? })
     }
 
@@ -45,7 +45,7 @@ impl AdmissionDoor {
     pub fn for_each(
         pool: &[BackendModel],
         options: &AdmissionOptions,
-    ) -> Result<Vec<Box<dyn Ingress>>, CapacityOptionsError> {
+    ) -> Result<Vec<Box<dyn Ingress>>, AdmissionOptionsError> {
         pool.iter().map(|_| Ok(Box::new(Self::new(options)?) as Box<dyn Ingress>)).collect()
     }
 }

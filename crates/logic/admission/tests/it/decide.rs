@@ -258,6 +258,7 @@ fn options_are_read_and_checked() {
     );
     assert!(read(r#"{"capacity": {"adaptive": {"los": 0.02}}}"#).is_err());
     for refused in [
+        r#"{"deadline_ms": 0}"#,
         r#"{"capacity": {"static": 0}}"#,
         r#"{"capacity": {"adaptive": {"loss": 0.9}}}"#,
         r#"{"capacity": {"adaptive": {"first_cores": 0}}}"#,
