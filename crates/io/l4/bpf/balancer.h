@@ -10,6 +10,7 @@ struct packet {
 	struct tcp *tcp;
 	struct timestamps *timestamps; /* NULL: it has none */
 	int walked;		       /* to them, one option after the other */
+	int malformed;
 };
 
 INLINE const __u32 *source_of(const void *ip, const int family)
@@ -443,17 +444,27 @@ GLOBAL int by_route(struct xdp_md *ctx, __u32 vip_number)
 	return bpf_redirect_map(&ports, port, XDP_PASS);
 }
 
+INLINE int malformed(const struct vip *vip)
+{
+	count_reason(vip->number, REASON_MALFORMED);
+	return XDP_PASS;
+}
+
 /* A segment in either direction. `straight`: its options begin NOP NOP TS, and it is no SYN; nothing may
  * be counted or changed before it is known to have a server. */
 INLINE int segment(struct packet *p, const struct config *c, const int family, const int straight)
 {
 	struct tcp *tcp = p->tcp;
 	struct vip *vip = find_vip(c, destination_of(p->ip, family), tcp->destination, family);
+	if (vip && !straight && p->malformed)
+		return malformed(vip);
 	if (vip)
 		return to_server(p, c, vip, family, straight);
 	vip = find_vip(c, source_of(p->ip, family), tcp->source, family);
 	if (!vip)
 		return XDP_PASS;
+	if (!straight && p->malformed)
+		return malformed(vip);
 	__u32 id = find_source(c, vip, p->eth->from);
 	if (UNLIKELY(!id)) {
 		count_reason(vip->number, REASON_UNKNOWN_SOURCE);

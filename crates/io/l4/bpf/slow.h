@@ -3,9 +3,22 @@
 #pragma once
 #include "icmp.h"
 
-/* A segment whose header begins `tcp_offset` bytes into the packet, and is known to be whole. */
-INLINE int any_segment(struct packet *p, const struct config *c, __u32 tcp_offset, const int family)
+/* Whether a segment's header is shorter than it can be, or reaches beyond what IP says there is, or IP
+ * beyond what came; or both begins and ends a connection. `end` is by IP, from the packet's begin. The
+ * straight way does not ask: its 32 bytes of TCP have come, and the server's kernel looks anyhow. */
+INLINE int is_malformed(const struct packet *p, __u32 tcp_offset, __u32 end)
 {
+	__u32 header = (p->tcp->offset >> 4) * 4;
+	__u8 flags = p->tcp->flags;
+	return header < TCP_BYTES || tcp_offset + header > end || end > p->end - (void *)p->eth ||
+	       ((flags & TCP_SYN) && (flags & (TCP_FIN | TCP_RST)));
+}
+
+/* A segment whose header begins `tcp_offset` bytes into the packet, its first 20 bytes known to be there, and
+ * that by IP ends at `end`. */
+INLINE int any_segment(struct packet *p, const struct config *c, __u32 tcp_offset, __u32 end, const int family)
+{
+	p->malformed = is_malformed(p, tcp_offset, end);
 	p->timestamps = find_timestamps(p->ctx, p->tcp, p->end, tcp_offset, &p->walked);
 	return segment(p, c, family, 0);
 }
@@ -109,7 +122,7 @@ GLOBAL int slow_v4(struct xdp_md *ctx)
 		return XDP_PASS;
 	}
 	int first = ip->fragment & MORE_FRAGMENTS;
-	int verdict = any_segment(&p, c, ETH_BYTES + header, 4);
+	int verdict = any_segment(&p, c, ETH_BYTES + header, ETH_BYTES + bpf_ntohs(ip->length), 4);
 	if (first && verdict != XDP_PASS)
 		remember(ctx, ETH_BYTES + header);
 	return verdict;
@@ -143,7 +156,8 @@ GLOBAL int slow_v6(struct xdp_md *ctx)
 		count_stray(REASON_MALFORMED);
 		return XDP_PASS;
 	}
-	int verdict = any_segment(&p, c, ETH_BYTES + header, 6);
+	__u32 ip_end = ETH_BYTES + IPV6_BYTES + bpf_ntohs(ip->length);
+	int verdict = any_segment(&p, c, ETH_BYTES + header, ip_end, 6);
 	if (first && verdict != XDP_PASS)
 		remember(ctx, ETH_BYTES + header);
 	return verdict;

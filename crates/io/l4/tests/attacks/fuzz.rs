@@ -58,6 +58,8 @@ fn with_ipv4_options(packet: &[u8], words: u8) -> Vec<u8> {
     let mut bytes = packet.to_vec();
     bytes[14] = 0x40 | (5 + words);
     bytes.splice(34..34, vec![1; 4 * usize::from(words)]);
+    let length = (bytes.len() - 14) as u16;
+    bytes[16..18].copy_from_slice(&length.to_be_bytes());
     bytes
 }
 
@@ -68,6 +70,8 @@ fn with_extension(packet: &[u8], kind: u8, body: &[u8]) -> Vec<u8> {
     let mut header = vec![next];
     header.extend(body);
     bytes.splice(54..54, header);
+    let length = (bytes.len() - 54) as u16;
+    bytes[18..20].copy_from_slice(&length.to_be_bytes());
     bytes
 }
 
@@ -181,6 +185,15 @@ fn spoil(packet: &mut Vec<u8>, rng: &mut ChaCha20Rng) {
     }
 }
 
+/// Whether a segment contradicts itself: `tcp` is where it begins, `end` where it ends by IP.
+fn is_malformed(packet: &[u8], tcp: usize, end: usize) -> bool {
+    let (header, flags) = (usize::from(packet[tcp + 12] >> 4) * 4, packet[tcp + 13]);
+    header < 20
+        || tcp + header > end
+        || end > packet.len()
+        || (flags & SYN != 0 && flags & (FIN | RST) != 0)
+}
+
 /// Whether this is what the balancer must not let pass: all headers there and in order, to a VIP.
 fn is_ours(packet: &[u8]) -> bool {
     let vip4 = packet.len() >= 54
@@ -189,12 +202,14 @@ fn is_ours(packet: &[u8]) -> bool {
         && packet[21] == 0
         && packet[23] == 6
         && packet[30..34] == [10, 0, 9, 9]
-        && packet[36..38] == [0, 80];
+        && packet[36..38] == [0, 80]
+        && !is_malformed(packet, 34, 14 + usize::from(packet[16]) * 256 + usize::from(packet[17]));
     let vip6 = packet.len() >= 74
         && packet[12..14] == [0x86, 0xdd]
         && packet[20] == 6
         && packet[38..54] == [0xfd, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9]
-        && packet[56..58] == [0, 80];
+        && packet[56..58] == [0, 80]
+        && !is_malformed(packet, 54, 54 + usize::from(packet[18]) * 256 + usize::from(packet[19]));
     vip4 || vip6
 }
 

@@ -13,7 +13,7 @@ use super::{CLIENT, CLIENT6, cookie, rig};
 
 impl Rig {
     /// New and open connections, over all servers.
-    fn connections(&self) -> (u64, u64) {
+    pub fn connections(&self) -> (u64, u64) {
         let seen = status(&self.net.pins()).expect("status");
         let all = seen.vips.iter().flat_map(|vip| &vip.backends);
         all.fold((0, 0), |(new, open), one| {

@@ -5,6 +5,7 @@
 mod support;
 
 mod counting;
+mod malformed;
 mod rare;
 mod rare_v6;
 mod straight;

@@ -22,6 +22,7 @@ fn later_fragments_follow_the_first() {
     let fragment = |flags: [u8; 2], from: usize, to: usize| {
         let mut bytes = whole[..34].to_vec();
         bytes.extend(&whole[34 + from..34 + to]);
+        bytes[16..18].copy_from_slice(&((20 + to - from) as u16).to_be_bytes());
         bytes[20..22].copy_from_slice(&flags);
         bytes[24..26].copy_from_slice(&[0, 0]);
         let sum = checksum(&[&bytes[14..34]]);
