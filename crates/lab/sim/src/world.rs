@@ -44,7 +44,8 @@ impl WorldSpec {
             service: ServiceTime::Exponential,
             method,
             rate_rps: load * capacity,
-            poll: Duration::from_millis(100),
+            // Twice as often where it counts what is in flight, as the daemon does.
+            poll: Duration::from_millis(if method == Method::LeastConn { 50 } else { 100 }),
             seed,
         }
     }

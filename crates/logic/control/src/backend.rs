@@ -87,6 +87,8 @@ pub(crate) struct Backend {
     pub probing: Option<(Duration, u32)>,
     /// Watches its service under traffic, and at rest by its probes.
     pub watch: Option<RateWatch>,
+    /// Takes over with other cores once it knows what to hold against.
+    pub next_watch: Option<RateWatch>,
     /// For how long other cores than those watched with were believed in.
     pub other_cores_s: f64,
     /// The cores last believed in, and for how long.
@@ -139,6 +141,7 @@ impl Backend {
             offered_rps: None,
             probing: None,
             watch: None,
+            next_watch: None,
             other_cores_s: 0.0,
             cores_held: 1.0,
             same_cores_s: 0.0,
@@ -240,8 +243,14 @@ impl Backend {
         let (completed, seconds) = self.done;
         let bears = self.knowledge.capacity_rps().filter(|_| self.knowledge.is_known())? * seconds;
         let beyond = completed - bears;
-        (beyond > OUTDONE_SIGMA * bears.max(completed).sqrt() && beyond > OUTDONE * bears)
-            .then(|| Change { ratio: completed / bears, requests: completed, seconds })
+        (beyond > OUTDONE_SIGMA * bears.max(completed).sqrt() && beyond > OUTDONE * bears).then(
+            || Change {
+                ratio: completed / bears,
+                requests: completed,
+                seconds,
+                may_be_cores: None,
+            },
+        )
     }
 
     /// What it completes over what it is thought to bear, lately.

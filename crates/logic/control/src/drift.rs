@@ -65,12 +65,40 @@ impl Backend {
         let other = apart > if bounded { OTHER_CORES.1 } else { OTHER_CORES.0 };
         self.other_cores_s = if other { self.other_cores_s + interval.seconds } else { 0.0 };
         // A change unsettles what is known of cores, too: that must not end the watch that is to find it.
-        if self.other_cores_s > LASTING_S && watch.suspicion().0 < SUSPECT {
-            *watch = RateWatch::new(cores, Tolerance::default());
-            self.other_cores_s = 0.0;
+        if !other {
+            self.next_watch = None;
+        } else if self.other_cores_s > LASTING_S && watch.suspicion().0 < SUSPECT {
+            self.watch_other_cores(now, cores, &interval);
         }
-        // More than a lower bound is no news.
-        watch.note(&interval).filter(|change| !bounded || change.ratio < 1.0)
+        let watch = self.watch.as_mut()?;
+        // More than a lower bound is no news, unless fewer are there who do it.
+        let is_news =
+            |change: &Change| !bounded || change.ratio < 1.0 || change.may_be_cores == Some(false);
+        watch.note(&interval).filter(is_news)
+    }
+
+    /// Watches with these cores from now on; where cores are told by loads, and come and go, only once the
+    /// new watch knows what to hold against: one that knows nothing sees nothing, one with wrong cores most.
+    fn watch_other_cores(&mut self, now: Nanos, cores: f64, interval: &Interval) {
+        let fresh = || RateWatch::new(cores, Tolerance::default());
+        let is_judged = self.judged_from.is_some_and(|from| from <= now);
+        let may_wait = !interval.is_split && is_judged;
+        if !may_wait || !self.watch.as_ref().is_some_and(RateWatch::is_sure) {
+            self.watch = Some(fresh());
+            self.next_watch = None;
+            self.other_cores_s = 0.0;
+            return;
+        }
+        let next = self.next_watch.get_or_insert_with(fresh);
+        if (cores / next.cores() - 1.0).abs() > OTHER_CORES.0 {
+            *next = fresh();
+        }
+        if next.is_sure() {
+            self.watch = self.next_watch.take();
+            self.other_cores_s = 0.0;
+        } else {
+            next.note(interval);
+        }
     }
 
     /// Takes a probe that it answered with nothing else to do.
@@ -101,6 +129,7 @@ impl Backend {
     /// first.
     fn forget_watched(&mut self) {
         self.watch = None;
+        self.next_watch = None;
         self.probe_watch = None;
     }
 
@@ -173,7 +202,9 @@ impl Controller {
         let sure_s = if b.knowledge.follows_polls() { SURE_S } else { SURE_BY_LOADS_S };
         let began = now - Duration::from_secs_f64(change.seconds);
         let is_judged = b.judged_from.is_some_and(|from| from <= began);
-        if !is_judged || b.same_cores_s < sure_s.max(change.seconds) {
+        let may_be_cores =
+            change.may_be_cores.unwrap_or(b.same_cores_s < sure_s.max(change.seconds));
+        if !is_judged || may_be_cores {
             // Other cores than believed look the same when load changes: its own traffic will tell which.
             b.relearn(now);
             let line = format!(
@@ -343,7 +374,7 @@ mod tests {
 
     #[test]
     fn what_reaches_back_into_learning_is_learned_from_and_what_does_not_is_a_change() {
-        let change = Change { ratio: 0.6, requests: 500.0, seconds: 30.0 };
+        let change = Change { ratio: 0.6, requests: 500.0, seconds: 30.0, may_be_cores: None };
         let told = |now: Nanos| {
             let mut controller = controller(100.0);
             let b = &mut controller.backends[0];

@@ -11,13 +11,15 @@
 /// number of requests there is (0.156 nats each); the inner ones find what the outer ones overlook.
 pub(super) const TUNED: [f64; 4] = [0.62, 0.85, 1.18, 1.6];
 
-/// Completions and expected completions since a chart left zero, and how long that is.
+/// Completions and expected completions since a chart left zero, how long that is, and request-seconds in
+/// flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Excursion {
     pub nats: f64,
     pub completions: f64,
     pub expected: f64,
     pub seconds: f64,
+    pub in_flight_s: f64,
 }
 
 /// What every chart gains by an interval whose busy core-seconds are known. `rate` is that of a core.
@@ -49,6 +51,7 @@ impl Charts {
         expected: f64,
         gains: [f64; TUNED.len()],
         seconds: f64,
+        in_flight_s: f64,
     ) {
         for (gain, chart) in gains.iter().zip(&mut self.0) {
             let nats = chart.nats + gain;
@@ -60,6 +63,7 @@ impl Charts {
             chart.completions += completions;
             chart.expected += expected;
             chart.seconds += seconds;
+            chart.in_flight_s += in_flight_s;
         }
     }
 

@@ -25,6 +25,10 @@ const MEMORY: f64 = 20_000.0;
 const LEAST: f64 = 300.0;
 /// Standard errors of the reference that are held against an alarm.
 const DOUBT: f64 = 2.5;
+/// Completions from which on the doubt is small beside a change.
+const SURE: f64 = 1_500.0;
+/// Completions a second must differ by this part before they count as fewer or more.
+const FEWER: f64 = 0.1;
 /// Excursions below this many nats are everyday: what they cover settles.
 const EVERYDAY: f64 = 2.0;
 /// Who stays further out for so many completions without an alarm has settled all the same.
@@ -72,14 +76,19 @@ pub struct Change {
     pub requests: f64,
     /// Time since the change, as far as can be told.
     pub seconds: f64,
+    /// Whether other cores than those watched with could explain it, by another load. Asked where the
+    /// balancer counts, for there cores are not certain; never if fewer leave a second though more are
+    /// there, or more though fewer.
+    pub may_be_cores: Option<bool>,
 }
 
-/// Completions and busy core-seconds.
+/// Completions, busy core-seconds and request-seconds in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Work {
     completions: f64,
     core_seconds: f64,
     seconds: f64,
+    in_flight_s: f64,
 }
 
 impl Work {
@@ -87,12 +96,14 @@ impl Work {
         self.completions += other.completions;
         self.core_seconds += other.core_seconds;
         self.seconds += other.seconds;
+        self.in_flight_s += other.in_flight_s;
     }
 
     fn fade(&mut self, kept: f64) {
         self.completions *= kept;
         self.core_seconds *= kept;
         self.seconds *= kept;
+        self.in_flight_s *= kept;
     }
 }
 
@@ -172,6 +183,11 @@ impl RateWatch {
         enough.then(|| self.settled.completions / self.settled.core_seconds)
     }
 
+    /// The reference is certain enough to be held against.
+    pub fn is_sure(&self) -> bool {
+        self.settled.completions >= SURE && self.noise.is_known()
+    }
+
     /// Evidence of a change by now as a part of what an alarm needs, 0…1, and the ratio it speaks for.
     pub fn suspicion(&self) -> (f64, f64) {
         let evidence = self.charts.nearest(self.completions_between(), self.noise.dispersion());
@@ -197,7 +213,9 @@ impl RateWatch {
             completions: completions as u32,
             cores: self.cores,
         };
-        self.take(Work { completions, core_seconds, seconds }, is_split.then_some(poll))
+        let in_flight_s = 0.5 * (f64::from(before) + f64::from(after)) * seconds;
+        let work = Work { completions, core_seconds, seconds, in_flight_s };
+        self.take(work, is_split.then_some(poll), !is_split)
     }
 
     /// Takes a request of its own to the idle backend that took so long: one completion, and all its
@@ -206,10 +224,11 @@ impl RateWatch {
         if !(seconds > 0.0 && seconds.is_finite()) {
             return None;
         }
-        self.take(Work { completions: 1.0, core_seconds: seconds, seconds }, None)
+        let work = Work { completions: 1.0, core_seconds: seconds, seconds, in_flight_s: seconds };
+        self.take(work, None, false)
     }
 
-    fn take(&mut self, work: Work, poll: Option<Poll>) -> Option<Change> {
+    fn take(&mut self, work: Work, poll: Option<Poll>, may_be_cores: bool) -> Option<Change> {
         self.open.add(work);
         let Some(rate) = self.reference() else {
             self.settle();
@@ -226,22 +245,33 @@ impl RateWatch {
                 (charts::gains(work.completions, work.core_seconds, fair), noise)
             }
         };
-        self.charts.note(work.completions, expected, gains.map(|g| g / dispersion), work.seconds);
+        let gains = gains.map(|g| g / dispersion);
+        self.charts.note(work.completions, expected, gains, work.seconds, work.in_flight_s);
         let evidence = self.charts.nearest(self.completions_between(), dispersion);
         let excursion = evidence.excursion;
         if evidence.part >= 1.0 && excursion.expected > 0.0 {
             let ratio = excursion.completions / excursion.expected;
+            let may_be_cores = may_be_cores.then(|| !self.is_beyond_cores(&excursion));
             self.begin_anew(rate * ratio);
             return Some(Change {
                 ratio,
                 requests: excursion.completions,
                 seconds: excursion.seconds,
+                may_be_cores,
             });
         }
         if self.charts.are_below(EVERYDAY) || self.open.completions > LINGERING {
             self.settle();
         }
         None
+    }
+
+    /// `E[min(n, c)]` grows with what is in flight, whatever c is.
+    fn is_beyond_cores(&self, excursion: &Excursion) -> bool {
+        let Work { completions, seconds, in_flight_s, .. } = self.settled;
+        let pace = (excursion.completions / excursion.seconds) / (completions / seconds);
+        let in_flight = (excursion.in_flight_s / excursion.seconds) / (in_flight_s / seconds);
+        (pace < 1.0 - FEWER && in_flight > 1.0) || (pace > 1.0 + FEWER && in_flight < 1.0)
     }
 
     /// What the charts gain by a poll, and its dispersion. `rate` is that of a core where nothing better is
@@ -277,8 +307,14 @@ impl RateWatch {
     /// The backend is another now: what is known of the new one is its rate, and little else.
     fn begin_anew(&mut self, rate: f64) {
         let pace = self.settled.completions / self.settled.seconds.max(1e-9);
-        self.settled =
-            Work { completions: LEAST, core_seconds: LEAST / rate, seconds: LEAST / pace };
+        let held = self.settled.in_flight_s / self.settled.seconds.max(1e-9);
+        let seconds = LEAST / pace;
+        self.settled = Work {
+            completions: LEAST,
+            core_seconds: LEAST / rate,
+            seconds,
+            in_flight_s: held * seconds,
+        };
         self.open = Work::default();
         self.law = None;
         self.noise.drop_open();

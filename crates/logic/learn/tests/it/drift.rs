@@ -1,7 +1,7 @@
 //! A change of a backend is seen soon, and traffic, weights and noise are not taken for one.
 
 use plimsoll_learn::drift::{
-    Change, Judgement, Moved, PAPER_THRESHOLD, RateWatch, Tolerance, compare,
+    Change, Interval, Judgement, Moved, PAPER_THRESHOLD, RateWatch, Tolerance, compare,
 };
 
 #[path = "../../examples/drift/backend.rs"]
@@ -57,6 +57,30 @@ fn who_becomes_faster_is_seen_too_and_the_ratio_is_right() {
     assert_eq!(run(&mut b, &mut watch, 600.0), None, "it is the new normal");
     let rate = watch.reference().expect("a reference");
     assert!((rate * SERVICE_S / 1.5 - 1.0).abs() < 0.1, "{rate}");
+}
+
+/// Where the balancer counts. Cores that are believed wrongly make traffic look like a change, but not like one
+/// that no cores explain; a slow-down is one whatever is believed of cores.
+#[test]
+fn what_cores_may_explain_is_told_from_what_they_cannot() {
+    let told = |believed: f64, change: fn(&mut Backend)| {
+        let mut backend =
+            Backend::new(0.6 * 4.0 / SERVICE_S, SERVICE_S, Service::Exponential, 4, 8);
+        let mut watch = RateWatch::new(believed, Tolerance::default());
+        let mut poll = |backend: &mut Backend| {
+            watch.note(&Interval { is_split: false, ..backend.poll(POLL_S) })
+        };
+        assert!((0..3_000).all(|_| poll(&mut backend).is_none()));
+        change(&mut backend);
+        (0..3_000).find_map(|_| poll(&mut backend))
+    };
+    let overloaded = told(16.0, |b| b.arrivals *= 1.7).expect("many wait, hardly more leave");
+    assert_eq!((overloaded.ratio < 1.0, overloaded.may_be_cores), (true, Some(true)));
+    for believed in [2.0, 4.0, 16.0] {
+        let slowed = |b: &mut Backend| b.service_s /= 0.4;
+        let change = told(believed, slowed).expect("it is seen");
+        assert_eq!((change.ratio < 1.0, change.may_be_cores), (true, Some(false)), "{believed}");
+    }
 }
 
 #[test]
@@ -120,13 +144,8 @@ fn what_makes_no_sense_is_ignored() {
     assert_eq!(watch.cores(), 1.0);
     for _ in 0..1_000 {
         for completions in [f64::NAN, -1.0, f64::INFINITY] {
-            let interval = plimsoll_learn::drift::Interval {
-                seconds: 0.1,
-                before: 1,
-                after: 1,
-                completions,
-                is_split: true,
-            };
+            let interval =
+                Interval { seconds: 0.1, before: 1, after: 1, completions, is_split: true };
             assert_eq!(watch.note(&interval), None);
         }
         assert_eq!(watch.note_probe(f64::NAN), None);
