@@ -1,8 +1,8 @@
 //! What a pick costs: nanoseconds and allocations, for every policy over 10, 100 and 1,000 backends.
 //!
 //! Each request is picked for, started, and ended when two more per backend have been sent; each seventh
-//! is refused under the sight that learns from refusals. In one pass
-//! each pick is timed by itself, less what reading the clock takes; in another all of it at once, probes and
+//! is refused under the sight that learns from refusals. *All full*: each backend has as many as it may, and
+//! nobody is picked. *All failing*: all requests have failed for a while. In one pass each pick is timed by itself, less what reading the clock takes; in another all of it at once, probes and
 //! their answers included. The least of several runs counts: the machine only ever adds.
 //!
 //! `cargo bench -p plimsoll-policy --bench pick [-- NAME]`, with a name only those that contain it.
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_model::Nanos;
 use plimsoll_policy::{
-    EjectionSettings, Ending, ExpectedDelaySettings, Finish, Policy, PolicyKind, Probing, Request,
+    EjectionSettings, ExpectedDelaySettings, Finish, Policy, PolicyKind, Probing, Request,
     ServerLoad, Settings, Sight, SlowStartSettings,
 };
 use rand::{RngCore, SeedableRng};
@@ -53,16 +53,37 @@ fn main() {
     };
     row("random, with all guards", PolicyKind::Random, guarded);
     let bounded = Settings { hash_balance_factor: Some(125), ..Settings::default() };
-    row("hash_ring, loads bounded", PolicyKind::HashRing, bounded);
-    row("hash_maglev, loads bounded", PolicyKind::HashMaglev, bounded);
+    let full = Settings { max_in_flight: Some(PER_BACKEND as u32 + 1), ..Settings::default() };
+    use PolicyKind::{HashMaglev, HashMap, HashRing, LeastConnections, StaticRoundRobin};
+    for kind in [HashRing, HashMaglev] {
+        row(&format!("{kind}, loads bounded"), kind, bounded);
+        row_in(&format!("{kind}, bounded, all failing"), kind, bounded, Case::AllFail);
+    }
+    for kind in [HashRing, HashMaglev, HashMap, StaticRoundRobin, LeastConnections] {
+        row_in(&format!("{kind}, all full"), kind, full, Case::AllFull);
+    }
+}
+
+/// What happens to requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Case {
+    AllWell,
+    SomeRefused,
+    AllFail,
+    AllFull,
 }
 
 fn row(name: &str, kind: PolicyKind, settings: Settings) {
+    let refuses = settings.expected_delay.sight == Sight::Refusals;
+    row_in(name, kind, settings, if refuses { Case::SomeRefused } else { Case::AllWell });
+}
+
+fn row_in(name: &str, kind: PolicyKind, settings: Settings, case: Case) {
     let mut asked = std::env::args().skip(1).filter(|a| !a.starts_with('-'));
     if asked.next().is_some_and(|part| !name.contains(&part)) {
         return;
     }
-    let costs = SIZES.map(|n| cost(kind, n, &settings));
+    let costs = SIZES.map(|n| cost(kind, n, &settings, case));
     print!("{name:<32}");
     costs.iter().for_each(|c| print!(" {:>7.0}", c.pick_ns));
     costs.iter().for_each(|c| print!(" {:>7.0}", c.request_ns));
@@ -76,11 +97,14 @@ struct Cost {
     allocations: u64,
 }
 
-fn cost(kind: PolicyKind, backends: usize, settings: &Settings) -> Cost {
+fn cost(kind: PolicyKind, backends: usize, settings: &Settings, case: Case) -> Cost {
     let weights: Vec<u32> = (0..backends).map(|i| 1 + (i % 8) as u32).collect();
     let mut policy = kind.build(&weights, settings).expect("these settings are valid");
-    let mut load = Load::new(backends, settings.expected_delay.sight == Sight::Refusals);
+    let mut load = Load::new(backends);
     load.run(policy.as_mut(), pick_untimed);
+    load.case = case;
+    // Until those that fail, or fill all, are the only ones there are.
+    (0..5).for_each(|_| load.run(policy.as_mut(), pick_untimed));
     let (mut picks, mut clock, mut whole) = (Duration::MAX, Duration::MAX, Duration::MAX);
     let mut allocations = 0;
     for _ in 0..RUNS {
@@ -124,11 +148,11 @@ struct Load {
     targets: Vec<usize>,
     latency: Duration,
     ended: u64,
-    refuses: bool,
+    case: Case,
 }
 
 impl Load {
-    fn new(backends: usize, refuses: bool) -> Self {
+    fn new(backends: usize) -> Self {
         let gap = Duration::from_nanos(1_000_000 / backends as u64);
         Load {
             now: Nanos::from_secs_f64(1.0),
@@ -139,7 +163,7 @@ impl Load {
             targets: Vec::with_capacity(16),
             latency: gap * (PER_BACKEND * backends) as u32,
             ended: 0,
-            refuses,
+            case: Case::AllWell,
         }
     }
 
@@ -154,7 +178,10 @@ impl Load {
                 self.probe(policy, &request);
             }
             let picked = pick(policy, &request, self.now, &mut self.rng);
-            self.turn(policy, picked.expect("all are open"));
+            match picked {
+                Some(backend) => self.turn(policy, backend),
+                None => assert!(self.case == Case::AllFull, "somebody is open"),
+            }
         }
     }
 
@@ -162,13 +189,16 @@ impl Load {
         policy.on_start(backend, self.now);
         self.in_flight[backend] += 1;
         self.running.push_back(backend);
-        if self.running.len() > PER_BACKEND * self.in_flight.len() {
+        if self.case != Case::AllFull && self.running.len() > PER_BACKEND * self.in_flight.len() {
             let Some(ended) = self.running.pop_front() else { return };
             self.in_flight[ended] -= 1;
             self.ended += 1;
-            let refused = self.refuses && self.ended.is_multiple_of(7);
-            let ending = if refused { Ending::Rejected } else { Ending::Success };
-            policy.on_finish(ended, &Finish::new(self.latency, ending), self.now);
+            let finish = match self.case {
+                Case::SomeRefused if self.ended.is_multiple_of(7) => Finish::rejected(self.latency),
+                Case::AllFail => Finish::failure(Duration::from_micros(10)),
+                _ => Finish::success(self.latency),
+            };
+            policy.on_finish(ended, &finish, self.now);
         }
         self.now = self.now + self.gap;
     }

@@ -1,6 +1,6 @@
 //! The request's key modulo the length of a map that holds each backend as often as its weight says.
-//! O(1), and one step more for each entry of a backend that the request avoids; requests without a key
-//! go round the map.
+//! O(1), and at most O(n log Σw) where most are avoided or closed (`state/round.rs`); requests without a key go
+//! round the map.
 //!
 //! Source: HAProxy's `hash-type map-based` (`map_get_server_hash`, `src/lb_map.c`), its default: shares
 //! are exact, and almost every key moves when a weight changes or a backend comes or goes. Where that
@@ -9,26 +9,28 @@
 use plimsoll_model::Nanos;
 use rand::RngCore;
 
-use super::static_round_robin::{from_here_on, next_turn};
-use crate::state::WeightedMap;
+use super::static_round_robin::next_turn;
+use crate::state::{Round, turns_by_weight};
 use crate::{Policy, Request};
 
 /// The key modulo a weighted map.
 pub struct MapHash {
-    map: WeightedMap,
+    map: Round,
     turn: usize,
 }
 
 impl MapHash {
     /// Over backends of these weights.
     pub fn new(weights: &[u32]) -> Self {
-        MapHash { map: WeightedMap::new(weights), turn: 0 }
+        let mut policy = MapHash { map: Round::default(), turn: 0 };
+        policy.set_weights(weights);
+        policy
     }
 }
 
 impl Policy for MapHash {
     fn set_weights(&mut self, weights: &[u32]) {
-        self.map.set(weights);
+        self.map.set(weights.len(), |entries| turns_by_weight(weights, entries));
     }
 
     fn pick(
@@ -37,13 +39,13 @@ impl Policy for MapHash {
         _now: Nanos,
         _rng: &mut dyn RngCore,
     ) -> Option<usize> {
-        let entries = self.map.entries();
+        let entries = self.map.entries().len() as u64;
         match request.key {
-            Some(key) if !entries.is_empty() => {
-                let at = (key % entries.len() as u64) as usize;
-                from_here_on(entries, at, request).map(|at| entries[at] as usize)
+            Some(key) if entries > 0 => {
+                let at = self.map.next((key % entries) as usize, |i| request.allows(i))?;
+                Some(self.map.backend(at))
             }
-            _ => next_turn(entries, &mut self.turn, request),
+            _ => next_turn(&self.map, &mut self.turn, request),
         }
     }
 }

@@ -1,33 +1,35 @@
-//! Turns in a fixed order that a map holds, each backend as often as its weight says. O(1), and one step
-//! more for each turn of a backend that the request avoids.
+//! Turns in a fixed order that a map holds, each backend as often as its weight says. O(1), and at most
+//! O(n log Σw) where most are avoided or closed (`state/round.rs`).
 //!
 //! Source: HAProxy's `static-rr` (`map_get_server_rr`, `src/lb_map.c`): the order is the same, see
 //! `tests/haproxy.rs`. There a weight that changes while it runs has no effect; here the map is made
-//! again, O(Σw log n), and the round goes on at the same turn. Light backends starve when weights
+//! again, O(Σw), and the round goes on at the same turn. Light backends starve when weights
 //! change more often than a round lasts, Σw / gcd picks: [`crate::RoundRobin`] is made for that.
 
 use plimsoll_model::Nanos;
 use rand::RngCore;
 
-use crate::state::WeightedMap;
+use crate::state::{Round, turns_by_weight};
 use crate::{Policy, Request};
 
 /// Turns in a fixed order.
 pub struct StaticRoundRobin {
-    map: WeightedMap,
+    map: Round,
     turn: usize,
 }
 
 impl StaticRoundRobin {
     /// Over backends of these weights.
     pub fn new(weights: &[u32]) -> Self {
-        StaticRoundRobin { map: WeightedMap::new(weights), turn: 0 }
+        let mut policy = StaticRoundRobin { map: Round::default(), turn: 0 };
+        policy.set_weights(weights);
+        policy
     }
 }
 
 impl Policy for StaticRoundRobin {
     fn set_weights(&mut self, weights: &[u32]) {
-        self.map.set(weights);
+        self.map.set(weights.len(), |entries| turns_by_weight(weights, entries));
     }
 
     fn pick(
@@ -36,22 +38,15 @@ impl Policy for StaticRoundRobin {
         _now: Nanos,
         _rng: &mut dyn RngCore,
     ) -> Option<usize> {
-        next_turn(self.map.entries(), &mut self.turn, request)
+        next_turn(&self.map, &mut self.turn, request)
     }
 }
 
 /// The next entry that the request allows; the round goes on behind it.
-pub(super) fn next_turn(entries: &[u32], turn: &mut usize, request: &Request<'_>) -> Option<usize> {
-    let from = if *turn < entries.len() { *turn } else { 0 };
-    let at = from_here_on(entries, from, request)?;
+pub(super) fn next_turn(map: &Round, turn: &mut usize, request: &Request<'_>) -> Option<usize> {
+    let at = map.next(*turn, |i| request.allows(i))?;
     *turn = at + 1;
-    Some(entries[at] as usize)
-}
-
-/// Where the first entry stands, from `at` on and around, that the request allows.
-pub(super) fn from_here_on(entries: &[u32], at: usize, request: &Request<'_>) -> Option<usize> {
-    let allowed = |i: &usize| request.allows(entries[*i] as usize);
-    (at..entries.len()).chain(0..at.min(entries.len())).find(allowed)
+    Some(map.backend(at))
 }
 
 #[cfg(test)]

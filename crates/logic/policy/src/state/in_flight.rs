@@ -52,6 +52,8 @@ pub(crate) struct InFlight {
     /// Those of whom something is held, and maybe some of whom nothing is any more.
     holding: Vec<usize>,
     next_fading: Nanos,
+    /// Of all backends together.
+    held_by_all: Held,
     successes: SuccessLatency,
 }
 
@@ -62,6 +64,7 @@ impl InFlight {
             held: vec![Held::default(); backends],
             holding: Vec::with_capacity(backends),
             next_fading: Nanos::ZERO,
+            held_by_all: Held::default(),
             successes: SuccessLatency::new(),
         }
     }
@@ -90,11 +93,15 @@ impl InFlight {
         }
         let Some(penalty_us) = self.successes.penalty_us(finish.ending) else { return };
         let left = (1.0 - finish.latency_us() / penalty_us).max(0.0);
-        let mut held = self.held[backend].decayed(&self.successes, now);
-        match finish.ending {
-            Ending::Rejected => held.refusals += left,
-            _ => held.failures += left,
-        }
+        let add = |held: Held| {
+            let held = held.decayed(&self.successes, now);
+            match finish.ending {
+                Ending::Rejected => Held { refusals: held.refusals + left, ..held },
+                _ => Held { failures: held.failures + left, ..held },
+            }
+        };
+        self.held_by_all = add(self.held_by_all);
+        let mut held = add(self.held[backend]);
         if !held.listed && held.amount() > 0.0 {
             held.listed = true;
             self.holding.push(backend);
@@ -130,6 +137,18 @@ impl InFlight {
                 self.holding.swap_remove(k);
             }
         }
+    }
+
+    /// Failures and refusals held of all backends together.
+    pub(crate) fn held_by_all(&mut self, now: Nanos) -> f64 {
+        if self.held_by_all.amount() == 0.0 {
+            return 0.0;
+        }
+        let amount = self.held_by_all.decayed(&self.successes, now).amount();
+        if amount < FORGOTTEN {
+            self.held_by_all = Held::default();
+        }
+        amount
     }
 
     /// Failures and refusals held.

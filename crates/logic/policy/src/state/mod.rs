@@ -7,6 +7,7 @@ mod in_flight;
 mod keys;
 mod latency;
 mod map;
+mod round;
 mod sampler;
 
 pub(crate) use bound::Bound;
@@ -15,5 +16,6 @@ pub(crate) use failure::{FailureShares, SuccessLatency};
 pub(crate) use in_flight::InFlight;
 pub(crate) use keys::Keys;
 pub(crate) use latency::LatencyTable;
-pub(crate) use map::WeightedMap;
+pub(crate) use map::turns_by_weight;
+pub(crate) use round::Round;
 pub(crate) use sampler::{Sampler, Taken};
