@@ -32,4 +32,5 @@ pub use lane::{Finished, Lane, PATIENCE};
 pub use learning::Learning;
 pub use machine::{CpuClock, raise_descriptor_limit};
 pub use measured::{Measured, mean_of};
+pub use plimsoll_api::wire::Event;
 pub use pool::{Backend, Distribution, Pool};

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
 
 use crate::{Context, Experiment, Failure, Manifest, Outcome, csv, summary, svg};
 
@@ -62,14 +63,16 @@ pub struct Ran {
 pub fn run(experiment: &Experiment, context: &Context, out: &Path) -> Result<Ran, Failure> {
     let dir = out.join(experiment.name);
     refuse_foreign(&dir)?;
-    // Found out now rather than after half an hour.
+    // Made now, so that what cannot be written is told before half an hour of work rather than after.
     fs::create_dir_all(out).map_err(Failure::file(format!("make {}", out.display())))?;
+    let fresh = tempfile::Builder::new().prefix(".plimsoll-").tempdir_in(out);
+    let fresh = fresh.map_err(Failure::file(format!("write into {}", out.display())))?;
     let started = Timestamp::now();
     let outcome = (experiment.run)(context)?;
     context.check()?;
     let manifest = Manifest::new(experiment, context, started);
     let result = ResultFile { experiment: identity(experiment), outcome };
-    write(&result, &manifest, out, &dir)?;
+    write(&result, &manifest, fresh, &dir)?;
     Ok(Ran { result, manifest, dir })
 }
 
@@ -93,16 +96,20 @@ fn refuse_foreign(dir: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn write(result: &ResultFile, manifest: &Manifest, out: &Path, dir: &Path) -> Result<(), Failure> {
+fn write(
+    result: &ResultFile,
+    manifest: &Manifest,
+    fresh: TempDir,
+    dir: &Path,
+) -> Result<(), Failure> {
     let trouble = || Failure::file(format!("write {}", dir.display()));
-    let fresh = tempfile::Builder::new().prefix(".plimsoll-").tempdir_in(out);
-    let fresh = fresh.map_err(trouble())?;
     for (name, text) in files(result, manifest)? {
         fs::write(fresh.path().join(name), text).map_err(trouble())?;
     }
     use std::os::unix::fs::PermissionsExt;
     // A temporary directory is its owner's alone; a result is like any other.
-    let mode = fs::metadata(out).map_err(trouble())?.permissions().mode();
+    let out = fs::metadata(fresh.path().join("..")).map_err(trouble())?;
+    let mode = out.permissions().mode();
     fs::set_permissions(fresh.path(), fs::Permissions::from_mode(mode)).map_err(trouble())?;
     take_place(fresh.path(), dir).map_err(trouble())?;
     if fresh.path().exists() {

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use plimsoll_lanes::Interrupt;
@@ -114,6 +116,35 @@ fn a_manifest_says_how_to_repeat_it() {
     assert_eq!(manifest.plimsoll, env!("CARGO_PKG_VERSION"));
     assert!(manifest.rustc.is_some_and(|rustc| rustc.starts_with("rustc ")));
     assert!(manifest.started.ends_with('Z') && manifest.cores >= 1);
+    match checked_out() {
+        // The rest is `-dirty` or nothing.
+        Some(commit) => assert!(manifest.commit.is_some_and(|c| c.starts_with(&commit))),
+        None => assert_eq!(manifest.commit, None),
+    }
+}
+
+/// The commit whose checkout this is; none in a source archive.
+fn checked_out() -> Option<String> {
+    let ask = |arguments: &[&str]| {
+        let output = Command::new("git").args(arguments).output().ok()?;
+        let text = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;
+        Some(text.trim().to_owned())
+    };
+    ask(&["rev-parse", "--show-prefix"]).filter(|prefix| prefix == "crates/lab/papers/")?;
+    ask(&["rev-parse", "--short=12", "HEAD"])
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_told_before_the_experiment() {
+    static BEGAN: AtomicBool = AtomicBool::new(false);
+    let tells = |context: &Context| {
+        BEGAN.store(true, Ordering::Relaxed);
+        whole(context)
+    };
+    // Nothing can be made in there, not even by root; a directory without write rights stops all but root.
+    let failure = run(&toy("toy-1", tells), &context(1), Path::new("/proc/self")).unwrap_err();
+    assert!(failure.to_string().contains("cannot write into /proc/self"), "{failure}");
+    assert!(!BEGAN.load(Ordering::Relaxed));
 }
 
 #[test]

@@ -22,6 +22,9 @@ pub struct WorldSpec {
     pub service: ServiceTime,
     /// How the balancer picks.
     pub method: Method,
+    /// Round robin spreads evenly, and as weights say from the first pick after a change; HAProxy's own,
+    /// which is the default, follows a change of weights only after a round.
+    pub smooth: bool,
     /// Poisson arrivals, requests per second.
     pub rate_rps: f64,
     /// The weights that the balancer starts with.
@@ -43,6 +46,7 @@ impl WorldSpec {
             service_us,
             service: ServiceTime::Exponential,
             method,
+            smooth: false,
             rate_rps: load * capacity,
             // Twice as often where it counts what is in flight, as the daemon does.
             poll: Duration::from_millis(if method == Method::LeastConn { 50 } else { 100 }),
@@ -85,8 +89,9 @@ impl World {
             RequestPlant::new(pool, weights, spec.service_us, spec.service, spec.method, spec.seed);
         plant.set_rate(spec.rate_rps);
         plant.keep_answers();
-        // HAProxy's own round robin, which follows a change of weights only after a round, is in the soak.
-        plant.pick_smoothly();
+        if spec.smooth {
+            plant.pick_smoothly();
+        }
         World {
             plant,
             next_poll: 0,

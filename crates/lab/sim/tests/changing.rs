@@ -33,9 +33,25 @@ fn mean_a_minute_later(world: &mut World) -> f64 {
     world.since(from).0
 }
 
-fn drifts(world: &World, at: Nanos) -> Vec<(f64, String)> {
-    let later = world.records.iter().filter(|(t, r)| *t > at && r.kind == RecordKind::Drift);
-    later.map(|(t, r)| (t.since(at).as_secs_f64(), r.backend.clone().unwrap_or_default())).collect()
+/// A change that was told of a backend.
+#[derive(Debug)]
+struct Seen {
+    after_s: f64,
+    backend: String,
+    /// By how much, so that its curve could be rescaled. Where cores are not certain it is learned anew.
+    rescaled: bool,
+}
+
+fn changes_told(world: &World, at: Nanos) -> Vec<Seen> {
+    let told = |r: &Record| r.kind == RecordKind::Drift || r.reason.starts_with("it may work at");
+    let later = world.records.iter().filter(|(t, r)| *t > at && told(r));
+    later
+        .map(|(t, r)| Seen {
+            after_s: t.since(at).as_secs_f64(),
+            backend: r.backend.clone().unwrap_or_default(),
+            rescaled: r.kind == RecordKind::Drift,
+        })
+        .collect()
 }
 
 #[test]
@@ -48,19 +64,22 @@ fn one_slowed_to_60_percent_is_seen_in_time_and_alone_and_clients_have_the_new_o
         pool[who].speed *= 0.6;
         world.set_speed(who, pool[who].speed);
         let mean = mean_a_minute_later(&mut world);
-        let seen = drifts(&world, at);
-        let (first, name) = seen.first().expect("the change is seen");
-        assert_eq!(*name, format!("s{who}"));
-        let until = at + std::time::Duration::from_secs_f64(*first);
+        let seen = changes_told(&world, at);
+        let first = seen.first().expect("the change is seen");
+        assert_eq!(first.backend, format!("s{who}"));
+        let until = at + std::time::Duration::from_secs_f64(first.after_s);
         let served = world
             .answers
             .iter()
             .filter(|a| a.backend == who && a.sent > at && a.sent < until)
             .count();
-        assert!(*first <= 5.0 || served <= 150, "after {first:.1} s and {served} requests");
-        assert!(seen.iter().all(|(_, of)| of == name), "the others are untouched: {seen:?}");
+        let in_time = first.after_s <= 5.0 || served <= 150;
+        assert!(in_time, "after {:.1} s and {served} requests", first.after_s);
+        let others: Vec<&Seen> = seen.iter().filter(|s| s.backend != first.backend).collect();
+        assert!(others.is_empty(), "the others are untouched: {others:?}");
         let plan = world.plans.iter().map(|(t, _)| *t).find(|t| *t >= until).expect("a plan");
-        assert!(plan.since(until).as_secs_f64() <= 1.5, "new weights at once");
+        let within_s = if first.rescaled { 1.5 } else { 15.0 };
+        assert!(plan.since(until).as_secs_f64() <= within_s, "new weights in time");
         let optimum = optimum_ms(&pool, rate);
         assert!(mean <= 1.10 * optimum, "{mean:.1} ms, {optimum:.1} at best");
     }
@@ -101,7 +120,8 @@ fn a_fifth_more_or_less_traffic_is_no_change_of_anybody_and_weights_follow_in_se
         let at = world.now();
         world.set_rate(part * rate);
         let mean = mean_a_minute_later(&mut world);
-        assert_eq!(drifts(&world, at), [], "{part} of the traffic");
+        let told = changes_told(&world, at);
+        assert!(told.is_empty(), "{part} of the traffic: {told:?}");
         let plan = world.plans.iter().map(|(t, _)| *t).find(|t| *t > at).expect("a plan");
         assert!(plan.since(at).as_secs_f64() <= 5.0, "{} s", plan.since(at).as_secs_f64());
         let optimum = optimum_ms(&pool, part * rate);

@@ -35,14 +35,19 @@ fn split_and_limit(pool: Vec<BackendModel>, load: f64) -> (f64, f64) {
 fn under_round_robin_it_comes_to_the_best_static_split() {
     for load in [0.7, 0.85] {
         let (oracle, _) = split_and_limit(paper_pool(11), load);
-        let mut w = world(paper_pool(11), Method::RoundRobin, load, 3);
-        w.run_for(180.0);
-        assert_eq!(view(&w).phase, Phase::Steady);
-        let from = w.now();
-        w.run_for(240.0);
-        let (mean, _, errors) = w.since(from);
-        assert!(mean <= 1.07 * oracle, "{load}: {mean:.1} ms, the oracle {oracle:.1}");
-        assert_eq!(errors, 0);
+        let means = [3, 4, 5].map(|seed| {
+            let mut w = world(paper_pool(11), Method::RoundRobin, load, seed);
+            w.run_for(180.0);
+            assert_eq!(view(&w).phase, Phase::Steady);
+            let from = w.now();
+            w.run_for(240.0);
+            let (mean, _, errors) = w.since(from);
+            assert_eq!(errors, 0);
+            mean
+        });
+        // Four minutes of a nearly full pool scatter by 4 %, whoever splits.
+        let mean = means.iter().sum::<f64>() / means.len() as f64;
+        assert!(mean <= 1.07 * oracle, "{load}: {means:?} ms, the oracle {oracle:.1}");
     }
 }
 

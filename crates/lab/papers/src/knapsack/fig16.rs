@@ -13,7 +13,7 @@ use plimsoll_sim::Method;
 use super::baselines::changed::{self, Through};
 use super::dynamics::episode::{self, Length};
 use super::dynamics::quiet::{self, Quiet};
-use super::dynamics::seen::{Seen, groups, mean};
+use super::dynamics::seen::{Seen, groups, mean, median};
 use super::dynamics::{self, Disturbance, GROUPS, LOAD, WAYS, Way, emulated, optimum, tables};
 use crate::outcome::{Comparison, Outcome, Value, Verdict};
 use crate::plot::{Axis, Bars, Plot};
@@ -261,7 +261,7 @@ fn comparisons(
 fn number(
     what: &str,
     paper: impl Into<Value>,
-    ours: f64,
+    ours: impl Into<Value>,
     unit: &str,
     verdict: Verdict,
     provenance: Provenance,
@@ -311,12 +311,8 @@ fn weight_comparisons(
 }
 
 fn time_comparisons(runs: &[Seen], what: Disturbance, from: Provenance) -> Vec<Comparison> {
-    let seen = |value: fn(&Seen) -> Option<f64>| {
-        mean(plimsoll(runs, what, from).filter_map(value)).unwrap_or(f64::NAN)
-    };
-    let first = seen(|s| s.reaction.first_s);
-    let (all, planned) = (seen(|s| s.reaction.all_s), seen(|s| s.reaction.planned_s));
-    let requests = seen(|s| s.reaction.requests);
+    let runs = plimsoll(runs, what, from);
+    let when = |value: fn(&Seen) -> Option<f64>| median(runs.clone().map(value));
     let (theirs, why) = match what {
         Disturbance::Failure => (
             THEIR_FAILURE_S,
@@ -324,31 +320,34 @@ fn time_comparisons(runs: &[Seen], what: Disturbance, from: Provenance) -> Vec<C
              then it is out at once."
                 .to_owned(),
         ),
-        _ => {
-            let requests =
-                if requests.is_nan() { String::new() } else { format!(" ({requests:.0} each)") };
-            let last = if all.is_nan() {
-                "in no run all four are noticed one by one".to_owned()
-            } else {
-                format!("the last of the four is noticed after {all:.1} s")
-            };
-            (
-                THEIR_CAPACITY_S,
-                format!(
-                    "The paper compares one mean of 20 probes with a threshold, which fires on noise \
-                     as well; a test with a stated rate of false alarms needs so many \
-                     requests{requests}, and {last}."
-                ),
-            )
-        }
+        _ => (THEIR_CAPACITY_S, why_a_test_takes_longer(runs.clone())),
     };
-    let name = |part: &str| format!("{}: {part}", what.name());
-    let verdict = Verdict::less_is_better(0.5, theirs, first);
-    let plan = Verdict::less_is_better(0.5, theirs + THEIR_ILP_S, planned);
+    let count = runs.clone().count();
+    let one = |part: &str, theirs: f64, (ours, seen): (Option<f64>, usize)| {
+        let verdict = ours.map_or(Verdict::Differs, |s| Verdict::less_is_better(0.5, theirs, s));
+        let ours = ours.map_or_else(|| Value::from("never in most runs"), Value::from);
+        let why = format!("{why} Median; so it was in {seen} of {count} runs.");
+        number(&format!("{}: {part}", what.name()), theirs, ours, "s", verdict, from, why)
+    };
     vec![
-        number(&name("first noticed"), theirs, first, "s", verdict, from, why.clone()),
-        number(&name("first new weights"), theirs + THEIR_ILP_S, planned, "s", plan, from, why),
+        one("first noticed", theirs, when(|s| s.reaction.first_s)),
+        one("first new weights", theirs + THEIR_ILP_S, when(|s| s.reaction.planned_s)),
     ]
+}
+
+/// Why a loss of capacity is noticed later than in the paper.
+fn why_a_test_takes_longer<'a>(runs: impl Iterator<Item = &'a Seen> + Clone) -> String {
+    let requests = mean(runs.clone().filter_map(|s| s.reaction.requests));
+    let requests = requests.map_or_else(String::new, |n| format!(" ({n:.0} each)"));
+    let last = match median(runs.map(|s| s.reaction.all_s)) {
+        (Some(all_s), _) => format!("the last of the four is noticed after {all_s:.1} s"),
+        (None, 0) => "in no run all four are noticed one by one".to_owned(),
+        (None, _) => "in most runs not all four are noticed one by one".to_owned(),
+    };
+    format!(
+        "The paper compares one mean of 20 probes with a threshold, which fires on noise as well; a test \
+         with a stated rate of false alarms needs so many requests{requests}, and {last}."
+    )
 }
 
 fn client_comparison(
@@ -403,8 +402,8 @@ fn notes() -> Vec<String> {
          then takes everything, and with frozen weights all is lost. A real HAProxy tries again, under \
          roundrobin elsewhere: nothing is lost there. Under leastconn the dead have the fewest connections, and \
          a second try finds the other dead one: without a health check that loses requests for real.",
-        "The paper's ways explore and notice changes as the paper does and minimise the unweighted sum of \
-         latencies; their curves are of whichever family fits best, not of degree two.",
+        "The paper's ways explore and notice changes as the paper does, learn polynomials of degree two and \
+         minimise the unweighted sum of latencies.",
         "The paper's ways are rebuilt in this controller, under exponential service times: a threshold on the \
          mean of a few requests then fires on noise, and every false alarm moves weights. Under steadier \
          service times, which the paper's fixed computation may have, it would fire less.",

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use plimsoll_control::Exploration;
 use plimsoll_learn::ExploreMode;
+use plimsoll_model::Curve;
 use plimsoll_sim::{Method, World, WorldSpec};
 
 use super::explored::{
     Explored, KINDS, LOAD, SERVICE_US, explore, firsts, models, total_rps, true_w_max,
 };
-use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use crate::outcome::{Comparison, Outcome, Table, Value, Verdict};
 use crate::plot::{Axis, Lines, Mark, Plot, Points};
 use crate::{Cell, Context, Experiment, Failure, Provenance};
 
@@ -243,80 +244,134 @@ fn own_plot(own: &Own) -> Plot {
     Plot::lines("plimsoll", title, Axis::linear("time (s)"), y, lines)
 }
 
-/// The greatest weight after the first plan, as a part of what the backend bears.
+/// The greatest of these weights, each as a part of its type's true `w_max`.
+fn greatest(weight: impl Fn(usize) -> f64) -> f64 {
+    let part = |k: usize| weight(k) / true_w_max(&KINDS[k].model.curve(SERVICE_US));
+    (0..KINDS.len()).map(part).fold(0.0, f64::max)
+}
+
+/// What Plimsoll tried after its first plan.
 fn greatest_try(own: &Own) -> f64 {
-    let most = |k: usize| {
-        let edge = true_w_max(&KINDS[k].model.curve(SERVICE_US));
-        own.plans.iter().skip(1).map(|(_, s)| s[k]).fold(0.0, f64::max) / edge
-    };
-    (0..KINDS.len()).map(most).fold(0.0, f64::max)
+    greatest(|k| own.plans.iter().skip(1).map(|(_, s)| s[k]).fold(0.0, f64::max))
 }
 
 fn compare(printed: &Explored, mended: &Explored, own: &Own) -> Vec<Comparison> {
-    let mut found = Vec::new();
-    let mut add = |what: String, paper: crate::Value, ours: crate::Value, verdict, why: &str| {
-        let (unit, provenance, why) = (String::new(), Provenance::Simulated, why.to_owned());
-        found.push(Comparison { what, paper, ours, unit, verdict, provenance, why });
-    };
-    for (k, kind) in KINDS.iter().enumerate() {
-        let ours = mended.mean_w_max(k);
-        add(
-            format!("w_max, {}", kind.name),
-            kind.their_w_max.into(),
-            ours.into(),
-            Verdict::within(0.15, kind.their_w_max, ours),
-            "A queue of c exponential cores instead of a web server: with more cores latency stays low \
-             closer to capacity, and the paper's 8-core machines did not scale linearly.",
-        );
-    }
-    let steps = |explored: &Explored| explored.steps();
-    let shown = |(few, many): (usize, usize)| format!("{few} to {many}");
-    let (few, many) = steps(mended);
-    let near = few + 2 >= THEIR_STEPS.0 && many <= THEIR_STEPS.1 + 2;
-    add(
-        "iterations, mended".to_owned(),
-        shown(THEIR_STEPS).into(),
-        shown((few, many)).into(),
-        if near { Verdict::Agrees } else { Verdict::Differs },
-        "Ours do not count the measurement at weight 0, and a step back goes to the last good weight, not \
-         the last one; the paper's listing does not lead to its count.",
-    );
-    let (few, many) = steps(printed);
-    add(
-        "iterations, as printed".to_owned(),
-        shown(THEIR_STEPS).into(),
-        shown((few, many)).into(),
-        if few >= THEIR_STEPS.0 { Verdict::Agrees } else { Verdict::Differs },
-        "As printed the rule ends at the first step back; backends that 1/30 of the traffic overloads \
-         get a w_max of 0. The paper's program must differ from its listing.",
-    );
+    let mut found: Vec<Comparison> = (0..KINDS.len()).map(|k| w_max(k, mended)).collect();
+    found.push(iterations_mended(mended.steps()));
+    found.push(iterations_printed(printed.steps()));
     let rounds = mended.rounds_per_step();
-    add(
-        "rounds per iteration, mended".to_owned(),
-        THEIR_ROUNDS.into(),
-        rounds.into(),
+    found.push(comparison(
+        "rounds per iteration, mended",
+        THEIR_ROUNDS,
+        rounds,
         Verdict::less_is_better(0.2, THEIR_ROUNDS, rounds),
         "Rounds are needed where wishes sum to more than 1, and one more where nobody is left to take the \
          rest; iterations late in the run have few wishes.",
-    );
-    add(
-        "time of the exploration, mended (s)".to_owned(),
-        format!("under {THEIR_SECONDS}").into(),
-        mended.seconds().into(),
-        if mended.seconds() <= THEIR_SECONDS { Verdict::Agrees } else { Verdict::Differs },
-        "More iterations of the slowest backend.",
-    );
-    let worst = greatest_try(own);
-    add(
-        "greatest weight that Plimsoll tried after its first plan, over w_max".to_owned(),
-        "above 1: drops are how the paper finds w_max".into(),
-        format!("{worst:.2}").into(),
-        if worst < 1.0 { Verdict::Better } else { Verdict::Agrees },
-        if worst < 1.0 {
-            "No weight is tried beyond what the packing can use."
-        } else {
-            "Early plans rest on few requests and may overshoot; later ones take it back."
-        },
-    );
+    ));
+    let seconds = mended.seconds();
+    found.push(comparison(
+        "time of the exploration, mended (s)",
+        format!("under {THEIR_SECONDS}"),
+        seconds,
+        if seconds <= THEIR_SECONDS { Verdict::Agrees } else { Verdict::Differs },
+        "Rounds of 10 s as in the paper, as many as the slowest backend has iterations, and those in which \
+         not all wishes fit.",
+    ));
+    found.push(tries(mended, own));
     found
+}
+
+fn comparison(
+    what: &str,
+    paper: impl Into<Value>,
+    ours: impl Into<Value>,
+    verdict: Verdict,
+    why: &str,
+) -> Comparison {
+    let (what, unit, why) = (what.to_owned(), String::new(), why.to_owned());
+    let provenance = Provenance::Simulated;
+    Comparison { what, paper: paper.into(), ours: ours.into(), unit, verdict, provenance, why }
+}
+
+/// Each type has reasons of its own to differ.
+fn w_max(k: usize, mended: &Explored) -> Comparison {
+    let kind = &KINDS[k];
+    let (ours, theirs) = (mended.mean_w_max(k), kind.their_w_max);
+    let curve = kind.model.curve(SERVICE_US);
+    let edge = true_w_max(&curve);
+    let percent = |weight: f64| 100.0 * weight * total_rps() / curve.capacity();
+    let sign = match k {
+        0 => {
+            "One core has nobody to help out, and exponential service makes its queue long early; the paper's \
+             requests are one computation, which varies less."
+        }
+        1 => "Two cores help each other out: exponential service matters less.",
+        2 => "Four cores even less.",
+        _ => {
+            "Ours scale with their cores and are 15 % faster each; the paper's w_max is less than twice that of \
+             four cores, so its machines do not."
+        }
+    };
+    let why = format!(
+        "A queue of exponential requests has five times its idle latency at {edge:.4}, {:.0} % of what this \
+         type serves; {theirs} would be {:.0} %. {sign}",
+        percent(edge),
+        percent(theirs)
+    );
+    let verdict = Verdict::within(0.15, theirs, ours);
+    comparison(&format!("w_max, {}", kind.name), theirs, ours, verdict, &why)
+}
+
+fn shown((few, many): (usize, usize)) -> String {
+    format!("{few} to {many}")
+}
+
+fn iterations_mended((few, many): (usize, usize)) -> Comparison {
+    let near = few + 2 >= THEIR_STEPS.0 && many <= THEIR_STEPS.1 + 2;
+    comparison(
+        "iterations, mended",
+        shown(THEIR_STEPS),
+        shown((few, many)),
+        if near { Verdict::Agrees } else { Verdict::Differs },
+        "Ours do not count the measurement at weight 0, and a step back goes to the last good weight, not \
+         the last one; the paper's listing does not lead to its count.",
+    )
+}
+
+fn iterations_printed((few, many): (usize, usize)) -> Comparison {
+    let near = few >= THEIR_STEPS.0 && many <= THEIR_STEPS.1;
+    comparison(
+        "iterations, as printed",
+        shown(THEIR_STEPS),
+        shown((few, many)),
+        if near { Verdict::Agrees } else { Verdict::Differs },
+        "As printed the rule ends at the first step back; backends that 1/30 of the traffic overloads \
+         get a w_max of 0. The paper's program must differ from its listing.",
+    )
+}
+
+/// Plimsoll's greatest try beside that of the paper's rule here: the paper gives no number.
+fn tries(mended: &Explored, own: &Own) -> Comparison {
+    let theirs = greatest(|k| {
+        let of = &mended.backends[firsts()[k]..firsts()[k] + KINDS[k].count];
+        of.iter().flat_map(|b| &b.trials).map(|t| t.weight).fold(0.0, f64::max)
+    });
+    let ours = greatest_try(own);
+    let verdict = Verdict::less_is_better(0.1, theirs, ours);
+    let why = match verdict {
+        Verdict::Better => {
+            "The paper finds w_max by drops; a packing asks for no weight that it cannot use, but early \
+             ones rest on few requests."
+        }
+        _ => "Early plans rest on few requests and overshoot; later ones take it back.",
+    };
+    let what =
+        "greatest weight tried over w_max: Plimsoll after its first plan, Algorithm 1 mended";
+    comparison(
+        what,
+        format!("above 1; rebuilt here {theirs:.2}"),
+        format!("{ours:.2}"),
+        verdict,
+        why,
+    )
 }

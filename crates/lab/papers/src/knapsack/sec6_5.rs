@@ -12,7 +12,7 @@ use plimsoll_control::DriftTest;
 use super::baselines::changed;
 use super::cpu::agents::{self, Awrr};
 use super::cpu::{self, Track, controller, even_shares, mean_us};
-use super::dynamics::seen::mean;
+use super::dynamics::seen::{mean, median};
 use crate::outcome::{Comparison, Outcome, Table, Value, Verdict};
 use crate::plot::{Axis, Lines, Mark, Plot};
 use crate::{Cell, Context, Experiment, Failure, Provenance};
@@ -129,15 +129,6 @@ fn runs_table(all: &[Ran]) -> Table {
     table
 }
 
-/// The median over all runs, where one in which it never happened counts as later than any other; and in
-/// how many it happened.
-fn median(values: impl Iterator<Item = Option<f64>>) -> (Option<f64>, usize) {
-    let values: Vec<Option<f64>> = values.collect();
-    let mut there: Vec<f64> = values.iter().copied().flatten().collect();
-    there.sort_by(f64::total_cmp);
-    (there.get(values.len() / 2).copied(), there.len())
-}
-
 fn of<'a>(all: &'a [Ran], name: &'static str) -> impl Iterator<Item = &'a Ran> + Clone {
     all.iter().filter(move |ran| ran.name == name)
 }
@@ -242,7 +233,11 @@ fn comparisons(all: &[Ran]) -> Vec<Comparison> {
         let (agents, runs) = good(name);
         let ratio = stopped(name).zip(plimsoll).map(|(agents, plimsoll)| agents / plimsoll);
         let why = format!(
-            "The paper gives neither the interval nor the load, nor what it holds for the same. Here the agents              measure an even load {}, and have good weights for good {}, in {runs} of {} runs: a reading of              {} s is off by {:.0} points in the standard deviation, and weights follow noise. Plimsoll has              them {}, when its test is sure ({noticed}); the paper's threshold takes one second, and is wrong              many times an hour (knapsack-fig16).",
+            "The paper gives neither the interval nor the load, nor what it holds for the same. Here the \
+             agents measure an even load {}, and have good weights for good {}, in {runs} of {} runs: a \
+             reading of {} s is off by {:.0} points in the standard deviation, and weights follow noise. \
+             Plimsoll has them {}, when its test is sure ({noticed}); the paper's threshold takes one \
+             second, and is wrong many times an hour (knapsack-fig16).",
             after(stopped(name)),
             after(agents),
             of(all, name).count(),

@@ -1,4 +1,4 @@
-use super::{Kind, Ran};
+use super::{Kind, KindRan, Ran};
 use crate::outcome::{Comparison, Table, Verdict};
 use crate::plot::{Axis, Bars, Plot};
 use crate::{Cell, Provenance};
@@ -76,6 +76,8 @@ pub fn bars(name: &str, title: &str, kinds: &[Kind], rows: &[&Ran]) -> Vec<Plot>
 pub struct Cut {
     /// Of which backends.
     pub kind: String,
+    /// Their place among the types.
+    pub place: usize,
     /// Percent; negative where it adds.
     pub percent: f64,
 }
@@ -83,12 +85,12 @@ pub struct Cut {
 /// The greatest cut over the types of backends: the paper's "up to".
 pub fn cut(kinds: &[Kind], from: &Ran, to: &Ran) -> Cut {
     let pairs = kinds.iter().zip(from.kinds.iter().zip(&to.kinds));
-    let cuts = pairs.filter_map(|(kind, (from, to))| {
+    let cuts = pairs.enumerate().filter_map(|(place, (kind, (from, to)))| {
         let percent = 100.0 * (1.0 - to.latency_ms? / from.latency_ms?);
-        Some(Cut { kind: kind.label.clone(), percent })
+        Some(Cut { kind: kind.label.clone(), place, percent })
     });
     let most = cuts.max_by(|a, b| a.percent.total_cmp(&b.percent));
-    most.unwrap_or(Cut { kind: "none".to_owned(), percent: 0.0 })
+    most.unwrap_or(Cut { kind: "none".to_owned(), place: 0, percent: 0.0 })
 }
 
 /// What all clients gain, which the paper does not tell: a type can gain by what another loses.
@@ -142,7 +144,8 @@ pub fn compare_cuts(
     } else if verdict == Verdict::Agrees {
         String::new()
     } else {
-        why.to_owned()
+        let place = range.start + ours.place;
+        format!("{} {why}", moved(&ours.kind, (&from.kinds[place], from), (&to.kinds[place], to)))
     };
     let clients = to.clients.name();
     let (to_name, from_name) = (to.method.name, from.method.name);
@@ -155,6 +158,20 @@ pub fn compare_cuts(
         provenance: provenance(from, to),
         why,
     }
+}
+
+/// What became of a type of backends and of all clients, the one beside the other.
+fn moved(name: &str, (a, from): (&KindRan, &Ran), (b, to): (&KindRan, &Ran)) -> String {
+    format!(
+        "{name}: {:.1} % of the requests become {:.1} %, cores busy to {:.0} % become so to {:.0} %, and all \
+         clients wait {:.1} ms where they waited {:.1}.",
+        100.0 * a.share,
+        100.0 * b.share,
+        100.0 * a.utilisation,
+        100.0 * b.utilisation,
+        to.mean_ms,
+        from.mean_ms
+    )
 }
 
 /// Why nothing can be said of the two, if nothing can.
@@ -174,7 +191,7 @@ fn provenance(a: &Ran, b: &Ran) -> Provenance {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Clients, KindRan, METHODS};
+    use super::super::{Clients, METHODS};
     use super::*;
     use crate::outcome::Value;
 
@@ -212,7 +229,9 @@ mod tests {
         // What one type gains is nothing better where all clients together lose.
         to.mean_ms = 1.1;
         let less = of(&to, None, 40.0);
-        assert_eq!((less.verdict, less.why.as_str()), (Verdict::Differs, "so"));
+        assert_eq!(less.verdict, Verdict::Differs);
+        assert!(less.why.starts_with("b: ") && less.why.ends_with(" so"), "{}", less.why);
+        assert!(less.why.contains("wait 1.1 ms where they waited 1.0"), "{}", less.why);
         assert!(matches!(compare_means((&from, &to)).ours, Value::Number(n) if n < -9.0));
     }
 

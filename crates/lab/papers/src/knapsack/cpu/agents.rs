@@ -35,7 +35,6 @@ pub fn run(how: Awrr, seconds: f64, seed: u64) -> Track {
     let even = vec![GREATEST; pool.len()];
     let (service, method) = (ServiceTime::Exponential, Method::RoundRobin);
     let mut plant = RequestPlant::new(&pool, &even, SERVICE_US, service, method, seed);
-    plant.pick_smoothly();
     plant.set_rate(rate_rps());
     plant.advance(at(WARM_UP_S));
     plant.set_speed(SLOWED.0, SLOWED.1 * pool[SLOWED.0].speed);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use plimsoll_control::RecordKind;
-use plimsoll_lanes::{Distribution, Family, Finished, Lane, LaneKind, Measured, Pool};
+use plimsoll_lanes::{Distribution, Event, Family, Finished, Lane, LaneKind, Measured, Pool};
 use plimsoll_sim::Method;
 use plimsoll_testbed::{Change, Mode};
 
@@ -22,9 +22,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const BLINK: Duration = Duration::from_millis(50);
 /// What counts as the first seconds after a change.
 const FIRST: Duration = Duration::from_secs(10);
-
-/// A decision of the daemon: milliseconds since 1970, its kind, and whose it is.
-type Event = (i64, RecordKind, Option<String>);
 
 /// How long each part takes.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +61,8 @@ struct Happened {
 struct Bench<'a> {
     context: &'a Context,
     length: Length,
+    /// Before anything happens.
+    rate_rps: f64,
     began: Instant,
     whole: Duration,
     /// The part of the experiment's progress that is this one's.
@@ -83,7 +82,8 @@ pub fn run(
     let pool = Pool::new(&table3(), SERVICE, Distribution::Exponential, length.load, context.seed);
     let family = Family::start(&context.plimsoll)?;
     let whole = length.whole(whats.len());
-    let bench = Bench { context, length, began: Instant::now(), whole, progress };
+    let rate_rps = pool.rate_rps;
+    let bench = Bench { context, length, rate_rps, began: Instant::now(), whole, progress };
     let mut steered = Lane::start(&family, &pool, LaneKind::PlimsollRoundrobin, "steered")?;
     steered.open(&family)?;
     bench.wait(length.learning, "learning", &mut [&mut steered], &mut Vec::new())?;
@@ -99,8 +99,7 @@ pub fn run(
         }
         changes.push(bench.change(what, &mut lanes)?);
     }
-    let events: Vec<Event> =
-        steered.events().into_iter().map(|e| (e.unix_ms, e.kind, e.backend)).collect();
+    let events = steered.events();
     steered.close();
     frozen.close();
     let steered = (Way::Plimsoll, steered.finish()?);
@@ -112,7 +111,7 @@ pub fn run(
             if *way == Way::Frozen {
                 held.iter_mut().for_each(|(_, held)| held.clone_from(&weights));
             }
-            seen.push(report(context, change, &length, (*way, lane), &held, &events));
+            seen.push(report(&bench, change, (*way, lane), &held, &events));
         }
     }
     Ok(seen)
@@ -124,11 +123,11 @@ impl Bench<'_> {
         self.wait(self.length.before, "before the change", lanes, &mut held)?;
         let (at, unix) = (Instant::now(), SystemTime::now());
         let unix_ms = unix.duration_since(UNIX_EPOCH).map_or(0.0, |t| t.as_secs_f64() * 1e3);
-        set(what, lanes, true)?;
+        self.set(what, lanes, true)?;
         let after = self.length.settling + self.length.measured;
         self.wait(after, what.name(), lanes, &mut held)?;
         let end = Instant::now();
-        set(what, lanes, false)?;
+        self.set(what, lanes, false)?;
         Ok(Happened { what, at, unix_ms, end, held })
     }
 
@@ -159,33 +158,37 @@ impl Bench<'_> {
         }
         Ok(())
     }
-}
 
-/// Makes the change in every lane, or takes it back.
-fn set(what: Disturbance, lanes: &[&mut Lane; 2], make: bool) -> Result<(), Failure> {
-    for i in what.concerned() {
-        let cores = table3()[i].cores;
-        let change = match (what, make) {
-            (Disturbance::Failure, true) => Change::mode(Mode::Refuse),
-            (Disturbance::Failure, false) => Change::mode(Mode::Normal),
-            (_, true) => Change { cores: Some(cores - 1), ..Change::default() },
-            (_, false) => Change { cores: Some(cores), ..Change::default() },
-        };
-        for lane in lanes {
-            lane.change(&format!("s{}", i + 1), change)?;
+    /// Makes the change in every lane, or takes it back.
+    fn set(&self, what: Disturbance, lanes: &[&mut Lane; 2], make: bool) -> Result<(), Failure> {
+        for i in what.concerned() {
+            let cores = table3()[i].cores;
+            let change = match (what, make) {
+                (Disturbance::Failure, true) => Change::mode(Mode::Refuse),
+                (Disturbance::Failure, false) => Change::mode(Mode::Normal),
+                (_, true) => Change { cores: Some(cores - 1), ..Change::default() },
+                (_, false) => Change { cores: Some(cores), ..Change::default() },
+            };
+            for lane in lanes {
+                lane.change(&format!("s{}", i + 1), change)?;
+            }
         }
+        if what == Disturbance::Traffic {
+            let rate_rps = if make { what.traffic() * self.rate_rps } else { self.rate_rps };
+            lanes.iter().try_for_each(|lane| lane.set_rate(rate_rps))?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 fn report(
-    context: &Context,
+    bench: &Bench<'_>,
     change: &Happened,
-    length: &Length,
     (way, lane): (Way, &Finished),
     held: &[(Instant, Vec<u32>)],
     events: &[Event],
 ) -> Seen {
+    let length = &bench.length;
     let at = change.at - lane.started;
     let settled = at + length.settling;
     let end = change.end - lane.started;
@@ -198,7 +201,7 @@ fn report(
     let after = shares(change.at + length.settling, change.end);
     let reaction = match way {
         Way::Frozen => Reaction::default(),
-        _ => Reaction::of(change.what, &noted(change, length, events)),
+        _ => Reaction::of(change.what, &noted(bench, change, events)),
     };
     let series =
         lane.report.series.iter().filter_map(|slice| {
@@ -209,7 +212,7 @@ fn report(
         what: change.what,
         method: Method::RoundRobin,
         way,
-        seed: context.seed,
+        seed: bench.context.seed,
         held: held.first().map(|(_, held)| held.clone()).unwrap_or_default(),
         before: shares(change.at - length.before, change.at),
         busiest: busiest(change.what, &after) * length.load / LOAD,
@@ -226,16 +229,20 @@ fn report(
 }
 
 /// The daemon's decisions around the change. Those of learning and of other changes are not among them.
-fn noted(change: &Happened, length: &Length, events: &[Event]) -> Vec<Noted> {
+fn noted(bench: &Bench<'_>, change: &Happened, events: &[Event]) -> Vec<Noted> {
     let end_s = (change.end - change.at).as_secs_f64();
-    let near = -length.before.as_secs_f64()..end_s;
-    let note = |(unix_ms, kind, backend): &Event| {
-        let at = (*unix_ms as f64 - change.unix_ms) / 1e3;
-        let number = backend.as_deref().and_then(|name| name.strip_prefix('s'));
-        let place = number.and_then(|n| n.parse::<usize>().ok()).map(|n| n - 1);
-        (at, *kind, place)
+    let near = -bench.length.before.as_secs_f64()..end_s;
+    let counts = |event: &&Event| {
+        event.kind != RecordKind::Plan
+            || change.what.may_be_answered_by(&event.reason, bench.rate_rps)
     };
-    events.iter().map(note).filter(|(at, ..)| near.contains(at)).collect()
+    let note = |event: &Event| {
+        let at = (event.unix_ms as f64 - change.unix_ms) / 1e3;
+        let number = event.backend.as_deref().and_then(|name| name.strip_prefix('s'));
+        let place = number.and_then(|n| n.parse::<usize>().ok()).map(|n| n - 1);
+        (at, event.kind, place)
+    };
+    events.iter().filter(counts).map(note).filter(|(at, ..)| near.contains(at)).collect()
 }
 
 /// Each backend's part of the weights, the mean over a stretch of time.

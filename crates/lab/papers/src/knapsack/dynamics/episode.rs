@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use plimsoll_control::RecordKind;
+use plimsoll_control::{Record, RecordKind};
 use plimsoll_model::Nanos;
 use plimsoll_sim::{Answer, Method, World, WorldSpec};
 
@@ -136,7 +136,7 @@ fn report(
     let later_s = after_s(settled);
     let (before, first) = (within(begin, 0.0), within(0.0, FIRST_S));
     let later = within(later_s, end);
-    let mut reaction = Reaction::of(what, &noted(world, at));
+    let mut reaction = Reaction::of(what, &noted(what, world, at));
     reaction.requests = requests(world, at, &reaction);
     let after = shares(&later);
     Seen {
@@ -159,11 +159,14 @@ fn report(
 }
 
 /// What the controller recorded. Learning is over and no news when something happens.
-fn noted(world: &World, at: Nanos) -> Vec<Noted> {
+fn noted(what: Disturbance, world: &World, at: Nanos) -> Vec<Noted> {
     let steady = world.records.iter().filter(|(t, r)| *t < at && r.kind == RecordKind::Phase);
     let steady = steady.map(|(t, _)| *t).next_back().unwrap_or(at);
-    let records = world.records.iter().filter(|(t, _)| *t >= steady);
-    let note = |(t, r): &(Nanos, plimsoll_control::Record)| {
+    let before_rps = Disturbance::Nothing.rate_after();
+    let counts =
+        |r: &Record| r.kind != RecordKind::Plan || what.may_be_answered_by(&r.reason, before_rps);
+    let records = world.records.iter().filter(|(t, r)| *t >= steady && counts(r));
+    let note = |(t, r): &(Nanos, Record)| {
         let place = r.backend.as_deref().and_then(|name| name.strip_prefix('s')?.parse().ok());
         ((t.0 as f64 - at.0 as f64) / 1e9, r.kind, place)
     };

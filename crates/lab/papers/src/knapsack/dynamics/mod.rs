@@ -9,7 +9,7 @@ pub mod tables;
 
 use std::ops::Range;
 
-use plimsoll_control::{DriftTest, Exploration, ServiceSpec};
+use plimsoll_control::{CurveChoice, DriftTest, Exploration, ServiceSpec};
 use plimsoll_model::Objective;
 use plimsoll_sim::{BackendModel, Method};
 
@@ -106,14 +106,27 @@ impl Disturbance {
             Disturbance::Failure => (concerned.collect(), Vec::new()),
             _ => (Vec::new(), concerned.map(|i| (i, SHRUNK)).collect()),
         };
-        let traffic = if self == Disturbance::Traffic { GROWN } else { 1.0 };
-        Happening { dies, slows, traffic }
+        Happening { dies, slows, traffic: self.traffic() }
+    }
+
+    /// How many times as many requests come afterwards.
+    fn traffic(self) -> f64 {
+        if self == Disturbance::Traffic { GROWN } else { 1.0 }
+    }
+
+    /// Whether a plan of this reason ("packed for 1541 req/s") may be the answer to it, where so many
+    /// requests came before. More traffic is answered by plans for most of what is more; of other changes
+    /// the reason tells nothing.
+    pub fn may_be_answered_by(self, reason: &str, before_rps: f64) -> bool {
+        let planned = reason.split_once(" req/s").and_then(|(head, _)| head.rsplit(' ').next());
+        let planned_rps = planned.and_then(|number| number.parse::<f64>().ok());
+        let half_rps = (1.0 + self.traffic()) / 2.0 * before_rps;
+        self != Disturbance::Traffic || planned_rps.is_some_and(|rps| rps > half_rps)
     }
 
     /// Requests per second afterwards.
     pub fn rate_after(self) -> f64 {
-        let before = LOAD * capacity_rps(&table3());
-        if self == Disturbance::Traffic { GROWN * before } else { before }
+        self.traffic() * LOAD * capacity_rps(&table3())
     }
 }
 
@@ -126,8 +139,8 @@ pub enum Way {
     Threshold,
     /// The same without any test for changes.
     Untested,
-    /// The paper's way: its exploration with the stopping rule mended, the bare threshold, the least
-    /// unweighted sum of latencies; but with curves of the family that fits best, not of degree two.
+    /// The paper's way: its exploration with the stopping rule mended, curves of degree two, the bare
+    /// threshold, the least unweighted sum of latencies.
     PaperMended,
     /// The same with Algorithm 1 as printed.
     PaperPrinted,
@@ -156,6 +169,7 @@ impl Way {
     pub fn configure(self, default: ServiceSpec) -> Option<ServiceSpec> {
         let paper = |exploration| ServiceSpec {
             exploration,
+            curve: CurveChoice::Poly2,
             drift: DriftTest::Literal,
             objective: Objective::Sum,
             ..default.clone()
@@ -209,5 +223,14 @@ mod tests {
         let lost = capacity_rps(&pool) - capacity_rps(&after);
         assert!((lost - 4.0 * 1e6 / SERVICE_US).abs() < 1e-9);
         assert_eq!(GROUPS.map(|(_, range)| range.len()).iter().sum::<usize>(), 30);
+    }
+
+    #[test]
+    fn more_traffic_is_answered_by_a_plan_for_more_of_it() {
+        let answers = |what: Disturbance, reason| what.may_be_answered_by(reason, 1000.0);
+        assert!(answers(Disturbance::Traffic, "plan 7: packed for 1060 req/s; nobody parked"));
+        assert!(!answers(Disturbance::Traffic, "plan 7: packed for 1040 req/s"));
+        assert!(!answers(Disturbance::Traffic, "plan 7: taken back: clients waited longer"));
+        assert!(answers(Disturbance::Capacity, "plan 7: packed for 1000 req/s"));
     }
 }

@@ -113,6 +113,15 @@ pub fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     (count > 0).then(|| sum / f64::from(count))
 }
 
+/// The median over all runs, where one in which it never happened counts as later than any other; and in
+/// how many it happened.
+pub fn median(values: impl Iterator<Item = Option<f64>>) -> (Option<f64>, usize) {
+    let values: Vec<Option<f64>> = values.collect();
+    let mut there: Vec<f64> = values.iter().copied().flatten().collect();
+    there.sort_by(f64::total_cmp);
+    (there.get(values.len() / 2).copied(), there.len())
+}
+
 /// Before and after by group, the mean over these runs.
 pub fn groups<'a>(runs: impl Iterator<Item = &'a Seen> + Clone) -> Vec<(f64, f64)> {
     let of = |range: &Range<usize>| {
@@ -149,5 +158,13 @@ mod tests {
         assert_eq!((both.first_s, both.all_s, both.planned_s), (Some(0.1), Some(0.2), Some(0.1)));
         let traffic = Reaction::of(Disturbance::Traffic, &[(2.0, Plan, None)]);
         assert_eq!((traffic.first_s, traffic.planned_s), (None, Some(2.0)));
+    }
+
+    #[test]
+    fn never_is_later_than_any_time() {
+        let median = |values: &[Option<f64>]| median(values.iter().copied());
+        assert_eq!(median(&[Some(3.0), None, Some(1.0)]), (Some(3.0), 2));
+        assert_eq!(median(&[None, Some(1.0), None]), (None, 1));
+        assert_eq!(median(&[]), (None, 0));
     }
 }

@@ -1,9 +1,13 @@
 //! What the controller makes of a world that changes: one backend slowed to 60 %, its return, traffic ±20 %.
 //! After each change clients' mean is held against the best static split of the new pool, which an oracle
 //! sets at the moment of the change, and against doing nothing; all three with the same arrivals. (At 95 %
-//! load means of minutes scatter by tens of per cent, and most of that all share.)
+//! load means of minutes scatter by tens of per cent, and most of that all share.) Under each change what
+//! its runs came to, against what was to be reached. `roundrobin` picks by HAProxy's own keys, `smooth`
+//! evenly and by the new weights at once.
 //!
-//! `cargo run --release -p plimsoll-sim --example change -- paper|small roundrobin|leastconn LOAD SEEDS [verbose]`
+//! `cargo run --release -p plimsoll-sim --example change -- paper|small roundrobin|smooth|leastconn LOAD SEEDS [verbose]`
+
+mod summary;
 
 use plimsoll_control::RecordKind;
 use plimsoll_model::{Curve, Nanos};
@@ -18,6 +22,8 @@ const MEASURED_S: f64 = 600.0;
 /// When beliefs are shown a second time.
 const SETTLED_S: f64 = 300.0;
 
+use summary::Row;
+
 /// What changes.
 #[derive(Clone, Copy, Debug)]
 enum Change {
@@ -28,40 +34,43 @@ enum Change {
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [pool, method, load, seeds, rest @ ..] = args.as_slice() else {
-        eprintln!("usage: change paper|small roundrobin|leastconn LOAD SEEDS [verbose]");
+        eprintln!("usage: change paper|small roundrobin|smooth|leastconn LOAD SEEDS [verbose]");
         std::process::exit(2);
     };
     let pool = if pool == "small" { small_pool() } else { paper_pool(11) };
-    let method = if method == "leastconn" { Method::LeastConn } else { Method::RoundRobin };
+    let counts = method == "leastconn";
+    let method_kind = if counts { Method::LeastConn } else { Method::RoundRobin };
     let load: f64 = load.parse().expect("LOAD is a number such as 0.7");
     let seeds: u64 = seeds.parse().expect("SEEDS is how many runs to make");
+    let spec =
+        WorldSpec { smooth: method == "smooth", ..WorldSpec::new(pool, method_kind, load, 0) };
     println!("change         seen_s  requests  plan_s  false  mean/oracle  frozen/oracle");
     for change in
         [Change::Slowed(0.6), Change::Slowed(1.5), Change::Traffic(1.2), Change::Traffic(0.8)]
     {
-        for seed in 1..=seeds {
-            row(&pool, method, load, change, seed, !rest.is_empty());
-        }
+        let run = |seed| row(&WorldSpec { seed, ..spec.clone() }, change, !rest.is_empty());
+        let rows: Vec<Row> = (1..=seeds).map(run).collect();
+        summary::print(&rows);
     }
 }
 
-fn row(pool: &[BackendModel], method: Method, load: f64, change: Change, seed: u64, verbose: bool) {
-    let mut world = World::new(WorldSpec::new(pool.to_vec(), method, load, seed));
-    let spec = world.service_spec();
-    world.attach(spec, None);
+fn row(spec: &WorldSpec, change: Change, verbose: bool) -> Row {
+    let (pool, before_rps) = (&spec.pool, spec.rate_rps);
+    let mut world = World::new(spec.clone());
+    let service = world.service_spec();
+    world.attach(service, None);
     world.run_for(LEARNING_S);
     // Whoever gets the most traffic.
     let weights = world.weights();
     let who = (0..pool.len()).max_by_key(|&i| weights[i]).expect("a pool");
     let still = || {
-        let spec = WorldSpec::new(pool.to_vec(), method, load, seed);
-        let mut world = World::new(WorldSpec { weights: weights.clone(), ..spec });
+        let mut world = World::new(WorldSpec { weights: weights.clone(), ..spec.clone() });
         world.run_for(LEARNING_S);
         world
     };
     let (mut frozen, mut oracle) = (still(), still());
     let mut after = pool.to_vec();
-    let mut rate = load * pool.iter().map(|b| b.capacity_rps(SERVICE_US)).sum::<f64>();
+    let mut rate = before_rps;
     for w in [&mut world, &mut frozen, &mut oracle] {
         match change {
             Change::Slowed(part) => {
@@ -69,7 +78,7 @@ fn row(pool: &[BackendModel], method: Method, load: f64, change: Change, seed: u
                 w.set_speed(who, after[who].speed);
             }
             Change::Traffic(part) => {
-                rate = part * load * pool.iter().map(|b| b.capacity_rps(SERVICE_US)).sum::<f64>();
+                rate = part * before_rps;
                 w.set_rate(rate);
             }
         }
@@ -92,7 +101,8 @@ fn row(pool: &[BackendModel], method: Method, load: f64, change: Change, seed: u
         w.run_for(left_s);
         w.since(from).0
     });
-    print_row(&world, &format!("{change:?}"), (who, at), [mean / optimum, alone / optimum]);
+    let row = row_of(&world, (who, at), [mean / optimum, alone / optimum]);
+    println!("{:13}  {row}", format!("{change:?}"));
     if verbose {
         for (t, r) in &world.records {
             println!(
@@ -104,10 +114,11 @@ fn row(pool: &[BackendModel], method: Method, load: f64, change: Change, seed: u
             );
         }
     }
+    row
 }
 
 /// What became of a change of this backend at this time.
-fn print_row(world: &World, change: &str, (who, at): (usize, Nanos), means: [f64; 2]) {
+fn row_of(world: &World, (who, at): (usize, Nanos), means: [f64; 2]) -> Row {
     let drift = |mine: bool| {
         let name = format!("s{who}");
         world.records.iter().filter(move |(t, r)| {
@@ -121,17 +132,14 @@ fn print_row(world: &World, change: &str, (who, at): (usize, Nanos), means: [f64
     let served = |until: Nanos| {
         world.answers.iter().filter(|a| a.backend == who && a.sent > at && a.sent < until).count()
     };
-    let seconds = |t: Option<Nanos>| t.map_or(f64::NAN, |t| t.since(at).as_secs_f64());
-    let plan = world.plans.iter().map(|(t, _)| *t).find(|t| *t > at);
-    println!(
-        "{change:13}  {:6.1}  {:8}  {:6.1}  {:5}  {:11.3}  {:13.3}",
-        seconds(seen),
-        seen.map_or(0, served),
-        seconds(plan),
-        drift(false).count(),
-        means[0],
-        means[1]
-    );
+    let seconds = |t: Nanos| t.since(at).as_secs_f64();
+    Row {
+        seen: seen.map(|t| (seconds(t), served(t))),
+        plan_s: world.plans.iter().map(|(t, _)| *t).find(|t| *t > at).map(seconds),
+        false_alarms: drift(false).count(),
+        mean: means[0],
+        frozen: means[1],
+    }
 }
 
 /// The world after the change, as nobody knows it.

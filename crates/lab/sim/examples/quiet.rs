@@ -1,0 +1,44 @@
+//! What a whole controller takes for a change in a world that does not change, from the first request on:
+//! alarms in so many days, each of which begins anew with nothing known.
+//!
+//! `cargo run --release -p plimsoll-sim --example quiet -- paper|small roundrobin|leastconn LOAD SERVICE_MS DAYS [SEED]`
+
+use plimsoll_control::RecordKind;
+use plimsoll_sim::{Method, World, WorldSpec, paper_pool, small_pool};
+
+const HOUR_S: f64 = 3_600.0;
+const DAY_H: f64 = 24.0;
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [pool, method, load, service_ms, days, rest @ ..] = args.as_slice() else {
+        eprintln!("usage: quiet paper|small roundrobin|leastconn LOAD SERVICE_MS DAYS [SEED]");
+        std::process::exit(2);
+    };
+    let pool = if pool == "small" { small_pool() } else { paper_pool(11) };
+    let method = if method == "leastconn" { Method::LeastConn } else { Method::RoundRobin };
+    let number = |text: &String| text.parse::<f64>().expect("a number");
+    let (load, service_us, days) = (number(load), 1e3 * number(service_ms), number(days));
+    let first: u64 = rest.first().map_or(1, |text| text.parse().expect("SEED is a whole number"));
+    let (mut alarms, mut plans, mut requests) = (0, 0, 0.0);
+    for day in 0..days.ceil() as u64 {
+        let mut spec = WorldSpec::new(pool.clone(), method, load, first + day);
+        spec.rate_rps *= spec.service_us / service_us;
+        spec.service_us = service_us;
+        let rate_rps = spec.rate_rps;
+        let mut world = World::new(spec);
+        world.forget_answers();
+        let service = world.service_spec();
+        world.attach(service, None);
+        let hours = (DAY_H * (days - day as f64)).min(DAY_H);
+        world.run_for(HOUR_S * hours);
+        requests += rate_rps * HOUR_S * hours;
+        plans += world.plans.len();
+        for (at, record) in world.records.iter().filter(|(_, r)| r.kind == RecordKind::Drift) {
+            alarms += 1;
+            println!("seed {}, {:.0} s: {}", first + day, at.as_secs_f64(), record.reason);
+        }
+        println!("seed {}: {hours:.1} hours, {alarms} alarms so far", first + day);
+    }
+    println!("{days} days, {requests:.2e} requests: {alarms} alarms, {plans} plans");
+}
