@@ -77,6 +77,7 @@ fn table(status: &Status) -> String {
             let state = match one.state {
                 MemberState::Live => "live",
                 MemberState::Gone => "gone",
+                MemberState::Lost => "lost",
                 MemberState::Unused => "-",
             };
             text += &format!(

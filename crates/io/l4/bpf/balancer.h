@@ -144,7 +144,8 @@ INLINE int leave_by(struct xdp_md *ctx, __u32 port, __u32 ifindex, __u32 hairpin
 {
 	if (hairpin_tx && ctx->ingress_ifindex == ifindex)
 		return XDP_TX;
-	return bpf_redirect_map(&ports, port, XDP_PASS);
+	/* Its addresses are another machine's by now: nothing for the kernel. */
+	return bpf_redirect_map(&ports, port, XDP_DROP);
 }
 
 INLINE int to_member(struct xdp_md *ctx, const struct member *m, __u32 at)
@@ -238,7 +239,7 @@ GLOBAL int spread_out(struct xdp_md *ctx, const struct vip *vip, __u64 hash, __u
 	if (!vip)
 		return XDP_PASS;
 	count_reason(vip->number, why);
-	__u32 id = spread(vip, hash);
+	__u32 id = spread(vip, hash, why == REASON_SYN_NO_TIMESTAMP);
 	__u32 at = vip->base + id;
 	struct member *m = id ? bpf_map_lookup_elem(&members, &at) : NULL;
 	if (!m) {
@@ -313,6 +314,10 @@ INLINE int to_server(struct packet *p, const struct config *c, const struct vip 
 	__u32 at = vip->base + id;
 	struct member *m = bpf_map_lookup_elem(&members, &at);
 	if (UNLIKELY(!m || m->state != MEMBER_LIVE)) {
+		if (m && m->state == MEMBER_LOST) {
+			count_reason(vip->number, REASON_NO_PORT);
+			return XDP_DROP;
+		}
 		if (m && m->state == MEMBER_GONE)
 			why = REASON_STALE;
 		goto spread;

@@ -29,11 +29,12 @@ INLINE __u32 listed(const __u16 *list, __u32 at)
 }
 
 /* The server of what carries no cookie: by a Maglev table, so that few connections move when servers
- * change. 0: none. */
-INLINE __u32 spread(const struct vip *vip, __u64 hash)
+ * change. It lists servers that drain, too: who only has connections left must get no first packet when
+ * nobody else takes any. 0: none. */
+INLINE __u32 spread(const struct vip *vip, __u64 hash, int begins)
 {
 	struct slots *s = slots_of(vip);
-	if (!s || !s->spread_length)
+	if (!s || !s->spread_length || (begins && !s->policy_length))
 		return 0;
 	return listed(s->spread, place(hash, s->spread_length));
 }

@@ -4,7 +4,7 @@
 #pragma once
 #include <linux/types.h>
 
-#define META_LAYOUT 4
+#define META_LAYOUT 5
 
 /* Places in the list a first packet is served from; the size of one half of a `slots` entry. */
 #define MAX_SLOTS 8192
@@ -105,6 +105,7 @@ enum member_state {
 	MEMBER_UNUSED = 0,
 	MEMBER_LIVE = 1, /* serves its connections, whether or not it takes new ones */
 	MEMBER_GONE = 2, /* its cookies are stale */
+	MEMBER_LOST = 3, /* keeps its connections, but no interface leads to it */
 };
 
 #define MEMBER_HAIRPIN_TX 1
@@ -162,6 +163,7 @@ enum reason {
 	REASON_MALFORMED,         /* to the kernel: headers that contradict themselves */
 	REASON_VLAN,              /* to the kernel: tagged */
 	REASON_TTL,               /* to the kernel: a reply whose hop limit is used up */
+	REASON_NO_PORT,           /* dropped: no interface leads to the connection's server */
 	REASONS
 };
 
@@ -188,14 +190,15 @@ struct name {
 /* Never read by the program: who set weights, and what servers told of their load. One for each place of
  * `members`; that of id 0, who is nobody, is the VIP's. */
 struct note {
-	__u64 epoch;   /* VIP: of the plan in force */
+	__u64 epoch;   /* VIP: of the plan in force; server that drains: when it is forgotten, CLOCK_BOOTTIME ms */
 	__u64 unix_ms; /* VIP: when the weights were set; server: when it told its load */
 	__u64 failures; /* server: how often it did not tell */
 	__u32 load_ppm;
 	__u16 weight;
+	__u16 share; /* server: its part of what has no cookie */
 	__u8 set_by; /* VIP: 0 the configuration, 1 a controller, 2 load */
 	__u8 flags;  /* server */
-	char who[32]; /* VIP: the controller's name for itself */
+	char who[30]; /* VIP: the controller's name for itself */
 };
 
 #define NOTE_WEIGHT 1 /* `weight` stands instead of the configured one */

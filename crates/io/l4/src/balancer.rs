@@ -19,6 +19,7 @@ use crate::keys::Keys;
 use crate::layout::{ConfigValue, MemberValue};
 use crate::maps::{Maps, Meta};
 use crate::network::{self, Link};
+use crate::notes::boot_ms;
 use crate::program::{Program, Ran, prepare};
 use crate::service::{Member, Service, plan};
 use crate::turn::Turn;
@@ -127,9 +128,9 @@ impl Balancer {
                 let left = Member {
                     id: id as u16,
                     backend: None,
-                    until: None,
                     note: self.maps.member_note(place)?,
                     asked: false,
+                    is_mute: false,
                     value,
                 };
                 members.insert(member, left);
@@ -200,11 +201,11 @@ impl Balancer {
     /// When a map cannot be written.
     pub fn refresh(&mut self) -> Result<Pending, L4Error> {
         let _turn = self.turn()?;
-        let now = Instant::now();
+        let now_ms = boot_ms();
         let mut gone = Vec::new();
         for (name, service) in &self.services {
             for (member, left) in &service.members {
-                if left.backend.is_none() && left.until.is_some_and(|until| until <= now) {
+                if left.backend.is_none() && left.note.until_ms <= now_ms {
                     gone.push((name.clone(), member.clone()));
                 }
             }
@@ -212,10 +213,10 @@ impl Balancer {
         for (service, member) in &gone {
             self.forget(service, member)?;
         }
-        self.end_silent(now)?;
+        let heard = self.listen(Instant::now())?;
+        let due = heard || !gone.is_empty();
         let before = self.services.clone();
-        let done =
-            self.follow_load().and_then(|shifted| self.program_all(!gone.is_empty() || shifted));
+        let done = self.follow_load().and_then(|shifted| self.program_all(due || shifted));
         if done.is_err() {
             self.services = before;
         }
@@ -283,14 +284,14 @@ impl Balancer {
         let held = self.maps.config()?;
         self.settings = ConfigValue::from_bytes(&held);
         self.settings.uplink = self.find_uplink(&neighbours, &mut pending);
-        let moved = self.find_members(&neighbours, &mut pending)?;
+        let (moved, left) = self.find_members(&links, &neighbours, &mut pending)?;
         // Before anything is written: what does not fit must change nothing.
         let mut places = if due || moved { Some(self.find_places()?) } else { None };
         self.write_keys()?;
         if places.is_none() && self.settings.to_bytes() != held {
             places = Some(self.find_places()?);
         }
-        self.write_members()?;
+        self.write_members(&left)?;
         self.write_notes()?;
         if let Some(places) = places {
             self.write_tables(places)?;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::config::Policy;
 
 /// Changes with every change of a layout; pinned maps of another one are refused.
-pub const META_LAYOUT: u32 = 4;
+pub const META_LAYOUT: u32 = 5;
 /// Places in a list of servers.
 pub const MAX_SLOTS: usize = 8192;
 /// Interfaces a packet can leave by.
@@ -257,6 +257,8 @@ pub enum MemberState {
     Live,
     /// Its cookies are stale.
     Gone,
+    /// Keeps its connections, but no interface leads to it.
+    Lost,
 }
 
 /// `struct member`.
@@ -290,6 +292,7 @@ impl MemberValue {
             MemberState::Unused => 0,
             MemberState::Live => 1,
             MemberState::Gone => 2,
+            MemberState::Lost => 3,
         };
         let mut writer = Writer { bytes: &mut bytes, at: 0 };
         writer.put(&self.mac).put(&self.source_mac);
@@ -313,6 +316,7 @@ impl MemberValue {
             state: match bytes[20] {
                 1 => MemberState::Live,
                 2 => MemberState::Gone,
+                3 => MemberState::Lost,
                 _ => MemberState::Unused,
             },
             hairpin_tx: bytes[21] & 1 == 1,

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::layout::{LINE_BYTES, name_from_bytes, name_to_bytes};
 
 /// Bytes of a controller's name for itself, its ending zero included.
-const WHO_BYTES: usize = 32;
+const WHO_BYTES: usize = 30;
 const WHO_AT: usize = LINE_BYTES - WHO_BYTES;
 const HAS_WEIGHT: u8 = 1;
 const HAS_LOAD: u8 = 2;
@@ -49,6 +49,16 @@ pub(crate) struct MemberNote {
     pub(crate) unix_ms: u64,
     /// How often it did not.
     pub(crate) failures: u64,
+    /// Its part of what has no cookie: the last configured weight above 0, which a server that drains keeps.
+    pub(crate) share: u16,
+    /// When one that is no longer named is forgotten, by [`boot_ms`]; 0: it is named.
+    pub(crate) until_ms: u64,
+}
+
+/// Milliseconds since the machine started, its sleep included: maps last as long, and no clock is set.
+pub(crate) fn boot_ms() -> u64 {
+    let since = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    since.tv_sec as u64 * 1000 + since.tv_nsec as u64 / 1_000_000
 }
 
 impl VipNote {
@@ -63,7 +73,7 @@ impl VipNote {
             SetBy::Controller => 1,
             SetBy::Load => 2,
         };
-        let mut bytes = line([self.epoch, self.unix_ms, 0], 0, 0, set_by, 0);
+        let mut bytes = line([self.epoch, self.unix_ms, 0], 0, [0; 2], [set_by, 0]);
         let who = name_to_bytes(&self.who);
         bytes[WHO_AT..LINE_BYTES - 1].copy_from_slice(&who[..WHO_BYTES - 1]);
         bytes
@@ -73,7 +83,7 @@ impl VipNote {
         let mut who = [0; LINE_BYTES];
         who[..WHO_BYTES].copy_from_slice(&bytes[WHO_AT..]);
         VipNote {
-            set_by: match bytes[30] {
+            set_by: match bytes[32] {
                 1 => SetBy::Controller,
                 2 => SetBy::Load,
                 _ => SetBy::Configuration,
@@ -99,30 +109,35 @@ impl MemberNote {
     pub(crate) fn to_bytes(self) -> [u8; LINE_BYTES] {
         let flags = [(self.weight.is_some(), HAS_WEIGHT), (self.load_ppm.is_some(), HAS_LOAD)];
         let flags = flags.iter().filter(|(has, _)| *has).map(|(_, flag)| flag).sum();
-        let words = [0, self.unix_ms, self.failures];
-        line(words, self.load_ppm.unwrap_or(0), self.weight.unwrap_or(0), 0, flags)
+        let words = [self.until_ms, self.unix_ms, self.failures];
+        let shorts = [self.weight.unwrap_or(0), self.share];
+        line(words, self.load_ppm.unwrap_or(0), shorts, [0, flags])
     }
 
     pub(crate) fn from_bytes(bytes: &[u8; LINE_BYTES]) -> Self {
         let load_ppm = u32::from_le_bytes([0, 1, 2, 3].map(|byte| bytes[24 + byte]));
         let weight = u16::from_le_bytes([bytes[28], bytes[29]]);
+        let flags = bytes[33];
         MemberNote {
-            weight: (bytes[31] & HAS_WEIGHT != 0).then_some(weight),
-            load_ppm: (bytes[31] & HAS_LOAD != 0).then_some(load_ppm),
+            weight: (flags & HAS_WEIGHT != 0).then_some(weight),
+            load_ppm: (flags & HAS_LOAD != 0).then_some(load_ppm),
             unix_ms: word(bytes, 8),
             failures: word(bytes, 16),
+            share: u16::from_le_bytes([bytes[30], bytes[31]]),
+            until_ms: word(bytes, 0),
         }
     }
 }
 
-fn line(words: [u64; 3], load_ppm: u32, weight: u16, set_by: u8, flags: u8) -> [u8; LINE_BYTES] {
+fn line(words: [u64; 3], load_ppm: u32, shorts: [u16; 2], marks: [u8; 2]) -> [u8; LINE_BYTES] {
     let mut bytes = [0; LINE_BYTES];
     for (eight, word) in bytes.chunks_exact_mut(8).zip(words) {
         eight.copy_from_slice(&word.to_le_bytes());
     }
     bytes[24..28].copy_from_slice(&load_ppm.to_le_bytes());
-    bytes[28..30].copy_from_slice(&weight.to_le_bytes());
-    (bytes[30], bytes[31]) = (set_by, flags);
+    bytes[28..30].copy_from_slice(&shorts[0].to_le_bytes());
+    bytes[30..32].copy_from_slice(&shorts[1].to_le_bytes());
+    bytes[32..34].copy_from_slice(&marks);
     bytes
 }
 
@@ -146,8 +161,14 @@ mod tests {
         let long = VipNote { who: "x".repeat(90), ..vip };
         assert_eq!(VipNote::from_bytes(&long.to_bytes()).who.len(), WHO_BYTES - 1);
 
-        let mut member =
-            MemberNote { weight: Some(0), load_ppm: None, unix_ms: 7, failures: 1 << 40 };
+        let mut member = MemberNote {
+            weight: Some(0),
+            load_ppm: None,
+            unix_ms: 7,
+            failures: 1 << 40,
+            share: 0xabcd,
+            until_ms: u64::MAX - 2,
+        };
         assert_eq!(MemberNote::from_bytes(&member.to_bytes()), member);
         member.set_load(Some(0.25));
         assert_eq!(member.load(), Some(0.25));

@@ -7,31 +7,43 @@ use crate::config::Backend;
 use crate::layout::{Mac, MemberValue};
 use crate::network::{self, Link, Neighbour};
 
+/// Why there is no place for a server.
+pub(crate) struct Nowhere {
+    pub(crate) why: String,
+    /// Whether the place it had is of no use any more: nothing leads there.
+    pub(crate) is_lost: bool,
+}
+
 /// Where a server is on the network.
 pub(crate) fn place_of(
     backend: &Backend,
     ports: &BTreeMap<String, (u32, Link)>,
     neighbours: &[Neighbour],
-) -> Result<MemberValue, String> {
+) -> Result<MemberValue, Nowhere> {
+    let lost = |why| Nowhere { why, is_lost: true };
+    let unknown = |why| Nowhere { why, is_lost: false };
     let route = network::route(backend.address)
-        .map_err(|error| error.to_string())?
-        .ok_or_else(|| format!("no route to {}", backend.address))?;
+        .map_err(|error| unknown(error.to_string()))?
+        .ok_or_else(|| lost(format!("no route to {}", backend.address)))?;
     let Some((port, link)) = ports.values().find(|(_, link)| link.index == route.ifindex) else {
-        return Err(format!(
-            "{} is reached by an interface that l4.interfaces does not name",
+        return Err(lost(format!(
+            "{} is reached by an interface that l4.interfaces does not name, or that is not there",
             backend.address
-        ));
+        )));
     };
     if let Some(gateway) = route.gateway {
-        return Err(format!(
+        return Err(lost(format!(
             "{} is behind the router {gateway}; direct forwarding needs servers on the link",
             backend.address
-        ));
+        )));
     }
     let Some(mac) = backend.mac.or_else(|| known_mac(neighbours, backend.address, link.index))
     else {
         network::look_for(backend.address);
-        return Err(format!("{} has no MAC address in the neighbour table yet", backend.address));
+        return Err(unknown(format!(
+            "{} has no MAC address in the neighbour table yet",
+            backend.address
+        )));
     };
     Ok(MemberValue {
         mac,

@@ -1,14 +1,14 @@
 //! Services and servers as they should be: numbers and ids stay with their names.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::config::{Backend, BackendState, L4Config, Vip};
 use crate::error::L4Error;
 use crate::fill::Candidate;
-use crate::layout::MemberValue;
+use crate::layout::{MemberState, MemberValue};
 use crate::maps::Meta;
-use crate::notes::{MemberNote, VipNote};
+use crate::notes::{MemberNote, VipNote, boot_ms};
 use crate::tables::{address_words, vip_key};
 
 const TCP: u8 = 6;
@@ -19,11 +19,11 @@ pub(crate) struct Member {
     pub(crate) id: u16,
     /// As configured; `None` for one that is only draining.
     pub(crate) backend: Option<Backend>,
-    /// When a server that is no longer named is forgotten.
-    pub(crate) until: Option<Instant>,
     pub(crate) note: MemberNote,
     /// Whether this daemon has asked for its load.
     pub(crate) asked: bool,
+    /// Whether it answers nothing of what it gets: see balancer/silence.rs.
+    pub(crate) is_mute: bool,
     pub(crate) value: MemberValue,
 }
 
@@ -31,13 +31,20 @@ impl Member {
     /// Whether first packets go to it.
     pub(crate) fn takes_new(&self) -> bool {
         let up = |backend: &Backend| backend.state == BackendState::Up;
-        self.backend.as_ref().is_some_and(up) && self.value.mac != [0; 6]
+        self.backend.as_ref().is_some_and(up) && self.value.state == MemberState::Live
     }
 
     /// Its share of first packets.
     pub(crate) fn weight(&self) -> u16 {
         let configured = self.backend.as_ref().map_or(0, |backend| backend.weight);
         if self.takes_new() { self.note.weight.unwrap_or(configured) } else { 0 }
+    }
+
+    /// Its part of what has no cookie. No weight in force counts here: a connection without timestamps stays
+    /// only where the list does. So one that drains keeps its part, until nobody answers there.
+    fn share(&self) -> u16 {
+        let serves = self.value.state == MemberState::Live && !self.is_mute;
+        if serves { self.note.share } else { 0 }
     }
 }
 
@@ -67,6 +74,38 @@ impl Service {
             Some(Candidate { id: member.id, weight: member.weight(), name: backend.name.clone() })
         };
         self.vip.backends.iter().filter_map(of).collect()
+    }
+
+    /// Who serves what has no cookie, those included that drain; in the order of names, which no reload
+    /// changes.
+    pub(crate) fn sharers(&self) -> Vec<Candidate> {
+        let of = |(name, member): (&String, &Member)| {
+            let (id, weight) = (member.id, member.share());
+            Candidate { id, weight, name: name.clone() }
+        };
+        self.members.iter().map(of).collect()
+    }
+}
+
+impl Service {
+    /// A server that is found where one that drains is, is that one under another name: it takes over the id,
+    /// for a connection whose cookie changes within a version stalls (PAWS). Returns the id it had, of which
+    /// nothing knows yet.
+    pub(crate) fn take_over(&mut self, name: &str) -> Option<u16> {
+        let new = self.members.get(name)?;
+        let asked = new.backend.as_ref()?.id;
+        let is_old = |(_, old): &(&String, &Member)| {
+            old.backend.is_none()
+                && old.value.mac == new.value.mac
+                && asked.is_none_or(|id| id == old.id)
+        };
+        let old = self.members.iter().find(is_old)?.0.clone();
+        let old = self.members.remove(&old)?;
+        let new = self.members.get_mut(name)?;
+        if !new.value.agent {
+            new.value.offset_ms = old.value.offset_ms;
+        }
+        Some(std::mem::replace(&mut new.id, old.id)).filter(|id| *id != old.id)
     }
 }
 
@@ -134,11 +173,11 @@ fn plan_members(
                     });
                 }
                 member.backend = Some(backend.clone());
-                member.until = None;
+                member.note.until_ms = 0;
             }
             None => {
-                if member.backend.take().is_some() || member.until.is_none() {
-                    member.until = Some(Instant::now() + drain);
+                if member.backend.take().is_some() || member.note.until_ms == 0 {
+                    member.note.until_ms = boot_ms() + drain.as_millis() as u64;
                 }
             }
         }
@@ -158,12 +197,17 @@ fn plan_members(
         let member = Member {
             id,
             backend: Some(backend.clone()),
-            until: None,
             note: MemberNote::default(),
             asked: false,
+            is_mute: false,
             value: MemberValue::default(),
         };
         service.members.insert(backend.name.clone(), member);
+    }
+    for backend in vip.backends.iter().filter(|backend| backend.weight > 0) {
+        if let Some(member) = service.members.get_mut(&backend.name) {
+            member.note.share = backend.weight;
+        }
     }
     Ok(())
 }

@@ -63,7 +63,7 @@ pub struct BackendStatus {
     pub name: String,
     /// Its id in cookies.
     pub id: u32,
-    /// `live` serves its connections, `gone` has none.
+    /// `live` serves its connections, `gone` has none, to `lost` no interface leads.
     pub state: MemberState,
     /// Its share of first packets as last programmed.
     pub weight: u16,

@@ -11,6 +11,7 @@ use plimsoll_feedback::awrr;
 use crate::balancer::{Balancer, unix_ms};
 use crate::config::{BackendState, Load, Policy};
 use crate::error::L4Error;
+use crate::layout::MemberState;
 use crate::notes::{SetBy, VipNote};
 use crate::service::{Member, Service};
 
@@ -126,7 +127,8 @@ impl Balancer {
                     name: name.clone(),
                     weight: member.note.weight.unwrap_or(backend.weight),
                     state: backend.state,
-                    found: member.value.mac != [0; 6],
+                    found: !matches!(member.value.state, MemberState::Unused | MemberState::Lost)
+                        && member.value.mac != [0; 6],
                     open_connections: self.maps.open_connections(place)?,
                     new_connections: count.opened,
                     packets_in: count.packets_in,

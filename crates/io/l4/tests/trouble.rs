@@ -4,7 +4,7 @@
 mod rig;
 
 use aya::maps::{Array, Map, MapData};
-use plimsoll_l4::{BackendState, Balancer, L4Error, Policy, Vip, status};
+use plimsoll_l4::{BackendState, Balancer, L4Error, MemberState, Policy, Vip, status};
 use rig::service::{PATIENCE, Service, all_stay};
 use rig::{keys, privileged};
 
@@ -90,6 +90,16 @@ fn an_interface_that_vanishes_is_pending_and_taken_up_when_it_returns() {
     let (mut lost, mut kept): (Vec<_>, Vec<_>) =
         connections.drain(..).partition(|one| one.server == "s2");
     all_stay(&mut kept, "without the other's interface");
+    kept.extend(service.opened(12));
+    assert!(kept.iter().all(|one| one.server == "s1"), "nobody is sent where no interface leads");
+    let vip = || status(&service.net.pins()).expect("status").vips.remove(0);
+    assert_eq!(vip().backends[1].state, MemberState::Lost);
+    lost.iter_mut().for_each(|one| one.say().expect("says"));
+    let began = std::time::Instant::now();
+    while vip().fallbacks["no_port"] < lost.len() as u64 {
+        assert!(began.elapsed() < PATIENCE, "what is dropped is counted");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
 
     service.net.cable(
         ("lb", "lb2", "02:00:00:00:03:01", "10.0.3.1/24"),

@@ -1,45 +1,93 @@
-//! Connections that end without a word: a client that lost its power sends no FIN. When a server has had
-//! no packet, either way, for as long as a connection may be silent, none of its connections is alive.
+//! What servers' counters tell by standing still.
+//!
+//! * A client that lost its power sends no FIN. When a server has had no packet, either way, for as long as a
+//!   connection may be silent, none of its connections is alive.
+//! * A server that drains keeps its part of the connections without timestamps, which nobody can tell from
+//!   new ones. When it answers nothing of what it gets, it is no longer there, and others take its part.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::Balancer;
 use crate::error::L4Error;
+use crate::maps::MemberCount;
 
-/// Packets of each place of `members`, and when their number was first seen.
+/// So many packets without any answer ...
+const MUTE_PACKETS: u64 = 10;
+/// ... and for so long: who answers does so within a delayed acknowledgment.
+const MUTE_FOR: Duration = Duration::from_secs(10);
+
+/// What is known of each place of `members`.
 #[derive(Debug, Default)]
-pub(super) struct Silence(BTreeMap<u32, (u64, Instant)>);
+pub(super) struct Silence(BTreeMap<u32, Heard>);
+
+#[derive(Debug)]
+struct Heard {
+    /// As last counted.
+    count: MemberCount,
+    /// When any packet was last counted.
+    packet: Instant,
+    /// Since when there are packets without an answer, and how many there were before.
+    unanswered: (Instant, u64),
+}
 
 impl Silence {
-    /// Whether a place has been silent for as long as `limit`.
-    fn is_over(&mut self, place: u32, packets: u64, now: Instant, limit: Duration) -> bool {
-        let last = self.0.entry(place).or_insert((packets, now));
-        if last.0 != packets {
-            *last = (packets, now);
+    /// Takes a count of a place.
+    fn take(&mut self, place: u32, count: MemberCount, now: Instant) -> &Heard {
+        let new = Heard { count, packet: now, unanswered: (now, count.packets_in) };
+        let heard = self.0.entry(place).or_insert(new);
+        if heard.packets() != count.packets_in + count.packets_out {
+            heard.packet = now;
         }
-        now.duration_since(last.1) >= limit
+        let all_answered = heard.unanswered.1 == count.packets_in;
+        if heard.count.packets_out != count.packets_out || all_answered {
+            heard.unanswered = (now, count.packets_in);
+        }
+        heard.count = count;
+        heard
+    }
+}
+
+impl Heard {
+    fn packets(&self) -> u64 {
+        self.count.packets_in + self.count.packets_out
+    }
+
+    fn is_silent(&self, now: Instant, limit: Duration) -> bool {
+        now.duration_since(self.packet) >= limit
+    }
+
+    fn is_mute(&self, now: Instant) -> bool {
+        let (since, before) = self.unanswered;
+        self.count.packets_in.saturating_sub(before) >= MUTE_PACKETS
+            && now.duration_since(since) >= MUTE_FOR
     }
 }
 
 impl Balancer {
-    /// Takes the connections of servers that are silent for ended.
-    pub(super) fn end_silent(&mut self, now: Instant) -> Result<(), L4Error> {
+    /// Takes the connections of servers that are silent for ended, and looks who has become mute; whether
+    /// somebody has, or is no longer.
+    pub(super) fn listen(&mut self, now: Instant) -> Result<bool, L4Error> {
         let limit = Duration::from_millis(self.config.cookie.layout.silence_limit_ms());
         let stride = self.maps.meta().stride;
-        for service in self.services.values() {
-            for member in service.members.values() {
+        let mut changed = false;
+        for service in self.services.values_mut() {
+            for member in service.members.values_mut() {
                 let place = service.number * stride + u32::from(member.id);
-                let count = self.maps.count(place)?;
-                let packets = count.packets_in + count.packets_out;
-                if self.silence.is_over(place, packets, now, limit)
-                    && self.maps.open_connections(place)? > 0
-                {
+                let heard = self.silence.take(place, self.maps.count(place)?, now);
+                if heard.is_silent(now, limit) && self.maps.open_connections(place)? > 0 {
                     self.maps.set_open(place, 0)?;
                 }
+                // An agent's replies need not pass here, and who takes first packets is the policy's to say.
+                let may_be = !member.value.agent && member.weight() == 0;
+                // What is taken from it goes elsewhere: only an answer tells that it is back.
+                let was = member.is_mute && heard.unanswered.0 != now;
+                let is_mute = may_be && (was || heard.is_mute(now));
+                changed |= is_mute != member.is_mute;
+                member.is_mute = is_mute;
             }
         }
-        Ok(())
+        Ok(changed)
     }
 }
 
@@ -47,12 +95,17 @@ impl Balancer {
 mod tests {
     use super::*;
 
+    fn counted(packets_in: u64, packets_out: u64) -> MemberCount {
+        MemberCount { packets_in, packets_out, ..MemberCount::default() }
+    }
+
     #[test]
     fn silence_begins_anew_with_every_packet() {
         let (mut silence, began) = (Silence::default(), Instant::now());
         let mut at = |place, packets, second| {
             let now = began + Duration::from_secs(second);
-            silence.is_over(place, packets, now, Duration::from_secs(500))
+            let heard = silence.take(place, counted(packets, 0), now);
+            heard.is_silent(now, Duration::from_secs(500))
         };
         assert!(!at(1, 7, 0));
         assert!(!at(1, 7, 499));
@@ -61,5 +114,21 @@ mod tests {
         assert!(!at(1, 8, 501), "a packet");
         assert!(!at(1, 8, 1000));
         assert!(at(1, 8, 1001));
+    }
+
+    #[test]
+    fn mute_is_who_answers_nothing_of_many_packets_for_long() {
+        let (mut silence, began) = (Silence::default(), Instant::now());
+        let mut at = |packets_in, packets_out, second| {
+            let now = began + Duration::from_secs(second);
+            silence.take(1, counted(packets_in, packets_out), now).is_mute(now)
+        };
+        assert!(!at(5, 5, 0));
+        assert!(!at(5, 5, 3000), "nothing was to be answered");
+        assert!(!at(50, 5, 3001), "perhaps it will");
+        assert!(!at(60, 6, 3005), "an answer");
+        assert!(!at(69, 6, 3020), "too few to tell");
+        assert!(at(70, 6, 3021));
+        assert!(!at(70, 7, 3022));
     }
 }

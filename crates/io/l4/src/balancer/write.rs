@@ -117,36 +117,47 @@ impl Balancer {
         // Worked out once for a rotation, so that the boundary does not move with the clocks' drift.
         let active = usize::from(settings.epoch & 1);
         let is_new = settings.salt[active] != before.salt[active];
-        if is_new || settings.epoch != before.epoch || settings.switch_ms == 0 {
-            settings.switch_ms = self.program.clock_ms()?.wrapping_add_signed(ahead);
-        }
         // A first epoch has no other to come from: it is in force at once.
-        if self.keys.salts.iter().flatten().count() == 1 {
-            settings.switch_ms = self.program.clock_ms()?.wrapping_sub(1_000_000);
+        let is_alone = settings.salts.count_ones() == 1;
+        let turned = settings.epoch != before.epoch || (is_alone && settings.salts != before.salts);
+        if is_new || turned || settings.switch_ms == 0 {
+            let clock_ms = self.program.clock_ms()?;
+            settings.switch_ms = if is_alone {
+                clock_ms.wrapping_sub(1_000_000)
+            } else {
+                clock_ms.wrapping_add_signed(ahead)
+            };
         }
         self.settings = settings;
         Ok(())
     }
 
-    /// What every server is to be, and whether that differs from what the kernel holds.
+    /// What every server is to be, and whether that differs from what the kernel holds; also the places of
+    /// ids that are given back.
     pub(super) fn find_members(
         &mut self,
+        links: &[Link],
         neighbours: &[Neighbour],
         pending: &mut Pending,
-    ) -> Result<bool, L4Error> {
-        let mut moved = false;
+    ) -> Result<(bool, Vec<u32>), L4Error> {
+        let (mut moved, mut left) = (false, Vec::new());
         let stride = self.maps.meta().stride;
         let ports = &self.ports;
         for service in self.services.values_mut() {
+            let mut found = Vec::new();
             for (name, member) in &mut service.members {
                 let place = service.number * stride + u32::from(member.id);
                 let held = self.maps.member(place)?;
                 let mut value = MemberValue { offset_ms: held.offset_ms, ..member.value };
                 if let Some(backend) = &member.backend {
-                    let found = place_of(backend, ports, neighbours);
-                    match found {
+                    let mut is_lost = false;
+                    match place_of(backend, ports, neighbours) {
                         Ok(at) => value = MemberValue { offset_ms: held.offset_ms, ..at },
-                        Err(why) => pending.0.push(format!("{}/{name}: {why}", service.vip.name)),
+                        Err(nowhere) => {
+                            is_lost = nowhere.is_lost;
+                            let why = nowhere.why;
+                            pending.0.push(format!("{}/{name}: {why}", service.vip.name));
+                        }
                     }
                     value.weight = member.note.weight.unwrap_or(backend.weight);
                     value.agent = backend.agent;
@@ -156,31 +167,53 @@ impl Balancer {
                     value.state = match backend.state {
                         BackendState::Down => MemberState::Gone,
                         _ if value.mac == [0; 6] => MemberState::Gone,
+                        _ if is_lost => MemberState::Lost,
                         _ => MemberState::Live,
                     };
-                } else if value.state == MemberState::Unused {
-                    value.state = MemberState::Gone;
+                } else {
+                    let has_way = links.iter().any(|link| link.index == value.ifindex);
+                    value.state = match value.state {
+                        MemberState::Unused | MemberState::Gone => MemberState::Gone,
+                        _ if has_way => MemberState::Live,
+                        _ => MemberState::Lost,
+                    };
                 }
                 member.value = value;
                 moved |= value != held;
+                if held.mac == [0; 6] && value.mac != [0; 6] {
+                    found.push(name.clone());
+                }
+            }
+            for name in found {
+                let id = service.take_over(&name);
+                moved |= id.is_some();
+                left.extend(id.map(|id| service.number * stride + u32::from(id)));
             }
         }
-        Ok(moved)
+        Ok((moved, left))
     }
 
-    pub(super) fn write_members(&mut self) -> Result<(), L4Error> {
+    pub(super) fn write_members(&mut self, left: &[u32]) -> Result<(), L4Error> {
         let stride = self.maps.meta().stride;
+        for place in left {
+            self.maps.set_member(*place, MemberValue::default())?;
+            self.maps.set_member_name(*place, "")?;
+        }
         for service in self.services.values() {
             if self.maps.vip_name(service.number)? != service.vip.name {
                 self.maps.set_vip_name(service.number, &service.vip.name)?;
             }
             for (name, member) in &service.members {
                 let place = service.number * stride + u32::from(member.id);
+                let held = self.maps.member(place)?;
                 if self.maps.member_name(place)? != *name {
-                    self.maps.clear_count(place)?;
+                    // Else it is the same server under another name.
+                    if held.state == MemberState::Unused {
+                        self.maps.clear_count(place)?;
+                    }
                     self.maps.set_member_name(place, name)?;
                 }
-                if self.maps.member(place)? != member.value {
+                if held != member.value {
                     self.maps.set_member(place, member.value)?;
                 }
             }
@@ -229,7 +262,8 @@ impl Balancer {
             };
             let held = served.iter().find(|vip| vip.number == service.number);
             let half = held.map_or(0, |vip| vip.slot_half & 1) ^ 1;
-            let bytes = slots_to_bytes(&list, &costs(&list, &candidates), &maglev(&candidates));
+            let bytes =
+                slots_to_bytes(&list, &costs(&list, &candidates), &maglev(&service.sharers()));
             self.maps.set_slots(service.number, half, &bytes)?;
             let place = u32::from(vip_half) << vbits | vip_place(words, key, &index, vbits);
             let value = VipValue {
@@ -259,17 +293,20 @@ impl Balancer {
         let bits = mac_bits(meta.vips * meta.stride);
         let mut servers = Vec::new();
         for service in self.services.values() {
-            for (name, member) in &service.members {
+            // A server that drains may be one that is configured now, under its old name: its packets are
+            // the new one's.
+            let (configured, left): (Vec<_>, Vec<_>) =
+                service.members.iter().partition(|(_, member)| member.backend.is_some());
+            for (name, member) in configured.into_iter().chain(left) {
                 let key = mac_key(member.value.mac, service.number);
                 if member.value.mac == [0; 6] {
                     continue;
                 }
                 if servers.iter().any(|(other, _)| *other == key) {
-                    warn!(
-                        service = service.vip.name,
-                        backend = name,
-                        "MAC address of another, too"
-                    );
+                    if member.backend.is_some() {
+                        let service = &service.vip.name;
+                        warn!(service, backend = name, "MAC address of another, too");
+                    }
                     continue;
                 }
                 servers.push((key, member.id));

@@ -8,6 +8,7 @@ mod counting;
 mod malformed;
 mod rare;
 mod rare_v6;
+mod spread;
 mod straight;
 mod two;
 mod vectors;

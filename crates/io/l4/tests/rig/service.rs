@@ -148,9 +148,14 @@ impl Connection {
         Ok(connection)
     }
 
+    /// Asks, and leaves the answer for the next to read.
+    pub fn say(&mut self) -> Result<(), String> {
+        self.stream.get_mut().write_all(b"who\n").map_err(|error| error.to_string())
+    }
+
     /// Who answers now.
     pub fn ask(&mut self) -> Result<String, String> {
-        self.stream.get_mut().write_all(b"who\n").map_err(|error| error.to_string())?;
+        self.say()?;
         let mut line = String::new();
         match self.stream.read_line(&mut line) {
             Ok(0) => Err("closed".to_owned()),
