@@ -137,7 +137,8 @@ impl Guarded {
         }
     }
 
-    /// Picks again while the pick falls on a backend that is not yet due at its part of the ramp.
+    /// Picks again while the pick falls on a backend that is not yet due at its part of the ramp, over the part
+    /// of who is furthest: where all that are open are at the same, there is nobody to spare them.
     fn pick_ramped(
         &mut self,
         request: &Request<'_>,
@@ -146,12 +147,16 @@ impl Guarded {
     ) -> Option<usize> {
         let mut turned_away = [0; RAMP_TRIES as usize];
         let mut tries = 0;
+        let mut greatest = None;
         let picked = loop {
             let Some(i) = self.pick_open(request, now, rng) else {
                 break turned_away[..tries].last().copied();
             };
             let part = self.slow_start.as_ref().map_or(1.0, |slow| slow.part(i, now));
-            let due = part >= 1.0 || chance(request.key, i, rng) < part;
+            let due = part >= 1.0 || {
+                let greatest = *greatest.get_or_insert_with(|| self.greatest_part(request, now));
+                part >= greatest || chance(request.key, i, rng) * greatest < part
+            };
             if due || tries == turned_away.len() {
                 break Some(i);
             }
@@ -161,6 +166,13 @@ impl Guarded {
         };
         turned_away[..tries].iter().for_each(|&i| self.close(i));
         picked
+    }
+
+    /// Of those that this request could be sent to.
+    fn greatest_part(&self, request: &Request<'_>, now: Nanos) -> f64 {
+        let open = |&i: &usize| self.weights[i] > 0 && request.without(&self.closed).allows(i);
+        let open = (0..self.weights.len()).filter(open);
+        self.slow_start.as_ref().map_or(1.0, |slow| slow.greatest_part(open, now))
     }
 }
 

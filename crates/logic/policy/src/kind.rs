@@ -9,7 +9,7 @@ use crate::policies::{
     LeastConnections, LeastTime, MapHash, PeakEwma, PowerOfN, PowerOfNLatency, Prequal, Random,
     RoundRobin, StaticRoundRobin,
 };
-use crate::{Guarded, InvalidSetting, Policy, Ramping, Settings};
+use crate::{Draw, Guarded, InvalidSetting, Policy, Ramping, Settings};
 
 /// One table makes the enum, its names, its list and its summaries, so that none can miss a policy.
 macro_rules! registry {
@@ -93,7 +93,8 @@ impl PolicyKind {
         if !Guarded::is_asked_for(settings, limits) {
             return Ok(policy);
         }
-        Ok(Box::new(Guarded::new(policy, self.ramping(), weights, settings, limits)))
+        let ramping = self.ramping(settings.draw);
+        Ok(Box::new(Guarded::new(policy, ramping, weights, settings, limits)))
     }
 
     fn build_bare(
@@ -123,14 +124,24 @@ impl PolicyKind {
     }
 
     /// How slow start reaches it: those keep their tables in which a change of one weight moves many
-    /// turns or keys.
-    fn ramping(self) -> Ramping {
+    /// turns or keys, and weights do not reach a draw that is alike for all. Maglev makes its table anew, which
+    /// moves fewer keys: what a newcomer turned away would go to whoever is next there, seldom to who had it.
+    fn ramping(self, draw: Draw) -> Ramping {
         match self {
             PolicyKind::StaticRoundRobin
             | PolicyKind::ExpectedDelay
             | PolicyKind::First
             | PolicyKind::HashMap
             | PolicyKind::HashRing => Ramping::ByRefusal,
+            PolicyKind::PowerOfN
+            | PolicyKind::PowerOfNLatency
+            | PolicyKind::PeakEwma
+            | PolicyKind::Prequal
+            | PolicyKind::Bloc
+                if draw == Draw::Uniform =>
+            {
+                Ramping::ByRefusal
+            }
             _ => Ramping::ByWeight,
         }
     }

@@ -3,13 +3,14 @@
 //! `w(t) = w · max(least, t / window)`,
 //!
 //! so that cold caches and empty connection pools are not met by a full share. Source: HAProxy's
-//! `slowstart` (`src/server.c`, linear, in steps), Envoy's slow start mode (`min_weight_percent`). Those of
-//! the first list of weights do not ramp: there is no one else.
+//! `slowstart` (`src/server.c`, linear, in steps), Envoy's slow start mode (`min_weight_percent`). Who comes
+//! where nobody had weight, with the first list or later, does not ramp: there is no one else.
 //!
 //! Policies that compare load get the scaled weight, in [`STEPS`] steps; for them an idle newcomer would
 //! otherwise be the best at every pick. Policies whose picks are fixed turns or places of keys keep their
-//! tables: a pick of a backend at part `p` of its ramp stands with probability `p`, by the key where there is
-//! one, so that keys come to the newcomer one by one and stay.
+//! tables (but for Maglev, see `kind.rs`): a pick of a backend at part `p` of its ramp stands with probability
+//! `p / q`, `q` being the greatest part of those open, by the key where there is one, so that keys come to the
+//! newcomer one by one and stay. Policies whose draw is uniform do the same, for a weight does not reach it.
 
 use std::time::Duration;
 
@@ -43,12 +44,13 @@ impl SlowStartSettings {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The furthest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Ramp {
     Over,
+    Since(Nanos),
     /// It joined; the next event tells when.
     Pending,
-    Since(Nanos),
 }
 
 /// Who is on its ramp.
@@ -72,13 +74,14 @@ impl SlowStart {
         }
     }
 
-    /// Whoever had no weight and has one now begins; whoever has none is done.
+    /// Whoever had no weight and has one now begins, if anybody had any; whoever has none is done.
     pub(super) fn set_weights(&mut self, old: &[u32], new: &[u32]) {
+        let joins = if old.iter().any(|w| *w > 0) { Ramp::Pending } else { Ramp::Over };
         self.ramps.resize(self.ramps.len().max(new.len()), Ramp::Over);
         for (i, ramp) in self.ramps.iter_mut().enumerate() {
             let had = old.get(i).is_some_and(|w| *w > 0);
             match (had, new.get(i).is_some_and(|w| *w > 0)) {
-                (false, true) => *ramp = Ramp::Pending,
+                (false, true) => *ramp = joins,
                 (_, false) => *ramp = Ramp::Over,
                 (true, true) => {}
             }
@@ -125,11 +128,24 @@ impl SlowStart {
 
     /// The part of its weight that a backend has.
     pub(super) fn part(&self, backend: usize, now: Nanos) -> f64 {
-        match self.ramps.get(backend) {
-            None | Some(Ramp::Over) => 1.0,
-            Some(Ramp::Pending) => self.least,
-            Some(Ramp::Since(at)) => {
-                let part = now.since(*at).as_secs_f64() / self.window.as_secs_f64();
+        self.part_of(self.ramp(backend), now)
+    }
+
+    /// That of whoever of these is furthest.
+    pub(super) fn greatest_part(&self, backends: impl Iterator<Item = usize>, now: Nanos) -> f64 {
+        self.part_of(backends.map(|i| self.ramp(i)).min().unwrap_or(Ramp::Over), now)
+    }
+
+    fn ramp(&self, backend: usize) -> Ramp {
+        self.ramps.get(backend).copied().unwrap_or(Ramp::Over)
+    }
+
+    fn part_of(&self, ramp: Ramp, now: Nanos) -> f64 {
+        match ramp {
+            Ramp::Over => 1.0,
+            Ramp::Pending => self.least,
+            Ramp::Since(at) => {
+                let part = now.since(at).as_secs_f64() / self.window.as_secs_f64();
                 part.clamp(self.least, 1.0)
             }
         }
@@ -173,5 +189,12 @@ mod tests {
         assert_eq!(weights(&slow, &[2, 0, 4], at(6_000)), [2, 0, 4]);
         slow.returned(0, at(7_000));
         assert_eq!(slow.part(0, at(7_700)), 0.7);
+        slow.set_weights(&[2, 0, 4], &[2, 3, 4]);
+        assert_eq!(slow.greatest_part([0, 1].into_iter(), at(7_700)), 0.7);
+        assert_eq!(slow.greatest_part([1].into_iter(), at(7_700)), 0.2, "it has only just joined");
+        assert_eq!(slow.greatest_part(0..3, at(7_700)), 1.0);
+        slow.set_weights(&[2, 3, 4], &[0, 0, 0]);
+        slow.set_weights(&[0, 0, 0], &[2, 3, 4]);
+        assert!(!slow.is_active(), "there is no one else");
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plimsoll_model::Nanos;
 use plimsoll_policy::{
-    EjectionSettings, Ending, Finish, PolicyKind, PrequalSettings, Request, Settings,
+    Draw, EjectionSettings, Ending, Finish, PolicyKind, PrequalSettings, Request, Settings,
     SlowStartSettings,
 };
 use rand::SeedableRng;
@@ -124,13 +124,71 @@ fn keys_come_one_by_one() {
         assert!(new(&early) > 20 && new(&early) < 90, "{way}: {} of 500", new(&early));
         assert!(new(&half) > 180 && new(&half) < 330, "{way}: {} of 500", new(&half));
         assert!(new(&end) > 400, "{way}: {} of 500", new(&end));
-        let steps = [&before, &early, &half, &end];
-        for pair in steps.windows(2) {
-            let moved = pair[0].iter().zip(pair[1]).filter(|(b, a)| b != a && **a != 3).count();
-            // Maglev moves a few percent whenever it makes its table anew.
-            let most = if way.kind == PolicyKind::HashRing { 0 } else { 250 };
-            assert!(moved <= most, "{way}: {moved} keys moved between others");
+        let moved = |from: &[usize], to: &[usize]| {
+            from.iter().zip(to).filter(|(b, a)| b != a && **a != 3).count()
+        };
+        // Maglev makes its table anew: in each third of the ramp a few of a thousand move.
+        let most = if way.kind == PolicyKind::HashRing { 0 } else { 10 };
+        let between = [moved(&before, &early), moved(&early, &half), moved(&half, &end)];
+        assert!(between.iter().all(|&moved| moved <= most), "{way}: {between:?} between others");
+    }
+}
+
+/// Who comes where there was nobody, or is as cold as all others that are open, is not spared: keys are where
+/// they belong from the first request on.
+#[test]
+fn where_all_are_cold_nobody_is_spared() {
+    let hashes = [PolicyKind::HashMap, PolicyKind::HashRing, PolicyKind::HashMaglev];
+    let slow = Settings { slow_start: Some(SlowStartSettings::default()), ..Settings::default() };
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    let now = Nanos::from_secs_f64(1.0);
+    let key = |k: u64| Request::with_key((k + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    for kind in hashes {
+        let mut warm = kind.build(&[100; 20], &Settings::default()).expect("valid settings");
+        let mut places =
+            |policy: &mut dyn plimsoll_policy::Policy, avoid: &[usize]| -> Vec<usize> {
+                let mut place = |k| policy.pick(&key(k).avoiding(avoid), now, &mut rng).unwrap();
+                (0..2_000).map(&mut place).collect()
+            };
+        for before in [&[][..], &[0; 20]] {
+            let mut policy = kind.build(before, &slow).expect("valid settings");
+            policy.set_weights(&[100; 20]);
+            assert!(places(policy.as_mut(), &[]) == places(warm.as_mut(), &[]), "{kind}");
         }
+        if kind == PolicyKind::HashMaglev {
+            // Its table is that of the weights of the moment, whoever is full.
+            continue;
+        }
+        // The only one that was there is full.
+        let full = Settings { max_in_flight: Some(1), ..slow };
+        let mut before = [0; 20];
+        before[7] = 100;
+        let mut policy = kind.build(&before, &full).expect("valid settings");
+        policy.set_weights(&[100; 20]);
+        policy.on_start(7, now);
+        assert!(places(policy.as_mut(), &[]) == places(warm.as_mut(), &[7]), "{kind}: one full");
+    }
+}
+
+/// A uniform draw sees no weight: it is spared all the same.
+#[test]
+fn who_joins_is_spared_by_a_uniform_draw() {
+    use PolicyKind::{Bloc, PeakEwma, PowerOfN, PowerOfNLatency, Prequal};
+    for kind in [PowerOfN, PowerOfNLatency, PeakEwma, Prequal, Bloc] {
+        let slow_start = Some(SlowStartSettings::default());
+        let settings = Settings { draw: Draw::Uniform, slow_start, ..Settings::default() };
+        let mut policy = kind.build(&[100, 100, 100, 0], &settings).expect("valid settings");
+        policy.set_weights(&[100; 4]);
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        let now = Nanos::from_secs_f64(1.0);
+        let mut count = [0; 4];
+        for _ in 0..10_000 {
+            let i = policy.pick(&Request::default(), now, &mut rng).expect("all are open");
+            policy.on_start(i, now);
+            policy.on_finish(i, &Finish::success(Duration::from_millis(30)), now);
+            count[i] += 1;
+        }
+        assert!((100..600).contains(&count[3]), "{kind}: {count:?}");
     }
 }
 
