@@ -274,6 +274,9 @@ INLINE void count_walked(const struct packet *p, const struct vip *vip)
 		count_reason(vip->number, REASON_SLOW_OPTIONS);
 }
 
+/* In answer.h. */
+GLOBAL int unserved(struct xdp_md *ctx, __u32 why);
+GLOBAL int reset(struct xdp_md *ctx, __u32 tcp_offset);
 /* In slow.h: what turns out not to go the straight way begins anew there. */
 GLOBAL int slow_v4(struct xdp_md *ctx);
 GLOBAL int slow_v6(struct xdp_md *ctx);
@@ -281,6 +284,14 @@ GLOBAL int slow_v6(struct xdp_md *ctx);
 INLINE __u64 signs_of(const struct tcp *tcp)
 {
 	return (__u64)tcp->sequence << 32 | tcp->flags;
+}
+
+/* Of a connection whose server is down. */
+INLINE int without_server(struct packet *p, const struct vip *vip, __u64 hash)
+{
+	count_reason(vip->number, REASON_STALE);
+	count_closed(IF_KNOWN, hash);
+	return reset(p->ctx, (void *)p->tcp - (void *)p->eth);
 }
 
 /* From a client. */
@@ -338,6 +349,8 @@ INLINE int to_server(struct packet *p, const struct config *c, const struct vip 
 spread:
 	if (straight)
 		return family == 4 ? slow_v4(p->ctx) : slow_v6(p->ctx);
+	if (why == REASON_STALE)
+		return without_server(p, vip, hash_from_client(p, c, vip, BY_SPREAD, family));
 	return spread_out(p->ctx, vip, hash_from_client(p, c, vip, BY_SPREAD, family), why,
 			  signs_of(p->tcp));
 }
@@ -449,10 +462,10 @@ GLOBAL int by_route(struct xdp_md *ctx, __u32 vip_number)
 	return bpf_redirect_map(&ports, port, XDP_PASS);
 }
 
-INLINE int malformed(const struct vip *vip)
+INLINE int malformed(struct xdp_md *ctx, const struct vip *vip)
 {
 	count_reason(vip->number, REASON_MALFORMED);
-	return XDP_PASS;
+	return unserved(ctx, REASONS);
 }
 
 /* A segment in either direction. `straight`: its options begin NOP NOP TS, and it is no SYN; nothing may
@@ -462,14 +475,14 @@ INLINE int segment(struct packet *p, const struct config *c, const int family, c
 	struct tcp *tcp = p->tcp;
 	struct vip *vip = find_vip(c, destination_of(p->ip, family), tcp->destination, family);
 	if (vip && !straight && p->malformed)
-		return malformed(vip);
+		return malformed(p->ctx, vip);
 	if (vip)
 		return to_server(p, c, vip, family, straight);
 	vip = find_vip(c, source_of(p->ip, family), tcp->source, family);
 	if (!vip)
-		return XDP_PASS;
+		return unserved(p->ctx, REASON_NO_SERVICE);
 	if (!straight && p->malformed)
-		return malformed(vip);
+		return malformed(p->ctx, vip);
 	__u32 id = find_source(c, vip, p->eth->from);
 	if (UNLIKELY(!id)) {
 		count_reason(vip->number, REASON_UNKNOWN_SOURCE);

@@ -2,7 +2,7 @@
  * sent the packet must hear of it, or path MTU discovery fails. The error quotes the packet; where the
  * quote reaches to the timestamp option, the cookie in it names the server. */
 #pragma once
-#include "balancer.h"
+#include "answer.h"
 
 /* The upper half of the timestamp in the TCP header quoted at `tcp_at`; -1: the quote does not reach it. Of
  * options that begin NOP NOP TS, as all data segments have them, no more need be quoted; others are walked
@@ -64,20 +64,20 @@ GLOBAL int icmp_v4(struct xdp_md *ctx)
 		return XDP_PASS;
 	at += (header & 15) * 4;
 	if (bpf_xdp_load_bytes(ctx, at, &quote, sizeof(quote)))
-		return XDP_PASS;
+		return unserved(ctx, REASON_NO_SERVICE);
 	/* Destination unreachable, time exceeded, parameter problem. */
 	if (quote.type != 3 && quote.type != 11 && quote.type != 12)
-		return XDP_PASS;
+		return unserved(ctx, REASON_NO_SERVICE);
 	__u32 quoted_header = (quote.ip.version_ihl & 15) * 4;
 	if (quote.ip.protocol != IPPROTO_TCP || quoted_header < IPV4_BYTES ||
 	    (quote.ip.fragment & FRAGMENT_OFFSET))
-		return XDP_PASS;
+		return unserved(ctx, REASON_NO_SERVICE);
 	at += 8 + quoted_header;
 	if (bpf_xdp_load_bytes(ctx, at, &ports, sizeof(ports)))
-		return XDP_PASS;
+		return unserved(ctx, REASON_NO_SERVICE);
 	struct vip *vip = find_vip(c, &quote.ip.source, ports, 4);
 	if (!vip)
-		return XDP_PASS;
+		return unserved(ctx, REASON_NO_SERVICE);
 	return quoted_server(ctx, c, vip, &quote.ip.destination, turned(ports), 4, at);
 }
 
@@ -97,14 +97,14 @@ GLOBAL int icmp_v6(struct xdp_md *ctx)
 	if (!c)
 		return XDP_PASS;
 	if (bpf_xdp_load_bytes(ctx, ETH_BYTES + IPV6_BYTES, &quote, sizeof(quote)))
-		return XDP_PASS;
+		return unserved(ctx, REASON_NO_SERVICE);
 	/* Errors are below 128; neighbour discovery and echoes are above. */
 	if (quote.type == 0 || quote.type > 4 || quote.ip.next != IPPROTO_TCP)
-		return XDP_PASS;
+		return unserved(ctx, REASON_NO_SERVICE);
 	__u32 ports = quote.ports;
 	struct vip *vip = find_vip(c, quote.ip.source, ports, 6);
 	if (!vip)
-		return XDP_PASS;
+		return unserved(ctx, REASON_NO_SERVICE);
 	return quoted_server(ctx, c, vip, quote.ip.destination, turned(ports), 6,
 			     ETH_BYTES + IPV6_BYTES + offsetof(struct quote_v6, ports));
 }

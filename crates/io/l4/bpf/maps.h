@@ -24,6 +24,8 @@ MAP(turns, BPF_MAP_TYPE_PERCPU_ARRAY, 1, __u32);
 MAP(open, BPF_MAP_TYPE_ARRAY, 1, __s32);
 MAP(last, BPF_MAP_TYPE_ARRAY, 1 << LAST_BITS, __u64);
 MAP(ports, BPF_MAP_TYPE_DEVMAP, MAX_PORTS, __u32);
+/* By place of `ports`: not 0 where what goes back by the interface it came by goes by XDP_TX. */
+MAP(turns_back, BPF_MAP_TYPE_ARRAY, MAX_PORTS, __u32);
 MAP(meta, BPF_MAP_TYPE_ARRAY, 1, struct meta);
 MAP(vip_names, BPF_MAP_TYPE_ARRAY, 1, struct name);
 MAP(member_names, BPF_MAP_TYPE_ARRAY, 1, struct name);
@@ -35,6 +37,14 @@ struct {
 	__type(key, struct fragment_key);
 	__type(value, __u32);
 } fragments SEC(".maps");
+
+/* The VIPs' addresses but for those that are this machine's own: nothing else is served there. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct address_key);
+	__type(value, __u32);
+} addresses SEC(".maps");
 
 /* Set by the loader before the program is verified, so that they are constants to the verifier. */
 volatile const __u32 stride = 256;   /* ids of a VIP, 0 included */

@@ -66,7 +66,7 @@ GLOBAL int later_fragment(struct xdp_md *ctx)
 	struct member *m = bpf_map_lookup_elem(&members, &place);
 	if (!m || m->state == MEMBER_UNUSED) {
 		count_stray(REASON_FRAGMENT_LOST); /* perhaps not for a VIP at all */
-		return XDP_PASS;
+		return unserved(ctx, REASONS);
 	}
 	count_stray(REASON_FRAGMENT);
 	return to_member(ctx, m, place);
@@ -113,13 +113,13 @@ GLOBAL int slow_v4(struct xdp_md *ctx)
 		return XDP_PASS;
 	}
 	if (ip->protocol != IPPROTO_TCP)
-		return XDP_PASS;
+		return unserved(ctx, REASON_NO_SERVICE);
 	if (ip->fragment & FRAGMENT_OFFSET)
 		return later_fragment(ctx);
 	p.tcp = data + ETH_BYTES + header;
 	if ((void *)(p.tcp + 1) > end) {
 		count_stray(REASON_MALFORMED);
-		return XDP_PASS;
+		return unserved(ctx, REASONS);
 	}
 	int first = ip->fragment & MORE_FRAGMENTS;
 	int verdict = any_segment(&p, c, ETH_BYTES + header, ETH_BYTES + bpf_ntohs(ip->length), 4);
@@ -144,17 +144,17 @@ GLOBAL int slow_v6(struct xdp_md *ctx)
 	if (first) {
 		struct fragment_header *f = (void *)(ip + 1);
 		if ((void *)(f + 1) > end || f->next != IPPROTO_TCP)
-			return XDP_PASS;
+			return unserved(ctx, REASON_NO_SERVICE);
 		if (f->offset & bpf_htons(0xfff8))
 			return later_fragment(ctx);
 		header += sizeof(*f);
 	} else if (ip->next != IPPROTO_TCP) {
-		return XDP_PASS;
+		return unserved(ctx, REASON_NO_SERVICE);
 	}
 	p.tcp = data + ETH_BYTES + header;
 	if ((void *)(p.tcp + 1) > end) {
 		count_stray(REASON_MALFORMED);
-		return XDP_PASS;
+		return unserved(ctx, REASONS);
 	}
 	__u32 ip_end = ETH_BYTES + IPV6_BYTES + bpf_ntohs(ip->length);
 	int verdict = any_segment(&p, c, ETH_BYTES + header, ip_end, 6);

@@ -4,7 +4,7 @@
 #pragma once
 #include <linux/types.h>
 
-#define META_LAYOUT 5
+#define META_LAYOUT 6
 
 /* Places in the list a first packet is served from; the size of one half of a `slots` entry. */
 #define MAX_SLOTS 8192
@@ -104,8 +104,8 @@ struct slots {
 enum member_state {
 	MEMBER_UNUSED = 0,
 	MEMBER_LIVE = 1, /* serves its connections, whether or not it takes new ones */
-	MEMBER_GONE = 2, /* its cookies are stale */
-	MEMBER_LOST = 3, /* keeps its connections, but no interface leads to it */
+	MEMBER_GONE = 2, /* its cookies are stale, its connections are reset */
+	MEMBER_LOST = 3, /* keeps its connections, but no interface leads to it, or its MAC address is not known yet */
 };
 
 #define MEMBER_HAIRPIN_TX 1
@@ -149,7 +149,7 @@ enum reason {
 	REASON_NO_TIMESTAMP,      /* spread by hash: later packet without a timestamp */
 	REASON_SYN_NO_TIMESTAMP,  /* spread by hash: its connection will have none */
 	REASON_FOREIGN,           /* spread by hash: the cookie is nobody's */
-	REASON_STALE,             /* spread by hash: the cookie's server is gone */
+	REASON_STALE,             /* reset: the cookie's server is gone */
 	REASON_CLOCK_UNKNOWN,     /* forwarded with TSecr 0: the server was not heard yet */
 	REASON_REPLY_NO_TIMESTAMP, /* forwarded as it is: no place for a cookie */
 	REASON_NO_SERVER,         /* dropped: no server takes connections */
@@ -157,14 +157,22 @@ enum reason {
 	REASON_NO_ROUTE,          /* to the kernel: no route or neighbour for the client, or by no configured interface */
 	REASON_SLOW_OPTIONS,      /* the options took the slow path; nothing else is wrong */
 	REASON_FRAGMENT,          /* a later fragment that found its first */
-	REASON_FRAGMENT_LOST,     /* to the kernel: a later fragment whose first was not seen */
+	REASON_FRAGMENT_LOST,     /* a later fragment whose first was not seen: as with the malformed */
 	REASON_ICMP,              /* an error that quotes enough: to its server */
 	REASON_ICMP_SPREAD,       /* an error that quotes too little: spread by hash */
-	REASON_MALFORMED,         /* to the kernel: headers that contradict themselves */
+	REASON_MALFORMED,         /* headers that contradict themselves: to the kernel; dropped if to a VIP's address */
 	REASON_VLAN,              /* to the kernel: tagged */
 	REASON_TTL,               /* to the kernel: a reply whose hop limit is used up */
 	REASON_NO_PORT,           /* dropped: no interface leads to the connection's server */
+	REASON_NO_SERVICE,        /* dropped: to a VIP's address, but to no service */
+	REASON_ECHO,              /* answered: a ping of a VIP's address */
 	REASONS
+};
+
+/* An address as in the packet; IPv4 in the first word. */
+struct address_key {
+	__u32 address[4];
+	__u32 family; /* 4, 6 */
 };
 
 struct fragment_key {

@@ -296,6 +296,7 @@ impl Balancer {
         if let Some(places) = places {
             self.write_tables(places)?;
         }
+        self.write_addresses()?;
         self.attach(&mut pending)?;
         Ok(pending)
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::config::Policy;
 
 /// Changes with every change of a layout; pinned maps of another one are refused.
-pub const META_LAYOUT: u32 = 5;
+pub const META_LAYOUT: u32 = 6;
 /// Places in a list of servers.
 pub const MAX_SLOTS: usize = 8192;
 /// Interfaces a packet can leave by.
@@ -255,9 +255,9 @@ pub enum MemberState {
     Unused,
     /// Serves its connections.
     Live,
-    /// Its cookies are stale.
+    /// Its cookies are stale, its connections are reset.
     Gone,
-    /// Keeps its connections, but no interface leads to it.
+    /// Keeps its connections, but no interface leads to it, or its MAC address is not known yet.
     Lost,
 }
 

@@ -1,9 +1,11 @@
 //! The pinned maps, opened from bpffs: by the daemon that fills them, and by whoever only looks.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use aya::Pod;
-use aya::maps::{Array, DevMap, Map, MapData, MapInfo, PerCpuArray, PerCpuValues};
+use aya::maps::{Array, DevMap, HashMap, Map, MapData, MapInfo, PerCpuArray, PerCpuValues};
 use aya::util::nr_cpus;
 
 use crate::error::L4Error;
@@ -13,10 +15,10 @@ use crate::layout::{
 };
 use crate::notes::{MemberNote, VipNote};
 use crate::reason::REASONS;
-use crate::tables::vip_bits;
+use crate::tables::{address_words, vip_bits};
 
 /// Every map of the program, by its name in `bpf/maps.h`.
-pub(crate) const MAPS: [&str; 17] = [
+pub(crate) const MAPS: [&str; 19] = [
     "config",
     "permutations",
     "vips",
@@ -29,11 +31,13 @@ pub(crate) const MAPS: [&str; 17] = [
     "open",
     "last",
     "ports",
+    "turns_back",
     "meta",
     "vip_names",
     "member_names",
     "notes",
     "fragments",
+    "addresses",
 ];
 
 /// By what the maps were made.
@@ -96,6 +100,8 @@ pub struct Maps {
     reasons: PerCpuArray<MapData, u64>,
     open: Array<MapData, i32>,
     ports: DevMap<MapData>,
+    turns_back: Array<MapData, u32>,
+    addresses: HashMap<MapData, [u32; 5], u32>,
     vip_names: Array<MapData, [u8; NAME_BYTES]>,
     member_names: Array<MapData, [u8; NAME_BYTES]>,
     notes: Array<MapData, [u8; LINE_BYTES]>,
@@ -192,6 +198,8 @@ impl Maps {
             reasons: opened!(dir, "reasons"),
             open: opened!(dir, "open"),
             ports: opened!(dir, "ports"),
+            turns_back: opened!(dir, "turns_back"),
+            addresses: opened!(dir, "addresses"),
             vip_names: opened!(dir, "vip_names"),
             member_names: opened!(dir, "member_names"),
             notes: opened!(dir, "notes"),
@@ -318,6 +326,29 @@ impl Maps {
 
     pub(crate) fn set_port(&mut self, port: u32, ifindex: u32) -> Result<(), L4Error> {
         self.ports.set(port, ifindex, None, 0).map_err(L4Error::map("ports"))
+    }
+
+    /// Whether what came by an interface goes back by `XDP_TX`.
+    pub(crate) fn set_turns_back(&mut self, port: u32, by_tx: bool) -> Result<(), L4Error> {
+        self.turns_back.set(port, u32::from(by_tx), 0).map_err(L4Error::map("turns_back"))
+    }
+
+    /// Writes at which addresses nobody but services is reached.
+    pub(crate) fn set_addresses(&mut self, wanted: &BTreeSet<IpAddr>) -> Result<(), L4Error> {
+        let key = |address: &IpAddr| {
+            let [a, b, c, d] = address_words(*address);
+            [a, b, c, d, if address.is_ipv4() { 4 } else { 6 }]
+        };
+        let wanted: BTreeSet<[u32; 5]> = wanted.iter().map(key).collect();
+        let held: Result<BTreeSet<[u32; 5]>, _> = self.addresses.keys().collect();
+        let held = held.map_err(L4Error::map("addresses"))?;
+        for gone in held.difference(&wanted) {
+            self.addresses.remove(gone).map_err(L4Error::map("addresses"))?;
+        }
+        for new in wanted.difference(&held) {
+            self.addresses.insert(new, 1, 0).map_err(L4Error::map("addresses"))?;
+        }
+        Ok(())
     }
 
     /// A service's name; empty where there is none.

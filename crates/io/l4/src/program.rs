@@ -117,6 +117,7 @@ impl Program {
             .map_max_entries("member_names", members)
             .map_max_entries("notes", members)
             .map_max_entries("fragments", meta.fragments)
+            .map_max_entries("addresses", meta.vips)
             .override_global("version_bits", &meta.version_bits, true)
             .override_global("stride", &meta.stride, true)
             .override_global("max_vips", &meta.vips, true)

@@ -1,7 +1,7 @@
 //! Why a packet did not go the straight way: the counters' names, in the order of `bpf/types.h`.
 
 /// The names, as `plimsoll l4 status` shows them; docs/l4.md says what each means.
-pub const REASONS: [&str; 18] = [
+pub const REASONS: [&str; 20] = [
     "no_timestamp",
     "syn_no_timestamp",
     "foreign_cookie",
@@ -20,4 +20,6 @@ pub const REASONS: [&str; 18] = [
     "vlan",
     "ttl",
     "no_port",
+    "no_service",
+    "echo",
 ];

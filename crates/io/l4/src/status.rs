@@ -63,7 +63,8 @@ pub struct BackendStatus {
     pub name: String,
     /// Its id in cookies.
     pub id: u32,
-    /// `live` serves its connections, `gone` has none, to `lost` no interface leads.
+    /// `live` serves its connections, `gone` has none, `lost` cannot be reached: no interface leads to it, or its
+    /// MAC address is not known yet.
     pub state: MemberState,
     /// Its share of first packets as last programmed.
     pub weight: u16,

@@ -143,3 +143,26 @@ fn a_server_that_nobody_finds_is_told_and_gets_nothing_until_it_is_found() {
     drop(balancer);
     service.net.leave();
 }
+
+#[test]
+fn the_connections_of_the_last_server_are_reset_when_it_is_down() {
+    if !privileged() {
+        return;
+    }
+    for v6 in [false, true] {
+        let service = Service::new(1, 2, v6);
+        let mut config = service.config(Policy::RoundRobin, &["s1"]);
+        let mut balancer = service.balance(&config);
+        let mut connections = service.opened(4);
+        config.vips[0].backends[0].state = BackendState::Down;
+        service.apply(&mut balancer, &config);
+        for connection in &mut connections {
+            let ended = connection.ask().expect_err("its server is down");
+            assert!(ended.contains("reset"), "{ended}");
+        }
+        let fallbacks = &status(&service.net.pins()).expect("status").vips[0].fallbacks;
+        assert!(fallbacks["stale_cookie"] >= 4, "{fallbacks:?}");
+        drop(balancer);
+        service.net.leave();
+    }
+}

@@ -8,6 +8,7 @@ use tracing::warn;
 
 use super::{Attached, Balancer, Pending, unix_ms};
 use crate::config::{BackendState, Policy};
+use crate::doctor;
 use crate::error::L4Error;
 use crate::fill::{costs, each_once, in_line, in_turn, maglev, same_weights};
 use crate::layout::{
@@ -58,6 +59,7 @@ impl Balancer {
             })?;
             taken.insert(port);
             if !held.contains(&(port, link.index)) {
+                self.maps.set_turns_back(port, !link.veth)?;
                 self.maps.set_port(port, link.index)?;
             }
             ports.insert(interface.name.clone(), (port, link.clone()));
@@ -166,8 +168,7 @@ impl Balancer {
                     }
                     value.state = match backend.state {
                         BackendState::Down => MemberState::Gone,
-                        _ if value.mac == [0; 6] => MemberState::Gone,
-                        _ if is_lost => MemberState::Lost,
+                        _ if is_lost || value.mac == [0; 6] => MemberState::Lost,
                         _ => MemberState::Live,
                     };
                 } else {
@@ -286,6 +287,15 @@ impl Balancer {
         self.settings.vip_half = vip_half;
         self.settings.mac_half = mac_half;
         self.maps.set_config(self.settings)
+    }
+
+    /// Where nobody but services is reached: at the VIPs' addresses that this machine has not itself.
+    pub(super) fn write_addresses(&mut self) -> Result<(), L4Error> {
+        let own = doctor::local_addresses()?;
+        let serving = self.services.values().filter(|service| service.is_configured());
+        let addresses = serving.map(|service| service.vip.address.ip());
+        let alone = addresses.filter(|address| !own.contains(address)).collect();
+        self.maps.set_addresses(&alone)
     }
 
     fn find_buckets(&mut self) -> Result<(u64, Vec<Bucket>), L4Error> {

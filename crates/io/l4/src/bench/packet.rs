@@ -11,6 +11,10 @@ pub const RST: u8 = 4;
 /// TCP flag.
 pub const ACK: u8 = 16;
 
+const TCP: u8 = 6;
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+
 /// `XDP_DROP`.
 pub const DROP: u32 = 1;
 /// `XDP_PASS`.
@@ -103,35 +107,58 @@ impl Segment {
         tcp.extend([0xff, 0xff, 0, 0, 0, 0]);
         tcp.extend(&self.options);
         tcp.extend(&self.payload);
-        let sum = checksum(&[&pseudo(self.from.ip(), self.to.ip(), tcp.len()), &tcp]);
+        let sum = checksum(&[&pseudo(self.from.ip(), self.to.ip(), tcp.len(), TCP), &tcp]);
         tcp[16..18].copy_from_slice(&sum.to_be_bytes());
-
         let mut packet = Vec::new();
         packet.extend(self.to_mac);
         packet.extend(self.from_mac);
-        match (self.from.ip(), self.to.ip()) {
-            (IpAddr::V4(from), IpAddr::V4(to)) => {
-                packet.extend([8, 0]);
-                packet.extend(ipv4(from.octets(), to.octets(), tcp.len(), self.ttl));
-            }
-            (IpAddr::V6(from), IpAddr::V6(to)) => {
-                packet.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
-                packet.extend((tcp.len() as u16).to_be_bytes());
-                packet.extend([6, self.ttl]);
-                packet.extend(from.octets());
-                packet.extend(to.octets());
-            }
-            _ => panic!("one family"),
-        }
+        packet.extend(ip(self.from.ip(), self.to.ip(), tcp.len(), self.ttl, TCP));
         packet.extend(tcp);
         packet
     }
 }
 
-fn ipv4(from: [u8; 4], to: [u8; 4], payload: usize, ttl: u8) -> Vec<u8> {
+/// A ping from a client next to the balancer; `kind` and `code` as of ICMP.
+///
+/// # Panics
+/// When the addresses are none, or of two families.
+pub fn ping(from: &str, to: &str, kind: u8, code: u8) -> Vec<u8> {
+    let (from, to): (IpAddr, IpAddr) =
+        (from.parse().expect("address"), to.parse().expect("address"));
+    let protocol = if from.is_ipv4() { ICMP } else { ICMPV6 };
+    let mut icmp = vec![kind, code, 0, 0, 0x12, 0x34, 0, 7];
+    icmp.extend(b"and what a ping carries, of an odd length");
+    let sum = checksum(&[&pseudo(from, to, icmp.len(), protocol), &icmp]);
+    icmp[2..4].copy_from_slice(&sum.to_be_bytes());
+    let mut packet = vec![2, 0, 0, 0, 1, 1, 2, 0, 0, 0, 1, 2];
+    packet.extend(ip(from, to, icmp.len(), 59, protocol));
+    packet.extend(icmp);
+    packet
+}
+
+/// EtherType and header of IP.
+fn ip(from: IpAddr, to: IpAddr, payload: usize, ttl: u8, protocol: u8) -> Vec<u8> {
+    match (from, to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let header = ipv4(from.octets(), to.octets(), payload, ttl, protocol);
+            [vec![8, 0], header].concat()
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            let mut header = vec![0x86, 0xdd, 0x60, 0, 0, 0];
+            header.extend((payload as u16).to_be_bytes());
+            header.extend([protocol, ttl]);
+            header.extend(from.octets());
+            header.extend(to.octets());
+            header
+        }
+        _ => panic!("one family"),
+    }
+}
+
+fn ipv4(from: [u8; 4], to: [u8; 4], payload: usize, ttl: u8, protocol: u8) -> Vec<u8> {
     let mut header = vec![0x45, 0];
     header.extend(((20 + payload) as u16).to_be_bytes());
-    header.extend([0x12, 0x34, 0x40, 0, ttl, 6, 0, 0]);
+    header.extend([0x12, 0x34, 0x40, 0, ttl, protocol, 0, 0]);
     header.extend(from);
     header.extend(to);
     let sum = checksum(&[&header]);
@@ -139,8 +166,12 @@ fn ipv4(from: [u8; 4], to: [u8; 4], payload: usize, ttl: u8) -> Vec<u8> {
     header
 }
 
-fn pseudo(from: IpAddr, to: IpAddr, length: usize) -> Vec<u8> {
+/// What TCP's checksum covers besides, and that of ICMPv6; that of ICMP covers nothing.
+fn pseudo(from: IpAddr, to: IpAddr, length: usize, protocol: u8) -> Vec<u8> {
     let mut bytes = Vec::new();
+    if protocol == ICMP {
+        return bytes;
+    }
     for address in [from, to] {
         match address {
             IpAddr::V4(v4) => bytes.extend(v4.octets()),
@@ -148,7 +179,7 @@ fn pseudo(from: IpAddr, to: IpAddr, length: usize) -> Vec<u8> {
         }
     }
     bytes.extend((length as u32).to_be_bytes());
-    bytes.extend([0, 0, 0, 6]);
+    bytes.extend([0, 0, 0, protocol]);
     bytes
 }
 
@@ -166,7 +197,7 @@ pub fn checksum(parts: &[&[u8]]) -> u16 {
     !(sum as u16)
 }
 
-/// Whether a packet's IP and TCP checksums are right.
+/// Whether a packet's checksums are right: of IP, and of TCP or ICMP.
 pub fn intact(packet: &[u8]) -> bool {
     let v4 = packet[12] == 8;
     let header = if v4 { usize::from(packet[14] & 15) * 4 } else { 40 };
@@ -177,9 +208,12 @@ pub fn intact(packet: &[u8]) -> bool {
         let octets = |at: usize| <[u8; 16]>::try_from(&packet[at..at + 16]).expect("sixteen");
         (octets(22).into(), octets(38).into())
     };
-    let tcp = &packet[14 + header..];
+    let word = |at: usize| usize::from(u16::from_be_bytes([packet[at], packet[at + 1]]));
+    let (end, protocol) =
+        if v4 { (14 + word(16), packet[23]) } else { (54 + word(18), packet[20]) };
+    let payload = &packet[14 + header..end];
     (!v4 || checksum(&[&packet[14..14 + header]]) == 0)
-        && checksum(&[&pseudo(from, to, tcp.len()), tcp]) == 0
+        && checksum(&[&pseudo(from, to, payload.len(), protocol), payload]) == 0
 }
 
 /// TSval and TSecr of a packet whose timestamp option begins at this offset of its TCP header.

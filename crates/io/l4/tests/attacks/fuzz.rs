@@ -1,9 +1,9 @@
 //! Packets that contradict themselves, by the ten thousand, through the program. Whatever comes in: the
-//! verdict is one of three, what leaves goes to a server or to the client's next hop, what the kernel
-//! gets is untouched, no more than the fields in question change, and the counters account for it.
+//! verdict is one of three, what leaves goes to a server, to the client's next hop, or as an answer to who
+//! sent it, what the kernel gets is untouched, what is dropped was sent to a VIP's address, no more than the fields in question change, and the counters account for it.
 
 use plimsoll_l4::bench::packet::{
-    ACK, DROP, FIN, PASS, REDIRECT, RST, SYN, Segment, TX, syn_options, timestamps,
+    ACK, DROP, FIN, PASS, REDIRECT, RST, SYN, Segment, TX, ping, syn_options, timestamps,
 };
 use plimsoll_l4::bench::{
     CLIENT_LEG_MAC, CLIENT_MAC, Connection, Replies, SERVER_LEG_MAC, VIP, VIP6, server_mac,
@@ -22,7 +22,8 @@ const CLIENT6: &str = "[fd00:1::2]:40000";
 /// To the kernel, each for one of these or because it is not the balancer's at all.
 const PASSED: [&str; 6] =
     ["unknown_source", "no_route", "fragment_lost", "malformed", "vlan", "ttl"];
-const DROPPED: [&str; 1] = ["no_server"];
+/// Dropped for one of these.
+const DROPPED: [&str; 5] = ["no_server", "no_port", "no_service", "fragment_lost", "malformed"];
 
 /// Reads counters before and after a packet: both services' and the row of those without one.
 struct Counters {
@@ -138,6 +139,12 @@ fn bases(rig: &Rig) -> Vec<(Vec<u8>, u32)> {
             let kinds = if client == CLIENT { [3, 11, 12, 0] } else { [1, 2, 3, 135] };
             whole.extend(kinds.map(|kind| icmp(&seen, kind, quoted)));
         }
+        let (kind, from, to) = if client == CLIENT {
+            (8, "172.16.0.1", "10.0.9.9")
+        } else {
+            (128, "fd00:1::2", "fd00:9::9")
+        };
+        whole.push(ping(from, to, kind, 0));
         bases.extend(whole.into_iter().map(|packet| (packet, rig.clients)));
         let spent = Segment { ttl: 1, ..Segment::new(vip, client, ACK, cookie.clone()) };
         let spent = spent.sent_by(server_mac(1)).bytes();
@@ -213,6 +220,16 @@ fn is_ours(packet: &[u8]) -> bool {
     vip4 || vip6
 }
 
+/// Whether a packet is sent to a VIP's address, for whatever there.
+fn is_to_a_vip(packet: &[u8]) -> bool {
+    let vip6 = [0xfd, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
+    match packet[12..14] {
+        [8, 0] => packet.get(30..34) == Some(&[10, 0, 9, 9]),
+        [0x86, 0xdd] => packet.get(38..54) == Some(&vip6),
+        _ => false,
+    }
+}
+
 /// What forwarding looks like.
 struct Forwarded {
     verdict: u32,
@@ -221,22 +238,28 @@ struct Forwarded {
 }
 
 fn check(packet: &[u8], ran: &Ran, before: &Counters, after: &Counters, way: &Forwarded) {
-    let (forwarded, passed, dropped) = (
-        after.forwarded - before.forwarded,
-        after.since(before, &PASSED),
-        after.since(before, &DROPPED),
-    );
+    let (forwarded, answered) =
+        (after.forwarded - before.forwarded, after.since(before, &["echo"]));
+    let (passed, dropped) = (after.since(before, &PASSED), after.since(before, &DROPPED));
     assert_eq!(ran.packet.len(), packet.len(), "{packet:?}");
-    let counted = match ran.verdict {
-        verdict if verdict == way.verdict => (1, 0, 0),
-        DROP => (0, 0, 1),
-        PASS => (0, passed.min(1), 0),
+    let as_counted = match ran.verdict {
+        verdict if verdict == way.verdict => (forwarded + answered, passed, dropped) == (1, 0, 0),
+        DROP => (forwarded + answered, dropped) == (0, 1),
+        PASS => (forwarded + answered, passed) == (0, passed.min(1)),
         other => panic!("verdict {other}: {packet:?}"),
     };
-    assert_eq!((forwarded, passed, dropped), counted, "verdict {}: {packet:?}", ran.verdict);
+    let counted = (forwarded, answered, passed, dropped);
+    assert!(as_counted, "verdict {}, counted {counted:?}: {packet:?}", ran.verdict);
     if ran.verdict != way.verdict {
         assert_eq!(ran.packet, packet, "untouched");
-        assert!(ran.verdict == DROP || !is_ours(packet), "let pass: {packet:?}");
+        assert!(!is_ours(packet), "let pass or dropped: {packet:?}");
+        assert!(ran.verdict == PASS || is_to_a_vip(packet), "dropped: {packet:?}");
+        return;
+    }
+    if answered > 0 {
+        let ends = (&ran.packet[..6], &ran.packet[6..12]);
+        assert_eq!(ends, (&packet[6..12], &packet[..6]), "{packet:?}");
+        assert!(is_to_a_vip(packet), "{packet:?}");
         return;
     }
     let to_server = (1..=SERVERS).any(|n| ran.packet[..6] == server_mac(n))
@@ -293,7 +316,16 @@ fn keeps_its_promises(rig: &Rig, way: &Forwarded, packets: usize) {
     // The packets were of every kind, or nothing was tried.
     assert!(verdicts[PASS as usize] > packets / 10, "{verdicts:?}");
     assert!(verdicts[way.verdict as usize] > packets / 10, "{verdicts:?}");
-    let tried = ["slow_options", "icmp", "icmp_spread", "fragment", "fragment_lost", "vlan"];
+    let tried = [
+        "slow_options",
+        "no_service",
+        "echo",
+        "icmp",
+        "icmp_spread",
+        "fragment",
+        "fragment_lost",
+        "vlan",
+    ];
     for name in tried.iter().chain(&[
         "foreign_cookie",
         "no_timestamp",

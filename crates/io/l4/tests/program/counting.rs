@@ -22,7 +22,7 @@ impl Rig {
     }
 
     /// A client's first packet: its server.
-    fn begin(&self, client: &str, vip: &str, sequence: u32, options: Vec<u8>) -> u8 {
+    pub fn begin(&self, client: &str, vip: &str, sequence: u32, options: Vec<u8>) -> u8 {
         let mut syn = Segment::new(client, vip, SYN, options).bytes();
         let at = if syn[12] == 8 { 38 } else { 58 };
         syn[at..at + 4].copy_from_slice(&sequence.to_be_bytes());

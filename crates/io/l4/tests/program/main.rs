@@ -4,6 +4,7 @@
 #[path = "../../examples/support/mod.rs"]
 mod support;
 
+mod answers;
 mod counting;
 mod malformed;
 mod rare;

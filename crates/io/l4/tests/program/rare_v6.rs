@@ -1,6 +1,8 @@
 //! What is rare, by IPv6: fragments and ICMPv6 errors.
 
-use plimsoll_l4::bench::packet::{ACK, PASS, REDIRECT, SYN, Segment, syn_options, timestamps};
+use plimsoll_l4::bench::packet::{
+    ACK, DROP, PASS, REDIRECT, SYN, Segment, syn_options, timestamps,
+};
 use plimsoll_l4::bench::{VIP6, server_mac};
 
 use super::support::rig::privileged;
@@ -28,7 +30,7 @@ fn later_fragments_follow_the_first() {
         let wire = b.hear(VIP6, CLIENT6, server, 1_000_000);
         let whole = Segment::new(CLIENT6, VIP6, ACK, timestamps(9, wire)).bytes();
         let lost = b.counted("fragment_lost");
-        assert_eq!(b.by_client(&fragment(&whole, id, 32, 32..39)).0, PASS, "its first is unknown");
+        assert_eq!(b.by_client(&fragment(&whole, id, 32, 32..39)).0, DROP, "its first is unknown");
         assert_eq!(b.counted("fragment_lost"), lost + 1);
         for (field, piece) in [(1, 0..32), (32, 32..39)] {
             let (verdict, out) = b.by_client(&fragment(&whole, id, field, piece));
@@ -37,7 +39,7 @@ fn later_fragments_follow_the_first() {
     }
     // Another packet's, of the same connection.
     let whole = Segment::new(CLIENT6, VIP6, ACK, timestamps(9, 1)).bytes();
-    assert_eq!(b.by_client(&fragment(&whole, 79, 32, 32..39)).0, PASS);
+    assert_eq!(b.by_client(&fragment(&whole, 79, 32, 32..39)).0, DROP);
     assert_eq!(b.counted("fragment"), 2);
 }
 
@@ -74,8 +76,8 @@ fn an_icmp_error_reaches_the_server_it_is_about() {
     }
     assert_eq!((b.counted("icmp"), b.counted("icmp_spread")), (24, 48));
     let reply = Segment::new(VIP6, CLIENT6, ACK, timestamps(1, 1)).bytes();
-    for kind in [128, 135] {
-        assert_eq!(b.by_client(&icmp_error(&reply, kind, 72)).0, PASS, "no error");
+    for (kind, what) in [(135, PASS), (5, DROP)] {
+        assert_eq!(b.by_client(&icmp_error(&reply, kind, 72)).0, what, "no error");
     }
 }
 
