@@ -1,5 +1,6 @@
 //! No policy allocates while requests come and go, whatever is set around it.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use plimsoll_model::Nanos;
@@ -11,8 +12,11 @@ use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 const BACKENDS: usize = 70;
+/// At first, and while allocations are counted.
+const IN_FLIGHT: [usize; 2] = [BACKENDS, 30 * BACKENDS];
 
-/// Runs so many requests, of which a tenth fail or are refused; gives how often memory was allocated.
+/// Runs requests, of which a fifth fail, are refused or given up, with more and more in flight; gives how often
+/// memory was allocated.
 fn allocations(kind: PolicyKind, settings: &Settings) -> u64 {
     let mut weights: Vec<u32> = (0..BACKENDS).map(|i| 1 + (i % 8) as u32).collect();
     weights[9] = 0;
@@ -22,7 +26,8 @@ fn allocations(kind: PolicyKind, settings: &Settings) -> u64 {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let mut now = Nanos::ZERO;
     let mut targets = Vec::with_capacity(16);
-    let mut run = |requests: u64| {
+    let mut running = VecDeque::with_capacity(IN_FLIGHT[1]);
+    let mut run = |requests: u64, in_flight: usize| {
         for k in 0..requests {
             now = now + Duration::from_micros(500);
             let avoid = [(rng.next_u64() % 70) as usize];
@@ -37,12 +42,20 @@ fn allocations(kind: PolicyKind, settings: &Settings) -> u64 {
                     policy.on_probe(i, load((key % 9) as u32), now);
                 }
             }
-            let Some(i) = policy.pick(&request, now, &mut rng) else { continue };
-            policy.on_start(i, now);
-            let latency = Duration::from_millis(1 + key % 30);
+            if let Some(i) = policy.pick(&request, now, &mut rng) {
+                policy.on_start(i, now);
+                running.push_back((i, now));
+            }
+            if running.len() < in_flight {
+                continue;
+            }
+            let Some((i, began)) = running.pop_front() else { continue };
+            let latency = now.since(began);
             let mut finish = match key % 20 {
                 0 => Finish::failure(latency),
                 1 => Finish::rejected(latency),
+                2 => Finish::abandoned(10 * latency),
+                3 => Finish::too_late(Duration::ZERO),
                 _ => Finish::success(latency),
             };
             finish.chip = Some(key % 3 > 0);
@@ -52,8 +65,8 @@ fn allocations(kind: PolicyKind, settings: &Settings) -> u64 {
             policy.on_finish(i, &finish, now);
         }
     };
-    run(5_000);
-    allocation_counter::measure(|| run(50_000)).count_total
+    run(5_000, IN_FLIGHT[0]);
+    allocation_counter::measure(|| run(50_000, IN_FLIGHT[1])).count_total
 }
 
 #[test]

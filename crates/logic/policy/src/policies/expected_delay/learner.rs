@@ -20,7 +20,10 @@
 //! `(x·(1 − 1/r) − ln r)/φ`, `x` being latency over what was expected, not below 0, passes a threshold;
 //! what is known is then scaled and counts for no more than what the test has seen.
 //!
-//! Cost: `success` O(log starts), and every few requests a fit of O([`LEVELS`]).
+//! Cost: `found` O(log starts), and O(starts) at worst where the middle one of all ends first; `success` O(1), and
+//! every few requests a fit of O([`LEVELS`]). Nothing is allocated but for the backend itself.
+
+use std::collections::VecDeque;
 
 use plimsoll_model::Nanos;
 
@@ -43,7 +46,7 @@ const CHANGE: f32 = 2.0;
 const ALARM: f32 = 12.0;
 /// Requests of one level that weigh as much as the model when latency is predicted.
 const MODEL: f32 = 16.0;
-/// Requests in flight whose start is kept.
+/// Requests in flight whose start is kept: 16 kB of a backend.
 const STARTS: usize = 1_024;
 
 /// Requests that found numbers of one bucket.
@@ -99,7 +102,7 @@ struct Start {
 pub(super) struct Learner {
     seen: [Seen; LEVELS],
     /// In order of time.
-    starts: Vec<Start>,
+    starts: VecDeque<Start>,
     requests: f32,
     until_fit: f32,
     /// Requests since the last round.
@@ -119,7 +122,7 @@ impl Learner {
     pub(super) fn new() -> Self {
         Learner {
             seen: [Seen::default(); LEVELS],
-            starts: Vec::new(),
+            starts: VecDeque::with_capacity(STARTS),
             requests: 0.0,
             until_fit: 0.0,
             fresh: 0,
@@ -171,7 +174,7 @@ impl Learner {
     pub(super) fn start(&mut self, found: u32, now: Nanos) {
         // Beyond that many, one more start tells nothing new.
         if self.starts.len() < STARTS {
-            self.starts.push(Start { at: now, found });
+            self.starts.push_back(Start { at: now, found });
         }
     }
 
@@ -181,7 +184,7 @@ impl Learner {
         let after = self.starts.partition_point(|s| s.at < began);
         let near = |k: &usize| self.starts.get(*k).map_or(u64::MAX, |s| s.at.0.abs_diff(began.0));
         let at = [after, after.wrapping_sub(1)].into_iter().min_by_key(near)?;
-        (at < self.starts.len()).then(|| self.starts.remove(at).found)
+        self.starts.remove(at).map(|start| start.found)
     }
 
     /// A success that found so many took so long.
