@@ -1,9 +1,9 @@
 //! The controller against simulated pools: what it reaches, and how it takes what goes wrong.
 
 use plimsoll_control::{
-    BackendSpec, BackendState, Event, Exploration, Phase, RecordKind, ServiceView,
+    BackendSpec, BackendState, Event, Exploration, Phase, Record, RecordKind, ServiceView,
 };
-use plimsoll_model::{BackendId, Nanos, ServerStatus};
+use plimsoll_model::{BackendId, Nanos, Plan, ServerStatus};
 use plimsoll_sim::{
     Arena, BackendModel, Method, World, WorldSpec, paper_pool, small_pool, yardsticks,
 };
@@ -247,6 +247,32 @@ fn too_much_traffic_is_said_and_shared_by_capacity() {
     w.set_rate(0.5 * full);
     w.run_for(60.0);
     assert_eq!(view(&w).phase, Phase::Steady);
+}
+
+#[test]
+fn with_too_much_traffic_little_is_not_worth_a_change_and_much_is_followed_at_once() {
+    let mut w = world(small_pool(), Method::RoundRobin, 1.05, 1);
+    w.run_for(300.0);
+    assert_eq!(view(&w).phase, Phase::ShortOfCapacity);
+    let least = w.service_spec().min_change;
+    let said = |(at, r): &(Nanos, Record)| r.reason.starts_with("short of").then_some(*at);
+    let since = w.records.iter().find_map(said).expect("it is said");
+    let short: Vec<&Plan> = w.plans.iter().filter(|(at, _)| *at > since).map(|(_, p)| p).collect();
+    for pair in short.windows(2) {
+        let apart =
+            pair[0].entries.iter().zip(&pair[1].entries).map(|(a, b)| (a.share - b.share).abs());
+        let moved = 0.5 * apart.sum::<f64>();
+        // What was decided and came to the same weights lies between two plans.
+        assert!(moved > 0.1 * least, "{moved}: {}", pair[1].reason);
+    }
+    assert!(short.len() < 40, "{} plans", short.len());
+    let before = short.last().map_or(0.0, |plan| plan.entries[5].share);
+    let now = w.now();
+    w.set_speed(5, 0.5 * small_pool()[5].speed);
+    w.run_for(10.0);
+    let after = w.plans.iter().filter(|(at, _)| *at > now).map(|(_, plan)| plan.entries[5].share);
+    let least = after.fold(f64::INFINITY, f64::min);
+    assert!(least < 0.8 * before, "{least:.3} after {before:.3}");
 }
 
 #[test]

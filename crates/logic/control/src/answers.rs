@@ -36,7 +36,7 @@ impl Controller {
                 Trial::new(now, &self.history, self.calm_since, pending.before, decision)
             });
             // No window may span the change: it would show a mixture.
-            self.backends.iter_mut().for_each(|b| b.meter.reset());
+            self.reset_meters();
             self.calm_since = now;
             out.push(Action::SaveMemory);
         }

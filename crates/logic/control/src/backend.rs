@@ -97,6 +97,8 @@ pub(crate) struct Backend {
     /// From when on what it does is held against what is known of it.
     pub judged_from: Option<Nanos>,
     pub probe_watch: Option<RateWatch>,
+    /// When that last took a probe.
+    pub probe_watched_at: Option<Nanos>,
     /// When it last changed, and to which multiple of its rate.
     pub changed: Option<(Nanos, f64)>,
     /// Since when it is learned anew, and what it was thought to bear, requests per second.
@@ -147,6 +149,7 @@ impl Backend {
             same_cores_s: 0.0,
             judged_from: None,
             probe_watch: None,
+            probe_watched_at: None,
             changed: None,
             relearned: None,
             probed: None,

@@ -13,7 +13,7 @@ use crate::plan::Decision;
 use crate::refresh::Refresh;
 use crate::search::{Question, Search, Searched};
 use crate::spec::ServiceSpec;
-use crate::traffic::WINDOW;
+use crate::traffic::{WINDOW, WindowClock};
 use crate::trial::{PoolHistory, Rejected, Trial};
 use crate::view::{Advice, Phase};
 
@@ -73,6 +73,7 @@ pub struct Controller {
     pub(crate) seen_at: Option<Nanos>,
     pub(crate) began_at: Nanos,
     pub(crate) history: PoolHistory,
+    pub(crate) window_clock: WindowClock,
     /// What the pool's quicker backends need for a request, microseconds.
     pub(crate) typical_us: Option<f64>,
     /// Since when weights and pool are as they are: windows that began before do not count as steady.
@@ -95,7 +96,7 @@ pub struct Controller {
     /// Rounds of learning under an in-flight method.
     pub(crate) rounds: u64,
     /// Windows so far.
-    windows: usize,
+    pub(crate) windows: usize,
     /// The most traffic lately, requests per second.
     pub(crate) peak_rps: f64,
     pub(crate) trial: Option<Trial>,
@@ -148,6 +149,7 @@ impl Controller {
             seen_at: None,
             began_at: now,
             history: PoolHistory::default(),
+            window_clock: WindowClock::default(),
             typical_us: None,
             calm_since: now,
             decision: None,
@@ -348,7 +350,7 @@ impl Controller {
             // Who is pardoned and fails its checks all the same is not judged by the probes it passes.
             let judged = watches && b.is_usable() && !b.health.is_down();
             if judged && b.was_at_rest_from(began) {
-                change = b.watch_probe(latency_us);
+                change = b.watch_probe(now, latency_us);
             }
             b.probed = Some((now, latency_us));
         }

@@ -301,7 +301,12 @@ impl Controller {
         if self.rejected.contains(now, decision.rate_rps, &decision.shares()) {
             return;
         }
-        if self.phase == Phase::Steady && !self.is_ramping(now) && !self.is_worth_it(&decision) {
+        let is_worth_it = match self.phase {
+            Phase::Steady => self.is_worth_it(&decision),
+            Phase::ShortOfCapacity => self.is_worth_it_when_short(&decision),
+            Phase::Exploring | Phase::Observing => true,
+        };
+        if !is_worth_it && !self.is_ramping(now) {
             return;
         }
         self.program(now, decision, reason, true, out);

@@ -102,10 +102,12 @@ impl Backend {
     }
 
     /// Takes a probe that it answered with nothing else to do.
-    pub(crate) fn watch_probe(&mut self, latency_us: f64) -> Option<Change> {
+    pub(crate) fn watch_probe(&mut self, now: Nanos, latency_us: f64) -> Option<Change> {
         let watch =
             self.probe_watch.get_or_insert_with(|| RateWatch::new(1.0, Tolerance::default()));
-        watch.note_probe(latency_us / 1e6)
+        let latency_s = latency_us / 1e6;
+        let last = self.probe_watched_at.replace(now);
+        watch.note_probe(latency_s, last.map_or(latency_s, |at| now.since(at).as_secs_f64()))
     }
 
     fn rescale(&mut self, now: Nanos, ratio: f64) {
@@ -127,10 +129,10 @@ impl Backend {
 
     /// What it was held against is no longer what it is: one change is told once, by whichever watch is
     /// first.
-    fn forget_watched(&mut self) {
+    pub(crate) fn forget_watched(&mut self) {
         self.watch = None;
         self.next_watch = None;
-        self.probe_watch = None;
+        (self.probe_watch, self.probe_watched_at) = (None, None);
     }
 
     fn changes_like(&self, now: Nanos, ratio: f64) -> bool {
@@ -360,7 +362,8 @@ mod tests {
         let mut b = Backend::new(&spec, Duration::ZERO);
         // Probes of 5 to 15 ms, then of three times as much.
         let probes = |b: &mut Backend, scale: f64| {
-            (0..2_000).filter_map(|i| b.watch_probe(scale * 5e3 * f64::from(1 + i % 3))).count()
+            let probe = |i: u32| b.watch_probe(at(i.into()), scale * 5e3 * f64::from(1 + i % 3));
+            (0..2_000).filter_map(probe).count()
         };
         assert_eq!(probes(&mut b, 1.0), 0);
         let mut told = b.clone();

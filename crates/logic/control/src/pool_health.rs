@@ -120,7 +120,7 @@ impl Controller {
         match turn {
             Turn::Failed(cause) => {
                 b.ramping_since = None;
-                b.watch = None;
+                b.forget_watched();
                 let why = cause.describe();
                 record(out, RecordKind::Failed, Some(&name), why.clone());
                 self.raise(Urgent::Pool(format!("{name} failed: {why}")));
@@ -215,6 +215,19 @@ mod tests {
         assert_eq!(down(&controller), [true, false, true]);
         controller.call_last_hope(now, &mut Vec::new());
         assert_eq!(down(&controller), [true, false, true], "somebody serves");
+    }
+
+    #[test]
+    fn who_fails_is_watched_anew_by_its_traffic_and_by_its_probes() {
+        let spec = BackendSpec { id: BackendId(0), name: "s0".to_owned() };
+        let mut controller =
+            Controller::new(ServiceSpec::new("shop", vec![spec]), None, Nanos::ZERO, 1);
+        let now = Nanos::ZERO;
+        controller.backends[0].watch_probe(now, 1e3);
+        assert!(controller.backends[0].probe_watch.is_some());
+        let refused = Some(FailureKind::Refused);
+        controller.on_liveness(now, BackendId(0), 0, refused, now, &mut Vec::new());
+        assert!(controller.backends[0].probe_watch.is_none());
     }
 
     #[test]

@@ -97,7 +97,7 @@ impl Controller {
     fn on_restart(&mut self, now: Nanos, out: &mut Vec<Action>) {
         let line = "the balancer was restarted or reloaded";
         record(out, RecordKind::Balancer, None, line.to_owned());
-        self.backends.iter_mut().for_each(|b| b.meter.reset());
+        self.reset_meters();
         self.history.clear();
         self.calm_since = now;
         self.trial = None;
@@ -105,9 +105,17 @@ impl Controller {
         self.reassert = Some("the balancer forgot its weights".to_owned());
     }
 
+    /// Forgets the windows that are open.
+    pub(crate) fn reset_meters(&mut self) {
+        self.backends.iter_mut().for_each(|b| b.meter.reset());
+        self.window_clock.reset();
+    }
+
     /// Gives every backend what its server shows.
     fn read_servers(&mut self, now: Nanos, report: &BalancerReport, restarted: bool) -> Told {
         let steady = self.is_calm(now);
+        let closed_s = self.window_clock.tick(report.at);
+        let seconds = closed_s.unwrap_or(0.0);
         let pool = PoolWindow { at: now, seconds: 0.0, started: 0.0, in_flight: 0.0 };
         let mut told = Told { pool, reserved: Vec::new(), drifted: Vec::new(), foreign: None };
         let typical_us = self.typical_us;
@@ -134,7 +142,7 @@ impl Controller {
                     b.ramping_since = Some(now);
                 }
             }
-            let window = b.meter.observe(report.at, server);
+            let window = b.meter.observe(report.at, server, closed_s.is_some());
             if let Some(change) = b.watch_traffic(now, is_split).filter(|_| watches) {
                 told.drifted.push((b.id, change));
             }
@@ -142,12 +150,17 @@ impl Controller {
                 if window.started > 0.0 {
                     b.served_at = now;
                 }
-                told.pool.seconds = window.seconds;
-                told.pool.started += window.started;
+                let is_whole = window.seconds >= seconds;
+                // Of whom a part was seen, that speaks for the whole.
+                let scale = if is_whole { 1.0 } else { seconds / window.seconds };
+                told.pool.seconds = seconds;
+                told.pool.started += window.started * scale;
                 told.pool.in_flight += window.in_flight;
                 let rps = per_weight.map(|rps| rps * f64::from(server.weight));
                 let setting = rps.map(|rps| Setting { rps, is_split });
-                b.observe(&window, steady, setting, typical_us);
+                if is_whole {
+                    b.observe(&window, steady, setting, typical_us);
+                }
             }
             b.note_idle(report.at.min(now));
         }
@@ -221,5 +234,82 @@ impl Controller {
                 "somebody keeps changing our weights: they are asserted at the usual pace only";
             record(out, RecordKind::Warning, None, line.to_owned());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::{Method, ServerReport};
+
+    use super::*;
+    use crate::event::Event;
+    use crate::spec::{BackendSpec, ServiceSpec};
+
+    fn spec(n: u32) -> ServiceSpec {
+        let backend = |i| BackendSpec { id: BackendId(i), name: format!("s{i}") };
+        ServiceSpec { observe: true, ..ServiceSpec::new("shop", (0..n).map(backend).collect()) }
+    }
+
+    /// What so many servers with so many requests each show after so many tenths of a second.
+    fn report(tenths: u64, totals: &[u64]) -> Event {
+        let server = |(i, &started_total): (usize, &u64)| ServerReport {
+            backend: BackendId(i as u32),
+            weight: 1,
+            status: ServerStatus::Up,
+            in_flight: 1,
+            queued: 0,
+            started_total,
+            errors_total: 0,
+        };
+        Event::Balancer(BalancerReport {
+            at: Nanos(tenths * 100_000_000),
+            method: Method { name: "roundrobin".to_owned(), kind: MethodKind::Split },
+            generation: 1,
+            servers: totals.iter().enumerate().map(server).collect(),
+        })
+    }
+
+    /// A controller that observes three servers of 100 requests per second, and what becomes of its windows
+    /// when at 10.5 s `disturb` changes the number of servers and their totals: the times at which windows
+    /// closed after that, in tenths of a second, and the rates believed at each from 5 s on.
+    fn rates(disturb: impl Fn(&mut Controller, &mut Vec<u64>)) -> (Vec<u64>, Vec<f64>) {
+        let mut controller = Controller::new(spec(3), None, Nanos::ZERO, 1);
+        let (mut totals, mut closed, mut rates) = (vec![0; 3], Vec::new(), Vec::new());
+        for tenths in 1..400 {
+            totals.iter_mut().for_each(|total| *total += 10);
+            if tenths == 105 {
+                disturb(&mut controller, &mut totals);
+            }
+            let before = controller.windows;
+            controller.step(Nanos(tenths * 100_000_000), report(tenths, &totals));
+            if tenths > 105 && controller.windows > before {
+                closed.push(tenths);
+            }
+            if tenths > 50 {
+                rates.push(controller.rate());
+            }
+        }
+        (closed, rates)
+    }
+
+    #[test]
+    fn who_joins_between_two_windows_is_counted_in_the_same_ones() {
+        let (closed, rates) = rates(|controller, totals| {
+            totals.push(0);
+            let now = Nanos(10_500_000_000);
+            controller.step(now, Event::Reconfigured(Box::new(spec(4))));
+        });
+        assert!(closed.windows(2).all(|pair| pair[1] - pair[0] == 10), "{closed:?}");
+        let wrong = |rate: &f64| !(299.0..401.0).contains(rate);
+        assert_eq!(rates.iter().copied().find(wrong), None);
+        assert!(rates[100..].iter().all(|rate| (rate - 400.0).abs() < 1.0), "{:?}", &rates[100..]);
+    }
+
+    #[test]
+    fn whose_counters_fall_is_counted_in_the_windows_of_the_others() {
+        let (closed, rates) = rates(|_, totals| totals[1] = 0);
+        assert!(closed.windows(2).all(|pair| pair[1] - pair[0] == 10), "{closed:?}");
+        let wrong = |rate: &f64| (rate - 300.0).abs() > 1.0;
+        assert_eq!(rates.iter().copied().find(wrong), None);
     }
 }

@@ -14,6 +14,36 @@ const GAP: Duration = Duration::from_secs(2);
 /// In-flight counts above this are counted as this.
 pub(crate) const MAX_IN_FLIGHT: usize = 511;
 
+/// When windows begin and end: for all backends of a pool at the same reports, for rates are added up.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WindowClock {
+    began: Option<Nanos>,
+    last: Nanos,
+}
+
+impl WindowClock {
+    /// Begins anew with the next report.
+    pub fn reset(&mut self) {
+        self.began = None;
+    }
+
+    /// Takes the time of a report; gives back how long the window was that it closes, seconds.
+    pub fn tick(&mut self, at: Nanos) -> Option<f64> {
+        let gap = at.since(self.last) > GAP;
+        self.last = at;
+        let Some(began) = self.began.filter(|_| !gap) else {
+            self.began = Some(at);
+            return None;
+        };
+        let long = at.since(began);
+        if long < WINDOW {
+            return None;
+        }
+        self.began = Some(at);
+        Some(long.as_secs_f64())
+    }
+}
+
 /// What one backend did over one window.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Window {
@@ -63,8 +93,9 @@ impl Meter {
         *self = Meter::default();
     }
 
-    /// Takes a report; gives back the window that it closes.
-    pub fn observe(&mut self, at: Nanos, report: &ServerReport) -> Option<Window> {
+    /// Takes a report; gives back the window that it closes, if it does. That is shorter than the pool's
+    /// where the server was not there or forgot its counters since.
+    pub fn observe(&mut self, at: Nanos, report: &ServerReport, closes: bool) -> Option<Window> {
         self.interval = None;
         let Some((then, last)) = self.last else {
             self.open(at, report);
@@ -99,7 +130,7 @@ impl Meter {
             is_split: false,
         });
         self.last = Some((at, *report));
-        if at.since(self.began) < WINDOW {
+        if !closes {
             return None;
         }
         let window = self.close(at, report);
@@ -120,6 +151,9 @@ impl Meter {
     fn close(&self, at: Nanos, report: &ServerReport) -> Option<Window> {
         let first = self.first?;
         let seconds = at.since(self.began).as_secs_f64();
+        if seconds == 0.0 {
+            return None;
+        }
         let started = (report.started_total - first.started_total) as f64;
         let errors = (report.errors_total - first.errors_total) as f64;
         let growth = f64::from(report.in_flight) - f64::from(first.in_flight);
@@ -165,7 +199,7 @@ mod tests {
         let mut window = None;
         for k in 0..=10u64 {
             let at = Nanos(k * 100_000_000);
-            window = window.or(meter.observe(at, &report(3, 100 + 6 * k, k / 5)));
+            window = window.or(meter.observe(at, &report(3, 100 + 6 * k, k / 5), k == 10));
         }
         let w = window.expect("a second has passed");
         assert!((w.seconds - 1.0).abs() < 1e-9);
@@ -178,10 +212,23 @@ mod tests {
     #[test]
     fn a_restart_or_a_gap_begins_anew() {
         let mut meter = Meter::default();
-        meter.observe(Nanos(0), &report(3, 1_000, 0));
-        assert_eq!(meter.observe(Nanos(1_000_000_000), &report(0, 4, 0)), None, "counters fell");
-        let w = meter.observe(Nanos(2_000_000_000), &report(0, 14, 0)).expect("a whole window");
+        let mut take = |s: u64, report| meter.observe(Nanos(s * 1_000_000_000), &report, true);
+        take(0, report(3, 1_000, 0));
+        assert_eq!(take(1, report(0, 4, 0)), None, "counters fell");
+        let w = take(2, report(0, 14, 0)).expect("a whole window");
         assert_eq!(w.started, 10.0);
-        assert_eq!(meter.observe(Nanos(9_000_000_000), &report(0, 900, 0)), None, "a gap");
+        assert_eq!(take(9, report(0, 900, 0)), None, "a gap");
+    }
+
+    #[test]
+    fn windows_end_for_all_at_once_and_begin_anew_after_a_gap() {
+        let mut clock = WindowClock::default();
+        let mut tick = |tenths: u64| clock.tick(Nanos(tenths * 100_000_000));
+        let closed: Vec<u64> = (20..=40).filter(|&tenths| tick(tenths).is_some()).collect();
+        assert_eq!(closed, [30, 40]);
+        assert_eq!(tick(55), Some(1.5), "a slow poll");
+        assert_eq!(tick(76), None, "a gap");
+        assert_eq!(tick(85), None);
+        assert_eq!(tick(86), Some(1.0));
     }
 }

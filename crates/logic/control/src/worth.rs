@@ -5,6 +5,9 @@
 //! capacity)`. What is expected of the weights in force is read off the curves under a split; where the
 //! balancer counts, both were tried on the same model of it with the same luck (`search`). Plans that are not
 //! searched (somebody is overrun, ramps up or is measured) have nothing to compare and are not held back.
+//!
+//! Where the capacity does not suffice, curves promise no time at all, and what is given to the wrong one is
+//! lost: a change must move [`SHORT`] of `min_change`, and that is enough.
 
 use plimsoll_model::{BackendId, Curve, MethodKind};
 
@@ -15,14 +18,17 @@ use crate::trial::moved;
 
 /// In steady state a plan must promise to shorten the mean response time by this part.
 const MIN_GAIN: f64 = 0.005;
+/// The part of `min_change` that is worth a change where the capacity does not suffice. (A whole one costs a
+/// quarter of the mean where traffic is just what can be served; a fifth has a tenth of the plans at no cost.)
+const SHORT: f64 = 0.2;
 
 impl Controller {
     /// Whether the decision moves enough traffic and promises enough.
     pub(crate) fn is_worth_it(&self, decision: &Decision) -> bool {
-        let Some(last) = &self.decision else { return true };
-        // Shares that a model made of weights compare with those of the same model only.
-        let before = decision.as_is.as_ref().map_or_else(|| last.shares(), |a| a.shares.clone());
-        if moved(&before, &decision.shares()) < self.spec.min_change {
+        if self.decision.is_none() {
+            return true;
+        }
+        if !self.moves(decision, self.spec.min_change) {
             return false;
         }
         let as_is = decision.as_is.clone().or_else(|| self.split_as_is(decision.rate_rps));
@@ -32,6 +38,19 @@ impl Controller {
             }
             _ => true,
         }
+    }
+
+    /// The same for a pool that is short of capacity.
+    pub(crate) fn is_worth_it_when_short(&self, decision: &Decision) -> bool {
+        self.moves(decision, SHORT * self.spec.min_change)
+    }
+
+    /// Whether the decision moves so much of the traffic.
+    fn moves(&self, decision: &Decision, part: f64) -> bool {
+        let Some(last) = &self.decision else { return true };
+        // Shares that a model made of weights compare with those of the same model only.
+        let before = decision.as_is.as_ref().map_or_else(|| last.shares(), |a| a.shares.clone());
+        moved(&before, &decision.shares()) >= part
     }
 
     /// What a change costs: the part of the traffic that it moves comes to curves that are only known to

@@ -218,13 +218,14 @@ impl RateWatch {
         self.take(work, is_split.then_some(poll), !is_split)
     }
 
-    /// Takes a request of its own to the idle backend that took so long: one completion, and all its
-    /// time on one core.
-    pub fn note_probe(&mut self, seconds: f64) -> Option<Change> {
-        if !(seconds > 0.0 && seconds.is_finite()) {
+    /// Takes a request of its own to the idle backend that took so long, so many seconds after the last
+    /// one: one completion, and all its time on one core.
+    pub fn note_probe(&mut self, latency_s: f64, seconds: f64) -> Option<Change> {
+        if !(latency_s > 0.0 && latency_s.is_finite() && seconds >= 0.0 && seconds.is_finite()) {
             return None;
         }
-        let work = Work { completions: 1.0, core_seconds: seconds, seconds, in_flight_s: seconds };
+        let in_flight_s = latency_s;
+        let work = Work { completions: 1.0, core_seconds: latency_s, seconds, in_flight_s };
         self.take(work, None, false)
     }
 

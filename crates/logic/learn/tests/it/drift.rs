@@ -132,10 +132,13 @@ fn an_idle_backend_is_watched_by_its_probes() {
     };
     let mut watch = RateWatch::new(1.0, Tolerance::default());
     for _ in 0..5_000 {
-        assert_eq!(watch.note_probe(latency(0.03)), None);
+        assert_eq!(watch.note_probe(latency(0.03), 1.0), None);
     }
-    let seen = (1..400).find(|_| watch.note_probe(latency(0.05)).is_some());
-    assert!(seen.is_some_and(|n| n <= 250), "{seen:?}");
+    let seen = (1..400).find_map(|n| Some((n, watch.note_probe(latency(0.05), 1.0)?.seconds)));
+    let (probes, seconds) = seen.expect("its probes take longer");
+    assert!(probes <= 250, "{probes}");
+    let since = f64::from(probes);
+    assert!((0.5 * since..=1.5 * since).contains(&seconds), "{seconds} s, probed for {since} s");
 }
 
 #[test]
@@ -148,7 +151,7 @@ fn what_makes_no_sense_is_ignored() {
                 Interval { seconds: 0.1, before: 1, after: 1, completions, is_split: true };
             assert_eq!(watch.note(&interval), None);
         }
-        assert_eq!(watch.note_probe(f64::NAN), None);
+        assert_eq!(watch.note_probe(f64::NAN, 1.0), None);
     }
     assert_eq!(watch.reference(), None);
 }
