@@ -13,7 +13,9 @@ use plimsoll_sim::Method;
 use super::baselines::changed;
 use super::dynamics::episode::{self, Length};
 use super::dynamics::seen::{Seen, groups, mean, median};
-use super::dynamics::{self, Disturbance, GROUPS, LOAD, WAYS, Way, emulated, optimum, tables};
+use super::dynamics::{
+    self, Disturbance, GROUPS, GROWN, LOAD, WAYS, Way, emulated, optimum, tables,
+};
 use crate::outcome::{Comparison, Outcome, Value, Verdict};
 use crate::plot::{Axis, Bars, Plot};
 use crate::{Context, Experiment, Failure, Provenance};
@@ -128,9 +130,8 @@ fn weights_plot(runs: &[Seen]) -> Result<Plot, Failure> {
 
 /// The part of the additional requests that DIP-25 to DIP-30 take.
 fn taken(parts: &[(f64, f64)]) -> f64 {
-    let grown = super::dynamics::GROWN;
-    let more: f64 = parts[LARGE].iter().map(|(before, after)| grown * after - before).sum();
-    more / (grown - 1.0)
+    let more: f64 = parts[LARGE].iter().map(|(before, after)| GROWN * after - before).sum();
+    more / (GROWN - 1.0)
 }
 
 fn comparisons(runs: &[Seen], real: &[Seen], best_ms: f64) -> Result<Vec<Comparison>, Failure> {
@@ -203,7 +204,13 @@ fn taken_comparison(plimsoll: &[&Seen], from: Provenance) -> Result<Comparison, 
 fn busiest_comparison(plimsoll: &[&Seen], from: Provenance) -> Comparison {
     let busiest = plimsoll.iter().map(|seen| seen.busiest).fold(0.0, f64::max);
     let (what, unit) = ("the busiest backend afterwards", "part of its capacity");
-    let why = "The pool as a whole is used to 0.77.".to_owned();
+    let learned = match from {
+        Provenance::Emulated => {
+            " Learned behind a real HAProxy for a minute, weights are still rough."
+        }
+        _ => "",
+    };
+    let why = format!("The pool as a whole is used to {:.2}.{learned}", GROWN * LOAD);
     comparison(what, "not overloaded", busiest, unit, agrees(busiest < 1.0), from, why)
 }
 

@@ -1,0 +1,59 @@
+//! Configurations that are broken by chance: whatever is in the file, it is told where it is wrong.
+
+use super::{FULL, parse};
+
+/// What breaks YAML, and what only seems to.
+#[rustfmt::skip]
+const PIECES: &[&str] = &[
+    "", " ", "\n", "  ", "\t", ":", ": ", "- ", "{", "}", "[", "]", ",", "\"", "'", "#", "&a ",
+    "*a", "!t ", "|", ">", "%", "@", "?", "? ", "---\n", "...\n", "~", "null", "-1", "1e999",
+    ".nan", "0x", "99999999999999999999", "é", "\u{feff}", "\u{0}", "\u{1f4a9}", "\r",
+    "\u{2028}", "<<: ", "services:", "name: shop\n", "{{{{{{{{", "[[[[[[[[", "\\", "\\x",
+    "\u{85}",
+];
+
+/// Small, and good enough to break things (Steele, Lea, Flood 2014).
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % bound as u64) as usize
+    }
+}
+
+#[test]
+fn no_mutation_panics_and_every_problem_has_a_place() {
+    let mut random = SplitMix(42);
+    for round in 0..6_000 {
+        let mut text: Vec<char> = FULL.chars().collect();
+        for _ in 0..=random.below(4) {
+            let from = random.below(text.len());
+            let to = (from + random.below(12)).min(text.len());
+            let piece = match random.below(4) {
+                // A part of the file itself, elsewhere.
+                0 => {
+                    let start = random.below(text.len());
+                    let end = (start + random.below(80)).min(text.len());
+                    text[start..end].to_vec()
+                }
+                _ => PIECES[random.below(PIECES.len())].chars().collect(),
+            };
+            text.splice(from..to, piece);
+        }
+        let text: String = text.into_iter().collect();
+        let lines = text.split(['\n', '\r', '\u{85}', '\u{2028}']).count() + 1;
+        if let Err(found) = parse("F", &text) {
+            assert!(!found.is_empty(), "round {round}: {text}");
+            for error in found {
+                let place = (1..=lines).contains(&error.line) && error.column >= 1;
+                let line = error.to_string();
+                assert!(place && !error.key.is_empty(), "round {round}: {error}\n{text}");
+                assert!(!line.contains(['\n', '\r']), "round {round}: {line:?}");
+            }
+        }
+    }
+}
