@@ -186,6 +186,7 @@ impl Keeper {
         let Some(mut keys) = found else { return Ok(()) };
         if let Some(every) = cookie.rotate
             && now >= keys.since_unix_ms + every.as_millis() as u64
+            && self.balancer.may_rotate()?
         {
             keys = keys.rotated(now + ROTATION_LEAD_MS)?;
             keys.save(&cookie.key_file)?;

@@ -24,6 +24,9 @@ use crate::program::{Program, Ran, prepare};
 use crate::service::{Member, Service, plan};
 use crate::turn::Turn;
 
+/// From one version boundary of a server's clock to the next.
+const VERSION_MS: u64 = 1 << 16;
+
 mod silence;
 mod write;
 
@@ -112,6 +115,7 @@ impl Balancer {
     /// Takes up servers that an earlier daemon left in the maps: they drain unless they are named.
     fn recall(&mut self) -> Result<(), L4Error> {
         let meta = self.maps.meta();
+        let served = self.maps.vips()?;
         for number in 0..meta.vips {
             let name = self.maps.vip_name(number)?;
             if name.is_empty() {
@@ -135,9 +139,11 @@ impl Balancer {
                 };
                 members.insert(member, left);
             }
+            // Nobody takes first packets of a service that is not named: its policy is of no matter.
+            let address = served.iter().find(|vip| vip.number == number).map(|vip| vip.address());
             let vip = Vip {
                 name: name.clone(),
-                address: ([0, 0, 0, 0], 0).into(),
+                address: address.unwrap_or(([0, 0, 0, 0], 0).into()),
                 policy: Policy::RoundRobin,
                 backends: Vec::new(),
             };
@@ -183,14 +189,24 @@ impl Balancer {
             });
         }
         let services = plan(&self.services, config, self.maps.meta())?;
-        let before = std::mem::replace(&mut self.services, services);
-        let old_config = std::mem::replace(&mut self.config, config.clone());
-        let old_ports = self.ports.clone();
-        let done = self.program_all(true);
+        self.attempt(|balancer| {
+            balancer.services = services;
+            balancer.config = config.clone();
+            balancer.program_all(true)
+        })
+    }
+
+    /// Makes a change, or none: on an error all that is wanted is what it was.
+    pub(crate) fn attempt<T>(
+        &mut self,
+        change: impl FnOnce(&mut Self) -> Result<T, L4Error>,
+    ) -> Result<T, L4Error> {
+        let services = self.services.clone();
+        let (config, ports) = (self.config.clone(), self.ports.clone());
+        let keys = self.keys.clone();
+        let done = change(self);
         if done.is_err() {
-            self.services = before;
-            self.config = old_config;
-            self.ports = old_ports;
+            (self.services, self.config, self.ports, self.keys) = (services, config, ports, keys);
         }
         done
     }
@@ -210,17 +226,14 @@ impl Balancer {
                 }
             }
         }
-        for (service, member) in &gone {
-            self.forget(service, member)?;
-        }
-        let heard = self.listen(Instant::now())?;
-        let due = heard || !gone.is_empty();
-        let before = self.services.clone();
-        let done = self.follow_load().and_then(|shifted| self.program_all(due || shifted));
-        if done.is_err() {
-            self.services = before;
-        }
-        done
+        self.attempt(|balancer| {
+            for (service, member) in &gone {
+                balancer.forget(service, member)?;
+            }
+            let heard = balancer.listen(Instant::now())?;
+            let shifted = balancer.follow_load()?;
+            balancer.program_all(heard || shifted || !gone.is_empty())
+        })
     }
 
     fn forget(&mut self, service: &str, member: &str) -> Result<(), L4Error> {
@@ -246,8 +259,26 @@ impl Balancer {
     /// When a map cannot be written.
     pub fn set_keys(&mut self, keys: Keys) -> Result<(), L4Error> {
         let _turn = self.turn()?;
-        self.keys = keys;
-        self.program_all(true).map(|_| ())
+        self.attempt(|balancer| {
+            balancer.keys = keys;
+            balancer.program_all(true).map(|_| ())
+        })
+    }
+
+    /// Whether a new salt may take the place of the one before: not while connections may carry cookies of
+    /// that. They change at a version boundary of their server's clock after the epoch took over, and may have
+    /// been silent since. By the program's clock, which nobody sets.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn may_rotate(&self) -> Result<bool, L4Error> {
+        if self.keys.salts[self.keys.epoch.other().bit() as usize].is_none() {
+            return Ok(true);
+        }
+        let held = VERSION_MS + self.config.cookie.layout.silence_limit_ms();
+        let since = self.program.clock_ms()?.wrapping_sub(self.settings.switch_ms);
+        // Before the epoch takes over it is negative.
+        Ok((since as i64) >= held as i64)
     }
 
     /// The secrets in force.
@@ -321,4 +352,45 @@ fn keys_of(file: &Path, maps: &Maps) -> Result<Keys, L4Error> {
 pub(crate) fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     since.as_millis() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench;
+
+    /// Pins that go with the test, even when it fails.
+    struct Pins(std::path::PathBuf);
+
+    impl Drop for Pins {
+        fn drop(&mut self) {
+            let _ = crate::detach(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_change_that_fails_leaves_all_that_was_wanted() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: needs root (BPF)");
+            return;
+        }
+        let name = format!("/sys/fs/bpf/plimsoll-attempt-{}", std::process::id());
+        let pins = Pins(name.into());
+        let vip = bench::vip("shop", bench::VIP, Policy::RoundRobin, Vec::new());
+        let config = bench::config(pins.0.clone(), &[], vip);
+        let (mut balancer, _) = Balancer::start_with(&config, bench::keys()).expect("starts");
+        let failed = balancer.attempt(|balancer| -> Result<(), L4Error> {
+            balancer.keys = bench::keys().rotated(7)?;
+            balancer.config.drain = Duration::ZERO;
+            balancer.services.clear();
+            let link = network::links()?.remove(0);
+            balancer.ports.insert("new".to_owned(), (0, link));
+            Err(L4Error::Load("as if".to_owned()))
+        });
+        assert!(failed.is_err());
+        assert_eq!(balancer.keys, bench::keys());
+        assert_eq!(balancer.config, config);
+        assert_eq!(balancer.services.len(), 1);
+        assert!(balancer.ports.is_empty());
+    }
 }

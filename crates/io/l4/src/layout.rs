@@ -285,6 +285,14 @@ pub struct MemberValue {
 }
 
 impl MemberValue {
+    /// With the clock that the program has noted meanwhile. Of a server that was not there, or whose agent
+    /// reads its timestamps itself, nothing is known.
+    pub fn with_clock_of(self, held: MemberValue) -> Self {
+        let goes_on = held.state != MemberState::Unused && !self.agent;
+        let offset_ms = if goes_on { held.offset_ms } else { self.offset_ms };
+        MemberValue { offset_ms, ..self }
+    }
+
     /// As the kernel holds it.
     pub fn to_bytes(self) -> [u8; LINE_BYTES] {
         let mut bytes = [0; LINE_BYTES];
@@ -416,6 +424,20 @@ mod tests {
         assert_eq!(MemberValue::from_bytes(&member.to_bytes()), member);
         let unheard = MemberValue { offset_ms: None, ..member };
         assert_eq!(MemberValue::from_bytes(&unheard.to_bytes()), unheard);
+    }
+
+    #[test]
+    fn a_clock_that_was_heard_meanwhile_is_kept() {
+        let state = MemberState::Live;
+        let planned = MemberValue { state, weight: 5, ..MemberValue::default() };
+        let heard = MemberValue { weight: 4, offset_ms: Some(7), ..planned };
+        assert_eq!(planned.with_clock_of(heard), MemberValue { weight: 5, ..heard });
+        let moved = MemberValue { offset_ms: Some(8), ..planned };
+        assert_eq!(moved.with_clock_of(heard).offset_ms, Some(7), "the newer one");
+        let agent = MemberValue { agent: true, ..planned };
+        assert_eq!(agent.with_clock_of(heard).offset_ms, None);
+        // A place that was nobody's: what is known comes with the server.
+        assert_eq!(moved.with_clock_of(MemberValue::default()), moved);
     }
 
     #[test]

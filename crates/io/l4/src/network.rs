@@ -37,6 +37,8 @@ pub struct Link {
     pub mtu: u32,
     /// How an XDP program is attached to it.
     pub xdp: Option<AttachMode>,
+    /// The kernel's numbers of the XDP programs on it.
+    pub programs: Vec<u32>,
     /// A virtual Ethernet pair, which sends back only what its peer takes by XDP, too.
     pub veth: bool,
 }
@@ -76,13 +78,17 @@ pub fn links() -> io::Result<Vec<Link>> {
 
 fn link(message: LinkMessage) -> Option<Link> {
     let (index, name) = (message.header.index, String::new());
-    let mut link = Link { index, name, mac: [0; 6], mtu: 0, xdp: None, veth: false };
+    let mut link =
+        Link { index, name, mac: [0; 6], mtu: 0, xdp: None, programs: Vec::new(), veth: false };
     for attribute in message.attributes {
         match attribute {
             LinkAttribute::IfName(name) => link.name = name,
             LinkAttribute::Mtu(mtu) => link.mtu = mtu,
             LinkAttribute::Address(bytes) => link.mac = bytes.try_into().unwrap_or([0; 6]),
-            LinkAttribute::Xdp(about) => link.xdp = about.iter().find_map(attached_as),
+            LinkAttribute::Xdp(about) => {
+                link.xdp = about.iter().find_map(attached_as);
+                link.programs = about.iter().filter_map(program).collect();
+            }
             LinkAttribute::LinkInfo(infos) => {
                 link.veth = infos.contains(&LinkInfo::Kind(InfoKind::Veth));
             }
@@ -96,6 +102,13 @@ fn attached_as(about: &LinkXdp) -> Option<AttachMode> {
     match about {
         LinkXdp::Attached(XdpAttached::Driver) => Some(AttachMode::Native),
         LinkXdp::Attached(XdpAttached::SocketBuffer) => Some(AttachMode::Generic),
+        _ => None,
+    }
+}
+
+fn program(about: &LinkXdp) -> Option<u32> {
+    match about {
+        LinkXdp::ProgId(id) | LinkXdp::DrvProgId(id) | LinkXdp::SkbProgId(id) => Some(*id),
         _ => None,
     }
 }

@@ -15,10 +15,11 @@ pub(crate) struct Nowhere {
 }
 
 /// Where a server is on the network.
-pub(crate) fn place_of(
+pub(crate) fn place_of<'a>(
     backend: &Backend,
     ports: &BTreeMap<String, (u32, Link)>,
     neighbours: &[Neighbour],
+    own: impl Fn(Mac) -> Option<&'a Link>,
 ) -> Result<MemberValue, Nowhere> {
     let lost = |why| Nowhere { why, is_lost: true };
     let unknown = |why| Nowhere { why, is_lost: false };
@@ -45,6 +46,14 @@ pub(crate) fn place_of(
             backend.address
         )));
     };
+    if let Some(link) = own(mac) {
+        let name = &link.name;
+        return Err(lost(format!(
+            "{} has the MAC address of this machine's own {name}; expected another machine's, for a packet to \
+             it would come back here",
+            backend.address
+        )));
+    }
     Ok(MemberValue {
         mac,
         source_mac: link.mac,

@@ -68,7 +68,9 @@ impl Program {
         match read_meta(dir)? {
             Some(found) if found == meta => {}
             // A start that was killed before it said what its maps are: nobody uses them.
-            found if found.is_none_or(|found| found.layout == 0) && attached(dir).is_empty() => {
+            found
+                if found.is_none_or(|found| found.layout == 0) && pinned_links(dir).is_empty() =>
+            {
                 clear_maps(dir)?;
             }
             Some(found) => {
@@ -136,6 +138,11 @@ impl Program {
     /// Whether this is the program that was pinned last.
     pub(crate) fn is_pinned(&self) -> bool {
         ProgramInfo::from_pin(self.dir.join("balancer")).is_ok_and(|info| info.id() == self.id)
+    }
+
+    /// Whether it is on an interface.
+    pub(crate) fn is_on(&self, link: &Link) -> bool {
+        link.programs.contains(&self.id)
     }
 
     /// Makes this the daemon in charge: the one before notices that its program is pinned no more.
@@ -243,10 +250,27 @@ pub(crate) fn detach_interface(dir: &Path, name: &str) {
     let _ = fs::remove_file(dir.join("links").join(name));
 }
 
-/// The interfaces whose links are pinned.
-pub(crate) fn attached(dir: &Path) -> Vec<String> {
+/// The interfaces whose links are pinned; a link outlives its interface.
+pub(crate) fn pinned_links(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir.join("links")).into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// Whether the pinned link of an interface is on any: not when that is gone, or the link was detached. In
+/// whatever network namespace it is, for the kernel says so of the link itself (`fdinfo`).
+pub(crate) fn is_link_on(dir: &Path, name: &str) -> bool {
+    let Ok(pinned) = PinnedLink::from_pin(dir.join("links").join(name)) else { return false };
+    let link = FdLink::from(pinned);
+    let Ok(id) = link.info().map(|info| info.id().to_string()) else { return false };
+    let is_its = |text: &String| line(text, "link_id:") == Some(&id);
+    let mut held = fs::read_dir("/proc/self/fdinfo").into_iter().flatten().flatten();
+    let about = held.find_map(|entry| fs::read_to_string(entry.path()).ok().filter(is_its));
+    drop(link);
+    about.is_some_and(|text| line(&text, "ifindex:").is_some_and(|index| index != "0"))
+}
+
+fn line<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(key)).map(str::trim)
 }
 
 fn attach_anew(xdp: &mut Xdp, index: u32, mode: AttachMode, path: &Path) -> Result<(), String> {

@@ -11,7 +11,7 @@ use crate::error::L4Error;
 use crate::layout::MemberState;
 use crate::maps::Maps;
 use crate::notes::{SetBy, VipNote};
-use crate::program::attached;
+use crate::program::{is_link_on, pinned_links};
 use crate::reason::REASONS;
 
 /// The balancer at one instant.
@@ -21,6 +21,8 @@ pub struct Status {
     pub pinned: PathBuf,
     /// The interfaces it is attached to.
     pub interfaces: Vec<String>,
+    /// Those it should be on and is not: gone, or taken off by somebody else.
+    pub missing: Vec<String>,
     /// The services, in the order of their numbers.
     pub vips: Vec<VipStatus>,
     /// Packets of no service that went another way, by reason.
@@ -112,9 +114,12 @@ pub fn status(dir: &Path) -> Result<Status, L4Error> {
         let (weights, fallbacks) = (weights(&maps, number)?, reasons(&maps, number)?);
         vips.push(VipStatus { name, address, weights, backends, fallbacks });
     }
+    let (interfaces, missing) =
+        pinned_links(dir).into_iter().partition(|name| is_link_on(dir, name));
     Ok(Status {
         pinned: dir.to_owned(),
-        interfaces: attached(dir),
+        interfaces,
+        missing,
         vips,
         stray: reasons(&maps, meta.vips)?,
     })

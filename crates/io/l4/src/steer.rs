@@ -81,19 +81,22 @@ impl Balancer {
         epoch: u64,
     ) -> Result<usize, L4Error> {
         let _turn = self.turn()?;
-        let before = self.services.clone();
-        let service = self.configured_mut(vip)?;
-        let changed = service.take_weights(weights)?;
-        let unix_ms = unix_ms();
-        let who = who.to_owned();
-        service.note = VipNote { set_by: SetBy::Controller, who, epoch, unix_ms }.as_kept();
-        if let Err(error) = self.program_all(changed > 0) {
-            self.services = before;
+        let mut is_written = false;
+        let done = self.attempt(|balancer| {
+            let service = balancer.configured_mut(vip)?;
+            let changed = service.take_weights(weights)?;
+            let unix_ms = unix_ms();
+            let who = who.to_owned();
+            service.note = VipNote { set_by: SetBy::Controller, who, epoch, unix_ms }.as_kept();
+            is_written = true;
+            balancer.program_all(changed > 0)?;
+            Ok(changed)
+        });
+        if done.is_err() && is_written {
             // Should this fail as well, the tables in use are still the old ones.
             let _ = self.program_all(true);
-            return Err(error);
         }
-        Ok(changed)
+        done
     }
 
     /// Gives a service the configured weights again.
@@ -102,13 +105,10 @@ impl Balancer {
     /// An unknown service, or a map that cannot be written.
     pub fn release(&mut self, vip: &str) -> Result<(), L4Error> {
         let _turn = self.turn()?;
-        let before = self.services.clone();
-        self.configured_mut(vip)?.forget_weights();
-        let done = self.program_all(true).map(|_| ());
-        if done.is_err() {
-            self.services = before;
-        }
-        done
+        self.attempt(|balancer| {
+            balancer.configured_mut(vip)?.forget_weights();
+            balancer.program_all(true).map(|_| ())
+        })
     }
 
     /// What a controller is told of a service.

@@ -67,9 +67,17 @@ pub fn ask(dir: &Path, question: Question) -> Result<Answer, L4Error> {
     }
     for id in 1..maps.meta().stride {
         let place = vip.base + id;
-        if maps.member(place)?.mac == ran.packet[..6] && !maps.member_name(place)?.is_empty() {
-            answer.backend = Some(maps.member_name(place)?);
+        let name = maps.member_name(place)?;
+        if maps.member(place)?.mac != ran.packet[..6] || name.is_empty() {
+            continue;
+        }
+        // Of two names for one machine, the one that is configured.
+        let drains = maps.member_note(place)?.until_ms != 0;
+        if answer.backend.is_none() || !drains {
+            answer.backend = Some(name);
             answer.id = Some(id);
+        }
+        if !drains {
             break;
         }
     }

@@ -6,9 +6,9 @@ mod rig;
 use std::time::Duration;
 
 use aya::maps::{Array, Map, MapData};
-use plimsoll_l4::{BackendStatus, Policy, status};
-use rig::privileged;
+use plimsoll_l4::{BackendStatus, Keys, L4Config, Policy, status};
 use rig::service::{Service, all_stay};
+use rig::{keys, privileged};
 
 /// The settings as the kernel holds them.
 fn settings(service: &Service) -> [u8; 512] {
@@ -110,4 +110,144 @@ fn with_another_id_the_server_that_is_configured_is_the_one_that_replies() {
         drop(balancer);
         service.net.leave();
     }
+}
+
+#[test]
+fn a_program_that_somebody_takes_off_is_put_on_again() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(2, 2, false);
+    let config = service.config(Policy::RoundRobin, &["s1", "s2"]);
+    let mut balancer = service.balance(&config);
+    let shown = |name: &str| {
+        let output = service.net.exec("lb", &format!("ip link show {name}"));
+        String::from_utf8_lossy(&output.stdout).contains("prog/xdp")
+    };
+    let seen = || status(&service.net.pins()).expect("status");
+    assert!(shown("lb1") && seen().interfaces.contains(&"lb1".to_owned()));
+    assert_eq!(seen().missing, Vec::<String>::new());
+    std::fs::remove_file(service.net.pins().join("links/lb1")).expect("removed");
+    let began = std::time::Instant::now();
+    // The kernel takes it off a moment later.
+    while shown("lb1") {
+        assert!(began.elapsed() < rig::service::PATIENCE);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    balancer.refresh().expect("refreshes");
+    assert!(shown("lb1"), "on again");
+    all_stay(&mut service.opened(4), "as before");
+
+    service.net.exec("lb", "ip link del lb2");
+    assert_eq!(seen().missing, ["lb2"], "a pinned link is not yet a program on an interface");
+    assert!(!seen().interfaces.contains(&"lb2".to_owned()));
+    drop(balancer);
+    service.net.leave();
+}
+
+/// The same servers as another service; nobody asks for it.
+fn another_service(config: &L4Config) -> L4Config {
+    let mut other = config.clone();
+    other.vips[0].name = "shed".to_owned();
+    other.vips[0].address.set_port(81);
+    other
+}
+
+#[test]
+fn a_service_that_is_no_longer_named_drains_through_a_restart() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(2, 2, false);
+    let mut config = service.config(Policy::RoundRobin, &["s1", "s2"]);
+    config.drain = Duration::from_secs(4);
+    let mut balancer = service.balance(&config);
+    let mut connections = service.opened(6);
+    let other = another_service(&config);
+    service.apply(&mut balancer, &other);
+    let removed = std::time::Instant::now();
+    all_stay(&mut connections, "while its servers drain");
+    drop(balancer);
+    let mut balancer = service.balance(&other);
+    all_stay(&mut connections, "with the next daemon");
+    let names = || {
+        let vips = status(&service.net.pins()).expect("status").vips;
+        vips.into_iter().map(|vip| vip.name).collect::<Vec<_>>()
+    };
+    assert_eq!(names(), ["shop", "shed"]);
+    // Not a drain more for every daemon.
+    std::thread::sleep(Duration::from_millis(4100).saturating_sub(removed.elapsed()));
+    balancer.refresh().expect("refreshes");
+    assert_eq!(names(), ["shed"]);
+    drop(balancer);
+    service.net.leave();
+}
+
+#[test]
+fn a_salt_that_connections_may_have_is_not_written_over() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(1, 2, false);
+    let config = service.config(Policy::RoundRobin, &["s1"]);
+    let mut balancer = service.balance(&config);
+    assert!(balancer.may_rotate().expect("tells"), "there is no other salt");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("later");
+    let rotated = keys().rotated(now.as_millis() as u64).expect("random");
+    balancer.set_keys(rotated.clone()).expect("set");
+    assert!(!balancer.may_rotate().expect("tells"));
+    // As a clock shows it that was set forward meanwhile.
+    balancer.set_keys(Keys { since_unix_ms: 0, ..rotated.clone() }).expect("set");
+    assert!(!balancer.may_rotate().expect("tells"));
+    drop(balancer);
+    plimsoll_l4::detach(&service.net.pins()).expect("detached");
+
+    // The key file of another balancer tells when its epoch took over.
+    service.net.enter("lb");
+    let long_ago = Keys { since_unix_ms: rotated.since_unix_ms - 3_600_000, ..rotated };
+    let (balancer, _) = plimsoll_l4::Balancer::start_with(&config, long_ago).expect("starts");
+    assert!(balancer.may_rotate().expect("tells"), "an hour is enough");
+    drop(balancer);
+    service.net.leave();
+}
+
+#[test]
+fn a_server_with_a_mac_address_of_this_machine_gets_nothing() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(2, 2, false);
+    let mut config = service.config(Policy::RoundRobin, &["s1", "s2"]);
+    config.vips[0].backends[0].mac = Some([2, 0, 0, 0, 2, 1]);
+    service.net.enter("lb");
+    let (mut balancer, first) = plimsoll_l4::Balancer::start_with(&config, keys()).expect("starts");
+    let told = first.0.iter().find(|what| what.starts_with("shop/s1: ")).expect("told");
+    assert!(told.contains("this machine's own lb1"), "{told}");
+    let began = std::time::Instant::now();
+    while balancer.refresh().expect("refreshes").0.len() > 1 {
+        assert!(began.elapsed() < rig::service::PATIENCE, "the other one is found");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(service.opened(6).iter().all(|one| one.server == "s2"));
+    drop(balancer);
+    service.net.leave();
+}
+
+#[test]
+fn of_two_names_for_one_machine_the_configured_one_is_named() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(1, 2, false);
+    let mut config = service.config(Policy::RoundRobin, &["s1"]);
+    let mut balancer = service.balance(&config);
+    config.vips[0].backends[0].name = "z1".to_owned();
+    config.vips[0].backends[0].id = Some(9);
+    service.apply(&mut balancer, &config);
+    let client = "10.0.1.2:40000".parse().expect("an address");
+    let question = plimsoll_l4::Question { vip: service.vip, client, echo: None, timestamps: true };
+    let answer = plimsoll_l4::ask(&service.net.pins(), question).expect("answers");
+    assert_eq!((answer.backend.as_deref(), answer.id), (Some("z1"), Some(9)));
+    drop(balancer);
+    service.net.leave();
 }

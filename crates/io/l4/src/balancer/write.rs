@@ -153,7 +153,8 @@ impl Balancer {
                 let mut value = MemberValue { offset_ms: held.offset_ms, ..member.value };
                 if let Some(backend) = &member.backend {
                     let mut is_lost = false;
-                    match place_of(backend, ports, neighbours) {
+                    let own = |mac| links.iter().find(|link| link.mac == mac);
+                    match place_of(backend, ports, neighbours, own) {
                         Ok(at) => value = MemberValue { offset_ms: held.offset_ms, ..at },
                         Err(nowhere) => {
                             is_lost = nowhere.is_lost;
@@ -214,8 +215,9 @@ impl Balancer {
                     }
                     self.maps.set_member_name(place, name)?;
                 }
-                if held != member.value {
-                    self.maps.set_member(place, member.value)?;
+                let value = member.value.with_clock_of(held);
+                if held != value {
+                    self.maps.set_member(place, value)?;
                 }
             }
         }
@@ -332,7 +334,8 @@ impl Balancer {
         for interface in &self.config.interfaces {
             let Some((_, link)) = self.ports.get(&interface.name) else { continue };
             let (index, mode) = (link.index, interface.mode);
-            let on = self.attached.get(&interface.name);
+            // Somebody else may have taken it off.
+            let on = self.attached.get(&interface.name).filter(|_| self.program.is_on(link));
             if let Some(on) = on.filter(|on| on.index == index && on.mode == mode) {
                 pending.0.extend(on.refused.clone());
                 continue;
@@ -345,7 +348,7 @@ impl Balancer {
                 Err(error) => pending.0.push(error.to_string()),
             }
         }
-        for name in program::attached(self.maps.dir()) {
+        for name in program::pinned_links(self.maps.dir()) {
             if self.config.interfaces.iter().all(|interface| interface.name != name) {
                 program::detach_interface(self.maps.dir(), &name);
                 self.attached.remove(&name);

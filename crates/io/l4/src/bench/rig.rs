@@ -15,7 +15,7 @@ use crate::{
 /// The client's next hop, and the one after a reply.
 pub const CLIENT_MAC: Mac = [2, 0, 0, 0, 1, 2];
 /// Of the leg towards servers.
-pub const SERVER_LEG_MAC: Mac = [2, 0, 0, 0, 2, 1];
+pub const SERVER_LEG_MAC: Mac = [2, 0, 0, 0, 3, 1];
 /// Of the leg towards clients.
 pub const CLIENT_LEG_MAC: Mac = [2, 0, 0, 0, 1, 1];
 /// The service's address.
@@ -128,7 +128,7 @@ pub fn legs(out: &str) -> String {
         "set -e
         ip link add lbc address 02:00:00:00:01:01 type veth \
             peer name c0 netns {out} address 02:00:00:00:01:02
-        ip link add lbs address 02:00:00:00:02:01 type veth \
+        ip link add lbs address 02:00:00:00:03:01 type veth \
             peer name s0 netns {out} address 02:00:00:00:02:fe
         for end in c0 s0; do ip -n {out} link set $end up; done
         for leg in lbc lbs; do ip link set $leg up; done

@@ -6,7 +6,7 @@ use plimsoll_l4::bench::packet::{
     ACK, DROP, FIN, PASS, REDIRECT, RST, SYN, Segment, intact, option, read_timestamps,
     syn_options, timestamps,
 };
-use plimsoll_l4::bench::{Replies, VIP, VIP6, keys, server_mac};
+use plimsoll_l4::bench::{Replies, SERVER_LEG_MAC, VIP, VIP6, keys, server_mac};
 
 use super::support::Rig;
 use super::support::rig::{at, privileged};
@@ -29,7 +29,7 @@ fn a_connection_goes_to_one_server_and_its_clock_comes_back() {
         assert_eq!(verdict, REDIRECT);
         let mac: [u8; 6] = out[..6].try_into().expect("six");
         assert!(mac == server_mac(1) || mac == server_mac(2), "{mac:?}");
-        assert_eq!(out[6..12], [2, 0, 0, 0, 2, 1], "the balancer's own address");
+        assert_eq!(out[6..12], SERVER_LEG_MAC, "the balancer's own address");
         assert_eq!(read_timestamps(&out, 26), (5, 0));
         assert!(intact(&out));
 
