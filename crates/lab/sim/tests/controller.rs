@@ -353,9 +353,14 @@ fn plans_keep_their_distance() {
 
 #[test]
 fn a_steady_pool_is_left_in_peace() {
-    let mut w = world(paper_pool(11), Method::LeastConn, 0.7, 14);
-    w.run_for(200.0);
-    let so_far = w.plans.len();
-    w.run_for(200.0);
-    assert!(w.plans.len() - so_far <= 12, "{} changes in 200 s", w.plans.len() - so_far);
+    let mut plans = [14, 15, 16].map(|seed| {
+        let mut w = world(paper_pool(11), Method::LeastConn, 0.7, seed);
+        w.run_for(200.0);
+        let so_far = w.plans.len();
+        w.run_for(200.0);
+        w.plans.len() - so_far
+    });
+    plans.sort_unstable();
+    // Who is steady late measures all anew at first whose traffic told too little.
+    assert!(plans[1] <= 6 && plans[2] <= 20, "{plans:?} changes in 200 s");
 }
