@@ -106,7 +106,7 @@ impl PolicyKind {
             PolicyKind::Random => Box::new(Random::new(weights)),
             PolicyKind::RoundRobin => Box::new(RoundRobin::new(weights)),
             PolicyKind::StaticRoundRobin => Box::new(StaticRoundRobin::new(weights)),
-            PolicyKind::First => Box::new(First::new(weights)),
+            PolicyKind::First => Box::new(First::new(weights, settings)),
             PolicyKind::HashMap => Box::new(MapHash::new(weights)),
             PolicyKind::HashRing => Box::new(HashRing::new(weights, settings)),
             PolicyKind::HashMaglev => Box::new(HashMaglev::new(weights, settings)),

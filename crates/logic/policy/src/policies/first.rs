@@ -5,27 +5,45 @@
 //! sleep. A server that fails fast is never full, and in HAProxy gets everything. Here a backend with
 //! more failures and refusals not yet forgiven (see `state/failure.rs`) than requests in flight is passed
 //! over while another is open: after one failure on an idle pool for 30 mean latencies, after one refusal
-//! for six.
+//! for six. So is one that hangs, for `decay_ms` after clients have given up [`GIVEN_UP`] requests of it in a row.
+
+use std::time::Duration;
 
 use plimsoll_model::Nanos;
 use rand::RngCore;
 
 use crate::state::InFlight;
-use crate::{Finish, Policy, Request};
+use crate::{Ending, Finish, Policy, Request, Settings};
 
 /// Less of a failure or a refusal than this is no reason.
 const FORGIVEN: f64 = 0.05;
+/// Requests given up without a success between them: clients in a hurry leave some, not all.
+const GIVEN_UP: u32 = 8;
+
+/// Requests given up since the last success, and when the last was.
+#[derive(Clone, Copy, Debug, Default)]
+struct GivenUp {
+    row: u32,
+    at: Nanos,
+}
 
 /// The first that is not full.
 pub struct First {
     weights: Vec<u32>,
     in_flight: InFlight,
+    given_up: Vec<GivenUp>,
+    decay: Duration,
 }
 
 impl First {
-    /// Over backends of these weights.
-    pub fn new(weights: &[u32]) -> Self {
-        First { weights: weights.to_vec(), in_flight: InFlight::new(weights.len()) }
+    /// Over backends of these weights; heeds `decay_ms`.
+    pub fn new(weights: &[u32], settings: &Settings) -> Self {
+        First {
+            weights: weights.to_vec(),
+            in_flight: InFlight::new(weights.len()),
+            given_up: vec![GivenUp::default(); weights.len()],
+            decay: Duration::from_millis(settings.decay_ms),
+        }
     }
 }
 
@@ -34,14 +52,18 @@ impl Policy for First {
         self.weights.clear();
         self.weights.extend_from_slice(weights);
         self.in_flight.grow(weights.len());
+        let known = self.given_up.len().max(weights.len());
+        self.given_up.resize(known, GivenUp::default());
     }
 
     fn pick(&mut self, request: &Request<'_>, now: Nanos, _rng: &mut dyn RngCore) -> Option<usize> {
-        let First { weights, in_flight } = self;
+        let First { weights, in_flight, given_up, decay } = self;
         let open = || (0..weights.len()).filter(|&i| weights[i] > 0 && request.allows(i));
         let mut sound = |i: &usize| {
             let count = f64::from(in_flight.count(*i));
-            in_flight.held(*i, now) <= count.max(FORGIVEN)
+            let GivenUp { row, at } = given_up[*i];
+            let hangs = row >= GIVEN_UP && now.since(at) < *decay;
+            !hangs && in_flight.held(*i, now) <= count.max(FORGIVEN)
         };
         open().find(&mut sound).or_else(|| open().next())
     }
@@ -52,6 +74,14 @@ impl Policy for First {
 
     fn on_finish(&mut self, backend: usize, finish: &Finish, now: Nanos) {
         self.in_flight.finish(backend, finish, now);
+        let given_up = &mut self.given_up[backend];
+        match finish.ending {
+            Ending::Success => given_up.row = 0,
+            Ending::Abandoned => {
+                *given_up = GivenUp { row: given_up.row.saturating_add(1), at: now }
+            }
+            Ending::Failure | Ending::Rejected | Ending::TooLate => {}
+        }
     }
 }
 
@@ -60,13 +90,37 @@ mod tests {
     use super::*;
     use rand::SeedableRng;
     use rand_xoshiro::Xoshiro256PlusPlus;
-    use std::time::Duration;
 
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
+    fn who_hangs_is_passed_over_and_tried_again() {
+        let mut first = First::new(&[1, 1], &Settings::default());
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        let mut now = Nanos::from_secs_f64(1.0);
+        let mut pick = |first: &mut First, now| first.pick(&Request::default(), now, &mut rng);
+        let end = |first: &mut First, finish: Finish, times: u32, now| {
+            (0..times).for_each(|_| {
+                first.on_start(0, now);
+                first.on_finish(0, &finish, now);
+            });
+        };
+        for _ in 0..20 {
+            end(&mut first, Finish::abandoned(MS), GIVEN_UP - 1, now);
+            end(&mut first, Finish::success(10 * MS), 1, now);
+        }
+        assert_eq!(pick(&mut first, now), Some(0), "some are in a hurry");
+        end(&mut first, Finish::abandoned(MS), GIVEN_UP, now);
+        assert_eq!(pick(&mut first, now), Some(1));
+        now = now + Duration::from_secs(10);
+        assert_eq!(pick(&mut first, now), Some(0));
+        end(&mut first, Finish::abandoned(MS), 1, now);
+        assert_eq!(pick(&mut first, now), Some(1), "it still hangs");
+    }
+
+    #[test]
     fn failures_pass_it_over_until_they_are_forgiven() {
-        let mut first = First::new(&[0, 1, 9]);
+        let mut first = First::new(&[0, 1, 9], &Settings::default());
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
         let mut now = Nanos::ZERO;
         let mut pick = |first: &mut First, now| first.pick(&Request::default(), now, &mut rng);

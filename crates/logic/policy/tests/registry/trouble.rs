@@ -95,8 +95,7 @@ fn what_refuses_fast_does_not_attract_load() {
 /// is well again.
 #[test]
 fn what_hangs_does_not_keep_its_load() {
-    // `first` fills it up to its limit, by design.
-    for way in ways().filter(|w| !is_blind(w) && w.kind != PolicyKind::First) {
+    for way in ways().filter(|w| !is_blind(w)) {
         for (rate_rps, ms) in [(30.0f64, 1_000), (300.0, 300), (300.0, 1_000), (3_000.0, 300)] {
             let what = format!("{way} at {rate_rps}/s, {ms} ms");
             let hangs = first_is(Does::Hang(ms));
@@ -106,7 +105,9 @@ fn what_hangs_does_not_keep_its_load() {
                 stream.run(before, rate_rps, WELL);
                 stream.run((rate_rps * 20.0) as u32, rate_rps, &hangs);
                 let then = share(&stream.run(20_000, rate_rps, &hangs), 0);
-                assert!(then < PART / 4.0, "{what}: {then:.3}");
+                // `first` fills it up to its limit each time that it tries it again.
+                let most = if way.kind == PolicyKind::First { 1.0 } else { 0.25 } * PART;
+                assert!(then < most, "{what}: {then:.3}");
                 // It asks who once was ten times as slow again when its memory of that is within the noise.
                 if before > 0 && way.kind != PolicyKind::PowerOfNLatency {
                     stream.run((rate_rps * 120.0) as u32, rate_rps, WELL);
