@@ -65,9 +65,11 @@ fn one_balancer_is_near_the_central_queue() {
 /// The median of three seeds, as in the documentation; where few requests take most of the time, luck is great.
 fn median(balancers: usize, load: f64, law: ServiceTime, set: ExpectedDelaySettings) -> f64 {
     let mut ratios = [1, 2, 3].map(|seed| {
-        let arena = arena(load, law, 250_000, seed);
+        let mut arena = arena(load, law, 250_000, seed);
+        // On equal goodput: nobody is spared what he drops.
+        arena.comes_again = Some(Duration::from_millis(30));
         let report = run_with(&arena, set, balancers);
-        assert!(report.drop_ratio() < 0.01, "{law:?} at {load}: {}", report.drop_ratio());
+        assert_eq!(report.dropped, 0);
         over_central(&arena, &report)
     });
     ratios.sort_by(f64::total_cmp);
@@ -75,19 +77,30 @@ fn median(balancers: usize, load: f64, law: ServiceTime, set: ExpectedDelaySetti
     ratios[1]
 }
 
-/// Doors learn the cores of what is behind them; retries have their default budget.
+/// Doors learn the cores of what is behind them; retries have their default budget; what is refused for good
+/// comes again.
 #[test]
 fn ten_and_forty_balancers_and_refusals_are_near_the_central_queue() {
     let refusals = ExpectedDelaySettings { sight: Sight::Refusals, ..Default::default() };
     for (balancers, law, load, most) in [
-        (10, ServiceTime::Exponential, 0.85, 1.22),
-        (10, ServiceTime::Bimodal, 0.85, 1.30),
-        (40, ServiceTime::Exponential, 0.85, 1.22),
-        (40, ServiceTime::Bimodal, 0.7, 1.30),
-        (40, ServiceTime::Bimodal, 0.85, 1.30),
+        (10, ServiceTime::Exponential, 0.85, 1.20),
+        (10, ServiceTime::Bimodal, 0.85, 1.27),
+        (40, ServiceTime::Exponential, 0.85, 1.20),
+        (40, ServiceTime::Bimodal, 0.7, 1.22),
+        (40, ServiceTime::Bimodal, 0.85, 1.27),
     ] {
         let ratio = median(balancers, load, law, refusals);
         assert!(ratio <= most, "{balancers} {law:?} at {load}: {ratio:.3}");
+    }
+}
+
+/// What balancers that do not know of each other learn by their own counts in their first thousands of requests.
+#[test]
+fn forty_balancers_by_own_counts_are_before_the_best_static_split() {
+    for (load, most) in [(0.7, 1.70), (0.85, 2.20)] {
+        let own = ExpectedDelaySettings::default();
+        let ratio = median(40, load, ServiceTime::Exponential, own);
+        assert!(ratio <= most, "at {load}: {ratio:.3}");
     }
 }
 
@@ -95,7 +108,7 @@ fn ten_and_forty_balancers_and_refusals_are_near_the_central_queue() {
 #[test]
 fn refusals_take_few_tries() {
     for law in LAWS {
-        for (load, tries) in [(0.5, 2.1), (0.7, 2.6), (0.85, 3.7)] {
+        for (load, tries) in [(0.5, 2.1), (0.7, 2.6), (0.85, 3.9)] {
             let report = run(&arena(load, law, 100_000, 2), Sight::Refusals, 40);
             assert!(report.tries_per_request() < tries, "{law:?} at {load}: {report:?}");
             assert!(report.drop_ratio() < 0.01, "{law:?} at {load}: {}", report.drop_ratio());

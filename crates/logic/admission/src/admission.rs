@@ -105,6 +105,8 @@ impl Reason {
 pub struct Permit {
     found: u32,
     at: Nanos,
+    /// Its number among those that were admitted, where the capacity is learned.
+    turn: u64,
     /// What a trial had left: it was expected to take longer.
     trial: Option<Duration>,
 }
@@ -182,10 +184,15 @@ impl Admission {
             return Decision::Reject(reason);
         }
         self.counts.admitted += 1;
-        if let Capacity::Average(average) = &mut self.capacity {
-            average.on_admitted(now, in_flight + 1);
-        }
-        Decision::Admit(Permit { found: in_flight, at: now, trial })
+        let turn = match &mut self.capacity {
+            Capacity::Adaptive(adaptive) => adaptive.enter(),
+            Capacity::Average(average) => {
+                average.on_admitted(now, in_flight + 1);
+                0
+            }
+            Capacity::Static(_) => 0,
+        };
+        Decision::Admit(Permit { found: in_flight, at: now, turn, trial })
     }
 
     /// The chip of a response, when its headers leave; `in_flight` with the request that it answers. A refusal
@@ -200,6 +207,9 @@ impl Admission {
     pub fn finish(&mut self, now: Nanos, in_flight: u32, permit: Permit, ended: Ended) {
         // Until now there was one more.
         self.pass(now, in_flight + 1);
+        if let Capacity::Adaptive(adaptive) = &mut self.capacity {
+            adaptive.leave(permit.turn, in_flight + 1, ended == Ended::Answered);
+        }
         if ended == Ended::Abandoned {
             return;
         }

@@ -6,6 +6,7 @@ mod average;
 mod escalation;
 mod grid;
 mod knee;
+mod overtaking;
 mod trial;
 
 use adaptive::Adaptive;

@@ -2,8 +2,8 @@
 //! allowance. It neither ratchets down nor lets the queue grow.
 //!
 //! `limit = cores + allowance` on a request's last try, less before ([`escalation`]), the cores from latency
-//! ([`Knee`]) and, where requests are refused, from trials of two limits ([`Trials`]), the allowance from what
-//! refusing costs ([`Allowance`](super::allowance)). Latency as such is not held against a goal or a best value seen
+//! ([`Knee`]), from who overtakes whom ([`Overtaking`]) and, where requests are refused, from trials of two limits
+//! ([`Trials`]), the allowance from what refusing costs ([`Allowance`](super::allowance)). Latency as such is not held against a goal or a best value seen
 //! once, as gradient methods do (Netflix' concurrency-limits, Envoy's adaptive concurrency): an
 //! application that slows down has as many cores as before, so the limit stays, and what is refused is
 //! only what it cannot do.
@@ -15,6 +15,8 @@
 //! * Where refusals go on and the plausible numbers differ by a factor of two, a trial between them
 //!   decides; and now and then one is made anyway, of less or, where latency knows no bound, of more:
 //!   latency tells nothing where what is in flight never varies.
+//! * Where nobody overtakes more than some requests, these are the cores, and trials would only cost: half of
+//!   one goes by with too low a limit for what has run out of tries, the other half with a queue.
 //!
 //! Cost: O(1) per event, O(candidates) per review, no allocation.
 
@@ -23,6 +25,7 @@ use super::allowance::Allowance;
 use super::escalation;
 use super::grid::{CANDIDATES, EQUAL, cores, position};
 use super::knee::Knee;
+use super::overtaking::Overtaking;
 use super::trial::Trials;
 
 /// Squared standard deviations within which a number of cores is plausible.
@@ -58,10 +61,12 @@ struct Verdict {
     by_trials: (f64, f64),
     /// Any number is as good as the best: throughput rises with the limit.
     rises: bool,
-    /// As far as latency tells.
+    /// As far as latency and overtaking tell.
     flat: bool,
     /// The present number is as good as the best.
     holds: bool,
+    /// Nobody overtakes more than some: there is nothing to try.
+    in_turn: bool,
 }
 
 /// Learns how many requests an application may have; see the module's description.
@@ -71,6 +76,7 @@ pub struct Adaptive {
     cores: f64,
     allowance: Allowance,
     trials: Trials,
+    overtaking: Overtaking,
     /// A queue was seen at least once.
     queue_seen: bool,
     /// Requests were refused since the last review.
@@ -91,6 +97,7 @@ impl Adaptive {
             cores,
             allowance: Allowance::new(cores, &options),
             trials: Trials::new(),
+            overtaking: Overtaking::new(),
             queue_seen: false,
             refused: 0,
             completions_since_review: 0,
@@ -111,6 +118,19 @@ impl Adaptive {
         self.trials.pass(in_flight, seconds, self.service_s);
         if let Some(service_s) = self.service_s.filter(|_| !self.in_trial()) {
             self.allowance.pass(self.cores, f64::from(in_flight), seconds, service_s);
+        }
+    }
+
+    /// A request was admitted; its turn.
+    pub(crate) fn enter(&mut self) -> u64 {
+        self.overtaking.enter()
+    }
+
+    /// The request of this turn is no longer in flight, where so many were with it; whether it was answered.
+    pub(crate) fn leave(&mut self, turn: u64, in_flight: u32, answered: bool) {
+        let place = self.overtaking.leave(turn);
+        if let Some(place) = place.filter(|_| answered) {
+            self.overtaking.observe(in_flight, place);
         }
     }
 
@@ -153,6 +173,9 @@ impl Adaptive {
         self.service_s = knee.service_with(position(self.cores as u32));
         let refused = std::mem::take(&mut self.refused);
         let waited = self.reviews_since_trial;
+        if verdict.in_turn {
+            return;
+        }
         if verdict.plausible.1.is_infinite() {
             if refused > 0 && (verdict.rises || waited >= BETWEEN) {
                 self.try_more(MORE);
@@ -206,14 +229,16 @@ impl Adaptive {
         self.trials.begin(low.clamp(1, limit - 1), limit);
     }
 
-    /// What trials allow, and of that what latency says: trials hold for shared processors too.
+    /// What trials allow, and of that what latency and overtaking say: trials hold for shared processors too.
     fn verdict(&self, knee: &Knee) -> Verdict {
-        let (latency, trials) = (knee.misfits(), self.trials.misfits());
+        let trials = self.trials.misfits();
+        let turns = self.overtaking.misfits(knee.variation());
+        let seen = |k: usize| knee.misfits().at(k) + turns[k];
         let allowed = |k: &usize| trials.at(*k) <= PLAUSIBLE;
-        let least = (0..CANDIDATES).filter(allowed).map(|k| latency.at(k));
+        let least = (0..CANDIDATES).filter(allowed).map(seen);
         let least = least.fold(f64::INFINITY, f64::min);
         let within =
-            |off: f64| move |k: &usize| trials.at(*k) <= PLAUSIBLE && latency.at(*k) - least <= off;
+            |off: f64| move |k: &usize| trials.at(*k) <= PLAUSIBLE && seen(*k) - least <= off;
         let best = (0..CANDIDATES).find(within(EQUAL)).unwrap_or(0);
         let top = CANDIDATES - 1;
         let range = |plausible: &dyn Fn(&usize) -> bool| {
@@ -226,8 +251,9 @@ impl Adaptive {
             plausible: range(&within(PLAUSIBLE)),
             by_trials: range(&allowed),
             rises: within(AS_GOOD)(&top) && trials.at(top) <= AS_GOOD,
-            flat: latency.at(top) <= AS_GOOD,
+            flat: seen(top) <= AS_GOOD,
             holds: within(AS_GOOD)(&position(self.cores as u32)),
+            in_turn: turns[top] >= PLAUSIBLE,
         }
     }
 

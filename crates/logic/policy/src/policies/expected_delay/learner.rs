@@ -44,6 +44,9 @@ const CHANGE: f32 = 2.0;
 /// And its threshold: by noise alone passed about once in e^12 requests. A doubling takes 40 requests of
 /// exponential service to pass it, the sums growing by 0.31 each.
 const ALARM: f32 = 12.0;
+/// It begins with so many requests of the backend: what is expected of the first comes from the pool's first
+/// successes, which are its shortest requests, and all others are many times as long.
+const WATCHED_FROM: f32 = 4.0;
 /// Requests of one level that weigh as much as the model when latency is predicted.
 const MODEL: f32 = 16.0;
 /// Requests in flight whose start is kept: 16 kB of a backend.
@@ -191,7 +194,7 @@ impl Learner {
     pub(super) fn success(&mut self, found: u32, latency_us: f32, pool: &Pool) {
         // No time at all has no logarithm.
         let latency_us = latency_us.max(1.0);
-        if self.service_us.is_some() {
+        if self.service_us.is_some() && self.requests >= WATCHED_FROM {
             self.watch(latency_us / self.expected_us(found), pool.noise);
         }
         let seen = &mut self.seen[level(found)];
@@ -350,6 +353,25 @@ mod tests {
             let now = f64::from(learner.service_us().unwrap()) / 30_000.0;
             assert!((now / factor - 1.0).abs() < 0.3, "by {factor}: {now} after {within}");
             assert!((learner.cores() - cores).abs() <= 1.0, "the cores stay");
+        }
+    }
+
+    /// The pool's mean is that of its first success, a hundredth of what requests take.
+    #[test]
+    fn the_first_requests_are_no_change_of_speed() {
+        let pool = Pool { service_us: Some(300.0), ..POOL };
+        for seed in 0..20 {
+            let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+            let (mut learner, mut sum_us) = (Learner::new(), 0.0);
+            learner.round(&pool);
+            for _ in 0..4 {
+                let us = latency_us(0, 1, 30_000.0, &mut rng);
+                sum_us += us;
+                learner.success(0, us, &pool);
+            }
+            // What is before the first request, the prior, counts for as many.
+            let us = learner.service_us().unwrap();
+            assert!(us < sum_us / 4.0, "seed {seed}: {us}, of {sum_us} for four");
         }
     }
 
