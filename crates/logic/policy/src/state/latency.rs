@@ -5,8 +5,10 @@
 //! Read, it relaxes towards the pool's mean `m` while no sample comes: `m + (e − m)·τ/(τ + age)`.
 //! Without that, a backend that was once slow is never asked again, and its estimate never mends. The
 //! relaxation is hyperbolic because a scan reads every estimate for every pick, and a division costs a
-//! fraction of an exponential. A sample is added to what was read just before it. A backend without samples is an average one: not zero, which would send
-//! it everything, and not infinity, which would send it nothing.
+//! fraction of an exponential. What was given up is forgotten by `exp(−age/τ)`: whoever hung for a moment
+//! would be left alone for a quarter of an hour otherwise. A sample is added to what was read just before it.
+//! A backend without samples is an average one: not zero, which would send it everything, and not infinity,
+//! which would send it nothing.
 
 use plimsoll_model::Nanos;
 
@@ -24,6 +26,8 @@ const MAX_PART: f64 = 1.0 / 8.0;
 struct Estimate {
     mean_us: f64,
     at: Nanos,
+    /// Whether the last of it was a request given up.
+    given_up: bool,
 }
 
 /// Recent latency of every backend.
@@ -64,8 +68,9 @@ impl LatencyTable {
             let age_us = now.since(old.at).as_nanos() as f64 / 1e3;
             (1.0 - (-age_us / self.decay_us).exp()).clamp(MIN_PART, MAX_PART)
         });
+        let given_up = finish.ending == Ending::Abandoned;
         let mean_us = before_us + part * (sample_us - before_us);
-        self.estimates[backend] = Some(Estimate { mean_us, at: now });
+        self.estimates[backend] = Some(Estimate { mean_us, at: now, given_up });
     }
 
     /// The pool's mean, microseconds.
@@ -80,7 +85,11 @@ impl LatencyTable {
             None => pool_us,
             Some(e) => {
                 let age_us = now.since(e.at).as_nanos() as f64 / 1e3;
-                pool_us + (e.mean_us - pool_us) * self.decay_us / (self.decay_us + age_us)
+                let left = match e.given_up {
+                    true => (-age_us / self.decay_us).exp(),
+                    false => self.decay_us / (self.decay_us + age_us),
+                };
+                pool_us + (e.mean_us - pool_us) * left
             }
         };
         expected_us.max(1.0)
@@ -143,6 +152,8 @@ mod tests {
         assert!(close(table.estimate_us(0, now), 50_000.0));
         (0..1_000).for_each(|_| table.finish(0, &Finish::abandoned(5_000 * MS), now));
         assert!(close(table.estimate_us(0, now), 100_000.0), "as a failure, no more");
+        let later = now + Duration::from_secs(70);
+        assert!(close(table.estimate_us(0, later), 10_000.0), "and forgotten soon");
         assert!(close(table.estimate_us(1, now), 10_000.0), "it is no success of the pool");
     }
 
