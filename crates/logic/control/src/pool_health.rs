@@ -135,7 +135,7 @@ impl Controller {
                 self.warned_all_failed = false;
             }
         }
-        self.end_refresh(id);
+        self.stop_refreshing();
         self.trial = None;
         self.search = None;
     }

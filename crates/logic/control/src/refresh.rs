@@ -82,7 +82,12 @@ impl Controller {
             return;
         }
         let capacity = |b: &Backend| b.knowledge.capacity_rps().unwrap_or(0.0);
-        let all: f64 = self.backends.iter().filter(|b| b.is_usable()).map(capacity).sum();
+        let usable = || self.backends.iter().filter(|b| b.is_usable());
+        let all: f64 = usable().map(capacity).sum();
+        if usable().count() < 2 {
+            // Nobody else takes what it does not get.
+            return;
+        }
         let load = self.history.rate_rps().unwrap_or(0.0) / all.max(1e-9);
         if !(LOAD.0..=LOAD.1).contains(&load) {
             return;
@@ -160,6 +165,13 @@ impl Controller {
         self.next_decision = now;
     }
 
+    /// Loads given on purpose were meant for the pool as it was: who is back would have to take the rest.
+    pub(crate) fn stop_refreshing(&mut self) {
+        for id in self.refreshes.iter().map(|r| r.id).collect::<Vec<_>>() {
+            self.end_refresh(id);
+        }
+    }
+
     /// Ends a refresh, if there is one, and says when the next may be.
     pub(crate) fn end_refresh(&mut self, id: BackendId) {
         let Some(at) = self.refreshes.iter().position(|r| r.id == id) else { return };
@@ -188,4 +200,31 @@ fn ignorance(now: Nanos, b: &Backend) -> Option<f64> {
         return Some(1.0);
     }
     (k.error() > WELL_KNOWN).then(|| k.error())
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::FailureKind;
+
+    use super::*;
+    use crate::spec::{BackendSpec, ServiceSpec};
+
+    #[test]
+    fn a_change_of_the_pool_ends_what_is_measured_on_purpose() {
+        let backends = (0..3).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
+        let spec = ServiceSpec::new("shop", backends.collect());
+        let now = Nanos::ZERO;
+        let mut controller = Controller::new(spec, None, now, 1);
+        let mut out = Vec::new();
+        controller.begin_refresh(now, 0, &mut out);
+        assert!(controller.backends[0].pin.is_some());
+        let refused = Some(FailureKind::Refused);
+        controller.on_liveness(now, BackendId(1), 0, refused, now, &mut out);
+        assert!(controller.backends[0].pin.is_none() && controller.refreshes.is_empty());
+        controller.begin_refresh(now, 0, &mut out);
+        (0..2).for_each(|_| controller.on_liveness(now, BackendId(1), 3, None, now, &mut out));
+        assert!(controller.backends[0].pin.is_some(), "two rounds bring nobody back");
+        controller.on_liveness(now, BackendId(1), 3, None, now, &mut out);
+        assert!(controller.backends[0].pin.is_none() && controller.refreshes.is_empty());
+    }
 }
