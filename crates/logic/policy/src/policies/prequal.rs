@@ -15,8 +15,8 @@
 //!
 //! **Failures**: a backend that fails or refuses fast reports neither load nor latency. Its reported latency
 //! is mixed with the penalty of `state/failure.rs` in the share of its requests that failed lately (a
-//! refusal is a fifth of a failure, a request given up as much of one as it waited for), and what is not yet forgiven counts as in flight. The paper has the like
-//! and does not tell it.
+//! refusal is a fifth of a failure, a request given up as much of one as it waited for), and what is not yet
+//! forgiven counts as in flight. The paper has the like and does not tell it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
