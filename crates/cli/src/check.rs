@@ -53,8 +53,12 @@ pub fn check(
     Ok(if outcome.is_ok() { OK } else { BAD_CONFIG })
 }
 
+/// A number of things, in words.
+pub fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 fn summary(config: &Config) -> String {
-    let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let backends = config.services.iter().map(|service| service.backends.len()).sum();
     format!("{}, {}", count(config.services.len(), "service"), count(backends, "backend"))
 }

@@ -258,6 +258,9 @@ fn vip(cursor: &Cursor<'_>) -> Option<Vip> {
     let address = fields.required("address", "an address such as \"10.0.9.9:80\"", |c| {
         let text = c.text("an address and port such as \"10.0.9.9:80\" or \"[fd00::9]:80\"")?;
         match text.parse::<SocketAddr>() {
+            Ok(address) if address.port() != 0 && !is_one_machines(address.ip()) => {
+                c.expected(ONE_MACHINES)
+            }
             Ok(address) if address.port() != 0 => Some(address),
             _ => c.expected("an IP address and a port such as \"10.0.9.9:80\" or \"[fd00::9]:80\""),
         }
@@ -286,11 +289,17 @@ fn vip(cursor: &Cursor<'_>) -> Option<Vip> {
     let backends = fields.required("backends", "a list of at least one server", backends);
     protocol.and(mode).and(forwarding)?;
     let (name, address, backends) = (name?.to_owned(), address?, backends?);
-    for backend in &backends {
+    for (backend, item) in backends.iter().zip(fields.get("backends")?.items("a list")?) {
         if backend.address.is_ipv4() != address.is_ipv4() {
             return cursor.expected(format!(
                 "servers of the family of {address}; {} has {}",
                 backend.name, backend.address
+            ));
+        }
+        if backend.address == address.ip() {
+            return item.expected(format!(
+                "the server's own address; {} is the service's, which all servers hold",
+                backend.address
             ));
         }
     }
@@ -303,6 +312,7 @@ fn backends(cursor: &Cursor<'_>) -> Option<Vec<Backend>> {
     let mut names = BTreeMap::new();
     let mut ids = BTreeMap::new();
     let mut addresses = BTreeMap::new();
+    let mut macs = BTreeMap::new();
     for (backend, item) in backends.iter().zip(cursor.items("a list")?) {
         let line = item.at().line;
         if let Some(first) = names.insert(&backend.name, line) {
@@ -314,6 +324,12 @@ fn backends(cursor: &Cursor<'_>) -> Option<Vec<Backend>> {
                 "an address of its own ({} is on line {first})",
                 backend.address
             ));
+        }
+        // A server is known by it when it replies.
+        if let Some(mac) = backend.mac
+            && let Some(first) = macs.insert(mac, line)
+        {
+            good = item.expected(format!("a MAC address of its own (it is on line {first}, too)"));
         }
         if let Some(id) = backend.id
             && let Some(first) = ids.insert(id, line)
@@ -327,7 +343,9 @@ fn backends(cursor: &Cursor<'_>) -> Option<Vec<Backend>> {
 fn backend(cursor: &Cursor<'_>) -> Option<Backend> {
     let fields = cursor.fields(&["name", "address", "mac", "weight", "id", "state", "agent"])?;
     let name = fields.required("name", "the server's name", name);
-    let address = fields.required("address", "the server's IP address", ip);
+    let address = fields.required("address", "the server's IP address", |c| {
+        ip(c).and_then(|ip| if is_one_machines(ip) { Some(ip) } else { c.expected(ONE_MACHINES) })
+    });
     let mac = fields.optional("mac", mac);
     let weight = fields.or("weight", 1, |c| c.integer(0..=65_535));
     let id = fields.optional("id", |c| c.integer(1..=16_383));
@@ -356,6 +374,18 @@ fn ip(cursor: &Cursor<'_>) -> Option<IpAddr> {
         Ok(address) => Some(address),
         Err(_) => cursor.expected(what),
     }
+}
+
+const ONE_MACHINES: &str = "an address that one machine can have on a network: not 0.0.0.0, ::, a loopback, \
+                            multicast or broadcast address, nor an IPv4 one written as IPv6";
+
+fn is_one_machines(ip: IpAddr) -> bool {
+    let everybodys = ip.is_unspecified() || ip.is_multicast() || ip.is_loopback();
+    let written_otherwise = match ip {
+        IpAddr::V4(v4) => v4.is_broadcast(),
+        IpAddr::V6(v6) => v6.to_ipv4_mapped().is_some(),
+    };
+    !everybodys && !written_otherwise
 }
 
 fn mac(cursor: &Cursor<'_>) -> Option<Mac> {

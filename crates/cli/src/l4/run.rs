@@ -13,6 +13,7 @@ use super::follow::{Keep, Signals, follow_until_told};
 use super::loads::Loads;
 use super::steer::{Asked, Listener, answer, inbox};
 use super::{BAD_CONFIG, config};
+use crate::check::count;
 use crate::run::log;
 use crate::run::record::unix_ms;
 
@@ -31,6 +32,9 @@ pub struct RunArgs {
     /// Log more
     #[arg(short, long)]
     verbose: bool,
+    /// Look at the configuration alone: 0 when it is good, 2 when it is wrong
+    #[arg(long)]
+    check: bool,
 }
 
 /// Runs until SIGTERM or SIGINT, or until a newer daemon has taken over, and leaves the kernel balancing;
@@ -46,6 +50,13 @@ pub fn run(args: &RunArgs) -> ExitCode {
             return ExitCode::from(BAD_CONFIG);
         }
     };
+    if args.check {
+        let config = &section.balancer;
+        let servers: usize = config.vips.iter().map(|vip| vip.backends.len()).sum();
+        let services = count(config.vips.len(), "service");
+        println!("{}: ok ({services}, {})", args.config.display(), count(servers, "server"));
+        return ExitCode::SUCCESS;
+    }
     log::init(args.log_format, args.verbose);
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,

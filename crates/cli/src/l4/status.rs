@@ -58,7 +58,9 @@ fn table(status: &Status) -> String {
     let mut text = format!("attached to {}\n", status.interfaces.join(", "));
     if !status.missing.is_empty() {
         let missing = status.missing.join(", ");
-        text += &format!("missing from {missing}: the interface is gone, or the program was taken off\n");
+        text += &format!(
+            "missing from {missing}: the interface is gone, or the program was taken off\n"
+        );
     }
     for vip in &status.vips {
         let address = vip.address.map_or("no longer configured".to_owned(), |at| at.to_string());

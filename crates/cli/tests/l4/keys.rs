@@ -1,7 +1,9 @@
 //! The key file is gone: for a moment, while it is replaced, or for good.
 
 use std::fs;
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use plimsoll_l4::Keys;
 use rustix::process::Signal;
 
 use crate::daemon::Daemon;
@@ -61,4 +63,34 @@ fn a_refused_start_leaves_no_key_file() {
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(text.contains("expected a bpffs"), "{text}");
     assert!(!daemon.dir.path().join("l4.key").exists());
+}
+
+#[test]
+fn a_clock_that_is_set_forward_rotates_no_salt_that_is_in_use() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(1, 2, false);
+    let mut daemon = Daemon::new(&service.net);
+    write(&daemon, &service, &["s1"]);
+    let text = fs::read_to_string(daemon.file()).expect("read");
+    let (plain, rotating) = ("l4.key }", "l4.key, rotate: 20m }");
+    assert!(text.contains(plain));
+    fs::write(daemon.file(), text.replace(plain, rotating)).expect("written");
+    // Rotated a moment ago.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("later").as_millis() as u64;
+    let file = daemon.dir.path().join("l4.key");
+    let keys = Keys::generate(now).and_then(|keys| keys.rotated(now)).expect("random");
+    keys.save(&file).expect("saved");
+    daemon.start();
+    let mut connections = service.opened(4);
+
+    // What a clock says that was set forward by a day, told by a file that is a day older.
+    let older = Keys { since_unix_ms: now - 24 * 3_600_000, ..keys };
+    older.save(&file).expect("saved");
+    daemon.wait_for("keys read");
+    daemon.settle();
+    assert!(!daemon.log().contains("salt rotated"), "{}", daemon.log());
+    assert_eq!(Keys::load(&file).expect("read"), Some(older));
+    all_stay(&mut connections, "by the salt they have");
 }

@@ -162,3 +162,34 @@ fn a_daemon_that_is_replaced_says_so_and_leaves() {
     daemon.settle();
     assert!(!daemon.log().contains("has taken over"), "{}", daemon.log());
 }
+
+#[test]
+fn a_configuration_is_checked_without_starting_anything() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("l4.yaml");
+    let good = format!(
+        "l4:\n  interfaces: [ {{ name: nowhere0 }} ]\n  pin_dir: {0}/pins\n  cookie: {{ key_file: {0}/key \
+         }}\n  vips:\n    - {{ name: shop, address: \"10.0.9.9:80\", backends: [ {{ name: s1, address: \
+         10.0.2.2 }} ] }}\n",
+        dir.path().display()
+    );
+    let check = |text: &str| {
+        fs::write(&file, text).expect("written");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        command.args(["l4", "run", "--check", "--config"]).arg(&file);
+        let output = command.output().expect("runs");
+        let text =
+            [output.stdout, output.stderr].map(|told| String::from_utf8_lossy(&told).into_owned());
+        (output.status.code(), text.concat())
+    };
+    let (code, text) = check(&good);
+    assert_eq!(
+        (code, text.ends_with("l4.yaml: ok (1 service, 1 server)\n")),
+        (Some(0), true),
+        "{text}"
+    );
+    let (code, text) = check(&good.replace("10.0.9.9", "0.0.0.0"));
+    assert_eq!(code, Some(2));
+    assert!(text.contains("l4.vips[0].address: expected an address that one machine"), "{text}");
+    assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 1, "nothing else was made");
+}

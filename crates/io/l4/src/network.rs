@@ -61,6 +61,8 @@ pub struct Neighbour {
     pub address: IpAddr,
     /// The answer.
     pub mac: Mac,
+    /// Whether it is so old that the kernel would ask again before long if it sent anything there itself.
+    pub stale: bool,
 }
 
 /// All interfaces.
@@ -127,7 +129,8 @@ pub fn neighbours() -> io::Result<Vec<Neighbour>> {
 }
 
 fn neighbour(message: &NeighbourMessage) -> Option<Neighbour> {
-    if matches!(message.header.state, NeighbourState::Failed | NeighbourState::Incomplete) {
+    let state = message.header.state;
+    if matches!(state, NeighbourState::Failed | NeighbourState::Incomplete | NeighbourState::None) {
         return None;
     }
     let (mut address, mut mac) = (None, None);
@@ -145,7 +148,8 @@ fn neighbour(message: &NeighbourMessage) -> Option<Neighbour> {
             _ => {}
         }
     }
-    Some(Neighbour { ifindex: message.header.ifindex, address: address?, mac: mac? })
+    let stale = state == NeighbourState::Stale;
+    Some(Neighbour { ifindex: message.header.ifindex, address: address?, mac: mac?, stale })
 }
 
 /// How the kernel would reach an address; `None` where no route leads.

@@ -38,9 +38,13 @@ pub(crate) fn place_of<'a>(
             backend.address
         )));
     }
-    let Some(mac) = backend.mac.or_else(|| known_mac(neighbours, backend.address, link.index))
-    else {
+    let held = known(neighbours, backend.address, link.index);
+    // Nothing that the program forwards tells the kernel that a server is in use: another machine may have
+    // its address by now. From then on the entry is no longer stale: one datagram each time it becomes that.
+    if backend.mac.is_none() && held.is_none_or(|one| one.stale) {
         network::look_for(backend.address);
+    }
+    let Some(mac) = backend.mac.or(held.map(|one| one.mac)) else {
         return Err(unknown(format!(
             "{} has no MAC address in the neighbour table yet",
             backend.address
@@ -64,7 +68,6 @@ pub(crate) fn place_of<'a>(
     })
 }
 
-pub(crate) fn known_mac(neighbours: &[Neighbour], address: IpAddr, ifindex: u32) -> Option<Mac> {
-    let found = neighbours.iter().find(|one| one.address == address && one.ifindex == ifindex);
-    found.map(|one| one.mac)
+pub(crate) fn known(neighbours: &[Neighbour], address: IpAddr, ifindex: u32) -> Option<&Neighbour> {
+    neighbours.iter().find(|one| one.address == address && one.ifindex == ifindex)
 }

@@ -194,13 +194,26 @@ fn plan_members(
             limit: stride - 1,
         })?;
         taken.insert(id);
+        if let Some((other, _)) =
+            service.members.iter().find(|(_, one)| one.backend.is_some() && one.id == id)
+        {
+            let error = format!(
+                "{}/{} asks for id {id}, which {other} has; expected another",
+                vip.name, backend.name
+            );
+            return Err(L4Error::Map { name: "members", error });
+        }
+        // An id that is asked for is the new one's, with the connections of who had it and only drains.
+        let is_old = |(_, old): &(&String, &Member)| old.backend.is_none() && old.id == id;
+        let old = service.members.iter().find(is_old).map(|(name, _)| name.clone());
+        let old = old.and_then(|name| service.members.remove(&name));
         let member = Member {
             id,
             backend: Some(backend.clone()),
             note: MemberNote::default(),
             asked: false,
             is_mute: false,
-            value: MemberValue::default(),
+            value: old.map(|old| old.value).unwrap_or_default(),
         };
         service.members.insert(backend.name.clone(), member);
     }

@@ -58,7 +58,7 @@ fn a_server_under_another_name_is_the_same_server() {
         return;
     }
     // Before and after the old one in the order of names.
-    for new in ["a1", "z1"] {
+    for (new, id) in [("a1", None), ("z1", None), ("z1", Some(1))] {
         let service = Service::new(2, 2, false);
         let mut config = service.config(Policy::RoundRobin, &["s1", "s2"]);
         config.drain = Duration::from_secs(1);
@@ -66,6 +66,7 @@ fn a_server_under_another_name_is_the_same_server() {
         let mut connections = service.opened(6);
         let before = server(&service, "s1").expect("there");
         config.vips[0].backends[0].name = new.to_owned();
+        config.vips[0].backends[0].id = id;
         service.apply(&mut balancer, &config);
         assert!(server(&service, "s1").is_none(), "{new}: there is no such server");
         all_stay(&mut connections, "under the new name");
@@ -248,6 +249,39 @@ fn of_two_names_for_one_machine_the_configured_one_is_named() {
     let question = plimsoll_l4::Question { vip: service.vip, client, echo: None, timestamps: true };
     let answer = plimsoll_l4::ask(&service.net.pins(), question).expect("answers");
     assert_eq!((answer.backend.as_deref(), answer.id), (Some("z1"), Some(9)));
+    drop(balancer);
+    service.net.leave();
+}
+
+#[test]
+fn a_server_that_is_replaced_at_its_address_is_found() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(2, 2, false);
+    let config = service.config(Policy::RoundRobin, &["s1", "s2"]);
+    // Minutes in seconds.
+    service.net.exec(
+        "lb",
+        "sysctl -qw net.ipv4.neigh.lb1.base_reachable_time_ms=500 \
+         net.ipv4.neigh.lb1.delay_first_probe_time=1 net.ipv4.neigh.lb1.ucast_solicit=1 \
+         net.ipv4.neigh.lb1.retrans_time_ms=100",
+    );
+    let mut balancer = service.balance(&config);
+    assert!(service.opened(8).iter().any(|one| one.server == "s1"));
+    // Another machine, as it were: it says nothing by itself.
+    service.net.exec(
+        "s1",
+        "ip link set e0 address 02:00:00:00:02:77 && \
+         ip neigh replace 10.0.2.1 lladdr 02:00:00:00:02:01 dev e0 nud permanent",
+    );
+    let began = std::time::Instant::now();
+    while server(&service, "s1").expect("there").mac != "02:00:00:00:02:77" {
+        assert!(began.elapsed() < rig::service::PATIENCE);
+        std::thread::sleep(Duration::from_millis(50));
+        balancer.refresh().expect("refreshes");
+    }
+    assert!(service.opened(8).iter().any(|one| one.server == "s1"));
     drop(balancer);
     service.net.leave();
 }

@@ -67,6 +67,14 @@ fn what_is_given_twice_or_does_not_fit_together_is_refused() {
             GOOD.replace("02:02\" }", "02:02\" }, { name: s2, address: 10.0.2.2 }"),
             "an address of its own",
         ),
+        (
+            GOOD.replace(
+                "02:02\" }",
+                "02:02\" }, { name: s2, address: 10.0.2.3, mac: \"02:00:00:00:02:02\" }",
+            ),
+            "l4.vips[0].backends[1]: expected a MAC address of its own (it is on line 11, too)",
+        ),
+        (GOOD.replace("10.0.2.2", "10.0.9.9"), "l4.vips[0].backends[0]: expected the server's own"),
         (GOOD.replace("\"10.0.2.2\"", "\"fd00::2\""), "servers of the family"),
         (format!("{GOOD}  limits: {{ backends: 5000 }}\n"), "at most 2047"),
         (format!("{GOOD}  uplink: {{ interface: eth7, gateway: 10.0.0.1 }}\n"), "l4.uplink"),
@@ -75,6 +83,24 @@ fn what_is_given_twice_or_does_not_fit_together_is_refused() {
     for (text, says) in cases {
         let errors = read(&text).expect_err(says);
         assert!(errors.iter().any(|error| error.contains(says)), "{says}: {errors:#?}");
+    }
+}
+
+#[test]
+fn an_address_is_one_machines() {
+    for none in ["0.0.0.0", "127.0.0.1", "224.0.0.9", "255.255.255.255"] {
+        let errors = read(&GOOD.replace("10.0.9.9", none)).expect_err(none);
+        let start = "f.yaml:6:16: l4.vips[0].address: expected an address that one machine";
+        assert!(errors.len() == 1 && errors[0].starts_with(start), "{none}: {errors:#?}");
+        let errors = read(&GOOD.replace("10.0.2.2", none)).expect_err(none);
+        let start = "f.yaml:11:40: l4.vips[0].backends[0].address: expected an address that one";
+        assert!(errors.len() == 1 && errors[0].starts_with(start), "{none}: {errors:#?}");
+    }
+    let six = GOOD.replace("10.0.2.2", "fd00:2::2");
+    assert!(read(&six.replace("10.0.9.9", "[fd00:9::9]")).is_ok());
+    for none in ["[::]", "[::1]", "[ff02::9]", "[::ffff:10.0.9.9]"] {
+        let errors = read(&six.replace("10.0.9.9", none)).expect_err(none);
+        assert!(errors[0].contains("an address that one machine"), "{none}: {errors:#?}");
     }
 }
 

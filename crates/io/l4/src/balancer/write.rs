@@ -16,7 +16,7 @@ use crate::layout::{
     permutation_to_bytes, policy_code, slots_to_bytes,
 };
 use crate::network::{self, Link, Neighbour};
-use crate::place::{known_mac, place_of};
+use crate::place::{known, place_of};
 use crate::program;
 use crate::tables::{Bucket, mac_bits, mac_buckets, mac_key, vip_bits, vip_index, vip_place};
 
@@ -75,7 +75,9 @@ impl Balancer {
     ) -> Option<NextHop> {
         let uplink = self.config.uplink.as_ref()?;
         let (port, link) = self.ports.get(&uplink.interface)?;
-        let mac = uplink.mac.or_else(|| known_mac(neighbours, uplink.gateway?, link.index));
+        let mac = uplink
+            .mac
+            .or_else(|| known(neighbours, uplink.gateway?, link.index).map(|one| one.mac));
         if mac.is_none() {
             if let Some(gateway) = uplink.gateway {
                 network::look_for(gateway);
