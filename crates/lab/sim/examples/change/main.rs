@@ -6,6 +6,10 @@
 //! evenly and by the new weights at once.
 //!
 //! `cargo run --release -p plimsoll-sim --example change -- paper|small roundrobin|smooth|leastconn LOAD SEEDS [verbose]`
+//! `cargo run --release -p plimsoll-sim --example change -- bound LOAD ERROR`
+//!
+//! `bound`: what is lost by capacities that are off by a relative ERROR (normal, one standard deviation), the small
+//! pool's largest slowed to 60 %, when they are packed for the best: the mean by the true curves over the optimum.
 
 mod summary;
 
@@ -14,6 +18,8 @@ use plimsoll_model::{Curve, Nanos};
 use plimsoll_sim::{
     Arena, BackendModel, Method, World, WorldSpec, paper_pool, small_pool, static_shares,
 };
+use rand::{RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 const SERVICE_US: f64 = 30_000.0;
 const LEARNING_S: f64 = 300.0;
@@ -21,6 +27,8 @@ const SETTLING_S: f64 = 60.0;
 const MEASURED_S: f64 = 600.0;
 /// When beliefs are shown a second time.
 const SETTLED_S: f64 = 300.0;
+/// Draws of capacities.
+const DRAWS: usize = 1_000;
 
 use summary::Row;
 
@@ -33,8 +41,16 @@ enum Change {
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, load, error] = args.as_slice()
+        && first == "bound"
+    {
+        let number = |text: &str| text.parse().expect("LOAD and ERROR are numbers such as 0.8");
+        bound(number(load), number(error));
+        return;
+    }
     let [pool, method, load, seeds, rest @ ..] = args.as_slice() else {
         eprintln!("usage: change paper|small roundrobin|smooth|leastconn LOAD SEEDS [verbose]");
+        eprintln!("       change bound LOAD ERROR");
         std::process::exit(2);
     };
     let pool = if pool == "small" { small_pool() } else { paper_pool(11) };
@@ -52,6 +68,35 @@ fn main() {
         let rows: Vec<Row> = (1..=seeds).map(run).collect();
         summary::print(&rows);
     }
+}
+
+fn bound(load: f64, error: f64) {
+    let mut pool = small_pool();
+    let rate_rps = load * pool.iter().map(|b| b.capacity_rps(SERVICE_US)).sum::<f64>();
+    pool.last_mut().expect("a pool").speed *= 0.6;
+    let full = rate_rps / pool.iter().map(|b| b.capacity_rps(SERVICE_US)).sum::<f64>();
+    let told = Told { pool: &pool, rate_rps };
+    let optimum_us = told.mean_us(&best_shares(&pool, rate_rps));
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    let mut uniform = || ((rng.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
+    // Box and Muller.
+    let mut normal = || (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos();
+    let mut costs: Vec<f64> = (0..DRAWS)
+        .map(|_| {
+            let off =
+                |b: &BackendModel| BackendModel { speed: b.speed * (1.0 + error * normal()), ..*b };
+            let believed: Vec<BackendModel> = pool.iter().map(off).collect();
+            told.mean_us(&best_shares(&believed, rate_rps)) / optimum_us
+        })
+        .collect();
+    costs.sort_by(f64::total_cmp);
+    println!(
+        "{:.1} % full, capacities off by {:.1} %: median {:.3}, worst tenth {:.3} of the optimum",
+        100.0 * full,
+        100.0 * error,
+        costs[DRAWS / 2],
+        costs[DRAWS * 9 / 10]
+    );
 }
 
 fn row(spec: &WorldSpec, change: Change, verbose: bool) -> Row {

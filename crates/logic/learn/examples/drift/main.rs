@@ -1,19 +1,26 @@
 //! How soon a change of a backend is seen, and how often there is none.
 //!
 //! `cargo run --release -p plimsoll-learn --example drift -- detect RATIO [SEEDS]`
-//! `cargo run --release -p plimsoll-learn --example drift -- noise DAYS [SEED [SERVICE_MS]]`
+//! `cargo run --release -p plimsoll-learn --example drift -- noise DAYS [SEED [SERVICE_MS [leastconn]]]`
 //!
 //! `detect` changes the speed of a backend at 70 % load and counts the requests that it completes, and
 //! the seconds that pass, until the alarm. `noise` changes nothing, for so many days of a pool of 30
-//! (16 of one core, 8 of two, 4 of four, 2 of eight), and counts alarms. Polls every 100 ms.
+//! (16 of one core, 8 of two, 4 of four, 2 of eight), and counts alarms. Polls every 100 ms; behind leastconn,
+//! where the pool is simulated as one, every 50.
 
 mod backend;
+mod pool;
 
 use backend::{Backend, Service};
 use plimsoll_learn::drift::{RateWatch, Tolerance};
+use pool::Pool;
 
 const SERVICE_S: f64 = 0.03;
 const POLL_S: f64 = 0.1;
+const LEASTCONN_POLL_S: f64 = 0.05;
+const LOAD: f64 = 0.7;
+/// How many of so many cores.
+const POOL: [(usize, u32); 4] = [(16, 1), (8, 2), (4, 4), (2, 8)];
 const KINDS: [Service; 3] = [Service::Exponential, Service::Deterministic, Service::Bimodal];
 
 fn main() {
@@ -25,13 +32,22 @@ fn main() {
         Some("detect") => detect(number(1, 0.6), number(2, 200.0) as u64),
         Some("noise") => {
             let (days, seed) = (number(1, 1.0) as u64, number(2, 1.0) as u64);
-            noise(days, seed, number(3, 1e3 * SERVICE_S) / 1e3);
+            let service_s = number(3, 1e3 * SERVICE_S) / 1e3;
+            match args.get(4).map(String::as_str) {
+                None => noise(days, seed, service_s),
+                Some("leastconn") => noise_of_leastconn(days, seed, service_s),
+                Some(other) => usage(&format!("{other}: expected leastconn or nothing")),
+            }
         }
-        _ => {
-            eprintln!("usage: drift detect RATIO [SEEDS] | drift noise DAYS [SEED [SERVICE_MS]]");
-            std::process::exit(2);
-        }
+        _ => usage("expected detect or noise"),
     }
+}
+
+fn usage(why: &str) {
+    eprintln!(
+        "{why}\nusage: drift detect RATIO [SEEDS] | drift noise DAYS [SEED [SERVICE_MS [leastconn]]]"
+    );
+    std::process::exit(2);
 }
 
 fn detect(ratio: f64, seeds: u64) {
@@ -103,10 +119,10 @@ fn noise(days: u64, seed: u64, service_s: f64) {
     let (mut alarms, mut requests) = (0, 0.0);
     for day in 1..=days {
         let mut mix = 1_000_000 * seed + 1_000 * day;
-        for (count, cores) in [(16, 1), (8, 2), (4, 4), (2, 8)] {
+        for (count, cores) in POOL {
             for _ in 0..count {
                 mix += 1;
-                let arrivals = 0.7 * f64::from(cores) / service_s;
+                let arrivals = LOAD * f64::from(cores) / service_s;
                 let mut backend =
                     Backend::new(arrivals, service_s, Service::Exponential, cores, mix);
                 let mut watch = RateWatch::new(f64::from(cores), Tolerance::default());
@@ -118,6 +134,30 @@ fn noise(days: u64, seed: u64, service_s: f64) {
                         let at_s = poll as f64 * POLL_S;
                         println!("day {day}, {at_s:.1} s, {cores} cores: {change:?}");
                     }
+                }
+            }
+        }
+        println!("{day:20}  {requests:8.2e}  {alarms:12}");
+    }
+}
+
+/// The same behind leastconn. Every day begins anew here, too.
+fn noise_of_leastconn(days: u64, seed: u64, service_s: f64) {
+    println!("days of a pool of 30  requests  false alarms");
+    let cores: Vec<u32> =
+        POOL.iter().flat_map(|&(count, cores)| std::iter::repeat_n(cores, count)).collect();
+    let (mut alarms, mut requests) = (0, 0.0);
+    for day in 1..=days {
+        let mut pool = Pool::new(cores.clone(), LOAD, service_s, 1_000_000 * seed + day);
+        let watch = |&cores: &u32| RateWatch::new(f64::from(cores), Tolerance::default());
+        let mut watches: Vec<RateWatch> = cores.iter().map(watch).collect();
+        for poll in 0..(86_400.0 / LEASTCONN_POLL_S) as u64 {
+            for (watch, interval) in watches.iter_mut().zip(pool.poll(LEASTCONN_POLL_S)) {
+                requests += interval.completions;
+                if let Some(change) = watch.note(&interval) {
+                    alarms += 1;
+                    let at_s = poll as f64 * LEASTCONN_POLL_S;
+                    println!("day {day}, {at_s:.1} s, {} cores: {change:?}", watch.cores());
                 }
             }
         }
