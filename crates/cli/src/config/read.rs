@@ -57,6 +57,11 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Whether it is a single value.
+    pub fn is_scalar(&self) -> bool {
+        matches!(self.node.value, Value::Scalar { .. })
+    }
+
     /// A single value, whatever YAML takes it for.
     pub fn scalar(&self, what: &str) -> Option<&'a str> {
         match &self.node.value {

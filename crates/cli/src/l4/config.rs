@@ -8,7 +8,7 @@ use std::time::Duration;
 use plimsoll_cookie::Layout;
 use plimsoll_l4::{
     AttachMode, Backend, BackendState, CookieConfig, Interface, L4Config, Limits, Load, Mac,
-    Policy, Uplink, Vip,
+    Policy, Uplink, UplinkMode, Vip,
 };
 
 use super::agent;
@@ -91,7 +91,7 @@ fn section(cursor: &Cursor<'_>) -> Option<Section> {
     let vips = fields.required("vips", "a list of at least one service", |c| {
         all(c, "a list of at least one service", vip)
     });
-    let uplink = fields.optional("uplink", uplink);
+    let uplink = fields.or("uplink", UplinkMode::default(), uplink);
     let pin_dir =
         fields.or("pin_dir", PathBuf::from(PIN_DIR), |c| c.text("a directory").map(PathBuf::from));
     let drain = fields.or("drain", DRAIN, |c| c.duration(Duration::from_secs(1)..=LONGEST));
@@ -200,7 +200,7 @@ fn across(section: &Cursor<'_>, vips: &Cursor<'_>, config: &L4Config) -> Option<
             config.cookie.layout.version_bits()
         ));
     }
-    if let Some(uplink) = &config.uplink
+    if let UplinkMode::Fixed(uplink) = &config.uplink
         && config.interfaces.iter().all(|interface| interface.name != uplink.interface)
     {
         good = section.expected("l4.uplink.interface to be one of l4.interfaces");
@@ -415,7 +415,11 @@ fn cookie(cursor: &Cursor<'_>) -> Option<CookieConfig> {
     Some(CookieConfig { layout, key_file: key_file?, rotate: rotate? })
 }
 
-fn uplink(cursor: &Cursor<'_>) -> Option<Uplink> {
+fn uplink(cursor: &Cursor<'_>) -> Option<UplinkMode> {
+    if cursor.is_scalar() {
+        let asks = cursor.one_of(&[("auto", false), ("ask", true)])?;
+        return Some(if asks { UplinkMode::Ask } else { UplinkMode::Auto });
+    }
     let fields = cursor.fields(&["interface", "gateway", "mac"])?;
     let interface = fields.required("interface", "an interface's name", |c| c.text("a name"));
     let gateway = fields.optional("gateway", ip);
@@ -424,7 +428,7 @@ fn uplink(cursor: &Cursor<'_>) -> Option<Uplink> {
     if uplink.gateway.is_none() && uplink.mac.is_none() {
         return cursor.expected("a gateway or a mac");
     }
-    Some(uplink)
+    Some(UplinkMode::Fixed(uplink))
 }
 
 fn limits(cursor: &Cursor<'_>) -> Option<Limits> {

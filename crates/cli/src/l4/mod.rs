@@ -6,6 +6,7 @@ mod config;
 mod follow;
 mod loads;
 mod release;
+mod routes;
 mod run;
 mod status;
 mod steer;

@@ -1,16 +1,18 @@
 //! `plimsoll l4 run`: keeps the kernel's tables as the configuration says. The kernel balances by
 //! itself: while the daemon is down, or is replaced by a newer one, no packet and no count is lost.
 
+use std::future::pending;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use plimsoll_l4::{Balancer, Keys, L4Error, Pending};
 use tokio::sync::mpsc;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::follow::{Keep, Signals, follow_until_told};
 use super::loads::Loads;
+use super::routes::Routes;
 use super::steer::{Asked, Listener, answer, inbox};
 use super::{BAD_CONFIG, config};
 use crate::check::count;
@@ -82,10 +84,12 @@ async fn keep(file: &Path, section: config::Section) -> Result<(), String> {
         listener: None,
         loads: Loads::default(),
         load_port: None,
+        routes: None,
         keys_missed: false,
         is_over: false,
     };
     keeper.say(pending);
+    keeper.routes = Routes::watch();
     keeper.listen(&section)?;
     keeper.follow_loads(&section);
     follow_until_told(file, &mut keeper, signals).await;
@@ -103,6 +107,8 @@ struct Keeper {
     loads: Loads,
     /// Where servers tell their load.
     load_port: Option<u16>,
+    /// Told of changes at once; without, they are seen when the machine is looked at.
+    routes: Option<Routes>,
     /// Whether the key file was gone when it was last looked at.
     keys_missed: bool,
     /// Whether a newer daemon is in charge.
@@ -139,10 +145,19 @@ impl Keep for Keeper {
     }
 
     async fn asked(&mut self) {
-        // This end holds a sender as well: there is always another question to wait for.
-        if let Some((question, reply)) = self.questions.recv().await {
-            // Who asked may be gone by now.
-            let _ = reply.send(answer(&mut self.balancer, question));
+        let changed = async {
+            match &mut self.routes {
+                Some(routes) => routes.changed().await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            () = changed => self.follow_routes(),
+            // This end holds a sender as well: there is always another question to wait for.
+            Some((question, reply)) = self.questions.recv() => {
+                // Who asked may be gone by now.
+                let _ = reply.send(answer(&mut self.balancer, question));
+            }
         }
     }
 
@@ -167,6 +182,18 @@ impl Keep for Keeper {
 }
 
 impl Keeper {
+    /// Where replies go follows routes and neighbours at once.
+    fn follow_routes(&mut self) {
+        let began = Instant::now();
+        if let Err(problem) = self.balancer.follow_routes() {
+            // Whoever has taken over is noticed at the next look.
+            debug!("{problem}");
+        }
+        if let Some(routes) = &mut self.routes {
+            routes.rest(began.elapsed());
+        }
+    }
+
     /// Listens to controllers where the configuration says.
     fn listen(&mut self, section: &config::Section) -> Result<(), String> {
         if self.listener.as_ref().map(Listener::socket) == section.socket.as_ref() {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use plimsoll_l4::{MemberState, SetBy, Status, WeightsStatus};
+use plimsoll_l4::{MemberState, RepliesBy, RepliesStatus, SetBy, Status, WeightsStatus};
 
 use super::Pinned;
 use crate::output::Format;
@@ -54,6 +54,26 @@ fn set_by(weights: &WeightsStatus) -> String {
     }
 }
 
+/// Where replies go, in words.
+fn way(replies: &RepliesStatus) -> String {
+    if let Some(why) = replies.why {
+        return format!("the kernel's routes are asked for each, {}", why.words());
+    }
+    let interface = replies.interface.as_deref().unwrap_or("?");
+    let mac = replies.mac.as_deref().unwrap_or("?");
+    let via = match (replies.gateway, replies.by) {
+        (Some(gateway), RepliesBy::DefaultRoute) => format!("kernel's default route via {gateway}"),
+        (Some(gateway), _) => format!("configured uplink via {gateway}"),
+        (None, _) => "configured uplink".to_owned(),
+    };
+    let mut text = format!("{via} dev {interface} ({mac})");
+    if !replies.asked_for.is_empty() {
+        let asked = replies.asked_for.iter().map(ToString::to_string).collect::<Vec<_>>();
+        text += &format!("; the kernel's routes are asked for {}", asked.join(", "));
+    }
+    text
+}
+
 fn table(status: &Status) -> String {
     let mut text = format!("attached to {}\n", status.interfaces.join(", "));
     if !status.missing.is_empty() {
@@ -61,6 +81,9 @@ fn table(status: &Status) -> String {
         text += &format!(
             "missing from {missing}: the interface is gone, or the program was taken off\n"
         );
+    }
+    for one in &status.replies {
+        text += &format!("replies by {}: {}\n", one.family, way(one));
     }
     for vip in &status.vips {
         let address = vip.address.map_or("no longer configured".to_owned(), |at| at.to_string());
@@ -103,6 +126,9 @@ fn table(status: &Status) -> String {
             let load = one.load.map_or("not known".to_owned(), |load| format!("{load:.2}"));
             let (name, failures) = (&one.name, one.load_failures);
             text += &format!("  load of {name}: {load} ({failures} askings failed)\n");
+        }
+        if vip.routes_asked > 0 {
+            text += &format!("  replies for which routes were asked: {}\n", vip.routes_asked);
         }
         for (reason, count) in vip.fallbacks.iter().filter(|(_, count)| **count > 0) {
             text += &format!("  {reason}: {count}\n");

@@ -5,6 +5,7 @@ mod rig;
 
 mod daemon;
 mod keys;
+mod replies;
 mod restart;
 
 use std::fs;

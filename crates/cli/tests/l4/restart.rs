@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use plimsoll_l4::bench::packet::{ACK, Segment, timestamps};
-use plimsoll_l4::bench::{self, CLIENT_LEG_MAC, Load, Settings, VIP, ifindex, server_mac};
+use plimsoll_l4::bench::{self, CLIENT_LEG_MAC, Frames, Load, Settings, VIP, ifindex, server_mac};
 use rustix::process::Signal;
 
 use crate::daemon::Daemon;
@@ -118,7 +118,7 @@ fn restarts_and_an_upgrade_under_load_lose_no_packet_and_no_count() {
             net.enter("out");
             load.count_at(to).expect("attaches");
             while !done.load(Ordering::Relaxed) {
-                load.send(&packet, from, BURST).expect("sends");
+                load.send(Frames::Requests, &packet, from, BURST).expect("sends");
                 sent.fetch_add(u64::from(BURST), Ordering::Relaxed);
             }
             load.arrived().expect("read")

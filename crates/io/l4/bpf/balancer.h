@@ -1,6 +1,6 @@
 /* The data path: towards servers, and back. Nothing is kept about a connection. */
 #pragma once
-#include "choose.h"
+#include "leave.h"
 
 struct packet {
 	struct xdp_md *ctx;
@@ -12,17 +12,6 @@ struct packet {
 	int walked;		       /* to them, one option after the other */
 	int malformed;
 };
-
-INLINE const __u32 *source_of(const void *ip, const int family)
-{
-	return family == 4 ? &((const struct ipv4 *)ip)->source : ((const struct ipv6 *)ip)->source;
-}
-
-INLINE const __u32 *destination_of(const void *ip, const int family)
-{
-	return family == 4 ? &((const struct ipv4 *)ip)->destination
-			   : ((const struct ipv6 *)ip)->destination;
-}
 
 /* A connection's hash by an epoch's salt, or BY_SPREAD, known when it is compiled. `ports` are the client's
  * and the VIP's. */
@@ -53,20 +42,6 @@ INLINE __u64 hash_to_client(const struct packet *p, const struct config *c, cons
 			    __u32 which, const int family)
 {
 	return hash_by(c, vip, which, destination_of(p->ip, family), turned(load32(p->tcp)), family);
-}
-
-INLINE void count_reason(__u32 vip_number, __u32 why)
-{
-	__u32 at = vip_number * REASONS + why;
-	__u64 *count = bpf_map_lookup_elem(&reasons, &at);
-	if (count && !dry_run)
-		(*count)++;
-}
-
-/* What belongs to no VIP is counted in the last row. */
-INLINE void count_stray(__u32 why)
-{
-	count_reason(max_vips, why);
 }
 
 INLINE __u32 vip_key(__be16 port, __u32 protocol, __u32 family)
@@ -120,32 +95,6 @@ INLINE __u32 find_source(const struct config *c, const struct vip *vip, const __
 		if (bucket->key[way] == key)
 			return bucket->id[way];
 	return 0;
-}
-
-/* Both addresses lie in a map as they do in a packet: one wide store and a short one. */
-INLINE void write_addresses(struct ethernet *eth, const __u8 *both)
-{
-	store64(eth, load64(both));
-	store32(eth->from + 2, load32(both + 8));
-}
-
-/* The place of an interface in `ports`; MAX_PORTS: it is not configured. Few are, and they come first. */
-INLINE __u32 port_of(__u32 ifindex)
-{
-	for (__u32 at = 0; at < MAX_PORTS; at++) {
-		__u32 key = at, *held = bpf_map_lookup_elem(&ports, &key);
-		if (held && *held == ifindex)
-			return at;
-	}
-	return MAX_PORTS;
-}
-
-INLINE int leave_by(struct xdp_md *ctx, __u32 port, __u32 ifindex, __u32 hairpin_tx)
-{
-	if (hairpin_tx && ctx->ingress_ifindex == ifindex)
-		return XDP_TX;
-	/* Its addresses are another machine's by now: nothing for the kernel. */
-	return bpf_redirect_map(&ports, port, XDP_DROP);
 }
 
 INLINE int to_member(struct xdp_md *ctx, const struct member *m, __u32 at)
@@ -401,67 +350,6 @@ INLINE void count_reply(struct packet *p, const struct config *c, const struct v
 		count_closed(p->timestamps ? at : IF_KNOWN, hash_to_client(p, c, vip, BY_SPREAD, family));
 }
 
-INLINE __u8 *hops_of(void *ip, const int family)
-{
-	return family == 4 ? &((struct ipv4 *)ip)->ttl : &((struct ipv6 *)ip)->hop_limit;
-}
-
-INLINE void count_hop(void *ip, const int family)
-{
-	if (family == 4)
-		fix_checksum(&((struct ipv4 *)ip)->checksum, bpf_htons(0x0100), 0);
-	(*hops_of(ip, family))--;
-}
-
-INLINE int to_uplink(struct ethernet *eth, struct xdp_md *ctx, const struct config *c)
-{
-	write_addresses(eth, c->uplink.mac);
-	return leave_by(ctx, c->uplink.port, c->uplink.ifindex, c->uplink.hairpin_tx);
-}
-
-/* Where the kernel's routes lead, by a configured interface; the rest is the kernel's to send or to answer:
- * many drivers drop what is redirected to an interface without XDP. Also counts the hop, as a router does. */
-GLOBAL int by_route(struct xdp_md *ctx, __u32 vip_number)
-{
-	struct bpf_fib_lookup fib = {.l4_protocol = IPPROTO_TCP};
-	struct ethernet *eth = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
-	struct ipv4 *v4 = (void *)(eth + 1);
-	struct ipv6 *v6 = (void *)(eth + 1);
-	if ((void *)(v4 + 1) > end)
-		return XDP_PASS;
-	int is_v4 = eth->type == ETH_IPV4;
-	if (is_v4) {
-		fib.family = 2; /* AF_INET */
-		fib.tot_len = bpf_ntohs(v4->length);
-		fib.tos = v4->tos;
-		fib.ipv4_src = v4->source;
-		fib.ipv4_dst = v4->destination;
-	} else {
-		if ((void *)(v6 + 1) > end)
-			return XDP_PASS;
-		fib.family = 10; /* AF_INET6 */
-		fib.tot_len = bpf_ntohs(v6->length) + IPV6_BYTES;
-		__builtin_memcpy(fib.ipv6_src, v6->source, 16);
-		__builtin_memcpy(fib.ipv6_dst, v6->destination, 16);
-	}
-	fib.ifindex = ctx->ingress_ifindex;
-	__u32 port = MAX_PORTS;
-	if (bpf_fib_lookup(ctx, &fib, sizeof(fib), 0) == BPF_FIB_LKUP_RET_SUCCESS)
-		port = port_of(fib.ifindex);
-	if (port == MAX_PORTS) {
-		count_reason(vip_number, REASON_NO_ROUTE);
-		return XDP_PASS;
-	}
-	__builtin_memcpy(eth->to, fib.dmac, 6);
-	__builtin_memcpy(eth->from, fib.smac, 6);
-	if (is_v4)
-		count_hop(v4, 4);
-	else
-		count_hop(v6, 6);
-	return bpf_redirect_map(&ports, port, XDP_PASS);
-}
-
 INLINE int malformed(struct xdp_md *ctx, const struct vip *vip)
 {
 	count_reason(vip->number, REASON_MALFORMED);
@@ -494,8 +382,10 @@ INLINE int segment(struct packet *p, const struct config *c, const int family, c
 	}
 	write_cookie(p, c, vip, id, family, straight);
 	count_reply(p, c, vip, id, family);
-	if (!c->uplink.set)
-		return by_route(p->ctx, vip->number);
+	const struct way *way = &c->ways[family == 6];
+	/* The slow way has no stack left for this. */
+	if (!straight || UNLIKELY(!leads(way, p->ip, p->end - p->ip, now_ms(), family)))
+		return to_client(p->ctx, vip->number);
 	count_hop(p->ip, family);
-	return to_uplink(p->eth, p->ctx, c);
+	return by_way(p->eth, p->ctx, way);
 }

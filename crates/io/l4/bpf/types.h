@@ -4,7 +4,7 @@
 #pragma once
 #include <linux/types.h>
 
-#define META_LAYOUT 6
+#define META_LAYOUT 7
 
 /* Places in the list a first packet is served from; the size of one half of a `slots` entry. */
 #define MAX_SLOTS 8192
@@ -14,6 +14,8 @@
 #define MAX_IDS 16384
 #define MAC_WAYS 6
 #define NAME_BYTES 64
+/* Prefixes of a way for which the kernel's routes are asked. */
+#define MAX_ASKED 8
 /* log2 of the connections whose last SYN, FIN or RST is remembered, so that none is counted twice. */
 #define LAST_BITS 16
 
@@ -29,16 +31,35 @@ struct salt {
 	__u64 pad[2];
 };
 
-/* Where packets to clients go when the operator names one next hop for all of them. */
-struct next_hop {
+/* Destinations for which a way does not hold, as in the packet: an IPv4 address in the low half, the upper
+ * half of an IPv6 one. */
+struct asked {
+	__u64 prefix;
+	__u64 mask;
+};
+
+/* Where replies of one family go: the operator's next hop, or that of the kernel's default route. */
+struct way {
+	__u64 until_ms; /* by now_ms(): from then on the kernel's routes are asked; 0: always */
 	__u8 mac[6];
 	__u8 source_mac[6];
 	__u32 port; /* index into `ports` */
 	__u32 ifindex;
-	__u8 set;
+	__u32 mtu; /* longer packets are the kernel's routes' */
+	__u32 asked_count;
 	__u8 hairpin_tx; /* back out of the interface it came in by: XDP_TX rather than redirect */
-	__u8 pad[6];
+	/* From here on but for `asked` not for the program: what `l4 status` tells. */
+	__u8 by;
+	__u8 why;
+	__u8 pad;
+	struct asked asked[MAX_ASKED];
+	__u8 gateway[16];
+	char interface[16];
+	__u64 renewed_ms; /* by CLOCK_MONOTONIC */
+	__u8 pad_end[48];
 };
+
+_Static_assert(sizeof(struct way) == 256, "a power of two");
 
 /* How a half of `vips` is read. */
 struct vip_index {
@@ -58,11 +79,12 @@ struct config {
 	__u8 pad[4];
 	struct salt salt[2];
 	struct flow_key spread;
-	struct next_hop uplink;
-	__u8 pad_end[212];
+	__u8 pad_ways[48];
+	struct way ways[2]; /* IPv4, IPv6 */
+	__u8 pad_end[192];
 };
 
-_Static_assert(sizeof(struct config) == 512, "a power of two");
+_Static_assert(sizeof(struct config) == 1024, "a power of two");
 
 /* One for each epoch: the permutation and its inverse. */
 struct permutation {
@@ -166,6 +188,7 @@ enum reason {
 	REASON_NO_PORT,           /* dropped: no interface leads to the connection's server */
 	REASON_NO_SERVICE,        /* dropped: to a VIP's address, but to no service */
 	REASON_ECHO,              /* answered: a ping of a VIP's address */
+	REASON_ROUTE_ASKED,       /* a reply whose way the kernel's routes were asked for */
 	REASONS
 };
 

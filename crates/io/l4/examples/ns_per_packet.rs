@@ -7,13 +7,13 @@ mod support;
 
 use plimsoll_l4::bench::{
     BenchError, Case, Replies, SERVERS, established, first_packets, first_packets_v6, measure,
-    replies_by_routes, tables, without_state,
+    replies, tables, without_state,
 };
 use plimsoll_l4::{Load, Policy};
 use support::Rig;
 use support::rig::privileged;
 
-fn print(rig: &Rig, cases: &[Case], rounds: u32, repeat: u32) {
+fn print(rig: &mut Rig, cases: &[Case], rounds: u32, repeat: u32) {
     let told = |_| Ok::<(), BenchError>(());
     let measured = measure(rig, cases, rounds, repeat, told).expect("measures");
     for cost in &measured.costs {
@@ -45,7 +45,7 @@ fn main() {
     let run = |policy, replies, mut cases: Vec<Case>| {
         cases.retain(|case| titles.is_empty() || titles.iter().any(|one| case.title.contains(one)));
         if !cases.is_empty() {
-            print(&Rig::new(policy, SERVERS, replies), &cases, rounds, repeat);
+            print(&mut Rig::new(policy, SERVERS, replies), &cases, rounds, repeat);
         }
     };
     let mut cases = established();
@@ -67,5 +67,6 @@ fn main() {
         }
         run(policy, Replies::Uplink, cases);
     }
-    run(Policy::Maglev, Replies::Routes, replies_by_routes());
+    run(Policy::Maglev, Replies::DefaultRoute, replies("default route"));
+    run(Policy::Maglev, Replies::Asked, replies("routes asked"));
 }

@@ -28,6 +28,7 @@ use crate::turn::Turn;
 const VERSION_MS: u64 = 1 << 16;
 
 mod silence;
+pub(crate) mod ways;
 mod write;
 
 /// The balancer in charge of the kernel's tables.
@@ -93,7 +94,7 @@ impl Balancer {
         let mut seed = [0; 32];
         getrandom(&mut seed[..], GetRandomFlags::empty()).map_err(std::io::Error::from)?;
         // A salt that took over stays where it is, whatever the clock on the wall says by now.
-        let settings = ConfigValue::from_bytes(&maps.config()?);
+        let settings = maps.config()?;
         let mut balancer = Balancer {
             program,
             maps,
@@ -313,13 +314,12 @@ impl Balancer {
         let neighbours = network::neighbours()?;
         // What a write that failed left in memory is forgotten: the kernel's is what is in force.
         let held = self.maps.config()?;
-        self.settings = ConfigValue::from_bytes(&held);
-        self.settings.uplink = self.find_uplink(&neighbours, &mut pending);
+        self.settings = held;
         let (moved, left) = self.find_members(&links, &neighbours, &mut pending)?;
         // Before anything is written: what does not fit must change nothing.
         let mut places = if due || moved { Some(self.find_places()?) } else { None };
         self.write_keys()?;
-        if places.is_none() && self.settings.to_bytes() != held {
+        if places.is_none() && self.settings != held {
             places = Some(self.find_places()?);
         }
         self.write_members(&left)?;
@@ -328,6 +328,7 @@ impl Balancer {
             self.write_tables(places)?;
         }
         self.write_addresses()?;
+        self.write_ways(&neighbours, &mut pending)?;
         self.attach(&mut pending)?;
         Ok(pending)
     }
@@ -336,7 +337,7 @@ impl Balancer {
 /// The secrets of a file. New ones are made only where none were ever in force: connections whose cookies
 /// were written with others would all break, and the kernel holds only what is derived from them.
 fn keys_of(file: &Path, maps: &Maps) -> Result<Keys, L4Error> {
-    if ConfigValue::from_bytes(&maps.config()?).salts == 0 {
+    if maps.config()?.salts == 0 {
         return Keys::load_or_create(file, unix_ms());
     }
     Keys::load(file)?.ok_or_else(|| {

@@ -18,8 +18,8 @@ pub struct L4Config {
     pub vips: Vec<Vip>,
     /// How cookies are made.
     pub cookie: CookieConfig,
-    /// The one next hop of all replies; without it the kernel's routes are asked for every reply.
-    pub uplink: Option<Uplink>,
+    /// Where replies go.
+    pub uplink: UplinkMode,
     /// Sizes of the kernel's tables, fixed when they are first made.
     pub limits: Limits,
     /// Where programs, maps and links are pinned: a directory in bpffs.
@@ -148,6 +148,18 @@ pub struct CookieConfig {
     pub key_file: PathBuf,
     /// How often the salt changes; at least twice the time a connection may be silent.
     pub rotate: Option<Duration>,
+}
+
+/// Where replies go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum UplinkMode {
+    /// To the next hop of the kernel's default route, where that stands for all routes.
+    #[default]
+    Auto,
+    /// Where the kernel's routes lead, which are asked for every reply.
+    Ask,
+    /// To one next hop, all of them.
+    Fixed(Uplink),
 }
 
 /// A next hop.

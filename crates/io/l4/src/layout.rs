@@ -7,8 +7,12 @@ use serde::Serialize;
 
 use crate::config::Policy;
 
+mod way;
+
+pub use way::{By, FOR_EVER, MAX_ASKED, WAY_BYTES, Way};
+
 /// Changes with every change of a layout; pinned maps of another one are refused.
-pub const META_LAYOUT: u32 = 6;
+pub const META_LAYOUT: u32 = 7;
 /// Places in a list of servers.
 pub const MAX_SLOTS: usize = 8192;
 /// Interfaces a packet can leave by.
@@ -21,7 +25,9 @@ pub const MAC_WAYS: usize = 6;
 pub const NAME_BYTES: usize = 64;
 
 /// `struct config`.
-pub const CONFIG_BYTES: usize = 512;
+pub const CONFIG_BYTES: usize = 1024;
+/// Where in it `ways` begin; before them is what [`ConfigValue`] holds.
+pub const WAYS_AT: usize = 320;
 /// `struct permutation`.
 pub const PERMUTATION_BYTES: usize = 4 * MAX_IDS;
 /// `struct vip`, `struct member` and `struct note`.
@@ -68,21 +74,6 @@ impl FlowKey {
     }
 }
 
-/// `struct next_hop`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NextHop {
-    /// The next hop's address.
-    pub mac: Mac,
-    /// Of the interface.
-    pub source_mac: Mac,
-    /// Its index in `ports`.
-    pub port: u32,
-    /// Its index in the kernel.
-    pub ifindex: u32,
-    /// Whether to send back by `XDP_TX` what came in by the same interface.
-    pub hairpin_tx: bool,
-}
-
 /// `struct vip_index`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VipIndex {
@@ -92,7 +83,7 @@ pub struct VipIndex {
     pub ports: u64,
 }
 
-/// `struct config`.
+/// `struct config` but for its ways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConfigValue {
     /// For each half of `vips`.
@@ -113,13 +104,11 @@ pub struct ConfigValue {
     pub salt: [FlowKey; 2],
     /// The key for what has no cookie.
     pub spread: FlowKey,
-    /// The one next hop to all clients, if there is one.
-    pub uplink: Option<NextHop>,
 }
 
 impl ConfigValue {
-    /// From what the kernel holds; but for the uplink, which is found anew.
-    pub fn from_bytes(bytes: &[u8; CONFIG_BYTES]) -> Self {
+    /// From what the kernel holds.
+    pub fn from_bytes(bytes: &[u8; WAYS_AT]) -> Self {
         let long = |at: usize| {
             u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte: usize| bytes[at + byte]))
         };
@@ -145,13 +134,12 @@ impl ConfigValue {
             salts: bytes[91],
             salt: [key(96), key(160)],
             spread: key(224),
-            uplink: None,
         }
     }
 
     /// As the kernel holds it.
-    pub fn to_bytes(self) -> [u8; CONFIG_BYTES] {
-        let mut bytes = [0; CONFIG_BYTES];
+    pub fn to_bytes(self) -> [u8; WAYS_AT] {
+        let mut bytes = [0; WAYS_AT];
         let mut writer = Writer { bytes: &mut bytes, at: 0 };
         for index in self.index {
             for word in index.seed.iter().chain([&index.ports]) {
@@ -167,11 +155,6 @@ impl ConfigValue {
                 writer.put(&word.to_le_bytes());
             }
             writer.put(&key.multiplier.to_le_bytes()).skip(after);
-        }
-        if let Some(hop) = self.uplink {
-            writer.put(&hop.mac).put(&hop.source_mac);
-            writer.put(&hop.port.to_le_bytes()).put(&hop.ifindex.to_le_bytes());
-            writer.put(&[1, u8::from(hop.hairpin_tx)]);
         }
         bytes
     }
@@ -460,7 +443,6 @@ mod tests {
             salts: 3,
             salt,
             spread,
-            uplink: None,
         };
         assert_eq!(ConfigValue::from_bytes(&settings.to_bytes()), settings);
     }

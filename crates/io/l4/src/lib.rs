@@ -30,6 +30,7 @@ mod notes;
 mod place;
 mod program;
 mod reason;
+mod replies;
 mod rights;
 mod service;
 mod status;
@@ -45,7 +46,7 @@ pub use agent::{
 pub use balancer::{Balancer, Pending};
 pub use config::{
     AttachMode, Backend, BackendState, CookieConfig, Interface, L4Config, Limits, Load, Policy,
-    Uplink, Vip,
+    Uplink, UplinkMode, Vip,
 };
 pub use error::L4Error;
 pub use fill::{Candidate, MAGLEV_PLACES};
@@ -55,6 +56,9 @@ pub use maps::{Maps, MemberCount, Meta, read_meta};
 pub use notes::SetBy;
 pub use program::{Program, Ran, detach};
 pub use reason::REASONS;
-pub use status::{BackendStatus, Status, VipStatus, WeightsStatus, status};
+pub use replies::{Prefix, Watch, Why};
+pub use status::{
+    BackendStatus, RepliesBy, RepliesStatus, Status, VipStatus, WeightsStatus, status,
+};
 pub use steer::{Reading, ServerReading, Told};
 pub use whereto::{Answer, Question, ask};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use aya::Pod;
@@ -11,7 +12,8 @@ use aya::util::nr_cpus;
 use crate::error::L4Error;
 use crate::layout::{
     CONFIG_BYTES, ConfigValue, LINE_BYTES, MAX_PORTS, META_LAYOUT, MemberValue, NAME_BYTES,
-    PERMUTATION_BYTES, SLOTS_BYTES, VipValue, bucket_to_bytes, name_from_bytes, name_to_bytes,
+    PERMUTATION_BYTES, SLOTS_BYTES, VipValue, WAY_BYTES, WAYS_AT, Way, bucket_to_bytes,
+    name_from_bytes, name_to_bytes,
 };
 use crate::notes::{MemberNote, VipNote};
 use crate::reason::REASONS;
@@ -218,12 +220,38 @@ impl Maps {
 
     /// Writes the settings; halves are flipped by this one write.
     pub(crate) fn set_config(&mut self, value: ConfigValue) -> Result<(), L4Error> {
-        self.config.set(0, value.to_bytes(), 0).map_err(L4Error::map("config"))
+        let mut bytes = self.config_bytes()?;
+        bytes[..WAYS_AT].copy_from_slice(&value.to_bytes());
+        self.config.set(0, bytes, 0).map_err(L4Error::map("config"))
     }
 
-    /// The bytes of the settings.
-    pub(crate) fn config(&self) -> Result<[u8; CONFIG_BYTES], L4Error> {
+    fn config_bytes(&self) -> Result<[u8; CONFIG_BYTES], L4Error> {
         self.config.get(&0, 0).map_err(L4Error::map("config"))
+    }
+
+    /// The settings.
+    pub(crate) fn config(&self) -> Result<ConfigValue, L4Error> {
+        let bytes = self.config_bytes()?;
+        let settings = bytes.first_chunk().expect("they come first");
+        Ok(ConfigValue::from_bytes(settings))
+    }
+
+    fn way_at(v4: bool) -> Range<usize> {
+        let begin = WAYS_AT + if v4 { 0 } else { WAY_BYTES };
+        begin..begin + WAY_BYTES
+    }
+
+    /// Where replies of a family go.
+    pub(crate) fn way(&self, v4: bool) -> Result<Way, L4Error> {
+        let bytes = self.config_bytes()?;
+        let way = bytes[Maps::way_at(v4)].first_chunk().expect("as long as it is");
+        Ok(Way::from_bytes(way, v4))
+    }
+
+    pub(crate) fn set_way(&mut self, v4: bool, way: &Way) -> Result<(), L4Error> {
+        let mut bytes = self.config_bytes()?;
+        bytes[Maps::way_at(v4)].copy_from_slice(&way.to_bytes());
+        self.config.set(0, bytes, 0).map_err(L4Error::map("config"))
     }
 
     pub(crate) fn set_permutation(
@@ -242,7 +270,7 @@ impl Maps {
     /// The services that the program serves.
     pub(crate) fn vips(&self) -> Result<Vec<VipValue>, L4Error> {
         let bits = vip_bits(self.meta.vips);
-        let active = u32::from(ConfigValue::from_bytes(&self.config()?).vip_half) << bits;
+        let active = u32::from(self.config()?.vip_half) << bits;
         let mut served = Vec::new();
         for place in active..active + (1 << bits) {
             let bytes = self.vips.get(&place, 0).map_err(L4Error::map("vips"))?;

@@ -5,13 +5,14 @@ use std::io::{self, Error, ErrorKind};
 use std::net::{IpAddr, SocketAddr as IpSocketAddr, UdpSocket};
 
 use netlink_packet_core::{
-    NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload,
 };
 use netlink_packet_route::link::{
     InfoKind, LinkAttribute, LinkInfo, LinkMessage, LinkXdp, XdpAttached,
 };
 use netlink_packet_route::neighbour::{
-    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -214,15 +215,51 @@ pub fn look_for(address: IpAddr) {
     }
 }
 
+/// Has the kernel use a neighbour, so that it asks for its MAC address again when the answer it has is old, or
+/// there is none: packets that a program forwards are not seen by the kernel, and keep nothing alive.
+///
+/// # Errors
+/// When the kernel refuses, as without CAP_NET_ADMIN.
+pub fn use_neighbour(address: IpAddr, ifindex: u32) -> io::Result<()> {
+    let (family, address) = match address {
+        IpAddr::V4(v4) => (AddressFamily::Inet, NeighbourAddress::Inet(v4)),
+        IpAddr::V6(v6) => (AddressFamily::Inet6, NeighbourAddress::Inet6(v6)),
+    };
+    let mut message = NeighbourMessage::default();
+    message.header.family = family;
+    message.header.ifindex = ifindex;
+    message.header.flags = NeighbourFlags::Use;
+    message.attributes.push(NeighbourAttribute::Destination(address));
+    exchange(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_ACK, usize::MAX)?;
+    Ok(())
+}
+
 pub(crate) fn ask(
     message: RouteNetlinkMessage,
     dump: bool,
 ) -> io::Result<Vec<RouteNetlinkMessage>> {
+    let flags = if dump { NLM_F_DUMP } else { 0 };
+    Ok(exchange(message, flags, usize::MAX)?.unwrap_or_default())
+}
+
+/// All answers to a message, unless there are more than so many.
+pub(crate) fn dump(
+    message: RouteNetlinkMessage,
+    most: usize,
+) -> io::Result<Option<Vec<RouteNetlinkMessage>>> {
+    exchange(message, NLM_F_DUMP, most)
+}
+
+fn exchange(
+    message: RouteNetlinkMessage,
+    flags: u16,
+    most: usize,
+) -> io::Result<Option<Vec<RouteNetlinkMessage>>> {
     let mut socket = Socket::new(NETLINK_ROUTE)?;
     socket.bind_auto()?;
     socket.connect(&SocketAddr::new(0, 0))?;
     let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_REQUEST | if dump { NLM_F_DUMP } else { 0 };
+    header.flags = NLM_F_REQUEST | flags;
     let mut packet = NetlinkMessage::new(header, NetlinkPayload::from(message));
     packet.finalize();
     let mut bytes = vec![0; packet.buffer_len()];
@@ -231,7 +268,8 @@ pub(crate) fn ask(
 
     let mut answers = Vec::new();
     let mut buffer = vec![0; BUFFER_BYTES];
-    loop {
+    // The kernel goes on with a dump as it is read: one that is left off costs no more.
+    while answers.len() <= most {
         let size = socket.recv(&mut &mut buffer[..], 0)?;
         let mut at = 0;
         while at < size {
@@ -239,19 +277,22 @@ pub(crate) fn ask(
                 .map_err(|error| Error::new(ErrorKind::InvalidData, error.to_string()))?;
             let length = answer.header.length as usize;
             match answer.payload {
-                NetlinkPayload::Done(_) => return Ok(answers),
+                NetlinkPayload::Done(_) => return Ok(Some(answers)),
+                // Without a number it says that all is well (NLM_F_ACK).
+                NetlinkPayload::Error(error) if error.code.is_none() => return Ok(Some(answers)),
                 NetlinkPayload::Error(error) => return Err(error.to_io()),
                 NetlinkPayload::InnerMessage(inner) => answers.push(inner),
                 _ => {}
             }
-            if !dump {
-                return Ok(answers);
+            if flags & NLM_F_DUMP != NLM_F_DUMP {
+                return Ok(Some(answers));
             }
             // Messages are aligned to four bytes.
             at += length.next_multiple_of(4).max(16);
         }
         if size == 0 {
-            return Ok(answers);
+            return Ok(Some(answers));
         }
     }
+    Ok(None)
 }

@@ -1,7 +1,7 @@
 //! Why a packet did not go the straight way: the counters' names, in the order of `bpf/types.h`.
 
 /// The names, as `plimsoll l4 status` shows them; docs/l4.md says what each means.
-pub const REASONS: [&str; 20] = [
+pub const REASONS: [&str; 21] = [
     "no_timestamp",
     "syn_no_timestamp",
     "foreign_cookie",
@@ -22,4 +22,8 @@ pub const REASONS: [&str; 20] = [
     "no_port",
     "no_service",
     "echo",
+    ROUTE_ASKED,
 ];
+
+/// Of replies for which the kernel's routes were asked, which is no fallback.
+pub const ROUTE_ASKED: &str = "route_asked";

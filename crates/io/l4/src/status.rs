@@ -2,17 +2,19 @@
 //! kernel.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::balancer::ways::{HOLDS, monotonic_ms};
 use crate::error::L4Error;
-use crate::layout::MemberState;
+use crate::layout::{By, Mac, MemberState};
 use crate::maps::Maps;
 use crate::notes::{SetBy, VipNote};
 use crate::program::{is_link_on, pinned_links};
-use crate::reason::REASONS;
+use crate::reason::{REASONS, ROUTE_ASKED};
+use crate::replies::{Prefix, Why};
 
 /// The balancer at one instant.
 #[derive(Clone, Debug, Serialize)]
@@ -23,10 +25,43 @@ pub struct Status {
     pub interfaces: Vec<String>,
     /// Those it should be on and is not: gone, or taken off by somebody else.
     pub missing: Vec<String>,
+    /// Where replies go, by IPv4 and by IPv6.
+    pub replies: [RepliesStatus; 2],
     /// The services, in the order of their numbers.
     pub vips: Vec<VipStatus>,
     /// Packets of no service that went another way, by reason.
     pub stray: BTreeMap<&'static str, u64>,
+}
+
+/// Where replies of a family go.
+#[derive(Clone, Debug, Serialize)]
+pub struct RepliesStatus {
+    /// `ipv4` or `ipv6`.
+    pub family: &'static str,
+    /// Who says where.
+    pub by: RepliesBy,
+    /// Why the kernel's routes are asked for each of them.
+    pub why: Option<Why>,
+    /// The next hop's address, where it is known.
+    pub gateway: Option<IpAddr>,
+    /// The interface towards it.
+    pub interface: Option<String>,
+    /// Its MAC address.
+    pub mac: Option<String>,
+    /// Clients for whom the kernel's routes are asked all the same.
+    pub asked_for: Vec<Prefix>,
+}
+
+/// Who says where replies go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RepliesBy {
+    /// The configured uplink.
+    Uplink,
+    /// The kernel's default route.
+    DefaultRoute,
+    /// The kernel's routes, asked for each packet.
+    RoutesAsked,
 }
 
 /// A service.
@@ -40,6 +75,8 @@ pub struct VipStatus {
     pub weights: WeightsStatus,
     /// Its servers.
     pub backends: Vec<BackendStatus>,
+    /// Replies whose way the kernel's routes were asked for.
+    pub routes_asked: u64,
     /// Packets that went another way, by reason; docs/l4.md says what each means.
     pub fallbacks: BTreeMap<&'static str, u64>,
 }
@@ -111,18 +148,41 @@ pub fn status(dir: &Path) -> Result<Status, L4Error> {
         for id in 1..meta.stride {
             backends.extend(backend(&maps, number * meta.stride + id, id)?);
         }
-        let (weights, fallbacks) = (weights(&maps, number)?, reasons(&maps, number)?);
-        vips.push(VipStatus { name, address, weights, backends, fallbacks });
+        let (weights, mut fallbacks) = (weights(&maps, number)?, reasons(&maps, number)?);
+        // Nothing is wrong with these.
+        let routes_asked = fallbacks.remove(ROUTE_ASKED).unwrap_or(0);
+        vips.push(VipStatus { name, address, weights, backends, routes_asked, fallbacks });
     }
+    let mut stray = reasons(&maps, meta.vips)?;
+    stray.remove(ROUTE_ASKED);
+    let replies = [replies(&maps, true)?, replies(&maps, false)?];
     let (interfaces, missing) =
         pinned_links(dir).into_iter().partition(|name| is_link_on(dir, name));
-    Ok(Status {
-        pinned: dir.to_owned(),
-        interfaces,
-        missing,
-        vips,
-        stray: reasons(&maps, meta.vips)?,
-    })
+    Ok(Status { pinned: dir.to_owned(), interfaces, missing, replies, vips, stray })
+}
+
+fn replies(maps: &Maps, v4: bool) -> Result<RepliesStatus, L4Error> {
+    let way = maps.way(v4)?;
+    let expired = monotonic_ms() > way.renewed_ms + HOLDS.as_millis() as u64;
+    let (by, why) = match way.by {
+        By::Configured => (RepliesBy::Uplink, None),
+        By::DefaultRoute if expired => (RepliesBy::RoutesAsked, Some(Why::Expired)),
+        By::DefaultRoute => (RepliesBy::DefaultRoute, None),
+        By::Asked(why) => (RepliesBy::RoutesAsked, Some(why)),
+    };
+    let family = if v4 { "ipv4" } else { "ipv6" };
+    if why.is_some() {
+        let (gateway, interface, mac) = (None, None, None);
+        let asked_for = Vec::new();
+        return Ok(RepliesStatus { family, by, why, gateway, interface, mac, asked_for });
+    }
+    let (interface, mac) = (Some(way.interface), Some(mac_text(way.mac)));
+    let (gateway, asked_for) = (way.gateway, way.asked);
+    Ok(RepliesStatus { family, by, why, gateway, interface, mac, asked_for })
+}
+
+fn mac_text(mac: Mac) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
 fn weights(maps: &Maps, number: u32) -> Result<WeightsStatus, L4Error> {
@@ -146,7 +206,7 @@ fn backend(maps: &Maps, place: u32, id: u32) -> Result<Option<BackendStatus>, L4
         weight: member.weight,
         load: note.load(),
         load_failures: note.failures,
-        mac: member.mac.map(|byte| format!("{byte:02x}")).join(":"),
+        mac: mac_text(member.mac),
         packets_in: count.packets_in,
         bytes_in: count.bytes_in,
         packets_out: count.packets_out,

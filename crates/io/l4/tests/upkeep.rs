@@ -10,12 +10,12 @@ use plimsoll_l4::{BackendStatus, Keys, L4Config, Policy, status};
 use rig::service::{Service, all_stay};
 use rig::{keys, privileged};
 
-/// The settings as the kernel holds them.
-fn settings(service: &Service) -> [u8; 512] {
+/// The settings as the kernel holds them, without where replies go, which is said again each time.
+fn settings(service: &Service) -> Vec<u8> {
     let pinned = MapData::from_pin(service.net.pins().join("maps/config")).expect("pinned");
-    let map: Array<_, [u8; 512]> =
+    let map: Array<_, [u8; 1024]> =
         Map::from_map_data(pinned).expect("a map").try_into().expect("an array");
-    map.get(&0, 0).expect("read")
+    map.get(&0, 0).expect("read")[..320].to_vec()
 }
 
 fn server(service: &Service, name: &str) -> Option<BackendStatus> {

@@ -77,6 +77,7 @@ fn what_is_given_twice_or_does_not_fit_together_is_refused() {
         (GOOD.replace("10.0.2.2", "10.0.9.9"), "l4.vips[0].backends[0]: expected the server's own"),
         (GOOD.replace("\"10.0.2.2\"", "\"fd00::2\""), "servers of the family"),
         (format!("{GOOD}  limits: {{ backends: 5000 }}\n"), "at most 2047"),
+        (format!("{GOOD}  uplink: never\n"), "auto or ask"),
         (format!("{GOOD}  uplink: {{ interface: eth7, gateway: 10.0.0.1 }}\n"), "l4.uplink"),
         (format!("{GOOD}  cookie: {{ rotate: 60s }}\n"), "a time from 1048.576s"),
     ];

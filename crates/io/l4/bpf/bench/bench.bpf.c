@@ -29,9 +29,14 @@ BOTH(forged_v4, v4, FORGED)
 BOTH(reply_v4, v4, REPLY)
 BOTH(reply_v6, v6, REPLY)
 
-SEC("xdp") int generate(struct xdp_md *ctx)
+SEC("xdp") int generate_requests(struct xdp_md *ctx)
 {
-	return generate_v4(ctx);
+	return generate_v4(ctx, ESTABLISHED);
+}
+
+SEC("xdp") int generate_replies(struct xdp_md *ctx)
+{
+	return generate_v4(ctx, REPLY);
 }
 
 SEC("xdp") int count_arrived(struct xdp_md *ctx)

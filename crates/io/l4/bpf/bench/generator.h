@@ -20,7 +20,7 @@ struct arrived {
 MAP(head, BPF_MAP_TYPE_ARRAY, 1, struct head);
 MAP(arrived, BPF_MAP_TYPE_PERCPU_ARRAY, 1, struct arrived);
 
-INLINE int generate_v4(struct xdp_md *ctx)
+INLINE int generate_v4(struct xdp_md *ctx, const int kind)
 {
 	__u32 zero = 0;
 	struct ethernet *eth = (void *)(long)ctx->data;
@@ -33,10 +33,12 @@ INLINE int generate_v4(struct xdp_md *ctx)
 	for (int i = 0; i < HEAD_WORDS; i++)
 		words[i] = h->word[i];
 	struct ipv4 was = *ip;
-	if (prepare_v4(ctx, ESTABLISHED))
+	if (prepare_v4(ctx, kind))
 		return XDP_ABORTED;
-	fix_checksum(&ip->checksum, was.source, ip->source);
-	fix_checksum(&ip->checksum, was.source >> 16, ip->source >> 16);
+	__u32 before = kind == REPLY ? was.destination : was.source;
+	__u32 after = kind == REPLY ? ip->destination : ip->source;
+	fix_checksum(&ip->checksum, before, after);
+	fix_checksum(&ip->checksum, before >> 16, after >> 16);
 	return XDP_TX;
 }
 

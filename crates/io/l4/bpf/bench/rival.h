@@ -71,9 +71,9 @@ INLINE int rival_v4(struct xdp_md *ctx, const int chained)
 		return to_hashed(ctx, c, vip, &flow, tcp, chained);
 	}
 	vip = find_vip(c, &ip->source, tcp->source, 4);
-	if (!vip || !c->uplink.set)
+	if (!vip || !c->ways[0].until_ms)
 		return XDP_PASS;
-	return to_uplink(eth, ctx, c);
+	return by_way(eth, ctx, &c->ways[0]);
 }
 
 /* At a server of a daisy chain: what belongs to no connection of its own goes to the previous server. */

@@ -7,7 +7,7 @@ pub mod rig;
 use std::ops::{Deref, DerefMut};
 
 use plimsoll_l4::bench::{self, CLIENT_MAC, Replies, VIP, VIP6, server_mac};
-use plimsoll_l4::{Balancer, Mac, Policy, Uplink};
+use plimsoll_l4::{Balancer, Mac, Policy, Uplink, UplinkMode};
 use rig::{Net, backend, keys};
 
 /// Of the one arm of a balancer that has no other.
@@ -44,8 +44,11 @@ impl Rig {
         let four = bench::vip("four", VIP, policy, servers("10.0.2."));
         let mut config = rig::config(&net, &["arm"], four);
         config.vips.push(bench::vip("six", VIP6, policy, servers("fd00:2::")));
-        config.uplink =
-            Some(Uplink { interface: "arm".to_owned(), gateway: None, mac: Some(CLIENT_MAC) });
+        config.uplink = UplinkMode::Fixed(Uplink {
+            interface: "arm".to_owned(),
+            gateway: None,
+            mac: Some(CLIENT_MAC),
+        });
         let (balancer, pending) = Balancer::start_with(&config, keys()).expect("starts");
         assert!(pending.0.is_empty(), "{pending:?}");
         let arm = bench::ifindex("arm").expect("there");

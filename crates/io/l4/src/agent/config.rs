@@ -121,7 +121,7 @@ mod tests {
     use plimsoll_cookie::Layout;
 
     use super::*;
-    use crate::config::{Backend, BackendState, Limits, Policy, Vip};
+    use crate::config::{Backend, BackendState, Limits, Policy, UplinkMode, Vip};
 
     fn l4(id: Option<u16>, agent: bool) -> L4Config {
         let backend = |name: &str, address: &str, id| Backend {
@@ -146,7 +146,7 @@ mod tests {
                 key_file: PathBuf::from("/k"),
                 rotate: None,
             },
-            uplink: None,
+            uplink: UplinkMode::Ask,
             limits: Limits::default(),
             pin_dir: PathBuf::from("/p"),
             drain: Duration::from_secs(1),

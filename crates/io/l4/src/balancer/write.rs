@@ -1,4 +1,4 @@
-//! What the kernel's tables get: interfaces, the next hop, secrets, servers, lists, addresses. What the
+//! What the kernel's tables get: interfaces, secrets, servers, lists, addresses. What the
 //! program walks is written beside what it reads, and one write flips over.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,11 +12,11 @@ use crate::doctor;
 use crate::error::L4Error;
 use crate::fill::{costs, each_once, in_line, in_turn, maglev, same_weights};
 use crate::layout::{
-    FlowKey, MAX_PORTS, MemberState, MemberValue, NextHop, VipIndex, VipValue,
-    permutation_to_bytes, policy_code, slots_to_bytes,
+    FlowKey, MAX_PORTS, MemberState, MemberValue, VipIndex, VipValue, permutation_to_bytes,
+    policy_code, slots_to_bytes,
 };
-use crate::network::{self, Link, Neighbour};
-use crate::place::{known, place_of};
+use crate::network::{Link, Neighbour};
+use crate::place::place_of;
 use crate::program;
 use crate::tables::{Bucket, mac_bits, mac_buckets, mac_key, vip_bits, vip_index, vip_place};
 
@@ -66,35 +66,6 @@ impl Balancer {
         }
         self.ports = ports;
         Ok(())
-    }
-
-    pub(super) fn find_uplink(
-        &self,
-        neighbours: &[Neighbour],
-        pending: &mut Pending,
-    ) -> Option<NextHop> {
-        let uplink = self.config.uplink.as_ref()?;
-        let (port, link) = self.ports.get(&uplink.interface)?;
-        let mac = uplink
-            .mac
-            .or_else(|| known(neighbours, uplink.gateway?, link.index).map(|one| one.mac));
-        if mac.is_none() {
-            if let Some(gateway) = uplink.gateway {
-                network::look_for(gateway);
-            }
-            pending.0.push(format!(
-                "uplink {}: no MAC address in the neighbour table yet; replies go by the kernel's \
-                 routes",
-                uplink.interface
-            ));
-        }
-        Some(NextHop {
-            mac: mac?,
-            source_mac: link.mac,
-            port: *port,
-            ifindex: link.index,
-            hairpin_tx: !link.veth,
-        })
     }
 
     pub(super) fn write_keys(&mut self) -> Result<(), L4Error> {

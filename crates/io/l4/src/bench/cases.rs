@@ -91,11 +91,11 @@ fn server_to_client(title: &str, six: bool) -> Case {
     Case { field_at, from_servers: true, ..from_client(title, names, reply(six)) }
 }
 
-/// Replies, on a rig without an uplink.
-pub fn replies_by_routes() -> Vec<Case> {
+/// Replies, on a rig without an uplink: `by` says where they go.
+pub fn replies(by: &str) -> Vec<Case> {
     vec![
-        server_to_client("server to client, kernel's routes", false),
-        server_to_client("server to client, IPv6, kernel's routes", true),
+        server_to_client(&format!("server to client, {by}"), false),
+        server_to_client(&format!("server to client, IPv6, {by}"), true),
     ]
 }
 

@@ -69,7 +69,7 @@ struct Rounds {
 /// # Errors
 /// When the kernel does not run a program, a program does not forward its packet, or `tell` fails.
 pub fn measure<E: From<BenchError>>(
-    rig: &Rig,
+    rig: &mut Rig,
     cases: &[Case],
     rounds: u32,
     repeat: u32,
@@ -89,6 +89,8 @@ pub fn measure<E: From<BenchError>>(
     for round in 0..=rounds {
         tell(round)?;
         for ((case, flows), into) in points.iter().zip(&mut measured) {
+            // As a daemon does once a second.
+            rig.balancer.refresh().map_err(BenchError::from)?;
             let (preamble, program) = once(&mut load, rig, case, *flows, round, repeat)?;
             missed += load.missed()?;
             // The first round warms up.

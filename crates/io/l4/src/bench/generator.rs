@@ -2,7 +2,8 @@
 //! (`BPF_F_TEST_XDP_LIVE_FRAMES`), sent out of an interface of this thread's namespace, a million and
 //! more a second from one core; and a counter at the other end of the way.
 //!
-//! Every frame is a packet of another flow's, with the cookie of one of the balancer's servers. Sender,
+//! Every frame is a packet of another flow's, from a client with the cookie of one of the balancer's servers, or
+//! from one of them. Sender,
 //! balancer and counter share a core where veth hands a frame on without an interrupt, so that what
 //! arrives in a second tells the cost of the whole way.
 
@@ -18,6 +19,15 @@ use super::load::{Load, context};
 /// What the kernel hands on at a time; more than a veth's ring holds would be dropped there.
 const BATCH: u32 = 64;
 const HEAD_WORDS: usize = 10;
+
+/// What frames are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frames {
+    /// From clients, with the cookie of a server.
+    Requests,
+    /// From servers.
+    Replies,
+}
 
 impl Load {
     /// Sets the packet that every frame is made from; at least 80 bytes.
@@ -40,11 +50,16 @@ impl Load {
     /// When the kernel does not send.
     pub fn send(
         &mut self,
+        kind: Frames,
         packet: &[u8],
         ifindex: u32,
         frames: u32,
     ) -> Result<Duration, BenchError> {
-        let program = self.program("generate")?;
+        let name = match kind {
+            Frames::Requests => "generate_requests",
+            Frames::Replies => "generate_replies",
+        };
+        let program = self.program(name)?;
         let context = context(packet.len(), ifindex);
         let mut options = TestRunOptions::new();
         options.data_in = Some(packet);
@@ -52,7 +67,7 @@ impl Load {
         options.repeat = frames;
         options.attrs = TestRunAttrs::new().xdp_live_frames(BATCH);
         let began = Instant::now();
-        program.test_run(options).map_err(BenchError::kernel("generate"))?;
+        program.test_run(options).map_err(BenchError::kernel(name))?;
         Ok(began.elapsed())
     }
 

@@ -9,7 +9,7 @@ use plimsoll_cookie::Layout;
 use super::BenchError;
 use crate::{
     AttachMode, Backend, BackendState, Balancer, CookieConfig, Interface, Keys, L4Config, L4Error,
-    Limits, Mac, Policy, REASONS, Uplink, Vip,
+    Limits, Mac, Policy, REASONS, Uplink, UplinkMode, Vip,
 };
 
 /// The client's next hop, and the one after a reply.
@@ -41,13 +41,15 @@ pub struct Rig {
     pub servers: u32,
 }
 
-/// Whether replies go to one next hop, or by the kernel's routes.
+/// Where replies go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replies {
-    /// To one next hop.
+    /// To one next hop, as configured.
     Uplink,
-    /// By the kernel's routes.
-    Routes,
+    /// To that of the kernel's default route, which the daemon follows.
+    DefaultRoute,
+    /// Where the kernel's routes lead, which are asked for each.
+    Asked,
 }
 
 impl Rig {
@@ -140,8 +142,8 @@ pub fn legs(out: &str) -> String {
         for hop in 10.0.1.2 fd00:1::2; do
             ip neigh replace $hop lladdr 02:00:00:00:01:02 dev lbc
         done
-        ip route add 10.0.0.0/8 via 10.0.1.2 dev lbc
-        ip route add fd00::/16 via fd00:1::2 dev lbc"
+        ip route add default via 10.0.1.2 dev lbc
+        ip -6 route add default via fd00:1::2 dev lbc"
     )
 }
 
@@ -155,11 +157,15 @@ fn rig_config(pins: PathBuf, policy: Policy, count: u8, replies: Replies) -> L4C
     let six = six.collect();
     let mut config = config(pins, &["lbc", "lbs"], vip("four", VIP, policy, backends));
     config.vips.push(vip("six", VIP6, policy, six));
-    config.uplink = (replies == Replies::Uplink).then(|| Uplink {
-        interface: "lbc".to_owned(),
-        gateway: None,
-        mac: Some(CLIENT_MAC),
-    });
+    config.uplink = match replies {
+        Replies::Uplink => UplinkMode::Fixed(Uplink {
+            interface: "lbc".to_owned(),
+            gateway: None,
+            mac: Some(CLIENT_MAC),
+        }),
+        Replies::DefaultRoute => UplinkMode::Auto,
+        Replies::Asked => UplinkMode::Ask,
+    };
     config
 }
 
@@ -186,7 +192,7 @@ pub fn config(pin_dir: PathBuf, interfaces: &[&str], vip: Vip) -> L4Config {
             key_file: PathBuf::from("/nonexistent"),
             rotate: None,
         },
-        uplink: None,
+        uplink: UplinkMode::Auto,
         limits: Limits::default(),
         pin_dir,
         drain: Duration::from_secs(3600),

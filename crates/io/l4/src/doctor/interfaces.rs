@@ -8,7 +8,7 @@ use aya::programs::loaded_programs;
 
 use super::local::{Machine, forwards};
 use super::{Finding, Role, ethtool, interface_sysctl, sysctl};
-use crate::config::{AttachMode, L4Config};
+use crate::config::{AttachMode, L4Config, UplinkMode};
 use crate::network::Link;
 
 /// A packet must fit a page with what native XDP keeps beside it.
@@ -188,7 +188,9 @@ fn forwarding(config: &L4Config, link: &Link) -> Vec<Finding> {
         let finding = Finding::new("ip_forward", &link.name, why);
         let family = if v4 { "ipv4" } else { "ipv6" };
         findings.push(match forwards(&link.name, vip.address.ip()) {
-            _ if config.uplink.is_some() => finding.ok("not needed: l4.uplink names the next hop"),
+            _ if matches!(config.uplink, UplinkMode::Fixed(_)) => {
+                finding.ok("not needed: l4.uplink names the next hop")
+            }
             Some(true) => finding.ok(format!("{family}: on")),
             Some(false) => finding.fail(
                 format!("{family}: off"),

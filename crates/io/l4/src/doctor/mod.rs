@@ -140,7 +140,7 @@ fn sysctl(name: &str) -> Option<u64> {
 }
 
 /// A setting of an interface; its name may hold dots, so that it is no part of a dotted one.
-fn interface_sysctl(family: &str, interface: &str, what: &str) -> Option<u64> {
+pub(crate) fn interface_sysctl(family: &str, interface: &str, what: &str) -> Option<u64> {
     let path = format!("/proc/sys/net/{family}/conf/{interface}/{what}");
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }

@@ -9,6 +9,7 @@ mod counting;
 mod malformed;
 mod rare;
 mod rare_v6;
+mod replies;
 mod spread;
 mod straight;
 mod two;

@@ -14,7 +14,7 @@ use super::{CLIENT, CLIENT6, codec, cookie, tuple};
 
 /// Two servers; replies go by the kernel's routes.
 fn two() -> Rig {
-    Rig::new(plimsoll_l4::Policy::RoundRobin, 2, Replies::Routes)
+    Rig::new(plimsoll_l4::Policy::RoundRobin, 2, Replies::Asked)
 }
 
 #[test]

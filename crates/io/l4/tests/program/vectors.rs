@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use plimsoll_cookie::{Epoch, Layout};
 use plimsoll_l4::bench::packet::{ACK, Segment, read_timestamps, timestamps};
 use plimsoll_l4::bench::{CLIENT_MAC, ifindex};
-use plimsoll_l4::{Balancer, Keys, L4Config, Limits, Mac, Policy, Uplink};
+use plimsoll_l4::{Balancer, Keys, L4Config, Limits, Mac, Policy, Uplink, UplinkMode};
 
 use super::support::legs;
 use super::support::rig::{Net, backend, config, privileged};
@@ -60,8 +60,11 @@ impl Vector<'_> {
         config.cookie.layout = Layout::new(self.version_bits).expect("in range");
         let backends = u32::from(config.cookie.layout.max_id().0);
         config.limits = Limits { vips: 1, backends, ..config.limits };
-        config.uplink =
-            Some(Uplink { interface: "lbc".to_owned(), gateway: None, mac: Some(CLIENT_MAC) });
+        config.uplink = UplinkMode::Fixed(Uplink {
+            interface: "lbc".to_owned(),
+            gateway: None,
+            mac: Some(CLIENT_MAC),
+        });
         config
     }
 

@@ -16,7 +16,7 @@ fn a_reply_by_an_interface_that_is_not_named_is_left_to_the_kernel() {
     if !privileged() {
         return;
     }
-    let b = Rig::new(Policy::RoundRobin, 2, Replies::Routes);
+    let b = Rig::new(Policy::RoundRobin, 2, Replies::Asked);
     b.net.exec(
         "lb",
         "sh -c 'set -e

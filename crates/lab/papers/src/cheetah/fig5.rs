@@ -132,12 +132,12 @@ fn measured(
     let net = Namespaces::new(&["lb", "out"])?;
     net.run("lb", &legs(&net.full("out")))?;
     net.inside("lb", || {
-        let rig = Rig::new(net.pins(), policy, SERVERS, Replies::Uplink)?;
+        let mut rig = Rig::new(net.pins(), policy, SERVERS, Replies::Uplink)?;
         let tell = |round| {
             let done = f64::from(round) / f64::from(rounds + 1);
             context.progress(part.0 + (part.1 - part.0) * done, &format!("round {round}"))
         };
-        measure(&rig, cases, rounds, repeat, tell).map(|measured| measured.costs)
+        measure(&mut rig, cases, rounds, repeat, tell).map(|measured| measured.costs)
     })?
 }
 

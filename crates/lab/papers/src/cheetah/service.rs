@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use plimsoll_l4::bench::{backend, config, keys, vip};
-use plimsoll_l4::{Backend, Balancer, L4Config, Load, Policy, Uplink};
+use plimsoll_l4::{Backend, Balancer, L4Config, Load, Policy, Uplink, UplinkMode};
 use plimsoll_testbed::load::{self, LoadReport, LoadSpec, Target};
 use plimsoll_testbed::net::{Download, Nginx, Site, SiteSpec, requirements};
 use plimsoll_testbed::{BackendSpec, Service as Work, Testbed, TestbedSpec};
@@ -83,7 +83,7 @@ impl<S> Service<S> {
         let interfaces: Vec<&str> = interfaces.iter().map(String::as_str).collect();
         let service = vip("service", &self.site.vip.to_string(), policy, servers.map(of).collect());
         let mut config = config(self.site.net.pins(), &interfaces, service);
-        config.uplink = Some(Uplink {
+        config.uplink = UplinkMode::Fixed(Uplink {
             interface: interfaces[0].to_owned(),
             gateway: None,
             mac: Some(self.site.client_mac()),

@@ -1,0 +1,168 @@
+//! Where replies go: the operator's next hop, the default route's, or wherever the kernel's routes lead. What
+//! is found holds for [`HOLDS`] and is said again each time the daemon looks: when there is none, the program
+//! asks the kernel's routes, so that they are followed whether or not a daemon runs.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use tracing::info;
+
+use super::{Balancer, Pending};
+use crate::config::{Uplink, UplinkMode};
+use crate::doctor::interface_sysctl;
+use crate::error::L4Error;
+use crate::layout::{By, FOR_EVER, Way};
+use crate::network::{self, Link, Neighbour};
+use crate::place::known;
+use crate::replies::{Followed, Why, follow};
+
+/// How long the default route's next hop holds; a daemon looks once a second.
+pub(crate) const HOLDS: Duration = Duration::from_secs(5);
+
+/// For one whose MTU is not known: what is longer asks the kernel's routes (RFC 8200, 5).
+const LEAST_MTU_V6: u32 = 1280;
+
+impl Balancer {
+    /// Takes up what has changed in routes, rules and neighbours, and nothing else; [`crate::Watch`] tells when.
+    ///
+    /// # Errors
+    /// When a newer daemon is in charge, or a map cannot be written.
+    pub fn follow_routes(&mut self) -> Result<(), L4Error> {
+        let _turn = self.turn()?;
+        let links = network::links()?;
+        for (_, link) in self.ports.values_mut() {
+            // One that is another by now is taken up by `refresh`.
+            if let Some(now) = links.iter().find(|now| now.index == link.index) {
+                *link = now.clone();
+            }
+        }
+        self.write_ways(&network::neighbours()?, &mut Pending::default())
+    }
+
+    pub(super) fn write_ways(
+        &mut self,
+        neighbours: &[Neighbour],
+        pending: &mut Pending,
+    ) -> Result<(), L4Error> {
+        if let UplinkMode::Fixed(uplink) = &self.config.uplink {
+            let way = self.to_uplink(uplink, neighbours, pending);
+            let way = way.unwrap_or_else(|| Way::none(Why::UplinkNotFound));
+            self.say_way(true, way.clone())?;
+            return self.say_way(false, way);
+        }
+        for v4 in [true, false] {
+            let found = match self.config.uplink {
+                UplinkMode::Ask => Err(Why::Configured),
+                _ => follow(v4).and_then(|found| self.by_default_route(found, neighbours)),
+            };
+            self.say_way(v4, found.unwrap_or_else(Way::none))?;
+        }
+        Ok(())
+    }
+
+    fn to_uplink(
+        &self,
+        uplink: &Uplink,
+        neighbours: &[Neighbour],
+        pending: &mut Pending,
+    ) -> Option<Way> {
+        let (port, link) = self.ports.get(&uplink.interface)?;
+        let found = uplink.gateway.and_then(|gateway| mac_of(gateway, link.index, neighbours));
+        let mac = uplink.mac.or(found);
+        if mac.is_none() {
+            pending.0.push(format!(
+                "uplink {}: no MAC address in the neighbour table yet; replies go by the kernel's \
+                 routes",
+                uplink.interface
+            ));
+        }
+        let by = By::Configured;
+        let way = Way { until_ms: FOR_EVER, mac: mac?, mtu: u32::MAX, by, ..by_link(*port, link) };
+        Some(Way { gateway: uplink.gateway, ..way })
+    }
+
+    fn by_default_route(&self, found: Followed, neighbours: &[Neighbour]) -> Result<Way, Why> {
+        let Followed { ifindex, gateway, mtu, asked } = found;
+        let (port, link) = self
+            .ports
+            .values()
+            .find(|(_, link)| link.index == ifindex)
+            .ok_or(Why::OtherInterface)?;
+        // The kernel's routes hold for what comes in where it forwards.
+        let family = if gateway.is_ipv4() { "ipv4" } else { "ipv6" };
+        let forwards = |link: &Link| {
+            interface_sysctl(family, &link.name, "forwarding").is_some_and(|on| on != 0)
+        };
+        if !self.ports.values().all(|(_, link)| forwards(link)) {
+            return Err(Why::NotForwarding);
+        }
+        let mac = mac_of(gateway, ifindex, neighbours).ok_or(Why::NoNeighbour)?;
+        let own = if gateway.is_ipv4() { link.mtu } else { mtu_v6(link) };
+        Ok(Way {
+            mac,
+            mtu: mtu.map_or(own, |mtu| mtu.min(own)),
+            by: By::DefaultRoute,
+            asked,
+            gateway: Some(gateway),
+            ..by_link(*port, link)
+        })
+    }
+
+    /// Has the program follow a way, or go on following it.
+    fn say_way(&mut self, v4: bool, mut way: Way) -> Result<(), L4Error> {
+        way.renewed_ms = monotonic_ms();
+        if way.by == By::DefaultRoute {
+            way.until_ms = self.program.clock_ms()? + HOLDS.as_millis() as u64;
+        }
+        let held = self.maps.way(v4)?;
+        let same = Way { until_ms: held.until_ms, renewed_ms: held.renewed_ms, ..way.clone() };
+        if same == held && way.by != By::DefaultRoute {
+            return Ok(());
+        }
+        if same != held {
+            let family = if v4 { "IPv4" } else { "IPv6" };
+            let asked = if let By::Asked(why) = way.by { Some(why.words()) } else { None };
+            let gateway = way.gateway.map(|gateway| gateway.to_string());
+            info!(family, asked, gateway, interface = way.interface, "replies");
+            // No packet leaves by half of the one and half of the other: neither is, in between.
+            self.maps.set_way(v4, &Way { until_ms: 0, ..held })?;
+            self.maps.set_way(v4, &Way { until_ms: 0, ..way.clone() })?;
+        }
+        self.maps.set_way(v4, &way)
+    }
+}
+
+fn by_link(port: u32, link: &Link) -> Way {
+    Way {
+        source_mac: link.mac,
+        port,
+        ifindex: link.index,
+        hairpin_tx: !link.veth,
+        interface: link.name.clone(),
+        ..Way::none(Why::NotLooked)
+    }
+}
+
+/// A router's MAC address. Nothing that the program forwards tells the kernel that the router is in use, so
+/// it is asked to look whether the address still holds, or to find it.
+fn mac_of(gateway: IpAddr, ifindex: u32, neighbours: &[Neighbour]) -> Option<[u8; 6]> {
+    let found = known(neighbours, gateway, ifindex);
+    if found.is_none_or(|one| one.stale) {
+        // Refused to whom has no CAP_NET_ADMIN, and such a one has no program either.
+        let _ = network::use_neighbour(gateway, ifindex);
+    }
+    found.map(|one| one.mac)
+}
+
+/// An interface's MTU for IPv6, which may be less than its own.
+fn mtu_v6(link: &Link) -> u32 {
+    let told = interface_sysctl("ipv6", &link.name, "mtu").and_then(|mtu| u32::try_from(mtu).ok());
+    told.map_or(LEAST_MTU_V6, |mtu| mtu.min(link.mtu))
+}
+
+/// Milliseconds by a clock that every process has alike.
+pub(crate) fn monotonic_ms() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}

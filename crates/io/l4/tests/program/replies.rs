@@ -1,0 +1,273 @@
+//! Replies by the kernel's default route: they leave as if its routes were asked for each, whatever the
+//! routes are; which they are for is told by who was asked.
+
+use std::time::{Duration, Instant};
+
+use plimsoll_l4::bench::packet::{ACK, PASS, REDIRECT, Segment, intact, timestamps};
+use plimsoll_l4::bench::{CLIENT_LEG_MAC, CLIENT_MAC, Replies, VIP, VIP6, server_mac};
+use plimsoll_l4::{Policy, RepliesBy, RepliesStatus, Watch, Why, status};
+
+use super::support::Rig;
+use super::support::rig::privileged;
+use super::support::rig::service::PATIENCE;
+
+/// Behind the default route.
+const FAR: &str = "198.51.100.7:4000";
+const FAR6: &str = "[2001:db8:7::7]:4000";
+/// With routes of their own in some of the tests.
+const OTHER: &str = "203.0.113.7:4000";
+const OTHER6: &str = "[2001:db8:9::7]:4000";
+/// On the balancer's links.
+const NEAR: &str = "10.0.1.2:4000";
+const NEAR6: &str = "[fd00:1::2]:4000";
+
+fn rig(replies: Replies) -> Rig {
+    let rig = Rig::new(Policy::RoundRobin, 2, replies);
+    for hop in ["10.0.2.200", "fd00:2::200"] {
+        rig.net.exec("lb", &format!("ip neigh replace {hop} lladdr 02:00:00:00:02:c8 dev lbs"));
+    }
+    rig
+}
+
+impl Rig {
+    fn routes(&mut self, script: &str) {
+        self.net.exec("lb", script);
+        self.balancer.follow_routes().expect("follows");
+    }
+
+    /// A reply to a client: the verdict, and what leaves.
+    fn reply(&self, client: &str) -> (u32, Vec<u8>) {
+        let vip = if client.starts_with('[') { VIP6 } else { VIP };
+        let mut reply = Segment::new(vip, client, ACK, timestamps(1, 2)).sent_by(server_mac(1));
+        reply.payload = vec![7; 800];
+        self.by_server(&reply.bytes())
+    }
+
+    /// Whether the kernel's routes were asked for it.
+    fn asks(&self, client: &str) -> bool {
+        let before = self.counted("route_asked");
+        self.reply(client);
+        self.counted("route_asked") > before
+    }
+
+    fn told(&self) -> [RepliesStatus; 2] {
+        status(self.balancer.maps().dir()).expect("status").replies
+    }
+
+    /// Both families, by the default route or not for this reason.
+    fn are(&self, why: Option<Why>) {
+        let by = if why.is_some() { RepliesBy::RoutesAsked } else { RepliesBy::DefaultRoute };
+        for told in self.told() {
+            assert_eq!((told.by, told.why), (by, why), "{told:?}");
+        }
+        for client in [FAR, FAR6] {
+            assert_eq!(self.asks(client), why.is_some(), "{client}");
+        }
+    }
+}
+
+#[test]
+fn the_default_routes_next_hop_is_taken_without_asking() {
+    if !privileged() {
+        return;
+    }
+    let b = rig(Replies::DefaultRoute);
+    for (client, ttl) in [(FAR, 22), (FAR6, 21)] {
+        let (verdict, out) = b.reply(client);
+        assert_eq!(verdict, REDIRECT);
+        assert_eq!((&out[..6], &out[6..12]), (&CLIENT_MAC[..], &CLIENT_LEG_MAC[..]));
+        assert_eq!(out[ttl], 63, "a hop is counted");
+        assert!(intact(&out));
+    }
+    b.are(None);
+    assert_eq!(b.counted("route_asked"), 0);
+    let [four, six] = b.told();
+    assert_eq!(four.gateway, Some([10, 0, 1, 2].into()));
+    assert_eq!(six.gateway, Some([0xfd00, 1, 0, 0, 0, 0, 0, 2].into()));
+    for (told, asked) in [
+        (&four, &["10.0.1.0/24", "10.0.2.0/24", "127.0.0.0/8"][..]),
+        (&six, &["::/64", "fd00:1::/64", "fd00:2::/64", "fe00::/7"]),
+    ] {
+        assert_eq!(told.interface.as_deref(), Some("lbc"));
+        assert_eq!(told.mac.as_deref(), Some("02:00:00:00:01:02"));
+        let shown: Vec<String> = told.asked_for.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, asked);
+    }
+    // Those on the link are neighbours, each with an address of its own.
+    for client in [NEAR, NEAR6] {
+        assert!(b.asks(client));
+        assert_eq!(b.reply(client).0, REDIRECT, "{client}");
+    }
+    let seen = status(b.balancer.maps().dir()).expect("status");
+    assert!(seen.vips.iter().all(|vip| vip.routes_asked == 2), "{seen:?}");
+    assert!(seen.vips.iter().all(|vip| vip.fallbacks.values().all(|count| *count == 0)));
+}
+
+#[test]
+fn a_gateway_that_moves_is_followed() {
+    if !privileged() {
+        return;
+    }
+    let mut b = rig(Replies::DefaultRoute);
+    let watch = Watch::new().expect("watches");
+    assert!(!watch.has_changed().expect("told"));
+    b.net.exec(
+        "lb",
+        "for hop in 10.0.1.2 fd00:1::2; do
+            ip neigh replace $hop lladdr 02:00:00:00:01:77 dev lbc
+        done",
+    );
+    watch.wait().expect("told");
+    b.balancer.follow_routes().expect("follows");
+    for client in [FAR, FAR6] {
+        assert_eq!(b.reply(client).1[..6], [2, 0, 0, 0, 1, 0x77], "{client}");
+    }
+    b.are(None);
+    // Another router, and then one that nobody has found.
+    b.routes(
+        "ip route replace default via 10.0.2.200; ip -6 route replace default via fd00:2::200",
+    );
+    for client in [FAR, FAR6] {
+        assert_eq!(b.reply(client).1[..6], [2, 0, 0, 0, 2, 0xc8], "{client}");
+    }
+    b.are(None);
+    b.routes("ip neigh del 10.0.2.200 dev lbs; ip neigh del fd00:2::200 dev lbs");
+    b.are(Some(Why::NoNeighbour));
+    assert_eq!(b.reply(FAR).0, PASS, "the kernel looks for it");
+}
+
+#[test]
+fn what_is_not_the_default_route_alone_is_asked_for() {
+    if !privileged() {
+        return;
+    }
+    let mut b = rig(Replies::DefaultRoute);
+    assert!(!b.asks(OTHER) && !b.asks(OTHER6));
+    b.routes(
+        "ip route add 203.0.113.0/24 via 10.0.2.200; ip route add 2001:db8:9::/48 via fd00:2::200",
+    );
+    for client in [OTHER, OTHER6] {
+        assert!(b.asks(client));
+        assert_eq!(b.reply(client).1[..6], [2, 0, 0, 0, 2, 0xc8], "{client}");
+    }
+    b.are(None);
+    b.routes("ip route del 203.0.113.0/24; ip route del 2001:db8:9::/48");
+    assert!(!b.asks(OTHER) && !b.asks(OTHER6));
+
+    b.routes("sysctl -qw net.ipv4.conf.lbs.forwarding=0 net.ipv6.conf.lbs.forwarding=0");
+    b.are(Some(Why::NotForwarding));
+    b.routes("sysctl -qw net.ipv4.conf.lbs.forwarding=1 net.ipv6.conf.lbs.forwarding=1");
+    b.are(None);
+    b.routes("ip rule add from 10.0.9.9 lookup 77; ip -6 rule add from fd00:9::9 lookup 77");
+    b.are(Some(Why::Rules));
+    b.routes("ip rule del from 10.0.9.9; ip -6 rule del from fd00:9::9");
+    b.are(None);
+    b.routes(
+        "for hops in '-4 route replace default nexthop via 10.0.1.2 nexthop via 10.0.2.200' \
+            '-6 route replace default nexthop via fd00:1::2 nexthop via fd00:2::200'; do
+            ip $hops
+        done",
+    );
+    b.are(Some(Why::Several));
+    b.routes("ip route del default; ip -6 route flush default");
+    b.are(Some(Why::NoDefault));
+    assert_eq!(b.reply(FAR).0, PASS, "the kernel tells that there is no way");
+    b.routes("ip route add default dev lbc; ip -6 route add default dev lbc");
+    b.are(Some(Why::NoGateway));
+    b.routes("ip route replace default via 10.0.1.2; ip -6 route replace default via fd00:1::2");
+    b.are(None);
+    // What is longer than the interface takes is the kernel's to answer.
+    b.routes("ip link set lbc mtu 1280");
+    assert!(!b.asks(FAR) && !b.asks(FAR6));
+    b.routes("ip link set lbc mtu 700");
+    assert!(b.asks(FAR));
+    assert_eq!(b.reply(FAR).0, PASS);
+}
+
+#[test]
+fn every_reply_leaves_as_if_routes_were_asked() {
+    if !privileged() {
+        return;
+    }
+    let mut followed = rig(Replies::DefaultRoute);
+    let mut asked = rig(Replies::Asked);
+    let clients = [FAR, FAR6, OTHER, OTHER6, NEAR, NEAR6, "127.0.0.9:1", "10.0.1.255:9"];
+    let more = ["[fe80::9]:1", "[ff02::1]:1", "[::1]:1", "10.200.1.1:1", "[fd00:2::200]:1"];
+    for script in [
+        "true",
+        "ip route add 203.0.113.7 via 10.0.2.200; ip route add 2001:db8:9::7 via fd00:2::200",
+        "ip route add blackhole 203.0.112.0/20; ip route add unreachable 2001:db8:9::/64",
+        "for n in $(seq 1 40); do ip route add 10.$n.0.0/16 via 10.0.2.200; done",
+        "ip route add 10.200.0.0/16 via 10.0.2.200 metric 7",
+        "ip route replace default via 10.0.1.2 mtu lock 600",
+        "ip route add default via 10.0.2.200 metric 50; ip -6 route add default via fd00:2::200 metric 50",
+        "ip route del default metric 0",
+        "ip rule add to 198.51.100.0/24 unreachable",
+        "sysctl -qw net.ipv4.conf.lbs.forwarding=0",
+        "sysctl -qw net.ipv4.conf.lbs.forwarding=1; ip link set lbs mtu 700",
+        "ip link set lbc down",
+    ] {
+        for rig in [&mut followed, &mut asked] {
+            rig.net.enter("lb");
+            rig.routes(script);
+        }
+        for client in clients.iter().chain(&more) {
+            let by_route = asked.reply(client);
+            followed.net.enter("lb");
+            assert!(followed.reply(client) == by_route, "{script}: {client}");
+        }
+    }
+    assert!(followed.counted("route_asked") < asked.counted("route_asked"));
+}
+
+#[test]
+fn without_a_daemon_routes_are_asked_again() {
+    if !privileged() {
+        return;
+    }
+    let mut b = rig(Replies::DefaultRoute);
+    b.are(None);
+    let began = Instant::now();
+    while !b.asks(FAR) || !b.asks(FAR6) {
+        assert!(began.elapsed() < PATIENCE, "what nobody renews ends");
+        assert_eq!(b.reply(FAR).0, REDIRECT);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    b.are(Some(Why::Expired));
+    b.balancer.refresh().expect("refreshes");
+    b.are(None);
+    // Not asked though a daemon runs, and never, as configured.
+    let mut config = b.config.clone();
+    config.uplink = plimsoll_l4::UplinkMode::Ask;
+    b.balancer.apply(&config).expect("applies");
+    b.are(Some(Why::Configured));
+}
+
+#[test]
+fn a_gateway_that_moved_in_silence_is_looked_for() {
+    if !privileged() {
+        return;
+    }
+    let mut b = rig(Replies::DefaultRoute);
+    // It is the far end of the clients' leg, and the address that is known for it is nobody's any more.
+    b.net.exec("out", "ip addr add 10.0.1.2/24 dev c0; ip addr add fd00:1::2/64 dev c0 nodad");
+    b.routes(
+        "for family in 4 6; do
+            sysctl -qw net.ipv$family.neigh.lbc.delay_first_probe_time=1
+            sysctl -qw net.ipv$family.neigh.lbc.retrans_time_ms=100
+        done
+        for hop in 10.0.1.2 fd00:1::2; do
+            ip neigh replace $hop lladdr 02:00:00:00:66:66 dev lbc nud stale
+        done",
+    );
+    assert_eq!(b.reply(FAR).1[..6], [2, 0, 0, 0, 0x66, 0x66]);
+    for client in [FAR, FAR6] {
+        let began = Instant::now();
+        while b.asks(client) || b.reply(client).1[..6] != CLIENT_MAC {
+            assert!(began.elapsed() < PATIENCE, "{client}: {:?}", b.told());
+            std::thread::sleep(Duration::from_millis(50));
+            b.balancer.refresh().expect("refreshes");
+        }
+    }
+    b.are(None);
+}
