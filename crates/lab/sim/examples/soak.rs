@@ -2,6 +2,7 @@
 //!
 //! `cargo run --release -p plimsoll-sim --example soak -- --seeds 0..1000 --days 1`
 
+use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -87,12 +88,25 @@ fn arguments() -> Result<Arguments, String> {
         let number = || value.parse::<f64>().map_err(|e| format!("{option} {value}: {e}"));
         let whole = |text: &str| text.parse::<u64>().map_err(|e| format!("{option} {text}: {e}"));
         match option.as_str() {
-            "--seed" => seeds = Some(whole(&value)?..whole(&value)? + 1),
-            "--seeds" => {
-                let (from, to) = value.split_once("..").ok_or("--seeds: expected FROM..TO")?;
-                seeds = Some(whole(from)?..whole(to)?);
+            "--seed" => {
+                let seed = whole(&value)?;
+                let end =
+                    seed.checked_add(1).ok_or_else(|| format!("--seed {value}: too great"))?;
+                seeds = Some(seed..end);
             }
-            "--days" => order.seconds = number()? * 86_400.0,
+            "--seeds" => {
+                let expected = || format!("--seeds {value}: expected FROM..TO, FROM less than TO");
+                let (from, to) = value.split_once("..").ok_or_else(expected)?;
+                let range = whole(from)?..whole(to)?;
+                seeds = Some(Some(range).filter(|r| !r.is_empty()).ok_or_else(expected)?);
+            }
+            "--days" => {
+                let days = number()?;
+                if !(days > 0.0 && days.is_finite()) {
+                    return Err(format!("--days {value}: expected more than 0"));
+                }
+                order.seconds = days * 86_400.0;
+            }
             "--level" => {
                 order.level = match value.as_str() {
                     "samples" => Level::Samples,
@@ -100,7 +114,12 @@ fn arguments() -> Result<Arguments, String> {
                     _ => return Err(format!("--level {value}: expected samples or requests")),
                 }
             }
-            "--threads" => threads = whole(&value)? as usize,
+            "--threads" => {
+                threads = value
+                    .parse::<NonZeroUsize>()
+                    .map_err(|e| format!("--threads {value}: {e}"))?
+                    .get();
+            }
             "--without" => order.without.push(value.parse::<Fault>()?),
             "--sabotage" => order.sabotage = Some(value.parse::<Sabotage>()?),
             "--beyond" => order.beyond.push(value.parse::<Rule>()?),
@@ -109,5 +128,5 @@ fn arguments() -> Result<Arguments, String> {
         }
     }
     let seeds = seeds.ok_or("which seeds?")?;
-    Ok(Arguments { seeds, threads: threads.max(1), order })
+    Ok(Arguments { seeds, threads, order })
 }

@@ -2,7 +2,7 @@
 //! the controller is told or what it asks, on the way between it and the ledger, so that its own code
 //! stays as it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use plimsoll_control::{
     Action, Belief, Controller, Event, Memory, Record, RecordKind, ServiceSpec,
 };
-use plimsoll_model::{Applied, BackendId, FailureKind, Nanos, Plan, ServerStatus};
+use plimsoll_model::{Applied, BackendId, FailureKind, Nanos, Outcome, Plan, ServerStatus};
 
 use crate::names::{from_name, kebab};
 
@@ -23,6 +23,10 @@ pub enum Sabotage {
     KeepFailedAtOne,
     /// It leaves zeros out of its plans.
     DropZeros,
+    /// It takes who is dead for one who is late.
+    MistakeRefusals,
+    /// It pardons for good who fails while most do.
+    NeverRevoke,
     /// It takes one good round for many.
     ReturnTooSoon,
     /// It believes time-outs from a time in which it did not run.
@@ -67,7 +71,7 @@ pub enum Sabotage {
     ForeignMemory,
     /// It does not know of the bound on the spread of its shares.
     IgnoreTheta,
-    /// It gives who has little as much as it likes.
+    /// While it learns it gives nearly all to who has least.
     LeapWhileLearning,
     /// It changes weights for next to nothing.
     PlanForNothing,
@@ -93,10 +97,12 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 36] = [
+    pub const ALL: [Sabotage; 38] = [
         Sabotage::SwallowFailures,
         Sabotage::KeepFailedAtOne,
         Sabotage::DropZeros,
+        Sabotage::MistakeRefusals,
+        Sabotage::NeverRevoke,
         Sabotage::ReturnTooSoon,
         Sabotage::BelieveOldTimeouts,
         Sabotage::LoseRamp,
@@ -152,14 +158,35 @@ const TAKEN_FOR: u64 = 100;
 /// A reading older than this is stale by any account.
 const LONG_AGO: Duration = Duration::from_secs(4);
 
+/// Makes the shares of a plan what its weights come to.
+fn share_by_weights(plan: &mut Plan) {
+    let sum: f64 = plan.entries.iter().map(|e| f64::from(e.weight)).sum();
+    if sum > 0.0 {
+        plan.entries.iter_mut().for_each(|e| e.share = f64::from(e.weight) / sum);
+    }
+}
+
+/// Gives nearly all to who has least of those that have anything.
+fn leap(plan: &mut Plan) {
+    let serve = plan.entries.iter_mut().filter(|e| e.weight > 0);
+    let least = serve.min_by_key(|e| e.weight).map(|e| e.backend);
+    for e in plan.entries.iter_mut().filter(|e| e.weight > 0) {
+        e.weight = if Some(e.backend) == least { 256 } else { 1 + e.weight / 32 };
+    }
+    share_by_weights(plan);
+}
+
 /// The seam between the controller and everything around it.
 #[derive(Default)]
 pub struct Seam {
     sabotage: Option<Sabotage>,
     /// The weights that the controller believes in.
     believed: BTreeMap<BackendId, u32>,
-    /// What each backend had before it failed.
-    before: BTreeMap<BackendId, u32>,
+    /// The part of all weights that each backend had before it failed.
+    before: BTreeMap<BackendId, f64>,
+    /// Who failed and has not returned, and whether most of the pool did.
+    out: BTreeSet<BackendId>,
+    pardons: bool,
     returned: Vec<BackendId>,
     generation: Option<u64>,
     last_plan: Option<Plan>,
@@ -203,7 +230,6 @@ impl Seam {
     pub fn spec(&self, spec: ServiceSpec) -> ServiceSpec {
         match self.sabotage {
             Some(Sabotage::IgnoreTheta) => ServiceSpec { theta: None, ..spec },
-            Some(Sabotage::LeapWhileLearning) => ServiceSpec { max_step: 100.0, ..spec },
             Some(Sabotage::PlanForNothing) => ServiceSpec { min_change: 0.0, ..spec },
             Some(Sabotage::RefreshUnasked) => ServiceSpec { refresh: true, ..spec },
             _ => spec,
@@ -247,10 +273,18 @@ impl Seam {
         self.answered = matches!(event, Event::Applied(_));
         match (sabotage, event) {
             (Sabotage::SwallowFailures, Event::Liveness { successes: 0, .. }) => vec![],
-            (Sabotage::SwallowFailures, Event::Probe { outcome, .. })
-                if outcome != plimsoll_model::Outcome::Success =>
+            (Sabotage::SwallowFailures, Event::Probe { outcome: Outcome::Failure(_), .. }) => {
+                vec![]
+            }
+            (Sabotage::NeverRevoke, Event::Liveness { backend, successes: 0, .. })
+            | (Sabotage::NeverRevoke, Event::Probe { backend, outcome: Outcome::Failure(_), .. })
+                if self.pardons && self.out.contains(&backend) =>
             {
                 vec![]
+            }
+            (Sabotage::MistakeRefusals, Event::Liveness { backend, successes: 0, started, .. }) => {
+                let failure = Some(FailureKind::Timeout);
+                vec![Event::Liveness { backend, successes: 0, failure, started }]
             }
             (
                 Sabotage::ReturnTooSoon,
@@ -360,15 +394,24 @@ impl Seam {
     }
 
     fn note(&mut self, record: &plimsoll_control::Record) {
+        self.pardons |= record.kind == RecordKind::Warning && record.reason.ends_with("stay in");
         let place = record.backend.as_ref().and_then(|b| b.strip_prefix('s')?.parse().ok());
         let Some(id) = place.map(BackendId) else { return };
         match record.kind {
             RecordKind::Failed => {
                 self.failed.clone_from(&record.backend);
-                let held = self.believed.get(&id).copied().unwrap_or(1);
-                self.before.insert(id, held);
+                let weight = |id| f64::from(self.believed.get(id).copied().unwrap_or(0));
+                let part = weight(&id) / self.believed.keys().map(weight).sum::<f64>().max(1.0);
+                if part > 0.0 {
+                    self.before.insert(id, part);
+                }
+                self.out.insert(id);
             }
-            RecordKind::Returned => self.returned.push(id),
+            RecordKind::Returned => {
+                self.returned.push(id);
+                self.out.remove(&id);
+                self.pardons &= !self.out.is_empty();
+            }
             _ => {}
         }
     }
@@ -381,13 +424,9 @@ impl Seam {
                 plan.entries.iter_mut().for_each(|e| e.weight = e.weight.max(1));
             }
             Sabotage::DropZeros => plan.entries.retain(|e| e.weight > 0),
-            Sabotage::LoseRamp => {
-                for id in std::mem::take(&mut self.returned) {
-                    let whole = self.before.get(&id).copied().unwrap_or(1);
-                    for e in plan.entries.iter_mut().filter(|e| e.backend == id) {
-                        e.weight = e.weight.max(whole);
-                    }
-                }
+            Sabotage::LoseRamp => self.lose_ramp(&mut plan),
+            Sabotage::LeapWhileLearning if plan.reason.starts_with("learning at") => {
+                leap(&mut plan)
             }
             Sabotage::OldEpoch => plan.epoch = plan.epoch.min(3),
             Sabotage::ScaleOneWeight => {
@@ -404,6 +443,20 @@ impl Seam {
             _ => {}
         }
         plan
+    }
+
+    /// Gives those who are back the part of all weights that they had, by shares too.
+    fn lose_ramp(&mut self, plan: &mut Plan) {
+        for id in std::mem::take(&mut self.returned) {
+            let part = self.before.get(&id).copied().unwrap_or(0.0).min(0.9);
+            let others = plan.entries.iter().filter(|e| e.backend != id);
+            let others: f64 = others.map(|e| f64::from(e.weight)).sum();
+            let whole = (others * part / (1.0 - part)).round() as u32;
+            for e in plan.entries.iter_mut().filter(|e| e.backend == id) {
+                e.weight = e.weight.max(whole).min(256);
+            }
+        }
+        share_by_weights(plan);
     }
 
     /// What it says besides.
