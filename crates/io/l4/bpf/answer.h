@@ -21,14 +21,17 @@ struct icmp_head {
 };
 
 /* Back to who sent it, by the interface it came in by. */
-GLOBAL int back(struct xdp_md *ctx)
+INLINE int back(struct xdp_md *ctx)
 {
 	struct ethernet *eth = (void *)(long)ctx->data;
 	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
 		return XDP_DROP;
-	struct ethernet was = *eth;
-	__builtin_memcpy(eth->to, was.from, 6);
-	__builtin_memcpy(eth->from, was.to, 6);
+	__u64 to = load64(eth->to);
+	__u32 from = load32(eth->from), from_end = *(__u16 *)(eth->from + 4);
+	store32(eth->to, from);
+	*(__u16 *)(eth->to + 4) = from_end;
+	store32(eth->from, to);
+	*(__u16 *)(eth->from + 4) = to >> 32;
 	__u32 port = port_of(ctx->ingress_ifindex);
 	__u32 *by_tx = bpf_map_lookup_elem(&turns_back, &port);
 	if (!by_tx || *by_tx)
@@ -36,13 +39,18 @@ GLOBAL int back(struct xdp_md *ctx)
 	return bpf_redirect_map(&ports, port, XDP_DROP);
 }
 
+INLINE void swap32(__u32 *one, __u32 *other)
+{
+	__u32 was = *one;
+	*one = *other;
+	*other = was;
+}
+
 /* Answers a ping: ends and type change, checksums with them. */
 INLINE int echo_v4(struct xdp_md *ctx, struct ipv4 *ip, struct icmp_head *icmp)
 {
-	__u32 source = ip->source;
 	__u16 hops = *(__u16 *)&ip->ttl;
-	ip->source = ip->destination;
-	ip->destination = source;
+	swap32(&ip->source, &ip->destination);
 	ip->ttl = ANSWER_HOPS;
 	fix_checksum(&ip->checksum, hops, *(__u16 *)&ip->ttl);
 	icmp->type = ICMP_ECHO_REPLY;
@@ -53,11 +61,9 @@ INLINE int echo_v4(struct xdp_md *ctx, struct ipv4 *ip, struct icmp_head *icmp)
 
 INLINE int echo_v6(struct xdp_md *ctx, struct ipv6 *ip, struct icmp_head *icmp)
 {
-	for (int i = 0; i < 4; i++) {
-		__u32 source = ip->source[i];
-		ip->source[i] = ip->destination[i];
-		ip->destination[i] = source;
-	}
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		swap32(&ip->source[i], &ip->destination[i]);
 	ip->hop_limit = ANSWER_HOPS;
 	icmp->type = ICMPV6_ECHO_REPLY;
 	fix_checksum(&icmp->checksum, ICMPV6_ECHO, ICMPV6_ECHO_REPLY);
@@ -127,71 +133,89 @@ GLOBAL int unserved(struct xdp_md *ctx, __u32 why)
 	return XDP_PASS;
 }
 
-/* What a segment's checksum covers, by either family: zeros do not count. */
-struct covered {
-	__u32 source[4];
-	__u32 destination[4];
-	__be32 bytes;
-	__be32 protocol;
-	struct tcp tcp;
-};
-
-/* The Internet checksum of words on the stack. */
-INLINE __sum16 sum_of(void *words, __u32 bytes)
+/* Words of a header, added up for the Internet checksum; they may be added to others. */
+INLINE __u64 sum_of(const void *header, const int bytes)
 {
-	__u32 sum = bpf_csum_diff(NULL, 0, words, bytes, 0);
+	__u64 sum = 0;
+#pragma unroll
+	for (int at = 0; at < bytes; at += 4)
+		sum += load32(header + at);
+	return sum;
+}
+
+INLINE __sum16 checksum_of(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 	return ~sum;
 }
 
-/* Gives a packet this length: the header of a RST, and what a frame must have. */
+/* Gives a packet this length. */
 INLINE int resize(struct xdp_md *ctx, __u32 bytes)
 {
 	__u32 length = ctx->data_end - ctx->data;
 	return bpf_xdp_adjust_tail(ctx, (int)bytes - (int)length);
 }
 
-INLINE int write_reset_v4(struct xdp_md *ctx, const struct covered *s)
+/* `addresses` are the sum of both. */
+INLINE void write_reset(struct tcp *tcp, const struct tcp *was, __u64 addresses)
 {
-	struct ipv4 ip = {
-		.version_ihl = 0x45,
-		.length = bpf_htons(IPV4_BYTES + TCP_BYTES),
-		.fragment = bpf_htons(0x4000),
-		.ttl = ANSWER_HOPS,
-		.protocol = IPPROTO_TCP,
-		.source = s->source[0],
-		.destination = s->destination[0],
-	};
-	ip.checksum = sum_of(&ip, sizeof(ip));
+	tcp->source = was->destination;
+	tcp->destination = was->source;
+	tcp->sequence = was->acknowledgment;
+	tcp->acknowledgment = 0;
+	tcp->offset = TCP_BYTES / 4 << 4;
+	tcp->flags = TCP_RST;
+	tcp->window = 0;
+	tcp->checksum = 0;
+	tcp->urgent = 0;
+	tcp->checksum = checksum_of(addresses + bpf_htonl(TCP_BYTES) + bpf_htonl(IPPROTO_TCP) +
+				    sum_of(tcp, TCP_BYTES));
+}
+
+INLINE int reset_v4(struct xdp_md *ctx, const struct tcp *was)
+{
 	if (resize(ctx, SHORTEST_FRAME))
 		return XDP_DROP;
-	__u8 *at = (void *)(long)ctx->data + ETH_BYTES;
-	if (at + SHORTEST_FRAME - ETH_BYTES > (__u8 *)(long)ctx->data_end)
+	struct ipv4 *ip = (void *)(long)ctx->data + ETH_BYTES;
+	struct tcp *tcp = (void *)(ip + 1);
+	__u8 *rest = (void *)(tcp + 1);
+	if (rest + 6 > (__u8 *)(long)ctx->data_end)
 		return XDP_DROP;
-	__builtin_memcpy(at, &ip, sizeof(ip));
-	__builtin_memcpy(at + IPV4_BYTES, &s->tcp, TCP_BYTES);
-	__builtin_memset(at + IPV4_BYTES + TCP_BYTES, 0, SHORTEST_FRAME - ETH_BYTES - IPV4_BYTES - TCP_BYTES);
+	ip->version_ihl = 0x45;
+	ip->tos = 0;
+	ip->length = bpf_htons(IPV4_BYTES + TCP_BYTES);
+	ip->id = 0;
+	ip->fragment = bpf_htons(0x4000);
+	ip->ttl = ANSWER_HOPS;
+	ip->protocol = IPPROTO_TCP;
+	ip->checksum = 0;
+	swap32(&ip->source, &ip->destination);
+	ip->checksum = checksum_of(sum_of(ip, IPV4_BYTES));
+	write_reset(tcp, was, sum_of(&ip->source, 8));
+	store32(rest, 0);
+	*(__u16 *)(rest + 4) = 0;
 	return back(ctx);
 }
 
-INLINE int write_reset_v6(struct xdp_md *ctx, const struct covered *s)
+INLINE int reset_v6(struct xdp_md *ctx, const struct tcp *was)
 {
-	struct ipv6 ip = {
-		.version_class_flow = bpf_htonl(6 << 28),
-		.length = bpf_htons(TCP_BYTES),
-		.next = IPPROTO_TCP,
-		.hop_limit = ANSWER_HOPS,
-	};
-	__builtin_memcpy(ip.source, s->source, 16);
-	__builtin_memcpy(ip.destination, s->destination, 16);
 	if (resize(ctx, ETH_BYTES + IPV6_BYTES + TCP_BYTES))
 		return XDP_DROP;
-	__u8 *at = (void *)(long)ctx->data + ETH_BYTES;
-	if (at + IPV6_BYTES + TCP_BYTES > (__u8 *)(long)ctx->data_end)
+	struct ipv6 *ip = (void *)(long)ctx->data + ETH_BYTES;
+	struct tcp *tcp = (void *)(ip + 1);
+	if ((void *)(tcp + 1) > (void *)(long)ctx->data_end)
 		return XDP_DROP;
-	__builtin_memcpy(at, &ip, sizeof(ip));
-	__builtin_memcpy(at + IPV6_BYTES, &s->tcp, TCP_BYTES);
+	ip->version_class_flow = bpf_htonl(6 << 28);
+	ip->length = bpf_htons(TCP_BYTES);
+	ip->next = IPPROTO_TCP;
+	ip->hop_limit = ANSWER_HOPS;
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		swap32(&ip->source[i], &ip->destination[i]);
+	write_reset(tcp, was, sum_of(ip->source, 32));
 	return back(ctx);
 }
 
@@ -199,31 +223,12 @@ INLINE int write_reset_v6(struct xdp_md *ctx, const struct covered *s)
  * that the client expects next. A RST is not answered; nor is what acknowledges nothing. */
 GLOBAL int reset(struct xdp_md *ctx, __u32 tcp_offset)
 {
-	struct covered s = {.bytes = bpf_htonl(TCP_BYTES), .protocol = bpf_htonl(IPPROTO_TCP)};
 	struct ethernet *eth = (void *)(long)ctx->data;
-	struct ipv4 *v4 = (void *)(eth + 1);
-	struct ipv6 *v6 = (void *)(eth + 1);
-	void *end = (void *)(long)ctx->data_end;
 	struct tcp was;
-	if ((void *)(v4 + 1) > end || bpf_xdp_load_bytes(ctx, tcp_offset, &was, sizeof(was)))
+	if ((void *)(eth + 1) > (void *)(long)ctx->data_end ||
+	    bpf_xdp_load_bytes(ctx, tcp_offset, &was, sizeof(was)))
 		return XDP_DROP;
 	if ((was.flags & (TCP_RST | TCP_ACK)) != TCP_ACK)
 		return XDP_DROP;
-	int is_v4 = eth->type == ETH_IPV4;
-	if (is_v4) {
-		s.source[0] = v4->destination;
-		s.destination[0] = v4->source;
-	} else {
-		if ((void *)(v6 + 1) > end)
-			return XDP_DROP;
-		__builtin_memcpy(s.source, v6->destination, 16);
-		__builtin_memcpy(s.destination, v6->source, 16);
-	}
-	s.tcp.source = was.destination;
-	s.tcp.destination = was.source;
-	s.tcp.sequence = was.acknowledgment;
-	s.tcp.offset = TCP_BYTES / 4 << 4;
-	s.tcp.flags = TCP_RST;
-	s.tcp.checksum = sum_of(&s, sizeof(s));
-	return is_v4 ? write_reset_v4(ctx, &s) : write_reset_v6(ctx, &s);
+	return eth->type == ETH_IPV4 ? reset_v4(ctx, &was) : reset_v6(ctx, &was);
 }

@@ -1,5 +1,6 @@
 /* The data path: towards servers, and back. Nothing is kept about a connection. */
 #pragma once
+#include "counting.h"
 #include "leave.h"
 
 struct packet {
@@ -112,75 +113,6 @@ INLINE int to_member(struct xdp_md *ctx, const struct member *m, __u32 at)
 	return leave_by(ctx, m->port, m->ifindex, m->flags & MEMBER_HAIRPIN_TX);
 }
 
-/* What a connection did last: LAST_OPEN, its member, the end of its SYN's sequence number, the end of its
- * hash. A SYN, FIN or RST that is sent again is known by it. */
-#define LAST_OPEN 1
-#define LAST_AT(event) ((__u32)(event) >> 1 & ((1 << 22) - 1))
-#define LAST_SYN(event) ((event) >> 23 & 511)
-#define LAST_HASH(event) ((event) >> 32)
-
-INLINE __u64 event_of(__u64 hash, __u32 sequence, __u32 at, __u32 is_open)
-{
-	return hash << 32 | (__u64)(sequence >> 23) << 23 | at << 1 | is_open;
-}
-
-INLINE __u64 *last_of(__u64 hash)
-{
-	__u32 at = hash >> (64 - LAST_BITS);
-	return bpf_map_lookup_elem(&last, &at);
-}
-
-INLINE void count_more(struct member_count *count, __u32 at)
-{
-	count->opened++;
-	add_open(at, 1);
-}
-
-static __noinline void count_less(__u32 at)
-{
-	struct member_count *count = bpf_map_lookup_elem(&counts, &at);
-	if (count)
-		count->closed++;
-	add_open(at, -1);
-}
-
-/* `hash` is by config.spread, in either direction. A SYN that is sent again is counted where it goes now,
- * once; one with another sequence number is of the next connection between the same ends, and the end of
- * the one before was not seen. */
-INLINE void count_opened(__u32 at, __u64 hash, __u32 sequence)
-{
-	struct member_count *count = bpf_map_lookup_elem(&counts, &at);
-	__u64 *event = last_of(hash), now = event_of(hash, sequence, at, LAST_OPEN);
-	if (dry_run || !count || !event)
-		return;
-	__u64 was = *event;
-	*event = now;
-	if (UNLIKELY(LAST_HASH(was) == LAST_HASH(now) && (was & LAST_OPEN))) {
-		add_open(LAST_AT(was), -1);
-		count->opened -= LAST_SYN(was) == LAST_SYN(now);
-	}
-	count_more(count, at);
-}
-
-/* No member: one that ends is counted only if it is known. */
-#define IF_KNOWN (~0U)
-
-static __noinline void count_closed(__u32 at, __u64 hash)
-{
-	__u64 *event = last_of(hash);
-	if (dry_run || !event)
-		return;
-	if (LAST_HASH(*event) == LAST_HASH(hash << 32)) {
-		if (!(*event & LAST_OPEN))
-			return;
-		at = LAST_AT(*event);
-	}
-	if (at == IF_KNOWN)
-		return;
-	*event = event_of(hash, 0, at, 0);
-	count_less(at);
-}
-
 /* Sends what has no valid cookie to the server its addresses hash to. `signs`: TCP's flags, and above
  * them its sequence number. */
 GLOBAL int spread_out(struct xdp_md *ctx, const struct vip *vip, __u64 hash, __u32 why, __u64 signs)
@@ -195,11 +127,10 @@ GLOBAL int spread_out(struct xdp_md *ctx, const struct vip *vip, __u64 hash, __u
 		count_reason(vip->number, REASON_NO_SERVER);
 		return XDP_DROP;
 	}
-	/* Any connection's RST may lack timestamps; a FIN lacks them if all its segments do (RFC 7323, 3.2). */
 	if (why == REASON_SYN_NO_TIMESTAMP)
 		count_opened(at, hash, signs >> 32);
 	else if (signs & (TCP_FIN | TCP_RST))
-		count_closed(why == REASON_NO_TIMESTAMP && (signs & TCP_FIN) ? at : IF_KNOWN, hash);
+		count_closed(hash);
 	return to_member(ctx, m, at);
 }
 
@@ -239,7 +170,7 @@ INLINE __u64 signs_of(const struct tcp *tcp)
 INLINE int without_server(struct packet *p, const struct vip *vip, __u64 hash)
 {
 	count_reason(vip->number, REASON_STALE);
-	count_closed(IF_KNOWN, hash);
+	count_closed(hash);
 	return reset(p->ctx, (void *)p->tcp - (void *)p->eth);
 }
 
@@ -292,7 +223,7 @@ INLINE int to_server(struct packet *p, const struct config *c, const struct vip 
 		set_field(p->tcp, &t->echo_lower, 0);
 	}
 	if (UNLIKELY(flags & (TCP_FIN | TCP_RST)))
-		count_closed(at, hash_from_client(p, c, vip, BY_SPREAD, family));
+		count_closed(hash_from_client(p, c, vip, BY_SPREAD, family));
 	return to_member(p->ctx, m, at);
 
 spread:
@@ -302,6 +233,20 @@ spread:
 		return without_server(p, vip, hash_from_client(p, c, vip, BY_SPREAD, family));
 	return spread_out(p->ctx, vip, hash_from_client(p, c, vip, BY_SPREAD, family), why,
 			  signs_of(p->tcp));
+}
+
+/* A server's clock, as its first reply tells it. One that moves is counted: now and then clocks drift apart,
+ * but where each connection has a clock of its own (tcp_timestamps=1) it moves with nearly every reply. */
+static __noinline void set_clock(struct member *m, __u32 offset, __u32 vip_number, __u32 at)
+{
+	struct member_count *count = bpf_map_lookup_elem(&counts, &at);
+	if (m->heard) {
+		count_reason(vip_number, REASON_CLOCK_MOVED);
+		if (count && !dry_run)
+			count->clock_moved++;
+	}
+	m->offset_ms = offset;
+	m->heard = 1;
 }
 
 /* Writes the cookie into a server's packet. */
@@ -324,10 +269,8 @@ INLINE void write_cookie(struct packet *p, const struct config *c, const struct 
 	__u32 offset = real - (__u32)now;
 	/* Written only when the clock is new or has moved: the line stays shared between CPUs. */
 	if (UNLIKELY(!m->heard ||
-	    offset - m->offset_ms + OFFSET_TOLERANCE_MS > 2 * OFFSET_TOLERANCE_MS)) {
-		m->offset_ms = offset;
-		m->heard = 1;
-	}
+	    offset - m->offset_ms + OFFSET_TOLERANCE_MS > 2 * OFFSET_TOLERANCE_MS))
+		set_clock(m, offset, vip->number, at);
 	__u32 epoch = epoch_now(c->switch_ms, c->epoch, upper, m->offset_ms, now);
 	__u64 hash = hash_to_client(p, c, vip, epoch & 1, family);
 	struct permutation *perm = bpf_map_lookup_elem(&permutations, &epoch);
@@ -345,9 +288,8 @@ INLINE void count_reply(struct packet *p, const struct config *c, const struct v
 		count->packets_out++;
 		count->bytes_out += p->end - (void *)p->eth;
 	}
-	/* One without timestamps may answer what was of no connection. */
 	if (UNLIKELY(p->tcp->flags & TCP_RST))
-		count_closed(p->timestamps ? at : IF_KNOWN, hash_to_client(p, c, vip, BY_SPREAD, family));
+		count_closed(hash_to_client(p, c, vip, BY_SPREAD, family));
 }
 
 INLINE int malformed(struct xdp_md *ctx, const struct vip *vip)

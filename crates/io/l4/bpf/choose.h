@@ -129,11 +129,3 @@ INLINE __u32 choose(const struct vip *vip, __u64 hash)
 	}
 	return listed(s->policy, at);
 }
-
-INLINE void add_open(__u32 at, __s32 change)
-{
-	__s32 *now = bpf_map_lookup_elem(&open, &at);
-	/* A FIN sent twice must not make a server look idler than idle. */
-	if (now && (change > 0 || *now > 0))
-		__sync_fetch_and_add(now, change);
-}

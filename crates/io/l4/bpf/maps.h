@@ -22,7 +22,7 @@ MAP(counts, BPF_MAP_TYPE_PERCPU_ARRAY, 1, struct member_count);
 MAP(reasons, BPF_MAP_TYPE_PERCPU_ARRAY, REASONS, __u64);
 MAP(turns, BPF_MAP_TYPE_PERCPU_ARRAY, 1, __u32);
 MAP(open, BPF_MAP_TYPE_ARRAY, 1, __s32);
-MAP(last, BPF_MAP_TYPE_ARRAY, 1 << LAST_BITS, __u64);
+MAP(last, BPF_MAP_TYPE_ARRAY, (1 << LAST_BITS) / LAST_ROW, struct last);
 MAP(ports, BPF_MAP_TYPE_DEVMAP, MAX_PORTS, __u32);
 /* By place of `ports`: not 0 where what goes back by the interface it came by goes by XDP_TX. */
 MAP(turns_back, BPF_MAP_TYPE_ARRAY, MAX_PORTS, __u32);

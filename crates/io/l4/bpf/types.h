@@ -4,7 +4,7 @@
 #pragma once
 #include <linux/types.h>
 
-#define META_LAYOUT 7
+#define META_LAYOUT 8
 
 /* Places in the list a first packet is served from; the size of one half of a `slots` entry. */
 #define MAX_SLOTS 8192
@@ -16,8 +16,10 @@
 #define NAME_BYTES 64
 /* Prefixes of a way for which the kernel's routes are asked. */
 #define MAX_ASKED 8
-/* log2 of the connections whose last SYN, FIN or RST is remembered, so that none is counted twice. */
+/* log2 of the connections whose last SYN, FIN or RST is remembered: see counting.h. */
 #define LAST_BITS 16
+/* So many in a row, for who reads them all. */
+#define LAST_ROW 512
 
 /* A keyed hash of a connection; `FlowHash` of crates/logic/cookie. */
 struct flow_key {
@@ -162,7 +164,8 @@ struct member_count {
 	__u64 bytes_out;
 	__u64 opened; /* first packets */
 	__u64 closed;
-	__u64 pad[2];
+	__u64 clock_moved;
+	__u64 pad;
 };
 
 /* Why a packet did not go the straight way. Counted for each VIP; those without one in a row of their
@@ -189,6 +192,7 @@ enum reason {
 	REASON_NO_SERVICE,        /* dropped: to a VIP's address, but to no service */
 	REASON_ECHO,              /* answered: a ping of a VIP's address */
 	REASON_ROUTE_ASKED,       /* a reply whose way the kernel's routes were asked for */
+	REASON_CLOCK_MOVED,       /* a reply whose server's clock is not where it was */
 	REASONS
 };
 
@@ -196,6 +200,11 @@ enum reason {
 struct address_key {
 	__u32 address[4];
 	__u32 family; /* 4, 6 */
+};
+
+/* What connections did last: see counting.h. */
+struct last {
+	__u64 event[LAST_ROW];
 };
 
 struct fragment_key {

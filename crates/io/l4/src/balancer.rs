@@ -24,12 +24,14 @@ use crate::program::{Program, Ran, prepare};
 use crate::service::{Member, Service, plan};
 use crate::turn::Turn;
 
-/// From one version boundary of a server's clock to the next.
-const VERSION_MS: u64 = 1 << 16;
-
+mod clocks;
+mod recount;
 mod silence;
 pub(crate) mod ways;
 mod write;
+
+/// From one version boundary of a server's clock to the next.
+const VERSION_MS: u64 = 1 << 16;
 
 /// The balancer in charge of the kernel's tables.
 #[derive(Debug)]
@@ -46,6 +48,8 @@ pub struct Balancer {
     /// Interfaces the program of this daemon is on, by name.
     attached: BTreeMap<String, Attached>,
     silence: silence::Silence,
+    clocks: clocks::Clocks,
+    recounted: recount::Recounted,
 }
 
 /// How the program is on an interface.
@@ -106,6 +110,8 @@ impl Balancer {
             ports: BTreeMap::new(),
             attached: BTreeMap::new(),
             silence: silence::Silence::default(),
+            clocks: clocks::Clocks::default(),
+            recounted: recount::Recounted::default(),
         };
         balancer.recall()?;
         let pending = balancer.take_up(config)?;
@@ -232,6 +238,7 @@ impl Balancer {
                 balancer.forget(service, member)?;
             }
             let heard = balancer.listen(Instant::now())?;
+            balancer.recount(Instant::now())?;
             let shifted = balancer.follow_load()?;
             balancer.program_all(heard || shifted || !gone.is_empty())
         })

@@ -12,7 +12,7 @@ mod way;
 pub use way::{By, FOR_EVER, MAX_ASKED, WAY_BYTES, Way};
 
 /// Changes with every change of a layout; pinned maps of another one are refused.
-pub const META_LAYOUT: u32 = 7;
+pub const META_LAYOUT: u32 = 8;
 /// Places in a list of servers.
 pub const MAX_SLOTS: usize = 8192;
 /// Interfaces a packet can leave by.
@@ -34,6 +34,15 @@ pub const PERMUTATION_BYTES: usize = 4 * MAX_IDS;
 pub const LINE_BYTES: usize = 64;
 /// `struct slots`.
 pub const SLOTS_BYTES: usize = 8 + 8 * MAX_SLOTS;
+
+/// log2 of the connections whose last event is remembered.
+const LAST_BITS: u32 = 16;
+/// So many in a row.
+pub const LAST_ROW: usize = 512;
+/// Rows of them.
+pub const LAST_ROWS: u32 = (1 << LAST_BITS) / LAST_ROW as u32;
+/// The part of an event, less its lowest bit, that names its member.
+pub const LAST_AT: u32 = (1 << 22) - 1;
 
 /// A MAC address.
 pub type Mac = [u8; 6];

@@ -1,6 +1,6 @@
 //! The pinned maps, opened from bpffs: by the daemon that fills them, and by whoever only looks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,9 @@ use aya::util::nr_cpus;
 
 use crate::error::L4Error;
 use crate::layout::{
-    CONFIG_BYTES, ConfigValue, LINE_BYTES, MAX_PORTS, META_LAYOUT, MemberValue, NAME_BYTES,
-    PERMUTATION_BYTES, SLOTS_BYTES, VipValue, WAY_BYTES, WAYS_AT, Way, bucket_to_bytes,
-    name_from_bytes, name_to_bytes,
+    CONFIG_BYTES, ConfigValue, LAST_AT, LAST_ROW, LAST_ROWS, LINE_BYTES, MAX_PORTS, META_LAYOUT,
+    MemberValue, NAME_BYTES, PERMUTATION_BYTES, SLOTS_BYTES, VipValue, WAY_BYTES, WAYS_AT, Way,
+    bucket_to_bytes, name_from_bytes, name_to_bytes,
 };
 use crate::notes::{MemberNote, VipNote};
 use crate::reason::REASONS;
@@ -41,6 +41,11 @@ pub(crate) const MAPS: [&str; 19] = [
     "fragments",
     "addresses",
 ];
+
+/// The place of the server of a connection that an event says is open.
+fn open_at(event: u64) -> Option<u32> {
+    (event & 1 == 1).then_some((event >> 1) as u32 & LAST_AT)
+}
 
 /// By what the maps were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +91,8 @@ pub struct MemberCount {
     pub opened: u64,
     /// Last ones: FIN from the client, RST from either side.
     pub closed: u64,
+    /// How often its clock was not where it had been.
+    pub clock_moved: u64,
 }
 
 /// The pinned maps.
@@ -101,6 +108,7 @@ pub struct Maps {
     counts: PerCpuArray<MapData, [u64; 8]>,
     reasons: PerCpuArray<MapData, u64>,
     open: Array<MapData, i32>,
+    last: Array<MapData, [u64; LAST_ROW]>,
     ports: DevMap<MapData>,
     turns_back: Array<MapData, u32>,
     addresses: HashMap<MapData, [u32; 5], u32>,
@@ -199,6 +207,7 @@ impl Maps {
             counts: opened!(dir, "counts"),
             reasons: opened!(dir, "reasons"),
             open: opened!(dir, "open"),
+            last: opened!(dir, "last"),
             ports: opened!(dir, "ports"),
             turns_back: opened!(dir, "turns_back"),
             addresses: opened!(dir, "addresses"),
@@ -312,8 +321,10 @@ impl Maps {
             sum.bytes_in += cpu[1];
             sum.packets_out += cpu[2];
             sum.bytes_out += cpu[3];
-            sum.opened += cpu[4];
+            // One CPU may have taken back what another had counted.
+            sum.opened = sum.opened.wrapping_add(cpu[4]);
             sum.closed += cpu[5];
+            sum.clock_moved += cpu[6];
         }
         Ok(sum)
     }
@@ -321,11 +332,38 @@ impl Maps {
     /// Forgets what was counted for a server, when its place goes to another.
     pub(crate) fn clear_count(&mut self, place: u32) -> Result<(), L4Error> {
         clear(&mut self.counts, place, [0; 8], "counts")?;
+        self.end_all(place)
+    }
+
+    /// Takes all connections of a server for ended.
+    pub(crate) fn end_all(&mut self, place: u32) -> Result<(), L4Error> {
+        if self.open_connections(place)? == 0 {
+            return Ok(());
+        }
+        for row in 0..LAST_ROWS {
+            let events = self.last.get(&row, 0).map_err(L4Error::map("last"))?;
+            if events.iter().any(|event| open_at(*event) == Some(place)) {
+                let end = |event| if open_at(event) == Some(place) { event & !1 } else { event };
+                self.last.set(row, events.map(end), 0).map_err(L4Error::map("last"))?;
+            }
+        }
         self.set_open(place, 0)
     }
 
-    pub(crate) fn set_open(&mut self, place: u32, connections: i32) -> Result<(), L4Error> {
-        self.open.set(place, connections, 0).map_err(L4Error::map("open"))
+    /// How many connections are remembered as open, by the place of their server.
+    pub(crate) fn remembered(&self) -> Result<BTreeMap<u32, u32>, L4Error> {
+        let mut counted = BTreeMap::new();
+        for row in 0..LAST_ROWS {
+            let events = self.last.get(&row, 0).map_err(L4Error::map("last"))?;
+            for place in events.into_iter().filter_map(open_at) {
+                *counted.entry(place).or_insert(0) += 1;
+            }
+        }
+        Ok(counted)
+    }
+
+    pub(crate) fn set_open(&mut self, place: u32, connections: u32) -> Result<(), L4Error> {
+        self.open.set(place, connections as i32, 0).map_err(L4Error::map("open"))
     }
 
     /// Connections that began and did not end, as far as first and last packets tell.

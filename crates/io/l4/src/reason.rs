@@ -1,7 +1,7 @@
 //! Why a packet did not go the straight way: the counters' names, in the order of `bpf/types.h`.
 
 /// The names, as `plimsoll l4 status` shows them; docs/l4.md says what each means.
-pub const REASONS: [&str; 21] = [
+pub const REASONS: [&str; 22] = [
     "no_timestamp",
     "syn_no_timestamp",
     "foreign_cookie",
@@ -23,6 +23,7 @@ pub const REASONS: [&str; 21] = [
     "no_service",
     "echo",
     ROUTE_ASKED,
+    "clock_moved",
 ];
 
 /// Of replies for which the kernel's routes were asked, which is no fallback.

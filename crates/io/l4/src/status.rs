@@ -127,6 +127,8 @@ pub struct BackendStatus {
     pub open_connections: u64,
     /// Whether its clock is known, as it is after its first reply.
     pub clock_known: bool,
+    /// How often its clock was not where it had been: many a minute, where `net.ipv4.tcp_timestamps` is 1.
+    pub clock_moved: u64,
 }
 
 /// Reads what is pinned in a directory.
@@ -214,6 +216,7 @@ fn backend(maps: &Maps, place: u32, id: u32) -> Result<Option<BackendStatus>, L4
         new_connections: count.opened,
         open_connections: maps.open_connections(place)?,
         clock_known: member.offset_ms.is_some(),
+        clock_moved: count.clock_moved,
     }))
 }
 

@@ -8,6 +8,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use tracing::warn;
+
 use super::Balancer;
 use crate::error::L4Error;
 use crate::maps::MemberCount;
@@ -72,11 +74,19 @@ impl Balancer {
         let stride = self.maps.meta().stride;
         let mut changed = false;
         for service in self.services.values_mut() {
-            for member in service.members.values_mut() {
+            for (name, member) in &mut service.members {
                 let place = service.number * stride + u32::from(member.id);
-                let heard = self.silence.take(place, self.maps.count(place)?, now);
-                if heard.is_silent(now, limit) && self.maps.open_connections(place)? > 0 {
-                    self.maps.set_open(place, 0)?;
+                let count = self.maps.count(place)?;
+                if self.clocks.take(place, count.clock_moved, now) {
+                    warn!(
+                        service = service.vip.name,
+                        backend = name,
+                        "its clock moves from reply to reply: expected net.ipv4.tcp_timestamps=2 there, or its agent"
+                    );
+                }
+                let heard = self.silence.take(place, count, now);
+                if heard.is_silent(now, limit) {
+                    self.maps.end_all(place)?;
                 }
                 // An agent's replies need not pass here, and who takes first packets is the policy's to say.
                 let may_be = !member.value.agent && member.weight() == 0;

@@ -8,7 +8,7 @@ use plimsoll_l4::bench::packet::{ACK, REDIRECT, SYN, Segment, syn_options, times
 use plimsoll_l4::bench::{
     BenchError, Connection, Load, Replies, Settings, VIP, chi_square, flood, forge, keys,
 };
-use plimsoll_l4::{Keys, Policy};
+use plimsoll_l4::{Keys, Policy, status};
 
 use super::support::Rig;
 use super::support::rig::privileged;
@@ -18,13 +18,15 @@ const SERVERS: u8 = 16;
 const ENDLESS: u64 = 1 << 37;
 const TEN_MILLION: u32 = 10_000_000;
 const BURST: u32 = 1 << 16;
+/// Connections whose last event is remembered.
+const REMEMBERED: u64 = 1 << 16;
 
 #[test]
 fn a_flood_of_first_packets_grows_nothing_and_drops_nothing_established() {
     if !privileged() {
         return;
     }
-    let rig = Rig::new(Policy::LeastConnections, SERVERS, Replies::Uplink);
+    let mut rig = Rig::new(Policy::LeastConnections, SERVERS, Replies::Uplink);
     let told = |_| Ok::<(), BenchError>(());
     let flood = flood(&rig, u64::from(TEN_MILLION), 64, told).expect("runs");
     assert!(flood.before.bytes() > 1 << 17, "{:?}", flood.before);
@@ -34,6 +36,11 @@ fn a_flood_of_first_packets_grows_nothing_and_drops_nothing_established() {
     assert_eq!(opened.iter().sum::<u64>(), flood.sent + 64, "every first packet is counted");
     let (least, most) = (opened.iter().min().expect("some"), opened.iter().max().expect("some"));
     assert!(most - least <= 1, "the fewest connections get the next: {opened:?}");
+    // None of these ends; but the latest have taken the places of those before, which count no more.
+    rig.balancer.refresh().expect("refreshes");
+    let seen = status(&rig.net.pins()).expect("status");
+    let open: u64 = seen.vips[0].backends.iter().map(|one| one.open_connections).sum();
+    assert!(open > REMEMBERED * 9 / 10 && open <= REMEMBERED, "{open}");
     let reasons = rig.reasons().expect("read");
     assert!(reasons.iter().all(|count| *count == 0), "{reasons:?}");
 }

@@ -21,6 +21,13 @@ impl Rig {
         })
     }
 
+    /// New and open connections of each server of the first service.
+    fn by_server_id(&self) -> Vec<(u64, u64)> {
+        let seen = status(&self.net.pins()).expect("status");
+        let all = seen.vips[0].backends.iter();
+        all.map(|one| (one.new_connections, one.open_connections)).collect()
+    }
+
     /// A client's first packet: its server.
     pub fn begin(&self, client: &str, vip: &str, sequence: u32, options: Vec<u8>) -> u8 {
         let mut syn = Segment::new(client, vip, SYN, options).bytes();
@@ -76,6 +83,24 @@ fn what_is_sent_again_is_counted_once() {
 }
 
 #[test]
+fn a_first_packet_that_is_sent_again_is_counted_where_it_goes_now() {
+    if !privileged() {
+        return;
+    }
+    let b = rig(4);
+    for client in (0..20).map(|n| format!("10.0.1.9:{}", 4000 + n)) {
+        let before = b.by_server_id();
+        let servers: Vec<u8> =
+            (0..3).map(|_| b.begin(&client, VIP, 7, syn_options(1, 0))).collect();
+        assert!(servers[0] != servers[1] && servers[1] != servers[2], "{servers:?}");
+        let mut expected = before;
+        let last = &mut expected[usize::from(servers[2]) - 1];
+        *last = (last.0 + 1, last.1 + 1);
+        assert_eq!(b.by_server_id(), expected, "SYNs to {servers:?}");
+    }
+}
+
+#[test]
 fn what_shows_no_connection_ends_none_but_its_own() {
     if !privileged() {
         return;
@@ -95,6 +120,14 @@ fn what_shows_no_connection_ends_none_but_its_own() {
     assert_eq!(b.connections(), (8, 8));
     // One of a connection with timestamps: a kernel without its socket sends such, and it goes by hash.
     b.by_client(&Segment::new(&others[3], VIP, RST, vec![]).bytes());
+    assert_eq!(b.connections(), (8, 7));
+    // Cookies that happen to be right, of nobody's connection: who guesses makes no server look idle.
+    for port in 1..200 {
+        let stranger = format!("10.0.7.7:{port}");
+        let flags = if port % 2 == 0 { ACK | FIN } else { RST };
+        b.client_says(&stranger, VIP, flags, 1 + (port % 4) as u8);
+        b.server_says(&stranger, VIP, RST | ACK, 1 + (port % 4) as u8, timestamps(9, 9));
+    }
     assert_eq!(b.connections(), (8, 7));
     // Without timestamps altogether.
     let plain = "10.0.7.8:99";
@@ -136,9 +169,9 @@ fn after_thousands_of_connections_with_losses_every_server_has_what_it_has() {
     }
     let seen = status(&b.net.pins()).expect("status");
     let open: Vec<u64> = seen.vips[0].backends.iter().map(|one| one.open_connections).collect();
-    // Of 3,000 connections some share a place of 65,536 with another's last packet in between.
+    // Of 3,000 connections some lose their place of 65,536 to another: their ends are not known.
     let off: u64 = open.iter().zip(&truth[1..]).map(|(open, true_)| open.abs_diff(*true_)).sum();
-    assert!(off <= 3, "{open:?}, in truth {:?}", &truth[1..]);
+    assert!(off <= 8, "{open:?}, in truth {:?}", &truth[1..]);
     let new: u64 = seen.vips[0].backends.iter().map(|one| one.new_connections).sum();
     assert!((3000..=3003).contains(&new), "{new}");
 }

@@ -6,7 +6,7 @@ use plimsoll_l4::bench::packet::{
     ACK, DROP, REDIRECT, SYN, Segment, checksum, syn_options, timestamps,
 };
 use plimsoll_l4::bench::{VIP, keys, server_mac};
-use plimsoll_l4::{Balancer, Keys};
+use plimsoll_l4::{Balancer, Keys, status};
 
 use super::support::rig::privileged;
 use super::{CLIENT, codec, rig, tuple};
@@ -135,5 +135,9 @@ fn a_server_with_random_offsets_gets_wrong_echoes() {
         let wire2 = b.hear(VIP, other, 1, second);
         assert_eq!(echo(other, wire2), second);
         assert_eq!(echo(CLIENT, wire) == first, same);
+        assert_eq!(b.counted("clock_moved"), u64::from(!same), "the server's clock has moved");
     }
+    let seen = status(&b.net.pins()).expect("status");
+    let moved: Vec<u64> = seen.vips[0].backends.iter().map(|one| one.clock_moved).collect();
+    assert_eq!(moved, [1, 0], "and it is told whose");
 }
