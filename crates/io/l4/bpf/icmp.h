@@ -57,16 +57,19 @@ struct quote_v4 {
 GLOBAL int icmp_v4(struct xdp_md *ctx)
 {
 	struct quote_v4 quote = {};
+	struct ipv4 outer;
 	__u32 ports = 0, at = ETH_BYTES, zero = 0;
-	__u8 header = 0;
 	struct config *c = bpf_map_lookup_elem(&config, &zero);
-	if (!c || bpf_xdp_load_bytes(ctx, at, &header, 1))
+	if (!c || bpf_xdp_load_bytes(ctx, at, &outer, sizeof(outer)))
 		return XDP_PASS;
-	at += (header & 15) * 4;
+	at += (outer.version_ihl & 15) * 4;
 	if (bpf_xdp_load_bytes(ctx, at, &quote, sizeof(quote)))
 		return unserved(ctx, REASON_NO_SERVICE);
 	/* Destination unreachable, time exceeded, parameter problem. */
 	if (quote.type != 3 && quote.type != 11 && quote.type != 12)
+		return unserved(ctx, REASON_NO_SERVICE);
+	/* Who is told is who sent what is quoted; and it begins here. */
+	if (outer.destination != quote.ip.source || (outer.fragment & FRAGMENT_OFFSET))
 		return unserved(ctx, REASON_NO_SERVICE);
 	__u32 quoted_header = (quote.ip.version_ihl & 15) * 4;
 	if (quote.ip.protocol != IPPROTO_TCP || quoted_header < IPV4_BYTES ||
@@ -100,6 +103,10 @@ GLOBAL int icmp_v6(struct xdp_md *ctx)
 		return unserved(ctx, REASON_NO_SERVICE);
 	/* Errors are below 128; neighbour discovery and echoes are above. */
 	if (quote.type == 0 || quote.type > 4 || quote.ip.next != IPPROTO_TCP)
+		return unserved(ctx, REASON_NO_SERVICE);
+	__u64 told[2];
+	if (bpf_xdp_load_bytes(ctx, ETH_BYTES + offsetof(struct ipv6, destination), told, sizeof(told)) ||
+	    told[0] != load64(quote.ip.source) || told[1] != load64(quote.ip.source + 2))
 		return unserved(ctx, REASON_NO_SERVICE);
 	__u32 ports = quote.ports;
 	struct vip *vip = find_vip(c, quote.ip.source, ports, 6);

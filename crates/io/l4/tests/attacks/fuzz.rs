@@ -97,6 +97,9 @@ fn icmp(reply: &[u8], kind: u8, quoted: usize) -> Vec<u8> {
     let (header, protocol) = if v4 { (20, 1) } else { (40, 58) };
     let mut bytes = reply[..14 + header].to_vec();
     bytes[if v4 { 23 } else { 20 }] = protocol;
+    // From the client's address, for want of a router's.
+    let (from, length) = if v4 { (26, 4) } else { (22, 16) };
+    bytes[from..from + 2 * length].rotate_left(length);
     bytes.extend([kind, 4, 0, 0, 0, 0, 5, 0]);
     bytes.extend(&reply[14..(14 + header + quoted).min(reply.len())]);
     bytes

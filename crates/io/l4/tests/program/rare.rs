@@ -3,7 +3,7 @@
 
 use plimsoll_cookie::{Epoch, ServerId};
 use plimsoll_l4::bench::packet::{
-    ACK, DROP, REDIRECT, SYN, Segment, checksum, syn_options, timestamps,
+    ACK, DROP, PASS, REDIRECT, SYN, Segment, checksum, syn_options, timestamps,
 };
 use plimsoll_l4::bench::{VIP, keys, server_mac};
 use plimsoll_l4::{Balancer, Keys, status};
@@ -78,6 +78,16 @@ fn an_icmp_error_reaches_the_server_it_is_about() {
         let (_, sent) = b.by_server(&reply.bytes());
         let (verdict, out) = b.by_client(&icmp_error(&sent, quoted));
         assert_eq!((verdict, &out[..6]), (REDIRECT, &server_mac(6)[..]), "flags {flags}");
+    }
+    assert_eq!((b.counted("icmp"), b.counted("icmp_spread")), (10, 16));
+    // Told to somebody else than the VIP whose packet is quoted; and in the middle of a packet.
+    let reply = Segment::new(VIP, CLIENT, ACK, timestamps(7_000_000, 1)).sent_by(server_mac(6));
+    let (_, sent) = b.by_server(&reply.bytes());
+    let good = icmp_error(&sent, 52);
+    for (at, byte, verdict) in [(33, 8, PASS), (21, 2, DROP)] {
+        let mut odd = good.clone();
+        odd[at] = byte;
+        assert_eq!(b.by_client(&odd), (verdict, odd));
     }
     assert_eq!((b.counted("icmp"), b.counted("icmp_spread")), (10, 16));
 }

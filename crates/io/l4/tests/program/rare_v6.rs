@@ -76,6 +76,10 @@ fn an_icmp_error_reaches_the_server_it_is_about() {
     }
     assert_eq!((b.counted("icmp"), b.counted("icmp_spread")), (24, 48));
     let reply = Segment::new(VIP6, CLIENT6, ACK, timestamps(1, 1)).bytes();
+    let mut told_another = icmp_error(&reply, 2, 72);
+    told_another[53] = 8;
+    assert_eq!(b.by_client(&told_another).0, PASS, "not the VIP whose packet is quoted");
+    assert_eq!((b.counted("icmp"), b.counted("icmp_spread")), (24, 48));
     for (kind, what) in [(135, PASS), (5, DROP)] {
         assert_eq!(b.by_client(&icmp_error(&reply, kind, 72)).0, what, "no error");
     }
