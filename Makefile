@@ -3,7 +3,7 @@
 
 CARGO ?= cargo
 
-.PHONY: demo demo-l4 test check build deps soak bench-solver bench-pool bench-failover
+.PHONY: demo demo-l4 test check build deps soak bench-solver bench-pool bench-failover bench-l4
 
 demo: deps
 	$(CARGO) build --locked --release -p plimsoll
@@ -48,6 +48,12 @@ bench-pool: deps
 	    --concurrent 4 --lanes static-oracle,plimsoll-roundrobin,plimsoll-leastconn,plimsoll-roundrobin-literal
 	target/release/plimsoll lab pool --load 0.85 --service 50ms --learn 150s --measure 50s --rounds 3 \
 	    --concurrent 4 --lanes static-oracle,plimsoll-roundrobin,plimsoll-leastconn,leastconn-cores
+
+# Nanoseconds per packet of the layer-4 program, as root; about five minutes.
+bench-l4: deps
+	$(CARGO) build --locked --release -p plimsoll-l4 --examples
+	nice -n -20 taskset -c 1 $(or $(CARGO_TARGET_DIR),target)/release/examples/ns_per_packet 7 1048576 "client to server" "server to client" "LRU table, hit"
+	nice -n -20 taskset -c 1 $(or $(CARGO_TARGET_DIR),target)/release/examples/ns_per_packet 9 300000 "first packet" insert
 
 bench-failover: deps
 	$(CARGO) bench --locked -p plimsoll --bench failover

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 
 use crate::config::{AttachMode, L4Config};
-use crate::doctor::features;
+use crate::doctor::{NATIVE_MTU, features};
 use crate::error::L4Error;
 use crate::layout::META_LAYOUT;
 use crate::maps::{MAPS, Meta, read_meta, read_own_meta, write_meta};
@@ -174,9 +174,9 @@ impl Program {
         // There is none, or its interface was removed and there is a new one of its name, or it is of
         // another mode: the kernel takes one mode at a time.
         let _ = fs::remove_file(&path);
-        let Err(error) = attach_anew(xdp, link.index, mode, &path) else { return Ok(None) };
+        let Err(error) = attach_anew(xdp, link, mode, &path) else { return Ok(None) };
         let Some(held) = held else { return Err(failed(error)) };
-        attach_anew(xdp, link.index, held, &path).map_err(failed)?;
+        attach_anew(xdp, link, held, &path).map_err(failed)?;
         Ok(Some(failed(format!("stays in the mode it was in: {error}")).to_string()))
     }
 
@@ -273,13 +273,14 @@ fn line<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(key)).map(str::trim)
 }
 
-fn attach_anew(xdp: &mut Xdp, index: u32, mode: AttachMode, path: &Path) -> Result<(), String> {
+fn attach_anew(xdp: &mut Xdp, link: &Link, mode: AttachMode, path: &Path) -> Result<(), String> {
     let flags = match mode {
         AttachMode::Native => XdpMode::Driver,
         AttachMode::Generic => XdpMode::Skb,
     };
-    let id =
-        xdp.attach_to_if_index(index, flags).map_err(|error| why_not_attached(&error, mode))?;
+    let id = xdp
+        .attach_to_if_index(link.index, flags)
+        .map_err(|error| why_not_attached(refused(&error).to_string(), mode, link.mtu))?;
     let taken = xdp.take_link(id).map_err(|error| error.to_string())?;
     let fd = FdLink::try_from(taken)
         .map_err(|_| "expected a kernel with BPF links for XDP (5.9 or later)".to_owned())?;
@@ -360,18 +361,22 @@ fn explained(error: L4Error, missing: impl Fn() -> Vec<String>) -> L4Error {
     L4Error::TooOld { release, missing: missing.join(", ") }
 }
 
-fn why_not_attached(error: &ProgramError, mode: AttachMode) -> String {
-    let text = refused(error).to_string();
+fn why_not_attached(text: String, mode: AttachMode, mtu: u32) -> String {
     if text.contains("os error 16") || text.contains("os error 17") {
         return format!(
             "another XDP program is attached (`ip link show` names it), perhaps by a balancer with \
              another l4.pin_dir; expected none: {text}"
         );
     }
-    if text.contains("os error 95") || text.contains("os error 22") {
+    // EOPNOTSUPP, EINVAL, and ERANGE, which veth says of its MTU.
+    if ["os error 95", "os error 22", "os error 34"].iter().any(|one| text.contains(one)) {
         let hint = match mode {
-            AttachMode::Native => "the driver takes no native XDP: try mode: generic",
-            AttachMode::Generic => "the interface takes no XDP",
+            AttachMode::Native if mtu > NATIVE_MTU => format!(
+                "MTU {mtu}; expected at most {NATIVE_MTU} for native XDP, where a packet is in one page, or \
+                 mode: generic"
+            ),
+            AttachMode::Native => "the driver takes no native XDP: try mode: generic".to_owned(),
+            AttachMode::Generic => "the interface takes no XDP".to_owned(),
         };
         return format!("{hint}: {text}");
     }
@@ -387,6 +392,19 @@ impl From<EbpfError> for L4Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_large_mtu_is_named_where_native_xdp_is_refused() {
+        let told = |code, mode, mtu| why_not_attached(format!("(os error {code})"), mode, mtu);
+        for code in [22, 34, 95] {
+            let large = told(code, AttachMode::Native, 9000);
+            assert!(large.starts_with("MTU 9000; expected at most 3498"), "{large}");
+            let usual = told(code, AttachMode::Native, 1500);
+            assert!(usual.contains("takes no native XDP"), "{usual}");
+            assert!(told(code, AttachMode::Generic, 9000).contains("takes no XDP"));
+        }
+        assert!(told(16, AttachMode::Native, 9000).contains("another XDP program"));
+    }
 
     #[test]
     fn an_old_kernel_is_refused_by_what_it_lacks() {

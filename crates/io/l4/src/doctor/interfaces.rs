@@ -12,7 +12,7 @@ use crate::config::{AttachMode, L4Config, UplinkMode};
 use crate::network::Link;
 
 /// A packet must fit a page with what native XDP keeps beside it.
-const NATIVE_MTU: u32 = 3498;
+pub(crate) const NATIVE_MTU: u32 = 3498;
 
 /// Without a configuration: every interface that has a hardware address.
 pub fn examine_all(machine: &Machine) -> Vec<Finding> {

@@ -7,6 +7,7 @@
 mod ethtool;
 pub(crate) mod features;
 mod interfaces;
+pub(crate) use interfaces::NATIVE_MTU;
 mod kernel;
 mod local;
 mod probe;
