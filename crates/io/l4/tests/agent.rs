@@ -90,6 +90,8 @@ fn rotate(direct: &mut Direct, balancer: &mut Balancer) -> Keys {
         since_unix_ms: now.as_millis() as u64 - 3000,
         ..keys()
     };
+    // Starting an agent has led this thread away; a balancer finds its interfaces only where it is.
+    direct.net().enter("lb");
     balancer.set_keys(next.clone()).expect("written");
     for agent in direct.agents.values_mut() {
         agent.set_keys(next.clone()).expect("written");
