@@ -79,6 +79,9 @@ pub(crate) struct Knowledge {
     /// What was known holds until enough was seen of what it has become.
     #[serde(default)]
     changed: bool,
+    /// Arrivals depended on what was in flight, as of the last window.
+    #[serde(default)]
+    counts: bool,
     points: Vec<Point>,
     at_rest: AtRest,
     /// What the pool's quicker backends need for a request.
@@ -102,6 +105,7 @@ impl Default for Knowledge {
             throughput: ThroughputEstimator::new(ThroughputOptions::default()),
             estimate: None,
             changed: false,
+            counts: false,
             points: Vec::new(),
             at_rest: AtRest::default(),
             typical_us: None,
@@ -131,6 +135,7 @@ impl Knowledge {
         if window.completed <= 0.0 && window.in_flight == 0.0 {
             return;
         }
+        self.counts = setting.map_or(self.counts, |s| !s.is_split);
         let observed = InFlightWindow {
             seconds: window.seconds,
             completions: window.completed,
@@ -158,8 +163,9 @@ impl Knowledge {
             return;
         }
         // Cores once told hold until they are contradicted: what works faster or slower rarely has others,
-        // and what changes with every estimate is nothing to hold traffic against.
-        let sure = self.changed || self.follows_polls();
+        // and what changes with every estimate is nothing to hold traffic against. Where the balancer counts they
+        // are told by loads alone, often too few, and what it works at from now on would be too little for good.
+        let sure = (self.changed && !self.counts) || self.follows_polls();
         let told = self.estimate.filter(|e| sure && !e.lower_bound).map(|e| e.cores);
         let told = told.filter(|cores| cores.fract() == 0.0);
         let fresh = self.throughput.estimate(self.service_hint(), told);
