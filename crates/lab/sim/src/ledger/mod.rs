@@ -41,6 +41,8 @@ struct Account {
     work_failed: bool,
     work_failures: u32,
     work_successes: u32,
+    /// The last probe of the work URL that failed was answered, and wrongly: no dead process does that.
+    answers_wrongly: bool,
     ever_worked: bool,
     balancer_down: bool,
     /// An administrator has it, as of the last reading.

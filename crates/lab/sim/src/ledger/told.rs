@@ -178,6 +178,10 @@ impl Ledger {
             return;
         }
         a.good_began = started;
+        if a.good_rounds == 0 && !a.answers_wrongly {
+            // What hung or refused before was the dead one.
+            a.work_failures = 0;
+        }
         a.good_rounds += 1;
         if a.live_failed && a.good_rounds >= ROUNDS_TO_RETURN {
             (a.live_failed, a.surely_dead) = (false, false);
@@ -191,7 +195,7 @@ impl Ledger {
         let Some(a) = self.accounts.get_mut(id.0 as usize).filter(|a| a.steered) else { return };
         match outcome {
             Outcome::Success => {
-                (a.ever_worked, a.work_failures) = (true, 0);
+                (a.ever_worked, a.work_failures, a.answers_wrongly) = (true, 0, false);
                 a.work_successes += 1;
                 if a.work_failed && a.work_successes >= PROBES_TO_FAIL {
                     a.work_failed = false;
@@ -201,6 +205,8 @@ impl Ledger {
                 a.bad_news_at = Some(clock);
                 a.work_successes = 0;
                 a.work_failures += 1;
+                use FailureKind::{Body, Protocol, Status};
+                a.answers_wrongly = matches!(kind, Status | Body | Protocol);
                 let needed =
                     if kind == FailureKind::Timeout { TIMEOUTS_TO_FAIL } else { PROBES_TO_FAIL };
                 if judged && a.work_failures >= needed {
