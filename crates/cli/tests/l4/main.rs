@@ -124,7 +124,9 @@ fn where_asks_the_program_and_takes_nobodys_turn() {
     assert_eq!(ask(&["--no-timestamps"]), ask(&["--no-timestamps"]), "by hash: always the same");
     assert_eq!(daemon.status(), before, "nothing was counted");
     let mut arguments = vec!["where", "--vip", "10.0.9.9:81", "--client", "10.0.1.2:40000"];
-    assert_eq!(daemon.json(&arguments)["verdict"], "pass");
+    assert_eq!(daemon.json(&arguments)["verdict"], "drop", "no service at this port");
+    arguments[2] = "10.0.9.8:80";
+    assert_eq!(daemon.json(&arguments)["verdict"], "pass", "none of ours");
     arguments[2] = "[fd00::1]:80";
     let output = daemon.command(&arguments).output().expect("runs");
     assert!(String::from_utf8_lossy(&output.stderr).contains("one family"));
