@@ -126,10 +126,10 @@ impl Controller {
     /// What was begun is not to be ended: its load is no longer given on purpose.
     fn give_up_draining(&mut self, now: Nanos) {
         let Some(run) = self.drain_run.take() else { return };
-        if let Some(b) = self.get(run.id) {
-            b.pin = None;
+        // Before its first step nothing was given on purpose.
+        if self.get(run.id).is_none_or(|b| b.pin.take().is_some()) {
+            self.pins_moved(now);
         }
-        self.pins_moved(now);
     }
 
     fn go_on_draining(&mut self, now: Nanos, mut run: DrainRun, out: &mut Vec<Action>) {

@@ -135,7 +135,7 @@ impl Controller {
                 self.warned_all_failed = false;
             }
         }
-        self.stop_refreshing();
+        self.stop_refreshing(now);
         self.trial = None;
         self.search = None;
     }

@@ -166,9 +166,10 @@ impl Controller {
     }
 
     /// Loads given on purpose were meant for the pool as it was: who is back would have to take the rest.
-    pub(crate) fn stop_refreshing(&mut self) {
+    pub(crate) fn stop_refreshing(&mut self, now: Nanos) {
         for id in self.refreshes.iter().map(|r| r.id).collect::<Vec<_>>() {
             self.end_refresh(id);
+            self.pins_moved(now);
         }
     }
 
@@ -221,6 +222,7 @@ mod tests {
         let refused = Some(FailureKind::Refused);
         controller.on_liveness(now, BackendId(1), 0, refused, now, &mut out);
         assert!(controller.backends[0].pin.is_none() && controller.refreshes.is_empty());
+        assert!(controller.pins_changed, "what was given is taken back");
         controller.begin_refresh(now, 0, &mut out);
         (0..2).for_each(|_| controller.on_liveness(now, BackendId(1), 3, None, now, &mut out));
         assert!(controller.backends[0].pin.is_some(), "two rounds bring nobody back");

@@ -75,7 +75,7 @@ impl Controller {
         }
         self.call_last_hope(now, out);
         for (name, reserved) in told.reserved {
-            self.stop_refreshing();
+            self.stop_refreshing(now);
             let why = if reserved { "taken out" } else { "given back" };
             let reason = format!("{why} by an administrator");
             let kind = if reserved { RecordKind::Left } else { RecordKind::Returned };
