@@ -71,7 +71,7 @@ INLINE int rival_v4(struct xdp_md *ctx, const int chained)
 		return to_hashed(ctx, c, vip, &flow, tcp, chained);
 	}
 	vip = find_vip(c, &ip->source, tcp->source, 4);
-	if (!vip || !c->ways[0].until_ms)
+	if (!vip || !leads(&c->ways[0], ip, (void *)(long)ctx->data_end - (void *)ip, now_ms(), 4))
 		return XDP_PASS;
 	return by_way(eth, ctx, &c->ways[0]);
 }

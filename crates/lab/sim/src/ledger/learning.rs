@@ -143,8 +143,10 @@ impl Ledger {
     /// After a measurement the pool is decided on anew.
     fn check_put_back(&mut self, stand: &Stand<'_>, able_s: f64) {
         let Some((ended, waited_s)) = &mut self.put_back_by else { return };
-        // Without traffic there is nothing to decide.
-        *waited_s += if stand.seen.plant.rate_rps() > 1.0 { able_s } else { 0.0 };
+        // Without traffic there is nothing to decide, and without anybody who serves nothing to be had.
+        let may = stand.seen.plant.rate_rps() > 1.0
+            && self.accounts.iter().any(|a| a.serves() || a.pardoned);
+        *waited_s += if may { able_s } else { 0.0 };
         if stand.seen.controller.decided_at().is_some_and(|at| at >= *ended) {
             self.put_back_by = None;
         } else if *waited_s > PUT_BACK_WITHIN.as_secs_f64() {
