@@ -312,6 +312,11 @@ impl Balancer {
         self.program.run(packet, ifindex)
     }
 
+    /// Another program has its place on all interfaces, for a comparison: it is not put back.
+    pub(crate) fn give_way_to(&self, id: u32) {
+        self.program.give_way_to(id);
+    }
+
     /// Writes what differs from what the kernel holds; the tables when something they are made of did,
     /// or when they are `due` anyway.
     pub(crate) fn program_all(&mut self, due: bool) -> Result<Pending, L4Error> {

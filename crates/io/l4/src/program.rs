@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::xdp::{XdpLink, XdpMode};
@@ -34,6 +35,8 @@ pub struct Program {
     dir: PathBuf,
     /// The kernel's number of it.
     id: u32,
+    /// And of one that a comparison has put in its place; 0: none.
+    stand_in: AtomicU32,
 }
 
 /// What a run of the program did with a packet.
@@ -132,7 +135,7 @@ impl Program {
             xdp(&mut ebpf, name)?.load().map_err(|error| refused(&error))?;
         }
         let info = xdp(&mut ebpf, "balancer")?.info().map_err(|error| refused(&error))?;
-        Ok(Program { ebpf, dir: dir.to_owned(), id: info.id() })
+        Ok(Program { ebpf, dir: dir.to_owned(), id: info.id(), stand_in: AtomicU32::new(0) })
     }
 
     /// Whether this is the program that was pinned last.
@@ -140,9 +143,15 @@ impl Program {
         ProgramInfo::from_pin(self.dir.join("balancer")).is_ok_and(|info| info.id() == self.id)
     }
 
-    /// Whether it is on an interface.
+    /// Whether it, or what stands in for it, is on an interface.
     pub(crate) fn is_on(&self, link: &Link) -> bool {
-        link.programs.contains(&self.id)
+        let stand_in = self.stand_in.load(Ordering::Relaxed);
+        link.programs.iter().any(|id| *id == self.id || *id == stand_in)
+    }
+
+    /// Another program is on the interfaces in the place of this one, and is to stay there.
+    pub(crate) fn give_way_to(&self, id: u32) {
+        self.stand_in.store(id, Ordering::Relaxed);
     }
 
     /// Makes this the daemon in charge: the one before notices that its program is pinned no more.

@@ -134,14 +134,13 @@ impl Pair {
         if let Some(chain) = &mut self.chain {
             chain.follow(&candidates(&config));
         }
+        self.tell_previous();
         if let Some(first) = &mut self.first {
             self.service.net.enter("lb");
             self.service.apply(first, &config);
             self.service.net.leave();
         }
         self.second.apply(&config);
-        // A balancer that finds another program in the place of its own puts its own back.
-        self.take_over();
         self.ask();
     }
 

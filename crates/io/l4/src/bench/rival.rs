@@ -22,6 +22,7 @@ impl Load {
             let link = XdpLink::try_from(FdLink::from(pinned)).map_err(BenchError::kernel(name))?;
             let program = self.program(name)?;
             program.attach_to_link(link).map_err(BenchError::kernel(name))?;
+            balancer.give_way_to(program.info().map_err(BenchError::kernel(name))?.id());
         }
         Ok(())
     }
