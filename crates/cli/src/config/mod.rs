@@ -5,7 +5,7 @@
 //! Reading a configuration opens no socket, resolves no name and looks at no other file.
 
 mod address;
-mod defaults;
+pub mod defaults;
 mod http;
 mod read;
 mod report;

@@ -172,7 +172,7 @@ fn haproxy(cursor: &Cursor<'_>, seen: &mut Seen) -> Option<Haproxy> {
     let what = "the admin socket: a path, or host:port";
     let socket = fields.required("socket", what, socket);
     let backend = fields.required("backend", "the backend section's name in HAProxy", haproxy_name);
-    let poll = fields.or("poll", defaults::SINK_POLL, |c| c.duration(defaults::sink_poll()));
+    let poll = fields.optional("poll", |c| c.duration(defaults::sink_poll()));
     let timeout =
         fields.or("timeout", defaults::SINK_TIMEOUT, |c| c.duration(defaults::any_time()));
     let (socket, backend) = (socket?, backend?);
@@ -187,7 +187,7 @@ fn l4(cursor: &Cursor<'_>, seen: &mut Seen) -> Option<L4> {
     let socket = fields.required("socket", "the path of the daemon's l4.socket", unix_path);
     let what = "the service's name in the layer-4 configuration";
     let vip = fields.required("vip", what, |c| c.text_if("a name of 1 to 63 letters", l4_name));
-    let poll = fields.or("poll", defaults::SINK_POLL, |c| c.duration(defaults::sink_poll()));
+    let poll = fields.optional("poll", |c| c.duration(defaults::sink_poll()));
     let timeout =
         fields.or("timeout", defaults::SINK_TIMEOUT, |c| c.duration(defaults::any_time()));
     let (socket, vip) = (socket?, vip?.to_owned());

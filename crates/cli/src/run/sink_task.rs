@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
-use plimsoll_model::{Applied, BackendId, BalancerReport, Plan};
+use plimsoll_model::{Applied, BackendId, BalancerReport, MethodKind, Plan};
 use plimsoll_sink::{SinkError, SinkErrorKind};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::sink::Sink;
+use crate::config::defaults;
 
 /// A balancer that cannot be read is tried again this often.
 const RETRY: Duration = Duration::from_millis(500);
@@ -19,6 +20,31 @@ const GIVE_WAY: Duration = Duration::from_millis(10);
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// Orders and reports that wait; the controller has one plan under way at a time.
 const WAITING: usize = 16;
+
+/// Time between two readings, by what the balancer was last seen to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Poll {
+    split: Duration,
+    counting: Duration,
+}
+
+impl Default for Poll {
+    fn default() -> Self {
+        Poll { split: defaults::SINK_POLL, counting: defaults::COUNTING_SINK_POLL }
+    }
+}
+
+impl Poll {
+    /// The same whatever it does.
+    pub fn every(time: Duration) -> Self {
+        Poll { split: time, counting: time }
+    }
+
+    /// Before a first reading (`None`) it may do anything.
+    fn after(self, kind: Option<MethodKind>) -> Duration {
+        if kind == Some(MethodKind::InFlight) { self.counting } else { self.split }
+    }
+}
 
 /// What the balancer is told.
 #[derive(Debug)]
@@ -73,7 +99,7 @@ impl Drop for SinkHandle {
 impl SinkHandle {
     /// Starts the task on the runtime of the caller. `observe` says that no plan will come, so that
     /// nothing stands in its way.
-    pub fn start(sink: Sink, poll: Duration, observe: bool) -> Self {
+    pub fn start(sink: Sink, poll: Poll, observe: bool) -> Self {
         let (orders, inbox) = mpsc::channel(WAITING);
         let (outbox, reports) = mpsc::channel(WAITING);
         let task = SinkTask {
@@ -102,7 +128,7 @@ impl SinkHandle {
 
 struct SinkTask {
     sink: Sink,
-    poll: Duration,
+    poll: Poll,
     observe: bool,
     inbox: mpsc::Receiver<Order>,
     /// An order that was taken from the inbox and not yet carried out.
@@ -135,8 +161,7 @@ impl SinkTask {
                 None => {
                     let began = Instant::now();
                     let reports = self.read().await;
-                    let lost = reports.iter().any(|r| matches!(r, SinkReport::Lost(_)));
-                    next_poll = began + if lost { RETRY } else { self.poll };
+                    next_poll = began + self.rest(&reports);
                     reports
                 }
             };
@@ -146,6 +171,19 @@ impl SinkTask {
                 }
             }
         }
+    }
+
+    /// The time to the next reading.
+    fn rest(&self, reports: &[SinkReport]) -> Duration {
+        let mut kind = None;
+        for report in reports {
+            match report {
+                SinkReport::Lost(_) => return RETRY,
+                SinkReport::Read(read, _) => kind = Some(read.method.kind),
+                SinkReport::Applied(_) | SinkReport::Failed(..) => {}
+            }
+        }
+        self.poll.after(kind)
     }
 
     async fn carry_out(&mut self, order: Order) -> Option<SinkReport> {
@@ -242,7 +280,7 @@ impl SinkTask {
 mod tests {
     use super::*;
     use crate::run::sink::Place;
-    use plimsoll_model::Nanos;
+    use plimsoll_model::{Method, Nanos};
     use plimsoll_sink::{HaproxyConfig, SocketAddress};
 
     fn plan(epoch: u64) -> Order {
@@ -267,7 +305,7 @@ mod tests {
                 std::time::Instant::now(),
             )
             .expect("names"),
-            poll: Duration::from_millis(100),
+            poll: Poll::default(),
             observe: false,
             inbox,
             waiting: None,
@@ -286,6 +324,26 @@ mod tests {
             self::task(vec![plan(2), Order::Servers(Vec::new()), plan(4)]);
         assert!(matches!(task.newest(plan(1)), Order::Servers(_)));
         assert!(matches!(task.inbox.try_recv(), Ok(Order::Program(plan)) if plan.epoch == 4));
+    }
+
+    #[test]
+    fn a_balancer_that_counts_is_read_more_often_unless_told_otherwise() {
+        let read = |kind| {
+            let method = Method { name: String::new(), kind };
+            let report =
+                BalancerReport { at: Nanos::ZERO, method, generation: 1, servers: Vec::new() };
+            [SinkReport::Read(report, Duration::ZERO)]
+        };
+        let ms = Duration::from_millis;
+        let (mut task, ..) = task(Vec::new());
+        assert_eq!(task.rest(&read(MethodKind::InFlight)), ms(50));
+        assert_eq!(task.rest(&read(MethodKind::Split)), ms(100));
+        assert_eq!(task.rest(&[]), ms(100), "a reading that gave way");
+        task.poll = Poll::every(ms(30));
+        assert_eq!(task.rest(&read(MethodKind::InFlight)), ms(30));
+        assert_eq!(task.rest(&read(MethodKind::Split)), ms(30));
+        let loss = Loss { reason: String::new(), retryable: true };
+        assert_eq!(task.rest(&[SinkReport::Lost(loss)]), RETRY);
     }
 
     #[tokio::test]
