@@ -23,12 +23,14 @@ use slow_start::SlowStart;
 const RAMP_TRIES: u32 = 8;
 
 /// How a policy takes part weights.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ramping {
     /// It is given the weight of the moment.
     ByWeight,
-    /// Its tables stay; a part of its picks is turned away.
+    /// Its tables stay; a part of its picks is turned away, and made again.
     ByRefusal,
+    /// The same, but what a newcomer turned away is picked for again by this one, which is of the same kind and
+    /// has weights for those alone that were not on a ramp when weights last changed.
+    ByRefusalTo(Box<dyn Policy>),
 }
 
 /// A policy with a limit, ejection and slow start, each as set.
@@ -43,6 +45,7 @@ pub struct Guarded {
     slow_start: Option<SlowStart>,
     /// Full or ejected.
     closed: Closed,
+    /// Weights that differ by slow start: the policy's own, or those of [`Ramping::ByRefusalTo`].
     scaled: Vec<u32>,
 }
 
@@ -96,7 +99,7 @@ impl Guarded {
         }
         if let Some(slow) = &mut self.slow_start
             && slow.step(now)
-            && self.ramping == Ramping::ByWeight
+            && matches!(self.ramping, Ramping::ByWeight)
         {
             slow.scale(&self.weights, now, &mut self.scaled);
             self.inner.set_weights(&self.scaled);
@@ -137,6 +140,22 @@ impl Guarded {
         }
     }
 
+    /// The same after a pick that this backend, which is now closed, turned away.
+    fn pick_again(
+        &mut self,
+        turned_away: usize,
+        request: &Request<'_>,
+        now: Nanos,
+        rng: &mut dyn RngCore,
+    ) -> Option<usize> {
+        let settled = match &mut self.ramping {
+            Ramping::ByRefusalTo(settled) if self.scaled.get(turned_away) == Some(&0) => settled,
+            _ => return self.pick_open(request, now, rng),
+        };
+        let picked = settled.pick(&request.without(&self.closed), now, rng);
+        picked.or_else(|| self.pick_open(request, now, rng))
+    }
+
     /// Picks again while the pick falls on a backend that is not yet due at its part of the ramp, over the part
     /// of who is furthest: where all that are open are at the same, there is nobody to spare them.
     fn pick_ramped(
@@ -148,10 +167,9 @@ impl Guarded {
         let mut turned_away = [0; RAMP_TRIES as usize];
         let mut tries = 0;
         let mut greatest = None;
+        let mut next = self.pick_open(request, now, rng);
         let picked = loop {
-            let Some(i) = self.pick_open(request, now, rng) else {
-                break turned_away[..tries].last().copied();
-            };
+            let Some(i) = next else { break turned_away[..tries].last().copied() };
             let part = self.slow_start.as_ref().map_or(1.0, |slow| slow.part(i, now));
             let due = part >= 1.0 || {
                 let greatest = *greatest.get_or_insert_with(|| self.greatest_part(request, now));
@@ -163,6 +181,7 @@ impl Guarded {
             turned_away[tries] = i;
             tries += 1;
             self.closed.set(i, true);
+            next = self.pick_again(i, request, now, rng);
         };
         turned_away[..tries].iter().for_each(|&i| self.close(i));
         picked
@@ -195,6 +214,10 @@ impl Policy for Guarded {
     fn set_weights(&mut self, weights: &[u32]) {
         if let Some(slow) = &mut self.slow_start {
             slow.set_weights(&self.weights, weights);
+            if let Ramping::ByRefusalTo(settled) = &mut self.ramping {
+                slow.settled(weights, &mut self.scaled);
+                settled.set_weights(&self.scaled);
+            }
         }
         if let Some(limit) = &mut self.limit {
             limit.grow(weights.len());
@@ -213,7 +236,7 @@ impl Policy for Guarded {
     fn pick(&mut self, request: &Request<'_>, now: Nanos, rng: &mut dyn RngCore) -> Option<usize> {
         self.tick(now);
         let ramps = self.slow_start.as_ref().is_some_and(SlowStart::is_active);
-        let picked = if ramps && self.ramping == Ramping::ByRefusal {
+        let picked = if ramps && !matches!(self.ramping, Ramping::ByWeight) {
             self.pick_ramped(request, now, rng)
         } else {
             self.pick_open(request, now, rng)
@@ -226,6 +249,9 @@ impl Policy for Guarded {
             limit.start(backend);
             self.close(backend);
         }
+        if let Ramping::ByRefusalTo(settled) = &mut self.ramping {
+            settled.on_start(backend, now);
+        }
         self.inner.on_start(backend, now);
     }
 
@@ -237,6 +263,9 @@ impl Policy for Guarded {
             ejection.finish(backend, finish, now);
         }
         self.close(backend);
+        if let Ramping::ByRefusalTo(settled) = &mut self.ramping {
+            settled.on_finish(backend, finish, now);
+        }
         self.inner.on_finish(backend, finish, now);
     }
 

@@ -93,7 +93,7 @@ impl PolicyKind {
         if !Guarded::is_asked_for(settings, limits) {
             return Ok(policy);
         }
-        let ramping = self.ramping(settings.draw);
+        let ramping = self.ramping(weights, settings)?;
         Ok(Box::new(Guarded::new(policy, ramping, weights, settings, limits)))
     }
 
@@ -124,10 +124,13 @@ impl PolicyKind {
     }
 
     /// How slow start reaches it: those keep their tables in which a change of one weight moves many
-    /// turns or keys, and weights do not reach a draw that is alike for all. Maglev makes its table anew, which
-    /// moves fewer keys: what a newcomer turned away would go to whoever is next there, seldom to who had it.
-    fn ramping(self, draw: Draw) -> Ramping {
-        match self {
+    /// turns or keys, and weights do not reach a draw that is alike for all. In Maglev's what a newcomer turned away
+    /// would go to whoever is next there, seldom to who had it, and the table costs too much to be made within a pick.
+    fn ramping(self, weights: &[u32], settings: &Settings) -> Result<Ramping, InvalidSetting> {
+        Ok(match self {
+            PolicyKind::HashMaglev if settings.slow_start.is_some() => {
+                Ramping::ByRefusalTo(self.build_bare(weights, settings)?)
+            }
             PolicyKind::StaticRoundRobin
             | PolicyKind::ExpectedDelay
             | PolicyKind::First
@@ -138,12 +141,12 @@ impl PolicyKind {
             | PolicyKind::PeakEwma
             | PolicyKind::Prequal
             | PolicyKind::Bloc
-                if draw == Draw::Uniform =>
+                if settings.draw == Draw::Uniform =>
             {
                 Ramping::ByRefusal
             }
             _ => Ramping::ByWeight,
-        }
+        })
     }
 }
 

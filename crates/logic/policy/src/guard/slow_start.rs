@@ -8,9 +8,11 @@
 //!
 //! Policies that compare load get the scaled weight, in [`STEPS`] steps; for them an idle newcomer would
 //! otherwise be the best at every pick. Policies whose picks are fixed turns or places of keys keep their
-//! tables (but for Maglev, see `kind.rs`): a pick of a backend at part `p` of its ramp stands with probability
+//! tables: a pick of a backend at part `p` of its ramp stands with probability
 //! `p / q`, `q` being the greatest part of those open, by the key where there is one, so that keys come to the
-//! newcomer one by one and stay. Policies whose draw is uniform do the same, for a weight does not reach it.
+//! newcomer one by one and stay. Policies whose draw is uniform do the same, for a weight does not reach it. What is
+//! turned away is picked for again without the newcomer; where that would not fall to who had the key before, as in
+//! Maglev's table, by a second table of those that are settled.
 
 use std::time::Duration;
 
@@ -133,7 +135,15 @@ impl SlowStart {
 
     /// That of whoever of these is furthest.
     pub(super) fn greatest_part(&self, backends: impl Iterator<Item = usize>, now: Nanos) -> f64 {
-        self.part_of(backends.map(|i| self.ramp(i)).min().unwrap_or(Ramp::Over), now)
+        let mut furthest: Option<Ramp> = None;
+        for ramp in backends.map(|i| self.ramp(i)) {
+            furthest = Some(furthest.map_or(ramp, |other| other.min(ramp)));
+            // Mostly the very first: nobody is further.
+            if ramp == Ramp::Over {
+                break;
+            }
+        }
+        self.part_of(furthest.unwrap_or(Ramp::Over), now)
     }
 
     fn ramp(&self, backend: usize) -> Ramp {
@@ -149,6 +159,13 @@ impl SlowStart {
                 part.clamp(self.least, 1.0)
             }
         }
+    }
+
+    /// Writes the weights without those of who is on a ramp.
+    pub(super) fn settled(&self, weights: &[u32], settled: &mut Vec<u32>) {
+        let is_over = |i: usize| self.ramp(i) == Ramp::Over;
+        settled.clear();
+        settled.extend(weights.iter().enumerate().map(|(i, &w)| if is_over(i) { w } else { 0 }));
     }
 
     /// Writes the weights of this moment: as they are when nobody is on a ramp, else in finer units.
