@@ -26,9 +26,9 @@ mod scenario;
 mod world;
 
 pub use arena::{
-    AdmissionDoor, Arena, ArenaReport, BackendReport, Change, Clients, Ingress, Offer, Patience,
-    Refusal, StaticLimit, Step, Surroundings, TypeReport, Window, Yardsticks, integer_weights,
-    static_shares, yardsticks,
+    AdmissionDoor, Arena, ArenaReport, BackendReport, Change, Clients, InFlightBy, Ingress, Offer,
+    Patience, Refusal, ShortestDelay, StaticLimit, Step, Surroundings, TypeReport, Window,
+    Yardsticks, integer_weights, static_shares, yardsticks,
 };
 pub use fault::Fault;
 pub use ledger::{Rule, Violation};

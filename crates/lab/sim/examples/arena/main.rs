@@ -8,7 +8,6 @@
 //! `BALANCERS` is one number instead of all four, 0 for all; `NAME` selects the methods whose names contain it.
 
 mod doors;
-mod told;
 
 use std::time::{Duration, Instant};
 
@@ -16,9 +15,9 @@ use doors::Doors;
 use plimsoll_policy::{Draw, ExpectedDelaySettings, Policy, PolicyKind, Settings, Sight};
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{
-    Arena, ArenaReport, Surroundings, Yardsticks, integer_weights, paper_pool, yardsticks,
+    Arena, ArenaReport, InFlightBy, ShortestDelay, Surroundings, Yardsticks, integer_weights,
+    paper_pool, yardsticks,
 };
-use told::{Counts, ShortestDelay};
 
 const LOADS: [f64; 4] = [0.5, 0.7, 0.85, 0.95];
 /// When a client sends again what was refused for good: after a mean service time.
@@ -44,7 +43,7 @@ enum Told {
 #[derive(Clone, Copy)]
 enum By {
     Kind(PolicyKind),
-    Told(Counts),
+    Told(InFlightBy),
 }
 
 struct Method {
@@ -62,7 +61,7 @@ fn method(name: &'static str, kind: PolicyKind) -> Method {
     Method { name, by: By::Kind(kind), settings, told, doors, again: false }
 }
 
-fn told(name: &'static str, counts: Counts) -> Method {
+fn told(name: &'static str, counts: InFlightBy) -> Method {
     Method { by: By::Told(counts), ..method(name, PolicyKind::ExpectedDelay) }
 }
 
@@ -103,8 +102,10 @@ fn methods() -> Vec<Method> {
         method("peak_ewma", PeakEwma),
         method("least_time", LeastTime),
         method("prequal", Prequal),
-        told("shortest delay, told", Counts::Own),
-        told("the same, counts piggybacked", Counts::Piggybacked),
+        told("shortest delay, told", InFlightBy::Own),
+        told("the same, counts piggybacked", InFlightBy::Piggybacked),
+        told("the same, 2 probes by capacity", InFlightBy::Probes(2)),
+        told("the same, 5 probes by capacity", InFlightBy::Probes(5)),
         Method { doors: Doors::Limit(1.0), ..method("random, 1 × cores", Random) },
         Method { doors: Doors::Limit(1.5), ..method("random, 1.5 × cores", Random) },
         Method { doors: Doors::ButLast(1.0), ..method("random, 1 × cores, last try in", Random) },
@@ -145,7 +146,7 @@ fn run(arena: &Arena, yard: &Yardsticks, method: &Method, balancers: usize) -> A
     let mut ingress = method.doors.build(&arena.pool);
     let mut arena = arena.clone();
     arena.comes_again = method.again.then_some(AGAIN_AFTER);
-    arena.tells_load = matches!(method.by, By::Told(Counts::Piggybacked));
+    arena.tells_load = matches!(method.by, By::Told(InFlightBy::Piggybacked));
     arena.retry = method.doors.retries();
     arena.addresses = ADDRESSES;
     let by_cpu = matches!(method.by, By::Kind(PolicyKind::CpuRandom));

@@ -16,6 +16,7 @@ mod door;
 mod engine;
 mod hooks;
 mod report;
+mod shortest_delay;
 #[cfg(test)]
 mod tests;
 mod yardsticks;
@@ -23,6 +24,7 @@ mod yardsticks;
 pub use door::AdmissionDoor;
 pub use hooks::{Ingress, Offer, Refusal, StaticLimit, Surroundings};
 pub use report::{ArenaReport, BackendReport, TypeReport, Window};
+pub use shortest_delay::{InFlightBy, ShortestDelay};
 pub use yardsticks::{Yardsticks, integer_weights, static_shares, yardsticks};
 
 use std::time::Duration;
