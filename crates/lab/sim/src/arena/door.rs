@@ -48,9 +48,7 @@ impl AdmissionDoor {
     ) -> Result<Vec<Box<dyn Ingress>>, AdmissionOptionsError> {
         pool.iter().map(|_| Ok(Box::new(Self::new(options)?) as Box<dyn Ingress>)).collect()
     }
-}
 
-impl AdmissionDoor {
     /// The permit of who was let in so long ago.
     fn take(&mut self, now: Nanos, ago: Duration) -> Option<Permit> {
         let at = self.permits.iter().position(|&(at, _)| at + ago == now)?;

@@ -127,7 +127,6 @@ impl Policy for ShortestDelay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_policy::ServerLoad;
     use rand::SeedableRng;
     use rand_xoshiro::Xoshiro256PlusPlus;
     use std::time::Duration;
@@ -151,6 +150,7 @@ mod tests {
             assert_eq!(next(&mut policy, &[]), Some(then), "{counts:?}");
         }
     }
+
     #[test]
     fn the_last_that_answered_are_chosen_from_and_the_capable_are_asked_more() {
         let pool = [(1, 1.0), (1, 1.0), (4, 2.0), (2, 1.0)];

@@ -9,43 +9,31 @@
 use plimsoll_model::Nanos;
 use rand::RngCore;
 
-use super::static_round_robin::next_turn;
-use crate::state::{Round, turns_by_weight};
+use super::StaticRoundRobin;
 use crate::{Policy, Request};
 
 /// The key modulo a weighted map.
 pub struct MapHash {
-    map: Round,
-    turn: usize,
+    /// Without a key, a turn of it.
+    map: StaticRoundRobin,
 }
 
 impl MapHash {
     /// Over backends of these weights.
     pub fn new(weights: &[u32]) -> Self {
-        let mut policy = MapHash { map: Round::default(), turn: 0 };
-        policy.set_weights(weights);
-        policy
+        MapHash { map: StaticRoundRobin::new(weights) }
     }
 }
 
 impl Policy for MapHash {
     fn set_weights(&mut self, weights: &[u32]) {
-        self.map.set(weights.len(), |entries| turns_by_weight(weights, entries));
+        self.map.set_weights(weights);
     }
 
-    fn pick(
-        &mut self,
-        request: &Request<'_>,
-        _now: Nanos,
-        _rng: &mut dyn RngCore,
-    ) -> Option<usize> {
-        let entries = self.map.entries().len() as u64;
+    fn pick(&mut self, request: &Request<'_>, now: Nanos, rng: &mut dyn RngCore) -> Option<usize> {
         match request.key {
-            Some(key) if entries > 0 => {
-                let at = self.map.next((key % entries) as usize, |i| request.allows(i))?;
-                Some(self.map.backend(at))
-            }
-            _ => next_turn(&self.map, &mut self.turn, request),
+            Some(key) => self.map.at(key, request),
+            None => self.map.pick(request, now, rng),
         }
     }
 }

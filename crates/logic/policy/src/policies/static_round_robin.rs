@@ -25,6 +25,13 @@ impl StaticRoundRobin {
         policy.set_weights(weights);
         policy
     }
+
+    /// The backend at this place, modulo their number, or the next one's that the request allows.
+    pub(super) fn at(&self, place: u64, request: &Request<'_>) -> Option<usize> {
+        let place = place.checked_rem(self.map.entries().len() as u64)?;
+        let at = self.map.next(place as usize, |i| request.allows(i))?;
+        Some(self.map.backend(at))
+    }
 }
 
 impl Policy for StaticRoundRobin {
@@ -38,15 +45,11 @@ impl Policy for StaticRoundRobin {
         _now: Nanos,
         _rng: &mut dyn RngCore,
     ) -> Option<usize> {
-        next_turn(&self.map, &mut self.turn, request)
+        let at = self.map.next(self.turn, |i| request.allows(i))?;
+        // The round goes on behind it.
+        self.turn = at + 1;
+        Some(self.map.backend(at))
     }
-}
-
-/// The next entry that the request allows; the round goes on behind it.
-pub(super) fn next_turn(map: &Round, turn: &mut usize, request: &Request<'_>) -> Option<usize> {
-    let at = map.next(*turn, |i| request.allows(i))?;
-    *turn = at + 1;
-    Some(map.backend(at))
 }
 
 #[cfg(test)]
