@@ -2,7 +2,7 @@
 //! network namespace of the caller.
 
 use std::io::{self, Error, ErrorKind};
-use std::net::{IpAddr, SocketAddr as IpSocketAddr, UdpSocket};
+use std::net::IpAddr;
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
@@ -201,18 +201,6 @@ pub fn route(to: IpAddr) -> io::Result<Option<Route>> {
         _ => None,
     });
     Ok(found)
-}
-
-/// Has the kernel look for a neighbour: a datagram to the discard port, whose content nobody reads.
-/// The answer comes to the neighbour table when it comes.
-pub fn look_for(address: IpAddr) {
-    let any: IpSocketAddr = match address {
-        IpAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
-        IpAddr::V6(_) => ([0u16; 8], 0).into(),
-    };
-    if let Ok(socket) = UdpSocket::bind(any) {
-        let _ = socket.send_to(&[], (address, 9));
-    }
 }
 
 /// Has the kernel use a neighbour, so that it asks for its MAC address again when the answer it has is old, or

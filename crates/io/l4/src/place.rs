@@ -38,13 +38,8 @@ pub(crate) fn place_of<'a>(
             backend.address
         )));
     }
-    let held = known(neighbours, backend.address, link.index);
-    // Nothing that the program forwards tells the kernel that a server is in use: another machine may have
-    // its address by now. From then on the entry is no longer stale: one datagram each time it becomes that.
-    if backend.mac.is_none() && held.is_none_or(|one| one.stale) {
-        network::look_for(backend.address);
-    }
-    let Some(mac) = backend.mac.or(held.map(|one| one.mac)) else {
+    let found = || mac_of(neighbours, backend.address, link.index);
+    let Some(mac) = backend.mac.or_else(found) else {
         return Err(unknown(format!(
             "{} has no MAC address in the neighbour table yet",
             backend.address
@@ -68,6 +63,19 @@ pub(crate) fn place_of<'a>(
     })
 }
 
+/// A neighbour's MAC address. Nothing that the program forwards tells the kernel that the neighbour is in use:
+/// another machine may have its address by now. So where what is known is old, or nothing is, the kernel is
+/// asked to look; until it has, the old answer holds.
+pub(crate) fn mac_of(neighbours: &[Neighbour], address: IpAddr, ifindex: u32) -> Option<Mac> {
+    let held = known(neighbours, address, ifindex);
+    if held.is_none_or(|one| one.stale) {
+        // Refused to whom has no CAP_NET_ADMIN, and such a one has no program either.
+        let _ = network::use_neighbour(address, ifindex);
+    }
+    held.map(|one| one.mac)
+}
+
+/// What the kernel knows of a neighbour.
 pub(crate) fn known(neighbours: &[Neighbour], address: IpAddr, ifindex: u32) -> Option<&Neighbour> {
     neighbours.iter().find(|one| one.address == address && one.ifindex == ifindex)
 }

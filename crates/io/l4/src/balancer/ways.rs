@@ -2,7 +2,6 @@
 //! is found holds for [`HOLDS`] and is said again each time the daemon looks: when there is none, the program
 //! asks the kernel's routes, so that they are followed whether or not a daemon runs.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -14,7 +13,7 @@ use crate::doctor::interface_sysctl;
 use crate::error::L4Error;
 use crate::layout::{By, FOR_EVER, Way};
 use crate::network::{self, Link, Neighbour};
-use crate::place::known;
+use crate::place::mac_of;
 use crate::replies::{Followed, Why, follow};
 
 /// How long the default route's next hop holds; a daemon looks once a second.
@@ -68,7 +67,7 @@ impl Balancer {
         pending: &mut Pending,
     ) -> Option<Way> {
         let (port, link) = self.ports.get(&uplink.interface)?;
-        let found = uplink.gateway.and_then(|gateway| mac_of(gateway, link.index, neighbours));
+        let found = uplink.gateway.and_then(|gateway| mac_of(neighbours, gateway, link.index));
         let mac = uplink.mac.or(found);
         if mac.is_none() {
             pending.0.push(format!(
@@ -97,7 +96,7 @@ impl Balancer {
         if !self.ports.values().all(|(_, link)| forwards(link)) {
             return Err(Why::NotForwarding);
         }
-        let mac = mac_of(gateway, ifindex, neighbours).ok_or(Why::NoNeighbour)?;
+        let mac = mac_of(neighbours, gateway, ifindex).ok_or(Why::NoNeighbour)?;
         let own = if gateway.is_ipv4() { link.mtu } else { mtu_v6(link) };
         Ok(Way {
             mac,
@@ -142,17 +141,6 @@ fn by_link(port: u32, link: &Link) -> Way {
         interface: link.name.clone(),
         ..Way::none(Why::NotLooked)
     }
-}
-
-/// A router's MAC address. Nothing that the program forwards tells the kernel that the router is in use, so
-/// it is asked to look whether the address still holds, or to find it.
-fn mac_of(gateway: IpAddr, ifindex: u32, neighbours: &[Neighbour]) -> Option<[u8; 6]> {
-    let found = known(neighbours, gateway, ifindex);
-    if found.is_none_or(|one| one.stale) {
-        // Refused to whom has no CAP_NET_ADMIN, and such a one has no program either.
-        let _ = network::use_neighbour(gateway, ifindex);
-    }
-    found.map(|one| one.mac)
 }
 
 /// An interface's MTU for IPv6, which may be less than its own.

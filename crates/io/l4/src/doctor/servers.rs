@@ -8,6 +8,7 @@ use super::probe::{Stamps, probe};
 use super::{Finding, Role};
 use crate::config::{Backend, BackendState, L4Config};
 use crate::network::{self, Neighbour};
+use crate::place::known;
 
 pub fn examine(config: &L4Config, role: Role, machine: &Machine) -> Vec<Finding> {
     if role != Role::Balancer {
@@ -72,15 +73,14 @@ fn on_link(
     if config.interfaces.iter().all(|interface| interface.name != name) {
         return finding.fail(format!("{address} is reached by {name}"), "name it in l4.interfaces");
     }
-    let known =
-        neighbours.iter().find(|one| one.address == address && one.ifindex == route.ifindex);
-    match (backend.mac, known) {
+    match (backend.mac, known(neighbours, address, route.ifindex)) {
         (Some(mac), Some(other)) if mac != other.mac => finding.fail(
             format!("mac {} in the configuration, {} on the link", text(mac), text(other.mac)),
             "correct it, or leave it out",
         ),
         (None, None) => {
-            network::look_for(address);
+            // For the next time; refused to whom has no CAP_NET_ADMIN.
+            let _ = network::use_neighbour(address, route.ifindex);
             finding.warn(
                 format!("{address} on {name}: no MAC address in the neighbour table yet"),
                 "is it up? It gets no connections until it answers",
