@@ -227,11 +227,16 @@ impl Maps {
         &self.dir
     }
 
-    /// Writes the settings; halves are flipped by this one write.
+    /// Writes the settings, and last of all which halves are read: the kernel copies them in any order, and a
+    /// half must not be read by the seeds of what it held before.
     pub(crate) fn set_config(&mut self, value: ConfigValue) -> Result<(), L4Error> {
         let mut bytes = self.config_bytes()?;
-        bytes[..WAYS_AT].copy_from_slice(&value.to_bytes());
-        self.config.set(0, bytes, 0).map_err(L4Error::map("config"))
+        let ConfigValue { vip_half, mac_half, .. } = self.config()?;
+        for value in [ConfigValue { vip_half, mac_half, ..value }, value] {
+            bytes[..WAYS_AT].copy_from_slice(&value.to_bytes());
+            self.config.set(0, bytes, 0).map_err(L4Error::map("config"))?;
+        }
+        Ok(())
     }
 
     fn config_bytes(&self) -> Result<[u8; CONFIG_BYTES], L4Error> {
