@@ -125,14 +125,33 @@ impl Segment {
 pub fn ping(from: &str, to: &str, kind: u8, code: u8) -> Vec<u8> {
     let (from, to): (IpAddr, IpAddr) =
         (from.parse().expect("address"), to.parse().expect("address"));
-    let protocol = if from.is_ipv4() { ICMP } else { ICMPV6 };
     let mut icmp = vec![kind, code, 0, 0, 0x12, 0x34, 0, 7];
     icmp.extend(b"and what a ping carries, of an odd length");
-    let sum = checksum(&[&pseudo(from, to, icmp.len(), protocol), &icmp]);
-    icmp[2..4].copy_from_slice(&sum.to_be_bytes());
+    icmp_between(from, to, &icmp)
+}
+
+/// An ICMP error of a router on the way to a client, which quotes a reply: its IP header and so many bytes of
+/// its segment, as far as there are any; `kind` and `code` as of ICMP.
+pub fn icmp_error(reply: &[u8], kind: u8, code: u8, quoted: usize) -> Vec<u8> {
+    let vip = addresses(reply).0;
+    let (router, header) = match vip {
+        IpAddr::V4(_) => (IpAddr::from([10, 0, 7, 7]), 20),
+        IpAddr::V6(_) => (IpAddr::from([0xfd00, 7, 0, 0, 0, 0, 0, 7]), 40),
+    };
+    let quote = &reply[14..(14 + header + quoted).min(reply.len())];
+    // The next hop's MTU, where that is what is wrong.
+    icmp_between(router, vip, &[&[kind, code, 0, 0, 0, 0, 5, 120], quote].concat())
+}
+
+/// A packet to the balancer with an ICMP message, whose checksum is worked out here.
+fn icmp_between(from: IpAddr, to: IpAddr, message: &[u8]) -> Vec<u8> {
+    let protocol = if from.is_ipv4() { ICMP } else { ICMPV6 };
     let mut packet = vec![2, 0, 0, 0, 1, 1, 2, 0, 0, 0, 1, 2];
-    packet.extend(ip(from, to, icmp.len(), 59, protocol));
-    packet.extend(icmp);
+    packet.extend(ip(from, to, message.len(), 59, protocol));
+    let at = packet.len() + 2;
+    let sum = checksum(&[&pseudo(from, to, message.len(), protocol), message]);
+    packet.extend(message);
+    packet[at..at + 2].copy_from_slice(&sum.to_be_bytes());
     packet
 }
 
@@ -197,17 +216,22 @@ pub fn checksum(parts: &[&[u8]]) -> u16 {
     !(sum as u16)
 }
 
-/// Whether a packet's checksums are right: of IP, and of TCP or ICMP.
-pub fn intact(packet: &[u8]) -> bool {
-    let v4 = packet[12] == 8;
-    let header = if v4 { usize::from(packet[14] & 15) * 4 } else { 40 };
-    let (from, to): (IpAddr, IpAddr) = if v4 {
+/// Who sent an IP packet, and to whom.
+fn addresses(packet: &[u8]) -> (IpAddr, IpAddr) {
+    if packet[12] == 8 {
         let octets = |at: usize| <[u8; 4]>::try_from(&packet[at..at + 4]).expect("four");
         (octets(26).into(), octets(30).into())
     } else {
         let octets = |at: usize| <[u8; 16]>::try_from(&packet[at..at + 16]).expect("sixteen");
         (octets(22).into(), octets(38).into())
-    };
+    }
+}
+
+/// Whether a packet's checksums are right: of IP, and of TCP or ICMP.
+pub fn intact(packet: &[u8]) -> bool {
+    let v4 = packet[12] == 8;
+    let header = if v4 { usize::from(packet[14] & 15) * 4 } else { 40 };
+    let (from, to) = addresses(packet);
     let word = |at: usize| usize::from(u16::from_be_bytes([packet[at], packet[at + 1]]));
     let (end, protocol) =
         if v4 { (14 + word(16), packet[23]) } else { (54 + word(18), packet[20]) };

@@ -1,9 +1,11 @@
 //! Packets that contradict themselves, by the ten thousand, through the program. Whatever comes in: the
 //! verdict is one of three, what leaves goes to a server, to the client's next hop, or as an answer to who
-//! sent it, what the kernel gets is untouched, what is dropped was sent to a VIP's address, no more than the fields in question change, and the counters account for it.
+//! sent it, what the kernel gets is untouched, what is dropped was sent to a VIP's address, no more than the
+//! fields in question change, and the counters account for it.
 
 use plimsoll_l4::bench::packet::{
-    ACK, DROP, FIN, PASS, REDIRECT, RST, SYN, Segment, TX, ping, syn_options, timestamps,
+    ACK, DROP, FIN, PASS, REDIRECT, RST, SYN, Segment, TX, icmp_error, ping, syn_options,
+    timestamps,
 };
 use plimsoll_l4::bench::{
     CLIENT_LEG_MAC, CLIENT_MAC, Connection, Replies, SERVER_LEG_MAC, VIP, VIP6, server_mac,
@@ -91,20 +93,6 @@ fn with_tags(packet: &[u8], kinds: &[u16]) -> Vec<u8> {
     bytes
 }
 
-/// An ICMP error from a router, about a packet from the VIP, quoting `quoted` bytes of its TCP segment.
-fn icmp(reply: &[u8], kind: u8, quoted: usize) -> Vec<u8> {
-    let v4 = reply[12] == 8;
-    let (header, protocol) = if v4 { (20, 1) } else { (40, 58) };
-    let mut bytes = reply[..14 + header].to_vec();
-    bytes[if v4 { 23 } else { 20 }] = protocol;
-    // From the client's address, for want of a router's.
-    let (from, length) = if v4 { (26, 4) } else { (22, 16) };
-    bytes[from..from + 2 * length].rotate_left(length);
-    bytes.extend([kind, 4, 0, 0, 0, 0, 5, 0]);
-    bytes.extend(&reply[14..(14 + header + quoted).min(reply.len())]);
-    bytes
-}
-
 /// Whole packets of every kind, with the interface they come in by.
 fn bases(rig: &Rig) -> Vec<(Vec<u8>, u32)> {
     let mut connection = Connection::open(rig, CLIENT.to_owned()).expect("opens");
@@ -140,7 +128,7 @@ fn bases(rig: &Rig) -> Vec<(Vec<u8>, u32)> {
         }
         for quoted in [0, 4, 8, 20, 31, 32, 100] {
             let kinds = if client == CLIENT { [3, 11, 12, 0] } else { [1, 2, 3, 135] };
-            whole.extend(kinds.map(|kind| icmp(&seen, kind, quoted)));
+            whole.extend(kinds.map(|kind| icmp_error(&seen, kind, 4, quoted)));
         }
         let (kind, from, to) = if client == CLIENT {
             (8, "172.16.0.1", "10.0.9.9")

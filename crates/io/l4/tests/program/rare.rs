@@ -3,7 +3,7 @@
 
 use plimsoll_cookie::{Epoch, ServerId};
 use plimsoll_l4::bench::packet::{
-    ACK, DROP, PASS, REDIRECT, SYN, Segment, checksum, syn_options, timestamps,
+    ACK, DROP, PASS, REDIRECT, SYN, Segment, checksum, icmp_error, syn_options, timestamps,
 };
 use plimsoll_l4::bench::{VIP, keys, server_mac};
 use plimsoll_l4::{Balancer, Keys, status};
@@ -39,19 +39,6 @@ fn later_fragments_follow_the_first() {
     assert_eq!(b.counted("fragment"), 1);
 }
 
-/// An ICMPv4 error of a router, which quotes so many bytes of a reply.
-fn icmp_error(reply: &[u8], quoted: usize) -> Vec<u8> {
-    let mut packet = vec![2, 0, 0, 0, 1, 1, 2, 0, 0, 0, 1, 2, 8, 0];
-    let length = (20 + 8 + quoted) as u16;
-    packet.extend([0x45, 0]);
-    packet.extend(length.to_be_bytes());
-    packet.extend([0, 0, 0, 0, 64, 1, 0, 0, 10, 0, 7, 7, 10, 0, 9, 9]);
-    // Fragmentation needed, next-hop MTU 1400.
-    packet.extend([3, 4, 0, 0, 0, 0, 5, 120]);
-    packet.extend(&reply[14..14 + quoted]);
-    packet
-}
-
 #[test]
 fn an_icmp_error_reaches_the_server_it_is_about() {
     if !privileged() {
@@ -61,29 +48,30 @@ fn an_icmp_error_reaches_the_server_it_is_about() {
     for server in 1..=8 {
         let reply =
             Segment::new(VIP, CLIENT, ACK, timestamps(7_000_000, 1)).sent_by(server_mac(server));
-        let (_, sent) = b.by_client(&reply.bytes());
-        let (verdict, out) = b.by_client(&icmp_error(&sent, 52));
+        let (_, sent) = b.by_server(&reply.bytes());
+        let (verdict, out) = b.by_client(&icmp_error(&sent, 3, 4, 32));
         assert_eq!((verdict, &out[..6]), (REDIRECT, &server_mac(server)[..]));
+        assert_eq!(out[12..], icmp_error(&sent, 3, 4, 32)[12..], "as it came");
         // With only 8 bytes of TCP no cookie comes back: one place, always the same.
-        let (verdict, short) = b.by_client(&icmp_error(&sent, 28));
-        let (_, again) = b.by_client(&icmp_error(&sent, 28));
+        let (verdict, short) = b.by_client(&icmp_error(&sent, 3, 4, 8));
+        let (_, again) = b.by_client(&icmp_error(&sent, 3, 4, 8));
         assert_eq!((verdict, &short[..6]), (REDIRECT, &again[..6]));
     }
     assert_eq!((b.counted("icmp"), b.counted("icmp_spread")), (8, 16));
     // More options than are quoted, behind the timestamps; and the whole of an answer to a first packet,
     // which has them elsewhere.
     let more = [timestamps(7_000_000, 1), vec![1, 1, 5, 10, 0, 0, 0, 1, 0, 0, 0, 2]].concat();
-    for (flags, options, quoted) in [(ACK, more, 52), (SYN | ACK, syn_options(7_000_000, 1), 60)] {
+    for (flags, options, quoted) in [(ACK, more, 32), (SYN | ACK, syn_options(7_000_000, 1), 40)] {
         let reply = Segment::new(VIP, CLIENT, flags, options).sent_by(server_mac(6));
         let (_, sent) = b.by_server(&reply.bytes());
-        let (verdict, out) = b.by_client(&icmp_error(&sent, quoted));
+        let (verdict, out) = b.by_client(&icmp_error(&sent, 3, 4, quoted));
         assert_eq!((verdict, &out[..6]), (REDIRECT, &server_mac(6)[..]), "flags {flags}");
     }
     assert_eq!((b.counted("icmp"), b.counted("icmp_spread")), (10, 16));
     // Told to somebody else than the VIP whose packet is quoted; and in the middle of a packet.
     let reply = Segment::new(VIP, CLIENT, ACK, timestamps(7_000_000, 1)).sent_by(server_mac(6));
     let (_, sent) = b.by_server(&reply.bytes());
-    let good = icmp_error(&sent, 52);
+    let good = icmp_error(&sent, 3, 4, 32);
     for (at, byte, verdict) in [(33, 8, PASS), (21, 2, DROP)] {
         let mut odd = good.clone();
         odd[at] = byte;

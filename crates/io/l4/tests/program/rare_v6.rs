@@ -1,7 +1,7 @@
 //! What is rare, by IPv6: fragments and ICMPv6 errors.
 
 use plimsoll_l4::bench::packet::{
-    ACK, DROP, PASS, REDIRECT, SYN, Segment, syn_options, timestamps,
+    ACK, DROP, PASS, REDIRECT, SYN, Segment, icmp_error, syn_options, timestamps,
 };
 use plimsoll_l4::bench::{VIP6, server_mac};
 
@@ -43,18 +43,6 @@ fn later_fragments_follow_the_first() {
     assert_eq!(b.counted("fragment"), 2);
 }
 
-/// An ICMPv6 error of a router, which quotes so many bytes of a reply.
-fn icmp_error(reply: &[u8], kind: u8, quoted: usize) -> Vec<u8> {
-    let mut packet = vec![2, 0, 0, 0, 1, 1, 2, 0, 0, 0, 1, 2, 0x86, 0xdd, 0x60, 0, 0, 0];
-    packet.extend((8 + quoted as u16).to_be_bytes());
-    packet.extend([58, 64]);
-    packet.extend([0xfd, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
-    packet.extend(&reply[22..38]);
-    packet.extend([kind, 0, 0, 0, 0, 0, 5, 0]);
-    packet.extend(&reply[14..14 + quoted]);
-    packet
-}
-
 #[test]
 fn an_icmp_error_reaches_the_server_it_is_about() {
     if !privileged() {
@@ -66,22 +54,22 @@ fn an_icmp_error_reaches_the_server_it_is_about() {
         for server in 1..=8 {
             let reply = Segment::new(VIP6, CLIENT6, ACK, timestamps(7_000_000, 1));
             let (_, sent) = b.by_server(&reply.sent_by(server_mac(server)).bytes());
-            let (verdict, out) = b.by_client(&icmp_error(&sent, kind, 40 + 32));
+            let (verdict, out) = b.by_client(&icmp_error(&sent, kind, 0, 32));
             assert_eq!((verdict, &out[..6]), (REDIRECT, &server_mac(server)[..]), "type {kind}");
             // With only 8 bytes of TCP no cookie comes back: one place, always the same.
-            let (verdict, short) = b.by_client(&icmp_error(&sent, kind, 48));
-            let (_, again) = b.by_client(&icmp_error(&sent, kind, 48));
+            let (verdict, short) = b.by_client(&icmp_error(&sent, kind, 0, 8));
+            let (_, again) = b.by_client(&icmp_error(&sent, kind, 0, 8));
             assert_eq!((verdict, &short[..6]), (REDIRECT, &again[..6]));
         }
     }
     assert_eq!((b.counted("icmp"), b.counted("icmp_spread")), (24, 48));
     let reply = Segment::new(VIP6, CLIENT6, ACK, timestamps(1, 1)).bytes();
-    let mut told_another = icmp_error(&reply, 2, 72);
+    let mut told_another = icmp_error(&reply, 2, 0, 32);
     told_another[53] = 8;
     assert_eq!(b.by_client(&told_another).0, PASS, "not the VIP whose packet is quoted");
     assert_eq!((b.counted("icmp"), b.counted("icmp_spread")), (24, 48));
     for (kind, what) in [(135, PASS), (5, DROP)] {
-        assert_eq!(b.by_client(&icmp_error(&reply, kind, 72)).0, what, "no error");
+        assert_eq!(b.by_client(&icmp_error(&reply, kind, 0, 32)).0, what, "no error");
     }
 }
 
@@ -94,7 +82,7 @@ fn an_error_about_an_answer_to_a_first_packet_finds_its_server_too() {
     for server in 1..=8 {
         let answer = Segment::new(VIP6, CLIENT6, SYN | ACK, syn_options(7_000_000, 1));
         let (_, sent) = b.by_server(&answer.sent_by(server_mac(server)).bytes());
-        let (verdict, out) = b.by_client(&icmp_error(&sent, 2, 40 + 40));
+        let (verdict, out) = b.by_client(&icmp_error(&sent, 2, 0, 40));
         assert_eq!((verdict, &out[..6]), (REDIRECT, &server_mac(server)[..]));
     }
     assert_eq!((b.counted("icmp"), b.counted("icmp_spread")), (8, 0));
