@@ -6,7 +6,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::rig::Net;
-use crate::rig::service::PATIENCE;
+use crate::rig::service::Service;
+
+/// How long a daemon may take for anything: the kernel's verifier takes seconds for its program, and many of
+/// them on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// It ends with this, and its directory with it.
 pub struct Daemon<'a> {
@@ -22,6 +26,34 @@ impl<'a> Daemon<'a> {
     pub fn new(net: &'a Net) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         Daemon { net, dir, child: None, binary: env!("CARGO_BIN_EXE_plimsoll").into() }
+    }
+
+    /// With some of a service's servers in its file; nothing runs yet.
+    pub fn of(service: &'a Service, names: &[&str]) -> Self {
+        let daemon = Daemon::new(&service.net);
+        daemon.name(service, names);
+        daemon
+    }
+
+    /// The same, and it balances.
+    pub fn started(service: &'a Service, names: &[&str]) -> Self {
+        let mut daemon = Daemon::of(service, names);
+        daemon.start();
+        daemon
+    }
+
+    /// Names these servers of a service in its file.
+    pub fn name(&self, service: &Service, names: &[&str]) {
+        let interfaces: Vec<String> = (1..=service.servers.len())
+            .map(|n| format!("{{ name: lb{n} }}"))
+            .chain(["{ name: lbc, mode: native }".to_owned()])
+            .collect();
+        let backends: Vec<String> = service
+            .backends(names)
+            .iter()
+            .map(|one| format!("{{ name: {}, address: \"{}\" }}", one.name, one.address))
+            .collect();
+        self.write(&interfaces, &service.vip.to_string(), &backends);
     }
 
     /// Its configuration.
@@ -41,6 +73,13 @@ impl<'a> Daemon<'a> {
             backends.join(", ")
         );
         fs::write(self.file(), text).expect("written");
+    }
+
+    /// Says something else in its file, which must be there.
+    pub fn change(&self, from: &str, to: &str) {
+        let text = fs::read_to_string(self.file()).expect("read");
+        assert!(text.contains(from), "{from:?} in:\n{text}");
+        fs::write(self.file(), text.replace(from, to)).expect("written");
     }
 
     /// A command in the balancer's namespace.

@@ -9,7 +9,6 @@ use rustix::process::Signal;
 use crate::daemon::Daemon;
 use crate::rig::privileged;
 use crate::rig::service::{Service, all_stay};
-use crate::write;
 
 #[test]
 fn connections_outlive_a_key_file_that_is_gone() {
@@ -17,9 +16,7 @@ fn connections_outlive_a_key_file_that_is_gone() {
         return;
     }
     let service = Service::new(2, 2, false);
-    let mut daemon = Daemon::new(&service.net);
-    write(&daemon, &service, &["s1", "s2"]);
-    daemon.start();
+    let mut daemon = Daemon::started(&service, &["s1", "s2"]);
     let mut connections = service.opened(8);
     let (file, away) = (daemon.dir.path().join("l4.key"), daemon.dir.path().join("away"));
     fs::rename(&file, &away).expect("moved");
@@ -53,12 +50,9 @@ fn a_refused_start_leaves_no_key_file() {
         return;
     }
     let service = Service::new(1, 2, false);
-    let daemon = Daemon::new(&service.net);
-    write(&daemon, &service, &["s1"]);
-    let text = fs::read_to_string(daemon.file()).expect("read");
-    let pins = service.net.pins().display().to_string();
+    let daemon = Daemon::of(&service, &["s1"]);
     let elsewhere = daemon.dir.path().join("pins").display().to_string();
-    fs::write(daemon.file(), text.replace(&pins, &elsewhere)).expect("written");
+    daemon.change(&service.net.pins().display().to_string(), &elsewhere);
     let refused = daemon.command(&["run"]).output().expect("runs");
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(text.contains("expected a bpffs"), "{text}");
@@ -71,12 +65,8 @@ fn a_clock_that_is_set_forward_rotates_no_salt_that_is_in_use() {
         return;
     }
     let service = Service::new(1, 2, false);
-    let mut daemon = Daemon::new(&service.net);
-    write(&daemon, &service, &["s1"]);
-    let text = fs::read_to_string(daemon.file()).expect("read");
-    let (plain, rotating) = ("l4.key }", "l4.key, rotate: 20m }");
-    assert!(text.contains(plain));
-    fs::write(daemon.file(), text.replace(plain, rotating)).expect("written");
+    let mut daemon = Daemon::of(&service, &["s1"]);
+    daemon.change("l4.key }", "l4.key, rotate: 20m }");
     // Rotated a moment ago.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("later").as_millis() as u64;
     let file = daemon.dir.path().join("l4.key");

@@ -14,23 +14,9 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use daemon::Daemon;
+use daemon::{Daemon, PATIENCE};
 use rig::privileged;
-use rig::service::{PATIENCE, Service, all_stay};
-
-/// Names these servers in the daemon's file.
-fn write(daemon: &Daemon<'_>, service: &Service, backends: &[&str]) {
-    let interfaces: Vec<String> = (1..=service.servers.len())
-        .map(|n| format!("{{ name: lb{n} }}"))
-        .chain(["{ name: lbc, mode: native }".to_owned()])
-        .collect();
-    let backends: Vec<String> = service
-        .backends(backends)
-        .iter()
-        .map(|one| format!("{{ name: {}, address: \"{}\" }}", one.name, one.address))
-        .collect();
-    daemon.write(&interfaces, &service.vip.to_string(), &backends);
-}
+use rig::service::{Service, all_stay};
 
 fn total(status: &serde_json::Value, field: &str) -> u64 {
     let all = status["vips"][0]["backends"].as_array().expect("a list");
@@ -43,22 +29,19 @@ fn a_daemon_reloads_is_killed_and_starts_over_and_nobody_notices() {
         return;
     }
     let service = Service::new(3, 2, false);
-    let mut daemon = Daemon::new(&service.net);
-    write(&daemon, &service, &["s1", "s2"]);
-    daemon.start();
+    let mut daemon = Daemon::started(&service, &["s1", "s2"]);
     let mut connections = service.opened(20);
     assert!(connections.iter().all(|one| one.server != "s3"));
 
     // A configuration that is wrong changes nothing and is told with its place.
-    let good = fs::read_to_string(daemon.file()).expect("read");
-    fs::write(daemon.file(), good.replace("round_robin", "round_about")).expect("written");
+    daemon.change("round_robin", "round_about");
     daemon.signal(rustix::process::Signal::HUP);
     daemon.wait_for("l4.yaml:10:15: l4.vips[0].policy: expected round_robin or");
     assert!(daemon.log().contains("the configuration in force stays"));
     all_stay(&mut connections, "after a wrong configuration");
 
     // A change of the file is taken up without a signal.
-    write(&daemon, &service, &["s2", "s3"]);
+    daemon.name(&service, &["s2", "s3"]);
     daemon.wait_for("configuration reloaded");
     daemon.settle();
     let more = service.opened(10);
@@ -87,8 +70,7 @@ fn without_rights_it_says_which_are_missing() {
         return;
     }
     let service = Service::new(1, 2, false);
-    let daemon = Daemon::new(&service.net);
-    write(&daemon, &service, &["s1"]);
+    let daemon = Daemon::of(&service, &["s1"]);
     // Where nobody may look, and what nobody may run.
     let dir = daemon.dir.path();
     let binary = dir.join("plimsoll");
@@ -110,9 +92,7 @@ fn where_asks_the_program_and_takes_nobodys_turn() {
         return;
     }
     let service = Service::new(2, 2, false);
-    let mut daemon = Daemon::new(&service.net);
-    write(&daemon, &service, &["s1", "s2"]);
-    daemon.start();
+    let daemon = Daemon::started(&service, &["s1", "s2"]);
     let before = daemon.status();
     let ask = |more: &[&str]| {
         let mut arguments = vec!["where", "--vip", "10.0.9.9:80", "--client", "10.0.1.2:40000"];
@@ -142,9 +122,7 @@ fn a_daemon_that_is_replaced_says_so_and_leaves() {
         return;
     }
     let service = Service::new(2, 2, false);
-    let mut daemon = Daemon::new(&service.net);
-    write(&daemon, &service, &["s1", "s2"]);
-    daemon.start();
+    let mut daemon = Daemon::started(&service, &["s1", "s2"]);
     let mut connections = service.opened(6);
     let mut older = daemon.hand_over();
     // The newer one writes a log of its own.

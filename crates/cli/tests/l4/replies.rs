@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, PATIENCE};
 use crate::rig::privileged;
-use crate::rig::service::{PATIENCE, Service, all_stay};
-use crate::write;
+use crate::rig::service::{Service, all_stay};
 
 /// Waits until replies of the service's family go as told.
 fn wait_for(daemon: &Daemon<'_>, v6: bool, field: &str, value: &str) {
@@ -46,9 +45,7 @@ fn far_clients(v6: bool) -> Service {
 
 fn replies_follow_routes(v6: bool) {
     let service = far_clients(v6);
-    let mut daemon = Daemon::new(&service.net);
-    write(&daemon, &service, &["s1", "s2"]);
-    daemon.start();
+    let mut daemon = Daemon::started(&service, &["s1", "s2"]);
     wait_for(&daemon, v6, "by", "default_route");
     let mut connections = service.opened(6);
     let before = routes_asked(&daemon);
