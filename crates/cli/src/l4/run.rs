@@ -40,8 +40,7 @@ pub struct RunArgs {
 }
 
 /// Runs until SIGTERM or SIGINT, or until a newer daemon has taken over, and leaves the kernel balancing;
-/// `plimsoll l4 detach` ends that. Exits
-/// 1 when it cannot start, 2 when the configuration is wrong.
+/// `plimsoll l4 detach` ends that. Exits 1 when it cannot start, 2 when the configuration is wrong.
 pub fn run(args: &RunArgs) -> ExitCode {
     let section = match config::load_section(&args.config) {
         Ok(section) => section,

@@ -87,8 +87,9 @@ INLINE int by_way(struct ethernet *eth, struct xdp_md *ctx, const struct way *wa
 	return leave_by(ctx, way->port, way->ifindex, way->hairpin_tx);
 }
 
-/* The way, where it holds; else where the kernel's routes lead, by a configured interface; the rest is the kernel's to send or to answer:
- * many drivers drop what is redirected to an interface without XDP. Also counts the hop, as a router does. */
+/* The way, where it holds; else where the kernel's routes lead, by a configured interface; the rest is the
+ * kernel's to send or to answer: many drivers drop what is redirected to an interface without XDP. Also counts
+ * the hop, as a router does. */
 GLOBAL int to_client(struct xdp_md *ctx, __u32 vip_number)
 {
 	__u32 zero = 0;

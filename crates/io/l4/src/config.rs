@@ -135,7 +135,7 @@ pub enum BackendState {
     Up,
     /// Only those it has.
     Draining,
-    /// None: its connections' packets go to another server, which resets them.
+    /// None: the balancer resets its connections.
     Down,
 }
 

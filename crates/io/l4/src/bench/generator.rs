@@ -2,10 +2,9 @@
 //! (`BPF_F_TEST_XDP_LIVE_FRAMES`), sent out of an interface of this thread's namespace, a million and
 //! more a second from one core; and a counter at the other end of the way.
 //!
-//! Every frame is a packet of another flow's, from a client with the cookie of one of the balancer's servers, or
-//! from one of them. Sender,
-//! balancer and counter share a core where veth hands a frame on without an interrupt, so that what
-//! arrives in a second tells the cost of the whole way.
+//! Every frame is a packet of another flow's, from a client with the cookie of one of the balancer's servers,
+//! or from one of them. Sender, balancer and counter share a core where veth hands a frame on without an
+//! interrupt, so that what arrives in a second tells the cost of the whole way.
 
 use std::time::{Duration, Instant};
 
