@@ -18,6 +18,8 @@ impl Second {
     /// Laid beside the first balancer, with the servers of its configuration and their ids; nobody goes by
     /// it yet.
     pub fn new(service: &Service, first: &L4Config, keys: &Keys) -> Second {
+        // What removes its namespace would else begin in the first one's, and end with that.
+        service.net.leave();
         let away = Net::new(&["lb"]);
         away.exec("lb", "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
         away.exec("lb", "sysctl -qw net.ipv4.conf.all.rp_filter=0");
