@@ -1,4 +1,4 @@
-use plimsoll_queueing::{MmcCurve, ServiceTime};
+use plimsoll_queueing::MmcCurve;
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -52,17 +52,4 @@ pub fn small_pool() -> Vec<BackendModel> {
     [(1, 1.0), (1, 0.7), (1, 1.2), (2, 1.0), (2, 0.8), (4, 1.1)]
         .map(|(cores, speed)| BackendModel { cores, speed })
         .to_vec()
-}
-
-pub(crate) use plimsoll_queueing::ServiceTime as Service;
-
-/// Draws a service time in nanoseconds.
-pub(crate) fn draw(
-    service: Service,
-    model: &BackendModel,
-    service_us: f64,
-    rng: &mut dyn RngCore,
-) -> u64 {
-    let work: f64 = ServiceTime::draw(service, rng);
-    (work * service_us * 1e3 / model.speed) as u64
 }
