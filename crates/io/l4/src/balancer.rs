@@ -43,7 +43,7 @@ pub struct Balancer {
     keys: Keys,
     pub(crate) services: BTreeMap<String, Service>,
     settings: ConfigValue,
-    /// Interfaces by name, with their index in `ports`.
+    /// Interfaces that the program is on, by name, with their index in `ports`.
     ports: BTreeMap<String, (u32, Link)>,
     /// Interfaces the program of this daemon is on, by name.
     attached: BTreeMap<String, Attached>,
@@ -214,6 +214,7 @@ impl Balancer {
         let done = change(self);
         if done.is_err() {
             (self.services, self.config, self.ports, self.keys) = (services, config, ports, keys);
+            self.detach_unused();
         }
         done
     }
@@ -313,6 +314,7 @@ impl Balancer {
     }
 
     /// Another program has its place on all interfaces, for a comparison: it is not put back.
+    #[cfg(feature = "bench")]
     pub(crate) fn give_way_to(&self, id: u32) {
         self.program.give_way_to(id);
     }
@@ -323,6 +325,9 @@ impl Balancer {
         let mut pending = Pending::default();
         let links = network::links()?;
         self.find_ports(&links, &mut pending)?;
+        // Before any server is sent anything: a reply that came in without the program would leave without a
+        // cookie, and what the client sends next could go anywhere.
+        self.attach(&mut pending);
         let neighbours = network::neighbours()?;
         // What a write that failed left in memory is forgotten: the kernel's is what is in force.
         let held = self.maps.config()?;
@@ -341,7 +346,7 @@ impl Balancer {
         }
         self.write_addresses()?;
         self.write_ways(&neighbours, &mut pending)?;
-        self.attach(&mut pending)?;
+        self.detach_unused();
         Ok(pending)
     }
 }

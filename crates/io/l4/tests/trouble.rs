@@ -166,3 +166,52 @@ fn the_connections_of_the_last_server_are_reset_when_it_is_down() {
         service.net.leave();
     }
 }
+
+#[test]
+fn nobody_is_sent_through_an_interface_that_another_program_holds() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(2, 2, false);
+    service.net.enter("lb");
+    let config = service.config(Policy::RoundRobin, &["s1", "s2"]);
+    let mut other = config.clone();
+    other.pin_dir = service.net.pins().join("other");
+    other.interfaces.retain(|interface| interface.name == "lb2");
+    other.vips =
+        vec![Vip { address: "10.0.9.8:80".parse().expect("an address"), ..vip_of(&config) }];
+    let (holder, _) = Balancer::start_with(&other, keys()).expect("starts");
+
+    let (mut balancer, mut pending) = Balancer::start_with(&config, keys()).expect("starts");
+    let began = std::time::Instant::now();
+    let is_known = |pending: &[String]| pending.iter().all(|what| !what.starts_with("shop/s1"));
+    while !is_known(&pending.0) {
+        assert!(began.elapsed() < PATIENCE, "{pending:?}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        pending = balancer.refresh().expect("goes on");
+    }
+    for what in ["lb2: ", "shop/s2: "] {
+        assert!(pending.0.iter().any(|told| told.contains(what)), "{what}{pending:?}");
+    }
+    // Replies by that interface would leave without cookies, and the next packets go anywhere.
+    let mut connections = service.opened(8);
+    assert!(connections.iter().all(|one| one.server == "s1"));
+    all_stay(&mut connections, "while another holds the interface");
+
+    drop(holder);
+    plimsoll_l4::detach(&other.pin_dir).expect("detaches");
+    let began = std::time::Instant::now();
+    while !balancer.refresh().expect("goes on").0.is_empty() {
+        assert!(began.elapsed() < PATIENCE, "it is free now");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    connections.extend(service.opened(8));
+    assert!(connections.iter().any(|one| one.server == "s2"));
+    all_stay(&mut connections, "when all is well");
+    drop(balancer);
+    service.net.leave();
+}
+
+fn vip_of(config: &plimsoll_l4::L4Config) -> Vip {
+    config.vips.first().expect("one").clone()
+}

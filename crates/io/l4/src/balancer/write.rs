@@ -303,7 +303,9 @@ impl Balancer {
         })
     }
 
-    pub(super) fn attach(&mut self, pending: &mut Pending) -> Result<(), L4Error> {
+    /// Puts the program onto every interface that is there. One that does not take it is none: no server is
+    /// sent anything through it.
+    pub(super) fn attach(&mut self, pending: &mut Pending) {
         for interface in &self.config.interfaces {
             let Some((_, link)) = self.ports.get(&interface.name) else { continue };
             let (index, mode) = (link.index, interface.mode);
@@ -318,16 +320,22 @@ impl Balancer {
                     pending.0.extend(refused.clone());
                     self.attached.insert(interface.name.clone(), Attached { index, mode, refused });
                 }
-                Err(error) => pending.0.push(error.to_string()),
+                Err(error) => {
+                    pending.0.push(error.to_string());
+                    self.ports.remove(&interface.name);
+                }
             }
         }
+    }
+
+    /// Takes the program off interfaces that are not configured any more.
+    pub(super) fn detach_unused(&mut self) {
         for name in program::pinned_links(self.maps.dir()) {
             if self.config.interfaces.iter().all(|interface| interface.name != name) {
                 program::detach_interface(self.maps.dir(), &name);
                 self.attached.remove(&name);
             }
         }
-        Ok(())
     }
 }
 
