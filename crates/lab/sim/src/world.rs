@@ -48,7 +48,7 @@ impl WorldSpec {
             method,
             smooth: false,
             rate_rps: load * capacity,
-            // As is advised: twice the default where it counts what is in flight (`poll: 50ms`).
+            // The daemon's defaults.
             poll: Duration::from_millis(if method == Method::LeastConn { 50 } else { 100 }),
             seed,
         }

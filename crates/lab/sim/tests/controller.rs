@@ -1,7 +1,8 @@
 //! The controller against simulated pools: what it reaches, and how it takes what goes wrong.
 
 use plimsoll_control::{
-    BackendSpec, BackendState, Event, Exploration, Phase, Record, RecordKind, ServiceView,
+    BackendSpec, BackendState, Event, Exploration, Phase, Record, RecordKind, ServiceSpec,
+    ServiceView,
 };
 use plimsoll_model::{BackendId, Nanos, Plan, ServerStatus};
 use plimsoll_sim::{
@@ -304,9 +305,9 @@ fn an_administrators_drain_is_respected() {
     );
 }
 
-#[test]
-fn backends_join_and_leave_while_it_runs() {
-    let mut w = World::new(WorldSpec::new(small_pool(), Method::RoundRobin, 0.4, 12));
+/// A pool of five that one of four cores has just joined.
+fn joined(seed: u64) -> (World, ServiceSpec) {
+    let mut w = World::new(WorldSpec::new(small_pool(), Method::RoundRobin, 0.4, seed));
     let mut spec = w.service_spec();
     let last: BackendSpec = spec.backends.pop().expect("six backends");
     w.attach(spec.clone(), None);
@@ -316,8 +317,27 @@ fn backends_join_and_leave_while_it_runs() {
     w.tell_controller(Event::Reconfigured(Box::new(spec.clone())));
     w.run_for(1.0);
     assert_eq!(view(&w).backends[5].state, BackendState::Joining);
-    w.run_for(60.0);
-    assert!(view(&w).backends[5].share > 0.2, "half of the pool's cores");
+    (w, spec)
+}
+
+#[test]
+fn backends_join_and_leave_while_it_runs() {
+    // Half of the pool's cores join. Mostly they have their part in a minute, always in three: at 40 % load
+    // little may be known of one that gets little (two of 24 seeds, of these the 12th).
+    let mut early: Vec<f64> = (10..15)
+        .map(|seed| {
+            let (mut w, ..) = joined(seed);
+            w.run_for(60.0);
+            let share = view(&w).backends[5].share;
+            w.run_for(120.0);
+            assert!(view(&w).backends[5].share > 0.3, "seed {seed}");
+            share
+        })
+        .collect();
+    early.sort_by(f64::total_cmp);
+    assert!(early[1] > 0.3, "{early:?}");
+
+    let (mut w, mut spec) = joined(1);
     spec.backends.remove(0);
     w.tell_controller(Event::Reconfigured(Box::new(spec)));
     w.run_for(1.0);
