@@ -103,7 +103,10 @@ fn served(kind: PolicyKind, key: Option<&HashKey>) -> String {
 
 /// The same of these requests, none of which ends.
 fn picks(kind: PolicyKind, settings: &Settings, sent: &[Sent], key: Option<&HashKey>) -> String {
-    let mut policy: Box<dyn Policy> = kind.build(&WEIGHTS, settings).unwrap();
+    picks_of(kind.build(&WEIGHTS, settings).unwrap().as_mut(), sent, key)
+}
+
+fn picks_of(policy: &mut dyn Policy, sent: &[Sent], key: Option<&HashKey>) -> String {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let mut pick = |sent: &Sent| {
         let key = key.and_then(|k| k.key(sent));
@@ -225,4 +228,16 @@ fn who_has_its_bound_leaves_its_keys_to_the_same_server() {
         let served = picks(PolicyKind::HashRing, &settings, &sent(), Some(&key));
         assert_eq!(served, expected, "{factor} %");
     }
+}
+
+/// `balance leastconn`, and `balance first` with a `maxconn` of 4, 9, 1, 16 and 20; no request ends.
+#[test]
+fn what_is_in_flight_leads_to_the_same_server() {
+    let leastconn = "0123424204230422402342042130422402342042";
+    assert_eq!(served(PolicyKind::LeastconnHaproxy, None), leastconn);
+    let limits = [4, 9, 1, 16, 20];
+    let mut first =
+        PolicyKind::First.build_limited(&WEIGHTS, &Settings::default(), &limits).unwrap();
+    let recorded = "0000111111111233333333333333334444444444";
+    assert_eq!(picks_of(first.as_mut(), &sent(), None), recorded);
 }
