@@ -136,7 +136,8 @@ pub enum Ending {
     /// and the request may go elsewhere.
     Rejected,
     /// Refused by the backend's admission as it would have been answered too late: says how little time the
-    /// request had, and nothing of the backend.
+    /// request had. It counts as an answer after the pool's mean latency would, so that a backend which is too slow
+    /// for its clients does not look idle.
     TooLate,
 }
 

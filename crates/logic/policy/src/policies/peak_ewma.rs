@@ -114,7 +114,7 @@ impl Policy for PeakEwma {
         let penalty_us = self.in_flight.successes().penalty_us(finish.ending);
         match (finish.ending, penalty_us) {
             (Ending::Success, _) => self.observe(backend, latency_us, now),
-            (Ending::Rejected, Some(penalty_us)) => {
+            (Ending::Rejected | Ending::TooLate, Some(penalty_us)) => {
                 // Peaks are far above the mean: it keeps the one it has, if that is no less than the
                 // others', and does not forget it.
                 let known_us = self.costs[backend].map_or(0.0, |c| c.us).max(self.mean_peak_us());

@@ -23,6 +23,10 @@
 //! failures are counted it is the part `t / 10·S` of one, a whole one from ten means on: a timeout. In flight
 //! it was all that time, and needs no penalty.
 //!
+//! What is refused because it would be answered **too late** says how little time it had, and not that the backend
+//! is busy or broken. But a backend too slow for its clients would look idle and fast for refusing them all, and get all
+//! the others', too. So it counts as what it would have been where all backends are alike: a request of `S`.
+//!
 //! Policies that look neither at latency nor at what is in flight need no such rule: an ending changes
 //! nothing for them. Health checks and ejection are other layers' work.
 
@@ -82,7 +86,7 @@ impl SuccessLatency {
             Ending::Failure => Some(1.0),
             Ending::Rejected => Some(REFUSAL_FACTOR / FAILURE_FACTOR),
             Ending::Abandoned => Some((finish.latency_us() / self.failure_us()).min(1.0)),
-            Ending::TooLate => None,
+            Ending::TooLate => Some(1.0 / FAILURE_FACTOR),
         }
     }
 
@@ -95,9 +99,10 @@ impl SuccessLatency {
     /// How long a request that ended so counts at least, if it counts against its backend.
     pub(crate) fn penalty_us(&self, ending: Ending) -> Option<f64> {
         match ending {
-            Ending::Success | Ending::Abandoned | Ending::TooLate => None,
+            Ending::Success | Ending::Abandoned => None,
             Ending::Failure => Some(self.failure_us()),
             Ending::Rejected => Some(self.refusal_us()),
+            Ending::TooLate => Some(self.mean_us()),
         }
     }
 }
@@ -165,10 +170,10 @@ mod tests {
     fn busy_weighs_less_than_broken() {
         let mut mean = SuccessLatency::new();
         mean.record(100.0);
-        let none = [Ending::Success, Ending::Abandoned, Ending::TooLate];
-        assert_eq!(none.map(|e| mean.penalty_us(e)), [None; 3]);
-        let penalties = [Ending::Rejected, Ending::Failure];
-        let expected = [Some(200.0), Some(1_000.0)];
+        let none = [Ending::Success, Ending::Abandoned];
+        assert_eq!(none.map(|e| mean.penalty_us(e)), [None; 2]);
+        let penalties = [Ending::TooLate, Ending::Rejected, Ending::Failure];
+        let expected = [Some(100.0), Some(200.0), Some(1_000.0)];
         assert_eq!(penalties.map(|e| mean.penalty_us(e)), expected);
     }
 

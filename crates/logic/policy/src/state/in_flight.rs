@@ -93,11 +93,13 @@ impl InFlight {
         }
         let Some(penalty_us) = self.successes.penalty_us(finish.ending) else { return };
         let left = (1.0 - finish.latency_us() / penalty_us).max(0.0);
+        // Half as long as a refusal is half of one for as long.
+        let refusals = left * penalty_us / self.successes.refusal_us();
         let add = |held: Held| {
             let held = held.decayed(&self.successes, now);
             match finish.ending {
-                Ending::Rejected => Held { refusals: held.refusals + left, ..held },
-                _ => Held { failures: held.failures + left, ..held },
+                Ending::Failure => Held { failures: held.failures + left, ..held },
+                _ => Held { refusals: held.refusals + refusals, ..held },
             }
         };
         self.held_by_all = add(self.held_by_all);
@@ -238,6 +240,18 @@ mod tests {
         assert!((pool.load(0, now) - 0.95).abs() < 1e-12, "19 ms of 20");
         let area: f64 = (0..400).map(|k| pool.clone().load(0, now + k * MS)).sum();
         assert!((area - 19.0).abs() < 1.0, "19 ms of one request in flight, not {area}");
+    }
+
+    #[test]
+    fn what_is_too_late_stays_for_one_mean() {
+        let mut pool = InFlight::new(1);
+        let now = Nanos::from_secs_f64(1.0);
+        pool.start(0);
+        pool.finish(0, &Finish::success(10 * MS), now);
+        pool.start(0);
+        pool.finish(0, &Finish::too_late(MS), now);
+        let area: f64 = (0..400).map(|k| pool.clone().load(0, now + k * MS)).sum();
+        assert!((area - 9.0).abs() < 0.5, "9 ms of one request in flight, not {area}");
     }
 
     #[test]

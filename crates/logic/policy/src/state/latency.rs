@@ -59,7 +59,9 @@ impl LatencyTable {
         let sample_us = match (finish.ending, penalty_us) {
             (Ending::Success, _) => Some(finish.latency_us()),
             (Ending::Abandoned, _) => self.successes.given_up_us(finish, before_us),
-            (Ending::Rejected, Some(penalty_us)) => Some(penalty_us.max(before_us)),
+            (Ending::Rejected | Ending::TooLate, Some(penalty_us)) => {
+                Some(penalty_us.max(before_us))
+            }
             (_, Some(penalty_us)) => Some(finish.latency_us().max(penalty_us)),
             (_, None) => None,
         };
@@ -144,9 +146,9 @@ mod tests {
         let now = Nanos::from_secs_f64(1.0);
         (0..300).for_each(|_| table.finish(0, &Finish::success(10 * MS), now));
         let before_us = table.estimate_us(0, now);
-        for given_up in [Finish::abandoned(MS), Finish::too_late(100 * MS)] {
-            (0..300).for_each(|_| table.finish(0, &given_up, now));
-            assert_eq!(table.estimate_us(0, now), before_us, "{given_up:?} says nothing");
+        for early in [Finish::abandoned(MS), Finish::too_late(MS), Finish::too_late(100 * MS)] {
+            (0..300).for_each(|_| table.finish(0, &early, now));
+            assert_eq!(table.estimate_us(0, now), before_us, "{early:?} says nothing");
         }
         (0..1_000).for_each(|_| table.finish(0, &Finish::abandoned(50 * MS), now));
         assert!(close(table.estimate_us(0, now), 50_000.0));

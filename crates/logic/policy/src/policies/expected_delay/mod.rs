@@ -288,6 +288,8 @@ impl Policy for ExpectedDelay {
             let relative = self.relative(backend);
             match finish.ending {
                 Ending::Abandoned => self.refusals.given_up(backend, failed as f32, relative),
+                // A client without time is no sign of a full backend.
+                Ending::TooLate => {}
                 ending => self.refusals.tried(backend, ending == Ending::Success, relative),
             }
         }
