@@ -58,19 +58,14 @@ impl Bench {
         fs::write(self.file(), text).expect("written");
     }
 
-    fn command(&self, place: &str, words: &[&str]) -> Command {
-        let mut command = Command::new("nsenter");
-        command
-            .arg(format!("--net=/run/netns/{}", self.service.net.full(place)))
-            .arg(env!("CARGO_BIN_EXE_plimsoll"))
-            .args(words)
-            .arg("--config")
-            .arg(self.file());
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        command.args(words).arg("--config").arg(self.file());
         command
     }
 
     fn ask(&self, place: &str, words: &[&str]) -> Output {
-        self.command(place, words).output().expect("runs")
+        self.service.net.output(place, &mut self.command(words)).expect("runs")
     }
 
     fn json(&self, place: &str, words: &[&str]) -> Value {
@@ -81,9 +76,9 @@ impl Bench {
     }
 
     fn start(&mut self, place: &str, words: &[&str]) {
-        let mut command = self.command(place, words);
-        let child = command.stderr(Stdio::null()).stdout(Stdio::null()).spawn().expect("starts");
-        self.children.push(child);
+        let mut command = self.command(words);
+        command.stderr(Stdio::null()).stdout(Stdio::null());
+        self.children.push(self.service.net.spawn(place, &mut command).expect("starts"));
     }
 
     fn stop_last(&mut self) {

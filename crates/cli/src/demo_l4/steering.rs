@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use plimsoll_l4::bench::Load;
@@ -157,13 +157,13 @@ impl Drop for Steering {
 
 /// `plimsoll l4 run` in the balancer's namespace.
 fn spawn(net: &Namespaces, program: &Path, file: &Path, log: &Path) -> Result<Child, DemoError> {
-    let failed = || DemoError::system("start `plimsoll l4 run`");
-    let log = File::options().create(true).append(true).open(log).map_err(failed())?;
-    let mut command = net.command("lb", program);
+    let log = File::options().create(true).append(true).open(log);
+    let log = log.map_err(DemoError::system("start `plimsoll l4 run`"))?;
+    let mut command = Command::new(program);
     command.args(["l4", "run", "--config"]).arg(file);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
     // Not in the group that a terminal's Ctrl-C ends: connections are to be closed first.
-    command.process_group(0).spawn().map_err(failed())
+    Ok(net.spawn("lb", command.process_group(0))?)
 }
 
 /// A balancer whose program gives way to one that goes by hash alone.

@@ -13,7 +13,7 @@ use plimsoll_l4::Keys;
 use plimsoll_testbed::net::SiteSpec;
 use serde_json::Value;
 
-use crate::place::{Place, Process, each, until};
+use crate::place::{Place, Process, binary, each, until};
 
 /// Something that goes on on a thread until it is dropped.
 struct Ongoing(Arc<AtomicBool>, Option<JoinHandle<()>>);
@@ -84,9 +84,9 @@ fn agent(place: &Place, server: usize, stat: Option<&Path>) -> Process {
         "[ -z \"$0\" ] || mount --bind \"$0\" /proc/stat; exec \"$@\"",
     ]);
     command.arg(stat.unwrap_or(Path::new("")));
-    let inner = place.command(name, &["l4", "agent", "run", "--config"]);
-    command.arg(inner.get_program()).args(inner.get_args()).arg(file);
-    place.start(&mut command, &format!("{name}.log"))
+    let inner = binary(&["l4", "agent", "run"], &file);
+    command.arg(inner.get_program()).args(inner.get_args());
+    place.start(name, &mut command, &format!("{name}.log"))
 }
 
 fn load(status: &Value, server: usize) -> Option<f64> {
@@ -128,8 +128,7 @@ fn turns_follow_the_servers_cpus_and_a_silent_one_is_taken_for_average() {
 
     let _again = agent(&place, 0, None);
     until("it to be heard again", || load(&place.status(), 0).is_some());
-    let mut table = place.command("lb", &["l4", "status", "--config"]);
-    let output = table.arg(place.path("l4.yaml")).output().expect("runs");
+    let output = place.run("lb", &["l4", "status"], "l4.yaml");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
         text.contains("weights set by the servers' load") && text.contains("load of s1"),

@@ -1,8 +1,8 @@
 //! Where it happens: clients, a balancer and servers in namespaces, and processes of the binary in them.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use plimsoll_testbed::net::{Site, SiteSpec, requirements};
@@ -29,6 +29,13 @@ impl Drop for Process {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// The binary, with this file as its configuration.
+pub fn binary(words: &[&str], file: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    command.args(words).arg("--config").arg(file);
+    command
 }
 
 /// A site, and the files of what runs there.
@@ -84,26 +91,23 @@ impl Place {
         )
     }
 
-    /// A command of the binary, in a namespace.
-    pub fn command(&self, place: &str, words: &[&str]) -> Command {
-        let mut command = self.site.net.command(place, env!("CARGO_BIN_EXE_plimsoll"));
-        command.args(words);
-        command
+    /// Runs the binary in a namespace, with this file as its configuration.
+    pub fn run(&self, place: &str, words: &[&str], file: &str) -> Output {
+        let command = &mut binary(words, &self.path(file));
+        self.site.net.output(place, command).expect("runs")
     }
 
-    /// Starts it for good, its standard error in a file of this name.
-    pub fn start(&self, command: &mut Command, log: &str) -> Process {
+    /// Starts a program in a namespace for good, its standard error in a file of this name.
+    pub fn start(&self, place: &str, command: &mut Command, log: &str) -> Process {
         let log = File::options().create(true).append(true).open(self.path(log)).expect("a log");
-        Process(
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("starts"),
-        )
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        Process(self.site.net.spawn(place, command).expect("starts"))
     }
 
     /// Starts the balancer on `l4.yaml`, and waits until it is asked and knows its servers.
     pub fn balance(&self) -> Process {
-        let file = self.path("l4.yaml");
-        let mut command = self.command("lb", &["l4", "run", "--config"]);
-        let process = self.start(command.arg(file), "l4.log");
+        let command = &mut binary(&["l4", "run"], &self.path("l4.yaml"));
+        let process = self.start("lb", command, "l4.log");
         until("the balancer", || {
             let backends = self.try_status().map(|s| s["vips"][0]["backends"].clone());
             let found = |b: &Value| b["mac"] != "00:00:00:00:00:00";
@@ -114,8 +118,7 @@ impl Place {
     }
 
     fn try_status(&self) -> Option<Value> {
-        let mut command = self.command("lb", &["l4", "status", "-o", "json", "--config"]);
-        let output = command.arg(self.path("l4.yaml")).output().expect("runs");
+        let output = self.run("lb", &["l4", "status", "-o", "json"], "l4.yaml");
         serde_json::from_slice(&output.stdout).ok()
     }
 

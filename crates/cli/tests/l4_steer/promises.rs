@@ -86,12 +86,11 @@ async fn the_layer_4_balancer_keeps_what_every_sink_promises() {
     assert_eq!(each(&place.status(), "weight"), [10, 20, 30]);
 
     // Given back, they are the configuration's; taken off, counters and weights begin anew.
-    let mut release = place.command("lb", &["l4", "release", "--vip", "web", "--config"]);
-    assert!(release.arg(place.path("l4.yaml")).status().expect("runs").success());
+    let released = place.run("lb", &["l4", "release", "--vip", "web"], "l4.yaml");
+    assert!(released.status.success());
     assert_eq!(each(&place.status(), "weight"), [99, 20, 30]);
     drop(daemon);
-    let mut detach = place.command("lb", &["l4", "detach", "--config"]);
-    assert!(detach.arg(place.path("l4.yaml")).status().expect("runs").success());
+    assert!(place.run("lb", &["l4", "detach"], "l4.yaml").status.success());
     place.write("l4.yaml", &file.replace("weighted_round_robin", "round_robin"));
     let _daemon = place.balance();
     let anew = sink.read_back().await.expect("read");

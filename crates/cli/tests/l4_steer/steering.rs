@@ -7,7 +7,7 @@ use plimsoll_testbed::net::SiteSpec;
 use plimsoll_testbed::net::clients::{ClientSpec, Clients, Sessions};
 use plimsoll_testbed::{BackendSpec, Change, Mode, Service, Testbed, TestbedSpec};
 
-use crate::place::{Place, Process, each, until};
+use crate::place::{Place, Process, binary, each, until};
 
 /// Connections, each with one request, in a second: more than s3 could bear a third of.
 const RATE: f64 = 130.0;
@@ -42,9 +42,8 @@ impl Scene {
     }
 
     fn steer(&self) -> Process {
-        let file = self.place.path("plimsoll.yaml");
-        let mut command = self.place.command("lb", &["run", "--config"]);
-        self.place.start(command.arg(file), "run.log")
+        let command = &mut binary(&["run"], &self.place.path("plimsoll.yaml"));
+        self.place.start("lb", command, "run.log")
     }
 
     fn clients(&self) -> Clients {
@@ -137,8 +136,7 @@ fn new_connections_follow_what_was_learned_and_outlive_everybody() {
         scene.place.log("run.log").matches("started").count() == 2
     });
     drop(balancer);
-    let mut detach = scene.place.command("lb", &["l4", "detach", "--config"]);
-    assert!(detach.arg(scene.place.path("l4.yaml")).status().expect("runs").success());
+    assert!(scene.place.run("lb", &["l4", "detach"], "l4.yaml").status.success());
     let _balancer = scene.place.balance();
     until("the weights to be back", || {
         let w = scene.weights();

@@ -30,12 +30,8 @@ const REMOVE: &str = "owner=$1 pins=$2 dir=$3; shift 3; for name; do \
 /// Does so when its pipe closes.
 const GUARD: &str = "trap '' HUP INT TERM; read -r _";
 /// The programs that networks are made with, and their packages.
-const PROGRAMS: [(&str, &str); 4] = [
-    ("ip", "iproute2"),
-    ("ethtool", "ethtool"),
-    ("nsenter", "util-linux"),
-    ("nginx", "nginx-light"),
-];
+const PROGRAMS: [(&str, &str); 3] =
+    [("ip", "iproute2"), ("ethtool", "ethtool"), ("nginx", "nginx-light")];
 /// Where programs of the system's own are, should PATH not name it.
 const SBIN: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
@@ -192,11 +188,23 @@ impl Namespaces {
         })
     }
 
-    /// A program that will run in one of them. Not by `ip netns exec`, which would hide bpffs.
-    pub fn command(&self, name: &str, program: impl AsRef<OsStr>) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net={NETNS}/{}", self.full(name))).arg(program);
-        command
+    /// Starts a program in one of them: from its first instruction on it is there, and ends with them. Not
+    /// by `ip netns exec`, which would hide bpffs.
+    ///
+    /// # Errors
+    /// When the namespace does not exist, or the program cannot be started.
+    pub fn spawn(&self, name: &str, command: &mut Command) -> Result<Child, NetError> {
+        let what = format!("start {}", command.get_program().display());
+        self.inside(name, || command.spawn())?.map_err(NetError::system(what))
+    }
+
+    /// What a program that runs in one of them says until it ends; nothing is typed at it.
+    ///
+    /// # Errors
+    /// When the namespace does not exist, or the program cannot be started.
+    pub fn output(&self, name: &str, command: &mut Command) -> Result<Output, NetError> {
+        let what = format!("run {}", command.get_program().display());
+        self.inside(name, || command.stdin(Stdio::null()).output())?.map_err(NetError::system(what))
     }
 
     /// Runs a shell's line in one of them.
@@ -204,7 +212,7 @@ impl Namespaces {
     /// # Errors
     /// When it does not succeed.
     pub fn run(&self, name: &str, line: &str) -> Result<Output, NetError> {
-        succeeded(line, self.command(name, "sh").arg("-c").arg(line))
+        succeeded(line, self.output(name, Command::new("sh").arg("-c").arg(line))?)
     }
 
     /// Sets a value under `/proc/sys`, `net.ipv4.tcp_timestamps` for example.
@@ -288,12 +296,11 @@ fn sweep() {
 
 /// Runs a shell's line.
 fn shell(line: &str) -> Result<Output, NetError> {
-    succeeded(line, Command::new("sh").arg("-c").arg(line))
+    let output = Command::new("sh").arg("-c").arg(line).stdin(Stdio::null()).output();
+    succeeded(line, output.map_err(NetError::system("run sh"))?)
 }
 
-fn succeeded(line: &str, command: &mut Command) -> Result<Output, NetError> {
-    let output = command.stdin(Stdio::null()).output();
-    let output = output.map_err(NetError::system(format!("run `{line}`")))?;
+fn succeeded(line: &str, output: Output) -> Result<Output, NetError> {
     if output.status.success() {
         return Ok(output);
     }
@@ -337,7 +344,7 @@ mod tests {
         }
         let net = Namespaces::new(&["a", "b"]).unwrap();
         let (a, b, dir) = (net.full("a"), net.full("b"), net.dir().to_owned());
-        let mut sleeper = net.command("a", "sleep").arg("60").spawn().unwrap();
+        let mut sleeper = net.spawn("a", Command::new("sleep").arg("60")).unwrap();
         assert!(exists(&a) && exists(&b) && dir.is_dir());
         drop(net);
         assert!(!sleeper.wait().unwrap().success(), "killed");

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::{Namespaces, NetError, SERVER_HEADER};
@@ -50,12 +50,11 @@ impl Nginx {
             .map_err(failed())?;
         let config = dir.join("nginx.conf");
         fs::write(&config, configuration(&dir, name, listen, download)).map_err(failed())?;
-        let mut command = net.command(name, "nginx");
+        let mut command = Command::new("nginx");
         command.arg("-p").arg(&dir).arg("-e").arg(dir.join("log")).arg("-c").arg(&config);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         // Not in the group that a terminal's Ctrl-C ends: connections are to be closed first.
-        let child = command.process_group(0).spawn().map_err(NetError::system("start nginx"))?;
-        let nginx = Nginx { child };
+        let nginx = Nginx { child: net.spawn(name, command.process_group(0))? };
         nginx.wait(net, name, listen, &dir.join("log"))
     }
 
