@@ -7,6 +7,8 @@ use std::path::Path;
 
 use common::{last_number, numbered, open, place};
 use plimsoll_store::StoreError;
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use redb::{Database, TableDefinition};
 
 const META: TableDefinition<&str, u64> = TableDefinition::new("plimsoll_meta");
@@ -116,33 +118,20 @@ fn truncated_stores_are_damaged_and_left_alone() {
     assert_eq!(last_number(&open(&path).unwrap()), Some(30));
 }
 
-/// Small, and good enough to break things (Steele, Lea, Flood 2014).
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % bound as u64) as usize
-    }
-}
-
 #[test]
 fn a_corrupted_store_is_either_refused_untouched_or_whole() {
     let (_dir, path) = place();
     let good = good_store(&path);
-    let mut random = SplitMix(7);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
     let (mut refusals, mut opened) = (0, 0);
     for round in 0..300 {
         let mut bytes = good.clone();
-        for _ in 0..=random.below(3) {
+        for _ in 0..random.random_range(1..=3) {
             // Half of them in the header and the first pages, where most is decided.
-            let bound = if random.below(2) == 0 { 8_192 } else { bytes.len() };
-            let at = 9 + random.below(bound - 9);
-            let end = (at + 1 + random.below(64)).min(bytes.len());
-            bytes[at..end].fill(random.below(256) as u8);
+            let bound = if random.random_bool(0.5) { 8_192 } else { bytes.len() };
+            let at = random.random_range(9..bound);
+            let end = (at + random.random_range(1..=64)).min(bytes.len());
+            bytes[at..end].fill(random.random());
         }
         fs::write(&path, &bytes).unwrap();
         match open(&path) {

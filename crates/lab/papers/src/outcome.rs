@@ -208,3 +208,20 @@ pub struct Comparison {
     /// Why they differ, in a sentence; may be empty only where they agree.
     pub why: String,
 }
+
+impl Comparison {
+    /// All of it, in the order of the fields.
+    pub fn new(
+        what: impl Into<String>,
+        paper: impl Into<Value>,
+        ours: impl Into<Value>,
+        unit: &str,
+        verdict: Verdict,
+        provenance: Provenance,
+        why: impl Into<String>,
+    ) -> Self {
+        let (what, paper, ours) = (what.into(), paper.into(), ours.into());
+        let (unit, why) = (unit.to_owned(), why.into());
+        Comparison { what, paper, ours, unit, verdict, provenance, why }
+    }
+}

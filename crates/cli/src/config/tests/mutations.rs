@@ -1,5 +1,8 @@
 //! Configurations that are broken by chance: whatever is in the file, it is told where it is wrong.
 
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
 use super::{FULL, parse};
 
 /// What breaks YAML, and what only seems to.
@@ -12,35 +15,22 @@ const PIECES: &[&str] = &[
     "\u{85}",
 ];
 
-/// Small, and good enough to break things (Steele, Lea, Flood 2014).
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % bound as u64) as usize
-    }
-}
-
 #[test]
 fn no_mutation_panics_and_every_problem_has_a_place() {
-    let mut random = SplitMix(42);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(42);
     for round in 0..6_000 {
         let mut text: Vec<char> = FULL.chars().collect();
-        for _ in 0..=random.below(4) {
-            let from = random.below(text.len());
-            let to = (from + random.below(12)).min(text.len());
-            let piece = match random.below(4) {
+        for _ in 0..random.random_range(1..=4) {
+            let from = random.random_range(0..text.len());
+            let to = (from + random.random_range(0..12)).min(text.len());
+            let piece = match random.random_range(0..4) {
                 // A part of the file itself, elsewhere.
                 0 => {
-                    let start = random.below(text.len());
-                    let end = (start + random.below(80)).min(text.len());
+                    let start = random.random_range(0..text.len());
+                    let end = (start + random.random_range(0..80)).min(text.len());
                     text[start..end].to_vec()
                 }
-                _ => PIECES[random.below(PIECES.len())].chars().collect(),
+                _ => PIECES[random.random_range(0..PIECES.len())].chars().collect(),
             };
             text.splice(from..to, piece);
         }

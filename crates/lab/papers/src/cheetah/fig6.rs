@@ -6,10 +6,10 @@ use std::time::Duration;
 use plimsoll_l4::Policy;
 use plimsoll_testbed::Service as Work;
 
-use super::show::{compare_from, trials as table};
-use super::trial::{self, Plan, Trial};
+use super::show::{compare_from, lines, trials as table};
+use super::trial::{self, Named, Trial, p99_ms};
 use crate::outcome::{Comparison, Outcome, Verdict};
-use crate::plot::{Axis, Lines, Plot};
+use crate::plot::{Axis, Plot};
 use crate::{Context, Experiment, Failure, Provenance};
 
 /// The experiment.
@@ -30,8 +30,8 @@ const SERVERS: usize = 32;
 const LOADS: [f64; 5] = [0.5, 0.6, 0.7, 0.8, 0.9];
 /// Ten to twenty times the paper's, so that two cores bear the connections.
 const SERVICE: Duration = Duration::from_millis(100);
-const TURN: (&str, Policy) = ("round_robin", Policy::RoundRobin);
-const POLICIES: [(&str, Policy); 3] = [TURN, ("hash", Policy::Hash), ("maglev", Policy::Maglev)];
+const TURN: Named = ("round_robin", Policy::RoundRobin);
+const POLICIES: [Named; 3] = [TURN, ("hash", Policy::Hash), ("maglev", Policy::Maglev)];
 /// How many times lower, at the least and at the most.
 const THEIRS: (f64, f64) = (2.0, 3.0);
 
@@ -40,17 +40,8 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     let loads: &[f64] = context.pick(&[0.7], &LOADS);
     let policies = &POLICIES[..context.pick(2, 3)];
     let (warmup, measured) = context.pick((1, 2), (3, 15));
-    let plan = |load, policy| Plan {
-        policy,
-        servers,
-        load,
-        warmup: Duration::from_secs(warmup),
-        measured: Duration::from_secs(measured),
-    };
-    let plans: Vec<Plan> = loads
-        .iter()
-        .flat_map(|&load| policies.iter().map(move |&policy| plan(load, policy)))
-        .collect();
+    let pools = loads.iter().map(|&load| (servers, load));
+    let plans = trial::plans(pools, policies, (warmup, measured));
     let trials = trial::run_all(context, Work::deterministic(SERVICE), &plans)?;
     let notes = vec![
         trial::note("100 ms of work for every request"),
@@ -67,31 +58,22 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     })
 }
 
-fn plot(all: &[Trial], policies: &[(&'static str, Policy)]) -> Plot {
-    let line = |(name, _): &(&'static str, Policy)| {
-        let of = all.iter().filter(|one| one.policy == *name);
-        let points = of.map(|one| (100.0 * one.load, one.p99_ms())).collect();
-        Lines::new(name, Provenance::Emulated, points)
-    };
+fn plot(all: &[Trial], policies: &[Named]) -> Plot {
     Plot::lines(
         "p99",
         "99th percentile of the completion times",
         Axis::linear("load (% of the servers' capacity)").from_to(45.0, 95.0),
         Axis::log("p99 (ms)"),
-        policies.iter().map(line).collect(),
+        lines(all, policies, |one| (100.0 * one.load, one.p99_ms())),
     )
 }
 
 /// Hash over turns at each load.
 fn comparisons(all: &[Trial]) -> Vec<Comparison> {
-    let p99 = |policy: &str, load: f64| {
-        let found = all.iter().find(|one| one.policy == policy && one.load == load);
-        found.map_or(f64::NAN, Trial::p99_ms)
-    };
     let loads = all.iter().filter(|one| one.policy == TURN.0).map(|one| one.load);
     loads
         .map(|load| {
-            let ours = p99("hash", load) / p99(TURN.0, load);
+            let ours = p99_ms(all, "hash", load) / p99_ms(all, TURN.0, load);
             let verdict = match ours {
                 _ if ours < THEIRS.0 * 0.9 => Verdict::Differs,
                 _ if ours > THEIRS.1 * 1.1 => Verdict::Better,

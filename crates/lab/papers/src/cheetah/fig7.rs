@@ -5,10 +5,10 @@ use std::time::Duration;
 use plimsoll_l4::Policy;
 use plimsoll_testbed::Service as Work;
 
-use super::show::{compare_from, trials as table};
-use super::trial::{self, Plan, Trial};
+use super::show::{compare_from, lines, trials as table};
+use super::trial::{self, Named, Trial};
 use crate::outcome::{Comparison, Outcome, Verdict};
-use crate::plot::{Axis, Lines, Plot};
+use crate::plot::{Axis, Plot};
 use crate::{Context, Experiment, Failure, Provenance};
 
 /// The experiment.
@@ -28,8 +28,8 @@ pub const EXPERIMENT: Experiment = Experiment {
 const SERVERS: [usize; 3] = [8, 16, 32];
 const LOAD: f64 = 0.6;
 const SERVICE: Duration = Duration::from_millis(100);
-const TURN: (&str, Policy) = ("round_robin", Policy::RoundRobin);
-const POLICIES: [(&str, Policy); 3] = [TURN, ("hash", Policy::Hash), ("maglev", Policy::Maglev)];
+const TURN: Named = ("round_robin", Policy::RoundRobin);
+const POLICIES: [Named; 3] = [TURN, ("hash", Policy::Hash), ("maglev", Policy::Maglev)];
 /// What "considerably" is taken for.
 const CONSIDERABLY: f64 = 3.0;
 
@@ -37,17 +37,8 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     let sizes: &[usize] = context.pick(&[4], &SERVERS);
     let policies = &POLICIES[..context.pick(2, 3)];
     let (warmup, measured) = context.pick((1, 3), (2, 20));
-    let plan = |servers, policy| Plan {
-        policy,
-        servers,
-        load: LOAD,
-        warmup: Duration::from_secs(warmup),
-        measured: Duration::from_secs(measured),
-    };
-    let plans: Vec<Plan> = sizes
-        .iter()
-        .flat_map(|&servers| policies.iter().map(move |&policy| plan(servers, policy)))
-        .collect();
+    let pools = sizes.iter().map(|&servers| (servers, LOAD));
+    let plans = trial::plans(pools, policies, (warmup, measured));
     let trials = trial::run_all(context, Work::deterministic(SERVICE), &plans)?;
     let notes = vec![
         trial::note("100 ms of work for every request"),
@@ -69,18 +60,13 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     })
 }
 
-fn plot(all: &[Trial], policies: &[(&'static str, Policy)]) -> Plot {
-    let line = |(name, _): &(&'static str, Policy)| {
-        let of = all.iter().filter(|one| one.policy == *name);
-        let points = of.map(|one| (one.servers as f64, one.variance)).collect();
-        Lines::new(name, Provenance::Emulated, points)
-    };
+fn plot(all: &[Trial], policies: &[Named]) -> Plot {
     Plot::lines(
         "variance",
         "Variance of the servers' load",
         Axis::linear("servers"),
         Axis::log("variance of the load"),
-        policies.iter().map(line).collect(),
+        lines(all, policies, |one| (one.servers as f64, one.variance)),
     )
 }
 

@@ -7,7 +7,7 @@ use plimsoll_l4::{Load, Policy};
 use plimsoll_testbed::{Service as Work, ServiceKind};
 
 use super::show::{compare_from, trials as table};
-use super::trial::{self, Plan, Trial};
+use super::trial::{self, Named, Trial, p99_ms};
 use crate::outcome::{Comparison, Outcome, Verdict};
 use crate::plot::{Axis, Bars, Plot};
 use crate::{Context, Experiment, Failure, Provenance};
@@ -32,7 +32,7 @@ const SLOW_SHARE: f64 = 0.1;
 const SLOW_MS: f64 = 500.0;
 /// "A few hundred microseconds."
 const FAST_MS: f64 = 0.3;
-const POLICIES: [(&str, Policy); 6] = [
+const POLICIES: [Named; 6] = [
     ("hash", Policy::Hash),
     ("maglev", Policy::Maglev),
     ("round_robin", Policy::RoundRobin),
@@ -50,25 +50,15 @@ fn mean_ms() -> f64 {
 fn run(context: &Context) -> Result<Outcome, Failure> {
     let servers = context.pick(4, SERVERS);
     let loads: &[f64] = context.pick(&[0.5], &LOADS);
-    let policies = if context.quick { &POLICIES[3..5] } else { &POLICIES[..] };
-    let policies: Vec<_> =
-        if context.quick { [&POLICIES[..1], policies].concat() } else { policies.to_vec() };
+    let policies =
+        if context.quick { [&POLICIES[..1], &POLICIES[3..5]].concat() } else { POLICIES.to_vec() };
     let (warmup, measured) = context.pick((1, 2), (4, 20));
     let work = Work {
         mean: Duration::from_secs_f64(mean_ms() / 1e3),
         kind: ServiceKind::Bimodal { slow_share: SLOW_SHARE, slow_factor: SLOW_MS / FAST_MS },
     };
-    let plan = |load, policy| Plan {
-        policy,
-        servers,
-        load,
-        warmup: Duration::from_secs(warmup),
-        measured: Duration::from_secs(measured),
-    };
-    let plans: Vec<Plan> = loads
-        .iter()
-        .flat_map(|&load| policies.iter().map(move |&policy| plan(load, policy)))
-        .collect();
+    let pools = loads.iter().map(|&load| (servers, load));
+    let plans = trial::plans(pools, &policies, (warmup, measured));
     let trials = trial::run_all(context, work, &plans)?;
     let notes = vec![
         trial::note("500 ms of work for one request in ten, 0.3 ms for the others"),
@@ -88,14 +78,9 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     })
 }
 
-fn p99(all: &[Trial], policy: &str, load: f64) -> f64 {
-    let found = all.iter().find(|one| one.policy == policy && one.load == load);
-    found.map_or(f64::NAN, Trial::p99_ms)
-}
-
-fn plot(all: &[Trial], policies: &[(&'static str, Policy)], loads: &[f64]) -> Plot {
+fn plot(all: &[Trial], policies: &[Named], loads: &[f64]) -> Plot {
     let bars = |load: &f64| {
-        let values = policies.iter().map(|(name, _)| Some(p99(all, name, *load))).collect();
+        let values = policies.iter().map(|(name, _)| Some(p99_ms(all, name, *load))).collect();
         Bars::new(&format!("load {load}"), Provenance::Emulated, values)
     };
     Plot::bars(
@@ -112,7 +97,7 @@ fn comparisons(all: &[Trial], loads: &[f64]) -> Vec<Comparison> {
     let mut rows = Vec::new();
     for &load in loads {
         for (policy, theirs) in THEIRS {
-            let ours = p99(all, "hash", load) / p99(all, policy, load);
+            let ours = p99_ms(all, "hash", load) / p99_ms(all, policy, load);
             // The more often lower, the better.
             let verdict = match Verdict::within(0.25, theirs, ours) {
                 Verdict::Differs if ours > theirs => Verdict::Better,
@@ -134,7 +119,7 @@ fn comparisons(all: &[Trial], loads: &[f64]) -> Vec<Comparison> {
                 Provenance::Emulated,
                 &format!("99th percentile, hash to least connections, load {load}"),
                 "below 1",
-                p99(all, "hash", load) / p99(all, "least_connections", load),
+                p99_ms(all, "hash", load) / p99_ms(all, "least_connections", load),
                 "times",
                 Verdict::Better,
                 "The paper's balancer sends everything to one server until the next report, 10 ms later; ours \

@@ -1,7 +1,8 @@
 //! Comparisons that the figures share.
 
-use super::trial::Trial;
+use super::trial::{Named, Trial};
 use crate::outcome::{Comparison, Table, Verdict};
+use crate::plot::Lines;
 use crate::{Cell, Provenance, Value};
 
 /// A value of the paper beside ours, which is simulated; `why` is for where they differ.
@@ -35,6 +36,15 @@ pub fn compare_from(
         provenance,
         why: if verdict == Verdict::Agrees { String::new() } else { why.to_owned() },
     }
+}
+
+/// A line for each policy, through these points of its trials.
+pub fn lines(all: &[Trial], policies: &[Named], point: fn(&Trial) -> (f64, f64)) -> Vec<Lines> {
+    let line = |(name, _): &Named| {
+        let points = all.iter().filter(|one| one.policy == *name).map(point).collect();
+        Lines::new(name, Provenance::Emulated, points)
+    };
+    policies.iter().map(line).collect()
 }
 
 /// What policies did, a row each.

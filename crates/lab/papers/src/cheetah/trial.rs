@@ -32,11 +32,14 @@ impl Trial {
     }
 }
 
+/// A policy, and what it is called.
+pub type Named = (&'static str, Policy);
+
 /// What to try.
 #[derive(Clone, Copy)]
 pub struct Plan {
-    /// The policy, and what it is called.
-    pub policy: (&'static str, Policy),
+    /// The policy.
+    pub policy: Named,
     /// The first so many servers.
     pub servers: usize,
     /// Of their capacity.
@@ -45,6 +48,23 @@ pub struct Plan {
     pub warmup: Duration,
     /// Measured.
     pub measured: Duration,
+}
+
+/// Every policy with so many servers at such a load, each for so many seconds after others that do not count.
+pub fn plans(
+    pools: impl IntoIterator<Item = (usize, f64)>,
+    policies: &[Named],
+    (warmup_s, measured_s): (u64, u64),
+) -> Vec<Plan> {
+    let (warmup, measured) = (Duration::from_secs(warmup_s), Duration::from_secs(measured_s));
+    let all = pools.into_iter().flat_map(|pool| policies.iter().map(move |&policy| (pool, policy)));
+    all.map(|((servers, load), policy)| Plan { policy, servers, load, warmup, measured }).collect()
+}
+
+/// 99th percentile of a policy's completion times at a load, milliseconds; NaN where it was not tried.
+pub fn p99_ms(all: &[Trial], policy: &str, load: f64) -> f64 {
+    let found = all.iter().find(|one| one.policy == policy && one.load == load);
+    found.map_or(f64::NAN, Trial::p99_ms)
 }
 
 /// The servers at one moment.

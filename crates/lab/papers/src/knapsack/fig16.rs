@@ -258,19 +258,6 @@ fn comparisons(
     Ok(all)
 }
 
-fn number(
-    what: &str,
-    paper: impl Into<Value>,
-    ours: impl Into<Value>,
-    unit: &str,
-    verdict: Verdict,
-    provenance: Provenance,
-    why: String,
-) -> Comparison {
-    let (what, unit) = (what.to_owned(), unit.to_owned());
-    Comparison { what, paper: paper.into(), ours: ours.into(), unit, verdict, provenance, why }
-}
-
 fn weight_comparisons(
     runs: &[Seen],
     what: Disturbance,
@@ -292,7 +279,7 @@ fn weight_comparisons(
             );
             let verdict = Verdict::within(0.25, THEIR_GAINS[i], ours);
             let name = format!("25 and 26 fail: cumulative gain of {}", names[i]);
-            number(&name, THEIR_GAINS[i], ours, "weight", verdict, from, why)
+            Comparison::new(name, THEIR_GAINS[i], ours, "weight", verdict, from, why)
         };
         return Ok(gains(&ours).into_iter().enumerate().map(|(i, ours)| one(i, ours)).collect());
     }
@@ -307,7 +294,7 @@ fn weight_comparisons(
         loss(&sum_best)
     );
     let name = "25 to 28 at 75 %: their loss of weight";
-    Ok(vec![number(name, format!("{low}–{high}"), ours, "%", verdict, from, why)])
+    Ok(vec![Comparison::new(name, format!("{low}–{high}"), ours, "%", verdict, from, why)])
 }
 
 fn time_comparisons(runs: &[Seen], what: Disturbance, from: Provenance) -> Vec<Comparison> {
@@ -327,7 +314,7 @@ fn time_comparisons(runs: &[Seen], what: Disturbance, from: Provenance) -> Vec<C
         let verdict = ours.map_or(Verdict::Differs, |s| Verdict::less_is_better(0.5, theirs, s));
         let ours = ours.map_or_else(|| Value::from("never in most runs"), Value::from);
         let why = format!("{why} Median; so it was in {seen} of {count} runs.");
-        number(&format!("{}: {part}", what.name()), theirs, ours, "s", verdict, from, why)
+        Comparison::new(format!("{}: {part}", what.name()), theirs, ours, "s", verdict, from, why)
     };
     vec![
         one("first noticed", theirs, when(|s| s.reaction.first_s)),
@@ -369,7 +356,7 @@ fn client_comparison(
          lost.{best}",
         lost.unwrap_or(0.0)
     );
-    number(&name, "not given", ours, "ms", Verdict::NotComparable, from, why)
+    Comparison::new(name, "not given", ours, "ms", Verdict::NotComparable, from, why)
 }
 
 fn quiet_comparison(quiet: &Quiet) -> Comparison {
@@ -381,9 +368,8 @@ fn quiet_comparison(quiet: &Quiet) -> Comparison {
     } else {
         "The paper does not say how often its threshold fires on noise."
     };
-    let why = why.to_owned();
     let verdict = Verdict::NotComparable;
-    number(&name, "not given", rate, "1/h", verdict, Provenance::Simulated, why)
+    Comparison::new(name, "not given", rate, "1/h", verdict, Provenance::Simulated, why)
 }
 
 fn notes() -> Vec<String> {

@@ -145,7 +145,7 @@ fn comparisons(runs: &[Seen], real: &[Seen], best_ms: f64) -> Result<Vec<Compari
     let later = |runs, way| mean(of(runs, Method::RoundRobin, way).map(|seen| seen.later_ms));
     let over = |from, what: &str, ours: Option<f64>, than: Option<f64>, why: String| {
         let ours = ours.zip(than).map_or(f64::NAN, |(ours, than)| ours / than);
-        comparison(what, "not given", ours, "", Verdict::NotComparable, from, why)
+        Comparison::new(what, "not given", ours, "", Verdict::NotComparable, from, why)
     };
     let (ours, frozen) = (later(runs, Way::Plimsoll), later(runs, Way::Frozen));
     all.push(over(
@@ -163,19 +163,6 @@ fn comparisons(runs: &[Seen], real: &[Seen], best_ms: f64) -> Result<Vec<Compari
         "One run, two lanes side by side, each with arrivals of its own.".to_owned(),
     ));
     Ok(all)
-}
-
-fn comparison(
-    what: &str,
-    paper: impl Into<Value>,
-    ours: impl Into<Value>,
-    unit: &str,
-    verdict: Verdict,
-    provenance: Provenance,
-    why: String,
-) -> Comparison {
-    let (what, unit) = (what.to_owned(), unit.to_owned());
-    Comparison { what, paper: paper.into(), ours: ours.into(), unit, verdict, provenance, why }
 }
 
 fn agrees(yes: bool) -> Verdict {
@@ -198,7 +185,7 @@ fn taken_comparison(plimsoll: &[&Seen], from: Provenance) -> Result<Comparison, 
          {by_mean:.2}, packed by the paper's unweighted sum {by_sum:.2}: large ones are the fuller \
          already. The paper's curves come from its own machines.{scatter}"
     );
-    Ok(comparison(what, "most", ours, "part of them", agrees(ours > 0.5), from, why))
+    Ok(Comparison::new(what, "most", ours, "part of them", agrees(ours > 0.5), from, why))
 }
 
 fn busiest_comparison(plimsoll: &[&Seen], from: Provenance) -> Comparison {
@@ -211,7 +198,7 @@ fn busiest_comparison(plimsoll: &[&Seen], from: Provenance) -> Comparison {
         _ => "",
     };
     let why = format!("The pool as a whole is used to {:.2}.{learned}", GROWN * LOAD);
-    comparison(what, "not overloaded", busiest, unit, agrees(busiest < 1.0), from, why)
+    Comparison::new(what, "not overloaded", busiest, unit, agrees(busiest < 1.0), from, why)
 }
 
 fn planned_comparison(plimsoll: &[&Seen], from: Provenance) -> Comparison {
@@ -224,5 +211,5 @@ fn planned_comparison(plimsoll: &[&Seen], from: Provenance) -> Comparison {
         plimsoll.len()
     );
     let what = "time until new weights";
-    comparison(what, THEIR_ILP_S, ours, "s", Verdict::NotComparable, from, why)
+    Comparison::new(what, THEIR_ILP_S, ours, "s", Verdict::NotComparable, from, why)
 }

@@ -288,9 +288,7 @@ fn comparison(
     verdict: Verdict,
     why: &str,
 ) -> Comparison {
-    let (what, unit, why) = (what.to_owned(), String::new(), why.to_owned());
-    let provenance = Provenance::Simulated;
-    Comparison { what, paper: paper.into(), ours: ours.into(), unit, verdict, provenance, why }
+    Comparison::new(what, paper, ours, "", verdict, Provenance::Simulated, why)
 }
 
 /// Each type has reasons of its own to differ.

@@ -205,8 +205,8 @@ impl Ledger {
                 a.bad_news_at = Some(clock);
                 a.work_successes = 0;
                 a.work_failures += 1;
-                use FailureKind::{Body, Protocol, Status};
-                a.answers_wrongly = matches!(kind, Status | Body | Protocol);
+                a.answers_wrongly =
+                    matches!(kind, FailureKind::Status | FailureKind::Body | FailureKind::Protocol);
                 let needed =
                     if kind == FailureKind::Timeout { TIMEOUTS_TO_FAIL } else { PROBES_TO_FAIL };
                 if judged && a.work_failures >= needed {
