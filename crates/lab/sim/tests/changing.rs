@@ -56,6 +56,7 @@ fn changes_told(world: &World, at: Nanos) -> Vec<Seen> {
 
 #[test]
 fn one_slowed_to_60_percent_is_seen_in_time_and_alone_and_clients_have_the_new_optimum() {
+    let mut rescaled = 0;
     for seed in [1, 2] {
         let (mut world, mut pool, rate) = learned(seed);
         let weights = world.weights();
@@ -67,22 +68,20 @@ fn one_slowed_to_60_percent_is_seen_in_time_and_alone_and_clients_have_the_new_o
         let seen = changes_told(&world, at);
         let first = seen.first().expect("the change is seen");
         assert_eq!(first.backend, format!("s{who}"));
-        let until = at + std::time::Duration::from_secs_f64(first.after_s);
-        let served = world
-            .answers
-            .iter()
-            .filter(|a| a.backend == who && a.sent > at && a.sent < until)
-            .count();
-        let in_time = first.after_s <= 5.0 || served <= 150;
-        assert!(in_time, "after {:.1} s and {served} requests", first.after_s);
+        // Promised are 5 s; in this pool it takes 1.0 to 1.4 (benchmarks.md).
+        assert!(first.after_s <= 2.0, "seed {seed}: after {:.1} s", first.after_s);
         let others: Vec<&Seen> = seen.iter().filter(|s| s.backend != first.backend).collect();
         assert!(others.is_empty(), "the others are untouched: {others:?}");
+        let until = at + std::time::Duration::from_secs_f64(first.after_s);
         let plan = world.plans.iter().map(|(t, _)| *t).find(|t| *t >= until).expect("a plan");
-        let within_s = if first.rescaled { 1.5 } else { 15.0 };
-        assert!(plan.since(until).as_secs_f64() <= within_s, "new weights in time");
+        let later_s = plan.since(until).as_secs_f64();
+        let within_s = if first.rescaled { 0.5 } else { 10.0 };
+        assert!(later_s <= within_s, "seed {seed}: new weights {later_s:.1} s later, {first:?}");
+        rescaled += u32::from(first.rescaled);
         let optimum = optimum_ms(&pool, rate);
         assert!(mean <= 1.10 * optimum, "{mean:.1} ms, {optimum:.1} at best");
     }
+    assert!(rescaled > 0, "cores are certain in one of the runs, and its new weights come at once");
 }
 
 /// Under leastconn who slows down gets fewer requests, and cores are told by loads that come and go: seen all

@@ -34,7 +34,8 @@ fn split_and_limit(pool: Vec<BackendModel>, load: f64) -> (f64, f64) {
 
 #[test]
 fn under_round_robin_it_comes_to_the_best_static_split() {
-    for load in [0.7, 0.85] {
+    // Four minutes of a nearly full pool scatter by 4 %, whoever splits.
+    for (load, over) in [(0.7, 1.03), (0.85, 1.07)] {
         let (oracle, _) = split_and_limit(paper_pool(11), load);
         let means = [3, 4, 5].map(|seed| {
             let mut w = world(paper_pool(11), Method::RoundRobin, load, seed);
@@ -46,9 +47,8 @@ fn under_round_robin_it_comes_to_the_best_static_split() {
             assert_eq!(errors, 0);
             mean
         });
-        // Four minutes of a nearly full pool scatter by 4 %, whoever splits.
         let mean = means.iter().sum::<f64>() / means.len() as f64;
-        assert!(mean <= 1.07 * oracle, "{load}: {means:?} ms, the oracle {oracle:.1}");
+        assert!(mean <= over * oracle, "{load}: {means:?} ms, the oracle {oracle:.1}");
     }
 }
 
