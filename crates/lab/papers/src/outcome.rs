@@ -173,10 +173,15 @@ impl Verdict {
         }
     }
 
+    /// Agrees when it is so, differs when it is not.
+    pub fn agrees_if(yes: bool) -> Self {
+        if yes { Verdict::Agrees } else { Verdict::Differs }
+    }
+
     /// Agrees when ours is within this part of the paper's (0.1: ±10 %), differs when it is not.
     pub fn within(part: f64, paper: f64, ours: f64) -> Self {
         let near = (ours - paper).abs() <= part * paper.abs();
-        if near { Verdict::Agrees } else { Verdict::Differs }
+        Verdict::agrees_if(near)
     }
 
     /// Better when ours is less than the paper's by more than this part of it; agrees when it is within

@@ -179,7 +179,7 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
             paper: paper.into(),
             ours: ours.into(),
             unit: String::new(),
-            verdict: if agrees { Verdict::Agrees } else { Verdict::Differs },
+            verdict: Verdict::agrees_if(agrees),
             provenance: Provenance::Simulated,
             why: if agrees { String::new() } else { why.to_owned() },
         };

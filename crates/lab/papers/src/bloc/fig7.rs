@@ -159,7 +159,7 @@ fn comparisons(all: &[Queues]) -> Vec<Comparison> {
             paper: "very large".into(),
             ours: format!("{:.1} against {:.1}, {ratio:.0}×", lc.spread(), jsq.spread()).into(),
             unit: String::new(),
-            verdict: if ratio > 3.0 { Verdict::Agrees } else { Verdict::Differs },
+            verdict: Verdict::agrees_if(ratio > 3.0),
             provenance: Provenance::Simulated,
             why: "JSQ keeps ten queues of equal servers within one request of each other.".to_owned(),
         },

@@ -156,7 +156,7 @@ pub fn holds(
     holds: bool,
     why: &str,
 ) -> Comparison {
-    let verdict = if holds { Verdict::Agrees } else { Verdict::Differs };
+    let verdict = Verdict::agrees_if(holds);
     comparison(what, paper, ours, "", verdict, why)
 }
 

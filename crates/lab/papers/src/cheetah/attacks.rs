@@ -129,7 +129,7 @@ fn plot(first: &Flood, forged: &Forged) -> Plot {
 
 fn comparisons(first: &Flood, forged: &Forged) -> Vec<Comparison> {
     let grown = first.after.bytes() as f64 - first.before.bytes() as f64;
-    let none = |value: f64| if value == 0.0 { Verdict::Agrees } else { Verdict::Differs };
+    let none = |value: f64| Verdict::agrees_if(value == 0.0);
     let even = chi_square(&forged.by_server);
     let row = |what: &str, paper: Value, ours: f64, unit: &str, verdict| {
         let why = "The program does not keep what it promises.";
@@ -149,7 +149,7 @@ fn comparisons(first: &Flood, forged: &Forged) -> Vec<Comparison> {
             format!("below {CHI_SQUARE}").into(),
             even,
             "Pearson's statistic",
-            if even < CHI_SQUARE { Verdict::Agrees } else { Verdict::Differs },
+            Verdict::agrees_if(even < CHI_SQUARE),
         ),
     ]
 }

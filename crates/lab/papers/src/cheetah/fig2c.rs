@@ -229,7 +229,7 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
         0.0,
         broken as f64,
         &format!("broken of {connections}"),
-        if broken == 0 { Verdict::Agrees } else { Verdict::Differs },
+        Verdict::agrees_if(broken == 0),
         "A cookie named another server than the one that holds the connection.",
     ));
     all

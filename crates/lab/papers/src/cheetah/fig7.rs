@@ -85,7 +85,7 @@ fn comparisons(all: &[Trial]) -> Vec<Comparison> {
                 "considerably larger",
                 ours,
                 "times",
-                if ours > CONSIDERABLY { Verdict::Agrees } else { Verdict::Differs },
+                Verdict::agrees_if(ours > CONSIDERABLY),
                 "Too few requests, or a machine too busy to serve them in time: turns are even by construction.",
             )
         })

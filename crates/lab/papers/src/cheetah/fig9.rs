@@ -397,7 +397,7 @@ fn comparisons(reports: &[(Method, ClientReport)]) -> Vec<Comparison> {
         "in this order",
         if ordered { "in this order" } else { "in another order" },
         "",
-        if ordered { Verdict::Agrees } else { Verdict::Differs },
+        Verdict::agrees_if(ordered),
         "Too few connections, or too few that were open at a change.",
     ));
     all

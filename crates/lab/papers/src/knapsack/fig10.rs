@@ -275,7 +275,7 @@ fn compare(errors: &[Errors; 4]) -> Vec<Comparison> {
             (theirs as f64).into(),
             errors.points.into(),
             "",
-            if (errors.points - theirs as f64).abs() <= 1.5 { Verdict::Agrees } else { Verdict::Differs },
+            Verdict::agrees_if((errors.points - theirs as f64).abs() <= 1.5),
             "Where the exploration lands relative to the edge decides how many of its steps are drops; one \
              core is overloaded by the first weight, 1/30, already.",
         ));
@@ -289,7 +289,7 @@ fn compare(errors: &[Errors; 4]) -> Vec<Comparison> {
             "fits well".into(),
             shown.into(),
             "",
-            if errors.theirs <= 0.15 { Verdict::Agrees } else { Verdict::Differs },
+            Verdict::agrees_if(errors.theirs <= 0.15),
             "A queue has a pole at its capacity and a parabola has none; the paper judges by eye, at the \
              measured points.",
         ));

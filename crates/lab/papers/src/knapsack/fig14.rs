@@ -74,7 +74,7 @@ fn evenness(ran: &Ran) -> Comparison {
         ran.kinds.iter().map(|k| 100.0 * k.utilisation).fold(from, f)
     };
     let spread = of(f64::max, 0.0) - of(f64::min, 100.0);
-    let verdict = if spread <= 10.0 { Verdict::Agrees } else { Verdict::Differs };
+    let verdict = Verdict::agrees_if(spread <= 10.0);
     let why = "The least sum of latencies is not even in CPU: a slow core's requests take longer at the \
                same utilisation, so it is given less; ten weights per backend and curves of degree two through \
                rounds of ten seconds add to that.";

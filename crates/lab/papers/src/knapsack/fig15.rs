@@ -100,7 +100,7 @@ fn equal_connections(setting: &Setting, ran: &Ran) -> Comparison {
         paper: "equal".into(),
         ours: format!("{:.2}", most / least.max(1e-9)).into(),
         unit: String::new(),
-        verdict: if agrees { Verdict::Agrees } else { Verdict::Differs },
+        verdict: Verdict::agrees_if(agrees),
         provenance: ran.provenance,
         why: if agrees { String::new() } else { WHY_CONNECTIONS.to_owned() },
     }

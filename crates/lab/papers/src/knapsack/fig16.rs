@@ -286,7 +286,7 @@ fn weight_comparisons(
     let ours = loss(&ours);
     let (low, high) = THEIR_LOSS;
     let near = (low - 1.0..=high + 1.0).contains(&ours);
-    let verdict = if near { Verdict::Agrees } else { Verdict::Differs };
+    let verdict = Verdict::agrees_if(near);
     let why = format!(
         "{machines}; exact queues that lose a quarter of their speed lose {:.1} % when packed for the mean \
          client and {:.1} % by the paper's unweighted sum.",

@@ -165,10 +165,6 @@ fn comparisons(runs: &[Seen], real: &[Seen], best_ms: f64) -> Result<Vec<Compari
     Ok(all)
 }
 
-fn agrees(yes: bool) -> Verdict {
-    if yes { Verdict::Agrees } else { Verdict::Differs }
-}
-
 fn taken_comparison(plimsoll: &[&Seen], from: Provenance) -> Result<Comparison, Failure> {
     let ours = taken(&groups(plimsoll.iter().copied()));
     let by_sum = taken(&tables::best_groups(WHAT, Objective::Sum)?);
@@ -185,7 +181,8 @@ fn taken_comparison(plimsoll: &[&Seen], from: Provenance) -> Result<Comparison, 
          {by_mean:.2}, packed by the paper's unweighted sum {by_sum:.2}: large ones are the fuller \
          already. The paper's curves come from its own machines.{scatter}"
     );
-    Ok(Comparison::new(what, "most", ours, "part of them", agrees(ours > 0.5), from, why))
+    let verdict = Verdict::agrees_if(ours > 0.5);
+    Ok(Comparison::new(what, "most", ours, "part of them", verdict, from, why))
 }
 
 fn busiest_comparison(plimsoll: &[&Seen], from: Provenance) -> Comparison {
@@ -198,7 +195,8 @@ fn busiest_comparison(plimsoll: &[&Seen], from: Provenance) -> Comparison {
         _ => "",
     };
     let why = format!("The pool as a whole is used to {:.2}.{learned}", GROWN * LOAD);
-    Comparison::new(what, "not overloaded", busiest, unit, agrees(busiest < 1.0), from, why)
+    let verdict = Verdict::agrees_if(busiest < 1.0);
+    Comparison::new(what, "not overloaded", busiest, unit, verdict, from, why)
 }
 
 fn planned_comparison(plimsoll: &[&Seen], from: Provenance) -> Comparison {

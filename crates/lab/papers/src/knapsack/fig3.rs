@@ -47,27 +47,26 @@ fn compare(_: &Context, swept: &Swept) -> Result<Vec<Comparison>, Failure> {
         provenance: Provenance::Emulated,
         why: why.to_owned(),
     };
-    let held = |holds: bool| if holds { Verdict::Agrees } else { Verdict::Differs };
     Ok(vec![
         comparison(
             "CPU with three equal backends",
             "close to 80 %",
             percent(cpu),
-            held((cpu - sweep::EQUAL_CPU).abs() <= 0.06),
+            Verdict::agrees_if((cpu - sweep::EQUAL_CPU).abs() <= 0.06),
             "The number of clients is chosen so by simulation; what is left is luck of the run.",
         ),
         comparison(
             "CPU of the slow backend at the lowest ratio",
             "close to 100 %",
             format!("{}, the others {}", percent(full), percent(idle)),
-            held(full >= 0.9 && idle < full),
+            Verdict::agrees_if(full >= 0.9 && idle < full),
             "A short run; the simulated row has the long-run value.",
         ),
         comparison(
             "latency of the slow backend over that of the others",
             "grows as capacity falls",
             shown.join(", "),
-            held(grows),
+            Verdict::agrees_if(grows),
             "A short run; the simulated rows have the long-run values.",
         ),
     ])

@@ -85,7 +85,7 @@ fn compare(context: &Context, swept: &Swept) -> Result<Vec<Comparison>, Failure>
             paper: "higher".into(),
             ours: format!("{:.2}×", real.latency_ratio()).into(),
             unit: String::new(),
-            verdict: if real.latency_ratio() > 1.05 { Verdict::Agrees } else { Verdict::Differs },
+            verdict: Verdict::agrees_if(real.latency_ratio() > 1.05),
             provenance: Provenance::Emulated,
             why: "A short run; the simulated row has the long-run value.".to_owned(),
         });

@@ -260,7 +260,7 @@ fn compare(provenance: Provenance, levels: &[Level]) -> Vec<Comparison> {
             paper: "rises with load".into(),
             ours: format!("{app:.1}×").into(),
             unit: String::new(),
-            verdict: if app > 1.5 { Verdict::Agrees } else { Verdict::Differs },
+            verdict: Verdict::agrees_if(app > 1.5),
             provenance,
             why: "Few requests in a short run: the mean of a queue is slow to settle.".to_owned(),
         });
@@ -277,7 +277,7 @@ fn compare(provenance: Provenance, levels: &[Level]) -> Vec<Comparison> {
             paper: "unaffected".into(),
             ours: format!("{grown:.1}×, {:.0} µs at the end", 1e3 * ms).into(),
             unit: String::new(),
-            verdict: if flat { Verdict::Agrees } else { Verdict::Differs },
+            verdict: Verdict::agrees_if(flat),
             provenance,
             why: "Backend, clients and ping share two cores: a ping waits for a CPU as everybody does."
                 .to_owned(),

@@ -273,7 +273,7 @@ fn compare(printed: &Explored, mended: &Explored, own: &Own) -> Vec<Comparison> 
         "time of the exploration, mended (s)",
         format!("under {THEIR_SECONDS}"),
         seconds,
-        if seconds <= THEIR_SECONDS { Verdict::Agrees } else { Verdict::Differs },
+        Verdict::agrees_if(seconds <= THEIR_SECONDS),
         "Rounds of 10 s as in the paper, as many as the slowest backend has iterations, and those in which \
          not all wishes fit.",
     ));
@@ -330,7 +330,7 @@ fn iterations_mended((few, many): (usize, usize)) -> Comparison {
         "iterations, mended",
         shown(THEIR_STEPS),
         shown((few, many)),
-        if near { Verdict::Agrees } else { Verdict::Differs },
+        Verdict::agrees_if(near),
         "Ours do not count the measurement at weight 0, and a step back goes to the last good weight, not \
          the last one; the paper's listing does not lead to its count.",
     )
@@ -342,7 +342,7 @@ fn iterations_printed((few, many): (usize, usize)) -> Comparison {
         "iterations, as printed",
         shown(THEIR_STEPS),
         shown((few, many)),
-        if near { Verdict::Agrees } else { Verdict::Differs },
+        Verdict::agrees_if(near),
         "As printed the rule ends at the first step back; backends that 1/30 of the traffic overloads \
          get a w_max of 0. The paper's program must differ from its listing.",
     )
