@@ -19,11 +19,7 @@ fn main() {
     };
     let load: f64 = load.parse().expect("LOAD is a number such as 0.7");
     let seeds: u64 = seeds.parse().expect("SEEDS is how many runs to make");
-    let method = match method.as_str() {
-        "roundrobin" => Method::RoundRobin,
-        "leastconn" => Method::LeastConn,
-        other => panic!("{other}: expected roundrobin or leastconn"),
-    };
+    let method: Method = method.parse().unwrap_or_else(|why| panic!("{why}"));
     let exploration = match exploration.as_str() {
         "packed" => Exploration::Packed,
         "bisect" => Exploration::Bisect,

@@ -4,7 +4,7 @@
 //! `cargo run --release -p plimsoll-sim --example quiet -- paper|small roundrobin|leastconn LOAD SERVICE_MS DAYS [SEED]`
 
 use plimsoll_control::RecordKind;
-use plimsoll_sim::{Method, World, WorldSpec, paper_pool, small_pool};
+use plimsoll_sim::{Method, World, WorldSpec, pool_named};
 
 const HOUR_S: f64 = 3_600.0;
 const DAY_H: f64 = 24.0;
@@ -15,9 +15,12 @@ fn main() {
         eprintln!("usage: quiet paper|small roundrobin|leastconn LOAD SERVICE_MS DAYS [SEED]");
         std::process::exit(2);
     };
-    let pool = if pool == "small" { small_pool() } else { paper_pool(11) };
-    let method = if method == "leastconn" { Method::LeastConn } else { Method::RoundRobin };
-    let number = |text: &String| text.parse::<f64>().expect("a number");
+    let pool = pool_named(pool).unwrap_or_else(|why| panic!("POOL {why}"));
+    let method: Method = method.parse().unwrap_or_else(|why| panic!("METHOD {why}"));
+    let number = |text: &String| match text.parse::<f64>() {
+        Ok(number) if number > 0.0 && number.is_finite() => number,
+        _ => panic!("{text}: expected a number above 0"),
+    };
     let (load, service_us, days) = (number(load), 1e3 * number(service_ms), number(days));
     let first: u64 = rest.first().map_or(1, |text| text.parse().expect("SEED is a whole number"));
     let (mut alarms, mut plans, mut requests) = (0, 0, 0.0);

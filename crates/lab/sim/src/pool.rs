@@ -1,3 +1,5 @@
+use std::str::FromStr;
+
 use plimsoll_queueing::MmcCurve;
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -26,10 +28,34 @@ impl BackendModel {
 /// How the simulated balancer picks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// Smooth weighted round robin.
+    /// HAProxy's roundrobin.
     RoundRobin,
     /// HAProxy's leastconn.
     LeastConn,
+}
+
+impl FromStr for Method {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "roundrobin" => Ok(Method::RoundRobin),
+            "leastconn" => Ok(Method::LeastConn),
+            _ => Err(format!("{name}: expected roundrobin or leastconn")),
+        }
+    }
+}
+
+/// The pool that the examples call so: `paper`, one drawing of [`paper_pool`], or `small`.
+///
+/// # Errors
+/// For any other name, a line that says what was expected.
+pub fn pool_named(name: &str) -> Result<Vec<BackendModel>, String> {
+    match name {
+        "paper" => Ok(paper_pool(11)),
+        "small" => Ok(small_pool()),
+        _ => Err(format!("{name}: expected paper or small")),
+    }
 }
 
 /// The pool of KnapsackLB's Table 3: 16 backends of one core, 8 of two, 4 of four and 2 of eight (15 %

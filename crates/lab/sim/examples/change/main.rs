@@ -16,7 +16,7 @@ mod summary;
 use plimsoll_control::RecordKind;
 use plimsoll_model::{Curve, Nanos};
 use plimsoll_sim::{
-    Arena, BackendModel, Method, World, WorldSpec, paper_pool, small_pool, static_shares,
+    Arena, BackendModel, Method, World, WorldSpec, pool_named, small_pool, static_shares,
 };
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -53,13 +53,13 @@ fn main() {
         eprintln!("       change bound LOAD ERROR");
         std::process::exit(2);
     };
-    let pool = if pool == "small" { small_pool() } else { paper_pool(11) };
-    let counts = method == "leastconn";
-    let method_kind = if counts { Method::LeastConn } else { Method::RoundRobin };
+    let pool = pool_named(pool).unwrap_or_else(|why| panic!("POOL {why}"));
+    let smooth = method == "smooth";
+    let picks = if smooth { Ok(Method::RoundRobin) } else { method.parse() };
+    let method: Method = picks.unwrap_or_else(|why| panic!("METHOD {why}, or smooth"));
     let load: f64 = load.parse().expect("LOAD is a number such as 0.7");
     let seeds: u64 = seeds.parse().expect("SEEDS is how many runs to make");
-    let spec =
-        WorldSpec { smooth: method == "smooth", ..WorldSpec::new(pool, method_kind, load, 0) };
+    let spec = WorldSpec { smooth, ..WorldSpec::new(pool, method, load, 0) };
     println!("change         seen_s  requests  plan_s  false  mean/oracle  frozen/oracle");
     for change in
         [Change::Slowed(0.6), Change::Slowed(1.5), Change::Traffic(1.2), Change::Traffic(0.8)]
