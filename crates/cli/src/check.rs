@@ -113,6 +113,14 @@ mod tests {
     }
 
     #[test]
+    fn what_only_the_parts_find_has_its_place_too() {
+        let long = GOOD.replace("/work", &format!("/{}", "x".repeat(9_000)));
+        let (status, _, err) = checked("long", Some(&long), Format::Lines);
+        let start = "D/f.yaml:4:12: services[0].probe: the request's head is 9";
+        assert!(status == 2 && err.starts_with(start) && err.lines().count() == 1, "{err}");
+    }
+
+    #[test]
     fn a_missing_file_is_a_problem_like_any_other() {
         let (status, out, err) = checked("missing", None, Format::Lines);
         let expected = "D/f.yaml:1:1: config: cannot be read: No such file or directory\n";

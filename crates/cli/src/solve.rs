@@ -86,14 +86,14 @@ pub fn run(args: &SolveArgs) -> ExitCode {
     let text = match read(args) {
         Ok(text) => text,
         Err(error) => {
-            eprintln!("{name}: cannot be read: {error}");
+            eprintln!("{name}:1:1: problem: cannot be read: {error}");
             return ExitCode::from(MALFORMED);
         }
     };
-    let input = match input::parse(&text) {
+    let input = match input::parse(&name, &text) {
         Ok(input) => input,
         Err(problems) => {
-            problems.iter().for_each(|problem| eprintln!("{name}:{problem}"));
+            problems.iter().for_each(|problem| eprintln!("{problem}"));
             return ExitCode::from(MALFORMED);
         }
     };

@@ -25,14 +25,12 @@ use std::path::Path;
 pub use address::address as parse_address;
 pub use address::{Address, Host};
 pub use read::Cursor;
-pub use report::ConfigError;
+pub use report::{ConfigError, Position, Report};
 pub use schema::{l4_name, unix_path};
 pub use types::{
     Backend, Config, Connection, CurveFamily, Exploration, Http, Probe, Scheme, Service, Sink,
     Socket, Tls,
 };
-
-use report::{Position, Report};
 
 /// What the daemon's document must have first.
 const FIRST: &str = "a list of at least one service";
@@ -43,6 +41,14 @@ const FIRST: &str = "a list of at least one service";
 /// Everything that is wrong with it, in order of place; if the file cannot be read, that alone.
 pub fn load(path: &Path) -> Result<Config, Vec<ConfigError>> {
     load_as(path, "services", FIRST, schema::config)
+}
+
+/// Where that begins in a file which a key leads to, such as `services[0].probe`: for what is only found
+/// wrong once the file has been read. The beginning, if it has changed beyond reading since.
+pub fn place(path: &Path, key: &str) -> Position {
+    let text = read_bounded(path).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let root = text.and_then(|text| tree::read(&text).ok().flatten());
+    root.map_or(Position::START, |root| root.place(key))
 }
 
 /// Reads another document than the daemon's: `key` is what it must have, of which there is to be

@@ -165,7 +165,7 @@ fn sink(cursor: &Cursor<'_>, seen: &mut Seen) -> Option<Sink> {
 }
 
 const ONE_SINK: &str =
-    "one of { haproxy: { socket: …, backend: … } } and { l4: { socket: …, vip: … } }";
+    "either { haproxy: { socket: …, backend: … } } or { l4: { socket: …, vip: … } }";
 
 fn haproxy(cursor: &Cursor<'_>, seen: &mut Seen) -> Option<Haproxy> {
     let fields = cursor.fields(&["socket", "backend", "poll", "timeout"])?;

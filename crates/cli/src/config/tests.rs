@@ -349,7 +349,7 @@ fn a_service_has_one_sink_and_a_layer_4_service_one_controller() {
             "{ l4: { socket: /run/l4.sock, vip: web } }",
             "{}",
             "services[0].sink",
-            "one of { haproxy",
+            "either { haproxy",
         ),
         ("web } }", "web }, haproxy: { socket: /s, backend: b } }", "services[0].sink", "not both"),
     ] {

@@ -21,7 +21,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::config::{self, Config, ConfigError};
+use crate::config::{self, Config, ConfigError, Position};
 
 /// Exit code of a daemon that could not start.
 const FAILED: u8 = 1;
@@ -66,13 +66,10 @@ pub fn load(file: &Path) -> Result<Config, Vec<ConfigError>> {
 
 /// What a part refuses, as a problem of the file. The parts do not know places.
 fn problem(file: &Path, service: usize, error: &translate::Unusable) -> ConfigError {
-    ConfigError {
-        file: file.display().to_string(),
-        line: 1,
-        column: 1,
-        key: format!("services[{service}].{}", error.key),
-        message: error.message.clone(),
-    }
+    let key = format!("services[{service}].{}", error.key);
+    let Position { line, column } = config::place(file, &key);
+    let message = error.message.clone();
+    ConfigError { file: file.display().to_string(), line, column, key, message }
 }
 
 /// Steers until SIGTERM or SIGINT, and exits 0 then; 1 when it cannot start, 2 when the configuration

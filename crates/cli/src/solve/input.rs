@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use plimsoll_model::Hyperbola;
 use plimsoll_pack::Choice;
 
-use super::json::Json;
+use super::json::{Json, Value};
+use crate::config::{ConfigError, Position, Report};
 
 /// A backend without `max_weight` may be loaded to this part of its curve's capacity.
 const DEFAULT_UTILISATION: f64 = 0.985;
@@ -48,127 +49,133 @@ pub struct CurveInput {
     pub total: f64,
 }
 
-/// Reads a problem.
+/// Reads a problem out of a file of this name.
 ///
 /// # Errors
-/// All that is wrong, one line each, to follow the file's name and a colon.
-pub fn parse(text: &str) -> Result<Input, Vec<String>> {
-    let document: Json = serde_json::from_str(text).map_err(|error| {
-        let place = format!(" at line {} column {}", error.line(), error.column());
-        let message = error.to_string().replace(&place, "");
-        vec![format!("{}:{}: {message}", error.line(), error.column())]
-    })?;
-    let mut reader = Reader::default();
+/// All that is wrong.
+pub fn parse(file: &str, text: &str) -> Result<Input, Vec<ConfigError>> {
+    let report = Report::default();
+    let document = match Json::read(text) {
+        Ok(document) => document,
+        Err(error) => {
+            let place = format!(" at line {} column {}", error.line(), error.column());
+            let at = Position { line: error.line(), column: error.column().max(1) };
+            report.add(at, "json", error.to_string().replace(&place, ""));
+            return Err(report.into_errors(file));
+        }
+    };
+    let reader = Reader { text, report };
     let input = reader.problem(&document);
-    match input {
-        Some(input) if reader.problems.is_empty() => Ok(input),
-        _ => Err(reader.problems),
-    }
+    let problems = reader.report.into_errors(file);
+    input.filter(|_| problems.is_empty()).ok_or(problems)
 }
 
 /// Collects what is wrong while it reads on.
-#[derive(Default)]
-struct Reader {
-    problems: Vec<String>,
+struct Reader<'a> {
+    text: &'a str,
+    report: Report,
 }
 
-impl Reader {
-    fn wrong(&mut self, place: &str, expected: &str) {
-        let separator = if place.is_empty() { "" } else { ": " };
-        self.problems.push(format!(" {place}{separator}{expected}"));
+impl Reader<'_> {
+    fn wrong(&self, found: &Json, key: &str, message: &str) {
+        let key = if key.is_empty() { "problem" } else { key };
+        self.report.add(Position::after(&self.text[..found.at]), key, message.to_owned());
     }
 
-    fn expected<T>(&mut self, place: &str, what: &str, found: &Json) -> Option<T> {
-        self.wrong(place, &format!("{what} was expected, not {}", found.kind()));
+    fn expected<T>(&self, key: &str, what: &str, found: &Json) -> Option<T> {
+        self.wrong(found, key, &format!("expected {what}, found {}", found.kind()));
         None
     }
 
     /// The values of the known keys. Unknown and repeated keys are mistakes.
     fn object<'a, const N: usize>(
-        &mut self,
+        &self,
         place: &str,
         value: &'a Json,
         keys: [&str; N],
     ) -> Option<[Option<&'a Json>; N]> {
-        let Json::Object(entries) = value else {
+        let Value::Object(entries) = &value.value else {
             return self.expected(place, "an object", value);
         };
         let mut found = [None; N];
         for (key, value) in entries {
-            let at = join(place, key);
+            let name = join(place, key);
             match keys.iter().position(|known| known == key) {
-                None => self.wrong(&at, &format!("unknown key; known are {}", keys.join(", "))),
-                Some(position) if found[position].is_some() => self.wrong(&at, "given twice"),
+                None => {
+                    let message = format!("unknown key; expected one of {}", keys.join(", "));
+                    self.wrong(value, &name, &message);
+                }
+                Some(position) if found[position].is_some() => {
+                    self.wrong(value, &name, "expected once, found again");
+                }
                 Some(position) => found[position] = Some(value),
             }
         }
         Some(found)
     }
 
+    /// The value of a key that an object must have.
     fn required<'a>(
-        &mut self,
+        &self,
+        object: &Json,
         place: &str,
         key: &str,
         value: Option<&'a Json>,
     ) -> Option<&'a Json> {
         if value.is_none() {
-            self.wrong(&join(place, key), "missing");
+            self.wrong(object, &join(place, key), "missing");
         }
         value
     }
 
-    fn list<'a>(&mut self, place: &str, value: &'a Json) -> Option<&'a [Json]> {
-        match value {
-            Json::List(items) if items.is_empty() => {
-                self.wrong(place, "at least one entry was expected");
+    fn list<'a>(&self, place: &str, value: &'a Json) -> Option<&'a [Json]> {
+        match &value.value {
+            Value::List(items) if items.is_empty() => {
+                self.wrong(value, place, "expected at least one entry, found none");
                 None
             }
-            Json::List(items) => Some(items),
-            other => self.expected(place, "a list", other),
-        }
-    }
-
-    fn number(&mut self, place: &str, value: &Json) -> Option<f64> {
-        match value {
-            Json::Integer(number) => Some(*number as f64),
-            Json::Float(number) => Some(*number),
-            other => self.expected(place, "a number", other),
+            Value::List(items) => Some(items),
+            _ => self.expected(place, "a list", value),
         }
     }
 
     fn number_where(
-        &mut self,
+        &self,
         place: &str,
         value: &Json,
         what: &str,
         fits: impl Fn(f64) -> bool,
     ) -> Option<f64> {
-        let number = self.number(place, value)?;
+        let number = match value.value {
+            Value::Integer(number) => number as f64,
+            Value::Float(number) => number,
+            _ => return self.expected(place, what, value),
+        };
         if !fits(number) {
-            self.wrong(place, &format!("{what} was expected, not {number}"));
+            self.wrong(value, place, &format!("expected {what}, found {number}"));
             return None;
         }
         Some(number)
     }
 
-    fn integer(&mut self, place: &str, value: &Json) -> Option<i64> {
-        match value {
-            Json::Integer(number) => Some(*number),
+    fn integer(&self, place: &str, value: &Json) -> Option<i64> {
+        match value.value {
+            Value::Integer(number) => Some(number),
             // Floats hold every integer up to 2⁵³ exactly.
-            Json::Float(number)
+            Value::Float(number)
                 if number.fract() == 0.0 && number.abs() <= 9_007_199_254_740_992.0 =>
             {
-                Some(*number as i64)
+                Some(number as i64)
             }
-            Json::Float(number) => {
-                self.wrong(place, &format!("a 64-bit integer was expected, not {number}"));
+            Value::Float(number) => {
+                self.wrong(value, place, &format!("expected a 64-bit integer, found {number}"));
                 None
             }
-            other => self.expected(place, "an integer", other),
+            _ => self.expected(place, "an integer", value),
         }
     }
 
-    fn problem(&mut self, document: &Json) -> Option<Input> {
+    fn problem(&self, document: &Json) -> Option<Input> {
         let keys = ["backends", "target", "total_rate"];
         let [backends, target, total_rate] = self.object("", document, keys)?;
         let target_value = target.and_then(|value| self.integer("target", value));
@@ -176,15 +183,15 @@ impl Reader {
             let positive = |rate: f64| rate > 0.0 && rate.is_finite();
             self.number_where("total_rate", value, "a number above 0", positive)
         });
-        let list = self.required("", "backends", backends)?;
-        let list = self.list("backends", list)?;
+        let list = self.required(document, "", "backends", backends)?;
+        let items = self.list("backends", list)?;
         let scale = rate.unwrap_or(1.0);
-        let backends: Vec<Option<Backend>> = list
+        let backends: Vec<Option<Backend>> = items
             .iter()
             .enumerate()
             .map(|(at, value)| self.backend(&format!("backends[{at}]"), value, scale))
             .collect();
-        self.duplicate_names(&backends);
+        self.duplicate_names(&backends, items);
         let has = |want: fn(&Offer) -> bool| {
             backends.iter().flatten().any(|backend| backend.offer.as_ref().is_some_and(want))
         };
@@ -192,58 +199,59 @@ impl Reader {
         let has_curve = has(|offer| matches!(offer, Offer::Curve { .. }));
         match (has_menu, has_curve) {
             (true, true) => {
-                self.wrong("backends", "all menus or all curves were expected, not both")
+                self.wrong(list, "backends", "expected all menus or all curves, found both");
             }
             (true, false) => {
-                self.required("", "target", target);
-                if total_rate.is_some() {
-                    self.wrong("total_rate", "only curves take it");
+                self.required(document, "", "target", target);
+                if let Some(rate) = total_rate {
+                    self.wrong(rate, "total_rate", "only curves take it");
                 }
             }
-            (false, true) if target.is_some() => self.wrong("target", "only menus take it"),
-            _ => {}
+            (false, true) => {
+                if let Some(target) = target {
+                    self.wrong(target, "target", "only menus take it");
+                }
+            }
+            (false, false) => {}
         }
-        if !self.problems.is_empty() {
-            return None;
-        }
-        let backends = backends.into_iter().flatten();
+        let backends: Vec<Backend> = backends.into_iter().collect::<Option<_>>()?;
         if has_menu { menus(backends, target_value?) } else { Some(curves(backends, scale)) }
     }
 
-    fn duplicate_names(&mut self, backends: &[Option<Backend>]) {
+    fn duplicate_names(&self, backends: &[Option<Backend>], items: &[Json]) {
         let mut seen = BTreeSet::new();
-        for (at, backend) in backends.iter().enumerate() {
+        for (at, (backend, item)) in backends.iter().zip(items).enumerate() {
             let name = backend.as_ref().and_then(|backend| backend.name.as_deref());
             if let Some(name) = name
                 && !seen.insert(name)
             {
-                let place = format!("backends[{at}].name");
-                self.wrong(&place, &format!("{name:?} is the name of an earlier backend"));
+                let message =
+                    format!("expected a name that no earlier backend has, found {name:?}");
+                self.wrong(item, &format!("backends[{at}].name"), &message);
             }
         }
     }
 
-    fn backend(&mut self, place: &str, value: &Json, scale: f64) -> Option<Backend> {
+    fn backend(&self, place: &str, value: &Json, scale: f64) -> Option<Backend> {
         let keys = ["name", "menu", "curve", "max_weight"];
         let [name, menu, curve, max_weight] = self.object(place, value, keys)?;
         let name_place = join(place, "name");
-        let name = self.required(place, "name", name).and_then(|name| match name {
-            Json::Text(text) if !text.is_empty() => Some(text.clone()),
-            Json::Text(_) => {
-                self.wrong(&name_place, "a name was expected, not an empty one");
+        let name = self.required(value, place, "name", name).and_then(|name| match &name.value {
+            Value::Text(text) if !text.is_empty() => Some(text.clone()),
+            Value::Text(_) => {
+                self.wrong(name, &name_place, "expected a name, found an empty one");
                 None
             }
-            other => self.expected(&name_place, "a string", other),
+            _ => self.expected(&name_place, "a string", name),
         });
         let limit_place = join(place, "max_weight");
         let limit = max_weight.and_then(|value| {
-            let fits = |limit: f64| limit >= 0.0 && limit.is_finite();
-            self.number_where(&limit_place, value, "a number of 0 or more", fits)
+            self.number_where(&limit_place, value, "a number of 0 or more", is_not_negative)
         });
         let offer = match (menu, curve) {
             (Some(menu), None) => {
-                if max_weight.is_some() {
-                    self.wrong(&limit_place, "only curves take it");
+                if let Some(limit) = max_weight {
+                    self.wrong(limit, &limit_place, "only curves take it");
                 }
                 self.menu(&join(place, "menu"), menu).map(Offer::Menu)
             }
@@ -252,18 +260,18 @@ impl Reader {
                 Offer::Curve { curve, limit }
             }),
             (Some(_), Some(_)) => {
-                self.wrong(place, "a menu or a curve was expected, not both");
+                self.wrong(value, place, "expected a menu or a curve, found both");
                 None
             }
             (None, None) => {
-                self.wrong(place, "a menu or a curve was expected");
+                self.wrong(value, place, "expected a menu or a curve, found neither");
                 None
             }
         };
         Some(Backend { name, offer })
     }
 
-    fn menu(&mut self, place: &str, value: &Json) -> Option<Vec<Choice>> {
+    fn menu(&self, place: &str, value: &Json) -> Option<Vec<Choice>> {
         let items = self.list(place, value)?;
         let choices: Vec<Option<Choice>> = items
             .iter()
@@ -273,50 +281,52 @@ impl Reader {
         choices.into_iter().collect()
     }
 
-    fn choice(&mut self, place: &str, value: &Json) -> Option<Choice> {
+    fn choice(&self, place: &str, value: &Json) -> Option<Choice> {
         let [weight, cost] = self.object(place, value, ["weight", "cost"])?;
         let weight_place = join(place, "weight");
-        let weight = self.required(place, "weight", weight);
-        let weight =
-            weight.and_then(|value| self.integer(&weight_place, value)).filter(|&weight| {
-                if weight < 0 {
-                    self.wrong(
-                        &weight_place,
-                        &format!("an integer of 0 or more was expected, not {weight}"),
-                    );
-                }
-                weight >= 0
-            });
-        let cost = self.required(place, "cost", cost).and_then(|value| {
+        let weight = self.required(value, place, "weight", weight).and_then(|found| {
+            let weight = self.integer(&weight_place, found)?;
+            if weight < 0 {
+                let message = format!("expected an integer of 0 or more, found {weight}");
+                self.wrong(found, &weight_place, &message);
+                return None;
+            }
+            Some(weight)
+        });
+        let cost = self.required(value, place, "cost", cost).and_then(|value| {
             self.number_where(&join(place, "cost"), value, "a finite number", f64::is_finite)
         });
         Some(Choice { weight: weight?, cost: cost? })
     }
 
-    fn curve(&mut self, place: &str, value: &Json) -> Option<Hyperbola> {
+    fn curve(&self, place: &str, value: &Json) -> Option<Hyperbola> {
         let [kind, a, b, c] = self.object(place, value, ["kind", "a", "b", "c"])?;
         let kind_place = join(place, "kind");
-        match self.required(place, "kind", kind) {
-            Some(Json::Text(kind)) if kind == "hyperbola" => {}
-            Some(Json::Text(kind)) => {
-                self.wrong(&kind_place, &format!("hyperbola was expected, not {kind:?}"));
+        if let Some(kind) = self.required(value, place, "kind", kind) {
+            match &kind.value {
+                Value::Text(text) if text == "hyperbola" => {}
+                Value::Text(text) => {
+                    self.wrong(kind, &kind_place, &format!("expected hyperbola, found {text:?}"));
+                }
+                _ => {
+                    self.expected::<()>(&kind_place, "hyperbola", kind);
+                }
             }
-            Some(other) => {
-                self.expected::<()>(&kind_place, "hyperbola", other);
-            }
-            None => {}
         }
-        let mut parameter = |key: &str, value, what: &str, fits: fn(f64) -> bool| {
-            let value = self.required(place, key, value)?;
-            self.number_where(&join(place, key), value, what, fits)
+        let parameter = |key: &str, found, what: &str, fits: fn(f64) -> bool| {
+            let found = self.required(value, place, key, found)?;
+            self.number_where(&join(place, key), found, what, fits)
         };
-        let not_negative = |number: f64| number >= 0.0 && number.is_finite();
-        let a = parameter("a", a, "a number of 0 or more", not_negative);
-        let b = parameter("b", b, "a number of 0 or more", not_negative);
+        let a = parameter("a", a, "a number of 0 or more", is_not_negative);
+        let b = parameter("b", b, "a number of 0 or more", is_not_negative);
         let positive = |number: f64| number > 0.0 && number.is_finite();
         let c = parameter("c", c, "a number above 0", positive);
         Some(Hyperbola { a: a?, b: b?, c: c? })
     }
+}
+
+fn is_not_negative(number: f64) -> bool {
+    number >= 0.0 && number.is_finite()
 }
 
 /// What could be read of a backend.
@@ -334,7 +344,7 @@ fn join(place: &str, key: &str) -> String {
     if place.is_empty() { key.to_owned() } else { format!("{place}.{key}") }
 }
 
-fn menus(backends: impl Iterator<Item = Backend>, target: i64) -> Option<Input> {
+fn menus(backends: Vec<Backend>, target: i64) -> Option<Input> {
     let mut input = MenuInput { names: Vec::new(), menus: Vec::new(), target };
     for backend in backends {
         let Some(Offer::Menu(menu)) = backend.offer else { return None };
@@ -344,7 +354,7 @@ fn menus(backends: impl Iterator<Item = Backend>, target: i64) -> Option<Input> 
     Some(Input::Menus(input))
 }
 
-fn curves(backends: impl Iterator<Item = Backend>, total: f64) -> Input {
+fn curves(backends: Vec<Backend>, total: f64) -> Input {
     let mut input = CurveInput { names: Vec::new(), curves: Vec::new(), limits: Vec::new(), total };
     for backend in backends {
         if let (Some(name), Some(Offer::Curve { curve, limit })) = (backend.name, backend.offer) {

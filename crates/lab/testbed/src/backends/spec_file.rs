@@ -40,7 +40,8 @@ impl TestbedSpec {
     /// # Errors
     /// The first error of form (syntax, unknown keys, wrong types), or else every rule that is broken.
     pub fn from_yaml(text: &str) -> Result<Self, Vec<SpecFileError>> {
-        let located: Located = serde_saphyr::from_str(text).map_err(|e| vec![form_error(&e)])?;
+        let located: Located =
+            serde_saphyr::from_str(text).map_err(|e| vec![form_error(text, &e)])?;
         let places: Vec<_> = located.backends.iter().map(|b| b.referenced).collect();
         let backends = located.backends.into_iter().map(|b| b.value).collect();
         let spec = TestbedSpec { admin: located.admin, backends };
@@ -59,13 +60,41 @@ impl TestbedSpec {
     }
 }
 
-fn form_error(error: &serde_saphyr::Error) -> SpecFileError {
+fn form_error(text: &str, error: &serde_saphyr::Error) -> SpecFileError {
     let bare = error.without_snippet();
     let (line, column) = bare.location().map_or((0, 0), |at| (at.line(), at.column()));
-    let text = bare.to_string();
+    let said = bare.to_string();
     // The library ends its sentences with the place, which we put in front.
-    let message = text.split(" at line ").next().unwrap_or(&text).lines().next();
-    SpecFileError { line, column, message: message.unwrap_or_default().to_owned() }
+    let said = said.split(" at line ").next().and_then(|said| said.lines().next());
+    let expected = expected(said.unwrap_or_default());
+    let message = match key_before(text, line, column) {
+        Some(key) => format!("{key}: {expected}"),
+        None => expected.to_owned(),
+    };
+    SpecFileError { line, column, message }
+}
+
+/// What the library names by types of Rust, in words.
+fn expected(said: &str) -> &str {
+    match said {
+        "invalid u32" | "invalid u64" | "invalid usize" => "expected a whole number of 0 or more",
+        "invalid floating point" => "expected a number",
+        _ if said.starts_with("invalid boolean") => "expected true or false",
+        "invalid socket address syntax" => "expected an address such as 127.0.0.1:9001",
+        _ => said,
+    }
+}
+
+/// The key whose value begins at a place, line and column from 1.
+fn key_before(text: &str, line: u64, column: u64) -> Option<&str> {
+    let line = text.lines().nth(usize::try_from(line.checked_sub(1)?).ok()?)?;
+    let length = usize::try_from(column.checked_sub(1)?).ok()?;
+    let end = line.char_indices().nth(length).map_or(line.len(), |(at, _)| at);
+    // A mapping begins with its first key where something is missing from it.
+    let before = line[..end].trim_end().trim_end_matches(['"', '\'', '{']).trim_end();
+    let key = before.strip_suffix(':')?.trim_end().trim_end_matches(['"', '\'']);
+    let start = key.rfind(|c: char| !(c.is_alphanumeric() || c == '_')).map_or(0, |at| at + 1);
+    Some(&key[start..]).filter(|key| !key.is_empty())
 }
 
 #[cfg(test)]
@@ -111,19 +140,25 @@ backends:
 
     #[test]
     fn errors_of_form_have_their_place() {
-        for (from, to, line) in [
-            ("cores: 4", "core: 4", 8),
-            ("cores: 4", "cores: many", 8),
-            ("mean: 30ms }", "mean: 30 }", 5),
-            ("mode: status:404", "mode: dead", 17),
-            ("127.0.0.1:9002", "localhost", 7),
-            ("  - name: s1", "  - name: [", 3),
+        for (from, to, start) in [
+            ("cores: 4", "core: 4", "f.yaml:8:5: unknown field `core`, expected one of"),
+            ("cores: 4", "cores: many", "f.yaml:8:12: cores: expected a whole number"),
+            ("speed: 1.1", "speed: fast", "f.yaml:9:12: speed: expected a number"),
+            ("fast_fail: false", "fast_fail: maybe", "f.yaml:14:16: fast_fail: expected true"),
+            ("kind: exponential, ", "", "f.yaml:5:16: service: missing field `kind`"),
+            ("mean: 30ms }", "mean: 30 }", "f.yaml:5:41: mean: expected a duration such as"),
+            ("mode: status:404", "mode: dead", "f.yaml:17:11: mode: expected"),
+            ("127.0.0.1:9002", "localhost", "f.yaml:7:13: listen: expected an address such as"),
+            ("  - name: s1", "  - name: [", "f.yaml:3:"),
         ] {
             let errors = TestbedSpec::from_yaml(&FULL.replacen(from, to, 1)).unwrap_err();
             assert_eq!(errors.len(), 1);
             let text = errors[0].describe("f.yaml");
-            assert!(text.starts_with(&format!("f.yaml:{line}:")), "{to}: {text}");
+            assert!(text.starts_with(start), "{to}: {text}");
         }
+        let json = serde_json::to_string(&TestbedSpec::from_yaml(FULL).unwrap()).unwrap();
+        let errors = TestbedSpec::from_yaml(&json.replace("\"cores\":4", "\"cores\":-4"));
+        assert!(errors.unwrap_err()[0].message.starts_with("cores: expected"));
     }
 
     #[test]
