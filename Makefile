@@ -44,9 +44,9 @@ bench-solver: deps
 # About six minutes each: lanes side by side, interleaved, on 30 emulated backends.
 bench-pool: deps
 	$(CARGO) build --locked --release -p plimsoll
-	target/release/plimsoll lab pool --load 0.7 --service 50ms --learn 180s --measure 40s --rounds 3 \
+	$(or $(CARGO_TARGET_DIR),target)/release/plimsoll lab pool --load 0.7 --service 50ms --learn 180s --measure 40s --rounds 3 \
 	    --concurrent 4 --lanes static-oracle,plimsoll-roundrobin,plimsoll-leastconn,plimsoll-roundrobin-literal
-	target/release/plimsoll lab pool --load 0.85 --service 50ms --learn 150s --measure 50s --rounds 3 \
+	$(or $(CARGO_TARGET_DIR),target)/release/plimsoll lab pool --load 0.85 --service 50ms --learn 150s --measure 50s --rounds 3 \
 	    --concurrent 4 --lanes static-oracle,plimsoll-roundrobin,plimsoll-leastconn,leastconn-cores
 
 # Nanoseconds per packet of the layer-4 program, as root; about five minutes.
