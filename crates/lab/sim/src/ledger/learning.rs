@@ -57,8 +57,9 @@ impl Ledger {
             let what = format!("told {:?}: {}", self.told, record.reason);
             self.violate(Rule::DriftIsFresh, place, what);
         }
-        // Who fails and keeps a weight all the same serves: most of the pool fails with it.
-        let is_out = |a: &super::Account| a.reserved || (a.out && a.believed == Some(0));
+        // Who fails and keeps a weight all the same serves: most of the pool fails with it. So may who is parked.
+        let has_failed = |a: &super::Account| a.out && !a.pardoned && a.believed == Some(0);
+        let is_out = |a: &super::Account| a.reserved || has_failed(a);
         let out = |i: &usize| self.accounts.get(*i).is_some_and(is_out);
         if place.filter(out).is_some() {
             self.violate(Rule::DriftOfTheServing, place, record.reason.clone());
