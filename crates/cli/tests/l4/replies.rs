@@ -28,7 +28,7 @@ fn far_clients(v6: bool) -> Service {
     let service = Service::new(2, 2, v6);
     let (cli, lb) = if v6 {
         (
-            "ip addr add 2001:db8:7::7/128 dev lo && \
+            "ip addr add 2001:db8:7::7/128 dev lo nodad && \
              ip -6 route add fd00:9::9 via fd00:1::1 src 2001:db8:7::7",
             "ip -6 route add default via fd00:1::2",
         )
