@@ -263,10 +263,14 @@ impl Health {
         (alive && self.good_rounds > 0).then_some(self.good_rounds)
     }
 
-    /// Back without waiting for more rounds.
+    /// Back without waiting for more rounds, or for more probes than any other needs that did not come and go.
     pub fn return_at_once(&mut self, now: Nanos) -> Option<Turn> {
-        self.rounds_passed()?;
-        self.forget_work();
+        let failed_at_work = matches!(self.down, Some(Cause::Work(_) | Cause::Errors));
+        let works = failed_at_work && !self.held_down && self.work_successes >= PROBES_TO_FAIL;
+        if !works {
+            self.rounds_passed()?;
+            self.forget_work();
+        }
         self.recover(now)
     }
 

@@ -218,6 +218,35 @@ mod tests {
     }
 
     #[test]
+    fn where_nobody_serves_who_does_its_work_again_is_back_however_often_it_came_and_went() {
+        use plimsoll_model::Outcome;
+        let spec = BackendSpec { id: BackendId(0), name: "s0".to_owned() };
+        let now = Nanos::ZERO;
+        let mut controller = Controller::new(ServiceSpec::new("shop", vec![spec]), None, now, 1);
+        let wrong = Outcome::Failure(FailureKind::Status);
+        let h = &mut controller.backends[0].health;
+        let probe = |h: &mut crate::health::Health, outcome| h.work(now, outcome, true).is_some();
+        (0..3).for_each(|_| assert!(!probe(h, Outcome::Success)));
+        let mut needed = Vec::new();
+        for _ in 0..3 {
+            assert!((0..3).any(|_| probe(h, wrong)), "fails");
+            needed.push((1..20).find(|_| probe(h, Outcome::Success)));
+        }
+        assert_eq!(needed, [Some(3), Some(6), Some(12)]);
+        assert!((0..3).any(|_| probe(h, wrong)));
+        let round = |controller: &mut Controller| {
+            controller.on_liveness(now, BackendId(0), 3, None, now, &mut Vec::new());
+            controller.backends[0].is_usable()
+        };
+        for _ in 0..2 {
+            probe(&mut controller.backends[0].health, Outcome::Success);
+            assert!(!round(&mut controller), "twice may be chance");
+        }
+        probe(&mut controller.backends[0].health, Outcome::Success);
+        assert!(round(&mut controller));
+    }
+
+    #[test]
     fn who_fails_is_watched_anew_by_its_traffic_and_by_its_probes() {
         let spec = BackendSpec { id: BackendId(0), name: "s0".to_owned() };
         let mut controller =

@@ -111,6 +111,8 @@ pub struct Ledger {
     /// Its shares.
     last_shares: Option<Vec<(BackendId, f64)>>,
     last_plan_at: Option<Nanos>,
+    /// When the last plan came that wrote nothing.
+    idle_plan_at: Option<Nanos>,
     /// When the balancer last changed, as the controller was told.
     last_program: Option<Nanos>,
     /// When the balancer last refused a plan, if the one after it was not carried out yet.
@@ -170,6 +172,7 @@ impl Ledger {
             last_plan: None,
             last_shares: None,
             last_plan_at: None,
+            idle_plan_at: None,
             last_program: None,
             refused_at: None,
             pool_excuses: 0,

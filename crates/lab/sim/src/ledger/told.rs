@@ -226,6 +226,10 @@ impl Ledger {
         let answered = self.outstanding.take_if(|o| o.epoch == applied.epoch).is_some();
         if answered {
             self.refused_at = None;
+            // What wrote nothing keeps no other plan back; one such after another would.
+            if applied.commands == 0 {
+                self.last_plan_at = std::mem::replace(&mut self.idle_plan_at, self.last_plan_at);
+            }
         }
         if answered && applied.commands > 0 {
             self.last_program = Some(clock);
