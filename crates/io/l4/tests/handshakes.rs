@@ -5,13 +5,14 @@
 mod rig;
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use plimsoll_cookie::{CookieCodec, Epoch, IdState, Layout, Salt, ServerId, Tuple, Verdict};
-use plimsoll_l4::doctor::{Level, examine};
+use plimsoll_l4::doctor::{Finding, Level, examine};
 use plimsoll_l4::{Policy, status};
 use rig::direct::Direct;
-use rig::raw::{HANDSHAKES, Served, delayed_handshakes};
-use rig::service::Service;
+use rig::raw::{HANDSHAKES, Served, delayed_handshakes, send_old_timestamps};
+use rig::service::{PATIENCE, Service};
 use rig::{at, keys, privileged};
 
 const SERVERS: u16 = 2;
@@ -33,13 +34,21 @@ fn by_their_servers(served: &[Served]) {
     assert_eq!(names, BTreeSet::from(["s1", "s2"]));
 }
 
-/// Whether the doctor finds fault with a server's timestamps.
-fn doctor_fails(service: &Service) -> bool {
+/// What the doctor says on a server.
+fn doctor_on_server(service: &Service) -> Vec<Finding> {
     let config = service.config(Policy::RoundRobin, &["s1", "s2"]);
-    service.net.enter("s1");
-    let found = examine(Some(&config));
-    service.net.leave();
-    found.iter().any(|one| one.check == "tcp_timestamps" && one.level == Level::Fail)
+    service.net.inside("s1", || examine(Some(&config))).expect("enters")
+}
+
+/// Whether it finds fault with the server's timestamps.
+fn doctor_fails(findings: &[Finding]) -> bool {
+    findings.iter().any(|one| one.check == "tcp_timestamps" && one.level == Level::Fail)
+}
+
+/// How it judges what the server's kernel counted.
+fn refused<'a>(findings: &'a [Finding], counter: &str) -> &'a Finding {
+    let mut all = findings.iter().filter(|one| one.check == "timestamps_refused");
+    all.find(|one| one.about == counter).expect("looked at")
 }
 
 fn without_agents(timestamps: u8) -> (Service, Vec<Served>) {
@@ -57,11 +66,34 @@ fn late_acks_are_restored_by_the_balancer_where_servers_have_one_clock() {
         return;
     }
     let (service, served) = without_agents(2);
-    assert!(!doctor_fails(&service));
     assert_eq!(served.len(), HANDSHAKES);
     by_their_servers(&served);
+    let found = doctor_on_server(&service);
+    assert!(!doctor_fails(&found));
+    assert_eq!(refused(&found, "TSEcrRejected").level, Level::Ok);
+    let old = refused(&found, "PAWSEstab");
+    assert!(old.level == Level::Ok && old.found.starts_with("0, beside "), "{old:?}");
     let seen = status(&service.net.pins()).expect("status");
     assert!(seen.vips[0].fallbacks.values().all(|count| *count == 0));
+}
+
+#[test]
+fn segments_with_old_timestamps_are_counted_by_the_server_and_the_doctor_reads_that() {
+    if !privileged() {
+        return;
+    }
+    let (service, served) = without_agents(2);
+    send_old_timestamps(&service, &served);
+    let began = Instant::now();
+    loop {
+        let found = doctor_on_server(&service);
+        let old = refused(&found, "PAWSEstab");
+        if old.level == Level::Warn {
+            assert_eq!(refused(&found, "TSEcrRejected").level, Level::Ok);
+            return;
+        }
+        assert!(began.elapsed() < PATIENCE, "{old:?}");
+    }
 }
 
 #[test]
@@ -70,7 +102,11 @@ fn random_offsets_without_agents_fail_and_the_doctor_finds_them() {
         return;
     }
     let (service, served) = without_agents(1);
-    assert!(doctor_fails(&service));
+    let found = doctor_on_server(&service);
+    assert!(doctor_fails(&found));
+    let echoes = refused(&found, "TSEcrRejected");
+    let expected = if echoes.found.starts_with("not counted") { Level::Ok } else { Level::Warn };
+    assert_eq!(echoes.level, expected, "{}", echoes.found);
     // One of 4,096 offsets is right by chance, and for each server the last one heard.
     assert!(served.len() < HANDSHAKES / 10, "{} of {HANDSHAKES}", served.len());
 }

@@ -11,6 +11,7 @@ pub(crate) use interfaces::NATIVE_MTU;
 mod kernel;
 mod local;
 mod probe;
+mod refused;
 mod servers;
 
 use std::fs;
@@ -99,6 +100,7 @@ pub fn examine(config: Option<&L4Config>) -> Vec<Finding> {
     };
     let role = config.map_or(Role::Balancer, |config| role(config, &machine));
     let mut findings = kernel::examine(role);
+    findings.extend(refused::examine(role));
     let Some(config) = config else {
         findings.extend(interfaces::examine_all(&machine));
         return findings;

@@ -123,6 +123,19 @@ pub fn delayed_handshakes(service: &Service) -> Vec<Served> {
     service.net.inside("cli", shake_hands).expect("enters")
 }
 
+/// A segment of each client with a timestamp from before its handshake.
+pub fn send_old_timestamps(service: &Service, served: &[Served]) {
+    let send = || {
+        let raw = RawClient::new();
+        for one in served {
+            let (_, port) = one.client.rsplit_once(':').expect("a port");
+            let port = port.parse().expect("a number");
+            raw.send(&packet(port, ACK, (1005, 0), timestamps(1, one.wire), b"old\n"));
+        }
+    };
+    service.net.inside("cli", send).expect("enters");
+}
+
 fn shake_hands() -> Vec<Served> {
     let raw = RawClient::new();
     for port in (FIRST_PORT..).take(HANDSHAKES) {
