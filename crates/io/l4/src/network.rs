@@ -134,23 +134,39 @@ fn neighbour(message: &NeighbourMessage) -> Option<Neighbour> {
     if matches!(state, NeighbourState::Failed | NeighbourState::Incomplete | NeighbourState::None) {
         return None;
     }
-    let (mut address, mut mac) = (None, None);
-    for attribute in &message.attributes {
-        match attribute {
-            NeighbourAttribute::Destination(NeighbourAddress::Inet(v4)) => {
-                address = Some(IpAddr::V4(*v4));
-            }
-            NeighbourAttribute::Destination(NeighbourAddress::Inet6(v6)) => {
-                address = Some(IpAddr::V6(*v6));
-            }
-            NeighbourAttribute::LinkLayerAddress(bytes) => {
-                mac = Mac::try_from(bytes.as_slice()).ok();
-            }
-            _ => {}
-        }
-    }
+    let mac = message.attributes.iter().find_map(|attribute| match attribute {
+        NeighbourAttribute::LinkLayerAddress(bytes) => Mac::try_from(bytes.as_slice()).ok(),
+        _ => None,
+    });
     let stale = state == NeighbourState::Stale;
-    Some(Neighbour { ifindex: message.header.ifindex, address: address?, mac: mac?, stale })
+    let address = destination(message)?;
+    Some(Neighbour { ifindex: message.header.ifindex, address, mac: mac?, stale })
+}
+
+fn destination(message: &NeighbourMessage) -> Option<IpAddr> {
+    message.attributes.iter().find_map(|attribute| match attribute {
+        NeighbourAttribute::Destination(NeighbourAddress::Inet(v4)) => Some(IpAddr::V4(*v4)),
+        NeighbourAttribute::Destination(NeighbourAddress::Inet6(v6)) => Some(IpAddr::V6(*v6)),
+        _ => None,
+    })
+}
+
+/// Addresses that the kernel answers for in another's place (`ip neigh show proxy`), each with the index of the
+/// interface that asks for it; 0 is any.
+///
+/// # Errors
+/// When the kernel does not answer.
+pub(crate) fn proxied() -> io::Result<Vec<(IpAddr, u32)>> {
+    let mut message = NeighbourMessage::default();
+    message.header.flags = NeighbourFlags::Proxy;
+    let answers = ask(RouteNetlinkMessage::GetNeighbour(message), true)?;
+    let found = answers.into_iter().filter_map(|answer| match answer {
+        RouteNetlinkMessage::NewNeighbour(message) => {
+            destination(&message).map(|address| (address, message.header.ifindex))
+        }
+        _ => None,
+    });
+    Ok(found.collect())
 }
 
 /// How the kernel would reach an address; `None` where no route leads.
@@ -158,6 +174,25 @@ fn neighbour(message: &NeighbourMessage) -> Option<Neighbour> {
 /// # Errors
 /// When the kernel does not answer.
 pub fn route(to: IpAddr) -> io::Result<Option<Route>> {
+    match looked_up(to) {
+        Ok(message) => Ok(next_hop(&message)),
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable
+            ) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The route of a packet to an address from here (`ip route get`).
+///
+/// # Errors
+/// As the kernel would refuse the packet; or when it does not answer.
+pub(crate) fn looked_up(to: IpAddr) -> io::Result<RouteMessage> {
     let (family, bits, address) = match to {
         IpAddr::V4(v4) => (AddressFamily::Inet, 32, RouteAddress::Inet(v4)),
         IpAddr::V6(v6) => (AddressFamily::Inet6, 128, RouteAddress::Inet6(v6)),
@@ -169,38 +204,28 @@ pub fn route(to: IpAddr) -> io::Result<Option<Route>> {
         ..Default::default()
     };
     message.attributes.push(RouteAttribute::Destination(address));
-    let answers = match ask(RouteNetlinkMessage::GetRoute(message), false) {
-        Ok(answers) => answers,
-        Err(error)
-            if matches!(
-                error.kind(),
-                ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable
-            ) =>
-        {
-            return Ok(None);
-        }
-        Err(error) => return Err(error),
-    };
-    let found = answers.into_iter().find_map(|answer| match answer {
-        RouteNetlinkMessage::NewRoute(message) => {
-            let mut route = Route { ifindex: 0, gateway: None };
-            for attribute in message.attributes {
-                match attribute {
-                    RouteAttribute::Oif(index) => route.ifindex = index,
-                    RouteAttribute::Gateway(RouteAddress::Inet(v4)) => {
-                        route.gateway = Some(v4.into());
-                    }
-                    RouteAttribute::Gateway(RouteAddress::Inet6(v6)) => {
-                        route.gateway = Some(v6.into());
-                    }
-                    _ => {}
-                }
+    let found =
+        ask(RouteNetlinkMessage::GetRoute(message), false)?.into_iter().find_map(|answer| {
+            match answer {
+                RouteNetlinkMessage::NewRoute(message) => Some(message),
+                _ => None,
             }
-            (route.ifindex != 0).then_some(route)
+        });
+    found.ok_or_else(|| Error::new(ErrorKind::InvalidData, "no route in the answer"))
+}
+
+/// Where a route leads; `None` without an interface.
+pub(crate) fn next_hop(message: &RouteMessage) -> Option<Route> {
+    let mut route = Route { ifindex: 0, gateway: None };
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Oif(index) => route.ifindex = *index,
+            RouteAttribute::Gateway(RouteAddress::Inet(v4)) => route.gateway = Some((*v4).into()),
+            RouteAttribute::Gateway(RouteAddress::Inet6(v6)) => route.gateway = Some((*v6).into()),
+            _ => {}
         }
-        _ => None,
-    });
-    Ok(found)
+    }
+    (route.ifindex != 0).then_some(route)
 }
 
 /// Has the kernel use a neighbour, so that it asks for its MAC address again when the answer it has is old, or

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkMessage, LinkXdp};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage, LinkXdp};
 use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteMetric};
 
 use super::{Finding, Role, family, interface_sysctl, sysctl};
@@ -16,6 +16,8 @@ use crate::network::{self, Link};
 
 /// RTAX_FEATURE_TCP_USEC_TS.
 const USEC_TIMESTAMPS: u32 = 1 << 4;
+/// The kinds of interfaces that send nothing.
+const SINKS: [LinkInfo; 2] = [LinkInfo::Kind(InfoKind::Dummy), LinkInfo::Kind(InfoKind::Ifb)];
 
 /// What the kernel knows of this machine.
 #[derive(Clone, Debug)]
@@ -26,6 +28,8 @@ pub struct Machine {
     pub addresses: Vec<(IpAddr, u32)>,
     /// The XDP program on an interface, by index.
     pub xdp: Vec<(u32, u32)>,
+    /// Interfaces that drop whatever is sent by them (dummy, ifb), by index.
+    pub sinks: Vec<u32>,
     /// Routes whose connections count microseconds.
     pub usec_routes: usize,
 }
@@ -37,17 +41,28 @@ impl Machine {
             links: network::links()?,
             addresses: addresses()?,
             xdp: Vec::new(),
+            sinks: Vec::new(),
             usec_routes: 0,
         };
         for answer in network::ask(RouteNetlinkMessage::GetLink(LinkMessage::default()), true)? {
             let RouteNetlinkMessage::NewLink(message) = answer else { continue };
+            let index = message.header.index;
             for attribute in &message.attributes {
-                let LinkAttribute::Xdp(all) = attribute else { continue };
-                let id = all.iter().find_map(|one| match one {
-                    LinkXdp::ProgId(id) => Some(*id),
-                    _ => None,
-                });
-                machine.xdp.extend(id.map(|id| (message.header.index, id)));
+                match attribute {
+                    LinkAttribute::Xdp(all) => {
+                        let id = all.iter().find_map(|one| match one {
+                            LinkXdp::ProgId(id) => Some(*id),
+                            _ => None,
+                        });
+                        machine.xdp.extend(id.map(|id| (index, id)));
+                    }
+                    LinkAttribute::LinkInfo(infos)
+                        if infos.iter().any(|info| SINKS.contains(info)) =>
+                    {
+                        machine.sinks.push(index);
+                    }
+                    _ => {}
+                }
             }
         }
         for answer in network::ask(RouteNetlinkMessage::GetRoute(RouteMessage::default()), true)? {
@@ -65,6 +80,11 @@ impl Machine {
     /// An interface by name.
     pub fn link(&self, name: &str) -> Option<&Link> {
         self.links.iter().find(|link| link.name == name)
+    }
+
+    /// The name of an interface; empty where there is none of this index.
+    pub fn name(&self, index: u32) -> &str {
+        self.links.iter().find(|link| link.index == index).map_or("", |link| &link.name)
     }
 
     /// The interface that has an address.

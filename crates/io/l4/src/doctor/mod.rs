@@ -11,6 +11,7 @@ pub(crate) use interfaces::NATIVE_MTU;
 mod kernel;
 mod local;
 mod probe;
+mod reach;
 mod refused;
 mod servers;
 
@@ -108,6 +109,9 @@ pub fn examine(config: Option<&L4Config>) -> Vec<Finding> {
     findings.push(who(config, role, &machine));
     findings.extend(interfaces::examine(config, role, &machine));
     findings.extend(local::examine(config, role, &machine));
+    if role == Role::Balancer {
+        findings.extend(reach::examine(config, &machine));
+    }
     findings.extend(servers::examine(config, role, &machine));
     findings
 }

@@ -68,8 +68,7 @@ fn on_link(
         let found = format!("{address} is behind the router {gateway}");
         return finding.fail(found, "direct forwarding needs servers on the link");
     }
-    let link = machine.links.iter().find(|link| link.index == route.ifindex);
-    let name = link.map(|link| link.name.as_str()).unwrap_or_default();
+    let name = machine.name(route.ifindex);
     if config.interfaces.iter().all(|interface| interface.name != name) {
         return finding.fail(format!("{address} is reached by {name}"), "name it in l4.interfaces");
     }
