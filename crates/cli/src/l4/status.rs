@@ -56,8 +56,9 @@ fn set_by(weights: &WeightsStatus) -> String {
 
 /// Where replies go, in words.
 fn way(replies: &RepliesStatus) -> String {
+    let remembered = if replies.remembered { ", once a second for each client" } else { "" };
     if let Some(why) = replies.why {
-        return format!("the kernel's routes are asked for each, {}", why.words());
+        return format!("the kernel's routes are asked{remembered}: {}", why.words());
     }
     let interface = replies.interface.as_deref().unwrap_or("?");
     let mac = replies.mac.as_deref().unwrap_or("?");
@@ -69,7 +70,7 @@ fn way(replies: &RepliesStatus) -> String {
     let mut text = format!("{via} dev {interface} ({mac})");
     if !replies.asked_for.is_empty() {
         let asked = replies.asked_for.iter().map(ToString::to_string).collect::<Vec<_>>();
-        text += &format!("; the kernel's routes are asked for {}", asked.join(", "));
+        text += &format!("; the kernel's routes are asked for {}{remembered}", asked.join(", "));
     }
     text
 }

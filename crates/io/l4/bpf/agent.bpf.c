@@ -264,17 +264,17 @@ INLINE int offset_by_tuple(struct __sk_buff *skb, const struct segment *s, __u32
 INLINE __u32 epoch_of_reply(struct __sk_buff *skb, const struct segment *s,
 			    const struct agent_settings *c, __u32 real)
 {
-	__u64 now = stamps_ms(), at = c->switch_epoch;
-	__s64 switch_ms = (__s64)at >> 1;
+	__u64 now = stamps_ms();
+	__s64 switch_epoch = c->switch_epoch;
 	__u32 offset = 0;
-	if ((__s64)now - switch_ms < SETTLED_MS) {
+	if ((__s64)now - (switch_epoch >> 1) < SETTLED_MS) {
 		struct bpf_sock *sk = skb->sk;
 		int found = sk ? offset_of_socket(sk, sk->state, &offset)
 			       : offset_by_tuple(skb, s, &offset);
 		if (found != OFFSET_KNOWN)
 			offset = real - (__u32)now;
 	}
-	return epoch_now(switch_ms, at & 1, real >> 16, offset, now);
+	return epoch_now(switch_epoch, real >> 16, offset, now);
 }
 
 SEC("classifier") int agent_egress(struct __sk_buff *skb)

@@ -271,7 +271,7 @@ INLINE void write_cookie(struct packet *p, const struct config *c, const struct 
 	if (UNLIKELY(!m->heard ||
 	    offset - m->offset_ms + OFFSET_TOLERANCE_MS > 2 * OFFSET_TOLERANCE_MS))
 		set_clock(m, offset, vip->number, at);
-	__u32 epoch = epoch_now(c->switch_ms, c->epoch, upper, m->offset_ms, now);
+	__u32 epoch = epoch_now(c->switch_epoch, upper, m->offset_ms, now);
 	__u64 hash = hash_to_client(p, c, vip, epoch & 1, family);
 	struct permutation *perm = bpf_map_lookup_elem(&permutations, &epoch);
 	if (!perm)
@@ -324,10 +324,7 @@ INLINE int segment(struct packet *p, const struct config *c, const int family, c
 	}
 	write_cookie(p, c, vip, id, family, straight);
 	count_reply(p, c, vip, id, family);
-	const struct way *way = &c->ways[family == 6];
 	/* The slow way has no stack left for this. */
-	if (!straight || UNLIKELY(!leads(way, p->ip, p->end - p->ip, now_ms(), family)))
-		return to_client(p->ctx, vip->number);
-	count_hop(p->ip, family);
-	return by_way(p->eth, p->ctx, way);
+	int known = straight ? by_known(p->ctx, &c->ways[family == 6], p->eth, p->end, family) : -1;
+	return LIKELY(known >= 0) ? known : to_client(p->ctx, vip->number);
 }

@@ -116,11 +116,12 @@ INLINE __u16 restore(__u16 upper, __u16 lower, __u32 offset_ms, __u64 now)
 #define SETTLED_MS 200000
 #define OFFSET_TOLERANCE_MS 1000
 
-/* The salt for a packet that its server stamped with `real_upper`; see `SaltSwitch`. */
-INLINE __u32 epoch_now(__u64 switch_ms, __u32 epoch, __u16 real_upper, __u32 offset_ms, __u64 now)
+/* The salt for a packet that its server stamped with `real_upper`; see `SaltSwitch`. `switch_epoch`: when
+ * the epoch took over, and which it is, in the lowest bit. */
+INLINE __u32 epoch_now(__s64 switch_epoch, __u16 real_upper, __u32 offset_ms, __u64 now)
 {
-	__s64 since = now - switch_ms;
-	epoch &= 1;
+	__s64 switch_ms = switch_epoch >> 1, since = now - switch_ms;
+	__u32 epoch = switch_epoch & 1;
 	if (LIKELY(since >= SETTLED_MS))
 		return epoch;
 	if (since < 0)

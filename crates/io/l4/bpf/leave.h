@@ -1,9 +1,11 @@
 /* How a packet leaves: by which interface, with whose addresses. A server's place is known; the way to a
  * client is the operator's one next hop, that of the kernel's default route as the daemon last saw it
- * (`struct way`), or what the kernel's routes answer for this packet (bpf_fib_lookup, some 130 ns). A way
- * holds for a few seconds, and the daemon renews it: without one the kernel's routes are asked. */
+ * (`struct way`), what the kernel's routes lately answered for this client (hops.h), or what they answer for
+ * this packet (bpf_fib_lookup, some 130 ns). A way holds for a few seconds, and the daemon renews it: without
+ * one the kernel's routes are asked. */
 #pragma once
 #include "choose.h"
+#include "hops.h"
 
 INLINE const __u32 *source_of(const void *ip, const int family)
 {
@@ -87,9 +89,29 @@ INLINE int by_way(struct ethernet *eth, struct xdp_md *ctx, const struct way *wa
 	return leave_by(ctx, way->port, way->ifindex, way->hairpin_tx);
 }
 
-/* The way, where it holds; else where the kernel's routes lead, by a configured interface; the rest is the
- * kernel's to send or to answer: many drivers drop what is redirected to an interface without XDP. Also counts
- * the hop, as a router does. */
+/* Sends a reply of one family by the way, where it holds, or by the hop that is remembered; -1: neither. */
+INLINE int by_known(struct xdp_md *ctx, const struct way *way, struct ethernet *eth, void *end,
+		    const int family)
+{
+	void *ip = eth + 1;
+	const __u32 *client = destination_of(ip, family);
+	__u64 bytes = end - ip, now = now_ms();
+	if (LIKELY(leads(way, ip, bytes, now, family))) {
+		count_hop(ip, family);
+		return by_way(eth, ctx, way);
+	}
+	__u64 tag = hop_tag(way, now, family);
+	struct hop *hop = tag ? hop_at(client, family) : NULL;
+	if (!hop || !is_hop_to(hop, tag, client, family) || bytes > hop->mtu)
+		return -1;
+	count_hop(ip, family);
+	write_addresses(eth, hop->mac);
+	return bpf_redirect_map(&ports, hop->port, XDP_DROP);
+}
+
+/* The way or the hop that is known; else where the kernel's routes lead, by a configured interface; the rest is
+ * the kernel's to send or to answer: many drivers drop what is redirected to an interface without XDP. Also
+ * counts the hop, as a router does. */
 GLOBAL int to_client(struct xdp_md *ctx, __u32 vip_number)
 {
 	__u32 zero = 0;
@@ -99,14 +121,16 @@ GLOBAL int to_client(struct xdp_md *ctx, __u32 vip_number)
 	void *end = (void *)(long)ctx->data_end;
 	struct ipv4 *v4 = (void *)(eth + 1);
 	struct ipv6 *v6 = (void *)(eth + 1);
+	__u64 tag = 0;
+	int known;
 	if (!c || (void *)(v4 + 1) > end)
 		return XDP_PASS;
 	int is_v4 = eth->type == ETH_IPV4;
 	if (is_v4) {
-		if (leads(&c->ways[0], v4, end - (void *)v4, now_ms(), 4)) {
-			count_hop(v4, 4);
-			return by_way(eth, ctx, &c->ways[0]);
-		}
+		known = by_known(ctx, &c->ways[0], eth, end, 4);
+		if (known >= 0)
+			return known;
+		tag = hop_tag(&c->ways[0], now_ms(), 4);
 		fib.family = 2; /* AF_INET */
 		fib.tot_len = bpf_ntohs(v4->length);
 		fib.tos = v4->tos;
@@ -115,10 +139,10 @@ GLOBAL int to_client(struct xdp_md *ctx, __u32 vip_number)
 	} else {
 		if ((void *)(v6 + 1) > end)
 			return XDP_PASS;
-		if (leads(&c->ways[1], v6, end - (void *)v6, now_ms(), 6)) {
-			count_hop(v6, 6);
-			return by_way(eth, ctx, &c->ways[1]);
-		}
+		known = by_known(ctx, &c->ways[1], eth, end, 6);
+		if (known >= 0)
+			return known;
+		tag = hop_tag(&c->ways[1], now_ms(), 6);
 		fib.family = 10; /* AF_INET6 */
 		fib.tot_len = bpf_ntohs(v6->length) + IPV6_BYTES;
 		__builtin_memcpy(fib.ipv6_src, v6->source, 16);
@@ -135,9 +159,12 @@ GLOBAL int to_client(struct xdp_md *ctx, __u32 vip_number)
 	}
 	__builtin_memcpy(eth->to, fib.dmac, 6);
 	__builtin_memcpy(eth->from, fib.smac, 6);
-	if (is_v4)
+	if (is_v4) {
+		remember_hop(&fib, tag, &v4->destination, port, 4);
 		count_hop(v4, 4);
-	else
+	} else {
+		remember_hop(&fib, tag, v6->destination, port, 6);
 		count_hop(v6, 6);
+	}
 	return bpf_redirect_map(&ports, port, XDP_PASS);
 }

@@ -26,6 +26,7 @@ MAP(last, BPF_MAP_TYPE_ARRAY, (1 << LAST_BITS) / LAST_ROW, struct last);
 MAP(ports, BPF_MAP_TYPE_DEVMAP, MAX_PORTS, __u32);
 /* By place of `ports`: not 0 where what goes back by the interface it came by goes by XDP_TX. */
 MAP(turns_back, BPF_MAP_TYPE_ARRAY, MAX_PORTS, __u32);
+MAP(hops, BPF_MAP_TYPE_PERCPU_ARRAY, 1 << HOP_BITS, struct hop);
 MAP(meta, BPF_MAP_TYPE_ARRAY, 1, struct meta);
 MAP(vip_names, BPF_MAP_TYPE_ARRAY, 1, struct name);
 MAP(member_names, BPF_MAP_TYPE_ARRAY, 1, struct name);

@@ -4,7 +4,7 @@
 #pragma once
 #include <linux/types.h>
 
-#define META_LAYOUT 8
+#define META_LAYOUT 9
 
 /* Places in the list a first packet is served from; the size of one half of a `slots` entry. */
 #define MAX_SLOTS 8192
@@ -58,10 +58,29 @@ struct way {
 	__u8 gateway[16];
 	char interface[16];
 	__u64 renewed_ms; /* by CLOCK_MONOTONIC */
-	__u8 pad_end[48];
+	/* For the program again: see hops.h. */
+	__u64 hops_until_ms; /* by now_ms(): from then on nothing is remembered; 0: never */
+	__u64 generation;    /* what was remembered under another one is forgotten */
+	__u8 pad_end[32];
 };
 
 _Static_assert(sizeof(struct way) == 256, "a power of two");
+
+/* log2 of the destinations that a CPU remembers the way to. */
+#define HOP_BITS 12
+
+/* Where the kernel's routes lead for one destination, as they last said. */
+struct hop {
+	__u64 tag; /* generation << 8 | family (4, 6); 0: nothing */
+	__u32 client[4];
+	__u8 mac[6];
+	__u8 source_mac[6];
+	__u32 port;
+	__u32 mtu;
+	__u8 pad[20];
+};
+
+_Static_assert(sizeof(struct hop) == 64, "a line of the cache");
 
 /* How a half of `vips` is read. */
 struct vip_index {
@@ -73,12 +92,13 @@ struct vip_index {
 struct config {
 	struct vip_index index[2];
 	__u64 mac_seed[2];
-	__u64 switch_ms; /* when `epoch` took over, by now_ms() */
+	/* When the salt of cookies written now took over, by now_ms(), and its epoch in the lowest bit: one word,
+	 * so that no packet goes by the one before and the other after a rotation. */
+	__u64 switch_epoch;
 	__u8 vip_half;
 	__u8 mac_half;
-	__u8 epoch; /* the salt of cookies written now */
 	__u8 salts; /* bit e: there is a salt for epoch e */
-	__u8 pad[4];
+	__u8 pad[5];
 	struct salt salt[2];
 	struct flow_key spread;
 	__u8 pad_ways[48];

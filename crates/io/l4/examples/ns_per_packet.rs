@@ -42,12 +42,15 @@ fn main() {
     let titles: Vec<String> = arguments.collect();
     println!("ns per packet, {SERVERS} servers, {rounds} rounds of {repeat} packets");
     println!("{:<36} {:>8} {:>8} {:>8} {:>12}", "", "flows", "min", "median", "preamble min");
-    let run = |policy, replies, mut cases: Vec<Case>| {
+    let run_with = |policy, replies, script: &str, mut cases: Vec<Case>| {
         cases.retain(|case| titles.is_empty() || titles.iter().any(|one| case.title.contains(one)));
         if !cases.is_empty() {
-            print(&mut Rig::new(policy, SERVERS, replies), &cases, rounds, repeat);
+            let mut rig = Rig::new(policy, SERVERS, replies);
+            rig.net.exec("lb", script);
+            print(&mut rig, &cases, rounds, repeat);
         }
     };
+    let run = |policy, replies, cases| run_with(policy, replies, "true", cases);
     let mut cases = established();
     cases.extend(without_state());
     cases.extend(tables());
@@ -69,4 +72,9 @@ fn main() {
     }
     run(Policy::Maglev, Replies::DefaultRoute, replies("default route"));
     run(Policy::Maglev, Replies::Asked, replies("routes asked"));
+    // Up to 64 clients, which the program remembers.
+    let own_routes = "set -e
+        for hop in 10.0.1.9 fd00:1::9; do ip neigh replace $hop lladdr 02:00:00:00:01:09 dev lbc; done
+        ip route add 10.0.0.0/10 via 10.0.1.9; ip -6 route add fd00::/64 via fd00:1::9";
+    run_with(Policy::Maglev, Replies::DefaultRoute, own_routes, replies("another route"));
 }

@@ -12,7 +12,7 @@ mod way;
 pub use way::{By, FOR_EVER, MAX_ASKED, WAY_BYTES, Way};
 
 /// Changes with every change of a layout; pinned maps of another one are refused.
-pub const META_LAYOUT: u32 = 8;
+pub const META_LAYOUT: u32 = 9;
 /// Places in a list of servers.
 pub const MAX_SLOTS: usize = 8192;
 /// Interfaces a packet can leave by.
@@ -133,14 +133,15 @@ impl ConfigValue {
             }
             FlowKey { words, multiplier: long(at + 40) }
         };
+        let switch_epoch = long(80) as i64;
         ConfigValue {
             index: [index(0), index(32)],
             mac_seed: [long(64), long(72)],
-            switch_ms: long(80),
+            switch_ms: (switch_epoch >> 1) as u64,
             vip_half: bytes[88] & 1,
             mac_half: bytes[89] & 1,
-            epoch: bytes[90],
-            salts: bytes[91],
+            epoch: (switch_epoch & 1) as u8,
+            salts: bytes[90],
             salt: [key(96), key(160)],
             spread: key(224),
         }
@@ -155,10 +156,11 @@ impl ConfigValue {
                 writer.put(&word.to_le_bytes());
             }
         }
-        for word in self.mac_seed.iter().chain([&self.switch_ms]) {
+        let switch_epoch = self.switch_ms << 1 | u64::from(self.epoch & 1);
+        for word in self.mac_seed.iter().chain([&switch_epoch]) {
             writer.put(&word.to_le_bytes());
         }
-        writer.put(&[self.vip_half, self.mac_half, self.epoch, self.salts]).skip(4);
+        writer.put(&[self.vip_half, self.mac_half, self.salts]).skip(5);
         for (key, after) in self.salt.iter().zip([16, 16]).chain([(&self.spread, 0)]) {
             for word in key.words {
                 writer.put(&word.to_le_bytes());
@@ -454,6 +456,9 @@ mod tests {
             spread,
         };
         assert_eq!(ConfigValue::from_bytes(&settings.to_bytes()), settings);
+        // From before the clock began.
+        let early = ConfigValue { switch_ms: 0u64.wrapping_sub(900_000), epoch: 0, ..settings };
+        assert_eq!(ConfigValue::from_bytes(&early.to_bytes()), early);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::reason::REASONS;
 use crate::tables::{address_words, vip_bits};
 
 /// Every map of the program, by its name in `bpf/maps.h`.
-pub(crate) const MAPS: [&str; 19] = [
+pub(crate) const MAPS: [&str; 20] = [
     "config",
     "permutations",
     "vips",
@@ -34,6 +34,7 @@ pub(crate) const MAPS: [&str; 19] = [
     "last",
     "ports",
     "turns_back",
+    "hops",
     "meta",
     "vip_names",
     "member_names",
@@ -227,12 +228,13 @@ impl Maps {
         &self.dir
     }
 
-    /// Writes the settings, and last of all which halves are read: the kernel copies them in any order, and a
-    /// half must not be read by the seeds of what it held before.
+    /// Writes the settings, and last of all which halves are read and which salt is written: the kernel copies
+    /// them in any order, and neither must go by seeds or a key of what was there before.
     pub(crate) fn set_config(&mut self, value: ConfigValue) -> Result<(), L4Error> {
         let mut bytes = self.config_bytes()?;
-        let ConfigValue { vip_half, mac_half, .. } = self.config()?;
-        for value in [ConfigValue { vip_half, mac_half, ..value }, value] {
+        let ConfigValue { vip_half, mac_half, switch_ms, epoch, .. } = self.config()?;
+        let before = ConfigValue { vip_half, mac_half, switch_ms, epoch, ..value };
+        for value in [before, value] {
             bytes[..WAYS_AT].copy_from_slice(&value.to_bytes());
             self.config.set(0, bytes, 0).map_err(L4Error::map("config"))?;
         }

@@ -50,6 +50,8 @@ pub struct RepliesStatus {
     pub mac: Option<String>,
     /// Clients for whom the kernel's routes are asked all the same.
     pub asked_for: Vec<Prefix>,
+    /// Whether what they answer is remembered, by the client's address and for a second at most.
+    pub remembered: bool,
 }
 
 /// Who says where replies go.
@@ -173,14 +175,22 @@ fn replies(maps: &Maps, v4: bool) -> Result<RepliesStatus, L4Error> {
         By::Asked(why) => (RepliesBy::RoutesAsked, Some(why)),
     };
     let family = if v4 { "ipv4" } else { "ipv6" };
+    let remembered = way.hops_until_ms != 0 && !expired;
+    let asked = RepliesStatus {
+        family,
+        by,
+        why,
+        gateway: None,
+        interface: None,
+        mac: None,
+        asked_for: Vec::new(),
+        remembered,
+    };
     if why.is_some() {
-        let (gateway, interface, mac) = (None, None, None);
-        let asked_for = Vec::new();
-        return Ok(RepliesStatus { family, by, why, gateway, interface, mac, asked_for });
+        return Ok(asked);
     }
     let (interface, mac) = (Some(way.interface), Some(mac_text(way.mac)));
-    let (gateway, asked_for) = (way.gateway, way.asked);
-    Ok(RepliesStatus { family, by, why, gateway, interface, mac, asked_for })
+    Ok(RepliesStatus { gateway: way.gateway, interface, mac, asked_for: way.asked, ..asked })
 }
 
 fn mac_text(mac: Mac) -> String {

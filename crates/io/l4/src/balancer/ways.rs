@@ -1,6 +1,7 @@
 //! Where replies go: the operator's next hop, the default route's, or wherever the kernel's routes lead. What
-//! is found holds for [`HOLDS`] and is said again each time the daemon looks: when there is none, the program
-//! asks the kernel's routes, so that they are followed whether or not a daemon runs.
+//! is found holds for [`HOLDS`] and is said again each time the daemon looks, and so does the leave to remember
+//! what the kernel's routes answered: when there is no daemon, the program asks them for each packet, so that
+//! they are followed whether or not one runs.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::error::L4Error;
 use crate::layout::{By, FOR_EVER, Way};
 use crate::network::{self, Link, Neighbour};
 use crate::place::mac_of;
-use crate::replies::{Followed, Why, follow};
+use crate::replies::{Followed, Told, Why, follow};
 
 /// How long the default route's next hop holds; a daemon looks once a second.
 pub(crate) const HOLDS: Duration = Duration::from_secs(5);
@@ -47,15 +48,22 @@ impl Balancer {
         if let UplinkMode::Fixed(uplink) = &self.config.uplink {
             let way = self.to_uplink(uplink, neighbours, pending);
             let way = way.unwrap_or_else(|| Way::none(Why::UplinkNotFound));
-            self.say_way(true, way.clone())?;
-            return self.say_way(false, way);
+            self.say_way(true, way.clone(), false)?;
+            return self.say_way(false, way, false);
         }
         for v4 in [true, false] {
-            let found = match self.config.uplink {
-                UplinkMode::Ask => Err(Why::Configured),
-                _ => follow(v4).and_then(|found| self.by_default_route(found, neighbours)),
-            };
-            self.say_way(v4, found.unwrap_or_else(Way::none))?;
+            if self.config.uplink == UplinkMode::Ask {
+                self.say_way(v4, Way::none(Why::Configured), false)?;
+                continue;
+            }
+            let Told { followed, by_destination } = follow(v4);
+            let forwards = self.forwards(v4);
+            let found = followed.and_then(|found| {
+                // The kernel's routes hold for what comes in where it forwards.
+                let found = self.by_default_route(found, neighbours)?;
+                if forwards { Ok(found) } else { Err(Why::NotForwarding) }
+            });
+            self.say_way(v4, found.unwrap_or_else(Way::none), by_destination && forwards)?;
         }
         Ok(())
     }
@@ -88,14 +96,6 @@ impl Balancer {
             .values()
             .find(|(_, link)| link.index == ifindex)
             .ok_or(Why::OtherInterface)?;
-        // The kernel's routes hold for what comes in where it forwards.
-        let family = if gateway.is_ipv4() { "ipv4" } else { "ipv6" };
-        let forwards = |link: &Link| {
-            interface_sysctl(family, &link.name, "forwarding").is_some_and(|on| on != 0)
-        };
-        if !self.ports.values().all(|(_, link)| forwards(link)) {
-            return Err(Why::NotForwarding);
-        }
         let mac = mac_of(neighbours, gateway, ifindex).ok_or(Why::NoNeighbour)?;
         let own = if gateway.is_ipv4() { link.mtu } else { mtu_v6(link) };
         Ok(Way {
@@ -108,15 +108,34 @@ impl Balancer {
         })
     }
 
-    /// Has the program follow a way, or go on following it.
-    fn say_way(&mut self, v4: bool, mut way: Way) -> Result<(), L4Error> {
-        way.renewed_ms = monotonic_ms();
-        if way.by == By::DefaultRoute {
-            way.until_ms = self.program.clock_ms()? + HOLDS.as_millis() as u64;
-        }
+    /// Whether the kernel forwards what comes in by any of the interfaces.
+    fn forwards(&self, v4: bool) -> bool {
+        let family = if v4 { "ipv4" } else { "ipv6" };
+        self.ports.values().all(|(_, link)| {
+            interface_sysctl(family, &link.name, "forwarding").is_some_and(|on| on != 0)
+        })
+    }
+
+    /// Has the program follow a way, or go on following it; and forget what it remembered of the kernel's
+    /// routes, for it may have changed, and remember anew where that is allowed.
+    fn say_way(&mut self, v4: bool, mut way: Way, remembers: bool) -> Result<(), L4Error> {
         let held = self.maps.way(v4)?;
-        let same = Way { until_ms: held.until_ms, renewed_ms: held.renewed_ms, ..way.clone() };
-        if same == held && way.by != By::DefaultRoute {
+        let holds = self.program.clock_ms()? + HOLDS.as_millis() as u64;
+        way.renewed_ms = monotonic_ms();
+        way.generation = held.generation + 1;
+        way.hops_until_ms = if remembers { holds } else { 0 };
+        if way.by == By::DefaultRoute {
+            way.until_ms = holds;
+        }
+        let same = Way {
+            until_ms: held.until_ms,
+            renewed_ms: held.renewed_ms,
+            hops_until_ms: held.hops_until_ms,
+            generation: held.generation,
+            ..way.clone()
+        };
+        let (ends, remembered) = (way.by == By::DefaultRoute, held.hops_until_ms != 0);
+        if same == held && !ends && !remembers && !remembered {
             return Ok(());
         }
         if same != held {
@@ -125,8 +144,8 @@ impl Balancer {
             let gateway = way.gateway.map(|gateway| gateway.to_string());
             info!(family, asked, gateway, interface = way.interface, "replies");
             // No packet leaves by half of the one and half of the other: neither is, in between.
-            self.maps.set_way(v4, &Way { until_ms: 0, ..held })?;
-            self.maps.set_way(v4, &Way { until_ms: 0, ..way.clone() })?;
+            self.maps.set_way(v4, &Way { until_ms: 0, hops_until_ms: 0, ..held })?;
+            self.maps.set_way(v4, &Way { until_ms: 0, hops_until_ms: 0, ..way.clone() })?;
         }
         self.maps.set_way(v4, &way)
     }

@@ -52,6 +52,10 @@ pub struct Way {
     pub interface: String,
     /// When the daemon last said so, by CLOCK_MONOTONIC.
     pub renewed_ms: u64,
+    /// By the program's clock: until then it remembers what the kernel's routes answered for a destination.
+    pub hops_until_ms: u64,
+    /// What was remembered under another one is forgotten.
+    pub generation: u64,
 }
 
 impl Way {
@@ -70,6 +74,8 @@ impl Way {
             gateway: None,
             interface: String::new(),
             renewed_ms: 0,
+            hops_until_ms: 0,
+            generation: 0,
         }
     }
 
@@ -101,7 +107,10 @@ impl Way {
         let mut name = [0; INTERFACE_BYTES];
         let kept = self.interface.as_bytes().iter().take(INTERFACE_BYTES - 1);
         name.iter_mut().zip(kept).for_each(|(to, from)| *to = *from);
-        writer.put(&gateway).put(&name).put(&self.renewed_ms.to_le_bytes());
+        writer.put(&gateway).put(&name);
+        for word in [self.renewed_ms, self.hops_until_ms, self.generation] {
+            writer.put(&word.to_le_bytes());
+        }
         bytes
     }
 
@@ -135,6 +144,8 @@ impl Way {
             },
             interface: String::from_utf8_lossy(name.unwrap_or_default()).into_owned(),
             renewed_ms: long(200),
+            hops_until_ms: long(208),
+            generation: long(216),
         }
     }
 }
@@ -161,6 +172,8 @@ mod tests {
             gateway: Some([10, 0, 1, 2].into()),
             interface: "enp1s0f0np0.4000".chars().take(15).collect(),
             renewed_ms: 99,
+            hops_until_ms: 0x0fed_cba9_8765_4321,
+            generation: 7,
         };
         assert_eq!(Way::from_bytes(&way.to_bytes(), true), way);
         way.gateway = Some([0xfe80, 0, 0, 0, 0, 0, 0, 1].into());

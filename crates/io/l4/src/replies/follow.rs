@@ -1,5 +1,6 @@
 //! Whether one next hop stands for all of a family's routes, and for which clients it does not.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 
@@ -21,11 +22,26 @@ pub(crate) struct Followed {
     pub asked: Vec<Prefix>,
 }
 
-/// Reads the kernel's rules and routes of a family, and follows its default route.
-///
-/// # Errors
-/// Why it is not followed.
-pub(crate) fn follow(v4: bool) -> Result<Followed, Why> {
+/// What the kernel's rules and routes of a family allow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// The default route's next hop, or why it is not followed.
+    pub followed: Result<Followed, Why>,
+    /// Whether where a packet leaves depends on its destination alone.
+    pub by_destination: bool,
+}
+
+/// Reads the kernel's rules and routes of a family.
+pub(crate) fn follow(v4: bool) -> Told {
+    match read(v4) {
+        Ok(routes) => {
+            Told { followed: one_next_hop(&routes), by_destination: is_by_destination(&routes) }
+        }
+        Err(why) => Told { followed: Err(why), by_destination: false },
+    }
+}
+
+fn read(v4: bool) -> Result<Vec<Route>, Why> {
     let told = |error: io::Error| {
         tracing::debug!("routes: {error}");
         Why::NotTold
@@ -33,8 +49,17 @@ pub(crate) fn follow(v4: bool) -> Result<Followed, Why> {
     if !has_own_rules_only(v4).map_err(told)? {
         return Err(Why::Rules);
     }
-    let routes = routes(v4).map_err(told)?.ok_or(Why::ManyRoutes)?;
-    one_next_hop(&routes)
+    routes(v4).map_err(told)?.ok_or(Why::ManyRoutes)
+}
+
+/// Of routes that are equally good IPv6 takes turns, so these are not. Link-local addresses, which every
+/// interface has alike, the program never remembers.
+fn is_by_destination(routes: &[Route]) -> bool {
+    let mut seen = BTreeSet::new();
+    routes
+        .iter()
+        .filter(|route| !Prefix::new(route.to.0, route.to.1).is_link_local())
+        .all(|route| route.one_way && seen.insert((route.table, route.to, route.metric)))
 }
 
 fn one_next_hop(routes: &[Route]) -> Result<Followed, Why> {
@@ -83,6 +108,7 @@ mod tests {
             several: false,
             for_all: true,
             plain: true,
+            one_way: true,
         }
     }
 
@@ -140,5 +166,24 @@ mod tests {
         let [low, high] = halves;
         let followed = one_next_hop(&[default(), low, high]).expect("followed");
         assert_eq!(followed.asked.len(), 2, "for all clients the kernel's routes are asked");
+    }
+
+    #[test]
+    fn the_destination_decides_unless_a_route_is_for_some_or_shared() {
+        let via = |router: &str| route("172.16.0.0/12", Some(router));
+        let local = Route { table: LOCAL, plain: false, ..route("10.0.1.1/32", None) };
+        let routes = [default(), route("10.0.1.0/24", None), local, via("10.0.1.9")];
+        assert!(is_by_destination(&routes));
+        assert!(is_by_destination(&routes[1..]), "without a default route, too");
+        for other in [
+            Route { one_way: false, ..route("192.0.2.0/24", Some("10.0.1.9")) },
+            Route { one_way: false, table: 7, ..via("10.0.1.9") },
+            via("10.0.1.8"),
+        ] {
+            let routes: Vec<Route> = routes.iter().cloned().chain([other]).collect();
+            assert!(!is_by_destination(&routes), "{:?}", routes.last());
+        }
+        let dearer = Route { metric: 7, ..via("10.0.1.8") };
+        assert!(is_by_destination(&[via("10.0.1.9"), dearer]));
     }
 }

@@ -2,7 +2,7 @@
 //! each packet, where that is the same.
 //!
 //! [`routes`] reads routes and rules, [`follow`] says whether one next hop stands for them and for which
-//! clients it does not, [`Watch`] tells of changes. What is not understood is not followed: the program
+//! clients it does not, and whether answers for these may be remembered; [`Watch`] tells of changes. What is not understood is not followed: the program
 //! asks the kernel's routes for each packet then, which is slower and never wrong.
 
 mod follow;
@@ -11,7 +11,7 @@ pub(crate) mod routes;
 mod watch;
 mod why;
 
-pub(crate) use follow::{Followed, follow};
+pub(crate) use follow::{Followed, Told, follow};
 pub use prefix::Prefix;
 pub use watch::Watch;
 pub use why::Why;

@@ -56,6 +56,11 @@ impl Prefix {
         Prefix { key: self.key & mask(bits), bits, v4: self.v4 }
     }
 
+    /// Whether it holds nothing but link-local and multicast addresses of IPv6.
+    pub(crate) fn is_link_local(&self) -> bool {
+        LOCAL_V6.holds(self)
+    }
+
     /// Whether it holds every address.
     pub(crate) fn is_all(&self) -> bool {
         self.bits == 0

@@ -42,6 +42,8 @@ pub struct Route {
     pub for_all: bool,
     /// Whether it leads on, and nothing else is to be known of it.
     pub plain: bool,
+    /// Whether packets that it leads on all have one way, whatever else they are; so has what it leads nowhere.
+    pub one_way: bool,
 }
 
 /// All routes of a family; `None`: there are too many.
@@ -108,6 +110,8 @@ fn route(message: RouteMessage, v4: bool) -> Route {
     let header = message.header;
     let any: IpAddr = if v4 { [0; 4].into() } else { [0; 16].into() };
     let down = RouteFlags::Dead | RouteFlags::Linkdown | RouteFlags::Unresolved;
+    let leads_on = header.kind == RouteType::Unicast;
+    let for_all = (header.tos, header.source_prefix_length) == (0, 0);
     let mut route = Route {
         table: header.table.into(),
         to: (any, header.destination_prefix_length),
@@ -116,8 +120,9 @@ fn route(message: RouteMessage, v4: bool) -> Route {
         gateway: None,
         mtu: None,
         several: false,
-        for_all: (header.tos, header.source_prefix_length) == (0, 0),
-        plain: header.kind == RouteType::Unicast && !header.flags.intersects(down),
+        for_all,
+        plain: leads_on && !header.flags.intersects(down),
+        one_way: for_all,
     };
     for attribute in message.attributes {
         match attribute {
@@ -141,9 +146,15 @@ fn route(message: RouteMessage, v4: bool) -> Route {
             }
             // Ticks that are left; none is none to wait for.
             RouteAttribute::CacheInfo(info) => route.plain &= info.expires as i32 >= 0,
-            RouteAttribute::MultiPath(_) => route.several = true,
+            RouteAttribute::MultiPath(_) => {
+                route.several = true;
+                route.one_way = false;
+            }
             RouteAttribute::PrefSource(_) | RouteAttribute::Preference(_) => {}
-            _ => route.plain = false,
+            _ => {
+                route.plain = false;
+                route.one_way &= !leads_on;
+            }
         }
     }
     route

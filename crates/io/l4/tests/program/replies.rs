@@ -93,13 +93,14 @@ fn the_default_routes_next_hop_is_taken_without_asking() {
         let shown: Vec<String> = told.asked_for.iter().map(ToString::to_string).collect();
         assert_eq!(shown, asked);
     }
-    // Those on the link are neighbours, each with an address of its own.
+    // Those on the link are neighbours, each with an address of its own: asked for once.
     for client in [NEAR, NEAR6] {
         assert!(b.asks(client));
         assert_eq!(b.reply(client).0, REDIRECT, "{client}");
+        assert!(!b.asks(client));
     }
     let seen = status(b.balancer.maps().dir()).expect("status");
-    assert!(seen.vips.iter().all(|vip| vip.routes_asked == 2), "{seen:?}");
+    assert!(seen.vips.iter().all(|vip| vip.routes_asked == 1), "{seen:?}");
     assert!(seen.vips.iter().all(|vip| vip.fallbacks.values().all(|count| *count == 0)));
 }
 
@@ -211,13 +212,148 @@ fn every_reply_leaves_as_if_routes_were_asked() {
             rig.net.enter("lb");
             rig.routes(script);
         }
-        for client in clients.iter().chain(&more) {
+        // The second time by what was remembered of the first, where something was.
+        for client in clients.iter().chain(&more).chain(&clients).chain(&more) {
             let by_route = asked.reply(client);
             followed.net.enter("lb");
             assert!(followed.reply(client) == by_route, "{script}: {client}");
         }
     }
     assert!(followed.counted("route_asked") < asked.counted("route_asked"));
+}
+
+/// Asked for when it is looked at for the first time since the daemon looked, then remembered, for each family.
+fn is_remembered(b: &mut Rig, clients: [&str; 2]) -> bool {
+    b.balancer.follow_routes().expect("follows");
+    let asked = clients.map(|client| [b.asks(client), b.asks(client)]);
+    assert!(
+        asked.iter().all(|[first, _]| *first),
+        "{clients:?}: a generation each time the daemon looks"
+    );
+    assert_eq!(asked[0], asked[1], "{clients:?}");
+    !asked[0][1]
+}
+
+#[test]
+fn what_the_routes_said_is_remembered_while_the_destination_alone_decides() {
+    if !privileged() {
+        return;
+    }
+    let mut b = rig(Replies::DefaultRoute);
+    b.routes(
+        "ip route add 203.0.113.0/24 via 10.0.2.200; ip -6 route add 2001:db8:9::/48 via fd00:2::200
+        ip route add blackhole 192.0.2.0/24; ip -6 route add blackhole 2001:db8:8::/48",
+    );
+    for clients in [[NEAR, NEAR6], [OTHER, OTHER6]] {
+        assert!(is_remembered(&mut b, clients));
+    }
+    // Without a default route, too.
+    b.routes("ip route del default; ip -6 route del default");
+    assert!(is_remembered(&mut b, [NEAR, NEAR6]));
+    for (begin, end) in [
+        (
+            "ip rule add from 10.0.9.9 lookup 77; ip -6 rule add from fd00:9::9 lookup 77",
+            "ip rule del from 10.0.9.9; ip -6 rule del from fd00:9::9",
+        ),
+        (
+            "ip route add 10.77.0.0/16 nexthop via 10.0.1.2 nexthop via 10.0.2.200
+            ip -6 route add fd77::/64 nexthop via fd00:1::2 nexthop via fd00:2::200",
+            "ip route del 10.77.0.0/16; ip -6 route flush fd77::/64",
+        ),
+        (
+            "ip route add 10.77.0.0/16 tos 0x10 via 10.0.1.2
+            ip -6 route add fd77::/64 from fd00:9::/64 via fd00:1::2",
+            "ip route del 10.77.0.0/16 tos 0x10; ip -6 route flush fd77::/64",
+        ),
+        (
+            "ip nexthop add id 7 via 10.0.1.2 dev lbc; ip route add 10.77.0.0/16 nhid 7
+            ip nexthop add id 8 via fd00:1::2 dev lbc; ip -6 route add fd77::/64 nhid 8",
+            "ip nexthop flush",
+        ),
+        (
+            "sysctl -qw net.ipv4.conf.lbc.forwarding=0 net.ipv6.conf.lbc.forwarding=0",
+            "sysctl -qw net.ipv4.conf.lbc.forwarding=1 net.ipv6.conf.lbc.forwarding=1",
+        ),
+    ] {
+        b.routes(begin);
+        assert!(!is_remembered(&mut b, [NEAR, NEAR6]), "{begin}");
+        b.routes(end);
+        assert!(is_remembered(&mut b, [NEAR, NEAR6]), "{end}");
+    }
+    // One that is longer than the hop takes is the kernel's to answer.
+    assert!(is_remembered(&mut b, [NEAR, NEAR6]));
+    b.routes("ip route add 10.0.1.2 dev lbc mtu lock 600");
+    assert_eq!(b.reply(NEAR).0, PASS);
+    let mut small = Segment::new(VIP, NEAR, ACK, timestamps(1, 2)).sent_by(server_mac(1));
+    small.payload = vec![7; 500];
+    let before = b.counted("route_asked");
+    for _ in 0..3 {
+        assert_eq!(b.by_server(&small.bytes()).0, REDIRECT);
+    }
+    assert_eq!(b.counted("route_asked"), before + 1);
+    assert_eq!(b.reply(NEAR).0, PASS, "though a shorter one was remembered");
+}
+
+#[test]
+fn a_client_that_moves_is_followed() {
+    if !privileged() {
+        return;
+    }
+    let mut b = rig(Replies::DefaultRoute);
+    for client in [NEAR, NEAR6] {
+        assert_eq!(b.reply(client).1[..6], CLIENT_MAC);
+    }
+    b.routes(
+        "for hop in 10.0.1.2 fd00:1::2; do
+            ip neigh replace $hop lladdr 02:00:00:00:01:77 dev lbc
+        done",
+    );
+    for client in [NEAR, NEAR6] {
+        assert_eq!(b.reply(client).1[..6], [2, 0, 0, 0, 1, 0x77], "{client}");
+    }
+    b.routes("ip neigh del 10.0.1.2 dev lbc; ip neigh del fd00:1::2 dev lbc");
+    for client in [NEAR, NEAR6] {
+        assert_eq!(b.reply(client).0, PASS, "{client}: the kernel looks for it");
+    }
+}
+
+#[test]
+fn clients_by_the_thousand_have_each_their_own_way() {
+    if !privileged() {
+        return;
+    }
+    let b = rig(Replies::DefaultRoute);
+    // More than are remembered, and each of them twice in a row, so that some is.
+    b.net.exec(
+        "lb",
+        "ip addr add 10.64.0.1/16 dev lbs; ip addr add fd64::1/64 dev lbs nodad
+        sysctl -qw net.ipv4.neigh.default.gc_thresh3=65536 net.ipv6.neigh.default.gc_thresh3=65536
+        for high in $(seq 0 19); do for low in $(seq 2 255); do
+            mac=$(printf %02x:%02x $high $low)
+            echo neigh replace 10.64.$high.$low lladdr 02:00:00:64:$mac dev lbs
+            echo neigh replace fd64::$(printf %x $((high * 256 + low))) lladdr 02:00:00:65:$mac dev lbs
+        done; done | ip -batch -",
+    );
+    let mut b = b;
+    b.balancer.follow_routes().expect("follows");
+    let before = b.counted("route_asked");
+    let mut sent = 0;
+    for high in 0..20u8 {
+        for low in 2..=255u8 {
+            let number = u16::from_be_bytes([high, low]);
+            for (client, kind) in
+                [(format!("10.64.{high}.{low}:9"), 0x64), (format!("[fd64::{number:x}]:9"), 0x65)]
+            {
+                for _ in 0..2 {
+                    let (verdict, out) = b.reply(&client);
+                    assert_eq!((verdict, &out[..6]), (REDIRECT, &[2, 0, 0, kind, high, low][..]));
+                    sent += 1;
+                }
+            }
+        }
+    }
+    let asked = b.counted("route_asked") - before;
+    assert!(asked >= sent / 2 && asked < sent * 6 / 10, "{asked} of {sent}");
 }
 
 #[test]
@@ -228,7 +364,8 @@ fn without_a_daemon_routes_are_asked_again() {
     let mut b = rig(Replies::DefaultRoute);
     b.are(None);
     let began = Instant::now();
-    while !b.asks(FAR) || !b.asks(FAR6) {
+    assert!(b.asks(NEAR) && b.asks(NEAR6));
+    while [FAR, FAR6, NEAR, NEAR6].iter().any(|client| !b.asks(client)) {
         assert!(began.elapsed() < PATIENCE, "what nobody renews ends");
         assert_eq!(b.reply(FAR).0, REDIRECT);
         std::thread::sleep(Duration::from_millis(50));
