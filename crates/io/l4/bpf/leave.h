@@ -109,47 +109,30 @@ INLINE int by_known(struct xdp_md *ctx, const struct way *way, struct ethernet *
 	return bpf_redirect_map(&ports, hop->port, XDP_DROP);
 }
 
-/* The way or the hop that is known; else where the kernel's routes lead, by a configured interface; the rest is
- * the kernel's to send or to answer: many drivers drop what is redirected to an interface without XDP. Also
- * counts the hop, as a router does. */
-GLOBAL int to_client(struct xdp_md *ctx, __u32 vip_number)
+/* Sends a reply of one family by what is known; else where the kernel's routes lead, by a configured interface. */
+INLINE int by_routes(struct xdp_md *ctx, const struct way *way, struct ethernet *eth, void *end,
+		     __u32 vip_number, const int family)
 {
-	__u32 zero = 0;
-	struct config *c = bpf_map_lookup_elem(&config, &zero);
-	struct bpf_fib_lookup fib = {.l4_protocol = IPPROTO_TCP};
-	struct ethernet *eth = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
-	struct ipv4 *v4 = (void *)(eth + 1);
-	struct ipv6 *v6 = (void *)(eth + 1);
-	__u64 tag = 0;
-	int known;
-	if (!c || (void *)(v4 + 1) > end)
-		return XDP_PASS;
-	int is_v4 = eth->type == ETH_IPV4;
-	if (is_v4) {
-		known = by_known(ctx, &c->ways[0], eth, end, 4);
-		if (known >= 0)
-			return known;
-		tag = hop_tag(&c->ways[0], now_ms(), 4);
+	struct bpf_fib_lookup fib = {.l4_protocol = IPPROTO_TCP, .ifindex = ctx->ingress_ifindex};
+	int known = by_known(ctx, way, eth, end, family);
+	if (known >= 0)
+		return known;
+	if (family == 4) {
+		struct ipv4 *ip = (void *)(eth + 1);
 		fib.family = 2; /* AF_INET */
-		fib.tot_len = bpf_ntohs(v4->length);
-		fib.tos = v4->tos;
-		fib.ipv4_src = v4->source;
-		fib.ipv4_dst = v4->destination;
+		fib.tot_len = bpf_ntohs(ip->length);
+		fib.tos = ip->tos;
+		fib.ipv4_src = ip->source;
+		fib.ipv4_dst = ip->destination;
 	} else {
-		if ((void *)(v6 + 1) > end)
-			return XDP_PASS;
-		known = by_known(ctx, &c->ways[1], eth, end, 6);
-		if (known >= 0)
-			return known;
-		tag = hop_tag(&c->ways[1], now_ms(), 6);
+		struct ipv6 *ip = (void *)(eth + 1);
 		fib.family = 10; /* AF_INET6 */
-		fib.tot_len = bpf_ntohs(v6->length) + IPV6_BYTES;
-		__builtin_memcpy(fib.ipv6_src, v6->source, 16);
-		__builtin_memcpy(fib.ipv6_dst, v6->destination, 16);
+		fib.tot_len = bpf_ntohs(ip->length) + IPV6_BYTES;
+		__builtin_memcpy(fib.ipv6_src, ip->source, 16);
+		__builtin_memcpy(fib.ipv6_dst, ip->destination, 16);
 	}
 	count_reason(vip_number, REASON_ROUTE_ASKED);
-	fib.ifindex = ctx->ingress_ifindex;
+	__u64 tag = hop_tag(way, now_ms(), family);
 	__u32 port = MAX_PORTS;
 	if (bpf_fib_lookup(ctx, &fib, sizeof(fib), 0) == BPF_FIB_LKUP_RET_SUCCESS)
 		port = port_of(fib.ifindex);
@@ -157,14 +140,26 @@ GLOBAL int to_client(struct xdp_md *ctx, __u32 vip_number)
 		count_reason(vip_number, REASON_NO_ROUTE);
 		return XDP_PASS;
 	}
+	remember_hop(&fib, tag, destination_of(eth + 1, family), port, family);
 	__builtin_memcpy(eth->to, fib.dmac, 6);
 	__builtin_memcpy(eth->from, fib.smac, 6);
-	if (is_v4) {
-		remember_hop(&fib, tag, &v4->destination, port, 4);
-		count_hop(v4, 4);
-	} else {
-		remember_hop(&fib, tag, v6->destination, port, 6);
-		count_hop(v6, 6);
-	}
+	count_hop(eth + 1, family);
 	return bpf_redirect_map(&ports, port, XDP_PASS);
+}
+
+/* The rest is the kernel's to send or to answer: many drivers drop what is redirected to an interface without
+ * XDP. Also counts the hop, as a router does. */
+GLOBAL int to_client(struct xdp_md *ctx, __u32 vip_number)
+{
+	__u32 zero = 0;
+	struct config *c = bpf_map_lookup_elem(&config, &zero);
+	struct ethernet *eth = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	if (!c || (void *)(eth + 1) > end)
+		return XDP_PASS;
+	if (eth->type == ETH_IPV4 && (void *)(eth + 1) + sizeof(struct ipv4) <= end)
+		return by_routes(ctx, &c->ways[0], eth, end, vip_number, 4);
+	if (eth->type == ETH_IPV6 && (void *)(eth + 1) + sizeof(struct ipv6) <= end)
+		return by_routes(ctx, &c->ways[1], eth, end, vip_number, 6);
+	return XDP_PASS;
 }

@@ -56,7 +56,12 @@ impl Balancer {
                 self.say_way(v4, Way::none(Why::Configured), false)?;
                 continue;
             }
-            let Told { followed, by_destination } = follow(v4);
+            let Told { followed, by_destination, routers } = follow(v4);
+            let is_ours = |index| self.ports.values().any(|(_, link)| link.index == index);
+            for (ifindex, router) in routers.into_iter().filter(|(index, _)| is_ours(*index)) {
+                // Has the kernel look for one that it knows nothing new of.
+                let _ = mac_of(neighbours, router, ifindex);
+            }
             let forwards = self.forwards(v4);
             let found = followed.and_then(|found| {
                 // The kernel's routes hold for what comes in where it forwards.

@@ -29,15 +29,19 @@ pub(crate) struct Told {
     pub followed: Result<Followed, Why>,
     /// Whether where a packet leaves depends on its destination alone.
     pub by_destination: bool,
+    /// The routers of all routes, with the interfaces towards them.
+    pub routers: BTreeSet<(u32, IpAddr)>,
 }
 
 /// Reads the kernel's rules and routes of a family.
 pub(crate) fn follow(v4: bool) -> Told {
     match read(v4) {
-        Ok(routes) => {
-            Told { followed: one_next_hop(&routes), by_destination: is_by_destination(&routes) }
-        }
-        Err(why) => Told { followed: Err(why), by_destination: false },
+        Ok(routes) => Told {
+            followed: one_next_hop(&routes),
+            by_destination: is_by_destination(&routes),
+            routers: routes.iter().filter_map(|route| route.ifindex.zip(route.gateway)).collect(),
+        },
+        Err(why) => Told { followed: Err(why), by_destination: false, routers: BTreeSet::new() },
     }
 }
 

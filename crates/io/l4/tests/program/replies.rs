@@ -386,21 +386,27 @@ fn a_gateway_that_moved_in_silence_is_looked_for() {
         return;
     }
     let mut b = rig(Replies::DefaultRoute);
-    // It is the far end of the clients' leg, and the address that is known for it is nobody's any more.
-    b.net.exec("out", "ip addr add 10.0.1.2/24 dev c0; ip addr add fd00:1::2/64 dev c0 nodad");
+    // They are the far end of the clients' leg, and the address that is known for them is nobody's any more.
+    b.net.exec(
+        "out",
+        "for n in 2 3; do ip addr add 10.0.1.$n/24 dev c0; ip addr add fd00:1::$n/64 dev c0 nodad; done",
+    );
     b.routes(
         "for family in 4 6; do
             sysctl -qw net.ipv$family.neigh.lbc.delay_first_probe_time=1
             sysctl -qw net.ipv$family.neigh.lbc.retrans_time_ms=100
         done
-        for hop in 10.0.1.2 fd00:1::2; do
+        for hop in 10.0.1.2 fd00:1::2 10.0.1.3 fd00:1::3; do
             ip neigh replace $hop lladdr 02:00:00:00:66:66 dev lbc nud stale
-        done",
+        done
+        ip route add 203.0.113.0/24 via 10.0.1.3; ip route add 2001:db8:9::/48 via fd00:1::3",
     );
-    assert_eq!(b.reply(FAR).1[..6], [2, 0, 0, 0, 0x66, 0x66]);
-    for client in [FAR, FAR6] {
-        let began = Instant::now();
-        while b.asks(client) || b.reply(client).1[..6] != CLIENT_MAC {
+    for client in [FAR, FAR6, OTHER, OTHER6] {
+        assert_eq!(b.reply(client).1[..6], [2, 0, 0, 0, 0x66, 0x66], "{client}");
+    }
+    for client in [FAR, FAR6, OTHER, OTHER6] {
+        let (began, is_far) = (Instant::now(), [FAR, FAR6].contains(&client));
+        while (is_far && b.asks(client)) || b.reply(client).1[..6] != CLIENT_MAC {
             assert!(began.elapsed() < PATIENCE, "{client}: {:?}", b.told());
             std::thread::sleep(Duration::from_millis(50));
             b.balancer.refresh().expect("refreshes");
