@@ -26,7 +26,7 @@ pub use address::address as parse_address;
 pub use address::{Address, Host};
 pub use read::Cursor;
 pub use report::{ConfigError, Position, Report};
-pub use schema::{l4_name, unix_path};
+pub use schema::{l4_name, listen, unix_path};
 pub use types::{
     Backend, Config, Connection, CurveFamily, Exploration, Http, Probe, Scheme, Service, Sink,
     Socket, Tls,

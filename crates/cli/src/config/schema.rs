@@ -326,7 +326,8 @@ fn api(cursor: &Cursor<'_>) -> Option<Api> {
     Some(Api { listen, allow_remote })
 }
 
-fn listen(cursor: &Cursor<'_>) -> Option<SocketAddr> {
+/// Where to listen: an IP address of this machine, or all of them, and a port.
+pub fn listen(cursor: &Cursor<'_>) -> Option<SocketAddr> {
     let what = "an IP address and a port, such as \"127.0.0.1:7400\"";
     let text = cursor.text(what)?;
     match text.parse::<SocketAddr>() {

@@ -29,6 +29,8 @@ pub struct Section {
     pub balancer: L4Config,
     /// Where a controller reaches the daemon; none: nowhere.
     pub socket: Option<Socket>,
+    /// Where metrics are served; none: nowhere.
+    pub metrics: Option<SocketAddr>,
     /// For the servers' agents.
     pub agent: agent::Section,
 }
@@ -73,6 +75,7 @@ fn section(cursor: &Cursor<'_>) -> Option<Section> {
         "pin_dir",
         "drain",
         "socket",
+        "metrics",
         "agent",
     ])?;
     let interfaces = fields.required("interfaces", "a list such as [ { name: eth0 } ]", |c| {
@@ -96,6 +99,10 @@ fn section(cursor: &Cursor<'_>) -> Option<Section> {
         fields.or("pin_dir", PathBuf::from(PIN_DIR), |c| c.text("a directory").map(PathBuf::from));
     let drain = fields.or("drain", DRAIN, |c| c.duration(Duration::from_secs(1)..=LONGEST));
     let socket = fields.optional("socket", socket);
+    let metrics = fields.optional("metrics", |c| {
+        let fields = c.fields(&["listen"])?;
+        fields.required("listen", "an address and port such as \"127.0.0.1:7401\"", config::listen)
+    });
     let balancer = L4Config {
         interfaces: interfaces?,
         vips: vips?,
@@ -105,7 +112,7 @@ fn section(cursor: &Cursor<'_>) -> Option<Section> {
         pin_dir: pin_dir?,
         drain: drain?,
     };
-    let section = Section { balancer, socket: socket?, agent: agent? };
+    let section = Section { balancer, socket: socket?, metrics: metrics?, agent: agent? };
     let told = told(fields.get("vips")?, &section);
     across(cursor, fields.get("vips")?, &section.balancer).and(told)?;
     Some(section)

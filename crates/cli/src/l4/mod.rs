@@ -5,6 +5,7 @@ mod ask;
 mod config;
 mod follow;
 mod loads;
+mod metrics;
 mod release;
 mod routes;
 mod run;

@@ -12,6 +12,7 @@ use tracing::{debug, error, info, warn};
 
 use super::follow::{Keep, Signals, follow_until_told};
 use super::loads::Loads;
+use super::metrics::Metrics;
 use super::routes::Routes;
 use super::steer::{Asked, Listener, answer, inbox};
 use super::{BAD_CONFIG, config};
@@ -72,6 +73,8 @@ pub fn run(args: &RunArgs) -> ExitCode {
 async fn keep(file: &Path, section: config::Section) -> Result<(), String> {
     let signals = Signals::new()?;
     let config = &section.balancer;
+    // A start that is refused leaves the daemon before in charge.
+    let metrics = Metrics::start(section.metrics, config.pin_dir.clone())?;
     let (balancer, pending) = Balancer::start(config).map_err(|error| error.to_string())?;
     info!(vips = config.vips.len(), pinned = %config.pin_dir.display(), "balancing");
     let (ask, questions) = inbox();
@@ -81,6 +84,7 @@ async fn keep(file: &Path, section: config::Section) -> Result<(), String> {
         ask,
         questions,
         listener: None,
+        metrics,
         loads: Loads::default(),
         load_port: None,
         routes: None,
@@ -103,6 +107,7 @@ struct Keeper {
     ask: mpsc::Sender<Asked>,
     questions: mpsc::Receiver<Asked>,
     listener: Option<Listener>,
+    metrics: Metrics,
     loads: Loads,
     /// Where servers tell their load.
     load_port: Option<u16>,
@@ -131,6 +136,7 @@ impl Keep for Keeper {
                 info!(vips = section.balancer.vips.len(), "configuration reloaded");
                 self.say(pending);
                 self.follow_loads(&section);
+                self.metrics.aim(section.metrics);
                 if let Err(problem) = self.listen(&section) {
                     error!("{problem}");
                 }
@@ -177,6 +183,7 @@ impl Keep for Keeper {
         if let Err(problem) = self.keys() {
             warn!("{problem}");
         }
+        self.metrics.look();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::rig::Net;
@@ -82,23 +82,22 @@ impl<'a> Daemon<'a> {
         fs::write(self.file(), text.replace(from, to)).expect("written");
     }
 
-    /// A command in the balancer's namespace.
-    pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new("nsenter");
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.arg("l4").args(arguments).arg("--config").arg(self.file());
         command
-            .arg(format!("--net=/run/netns/{}", self.net.full("lb")))
-            .arg(&self.binary)
-            .arg("l4")
-            .args(arguments)
-            .arg("--config")
-            .arg(self.file());
-        command
+    }
+
+    /// What a command says in the balancer's namespace until it ends.
+    pub fn output(&self, arguments: &[&str]) -> Output {
+        self.net.output("lb", &mut self.command(arguments)).expect("runs")
     }
 
     /// Starts it, and waits until it balances.
     pub fn start(&mut self) {
         let log = fs::File::create(self.dir.path().join("log")).expect("a file");
-        let child = self.command(&["run"]).stderr(log).stdout(Stdio::null()).spawn();
+        let mut command = self.command(&["run"]);
+        let child = self.net.spawn("lb", command.stderr(log).stdout(Stdio::null()));
         self.child = Some(child.expect("starts"));
         self.wait_for("balancing");
         self.settle();
@@ -154,7 +153,7 @@ impl<'a> Daemon<'a> {
     }
 
     pub fn json(&self, arguments: &[&str]) -> serde_json::Value {
-        let output = self.command(arguments).args(["-o", "json"]).output().expect("runs");
+        let output = self.output(&[arguments, &["-o", "json"]].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).expect("JSON")
     }

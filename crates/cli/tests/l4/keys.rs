@@ -30,7 +30,7 @@ fn connections_outlive_a_key_file_that_is_gone() {
     // The next daemon does not know the connections' keys, and makes no others.
     daemon.signal(Signal::TERM);
     daemon.hand_over().wait().expect("ended");
-    let refused = daemon.command(&["run"]).output().expect("runs");
+    let refused = daemon.output(&["run"]);
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(1), "{text}");
     assert!(text.contains("expected the keys of the connections"), "{text}");
@@ -53,7 +53,7 @@ fn a_refused_start_leaves_no_key_file() {
     let daemon = Daemon::of(&service, &["s1"]);
     let elsewhere = daemon.dir.path().join("pins").display().to_string();
     daemon.change(&service.net.pins().display().to_string(), &elsewhere);
-    let refused = daemon.command(&["run"]).output().expect("runs");
+    let refused = daemon.output(&["run"]);
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(text.contains("expected a bpffs"), "{text}");
     assert!(!daemon.dir.path().join("l4.key").exists());

@@ -5,6 +5,7 @@ mod rig;
 
 mod daemon;
 mod keys;
+mod metrics;
 mod replies;
 mod restart;
 
@@ -108,11 +109,11 @@ fn where_asks_the_program_and_takes_nobodys_turn() {
     arguments[2] = "10.0.9.8:80";
     assert_eq!(daemon.json(&arguments)["verdict"], "pass", "none of ours");
     arguments[2] = "[fd00::1]:80";
-    let output = daemon.command(&arguments).output().expect("runs");
+    let output = daemon.output(&arguments);
     assert!(String::from_utf8_lossy(&output.stderr).contains("one family"));
-    let detach = daemon.command(&["detach"]).output().expect("runs");
+    let detach = daemon.output(&["detach"]);
     assert!(detach.status.success());
-    let output = daemon.command(&["status"]).output().expect("runs");
+    let output = daemon.output(&["status"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("no balancer is pinned here"));
 }
 

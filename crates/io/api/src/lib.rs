@@ -7,6 +7,9 @@
 //!
 //! Nothing can be changed over this API. It listens on loopback by default, and then refuses requests
 //! whose `Host` is not this machine, which is what a page that rebinds its own name would send.
+//!
+//! Other daemons of ours serve pages of their own by the same listener ([`serve_routes`]) in the same format
+//! ([`Page`]).
 
 mod counters;
 mod dashboard;
@@ -22,5 +25,7 @@ pub mod wire;
 
 pub use counters::Counters;
 pub use hub::{Hub, Publisher};
+pub use metrics::{Kind, Labels, Page, flag};
 pub use ring::MAX_EVENTS;
-pub use server::serve;
+pub use routes::{ApiError, no_query};
+pub use server::{serve, serve_routes};

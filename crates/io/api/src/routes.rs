@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -15,7 +15,7 @@ use plimsoll_control::ServiceView;
 use crate::dashboard;
 use crate::guard::{HostGuard, guard};
 use crate::hub::{Hub, Slot};
-use crate::metrics;
+use crate::metrics::{self, Page};
 use crate::ring::MAX_EVENTS;
 use crate::wire::{
     ErrorBody, ServiceCurves, ServiceEvents, ServicePlan, ServiceWeights, Services, Weights,
@@ -51,8 +51,8 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// The whole API over this hub.
-pub fn router(hub: Hub, hosts: HostGuard) -> Router {
+/// The paths that show this hub.
+pub fn of_hub(hub: Hub) -> Router {
     let plain = Router::new()
         .route("/v1/services", get(services))
         .route("/v1/weights", get(all_weights))
@@ -68,6 +68,12 @@ pub fn router(hub: Hub, hosts: HostGuard) -> Router {
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .merge(dashboard::router())
+        .with_state(hub)
+}
+
+/// These paths for who may ask, and words for everything else.
+pub fn guarded(paths: Router, hosts: HostGuard) -> Router {
+    paths
         .method_not_allowed_fallback(|| async {
             ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered")
         })
@@ -76,11 +82,10 @@ pub fn router(hub: Hub, hosts: HostGuard) -> Router {
             ApiError::new(StatusCode::NOT_FOUND, format!("nothing is at {path:?}"))
         })
         .layer(middleware::from_fn_with_state(hosts, guard))
-        .with_state(hub)
 }
 
 /// Refuses a query where none is understood: an ignored key would look obeyed.
-async fn no_query(RawQuery(query): RawQuery, request: Request, next: Next) -> Response {
+pub async fn no_query(RawQuery(query): RawQuery, request: Request, next: Next) -> Response {
     match query.as_deref() {
         None | Some("") => next.run(request).await,
         Some(_) => ApiError::bad_request("this path takes no query").into_response(),
@@ -93,10 +98,8 @@ async fn readyz(State(hub): State<Hub>) -> Response {
     (status, Json(readiness)).into_response()
 }
 
-async fn metrics(State(hub): State<Hub>) -> Response {
-    let mut headers = HeaderMap::new();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
-    (headers, metrics::render(&hub)).into_response()
+async fn metrics(State(hub): State<Hub>) -> Page {
+    metrics::render(&hub)
 }
 
 async fn services(State(hub): State<Hub>) -> Json<Services> {

@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -43,7 +44,19 @@ pub async fn serve(
     hub: Hub,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let router = routes::router(hub, HostGuard::new(listener.local_addr()?));
+    serve_routes(listener, routes::of_hub(hub), shutdown).await
+}
+
+/// The same with these paths; what is at no path, or asked otherwise than to read, is refused.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_routes(
+    listener: TcpListener,
+    paths: Router,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let router = routes::guarded(paths, HostGuard::new(listener.local_addr()?));
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let connections = GracefulShutdown::new();
     let mut shutdown = pin!(shutdown);

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use plimsoll_l4::{AgentConfig, L4Config, agent_dir, doctor, network};
 
-use crate::config::Cursor;
+use crate::config::{self, Cursor};
 
 /// As written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,13 +24,7 @@ pub fn section(cursor: &Cursor<'_>) -> Option<Section> {
         let name = |item: &Cursor<'_>| item.text("an interface's name").map(str::to_owned);
         items.iter().map(name).collect()
     });
-    let listen = fields.optional("listen", |c| {
-        let what = "an address and port such as \"10.0.2.2:7402\"";
-        match c.text(what)?.parse::<SocketAddr>() {
-            Ok(address) if address.port() != 0 => Some(address),
-            _ => c.expected(what),
-        }
-    });
+    let listen = fields.optional("listen", config::listen);
     Some(Section { interfaces: interfaces?, listen: listen? })
 }
 

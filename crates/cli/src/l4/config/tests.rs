@@ -153,3 +153,25 @@ fn a_socket_or_load_that_cannot_be_is_told_with_its_place() {
     let both = FOLLOWS.replace("0660", "0666").replace("load: cpu", "load: memory");
     assert_eq!(read(&both).expect_err("two").len(), 2, "all at once");
 }
+
+#[test]
+fn metrics_are_served_where_it_is_said_and_nowhere_else() {
+    assert_eq!(read_section(GOOD).expect("good").metrics, None);
+    let with = |metrics: &str| read_section(&format!("{GOOD}  metrics: {metrics}\n"));
+    let section = with("{ listen: \"[::]:7401\" }").expect("good");
+    assert_eq!(section.metrics, "[::]:7401".parse().ok());
+    for (bad, start) in [
+        (
+            "{ listen: \"7401\" }",
+            "f.yaml:12:22: l4.metrics.listen: expected an IP address and a port",
+        ),
+        ("{ listen: \"0.0.0.0:0\" }", "f.yaml:12:22: l4.metrics.listen: expected an IP address"),
+        ("{ listen: \"lb1:7401\" }", "f.yaml:12:22: l4.metrics.listen: expected an IP address"),
+        ("{ port: 7401 }", "f.yaml:12:14: l4.metrics.port: unknown key"),
+        ("{ }", "f.yaml:12:12: l4.metrics.listen: missing"),
+        ("true", "f.yaml:12:12: l4.metrics: expected"),
+    ] {
+        let errors = with(bad).expect_err(bad);
+        assert!(errors.iter().any(|error| error.starts_with(start)), "{bad}: {errors:#?}");
+    }
+}

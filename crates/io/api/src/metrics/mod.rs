@@ -9,10 +9,7 @@ use plimsoll_model::MethodKind;
 
 use crate::counters::{Counts, LATENCY_BUCKETS};
 use crate::hub::Hub;
-use text::{Kind, Page};
-
-/// The media type of the page.
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub use text::{Kind, Labels, Page, flag};
 
 const PHASES: [(Phase, &str); 4] = [
     (Phase::Exploring, "exploring"),
@@ -38,7 +35,7 @@ struct Snapshot {
 }
 
 /// The page.
-pub fn render(hub: &Hub) -> String {
+pub fn render(hub: &Hub) -> Page {
     let services: Vec<Snapshot> = hub
         .slots()
         .iter()
@@ -48,11 +45,7 @@ pub fn render(hub: &Hub) -> String {
             ready: slot.not_ready().is_none(),
         })
         .collect();
-    let mut page = Page::default();
-    page.family("plimsoll_build_info", Kind::Gauge, "Always 1; the version is in the label.");
-    page.sample(&[("version", hub.version())], 1.0);
-    page.family("plimsoll_start_time_seconds", Kind::Gauge, "When the daemon started, Unix time.");
-    page.sample(&[], hub.started_unix_ms() as f64 / 1e3);
+    let mut page = Page::of_daemon(hub.version(), hub.started_unix_ms());
     page.family("plimsoll_ready", Kind::Gauge, "1 when every service is ready.");
     page.sample(&[], flag(hub.readiness().ready));
     service_gauges(&mut page, &services);
@@ -62,7 +55,7 @@ pub fn render(hub: &Hub) -> String {
     service_counters(&mut page, &services);
     probe_counters(&mut page, &services);
     sink_counters(&mut page, &services);
-    page.finish()
+    page
 }
 
 fn service_gauges(page: &mut Page, services: &[Snapshot]) {
@@ -382,8 +375,4 @@ fn spans(
 
 fn seconds(ms: f64) -> f64 {
     ms / 1e3
-}
-
-fn flag(on: bool) -> f64 {
-    f64::from(u8::from(on))
 }

@@ -2,6 +2,12 @@
 
 use std::fmt::Write;
 
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+
+/// The media type of a page.
+const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
 /// What a metric does over time.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
@@ -25,7 +31,30 @@ pub struct Page {
     family: &'static str,
 }
 
+/// A yes or no as a value.
+pub fn flag(on: bool) -> f64 {
+    f64::from(u8::from(on))
+}
+
+impl IntoResponse for Page {
+    fn into_response(self) -> Response {
+        ([(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE))], self.text)
+            .into_response()
+    }
+}
+
 impl Page {
+    /// A page that begins with what every daemon of ours tells of itself.
+    pub fn of_daemon(version: &str, started_unix_ms: i64) -> Self {
+        let mut page = Page::default();
+        page.family("plimsoll_build_info", Kind::Gauge, "Always 1; the version is in the label.");
+        page.sample(&[("version", version)], 1.0);
+        let help = "When the daemon started, Unix time.";
+        page.family("plimsoll_start_time_seconds", Kind::Gauge, help);
+        page.sample(&[], started_unix_ms as f64 / 1e3);
+        page
+    }
+
     /// Begins the family of this name; the samples that follow are its.
     pub fn family(&mut self, name: &'static str, kind: Kind, help: &str) {
         let kind = match kind {
@@ -57,9 +86,9 @@ impl Page {
         self.put(format_args!("{after} {}\n", number(value)));
     }
 
-    /// The finished page.
-    pub fn finish(self) -> String {
-        self.text
+    /// The page as it stands.
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     fn put(&mut self, args: std::fmt::Arguments) {
@@ -100,6 +129,6 @@ mod tests {
             r#"b_seconds_count{le="+Inf"} NaN"#,
             "",
         ];
-        assert_eq!(page.finish(), expected.join("\n"));
+        assert_eq!(page.text(), expected.join("\n"));
     }
 }
