@@ -42,6 +42,11 @@ fn of_balancer(page: &mut Page, status: &Status) {
             page.sample(&[("family", replies.family), ("by", name)], flag(replies.by == by));
         }
     }
+    let help = "1 while what the kernel's routes answer for a client is remembered.";
+    page.family("plimsoll_l4_replies_remembered", Kind::Gauge, help);
+    for replies in &status.replies {
+        page.sample(&[("family", replies.family)], flag(replies.remembered));
+    }
     let help = "Packets of no service that went another way.";
     page.family("plimsoll_l4_stray_packets_total", Kind::Counter, help);
     for (reason, count) in &status.stray {
@@ -176,6 +181,7 @@ mod tests {
             interface: None,
             mac: None,
             asked_for: Vec::new(),
+            remembered: by == RepliesBy::RoutesAsked,
         }
     }
 
@@ -224,6 +230,8 @@ mod tests {
             "plimsoll_l4_replies{family=\"ipv4\",by=\"default_route\"} 1",
             "plimsoll_l4_replies{family=\"ipv6\",by=\"default_route\"} 0",
             "plimsoll_l4_replies{family=\"ipv6\",by=\"routes_asked\"} 1",
+            "plimsoll_l4_replies_remembered{family=\"ipv4\"} 0",
+            "plimsoll_l4_replies_remembered{family=\"ipv6\"} 1",
             "plimsoll_l4_stray_packets_total{reason=\"vlan\"} 5",
             "plimsoll_l4_weights_set_by{service=\"shop\",by=\"controller\"} 1",
             "plimsoll_l4_weights_set_by{service=\"a\\\"b\",by=\"configuration\"} 1",
