@@ -1,6 +1,9 @@
-//! No policy allocates while requests come and go, whatever is set around it.
+//! No policy allocates while requests come and go, whatever is set around it; nor does a key.
 
-use std::collections::VecDeque;
+#[path = "../benches/pick/request.rs"]
+mod request;
+
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use plimsoll_model::Nanos;
@@ -10,6 +13,8 @@ use plimsoll_policy::{
 };
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+
+use request::Sent;
 
 const BACKENDS: usize = 70;
 /// At first, and while allocations are counted.
@@ -67,6 +72,25 @@ fn allocations(kind: PolicyKind, settings: &Settings) -> u64 {
     };
     run(5_000, IN_FLIGHT[0]);
     allocation_counter::measure(|| run(50_000, IN_FLIGHT[1])).count_total
+}
+
+#[test]
+fn nothing_is_allocated_for_a_key() {
+    let sent: Vec<Sent> = (0..64).map(|client| Sent::by(client, client % 2 > 0)).collect();
+    for source in request::sources() {
+        for avalanche in [false, true] {
+            for key in request::keys(&source, avalanche) {
+                let mut made = Vec::with_capacity(sent.len());
+                let counted = allocation_counter::measure(|| {
+                    made.extend(sent.iter().filter_map(|request| key.key(request)));
+                });
+                assert_eq!(counted.count_total, 0, "{key:?}");
+                let different: BTreeSet<&u64> = made.iter().collect();
+                let name = request::name(&source);
+                assert!(made.len() == sent.len() && different.len() > 50, "{name}: {different:?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -1,17 +1,23 @@
-//! What a pick costs: nanoseconds and allocations, for every policy over 10, 100 and 1,000 backends.
+//! What a pick costs, for every policy over 10, 100 and 1,000 backends, and the key that it may need, of every
+//! part of a request by every function: nanoseconds and allocations.
 //!
 //! Each request is picked for, started, and ended when two more per backend have been sent; each seventh
 //! is refused under the sight that learns from refusals. *All full*: each backend has as many as it may, and
-//! nobody is picked. *All failing*: all requests have failed for a while. In one pass each pick is timed by itself, less what reading the clock takes; in another all of it at once, probes and
-//! their answers included. The least of several runs counts: the machine only ever adds.
+//! nobody is picked. *All failing*: all requests have failed for a while. In one pass each pick is timed by
+//! itself, less what reading the clock takes; in another all of it at once, probes and their answers
+//! included. Keys are made of 64 requests in turn, whose headers are found at once: what finding them takes
+//! is their holder's. The least of several runs counts: the machine only ever adds.
 //!
-//! `cargo bench -p plimsoll-policy --bench pick [-- NAME]`, with a name only those that contain it.
+//! `cargo bench -p plimsoll-policy --bench pick [-- NAME…]`, with names only rows that contain one of them.
 
 #![expect(
     clippy::disallowed_types,
     clippy::disallowed_methods,
     reason = "a benchmark measures real time"
 )]
+
+mod keys;
+mod request;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -62,6 +68,13 @@ fn main() {
     for kind in [HashRing, HashMaglev, HashMap, StaticRoundRobin, LeastConnections] {
         row_in(&format!("{kind}, all full"), kind, full, Case::AllFull);
     }
+    keys::rows();
+}
+
+/// Whether this row is to be made.
+fn is_asked(name: &str) -> bool {
+    let mut asked = std::env::args().skip(1).filter(|a| !a.starts_with('-')).peekable();
+    asked.peek().is_none() || asked.any(|part| name.contains(&part))
 }
 
 /// What happens to requests.
@@ -79,8 +92,7 @@ fn row(name: &str, kind: PolicyKind, settings: Settings) {
 }
 
 fn row_in(name: &str, kind: PolicyKind, settings: Settings, case: Case) {
-    let mut asked = std::env::args().skip(1).filter(|a| !a.starts_with('-'));
-    if asked.next().is_some_and(|part| !name.contains(&part)) {
+    if !is_asked(name) {
         return;
     }
     let costs = SIZES.map(|n| cost(kind, n, &settings, case));
