@@ -75,6 +75,8 @@ pub struct World {
     pub records: Vec<(Nanos, Record)>,
     /// Every plan it programmed.
     pub plans: Vec<(Nanos, Plan)>,
+    /// The traffic that each of these was made for, requests per second.
+    pub planned_rps: Vec<(Nanos, f64)>,
 }
 
 const TICK: u64 = 100_000_000;
@@ -106,6 +108,7 @@ impl World {
             answers: Vec::new(),
             records: Vec::new(),
             plans: Vec::new(),
+            planned_rps: Vec::new(),
             spec,
         }
     }
@@ -296,6 +299,7 @@ impl World {
             match action {
                 Action::Program(plan) => {
                     self.plans.push((now, plan.clone()));
+                    self.planned_rps.push((now, controller.view(now).plan.rate_rps));
                     self.pending = Some((now.0 + PROGRAMMING, plan));
                 }
                 Action::ProbeRate { backend, interval, .. } => {

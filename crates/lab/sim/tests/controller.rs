@@ -241,6 +241,9 @@ fn too_much_traffic_is_said_and_shared_by_capacity() {
     w.run_for(30.0);
     let v = view(&w);
     assert_eq!(v.phase, Phase::ShortOfCapacity);
+    let planned: Vec<f64> = w.planned_rps.iter().map(|(_, rps)| rps / full).collect();
+    assert!(planned.len() == w.plans.len() && (1.1..1.3).contains(&planned[planned.len() - 1]));
+    assert!(planned[0] < 0.8, "before: {planned:?}");
     for (b, m) in v.backends.iter().zip(small_pool()) {
         let fair = m.capacity_rps(SERVICE_US) / full;
         assert!((b.share / fair - 1.0).abs() < 0.2, "{}: {} of {fair}", b.backend, b.share);

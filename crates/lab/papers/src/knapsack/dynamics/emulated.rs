@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use plimsoll_control::RecordKind;
+use plimsoll_control::{RecordKind, ServiceView};
 use plimsoll_lanes::{Distribution, Event, Family, Finished, Lane, LaneKind, Measured, Pool};
 use plimsoll_sim::Method;
 use plimsoll_testbed::{Change, Mode};
@@ -54,8 +54,32 @@ struct Happened {
     at: Instant,
     unix_ms: f64,
     end: Instant,
-    /// What HAProxy held, over time: of the steered lane.
+    seen: Looks,
+}
+
+/// What was seen of the steered lane, over time.
+#[derive(Default)]
+struct Looks {
+    /// What HAProxy held.
     held: Vec<(Instant, Vec<u32>)>,
+    /// The daemon's last plan: its epoch, and the traffic that it was made for, requests per second.
+    plans: Vec<(Instant, u64, f64)>,
+}
+
+impl Looks {
+    fn note(&mut self, lane: &Lane) {
+        let view = lane.view();
+        // What it shows was so before.
+        let now = Instant::now();
+        self.held.push((now, lane.held(view.as_ref())));
+        self.plans.extend(view.map(|ServiceView { epoch, plan, .. }| (now, epoch, plan.rate_rps)));
+    }
+
+    /// What the plan of this moment was made for: the next that was seen to be new.
+    fn planned_rps(&self, planned: Instant) -> Option<f64> {
+        let mut new = self.plans.windows(2).filter(|two| two[0].1 != two[1].1).map(|two| two[1]);
+        new.find(|(seen, ..)| *seen >= planned).map(|(.., rps)| rps)
+    }
 }
 
 struct Bench<'a> {
@@ -86,7 +110,7 @@ pub fn run(
     let bench = Bench { context, length, rate_rps, began: Instant::now(), whole, progress };
     let mut steered = Lane::start(&family, &pool, LaneKind::PlimsollRoundrobin, "steered")?;
     steered.open(&family)?;
-    bench.wait(length.learning, "learning", &mut [&mut steered], &mut Vec::new())?;
+    bench.wait(length.learning, "learning", &mut [&mut steered], &mut Looks::default())?;
     let weights = steered.held(steered.view().as_ref());
     let kind = LaneKind::Roundrobin;
     let mut frozen = Lane::start_with(&family, &pool, kind, weights.clone(), "frozen")?;
@@ -95,7 +119,7 @@ pub fn run(
     for (i, &what) in whats.iter().enumerate() {
         let mut lanes = [&mut steered, &mut frozen];
         if i > 0 {
-            bench.wait(length.healing, "all as before", &mut lanes, &mut Vec::new())?;
+            bench.wait(length.healing, "all as before", &mut lanes, &mut Looks::default())?;
         }
         changes.push(bench.change(what, &mut lanes)?);
     }
@@ -107,7 +131,7 @@ pub fn run(
     let mut seen = Vec::new();
     for change in &changes {
         for (way, lane) in [&steered, &frozen] {
-            let mut held = change.held.clone();
+            let mut held = change.seen.held.clone();
             if *way == Way::Frozen {
                 held.iter_mut().for_each(|(_, held)| held.clone_from(&weights));
             }
@@ -119,25 +143,25 @@ pub fn run(
 
 impl Bench<'_> {
     fn change(&self, what: Disturbance, lanes: &mut [&mut Lane; 2]) -> Result<Happened, Failure> {
-        let mut held = Vec::new();
-        self.wait(self.length.before, "before the change", lanes, &mut held)?;
+        let mut seen = Looks::default();
+        self.wait(self.length.before, "before the change", lanes, &mut seen)?;
         let (at, unix) = (Instant::now(), SystemTime::now());
         let unix_ms = unix.duration_since(UNIX_EPOCH).map_or(0.0, |t| t.as_secs_f64() * 1e3);
         self.set(what, lanes, true)?;
         let after = self.length.settling + self.length.measured;
-        self.wait(after, what.name(), lanes, &mut held)?;
+        self.wait(after, what.name(), lanes, &mut seen)?;
         let end = Instant::now();
         self.set(what, lanes, false)?;
-        Ok(Happened { what, at, unix_ms, end, held })
+        Ok(Happened { what, at, unix_ms, end, seen })
     }
 
-    /// Waits, and writes down what the balancer of the first lane holds.
+    /// Waits, and writes down what is seen of the first lane.
     fn wait(
         &self,
         time: Duration,
         what: &str,
         lanes: &mut [&mut Lane],
-        held: &mut Vec<(Instant, Vec<u32>)>,
+        seen: &mut Looks,
     ) -> Result<(), Failure> {
         let until = Instant::now() + time;
         let mut next = Instant::now();
@@ -151,7 +175,7 @@ impl Bench<'_> {
                     lane.check()?;
                 }
                 if let Some(lane) = lanes.first() {
-                    held.push((Instant::now(), lane.held(lane.view().as_ref())));
+                    seen.note(lane);
                 }
             }
             std::thread::sleep(BLINK.min(until.saturating_duration_since(Instant::now())));
@@ -201,7 +225,7 @@ fn report(
     let after = shares(change.at + length.settling, change.end);
     let reaction = match way {
         Way::Frozen => Reaction::default(),
-        _ => Reaction::of(change.what, &noted(bench, change, events)),
+        _ => Reaction::of(change.what, bench.rate_rps, &noted(bench, change, events)),
     };
     let series =
         lane.report.series.iter().filter_map(|slice| {
@@ -232,17 +256,20 @@ fn report(
 fn noted(bench: &Bench<'_>, change: &Happened, events: &[Event]) -> Vec<Noted> {
     let end_s = (change.end - change.at).as_secs_f64();
     let near = -bench.length.before.as_secs_f64()..end_s;
-    let counts = |event: &&Event| {
-        event.kind != RecordKind::Plan
-            || change.what.may_be_answered_by(&event.reason, bench.rate_rps)
-    };
     let note = |event: &Event| {
-        let at = (event.unix_ms as f64 - change.unix_ms) / 1e3;
+        let at_s = (event.unix_ms as f64 - change.unix_ms) / 1e3;
         let number = event.backend.as_deref().and_then(|name| name.strip_prefix('s'));
-        let place = number.and_then(|n| n.parse::<usize>().ok()).map(|n| n - 1);
-        (at, event.kind, place)
+        // Of what came before the change nobody asks.
+        let after = Duration::try_from_secs_f64(at_s).ok();
+        let planned = after.filter(|_| event.kind == RecordKind::Plan);
+        Noted {
+            at_s,
+            kind: event.kind,
+            place: number.and_then(|n| n.parse::<usize>().ok()).map(|n| n - 1),
+            planned_rps: planned.and_then(|after| change.seen.planned_rps(change.at + after)),
+        }
     };
-    events.iter().filter(counts).map(note).filter(|(at, ..)| near.contains(at)).collect()
+    events.iter().map(note).filter(|note| near.contains(&note.at_s)).collect()
 }
 
 /// Each backend's part of the weights, the mean over a stretch of time.
@@ -262,6 +289,17 @@ fn mean_shares(held: &[(Instant, Vec<u32>)], from: Instant, to: Instant) -> Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_plan_is_for_what_the_next_new_epoch_shows() {
+        let begin = Instant::now();
+        let at = |ms| begin + Duration::from_millis(ms);
+        let plans =
+            vec![(at(0), 6, 90.0), (at(500), 6, 91.0), (at(1000), 7, 100.0), (at(1500), 7, 101.0)];
+        let seen = Looks { plans, ..Looks::default() };
+        let planned = [300, 800, 1100].map(|ms| seen.planned_rps(at(ms)));
+        assert_eq!(planned, [Some(100.0), Some(100.0), None], "what came last was not seen");
+    }
 
     #[test]
     fn shares_are_the_mean_over_the_stretch() {

@@ -136,7 +136,8 @@ fn report(
     let later_s = after_s(settled);
     let (before, first) = (within(begin, 0.0), within(0.0, FIRST_S));
     let later = within(later_s, end);
-    let mut reaction = Reaction::of(what, &noted(what, world, at));
+    let before_rps = Disturbance::Nothing.rate_after();
+    let mut reaction = Reaction::of(what, before_rps, &noted(world, at));
     reaction.requests = requests(world, at, &reaction);
     let after = shares(&later);
     Seen {
@@ -159,18 +160,19 @@ fn report(
 }
 
 /// What the controller recorded. Learning is over and no news when something happens.
-fn noted(what: Disturbance, world: &World, at: Nanos) -> Vec<Noted> {
+fn noted(world: &World, at: Nanos) -> Vec<Noted> {
     let steady = world.records.iter().filter(|(t, r)| *t < at && r.kind == RecordKind::Phase);
     let steady = steady.map(|(t, _)| *t).next_back().unwrap_or(at);
-    let before_rps = Disturbance::Nothing.rate_after();
-    let counts =
-        |r: &Record| r.kind != RecordKind::Plan || what.may_be_answered_by(&r.reason, before_rps);
-    let records = world.records.iter().filter(|(t, r)| *t >= steady && counts(r));
     let note = |(t, r): &(Nanos, Record)| {
-        let place = r.backend.as_deref().and_then(|name| name.strip_prefix('s')?.parse().ok());
-        ((t.0 as f64 - at.0 as f64) / 1e9, r.kind, place)
+        let planned = world.planned_rps.iter().find(|(made, _)| made == t);
+        Noted {
+            at_s: (t.0 as f64 - at.0 as f64) / 1e9,
+            kind: r.kind,
+            place: r.backend.as_deref().and_then(|name| name.strip_prefix('s')?.parse().ok()),
+            planned_rps: planned.filter(|_| r.kind == RecordKind::Plan).map(|(_, rps)| *rps),
+        }
     };
-    records.map(note).collect()
+    world.records.iter().filter(|(t, _)| *t >= steady).map(note).collect()
 }
 
 fn requests(world: &World, at: Nanos, reaction: &Reaction) -> Option<f64> {

@@ -114,12 +114,10 @@ impl Disturbance {
         if self == Disturbance::Traffic { GROWN } else { 1.0 }
     }
 
-    /// Whether a plan of this reason ("packed for 1541 req/s") may be the answer to it, where so many
-    /// requests came before. More traffic is answered by plans for most of what is more; of other changes
-    /// the reason tells nothing.
-    pub fn may_be_answered_by(self, reason: &str, before_rps: f64) -> bool {
-        let planned = reason.split_once(" req/s").and_then(|(head, _)| head.rsplit(' ').next());
-        let planned_rps = planned.and_then(|number| number.parse::<f64>().ok());
+    /// Whether a plan for so much traffic, if that is known, may be the answer to it, where so much came
+    /// before, both requests per second. More traffic is answered by plans for most of what is more; of
+    /// other changes the rate tells nothing.
+    pub fn may_be_answered_by(self, planned_rps: Option<f64>, before_rps: f64) -> bool {
         let half_rps = (1.0 + self.traffic()) / 2.0 * before_rps;
         self != Disturbance::Traffic || planned_rps.is_some_and(|rps| rps > half_rps)
     }
@@ -227,10 +225,12 @@ mod tests {
 
     #[test]
     fn more_traffic_is_answered_by_a_plan_for_more_of_it() {
-        let answers = |what: Disturbance, reason| what.may_be_answered_by(reason, 1000.0);
-        assert!(answers(Disturbance::Traffic, "plan 7: packed for 1060 req/s; nobody parked"));
-        assert!(!answers(Disturbance::Traffic, "plan 7: packed for 1040 req/s"));
-        assert!(!answers(Disturbance::Traffic, "plan 7: taken back: clients waited longer"));
-        assert!(answers(Disturbance::Capacity, "plan 7: packed for 1000 req/s"));
+        let answers = |what: Disturbance, rps| what.may_be_answered_by(rps, 1000.0);
+        assert!(answers(Disturbance::Traffic, Some(1060.0)));
+        assert!(!answers(Disturbance::Traffic, Some(1040.0)));
+        assert!(!answers(Disturbance::Traffic, None));
+        assert!(
+            answers(Disturbance::Capacity, Some(1000.0)) && answers(Disturbance::Failure, None)
+        );
     }
 }

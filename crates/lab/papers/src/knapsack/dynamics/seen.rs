@@ -60,12 +60,22 @@ pub struct Reaction {
     pub requests: Option<f64>,
 }
 
-/// A record of a controller: seconds after the change, its kind, and the place of its backend.
-pub type Noted = (f64, RecordKind, Option<usize>);
+/// A record of a controller.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Noted {
+    /// Seconds after the change.
+    pub at_s: f64,
+    /// What it says.
+    pub kind: RecordKind,
+    /// The place of its backend, if it is about one.
+    pub place: Option<usize>,
+    /// The traffic that it was made for, where it is a plan and that is known, requests per second.
+    pub planned_rps: Option<f64>,
+}
 
 impl Reaction {
-    /// From a controller's records since it was steady.
-    pub fn of(what: Disturbance, noted: &[Noted]) -> Self {
+    /// From a controller's records since it was steady, where so many requests per second came before.
+    pub fn of(what: Disturbance, before_rps: f64, noted: &[Noted]) -> Self {
         let sign = match what {
             Disturbance::Failure => RecordKind::Failed,
             _ => RecordKind::Drift,
@@ -73,7 +83,7 @@ impl Reaction {
         let concerned = what.concerned();
         let mut each_s: Vec<(usize, f64)> = Vec::new();
         let (mut shared_s, mut false_alarms) = (None, 0);
-        for &(at, kind, who) in noted {
+        for &Noted { at_s: at, kind, place: who, .. } in noted {
             let news = at >= 0.0 && who.is_some_and(|i| concerned.contains(&i)) && kind == sign;
             let drift = kind == RecordKind::Drift;
             if news {
@@ -90,10 +100,14 @@ impl Reaction {
         let all = !concerned.is_empty() && each_s.len() == concerned.len();
         let all_s = each_s.last().map(|(_, at)| *at).filter(|_| all).or(shared_s);
         let from = if concerned.is_empty() { Some(shared_s.unwrap_or(0.0)) } else { first_s };
-        let plan = |from: f64| {
-            let plans = noted.iter().filter(|(_, kind, _)| *kind == RecordKind::Plan);
-            plans.map(|(at, ..)| *at).find(|at| *at >= from)
+        // A plan that takes another back answers nothing.
+        let answers = |(k, note): (usize, &Noted)| {
+            let taken_back = k > 0 && noted[k - 1].kind == RecordKind::Rollback;
+            let answers = what.may_be_answered_by(note.planned_rps, before_rps);
+            (note.kind == RecordKind::Plan && !taken_back && answers).then_some(note.at_s)
         };
+        let plan =
+            |from: f64| noted.iter().enumerate().filter_map(answers).find(|at_s| *at_s >= from);
         let planned_s = from.and_then(plan);
         Reaction { first_s, all_s, each_s, planned_s, false_alarms, requests: None }
     }
@@ -137,27 +151,56 @@ pub fn groups<'a>(runs: impl Iterator<Item = &'a Seen> + Clone) -> Vec<(f64, f64
 mod tests {
     use super::*;
 
+    const BEFORE_RPS: f64 = 100.0;
+
+    fn note(at_s: f64, kind: RecordKind, place: Option<usize>) -> Noted {
+        let planned_rps = (kind == RecordKind::Plan).then_some(BEFORE_RPS);
+        Noted { at_s, kind, place, planned_rps }
+    }
+
+    fn plan_for(at_s: f64, rps: f64) -> Noted {
+        Noted { planned_rps: Some(rps), ..note(at_s, RecordKind::Plan, None) }
+    }
+
+    fn reaction(what: Disturbance, noted: &[Noted]) -> Reaction {
+        Reaction::of(what, BEFORE_RPS, noted)
+    }
+
     #[test]
     fn only_what_concerns_the_change_counts_as_noticed() {
         use RecordKind::{Drift, Failed, Plan};
         let noted = [
-            (-5.0, Drift, Some(24)),
-            (-1.0, Plan, None),
-            (0.1, Plan, None),
-            (0.3, Drift, Some(3)),
-            (0.5, Drift, Some(24)),
-            (0.6, Plan, None),
-            (0.7, Drift, Some(24)),
-            (0.9, Drift, Some(25)),
+            note(-5.0, Drift, Some(24)),
+            note(-1.0, Plan, None),
+            note(0.1, Plan, None),
+            note(0.3, Drift, Some(3)),
+            note(0.5, Drift, Some(24)),
+            note(0.6, Plan, None),
+            note(0.7, Drift, Some(24)),
+            note(0.9, Drift, Some(25)),
         ];
-        let some = Reaction::of(Disturbance::Capacity, &noted);
+        let some = reaction(Disturbance::Capacity, &noted);
         assert_eq!((some.first_s, some.all_s, some.planned_s), (Some(0.5), None, Some(0.6)));
         assert_eq!((some.each_s.len(), some.false_alarms), (2, 2));
-        let noted = [(0.1, Failed, Some(24)), (0.1, Plan, None), (0.2, Failed, Some(25))];
-        let both = Reaction::of(Disturbance::Failure, &noted);
+        let noted =
+            [note(0.1, Failed, Some(24)), note(0.1, Plan, None), note(0.2, Failed, Some(25))];
+        let both = reaction(Disturbance::Failure, &noted);
         assert_eq!((both.first_s, both.all_s, both.planned_s), (Some(0.1), Some(0.2), Some(0.1)));
-        let traffic = Reaction::of(Disturbance::Traffic, &[(2.0, Plan, None)]);
-        assert_eq!((traffic.first_s, traffic.planned_s), (None, Some(2.0)));
+    }
+
+    #[test]
+    fn more_traffic_is_answered_by_a_plan_for_it_that_takes_nothing_back() {
+        let rollback = note(2.0, RecordKind::Rollback, None);
+        let noted = [
+            plan_for(-1.0, 110.0),
+            plan_for(1.0, 103.0),
+            rollback,
+            plan_for(2.0, 108.0),
+            plan_for(3.0, 108.0),
+        ];
+        let traffic = reaction(Disturbance::Traffic, &noted);
+        assert_eq!((traffic.first_s, traffic.planned_s), (None, Some(3.0)));
+        assert_eq!(reaction(Disturbance::Traffic, &noted[..4]).planned_s, None);
     }
 
     #[test]
