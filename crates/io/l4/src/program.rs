@@ -132,7 +132,8 @@ impl Program {
             .override_global("dry_run", &dry, true);
         let mut ebpf = loader.load(OBJECT).map_err(|error| refused(&error))?;
         for name in ["balancer", "read_clock"] {
-            xdp(&mut ebpf, name)?.load().map_err(|error| refused(&error))?;
+            let xdp = xdp(&mut ebpf, name)?;
+            undisturbed(|| xdp.load(), was_disturbed).map_err(|error| refused(&error))?;
         }
         let info = xdp(&mut ebpf, "balancer")?.info().map_err(|error| refused(&error))?;
         Ok(Program { ebpf, dir: dir.to_owned(), id: info.id(), stand_in: AtomicU32::new(0) })
@@ -358,6 +359,29 @@ pub(crate) fn refused<E: std::error::Error>(error: &E) -> L4Error {
     L4Error::Load(text)
 }
 
+/// How often a program is given to the kernel, at the most.
+const TRIES: u32 = 10;
+
+/// Tries again what was disturbed.
+pub(crate) fn undisturbed<E>(
+    mut load: impl FnMut() -> Result<(), E>,
+    was_disturbed: impl Fn(&E) -> bool,
+) -> Result<(), E> {
+    let mut tries = 1;
+    loop {
+        match load() {
+            Err(error) if was_disturbed(&error) && tries < TRIES => tries += 1,
+            done => return done,
+        }
+    }
+}
+
+/// The verifier, which may take a second on a busy machine, gives up where a signal comes, such as SIGHUP.
+pub(crate) fn was_disturbed(error: &ProgramError) -> bool {
+    let again = Some(Errno::AGAIN.raw_os_error());
+    matches!(error, ProgramError::LoadError { io_error, .. } if io_error.raw_os_error() == again)
+}
+
 /// A program that an old kernel does not take is refused for that, and not by its verifier's words.
 fn explained(error: L4Error, missing: impl Fn() -> Vec<String>) -> L4Error {
     let missing = match error {
@@ -414,6 +438,22 @@ mod tests {
             assert!(told(code, AttachMode::Generic, 9000).contains("takes no XDP"));
         }
         assert!(told(16, AttachMode::Native, 9000).contains("another XDP program"));
+    }
+
+    #[test]
+    fn a_program_is_loaded_though_signals_come() {
+        let loaded_at = |at: u32, disturbed: bool| {
+            let mut tries = 0;
+            let load = || {
+                tries += 1;
+                if tries == at { Ok(()) } else { Err(disturbed) }
+            };
+            (undisturbed(load, |disturbed| *disturbed), tries)
+        };
+        assert_eq!(loaded_at(3, true), (Ok(()), 3));
+        assert_eq!(loaded_at(TRIES, true), (Ok(()), TRIES));
+        assert_eq!(loaded_at(TRIES + 1, true), (Err(true), TRIES), "not for ever");
+        assert_eq!(loaded_at(2, false), (Err(false), 1), "what is wrong is wrong");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use plimsoll_cookie::Layout;
 
 use super::maps::check;
 use crate::error::L4Error;
-use crate::program::{prepare, refused};
+use crate::program::{prepare, refused, undisturbed, was_disturbed};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/agent.bpf.o"));
 
@@ -48,7 +48,8 @@ impl AgentProgram {
         loader.override_global("version_bits", &version_bits, true);
         let mut ebpf = loader.load(OBJECT).map_err(|error| refused(&error))?;
         for (name, ..) in HOOKS {
-            program(&mut ebpf, name)?.load().map_err(|error| refused(&error))?;
+            let program = program(&mut ebpf, name)?;
+            undisturbed(|| program.load(), was_disturbed).map_err(|error| refused(&error))?;
         }
         Ok(AgentProgram { ebpf, dir: dir.to_owned() })
     }
