@@ -170,8 +170,14 @@ fn a_port_in_use_is_refused_at_the_start_and_waited_for_after_a_reload() {
     drop(holder);
     until("the port that was in use", || metrics(&service, "10.0.1.1:7499").is_ok());
     assert!(metrics(&service, PLACE).is_err(), "no longer there");
-    daemon.change("  metrics: { listen: \"0.0.0.0:7499\" }\n", "");
-    until("none any more", || metrics(&service, "10.0.1.1:7499").is_err());
+    // Another address of the same port, at which the old one would be in the way.
+    daemon.change("0.0.0.0:7499", "127.0.0.1:7499");
+    let at_home =
+        || service.net.inside("lb", || TcpStream::connect("127.0.0.1:7499")).expect("enters");
+    let is_narrow = || metrics(&service, "10.0.1.1:7499").is_err() && at_home().is_ok();
+    until("nobody else to reach it", is_narrow);
+    daemon.change("  metrics: { listen: \"127.0.0.1:7499\" }\n", "");
+    until("none any more", || at_home().is_err());
 }
 
 #[test]

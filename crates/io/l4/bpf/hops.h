@@ -34,10 +34,10 @@ INLINE __u64 hop_tag(const struct way *way, __u64 now, const int family)
 	return now < way->hops_until_ms ? way->generation << 8 | family : 0;
 }
 
-/* Link-local addresses are on every interface. */
+/* Link-local addresses, and what else is in fe00::/7, are on every interface. */
 INLINE int is_link_local(const __u32 *client, const int family)
 {
-	return family == 6 && (client[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000);
+	return family == 6 && (client[0] & bpf_htonl(0xfe000000)) == bpf_htonl(0xfe000000);
 }
 
 INLINE void remember_hop(const struct bpf_fib_lookup *fib, __u64 tag, const __u32 *client, __u32 port,

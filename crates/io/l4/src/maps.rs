@@ -228,13 +228,14 @@ impl Maps {
         &self.dir
     }
 
-    /// Writes the settings, and last of all which halves are read and which salt is written: the kernel copies
-    /// them in any order, and neither must go by seeds or a key of what was there before.
+    /// Writes the settings, then which halves are read, then which salt is written: the kernel copies them in any
+    /// order, and no packet must go by seeds of what a half held before, nor by a key, or a VIP's part of a
+    /// hash, of the salt before.
     pub(crate) fn set_config(&mut self, value: ConfigValue) -> Result<(), L4Error> {
         let mut bytes = self.config_bytes()?;
         let ConfigValue { vip_half, mac_half, switch_ms, epoch, .. } = self.config()?;
-        let before = ConfigValue { vip_half, mac_half, switch_ms, epoch, ..value };
-        for value in [before, value] {
+        let flipped = ConfigValue { switch_ms, epoch, ..value };
+        for value in [ConfigValue { vip_half, mac_half, ..flipped }, flipped, value] {
             bytes[..WAYS_AT].copy_from_slice(&value.to_bytes());
             self.config.set(0, bytes, 0).map_err(L4Error::map("config"))?;
         }

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -23,6 +23,9 @@ use tracing::{error, info};
 use crate::client::http::Client;
 use crate::client::reachable;
 use crate::run::record::unix_ms;
+
+/// A daemon that is told to end by what it reads from the kernel, once a second, has ended by then.
+const ENDS_WITHIN: Duration = Duration::from_secs(3);
 
 /// Serves them where the configuration says, as soon as that can be.
 pub struct Metrics {
@@ -43,12 +46,21 @@ impl Metrics {
         let started_unix_ms = unix_ms(SystemTime::now()) as i64;
         let balancer = Arc::new(Balancer { dir, started_unix_ms });
         let mut metrics = Metrics { balancer, wanted, server: None, said: String::new() };
-        if let Err((listen, error)) = metrics.follow() {
+        let began = Instant::now();
+        while let Err((listen, error)) = metrics.follow() {
             metrics.said = problem(listen, &error);
-            if error.kind() != ErrorKind::AddrInUse || !is_of(listen, &metrics.balancer.dir) {
+            if error.kind() != ErrorKind::AddrInUse {
                 return Err(metrics.said);
             }
-            info!("l4.metrics.listen: {listen} is left by the daemon before when that ends");
+            if is_of(listen, &metrics.balancer.dir) {
+                info!("l4.metrics.listen: {listen} is left by the daemon before when that ends");
+                break;
+            }
+            // One that has just been detached needs a moment to end.
+            if began.elapsed() > ENDS_WITHIN {
+                return Err(metrics.said);
+            }
+            thread::sleep(Duration::from_millis(100));
         }
         Ok(metrics)
     }
@@ -77,6 +89,8 @@ impl Metrics {
             return Ok(());
         };
         if self.server.as_ref().is_none_or(|server| server.listen != listen) {
+            // The port is our own: at another address of it nobody can listen before this one has ended.
+            self.server.take_if(|server| server.listen.port() == listen.port());
             let server = Server::start(listen, self.balancer.clone());
             self.server = Some(server.map_err(|error| (listen, error))?);
             info!("metrics at http://{listen}/metrics");
