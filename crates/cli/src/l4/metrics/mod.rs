@@ -67,8 +67,10 @@ impl Metrics {
 
     /// Serves them there from now on. Where that cannot be, as they are served now stays.
     pub fn aim(&mut self, wanted: Option<SocketAddr>) {
-        self.wanted = wanted;
-        self.said.clear();
+        if wanted != self.wanted {
+            self.wanted = wanted;
+            self.said.clear();
+        }
         self.look();
     }
 
