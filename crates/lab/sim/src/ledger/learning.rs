@@ -124,6 +124,7 @@ impl Ledger {
         if count < self.measured && self.kind == MethodKind::Split {
             self.put_back_by = Some((stand.seen.clock, 0.0));
         }
+        self.owes_put_back |= count < self.measured;
         self.measured = count;
         self.measured_at = Some(self.world);
         let bound = if drains { DRAIN_S } else { REFRESH_S };

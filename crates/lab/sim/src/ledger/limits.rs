@@ -43,7 +43,9 @@ impl Ledger {
         let packed = plan.reason.starts_with("packed for") && phase == Phase::Steady;
         let learning = plan.reason.starts_with("learning at") && phase == Phase::Exploring;
         let is_measuring = seen.beliefs.iter().any(|b| b.is_measured)
-            || self.measured_at.is_some_and(|at| self.world.since(at) < PUT_BACK_WITHIN);
+            || self.measured_at.is_some_and(|at| self.world.since(at) < PUT_BACK_WITHIN)
+            // Weights that somebody else sets, or half of a plan, are put right first, for minutes if need be.
+            || (packed && std::mem::take(&mut self.owes_put_back));
         let ramps = |since: Option<Nanos>| {
             since.is_some_and(|at| seen.clock.since(at) <= spec.slow_start + Duration::from_secs(1))
         };

@@ -147,6 +147,8 @@ pub struct Ledger {
     measured_at: Option<Nanos>,
     /// The last of them was done at this time of the controller; seconds since, without a decision.
     put_back_by: Option<(Nanos, f64)>,
+    /// A measurement has ended, and no ordinary plan has come since.
+    owes_put_back: bool,
     drained_at: Option<Nanos>,
     leapt_at: Option<Nanos>,
     checks: u64,
@@ -194,6 +196,7 @@ impl Ledger {
             measured: 0,
             measured_at: None,
             put_back_by: None,
+            owes_put_back: false,
             drained_at: None,
             leapt_at: None,
             checks: 0,
