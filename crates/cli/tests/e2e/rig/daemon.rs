@@ -95,17 +95,17 @@ impl Daemon {
         self.ask("weights")["services"][0].clone()
     }
 
-    /// One backend of it.
+    /// One backend of it; null before the daemon, which answers first, has taken its services up.
     pub fn backend(&self, name: &str) -> Value {
         let weights = self.weights();
-        let backends = weights["backends"].as_array().expect("a list");
-        backends.iter().find(|b| b["backend"] == name).cloned().unwrap_or(Value::Null)
+        let mut backends = weights["backends"].as_array().into_iter().flatten();
+        backends.find(|b| b["backend"] == name).cloned().unwrap_or(Value::Null)
     }
 
     /// Whether some event of this kind says this.
     pub fn has_event(&self, kind: &str, reason: &str) -> bool {
         let events = self.ask("events")["services"][0]["events"].clone();
-        events.as_array().expect("a list").iter().any(|event| {
+        events.as_array().into_iter().flatten().any(|event| {
             event["kind"] == kind
                 && event["reason"].as_str().is_some_and(|why| why.contains(reason))
         })
