@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use plimsoll_control::{
-    Action, Belief, Controller, Event, Memory, Record, RecordKind, ServiceSpec,
+    Action, Belief, Controller, Event, Memory, Record, RecordKind, ServiceSpec, ServiceView,
 };
 use plimsoll_model::{Applied, BackendId, FailureKind, Nanos, Outcome, Plan, ServerStatus};
 
@@ -91,13 +91,25 @@ pub enum Sabotage {
     DrainAgain,
     /// It believes that the balancer holds whatever it asked for.
     BelieveInPlans,
+    /// It leaves one out of its plans that serves.
+    ForgetOne,
+    /// It gives a weight to whom it took out for its errors.
+    KeepEjected,
+    /// It does not hear what the balancer's own checks say.
+    IgnoreBalancerChecks,
+    /// It says that somebody failed who did not.
+    InventFailures,
+    /// It does not know how far apart changes are to be.
+    IgnoreMinInterval,
+    /// It shows shares that are none.
+    ShowNonsense,
     /// It panics when a backend leaves.
     Panic,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 38] = [
+    pub const ALL: [Sabotage; 44] = [
         Sabotage::SwallowFailures,
         Sabotage::KeepFailedAtOne,
         Sabotage::DropZeros,
@@ -135,6 +147,12 @@ impl Sabotage {
         Sabotage::RefreshForever,
         Sabotage::DrainAgain,
         Sabotage::BelieveInPlans,
+        Sabotage::ForgetOne,
+        Sabotage::KeepEjected,
+        Sabotage::IgnoreBalancerChecks,
+        Sabotage::InventFailures,
+        Sabotage::IgnoreMinInterval,
+        Sabotage::ShowNonsense,
         Sabotage::Panic,
     ];
 }
@@ -155,6 +173,8 @@ impl FromStr for Sabotage {
 
 /// Rounds that one good round is taken for.
 const TAKEN_FOR: u64 = 100;
+/// What is said of whom is taken out for its errors.
+const EJECTED: &str = "its answers to clients are errors";
 /// A reading older than this is stale by any account.
 const LONG_AGO: Duration = Duration::from_secs(4);
 
@@ -164,6 +184,14 @@ fn share_by_weights(plan: &mut Plan) {
     if sum > 0.0 {
         plan.entries.iter_mut().for_each(|e| e.share = f64::from(e.weight) / sum);
     }
+}
+
+/// Leaves out the last of those that have a weight, where another has one.
+fn forget_one(plan: &mut Plan) {
+    let mut serving = plan.entries.iter().enumerate().rev().filter(|(_, e)| e.weight > 0);
+    let (Some((last, _)), Some(_)) = (serving.next(), serving.next()) else { return };
+    plan.entries.remove(last);
+    share_by_weights(plan);
 }
 
 /// Gives nearly all to who has least of those that have anything.
@@ -195,6 +223,8 @@ pub struct Seam {
     answered: bool,
     /// Who failed in this step.
     failed: Option<String>,
+    /// Who was taken out for its errors.
+    ejected: BTreeSet<BackendId>,
     /// Who is measured for ever.
     measured: Option<BackendId>,
 }
@@ -231,6 +261,9 @@ impl Seam {
         match self.sabotage {
             Some(Sabotage::IgnoreTheta) => ServiceSpec { theta: None, ..spec },
             Some(Sabotage::PlanForNothing) => ServiceSpec { min_change: 0.0, ..spec },
+            Some(Sabotage::IgnoreMinInterval) => {
+                ServiceSpec { min_interval: Duration::ZERO, ..spec }
+            }
             Some(Sabotage::RefreshUnasked) => ServiceSpec { refresh: true, ..spec },
             _ => spec,
         }
@@ -262,6 +295,15 @@ impl Seam {
             }
             _ => {}
         }
+    }
+
+    /// What it shows.
+    pub fn view(&self, controller: &Controller, clock: Nanos) -> ServiceView {
+        let mut view = controller.view(clock);
+        if self.sabotage == Some(Sabotage::ShowNonsense) {
+            view.backends.iter_mut().for_each(|b| b.share *= 1.5);
+        }
+        view
     }
 
     /// What the controller is told.
@@ -350,7 +392,9 @@ impl Seam {
             {
                 server.status = ServerStatus::Up;
             }
-            if sabotage == Sabotage::SwallowFailures && server.status == ServerStatus::Down {
+            let deaf =
+                matches!(sabotage, Sabotage::SwallowFailures | Sabotage::IgnoreBalancerChecks);
+            if deaf && server.status == ServerStatus::Down {
                 server.status = ServerStatus::Up;
             }
             if blind_to_weights && (hides_reload || !restarted) {
@@ -400,6 +444,9 @@ impl Seam {
         match record.kind {
             RecordKind::Failed => {
                 self.failed.clone_from(&record.backend);
+                if record.reason == EJECTED {
+                    self.ejected.insert(id);
+                }
                 let weight = |id| f64::from(self.believed.get(id).copied().unwrap_or(0));
                 let part = weight(&id) / self.believed.keys().map(weight).sum::<f64>().max(1.0);
                 if part > 0.0 {
@@ -410,6 +457,7 @@ impl Seam {
             RecordKind::Returned => {
                 self.returned.push(id);
                 self.out.remove(&id);
+                self.ejected.remove(&id);
                 self.pardons &= !self.out.is_empty();
             }
             _ => {}
@@ -423,6 +471,11 @@ impl Seam {
             Sabotage::KeepFailedAtOne => {
                 plan.entries.iter_mut().for_each(|e| e.weight = e.weight.max(1));
             }
+            Sabotage::KeepEjected => {
+                let kept = plan.entries.iter_mut().filter(|e| self.ejected.contains(&e.backend));
+                kept.for_each(|e| e.weight = e.weight.max(1));
+            }
+            Sabotage::ForgetOne => forget_one(&mut plan),
             Sabotage::DropZeros => plan.entries.retain(|e| e.weight > 0),
             Sabotage::LoseRamp => self.lose_ramp(&mut plan),
             Sabotage::LeapWhileLearning if plan.reason.starts_with("learning at") => {
@@ -464,6 +517,11 @@ impl Seam {
         let drains = record.reason.starts_with("overloaded and set to 0");
         match (sabotage, record.kind) {
             (Sabotage::DrainAgain, RecordKind::Refresh) if drains => Some(record.clone()),
+            (Sabotage::InventFailures, RecordKind::Plan) => Some(Record {
+                kind: RecordKind::Failed,
+                backend: Some("s0".to_owned()),
+                reason: "it was dreamt of".to_owned(),
+            }),
             _ => None,
         }
     }

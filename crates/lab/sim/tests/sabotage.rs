@@ -20,7 +20,29 @@ fn caught(sabotage: Sabotage) -> Option<(u64, Rule)> {
 }
 
 /// Each of these is caught by the rule that is there for it, whatever else it breaks.
-const MEANT_FOR: [(Sabotage, Rule); 19] = [
+const MEANT_FOR: [(Sabotage, Rule); 41] = [
+    (Sabotage::ForgetOne, Rule::WholePlan),
+    (Sabotage::NotANumber, Rule::WholePlan),
+    (Sabotage::SharesOfMoreThanAll, Rule::WholePlan),
+    (Sabotage::TwoWeights, Rule::WholePlan),
+    (Sabotage::OutOfRange, Rule::WholePlan),
+    (Sabotage::ScaleOneWeight, Rule::WeightsFollowShares),
+    (Sabotage::AllZero, Rule::SomebodyServes),
+    (Sabotage::SwallowFailures, Rule::FailedGetNothing),
+    (Sabotage::KeepFailedAtOne, Rule::FailedGetNothing),
+    (Sabotage::DropZeros, Rule::FailedGetNothing),
+    (Sabotage::KeepEjected, Rule::FailedGetNothing),
+    (Sabotage::IgnoreBalancerChecks, Rule::FailedGetNothing),
+    (Sabotage::InventFailures, Rule::NobodyFailsForNothing),
+    (Sabotage::BelieveOldTimeouts, Rule::NobodyFailsForNothing),
+    (Sabotage::IgnoreAdministrator, Rule::ReservedIsLeftAlone),
+    (Sabotage::PlanOnStaleData, Rule::FreshData),
+    (Sabotage::ProgramWhileObserving, Rule::MaySteer),
+    (Sabotage::IgnoreConflict, Rule::MaySteer),
+    (Sabotage::OldEpoch, Rule::EpochsRise),
+    (Sabotage::IgnoreMinInterval, Rule::Pace),
+    (Sabotage::ShowNonsense, Rule::SaneView),
+    (Sabotage::Panic, Rule::NoPanic),
     (Sabotage::IgnoreTheta, Rule::Theta),
     (Sabotage::LeapWhileLearning, Rule::MaxStep),
     (Sabotage::PlanForNothing, Rule::WorthIt),
@@ -95,6 +117,12 @@ fn orders(sabotage: Sabotage, rule: Rule) -> Vec<Order> {
         .filter(|order| suits(&order.scenario()))
         .take(SEEDS as usize)
         .collect()
+}
+
+#[test]
+fn something_is_there_for_every_invariant_to_catch() {
+    let missing = |rule: &&Rule| !MEANT_FOR.iter().any(|(_, meant)| meant == *rule);
+    assert_eq!(Rule::ALL.iter().find(missing), None);
 }
 
 #[test]

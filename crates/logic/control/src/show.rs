@@ -49,6 +49,12 @@ impl Controller {
         self.phase
     }
 
+    /// The plan that is not answered yet: its epoch, and whether it is on trial, as every plan of the ordinary
+    /// round is that gives nobody a load for the sake of measuring.
+    pub fn under_way(&self) -> Option<(u64, bool)> {
+        self.pending.as_ref().map(|p| (p.epoch, p.on_trial))
+    }
+
     /// When a decision was last made the one in force, programmed or as good as what is held.
     pub fn decided_at(&self) -> Option<Nanos> {
         self.decided_at

@@ -124,7 +124,6 @@ impl Ledger {
         if count < self.measured && self.kind == MethodKind::Split {
             self.put_back_by = Some((stand.seen.clock, 0.0));
         }
-        self.owes_put_back |= count < self.measured;
         self.measured = count;
         self.measured_at = Some(self.world);
         let bound = if drains { DRAIN_S } else { REFRESH_S };
@@ -155,5 +154,51 @@ impl Ledger {
             let what = "loads given on purpose were not taken back".to_owned();
             self.violate(Rule::RefreshEnds, None, what);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_control::{BackendSpec, Belief, Controller, ServiceSpec};
+
+    use super::*;
+    use crate::ledger::Seen;
+    use crate::pool::{BackendModel, Method};
+    use crate::sample::SamplePlant;
+
+    /// What is violated when these are measured all of a sudden, of a pool that bears 970 req/s, 20 and 10.
+    fn violated(measured: &[u32]) -> Option<Rule> {
+        let bears = [970.0, 20.0, 10.0];
+        let backend = |i: u32| BackendSpec { id: BackendId(i), name: format!("s{i}") };
+        let spec = ServiceSpec::new("sim", (0..3).map(backend).collect());
+        let mut ledger = Ledger::new(3);
+        ledger.born(Nanos::ZERO, &spec, None);
+        let belief = |(i, rps): (u32, f64)| Belief {
+            backend: BackendId(i),
+            programmed: Some(1),
+            wanted: 1,
+            capacity_rps: Some(rps),
+            capacity_error: 0.1,
+            is_lower_bound: false,
+            service_us: Some(1e3),
+            changed: None,
+            is_measured: measured.contains(&i),
+        };
+        let beliefs: Vec<Belief> = (0..3).zip(bears).map(belief).collect();
+        let pool = [BackendModel { cores: 1, speed: 1.0 }; 3];
+        let plant = SamplePlant::new(&pool, 10_000.0, Method::RoundRobin, 1);
+        let controller = Controller::new(spec.clone(), None, Nanos::ZERO, 1);
+        let (clock, view) = (Nanos::ZERO, || controller.view(Nanos::ZERO));
+        let seen = Seen { clock, plant: &plant, controller: &controller, beliefs: &beliefs };
+        let stand = Stand { now: clock, able: true, seen, view: &view };
+        ledger.check_measured(&stand, 0.0);
+        ledger.take_violation().map(|violation| violation.rule)
+    }
+
+    #[test]
+    fn several_are_measured_at_a_time_only_where_they_bear_little_of_the_whole() {
+        assert_eq!(violated(&[1, 2]), None, "3 %");
+        assert_eq!(violated(&[0]), None, "one always may be");
+        assert_eq!(violated(&[0, 2]), Some(Rule::RefreshIsSmall));
     }
 }

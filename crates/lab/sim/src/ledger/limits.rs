@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use plimsoll_control::Phase;
-use plimsoll_model::{MethodKind, Nanos, Plan};
+use plimsoll_model::{MethodKind, Nanos, Plan, PlanEntry};
 
 use super::{Ledger, Rule, Seen};
 
@@ -28,9 +28,9 @@ const KNOWN: f64 = 0.15;
 const LEAST_STEP: f64 = 1.0;
 /// In flight beyond `a·cores + b` a backend may count as overrun.
 const OVERRUN: (f64, f64) = (3.0, 5.0);
-/// Shares are compared with those of the last plan; what weights made of them differs by this much.
-const SHARES_DIFFER: f64 = 0.04;
-/// What was measured on purpose is put back by a change that need not be worth it, within this.
+/// What is worth a change is judged by shares, and weights are these but for their rounding.
+const ROUNDED: f64 = 0.004;
+/// What was measured on purpose is put back within this.
 pub(super) const PUT_BACK_WITHIN: Duration = Duration::from_secs(75);
 
 impl Ledger {
@@ -40,24 +40,26 @@ impl Ledger {
         self.check_changes_something(plan);
         let Some(spec) = self.spec.clone() else { return };
         let phase = seen.controller.phase();
-        let packed = plan.reason.starts_with("packed for") && phase == Phase::Steady;
-        let learning = plan.reason.starts_with("learning at") && phase == Phase::Exploring;
-        let is_measuring = seen.beliefs.iter().any(|b| b.is_measured)
-            || self.measured_at.is_some_and(|at| self.world.since(at) < PUT_BACK_WITHIN)
-            // Weights that somebody else sets, or half of a plan, are put right first, for minutes if need be.
-            || (packed && std::mem::take(&mut self.owes_put_back));
+        // What the ordinary round has found, in the phase that it was found for.
+        let on_trial = seen.controller.under_way() == Some((plan.epoch, true));
+        let ordinary = on_trial && self.phase == Some(phase);
+        let packed = ordinary && phase == Phase::Steady;
+        let learning = ordinary && phase == Phase::Exploring;
         let ramps = |since: Option<Nanos>| {
             since.is_some_and(|at| seen.clock.since(at) <= spec.slow_start + Duration::from_secs(1))
         };
-        if is_measuring || self.accounts.iter().any(|a| ramps(a.ramps_since)) {
-            return;
-        }
+        let is_ramping = self.accounts.iter().any(|a| ramps(a.ramps_since));
         // Where the balancer counts, shares come from a simulation, or from weights: not to be compared.
-        if self.kind != MethodKind::Split || self.method_changed {
+        if is_ramping || self.kind != MethodKind::Split || self.method_changed {
             return;
         }
         if packed {
             self.check_worth(plan, spec.min_change);
+        }
+        let is_measuring = seen.beliefs.iter().any(|b| b.is_measured)
+            || self.measured_at.is_some_and(|at| self.world.since(at) < PUT_BACK_WITHIN);
+        if is_measuring {
+            return;
         }
         if let Some(theta) = spec.theta.filter(|_| packed) {
             self.check_theta(plan, seen, theta);
@@ -78,18 +80,35 @@ impl Ledger {
         }
     }
 
+    /// By the shares of the last plan or by what the weights make of the traffic, whichever says more. The
+    /// controller may have decided for others since that came to the same weights; and weights stray from
+    /// shares where that is better.
     fn check_worth(&mut self, plan: &Plan, min_change: f64) {
-        let Some(last) = &self.last_shares else { return };
-        let held = |id| last.iter().find(|(b, _)| *b == id).map_or(0.0, |(_, share)| *share);
-        let moved: f64 =
-            0.5 * plan.entries.iter().map(|e| (e.share - held(e.backend)).abs()).sum::<f64>();
-        if moved < min_change - SHARES_DIFFER {
+        let by_weights = self.moved_by_weights(plan).unwrap_or(f64::INFINITY);
+        let by_shares = self.moved_by_shares(plan).unwrap_or(f64::INFINITY);
+        if by_weights.max(by_shares) < min_change - ROUNDED {
             let what = format!(
-                "moves {moved:.4} of the traffic, less than {min_change} is not worth it ({})",
+                "moves {by_shares:.4} of the traffic, {by_weights:.4} by weights: less than \
+                 {min_change} is not worth it ({})",
                 plan.reason
             );
             self.violate(Rule::WorthIt, None, what);
         }
+    }
+
+    fn moved_by_weights(&self, plan: &Plan) -> Option<f64> {
+        let held =
+            |e: &PlanEntry| self.accounts[e.backend.0 as usize].believed.map_or(0.0, f64::from);
+        let before: f64 = plan.entries.iter().map(held).sum();
+        let after: f64 = plan.entries.iter().map(|e| f64::from(e.weight)).sum();
+        let change = |e: &PlanEntry| (f64::from(e.weight) / after - held(e) / before).abs();
+        (before > 0.0 && after > 0.0).then(|| 0.5 * plan.entries.iter().map(change).sum::<f64>())
+    }
+
+    fn moved_by_shares(&self, plan: &Plan) -> Option<f64> {
+        let last = self.last_shares.as_ref()?;
+        let had = |id| last.iter().find(|(b, _)| *b == id).map_or(0.0, |(_, share)| *share);
+        Some(0.5 * plan.entries.iter().map(|e| (e.share - had(e.backend)).abs()).sum::<f64>())
     }
 
     /// What the last readings say of somebody's traffic, requests per second: from one to the next at the

@@ -8,6 +8,7 @@
 mod learning;
 mod limits;
 mod plan;
+mod shown;
 mod stand;
 mod told;
 mod violation;
@@ -16,7 +17,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use learning::Told;
-use plimsoll_control::ServiceSpec;
+use plimsoll_control::{Phase, ServiceSpec};
 use plimsoll_model::{BackendId, MethodKind, Nanos};
 
 pub use stand::{Seen, Stand};
@@ -80,6 +81,17 @@ impl Account {
         self.is_usable() && !self.out
     }
 
+    /// It is to get nothing: by its checks, by the balancer's own or by what the controller says.
+    fn is_to_get_nothing(&self) -> bool {
+        (self.has_failed() || self.balancer_down || self.out) && !self.pardoned && !self.reserved
+    }
+
+    /// Nobody doubts that it is dead.
+    fn is_surely_dead(&self) -> bool {
+        let refuses = self.live_failed && self.surely_dead;
+        refuses || (self.balancer_down && !self.has_failed())
+    }
+
     fn is_usable(&self) -> bool {
         self.steered && !self.has_failed() && !self.reserved && !self.balancer_down
     }
@@ -110,6 +122,8 @@ pub struct Ledger {
     last_plan: Option<Vec<(BackendId, u32)>>,
     /// Its shares.
     last_shares: Option<Vec<(BackendId, f64)>>,
+    /// The controller's phase before the step.
+    phase: Option<Phase>,
     last_plan_at: Option<Nanos>,
     /// When the last plan came that wrote nothing.
     idle_plan_at: Option<Nanos>,
@@ -136,6 +150,8 @@ pub struct Ledger {
     deserted: Option<Nanos>,
     misread: Option<Nanos>,
     last_look: Nanos,
+    /// A plan or a record has come since.
+    has_acted: bool,
     last_stand: Nanos,
     told: Told,
     /// Whom the records of this step name as changed.
@@ -147,8 +163,6 @@ pub struct Ledger {
     measured_at: Option<Nanos>,
     /// The last of them was done at this time of the controller; seconds since, without a decision.
     put_back_by: Option<(Nanos, f64)>,
-    /// A measurement has ended, and no ordinary plan has come since.
-    owes_put_back: bool,
     drained_at: Option<Nanos>,
     leapt_at: Option<Nanos>,
     checks: u64,
@@ -173,6 +187,7 @@ impl Ledger {
             epoch: 0,
             last_plan: None,
             last_shares: None,
+            phase: None,
             last_plan_at: None,
             idle_plan_at: None,
             last_program: None,
@@ -189,6 +204,7 @@ impl Ledger {
             deserted: None,
             misread: None,
             last_look: Nanos::ZERO,
+            has_acted: false,
             last_stand: Nanos::ZERO,
             told: Told::default(),
             named: Vec::new(),
@@ -196,7 +212,6 @@ impl Ledger {
             measured: 0,
             measured_at: None,
             put_back_by: None,
-            owes_put_back: false,
             drained_at: None,
             leapt_at: None,
             checks: 0,

@@ -10,7 +10,7 @@ use super::{Account, Ledger, Outstanding, Rule, Seen};
 /// Shares sum to 1 up to this: rounding of sums of 64-bit numbers, no more.
 const WHOLE: f64 = 1e-6;
 /// HAProxy's greatest weight.
-const HEAVIEST: u32 = 256;
+pub(super) const HEAVIEST: u32 = 256;
 /// Under a split a weight says what its share says up to this part of the whole and so many units of
 /// weight: rounding by marginal cost moves weights by a unit or two.
 const ROUNDING: (f64, f64) = (0.02, 2.0);
@@ -56,6 +56,7 @@ fn is_known(seen: &Seen<'_>, kind: MethodKind) -> bool {
 impl Ledger {
     /// Takes down what the controller asks, and compares.
     pub fn asked(&mut self, action: &Action, seen: &Seen<'_>) {
+        self.has_acted |= matches!(action, Action::Program(_) | Action::Record(_));
         match action {
             Action::Program(plan) => self.asked_plan(plan, seen),
             Action::Record(record) => self.recorded(seen.clock, record),
@@ -99,6 +100,15 @@ impl Ledger {
             let what = format!("shares sum to {sum}: {plan:?}");
             self.violate(Rule::WholePlan, None, what);
         }
+        // Who fails is given 0 by name: only whom an administrator has is left out.
+        let is_named = |i: usize| entries.iter().any(|e| e.backend.0 as usize == i);
+        let forgotten = (0..self.accounts.len()).find(|&i| {
+            let a = &self.accounts[i];
+            a.steered && !a.reserved && !is_named(i)
+        });
+        if let Some(i) = forgotten {
+            self.violate(Rule::WholePlan, Some(i), format!("it has no entry: {plan:?}"));
+        }
         if weights == 0.0 {
             let what = format!("every weight is 0: {plan:?}");
             self.violate(Rule::SomebodyServes, None, what);
@@ -127,8 +137,11 @@ impl Ledger {
             if a.reserved {
                 let what = format!("weight {} though an administrator has it", e.weight);
                 self.violate(Rule::ReservedIsLeftAlone, Some(i), what);
-            } else if e.weight > 0 && a.has_failed() && !a.pardoned && somebody {
-                let what = format!("weight {} after it failed ({})", e.weight, plan.reason);
+            } else if e.weight > 0 && a.is_to_get_nothing() && somebody {
+                let what = format!(
+                    "weight {} after it failed, by the balancer: {}, by the controller: {} ({})",
+                    e.weight, a.balancer_down, a.out, plan.reason
+                );
                 self.violate(Rule::FailedGetNothing, Some(i), what);
             }
         }
@@ -279,7 +292,8 @@ impl Ledger {
         }
         match record.kind {
             RecordKind::Failed => {
-                (a.out, a.returned_at) = (true, None);
+                // A pardon ends by another word of it; where most fail it is given anew.
+                (a.out, a.returned_at, a.pardoned) = (true, None, false);
                 if a.bad_news_at.is_none_or(|at| clock.since(at) >= NEWS) {
                     let what = format!("said to have failed: {}", record.reason);
                     self.violate(Rule::NobodyFailsForNothing, Some(i), what);
@@ -339,6 +353,42 @@ mod tests {
         let seen = Seen { clock, plant: &plant, controller: &controller, beliefs: &[] };
         ledger.check_ramp(&plan, &seen);
         ledger.take_violation().is_some()
+    }
+
+    /// What a plan of these weights violates where an account of the second of two backends says `of_it`.
+    fn violated(weights: &[(u32, u32)], of_it: fn(&mut Account)) -> Option<Rule> {
+        let backend = |i: u32| BackendSpec { id: BackendId(i), name: format!("s{i}") };
+        let mut ledger = Ledger::new(2);
+        ledger.born(Nanos::ZERO, &ServiceSpec::new("sim", (0..2).map(backend).collect()), None);
+        of_it(&mut ledger.accounts[1]);
+        let sum: u32 = weights.iter().map(|(_, weight)| weight).sum();
+        let entry = |&(i, weight): &(u32, u32)| PlanEntry {
+            backend: BackendId(i),
+            share: f64::from(weight) / f64::from(sum),
+            weight,
+        };
+        let entries = weights.iter().map(entry).collect();
+        let plan = Plan { epoch: 1, at: Nanos::ZERO, reason: String::new(), entries };
+        ledger.check_form(&plan);
+        ledger.check_who(&plan);
+        ledger.take_violation().map(|violation| violation.rule)
+    }
+
+    #[test]
+    fn whoever_says_that_it_failed_it_gets_nothing_and_is_named() {
+        let well = |_: &mut Account| {};
+        let held_down = |a: &mut Account| a.balancer_down = true;
+        let out = |a: &mut Account| a.out = true;
+        let pardoned = |a: &mut Account| (a.out, a.pardoned) = (true, true);
+        let reserved = |a: &mut Account| a.reserved = true;
+        assert_eq!(violated(&[(0, 5), (1, 5)], well), None);
+        assert_eq!(violated(&[(0, 5), (1, 5)], held_down), Some(Rule::FailedGetNothing));
+        assert_eq!(violated(&[(0, 5), (1, 5)], out), Some(Rule::FailedGetNothing));
+        assert_eq!(violated(&[(0, 5), (1, 5)], pardoned), None);
+        assert_eq!(violated(&[(0, 5), (1, 0)], out), None);
+        assert_eq!(violated(&[(0, 5)], out), Some(Rule::WholePlan));
+        assert_eq!(violated(&[(0, 5)], well), Some(Rule::WholePlan));
+        assert_eq!(violated(&[(0, 5)], reserved), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_control::{Belief, Controller};
+use plimsoll_control::{Belief, Controller, ServiceView};
 use plimsoll_model::Nanos;
 
 use super::{Ledger, Rule};
@@ -23,8 +23,8 @@ const FRESH: Duration = Duration::from_millis(1_600);
 const UNANSWERED: Duration = Duration::from_secs(5);
 /// Steps further apart than this have something between them that the account does not see.
 const LONGEST_STEP_S: f64 = 1.0;
-/// The whole view is looked at this often: it costs more than a step.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// The whole view is looked at after every plan and every record, and this often: it costs more than a step.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// The controller and what it works on.
 #[derive(Clone, Copy)]
@@ -47,6 +47,8 @@ pub struct Stand<'a> {
     pub able: bool,
     /// The controller, and what it works on.
     pub seen: Seen<'a>,
+    /// What it shows: made when it is asked for, for that costs more than a step.
+    pub view: &'a dyn Fn() -> ServiceView,
 }
 
 impl Ledger {
@@ -74,30 +76,33 @@ impl Ledger {
             self.check_agreement(stand);
             self.check_belief(stand);
         }
-        if stand.now.since(self.last_look) >= LOOK_EVERY {
+        self.phase = Some(stand.seen.controller.phase());
+        let has_acted = std::mem::take(&mut self.has_acted);
+        if has_acted || stand.now.since(self.last_look) >= LOOK_EVERY {
             self.last_look = stand.now;
-            self.check_view(stand);
+            self.check_view(&(stand.view)());
         }
     }
 
     fn check_failed(&mut self, stand: &Stand<'_>) {
-        let somebody = self.accounts.iter().any(|a| a.is_usable());
+        let usable = self.accounts.iter().any(|a| a.is_usable());
+        // Where the controller has nobody left, weights stay as they are.
+        let serves = self.accounts.iter().any(|a| a.serves());
         for i in 0..self.accounts.len() {
             let a = &mut self.accounts[i];
-            let wrong = somebody
-                && a.steered
-                && a.has_failed()
-                && !a.pardoned
-                && !a.reserved
-                && stand.seen.plant.weight(i) > 0;
+            let somebody = serves || (usable && a.has_failed());
+            let wrong =
+                somebody && a.steered && a.is_to_get_nothing() && stand.seen.plant.weight(i) > 0;
             if !wrong {
                 a.overdue = None;
                 continue;
             }
             let since = *a.overdue.get_or_insert(stand.now);
             if stand.now.since(since) > FAILED_OUT_WITHIN {
+                let (by_checks, down, out) = (a.has_failed(), a.balancer_down, a.out);
                 let what = format!(
-                    "weight {} for more than {FAILED_OUT_WITHIN:?} after it failed",
+                    "weight {} for more than {FAILED_OUT_WITHIN:?} after it failed, by its checks: \
+                     {by_checks}, by the balancer: {down}, by the controller: {out}",
                     stand.seen.plant.weight(i)
                 );
                 self.violate(Rule::FailedGetNothing, Some(i), what);
@@ -154,34 +159,6 @@ impl Ledger {
         if stand.now.since(since) > AGREE_WITHIN {
             let what = format!("planned {weight}, held {held} for more than {AGREE_WITHIN:?}");
             self.violate(Rule::Agreement, Some(i), what);
-        }
-    }
-
-    fn check_view(&mut self, stand: &Stand<'_>) {
-        let view = stand.seen.controller.view(stand.seen.clock);
-        let finite = |x: Option<f64>| x.is_none_or(|x| x.is_finite() && x >= 0.0);
-        let insane = view.backends.iter().position(|b| {
-            !finite(b.latency_ms)
-                || !finite(b.expected_ms)
-                || !(0.0..=1.0 + 1e-9).contains(&b.share)
-        });
-        if let Some(place) = insane {
-            let what = format!("{:?}", view.backends[place]);
-            self.violate(Rule::SaneView, Some(place), what);
-        }
-        let curve = view.curves.iter().find(|c| {
-            !(c.capacity_rps.is_finite()
-                && c.capacity_rps > 0.0
-                && c.l0_ms.is_finite()
-                && c.l0_ms > 0.0)
-        });
-        if let Some(c) = curve {
-            let what = format!("{}: {} req/s, {} ms at rest", c.backend, c.capacity_rps, c.l0_ms);
-            self.violate(Rule::SaneView, None, what);
-        }
-        if !finite(Some(view.rate_rps)) || !finite(view.latency_ms) {
-            let what = format!("{} req/s, {:?} ms", view.rate_rps, view.latency_ms);
-            self.violate(Rule::SaneView, None, what);
         }
     }
 

@@ -250,8 +250,8 @@ impl Ledger {
         if !self.is_panic() {
             return;
         }
-        for a in self.accounts.iter_mut().filter(|a| a.steered && a.has_failed()) {
-            a.pardoned |= !(a.live_failed && a.surely_dead);
+        for a in self.accounts.iter_mut().filter(|a| a.steered && (a.has_failed() || a.out)) {
+            a.pardoned |= !a.is_surely_dead();
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::names::{from_name, kebab};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
     /// Shares are numbers from 0 to 1 that sum to 1; weights are within the sink's range; entries are
-    /// in order, one per backend, all of them steered.
+    /// in order, one per backend that is steered and whom no administrator has.
     WholePlan,
     /// Under a split, weights say what shares say.
     WeightsFollowShares,

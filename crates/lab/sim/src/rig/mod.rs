@@ -305,11 +305,13 @@ impl<P: Plant> Rig<P> {
             && self.sink.is_idle()
             && !self.troubles.steering_is_disturbed()
             && !self.spec.observe;
+        let clock = process.clock(self.now);
         let stand = Stand {
             now: Nanos(self.now),
             able,
+            view: &|| self.seam.view(&process.controller, clock),
             seen: Seen {
-                clock: process.clock(self.now),
+                clock,
                 plant: &self.plant,
                 controller: &process.controller,
                 beliefs: &self.beliefs,
