@@ -33,6 +33,8 @@ pub enum Sabotage {
     BelieveOldTimeouts,
     /// It gives those who return their whole weight at once.
     LoseRamp,
+    /// It ramps four times as fast as it should.
+    HurryRamp,
     /// It steers what an administrator has.
     IgnoreAdministrator,
     /// It does not see that the balancer was reloaded.
@@ -109,7 +111,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 44] = [
+    pub const ALL: [Sabotage; 45] = [
         Sabotage::SwallowFailures,
         Sabotage::KeepFailedAtOne,
         Sabotage::DropZeros,
@@ -118,6 +120,7 @@ impl Sabotage {
         Sabotage::ReturnTooSoon,
         Sabotage::BelieveOldTimeouts,
         Sabotage::LoseRamp,
+        Sabotage::HurryRamp,
         Sabotage::IgnoreAdministrator,
         Sabotage::IgnoreReload,
         Sabotage::IgnoreApplyFailed,
@@ -264,6 +267,7 @@ impl Seam {
             Some(Sabotage::IgnoreMinInterval) => {
                 ServiceSpec { min_interval: Duration::ZERO, ..spec }
             }
+            Some(Sabotage::HurryRamp) => ServiceSpec { slow_start: spec.slow_start / 4, ..spec },
             Some(Sabotage::RefreshUnasked) => ServiceSpec { refresh: true, ..spec },
             _ => spec,
         }

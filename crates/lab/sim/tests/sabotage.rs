@@ -20,7 +20,7 @@ fn caught(sabotage: Sabotage) -> Option<(u64, Rule)> {
 }
 
 /// Each of these is caught by the rule that is there for it, whatever else it breaks.
-const MEANT_FOR: [(Sabotage, Rule); 41] = [
+const MEANT_FOR: [(Sabotage, Rule); 42] = [
     (Sabotage::ForgetOne, Rule::WholePlan),
     (Sabotage::NotANumber, Rule::WholePlan),
     (Sabotage::SharesOfMoreThanAll, Rule::WholePlan),
@@ -62,6 +62,7 @@ const MEANT_FOR: [(Sabotage, Rule); 41] = [
     (Sabotage::MistakeRefusals, Rule::FailedGetNothing),
     (Sabotage::NeverRevoke, Rule::FailedGetNothing),
     (Sabotage::LoseRamp, Rule::Ramp),
+    (Sabotage::HurryRamp, Rule::Ramp),
 ];
 
 /// Where a rule is tried that few of all runs give an occasion for.

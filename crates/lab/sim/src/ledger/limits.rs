@@ -56,9 +56,7 @@ impl Ledger {
         if packed {
             self.check_worth(plan, spec.min_change);
         }
-        let is_measuring = seen.beliefs.iter().any(|b| b.is_measured)
-            || self.measured_at.is_some_and(|at| self.world.since(at) < PUT_BACK_WITHIN);
-        if is_measuring {
+        if self.is_measured_lately(seen) {
             return;
         }
         if let Some(theta) = spec.theta.filter(|_| packed) {
@@ -67,6 +65,12 @@ impl Ledger {
         if learning {
             self.check_step(plan, seen, spec.max_step);
         }
+    }
+
+    /// Somebody is given a load on purpose, or was, and it may not be taken back yet.
+    pub(super) fn is_measured_lately(&self, seen: &Seen<'_>) -> bool {
+        seen.beliefs.iter().any(|b| b.is_measured)
+            || self.measured_at.is_some_and(|at| self.world.since(at) < PUT_BACK_WITHIN)
     }
 
     fn check_changes_something(&mut self, plan: &Plan) {

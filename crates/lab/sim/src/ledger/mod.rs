@@ -8,6 +8,7 @@
 mod learning;
 mod limits;
 mod plan;
+mod ramp;
 mod shown;
 mod stand;
 mod told;

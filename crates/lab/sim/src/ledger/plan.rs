@@ -28,30 +28,6 @@ const NEWS: Duration = Duration::from_secs(60);
 /// controller counts five in minutes that follow one another, so that two fives may meet.
 const FOREIGN_LIMIT: usize = 10;
 const MINUTE: Duration = Duration::from_secs(60);
-/// For so long after a return the ramp is at its foot: 10 % and less than as much again.
-const FOOT_OF_THE_RAMP: Duration = Duration::from_secs(1);
-/// Where the ramp begins; a capacity that is not well known is given as much as this factor more.
-const RAMP_START: f64 = 0.1;
-const UNSURE: f64 = 3.2;
-/// A weight is in proportion to the others': the ramp can be judged where the controller knows every
-/// capacity within this factor.
-const KNOWN_WITHIN: f64 = 1.7;
-/// … and is that sure of it, relatively.
-const SURE: f64 = 0.5;
-/// The others carry all the traffic with this to spare: then nobody needs who is just back.
-const OTHERS_SUFFICE: f64 = 1.5;
-
-/// Whether the controller knows every capacity within [`KNOWN_WITHIN`], and is sure of it.
-fn is_known(seen: &Seen<'_>, kind: MethodKind) -> bool {
-    seen.beliefs.iter().all(|b| {
-        let is_asked_for_more = kind == MethodKind::InFlight && b.is_lower_bound;
-        let right = b.capacity_rps.is_some_and(|rps| {
-            let ratio = rps / seen.plant.capacity_rps(b.backend.0 as usize);
-            (1.0 / KNOWN_WITHIN..KNOWN_WITHIN).contains(&ratio)
-        });
-        right && b.capacity_error < SURE && !is_asked_for_more
-    })
-}
 
 impl Ledger {
     /// Takes down what the controller asks, and compares.
@@ -72,6 +48,7 @@ impl Ledger {
         self.check_when(clock, plan);
         self.check_pace(clock, plan);
         self.check_ramp(plan, seen);
+        self.check_along_ramp(plan, seen);
         self.check_limits(plan, seen);
         self.check_resumption(plan);
         self.epoch = plan.epoch;
@@ -204,61 +181,6 @@ impl Ledger {
         may
     }
 
-    fn check_ramp(&mut self, plan: &Plan, seen: &Seen<'_>) {
-        let Seen { clock, plant, .. } = *seen;
-        let ramp = self.spec.as_ref().map_or(Duration::ZERO, |spec| spec.slow_start);
-        let foot = RAMP_START + (1.0 - RAMP_START) / ramp.as_secs_f64().max(1.0);
-        let most_at_foot = UNSURE * foot;
-        let back = |a: &Account| a.returned_at.is_some_and(|at| clock.since(at) < ramp);
-        if most_at_foot >= 1.0 || !self.accounts.iter().any(|a| a.is_usable() && back(a)) {
-            return;
-        }
-        // Whom the controller still has out, for reasons of its own, cannot help.
-        let usable = || self.accounts.iter().enumerate().filter(|(_, a)| a.serves());
-        let all: f64 = usable().map(|(j, _)| plant.capacity_rps(j)).sum();
-        let settled = |back: Option<Nanos>| back.is_none_or(|at| clock.since(at) > ramp);
-        let others = || {
-            usable()
-                .filter(|(_, a)| settled(a.ramps_since))
-                .map(|(j, _)| (j, plant.capacity_rps(j)))
-        };
-        let bear: f64 = others().map(|(_, rps)| rps).sum();
-        // Where those who are back are needed, or all are, the ramp gives way to the traffic.
-        if bear <= OTHERS_SUFFICE * plant.rate_rps() {
-            return;
-        }
-        // Of a split it has a part. Where the balancer counts, weights say how much of its capacity each is
-        // to use, beside those who ramp no longer: of the whole a tenth is more where others ramp too.
-        let weight = |j: usize| {
-            plan.entries
-                .iter()
-                .find(|e| e.backend.0 as usize == j)
-                .map_or(0.0, |e| f64::from(e.weight))
-        };
-        let beside = || others().filter(|(j, _)| weight(*j) > 0.0);
-        let counts = self.kind == MethodKind::InFlight && beside().next().is_some();
-        let (sum, all) = if counts {
-            beside().fold((0.0, 0.0), |(sum, all), (j, rps)| (sum + weight(j), all + rps))
-        } else {
-            (plan.entries.iter().map(|e| f64::from(e.weight)).sum(), all)
-        };
-        let steep = plan.entries.iter().filter(|e| e.weight > 1).find_map(|e| {
-            let i = e.backend.0 as usize;
-            let back = self.accounts[i].returned_at?;
-            // Small weights, which a round robin follows sooner, are rounded up by as much as one.
-            let part = f64::from(e.weight - 1) / sum;
-            let fair = plant.capacity_rps(i) / all;
-            let at_foot = clock.since(back) < FOOT_OF_THE_RAMP;
-            (at_foot && part > most_at_foot * fair).then_some((i, part, fair))
-        });
-        if let Some((i, part, fair)) = steep.filter(|_| is_known(seen, self.kind)) {
-            let what = format!(
-                "back for less than a second and given {part:.3}, fair is {fair:.3}: {plan:?}"
-            );
-            self.violate(Rule::Ramp, Some(i), what);
-        }
-    }
-
     fn check_resumption(&mut self, plan: &Plan) {
         if !std::mem::take(&mut self.must_resume) {
             return;
@@ -319,41 +241,10 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_control::{BackendSpec, Controller, ServiceSpec};
+    use plimsoll_control::{BackendSpec, ServiceSpec};
     use plimsoll_model::{BackendId, PlanEntry};
 
     use super::*;
-    use crate::pool::{BackendModel, Method};
-    use crate::sample::SamplePlant;
-
-    /// Whether a plan of these weights is too steep for the second backend, which is just back, as the
-    /// third is. The first, with an eighth of their cores each, is not.
-    fn is_steep(kind: MethodKind, weights: [u32; 3]) -> bool {
-        let clock = Nanos(100_000_000_000);
-        let model = |cores| BackendModel { cores, speed: 1.0 };
-        let pool = [1, 8, 8].map(model);
-        let plant = SamplePlant::new(&pool, 10_000.0, Method::LeastConn, 1);
-        let backend = |i: u32| BackendSpec { id: BackendId(i), name: format!("s{i}") };
-        let mut ledger = Ledger::new(pool.len());
-        let spec = ServiceSpec::new("sim", (0..3).map(backend).collect());
-        ledger.born(clock, &spec, None);
-        ledger.kind = kind;
-        for a in &mut ledger.accounts[1..] {
-            (a.returned_at, a.ramps_since) = (Some(clock), Some(clock));
-        }
-        let sum: u32 = weights.iter().sum();
-        let entry = |(i, weight)| PlanEntry {
-            backend: BackendId(i),
-            share: f64::from(weight) / f64::from(sum),
-            weight,
-        };
-        let entries = (0..3).zip(weights).map(entry).collect();
-        let plan = Plan { epoch: 1, at: clock, reason: String::new(), entries };
-        let controller = Controller::new(spec, None, clock, 1);
-        let seen = Seen { clock, plant: &plant, controller: &controller, beliefs: &[] };
-        ledger.check_ramp(&plan, &seen);
-        ledger.take_violation().is_some()
-    }
 
     /// What a plan of these weights violates where an account of the second of two backends says `of_it`.
     fn violated(weights: &[(u32, u32)], of_it: fn(&mut Account)) -> Option<Rule> {
@@ -389,16 +280,5 @@ mod tests {
         assert_eq!(violated(&[(0, 5)], out), Some(Rule::WholePlan));
         assert_eq!(violated(&[(0, 5)], well), Some(Rule::WholePlan));
         assert_eq!(violated(&[(0, 5)], reserved), None);
-    }
-
-    #[test]
-    fn a_ramp_is_judged_by_the_whole_under_a_split_and_beside_the_settled_where_the_balancer_counts()
-     {
-        // A tenth of its capacity each.
-        assert!(!is_steep(MethodKind::InFlight, [100, 80, 80]));
-        assert!(is_steep(MethodKind::Split, [100, 80, 80]));
-        assert!(is_steep(MethodKind::InFlight, [100, 800, 80]), "as if it were settled");
-        assert!(is_steep(MethodKind::InFlight, [0, 80, 80]), "nobody is beside them");
-        assert!(!is_steep(MethodKind::Split, [100, 10, 10]));
     }
 }
