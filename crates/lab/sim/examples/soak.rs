@@ -9,10 +9,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use plimsoll_sim::{Fault, Level, Order, Rule, Sabotage};
+use plimsoll_control::Exploration;
+use plimsoll_sim::{Fault, Level, Order, Rule, Sabotage, Tally};
 
 const USAGE: &str = "usage: soak (--seed N | --seeds FROM..TO) [--days D] [--level samples|requests] [--threads N] \
-                     [--without FAULT]... [--sabotage WAY] [--beyond RULE]... [--trace FROM_SECOND]";
+                     [--exploration packed|bisect|literal] [--without FAULT]... [--sabotage WAY] [--beyond RULE]... [--trace FROM_SECOND]";
 
 struct Arguments {
     seeds: Range<u64>,
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
     };
     let began = Instant::now();
     let next = AtomicU64::new(arguments.seeds.start);
-    let totals = Mutex::new((0u64, 0u64, 0u64, 0u64, 0u64));
+    let totals = Mutex::new((Tally::default(), 0u64, 0u64));
     let single = arguments.seeds.end - arguments.seeds.start == 1;
     if single {
         let order = Order { seed: arguments.seeds.start, ..arguments.order.clone() };
@@ -47,31 +48,31 @@ fn main() -> ExitCode {
                     let order = Order { seed, ..arguments.order.clone() };
                     let result = order.run();
                     let mut totals = totals.lock().unwrap_or_else(|e| e.into_inner());
-                    totals.0 += 1;
+                    totals.1 += 1;
                     match result {
-                        Ok(tally) => {
-                            totals.1 += tally.steps;
-                            totals.2 += tally.plans;
-                            totals.3 += tally.faults;
-                        }
+                        Ok(tally) => totals.0 = totals.0 + tally,
                         Err(failure) => {
-                            totals.4 += 1;
+                            totals.2 += 1;
                             println!("\nseed {seed}: {failure}");
                         }
                     }
-                    if totals.0.is_multiple_of(20) {
+                    if totals.1.is_multiple_of(20) {
                         let s = began.elapsed().as_secs();
-                        println!("{} runs, {} violations, {s} s", totals.0, totals.4);
+                        println!("{} runs, {} violations, {s} s", totals.1, totals.2);
                     }
                 }
             });
         }
     });
-    let (runs, steps, plans, faults, violations) =
+    let (Tally { steps, plans, rounds, faults, .. }, runs, violations) =
         *totals.lock().unwrap_or_else(|e| e.into_inner());
+    let explored = match arguments.order.exploration {
+        Exploration::Packed => String::new(),
+        _ => format!(" ({rounds} to explore)"),
+    };
     println!(
-        "{runs} runs of {:.2} days: {steps} steps, {plans} plans, {faults} faults, {violations} \
-         violations, {:.0} s",
+        "{runs} runs of {:.2} days: {steps} steps, {plans} plans{explored}, {faults} faults, \
+         {violations} violations, {:.0} s",
         arguments.order.seconds / 86_400.0,
         began.elapsed().as_secs_f64()
     );
@@ -112,6 +113,18 @@ fn arguments() -> Result<Arguments, String> {
                     "samples" => Level::Samples,
                     "requests" => Level::Requests,
                     _ => return Err(format!("--level {value}: expected samples or requests")),
+                }
+            }
+            "--exploration" => {
+                order.exploration = match value.as_str() {
+                    "packed" => Exploration::Packed,
+                    "bisect" => Exploration::Bisect,
+                    "literal" => Exploration::Literal,
+                    _ => {
+                        return Err(format!(
+                            "--exploration {value}: expected packed, bisect or literal"
+                        ));
+                    }
                 }
             }
             "--threads" => {

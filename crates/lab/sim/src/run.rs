@@ -3,6 +3,7 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use plimsoll_control::Exploration;
 use plimsoll_model::Nanos;
 use plimsoll_queueing::ServiceTime;
 
@@ -34,6 +35,8 @@ pub struct Order {
     pub level: Level,
     /// How much simulated time, seconds.
     pub seconds: f64,
+    /// How the pool is explored.
+    pub exploration: Exploration,
     /// Faults that are left out.
     pub without: Vec<Fault>,
     /// A way in which the controller is broken.
@@ -56,7 +59,7 @@ impl Order {
             Level::Samples => Cadence::SAMPLE_LEVEL,
             Level::Requests => Cadence::REQUEST_LEVEL,
         };
-        let scenario = Scenario::from_seed(self.seed, cadence);
+        let scenario = Scenario::from_seed(self.seed, cadence).exploring(self.exploration);
         self.without.iter().fold(scenario, |scenario, &fault| scenario.without(fault))
     }
 
@@ -139,6 +142,11 @@ impl Failure {
         );
         if order.level == Level::Requests {
             line.push_str(" --level requests");
+        }
+        match order.exploration {
+            Exploration::Packed => {}
+            Exploration::Bisect => line.push_str(" --exploration bisect"),
+            Exploration::Literal => line.push_str(" --exploration literal"),
         }
         order.without.iter().for_each(|f| line.push_str(&format!(" --without {f}")));
         order.beyond.iter().for_each(|r| line.push_str(&format!(" --beyond {r}")));

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use plimsoll_control::{DrainTest, DriftTest, ServiceSpec};
+use plimsoll_control::{DrainTest, DriftTest, Exploration, ServiceSpec};
 
 use crate::fault::Fault;
 use crate::luck::Luck;
@@ -70,6 +70,8 @@ impl Cadence {
 /// What an administrator has set: two seeds in five have everything by default.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
+    /// How the pool is explored: as the default does, whatever the seed. See [`Scenario::exploring`].
+    pub exploration: Exploration,
     /// Bound on the spread of the shares.
     pub theta: Option<f64>,
     /// The most by which a share grows at a step while it is learned.
@@ -94,6 +96,7 @@ impl Settings {
         let by_default = luck.chance(0.4);
         // As much luck whether it is used or not.
         let drawn = Settings {
+            exploration: spec.exploration,
             theta: Some(luck.between(0.05, 0.5)).filter(|_| luck.chance(0.8)),
             max_step: luck.pick(&[1.2, 1.5, 2.0, 2.0, 4.0]),
             min_change: luck.pick(&[0.01, 0.01, 0.05, 0.1]),
@@ -109,6 +112,7 @@ impl Settings {
             min_interval,
         };
         let usual = Settings {
+            exploration: spec.exploration,
             theta: spec.theta,
             max_step: spec.max_step,
             min_change: spec.min_change,
@@ -124,6 +128,7 @@ impl Settings {
     /// The specification of a service with these settings.
     pub fn apply(&self, spec: ServiceSpec) -> ServiceSpec {
         ServiceSpec {
+            exploration: self.exploration,
             theta: self.theta,
             max_step: self.max_step,
             min_change: self.min_change,
@@ -223,6 +228,17 @@ impl Scenario {
         self.disturbances.retain(|d| d.fault != fault);
         self
     }
+
+    /// The same run explored in this way. Those of the paper explore under a split only: there the balancer
+    /// begins with one.
+    #[must_use]
+    pub fn exploring(mut self, exploration: Exploration) -> Self {
+        self.settings.exploration = exploration;
+        if exploration != Exploration::Packed {
+            self.method = Method::RoundRobin;
+        }
+        self
+    }
 }
 
 impl fmt::Display for Scenario {
@@ -255,6 +271,9 @@ impl fmt::Display for Scenario {
             s.drain,
             s.refresh,
         )?;
+        if s.exploration != Exploration::Packed {
+            writeln!(f, "  explores in the paper's way: {:?}", s.exploration)?;
+        }
         for (i, (b, w)) in self.pool.iter().zip(&self.weights).enumerate() {
             writeln!(f, "  s{i}: {} cores at {:.2}, weight {w}", b.cores, b.speed)?;
         }

@@ -267,7 +267,8 @@ impl Controller {
             self.set_phase(Phase::Steady, "the capacity suffices again", out);
             return;
         }
-        if self.phase != Phase::Exploring {
+        // In the paper's way it ends when its rounds have told all.
+        if self.phase != Phase::Exploring || self.explores_by_paper() {
             return;
         }
         let last = self.decision.as_ref().map(Decision::shares).unwrap_or_default();

@@ -1,25 +1,39 @@
 //! KnapsackLB's own way to learn (§4.3, §4.6), as a switch: every backend is driven up in rounds until
 //! its latency says stop, wishes wait their turn so that weights sum to one, and only then the pool is
 //! packed. For balancers that split the traffic.
+//!
+//! The paper's pool is quiet while it is explored. Where it is not, a round in which weights were set for
+//! another reason (a failure, a reload, somebody else's hand) measures nothing and is made again, without
+//! those who do not serve; who fails has lost requests at the weight it was given. While a share ramps up
+//! the pool is packed with what is known, and rounds wait.
+
+use std::time::Duration;
 
 use plimsoll_learn::{
-    Assignment, Exploration as Climb, ExploreMode, ExploreOptions, Measurement, Member, Priority,
-    Step, Wanted, schedule,
+    Assignment, Exploration as Climb, ExploreError, ExploreMode, ExploreOptions, Measurement,
+    Member, Priority, Step, Wanted, schedule,
 };
 use plimsoll_model::{BackendId, Nanos};
 use plimsoll_pack::round_to_range;
 
 use crate::backend::Backend;
 use crate::controller::{Controller, record};
+use crate::decide::IDLE_RPS;
 use crate::event::{Action, RecordKind};
 use crate::plan::{Decision, Wish};
 use crate::spec::Exploration;
+use crate::traffic::WINDOW;
 use crate::view::Phase;
 
 /// The part of a round, from its beginning, whose measurements still show the weights before.
 const SETTLING: f64 = 0.4;
+/// A round is measured by this part of the windows that it has room for, at the least.
+const ENOUGH: f64 = 0.5;
 /// The part of the capacity that may be refreshed at a time (§4.5).
 const REFRESH_SHARE: f64 = 0.05;
+/// An exploration takes no longer than so many rounds, those that the world interrupts included. (The
+/// paper's take less than 20.)
+const MOST_ROUNDS: u32 = 60;
 
 /// One backend's climb.
 #[derive(Clone, Debug)]
@@ -30,55 +44,97 @@ struct Climber {
     over_utilised: bool,
     ticket: u64,
     w_max: f64,
-    granted: bool,
+    /// The weight it asked for and has, in the round that goes on.
+    granted: Option<f64>,
     area: f64,
     started: f64,
     errors_before: f64,
 }
 
+impl Climber {
+    fn take(&mut self, measured: &Measurement) {
+        match self.climb.next(measured) {
+            Step::Measure(weight) => self.wanted = Some(weight),
+            Step::Done { w_max } => (self.wanted, self.w_max) = (None, w_max),
+        }
+    }
+}
+
+/// Weights that are held for a while, to be measured.
+#[derive(Clone, Debug)]
+struct Round {
+    /// The last plan when it began: where there is another, its weights are not in force.
+    epoch: u64,
+    /// Since when they are.
+    since: Nanos,
+    /// What was seen since they have settled: windows, and what the whole pool was given in them.
+    windows: u32,
+    started: f64,
+}
+
+impl Round {
+    fn is_over(&self, now: Nanos, lasts: Duration) -> bool {
+        let room = (1.0 - SETTLING) * lasts.as_secs_f64() / WINDOW.as_secs_f64();
+        now.since(self.since) >= lasts && f64::from(self.windows) >= (ENOUGH * room).max(1.0)
+    }
+}
+
 /// An exploration in the paper's way.
 #[derive(Clone, Debug)]
 pub(crate) struct PaperRun {
+    began: Nanos,
     climbers: Vec<Climber>,
-    round_began: Nanos,
     tickets: u64,
+    /// None before the first, and after one that was interrupted.
+    round: Option<Round>,
 }
 
 impl PaperRun {
-    fn new(
-        now: Nanos,
-        ids: impl Iterator<Item = BackendId>,
-        options: ExploreOptions,
-    ) -> Option<Self> {
-        let ids: Vec<BackendId> = ids.collect();
-        let first = 1.0 / ids.len().max(1) as f64;
-        let mut climbers = Vec::with_capacity(ids.len());
-        for (ticket, id) in ids.into_iter().enumerate() {
-            let climb = Climb::new(first, options).ok()?;
-            climbers.push(Climber {
-                id,
+    fn new(began: Nanos) -> Self {
+        PaperRun { began, climbers: Vec::new(), tickets: 0, round: None }
+    }
+
+    /// Takes in those who serve and do not climb yet. Who was never measured begins with its part of those
+    /// who serve now: with less it would only leave to others what they do not know to bear.
+    fn join(&mut self, backends: &[Backend], options: ExploreOptions) -> Result<(), ExploreError> {
+        let usable = || backends.iter().filter(|b| b.is_usable());
+        let first = 1.0 / usable().count().max(1) as f64;
+        for b in usable() {
+            let held = self.climbers.iter_mut().find(|c| c.id == b.id);
+            if held.as_ref().is_some_and(|c| c.climb.steps() > 0) {
+                continue;
+            }
+            let climb = Climb::new(first, options)?;
+            if let Some(c) = held {
+                (c.climb, c.wanted) = (climb, Some(first));
+                continue;
+            }
+            self.tickets += 1;
+            self.climbers.push(Climber {
+                id: b.id,
                 climb,
                 wanted: Some(first),
                 over_utilised: false,
-                ticket: ticket as u64,
+                ticket: self.tickets,
                 w_max: 0.0,
-                granted: true,
+                granted: None,
                 area: 0.0,
                 started: 0.0,
                 errors_before: 0.0,
             });
         }
-        Some(PaperRun { tickets: climbers.len() as u64, climbers, round_began: now })
+        Ok(())
     }
 
     /// Who takes part in the round that begins, and what they wish for.
     fn open_round(&mut self, backends: &[Backend]) -> (Vec<Member>, Vec<Wanted>) {
         let (mut members, mut wishes) = (Vec::new(), Vec::new());
         for c in &mut self.climbers {
-            (c.area, c.started) = (0.0, 0.0);
+            (c.area, c.started, c.granted) = (0.0, 0.0, None);
             let Some(b) = backends.iter().find(|b| b.id == c.id && b.is_usable()) else {
                 continue;
             };
+            c.errors_before = b.health.error_share();
             let bound = if c.w_max > 0.0 { c.w_max } else { b.wanted.share.max(1e-3) };
             let capacity = c.w_max.max(0.0);
             members.push(Member { backend: c.id, bound, capacity });
@@ -90,16 +146,37 @@ impl PaperRun {
         }
         (members, wishes)
     }
+
+    /// It is no time for rounds. Before the first, that costs none of the time that they may take.
+    fn wait(&mut self, now: Nanos) {
+        self.interrupt();
+        if self.climbers.is_empty() {
+            self.began = now;
+        }
+    }
+
+    /// Its weights are no longer in force, or show nothing.
+    fn interrupt(&mut self) {
+        self.round = None;
+        self.climbers.iter_mut().for_each(|c| c.granted = None);
+    }
 }
 
 impl Controller {
     /// Gathers a window's measurements for the round.
     pub(crate) fn paper_window(&mut self, now: Nanos) {
-        let round = self.spec.round;
         let Some(run) = &mut self.paper else { return };
-        if now.since(run.round_began) < round.mul_f64(SETTLING) {
+        let Some(round) = &mut run.round else { return };
+        if self.calm_since > round.since {
+            // From here on the weights are those of the round.
+            (round.since, round.windows, round.started) = (self.calm_since, 0, 0.0);
+            run.climbers.iter_mut().for_each(|c| (c.area, c.started) = (0.0, 0.0));
+        }
+        if now.since(round.since) < self.spec.round.mul_f64(SETTLING) {
             return;
         }
+        round.windows += 1;
+        round.started += self.backends.iter().map(|b| b.recent.rate_rps).sum::<f64>();
         for c in &mut run.climbers {
             if let Some(b) = self.backends.iter().find(|b| b.id == c.id) {
                 c.area += b.recent.in_flight;
@@ -114,22 +191,51 @@ impl Controller {
             self.paper = None;
             return false;
         }
-        if self.paper.is_none() {
-            if self.history.rate_rps().is_none() {
-                return true;
-            }
-            let options = self.explore_options();
-            let ids = self.backends.iter().filter(|b| b.is_usable()).map(|b| b.id);
-            self.paper = PaperRun::new(now, ids, options);
-            self.next_round(now, out);
-            return true;
+        let run = self.paper.get_or_insert_with(|| PaperRun::new(now));
+        if now.since(run.began) > MOST_ROUNDS * self.spec.round {
+            self.end_paper(now, "what more rounds would tell is not waited for: packing", out);
+            return false;
         }
-        let began = self.paper.as_ref().map_or(now, |run| run.round_began);
-        if now.since(began) >= self.spec.round {
+        if run.round.as_ref().is_some_and(|round| round.epoch != self.epoch) {
+            run.interrupt();
+        }
+        let ramps = self.is_ramping(now);
+        if ramps || !self.has_traffic_to_measure() {
+            self.paper.iter_mut().for_each(|run| run.wait(now));
+            return !ramps;
+        }
+        if self.may_begin_round(now) {
             self.measure_round();
             self.next_round(now, out);
         }
         self.phase == Phase::Exploring
+    }
+
+    fn may_begin_round(&self, now: Nanos) -> bool {
+        match self.paper.as_ref().and_then(|run| run.round.as_ref()) {
+            // A round leaves the lightest server its turn. Whom it has overrun is not to wait for another.
+            Some(round) => {
+                let least = self.spec.min_interval.max(self.spec.sink.min_interval);
+                round.is_over(now, self.spec.round)
+                    && self.last_program.is_none_or(|last| now.since(last) >= least)
+            }
+            None => self.is_paced(now),
+        }
+    }
+
+    fn has_traffic_to_measure(&self) -> bool {
+        !self.conflict && self.rate() >= IDLE_RPS && self.backends.iter().any(|b| b.is_usable())
+    }
+
+    /// Who fails has lost requests at the weight that it asked for.
+    pub(crate) fn paper_lost(&mut self, id: BackendId) {
+        let Some(run) = &mut self.paper else { return };
+        let is_out = self.backends.iter().any(|b| b.id == id && !b.is_usable());
+        let climber = run.climbers.iter_mut().find(|c| c.id == id);
+        let Some(c) = climber.filter(|_| is_out) else { return };
+        if let Some(weight) = c.granted.take() {
+            c.take(&Measurement { weight, l0_us: 1.0, latency_us: f64::NAN, dropped: true });
+        }
     }
 
     fn explore_options(&self) -> ExploreOptions {
@@ -140,45 +246,47 @@ impl Controller {
             },
             latency_factor: self.spec.latency_factor,
             max_step: self.spec.max_step,
+            // There is no more than the whole traffic.
+            useful_max: Some(1.0),
             ..ExploreOptions::default()
         }
     }
 
     fn measure_round(&mut self) {
         let Some(run) = &mut self.paper else { return };
-        let total: f64 = self.backends.iter().map(|b| b.recent.rate_rps).sum();
-        for c in run.climbers.iter_mut().filter(|c| c.granted && c.wanted.is_some()) {
-            let Some(b) = self.backends.iter().find(|b| b.id == c.id) else { continue };
+        let Some(round) = run.round.as_ref().filter(|round| round.started > 0.0) else { return };
+        for c in run.climbers.iter_mut().filter(|c| c.granted.is_some()) {
+            let Some(b) = self.backends.iter().find(|b| b.id == c.id && b.is_usable()) else {
+                continue;
+            };
             let Some(l0_us) = b.knowledge.service_us() else { continue };
             let latency_us = if c.started > 0.0 { c.area / c.started * 1e6 } else { l0_us };
-            let weight = if total > 0.0 { b.recent.rate_rps / total } else { b.wanted.share };
-            let dropped = b.health.is_down() || b.health.error_share() > c.errors_before + 0.01;
-            let step = c.climb.next(&Measurement { weight, l0_us, latency_us, dropped });
+            let weight = c.started / round.started;
+            let dropped = b.health.error_share() > c.errors_before + 0.01;
             c.over_utilised = latency_us > self.spec.latency_factor * l0_us;
             run.tickets += 1;
             c.ticket = run.tickets;
-            match step {
-                Step::Measure(w) => c.wanted = Some(w),
-                Step::Done { w_max } => {
-                    c.wanted = None;
-                    c.w_max = w_max;
-                }
-            }
+            c.take(&Measurement { weight, l0_us, latency_us, dropped });
         }
     }
 
     fn next_round(&mut self, now: Nanos, out: &mut Vec<Action>) {
+        let options = self.explore_options();
         let Some(run) = &mut self.paper else { return };
-        run.round_began = now;
-        if run.climbers.iter().all(|c| c.wanted.is_none()) {
-            self.end_paper(now, "every backend's curve is known: packing", out);
+        run.interrupt();
+        if let Err(error) = run.join(&self.backends, options) {
+            self.give_up_exploring(now, &error, out);
             return;
         }
         let (members, wishes) = run.open_round(&self.backends);
+        if wishes.is_empty() {
+            self.end_paper(now, "every backend's curve is known: packing", out);
+            return;
+        }
         let assignment = match schedule(&members, &wishes, REFRESH_SHARE) {
             Ok(assignment) => assignment,
             Err(error) => {
-                record(out, RecordKind::Warning, None, format!("no schedule: {error}"));
+                self.give_up_exploring(now, &error, out);
                 return;
             }
         };
@@ -187,10 +295,20 @@ impl Controller {
             self.end_paper(now, "no further wish can be granted: packing", out);
             return;
         }
-        for c in &mut run.climbers {
-            c.granted = assignment.granted.contains(&c.id);
+        for c in run.climbers.iter_mut().filter(|c| assignment.granted.contains(&c.id)) {
+            c.granted = c.wanted;
         }
         self.program_round(now, &assignment, out);
+    }
+
+    fn give_up_exploring(
+        &mut self,
+        now: Nanos,
+        error: &dyn std::error::Error,
+        out: &mut Vec<Action>,
+    ) {
+        record(out, RecordKind::Warning, None, format!("no schedule: {error}"));
+        self.end_paper(now, "there is no exploring: packing", out);
     }
 
     fn end_paper(&mut self, now: Nanos, why: &str, out: &mut Vec<Action>) {
@@ -201,8 +319,12 @@ impl Controller {
 
     fn program_round(&mut self, now: Nanos, assignment: &Assignment, out: &mut Vec<Action>) {
         let shares: Vec<f64> = assignment.weights.iter().map(|(_, w)| *w).collect();
-        let Ok(rounded) = round_to_range(&shares, None, self.spec.sink.range.clone()) else {
-            return;
+        let rounded = match round_to_range(&shares, None, self.spec.sink.range.clone()) {
+            Ok(rounded) => rounded,
+            Err(error) => {
+                self.give_up_exploring(now, &error, out);
+                return;
+            }
         };
         let wish = |(&(id, share), &weight): (&(BackendId, f64), &u32)| Wish {
             id,
@@ -223,6 +345,88 @@ impl Controller {
             assignment.granted.len(),
             assignment.waiting.len()
         );
+        // What was on trial before is none of the round's.
+        self.trial = None;
         self.program(now, decision, reason, false, out);
+        if let Some(run) = &mut self.paper {
+            run.round = Some(Round { epoch: self.epoch, since: now, windows: 0, started: 0.0 });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::{FailureKind, MethodKind};
+
+    use super::*;
+    use crate::spec::{BackendSpec, ServiceSpec};
+
+    const NOW: Nanos = Nanos(10_000_000_000);
+
+    /// A controller in the first round of four.
+    fn exploring() -> Controller {
+        let backends = (0..4).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
+        let spec = ServiceSpec {
+            exploration: Exploration::Bisect,
+            ..ServiceSpec::new("shop", backends.collect())
+        };
+        let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
+        assert_eq!(controller.kind(), MethodKind::Split);
+        controller.paper = Some(PaperRun::new(NOW));
+        controller.next_round(NOW, &mut Vec::new());
+        controller
+    }
+
+    fn climbers(controller: &Controller) -> &[Climber] {
+        &controller.paper.as_ref().expect("it explores").climbers
+    }
+
+    #[test]
+    fn who_fails_at_the_weight_it_asked_for_asks_for_less_and_who_is_taken_out_does_not() {
+        let mut controller = exploring();
+        let wishes = |controller: &Controller| -> Vec<f64> {
+            climbers(controller).iter().filter_map(|c| c.wanted).collect()
+        };
+        assert_eq!(wishes(&controller), [0.25; 4]);
+        let refused = Some(FailureKind::Refused);
+        controller.on_liveness(NOW, BackendId(1), 0, refused, NOW, &mut Vec::new());
+        assert_eq!(wishes(&controller), [0.25, 0.125, 0.25, 0.25]);
+        controller.backends[2].status = Some(plimsoll_model::ServerStatus::Drain);
+        controller.next_round(NOW, &mut Vec::new());
+        let granted: Vec<bool> =
+            climbers(&controller).iter().map(|c| c.granted.is_some()).collect();
+        assert_eq!(granted, [true, false, false, true]);
+        // Nobody was measured yet.
+        assert_eq!(wishes(&controller), [0.5, 0.125, 0.25, 0.5]);
+    }
+
+    #[test]
+    fn weights_that_are_set_anew_are_measured_from_then_on() {
+        let mut controller = exploring();
+        let second = |s: u64| NOW + Duration::from_secs(s);
+        let windows = |controller: &Controller| {
+            controller.paper.as_ref().and_then(|run| Some(run.round.as_ref()?.windows))
+        };
+        (1..8).for_each(|s| controller.paper_window(second(s)));
+        assert_eq!(windows(&controller), Some(4), "from 4 s on");
+        controller.calm_since = second(7);
+        (8..12).for_each(|s| controller.paper_window(second(s)));
+        assert_eq!(windows(&controller), Some(1), "from 11 s on");
+    }
+
+    #[test]
+    fn a_plan_for_another_reason_ends_the_round_and_nothing_is_measured() {
+        let mut controller = exploring();
+        let steps = |controller: &Controller| -> u32 {
+            climbers(controller).iter().map(|c| c.climb.steps()).sum()
+        };
+        (1..=12).for_each(|s| controller.paper_window(NOW + Duration::from_secs(s)));
+        controller.epoch += 1;
+        let later = NOW + Duration::from_secs(12);
+        controller.paper_act(later, &mut Vec::new());
+        let run = controller.paper.as_ref().expect("it explores on");
+        assert!(run.round.is_none() && run.climbers.iter().all(|c| c.granted.is_none()));
+        controller.measure_round();
+        assert_eq!(steps(&controller), 0);
     }
 }

@@ -125,6 +125,7 @@ impl Controller {
                 record(out, RecordKind::Failed, Some(&name), why.clone());
                 self.raise(Urgent::Pool(format!("{name} failed: {why}")));
                 self.panic_or_not(out);
+                self.paper_lost(id);
             }
             Turn::Returned => {
                 // Who was never taken out need not be brought back.

@@ -14,17 +14,18 @@ use crate::split;
 impl Controller {
     /// Whether what is urgent may be done now. It is kept until then: also while nothing may be steered.
     pub(crate) fn may_act_urgently(&self, now: Nanos) -> bool {
-        let paced = || {
-            let since = self.last_program.map(|last| now.since(last));
-            since.is_none_or(|passed| passed >= self.bearable_interval())
-        };
         match &self.urgent {
             None => false,
             Some(_) if self.conflict => false,
             Some(Urgent::Pool(_)) => true,
             Some(Urgent::Refilled(_)) => self.is_bearable_to_sink(now),
-            Some(Urgent::Drift(_)) => paced(),
+            Some(Urgent::Drift(_)) => self.is_paced(now),
         }
+    }
+
+    /// Whether the last change is long enough ago for one that nothing urges.
+    pub(crate) fn is_paced(&self, now: Nanos) -> bool {
+        self.last_program.is_none_or(|last| now.since(last) >= self.bearable_interval())
     }
 
     /// Whether the balancer may be put right now.

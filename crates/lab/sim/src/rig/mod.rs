@@ -42,6 +42,8 @@ pub struct Tally {
     pub steps: u64,
     /// Plans that it made.
     pub plans: u64,
+    /// Those of them that began a round of the paper's exploration.
+    pub rounds: u64,
     /// Faults that began.
     pub faults: u64,
     /// Controllers that were started.
@@ -57,6 +59,7 @@ impl Add for Tally {
         Tally {
             steps: self.steps + other.steps,
             plans: self.plans + other.plans,
+            rounds: self.rounds + other.rounds,
             faults: self.faults + other.faults,
             lives: self.lives + other.lives,
             checks: self.checks + other.checks,

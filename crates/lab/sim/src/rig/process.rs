@@ -176,6 +176,7 @@ impl<P: Plant> Rig<P> {
         match action {
             Action::Program(plan) => {
                 self.tally.plans += 1;
+                self.tally.rounds += u64::from(plan.reason.starts_with("exploring:"));
                 self.program(life, plan);
             }
             Action::ProbeRate { backend, interval, .. } => {

@@ -1,0 +1,126 @@
+//! KnapsackLB's ways to explore, where the world is not quiet while they do: they end, and meanwhile every
+//! promise of the default holds. (Whole days of faults: `days.rs`.)
+
+use std::time::Duration;
+
+use plimsoll_control::{Exploration, Phase, RecordKind, ServiceSpec};
+use plimsoll_model::{Nanos, Plan, ServerStatus};
+use plimsoll_sim::{BackendModel, Method, World, WorldSpec, small_pool};
+
+const WAYS: [Exploration; 2] = [Exploration::Bisect, Exploration::Literal];
+
+/// A pool that is explored in this way.
+fn explored(
+    exploration: Exploration,
+    pool: Vec<BackendModel>,
+    load: f64,
+    set: impl Fn(&mut ServiceSpec),
+) -> World {
+    let mut world = World::new(WorldSpec::new(pool, Method::RoundRobin, load, 2));
+    let mut spec = world.service_spec();
+    spec.exploration = exploration;
+    set(&mut spec);
+    world.attach(spec, None);
+    world
+}
+
+fn phase(world: &World) -> Phase {
+    world.controller().expect("a controller is attached").view(world.now()).phase
+}
+
+fn when(world: &World, kind: RecordKind, backend: &str) -> Nanos {
+    let is = |r: &plimsoll_control::Record| r.kind == kind && r.backend.as_deref() == Some(backend);
+    world.records.iter().rev().find(|(_, r)| is(r)).expect("it was recorded").0
+}
+
+fn begins_a_round(plan: &Plan) -> bool {
+    plan.reason.starts_with("exploring:")
+}
+
+fn share(plan: &Plan, i: usize) -> Option<f64> {
+    plan.entries.iter().find(|e| e.backend.0 as usize == i).map(|e| e.share)
+}
+
+#[test]
+fn who_returns_while_others_are_explored_ramps_up_before_the_next_round() {
+    for way in WAYS {
+        let mut w = explored(way, small_pool(), 0.5, |spec| spec.theta = None);
+        w.run_for(15.0);
+        assert!(w.weights()[3] > 0);
+        w.set_alive(3, false);
+        w.run_for(8.0);
+        assert_eq!(w.weights()[3], 0, "{way:?}");
+        w.set_alive(3, true);
+        w.run_for(30.0);
+        let back = when(&w, RecordKind::Returned, "s3");
+        let ramps = |at: Nanos| at >= back && at.since(back) < Duration::from_secs(10);
+        let meanwhile: Vec<&Plan> =
+            w.plans.iter().filter(|(at, _)| ramps(*at)).map(|(_, plan)| plan).collect();
+        let shares: Vec<f64> = meanwhile.iter().filter_map(|plan| share(plan, 3)).collect();
+        assert!(shares[0] < 0.1 && shares.len() >= 3, "{way:?}: {shares:?}");
+        assert!(!meanwhile.iter().any(|plan| begins_a_round(plan)), "{way:?}: {meanwhile:?}");
+        assert!(w.plans.iter().any(|(at, plan)| *at > back && begins_a_round(plan)), "{way:?}");
+        w.run_for(300.0);
+        assert_eq!(phase(&w), Phase::Steady, "{way:?}");
+    }
+}
+
+#[test]
+fn rounds_keep_the_least_interval_to_what_is_urgent_and_weigh_everybody_who_serves() {
+    let min_interval = Duration::from_secs(5);
+    for way in WAYS {
+        let mut w = explored(way, small_pool(), 0.5, |spec| {
+            spec.min_interval = min_interval;
+            spec.slow_start = Duration::ZERO;
+        });
+        w.set_status(5, ServerStatus::Drain);
+        w.run_for(19.0);
+        w.set_status(5, ServerStatus::Up);
+        w.run_for(13.0);
+        w.set_alive(0, false);
+        w.run_for(7.0);
+        w.set_alive(0, true);
+        w.run_for(60.0);
+        let gaps = w.plans.windows(2).filter(|pair| begins_a_round(&pair[1].1));
+        let least = gaps.map(|pair| pair[1].0.since(pair[0].0)).min().expect("rounds");
+        assert!(least >= min_interval, "{way:?}: {least:?}");
+        let given_back = when(&w, RecordKind::Returned, "s5");
+        let mut since = w.plans.iter().filter(|(at, _)| *at >= given_back);
+        assert!(since.any(|(_, plan)| begins_a_round(plan)), "{way:?}");
+        let left_out =
+            w.plans.iter().filter(|(at, plan)| *at >= given_back && plan.entries.len() < 6);
+        assert_eq!(left_out.count(), 0, "{way:?}");
+    }
+}
+
+#[test]
+fn who_could_bear_all_the_traffic_ends_its_climb_there() {
+    for way in WAYS {
+        let pair = vec![BackendModel { cores: 8, speed: 1.0 }; 2];
+        let mut w = explored(way, pair, 0.1, |_| ());
+        w.run_for(300.0);
+        assert_eq!(phase(&w), Phase::Steady, "{way:?}");
+        let complains = |kind| kind == RecordKind::Warning;
+        assert!(!w.records.iter().any(|(_, r)| complains(r.kind)), "{way:?}: {:?}", w.records);
+    }
+}
+
+#[test]
+fn without_traffic_nothing_is_concluded() {
+    for way in WAYS {
+        let mut w = explored(way, small_pool(), 0.5, |_| ());
+        let rate_rps = 0.5 * 280.0;
+        w.set_rate(0.0);
+        w.run_for(900.0);
+        assert_eq!((phase(&w), w.plans.len()), (Phase::Exploring, 0), "{way:?}");
+        w.set_rate(rate_rps);
+        w.run_for(15.0);
+        assert!(w.plans.iter().any(|(_, plan)| begins_a_round(plan)), "{way:?}");
+        w.set_rate(0.0);
+        w.run_for(60.0);
+        let from = w.now();
+        w.run_for(120.0);
+        assert!(w.plans.iter().all(|(at, _)| *at < from), "{way:?}");
+        assert_eq!(phase(&w), Phase::Exploring, "{way:?}");
+    }
+}
