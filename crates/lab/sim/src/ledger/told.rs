@@ -152,7 +152,12 @@ impl Ledger {
             |id: BackendId| self.accounts.get(id.0 as usize).is_some_and(|a| a.is_usable());
         let differs =
             report.servers.iter().any(|s| serves(s.backend) && weight(s.backend) != Some(s.weight));
-        self.must_resume = all_known && differs && recalled.iter().any(|(_, w)| *w > 0);
+        // Weights of whom else it knew are no weights for those who are left.
+        let anybody = report
+            .servers
+            .iter()
+            .any(|s| serves(s.backend) && weight(s.backend).is_some_and(|w| w > 0));
+        self.must_resume = all_known && differs && anybody;
     }
 
     fn told_round(
@@ -263,12 +268,14 @@ mod tests {
 
     use super::*;
 
-    /// Whether the first plan is held against a memory of weights of 1, where these are held.
-    fn must_resume(servers: &[(u32, ServerStatus)]) -> bool {
+    /// Whether the first plan is held against a memory of this weight each, where these are held. (One that
+    /// is no longer configured had another.)
+    fn must_resume(remembered: u32, servers: &[(u32, ServerStatus)]) -> bool {
         let ids = || (0..servers.len() as u32).map(BackendId);
         let backends = ids().map(|id| BackendSpec { id, name: format!("s{}", id.0) }).collect();
         let mut ledger = Ledger::new(servers.len());
-        let recalled = ids().map(|id| (id, 1)).collect();
+        let gone = (BackendId(servers.len() as u32), 7);
+        let recalled = ids().map(|id| (id, remembered)).chain([gone]).collect();
         ledger.born(Nanos::ZERO, &ServiceSpec::new("sim", backends), Some(recalled));
         let report = BalancerReport {
             at: Nanos::ZERO,
@@ -294,9 +301,10 @@ mod tests {
     #[test]
     fn what_is_to_be_resumed_is_the_weights_of_those_who_may_serve() {
         let (up, down) = (ServerStatus::Up, ServerStatus::Down);
-        assert!(must_resume(&[(0, up), (1, up)]));
-        assert!(must_resume(&[(0, down), (5, up)]));
-        assert!(!must_resume(&[(0, down), (1, up)]), "there is nothing to put right");
-        assert!(!must_resume(&[(1, up), (1, up)]));
+        assert!(must_resume(1, &[(0, up), (1, up)]));
+        assert!(must_resume(1, &[(0, down), (5, up)]));
+        assert!(!must_resume(1, &[(0, down), (1, up)]), "there is nothing to put right");
+        assert!(!must_resume(1, &[(1, up), (1, up)]));
+        assert!(!must_resume(0, &[(1, up), (1, up)]), "of whom is left nobody had a weight");
     }
 }
