@@ -33,8 +33,8 @@ INLINE int back(struct xdp_md *ctx)
 	store32(eth->from, to);
 	*(__u16 *)(eth->from + 4) = to >> 32;
 	__u32 port = port_of(ctx->ingress_ifindex);
-	__u32 *by_tx = bpf_map_lookup_elem(&turns_back, &port);
-	if (!by_tx || *by_tx)
+	__u32 *flags = bpf_map_lookup_elem(&turns_back, &port);
+	if (!flags || *flags & PORT_TURNS_BACK)
 		return XDP_TX;
 	return bpf_redirect_map(&ports, port, XDP_DROP);
 }

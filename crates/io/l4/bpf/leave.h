@@ -50,6 +50,13 @@ INLINE __u32 port_of(__u32 ifindex)
 	return MAX_PORTS;
 }
 
+/* The same, where packets may be sent that did not come by it. */
+INLINE __u32 open_port_of(__u32 ifindex)
+{
+	__u32 port = port_of(ifindex), *flags = bpf_map_lookup_elem(&turns_back, &port);
+	return flags && !(*flags & PORT_SHUT) ? port : MAX_PORTS;
+}
+
 INLINE int leave_by(struct xdp_md *ctx, __u32 port, __u32 ifindex, __u32 hairpin_tx)
 {
 	if (hairpin_tx && ctx->ingress_ifindex == ifindex)
@@ -135,7 +142,7 @@ INLINE int by_routes(struct xdp_md *ctx, const struct way *way, struct ethernet 
 	__u64 tag = hop_tag(way, now_ms(), family);
 	__u32 port = MAX_PORTS;
 	if (bpf_fib_lookup(ctx, &fib, sizeof(fib), 0) == BPF_FIB_LKUP_RET_SUCCESS)
-		port = port_of(fib.ifindex);
+		port = open_port_of(fib.ifindex);
 	if (port == MAX_PORTS) {
 		count_reason(vip_number, REASON_NO_ROUTE);
 		return XDP_PASS;

@@ -24,7 +24,7 @@ MAP(turns, BPF_MAP_TYPE_PERCPU_ARRAY, 1, __u32);
 MAP(open, BPF_MAP_TYPE_ARRAY, 1, __s32);
 MAP(last, BPF_MAP_TYPE_ARRAY, (1 << LAST_BITS) / LAST_ROW, struct last);
 MAP(ports, BPF_MAP_TYPE_DEVMAP, MAX_PORTS, __u32);
-/* By place of `ports`: not 0 where what goes back by the interface it came by goes by XDP_TX. */
+/* By place of `ports`: PORT_TURNS_BACK, PORT_SHUT. */
 MAP(turns_back, BPF_MAP_TYPE_ARRAY, MAX_PORTS, __u32);
 MAP(hops, BPF_MAP_TYPE_PERCPU_ARRAY, 1 << HOP_BITS, struct hop);
 MAP(meta, BPF_MAP_TYPE_ARRAY, 1, struct meta);

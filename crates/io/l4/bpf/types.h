@@ -10,6 +10,10 @@
 #define MAX_SLOTS 8192
 /* Interfaces a packet can leave by. */
 #define MAX_PORTS 64
+/* What comes by it goes back by XDP_TX. */
+#define PORT_TURNS_BACK 1
+/* Not configured any more, or without the program: no client's route leads by it. */
+#define PORT_SHUT 2
 /* The widest permutation (1 version bit). */
 #define MAX_IDS 16384
 #define MAC_WAYS 6

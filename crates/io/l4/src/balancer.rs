@@ -345,6 +345,7 @@ impl Balancer {
             self.write_tables(places)?;
         }
         self.write_addresses()?;
+        self.open_ports()?;
         self.write_ways(&neighbours, &mut pending)?;
         self.detach_unused();
         Ok(pending)

@@ -17,6 +17,10 @@ pub const META_LAYOUT: u32 = 9;
 pub const MAX_SLOTS: usize = 8192;
 /// Interfaces a packet can leave by.
 pub const MAX_PORTS: u32 = 64;
+/// What comes by an interface goes back by `XDP_TX`.
+pub const PORT_TURNS_BACK: u32 = 1;
+/// No client's route leads by an interface.
+pub const PORT_SHUT: u32 = 2;
 /// The widest permutation.
 pub const MAX_IDS: usize = 16384;
 /// Entries of a bucket of the table of MAC addresses.

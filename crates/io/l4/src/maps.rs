@@ -402,9 +402,12 @@ impl Maps {
         self.ports.set(port, ifindex, None, 0).map_err(L4Error::map("ports"))
     }
 
-    /// Whether what came by an interface goes back by `XDP_TX`.
-    pub(crate) fn set_turns_back(&mut self, port: u32, by_tx: bool) -> Result<(), L4Error> {
-        self.turns_back.set(port, u32::from(by_tx), 0).map_err(L4Error::map("turns_back"))
+    /// How what came by an interface goes back, and whether anything else is sent there.
+    pub(crate) fn set_port_flags(&mut self, port: u32, flags: u32) -> Result<(), L4Error> {
+        if self.turns_back.get(&port, 0).map_err(L4Error::map("turns_back"))? != flags {
+            self.turns_back.set(port, flags, 0).map_err(L4Error::map("turns_back"))?;
+        }
+        Ok(())
     }
 
     /// Writes at which addresses nobody but services is reached.

@@ -12,8 +12,8 @@ use crate::doctor;
 use crate::error::L4Error;
 use crate::fill::{costs, each_once, in_line, in_turn, maglev, same_weights};
 use crate::layout::{
-    FlowKey, MAX_PORTS, MemberState, MemberValue, VipIndex, VipValue, permutation_to_bytes,
-    policy_code, slots_to_bytes,
+    FlowKey, MAX_PORTS, MemberState, MemberValue, PORT_SHUT, PORT_TURNS_BACK, VipIndex, VipValue,
+    permutation_to_bytes, policy_code, slots_to_bytes,
 };
 use crate::network::{Link, Neighbour};
 use crate::place::place_of;
@@ -34,6 +34,9 @@ impl Balancer {
         pending: &mut Pending,
     ) -> Result<(), L4Error> {
         let held = self.maps.ports();
+        let is_wanted =
+            |link: &&Link| self.config.interfaces.iter().any(|one| one.name == link.name);
+        let wanted: BTreeSet<u32> = links.iter().filter(is_wanted).map(|link| link.index).collect();
         let mut ports = BTreeMap::new();
         let mut taken: BTreeSet<u32> = self.ports.values().map(|(port, _)| *port).collect();
         for interface in &self.config.interfaces {
@@ -49,22 +52,37 @@ impl Balancer {
             let before = self.ports.get(&interface.name).map(|(port, _)| *port);
             let by_index =
                 held.iter().find(|(_, index)| *index == link.index).map(|(port, _)| *port);
-            let free = || {
-                (0..MAX_PORTS)
-                    .find(|port| !taken.contains(port) && held.iter().all(|(one, _)| one != port))
+            let untaken = || (0..MAX_PORTS).filter(|port| !taken.contains(port));
+            let free = || untaken().find(|port| held.iter().all(|(one, _)| one != port));
+            // One that had the program before and is configured no more gives its place away last.
+            let left = || {
+                untaken().find(|port| {
+                    held.iter().all(|(one, index)| one != port || !wanted.contains(index))
+                })
             };
-            let port = by_index.or(before).or_else(free).ok_or_else(|| L4Error::Full {
-                what: "l4.interfaces".to_owned(),
-                limit: MAX_PORTS,
+            let port = by_index.or(before).or_else(free).or_else(left).ok_or_else(|| {
+                L4Error::Full { what: "l4.interfaces".to_owned(), limit: MAX_PORTS }
             })?;
             taken.insert(port);
             if !held.contains(&(port, link.index)) {
-                self.maps.set_turns_back(port, !link.veth)?;
+                // Until the program is on it: see `open_ports`.
+                self.maps.set_port_flags(port, flags_of(link) | PORT_SHUT)?;
                 self.maps.set_port(port, link.index)?;
             }
             ports.insert(interface.name.clone(), (port, link.clone()));
         }
         self.ports = ports;
+        Ok(())
+    }
+
+    /// Clients' routes lead by the interfaces that have the program: many drivers drop what is redirected to
+    /// another one, and the kernel can send it.
+    pub(super) fn open_ports(&mut self) -> Result<(), L4Error> {
+        for (port, _) in self.maps.ports() {
+            let open = self.ports.values().find(|(one, _)| *one == port);
+            let flags = open.map_or(PORT_SHUT, |(_, link)| flags_of(link));
+            self.maps.set_port_flags(port, flags)?;
+        }
         Ok(())
     }
 
@@ -146,7 +164,7 @@ impl Balancer {
                         _ => MemberState::Live,
                     };
                 } else {
-                    let has_way = links.iter().any(|link| link.index == value.ifindex);
+                    let has_way = ports.values().any(|(_, link)| link.index == value.ifindex);
                     value.state = match value.state {
                         MemberState::Unused | MemberState::Gone => MemberState::Gone,
                         _ if has_way => MemberState::Live,
@@ -337,6 +355,10 @@ impl Balancer {
             }
         }
     }
+}
+
+fn flags_of(link: &Link) -> u32 {
+    if link.veth { 0 } else { PORT_TURNS_BACK }
 }
 
 fn flow_key(hash: &FlowHash) -> FlowKey {

@@ -7,6 +7,7 @@ mod support;
 mod answers;
 mod counting;
 mod malformed;
+mod ports;
 mod rare;
 mod rare_v6;
 mod replies;

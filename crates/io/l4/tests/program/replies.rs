@@ -30,13 +30,13 @@ fn rig(replies: Replies) -> Rig {
 }
 
 impl Rig {
-    fn routes(&mut self, script: &str) {
+    pub(super) fn routes(&mut self, script: &str) {
         self.net.exec("lb", script);
         self.balancer.follow_routes().expect("follows");
     }
 
     /// A reply to a client: the verdict, and what leaves.
-    fn reply(&self, client: &str) -> (u32, Vec<u8>) {
+    pub(super) fn reply(&self, client: &str) -> (u32, Vec<u8>) {
         let vip = if client.starts_with('[') { VIP6 } else { VIP };
         let mut reply = Segment::new(vip, client, ACK, timestamps(1, 2)).sent_by(server_mac(1));
         reply.payload = vec![7; 800];
