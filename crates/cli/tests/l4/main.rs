@@ -6,6 +6,7 @@ mod rig;
 mod daemon;
 mod keys;
 mod metrics;
+mod moves;
 mod replies;
 mod restart;
 

@@ -19,7 +19,7 @@ fn wait_for(daemon: &Daemon<'_>, v6: bool, field: &str, value: &str) {
     }
 }
 
-fn routes_asked(daemon: &Daemon<'_>) -> u64 {
+pub fn routes_asked(daemon: &Daemon<'_>) -> u64 {
     daemon.status()["vips"][0]["routes_asked"].as_u64().expect("a number")
 }
 
