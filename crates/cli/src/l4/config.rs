@@ -20,6 +20,9 @@ const KEY_FILE: &str = "/var/lib/plimsoll/l4.key";
 /// Root alone.
 const SOCKET_MODE: u32 = 0o600;
 const DRAIN: Duration = Duration::from_secs(24 * 3600);
+/// Long enough that who has none yet takes no more than a tenth of what the others have each second.
+const SLOW_START: Duration = Duration::from_secs(10);
+const LONGEST_START: Duration = Duration::from_secs(3600);
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The whole section: what the balancer is to do, and what concerns its daemon or the servers alone.
@@ -258,6 +261,7 @@ fn vip(cursor: &Cursor<'_>) -> Option<Vip> {
         "mode",
         "policy",
         "load",
+        "slow_start",
         "forwarding",
         "backends",
     ])?;
@@ -293,6 +297,12 @@ fn vip(cursor: &Cursor<'_>) -> Option<Vip> {
         (_, Some(_), Some(at)) => at.expected("no load but beside policy: awrr"),
         (policy, ..) => Some(policy),
     });
+    let slow_start = match (fields.optional("slow_start", slow_start)?, fields.get("slow_start")) {
+        (Some(_), Some(at)) if policy.is_some_and(|one| one != Policy::LeastConnections) => {
+            at.expected("no slow_start but beside policy: least_connections")
+        }
+        (given, _) => Some(given.unwrap_or(SLOW_START)),
+    };
     let backends = fields.required("backends", "a list of at least one server", backends);
     protocol.and(mode).and(forwarding)?;
     let (name, address, backends) = (name?.to_owned(), address?, backends?);
@@ -310,7 +320,11 @@ fn vip(cursor: &Cursor<'_>) -> Option<Vip> {
             ));
         }
     }
-    Some(Vip { name, address, policy: policy?, backends })
+    Some(Vip { name, address, policy: policy?, slow_start: slow_start?, backends })
+}
+
+fn slow_start(cursor: &Cursor<'_>) -> Option<Duration> {
+    cursor.duration(Duration::ZERO..=LONGEST_START)
 }
 
 fn backends(cursor: &Cursor<'_>) -> Option<Vec<Backend>> {
@@ -439,13 +453,19 @@ fn uplink(cursor: &Cursor<'_>) -> Option<UplinkMode> {
 }
 
 fn limits(cursor: &Cursor<'_>) -> Option<Limits> {
-    let fields = cursor.fields(&["vips", "backends", "fragments"])?;
+    let fields = cursor.fields(&["vips", "backends", "fragments", "clients"])?;
     let default = Limits::default();
     let vips = fields.or("vips", u64::from(default.vips), |c| c.integer(1..=256));
     let backends = fields.or("backends", u64::from(default.backends), |c| c.integer(1..=16_383));
     let fragments =
         fields.or("fragments", u64::from(default.fragments), |c| c.integer(1..=1_000_000));
-    Some(Limits { vips: vips? as u32, backends: backends? as u32, fragments: fragments? as u32 })
+    let clients = fields.optional("clients", |c| c.integer(1..=262_144));
+    Some(Limits {
+        vips: vips? as u32,
+        backends: backends? as u32,
+        fragments: fragments? as u32,
+        clients: clients?.map(|clients| clients as u32),
+    })
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ fn program_id(net: &Net) -> String {
 fn load(net: &Net) -> (Load, Vec<u8>) {
     let mut load = Load::pinned(&net.pins()).expect("loads");
     let settings =
-        Settings { turn: 0, flows: 1 << 16, servers: u32::from(SERVERS), field_at: 34 + 24 };
+        Settings { servers: u32::from(SERVERS), field_at: 34 + 24, ..Settings::of(1 << 16) };
     // Every server is heard, so that its clock is known.
     let servers = net.inside("lb", || ifindex("lbs").expect("there")).expect("enters");
     let mut reply = Segment::new(VIP, CLIENT, ACK, timestamps(1, 2)).sent_by(server_mac(1));

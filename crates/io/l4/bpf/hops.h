@@ -9,12 +9,12 @@
 /* The one place of a destination; neighbours on a link have different ones. */
 INLINE struct hop *hop_at(const __u32 *client, const int family)
 {
-	__u32 at;
+	__u32 at, bits = hop_bits;
 	if (family == 4)
-		at = client[0] * 0x9e3779b1U >> (32 - HOP_BITS);
+		at = client[0] * 0x9e3779b1U >> (32 - bits);
 	else
 		at = (load64(client) * 0x9e3779b97f4a7c15ULL + load64(client + 2) * 0xd1342543de82ef95ULL) >>
-		     (64 - HOP_BITS);
+		     (64 - bits);
 	return bpf_map_lookup_elem(&hops, &at);
 }
 

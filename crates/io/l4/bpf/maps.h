@@ -26,7 +26,7 @@ MAP(last, BPF_MAP_TYPE_ARRAY, (1 << LAST_BITS) / LAST_ROW, struct last);
 MAP(ports, BPF_MAP_TYPE_DEVMAP, MAX_PORTS, __u32);
 /* By place of `ports`: PORT_TURNS_BACK, PORT_SHUT. */
 MAP(turns_back, BPF_MAP_TYPE_ARRAY, MAX_PORTS, __u32);
-MAP(hops, BPF_MAP_TYPE_PERCPU_ARRAY, 1 << HOP_BITS, struct hop);
+MAP(hops, BPF_MAP_TYPE_PERCPU_ARRAY, 1, struct hop);
 MAP(meta, BPF_MAP_TYPE_ARRAY, 1, struct meta);
 MAP(vip_names, BPF_MAP_TYPE_ARRAY, 1, struct name);
 MAP(member_names, BPF_MAP_TYPE_ARRAY, 1, struct name);
@@ -52,4 +52,5 @@ volatile const __u32 stride = 256;   /* ids of a VIP, 0 included */
 volatile const __u32 max_vips = 1;
 volatile const __u32 vip_bits = 0;   /* log2 of half of `vips` */
 volatile const __u32 mac_bits = 0;   /* log2 of half of `macs` */
+volatile const __u32 hop_bits = 0;   /* log2 of the destinations that a CPU remembers the way to */
 volatile const __u32 dry_run = 0;      /* to be asked, not to serve: nothing is counted */

@@ -70,9 +70,6 @@ struct way {
 
 _Static_assert(sizeof(struct way) == 256, "a power of two");
 
-/* log2 of the destinations that a CPU remembers the way to. */
-#define HOP_BITS 12
-
 /* Where the kernel's routes lead for one destination, as they last said. */
 struct hop {
 	__u64 tag; /* generation << 8 | family (4, 6); 0: nothing */
@@ -262,7 +259,7 @@ struct note {
 	__u16 share; /* server: its part of what has no cookie */
 	__u8 set_by; /* VIP: 0 the configuration, 1 a controller, 2 load */
 	__u8 flags;  /* server */
-	char who[30]; /* VIP: the controller's name for itself */
+	char who[30]; /* VIP: the controller's name for itself; server: src/notes.rs */
 };
 
 #define NOTE_WEIGHT 1 /* `weight` stands instead of the configured one */

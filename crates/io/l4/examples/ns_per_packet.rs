@@ -7,11 +7,17 @@ mod support;
 
 use plimsoll_l4::bench::{
     BenchError, Case, Replies, SERVERS, established, first_packets, first_packets_v6, measure,
-    replies, tables, without_state,
+    replies, replies_apart, tables, without_state,
 };
 use plimsoll_l4::{Load, Policy};
 use support::Rig;
 use support::rig::privileged;
+
+/// The clients of all cases have a route of their own.
+const OWN_ROUTES: &str = "set -e
+    for hop in 10.0.1.9 fd00:1::9; do ip neigh replace $hop lladdr 02:00:00:00:01:09 dev lbc; done
+    ip route add 10.0.0.0/10 via 10.0.1.9; ip route add 10.64.0.0/10 via 10.0.1.9
+    ip -6 route add fd00::/64 via fd00:1::9";
 
 fn print(rig: &mut Rig, cases: &[Case], rounds: u32, repeat: u32) {
     let told = |_| Ok::<(), BenchError>(());
@@ -42,8 +48,10 @@ fn main() {
     let titles: Vec<String> = arguments.collect();
     println!("ns per packet, {SERVERS} servers, {rounds} rounds of {repeat} packets");
     println!("{:<36} {:>8} {:>8} {:>8} {:>12}", "", "flows", "min", "median", "preamble min");
+    let is_chosen =
+        |case: &Case| titles.is_empty() || titles.iter().any(|one| case.title.contains(one));
     let run_with = |policy, replies, script: &str, mut cases: Vec<Case>| {
-        cases.retain(|case| titles.is_empty() || titles.iter().any(|one| case.title.contains(one)));
+        cases.retain(is_chosen);
         if !cases.is_empty() {
             let mut rig = Rig::new(policy, SERVERS, replies);
             rig.net.exec("lb", script);
@@ -72,9 +80,16 @@ fn main() {
     }
     run(Policy::Maglev, Replies::DefaultRoute, replies("default route"));
     run(Policy::Maglev, Replies::Asked, replies("routes asked"));
-    // Up to 64 clients, which the program remembers.
-    let own_routes = "set -e
-        for hop in 10.0.1.9 fd00:1::9; do ip neigh replace $hop lladdr 02:00:00:00:01:09 dev lbc; done
-        ip route add 10.0.0.0/10 via 10.0.1.9; ip -6 route add fd00::/64 via fd00:1::9";
-    run_with(Policy::Maglev, Replies::DefaultRoute, own_routes, replies("another route"));
+    // Up to 64 clients, which the program remembers; and each flow of another client.
+    run_with(Policy::Maglev, Replies::DefaultRoute, OWN_ROUTES, replies("another route"));
+    run_with(Policy::Maglev, Replies::DefaultRoute, OWN_ROUTES, replies_apart("clients apart"));
+    for clients in [4096, 262_144] {
+        let mut cases = replies_apart(&format!("clients apart, room {clients}"));
+        cases.retain(is_chosen);
+        if !cases.is_empty() {
+            let mut rig = Rig::with_room(Policy::Maglev, SERVERS, Replies::DefaultRoute, clients);
+            rig.net.exec("lb", OWN_ROUTES);
+            print(&mut rig, &cases, rounds, repeat);
+        }
+    }
 }

@@ -68,7 +68,7 @@ fn directions() -> [Direction; 2] {
 fn send(load: &mut Load, net: &Net, direction: &Direction, frames: u32) -> (u64, Duration) {
     net.enter("out");
     let servers = u32::from(SERVERS);
-    let settings = Settings { turn: 0, flows: FLOWS, servers, field_at: direction.field_at };
+    let settings = Settings { servers, field_at: direction.field_at, ..Settings::of(FLOWS) };
     load.set(settings).expect("set");
     load.set_head(&direction.packet).expect("set");
     let before = load.arrived().expect("read");

@@ -15,9 +15,10 @@ use tracing::info;
 
 use crate::config::{AttachMode, L4Config, Policy, Vip};
 use crate::error::L4Error;
+use crate::fill::WHOLE;
 use crate::keys::Keys;
 use crate::layout::{ConfigValue, MemberValue};
-use crate::maps::{Maps, Meta};
+use crate::maps::{Maps, Meta, read_meta};
 use crate::network::{self, Link};
 use crate::notes::boot_ms;
 use crate::program::{Program, Ran, prepare};
@@ -25,6 +26,7 @@ use crate::service::{Member, Service, plan};
 use crate::turn::Turn;
 
 mod clocks;
+mod newcomer;
 mod recount;
 mod silence;
 pub(crate) mod ways;
@@ -92,7 +94,8 @@ impl Balancer {
     ) -> Result<(Self, Pending), L4Error> {
         prepare(&config.pin_dir)?;
         let _turn = Turn::wait(&config.pin_dir)?;
-        let program = Program::load(&config.pin_dir, Meta::wanted(config))?;
+        let wanted = Meta::wanted(config, read_meta(&config.pin_dir)?);
+        let program = Program::load(&config.pin_dir, wanted)?;
         let maps = Maps::open(&config.pin_dir)?;
         let keys = keys(&maps)?;
         let mut seed = [0; 32];
@@ -142,6 +145,7 @@ impl Balancer {
                     note: self.maps.member_note(place)?,
                     asked: false,
                     is_mute: false,
+                    part: WHOLE,
                     value,
                 };
                 members.insert(member, left);
@@ -152,6 +156,7 @@ impl Balancer {
                 name: name.clone(),
                 address: address.unwrap_or(([0, 0, 0, 0], 0).into()),
                 policy: Policy::RoundRobin,
+                slow_start: Duration::ZERO,
                 backends: Vec::new(),
             };
             let note = self.maps.vip_note(number)?;
@@ -187,7 +192,7 @@ impl Balancer {
             let (held, asked) = (self.maps.dir().to_owned(), config.pin_dir.clone());
             return Err(L4Error::PinDir { held, asked });
         }
-        let wanted = Meta::wanted(config);
+        let wanted = Meta::wanted(config, Some(self.maps.meta()));
         if wanted != self.maps.meta() {
             return Err(L4Error::Pinned {
                 path: self.maps.dir().to_owned(),
@@ -333,8 +338,9 @@ impl Balancer {
         let held = self.maps.config()?;
         self.settings = held;
         let (moved, left) = self.find_members(&links, &neighbours, &mut pending)?;
+        let grown = self.spare_newcomers(boot_ms());
         // Before anything is written: what does not fit must change nothing.
-        let mut places = if due || moved { Some(self.find_places()?) } else { None };
+        let mut places = if due || moved || grown { Some(self.find_places()?) } else { None };
         self.write_keys()?;
         if places.is_none() && self.settings != held {
             places = Some(self.find_places()?);

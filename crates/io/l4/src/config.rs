@@ -56,6 +56,8 @@ pub struct Vip {
     pub address: SocketAddr,
     /// Who gets a first packet.
     pub policy: Policy,
+    /// How long a server that joins or returns is spared under `least_connections`; zero: not at all.
+    pub slow_start: Duration,
     /// The servers.
     pub backends: Vec<Backend>,
 }
@@ -182,15 +184,26 @@ pub struct Limits {
     pub backends: u32,
     /// Fragmented packets remembered at a time.
     pub fragments: u32,
+    /// Clients to whom each CPU remembers the way; `None`: as many as the tables have room for that there are,
+    /// [`Limits::CLIENTS`] in new ones.
+    pub clients: Option<u32>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { vips: 16, backends: 255, fragments: 1024 }
+        Limits { vips: 16, backends: 255, fragments: 1024, clients: None }
     }
 }
 
 impl Limits {
+    /// Clients to whom each CPU remembers the way, unless the configuration says otherwise.
+    pub const CLIENTS: u32 = 16_384;
+
+    /// Places for clients: a power of two, so that a shift finds one, and not so few that it shifts by all bits.
+    pub fn client_places(&self) -> Option<u32> {
+        self.clients.map(|clients| clients.max(2).next_power_of_two())
+    }
+
     /// Ids of a service: a power of two, with id 0 nobody's.
     pub fn stride(&self) -> u32 {
         (self.backends + 1).next_power_of_two()

@@ -14,8 +14,11 @@ use std::collections::BTreeMap;
 
 use crate::layout::MAX_SLOTS;
 
-/// Of a connection at weight 1: times 2^31 connections and 64 places it fits 63 bits.
-const COST_OF_ONE: u32 = 1 << 25;
+/// Of a connection where it costs most: times 2^31 connections and 64 places it fits 63 bits.
+const GREATEST_COST: u64 = 1 << 25;
+
+/// The part of a weight that is all of it.
+pub const WHOLE: u16 = 1000;
 
 /// The size of a Maglev table: the largest prime within [`MAX_SLOTS`].
 pub const MAGLEV_PLACES: usize = 8191;
@@ -69,10 +72,14 @@ pub fn each_once(candidates: &[Candidate]) -> Vec<u16> {
 }
 
 /// What a connection costs the server at each place of a list, for comparing loads without dividing:
-/// so large a number that the least weight's and the greatest's differ by less than 0.2 % from exact.
-pub fn costs(list: &[u16], candidates: &[Candidate]) -> Vec<u32> {
-    let by_id: BTreeMap<u16, u32> =
-        candidates.iter().map(|one| (one.id, COST_OF_ONE / u32::from(one.weight.max(1)))).collect();
+/// so large a number that the least weight's and the greatest's differ by less than 0.2 % from exact, unless one of
+/// them is new: of the weight of such a one `part` counts, by its id.
+pub fn costs(list: &[u16], candidates: &[Candidate], part: impl Fn(u16) -> u16) -> Vec<u32> {
+    let bears = |one: &Candidate| u64::from(one.weight) * u64::from(part(one.id).max(1));
+    let serving = || candidates.iter().filter(|one| one.weight > 0);
+    let least = serving().map(bears).min().unwrap_or(0);
+    let cost = |one: &Candidate| (GREATEST_COST * least / bears(one)).max(1) as u32;
+    let by_id: BTreeMap<u16, u32> = serving().map(|one| (one.id, cost(one))).collect();
     list.iter().map(|id| by_id[id]).collect()
 }
 
@@ -184,6 +191,20 @@ mod tests {
             assert!(list.len() <= MAX_SLOTS, "{}", list.len());
             assert!((1..=2047).all(|id| list.contains(&id)));
         }
+    }
+
+    #[test]
+    fn a_connection_costs_by_weight_and_by_what_of_it_counts() {
+        let list = [1, 2, 3];
+        let all = servers(&[1, 2, 4, 0]);
+        assert_eq!(costs(&list, &all, |_| WHOLE), [1 << 25, 1 << 24, 1 << 23]);
+        let new = |new| move |id| if id == new { WHOLE / 10 } else { WHOLE };
+        let [first, second, new] = costs(&list, &all, new(3))[..] else { panic!("three") };
+        assert_eq!((first, second, new), ((1 << 25) * 2 / 5, (1 << 25) / 5, 1 << 25));
+        // The most that there can be is as far apart as it gets, and never for nothing.
+        let far = servers(&[u16::MAX, 1]);
+        let part = |id| if id == 1 { WHOLE } else { 1 };
+        assert_eq!(costs(&[1, 2], &far, part), [1, 1 << 25]);
     }
 
     #[test]

@@ -61,18 +61,22 @@ pub struct Meta {
     pub stride: u32,
     /// Fragmented packets remembered at a time.
     pub fragments: u32,
+    /// Clients to whom each CPU remembers the way.
+    pub clients: u32,
 }
 
 impl Meta {
     /// In words, for who must be told of a difference.
     pub(crate) fn describe(&self) -> String {
         format!(
-            "layout {}, {} version bits, room for {} VIPs of {} servers and for {} fragmented packets",
+            "layout {}, {} version bits, room for {} VIPs of {} servers, for {} fragmented packets and for \
+             the ways to {} clients",
             self.layout,
             self.version_bits,
             self.vips,
             self.stride.saturating_sub(1),
-            self.fragments
+            self.fragments,
+            self.clients
         )
     }
 }
@@ -165,9 +169,11 @@ pub fn read_meta(dir: &Path) -> Result<Option<Meta>, L4Error> {
     }
     let meta: Array<MapData, [u32; 4]> = opened!(dir, "meta");
     let [layout, version_bits, vips, stride] = meta.get(&0, 0).map_err(L4Error::map("meta"))?;
-    let fragments =
-        MapInfo::from_pin(dir.join("maps/fragments")).map_or(0, |map| map.max_entries());
-    Ok(Some(Meta { layout, version_bits, vips, stride, fragments }))
+    let places = |name: &str| {
+        MapInfo::from_pin(dir.join("maps").join(name)).map_or(0, |map| map.max_entries())
+    };
+    let (fragments, clients) = (places("fragments"), places("hops"));
+    Ok(Some(Meta { layout, version_bits, vips, stride, fragments, clients }))
 }
 
 /// The same, where there are some of this version.

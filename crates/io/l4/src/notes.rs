@@ -9,6 +9,8 @@ use crate::layout::{LINE_BYTES, name_from_bytes, name_to_bytes};
 /// Bytes of a controller's name for itself, its ending zero included.
 const WHO_BYTES: usize = 30;
 const WHO_AT: usize = LINE_BYTES - WHO_BYTES;
+/// A server has no such name: within its place is [`MemberNote::since_ms`].
+const SINCE_AT: usize = 40;
 const HAS_WEIGHT: u8 = 1;
 const HAS_LOAD: u8 = 2;
 const PPM: f64 = 1e6;
@@ -53,6 +55,8 @@ pub(crate) struct MemberNote {
     pub(crate) share: u16,
     /// When one that is no longer named is forgotten, by [`boot_ms`]; 0: it is named.
     pub(crate) until_ms: u64,
+    /// Since when it takes first packets, by [`boot_ms`]; 0: it takes none.
+    pub(crate) since_ms: u64,
 }
 
 /// Milliseconds since the machine started, its sleep included: maps last as long, and no clock is set.
@@ -111,7 +115,9 @@ impl MemberNote {
         let flags = flags.iter().filter(|(has, _)| *has).map(|(_, flag)| flag).sum();
         let words = [self.until_ms, self.unix_ms, self.failures];
         let shorts = [self.weight.unwrap_or(0), self.share];
-        line(words, self.load_ppm.unwrap_or(0), shorts, [0, flags])
+        let mut bytes = line(words, self.load_ppm.unwrap_or(0), shorts, [0, flags]);
+        bytes[SINCE_AT..SINCE_AT + 8].copy_from_slice(&self.since_ms.to_le_bytes());
+        bytes
     }
 
     pub(crate) fn from_bytes(bytes: &[u8; LINE_BYTES]) -> Self {
@@ -125,6 +131,7 @@ impl MemberNote {
             failures: word(bytes, 16),
             share: u16::from_le_bytes([bytes[30], bytes[31]]),
             until_ms: word(bytes, 0),
+            since_ms: word(bytes, SINCE_AT),
         }
     }
 }
@@ -168,6 +175,7 @@ mod tests {
             failures: 1 << 40,
             share: 0xabcd,
             until_ms: u64::MAX - 2,
+            since_ms: u64::MAX - 3,
         };
         assert_eq!(MemberNote::from_bytes(&member.to_bytes()), member);
         member.set_load(Some(0.25));

@@ -13,7 +13,7 @@ use aya::{Ebpf, EbpfError, EbpfLoader};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 
-use crate::config::{AttachMode, L4Config};
+use crate::config::{AttachMode, L4Config, Limits};
 use crate::doctor::{NATIVE_MTU, features};
 use crate::error::L4Error;
 use crate::layout::META_LAYOUT;
@@ -49,14 +49,16 @@ pub struct Ran {
 }
 
 impl Meta {
-    /// What a configuration asks for.
-    pub(crate) fn wanted(config: &L4Config) -> Meta {
+    /// What a configuration asks for where these maps are.
+    pub(crate) fn wanted(config: &L4Config, found: Option<Meta>) -> Meta {
+        let held = || found.filter(|found| found.layout == META_LAYOUT).map(|found| found.clients);
         Meta {
             layout: META_LAYOUT,
             version_bits: config.cookie.layout.version_bits(),
             vips: config.limits.vips,
             stride: config.limits.stride(),
             fragments: config.limits.fragments.max(1),
+            clients: config.limits.client_places().or_else(held).unwrap_or(Limits::CLIENTS),
         }
     }
 }
@@ -103,6 +105,7 @@ impl Program {
     fn load_as(dir: &Path, meta: Meta, dry: bool) -> Result<Self, L4Error> {
         let members = meta.vips * meta.stride;
         let (vip_bits, mac_bits) = (vip_bits(meta.vips), mac_bits(members));
+        let hop_bits = meta.clients.max(2).ilog2();
         let mut loader = EbpfLoader::new();
         for name in MAPS {
             loader.map_pin_path(name, dir.join("maps").join(name));
@@ -122,12 +125,14 @@ impl Program {
             .map_max_entries("member_names", members)
             .map_max_entries("notes", members)
             .map_max_entries("fragments", meta.fragments)
+            .map_max_entries("hops", meta.clients)
             .map_max_entries("addresses", meta.vips)
             .override_global("version_bits", &meta.version_bits, true)
             .override_global("stride", &meta.stride, true)
             .override_global("max_vips", &meta.vips, true)
             .override_global("vip_bits", &vip_bits, true)
             .override_global("mac_bits", &mac_bits, true)
+            .override_global("hop_bits", &hop_bits, true)
             .override_global("tick_ms_q20", &tick, true)
             .override_global("dry_run", &dry, true);
         let mut ebpf = loader.load(OBJECT).map_err(|error| refused(&error))?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::config::{Backend, BackendState, L4Config, Vip};
 use crate::error::L4Error;
-use crate::fill::Candidate;
+use crate::fill::{Candidate, WHOLE};
 use crate::layout::{MemberState, MemberValue};
 use crate::maps::Meta;
 use crate::notes::{MemberNote, VipNote, boot_ms};
@@ -22,6 +22,8 @@ pub(crate) struct Member {
     pub(crate) note: MemberNote,
     /// Whether this daemon has asked for its load.
     pub(crate) asked: bool,
+    /// How much of its weight counts: see newcomer.rs.
+    pub(crate) part: u16,
     /// Whether it answers nothing of what it gets: see balancer/silence.rs.
     pub(crate) is_mute: bool,
     pub(crate) value: MemberValue,
@@ -74,6 +76,11 @@ impl Service {
             Some(Candidate { id: member.id, weight: member.weight(), name: backend.name.clone() })
         };
         self.vip.backends.iter().filter_map(of).collect()
+    }
+
+    /// How much of a server's weight counts, by its id.
+    pub(crate) fn part(&self, id: u16) -> u16 {
+        self.members.values().find(|member| member.id == id).map_or(WHOLE, |member| member.part)
     }
 
     /// Who serves what has no cookie, those included that drain; in the order of names, which no reload
@@ -213,6 +220,7 @@ fn plan_members(
             note: MemberNote::default(),
             asked: false,
             is_mute: false,
+            part: WHOLE,
             value: old.map(|old| old.value).unwrap_or_default(),
         };
         service.members.insert(backend.name.clone(), member);

@@ -33,10 +33,15 @@ fn sizes_and_the_place_of_pins_are_fixed() {
     let mut other = config.clone();
     other.limits.fragments = 77;
     let refused = balancer.apply(&other).expect_err("other sizes").to_string();
-    assert!(refused.contains("1024 fragmented packets, expected"), "{refused}");
+    assert!(refused.contains("for 1024 fragmented packets"), "{refused}");
     assert!(refused.contains("77 fragmented packets"), "{refused}");
     let refused = Balancer::start_with(&other, keys()).expect_err("other sizes").to_string();
     assert!(refused.contains("77 fragmented packets"), "{refused}");
+    other = config.clone();
+    other.limits.clients = Some(5000);
+    let refused = balancer.apply(&other).expect_err("other sizes").to_string();
+    assert!(refused.contains("to 16384 clients, expected"), "{refused}");
+    assert!(refused.contains("to 8192 clients"), "{refused}");
     let mut moved = config.clone();
     moved.pin_dir = config.pin_dir.join("elsewhere");
     let refused = balancer.apply(&moved).expect_err("another place").to_string();
@@ -44,6 +49,26 @@ fn sizes_and_the_place_of_pins_are_fixed() {
     assert!(!moved.pin_dir.exists());
     assert_eq!(balancer.config(), &config, "the one in force stays");
     assert_eq!(balancer.refresh().expect("still in charge"), Pending::default());
+    service.net.leave();
+}
+
+#[test]
+fn room_for_clients_stays_as_it_was_made_where_nobody_asks_for_another() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(1, 2, false);
+    let mut config = service.config(Policy::RoundRobin, &["s1"]);
+    config.limits.clients = Some(4096);
+    drop(service.balance(&config));
+    let mut connections = service.opened(2);
+    config.limits.clients = None;
+    let mut balancer = service.balance(&config);
+    let room = read_meta(&service.net.pins()).expect("read").expect("there").clients;
+    assert_eq!(room, 4096, "as a version before had it");
+    all_stay(&mut connections, "with the next daemon");
+    config.limits.clients = Some(4000);
+    service.apply(&mut balancer, &config);
     service.net.leave();
 }
 

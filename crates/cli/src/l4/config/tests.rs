@@ -32,6 +32,14 @@ fn the_shortest_configuration_is_read_with_its_defaults() {
 }
 
 #[test]
+fn a_newcomer_is_spared_unless_the_configuration_says_otherwise() {
+    let least = GOOD.replace("round_robin", "least_connections");
+    let slow_start = |text: &str| read(text).expect("good").vips[0].slow_start;
+    assert_eq!(slow_start(&least), Duration::from_secs(10));
+    assert_eq!(slow_start(&least.replace("forwarding: direct", "slow_start: 0s")), Duration::ZERO);
+}
+
+#[test]
 fn every_problem_is_told_at_once_with_its_place() {
     let text = GOOD
         .replace("mode: native", "mode: fast")
@@ -77,6 +85,16 @@ fn what_is_given_twice_or_does_not_fit_together_is_refused() {
         (GOOD.replace("10.0.2.2", "10.0.9.9"), "l4.vips[0].backends[0]: expected the server's own"),
         (GOOD.replace("\"10.0.2.2\"", "\"fd00::2\""), "servers of the family"),
         (format!("{GOOD}  limits: {{ backends: 5000 }}\n"), "at most 2047"),
+        (
+            GOOD.replace("forwarding: direct", "slow_start: 5s"),
+            "f.yaml:10:19: l4.vips[0].slow_start: expected no slow_start but beside policy: least_connections",
+        ),
+        (
+            GOOD.replace("round_robin", "least_connections")
+                .replace("forwarding: direct", "slow_start: 2h"),
+            "l4.vips[0].slow_start: expected a time from 0ns to 1h",
+        ),
+        (format!("{GOOD}  limits: {{ clients: 0 }}\n"), "from 1 to 262144"),
         (format!("{GOOD}  uplink: never\n"), "auto or ask"),
         (format!("{GOOD}  uplink: {{ interface: eth7, gateway: 10.0.0.1 }}\n"), "l4.uplink"),
         (format!("{GOOD}  cookie: {{ rotate: 60s }}\n"), "a time from 1048.576s"),

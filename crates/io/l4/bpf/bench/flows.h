@@ -12,6 +12,7 @@ struct bench {
 	__u32 id_mask;   /* number of servers less one; their ids begin at 1 */
 	__u32 field_at;  /* where the upper half of the timestamp in question is */
 	__u64 missed;    /* packets that a connection table did not find */
+	__u64 apart;     /* not 0: each flow has a client of its own */
 };
 
 MAP(bench, BPF_MAP_TYPE_ARRAY, 1, struct bench);
@@ -38,6 +39,15 @@ INLINE __u64 scattered(__u64 number)
 	number = (number ^ number >> 30) * 0xbf58476d1ce4e5b9ULL;
 	number = (number ^ number >> 27) * 0x94d049bb133111ebULL;
 	return number ^ number >> 31;
+}
+
+/* An IPv4 address, or the third word of an IPv6 one: 16,384 flows have the same, or each its own, scattered
+ * over 10.64.0.0/10. */
+INLINE __u32 client_of(const struct bench *b, __u64 number, const int family)
+{
+	if (b->apart)
+		return bpf_htonl(0x0a400000 | (scattered(number) & 0x3fffff));
+	return family == 4 ? 0x0a | (__u32)(number >> 14) << 8 : number >> 14;
 }
 
 INLINE void write_upper(struct xdp_md *ctx, const struct bench *b, __u16 upper, int lower)
@@ -94,7 +104,7 @@ INLINE int prepare_v4(struct xdp_md *ctx, const int kind)
 	if (!b || (void *)(tcp + 1) > (void *)(long)ctx->data_end)
 		return -1;
 	__u64 number = next_flow(b);
-	__u32 client = 0x0a | (__u32)(number >> 14) << 8, port = 0x4000 | (number & 0x3fff);
+	__u32 client = client_of(b, number, 4), port = 0x4000 | (number & 0x3fff);
 	if (kind == REPLY) {
 		__u32 vip_port = tcp->source;
 		write_source(eth, 1 + (number & b->id_mask));
@@ -121,7 +131,7 @@ INLINE int prepare_v6(struct xdp_md *ctx, const int kind)
 	if (!b || (void *)(tcp + 1) > (void *)(long)ctx->data_end)
 		return -1;
 	__u64 number = next_flow(b);
-	__u32 client = number >> 14, port = 0x4000 | (number & 0x3fff);
+	__u32 client = client_of(b, number, 6), port = 0x4000 | (number & 0x3fff);
 	if (kind == REPLY) {
 		__u32 vip_port = tcp->source;
 		write_source(eth, 1 + (number & b->id_mask));

@@ -27,6 +27,14 @@ impl Rig {
         Rig { rig, net }
     }
 
+    /// The same, with room for the ways to so many clients.
+    pub fn with_room(policy: Policy, count: u8, replies: Replies, clients: u32) -> Rig {
+        let net = legs();
+        net.enter("lb");
+        let rig = bench::Rig::with_room(net.pins(), policy, count, replies, clients);
+        Rig { rig: rig.expect("starts"), net }
+    }
+
     /// On one interface, which is no veth: what came by it leaves by it, by `XDP_TX`.
     pub fn one_armed(policy: Policy, count: u8) -> Rig {
         let net = Net::new(&["lb"]);

@@ -139,6 +139,7 @@ mod tests {
                 name: "shop".to_owned(),
                 address: "10.0.9.9:80".parse().expect("address"),
                 policy: Policy::RoundRobin,
+                slow_start: Duration::ZERO,
                 backends: vec![backend("s1", "10.0.2.2", Some(1)), backend("s2", "10.0.3.2", id)],
             }],
             cookie: CookieConfig {

@@ -256,8 +256,8 @@ impl Balancer {
             };
             let held = served.iter().find(|vip| vip.number == service.number);
             let half = held.map_or(0, |vip| vip.slot_half & 1) ^ 1;
-            let bytes =
-                slots_to_bytes(&list, &costs(&list, &candidates), &maglev(&service.sharers()));
+            let costs = costs(&list, &candidates, |id| service.part(id));
+            let bytes = slots_to_bytes(&list, &costs, &maglev(&service.sharers()));
             self.maps.set_slots(service.number, half, &bytes)?;
             let place = u32::from(vip_half) << vbits | vip_place(words, key, &index, vbits);
             let value = VipValue {

@@ -212,7 +212,7 @@ pub fn chi_square(counts: &[u64]) -> f64 {
 
 fn settings(rig: &Rig, field_at: u32) -> Settings {
     let servers = rig.config.vips[0].backends.len() as u32;
-    Settings { turn: 0, flows: ENDLESS, servers, field_at }
+    Settings { servers, field_at, ..Settings::of(ENDLESS) }
 }
 
 fn forwarded(verdict: u32) -> Result<(), BenchError> {

@@ -9,6 +9,8 @@ use super::rig::{CLIENT_LEG_MAC, VIP, VIP6, server_mac};
 pub const SERVERS: u8 = 16;
 /// Flows that take turns.
 pub const FLOWS: [u64; 3] = [1, 1 << 16, 1 << 20];
+/// Clients that take turns, where each flow has its own.
+const CLIENTS: [u64; 4] = [1 << 10, 1 << 12, 1 << 14, 1 << 16];
 
 const CLIENT: &str = "10.0.0.1:1";
 const CLIENT6: &str = "[fd00::1]:1";
@@ -47,6 +49,7 @@ fn from_client(title: &str, names: Names, packet: Vec<u8>) -> Case {
         program: names.1,
         packet,
         field_at: 0,
+        apart: false,
         from_servers: false,
         flows: FLOWS.to_vec(),
         fill: None,
@@ -97,6 +100,12 @@ pub fn replies(by: &str) -> Vec<Case> {
         server_to_client(&format!("server to client, {by}"), false),
         server_to_client(&format!("server to client, IPv6, {by}"), true),
     ]
+}
+
+/// Replies to so many clients, each with a flow.
+pub fn replies_apart(by: &str) -> Vec<Case> {
+    let apart = |case: Case| Case { apart: true, flows: CLIENTS.to_vec(), ..case };
+    replies(by).into_iter().map(apart).collect()
 }
 
 /// Balancers that keep nothing and have no cookie: by hash alone, and with Beamer's previous server.

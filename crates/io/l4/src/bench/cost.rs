@@ -24,6 +24,8 @@ pub struct Case {
     pub packet: Vec<u8>,
     /// Where in it the preamble writes the upper half of a timestamp.
     pub field_at: u32,
+    /// Whether each flow has a client of its own.
+    pub apart: bool,
     /// Whether it comes from a server.
     pub from_servers: bool,
     /// Measured with so many flows each.
@@ -112,7 +114,7 @@ pub fn measure<E: From<BenchError>>(
 
 fn settings(rig: &Rig, case: &Case, flows: u64, turn: u64) -> Settings {
     let servers = rig.config.vips[0].backends.len() as u32;
-    Settings { turn, flows, servers, field_at: case.field_at }
+    Settings { turn, flows, servers, field_at: case.field_at, apart: case.apart }
 }
 
 /// The preamble's cost, and that of preamble and program.

@@ -29,6 +29,15 @@ pub struct Settings {
     pub servers: u32,
     /// Where in the packet the upper half is that the preamble writes.
     pub field_at: u32,
+    /// Whether each flow has a client of its own; else 16,384 of them have the same.
+    pub apart: bool,
+}
+
+impl Settings {
+    /// So many flows of few clients to one server, nothing written into them.
+    pub fn of(flows: u64) -> Settings {
+        Settings { turn: 0, flows, servers: 1, field_at: 0, apart: false }
+    }
 }
 
 /// The programs of `bpf/bench/bench.bpf.c`, on a running balancer's maps.
@@ -62,6 +71,7 @@ impl Load {
             loader.map_pin_path(name, maps.join(name));
         }
         let (vip_bits, mac_bits) = (vip_bits(meta.vips), mac_bits(meta.vips * meta.stride));
+        let hop_bits = meta.clients.max(2).ilog2();
         let tick = tick_ms_q20();
         loader
             .override_global("version_bits", &meta.version_bits, true)
@@ -69,6 +79,7 @@ impl Load {
             .override_global("max_vips", &meta.vips, true)
             .override_global("vip_bits", &vip_bits, true)
             .override_global("mac_bits", &mac_bits, true)
+            .override_global("hop_bits", &hop_bits, true)
             .override_global("tick_ms_q20", &tick, true);
         let ebpf = loader.load(OBJECT).map_err(BenchError::kernel("bench.bpf.o"))?;
         Ok(Load { ebpf })
@@ -88,7 +99,7 @@ impl Load {
         self.ebpf.map_mut(name).ok_or("not in the object").map_err(BenchError::kernel(name))
     }
 
-    fn bench(&mut self) -> Result<Array<&mut MapData, [u64; 4]>, BenchError> {
+    fn bench(&mut self) -> Result<Array<&mut MapData, [u64; 5]>, BenchError> {
         self.map("bench")?.try_into().map_err(BenchError::kernel("bench"))
     }
 
@@ -102,7 +113,7 @@ impl Load {
     pub fn set(&mut self, settings: Settings) -> Result<(), BenchError> {
         assert!(settings.flows.is_power_of_two() && settings.servers.is_power_of_two());
         let second = u64::from(settings.servers - 1) | u64::from(settings.field_at) << 32;
-        let words = [settings.turn, settings.flows - 1, second, 0];
+        let words = [settings.turn, settings.flows - 1, second, 0, u64::from(settings.apart)];
         self.bench()?.set(0, words, 0).map_err(BenchError::kernel("bench"))
     }
 

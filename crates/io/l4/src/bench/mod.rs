@@ -21,7 +21,8 @@ mod rival;
 
 pub use attacks::{Connection, Flood, Forged, Held, chi_square, flood, forge};
 pub use cases::{
-    FLOWS, SERVERS, established, first_packets, first_packets_v6, replies, tables, without_state,
+    FLOWS, SERVERS, established, first_packets, first_packets_v6, replies, replies_apart, tables,
+    without_state,
 };
 pub use cost::{Case, Cost, Measured, measure, min_and_median};
 pub use error::BenchError;

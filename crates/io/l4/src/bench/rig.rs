@@ -64,7 +64,26 @@ impl Rig {
         count: u8,
         replies: Replies,
     ) -> Result<Rig, BenchError> {
-        let config = rig_config(pins, policy, count, replies);
+        Rig::of(rig_config(pins, policy, count, replies))
+    }
+
+    /// The same, with room for the ways to so many clients.
+    ///
+    /// # Errors
+    /// As [`Rig::new`].
+    pub fn with_room(
+        pins: PathBuf,
+        policy: Policy,
+        count: u8,
+        replies: Replies,
+        clients: u32,
+    ) -> Result<Rig, BenchError> {
+        let mut config = rig_config(pins, policy, count, replies);
+        config.limits.clients = Some(clients);
+        Rig::of(config)
+    }
+
+    fn of(config: L4Config) -> Result<Rig, BenchError> {
         let (balancer, pending) = Balancer::start_with(&config, keys())?;
         if let Some(missing) = pending.0.first() {
             return Err(BenchError::kernel("the balancer is not ready")(missing));
@@ -204,7 +223,13 @@ pub fn config(pin_dir: PathBuf, interfaces: &[&str], vip: Vip) -> L4Config {
 /// # Panics
 /// When the address is none.
 pub fn vip(name: &str, address: &str, policy: Policy, backends: Vec<Backend>) -> Vip {
-    Vip { name: name.to_owned(), address: address.parse().expect("address"), policy, backends }
+    Vip {
+        name: name.to_owned(),
+        address: address.parse().expect("address"),
+        policy,
+        slow_start: Duration::ZERO,
+        backends,
+    }
 }
 
 /// A server with a known MAC address.

@@ -109,7 +109,7 @@ fn a_rotation_of_the_salt_under_load_breaks_nothing() {
         assert_eq!(one.wire >> 27 & 1, 0, "the first salt's cookie");
     }
     let syn = Segment::new("10.0.0.1:1", VIP, SYN, syn_options(1, 0)).bytes();
-    let settings = Settings { turn: 0, flows: ENDLESS, servers: u32::from(SERVERS), field_at: 0 };
+    let settings = Settings { servers: u32::from(SERVERS), ..Settings::of(ENDLESS) };
     let (clients, done) = (rig.clients, AtomicBool::new(false));
     let both = [Some([7; 32]), Some([9; 32])];
     // Where the epoch is, since when, and how many of 64 connections carry the second salt's cookie.

@@ -6,6 +6,7 @@ mod support;
 
 mod answers;
 mod counting;
+mod least;
 mod malformed;
 mod ports;
 mod rare;

@@ -138,6 +138,34 @@ fn a_gateway_that_moves_is_followed() {
 }
 
 #[test]
+fn every_kind_of_change_is_told() {
+    if !privileged() {
+        return;
+    }
+    let b = rig(Replies::DefaultRoute);
+    let watch = Watch::new().expect("watches");
+    for change in [
+        "ip link set lbs mtu 1400",
+        "ip neigh replace 10.0.2.77 lladdr 02:00:00:00:02:4d dev lbs",
+        "ip neigh replace fd00:2::77 lladdr 02:00:00:00:02:4d dev lbs",
+        "ip addr add 10.0.7.1/32 dev lo",
+        "ip addr add fd00:7::1/128 dev lo nodad",
+        "ip route add 198.51.100.0/24 via 10.0.2.200",
+        "ip route add 2001:db8:9::/48 via fd00:2::200",
+        "ip rule add from 10.0.9.9 lookup 77",
+        "ip -6 rule add from fd00:9::9 lookup 77",
+        "sysctl -qw net.ipv4.conf.lbs.forwarding=0",
+        "sysctl -qw net.ipv6.conf.lbs.forwarding=0",
+        "ip nexthop add id 7 via 10.0.1.2 dev lbc",
+        "ip nexthop replace id 7 via 10.0.2.200 dev lbs",
+    ] {
+        while watch.has_changed().expect("told") {}
+        b.net.exec("lb", change);
+        assert!(watch.has_changed().expect("told"), "{change}");
+    }
+}
+
+#[test]
 fn what_is_not_the_default_route_alone_is_asked_for() {
     if !privileged() {
         return;
@@ -322,7 +350,7 @@ fn clients_by_the_thousand_have_each_their_own_way() {
     if !privileged() {
         return;
     }
-    let b = rig(Replies::DefaultRoute);
+    let b = Rig::with_room(Policy::RoundRobin, 2, Replies::DefaultRoute, 4000);
     // More than are remembered, and each of them twice in a row, so that some is.
     b.net.exec(
         "lb",

@@ -1,0 +1,74 @@
+//! `least_connections` and a server that joins: it has no connections, and by their number alone it would get every
+//! first packet until it has as many as the others.
+
+use std::time::Duration;
+
+use plimsoll_l4::bench::packet::{SYN, Segment, syn_options};
+use plimsoll_l4::bench::{Replies, VIP};
+use plimsoll_l4::{BackendState, L4Config, Policy};
+
+use super::support::Rig;
+use super::support::rig::privileged;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Connections that begin, from this number on: how many each of three servers got.
+fn begin(b: &Rig, numbers: std::ops::Range<u32>) -> [usize; 3] {
+    let mut got = [0; 3];
+    for number in numbers {
+        let client = format!("10.0.1.2:{}", 1024 + number);
+        let syn = Segment::new(&client, VIP, SYN, syn_options(1, 0)).bytes();
+        got[usize::from(b.by_client(&syn).1[5]) - 1] += 1;
+    }
+    got
+}
+
+/// Three servers, of which the third is to come.
+fn rig(slow_start: Duration) -> (Rig, L4Config) {
+    let mut b = Rig::new(Policy::LeastConnections, 3, Replies::Uplink);
+    let mut config = b.config.clone();
+    config.vips[0].slow_start = slow_start;
+    let joined = config.clone();
+    config.vips[0].backends[2].state = BackendState::Draining;
+    b.balancer.apply(&config).expect("applied");
+    (b, joined)
+}
+
+#[test]
+fn without_a_slow_start_a_newcomer_gets_all_until_it_has_as_many() {
+    if !privileged() {
+        return;
+    }
+    let (mut b, joined) = rig(Duration::ZERO);
+    assert_eq!(begin(&b, 0..200), [100, 100, 0]);
+    b.balancer.apply(&joined).expect("applied");
+    assert_eq!(begin(&b, 200..300), [0, 0, 100]);
+    assert_eq!(begin(&b, 300..360), [20, 20, 20], "now they are equal");
+}
+
+#[test]
+fn a_newcomer_gets_a_part_that_grows() {
+    if !privileged() {
+        return;
+    }
+    let (mut b, joined) = rig(HOUR);
+    assert_eq!(begin(&b, 0..200), [100, 100, 0], "those who began together are equal");
+    std::thread::sleep(Duration::from_millis(1500));
+    b.balancer.apply(&joined).expect("applied");
+    // The first two have taken connections for 1.5 s or longer, so that 2 parts in 5 count at most.
+    let got = begin(&b, 200..300);
+    assert!((1..=52).contains(&got[2]), "{got:?}");
+    assert!(got[0].abs_diff(got[1]) <= 1, "{got:?}");
+    std::thread::sleep(Duration::from_millis(1100));
+    b.balancer.refresh().expect("refreshes");
+    assert_eq!(begin(&b, 300..301), [0, 0, 1], "more of its weight counts");
+
+    // One that returns is new again.
+    let mut config = joined.clone();
+    config.vips[0].backends[0].weight = 0;
+    b.balancer.apply(&config).expect("applied");
+    assert_eq!(begin(&b, 301..350)[0], 0);
+    b.balancer.apply(&joined).expect("applied");
+    let got = begin(&b, 350..360);
+    assert_eq!(got[0], 0, "it has as many as it is to have for a while: {got:?}");
+}
