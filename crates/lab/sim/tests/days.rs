@@ -1,8 +1,10 @@
-//! The unbroken controller through a hundred simulated days of faults, at sample level.
+//! The unbroken controller through a hundred simulated days of faults, at sample level; with it those that
+//! explore in the paper's ways.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use plimsoll_control::Exploration;
 use plimsoll_sim::{Order, Tally};
 
 /// Ten minutes each, request by request.
@@ -51,6 +53,27 @@ fn two_hours_of_every_request_violate_nothing() {
     let (tally, failures) = run(TEN_MINUTES, |seed| Order::minutes(seed, 10.0));
     assert!(failures.is_empty(), "{} violations:\n{}", failures.len(), failures.join("\n\n"));
     assert!(tally.faults > TEN_MINUTES && tally.checks > 10_000 * TEN_MINUTES, "{tally:?}");
+}
+
+/// Explored in the paper's ways: so many seeds each, of twenty minutes …
+const EXPLORED: u64 = 100;
+/// … and, request by request, of three.
+const EXPLORED_BY_REQUEST: u64 = 20;
+
+#[test]
+fn those_that_explore_in_the_papers_ways_violate_nothing() {
+    for exploration in [Exploration::Bisect, Exploration::Literal] {
+        let explored = |order: Order| Order { exploration, ..order };
+        let none = |failures: &[String]| assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+        let (tally, failures) = run(EXPLORED, |seed| explored(Order::days(seed, 1.0 / 72.0)));
+        none(&failures);
+        let enough = tally.rounds > 8 * EXPLORED && tally.faults > 4 * EXPLORED;
+        assert!(enough && tally.checks > 15_000 * EXPLORED, "{exploration:?}: {tally:?}");
+        let seeds = EXPLORED_BY_REQUEST;
+        let (tally, failures) = run(seeds, |seed| explored(Order::minutes(seed, 3.0)));
+        none(&failures);
+        assert!(tally.rounds > 3 * seeds && tally.faults > 8 * seeds, "{exploration:?}: {tally:?}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use plimsoll_control::{Exploration, Phase, RecordKind, ServiceSpec};
 use plimsoll_model::{Nanos, Plan, ServerStatus};
-use plimsoll_sim::{BackendModel, Method, World, WorldSpec, small_pool};
+use plimsoll_sim::{BackendModel, Method, Order, Rule, Sabotage, World, WorldSpec, small_pool};
 
 const WAYS: [Exploration; 2] = [Exploration::Bisect, Exploration::Literal];
 
@@ -122,5 +122,33 @@ fn without_traffic_nothing_is_concluded() {
         w.run_for(120.0);
         assert!(w.plans.iter().all(|(at, _)| *at < from), "{way:?}");
         assert_eq!(phase(&w), Phase::Exploring, "{way:?}");
+    }
+}
+
+/// Some ways to be broken, and the rules that are there for them: while it explores, too.
+const BROKEN: [(Sabotage, Rule); 6] = [
+    (Sabotage::IgnoreMinInterval, Rule::Pace),
+    (Sabotage::ForgetOne, Rule::WholePlan),
+    (Sabotage::SwallowFailures, Rule::FailedGetNothing),
+    (Sabotage::IgnoreAdministrator, Rule::ReservedIsLeftAlone),
+    (Sabotage::IgnoreApplyFailed, Rule::BeliefIsTrue),
+    (Sabotage::IgnoreReload, Rule::Agreement),
+];
+
+#[test]
+fn who_is_broken_while_it_explores_is_caught() {
+    for (sabotage, rule) in BROKEN {
+        let order = |seed| Order {
+            exploration: Exploration::Bisect,
+            sabotage: Some(sabotage),
+            beyond: Rule::ALL.into_iter().filter(|r| *r != rule).collect(),
+            ..Order::days(seed, 0.015)
+        };
+        let caught = (0..100).find(|&seed| {
+            let failure = order(seed).run().err();
+            failure.is_some_and(|failure| failure.beliefs.starts_with("Exploring"))
+        });
+        println!("{sabotage}: {rule} with seed {caught:?}");
+        assert!(caught.is_some(), "{sabotage} is not caught by {rule}");
     }
 }

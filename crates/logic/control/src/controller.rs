@@ -5,10 +5,10 @@ use std::time::Duration;
 use plimsoll_model::{BackendId, Method, MethodKind, Nanos};
 
 use crate::backend::Backend;
+use crate::climbers::PaperRun;
 use crate::drain::{DrainRun, DrainTimes};
 use crate::event::{Action, Event, Record, RecordKind};
 use crate::memory::Memory;
-use crate::paper::PaperRun;
 use crate::plan::Decision;
 use crate::refresh::Refresh;
 use crate::search::{Question, Search, Searched};

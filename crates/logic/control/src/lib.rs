@@ -7,7 +7,7 @@
 //!    (`knowledge`): its time at rest, its cores, its curve. `health` says who may serve at all.
 //! 2. A decision is made for the method that the balancer picks by: `split` packs curves,
 //!    `in_flight` weighs by capacity and searches whom to park (`search`). `paper` explores the way
-//!    KnapsackLB does, for comparison.
+//!    KnapsackLB does (`climbers`), for comparison.
 //! 3. `decide` says when, and whether a decision is worth programming; `trial` takes back what made
 //!    clients wait longer.
 //!
@@ -26,6 +26,7 @@
 mod advice;
 mod answers;
 mod backend;
+mod climbers;
 mod controller;
 mod decide;
 mod drain;

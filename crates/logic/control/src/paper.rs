@@ -7,160 +7,23 @@
 //! those who do not serve; who fails has lost requests at the weight it was given. While a share ramps up
 //! the pool is packed with what is known, and rounds wait.
 
-use std::time::Duration;
-
-use plimsoll_learn::{
-    Assignment, Exploration as Climb, ExploreError, ExploreMode, ExploreOptions, Measurement,
-    Member, Priority, Step, Wanted, schedule,
-};
+use plimsoll_learn::{Assignment, ExploreMode, ExploreOptions, Measurement, schedule};
 use plimsoll_model::{BackendId, Nanos};
 use plimsoll_pack::round_to_range;
 
-use crate::backend::Backend;
+use crate::climbers::{PaperRun, Round, SETTLING};
 use crate::controller::{Controller, record};
 use crate::decide::IDLE_RPS;
 use crate::event::{Action, RecordKind};
 use crate::plan::{Decision, Wish};
 use crate::spec::Exploration;
-use crate::traffic::WINDOW;
 use crate::view::Phase;
 
-/// The part of a round, from its beginning, whose measurements still show the weights before.
-const SETTLING: f64 = 0.4;
-/// A round is measured by this part of the windows that it has room for, at the least.
-const ENOUGH: f64 = 0.5;
 /// The part of the capacity that may be refreshed at a time (§4.5).
 const REFRESH_SHARE: f64 = 0.05;
 /// An exploration takes no longer than so many rounds, those that the world interrupts included. (The
 /// paper's take less than 20.)
 const MOST_ROUNDS: u32 = 60;
-
-/// One backend's climb.
-#[derive(Clone, Debug)]
-struct Climber {
-    id: BackendId,
-    climb: Climb,
-    wanted: Option<f64>,
-    over_utilised: bool,
-    ticket: u64,
-    w_max: f64,
-    /// The weight it asked for and has, in the round that goes on.
-    granted: Option<f64>,
-    area: f64,
-    started: f64,
-    errors_before: f64,
-}
-
-impl Climber {
-    fn take(&mut self, measured: &Measurement) {
-        match self.climb.next(measured) {
-            Step::Measure(weight) => self.wanted = Some(weight),
-            Step::Done { w_max } => (self.wanted, self.w_max) = (None, w_max),
-        }
-    }
-}
-
-/// Weights that are held for a while, to be measured.
-#[derive(Clone, Debug)]
-struct Round {
-    /// The last plan when it began: where there is another, its weights are not in force.
-    epoch: u64,
-    /// Since when they are.
-    since: Nanos,
-    /// What was seen since they have settled: windows, and what the whole pool was given in them.
-    windows: u32,
-    started: f64,
-}
-
-impl Round {
-    fn is_over(&self, now: Nanos, lasts: Duration) -> bool {
-        let room = (1.0 - SETTLING) * lasts.as_secs_f64() / WINDOW.as_secs_f64();
-        now.since(self.since) >= lasts && f64::from(self.windows) >= (ENOUGH * room).max(1.0)
-    }
-}
-
-/// An exploration in the paper's way.
-#[derive(Clone, Debug)]
-pub(crate) struct PaperRun {
-    began: Nanos,
-    climbers: Vec<Climber>,
-    tickets: u64,
-    /// None before the first, and after one that was interrupted.
-    round: Option<Round>,
-}
-
-impl PaperRun {
-    fn new(began: Nanos) -> Self {
-        PaperRun { began, climbers: Vec::new(), tickets: 0, round: None }
-    }
-
-    /// Takes in those who serve and do not climb yet. Who was never measured begins with its part of those
-    /// who serve now: with less it would only leave to others what they do not know to bear.
-    fn join(&mut self, backends: &[Backend], options: ExploreOptions) -> Result<(), ExploreError> {
-        let usable = || backends.iter().filter(|b| b.is_usable());
-        let first = 1.0 / usable().count().max(1) as f64;
-        for b in usable() {
-            let held = self.climbers.iter_mut().find(|c| c.id == b.id);
-            if held.as_ref().is_some_and(|c| c.climb.steps() > 0) {
-                continue;
-            }
-            let climb = Climb::new(first, options)?;
-            if let Some(c) = held {
-                (c.climb, c.wanted) = (climb, Some(first));
-                continue;
-            }
-            self.tickets += 1;
-            self.climbers.push(Climber {
-                id: b.id,
-                climb,
-                wanted: Some(first),
-                over_utilised: false,
-                ticket: self.tickets,
-                w_max: 0.0,
-                granted: None,
-                area: 0.0,
-                started: 0.0,
-                errors_before: 0.0,
-            });
-        }
-        Ok(())
-    }
-
-    /// Who takes part in the round that begins, and what they wish for.
-    fn open_round(&mut self, backends: &[Backend]) -> (Vec<Member>, Vec<Wanted>) {
-        let (mut members, mut wishes) = (Vec::new(), Vec::new());
-        for c in &mut self.climbers {
-            (c.area, c.started, c.granted) = (0.0, 0.0, None);
-            let Some(b) = backends.iter().find(|b| b.id == c.id && b.is_usable()) else {
-                continue;
-            };
-            c.errors_before = b.health.error_share();
-            let bound = if c.w_max > 0.0 { c.w_max } else { b.wanted.share.max(1e-3) };
-            let capacity = c.w_max.max(0.0);
-            members.push(Member { backend: c.id, bound, capacity });
-            if let Some(weight) = c.wanted {
-                let priority =
-                    if c.over_utilised { Priority::OverUtilised } else { Priority::Rest };
-                wishes.push(Wanted { backend: c.id, weight, priority, ticket: c.ticket });
-            }
-        }
-        (members, wishes)
-    }
-
-    /// It is no time for rounds. Before the first, that costs none of the time that they may take.
-    fn wait(&mut self, now: Nanos) {
-        self.interrupt();
-        if self.climbers.is_empty() {
-            self.began = now;
-        }
-    }
-
-    /// Its weights are no longer in force, or show nothing.
-    fn interrupt(&mut self) {
-        self.round = None;
-        self.climbers.iter_mut().for_each(|c| c.granted = None);
-    }
-}
 
 impl Controller {
     /// Gathers a window's measurements for the round.
@@ -356,9 +219,12 @@ impl Controller {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use plimsoll_model::{FailureKind, MethodKind};
 
     use super::*;
+    use crate::climbers::Climber;
     use crate::spec::{BackendSpec, ServiceSpec};
 
     const NOW: Nanos = Nanos(10_000_000_000);
