@@ -50,6 +50,8 @@ const RESCALED_PROBES: f64 = 5.0;
 const RESCALED_ERROR: f64 = 0.06;
 /// Of one that may have become faster, so many requests are remembered.
 const RELEARNED_REQUESTS: f64 = 2_000.0;
+/// Cores are beyond doubt where one more or less would be worse by so much: four standard deviations.
+const SURE: f64 = 16.0;
 /// With a relative standard error below this a capacity is known.
 pub(crate) const KNOWN: f64 = 0.15;
 /// What a backend is trusted to bear beyond what was seen, while no queue was ever seen.
@@ -82,6 +84,9 @@ pub(crate) struct Knowledge {
     /// Arrivals depended on what was in flight, as of the last window.
     #[serde(default)]
     counts: bool,
+    /// Cores that such a load has told beyond doubt: believed until they are contradicted.
+    #[serde(default)]
+    sure_cores: Option<f64>,
     points: Vec<Point>,
     at_rest: AtRest,
     /// What the pool's quicker backends need for a request.
@@ -106,6 +111,7 @@ impl Default for Knowledge {
             estimate: None,
             changed: false,
             counts: false,
+            sure_cores: None,
             points: Vec::new(),
             at_rest: AtRest::default(),
             typical_us: None,
@@ -142,6 +148,7 @@ impl Knowledge {
             levels: window.seen.clone(),
             setting: setting.map(|s| s.rps),
             moves: setting.filter(|s| s.is_split).map(|_| window.moves.clone()),
+            lagged: setting.filter(|s| !s.is_split).map(|_| window.lagged.clone()),
         };
         // A window that makes no sense (a clock that stood still) teaches nothing.
         if self.throughput.observe(&observed).is_ok() {
@@ -168,7 +175,15 @@ impl Knowledge {
         let sure = (self.changed && !self.counts) || self.follows_polls();
         let told = self.estimate.filter(|e| sure && !e.lower_bound).map(|e| e.cores);
         let told = told.filter(|cores| cores.fract() == 0.0);
+        let told = told.or(self.sure_cores.filter(|_| self.counts));
         let fresh = self.throughput.estimate(self.service_hint(), told);
+        if let Some(f) = fresh.filter(|_| self.counts) {
+            if f.margin >= SURE {
+                self.sure_cores = Some(f.cores);
+            } else if self.sure_cores.is_some_and(|cores| cores != f.cores) {
+                self.sure_cores = None;
+            }
+        }
         self.estimate = match (fresh, self.estimate) {
             (Some(f), Some(old)) if f.lower_bound && !old.lower_bound => {
                 Some(if f.capacity_rps > GROWN * old.capacity_rps { f } else { old })

@@ -143,7 +143,8 @@ impl Controller {
                     b.ramping_since = Some(now);
                 }
             }
-            let window = b.meter.observe(report.at, server, closed_s.is_some());
+            let service_us = b.knowledge.service_us().filter(|_| !is_split);
+            let window = b.meter.observe(report.at, server, closed_s.is_some(), service_us);
             if let Some(change) = b.watch_traffic(now, is_split).filter(|_| watches) {
                 told.drifted.push((b.id, change));
             }

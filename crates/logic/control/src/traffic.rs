@@ -1,10 +1,11 @@
 //! What the balancer reports, turned into windows: rates, requests in flight and response times by
 //! Little's law, `W = N̄ / λ`, which is unbiased however seldom the counters are read.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use plimsoll_learn::Moves;
 use plimsoll_learn::drift::Interval;
+use plimsoll_learn::{Lagged, Moves};
 use plimsoll_model::{Nanos, ServerReport};
 
 /// A window is closed when it is this long.
@@ -13,6 +14,8 @@ pub(crate) const WINDOW: Duration = Duration::from_secs(1);
 const GAP: Duration = Duration::from_secs(2);
 /// In-flight counts above this are counted as this.
 pub(crate) const MAX_IN_FLIGHT: usize = 511;
+/// Reports remembered at the most.
+const MOST_PAST: usize = 256;
 
 /// When windows begin and end: for all backends of a pool at the same reports, for rates are added up.
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,6 +64,8 @@ pub(crate) struct Window {
     pub growth: f64,
     /// How completions followed what was in flight.
     pub moves: Moves,
+    /// The same by what was in flight some service times before.
+    pub lagged: Lagged,
 }
 
 impl Window {
@@ -79,6 +84,9 @@ pub(crate) struct Meter {
     seen: Vec<u32>,
     top: usize,
     moves: Moves,
+    lagged: Lagged,
+    /// What was in flight as of the last reports without a gap, the oldest first.
+    past: VecDeque<(Nanos, u32)>,
     interval: Option<Interval>,
 }
 
@@ -94,11 +102,18 @@ impl Meter {
     }
 
     /// Takes a report; gives back the window that it closes, if it does. That is shorter than the pool's
-    /// where the server was not there or forgot its counters since.
-    pub fn observe(&mut self, at: Nanos, report: &ServerReport, closes: bool) -> Option<Window> {
+    /// where the server was not there or forgot its counters since. `service_us` is the time on one core.
+    pub fn observe(
+        &mut self,
+        at: Nanos,
+        report: &ServerReport,
+        closes: bool,
+        service_us: Option<f64>,
+    ) -> Option<Window> {
         self.interval = None;
         let Some((then, last)) = self.last else {
             self.open(at, report);
+            self.past.clear();
             return None;
         };
         let fell = report.started_total < last.started_total
@@ -106,6 +121,7 @@ impl Meter {
             || at.since(then) > GAP;
         if fell {
             self.open(at, report);
+            self.past.clear();
             return None;
         }
         let dt = at.since(then).as_secs_f64();
@@ -122,13 +138,22 @@ impl Meter {
         let left = started + f64::from(last.in_flight) - f64::from(report.in_flight);
         self.moves.note(last.in_flight, started, left, dt);
         let failed = (report.errors_total - last.errors_total) as f64;
+        let completions = (left - failed).max(0.0);
         self.interval = Some(Interval {
             seconds: dt,
             before: last.in_flight,
             after: report.in_flight,
-            completions: (left - failed).max(0.0),
+            completions,
             is_split: false,
         });
+        if let Some(us) = service_us {
+            let before = Lagged::LAGS.map(|lag| self.before(then, lag * us));
+            self.lagged.note(before, [last.in_flight, report.in_flight], completions, dt);
+        }
+        if self.past.len() == MOST_PAST {
+            self.past.pop_front();
+        }
+        self.past.push_back((then, last.in_flight));
         self.last = Some((at, *report));
         if !closes {
             return None;
@@ -136,6 +161,13 @@ impl Meter {
         let window = self.close(at, report);
         self.open(at, report);
         window
+    }
+
+    /// What was in flight this long before that, by the last report that is old enough.
+    fn before(&self, at: Nanos, micros: f64) -> Option<u32> {
+        let lag = Duration::from_secs_f64(micros / 1e6);
+        let old = self.past.partition_point(|&(then, _)| at.since(then) >= lag);
+        Some(self.past.get(old.checked_sub(1)?)?.1)
     }
 
     fn open(&mut self, at: Nanos, report: &ServerReport) {
@@ -146,6 +178,7 @@ impl Meter {
         self.seen.iter_mut().for_each(|c| *c = 0);
         self.top = 0;
         self.moves.clear();
+        self.lagged.clear();
     }
 
     fn close(&self, at: Nanos, report: &ServerReport) -> Option<Window> {
@@ -172,6 +205,7 @@ impl Meter {
             seen,
             growth,
             moves: self.moves.clone(),
+            lagged: self.lagged.clone(),
         })
     }
 }
@@ -199,7 +233,7 @@ mod tests {
         let mut window = None;
         for k in 0..=10u64 {
             let at = Nanos(k * 100_000_000);
-            window = window.or(meter.observe(at, &report(3, 100 + 6 * k, k / 5), k == 10));
+            window = window.or(meter.observe(at, &report(3, 100 + 6 * k, k / 5), k == 10, None));
         }
         let w = window.expect("a second has passed");
         assert!((w.seconds - 1.0).abs() < 1e-9);
@@ -212,12 +246,39 @@ mod tests {
     #[test]
     fn a_restart_or_a_gap_begins_anew() {
         let mut meter = Meter::default();
-        let mut take = |s: u64, report| meter.observe(Nanos(s * 1_000_000_000), &report, true);
+        let mut take =
+            |s: u64, report| meter.observe(Nanos(s * 1_000_000_000), &report, true, None);
         take(0, report(3, 1_000, 0));
         assert_eq!(take(1, report(0, 4, 0)), None, "counters fell");
         let w = take(2, report(0, 14, 0)).expect("a whole window");
         assert_eq!(w.started, 10.0);
         assert_eq!(take(9, report(0, 900, 0)), None, "a gap");
+    }
+
+    #[test]
+    fn what_was_in_flight_is_looked_up_at_least_so_long_before() {
+        let mut meter = Meter::default();
+        let mut take = |tenths: u64, in_flight| {
+            let at = Nanos(tenths * 100_000_000);
+            meter.observe(at, &report(in_flight, 100 * tenths, 0), false, Some(15e4));
+        };
+        // Of 150 ms and 600 ms before the last poll but one, at 0.7 s.
+        (0..=8).for_each(|tenths| take(tenths, tenths as u32));
+        assert_eq!(meter.before(Nanos(700_000_000), 15e4), Some(5));
+        assert_eq!(meter.before(Nanos(700_000_000), 6e5), Some(1));
+        assert_eq!(meter.before(Nanos(700_000_000), 8e5), None);
+        let mut expected = Lagged::default();
+        for tenths in 0..8u32 {
+            let before = |back: u32| tenths.checked_sub(back);
+            expected.note([before(2), before(6)], [tenths, tenths + 1], 99.0, 0.1);
+        }
+        assert_eq!(meter.lagged, expected);
+        meter.observe(Nanos(900_000_000), &report(0, 0, 0), false, Some(15e4));
+        assert_eq!(
+            meter.before(Nanos(900_000_000), 15e4),
+            None,
+            "counters fell: that was another life"
+        );
     }
 
     #[test]

@@ -21,16 +21,21 @@ use serde::{Deserialize, Serialize};
 
 mod block;
 mod estimate;
+mod lagged;
 mod moves;
 mod transient;
 
 use block::Block;
+pub use lagged::Lagged;
 pub use moves::Moves;
 
 /// Blocks kept; beyond, the two neighbours in time that differ least become one.
 pub const MAX_BLOCKS: usize = 32;
 /// Settings for which is kept what follows a poll; beyond, the one with the fewest polls goes.
 const MAX_COURSES: usize = 3;
+/// What was in flight before says little of cores at a time, and cores seldom change: it is remembered for so many
+/// times as long.
+const LAGGED_MEMORY: f64 = 8.0;
 /// A block is closed when it has at least this many polls, 10 s at the usual 200 ms.
 const BLOCK_POLLS: f64 = 50.0;
 /// A block is closed when it spans at least this long too: the paper's time for one weight.
@@ -54,6 +59,9 @@ pub struct InFlightWindow {
     pub setting: Option<f64>,
     /// Completions after each poll, where arrivals do not depend on what is in flight: under a split.
     pub moves: Option<Moves>,
+    /// Completions by what was in flight before, where arrivals depend on what is in flight: behind a
+    /// balancer that counts.
+    pub lagged: Option<Lagged>,
 }
 
 /// How the estimator remembers.
@@ -86,6 +94,10 @@ pub struct Throughput {
     pub cores_rel_se: Option<f64>,
     /// No queue was seen: cores and capacity may be greater.
     pub lower_bound: bool,
+    /// By how much one core more or less would explain what was seen worse, squared and in units of the
+    /// noise: 9 are three standard deviations. 0 where cores are not whole.
+    #[serde(default)]
+    pub margin: f64,
 }
 
 /// A window that says nothing.
@@ -111,6 +123,9 @@ pub struct ThroughputEstimator {
     /// By setting, for what follows a poll depends on how many come.
     #[serde(default)]
     courses: Vec<Course>,
+    /// Not kept beyond a life: it is much, and what it has told of cores is kept elsewhere.
+    #[serde(skip)]
+    lagged: Lagged,
 }
 
 /// What followed polls at one setting.
@@ -123,7 +138,12 @@ struct Course {
 impl ThroughputEstimator {
     /// Knows nothing yet. A memory that is no positive number means no forgetting.
     pub fn new(options: ThroughputOptions) -> ThroughputEstimator {
-        ThroughputEstimator { options, blocks: Vec::new(), courses: Vec::new() }
+        ThroughputEstimator {
+            options,
+            blocks: Vec::new(),
+            courses: Vec::new(),
+            lagged: Lagged::default(),
+        }
     }
 
     /// Takes the next window.
@@ -144,8 +164,12 @@ impl ThroughputEstimator {
         if self.options.memory_requests > 0.0 {
             let kept = (-window.completions / self.options.memory_requests).exp();
             self.discount(kept);
+            self.lagged.discount(kept.powf(1.0 / LAGGED_MEMORY));
         }
         self.follow(window, fresh.setting);
+        if let Some(lagged) = &window.lagged {
+            self.lagged.join(lagged);
+        }
         match self.blocks.last_mut() {
             Some(open)
                 if open.setting == fresh.setting
@@ -163,7 +187,9 @@ impl ThroughputEstimator {
 
     /// Lets what was seen count for so many completions at the most.
     pub fn fade_to(&mut self, completions: f64) {
-        self.discount((completions / self.completions().max(1e-9)).min(1.0));
+        let kept = (completions / self.completions().max(1e-9)).min(1.0);
+        self.discount(kept);
+        self.lagged.discount(kept);
     }
 
     fn discount(&mut self, kept: f64) {
@@ -193,6 +219,7 @@ impl ThroughputEstimator {
     pub fn reset(&mut self) {
         self.blocks.clear();
         self.courses.clear();
+        self.lagged.clear();
     }
 
     /// Whether it was seen what follows a poll, which makes cores far more certain.
@@ -216,7 +243,7 @@ impl ThroughputEstimator {
         let service = service.filter(|&(micros, deviation)| {
             micros > 0.0 && micros.is_finite() && deviation > 0.0 && deviation.is_finite()
         });
-        estimate::estimate(&self.blocks, &self.courses, service, cores)
+        estimate::estimate(&self.blocks, (&self.courses, &self.lagged), service, cores)
     }
 
     fn join_nearest(&mut self) {

@@ -114,6 +114,9 @@ fn row(spec: &WorldSpec, change: Change, verbose: bool) -> Row {
         world
     };
     let (mut frozen, mut oracle) = (still(), still());
+    if verbose {
+        Told { pool, rate_rps: before_rps }.print(&world, world.now());
+    }
     let mut after = pool.to_vec();
     let mut rate = before_rps;
     for w in [&mut world, &mut frozen, &mut oracle] {

@@ -123,6 +123,7 @@ mod tests {
             levels,
             setting: None,
             moves: None,
+            lagged: None,
         };
         let mut block = Block::of(&window(5.0, vec![(3, 2), (1, 1), (9, 0)]));
         block.join(&Block::of(&window(7.0, vec![(1, 4), (2, 1)])));

@@ -6,8 +6,9 @@
 //! runs the right way. What blocks of one load differ by tells the noise.
 
 use super::block::Block;
+use super::lagged::Groups;
 use super::transient::Observed;
-use super::{Course, Throughput};
+use super::{Course, Lagged, Throughput};
 use crate::golden;
 
 /// Values of c tried between 1 and the most ever in flight, evenly on a logarithmic scale.
@@ -18,6 +19,8 @@ const REFINEMENTS: u32 = 16;
 const NOISE_BELIEF: f64 = 4.0;
 /// Unlimited cores must be worse by two standard deviations before a queue counts as seen.
 const SEEN: f64 = 4.0;
+/// By four where only what was in flight before says so: it is asked again and again, and remembers long.
+const SEEN_LAGGED: f64 = 16.0;
 /// Cores are whole unless that is worse by so much: four standard deviations, for parts of cores are rare
 /// (quotas), and what was seen while weights moved fits nothing well. Not estimating them makes the
 /// capacity several times more certain.
@@ -72,6 +75,7 @@ struct Problem<'a> {
     blocks: &'a [Block],
     anchor: Option<Anchor>,
     observed: &'a [Observed],
+    lagged: &'a Groups,
     /// Variance of each block's completions, fixed while c varies.
     variances: Vec<f64>,
 }
@@ -103,7 +107,7 @@ impl Problem<'_> {
         }
         let v = hx / hh;
         let moved: f64 = self.observed.iter().map(|o| o.contradiction(v, c)).sum();
-        (v, (xx - hx * hx / hh).max(0.0) + moved)
+        (v, (xx - hx * hx / hh).max(0.0) + moved + self.lagged.contradiction(c))
     }
 
     /// Variances of the logarithms of v, c and their product at a point, by the information matrix.
@@ -140,7 +144,7 @@ impl Problem<'_> {
 /// `None` when nothing was ever in flight at a poll.
 pub(super) fn estimate(
     blocks: &[Block],
-    courses: &[Course],
+    (courses, lagged): (&[Course], &Lagged),
     service: Option<(f64, f64)>,
     cores: Option<f64>,
 ) -> Option<Throughput> {
@@ -158,14 +162,18 @@ pub(super) fn estimate(
     });
     let (loads, load_of) = gather(blocks);
     let grid = Grid::new(top, &loads);
+    let lagged = lagged.believed(grid.busy.iter().map(|(c, _)| *c));
     let observed: Vec<Observed> =
         courses.iter().filter_map(|course| Observed::of(&course.moves)).collect();
     let variances = variances(&loads, pilot(&loads, anchor, &grid.busy));
-    let problem = Problem { blocks: &loads, anchor, observed: &observed, variances };
+    let problem = Problem { blocks: &loads, anchor, observed: &observed, lagged, variances };
     let fit = Fit::of(&problem, &grid);
-    let judged =
-        observed.iter().map(Observed::levels).sum::<usize>() + usize::from(anchor.is_some());
+    let judged = observed.iter().map(Observed::levels).sum::<usize>()
+        + lagged.freedom()
+        + usize::from(anchor.is_some());
     let spread = spread(blocks, &loads, &load_of, fit.c, fit.least, judged);
+    // Variances of what was in flight before are told by itself; blocks that scatter less make it no surer.
+    let spread = if lagged.freedom() > 0 { spread.max(1.0) } else { spread };
     fit.conclude(&problem, &grid, spread, cores)
 }
 
@@ -223,7 +231,11 @@ impl Fit {
         let held = held
             .filter(|(_, (v, error))| *v > 0.0 && *error <= least + HELD * spread)
             .map(|(c, (v, _))| (c, v));
-        let queue_seen = held.is_some() || errors[GRID - 1] > least + SEEN * spread;
+        let worse = errors[GRID - 1] - least;
+        let lagged = |c: f64| problem.lagged.contradiction(c);
+        let by_lagged = lagged(grid.at((GRID - 1) as f64)) - lagged(c);
+        let seen = worse > SEEN * spread && worse - by_lagged > SEEN * spread;
+        let queue_seen = held.is_some() || seen || worse > SEEN_LAGGED * spread;
         let whole = held.or_else(|| whole_cores(problem, c, limit)).filter(|_| queue_seen);
         let found = problem.errors(v, c).filter(|_| queue_seen);
         let (c, v, rel_se, cores_rel_se) = match (whole, found) {
@@ -243,6 +255,14 @@ impl Fit {
                 (c, v, (spread * problem.service_variance(v, c)).sqrt(), None)
             }
         };
+        let margin = match whole {
+            Some((c, _)) => {
+                let next = [c - 1.0, c + 1.0].into_iter().filter(|c| *c >= 1.0);
+                let worse = next.map(|c| problem.profile(c).1).fold(f64::INFINITY, f64::min);
+                (worse - problem.profile(c).1) / spread
+            }
+            None => 0.0,
+        };
         (v > 0.0).then(|| Throughput {
             service_us: 1e6 / v,
             cores: c,
@@ -250,6 +270,7 @@ impl Fit {
             rel_se,
             cores_rel_se,
             lower_bound: cores_rel_se.is_none(),
+            margin,
         })
     }
 }

@@ -1,0 +1,304 @@
+//! What completes between two polls, by what was in flight some time before: tells cores at one load, whatever
+//! arrivals depend on.
+//!
+//! Completions less `v·∫min(n, c)` have the mean 0 under anything that was known beforehand. What is in flight at
+//! the first poll will not do for that behind a balancer that counts: who is one request short gets the next, within
+//! milliseconds, so that it says little of the time until the second poll. What was in flight a service time
+//! earlier hangs together with what is there now by the load of the whole pool, which moves slowly, so that
+//! the integral follows from what both polls show in the mean. (An instrumental variable, as econometrics calls it.) Where
+//! service is exponential that is all. Where it is not, who began when tells who leaves when, and no number of cores
+//! explains what is seen; then what was in flight several service times earlier is believed, which has left. Where
+//! loads do not last, or polls are far apart, all groups show the same: they say nothing, and nothing wrong.
+
+use serde::{Deserialize, Serialize};
+
+use super::block::bucket;
+
+/// Groups with fewer pairs are not judged: their variance is not known.
+const LEAST_PAIRS: f64 = 8.0;
+/// Pairs' worth of belief that completions scatter as a Poisson process does.
+const POISSON: f64 = 4.0;
+/// What is explained contradicts by less than so many times what it says.
+const EXPLAINED: f64 = 3.0;
+/// Deviations of which more than this part is kept stay as they are; less than that cannot be told from nothing.
+const STAYS: f64 = 0.99;
+const LEAST_KEPT: f64 = 0.01;
+/// The way from one poll to the other is not known better than to this part of how far it goes.
+const WAY: f64 = 0.2;
+/// Numbers in flight up to this are groups of their own, greater ones by a quarter of an octave.
+const EXACT: u32 = 16;
+
+/// All pairs of polls before which so many were in flight.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Group {
+    before: u32,
+    pairs: f64,
+    completions: f64,
+    /// Sum of squares.
+    cc: f64,
+    seconds: f64,
+    /// What the polls showed, ascending.
+    levels: Vec<Level>,
+}
+
+/// For how many seconds the first and the second polls of pairs showed so many in flight, each pair's time given
+/// to what they showed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Level {
+    in_flight: f64,
+    first_s: f64,
+    second_s: f64,
+}
+
+impl Group {
+    fn add(&mut self, fresh: Level) {
+        let at = self.levels.partition_point(|level| level.in_flight < fresh.in_flight);
+        match self.levels.get_mut(at) {
+            Some(level) if level.in_flight == fresh.in_flight => {
+                level.first_s += fresh.first_s;
+                level.second_s += fresh.second_s;
+            }
+            _ => self.levels.insert(at, fresh),
+        }
+    }
+
+    fn join(&mut self, other: &Group) {
+        self.pairs += other.pairs;
+        self.completions += other.completions;
+        self.cc += other.cc;
+        self.seconds += other.seconds;
+        other.levels.iter().for_each(|&level| self.add(level));
+    }
+
+    fn discount(&mut self, kept: f64) {
+        self.pairs *= kept;
+        self.completions *= kept;
+        self.cc *= kept;
+        self.seconds *= kept;
+        for level in &mut self.levels {
+            level.first_s *= kept;
+            level.second_s *= kept;
+        }
+    }
+
+    /// Of the completions, all together.
+    fn variance(&self) -> f64 {
+        let mean = self.completions / self.pairs;
+        let scatter = (self.cc - mean * self.completions).max(0.0) + POISSON * mean;
+        (self.pairs * scatter / (self.pairs + POISSON)).max(1.0)
+    }
+
+    /// Mean of the busy ones of c cores at the first polls, and at the second.
+    fn busy(&self, c: f64) -> (f64, f64) {
+        let add = |(first, second): (f64, f64), level: &Level| {
+            let cores = level.in_flight.min(c);
+            (first + cores * level.first_s, second + cores * level.second_s)
+        };
+        let (first, second) = self.levels.iter().fold((0.0, 0.0), add);
+        (first / self.seconds, second / self.seconds)
+    }
+}
+
+/// Pairs of polls by what was in flight some time before the first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Groups {
+    /// Ascending.
+    groups: Vec<Group>,
+}
+
+impl Groups {
+    fn note(&mut self, before: u32, polls: [u32; 2], completions: f64, seconds: f64) {
+        let group = self.group(step(before));
+        group.pairs += 1.0;
+        group.completions += completions;
+        group.cc += completions * completions;
+        group.seconds += seconds;
+        let [first, second] = polls.map(|in_flight| f64::from(bucket(in_flight)));
+        group.add(Level { in_flight: first, first_s: seconds, second_s: 0.0 });
+        group.add(Level { in_flight: second, first_s: 0.0, second_s: seconds });
+    }
+
+    fn group(&mut self, before: u32) -> &mut Group {
+        let at = self.groups.partition_point(|group| group.before < before);
+        if self.groups.get(at).is_none_or(|group| group.before != before) {
+            self.groups.insert(at, Group { before, ..Group::default() });
+        }
+        &mut self.groups[at]
+    }
+
+    fn join(&mut self, other: &Groups) {
+        other.groups.iter().for_each(|group| self.group(group.before).join(group));
+    }
+
+    fn discount(&mut self, kept: f64) {
+        self.groups.iter_mut().for_each(|group| group.discount(kept));
+        self.groups.retain(|group| group.pairs > 0.5);
+    }
+
+    fn judged(&self) -> impl Iterator<Item = &Group> {
+        self.groups.iter().filter(|group| group.pairs >= LEAST_PAIRS)
+    }
+
+    /// How many things the groups say of cores: one less than there are, for one alone tells nothing.
+    pub(super) fn freedom(&self) -> usize {
+        self.judged().count().saturating_sub(1)
+    }
+
+    /// By how much what completed contradicts so many cores, of whatever speed: squared, in units of its variance.
+    /// (The speed follows from the blocks, which remember less.)
+    pub(super) fn contradiction(&self, c: f64) -> f64 {
+        let busy: Vec<(f64, f64)> = self.judged().map(|group| group.busy(c)).collect();
+        let seconds: f64 = self.judged().map(|group| group.seconds).sum();
+        let both =
+            self.judged().zip(&busy).map(|(g, (first, second))| g.seconds * (first + second));
+        let mean = both.sum::<f64>() / (2.0 * seconds);
+        let part = Self::part(
+            self.judged()
+                .zip(&busy)
+                .map(|(group, (first, second))| (group.seconds, first - mean, second - mean)),
+        );
+        let completions: f64 = self.judged().map(|group| group.completions).sum();
+        let v = completions / (mean * seconds).max(1e-9);
+        let (mut hh, mut hx, mut xx) = (0.0, 0.0, 0.0);
+        for (group, (first, second)) in self.judged().zip(&busy) {
+            let h = group.seconds * (mean + part * (first + second - 2.0 * mean));
+            let doubt = v * group.seconds * WAY * (first - second);
+            let (x, variance) = (group.completions, group.variance() + doubt * doubt);
+            hh += h * h / variance;
+            hx += h * x / variance;
+            xx += x * x / variance;
+        }
+        if hh > 0.0 { (xx - hx * hx / hh).max(0.0) } else { 0.0 }
+    }
+
+    /// What deviates from the mean at the first poll and is r times that at the second has between the two, on its
+    /// way as an exponential, so large a part of their sum in the mean: a half where it stays as it is.
+    fn part(deviations: impl Iterator<Item = (f64, f64, f64)>) -> f64 {
+        let add = |(both, first): (f64, f64), (seconds, a, b): (f64, f64, f64)| {
+            (both + seconds * a * b, first + seconds * a * a)
+        };
+        let (both, first) = deviations.fold((0.0, 0.0), add);
+        let r = if first > 0.0 { both / first } else { 1.0 };
+        if r > STAYS {
+            return 0.5;
+        }
+        let r = r.max(LEAST_KEPT);
+        (1.0 - r) / -r.ln() / (1.0 + r)
+    }
+}
+
+/// Pairs of polls of one backend by what was in flight shortly before the first, and by what was longer before.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Lagged {
+    near: Groups,
+    far: Groups,
+}
+
+impl Lagged {
+    /// How long before the first poll to look for what was in flight, in times of service: less is noted as shortly
+    /// before, and longer before.
+    pub const LAGS: [f64; 2] = [1.0, 4.0];
+
+    /// Notes one pair of polls: what was in flight that long `before` (where that is known), at the first and
+    /// at the second, and what completed between the two.
+    pub fn note(
+        &mut self,
+        before: [Option<u32>; 2],
+        polls: [u32; 2],
+        completions: f64,
+        seconds: f64,
+    ) {
+        for (groups, before) in [&mut self.near, &mut self.far].into_iter().zip(before) {
+            if let Some(before) = before {
+                groups.note(before, polls, completions, seconds);
+            }
+        }
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.near.groups.clear();
+        self.far.groups.clear();
+    }
+
+    pub(super) fn join(&mut self, other: &Lagged) {
+        self.near.join(&other.near);
+        self.far.join(&other.far);
+    }
+
+    pub(super) fn discount(&mut self, kept: f64) {
+        self.near.discount(kept);
+        self.far.discount(kept);
+    }
+
+    /// What to believe: what was shortly before tells three times as much, if any of these numbers of cores
+    /// explains it.
+    pub(super) fn believed(&self, cores: impl Iterator<Item = f64>) -> &Groups {
+        let least = cores.map(|c| self.near.contradiction(c)).fold(f64::INFINITY, f64::min);
+        if least <= EXPLAINED * self.near.freedom() as f64 { &self.near } else { &self.far }
+    }
+}
+
+/// The least number in flight of its group.
+fn step(in_flight: u32) -> u32 {
+    let n = bucket(in_flight);
+    if n < EXACT {
+        return n;
+    }
+    let width = 1 << (n.ilog2() - 2);
+    n / width * width
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_single_numbers_first_and_quarters_of_an_octave_then() {
+        assert_eq!([0, 1, 15].map(step), [0, 1, 15]);
+        assert_eq!([16, 19, 20, 31, 32, 39, 40].map(step), [16, 16, 20, 28, 32, 32, 40]);
+    }
+
+    /// Three cores of 10 a second: 2 in flight complete 2 in 0.1 s, 6 complete 3.
+    fn seen(more: f64) -> Lagged {
+        let mut lagged = Lagged::default();
+        for k in 0..50 {
+            let chance = f64::from(k % 2) - 0.5;
+            lagged.note([Some(2); 2], [2, 2], 2.0 + chance, 0.1);
+            lagged.note([Some(4), None], [3, 5], 3.0 + more + chance, 0.1);
+            lagged.note([Some(6); 2], [5, 7], 3.0 + chance, 0.1);
+        }
+        lagged
+    }
+
+    #[test]
+    fn what_was_seen_at_two_loads_tells_cores() {
+        let lagged = seen(0.0);
+        let groups = lagged.believed([2.0, 3.0, 4.0].into_iter());
+        assert_eq!(groups.freedom(), 2);
+        assert!(groups.contradiction(3.0) < 1e-9);
+        assert!(groups.contradiction(2.0) > 25.0);
+        assert!(groups.contradiction(4.0) > 25.0);
+        let mut twice = lagged.clone();
+        twice.join(&lagged);
+        twice.discount(0.5);
+        assert!((twice.near.contradiction(4.0) / groups.contradiction(4.0) - 1.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn what_nothing_explains_is_not_believed() {
+        let lagged = seen(2.0);
+        let groups = lagged.believed([1.0, 2.0, 3.0, 4.0, 8.0].into_iter());
+        assert_eq!(groups.freedom(), 1);
+        assert!(groups.contradiction(3.0) < 1e-9);
+    }
+
+    #[test]
+    fn one_group_says_nothing() {
+        let mut lagged = Lagged::default();
+        (0..50).for_each(|_| lagged.note([Some(3); 2], [3, 4], 30.0, 0.1));
+        assert_eq!((lagged.near.freedom(), lagged.near.contradiction(1.0)), (0, 0.0));
+        lagged.clear();
+        assert_eq!(lagged, Lagged::default());
+    }
+}
