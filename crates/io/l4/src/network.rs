@@ -1,6 +1,7 @@
 //! What the kernel knows of the network, over netlink: links, neighbours, and routes. Asked in the
 //! network namespace of the caller.
 
+use std::collections::BTreeSet;
 use std::io::{self, Error, ErrorKind};
 use std::net::IpAddr;
 
@@ -40,6 +41,8 @@ pub struct Link {
     pub xdp: Option<AttachMode>,
     /// The kernel's numbers of the XDP programs on it.
     pub programs: Vec<u32>,
+    /// The interface that it is a part of: a VRF, where that routes its packets; a bridge or a bond.
+    pub master: Option<u32>,
     /// A virtual Ethernet pair, which sends back only what its peer takes by XDP, too.
     pub veth: bool,
 }
@@ -81,13 +84,22 @@ pub fn links() -> io::Result<Vec<Link>> {
 
 fn link(message: LinkMessage) -> Option<Link> {
     let (index, name) = (message.header.index, String::new());
-    let mut link =
-        Link { index, name, mac: [0; 6], mtu: 0, xdp: None, programs: Vec::new(), veth: false };
+    let mut link = Link {
+        index,
+        name,
+        mac: [0; 6],
+        mtu: 0,
+        xdp: None,
+        programs: Vec::new(),
+        master: None,
+        veth: false,
+    };
     for attribute in message.attributes {
         match attribute {
             LinkAttribute::IfName(name) => link.name = name,
             LinkAttribute::Mtu(mtu) => link.mtu = mtu,
             LinkAttribute::Address(bytes) => link.mac = bytes.try_into().unwrap_or([0; 6]),
+            LinkAttribute::Controller(index) => link.master = Some(index),
             LinkAttribute::Xdp(about) => {
                 link.xdp = about.iter().find_map(attached_as);
                 link.programs = about.iter().filter_map(program).collect();
@@ -169,12 +181,25 @@ pub(crate) fn proxied() -> io::Result<Vec<(IpAddr, u32)>> {
     Ok(found.collect())
 }
 
-/// How the kernel would reach an address; `None` where no route leads.
+/// How the kernel would reach an address by one of these interfaces: as from here, or, where they are parts of a
+/// VRF, as from there. `None` where no route leads; where none does by them, one by another.
 ///
 /// # Errors
 /// When the kernel does not answer.
-pub fn route(to: IpAddr) -> io::Result<Option<Route>> {
-    match looked_up(to) {
+pub fn route(to: IpAddr, by: &[&Link]) -> io::Result<Option<Route>> {
+    let is_by = |route: &Route| by.iter().any(|link| link.index == route.ifindex);
+    let found = route_within(to, None)?;
+    if found.as_ref().is_some_and(is_by) {
+        return Ok(found);
+    }
+    let masters: BTreeSet<u32> = by.iter().filter_map(|link| link.master).collect();
+    let mut within =
+        masters.into_iter().filter_map(|master| route_within(to, Some(master)).ok().flatten());
+    Ok(within.find(is_by).or(found))
+}
+
+fn route_within(to: IpAddr, vrf: Option<u32>) -> io::Result<Option<Route>> {
+    match looked_up(to, vrf) {
         Ok(message) => Ok(next_hop(&message)),
         Err(error)
             if matches!(
@@ -188,11 +213,11 @@ pub fn route(to: IpAddr) -> io::Result<Option<Route>> {
     }
 }
 
-/// The route of a packet to an address from here (`ip route get`).
+/// The route of a packet to an address from here, or from within a VRF (`ip route get`).
 ///
 /// # Errors
 /// As the kernel would refuse the packet; or when it does not answer.
-pub(crate) fn looked_up(to: IpAddr) -> io::Result<RouteMessage> {
+pub(crate) fn looked_up(to: IpAddr, vrf: Option<u32>) -> io::Result<RouteMessage> {
     let (family, bits, address) = match to {
         IpAddr::V4(v4) => (AddressFamily::Inet, 32, RouteAddress::Inet(v4)),
         IpAddr::V6(v6) => (AddressFamily::Inet6, 128, RouteAddress::Inet6(v6)),
@@ -204,6 +229,7 @@ pub(crate) fn looked_up(to: IpAddr) -> io::Result<RouteMessage> {
         ..Default::default()
     };
     message.attributes.push(RouteAttribute::Destination(address));
+    message.attributes.extend(vrf.map(RouteAttribute::Oif));
     let found =
         ask(RouteNetlinkMessage::GetRoute(message), false)?.into_iter().find_map(|answer| {
             match answer {

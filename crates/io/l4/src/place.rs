@@ -23,7 +23,8 @@ pub(crate) fn place_of<'a>(
 ) -> Result<MemberValue, Nowhere> {
     let lost = |why| Nowhere { why, is_lost: true };
     let unknown = |why| Nowhere { why, is_lost: false };
-    let route = network::route(backend.address)
+    let links: Vec<&Link> = ports.values().map(|(_, link)| link).collect();
+    let route = network::route(backend.address, &links)
         .map_err(|error| unknown(error.to_string()))?
         .ok_or_else(|| lost(format!("no route to {}", backend.address)))?;
     let Some((port, link)) = ports.values().find(|(_, link)| link.index == route.ifindex) else {

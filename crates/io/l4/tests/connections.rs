@@ -4,7 +4,7 @@ mod rig;
 
 use std::collections::BTreeMap;
 
-use plimsoll_l4::{BackendState, Load, Policy, status};
+use plimsoll_l4::{BackendState, Load, Policy, Why, status};
 use rig::service::{Connection, Service, all_stay};
 use rig::{keys, privileged};
 
@@ -149,4 +149,48 @@ fn a_service_can_be_renamed_and_one_that_drained_is_forgotten() {
     let names: Vec<&str> = seen.vips.iter().map(|vip| vip.name.as_str()).collect();
     assert_eq!(names, ["store"], "the old one has drained");
     service.net.leave();
+}
+
+fn within_a_vrf(v6: bool) {
+    let service = Service::new(2, 2, v6);
+    let vrf = "ip link add red type vrf table 77 2>/dev/null || echo none";
+    if service.net.exec("lb", vrf).stdout.starts_with(b"none") {
+        eprintln!("skipped: this kernel has no VRF");
+        return;
+    }
+    // An interface that becomes a part of one loses its IPv6 addresses.
+    service.net.exec(
+        "lb",
+        "sh -c 'set -e; ip link set red up
+        for leg in lbc.1 lb1.2 lb2.3; do
+            ip link set ${leg%.*} master red
+            ip addr replace fd00:${leg#*.}::1/64 dev ${leg%.*} nodad
+        done'",
+    );
+    let mut balancer = service.balance(&service.config(Policy::RoundRobin, &["s1", "s2"]));
+    let mut connections = service.opened(8);
+    assert_eq!(by_server(&connections).len(), 2);
+    balancer.refresh().expect("refreshes");
+    all_stay(&mut connections, "within a VRF");
+    let seen = status(&service.net.pins()).expect("status");
+    let replies = &seen.replies[usize::from(v6)];
+    // Which table it is hangs on the interface that a reply comes in by.
+    assert_eq!((replies.why, replies.remembered), (Some(Why::Rules), false));
+    assert!(seen.vips[0].routes_asked >= 16, "{seen:?}");
+    assert_eq!(seen.vips[0].fallbacks["no_route"], 0, "{seen:?}");
+    service.net.leave();
+}
+
+#[test]
+fn ipv4_connections_go_on_within_a_vrf() {
+    if privileged() {
+        within_a_vrf(false);
+    }
+}
+
+#[test]
+fn ipv6_connections_go_on_within_a_vrf() {
+    if privileged() {
+        within_a_vrf(true);
+    }
 }

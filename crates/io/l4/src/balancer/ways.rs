@@ -52,15 +52,15 @@ impl Balancer {
             return self.say_way(false, way, false);
         }
         for v4 in [true, false] {
-            if self.config.uplink == UplinkMode::Ask {
-                self.say_way(v4, Way::none(Why::Configured), false)?;
-                continue;
-            }
             let Told { followed, by_destination, routers } = follow(v4);
             let is_ours = |index| self.ports.values().any(|(_, link)| link.index == index);
             for (ifindex, router) in routers.into_iter().filter(|(index, _)| is_ours(*index)) {
                 // Has the kernel look for one that it knows nothing new of.
                 let _ = mac_of(neighbours, router, ifindex);
+            }
+            if self.config.uplink == UplinkMode::Ask {
+                self.say_way(v4, Way::none(Why::Configured), false)?;
+                continue;
             }
             let forwards = self.forwards(v4);
             let found = followed.and_then(|found| {

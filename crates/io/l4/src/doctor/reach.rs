@@ -57,7 +57,7 @@ pub fn examine(config: &L4Config, machine: &Machine) -> Vec<Finding> {
 }
 
 fn leads(to: IpAddr, machine: &Machine) -> io::Result<Leads> {
-    let message = match network::looked_up(to) {
+    let message = match network::looked_up(to, None) {
         Ok(message) => message,
         // `unreachable` or no route, `prohibit`, `blackhole`.
         Err(error)

@@ -7,7 +7,7 @@ use super::local::{Machine, idle_limit};
 use super::probe::{Stamps, probe};
 use super::{Finding, Role};
 use crate::config::{Backend, BackendState, L4Config};
-use crate::network::{self, Neighbour};
+use crate::network::{self, Link, Neighbour};
 use crate::place::known;
 
 pub fn examine(config: &L4Config, role: Role, machine: &Machine) -> Vec<Finding> {
@@ -59,7 +59,9 @@ fn on_link(
     let why = "packets reach a server by its MAC address, on a link of l4.interfaces";
     let finding = Finding::new("backend", about, why);
     let address = backend.address;
-    let route = match network::route(address) {
+    let named = |link: &&Link| config.interfaces.iter().any(|one| one.name == link.name);
+    let links: Vec<&Link> = machine.links.iter().filter(named).collect();
+    let route = match network::route(address, &links) {
         Ok(Some(route)) => route,
         Ok(None) => return finding.fail(format!("no route to {address}"), "add one"),
         Err(error) => return finding.fail(error.to_string(), ""),

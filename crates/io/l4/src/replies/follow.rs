@@ -35,25 +35,36 @@ pub(crate) struct Told {
 
 /// Reads the kernel's rules and routes of a family.
 pub(crate) fn follow(v4: bool) -> Told {
-    match read(v4) {
-        Ok(routes) => Told {
-            followed: one_next_hop(&routes),
-            by_destination: is_by_destination(&routes),
-            routers: routes.iter().filter_map(|route| route.ifindex.zip(route.gateway)).collect(),
-        },
-        Err(why) => Told { followed: Err(why), by_destination: false, routers: BTreeSet::new() },
-    }
-}
-
-fn read(v4: bool) -> Result<Vec<Route>, Why> {
     let told = |error: io::Error| {
         tracing::debug!("routes: {error}");
         Why::NotTold
     };
-    if !has_own_rules_only(v4).map_err(told)? {
-        return Err(Why::Rules);
+    let routes = match routes(v4).map_err(told) {
+        Ok(Some(routes)) => routes,
+        Ok(None) => return Told::nothing(Why::ManyRoutes),
+        Err(why) => return Told::nothing(why),
+    };
+    // Whatever the rules are: those of a table that nobody looks into are only looked for in vain.
+    let routers = routes.iter().flat_map(routers).collect();
+    match has_own_rules_only(v4).map_err(told) {
+        Ok(true) => Told {
+            followed: one_next_hop(&routes),
+            by_destination: is_by_destination(&routes),
+            routers,
+        },
+        Ok(false) => Told { routers, ..Told::nothing(Why::Rules) },
+        Err(why) => Told { routers, ..Told::nothing(why) },
     }
-    routes(v4).map_err(told)?.ok_or(Why::ManyRoutes)
+}
+
+impl Told {
+    fn nothing(why: Why) -> Told {
+        Told { followed: Err(why), by_destination: false, routers: BTreeSet::new() }
+    }
+}
+
+fn routers(route: &Route) -> impl Iterator<Item = (u32, IpAddr)> {
+    route.ifindex.zip(route.gateway).into_iter().chain(route.routers.iter().copied())
 }
 
 /// Of routes that are equally good IPv6 takes turns, so these are not. Link-local addresses, which every
@@ -108,6 +119,7 @@ mod tests {
             metric: 0,
             ifindex: Some(3),
             gateway: via.map(|via| via.parse().expect("an address")),
+            routers: Vec::new(),
             mtu: None,
             several: false,
             for_all: true,
@@ -140,6 +152,16 @@ mod tests {
         let tunnel = Route { mtu: Some(1400), ..route("192.0.2.0/24", Some("10.0.1.2")) };
         let followed = one_next_hop(&[default(), tunnel]).expect("followed");
         assert_eq!(followed.asked[0].to_string(), "192.0.2.0/24");
+    }
+
+    #[test]
+    fn every_router_of_a_route_is_known() {
+        let alone = |route: &Route| routers(route).collect::<Vec<_>>();
+        assert_eq!(alone(&default()), [(3, [10, 0, 1, 2].into())]);
+        let two = vec![(3, [10, 0, 1, 2].into()), (4, [10, 0, 2, 2].into())];
+        let several = Route { routers: two.clone(), several: true, ..route("0.0.0.0/0", None) };
+        assert_eq!(alone(&several), two);
+        assert_eq!(alone(&route("10.0.1.0/24", None)), []);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteType,
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteNextHop, RouteType,
 };
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -34,6 +34,8 @@ pub struct Route {
     pub ifindex: Option<u32>,
     /// The router.
     pub gateway: Option<IpAddr>,
+    /// All of its routers where it has several next hops, with the interfaces towards them.
+    pub routers: Vec<(u32, IpAddr)>,
     /// The largest packet, where it has its own.
     pub mtu: Option<u32>,
     /// Whether it has several next hops.
@@ -118,6 +120,7 @@ fn route(message: RouteMessage, v4: bool) -> Route {
         metric: 0,
         ifindex: None,
         gateway: None,
+        routers: Vec::new(),
         mtu: None,
         several: false,
         for_all,
@@ -146,7 +149,8 @@ fn route(message: RouteMessage, v4: bool) -> Route {
             }
             // Ticks that are left; none is none to wait for.
             RouteAttribute::CacheInfo(info) => route.plain &= info.expires as i32 >= 0,
-            RouteAttribute::MultiPath(_) => {
+            RouteAttribute::MultiPath(hops) => {
+                route.routers = hops.iter().filter_map(router).collect();
                 route.several = true;
                 route.one_way = false;
             }
@@ -158,6 +162,14 @@ fn route(message: RouteMessage, v4: bool) -> Route {
         }
     }
     route
+}
+
+fn router(hop: &RouteNextHop) -> Option<(u32, IpAddr)> {
+    let gateway = hop.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Gateway(to) => address(to),
+        _ => None,
+    });
+    gateway.map(|gateway| (hop.interface_index, gateway))
 }
 
 fn address(of: &RouteAddress) -> Option<IpAddr> {

@@ -408,37 +408,65 @@ fn without_a_daemon_routes_are_asked_again() {
     b.are(Some(Why::Configured));
 }
 
+/// Routers that are at another MAC address than the one that is known, and say nothing: replies go by the right one
+/// in the end, whatever these routes and rules are beside.
+fn silent_moves_are_found(replies: Replies, script: &str) -> Rig {
+    let mut b = rig(replies);
+    // They are the far end of the clients' leg, and the address that is known for them is nobody's any more.
+    b.net.exec(
+        "out",
+        "for n in 2 3 4; do ip addr add 10.0.1.$n/24 dev c0; ip addr add fd00:1::$n/64 dev c0 nodad; done",
+    );
+    b.routes(&format!(
+        "for family in 4 6; do
+            sysctl -qw net.ipv$family.neigh.lbc.delay_first_probe_time=1
+            sysctl -qw net.ipv$family.neigh.lbc.retrans_time_ms=100
+        done
+        for n in 2 3 4; do for hop in 10.0.1.$n fd00:1::$n; do
+            ip neigh replace $hop lladdr 02:00:00:00:66:66 dev lbc nud stale
+        done; done
+        ip route add 203.0.113.0/24 via 10.0.1.3; ip route add 2001:db8:9::/48 via fd00:1::3
+        {script}"
+    ));
+    for client in [FAR, FAR6, OTHER, OTHER6] {
+        assert_eq!(b.reply(client).1[..6], [2, 0, 0, 0, 0x66, 0x66], "{client}");
+    }
+    let began = Instant::now();
+    for client in [FAR, FAR6, OTHER, OTHER6] {
+        let is_right =
+            |(verdict, out): (u32, Vec<u8>)| verdict == REDIRECT && out[..6] == CLIENT_MAC;
+        while !is_right(b.reply(client)) {
+            assert!(began.elapsed() < PATIENCE, "{script}: {client}: {:?}", b.told());
+            std::thread::sleep(Duration::from_millis(50));
+            b.balancer.refresh().expect("refreshes");
+        }
+    }
+    b.balancer.refresh().expect("refreshes");
+    b
+}
+
 #[test]
 fn a_gateway_that_moved_in_silence_is_looked_for() {
     if !privileged() {
         return;
     }
-    let mut b = rig(Replies::DefaultRoute);
-    // They are the far end of the clients' leg, and the address that is known for them is nobody's any more.
-    b.net.exec(
-        "out",
-        "for n in 2 3; do ip addr add 10.0.1.$n/24 dev c0; ip addr add fd00:1::$n/64 dev c0 nodad; done",
-    );
-    b.routes(
-        "for family in 4 6; do
-            sysctl -qw net.ipv$family.neigh.lbc.delay_first_probe_time=1
-            sysctl -qw net.ipv$family.neigh.lbc.retrans_time_ms=100
-        done
-        for hop in 10.0.1.2 fd00:1::2 10.0.1.3 fd00:1::3; do
-            ip neigh replace $hop lladdr 02:00:00:00:66:66 dev lbc nud stale
-        done
-        ip route add 203.0.113.0/24 via 10.0.1.3; ip route add 2001:db8:9::/48 via fd00:1::3",
-    );
-    for client in [FAR, FAR6, OTHER, OTHER6] {
-        assert_eq!(b.reply(client).1[..6], [2, 0, 0, 0, 0x66, 0x66], "{client}");
+    silent_moves_are_found(Replies::DefaultRoute, "true").are(None);
+}
+
+#[test]
+fn gateways_are_looked_for_where_routes_are_asked() {
+    if !privileged() {
+        return;
     }
-    for client in [FAR, FAR6, OTHER, OTHER6] {
-        let (began, is_far) = (Instant::now(), [FAR, FAR6].contains(&client));
-        while (is_far && b.asks(client)) || b.reply(client).1[..6] != CLIENT_MAC {
-            assert!(began.elapsed() < PATIENCE, "{client}: {:?}", b.told());
-            std::thread::sleep(Duration::from_millis(50));
-            b.balancer.refresh().expect("refreshes");
-        }
-    }
-    b.are(None);
+    let rules = "ip rule add from 10.0.9.9 lookup 77; ip -6 rule add from fd00:9::9 lookup 77";
+    // Each next hop takes some of the clients.
+    let several = "for to in '-4 route replace 203.0.113.0/24' '-4 route replace default'; do
+            ip $to nexthop via 10.0.1.3 nexthop via 10.0.1.4
+        done
+        for to in '-6 route replace 2001:db8:9::/48' '-6 route replace default'; do
+            ip $to nexthop via fd00:1::3 nexthop via fd00:1::4
+        done";
+    silent_moves_are_found(Replies::Asked, "true").are(Some(Why::Configured));
+    silent_moves_are_found(Replies::DefaultRoute, rules).are(Some(Why::Rules));
+    silent_moves_are_found(Replies::DefaultRoute, several).are(Some(Why::Several));
 }
