@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use plimsoll_l4::bench::packet::{SYN, Segment, syn_options};
-use plimsoll_l4::bench::{Replies, VIP};
-use plimsoll_l4::{BackendState, L4Config, Policy};
+use plimsoll_l4::bench::{Replies, VIP, keys};
+use plimsoll_l4::{BackendState, Balancer, L4Config, Policy};
 
 use super::support::Rig;
 use super::support::rig::privileged;
@@ -63,12 +63,18 @@ fn a_newcomer_gets_a_part_that_grows() {
     b.balancer.refresh().expect("refreshes");
     assert_eq!(begin(&b, 300..301), [0, 0, 1], "more of its weight counts");
 
+    // Who starts over knows since when: else it would have all of these.
+    let (mine, others) = (got[2] + 1, (200 + got[0] + got[1]) / 2);
+    b.balancer = Balancer::start_with(&joined, keys()).expect("starts").0;
+    let got = begin(&b, 301..301 + (others - mine) as u32);
+    assert!(got[0] + got[1] > 0, "{got:?}");
+
     // One that returns is new again.
     let mut config = joined.clone();
     config.vips[0].backends[0].weight = 0;
     b.balancer.apply(&config).expect("applied");
-    assert_eq!(begin(&b, 301..350)[0], 0);
+    assert_eq!(begin(&b, 500..549)[0], 0);
     b.balancer.apply(&joined).expect("applied");
-    let got = begin(&b, 350..360);
+    let got = begin(&b, 549..559);
     assert_eq!(got[0], 0, "it has as many as it is to have for a while: {got:?}");
 }
