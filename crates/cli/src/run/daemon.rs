@@ -75,8 +75,10 @@ pub async fn run(options: Options, config: Config) -> Result<(), StartError> {
     let mut follow = Follow::new(options.file.clone());
     let (mut daemon, thread) = Daemon::start(options, config, origin).await?;
     let (stop_api, api_stopped) = watch::channel(());
-    let api = daemon.serve(api_stopped).await?;
+    // A port that is taken is told before any service starts; who asks early waits until all are there.
+    let listener = daemon.listen().await?;
     daemon.start_all().await?;
+    let api = daemon.answer(listener, api_stopped);
     let mut look = interval(FOLLOW_EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -159,18 +161,21 @@ impl Daemon {
         Ok((Daemon { options, config, shared, store, hub, running }, thread))
     }
 
-    /// Answers questions from now on.
-    async fn serve(&self, mut stopped: watch::Receiver<()>) -> Result<JoinHandle<()>, StartError> {
+    async fn listen(&self) -> Result<TcpListener, StartError> {
         let address = self.config.api.listen;
-        let listener = TcpListener::bind(address).await.map_err(|source| {
+        TcpListener::bind(address).await.map_err(|source| {
             let hint = match source.kind() {
                 io::ErrorKind::AddrInUse => ": is another plimsoll running?",
                 _ => "",
             };
             StartError::Api { address, source, hint }
-        })?;
+        })
+    }
+
+    /// Answers questions from now on.
+    fn answer(&self, listener: TcpListener, mut stopped: watch::Receiver<()>) -> JoinHandle<()> {
         let hub = self.hub.clone();
-        Ok(tokio::spawn(async move {
+        tokio::spawn(async move {
             let until = async move {
                 // An error is the sender's end, which is what is waited for.
                 let _ = stopped.changed().await;
@@ -178,7 +183,7 @@ impl Daemon {
             if let Err(error) = serve(listener, hub, until).await {
                 tracing::error!("the API has ended: {error}");
             }
-        }))
+        })
     }
 
     /// Starts every service of the configuration.

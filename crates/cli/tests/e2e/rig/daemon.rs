@@ -95,7 +95,7 @@ impl Daemon {
         self.ask("weights")["services"][0].clone()
     }
 
-    /// One backend of it; null before the daemon, which answers first, has taken its services up.
+    /// One backend of it; null where there is none of that name.
     pub fn backend(&self, name: &str) -> Value {
         let weights = self.weights();
         let mut backends = weights["backends"].as_array().into_iter().flatten();
