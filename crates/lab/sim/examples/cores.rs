@@ -1,0 +1,64 @@
+//! What a whole controller believes of cores behind a balancer, so long after it began with nothing known: how many
+//! backends of all runs are believed right (within 7 %), to have fewer or more, and of how many only a lower
+//! bound is known.
+//!
+//! `cargo run --release -p plimsoll-sim --example cores -- paper|small roundrobin|leastconn LOAD SERVICE_MS SEEDS`
+
+use plimsoll_sim::{Method, World, WorldSpec, pool_named};
+
+/// When to look, seconds.
+const AT_S: [f64; 5] = [120.0, 300.0, 600.0, 1_500.0, 3_000.0];
+/// Capacities within this are right: one core of eight is more.
+const RIGHT: f64 = 0.07;
+
+#[derive(Clone, Copy, Default)]
+struct Tally {
+    right: u32,
+    fewer: u32,
+    more: u32,
+    bound: u32,
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [pool, method, load, service_ms, seeds] = args.as_slice() else {
+        eprintln!("usage: cores paper|small roundrobin|leastconn LOAD SERVICE_MS SEEDS");
+        std::process::exit(2);
+    };
+    let pool = pool_named(pool).unwrap_or_else(|why| panic!("POOL {why}"));
+    let method: Method = method.parse().unwrap_or_else(|why| panic!("METHOD {why}"));
+    let load: f64 = load.parse().expect("LOAD is a number such as 0.7");
+    let service_us = 1e3 * service_ms.parse::<f64>().expect("SERVICE_MS is a number such as 30");
+    let seeds: u64 = seeds.parse().expect("SEEDS is how many runs to make");
+    let mut tallies = [Tally::default(); AT_S.len()];
+    for seed in 1..=seeds {
+        let mut spec = WorldSpec::new(pool.clone(), method, load, seed);
+        spec.rate_rps *= spec.service_us / service_us;
+        spec.service_us = service_us;
+        let mut world = World::new(spec);
+        world.forget_answers();
+        let service = world.service_spec();
+        world.attach(service, None);
+        let mut now_s = 0.0;
+        for (tally, at_s) in tallies.iter_mut().zip(AT_S) {
+            world.run_for(at_s - now_s);
+            now_s = at_s;
+            let controller = world.controller().expect("one is attached");
+            for (model, belief) in pool.iter().zip(controller.beliefs()) {
+                let capacity_rps = belief.capacity_rps.unwrap_or(0.0);
+                let off = capacity_rps / model.capacity_rps(service_us) - 1.0;
+                let count = match () {
+                    () if belief.is_lower_bound => &mut tally.bound,
+                    () if off < -RIGHT => &mut tally.fewer,
+                    () if off > RIGHT => &mut tally.more,
+                    () => &mut tally.right,
+                };
+                *count += 1;
+            }
+        }
+    }
+    println!("after_s  right  fewer  more  bound");
+    for (Tally { right, fewer, more, bound }, at_s) in tallies.iter().zip(AT_S) {
+        println!("{at_s:7}  {right:5}  {fewer:5}  {more:4}  {bound:5}");
+    }
+}
