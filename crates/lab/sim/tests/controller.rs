@@ -220,6 +220,32 @@ fn a_new_controller_goes_on_from_memory() {
 }
 
 #[test]
+fn who_joins_before_a_new_controller_goes_on_from_memory_is_in_its_first_plan() {
+    let mut w = World::new(WorldSpec::new(small_pool(), Method::RoundRobin, 0.6, 7));
+    let all = w.service_spec();
+    let mut fewer = all.clone();
+    let joins = fewer.backends.pop().expect("six").id;
+    w.attach(fewer.clone(), None);
+    w.run_for(120.0);
+    let memory = w.controller().map(|c| c.memory());
+    let wanted: Vec<u32> = view(&w).backends.iter().map(|b| b.weight).collect();
+    w.detach();
+    w.restart_balancer();
+    w.run_for(5.0);
+    let before = w.plans.len();
+    w.attach(fewer, memory);
+    w.tell_controller(Event::Reconfigured(Box::new(all)));
+    w.run_for(1.0);
+    let (_, plan) = &w.plans[before];
+    assert_eq!(plan.reason, "resumed with what was known");
+    let of = |id| plan.entries.iter().find(|e| e.backend == id).map(|e| e.weight);
+    assert_eq!(of(BackendId(0)), Some(wanted[0]), "as before");
+    let mean = f64::from(wanted.iter().sum::<u32>()) / wanted.len() as f64;
+    let ramp = of(joins).map_or(0.0, f64::from) / mean;
+    assert!((0.1..0.2).contains(&ramp), "a tenth of the others at first: {ramp} of {wanted:?}");
+}
+
+#[test]
 fn an_observer_programs_nothing_and_says_what_it_would() {
     let mut w = World::new(WorldSpec::new(small_pool(), Method::RoundRobin, 0.6, 8));
     let mut spec = w.service_spec();

@@ -162,15 +162,24 @@ impl Controller {
         if total <= 0.0 {
             return;
         }
-        let wishes = serve()
-            .map(|&(id, weight)| Wish {
-                id,
-                share: f64::from(weight) / total,
-                weight,
-                expected_us: None,
-                reason: "as before the restart".to_owned(),
-            })
-            .collect();
+        // Who has joined since the memory was written is like the others: left out, it would keep whatever it has.
+        let typical = total / serve().filter(|(_, w)| *w > 0).count() as f64;
+        let known = |id| weights.iter().any(|(known, _)| *known == id);
+        let joined = self.backends.iter().filter(|b| b.is_usable() && !known(b.id)).map(|b| {
+            let weight = ((typical * b.ramp(now)).round() as u32).max(1);
+            (b.id, weight, "joined since the restart's memory: like the others")
+        });
+        let resumed = serve().map(|&(id, weight)| (id, weight, "as before the restart"));
+        let all: Vec<(BackendId, u32, &str)> = resumed.chain(joined).collect();
+        let total: f64 = all.iter().map(|(_, w, _)| f64::from(*w)).sum();
+        let wish = |(id, weight, reason): (BackendId, u32, &str)| Wish {
+            id,
+            share: f64::from(weight) / total,
+            weight,
+            expected_us: None,
+            reason: reason.to_owned(),
+        };
+        let wishes = all.into_iter().map(wish).collect();
         let decision = Decision { wishes, ..Decision::default() };
         self.program(now, decision, "resumed with what was known".to_owned(), false, out);
         self.next_decision = now + EXPLORE_EVERY;
