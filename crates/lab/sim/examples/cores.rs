@@ -2,8 +2,10 @@
 //! backends of all runs are believed right (within 7 %), to have fewer or more, and of how many only a lower
 //! bound is known.
 //!
-//! `cargo run --release -p plimsoll-sim --example cores -- paper|small roundrobin|leastconn LOAD SERVICE_MS SEEDS`
+//! `cargo run --release -p plimsoll-sim --example cores -- paper|small roundrobin|leastconn LOAD SERVICE_MS SEEDS
+//! [exponential|regular|bimodal]`
 
+use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{Method, World, WorldSpec, pool_named};
 
 /// When to look, seconds.
@@ -21,8 +23,10 @@ struct Tally {
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [pool, method, load, service_ms, seeds] = args.as_slice() else {
-        eprintln!("usage: cores paper|small roundrobin|leastconn LOAD SERVICE_MS SEEDS");
+    let [pool, method, load, service_ms, seeds, rest @ ..] = args.as_slice() else {
+        eprintln!(
+            "usage: cores paper|small roundrobin|leastconn LOAD SERVICE_MS SEEDS [exponential|regular|bimodal]"
+        );
         std::process::exit(2);
     };
     let pool = pool_named(pool).unwrap_or_else(|why| panic!("POOL {why}"));
@@ -30,15 +34,21 @@ fn main() {
     let load: f64 = load.parse().expect("LOAD is a number such as 0.7");
     let service_us = 1e3 * service_ms.parse::<f64>().expect("SERVICE_MS is a number such as 30");
     let seeds: u64 = seeds.parse().expect("SEEDS is how many runs to make");
+    let service = match rest.first().map_or("exponential", String::as_str) {
+        "exponential" => ServiceTime::Exponential,
+        "regular" => ServiceTime::Deterministic,
+        "bimodal" => ServiceTime::Bimodal,
+        other => panic!("{other}: expected exponential, regular or bimodal"),
+    };
     let mut tallies = [Tally::default(); AT_S.len()];
     for seed in 1..=seeds {
         let mut spec = WorldSpec::new(pool.clone(), method, load, seed);
         spec.rate_rps *= spec.service_us / service_us;
-        spec.service_us = service_us;
+        (spec.service_us, spec.service) = (service_us, service);
         let mut world = World::new(spec);
         world.forget_answers();
-        let service = world.service_spec();
-        world.attach(service, None);
+        let spec = world.service_spec();
+        world.attach(spec, None);
         let mut now_s = 0.0;
         for (tally, at_s) in tallies.iter_mut().zip(AT_S) {
             world.run_for(at_s - now_s);
