@@ -163,9 +163,10 @@ impl Meter {
         window
     }
 
-    /// What was in flight this long before that, by the last report that is old enough.
+    /// What was in flight this long before that, by the last report that is old enough. (What is believed of a service time
+    /// may be any number where curves are rescaled by latencies alone.)
     fn before(&self, at: Nanos, micros: f64) -> Option<u32> {
-        let lag = Duration::from_secs_f64(micros / 1e6);
+        let lag = Duration::try_from_secs_f64(micros / 1e6).ok()?;
         let old = self.past.partition_point(|&(then, _)| at.since(then) >= lag);
         Some(self.past.get(old.checked_sub(1)?)?.1)
     }
@@ -267,6 +268,9 @@ mod tests {
         assert_eq!(meter.before(Nanos(700_000_000), 15e4), Some(5));
         assert_eq!(meter.before(Nanos(700_000_000), 6e5), Some(1));
         assert_eq!(meter.before(Nanos(700_000_000), 8e5), None);
+        for micros in [f64::NAN, f64::INFINITY, -1.0, 1e300] {
+            assert_eq!(meter.before(Nanos(700_000_000), micros), None, "{micros}");
+        }
         let mut expected = Lagged::default();
         for tenths in 0..8u32 {
             let before = |back: u32| tenths.checked_sub(back);
