@@ -338,7 +338,7 @@ impl Balancer {
         let held = self.maps.config()?;
         self.settings = held;
         let (moved, left) = self.find_members(&links, &neighbours, &mut pending)?;
-        let grown = self.spare_newcomers(boot_ms());
+        let grown = self.spare_newcomers(boot_ms())?;
         // Before anything is written: what does not fit must change nothing.
         let mut places = if due || moved || grown { Some(self.find_places()?) } else { None };
         self.write_keys()?;

@@ -17,8 +17,8 @@ use crate::layout::MAX_SLOTS;
 /// Of a connection where it costs most: times 2^31 connections and 64 places it fits 63 bits.
 const GREATEST_COST: u64 = 1 << 25;
 
-/// The part of a weight that is all of it.
-pub const WHOLE: u16 = 1000;
+/// The part of a weight that is all of it: each step of a part has the tables written.
+pub const WHOLE: u16 = 100;
 
 /// The size of a Maglev table: the largest prime within [`MAX_SLOTS`].
 pub const MAGLEV_PLACES: usize = 8191;
@@ -204,7 +204,7 @@ mod tests {
         // The most that there can be is as far apart as it gets, and never for nothing.
         let far = servers(&[u16::MAX, 1]);
         let part = |id| if id == 1 { WHOLE } else { 1 };
-        assert_eq!(costs(&[1, 2], &far, part), [1, 1 << 25]);
+        assert_eq!(costs(&[1, 2], &far, part), [5, 1 << 25]);
     }
 
     #[test]

@@ -112,6 +112,7 @@ impl Service {
         if !new.value.agent {
             new.value.offset_ms = old.value.offset_ms;
         }
+        new.note.since_ms = old.note.since_ms;
         Some(std::mem::replace(&mut new.id, old.id)).filter(|id| *id != old.id)
     }
 }
@@ -214,10 +215,11 @@ fn plan_members(
         let is_old = |(_, old): &(&String, &Member)| old.backend.is_none() && old.id == id;
         let old = service.members.iter().find(is_old).map(|(name, _)| name.clone());
         let old = old.and_then(|name| service.members.remove(&name));
+        let since_ms = old.as_ref().map_or(0, |old| old.note.since_ms);
         let member = Member {
             id,
             backend: Some(backend.clone()),
-            note: MemberNote::default(),
+            note: MemberNote { since_ms, ..MemberNote::default() },
             asked: false,
             is_mute: false,
             part: WHOLE,

@@ -69,12 +69,47 @@ fn a_newcomer_gets_a_part_that_grows() {
     let got = begin(&b, 301..301 + (others - mine) as u32);
     assert!(got[0] + got[1] > 0, "{got:?}");
 
-    // One that returns is new again.
+    // One that returns has the connections that it had, and gets more when the others have as many by what they
+    // bear: neither none for a while nor all that come.
     let mut config = joined.clone();
     config.vips[0].backends[0].weight = 0;
     b.balancer.apply(&config).expect("applied");
     assert_eq!(begin(&b, 500..549)[0], 0);
     b.balancer.apply(&joined).expect("applied");
-    let got = begin(&b, 549..559);
-    assert_eq!(got[0], 0, "it has as many as it is to have for a while: {got:?}");
+    let got = begin(&b, 549..569);
+    assert!((1..=14).contains(&got[0]), "{got:?}");
+    // One under another name is the same server.
+    config = joined.clone();
+    config.vips[0].backends[1].name = "renamed".to_owned();
+    b.balancer.apply(&config).expect("applied");
+    let got = begin(&b, 569..589);
+    assert!((1..=14).contains(&got[1]), "{got:?}");
+}
+
+#[test]
+fn a_controllers_weights_count_whole() {
+    if !privileged() {
+        return;
+    }
+    let (mut b, joined) = rig(HOUR);
+    let set = |b: &mut Rig, weights: &[(&str, u16)]| {
+        let weights: Vec<_> = weights.iter().map(|(n, w)| ((*n).to_owned(), *w)).collect();
+        b.balancer.set_weights("four", &weights, "a test", 1).expect("set");
+    };
+    set(&mut b, &[("s001", 100), ("s002", 100)]);
+    assert_eq!(begin(&b, 0..100), [50, 50, 0]);
+    std::thread::sleep(Duration::from_millis(1500));
+    let mut light = joined.clone();
+    light.vips[0].backends[2].weight = 100;
+    b.balancer.apply(&light).expect("applied");
+    let got = begin(&b, 100..150);
+    assert!((1..=30).contains(&got[2]), "no plan knows of it yet: {got:?}");
+    set(&mut b, &[("s003", 100)]);
+    let behind = got[0].min(got[1]) + 50 - got[2];
+    assert_eq!(begin(&b, 150..150 + behind as u32), [0, 0, behind], "it is to bear as much");
+    // Parked for a moment, as a controller does: its weight is what the controller says.
+    set(&mut b, &[("s001", 0)]);
+    assert_eq!(begin(&b, 300..360)[0], 0);
+    set(&mut b, &[("s001", 100)]);
+    assert_eq!(begin(&b, 360..370), [10, 0, 0]);
 }
