@@ -169,6 +169,7 @@ pub fn read_meta(dir: &Path) -> Result<Option<Meta>, L4Error> {
     }
     let meta: Array<MapData, [u32; 4]> = opened!(dir, "meta");
     let [layout, version_bits, vips, stride] = meta.get(&0, 0).map_err(L4Error::map("meta"))?;
+    // 0: it is not there, and is made with the next start.
     let places = |name: &str| {
         MapInfo::from_pin(dir.join("maps").join(name)).map_or(0, |map| map.max_entries())
     };
@@ -410,10 +411,15 @@ impl Maps {
 
     /// How what came by an interface goes back, and whether anything else is sent there.
     pub(crate) fn set_port_flags(&mut self, port: u32, flags: u32) -> Result<(), L4Error> {
-        if self.turns_back.get(&port, 0).map_err(L4Error::map("turns_back"))? != flags {
+        if self.port_flags(port)? != flags {
             self.turns_back.set(port, flags, 0).map_err(L4Error::map("turns_back"))?;
         }
         Ok(())
+    }
+
+    /// As they were set.
+    pub(crate) fn port_flags(&self, port: u32) -> Result<u32, L4Error> {
+        self.turns_back.get(&port, 0).map_err(L4Error::map("turns_back"))
     }
 
     /// Writes at which addresses nobody but services is reached.

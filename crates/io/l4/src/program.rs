@@ -51,7 +51,8 @@ pub struct Ran {
 impl Meta {
     /// What a configuration asks for where these maps are.
     pub(crate) fn wanted(config: &L4Config, found: Option<Meta>) -> Meta {
-        let held = || found.filter(|found| found.layout == META_LAYOUT).map(|found| found.clients);
+        let is_ours = |found: &Meta| found.layout == META_LAYOUT && found.clients > 0;
+        let held = || found.filter(is_ours).map(|found| found.clients);
         Meta {
             layout: META_LAYOUT,
             version_bits: config.cookie.layout.version_bits(),
@@ -60,6 +61,14 @@ impl Meta {
             fragments: config.limits.fragments.max(1),
             clients: config.limits.client_places().or_else(held).unwrap_or(Limits::CLIENTS),
         }
+    }
+
+    /// Whether maps are as wanted, but for what is missing of those that hold nothing which must last.
+    fn is_as(self, wanted: Meta) -> bool {
+        let or = |found: u32, wanted| if found == 0 { wanted } else { found };
+        let fragments = or(self.fragments, wanted.fragments);
+        let clients = or(self.clients, wanted.clients);
+        Meta { fragments, clients, ..self } == wanted
     }
 }
 
@@ -71,7 +80,7 @@ impl Program {
     /// With pinned maps of another shape, or when the kernel refuses.
     pub fn load(dir: &Path, meta: Meta) -> Result<Self, L4Error> {
         match read_meta(dir)? {
-            Some(found) if found == meta => {}
+            Some(found) if found.is_as(meta) => {}
             // A start that was killed before it said what its maps are: nobody uses them.
             found
                 if found.is_none_or(|found| found.layout == 0) && pinned_links(dir).is_empty() =>

@@ -73,6 +73,27 @@ fn room_for_clients_stays_as_it_was_made_where_nobody_asks_for_another() {
 }
 
 #[test]
+fn a_map_that_only_remembers_is_made_anew_where_its_pin_is_gone() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(1, 2, false);
+    let config = service.config(Policy::RoundRobin, &["s1"]);
+    drop(service.balance(&config));
+    let mut connections = service.opened(2);
+    let pins = service.net.pins();
+    let before = read_meta(&pins).expect("read").expect("there");
+    for name in ["hops", "fragments"] {
+        fs::remove_file(pins.join("maps").join(name)).expect("removed");
+    }
+    let mut balancer = service.balance(&config);
+    assert_eq!(read_meta(&pins).expect("read"), Some(before));
+    all_stay(&mut connections, "with the next daemon");
+    service.apply(&mut balancer, &config);
+    service.net.leave();
+}
+
+#[test]
 fn another_mode_is_taken_up_by_a_reload_and_by_a_restart() {
     if !privileged() {
         return;

@@ -73,6 +73,17 @@ impl Balancer {
         Ok(())
     }
 
+    /// Has the program forget what it remembered of the kernel's routes.
+    pub(super) fn forget_hops(&mut self) -> Result<(), L4Error> {
+        for v4 in [true, false] {
+            let held = self.maps.way(v4)?;
+            if held.hops_until_ms != 0 {
+                self.maps.set_way(v4, &Way { generation: held.generation + 1, ..held })?;
+            }
+        }
+        Ok(())
+    }
+
     fn to_uplink(
         &self,
         uplink: &Uplink,

@@ -37,9 +37,18 @@ impl Balancer {
         let is_wanted =
             |link: &&Link| self.config.interfaces.iter().any(|one| one.name == link.name);
         let wanted: BTreeSet<u32> = links.iter().filter(is_wanted).map(|link| link.index).collect();
-        let mut ports = BTreeMap::new();
+        if wanted.len() > MAX_PORTS as usize {
+            return Err(L4Error::Full { what: "l4.interfaces".to_owned(), limit: MAX_PORTS });
+        }
+        let (mut ports, mut is_told_anew) = (BTreeMap::new(), false);
+        // Servers and ways still name the places of interfaces that are dropped just now: nobody else's yet.
         let mut taken: BTreeSet<u32> = self.ports.values().map(|(port, _)| *port).collect();
-        for interface in &self.config.interfaces {
+        for (port, _) in &held {
+            if self.maps.port_flags(*port)? & PORT_SHUT == 0 {
+                taken.insert(*port);
+            }
+        }
+        for interface in self.config.interfaces.clone() {
             let Some(link) = links.iter().find(|link| link.name == interface.name) else {
                 let known: Vec<_> = links.iter().map(|link| link.name.as_str()).collect();
                 pending.0.push(format!(
@@ -49,22 +58,28 @@ impl Balancer {
                 ));
                 continue;
             };
-            let before = self.ports.get(&interface.name).map(|(port, _)| *port);
+            let is_left =
+                |port: &u32| held.iter().all(|(one, index)| one != port || !wanted.contains(index));
+            let before = self.ports.get(&interface.name).map(|(port, _)| *port).filter(is_left);
             let by_index =
                 held.iter().find(|(_, index)| *index == link.index).map(|(port, _)| *port);
             let untaken = || (0..MAX_PORTS).filter(|port| !taken.contains(port));
             let free = || untaken().find(|port| held.iter().all(|(one, _)| one != port));
             // One that had the program before and is configured no more gives its place away last.
-            let left = || {
-                untaken().find(|port| {
-                    held.iter().all(|(one, index)| one != port || !wanted.contains(index))
-                })
+            let left = || untaken().find(is_left);
+            let Some(port) = by_index.or(before).or_else(free).or_else(left) else {
+                pending.0.push(format!(
+                    "interface {}: all {MAX_PORTS} places are taken; expected that of one taken out in a moment",
+                    interface.name
+                ));
+                continue;
             };
-            let port = by_index.or(before).or_else(free).or_else(left).ok_or_else(|| {
-                L4Error::Full { what: "l4.interfaces".to_owned(), limit: MAX_PORTS }
-            })?;
             taken.insert(port);
             if !held.contains(&(port, link.index)) {
+                // What is remembered of the kernel's routes may name the place.
+                if !std::mem::replace(&mut is_told_anew, true) {
+                    self.forget_hops()?;
+                }
                 // Until the program is on it: see `open_ports`.
                 self.maps.set_port_flags(port, flags_of(link) | PORT_SHUT)?;
                 self.maps.set_port(port, link.index)?;

@@ -144,6 +144,19 @@ fn interfaces_that_come_and_go_never_fill_the_table() {
         let more = with(&two, std::slice::from_ref(name));
         assert!(b.balancer.apply(&more).expect("applied").0.is_empty(), "{name}");
     }
+    // More than half of the table in the place of as many others: they wait until nothing names the places.
+    let waits = |pending: Vec<String>| {
+        assert!(pending.iter().any(|what| what.contains("all 64 places")), "{pending:?}");
+    };
+    let (some, others) = (with(&two, &names[..36]), with(&two, &names[34..]));
+    b.balancer.apply(&some).expect("applied");
+    waits(b.balancer.apply(&others).expect("applied").0);
+    assert!(b.balancer.refresh().expect("refreshes").0.is_empty());
+    let (next, pending) = Balancer::start_with(&some, keys()).expect("starts");
+    b.balancer = next;
+    waits(pending.0);
+    assert!(b.balancer.refresh().expect("refreshes").0.is_empty());
+
     b.balancer.apply(&with(&two, &["lbx".to_owned()])).expect("applied");
     leave(&b, REDIRECT, "after all of them");
     b.balancer.apply(&with(&two, &names)).expect_err("there are 64 places");
