@@ -37,6 +37,13 @@ fn begins_a_round(plan: &Plan) -> bool {
     plan.reason.starts_with("exploring:")
 }
 
+const ALL_KNOWN: &str = "steady: every backend's curve is known: packing";
+
+fn why_it_ended(world: &World) -> &str {
+    let mut phases = world.records.iter().rev().filter(|(_, r)| r.kind == RecordKind::Phase);
+    phases.next().map_or("it goes on", |(_, r)| &r.reason)
+}
+
 fn share(plan: &Plan, i: usize) -> Option<f64> {
     plan.entries.iter().find(|e| e.backend.0 as usize == i).map(|e| e.share)
 }
@@ -94,6 +101,25 @@ fn rounds_keep_the_least_interval_to_what_is_urgent_and_weigh_everybody_who_serv
 }
 
 #[test]
+fn a_pool_that_is_short_while_somebody_ramps_up_is_explored_on() {
+    for way in WAYS {
+        let mut w = explored(way, small_pool(), 0.7, |_| ());
+        w.run_for(35.0);
+        w.set_alive(5, false);
+        w.set_alive(3, false);
+        w.run_for(8.0);
+        w.set_alive(3, true);
+        w.run_for(12.0);
+        let plan = w.controller().expect("a controller is attached").view(w.now()).plan;
+        assert!(plan.rate_rps > plan.capacity_rps, "{way:?}: {plan:?}");
+        w.set_alive(5, true);
+        w.run_for(40.0);
+        let back = when(&w, RecordKind::Returned, "s5");
+        assert!(w.plans.iter().any(|(at, plan)| *at > back && begins_a_round(plan)), "{way:?}");
+    }
+}
+
+#[test]
 fn who_could_bear_all_the_traffic_ends_its_climb_there() {
     for way in WAYS {
         let pair = vec![BackendModel { cores: 8, speed: 1.0 }; 2];
@@ -119,9 +145,49 @@ fn without_traffic_nothing_is_concluded() {
         w.set_rate(0.0);
         w.run_for(60.0);
         let from = w.now();
-        w.run_for(120.0);
+        // A night is longer than all the rounds together may be.
+        w.run_for(1_200.0);
         assert!(w.plans.iter().all(|(at, _)| *at < from), "{way:?}");
         assert_eq!(phase(&w), Phase::Exploring, "{way:?}");
+        w.set_rate(rate_rps);
+        w.run_for(400.0);
+        assert_eq!(why_it_ended(&w), ALL_KNOWN, "{way:?}");
+    }
+}
+
+#[test]
+fn who_is_out_when_the_others_are_known_is_waited_for_and_explored_when_it_is_back() {
+    for way in WAYS {
+        let mut w = explored(way, small_pool(), 0.5, |_| ());
+        w.run_for(15.0);
+        w.set_alive(3, false);
+        w.run_for(385.0);
+        assert_eq!(phase(&w), Phase::Exploring, "{way:?}");
+        let last = w.plans.iter().rev().find(|(_, plan)| begins_a_round(plan)).expect("rounds").0;
+        let quiet = w.now().since(last);
+        assert!(quiet > Duration::from_secs(60), "{way:?}: the others are known, {quiet:?}");
+        // Meanwhile the pool is packed.
+        assert!(w.plans.iter().any(|(at, _)| *at > last), "{way:?}");
+        w.set_alive(3, true);
+        w.run_for(180.0);
+        let back = when(&w, RecordKind::Returned, "s3");
+        let measured = |plan: &Plan| begins_a_round(plan) && share(plan, 3) > Some(0.0);
+        assert!(w.plans.iter().any(|(at, plan)| *at > back && measured(plan)), "{way:?}");
+        assert_eq!(why_it_ended(&w), ALL_KNOWN, "{way:?}");
+    }
+}
+
+#[test]
+fn who_stays_out_is_not_waited_for_longer_than_rounds_may_take() {
+    for way in WAYS {
+        let mut w = explored(way, small_pool(), 0.5, |_| ());
+        w.run_for(15.0);
+        w.set_alive(3, false);
+        w.run_for(620.0);
+        assert_eq!(
+            why_it_ended(&w),
+            "steady: what more rounds would tell is not waited for: packing"
+        );
     }
 }
 

@@ -62,7 +62,11 @@ impl Round {
 /// An exploration in the paper's way.
 #[derive(Clone, Debug)]
 pub(crate) struct PaperRun {
-    pub began: Nanos,
+    /// What it has taken of its time, up to then: waiting for traffic takes nothing.
+    pub taken: Duration,
+    pub taken_at: Nanos,
+    /// No round before: there was none to make without those who are out.
+    pub next_look: Nanos,
     pub climbers: Vec<Climber>,
     pub tickets: u64,
     /// None before the first, and after one that was interrupted.
@@ -71,7 +75,23 @@ pub(crate) struct PaperRun {
 
 impl PaperRun {
     pub fn new(began: Nanos) -> Self {
-        PaperRun { began, climbers: Vec::new(), tickets: 0, round: None }
+        PaperRun {
+            taken: Duration::ZERO,
+            taken_at: began,
+            next_look: began,
+            climbers: Vec::new(),
+            tickets: 0,
+            round: None,
+        }
+    }
+
+    /// Time passes. Before the first round it is none of the exploration's, whatever is waited for; nor is it
+    /// where this process had no time itself.
+    pub fn pass(&mut self, now: Nanos, rounds_are_possible: bool) {
+        let passed = now.since(std::mem::replace(&mut self.taken_at, now));
+        if rounds_are_possible && !self.climbers.is_empty() {
+            self.taken += passed.min(WINDOW);
+        }
     }
 
     /// Takes in those who serve and do not climb yet. Who was never measured begins with its part of those
@@ -131,12 +151,10 @@ impl PaperRun {
         (members, wishes)
     }
 
-    /// It is no time for rounds. Before the first, that costs none of the time that they may take.
-    pub fn wait(&mut self, now: Nanos) {
-        self.interrupt();
-        if self.climbers.is_empty() {
-            self.began = now;
-        }
+    /// Whether somebody is out who has something left to tell.
+    pub fn misses_somebody(&self, backends: &[Backend]) -> bool {
+        let is_known = |id| self.climbers.iter().any(|c| c.id == id && c.wanted.is_none());
+        backends.iter().any(|b| !b.is_usable() && !is_known(b.id))
     }
 
     /// Its weights are no longer in force, or show nothing.

@@ -45,6 +45,7 @@ impl Controller {
     /// Everything that follows from time passing and from what the event changed.
     pub(crate) fn act(&mut self, now: Nanos, is_tick: bool, out: &mut Vec<Action>) {
         self.drop_lost_plan(now);
+        self.paper_time(now);
         // A failure, a restart, a drain: at once, if the balancer can be reached at all.
         if !self.is_fresh(now) || self.pending.is_some() {
             return;
@@ -249,7 +250,8 @@ impl Controller {
 
     /// Keeps the phase: exploring ends when decisions stop moving traffic.
     pub(crate) fn settle(&mut self, now: Nanos, decision: &Decision, out: &mut Vec<Action>) {
-        if self.phase == Phase::Observing {
+        // In the paper's way exploring ends when its rounds have told all, whatever is decided in between.
+        if self.phase == Phase::Observing || self.explores_by_paper() {
             return;
         }
         if let Some(short) = decision.short_by_rps {
@@ -267,8 +269,7 @@ impl Controller {
             self.set_phase(Phase::Steady, "the capacity suffices again", out);
             return;
         }
-        // In the paper's way it ends when its rounds have told all.
-        if self.phase != Phase::Exploring || self.explores_by_paper() {
+        if self.phase != Phase::Exploring {
             return;
         }
         let last = self.decision.as_ref().map(Decision::shares).unwrap_or_default();

@@ -48,6 +48,15 @@ impl Controller {
         }
     }
 
+    /// What an exploration may take passes only while rounds are possible.
+    pub(crate) fn paper_time(&mut self, now: Nanos) {
+        if self.paper.is_none() {
+            return;
+        }
+        let possible = self.is_fresh(now) && self.has_traffic_to_measure();
+        self.paper.iter_mut().for_each(|run| run.pass(now, possible));
+    }
+
     /// Drives the exploration; true while it is in charge.
     pub(crate) fn paper_act(&mut self, now: Nanos, out: &mut Vec<Action>) -> bool {
         if !self.explores_by_paper() {
@@ -55,7 +64,7 @@ impl Controller {
             return false;
         }
         let run = self.paper.get_or_insert_with(|| PaperRun::new(now));
-        if now.since(run.began) > MOST_ROUNDS * self.spec.round {
+        if run.taken > MOST_ROUNDS * self.spec.round {
             self.end_paper(now, "what more rounds would tell is not waited for: packing", out);
             return false;
         }
@@ -64,8 +73,11 @@ impl Controller {
         }
         let ramps = self.is_ramping(now);
         if ramps || !self.has_traffic_to_measure() {
-            self.paper.iter_mut().for_each(|run| run.wait(now));
+            self.paper.iter_mut().for_each(PaperRun::interrupt);
             return !ramps;
+        }
+        if self.paper.as_ref().is_some_and(|run| now < run.next_look) {
+            return false;
         }
         if self.may_begin_round(now) {
             self.measure_round();
@@ -90,12 +102,17 @@ impl Controller {
         !self.conflict && self.rate() >= IDLE_RPS && self.backends.iter().any(|b| b.is_usable())
     }
 
-    /// Who fails has lost requests at the weight that it asked for.
+    /// Who fails has lost requests at the weight that it asked for, if it had it.
     pub(crate) fn paper_lost(&mut self, id: BackendId) {
-        let Some(run) = &mut self.paper else { return };
-        let is_out = self.backends.iter().any(|b| b.id == id && !b.is_usable());
+        let is_answered = self.pending.is_none() && self.reassert.is_none();
+        let Some(run) = self.paper.as_mut().filter(|_| is_answered) else { return };
+        let is_in_force = run.round.as_ref().is_some_and(|round| round.epoch == self.epoch);
+        let fell = self
+            .backends
+            .iter()
+            .any(|b| b.id == id && !b.is_usable() && b.programmed == Some(b.wanted.weight));
         let climber = run.climbers.iter_mut().find(|c| c.id == id);
-        let Some(c) = climber.filter(|_| is_out) else { return };
+        let Some(c) = climber.filter(|_| is_in_force && fell) else { return };
         if let Some(weight) = c.granted.take() {
             c.take(&Measurement { weight, l0_us: 1.0, latency_us: f64::NAN, dropped: true });
         }
@@ -143,6 +160,10 @@ impl Controller {
         }
         let (members, wishes) = run.open_round(&self.backends);
         if wishes.is_empty() {
+            if run.misses_somebody(&self.backends) {
+                run.next_look = now + self.spec.round;
+                return;
+            }
             self.end_paper(now, "every backend's curve is known: packing", out);
             return;
         }
@@ -154,7 +175,13 @@ impl Controller {
             }
         };
         if assignment.granted.is_empty() {
-            // What they wish for leaves more than the others can carry, now and in every later round.
+            // What they wish for leaves more than the others can carry …
+            if self.backends.iter().any(|b| !b.is_usable()) {
+                // … who may be more when somebody is back.
+                run.next_look = now + self.spec.round;
+                return;
+            }
+            // … now and in every later round.
             self.end_paper(now, "no further wish can be granted: packing", out);
             return;
         }
@@ -221,11 +248,12 @@ impl Controller {
 mod tests {
     use std::time::Duration;
 
-    use plimsoll_model::{FailureKind, MethodKind};
+    use plimsoll_model::{Applied, FailureKind, MethodKind};
 
     use super::*;
     use crate::climbers::Climber;
     use crate::spec::{BackendSpec, ServiceSpec};
+    use crate::trial::PoolWindow;
 
     const NOW: Nanos = Nanos(10_000_000_000);
 
@@ -247,15 +275,74 @@ mod tests {
         &controller.paper.as_ref().expect("it explores").climbers
     }
 
+    fn wishes(controller: &Controller) -> Vec<f64> {
+        climbers(controller).iter().filter_map(|c| c.wanted).collect()
+    }
+
+    fn refuses(controller: &mut Controller, i: u32) {
+        let refused = Some(FailureKind::Refused);
+        controller.on_liveness(NOW, BackendId(i), 0, refused, NOW, &mut Vec::new());
+    }
+
+    /// The balancer holds the plan's weights, these much greater.
+    fn answer(controller: &mut Controller, greater: u32) {
+        let plan = controller.pending.as_ref().expect("a round was planned");
+        let held = plan.decision.wishes.iter().map(|w| (w.id, w.weight + greater)).collect();
+        let applied = Applied { epoch: plan.epoch, weights: held, commands: 4 };
+        controller.on_applied(NOW, &applied, &mut Vec::new());
+    }
+
+    #[test]
+    fn who_fails_without_the_weight_it_asked_for_does_not_ask_for_less() {
+        let ways: [fn(&mut Controller); 4] = [
+            |_| (),
+            |controller| {
+                let epoch = controller.epoch;
+                let why = "no answer".to_owned();
+                controller.on_apply_failed(NOW, epoch, why, true, &mut Vec::new());
+            },
+            |controller| answer(controller, 1),
+            |controller| {
+                answer(controller, 0);
+                controller.epoch += 1;
+            },
+        ];
+        for not_in_force in ways {
+            let mut controller = exploring();
+            not_in_force(&mut controller);
+            refuses(&mut controller, 1);
+            assert!(!controller.backends[1].is_usable());
+            assert_eq!(wishes(&controller), [0.25; 4]);
+        }
+    }
+
+    #[test]
+    fn time_without_traffic_to_measure_is_none_of_what_rounds_may_take() {
+        let mut controller = exploring();
+        let second = |s: u64| NOW + Duration::from_secs(s);
+        let window = |at| PoolWindow { at, seconds: 1.0, started: 100.0, in_flight: 1.0 };
+        let mut taken = |s: u64, sees: bool, conflict: bool| {
+            controller.conflict = conflict;
+            if sees {
+                controller.seen_at = Some(second(s));
+                controller.history.push(window(second(s)));
+            }
+            controller.paper_time(second(s));
+            controller.paper.as_ref().map(|run| run.taken.as_secs())
+        };
+        assert_eq!(taken(1, false, false), Some(0), "nothing is read");
+        (2..700).for_each(|s| assert_eq!(taken(s, true, true), Some(0), "only others can help"));
+        (700..707).for_each(|s| assert_eq!(taken(s, true, false), Some(s - 699)));
+        assert_eq!(taken(709, false, false), Some(7), "nothing is read any more");
+        assert_eq!(taken(1_400, true, false), Some(8), "nobody has run meanwhile");
+    }
+
     #[test]
     fn who_fails_at_the_weight_it_asked_for_asks_for_less_and_who_is_taken_out_does_not() {
         let mut controller = exploring();
-        let wishes = |controller: &Controller| -> Vec<f64> {
-            climbers(controller).iter().filter_map(|c| c.wanted).collect()
-        };
         assert_eq!(wishes(&controller), [0.25; 4]);
-        let refused = Some(FailureKind::Refused);
-        controller.on_liveness(NOW, BackendId(1), 0, refused, NOW, &mut Vec::new());
+        answer(&mut controller, 0);
+        refuses(&mut controller, 1);
         assert_eq!(wishes(&controller), [0.25, 0.125, 0.25, 0.25]);
         controller.backends[2].status = Some(plimsoll_model::ServerStatus::Drain);
         controller.next_round(NOW, &mut Vec::new());
