@@ -124,6 +124,12 @@ fn a_server_that_drains_behind_an_interface_without_the_program_is_lost() {
     assert_eq!(b.by_client(&packet).0, DROP);
     assert_eq!(b.counted("no_port"), before + 1);
     b.balancer.apply(&three).expect("applied");
+    // The kernel lets go of the program of before a moment after it was taken off; the daemon looks again every second.
+    let taken = (0..100).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        b.balancer.refresh().expect("refreshes").0.is_empty()
+    });
+    assert!(taken, "the interface takes the program again");
     assert_eq!(b.by_client(&packet).0, REDIRECT, "it drains on");
 }
 
