@@ -22,6 +22,7 @@ const SOCKET_MODE: u32 = 0o600;
 const DRAIN: Duration = Duration::from_secs(24 * 3600);
 /// Long enough that who has none yet takes no more than a tenth of what the others have each second.
 const SLOW_START: Duration = Duration::from_secs(10);
+const SHORTEST_START: Duration = Duration::from_secs(2);
 const LONGEST_START: Duration = Duration::from_secs(3600);
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -323,8 +324,13 @@ fn vip(cursor: &Cursor<'_>) -> Option<Vip> {
     Some(Vip { name, address, policy: policy?, slow_start: slow_start?, backends })
 }
 
+/// A part grows once a second: what is shorter than two would spare nobody.
 fn slow_start(cursor: &Cursor<'_>) -> Option<Duration> {
-    cursor.duration(Duration::ZERO..=LONGEST_START)
+    let span = cursor.duration(Duration::ZERO..=LONGEST_START)?;
+    if span.is_zero() || span >= SHORTEST_START {
+        return Some(span);
+    }
+    cursor.expected("0s, or a time from 2s to 1h")
 }
 
 fn backends(cursor: &Cursor<'_>) -> Option<Vec<Backend>> {

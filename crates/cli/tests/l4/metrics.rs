@@ -90,6 +90,7 @@ fn metrics_are_what_status_tells() {
             ("open_connections", "open_connections"),
             ("clock_moved_total", "clock_moved"),
             ("weight", "weight"),
+            ("weight_ratio", "part"),
         ] {
             let name = format!("plimsoll_l4_backend_{metric}{labels}");
             assert_eq!(told.get(&name), Some(&number(&one[field])), "{name}");

@@ -15,7 +15,6 @@ use tracing::info;
 
 use crate::config::{AttachMode, L4Config, Policy, Vip};
 use crate::error::L4Error;
-use crate::fill::WHOLE;
 use crate::keys::Keys;
 use crate::layout::{ConfigValue, MemberValue};
 use crate::maps::{Maps, Meta, read_meta};
@@ -145,7 +144,6 @@ impl Balancer {
                     note: self.maps.member_note(place)?,
                     asked: false,
                     is_mute: false,
-                    part: WHOLE,
                     value,
                 };
                 members.insert(member, left);

@@ -4,13 +4,15 @@
 
 use serde::Serialize;
 
+use crate::fill::WHOLE;
 use crate::layout::{LINE_BYTES, name_from_bytes, name_to_bytes};
 
 /// Bytes of a controller's name for itself, its ending zero included.
 const WHO_BYTES: usize = 30;
 const WHO_AT: usize = LINE_BYTES - WHO_BYTES;
-/// A server has no such name: within its place is [`MemberNote::since_ms`].
+/// A server has no such name: within its place are [`MemberNote::since_ms`] and [`MemberNote::spared`].
 const SINCE_AT: usize = 40;
+const SPARED_AT: usize = 48;
 const HAS_WEIGHT: u8 = 1;
 const HAS_LOAD: u8 = 2;
 const PPM: f64 = 1e6;
@@ -57,6 +59,8 @@ pub(crate) struct MemberNote {
     pub(crate) until_ms: u64,
     /// Since when it takes first packets, by [`boot_ms`]; 0: it takes none.
     pub(crate) since_ms: u64,
+    /// So many hundredths of its weight do not count: see balancer/newcomer.rs.
+    pub(crate) spared: u16,
 }
 
 /// Milliseconds since the machine started, its sleep included: maps last as long, and no clock is set.
@@ -110,6 +114,11 @@ impl MemberNote {
         self.load_ppm.map(|ppm| f64::from(ppm) / PPM)
     }
 
+    /// So many hundredths of its weight count.
+    pub(crate) fn part(&self) -> u16 {
+        WHOLE.saturating_sub(self.spared)
+    }
+
     pub(crate) fn to_bytes(self) -> [u8; LINE_BYTES] {
         let flags = [(self.weight.is_some(), HAS_WEIGHT), (self.load_ppm.is_some(), HAS_LOAD)];
         let flags = flags.iter().filter(|(has, _)| *has).map(|(_, flag)| flag).sum();
@@ -117,6 +126,7 @@ impl MemberNote {
         let shorts = [self.weight.unwrap_or(0), self.share];
         let mut bytes = line(words, self.load_ppm.unwrap_or(0), shorts, [0, flags]);
         bytes[SINCE_AT..SINCE_AT + 8].copy_from_slice(&self.since_ms.to_le_bytes());
+        bytes[SPARED_AT..SPARED_AT + 2].copy_from_slice(&self.spared.to_le_bytes());
         bytes
     }
 
@@ -132,6 +142,7 @@ impl MemberNote {
             share: u16::from_le_bytes([bytes[30], bytes[31]]),
             until_ms: word(bytes, 0),
             since_ms: word(bytes, SINCE_AT),
+            spared: u16::from_le_bytes([bytes[SPARED_AT], bytes[SPARED_AT + 1]]),
         }
     }
 }
@@ -176,6 +187,7 @@ mod tests {
             share: 0xabcd,
             until_ms: u64::MAX - 2,
             since_ms: u64::MAX - 3,
+            spared: 0x1234,
         };
         assert_eq!(MemberNote::from_bytes(&member.to_bytes()), member);
         member.set_load(Some(0.25));

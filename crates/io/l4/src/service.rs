@@ -22,8 +22,6 @@ pub(crate) struct Member {
     pub(crate) note: MemberNote,
     /// Whether this daemon has asked for its load.
     pub(crate) asked: bool,
-    /// How much of its weight counts: see newcomer.rs.
-    pub(crate) part: u16,
     /// Whether it answers nothing of what it gets: see balancer/silence.rs.
     pub(crate) is_mute: bool,
     pub(crate) value: MemberValue,
@@ -80,7 +78,10 @@ impl Service {
 
     /// How much of a server's weight counts, by its id.
     pub(crate) fn part(&self, id: u16) -> u16 {
-        self.members.values().find(|member| member.id == id).map_or(WHOLE, |member| member.part)
+        self.members
+            .values()
+            .find(|member| member.id == id)
+            .map_or(WHOLE, |member| member.note.part())
     }
 
     /// Who serves what has no cookie, those included that drain; in the order of names, which no reload
@@ -222,7 +223,6 @@ fn plan_members(
             note: MemberNote { since_ms, ..MemberNote::default() },
             asked: false,
             is_mute: false,
-            part: WHOLE,
             value: old.map(|old| old.value).unwrap_or_default(),
         };
         service.members.insert(backend.name.clone(), member);

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::balancer::ways::{HOLDS, monotonic_ms};
 use crate::error::L4Error;
+use crate::fill::WHOLE;
 use crate::layout::{By, Mac, MemberState};
 use crate::maps::Maps;
 use crate::notes::{SetBy, VipNote};
@@ -109,6 +110,8 @@ pub struct BackendStatus {
     pub state: MemberState,
     /// Its share of first packets as last programmed.
     pub weight: u16,
+    /// How much of it counts: all is 1, less while `slow_start` spares the server.
+    pub part: f64,
     /// The busy part of its CPUs, where it was asked and told in time.
     pub load: Option<f64>,
     /// How often it was asked for its load and did not tell.
@@ -216,6 +219,7 @@ fn backend(maps: &Maps, place: u32, id: u32) -> Result<Option<BackendStatus>, L4
         id,
         state: member.state,
         weight: member.weight,
+        part: f64::from(note.part()) / f64::from(WHOLE),
         load: note.load(),
         load_failures: note.failures,
         mac: mac_text(member.mac),

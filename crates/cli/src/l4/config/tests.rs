@@ -37,6 +37,8 @@ fn a_newcomer_is_spared_unless_the_configuration_says_otherwise() {
     let slow_start = |text: &str| read(text).expect("good").vips[0].slow_start;
     assert_eq!(slow_start(&least), Duration::from_secs(10));
     assert_eq!(slow_start(&least.replace("forwarding: direct", "slow_start: 0s")), Duration::ZERO);
+    let two = least.replace("forwarding: direct", "slow_start: 2s");
+    assert_eq!(slow_start(&two), Duration::from_secs(2));
 }
 
 #[test]
@@ -93,6 +95,11 @@ fn what_is_given_twice_or_does_not_fit_together_is_refused() {
             GOOD.replace("round_robin", "least_connections")
                 .replace("forwarding: direct", "slow_start: 2h"),
             "l4.vips[0].slow_start: expected a time from 0ns to 1h",
+        ),
+        (
+            GOOD.replace("round_robin", "least_connections")
+                .replace("forwarding: direct", "slow_start: 1s"),
+            "f.yaml:10:19: l4.vips[0].slow_start: expected 0s, or a time from 2s to 1h",
         ),
         (format!("{GOOD}  limits: {{ clients: 0 }}\n"), "from 1 to 262144"),
         (format!("{GOOD}  uplink: never\n"), "auto or ask"),

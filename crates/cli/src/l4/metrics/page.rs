@@ -119,6 +119,9 @@ fn backends(page: &mut Page, vips: &[VipStatus]) {
     let help = "Share of first packets, as last programmed.";
     page.family("plimsoll_l4_backend_weight", Kind::Gauge, help);
     each(page, vips, |backend| Some(f64::from(backend.weight)));
+    let help = "Part of the weight that counts: less than 1 while slow start spares the server.";
+    page.family("plimsoll_l4_backend_weight_ratio", Kind::Gauge, help);
+    each(page, vips, |backend| Some(backend.part));
     let help = "Busy part of the server's CPUs, as it tells.";
     page.family("plimsoll_l4_backend_load_ratio", Kind::Gauge, help);
     each(page, vips, |backend| backend.load);
@@ -158,6 +161,7 @@ mod tests {
             id: 1,
             state: MemberState::Lost,
             weight: 7,
+            part: 0.4,
             load,
             load_failures: 1,
             mac: String::new(),
@@ -247,6 +251,7 @@ mod tests {
             &format!("plimsoll_l4_backend_clock_moved_total{{{s1}}} 70"),
             &format!("plimsoll_l4_backend_load_failures_total{{{s1}}} 1"),
             &format!("plimsoll_l4_backend_weight{{{s1}}} 7"),
+            &format!("plimsoll_l4_backend_weight_ratio{{{s1}}} 0.4"),
             &format!("plimsoll_l4_backend_load_ratio{{{s1}}} 0.25"),
             &format!("plimsoll_l4_backend_clock_known{{{s1}}} 1"),
             &format!("plimsoll_l4_backend_state{{{s1},state=\"lost\"}} 1"),
@@ -262,6 +267,6 @@ mod tests {
         let of = |name: &str| samples.iter().filter(|one| one.starts_with(name)).count();
         assert_eq!(of("plimsoll_l4_backend_load_ratio"), 1, "the other's is not known");
         assert_eq!(of("plimsoll_l4_weights_epoch"), 1, "the other has no plan");
-        assert_eq!(of("plimsoll_l4_backend_weight"), 2);
+        assert_eq!(of("plimsoll_l4_backend_weight{"), 2);
     }
 }

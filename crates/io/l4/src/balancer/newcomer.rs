@@ -56,7 +56,8 @@ impl Service {
             let mut loads = Vec::new();
             // Only where somebody is spared it matters.
             for member in serve.iter().filter(|_| !slow_start.is_zero()) {
-                let bears = f64::from(member.weight()) * f64::from(member.part) / f64::from(WHOLE);
+                let bears =
+                    f64::from(member.weight()) * f64::from(member.note.part()) / f64::from(WHOLE);
                 loads.push(open(member)? as f64 / bears);
             }
             for member in begin {
@@ -74,7 +75,8 @@ impl Service {
                 Some(_) => WHOLE,
                 None => part(age_ms, longest_ms, slow_start),
             };
-            changed |= part != std::mem::replace(&mut member.part, part);
+            changed |= part != member.note.part();
+            member.note.spared = WHOLE - part;
         }
         Ok(changed)
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use plimsoll_l4::bench::packet::{SYN, Segment, syn_options};
 use plimsoll_l4::bench::{Replies, VIP, keys};
-use plimsoll_l4::{BackendState, Balancer, L4Config, Policy};
+use plimsoll_l4::{BackendState, Balancer, L4Config, Policy, status};
 
 use super::support::Rig;
 use super::support::rig::privileged;
@@ -21,6 +21,12 @@ fn begin(b: &Rig, numbers: std::ops::Range<u32>) -> [usize; 3] {
         got[usize::from(b.by_client(&syn).1[5]) - 1] += 1;
     }
     got
+}
+
+/// How much of their weights counts, as `l4 status` tells.
+fn parts(b: &Rig) -> Vec<f64> {
+    let seen = status(&b.net.pins()).expect("status");
+    seen.vips[0].backends.iter().map(|one| one.part).collect()
 }
 
 /// Three servers, of which the third is to come.
@@ -56,12 +62,15 @@ fn a_newcomer_gets_a_part_that_grows() {
     std::thread::sleep(Duration::from_millis(1500));
     b.balancer.apply(&joined).expect("applied");
     // The first two have taken connections for 1.5 s or longer, so that 2 parts in 5 count at most.
+    let begins = parts(&b);
+    assert!(begins[..2] == [1.0; 2] && (0.01..=0.4).contains(&begins[2]), "{begins:?}");
     let got = begin(&b, 200..300);
     assert!((1..=52).contains(&got[2]), "{got:?}");
     assert!(got[0].abs_diff(got[1]) <= 1, "{got:?}");
     std::thread::sleep(Duration::from_millis(1100));
     b.balancer.refresh().expect("refreshes");
     assert_eq!(begin(&b, 300..301), [0, 0, 1], "more of its weight counts");
+    assert!(parts(&b)[2] > begins[2], "and that is told");
 
     // Who starts over knows since when: else it would have all of these.
     let (mine, others) = (got[2] + 1, (200 + got[0] + got[1]) / 2);
@@ -104,7 +113,9 @@ fn a_controllers_weights_count_whole() {
     b.balancer.apply(&light).expect("applied");
     let got = begin(&b, 100..150);
     assert!((1..=30).contains(&got[2]), "no plan knows of it yet: {got:?}");
+    assert!(parts(&b)[2] < 1.0);
     set(&mut b, &[("s003", 100)]);
+    assert_eq!(parts(&b), [1.0; 3]);
     let behind = got[0].min(got[1]) + 50 - got[2];
     assert_eq!(begin(&b, 150..150 + behind as u32), [0, 0, behind], "it is to bear as much");
     // Parked for a moment, as a controller does: its weight is what the controller says.

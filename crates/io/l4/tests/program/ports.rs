@@ -81,9 +81,12 @@ fn an_interface_that_does_not_take_the_program_is_sent_nothing() {
     }
     let mut b = rig();
     let three = with(&b.config, &["lbx".to_owned()]);
-    // A veth looks at its other end's, too.
+    // A veth looks at its other end's, too; the kernel takes the program off there some time after the pin is gone.
     let mtu = |b: &Rig, mtu: u32| {
-        b.net.exec("out", &format!("ip link set x0 mtu {mtu}"));
+        let tries = format!(
+            "for n in $(seq 100); do ip link set x0 mtu {mtu} && exit; sleep 0.1; done; exit 1"
+        );
+        b.net.exec("out", &tries);
         b.net.exec("lb", &format!("ip link set lbx mtu {mtu}"));
     };
     for when in ["a new one", "one that had it before"] {
