@@ -185,11 +185,11 @@ impl ThroughputEstimator {
         Ok(())
     }
 
-    /// Lets what was seen count for so many completions at the most. What was in flight before is told of one speed: it
-    /// is forgotten.
+    /// Lets what was seen count for so many completions at the most.
     pub fn fade_to(&mut self, completions: f64) {
-        self.discount((completions / self.completions().max(1e-9)).min(1.0));
-        self.lagged.clear();
+        let kept = (completions / self.completions().max(1e-9)).min(1.0);
+        self.discount(kept);
+        self.lagged.discount(kept);
     }
 
     fn discount(&mut self, kept: f64) {
