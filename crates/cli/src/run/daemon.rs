@@ -161,6 +161,7 @@ impl Daemon {
         Ok((Daemon { options, config, shared, store, hub, running }, thread))
     }
 
+    /// Takes the port: what asks from now on waits until it is answered.
     async fn listen(&self) -> Result<TcpListener, StartError> {
         let address = self.config.api.listen;
         TcpListener::bind(address).await.map_err(|source| {

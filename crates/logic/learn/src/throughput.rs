@@ -185,7 +185,8 @@ impl ThroughputEstimator {
         Ok(())
     }
 
-    /// Lets what was seen count for so many completions at the most.
+    /// Lets what was seen count for so many completions at the most, and what was in flight before by the same part: that
+    /// remembers longer, and without it a pool that is learned anew would explore for many minutes.
     pub fn fade_to(&mut self, completions: f64) {
         let kept = (completions / self.completions().max(1e-9)).min(1.0);
         self.discount(kept);
