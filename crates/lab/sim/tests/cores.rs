@@ -15,7 +15,6 @@ fn behind_leastconn_the_cores_of_every_backend_are_known_and_stay_known_when_one
         let service = world.service_spec();
         world.attach(service, None);
         world.run_for(1_500.0);
-        // Of four cores, of which few are busy at once: three and five explain nearly as much.
         let largest = pool.len() - 1;
         for slowed in [false, true] {
             if slowed {

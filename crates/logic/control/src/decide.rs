@@ -154,7 +154,13 @@ impl Controller {
             let asked = Question::new(&members, rate * 1.03);
             let answered = self.searched.as_ref().filter(|s| s.question.is_like(&asked));
             match answered {
-                Some(s) if present.as_ref() == Some(&s.found.weights) => {}
+                // Exploring ends by what is decided, be it what is in force.
+                Some(s) if present.as_ref() == Some(&s.found.weights) => {
+                    if self.phase == Phase::Exploring {
+                        let searched = s.clone();
+                        self.offer_found(now, &searched, out);
+                    }
+                }
                 // It was offered and not taken: perhaps now.
                 Some(s) if present.as_ref() == s.in_force.as_ref().map(|held| &held.weights) => {
                     let searched = s.clone();

@@ -14,17 +14,12 @@ use plimsoll_model::Curve;
 use plimsoll_queueing::QueueCurve;
 use serde::{Deserialize, Serialize};
 
+use crate::points::Points;
 use crate::shape::Shape;
 use crate::spec::CurveChoice;
 use crate::traffic::Window;
 use crate::variability::{PRIOR_REQUESTS, Waits};
 
-/// Most points kept per backend; the oldest goes first.
-const MAX_POINTS: usize = 24;
-/// Loads nearer than this, relatively, are measured as one point.
-const SAME_LOAD: f64 = 0.06;
-/// A point gathers at most so many requests before older ones fade.
-const POINT_MEMORY: f64 = 4_000.0;
 /// A fitted family replaces the queue when the queue's cross-validated error is above the first, its own
 /// is below this part of the queue's, and its capacity is this near to what the throughput says.
 const RESIDUAL_LIMIT: f64 = 0.15;
@@ -87,7 +82,8 @@ pub(crate) struct Knowledge {
     /// Cores that such a load has told beyond doubt: believed until they are contradicted.
     #[serde(default)]
     sure_cores: Option<f64>,
-    points: Vec<Point>,
+    #[serde(flatten)]
+    points: Points,
     at_rest: AtRest,
     /// What the pool's quicker backends need for a request.
     typical_us: Option<f64>,
@@ -112,7 +108,7 @@ impl Default for Knowledge {
             changed: false,
             counts: false,
             sure_cores: None,
-            points: Vec::new(),
+            points: Points::default(),
             at_rest: AtRest::default(),
             typical_us: None,
             least_us: 1e12,
@@ -158,7 +154,10 @@ impl Knowledge {
         let stationary = window.growth.abs() <= 3.0 + 0.2 * window.started;
         if steady && stationary && window.started >= 1.0 && window.in_flight > 0.0 {
             let latency_us = window.in_flight / window.rate_rps() * 1e6;
-            self.add_point(window.rate_rps(), latency_us, window.started);
+            let load = window.rate_rps();
+            let expected_rps =
+                setting.filter(|s| s.is_split && s.rps > 0.0).map_or(load, |s| s.rps);
+            self.points.add(expected_rps, Point { load, latency_us, requests: window.started });
         }
     }
 
@@ -244,11 +243,7 @@ impl Knowledge {
             e.capacity_rps *= ratio;
             e.rel_se = e.rel_se.max(RESCALED_ERROR);
         }
-        for p in &mut self.points {
-            p.load *= ratio;
-            p.latency_us /= ratio;
-            p.requests = p.requests.min(RESCALED_POINT);
-        }
+        self.points.rescale(ratio, RESCALED_POINT);
         self.at_rest.mean_us /= ratio;
         self.at_rest.count = self.at_rest.count.min(RESCALED_PROBES);
         self.least_us /= ratio;
@@ -262,24 +257,6 @@ impl Knowledge {
         self.stale = true;
     }
 
-    fn add_point(&mut self, load: f64, latency_us: f64, requests: f64) {
-        let near = |p: &Point| (p.load / load - 1.0).abs() < SAME_LOAD;
-        if let Some(i) = self.points.iter().position(near) {
-            let p = &mut self.points[i];
-            let kept = p.requests.min(POINT_MEMORY);
-            let all = kept + requests;
-            p.load = (p.load * kept + load * requests) / all;
-            // Little's law over both: time in the system adds up, not latency.
-            p.latency_us = (p.latency_us * kept + latency_us * requests) / all;
-            p.requests = all;
-            return;
-        }
-        if self.points.len() == MAX_POINTS {
-            self.points.remove(0);
-        }
-        self.points.push(Point { load, latency_us, requests });
-    }
-
     /// Estimates and draws the curve anew from all that is known. This is the costly part (about 0.3 ms).
     /// `typical` is how irregular load is for the pool's middle backend.
     pub fn refit(&mut self, choice: CurveChoice, typical: f64) {
@@ -289,7 +266,7 @@ impl Knowledge {
         let Some(service_us) = self.service_us() else { return };
         let cores = self.cores();
         let unit = QueueCurve { service_us, cores, variability: 1.0 };
-        let waits = Waits::of(&unit, &self.points);
+        let waits = Waits::of(&unit, self.points.as_slice());
         self.own_variability = waits.variability(1.0, PRIOR_REQUESTS);
         self.variability = waits.variability(typical, ALIKE_REQUESTS);
         let queue = QueueCurve { variability: self.variability, ..unit };
@@ -338,7 +315,7 @@ impl Knowledge {
             },
             idle: Some(IdleLatency { latency_us: service_us, requests: 30.0 }),
         };
-        fit(&self.points, &options).ok()
+        fit(self.points.as_slice(), &options).ok()
     }
 
     /// The curve, once anything is known.
@@ -415,24 +392,6 @@ impl Knowledge {
     }
 
     pub fn points(&self) -> &[Point] {
-        &self.points
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn near_loads_are_one_point_and_points_are_bounded() {
-        let mut k = Knowledge::default();
-        for i in 0..200 {
-            k.add_point(10.0 + 0.01 * f64::from(i % 10), 100.0, 10.0);
-        }
-        assert_eq!(k.points.len(), 1);
-        for i in 0..200 {
-            k.add_point(10.0 * 1.1f64.powi(i % 60), 100.0, 10.0);
-        }
-        assert!(k.points.len() <= MAX_POINTS);
+        self.points.as_slice()
     }
 }

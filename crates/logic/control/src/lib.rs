@@ -38,6 +38,7 @@ mod knowledge;
 mod memory;
 mod paper;
 mod plan;
+mod points;
 mod pool_health;
 mod probing;
 mod refresh;

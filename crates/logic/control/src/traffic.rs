@@ -64,7 +64,7 @@ pub(crate) struct Window {
     pub growth: f64,
     /// How completions followed what was in flight.
     pub moves: Moves,
-    /// The same by what was in flight some service times before.
+    /// The same by what was in flight a service time before.
     pub lagged: Lagged,
 }
 
@@ -146,8 +146,7 @@ impl Meter {
             completions,
             is_split: false,
         });
-        if let Some(us) = service_us {
-            let before = Lagged::LAGS.map(|lag| self.before(then, lag * us));
+        if let Some(before) = service_us.and_then(|us| self.before(then, us)) {
             self.lagged.note(before, [last.in_flight, report.in_flight], completions, dt);
         }
         if self.past.len() == MOST_PAST {
@@ -272,9 +271,8 @@ mod tests {
             assert_eq!(meter.before(Nanos(700_000_000), micros), None, "{micros}");
         }
         let mut expected = Lagged::default();
-        for tenths in 0..8u32 {
-            let before = |back: u32| tenths.checked_sub(back);
-            expected.note([before(2), before(6)], [tenths, tenths + 1], 99.0, 0.1);
+        for tenths in 2..8 {
+            expected.note(tenths - 2, [tenths, tenths + 1], 99.0, 0.1);
         }
         assert_eq!(meter.lagged, expected);
         meter.observe(Nanos(900_000_000), &report(0, 0, 0), false, Some(15e4));

@@ -185,12 +185,11 @@ impl ThroughputEstimator {
         Ok(())
     }
 
-    /// Lets what was seen count for so many completions at the most, and what was in flight before by the same part: that
-    /// remembers longer, and without it a pool that is learned anew would explore for many minutes.
+    /// Lets what was seen count for so many completions at the most. What was in flight before is told of one speed: it
+    /// is forgotten.
     pub fn fade_to(&mut self, completions: f64) {
-        let kept = (completions / self.completions().max(1e-9)).min(1.0);
-        self.discount(kept);
-        self.lagged.discount(kept);
+        self.discount((completions / self.completions().max(1e-9)).min(1.0));
+        self.lagged.clear();
     }
 
     fn discount(&mut self, kept: f64) {

@@ -6,7 +6,6 @@
 //! runs the right way. What blocks of one load differ by tells the noise.
 
 use super::block::Block;
-use super::lagged::Groups;
 use super::transient::Observed;
 use super::{Course, Lagged, Throughput};
 use crate::golden;
@@ -75,7 +74,7 @@ struct Problem<'a> {
     blocks: &'a [Block],
     anchor: Option<Anchor>,
     observed: &'a [Observed],
-    lagged: &'a Groups,
+    lagged: &'a Lagged,
     /// Variance of each block's completions, fixed while c varies.
     variances: Vec<f64>,
 }
@@ -162,7 +161,9 @@ pub(super) fn estimate(
     });
     let (loads, load_of) = gather(blocks);
     let grid = Grid::new(top, &loads);
-    let lagged = lagged.believed(grid.busy.iter().map(|(c, _)| *c));
+    let nothing = Lagged::default();
+    let is_explained = lagged.is_explained(grid.busy.iter().map(|(c, _)| *c));
+    let lagged = if is_explained { lagged } else { &nothing };
     let observed: Vec<Observed> =
         courses.iter().filter_map(|course| Observed::of(&course.moves)).collect();
     let variances = variances(&loads, pilot(&loads, anchor, &grid.busy));

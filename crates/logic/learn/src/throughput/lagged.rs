@@ -6,9 +6,9 @@
 //! milliseconds, so that it says little of the time until the second poll. What was in flight a service time
 //! earlier hangs together with what is there now by the load of the whole pool, which moves slowly, so that
 //! the integral follows from what both polls show in the mean. (An instrumental variable, as econometrics calls it.) Where
-//! service is exponential that is all. Where it is not, who began when tells who leaves when, and no number of cores
-//! explains what is seen; then what was in flight several service times earlier is believed, which has left. Where
-//! loads do not last, or polls are far apart, all groups show the same: they say nothing, and nothing wrong.
+//! loads do not last, or polls are far apart, all groups show the same: they say nothing, and nothing wrong. Where
+//! service is far from exponential, who began when tells who leaves when, and no number of cores explains what is
+//! seen: then nothing is believed of it.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,8 +18,8 @@ use super::block::bucket;
 const LEAST_PAIRS: f64 = 8.0;
 /// Pairs' worth of belief that completions scatter as a Poisson process does.
 const POISSON: f64 = 4.0;
-/// What is explained contradicts by less than so many times what it says.
-const EXPLAINED: f64 = 3.0;
+/// What is explained contradicts by at most so many times what it says, and so much.
+const EXPLAINED: (f64, f64) = (2.0, 4.0);
 /// Deviations of which more than this part is kept stay as they are; less than that cannot be told from nothing.
 const STAYS: f64 = 0.99;
 const LEAST_KEPT: f64 = 0.01;
@@ -99,15 +99,17 @@ impl Group {
     }
 }
 
-/// Pairs of polls by what was in flight some time before the first.
+/// Pairs of polls of one backend by what was in flight some time before the first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Groups {
+pub struct Lagged {
     /// Ascending.
     groups: Vec<Group>,
 }
 
-impl Groups {
-    fn note(&mut self, before: u32, polls: [u32; 2], completions: f64, seconds: f64) {
+impl Lagged {
+    /// Notes one pair of polls: what was in flight a service time or more `before`, at the first and at the second, and
+    /// what completed between the two.
+    pub fn note(&mut self, before: u32, polls: [u32; 2], completions: f64, seconds: f64) {
         let group = self.group(step(before));
         group.pairs += 1.0;
         group.completions += completions;
@@ -118,6 +120,11 @@ impl Groups {
         group.add(Level { in_flight: second, first_s: 0.0, second_s: seconds });
     }
 
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.groups.clear();
+    }
+
     fn group(&mut self, before: u32) -> &mut Group {
         let at = self.groups.partition_point(|group| group.before < before);
         if self.groups.get(at).is_none_or(|group| group.before != before) {
@@ -126,11 +133,11 @@ impl Groups {
         &mut self.groups[at]
     }
 
-    fn join(&mut self, other: &Groups) {
+    pub(super) fn join(&mut self, other: &Lagged) {
         other.groups.iter().for_each(|group| self.group(group.before).join(group));
     }
 
-    fn discount(&mut self, kept: f64) {
+    pub(super) fn discount(&mut self, kept: f64) {
         self.groups.iter_mut().for_each(|group| group.discount(kept));
         self.groups.retain(|group| group.pairs > 0.5);
     }
@@ -171,6 +178,12 @@ impl Groups {
         if hh > 0.0 { (xx - hx * hx / hh).max(0.0) } else { 0.0 }
     }
 
+    /// Whether any of these numbers of cores explains what was seen.
+    pub(super) fn is_explained(&self, cores: impl Iterator<Item = f64>) -> bool {
+        let least = cores.map(|c| self.contradiction(c)).fold(f64::INFINITY, f64::min);
+        least <= EXPLAINED.0 * self.freedom() as f64 + EXPLAINED.1
+    }
+
     /// What deviates from the mean at the first poll and is r times that at the second has between the two, on its
     /// way as an exponential, so large a part of their sum in the mean: a half where it stays as it is.
     fn part(deviations: impl Iterator<Item = (f64, f64, f64)>) -> f64 {
@@ -184,58 +197,6 @@ impl Groups {
         }
         let r = r.max(LEAST_KEPT);
         (1.0 - r) / -r.ln() / (1.0 + r)
-    }
-}
-
-/// Pairs of polls of one backend by what was in flight shortly before the first, and by what was longer before.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Lagged {
-    near: Groups,
-    far: Groups,
-}
-
-impl Lagged {
-    /// How long before the first poll to look for what was in flight, in times of service: less is noted as shortly
-    /// before, and longer before.
-    pub const LAGS: [f64; 2] = [1.0, 4.0];
-
-    /// Notes one pair of polls: what was in flight that long `before` (where that is known), at the first and
-    /// at the second, and what completed between the two.
-    pub fn note(
-        &mut self,
-        before: [Option<u32>; 2],
-        polls: [u32; 2],
-        completions: f64,
-        seconds: f64,
-    ) {
-        for (groups, before) in [&mut self.near, &mut self.far].into_iter().zip(before) {
-            if let Some(before) = before {
-                groups.note(before, polls, completions, seconds);
-            }
-        }
-    }
-
-    /// Forgets all.
-    pub fn clear(&mut self) {
-        self.near.groups.clear();
-        self.far.groups.clear();
-    }
-
-    pub(super) fn join(&mut self, other: &Lagged) {
-        self.near.join(&other.near);
-        self.far.join(&other.far);
-    }
-
-    pub(super) fn discount(&mut self, kept: f64) {
-        self.near.discount(kept);
-        self.far.discount(kept);
-    }
-
-    /// What to believe: what was shortly before tells three times as much, if any of these numbers of cores
-    /// explains it.
-    pub(super) fn believed(&self, cores: impl Iterator<Item = f64>) -> &Groups {
-        let least = cores.map(|c| self.near.contradiction(c)).fold(f64::INFINITY, f64::min);
-        if least <= EXPLAINED * self.near.freedom() as f64 { &self.near } else { &self.far }
     }
 }
 
@@ -264,40 +225,37 @@ mod tests {
         let mut lagged = Lagged::default();
         for k in 0..50 {
             let chance = f64::from(k % 2) - 0.5;
-            lagged.note([Some(2); 2], [2, 2], 2.0 + chance, 0.1);
-            lagged.note([Some(4), None], [3, 5], 3.0 + more + chance, 0.1);
-            lagged.note([Some(6); 2], [5, 7], 3.0 + chance, 0.1);
+            lagged.note(2, [2, 2], 2.0 + chance, 0.1);
+            lagged.note(4, [3, 5], 3.0 + more + chance, 0.1);
+            lagged.note(6, [5, 7], 3.0 + chance, 0.1);
         }
         lagged
     }
 
     #[test]
-    fn what_was_seen_at_two_loads_tells_cores() {
+    fn what_was_seen_at_several_loads_tells_cores() {
         let lagged = seen(0.0);
-        let groups = lagged.believed([2.0, 3.0, 4.0].into_iter());
-        assert_eq!(groups.freedom(), 2);
-        assert!(groups.contradiction(3.0) < 1e-9);
-        assert!(groups.contradiction(2.0) > 25.0);
-        assert!(groups.contradiction(4.0) > 25.0);
+        assert_eq!(lagged.freedom(), 2);
+        assert!(lagged.is_explained([2.0, 3.0, 4.0].into_iter()));
+        assert!(lagged.contradiction(3.0) < 1e-9);
+        assert!(lagged.contradiction(2.0) > 25.0);
+        assert!(lagged.contradiction(4.0) > 25.0);
         let mut twice = lagged.clone();
         twice.join(&lagged);
         twice.discount(0.5);
-        assert!((twice.near.contradiction(4.0) / groups.contradiction(4.0) - 1.0).abs() < 0.1);
+        assert!((twice.contradiction(4.0) / lagged.contradiction(4.0) - 1.0).abs() < 0.1);
     }
 
     #[test]
-    fn what_nothing_explains_is_not_believed() {
-        let lagged = seen(2.0);
-        let groups = lagged.believed([1.0, 2.0, 3.0, 4.0, 8.0].into_iter());
-        assert_eq!(groups.freedom(), 1);
-        assert!(groups.contradiction(3.0) < 1e-9);
+    fn what_no_number_of_cores_explains_is_known_as_that() {
+        assert!(!seen(2.0).is_explained([1.0, 2.0, 3.0, 4.0, 8.0].into_iter()));
     }
 
     #[test]
     fn one_group_says_nothing() {
         let mut lagged = Lagged::default();
-        (0..50).for_each(|_| lagged.note([Some(3); 2], [3, 4], 30.0, 0.1));
-        assert_eq!((lagged.near.freedom(), lagged.near.contradiction(1.0)), (0, 0.0));
+        (0..50).for_each(|_| lagged.note(3, [3, 4], 30.0, 0.1));
+        assert_eq!((lagged.freedom(), lagged.contradiction(1.0)), (0, 0.0));
         lagged.clear();
         assert_eq!(lagged, Lagged::default());
     }

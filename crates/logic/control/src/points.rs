@@ -1,0 +1,119 @@
+//! Measured points of one backend's curve: what its requests took at about one load.
+//!
+//! A second's own rate is the load that it was given and the luck of that second, and latency follows luck less
+//! than load: points gathered by it would show curves flatter than they are (regression dilution; where a backend is
+//! nearly full, several times too flat). So they are gathered by what the backend was to get, of the traffic before that second,
+//! which knows nothing of its luck. (An instrumental variable; a point's load is still what was counted.)
+
+use plimsoll_learn::Point;
+use serde::{Deserialize, Serialize};
+
+/// Most points kept per backend; the oldest goes first.
+const MAX_POINTS: usize = 24;
+/// Loads nearer than this, relatively, are measured as one point.
+const SAME_LOAD: f64 = 0.06;
+/// A point gathers at most so many requests before older ones fade.
+const POINT_MEMORY: f64 = 4_000.0;
+
+/// The points of one backend.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Points {
+    points: Vec<Point>,
+    /// What the backend was to get while each was measured, requests per second.
+    #[serde(default)]
+    expected_rps: Vec<f64>,
+}
+
+impl Points {
+    pub fn as_slice(&self) -> &[Point] {
+        &self.points
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.points.is_empty()
+    }
+
+    /// Takes what was measured while so much was expected.
+    pub fn add(&mut self, expected_rps: f64, fresh: Point) {
+        // (A memory written before expectations were kept has none.)
+        let known = self.expected_rps.len();
+        self.expected_rps.extend(self.points.iter().skip(known).map(|p| p.load));
+        let near = |at: &f64| (at / expected_rps - 1.0).abs() < SAME_LOAD;
+        if let Some(i) = self.expected_rps.iter().position(near) {
+            let p = &mut self.points[i];
+            let kept = p.requests.min(POINT_MEMORY);
+            let all = kept + fresh.requests;
+            let mean = |old: f64, new: f64| (old * kept + new * fresh.requests) / all;
+            p.load = mean(p.load, fresh.load);
+            // Little's law over both: time in the system adds up, not latency.
+            p.latency_us = mean(p.latency_us, fresh.latency_us);
+            p.requests = all;
+            self.expected_rps[i] = mean(self.expected_rps[i], expected_rps);
+            return;
+        }
+        if self.points.len() == MAX_POINTS {
+            self.points.remove(0);
+            self.expected_rps.remove(0);
+        }
+        self.points.push(fresh);
+        self.expected_rps.push(expected_rps);
+    }
+
+    /// The backend works at this multiple of its rate: points are of it at another scale, and count for so many
+    /// requests at the most.
+    pub fn rescale(&mut self, ratio: f64, most_requests: f64) {
+        for p in &mut self.points {
+            p.load *= ratio;
+            p.latency_us /= ratio;
+            p.requests = p.requests.min(most_requests);
+        }
+        self.expected_rps.iter_mut().for_each(|at| *at *= ratio);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(load: f64) -> Point {
+        Point { load, latency_us: 100.0, requests: 10.0 }
+    }
+
+    #[test]
+    fn near_loads_are_one_point_and_points_are_bounded() {
+        let mut points = Points::default();
+        for i in 0..200 {
+            let load = 10.0 + 0.01 * f64::from(i % 10);
+            points.add(load, point(load));
+        }
+        assert_eq!(points.as_slice().len(), 1);
+        for i in 0..200 {
+            let load = 10.0 * 1.1f64.powi(i % 60);
+            points.add(load, point(load));
+        }
+        assert!(points.as_slice().len() <= MAX_POINTS);
+        assert_eq!(points.points.len(), points.expected_rps.len());
+    }
+
+    #[test]
+    fn the_luck_of_a_second_makes_no_point_of_its_own() {
+        let mut points = Points::default();
+        for luck in [-2.0, 2.0, -1.0, 1.0, 0.0] {
+            points.add(10.0, point(10.0 + luck));
+        }
+        assert_eq!(points.as_slice().len(), 1);
+        assert!((points.as_slice()[0].load - 10.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_memory_without_expectations_goes_on() {
+        let mut points =
+            Points { points: vec![point(10.0), point(20.0)], expected_rps: Vec::new() };
+        points.add(20.1, point(20.1));
+        assert_eq!(points.as_slice().len(), 2);
+        points.rescale(0.5, 5.0);
+        assert!((points.as_slice()[0].load - 5.0).abs() < 1e-9);
+        points.add(5.0, point(5.0));
+        assert_eq!(points.as_slice().len(), 2);
+    }
+}
