@@ -45,6 +45,9 @@ impl Curve for Shape {
     fn marginal_rises(&self) -> bool {
         self.inner().marginal_rises()
     }
+    fn load_at_marginal(&self, marginal: f64) -> Option<(f64, f64)> {
+        self.inner().load_at_marginal(marginal)
+    }
     fn as_hyperbola(&self) -> Option<Hyperbola> {
         self.inner().as_hyperbola()
     }

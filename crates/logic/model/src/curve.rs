@@ -21,6 +21,12 @@ pub trait Curve {
         false
     }
 
+    /// The load at which the marginal cost is this, and how fast it grows with that cost, where the curve can tell
+    /// sooner than a search would. Beyond the costs that it has: the nearest load, which grows by nothing.
+    fn load_at_marginal(&self, _marginal: f64) -> Option<(f64, f64)> {
+        None
+    }
+
     /// The hyperbola this curve is, if it is one: the solver then uses a closed form.
     fn as_hyperbola(&self) -> Option<Hyperbola> {
         None

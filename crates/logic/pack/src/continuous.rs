@@ -12,13 +12,16 @@
 use plimsoll_model::Objective;
 
 use crate::grid::pack_grid;
-use crate::packing::{Packing, Status};
+use crate::packing::{Packing, Status, relative_gap};
 use crate::problem::{CurveProblem, PackError};
+use crate::root::RisingRoot;
 use crate::terms::{Term, terms};
 use crate::waterfill::{Filled, mix, waterfill};
 
-/// Halvings of the window's place, and of the level under θ: to rounding.
+/// Steps towards the window's place, and halvings of the level under θ: to rounding.
 const MAX_HALVINGS: usize = 100;
+/// Costs this near to their bound, relatively, are the least there are.
+const EXACT: f64 = 1e-13;
 /// Capacity may lack this part of the total before it counts as missing: rounding of sums.
 const ROUNDING: f64 = 1e-12;
 
@@ -141,17 +144,57 @@ fn dual(terms: &[Term], total: f64, level: f64) -> f64 {
     sum + level * total
 }
 
-/// The best window `[y, y + width]` for all loads, by bisection over y: the least cost within a window
-/// is convex in y, and the multipliers of the ends say on which side its minimum lies. Returns the loads
-/// and a bound from the last tangent.
+/// The best window `[y, y + width]` for all loads. Where the loads that nothing binds fit into one, that is it.
+/// Otherwise the least cost within a window is convex in y, and the multipliers of the ends are its slope: y is found
+/// as the slope's root, until the tangents prove the cost. Returns the loads and a bound from the tangents.
 fn best_window(terms: &[Term], objective: Objective, total: f64, width: f64) -> (Vec<f64>, f64) {
-    let mut low = 0.0;
+    let free = waterfill(terms, total);
+    let (least, most) = free
+        .loads
+        .iter()
+        .fold((f64::INFINITY, 0.0f64), |(least, most), &load| (least.min(load), most.max(load)));
+    if most - least <= width {
+        let bound = dual(terms, total, free.level);
+        return (free.loads, bound);
+    }
     let mut high = terms.iter().fold(f64::INFINITY, |least, term| least.min(term.most));
     high = high.min(total / terms.len() as f64);
+    let low = lowest_window(terms, total, width, high);
+    let mut best: Option<(f64, Vec<f64>)> = None;
+    let mut bound = f64::NEG_INFINITY;
+    let mut root = RisingRoot::within(low, high.max(low));
+    let mut bottom = low;
+    for _ in 0..MAX_HALVINGS {
+        let (filled, cost, slope) = in_window(terms, objective, total, bottom, width);
+        // The tangent at `bottom`, at whichever end of the bracket it is lower.
+        let (low, high) = root.bracket();
+        let tangent = cost + (slope * (low - bottom)).min(slope * (high - bottom));
+        bound = bound.max(tangent);
+        if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+            best = Some((cost, filled.loads));
+        }
+        let is_proven =
+            best.as_ref().is_some_and(|(least, _)| relative_gap(*least, bound) <= EXACT);
+        if is_proven || slope == 0.0 {
+            break;
+        }
+        match root.next(bottom, slope) {
+            Some(next) => bottom = next,
+            None => break,
+        }
+    }
+    let (_, loads) = best.unwrap_or_default();
+    (loads, bound)
+}
+
+/// The lowest bottom from which a window can carry the total, no higher than `high`.
+fn lowest_window(terms: &[Term], total: f64, width: f64, high: f64) -> f64 {
     let sum_of_tops =
         |bottom: f64| -> f64 { terms.iter().map(|term| term.most.min(bottom + width)).sum() };
-    // Below this the window cannot carry the total.
-    let mut feasible = high;
+    if sum_of_tops(0.0) >= total {
+        return 0.0;
+    }
+    let (mut low, mut feasible) = (0.0, high);
     for _ in 0..MAX_HALVINGS {
         let middle = 0.5 * (low + feasible);
         if sum_of_tops(middle) >= total {
@@ -160,33 +203,7 @@ fn best_window(terms: &[Term], objective: Objective, total: f64, width: f64) -> 
             low = middle;
         }
     }
-    if sum_of_tops(0.0) >= total {
-        (low, feasible) = (0.0, 0.0);
-    }
-    low = low.max(feasible);
-    let mut best: Option<(f64, Vec<f64>)> = None;
-    let mut bound = f64::NEG_INFINITY;
-    let mut bottom = low;
-    for _ in 0..MAX_HALVINGS {
-        let (filled, cost, slope) = in_window(terms, objective, total, bottom, width);
-        // The tangent at `bottom`, at whichever end of the bracket it is lower.
-        let tangent = cost + (slope * (low - bottom)).min(slope * (high - bottom));
-        bound = bound.max(tangent);
-        if best.as_ref().is_none_or(|(least, _)| cost < *least) {
-            best = Some((cost, filled.loads));
-        }
-        if slope > 0.0 {
-            high = bottom;
-        } else {
-            low = bottom;
-        }
-        if slope == 0.0 || high - low <= 1e-15 * high {
-            break;
-        }
-        bottom = 0.5 * (low + high);
-    }
-    let (_, loads) = best.unwrap_or_default();
-    (loads, bound)
+    feasible
 }
 
 /// The optimum within one window: loads, cost, and the slope of the cost as the window moves up.

@@ -29,6 +29,7 @@ mod menu_max;
 mod packing;
 mod pareto;
 mod problem;
+mod root;
 mod round;
 mod terms;
 mod theta;

@@ -114,7 +114,14 @@ impl Term<'_> {
     pub fn load_at(&self, level: f64) -> (f64, f64) {
         let objective = self.objective;
         let Some(Hyperbola { a, b, c }) = self.hyperbola else {
-            return self.search_load(level);
+            let told = match objective {
+                Objective::Traffic => self.backend.curve.load_at_marginal(level),
+                Objective::Sum | Objective::Max => None,
+            };
+            return match told {
+                Some((load, growth)) => self.within(load, growth),
+                None => self.search_load(level),
+            };
         };
         let above = if objective == Objective::Sum { level } else { level - a };
         if above <= 0.0 {
@@ -131,7 +138,10 @@ impl Term<'_> {
             }
             Objective::Max => (b / above, b / (above * above)),
         };
-        let load = c - room;
+        self.within(c - room, growth)
+    }
+
+    fn within(&self, load: f64, growth: f64) -> (f64, f64) {
         if load > self.least && load < self.most {
             (load, growth)
         } else {

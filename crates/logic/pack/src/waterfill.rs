@@ -16,8 +16,9 @@ pub(crate) struct Filled {
 
 /// Shares out `total`, which must lie between the sums of the terms' ends.
 ///
-/// The sum of the loads grows with the level, so the level is found by Newton's method within a bracket
-/// (`O(backends)` a step, about ten steps). Where the sum jumps, because some latency is flat, the
+/// The sum of the loads grows with the level λ, so the level is found by Newton's method within a bracket
+/// (`O(backends)` a step, about five steps), in `1/√(λ − λ₀)` with λ₀ the least level: near a capacity loads are
+/// straight in that. Where the sum jumps, because some latency is flat, the
 /// loads are interpolated between the two sides of the jump.
 pub(crate) fn waterfill(terms: &[Term], total: f64) -> Filled {
     let mut low = f64::INFINITY;
@@ -29,13 +30,14 @@ pub(crate) fn waterfill(terms: &[Term], total: f64) -> Filled {
     // Beyond both ends, so that flat curves are on either side as well.
     low -= 1e-9 * low.abs();
     high += 1e-9 * high.abs() + f64::MIN_POSITIVE;
-    let mut level = 0.5 * (low + high);
+    let least = low;
+    let mut level = even_level(terms, total).clamp(low, high);
     let mut before = f64::INFINITY;
+    let mut loads = Vec::with_capacity(terms.len());
     for _ in 0..MAX_ITERATIONS {
-        let (sum, growth) = sum_at(terms, level);
-        let over = sum - total;
+        let growth = loads_at(terms, level, &mut loads);
+        let over = loads.iter().sum::<f64>() - total;
         if over.abs() <= CLOSE * total {
-            let loads = terms.iter().map(|term| term.load_at(level).0).collect();
             return Filled { loads, level };
         }
         if over > 0.0 {
@@ -43,7 +45,9 @@ pub(crate) fn waterfill(terms: &[Term], total: f64) -> Filled {
         } else {
             low = level;
         }
-        let newton = level - over / growth;
+        let above = level - least;
+        let root = 1.0 / above.sqrt() + 0.5 * over / (growth * above * above.sqrt());
+        let newton = if root > 0.0 { least + 1.0 / (root * root) } else { f64::NAN };
         let stalls = over.abs() > 0.5 * before;
         before = over.abs();
         level = if newton > low && newton < high && !stalls { newton } else { 0.5 * (low + high) };
@@ -54,11 +58,25 @@ pub(crate) fn waterfill(terms: &[Term], total: f64) -> Filled {
     between(terms, total, low, high)
 }
 
-fn sum_at(terms: &[Term], level: f64) -> (f64, f64) {
-    terms.iter().fold((0.0, 0.0), |(sum, growth), term| {
+/// The mean level of backends that are all filled to the same part: near what they share in the end.
+fn even_level(terms: &[Term], total: f64) -> f64 {
+    let (least, most) =
+        terms.iter().fold((0.0, 0.0), |(least, most), term| (least + term.least, most + term.most));
+    let part = if most > least { ((total - least) / (most - least)).clamp(0.0, 1.0) } else { 0.5 };
+    let levels = terms.iter().map(|term| term.level(term.least + part * (term.most - term.least)));
+    levels.sum::<f64>() / terms.len() as f64
+}
+
+/// The loads at a level, and how fast their sum grows with it.
+fn loads_at(terms: &[Term], level: f64, loads: &mut Vec<f64>) -> f64 {
+    loads.clear();
+    let mut growth = 0.0;
+    for term in terms {
         let (load, more) = term.load_at(level);
-        (sum + load, growth + more)
-    })
+        loads.push(load);
+        growth += more;
+    }
+    growth
 }
 
 /// The mixture of the loads at two levels that has the right sum.

@@ -10,6 +10,11 @@
 use plimsoll_model::Curve;
 use serde::{Deserialize, Serialize};
 
+/// Newton's method ends with a step below this: its next one would be below rounding.
+const LAST_STEP: f64 = 1e-7;
+/// Four or five do.
+const MOST_STEPS: usize = 60;
+
 /// Latency of a backend known by its service time, its cores and how irregular its load is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QueueCurve {
@@ -56,6 +61,38 @@ impl Curve for QueueCurve {
         self.cores * 1e6 / self.service_us
     }
 
+    /// By Newton's method in `z = ln(ρ/(1−ρ))`, where the logarithm of the marginal wait
+    /// `ρ^e·((e+1)(1−ρ) + ρ)/(1−ρ)²` is nearly straight: its slope goes from `e` to 2.
+    fn load_at_marginal(&self, marginal: f64) -> Option<(f64, f64)> {
+        if !(self.variability > 0.0 && self.cores > 0.0) {
+            return None;
+        }
+        let unit = self.variability / self.cores;
+        let wanted = (marginal / self.service_us - 1.0) / unit;
+        if wanted <= 0.0 {
+            return Some((0.0, 0.0));
+        }
+        let (e, target) = (self.exponent(), wanted.ln());
+        let at_half = (2.0 - e) * std::f64::consts::LN_2 + (0.5 * e).ln_1p();
+        let beyond = target - at_half;
+        let mut z = beyond / if beyond > 0.0 { 2.0 } else { e };
+        for _ in 0..MOST_STEPS {
+            let odds = (-z).exp();
+            let rho = 1.0 / (1.0 + odds);
+            let (idle, rest) = (odds * rho, e + 1.0 - e * rho);
+            let slope = 2.0 - (2.0 - e) * idle - e * rho * idle / rest;
+            let step = (target - 2.0 * z - (2.0 - e) * odds.ln_1p() - rest.ln()) / slope;
+            z += step;
+            if step.abs() <= LAST_STEP {
+                let odds = (-z).exp();
+                let rho = 1.0 / (1.0 + odds);
+                let growth = rho * odds * rho / (slope * wanted) / (self.service_us * unit);
+                return Some((self.capacity() * rho, self.capacity() * growth));
+            }
+        }
+        None
+    }
+
     /// `ρ^(e+1)/(1−ρ)` is convex, `e` being above 0.
     fn marginal_rises(&self) -> bool {
         self.variability >= 0.0
@@ -90,5 +127,34 @@ mod tests {
                 ((x + d) * curve.latency_at(x + d) - (x - d) * curve.latency_at(x - d)) / (2.0 * d);
             assert!((numeric / curve.marginal_at(x) - 1.0).abs() < 1e-5, "at {rho}");
         }
+    }
+
+    #[test]
+    fn a_marginal_cost_tells_its_load() {
+        for cores in [0.5, 1.0, 3.3, 8.0, 64.0, 500.0] {
+            for variability in [0.05, 1.0, 20.0] {
+                let curve = QueueCurve { service_us: 20_000.0, cores, variability };
+                for rho in [1e-3, 0.1, 0.5, 0.9, 0.999, 0.999_999] {
+                    let load = rho * curve.capacity();
+                    let marginal = curve.marginal_at(load);
+                    // Where load costs nothing that can be told from 0, no cost tells it.
+                    if marginal < curve.service_us * (1.0 + 1e-3) {
+                        continue;
+                    }
+                    let (found, growth) = curve.load_at_marginal(marginal).expect("it converges");
+                    assert!((found / load - 1.0).abs() < 1e-11, "{curve:?} at {rho}: {found}");
+                    let d = 1e-4 * (marginal - curve.service_us);
+                    let numeric = [marginal + d, marginal - d]
+                        .map(|m| curve.load_at_marginal(m).expect("it converges").0);
+                    let numeric = (numeric[0] - numeric[1]) / (2.0 * d);
+                    assert!((growth / numeric - 1.0).abs() < 1e-3, "{curve:?} at {rho}: {growth}");
+                }
+                assert_eq!(curve.load_at_marginal(curve.service_us), Some((0.0, 0.0)));
+                let (most, _) = curve.load_at_marginal(f64::MAX).expect("it converges");
+                assert!((most / curve.capacity() - 1.0).abs() < 1e-12, "{curve:?}: {most}");
+            }
+        }
+        let flat = QueueCurve { service_us: 20_000.0, cores: 1.0, variability: 0.0 };
+        assert_eq!(flat.load_at_marginal(30_000.0), None);
     }
 }
