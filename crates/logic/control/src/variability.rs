@@ -2,10 +2,14 @@
 //! relative to the latencies; the belief that it is like another's is worth so many requests at half load.
 
 use plimsoll_learn::Point;
+use plimsoll_model::Curve;
 use plimsoll_queueing::QueueCurve;
 
 /// How many requests' worth of belief that arrivals and service are exponential.
 pub(crate) const PRIOR_REQUESTS: f64 = 100.0;
+/// What a request adds to the bottom at half the load of one core: `(1 − ρ)²`, and the wait's part of the latency
+/// squared.
+const AT_HALF_LOAD: f64 = 0.25 * 0.25;
 /// The least and the most.
 const VARIABILITY: (f64, f64) = (0.05, 20.0);
 /// With fewer points leaving one out says nothing.
@@ -31,7 +35,9 @@ impl<'a> Waits<'a> {
     pub fn of(unit: &QueueCurve, points: &'a [Point]) -> Waits<'a> {
         let say = |p: &Point| {
             let unit_us = unit.unit_wait_at(p.load);
-            let weight = p.requests / (p.latency_us * p.latency_us);
+            // Near the capacity queues last: 1/(1 − ρ)² requests tell no more than one.
+            let idle = (1.0 - p.load / unit.capacity()).max(0.0);
+            let weight = p.requests * idle * idle / (p.latency_us * p.latency_us);
             let scaled = weight * unit_us;
             let adds = (scaled * (p.latency_us - unit.service_us), scaled * unit_us);
             Said { unit_us, adds: unit_us.is_finite().then_some(adds) }
@@ -45,7 +51,7 @@ impl<'a> Waits<'a> {
     }
 
     fn variability_without(&self, left_out: Option<usize>, belief: f64, requests: f64) -> f64 {
-        let prior = requests * 0.25;
+        let prior = requests * AT_HALF_LOAD;
         let (mut top, mut bottom) = (prior * belief, prior);
         for (i, said) in self.said.iter().enumerate() {
             if let Some((to_top, to_bottom)) = said.adds.filter(|_| left_out != Some(i)) {
@@ -75,8 +81,6 @@ impl<'a> Waits<'a> {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_model::Curve;
-
     use super::*;
 
     #[test]
@@ -86,13 +90,26 @@ mod tests {
         let points: Vec<Point> = [0.3, 0.6, 0.8]
             .map(|rho| {
                 let load = rho * truth.capacity();
-                Point { load, latency_us: truth.latency_at(load), requests: 3_000.0 }
+                Point { load, latency_us: truth.latency_at(load), requests: 9_000.0 }
             })
             .to_vec();
         assert!((Waits::of(&unit, &points).variability(1.0, PRIOR_REQUESTS) - 3.0).abs() < 0.15);
         assert!((Waits::of(&unit, &[]).variability(1.0, PRIOR_REQUESTS) - 1.0).abs() < 1e-12);
         let beyond = [Point { load: 1e6, latency_us: 1.0, requests: 1.0 }];
         assert!((Waits::of(&unit, &beyond).variability(1.0, PRIOR_REQUESTS) - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn many_requests_near_the_capacity_tell_less_than_a_few_at_half_load() {
+        let unit = QueueCurve { service_us: 30_000.0, cores: 1.0, variability: 1.0 };
+        let told = |rho: f64, variability: f64, requests: f64| {
+            let load = rho * unit.capacity();
+            let latency_us = QueueCurve { variability, ..unit }.latency_at(load);
+            Point { load, latency_us, requests }
+        };
+        let points = [told(0.5, 1.0, 1_000.0), told(0.96, 0.3, 2_000.0)];
+        let found = Waits::of(&unit, &points).variability(1.0, 0.0);
+        assert!((0.75..1.0).contains(&found), "{found}");
     }
 
     #[test]
