@@ -2,6 +2,7 @@
 //!
 //! - `solver_bench table7`: all services of Table 7 of the KnapsackLB paper, 60,000 backends.
 //! - `solver_bench rounding`: rounding to 0…256.
+//! - `solver_bench queues`: queues of cores, as a controller learns them, without θ and with.
 //! - `solver_bench solve FILE...`: one line of JSON per menu file, for `against_cbc.py`. A file holds
 //!   the target, then one line per backend with its weights and costs in turn.
 
@@ -15,11 +16,12 @@ mod pools;
 
 use std::time::Instant;
 
-use plimsoll_model::Objective;
+use plimsoll_model::{Curve, Objective};
 use plimsoll_pack::{
     Choice, CurveBackend, CurveProblem, Effort, MenuProblem, pack_curves, pack_menus, pack_units,
     round_to_range,
 };
+use plimsoll_queueing::QueueCurve;
 use pools::{Pool, Rng, UNITS};
 
 fn main() {
@@ -27,9 +29,10 @@ fn main() {
     match arguments.first().map(String::as_str) {
         Some("table7") => table7(),
         Some("rounding") => rounding(),
+        Some("queues") => queues(),
         Some("solve") => arguments[1..].iter().for_each(|file| solve(file)),
         _ => {
-            eprintln!("usage: solver_bench table7 | rounding | solve FILE...");
+            eprintln!("usage: solver_bench table7 | rounding | queues | solve FILE...");
             std::process::exit(2);
         }
     }
@@ -135,9 +138,44 @@ fn rounding() {
     }
 }
 
+fn queues() {
+    let mut rng = Rng(23);
+    println!(
+        "| backends | without θ (µs) | θ that does not bind (µs) | θ that does (µs) | unproven |"
+    );
+    println!("|---|---|---|---|---|");
+    for backends in [6, 30, 100, 1000] {
+        let mut seconds: [Vec<f64>; 3] = Default::default();
+        let mut unproven = 0;
+        for _ in 0..POOLS {
+            let (queues, total) = pools::queues(backends, &mut rng);
+            let bears = |curve: &QueueCurve| 0.98 * curve.capacity();
+            let carriers: Vec<CurveBackend<'_>> =
+                queues.iter().map(|q| CurveBackend { curve: q, max_load: bears(q) }).collect();
+            let mut pack = |theta, seconds: &mut Vec<f64>| {
+                let problem = CurveProblem { backends: &carriers, total, theta };
+                let (took, packing) = timed(|| pack_curves(&problem, Objective::Traffic));
+                let packing = packing.expect("a feasible pool");
+                unproven += usize::from(!packing.proven());
+                seconds.push(took);
+                packing.weights
+            };
+            let shares = pack(None, &mut seconds[0]);
+            let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = shares.iter().copied().fold(0.0, f64::max);
+            pack(Some(1.1 * (most - least)), &mut seconds[1]);
+            pack(Some(0.9 * (most - least)), &mut seconds[2]);
+        }
+        let [free, wide, narrow] = seconds.map(|all| median(all) * 1e6);
+        println!("| {backends} | {free:.1} | {wide:.1} | {narrow:.1} | {unproven} |");
+    }
+}
+
 /// The least total time over which a median is taken.
 const MEASURE_FOR: f64 = 0.05;
 const MAX_RUNS: usize = 200;
+/// Pools over which a median is taken.
+const POOLS: usize = 101;
 
 fn solve(file: &str) {
     let text = std::fs::read_to_string(file).expect("a readable file");

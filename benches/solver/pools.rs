@@ -2,6 +2,7 @@
 
 use plimsoll_model::Hyperbola;
 use plimsoll_pack::Choice;
+use plimsoll_queueing::QueueCurve;
 
 /// Integer units of weight for the whole traffic.
 pub const UNITS: i64 = 1_000_000_000;
@@ -73,4 +74,17 @@ impl Pool {
         };
         self.limits.iter().map(menu).collect()
     }
+}
+
+/// Queues of 1, 2, 4 and 8 cores with speeds ±40 % and loads of unequal irregularity, and the traffic that fills 80 %
+/// of them.
+pub fn queues(backends: usize, rng: &mut Rng) -> (Vec<QueueCurve>, f64) {
+    let mut queue = || QueueCurve {
+        service_us: 30_000.0 / rng.within(0.6, 1.4),
+        cores: [1.0, 1.0, 2.0, 4.0, 8.0][(5.0 * rng.unit()) as usize],
+        variability: rng.within(0.4, 1.2),
+    };
+    let all: Vec<QueueCurve> = (0..backends).map(|_| queue()).collect();
+    let total = 0.8 * all.iter().map(|q| q.cores * 1e6 / q.service_us).sum::<f64>();
+    (all, total)
 }
