@@ -5,11 +5,14 @@
 //! `cargo run --release -p plimsoll-sim --example cores -- paper|small roundrobin|leastconn LOAD SERVICE_MS SEEDS
 //! [exponential|regular|bimodal]`
 
+use plimsoll_model::Nanos;
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{Method, World, WorldSpec, pool_named};
 
 /// When to look, seconds.
 const AT_S: [f64; 5] = [120.0, 300.0, 600.0, 1_500.0, 3_000.0];
+/// From when on what clients wait is of interest.
+const LEARNED_S: f64 = 300.0;
 /// Capacities within this are right: one core of eight is more.
 const RIGHT: f64 = 0.07;
 
@@ -41,12 +44,12 @@ fn main() {
         other => panic!("{other}: expected exponential, regular or bimodal"),
     };
     let mut tallies = [Tally::default(); AT_S.len()];
+    let mut means_ms = Vec::new();
     for seed in 1..=seeds {
         let mut spec = WorldSpec::new(pool.clone(), method, load, seed);
         spec.rate_rps *= spec.service_us / service_us;
         (spec.service_us, spec.service) = (service_us, service);
         let mut world = World::new(spec);
-        world.forget_answers();
         let spec = world.service_spec();
         world.attach(spec, None);
         let mut now_s = 0.0;
@@ -66,9 +69,12 @@ fn main() {
                 *count += 1;
             }
         }
+        means_ms.push(world.since(Nanos::from_secs_f64(LEARNED_S)).0);
     }
     println!("after_s  right  fewer  more  bound");
     for (Tally { right, fewer, more, bound }, at_s) in tallies.iter().zip(AT_S) {
         println!("{at_s:7}  {right:5}  {fewer:5}  {more:4}  {bound:5}");
     }
+    let mean_ms = means_ms.iter().sum::<f64>() / means_ms.len() as f64;
+    println!("clients wait {mean_ms:.2} ms in the mean from {LEARNED_S:.0} s on");
 }
