@@ -154,10 +154,11 @@ impl Controller {
             let asked = Question::new(&members, rate * 1.03);
             let answered = self.searched.as_ref().filter(|s| s.question.is_like(&asked));
             match answered {
-                // Exploring ends by what is decided, be it what is in force.
+                // Phases end by what is decided, be it what is in force.
                 Some(s) if present.as_ref() == Some(&s.found.weights) => {
-                    if self.phase == Phase::Exploring {
-                        let searched = s.clone();
+                    if self.phase != Phase::Steady {
+                        let mut searched = s.clone();
+                        searched.found.rate_rps = asked.rate_rps();
                         self.offer_found(now, &searched, out);
                     }
                 }

@@ -36,6 +36,7 @@ impl Points {
     /// Takes what was measured while so much was expected.
     pub fn add(&mut self, expected_rps: f64, fresh: Point) {
         // (A memory written before expectations were kept has none.)
+        self.expected_rps.truncate(self.points.len());
         let known = self.expected_rps.len();
         self.expected_rps.extend(self.points.iter().skip(known).map(|p| p.load));
         let near = |at: &f64| (at / expected_rps - 1.0).abs() < SAME_LOAD;

@@ -120,8 +120,9 @@ impl Controller {
         let pool = PoolWindow { at: now, seconds: 0.0, started: 0.0, in_flight: 0.0 };
         let mut told = Told { pool, reserved: Vec::new(), drifted: Vec::new(), foreign: None };
         let typical_us = self.typical_us;
-        // What a weight comes to: its part of the sum, of the traffic there is.
-        let sum: f64 = report.servers.iter().map(|s| f64::from(s.weight)).sum();
+        // What a weight comes to: its part of the sum of those who serve, of the traffic there is.
+        let serve = report.servers.iter().filter(|s| s.status.takes_traffic());
+        let sum: f64 = serve.map(|s| f64::from(s.weight)).sum();
         let per_weight = self.history.rate_rps().filter(|_| sum > 0.0).map(|rate| rate / sum);
         let is_split = report.method.kind == MethodKind::Split;
         let watches = self.watches();

@@ -83,6 +83,11 @@ impl Question {
         Question { members: members.to_vec(), rate_rps }
     }
 
+    /// The traffic that it is asked for, requests per second.
+    pub fn rate_rps(&self) -> f64 {
+        self.rate_rps
+    }
+
     /// Whether the answer to one will do for the other.
     pub fn is_like(&self, other: &Question) -> bool {
         let near = |a: f64, b: f64| (a / b - 1.0).abs() <= SAME;

@@ -39,6 +39,13 @@ pub enum ServerStatus {
     Maintenance,
 }
 
+impl ServerStatus {
+    /// Whether new traffic comes to a server of this status, by its weight.
+    pub fn takes_traffic(self) -> bool {
+        matches!(self, ServerStatus::Up | ServerStatus::Starting)
+    }
+}
+
 /// One server as the balancer reports it. Counters run from the balancer's start and fall back to 0
 /// when it restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -18,8 +18,10 @@ use crate::root::RisingRoot;
 use crate::terms::{Term, terms};
 use crate::waterfill::{Filled, mix, waterfill};
 
-/// Steps towards the window's place, and halvings of the level under θ: to rounding.
+/// Halvings of the level under θ: to rounding.
 const MAX_HALVINGS: usize = 100;
+/// Steps towards the window's place: more than chords and halvings in turns need to rounding.
+const MAX_STEPS: usize = 200;
 /// Costs this near to their bound, relatively, are the least there are.
 const EXACT: f64 = 1e-13;
 /// Capacity may lack this part of the total before it counts as missing: rounding of sums.
@@ -164,7 +166,7 @@ fn best_window(terms: &[Term], objective: Objective, total: f64, width: f64) -> 
     let mut bound = f64::NEG_INFINITY;
     let mut root = RisingRoot::within(low, high.max(low));
     let mut bottom = low;
-    for _ in 0..MAX_HALVINGS {
+    for _ in 0..MAX_STEPS {
         let (filled, cost, slope) = in_window(terms, objective, total, bottom, width);
         // The tangent at `bottom`, at whichever end of the bracket it is lower.
         let (low, high) = root.bracket();

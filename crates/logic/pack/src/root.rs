@@ -54,6 +54,9 @@ impl RisingRoot {
             self.at_high = self.at_high.map(|high| kept * high);
         }
         let width = self.high - self.low;
+        if self.at_high.is_none() && width > 0.0 {
+            return Some(self.high); // The root may be there, and chords need both ends.
+        }
         if width <= POINT * self.high.abs() {
             return None;
         }
@@ -83,7 +86,7 @@ mod tests {
     fn steps_to_root(f: impl Fn(f64) -> f64, from: f64, to: f64) -> (f64, u32) {
         let mut root = RisingRoot::within(from, to);
         let mut at = from;
-        for step in 1..200 {
+        for step in 1..400 {
             let value = f(at);
             match root.next(at, value).filter(|_| value.abs() > 1e-12) {
                 Some(next) => at = next,
@@ -94,12 +97,12 @@ mod tests {
     }
 
     #[test]
-    fn smooth_roots_take_few_steps_and_jumps_no_more_than_twice_the_halvings() {
+    fn smooth_roots_take_few_steps_and_jumps_three_for_a_halving() {
         let (at, steps) = steps_to_root(|x| x.powi(3) - 2.0, 0.0, 4.0);
         assert!((at - 2f64.cbrt()).abs() < 1e-12 && steps <= 16, "{at} in {steps}");
         let jump = |x: f64| if x < 0.7 { -1.0 } else { 1e6 };
         let (at, steps) = steps_to_root(jump, 0.0, 1.0);
-        assert!((at - 0.7).abs() < 1e-14 && steps <= 200, "{at} in {steps}");
+        assert!((at - 0.7).abs() < 1e-14 && steps <= 150, "{at} in {steps}");
     }
 
     #[test]

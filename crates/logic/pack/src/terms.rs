@@ -114,6 +114,9 @@ impl Term<'_> {
     pub fn load_at(&self, level: f64) -> (f64, f64) {
         let objective = self.objective;
         let Some(Hyperbola { a, b, c }) = self.hyperbola else {
+            if level <= self.levels.0 || level >= self.levels.1 {
+                return (if level <= self.levels.0 { self.least } else { self.most }, 0.0);
+            }
             let told = match objective {
                 Objective::Traffic => self.backend.curve.load_at_marginal(level),
                 Objective::Sum | Objective::Max => None,
@@ -149,16 +152,13 @@ impl Term<'_> {
         }
     }
 
-    /// [`Self::load_at`] for a curve without a closed form, by Ridders' method (IEEE Trans. Circuits and
+    /// [`Self::load_at`] for a curve without a closed form, at a level strictly between its ends, by Ridders' method (IEEE Trans. Circuits and
     /// Systems 26, 1979): a chord through the logarithms, so to speak, which suits levels that grow as
     /// `1/(c − x)²`. Every step halves the interval at the least; about seven end in rounding.
     fn search_load(&self, level: f64) -> (f64, f64) {
         let (mut low, mut high) = (self.least, self.most);
         let mut below = level - self.levels.0;
         let mut above = self.levels.1 - level;
-        if below <= 0.0 || above <= 0.0 {
-            return (if below <= 0.0 { low } else { high }, 0.0);
-        }
         let mut found = low;
         for _ in 0..MAX_HALVINGS {
             let middle = 0.5 * (low + high);

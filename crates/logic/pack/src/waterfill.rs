@@ -4,8 +4,9 @@ use crate::terms::Term;
 
 /// More than Newton's method needs, and enough for bisection to end in rounding.
 const MAX_ITERATIONS: usize = 200;
-/// Sums of loads this close to the total (relatively) are the total.
-const CLOSE: f64 = 1e-12;
+/// Sums of loads this close to the total (relatively) are the total: where everybody is nearly full a unit of load costs
+/// a hundred thousand times the mean.
+const CLOSE: f64 = 1e-15;
 
 /// Loads and the level they share.
 pub(crate) struct Filled {
@@ -17,8 +18,8 @@ pub(crate) struct Filled {
 /// Shares out `total`, which must lie between the sums of the terms' ends.
 ///
 /// The sum of the loads grows with the level λ, so the level is found by Newton's method within a bracket
-/// (`O(backends)` a step, about five steps), in `1/√(λ − λ₀)` with λ₀ the least level: near a capacity loads are
-/// straight in that. Where the sum jumps, because some latency is flat, the
+/// (`O(backends)` a step, about six steps where the terms are alike), in `1/√(λ − λ₀)` with λ₀ the least level: near a
+/// capacity loads are nearly straight in that under a marginal cost. Where the sum jumps, because some latency is flat, the
 /// loads are interpolated between the two sides of the jump.
 pub(crate) fn waterfill(terms: &[Term], total: f64) -> Filled {
     let mut low = f64::INFINITY;
