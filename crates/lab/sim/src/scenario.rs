@@ -52,7 +52,7 @@ pub struct Cadence {
 }
 
 impl Cadence {
-    /// As in the daemon.
+    /// As in the daemon under a split; under leastconn it polls every 50 ms.
     pub const REQUEST_LEVEL: Cadence = Cadence {
         poll: Duration::from_millis(100),
         tick: Duration::from_millis(100),

@@ -9,6 +9,8 @@ use plimsoll_pack::{
     pack_units,
 };
 
+use plimsoll_queueing::QueueCurve;
+
 const ALL: [Objective; 3] = [Objective::Traffic, Objective::Sum, Objective::Max];
 
 /// A hyperbola that does not say it is one: takes the general path.
@@ -347,4 +349,32 @@ fn what_two_steps_miss_is_told_in_the_unit_of_load() {
     let missed = pack_two_step(&problem, Objective::Traffic, &Effort::default()).unwrap_err();
     let PackError::Infeasible { needed, reachable } = missed else { panic!("{missed}") };
     assert!((needed - 1.0).abs() < 1e-9 && (reachable - (0.4 + 0.8 * 6.0 / 9.0)).abs() < 1e-6);
+}
+
+/// Where everybody is nearly full a unit of load costs a hundred thousand times the mean: loads must add up to the total
+/// to rounding for the bound to meet the cost.
+#[test]
+fn nearly_full_pools_of_queues_are_proven_too() {
+    let mut rng = Rng(31);
+    for case in 0..2_000 {
+        let count = 2 + case % 30;
+        let queues: Vec<QueueCurve> = (0..count)
+            .map(|_| QueueCurve {
+                service_us: rng.within(5_000.0, 50_000.0),
+                cores: rng.within(0.6, 9.0).round().max(1.0),
+                variability: rng.within(0.1, 10.0),
+            })
+            .collect();
+        let backends: Vec<CurveBackend<'_>> =
+            queues.iter().map(|q| CurveBackend { curve: q, max_load: f64::INFINITY }).collect();
+        let all: f64 = queues.iter().map(Curve::capacity).sum();
+        for spare in [1e-2, 1e-4, 1e-5, 3e-6] {
+            for theta in [None, Some(1.0)] {
+                let problem =
+                    CurveProblem { backends: &backends, total: all * (1.0 - spare), theta };
+                let packing = pack_curves(&problem, Objective::Traffic).expect("it fits");
+                assert!(packing.proven(), "case {case}, {spare} spare, {theta:?}: {packing:?}");
+            }
+        }
+    }
 }
