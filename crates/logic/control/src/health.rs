@@ -263,11 +263,22 @@ impl Health {
         (alive && self.good_rounds > 0).then_some(self.good_rounds)
     }
 
-    /// Back without waiting for more rounds, or for more probes than any other needs that did not come and go.
-    pub fn return_at_once(&mut self, now: Nanos) -> Option<Turn> {
+    /// It failed at its work and does it again, as often as any other must that did not come and go: so many times in
+    /// a row.
+    fn works_again(&self) -> Option<u32> {
         let failed_at_work = matches!(self.down, Some(Cause::Work(_) | Cause::Errors));
         let works = failed_at_work && !self.held_down && self.work_successes >= PROBES_TO_FAIL;
-        if !works {
+        works.then_some(self.work_successes)
+    }
+
+    /// What speaks for it, so much, where nobody else serves.
+    pub fn hope(&self) -> Option<u32> {
+        self.works_again().or_else(|| self.rounds_passed())
+    }
+
+    /// Back without waiting for more rounds, or for more probes than any other needs that did not come and go.
+    pub fn return_at_once(&mut self, now: Nanos) -> Option<Turn> {
+        if self.works_again().is_none() {
             self.rounds_passed()?;
             self.forget_work();
         }

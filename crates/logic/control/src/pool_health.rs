@@ -42,15 +42,15 @@ impl Controller {
         self.revoke_pardon(id, again, out);
     }
 
-    /// The same where the balancer's word was the last that was missing: of several, who has passed the most
-    /// rounds.
+    /// The same where the balancer's word was the last that was missing, where no rounds come, or where who served
+    /// has just left: of several, for whom the most speaks.
     pub(crate) fn call_last_hope(&mut self, now: Nanos, out: &mut Vec<Action>) {
         if self.backends.iter().any(|b| b.is_usable()) {
             return;
         }
         let alive = self.backends.iter_mut().filter(|b| !b.is_reserved());
-        let alive = alive.filter_map(|b| Some((b.health.rounds_passed()?, b)));
-        let Some((_, best)) = alive.max_by_key(|(rounds, _)| *rounds) else { return };
+        let alive = alive.filter_map(|b| Some((b.health.hope()?, b)));
+        let Some((_, best)) = alive.max_by_key(|(hope, _)| *hope) else { return };
         let (id, turn) = (best.id, best.health.return_at_once(now));
         self.on_turn(now, id, turn, out);
     }
@@ -245,6 +245,14 @@ mod tests {
         }
         probe(&mut controller.backends[0].health, Outcome::Success);
         assert!(round(&mut controller));
+        // Where rounds do not come: with the next report of the balancer.
+        let h = &mut controller.backends[0].health;
+        assert!((0..3).any(|_| probe(h, wrong)));
+        for hoped in [false, false, true] {
+            probe(&mut controller.backends[0].health, Outcome::Success);
+            controller.call_last_hope(now, &mut Vec::new());
+            assert_eq!(controller.backends[0].is_usable(), hoped);
+        }
     }
 
     #[test]

@@ -229,7 +229,10 @@ impl Controller {
             self.raise(Urgent::Refilled(reason));
         }
         self.reassert = Some(format!("somebody else changed {name}"));
-        if self.foreign.1 > FOREIGN_LIMIT {
+        // Who failed and still holds a weight is no matter of taste.
+        let owes =
+            |b: &Backend| !b.is_usable() && !b.is_reserved() && b.programmed.is_some_and(|w| w > 0);
+        if self.foreign.1 > FOREIGN_LIMIT && !self.backends.iter().any(owes) {
             self.retry_at = self.retry_at.max(self.last_program.unwrap_or(now) + USUAL_PACE);
         }
         if self.foreign.1 == FOREIGN_LIMIT + 1 {
@@ -242,7 +245,7 @@ impl Controller {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_model::{Method, ServerReport};
+    use plimsoll_model::{FailureKind, Method, Outcome, ServerReport};
 
     use super::*;
     use crate::event::Event;
@@ -314,5 +317,28 @@ mod tests {
         assert!(closed.windows(2).all(|pair| pair[1] - pair[0] == 10), "{closed:?}");
         let wrong = |rate: &f64| (rate - 300.0).abs() > 1.0;
         assert_eq!(rates.iter().copied().find(wrong), None);
+    }
+
+    #[test]
+    fn weights_that_are_fought_over_wait_but_not_those_of_who_failed() {
+        for failed in [false, true] {
+            let mut controller = Controller::new(spec(2), None, Nanos::ZERO, 1);
+            let b = &mut controller.backends[1];
+            b.programmed = Some(16);
+            if failed {
+                let wrong = Outcome::Failure(FailureKind::Status);
+                (0..3).for_each(|_| {
+                    b.health.work(Nanos::ZERO, wrong, true);
+                });
+                assert!(!b.is_usable());
+            }
+            let name = "s0".to_owned();
+            let foreign = ForeignWeight { name, ours: 1, theirs: 2, of_failed: false };
+            for _ in 0..=FOREIGN_LIMIT {
+                controller.on_foreign(Nanos::ZERO, &foreign, &mut Vec::new());
+            }
+            let waits = controller.retry_at > Nanos::ZERO;
+            assert_eq!(waits, !failed);
+        }
     }
 }
