@@ -125,7 +125,8 @@ impl Controller {
         let sum: f64 = serve.map(|s| f64::from(s.weight)).sum();
         let per_weight = self.history.rate_rps().filter(|_| sum > 0.0).map(|rate| rate / sum);
         let is_split = report.method.kind == MethodKind::Split;
-        let watches = self.watches();
+        // What waited to be read for too long is no ground for a change either: the next readings tell it again.
+        let watches = self.watches() && now.since(report.at) < STALE;
         let expects = self.pending.is_none() && !restarted;
         for server in &report.servers {
             let Some(b) = self.backends.iter_mut().find(|b| b.id == server.backend) else {
