@@ -83,10 +83,11 @@ impl Problem<'_> {
     /// The best v at this c, and its squared error in units of the variance.
     fn profile(&self, c: f64) -> (f64, f64) {
         let busy: Vec<Busy> = self.blocks.iter().map(|block| busy(block, c)).collect();
-        self.profile_of(c, &busy)
+        let (v, error) = self.profile_of(c, &busy);
+        (v, error + self.lagged.contradiction(c))
     }
 
-    /// The same, where it is known how busy the blocks are at this c.
+    /// The same, where it is known how busy the blocks are at this c, less what was in flight before says of it.
     fn profile_of(&self, c: f64, busy: &[Busy]) -> (f64, f64) {
         let (mut hh, mut hx, mut xx) = (0.0, 0.0, 0.0);
         for ((block, variance), busy) in self.blocks.iter().zip(&self.variances).zip(busy) {
@@ -106,7 +107,7 @@ impl Problem<'_> {
         }
         let v = hx / hh;
         let moved: f64 = self.observed.iter().map(|o| o.contradiction(v, c)).sum();
-        (v, (xx - hx * hx / hh).max(0.0) + moved + self.lagged.contradiction(c))
+        (v, (xx - hx * hx / hh).max(0.0) + moved)
     }
 
     /// Variances of the logarithms of v, c and their product at a point, by the information matrix.
@@ -162,13 +163,18 @@ pub(super) fn estimate(
     let (loads, load_of) = gather(blocks);
     let grid = Grid::new(top, &loads);
     let nothing = Lagged::default();
-    let is_explained = lagged.is_explained(grid.busy.iter().map(|(c, _)| *c));
-    let lagged = if is_explained { lagged } else { &nothing };
+    let mut told: Vec<f64> = grid.busy.iter().map(|(c, _)| lagged.contradiction(*c)).collect();
+    let lagged = if lagged.is_explained(&told) {
+        lagged
+    } else {
+        told.fill(0.0);
+        &nothing
+    };
     let observed: Vec<Observed> =
         courses.iter().filter_map(|course| Observed::of(&course.moves)).collect();
     let variances = variances(&loads, pilot(&loads, anchor, &grid.busy));
     let problem = Problem { blocks: &loads, anchor, observed: &observed, lagged, variances };
-    let fit = Fit::of(&problem, &grid);
+    let fit = Fit::of(&problem, &grid, &told);
     let judged = observed.iter().map(Observed::levels).sum::<usize>()
         + lagged.freedom()
         + usize::from(anchor.is_some());
@@ -206,9 +212,11 @@ struct Fit {
 }
 
 impl Fit {
-    fn of(problem: &Problem, grid: &Grid) -> Fit {
-        let errors: Vec<f64> =
-            grid.busy.iter().map(|(c, busy)| problem.profile_of(*c, busy).1).collect();
+    /// `told` is what was in flight before says of every c of the grid.
+    fn of(problem: &Problem, grid: &Grid, told: &[f64]) -> Fit {
+        let error =
+            |((c, busy), told): (&(f64, Vec<Busy>), &f64)| problem.profile_of(*c, busy).1 + told;
+        let errors: Vec<f64> = grid.busy.iter().zip(told).map(error).collect();
         let best = (0..GRID).min_by(|&i, &j| errors[i].total_cmp(&errors[j])).unwrap_or(0) as f64;
         let low = (best - 1.0).max(0.0);
         let high = (best + 1.0).min((GRID - 1) as f64);
