@@ -108,21 +108,20 @@ fn received(service: &Service, interface: &str) -> u64 {
     counts.split_whitespace().nth(1).expect("bytes, packets").parse().expect("a number")
 }
 
-/// All are answered, and the answers come in by this interface of the clients.
+/// All are answered all along, and soon the answers come in by this interface of the clients: the daemon hears
+/// of a change a moment after it is made, and an interface counts what it took in a moment after it has
+/// delivered it.
 fn answers_come_by(service: &Service, connections: &mut [Connection], interface: &str, when: &str) {
-    // What was on its way.
-    all_stay(connections, when);
-    let before = received(service, interface);
-    all_stay(connections, when);
-    // The interface counts what it took in a moment after it has delivered it.
     let began = Instant::now();
     loop {
+        let before = received(service, interface);
+        all_stay(connections, when);
+        std::thread::sleep(Duration::from_millis(20));
         let came = received(service, interface) - before;
         if came >= connections.len() as u64 {
             return;
         }
         assert!(began.elapsed() < PATIENCE, "{when}: {came} by {interface}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
