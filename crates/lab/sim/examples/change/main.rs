@@ -30,6 +30,10 @@ const SETTLED_S: f64 = 300.0;
 /// Draws of capacities.
 const DRAWS: usize = 1_000;
 
+/// Over so long what queues were is mostly forgotten: the differences of two worlds from one such span to the
+/// next tell how uncertain their mean is.
+const BATCH_S: f64 = 20.0;
+
 use summary::Row;
 
 /// What changes.
@@ -60,7 +64,9 @@ fn main() {
     let load: f64 = load.parse().expect("LOAD is a number such as 0.7");
     let seeds: u64 = seeds.parse().expect("SEEDS is how many runs to make");
     let spec = WorldSpec { smooth, ..WorldSpec::new(pool, method, load, 0) };
-    println!("change         seen_s  requests  plan_s  false  mean/oracle  frozen/oracle");
+    println!(
+        "change         seen_s  requests  plan_s  false  mean/oracle  frozen/oracle  over_frozen"
+    );
     for change in
         [Change::Slowed(0.6), Change::Slowed(1.5), Change::Traffic(1.2), Change::Traffic(0.8)]
     {
@@ -147,9 +153,9 @@ fn row(spec: &WorldSpec, change: Change, verbose: bool) -> Row {
             left_s -= SETTLED_S - SETTLING_S;
         }
         w.run_for(left_s);
-        w.since(from).0
+        Waits::of(w, from)
     });
-    let row = row_of(&world, (who, at), [mean / optimum, alone / optimum]);
+    let row = row_of(&world, (who, at), [&mean, &alone, &optimum]);
     println!("{:13}  {row}", format!("{change:?}"));
     if verbose {
         for (t, r) in &world.records {
@@ -165,8 +171,39 @@ fn row(spec: &WorldSpec, change: Change, verbose: bool) -> Row {
     row
 }
 
-/// What became of a change of this backend at this time.
-fn row_of(world: &World, (who, at): (usize, Nanos), means: [f64; 2]) -> Row {
+/// What clients waited in all, by when they had sent their requests.
+struct Waits {
+    batches_ms: Vec<f64>,
+    mean_ms: f64,
+}
+
+impl Waits {
+    fn of(world: &World, from: Nanos) -> Waits {
+        let mut batches_ms = vec![0.0; (MEASURED_S / BATCH_S) as usize];
+        for answer in world.answers.iter().filter(|a| a.sent >= from && a.ok) {
+            let batch = (answer.sent.since(from).as_secs_f64() / BATCH_S) as usize;
+            let last = batches_ms.len() - 1;
+            batches_ms[batch.min(last)] += answer.latency_ms;
+        }
+        Waits { batches_ms, mean_ms: world.since(from).0 }
+    }
+
+    /// By which part it was longer than the other's, and its standard error. The arrivals are the same, so that the
+    /// differences scatter less than either.
+    fn longer_than(&self, other: &Waits) -> (f64, f64) {
+        let pairs = self.batches_ms.iter().zip(&other.batches_ms);
+        let differences: Vec<f64> = pairs.map(|(mine, others)| mine - others).collect();
+        let n = differences.len() as f64;
+        let mean = differences.iter().sum::<f64>() / n;
+        let variance = differences.iter().map(|d| (d - mean).powi(2)).sum::<f64>() / (n - 1.0);
+        let whole: f64 = other.batches_ms.iter().sum();
+        (n * mean / whole, (n * variance).sqrt() / whole)
+    }
+}
+
+/// What became of a change of this backend at this time, and what clients waited: with the controller, with weights
+/// left alone, and with the oracle's.
+fn row_of(world: &World, (who, at): (usize, Nanos), [mean, alone, optimum]: [&Waits; 3]) -> Row {
     let drift = |mine: bool| {
         let name = format!("s{who}");
         world.records.iter().filter(move |(t, r)| {
@@ -185,8 +222,9 @@ fn row_of(world: &World, (who, at): (usize, Nanos), means: [f64; 2]) -> Row {
         seen: seen.map(|t| (seconds(t), served(t))),
         plan_s: world.plans.iter().map(|(t, _)| *t).find(|t| *t > at).map(seconds),
         false_alarms: drift(false).count(),
-        mean: means[0],
-        frozen: means[1],
+        mean: mean.mean_ms / optimum.mean_ms,
+        frozen: alone.mean_ms / optimum.mean_ms,
+        worse: mean.longer_than(alone),
     }
 }
 

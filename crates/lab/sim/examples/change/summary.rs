@@ -21,19 +21,23 @@ pub struct Row {
     pub mean: f64,
     /// The same with the weights of before.
     pub frozen: f64,
+    /// By which part clients waited longer than with the weights of before, and its standard error.
+    pub worse: (f64, f64),
 }
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:6.1}  {:8}  {:6.1}  {:5}  {:11.3}  {:13.3}",
+            "{:6.1}  {:8}  {:6.1}  {:5}  {:11.3}  {:13.3}  {:+.4} ± {:.4}",
             self.seen.map_or(f64::NAN, |(seconds, _)| seconds),
             self.seen.map_or(0, |(_, requests)| requests),
             self.plan_s.unwrap_or(f64::NAN),
             self.false_alarms,
             self.mean,
-            self.frozen
+            self.frozen,
+            self.worse.0,
+            self.worse.1
         )
     }
 }
@@ -63,12 +67,13 @@ pub fn print(rows: &[Row]) {
     let (mean, error) = geometric_mean(rows.iter().map(|row| row.mean));
     println!(
         "  mean/oracle {}, geometric mean {mean:.3} ± {error:.3}, {} above {MEAN_WITHIN}; frozen/oracle {}; {} worse \
-         than frozen, at most {:.1} %",
+         than frozen, at most {:.1} %, {} of them by more than two standard errors",
         range(rows, |row| Some(row.mean), 3),
         count(|row| row.mean > MEAN_WITHIN),
         range(rows, |row| Some(row.frozen), 3),
         count(|row| row.mean > row.frozen),
         rows.iter().map(|row| 100.0 * (row.mean / row.frozen - 1.0)).fold(0.0, f64::max),
+        count(|row| row.mean > row.frozen && row.worse.0 > 2.0 * row.worse.1),
     );
 }
 
