@@ -41,17 +41,19 @@ const WLC: &str = "weighted leastconn";
 const THEIRS: [(&str, f64); 2] = [(WRR, 42.0), (WLC, 36.2)];
 
 /// What the plots show.
-const SHOWN: [&str; 12] = [
+const SHOWN: [&str; 14] = [
     WRR,
     WLC,
     "weighted random(2)",
     "weighted P2 by latency",
     "weighted peak EWMA",
     "weighted least_time",
+    "weighted Prequal",
     "ILP on CPU",
     "KLB",
     "Plimsoll roundrobin",
     "Plimsoll leastconn",
+    "Plimsoll expected delay",
     "best static split",
     "central queue",
 ];

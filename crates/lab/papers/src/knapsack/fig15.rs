@@ -20,7 +20,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const SHOWN: [&str; 10] = [
+const SHOWN: [&str; 12] = [
     "random(2)",
     "P2 by latency",
     "ILP on connections",
@@ -28,8 +28,10 @@ const SHOWN: [&str; 10] = [
     "KLB",
     "Plimsoll roundrobin",
     "Plimsoll leastconn",
+    "Plimsoll expected delay",
     "peak EWMA",
     "least_time",
+    "Prequal",
     "central queue",
 ];
 

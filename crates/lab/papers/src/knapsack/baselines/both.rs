@@ -143,7 +143,7 @@ impl Both {
                 self.steps
             ),
             "Weighted methods have the weights that an administrator would set. Methods that HAProxy lacks \
-             (P2 by latency, peak EWMA, least_time, the central queue) are simulated only; every row says \
+             (P2 by latency, peak EWMA, least_time, Prequal, expected delay, the central queue) are simulated only; every row says \
              where it comes from."
                 .to_owned(),
         ];

@@ -48,23 +48,28 @@ const fn row(
 }
 
 use LaneKind::{Leastconn, PlimsollLeastconn, PlimsollRoundrobin, Random2, Roundrobin};
-use PolicyKind::{LeastTime, LeastconnHaproxy, PeakEwma, PowerOfN, PowerOfNLatency, RoundRobin};
+use PolicyKind::{
+    ExpectedDelay, LeastTime, LeastconnHaproxy, PeakEwma, PowerOfN, PowerOfNLatency, Prequal,
+    RoundRobin,
+};
 use Weights::{Administrator, BestSplit, Equal, IlpConnections, IlpCpu, IlpLatency};
 
 /// All of them: what the figures that compare methods (3, 4, 12 to 17, §6.5) hold their subject against.
-pub static METHODS: [Method; 19] = [
+pub static METHODS: [Method; 22] = [
     row("roundrobin", "RR", RoundRobin, Equal, Some(Roundrobin)),
     row("leastconn", "LC", LeastconnHaproxy, Equal, Some(Leastconn)),
     row("random(2)", "R2", PowerOfN, Equal, Some(Random2)),
     row("P2 by latency", "P2L", PowerOfNLatency, Equal, None),
     row("peak EWMA", "EWMA", PeakEwma, Equal, None),
     row("least_time", "LT", LeastTime, Equal, None),
+    row("Prequal", "PRQ", Prequal, Equal, None),
     row("weighted roundrobin", "W-RR", RoundRobin, Administrator, Some(Roundrobin)),
     row("weighted leastconn", "W-LC", LeastconnHaproxy, Administrator, Some(Leastconn)),
     row("weighted random(2)", "W-R2", PowerOfN, Administrator, Some(Random2)),
     row("weighted P2 by latency", "W-P2L", PowerOfNLatency, Administrator, None),
     row("weighted peak EWMA", "W-EWMA", PeakEwma, Administrator, None),
     row("weighted least_time", "W-LT", LeastTime, Administrator, None),
+    row("weighted Prequal", "W-PRQ", Prequal, Administrator, None),
     row("ILP on connections", "I-conn", RoundRobin, IlpConnections, Some(Roundrobin)),
     row("ILP on CPU", "I-CPU", RoundRobin, IlpCpu, Some(Roundrobin)),
     row("KLB", "KLB", RoundRobin, IlpLatency, Some(Roundrobin)),
@@ -82,22 +87,25 @@ pub static METHODS: [Method; 19] = [
         Weights::PlimsollLeastconn,
         Some(PlimsollLeastconn),
     ),
+    row("Plimsoll expected delay", "P-ED", ExpectedDelay, Equal, None),
     row("best static split", "best", RoundRobin, BestSplit, Some(Roundrobin)),
     Method { name: "central queue", short: "limit", policy: None, weights: Equal, lane: None },
 ];
 
 /// What figures without weights show.
-pub const UNWEIGHTED: [&str; 12] = [
+pub const UNWEIGHTED: [&str; 14] = [
     "roundrobin",
     "leastconn",
     "random(2)",
     "P2 by latency",
     "peak EWMA",
     "least_time",
+    "Prequal",
     "ILP on CPU",
     "KLB",
     "Plimsoll roundrobin",
     "Plimsoll leastconn",
+    "Plimsoll expected delay",
     "best static split",
     "central queue",
 ];

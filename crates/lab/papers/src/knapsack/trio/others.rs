@@ -14,12 +14,13 @@ pub const RATIO: f64 = 0.6;
 /// What an administrator would set who knew the capacities; cores are the same.
 const BY_CAPACITY: [u32; 3] = [5, 5, 3];
 /// The paper's three backends in the plots.
-pub const SHOWN: [&str; 13] = [
+pub const SHOWN: [&str; 15] = [
     "roundrobin",
     "leastconn",
     "random(2)",
     "P2 by latency",
     "peak EWMA",
+    "Prequal",
     "weighted roundrobin",
     "weighted leastconn",
     "ILP on connections",
@@ -27,6 +28,7 @@ pub const SHOWN: [&str; 13] = [
     "KLB",
     "Plimsoll roundrobin",
     "Plimsoll leastconn",
+    "Plimsoll expected delay",
     "central queue",
 ];
 /// The load and the split that serves clients best at it are found in so many rounds.
