@@ -1,10 +1,11 @@
 //! What a whole controller takes for a change in a world that does not change, from the first request on:
-//! alarms in so many days, each of which begins anew with nothing known.
+//! alarms in so many days, each of which begins anew with nothing known. Counted by themselves are backends
+//! that were learned anew, for they might have changed, and those that were corrected, for they completed more
+//! than was believed.
 //!
 //! `cargo run --release -p plimsoll-sim --example quiet -- paper|small roundrobin|leastconn LOAD SERVICE_MS DAYS [SEED]`
 
-use plimsoll_control::RecordKind;
-use plimsoll_sim::{Method, World, WorldSpec, pool_named};
+use plimsoll_sim::{Method, Verdict, World, WorldSpec, pool_named};
 
 const HOUR_S: f64 = 3_600.0;
 const DAY_H: f64 = 24.0;
@@ -23,7 +24,7 @@ fn main() {
     };
     let (load, service_us, days) = (number(load), 1e3 * number(service_ms), number(days));
     let first: u64 = rest.first().map_or(1, |text| text.parse().expect("SEED is a whole number"));
-    let (mut alarms, mut plans, mut requests) = (0, 0, 0.0);
+    let (mut alarms, mut learned_anew, mut corrected, mut plans, mut requests) = (0, 0, 0, 0, 0.0);
     for day in 0..days.ceil() as u64 {
         let mut spec = WorldSpec::new(pool.clone(), method, load, first + day);
         spec.rate_rps *= spec.service_us / service_us;
@@ -37,11 +38,20 @@ fn main() {
         world.run_for(HOUR_S * hours);
         requests += rate_rps * HOUR_S * hours;
         plans += world.plans.len();
-        for (at, record) in world.records.iter().filter(|(_, r)| r.kind == RecordKind::Drift) {
-            alarms += 1;
-            println!("seed {}, {:.0} s: {}", first + day, at.as_secs_f64(), record.reason);
+        for (at, record) in &world.records {
+            let Some(verdict) = Verdict::of(record) else { continue };
+            match verdict {
+                Verdict::Changed => alarms += 1,
+                Verdict::MayHaveChanged => learned_anew += 1,
+                Verdict::Underestimated => corrected += 1,
+            }
+            let who = record.backend.as_deref().unwrap_or("the pool");
+            println!("seed {}, {:.0} s: {who}: {}", first + day, at.as_secs_f64(), record.reason);
         }
         println!("seed {}: {hours:.1} hours, {alarms} alarms so far", first + day);
     }
-    println!("{days} days, {requests:.2e} requests: {alarms} alarms, {plans} plans");
+    println!(
+        "{days} days, {requests:.2e} requests: {alarms} alarms, {learned_anew} learned anew, {corrected} corrected, \
+         {plans} plans"
+    );
 }

@@ -8,6 +8,7 @@
 //! that experiments drive by hand. See `docs/simulation.md`.
 
 mod arena;
+mod command;
 mod fault;
 pub mod flows;
 mod law;
@@ -23,6 +24,7 @@ mod run;
 mod sabotage;
 mod sample;
 mod scenario;
+mod verdict;
 mod world;
 
 pub use arena::{
@@ -30,6 +32,7 @@ pub use arena::{
     Patience, Refusal, ShortestDelay, StaticLimit, Step, Surroundings, TypeReport, Window,
     Yardsticks, integer_weights, static_shares, yardsticks,
 };
+pub use command::Command;
 pub use fault::Fault;
 pub use ledger::{Rule, Violation};
 pub use luck::Luck;
@@ -42,4 +45,5 @@ pub use run::{Failure, Level, Order};
 pub use sabotage::Sabotage;
 pub use sample::SamplePlant;
 pub use scenario::{Cadence, Disturbance, Profile, Scenario};
+pub use verdict::Verdict;
 pub use world::{World, WorldSpec};

@@ -131,36 +131,12 @@ pub struct Failure {
     pub order: Order,
 }
 
-impl Failure {
-    /// The command that repeats it.
-    pub fn command(&self) -> String {
-        let order = &self.order;
-        let mut line = format!(
-            "cargo run --release -p plimsoll-sim --example soak -- --seed {} --days {}",
-            order.seed,
-            order.seconds / 86_400.0
-        );
-        if order.level == Level::Requests {
-            line.push_str(" --level requests");
-        }
-        match order.exploration {
-            Exploration::Packed => {}
-            Exploration::Bisect => line.push_str(" --exploration bisect"),
-            Exploration::Literal => line.push_str(" --exploration literal"),
-        }
-        order.without.iter().for_each(|f| line.push_str(&format!(" --without {f}")));
-        order.beyond.iter().for_each(|r| line.push_str(&format!(" --beyond {r}")));
-        order.sabotage.iter().for_each(|s| line.push_str(&format!(" --sabotage {s}")));
-        line
-    }
-}
-
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let from = (self.violation.at.as_secs_f64() - 30.0).max(0.0);
         writeln!(f, "{}", self.violation)?;
         write!(f, "{}{}", self.beliefs, self.scenario)?;
-        writeln!(f, "again:  {}", self.command())?;
-        write!(f, "closer: {} --trace {from:.0}", self.command())
+        let command = self.order.command();
+        write!(f, "again:  {command}\ncloser: {command} --trace {from:.0}")
     }
 }

@@ -1,7 +1,6 @@
 //! A world in which nothing changes: nothing is taken for a change, from the first request on.
 
-use plimsoll_control::RecordKind;
-use plimsoll_sim::{BackendModel, Method, World, WorldSpec, paper_pool, small_pool};
+use plimsoll_sim::{BackendModel, Method, Verdict, World, WorldSpec, paper_pool, small_pool};
 
 /// What is told to have changed in a world that goes on as it began.
 fn alarms(

@@ -174,6 +174,57 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::{BackendSpec, ServiceSpec};
+
+    fn at(seconds: u64) -> Nanos {
+        Nanos(seconds * 1_000_000_000)
+    }
+
+    /// The first of two held this weight and is set to 0 after 100 s, with five requests in flight.
+    fn parked_from(weight: u32) -> Controller {
+        let backends = (0..2).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
+        let spec = ServiceSpec::new("shop", backends.collect());
+        let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
+        let b = &mut controller.backends[0];
+        (b.programmed, b.in_flight) = (Some(0), 5);
+        controller.note_zeroed(at(100), &[(BackendId(0), weight), (BackendId(1), 10)]);
+        controller
+    }
+
+    #[test]
+    fn who_is_set_to_0_tells_by_its_requests_how_long_a_drain_takes_and_measuring_waits_for_it() {
+        let mut controller = parked_from(8);
+        controller.note_drained(at(103));
+        assert_eq!(controller.drain.longest(), None, "it is still busy");
+        controller.backends[0].in_flight = 0;
+        controller.note_drained(at(107));
+        controller.note_drained(at(140));
+        assert_eq!(controller.drain.longest(), Some(Duration::from_secs(7)));
+        controller.calm_since = at(200);
+        assert!(!controller.is_calm(at(206)) && controller.is_calm(at(207)));
+    }
+
+    #[test]
+    fn who_got_nothing_before_or_gets_something_again_tells_nothing_of_drains() {
+        let mut idle = parked_from(0);
+        let mut back = parked_from(8);
+        back.backends[0].programmed = Some(8);
+        back.note_zeroed(at(102), &[(BackendId(0), 0), (BackendId(1), 10)]);
+        for controller in [&mut idle, &mut back] {
+            controller.backends[0].in_flight = 0;
+            controller.note_drained(at(107));
+            assert_eq!(controller.drain.longest(), None);
+        }
+    }
+
+    #[test]
+    fn connections_that_never_end_count_as_the_longest_drain() {
+        let mut controller = parked_from(8);
+        controller.note_drained(at(699));
+        assert_eq!(controller.drain.longest(), None);
+        controller.note_drained(at(700));
+        assert_eq!(controller.drain.longest(), Some(LONGEST));
+    }
 
     #[test]
     fn the_longest_of_the_last_is_believed() {

@@ -208,7 +208,7 @@ mod tests {
     use plimsoll_model::FailureKind;
 
     use super::*;
-    use crate::spec::{BackendSpec, ServiceSpec};
+    use crate::spec::{BackendSpec, CurveChoice, ServiceSpec};
 
     #[test]
     fn a_change_of_the_pool_ends_what_is_measured_on_purpose() {
@@ -228,5 +228,33 @@ mod tests {
         assert!(controller.backends[0].pin.is_some(), "two rounds bring nobody back");
         controller.on_liveness(now, BackendId(1), 3, None, now, &mut out);
         assert!(controller.backends[0].pin.is_none() && controller.refreshes.is_empty());
+    }
+
+    #[test]
+    fn first_who_gets_nothing_then_who_is_known_to_bear_more_then_who_is_uncertain() {
+        let now = Nanos(3_600_000_000_000);
+        let serving = || {
+            let spec = BackendSpec { id: BackendId(0), name: "s0".to_owned() };
+            let mut b = Backend::new(&spec, Duration::ZERO);
+            (0..20).for_each(|_| b.knowledge.observe_at_rest(1e4));
+            b.knowledge.refit(CurveChoice::Auto, 1.0);
+            (b.programmed, b.served_at) = (Some(5), now);
+            b
+        };
+        let uncertain =
+            ignorance(now, &serving()).expect("its probes tell of its time at rest alone");
+        assert!(uncertain > WELL_KNOWN && uncertain <= 1.0, "{uncertain}");
+        let mut parked = serving();
+        (parked.programmed, parked.served_at) = (Some(0), Nanos::ZERO);
+        assert!(ignorance(now, &parked).is_some_and(|of| of > 1.0), "its traffic tells nothing");
+        let mut lately = parked.clone();
+        lately.served_at = now - Duration::from_secs(60);
+        assert_eq!(ignorance(now, &lately), None, "it is not forgotten yet");
+        let mut changed = serving();
+        changed.changed = Some((now - Duration::from_secs(60), 0.6));
+        assert_eq!(ignorance(now, &changed), None, "it is learned from its traffic");
+        let spec = BackendSpec { id: BackendId(0), name: "s0".to_owned() };
+        let unknown = Backend::new(&spec, Duration::ZERO);
+        assert_eq!(ignorance(now, &unknown), None, "it is explored");
     }
 }

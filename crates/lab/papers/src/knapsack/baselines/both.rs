@@ -144,7 +144,7 @@ impl Both {
             ),
             "Weighted methods have the weights that an administrator would set. Methods that HAProxy lacks \
              (P2 by latency, peak EWMA, least_time, Prequal, expected delay, the central queue) are simulated only; every row says \
-             where it comes from."
+             where it comes from. Prequal's probes are answered at once and cost nothing there."
                 .to_owned(),
         ];
         if self.setting.clients == Coming::Both {
