@@ -22,6 +22,8 @@ const MIN_GAIN: f64 = 0.005;
 /// under roundrobin, 12 runs: where traffic is just what can be served a whole one makes the mean 31 % longer; a
 /// fifth costs nothing that can be seen, with a sixth of the plans, and 5 % above with a 37th.)
 const SHORT: f64 = 0.2;
+/// Weights are shares but for their rounding, which moves less than this of the traffic.
+const ROUNDED: f64 = 0.003;
 
 impl Controller {
     /// Whether the decision moves enough traffic and promises enough.
@@ -51,7 +53,22 @@ impl Controller {
         let Some(last) = &self.decision else { return true };
         // Shares that a model made of weights compare with those of the same model only.
         let before = decision.as_is.as_ref().map_or_else(|| last.shares(), |a| a.shares.clone());
-        moved(&before, &decision.shares()) >= part
+        moved(&before, &decision.shares()) >= part && self.moves_weights(decision, part - ROUNDED)
+    }
+
+    /// Whether its weights move so much of what those in force make of the traffic, where that can be said. (What
+    /// was decided last may have come to the weights in force by rounding.)
+    fn moves_weights(&self, decision: &Decision, part: f64) -> bool {
+        if self.kind() != MethodKind::Split {
+            return true;
+        }
+        let part_of_all = |weights: Vec<(BackendId, u32)>| -> Vec<(BackendId, f64)> {
+            let sum: f64 = weights.iter().map(|(_, weight)| f64::from(*weight)).sum();
+            weights.into_iter().map(|(id, weight)| (id, f64::from(weight) / sum.max(1.0))).collect()
+        };
+        let held = self.backends.iter().filter_map(|b| Some((b.id, b.programmed?))).collect();
+        let wanted = decision.wishes.iter().map(|w| (w.id, w.weight)).collect();
+        moved(&part_of_all(held), &part_of_all(wanted)) >= part
     }
 
     /// What a change costs: the part of the traffic that it moves comes to curves that are only known to
@@ -127,5 +144,21 @@ mod tests {
         assert!(!worth([0.52, 0.48], 1.0e4), "it gains nothing");
         let untried = decision([0.6, 0.4], 2e4);
         assert!(controller.is_worth_it(&untried), "nothing to compare with");
+    }
+
+    #[test]
+    fn under_a_split_a_change_is_held_against_the_weights_in_force_too() {
+        let backends = (0..2).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
+        let spec = ServiceSpec::new("shop", backends.collect());
+        let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
+        let roundrobin = Method { name: "roundrobin".to_owned(), kind: MethodKind::Split };
+        controller.method = Some(roundrobin);
+        for (b, held) in controller.backends.iter_mut().zip([57, 72]) {
+            b.programmed = Some(held);
+        }
+        // 57 of 129 are 0.442: by rounding that is what was decided last, and nearly what is wanted now.
+        controller.decision = Some(decision([0.452, 0.548], 1e4));
+        assert!(!controller.is_worth_it(&decision([0.44, 0.56], 1e4)));
+        assert!(controller.is_worth_it(&decision([0.43, 0.57], 1e4)));
     }
 }
