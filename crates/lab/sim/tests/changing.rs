@@ -135,16 +135,11 @@ fn a_fifth_more_or_less_traffic_is_no_change_of_anybody_and_weights_follow_in_se
 fn clients_are_never_worse_off_than_if_weights_were_left_alone() {
     let pool = small_pool();
     let last = pool.len() - 1;
-    let slowed = |world: &mut World| world.set_speed(last, 0.6 * small_pool()[last].speed);
-    let traffic = |part: f64| {
-        let rate_rps =
-            part * LOAD * small_pool().iter().map(|b| b.capacity_rps(SERVICE_US)).sum::<f64>();
-        move |world: &mut World| world.set_rate(rate_rps)
-    };
-    let (more, less) = (traffic(1.2), traffic(0.8));
-    let changes: [(&str, &dyn Fn(&mut World)); 3] =
-        [("slowed", &slowed), ("more traffic", &more), ("less traffic", &less)];
-    for (what, change) in changes {
+    let rate_rps = LOAD * pool.iter().map(|b| b.capacity_rps(SERVICE_US)).sum::<f64>();
+    // The speed of the last, and the traffic.
+    for (what, speed, traffic) in
+        [("slowed", 0.6, 1.0), ("more traffic", 1.0, 1.2), ("less traffic", 1.0, 0.8)]
+    {
         for seed in 1..=3 {
             let spec = WorldSpec::new(pool.clone(), Method::RoundRobin, LOAD, seed);
             let mut world = World::new(spec.clone());
@@ -154,7 +149,8 @@ fn clients_are_never_worse_off_than_if_weights_were_left_alone() {
             let mut alone = World::new(WorldSpec { weights: world.weights(), ..spec });
             alone.run_for(300.0);
             let [mean, left_alone] = [&mut world, &mut alone].map(|w| {
-                change(w);
+                w.set_speed(last, speed * pool[last].speed);
+                w.set_rate(traffic * rate_rps);
                 w.run_for(60.0);
                 let from = w.now();
                 w.run_for(600.0);
