@@ -3,7 +3,7 @@
 //! that were learned anew, for they might have changed, and those that were corrected, for they completed more
 //! than was believed.
 //!
-//! `cargo run --release -p plimsoll-sim --example quiet -- paper|small roundrobin|leastconn LOAD SERVICE_MS DAYS [SEED]`
+//! `cargo run --release -p plimsoll-sim --example quiet -- paper|small roundrobin|leastconn LOAD SERVICE_MS DAYS [SEED [POLL_MS]]`
 
 use plimsoll_sim::{Method, Verdict, World, WorldSpec, pool_named};
 
@@ -13,7 +13,9 @@ const DAY_H: f64 = 24.0;
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [pool, method, load, service_ms, days, rest @ ..] = args.as_slice() else {
-        eprintln!("usage: quiet paper|small roundrobin|leastconn LOAD SERVICE_MS DAYS [SEED]");
+        eprintln!(
+            "usage: quiet paper|small roundrobin|leastconn LOAD SERVICE_MS DAYS [SEED [POLL_MS]]"
+        );
         std::process::exit(2);
     };
     let pool = pool_named(pool).unwrap_or_else(|why| panic!("POOL {why}"));
@@ -23,12 +25,15 @@ fn main() {
         _ => panic!("{text}: expected a number above 0"),
     };
     let (load, service_us, days) = (number(load), 1e3 * number(service_ms), number(days));
+    let whole_ms = |text: &String| text.parse().expect("POLL_MS is a whole number");
+    let polls = rest.get(1).map(|text| std::time::Duration::from_millis(whole_ms(text)));
     let first: u64 = rest.first().map_or(1, |text| text.parse().expect("SEED is a whole number"));
     let (mut alarms, mut learned_anew, mut corrected, mut plans, mut requests) = (0, 0, 0, 0, 0.0);
     for day in 0..days.ceil() as u64 {
         let mut spec = WorldSpec::new(pool.clone(), method, load, first + day);
         spec.rate_rps *= spec.service_us / service_us;
         spec.service_us = service_us;
+        spec.poll = polls.unwrap_or(spec.poll);
         let rate_rps = spec.rate_rps;
         let mut world = World::new(spec);
         world.forget_answers();

@@ -6,7 +6,7 @@
 //! its runs came to, against what was to be reached. `roundrobin` picks by HAProxy's own keys, `smooth`
 //! evenly and by the new weights at once.
 //!
-//! `cargo run --release -p plimsoll-sim --example change -- paper|small roundrobin|smooth|leastconn LOAD SEEDS [smallest] [verbose]`
+//! `cargo run --release -p plimsoll-sim --example change -- paper|small roundrobin|smooth|leastconn LOAD SEEDS [smallest] [poll=MS] [verbose]`
 //! `cargo run --release -p plimsoll-sim --example change -- bound LOAD ERROR`
 //!
 //! `bound`: what is lost by capacities that are off by a relative ERROR (normal, one standard deviation), the small
@@ -60,11 +60,12 @@ fn main() {
         bound(number(load), number(error));
         return;
     }
-    let (words, args): (Vec<String>, Vec<String>) =
-        args.into_iter().partition(|word| ["smallest", "verbose"].contains(&word.as_str()));
+    let (words, args): (Vec<String>, Vec<String>) = args.into_iter().partition(|word| {
+        ["smallest", "verbose"].contains(&word.as_str()) || word.starts_with("poll=")
+    });
     let [pool, method, load, seeds] = args.as_slice() else {
         eprintln!(
-            "usage: change paper|small roundrobin|smooth|leastconn LOAD SEEDS [smallest] [verbose]"
+            "usage: change paper|small roundrobin|smooth|leastconn LOAD SEEDS [smallest] [poll=MS] [verbose]"
         );
         eprintln!("       change bound LOAD ERROR");
         std::process::exit(2);
@@ -79,7 +80,10 @@ fn main() {
         smallest: words.iter().any(|word| word == "smallest"),
         verbose: words.iter().any(|word| word == "verbose"),
     };
-    let spec = WorldSpec { smooth, ..WorldSpec::new(pool, method, load, 0) };
+    let polls = words.iter().find_map(|word| word.strip_prefix("poll="));
+    let polls = polls.map(|ms| ms.parse().expect("poll=MS is a whole number of milliseconds"));
+    let mut spec = WorldSpec { smooth, ..WorldSpec::new(pool, method, load, 0) };
+    spec.poll = polls.map_or(spec.poll, std::time::Duration::from_millis);
     println!(
         "change         seen_s  requests  plan_s  false  mean/oracle  frozen/oracle  over_frozen"
     );
