@@ -25,8 +25,10 @@ fn main() {
         _ => panic!("{text}: expected a number above 0"),
     };
     let (load, service_us, days) = (number(load), 1e3 * number(service_ms), number(days));
-    let whole_ms = |text: &String| text.parse().expect("POLL_MS is a whole number");
-    let polls = rest.get(1).map(|text| std::time::Duration::from_millis(whole_ms(text)));
+    let polls = rest.get(1).map(|text| {
+        let ms: std::num::NonZeroU64 = text.parse().expect("POLL_MS is a whole number above 0");
+        std::time::Duration::from_millis(ms.get())
+    });
     let first: u64 = rest.first().map_or(1, |text| text.parse().expect("SEED is a whole number"));
     let (mut alarms, mut learned_anew, mut corrected, mut plans, mut requests) = (0, 0, 0, 0, 0.0);
     for day in 0..days.ceil() as u64 {

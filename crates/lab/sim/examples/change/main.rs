@@ -81,7 +81,10 @@ fn main() {
         verbose: words.iter().any(|word| word == "verbose"),
     };
     let polls = words.iter().find_map(|word| word.strip_prefix("poll="));
-    let polls = polls.map(|ms| ms.parse().expect("poll=MS is a whole number of milliseconds"));
+    let polls = polls.map(|ms| {
+        let ms: std::num::NonZeroU64 = ms.parse().expect("poll=MS is a whole number above 0");
+        ms.get()
+    });
     let mut spec = WorldSpec { smooth, ..WorldSpec::new(pool, method, load, 0) };
     spec.poll = polls.map_or(spec.poll, std::time::Duration::from_millis);
     println!(
