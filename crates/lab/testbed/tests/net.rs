@@ -87,6 +87,25 @@ fn so_it_does_by_ipv6_and_with_replies_that_go_straight_to_the_client() {
     }
 }
 
+#[test]
+fn no_address_is_probed_for_duplicates() {
+    /// IFA_F_TENTATIVE of linux/if_addr.h, fifth of the columns of if_inet6.
+    const TENTATIVE: u32 = 0x40;
+    if !possible() {
+        return;
+    }
+    let site = Site::new(&SiteSpec::new(2)).unwrap();
+    for name in ["cli", "lb", "s1", "s2"] {
+        let list = || std::fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap();
+        let list = site.net.inside(name, list).unwrap();
+        assert!(list.lines().count() > 2, "{name}: {list}");
+        for line in list.lines() {
+            let flags = line.split_whitespace().nth(4).unwrap();
+            assert_eq!(u32::from_str_radix(flags, 16).unwrap() & TENTATIVE, 0, "{name}: {line}");
+        }
+    }
+}
+
 /// Answers as `one`, then `other`, on each connection.
 fn two_faced(net: &Namespaces) -> SocketAddr {
     let listener = net.inside("a", || TcpListener::bind("127.0.0.1:80")).unwrap().unwrap();
