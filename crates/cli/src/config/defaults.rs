@@ -31,11 +31,6 @@ pub const JITTER: f64 = 0.1;
 pub const MAX_BODY: usize = 64 << 10;
 /// `*.expect.status`
 pub const EXPECT_STATUS: RangeInclusive<u16> = 200..=399;
-/// `sink.*.poll`
-pub const SINK_POLL: Duration = Duration::from_millis(100);
-/// `sink.*.poll` where the balancer counts what is in flight: it moves load by itself, so that a slow-down
-/// shows less, and takes more readings to be seen in time.
-pub const COUNTING_SINK_POLL: Duration = Duration::from_millis(50);
 /// `sink.*.timeout`
 pub const SINK_TIMEOUT: Duration = Duration::from_secs(1);
 /// `learn.latency_factor`

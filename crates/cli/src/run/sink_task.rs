@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use plimsoll_control::poll_interval;
 use plimsoll_model::{Applied, BackendId, BalancerReport, MethodKind, Plan};
 use plimsoll_sink::{SinkError, SinkErrorKind};
 use tokio::sync::mpsc;
@@ -10,7 +11,6 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::sink::Sink;
-use crate::config::defaults;
 
 /// A balancer that cannot be read is tried again this often.
 const RETRY: Duration = Duration::from_millis(500);
@@ -21,29 +21,13 @@ const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// Orders and reports that wait; the controller has one plan under way at a time.
 const WAITING: usize = 16;
 
-/// Time between two readings, by what the balancer was last seen to do.
+/// Time between two readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Poll {
-    split: Duration,
-    counting: Duration,
-}
-
-impl Default for Poll {
-    fn default() -> Self {
-        Poll { split: defaults::SINK_POLL, counting: defaults::COUNTING_SINK_POLL }
-    }
-}
-
-impl Poll {
+pub enum Poll {
+    /// By what the balancer was last seen to do, and for how many servers.
+    ByReading,
     /// The same whatever it does.
-    pub fn every(time: Duration) -> Self {
-        Poll { split: time, counting: time }
-    }
-
-    /// Before a first reading (`None`) it may do anything.
-    fn after(self, kind: Option<MethodKind>) -> Duration {
-        if kind == Some(MethodKind::InFlight) { self.counting } else { self.split }
-    }
+    Every(Duration),
 }
 
 /// What the balancer is told.
@@ -175,15 +159,21 @@ impl SinkTask {
 
     /// The time to the next reading.
     fn rest(&self, reports: &[SinkReport]) -> Duration {
-        let mut kind = None;
+        // One that gave way to a plan is made up for soon.
+        let mut by_reading = poll_interval(MethodKind::Split, 0);
         for report in reports {
             match report {
                 SinkReport::Lost(_) => return RETRY,
-                SinkReport::Read(read, _) => kind = Some(read.method.kind),
+                SinkReport::Read(read, _) => {
+                    by_reading = poll_interval(read.method.kind, read.servers.len());
+                }
                 SinkReport::Applied(_) | SinkReport::Failed(..) => {}
             }
         }
-        self.poll.after(kind)
+        match self.poll {
+            Poll::ByReading => by_reading,
+            Poll::Every(time) => time,
+        }
     }
 
     async fn carry_out(&mut self, order: Order) -> Option<SinkReport> {
@@ -305,7 +295,7 @@ mod tests {
                 std::time::Instant::now(),
             )
             .expect("names"),
-            poll: Poll::default(),
+            poll: Poll::ByReading,
             observe: false,
             inbox,
             waiting: None,
@@ -327,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_balancer_that_counts_is_read_more_often_unless_told_otherwise() {
+    fn a_balancer_is_read_by_what_it_does_unless_told_otherwise() {
         let read = |kind| {
             let method = Method { name: String::new(), kind };
             let report =
@@ -337,9 +327,9 @@ mod tests {
         let ms = Duration::from_millis;
         let (mut task, ..) = task(Vec::new());
         assert_eq!(task.rest(&read(MethodKind::InFlight)), ms(50));
-        assert_eq!(task.rest(&read(MethodKind::Split)), ms(100));
-        assert_eq!(task.rest(&[]), ms(100), "a reading that gave way");
-        task.poll = Poll::every(ms(30));
+        assert_eq!(task.rest(&read(MethodKind::Split)), ms(25));
+        assert_eq!(task.rest(&[]), ms(25), "a reading that gave way");
+        task.poll = Poll::Every(ms(30));
         assert_eq!(task.rest(&read(MethodKind::InFlight)), ms(30));
         assert_eq!(task.rest(&read(MethodKind::Split)), ms(30));
         let loss = Loss { reason: String::new(), retryable: true };

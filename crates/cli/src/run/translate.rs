@@ -166,7 +166,7 @@ fn sink(service: &config::Service, ids: &[BackendId]) -> SinkSetup {
         }
     };
     let names = service.backends.iter().map(|backend| backend.name.clone());
-    let poll = poll.map_or(Poll::default(), Poll::every);
+    let poll = poll.map_or(Poll::ByReading, Poll::Every);
     SinkSetup { place, poll, servers: ids.iter().copied().zip(names).collect() }
 }
 

@@ -1,5 +1,6 @@
 use std::str::FromStr;
 
+use plimsoll_model::{Method as BalancerMethod, MethodKind};
 use plimsoll_queueing::MmcCurve;
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -32,6 +33,25 @@ pub enum Method {
     RoundRobin,
     /// HAProxy's leastconn.
     LeastConn,
+}
+
+impl Method {
+    /// What its weights mean.
+    pub fn kind(self) -> MethodKind {
+        match self {
+            Method::RoundRobin => MethodKind::Split,
+            Method::LeastConn => MethodKind::InFlight,
+        }
+    }
+
+    /// The method as a balancer reports it.
+    pub fn describe(self) -> BalancerMethod {
+        let name = match self {
+            Method::RoundRobin => "roundrobin",
+            Method::LeastConn => "leastconn",
+        };
+        BalancerMethod { name: name.to_owned(), kind: self.kind() }
+    }
 }
 
 impl FromStr for Method {

@@ -11,8 +11,7 @@
 //! that an idle server comes first whatever its weight is left to the request-level pool.
 
 use plimsoll_model::{
-    BackendId, BalancerReport, FailureKind, Method as BalancerMethod, MethodKind, Nanos, Outcome,
-    ServerReport, ServerStatus,
+    BackendId, BalancerReport, FailureKind, Nanos, Outcome, ServerReport, ServerStatus,
 };
 
 use crate::law::{BUSIEST, Law};
@@ -324,17 +323,6 @@ impl Plant for SamplePlant {
 
     fn rate_rps(&self) -> f64 {
         self.rate_rps
-    }
-}
-
-impl Method {
-    /// The method as a balancer reports it.
-    pub fn describe(self) -> BalancerMethod {
-        let (name, kind) = match self {
-            Method::RoundRobin => ("roundrobin", MethodKind::Split),
-            Method::LeastConn => ("leastconn", MethodKind::InFlight),
-        };
-        BalancerMethod { name: name.to_owned(), kind }
     }
 }
 

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use plimsoll_control::{DrainTest, DriftTest, Exploration, ServiceSpec};
+use plimsoll_control::{DrainTest, DriftTest, Exploration, ServiceSpec, poll_interval};
 
 use crate::fault::Fault;
 use crate::luck::Luck;
@@ -52,9 +52,9 @@ pub struct Cadence {
 }
 
 impl Cadence {
-    /// As in the daemon under a split; under leastconn it polls every 50 ms.
+    /// As in the daemon under a split; [`Scenario::from_seed`] reads a leastconn as seldom as the daemon does.
     pub const REQUEST_LEVEL: Cadence = Cadence {
-        poll: Duration::from_millis(100),
+        poll: Duration::from_millis(25),
         tick: Duration::from_millis(100),
         round: Duration::from_millis(100),
     };
@@ -196,7 +196,7 @@ impl Scenario {
                 disturbances.push(Disturbance { fault, every_s, lasts_s });
             }
         }
-        Scenario {
+        let mut scenario = Scenario {
             seed,
             pool,
             service_us: luck.pick(&[2_000.0, 5_000.0, 5_000.0, 10_000.0]),
@@ -214,7 +214,10 @@ impl Scenario {
             },
             disturbances,
             cadence,
-        }
+        };
+        let by_daemon = poll_interval(scenario.method.kind(), backends);
+        scenario.cadence.poll = by_daemon.max(cadence.poll);
+        scenario
     }
 
     /// The pool's capacity when all are well, requests per second.

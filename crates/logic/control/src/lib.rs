@@ -41,6 +41,7 @@ mod plan;
 mod points;
 mod pool_health;
 mod probing;
+mod reading;
 mod refresh;
 mod reports;
 mod search;
@@ -58,6 +59,7 @@ mod worth;
 pub use controller::Controller;
 pub use event::{Action, Event, Record, RecordKind};
 pub use memory::Memory;
+pub use reading::poll_interval;
 pub use spec::{
     BackendSpec, CurveChoice, DrainTest, DriftTest, Exploration, ProbeRate, ServiceSpec,
 };

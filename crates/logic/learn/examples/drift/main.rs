@@ -1,12 +1,12 @@
 //! How soon a change of a backend is seen, and how often there is none.
 //!
-//! `cargo run --release -p plimsoll-learn --example drift -- detect RATIO [SEEDS]`
-//! `cargo run --release -p plimsoll-learn --example drift -- noise DAYS [SEED [SERVICE_MS [leastconn]]]`
+//! `cargo run --release -p plimsoll-learn --example drift -- detect RATIO [SEEDS] [poll=MS]`
+//! `cargo run --release -p plimsoll-learn --example drift -- noise DAYS [SEED [SERVICE_MS [leastconn]]] [poll=MS]`
 //!
 //! `detect` changes the speed of a backend at 70 % load and counts the requests that it completes, and
 //! the seconds that pass, until the alarm. `noise` changes nothing, for so many days of a pool of 30
-//! (16 of one core, 8 of two, 4 of four, 2 of eight), and counts alarms. Polls every 100 ms; behind leastconn,
-//! where the pool is simulated as one, every 50.
+//! (16 of one core, 8 of two, 4 of four, 2 of eight), and counts alarms. Polls as the daemon does by default: every 25 ms (100 from 200
+//! servers on); behind leastconn, where the pool is simulated as one, every 50.
 
 mod backend;
 mod pool;
@@ -16,7 +16,9 @@ use plimsoll_learn::drift::{RateWatch, Tolerance};
 use pool::Pool;
 
 const SERVICE_S: f64 = 0.03;
-const POLL_S: f64 = 0.1;
+const POLL_S: f64 = 0.025;
+/// So long a backend is watched before it changes, seconds.
+const BEFORE_S: f64 = 300.0;
 const LEASTCONN_POLL_S: f64 = 0.05;
 const LOAD: f64 = 0.7;
 /// How many of so many cores.
@@ -24,18 +26,27 @@ const POOL: [(usize, u32); 4] = [(16, 1), (8, 2), (4, 4), (2, 8)];
 const KINDS: [Service; 3] = [Service::Exponential, Service::Deterministic, Service::Bimodal];
 
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (polls, args): (Vec<String>, Vec<String>) =
+        std::env::args().skip(1).partition(|word| word.starts_with("poll="));
+    let poll_s = polls.last().map(|word| {
+        let ms: std::num::NonZeroU64 =
+            word[5..].parse().expect("poll=MS is a whole number above 0");
+        ms.get() as f64 / 1e3
+    });
+    let split_s = poll_s.unwrap_or(POLL_S);
     let number = |i: usize, otherwise: f64| {
         args.get(i).map_or(otherwise, |text| text.parse().expect("a number"))
     };
     match args.first().map(String::as_str) {
-        Some("detect") => detect(number(1, 0.6), number(2, 200.0) as u64),
+        Some("detect") => detect(number(1, 0.6), number(2, 200.0) as u64, split_s),
         Some("noise") => {
             let (days, seed) = (number(1, 1.0) as u64, number(2, 1.0) as u64);
             let service_s = number(3, 1e3 * SERVICE_S) / 1e3;
             match args.get(4).map(String::as_str) {
-                None => noise(days, seed, service_s),
-                Some("leastconn") => noise_of_leastconn(days, seed, service_s),
+                None => noise(days, seed, service_s, split_s),
+                Some("leastconn") => {
+                    noise_of_leastconn(days, seed, service_s, poll_s.unwrap_or(LEASTCONN_POLL_S));
+                }
                 Some(other) => usage(&format!("{other}: expected leastconn or nothing")),
             }
         }
@@ -45,12 +56,12 @@ fn main() {
 
 fn usage(why: &str) {
     eprintln!(
-        "{why}\nusage: drift detect RATIO [SEEDS] | drift noise DAYS [SEED [SERVICE_MS [leastconn]]]"
+        "{why}\nusage: drift detect RATIO [SEEDS] | drift noise DAYS [SEED [SERVICE_MS [leastconn]]], and poll=MS"
     );
     std::process::exit(2);
 }
 
-fn detect(ratio: f64, seeds: u64) {
+fn detect(ratio: f64, seeds: u64, poll_s: f64) {
     println!(
         "service        cores  load  requests p50  p90   seconds p50  p90  ratio said  missed"
     );
@@ -59,7 +70,7 @@ fn detect(ratio: f64, seeds: u64) {
             let (mut requests, mut seconds, mut said) = (Vec::new(), Vec::new(), Vec::new());
             let mut missed = 0;
             for seed in 1..=seeds {
-                match detect_once(kind, cores, load, ratio, seed) {
+                match detect_once(kind, cores, load, (ratio, poll_s), seed) {
                     Some((n, s, r)) => {
                         requests.push(n);
                         seconds.push(s);
@@ -90,21 +101,21 @@ fn detect_once(
     kind: Service,
     cores: u32,
     load: f64,
-    ratio: f64,
+    (ratio, poll_s): (f64, f64),
     seed: u64,
 ) -> Option<(f64, f64, f64)> {
     let arrivals = load * f64::from(cores) / SERVICE_S;
     let mut backend = Backend::new(arrivals, SERVICE_S, kind, cores, seed);
     let mut watch = RateWatch::new(f64::from(cores), Tolerance::default());
-    for _ in 0..3_000 {
-        watch.note(&backend.poll(POLL_S));
+    for _ in 0..(BEFORE_S / poll_s) as u64 {
+        watch.note(&backend.poll(poll_s));
     }
     backend.service_s /= ratio;
     let (mut requests, mut seconds) = (0.0, 0.0);
     while requests < 20_000.0 {
-        let interval = backend.poll(POLL_S);
+        let interval = backend.poll(poll_s);
         requests += interval.completions;
-        seconds += POLL_S;
+        seconds += poll_s;
         if let Some(change) = watch.note(&interval) {
             return Some((requests, seconds, change.ratio));
         }
@@ -113,8 +124,8 @@ fn detect_once(
 }
 
 /// Every day begins anew, with backends that nothing is known of.
-fn noise(days: u64, seed: u64, service_s: f64) {
-    let polls = (86_400.0 / POLL_S) as u64;
+fn noise(days: u64, seed: u64, service_s: f64, poll_s: f64) {
+    let polls = (86_400.0 / poll_s) as u64;
     println!("days of a pool of 30  requests  false alarms");
     let (mut alarms, mut requests) = (0, 0.0);
     for day in 1..=days {
@@ -127,11 +138,11 @@ fn noise(days: u64, seed: u64, service_s: f64) {
                     Backend::new(arrivals, service_s, Service::Exponential, cores, mix);
                 let mut watch = RateWatch::new(f64::from(cores), Tolerance::default());
                 for poll in 0..polls {
-                    let interval = backend.poll(POLL_S);
+                    let interval = backend.poll(poll_s);
                     requests += interval.completions;
                     if let Some(change) = watch.note(&interval) {
                         alarms += 1;
-                        let at_s = poll as f64 * POLL_S;
+                        let at_s = poll as f64 * poll_s;
                         println!("day {day}, {at_s:.1} s, {cores} cores: {change:?}");
                     }
                 }
@@ -142,7 +153,7 @@ fn noise(days: u64, seed: u64, service_s: f64) {
 }
 
 /// The same behind leastconn. Every day begins anew here, too.
-fn noise_of_leastconn(days: u64, seed: u64, service_s: f64) {
+fn noise_of_leastconn(days: u64, seed: u64, service_s: f64, poll_s: f64) {
     println!("days of a pool of 30  requests  false alarms");
     let cores: Vec<u32> =
         POOL.iter().flat_map(|&(count, cores)| std::iter::repeat_n(cores, count)).collect();
@@ -151,12 +162,12 @@ fn noise_of_leastconn(days: u64, seed: u64, service_s: f64) {
         let mut pool = Pool::new(cores.clone(), LOAD, service_s, 1_000_000 * seed + day);
         let watch = |&cores: &u32| RateWatch::new(f64::from(cores), Tolerance::default());
         let mut watches: Vec<RateWatch> = cores.iter().map(watch).collect();
-        for poll in 0..(86_400.0 / LEASTCONN_POLL_S) as u64 {
-            for (watch, interval) in watches.iter_mut().zip(pool.poll(LEASTCONN_POLL_S)) {
+        for poll in 0..(86_400.0 / poll_s) as u64 {
+            for (watch, interval) in watches.iter_mut().zip(pool.poll(poll_s)) {
                 requests += interval.completions;
                 if let Some(change) = watch.note(&interval) {
                     alarms += 1;
-                    let at_s = poll as f64 * LEASTCONN_POLL_S;
+                    let at_s = poll as f64 * poll_s;
                     println!("day {day}, {at_s:.1} s, {} cores: {change:?}", watch.cores());
                 }
             }
