@@ -74,6 +74,7 @@ fn services(views: &[ServiceView]) -> Table {
         right("CAPACITY (req/s)"),
         right("LATENCY (ms)"),
         right("EXPECTED (ms)"),
+        right("DRAIN (s)"),
     ]);
     for view in views {
         let used = view.backends.iter().filter(|b| b.programmed.unwrap_or(b.weight) > 0).count();
@@ -87,6 +88,7 @@ fn services(views: &[ServiceView]) -> Table {
             number(view.plan.capacity_rps).into(),
             maybe(view.latency_ms).into(),
             maybe(view.plan.expected_ms).into(),
+            maybe(view.drain_s).into(),
         ]);
     }
     table

@@ -55,6 +55,7 @@ fn view(name: &str) -> ServiceView {
         epoch: 12,
         rate_rps: 400.0,
         latency_ms: Some(44.1),
+        drain_s: Some(2.5),
         trouble: None,
         backends: vec![
             backend("s1", 192, Some(192), BackendState::Ready),
@@ -174,8 +175,8 @@ fn status_puts_trouble_first() {
     let daemon = Daemon::start(&["shop"]);
     let calm = show_status(daemon.common(None, Format::Table)).expect("a table");
     let expected = "\
-SERVICE  METHOD              PHASE   EPOCH  IN USE  TRAFFIC (req/s)  CAPACITY (req/s)  LATENCY (ms)  EXPECTED (ms)
-shop     roundrobin (split)  steady     12     2/3            400.0             500.0          44.1           44.7
+SERVICE  METHOD              PHASE   EPOCH  IN USE  TRAFFIC (req/s)  CAPACITY (req/s)  LATENCY (ms)  EXPECTED (ms)  DRAIN (s)
+shop     roundrobin (split)  steady     12     2/3            400.0             500.0          44.1           44.7       2.50
 
 shop: backends
 BACKEND  STATE      WEIGHT  SHARE (%)  TRAFFIC (req/s)  CAPACITY (req/s)  LATENCY (ms)  AT REST (ms)

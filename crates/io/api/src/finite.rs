@@ -7,6 +7,7 @@ use plimsoll_control::{CurveView, PlanView, ServiceView};
 pub fn finite(mut view: ServiceView) -> ServiceView {
     bound(&mut view.rate_rps);
     keep(&mut view.latency_ms);
+    keep(&mut view.drain_s);
     for backend in &mut view.backends {
         bound(&mut backend.share);
         keep(&mut backend.latency_ms);

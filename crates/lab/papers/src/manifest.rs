@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use plimsoll_lanes::haproxy_version;
 use serde::{Deserialize, Serialize};
 
+use crate::knapsack::cbc_version;
 use crate::{Context, Experiment, Provenance};
 
 /// Beside every result.
@@ -33,6 +34,8 @@ pub struct Manifest {
     pub rustc: Option<String>,
     /// The HAProxy of this machine, if there is one.
     pub haproxy: Option<String>,
+    /// The solver that KnapsackLB uses, CBC by PuLP, if python3 has it.
+    pub cbc: Option<String>,
     /// Kernel and release.
     pub kernel: Option<String>,
     /// The processor.
@@ -58,6 +61,7 @@ impl Manifest {
             commit: option_env!("PLIMSOLL_COMMIT").map(str::to_owned),
             rustc: option_env!("PLIMSOLL_RUSTC").map(str::to_owned),
             haproxy: haproxy_version(),
+            cbc: cbc_version(),
             kernel: kernel(),
             cpu: cpu(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),

@@ -22,6 +22,7 @@ impl Controller {
             epoch: self.epoch,
             rate_rps: self.history.rate_rps().unwrap_or(0.0),
             latency_ms: self.history.mean_us().map(|us| us / 1e3),
+            drain_s: self.drain.longest().map(|took| took.as_secs_f64()),
             trouble: self.trouble.clone(),
             backends: self.backends.iter().map(|b| backend_view(b, now, rate)).collect(),
             plan: self.plan_view(),

@@ -159,6 +159,9 @@ pub struct ServiceView {
     pub rate_rps: f64,
     /// Mean response time over the last windows, milliseconds.
     pub latency_ms: Option<f64>,
+    /// The longest of the last drains that were seen, seconds: so long requests go on after a weight of 0, and
+    /// measuring waits.
+    pub drain_s: Option<f64>,
     /// Why the balancer cannot be steered, if it cannot.
     pub trouble: Option<String>,
     /// Every backend, in the order of the configuration.

@@ -80,6 +80,13 @@ fn service_gauges(page: &mut Page, services: &[Snapshot]) {
         "Mean response time over the last windows.",
         |s| s.view.latency_ms.map(seconds),
     );
+    per_service(
+        page,
+        services,
+        "plimsoll_service_drain_seconds",
+        "The longest of the last times that requests went on after a weight of 0.",
+        |s| s.view.drain_s,
+    );
     per_service(page, services, "plimsoll_service_epoch", "Epoch of the last plan.", |s| {
         Some(s.view.epoch as f64)
     });

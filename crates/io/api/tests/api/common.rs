@@ -32,6 +32,7 @@ pub fn shop(name: &str) -> ServiceView {
         epoch: 12,
         rate_rps: 400.0,
         latency_ms: Some(34.5),
+        drain_s: Some(2.5),
         trouble: None,
         backends: vec![
             backend("s1", 192, 0.75, BackendState::Ready),

@@ -66,6 +66,7 @@ async fn metrics_parse_and_hold_what_was_published() {
         ("plimsoll_ready", 1.0),
         ("plimsoll_service_rate_rps{service=\"shop\"}", 400.0),
         ("plimsoll_service_latency_seconds{service=\"shop\"}", 0.0345),
+        ("plimsoll_service_drain_seconds{service=\"shop\"}", 2.5),
         ("plimsoll_service_phase{service=\"shop\",phase=\"steady\"}", 1.0),
         ("plimsoll_service_phase{service=\"shop\",phase=\"exploring\"}", 0.0),
         ("plimsoll_service_epoch{service=\"shop\"}", 12.0),

@@ -31,6 +31,8 @@ mod table7;
 mod timing;
 mod trio;
 
+pub use table4::cbc_version;
+
 use crate::{Experiment, Paper};
 
 /// The paper.

@@ -17,6 +17,7 @@ use crate::outcome::{Comparison, Outcome, Table, Verdict};
 use crate::plot::{Axis, Lines, Plot, Points};
 use crate::{Context, Experiment, Failure, Provenance};
 use cbc::Cbc;
+pub use cbc::version as cbc_version;
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

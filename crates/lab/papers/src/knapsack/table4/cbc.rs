@@ -11,6 +11,12 @@ use crate::Failure;
 use crate::knapsack::instances::UNITS;
 
 const SCRIPT: &str = include_str!("cbc.py");
+/// Prints both versions: what CBC says of itself has its own in the second line.
+const VERSION: &str = "\
+import pulp, subprocess
+said = subprocess.run([pulp.PULP_CBC_CMD().path, '-exit'], capture_output=True, text=True).stdout
+print('CBC', said.split('Version: ')[1].split()[0] + ', PuLP', pulp.__version__)
+";
 /// The script's word for "PuLP is not installed".
 const NO_PULP: i32 = 3;
 /// Weights in the paper's ILP are fractions; CBC gets whole millionths, which keep its tolerances out.
@@ -32,6 +38,13 @@ pub struct Cbc {
     pub cost: f64,
     /// Whether it proved its answer before the limit.
     pub ended: bool,
+}
+
+/// `CBC 2.10.3, PuLP 3.3.2`, where both are installed.
+pub fn version() -> Option<String> {
+    let said = Command::new("python3").args(["-c", VERSION]).stdin(Stdio::null()).output().ok()?;
+    let line = String::from_utf8(said.stdout).ok()?.trim().to_owned();
+    (said.status.success() && !line.is_empty()).then_some(line)
 }
 
 /// Solves the menus within this time; nothing where python3 or PuLP is not installed.
@@ -77,7 +90,11 @@ mod tests {
     #[test]
     fn where_cbc_is_installed_it_agrees() {
         let menus = Instance::mixed(10, 4).menus(10);
-        let Some(cbc) = solve(&menus, Duration::from_secs(60)).unwrap() else { return };
+        let answer = solve(&menus, Duration::from_secs(60)).unwrap();
+        let said = version();
+        assert_eq!(answer.is_some(), said.is_some(), "{said:?}");
+        let (Some(cbc), Some(said)) = (answer, said) else { return };
+        assert!(said.starts_with("CBC ") && said.contains(", PuLP "), "{said}");
         let problem = MenuProblem { menus: &menus, target: UNITS, theta: None };
         let ours = pack_menus(&problem, Objective::Sum, &Effort::default()).unwrap();
         // Millionths are coarser than our units: a nearly binding sum may need a neighbour.
