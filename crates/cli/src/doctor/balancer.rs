@@ -293,7 +293,7 @@ fn hints(name: &str, inspection: &Inspection, findings: &mut Findings) {
     }
     findings.add(Finding::note(
         name,
-        "a reload of HAProxy brings back the weights of haproxy.cfg until the next reading (100 ms); \
+        "a reload of HAProxy brings back the weights of haproxy.cfg until the next reading; \
          `server-state-file` with `load-server-state-from-file` carries them over",
     ));
 }

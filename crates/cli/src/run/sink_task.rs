@@ -89,6 +89,7 @@ impl SinkHandle {
         let task = SinkTask {
             sink,
             poll,
+            interval: poll_interval(MethodKind::Split, 0),
             observe,
             inbox,
             waiting: None,
@@ -110,9 +111,16 @@ impl SinkHandle {
     }
 }
 
+/// When to read next: at an even pace, but a balancer that takes long to answer has as long to itself.
+fn next(began: Instant, done: Instant, rest: Duration) -> Instant {
+    (began + rest).max(done + done.duration_since(began))
+}
+
 struct SinkTask {
     sink: Sink,
     poll: Poll,
+    /// Between two readings, by what was last seen.
+    interval: Duration,
     observe: bool,
     inbox: mpsc::Receiver<Order>,
     /// An order that was taken from the inbox and not yet carried out.
@@ -145,7 +153,8 @@ impl SinkTask {
                 None => {
                     let began = Instant::now();
                     let reports = self.read().await;
-                    next_poll = began + self.rest(&reports);
+                    let rest = self.rest(&reports);
+                    next_poll = next(began, Instant::now(), rest);
                     reports
                 }
             };
@@ -158,20 +167,18 @@ impl SinkTask {
     }
 
     /// The time to the next reading.
-    fn rest(&self, reports: &[SinkReport]) -> Duration {
-        // One that gave way to a plan is made up for soon.
-        let mut by_reading = poll_interval(MethodKind::Split, 0);
+    fn rest(&mut self, reports: &[SinkReport]) -> Duration {
         for report in reports {
             match report {
                 SinkReport::Lost(_) => return RETRY,
                 SinkReport::Read(read, _) => {
-                    by_reading = poll_interval(read.method.kind, read.servers.len());
+                    self.interval = poll_interval(read.method.kind, read.servers.len());
                 }
                 SinkReport::Applied(_) | SinkReport::Failed(..) => {}
             }
         }
         match self.poll {
-            Poll::ByReading => by_reading,
+            Poll::ByReading => self.interval,
             Poll::Every(time) => time,
         }
     }
@@ -296,6 +303,7 @@ mod tests {
             )
             .expect("names"),
             poll: Poll::ByReading,
+            interval: poll_interval(MethodKind::Split, 0),
             observe: false,
             inbox,
             waiting: None,
@@ -326,14 +334,22 @@ mod tests {
         };
         let ms = Duration::from_millis;
         let (mut task, ..) = task(Vec::new());
+        assert_eq!(task.rest(&[]), ms(25), "nothing is known of it");
         assert_eq!(task.rest(&read(MethodKind::InFlight)), ms(50));
+        assert_eq!(task.rest(&[]), ms(50), "a reading that gave way");
         assert_eq!(task.rest(&read(MethodKind::Split)), ms(25));
-        assert_eq!(task.rest(&[]), ms(25), "a reading that gave way");
         task.poll = Poll::Every(ms(30));
         assert_eq!(task.rest(&read(MethodKind::InFlight)), ms(30));
         assert_eq!(task.rest(&read(MethodKind::Split)), ms(30));
         let loss = Loss { reason: String::new(), retryable: true };
         assert_eq!(task.rest(&[SinkReport::Lost(loss)]), RETRY);
+    }
+
+    #[test]
+    fn a_balancer_that_answers_late_is_not_read_without_a_pause() {
+        let (began, ms) = (Instant::now(), Duration::from_millis);
+        let after = |took| next(began, began + ms(took), ms(25)).duration_since(began);
+        assert_eq!([1, 12, 20, 40].map(after), [25, 25, 40, 80].map(ms));
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use plimsoll_control::{DrainTest, DriftTest, Exploration, ServiceSpec, poll_interval};
+use plimsoll_control::{DrainTest, DriftTest, Exploration, ServiceSpec};
 
 use crate::fault::Fault;
 use crate::luck::Luck;
@@ -43,7 +43,7 @@ pub struct Profile {
 /// How often things are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cadence {
-    /// Readings of the balancer.
+    /// Readings of the balancer; never more often than the daemon reads one of this method and size.
     pub poll: Duration,
     /// Ticks of the controller.
     pub tick: Duration,
@@ -52,7 +52,7 @@ pub struct Cadence {
 }
 
 impl Cadence {
-    /// As in the daemon under a split; [`Scenario::from_seed`] reads a leastconn as seldom as the daemon does.
+    /// Readings and liveness rounds as in the daemon; its ticks come twice as often.
     pub const REQUEST_LEVEL: Cadence = Cadence {
         poll: Duration::from_millis(25),
         tick: Duration::from_millis(100),
@@ -196,7 +196,7 @@ impl Scenario {
                 disturbances.push(Disturbance { fault, every_s, lasts_s });
             }
         }
-        let mut scenario = Scenario {
+        Scenario {
             seed,
             pool,
             service_us: luck.pick(&[2_000.0, 5_000.0, 5_000.0, 10_000.0]),
@@ -214,10 +214,7 @@ impl Scenario {
             },
             disturbances,
             cadence,
-        };
-        let by_daemon = poll_interval(scenario.method.kind(), backends);
-        scenario.cadence.poll = by_daemon.max(cadence.poll);
-        scenario
+        }
     }
 
     /// The pool's capacity when all are well, requests per second.

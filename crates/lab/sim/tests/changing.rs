@@ -72,7 +72,7 @@ fn one_slowed_to_60_percent_is_seen_in_time_and_alone_and_clients_have_the_new_o
         let seen = changes_told(&world, at);
         let first = seen.first().expect("the change is seen");
         assert_eq!(first.backend, format!("s{who}"));
-        // Promised are 5 s; in this pool it takes 0.7 to 1.5 (benchmarks.md).
+        // Promised are 5 s; in this pool it takes 0.6 to 1.0 (benchmarks.md).
         assert!(first.after_s <= 2.0, "seed {seed}: after {:.1} s", first.after_s);
         let others: Vec<&Seen> = seen.iter().filter(|s| s.backend != first.backend).collect();
         assert!(others.is_empty(), "the others are untouched: {others:?}");
@@ -115,15 +115,18 @@ fn under_leastconn_a_slow_down_is_seen_in_time_and_relieved_at_once() {
 
 #[test]
 fn a_fifth_more_or_less_traffic_is_no_change_of_anybody_and_weights_follow_in_seconds() {
-    for (seed, part) in [(3, 1.2), (4, 0.8)] {
+    for (seed, part) in [(1, 1.2), (3, 1.2), (2, 0.8), (4, 0.8)] {
         let (mut world, pool, rate) = learned(seed);
         let at = world.now();
         world.set_rate(part * rate);
         let mean = mean_a_minute_later(&mut world);
         let told = changes_told(&world, at);
         assert!(told.is_empty(), "{part} of the traffic: {told:?}");
-        let plan = world.plans.iter().map(|(t, _)| *t).find(|t| *t > at).expect("a plan");
-        assert!(plan.since(at).as_secs_f64() <= 5.0, "{} s", plan.since(at).as_secs_f64());
+        // Weights that were made for more than half of the difference.
+        let follows = |rps: f64| (rps / rate - 1.0) / (part - 1.0) > 0.5;
+        let plan = world.planned_rps.iter().find(|(t, rps)| *t > at && follows(*rps));
+        let after_s = plan.expect("a plan").0.since(at).as_secs_f64();
+        assert!(after_s <= 5.0, "seed {seed}: {after_s} s");
         let optimum = optimum_ms(&pool, part * rate);
         assert!(mean <= 1.10 * optimum, "{mean:.1} ms, {optimum:.1} at best");
     }

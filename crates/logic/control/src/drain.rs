@@ -200,6 +200,7 @@ mod tests {
         controller.note_drained(at(107));
         controller.note_drained(at(140));
         assert_eq!(controller.drain.longest(), Some(Duration::from_secs(7)));
+        assert_eq!(controller.view(at(140)).drain_s, Some(7.0), "an operator sees it");
         controller.calm_since = at(200);
         assert!(!controller.is_calm(at(206)) && controller.is_calm(at(207)));
     }

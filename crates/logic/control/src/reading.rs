@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use plimsoll_model::MethodKind;
 
-/// As often as a backend of one core takes to show in time, within some 110 requests, that it has slowed down.
+/// As often as a backend of one core takes to show in time, within 110 to 130 requests in the median, that it has slowed
+/// down to 60 % (`docs/benchmarks.md`, "A changing world").
 const SHORTEST: Duration = Duration::from_millis(25);
 /// Beyond this a change of the busiest backend, too, is seen late.
 const LONGEST: Duration = Duration::from_millis(100);
-/// One more server makes the time between two readings so much longer: HAProxy and Plimsoll spend 5 µs on reading it,
-/// so that a pool of up to 200 costs both together at most 1 % of a core.
+/// One more server makes the time between two readings so much longer: HAProxy and Plimsoll spend 5 µs on reading it
+/// (of pools of 30), so that reading a pool of up to 200 costs both together at most 1 % of a core.
 const PER_SERVER: Duration = Duration::from_micros(500);
 /// A balancer that counts what is in flight sends who is slow less, who serves more by it then: the busy ones are read
 /// as well as is needed at this pace, whatever their number.

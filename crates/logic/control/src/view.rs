@@ -159,8 +159,8 @@ pub struct ServiceView {
     pub rate_rps: f64,
     /// Mean response time over the last windows, milliseconds.
     pub latency_ms: Option<f64>,
-    /// The longest of the last drains that were seen, seconds: so long requests go on after a weight of 0, and
-    /// measuring waits.
+    /// The longest of the last drains that were seen, seconds: so long requests go on after a weight of 0. 600 where
+    /// connections never end. Measuring waits as long, but a minute at the most.
     pub drain_s: Option<f64>,
     /// Why the balancer cannot be steered, if it cannot.
     pub trouble: Option<String>,

@@ -36,7 +36,7 @@ const MAX_COURSES: usize = 3;
 /// What was in flight before says little of cores at a time, and cores seldom change: it is remembered for so many
 /// times as long.
 const LAGGED_MEMORY: f64 = 8.0;
-/// A block is closed when it has at least this many polls, 10 s at the usual 200 ms.
+/// A block is closed when it has at least this many polls: 10 s of the slowest, 200 ms apart.
 const BLOCK_POLLS: f64 = 50.0;
 /// A block is closed when it spans at least this long too: the paper's time for one weight.
 const BLOCK_SECONDS: f64 = 10.0;

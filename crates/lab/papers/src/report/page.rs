@@ -176,7 +176,7 @@ fn made(manifest: &Manifest, citation: &str) -> Markup {
         ("Plimsoll", format!("{}, commit {}", manifest.plimsoll, or(&manifest.commit))),
         ("compiler", or(&manifest.rustc)),
         ("HAProxy", or(&manifest.haproxy)),
-        ("CBC", manifest.cbc.clone().unwrap_or_else(|| "none".to_owned())),
+        ("CBC", or(&manifest.cbc)),
         ("kernel", or(&manifest.kernel)),
         ("processor", format!("{}, {} cores", or(&manifest.cpu), manifest.cores)),
     ];

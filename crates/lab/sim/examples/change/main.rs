@@ -43,6 +43,17 @@ enum Change {
     Traffic(f64),
 }
 
+impl Change {
+    /// Whether weights made for so much traffic can be the answer: to another traffic, if they were made for more than
+    /// half of the difference.
+    fn may_be_answered_by(self, planned_rps: f64, before_rps: f64) -> bool {
+        match self {
+            Change::Slowed(_) => true,
+            Change::Traffic(part) => (planned_rps / before_rps - 1.0) / (part - 1.0) > 0.5,
+        }
+    }
+}
+
 /// What is made of it.
 #[derive(Clone, Copy, Debug)]
 struct How {
@@ -183,7 +194,8 @@ fn row(spec: &WorldSpec, change: Change, How { smallest, verbose }: How) -> Row 
         w.run_for(left_s);
         Waits::of(w, from)
     });
-    let row = row_of(&world, (who, at), [&mean, &alone, &optimum]);
+    let answers = |rps: f64| change.may_be_answered_by(rps, before_rps);
+    let row = row_of(&world, (who, at), answers, [&mean, &alone, &optimum]);
     println!("{:13}  {row}", format!("{change:?}"));
     if verbose {
         for (t, r) in &world.records {
@@ -231,7 +243,12 @@ impl Waits {
 
 /// What became of a change of this backend at this time, and what clients waited: with the controller, with weights
 /// left alone, and with the oracle's.
-fn row_of(world: &World, (who, at): (usize, Nanos), [mean, alone, optimum]: [&Waits; 3]) -> Row {
+fn row_of(
+    world: &World,
+    (who, at): (usize, Nanos),
+    answers: impl Fn(f64) -> bool,
+    [mean, alone, optimum]: [&Waits; 3],
+) -> Row {
     let drift = |mine: bool| {
         let name = format!("s{who}");
         world.records.iter().filter(move |(t, r)| {
@@ -248,7 +265,11 @@ fn row_of(world: &World, (who, at): (usize, Nanos), [mean, alone, optimum]: [&Wa
     let seconds = |t: Nanos| t.since(at).as_secs_f64();
     Row {
         seen: seen.map(|t| (seconds(t), served(t))),
-        plan_s: world.plans.iter().map(|(t, _)| *t).find(|t| *t > at).map(seconds),
+        plan_s: world
+            .planned_rps
+            .iter()
+            .find(|(t, rps)| *t > at && answers(*rps))
+            .map(|(t, _)| seconds(*t)),
         false_alarms: drift(false).count(),
         mean: mean.mean_ms / optimum.mean_ms,
         frozen: alone.mean_ms / optimum.mean_ms,

@@ -13,7 +13,7 @@ const MEAN_WITHIN: f64 = 1.1;
 pub struct Row {
     /// Seconds until the change was recorded, and requests that the backend was given by then.
     pub seen: Option<(f64, usize)>,
-    /// Seconds until the first new weights.
+    /// Seconds until the first new weights; after a change of traffic, that were made for more than half of it.
     pub plan_s: Option<f64>,
     /// Changes that were recorded of backends that had not changed.
     pub false_alarms: usize,

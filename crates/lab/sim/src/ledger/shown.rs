@@ -46,9 +46,12 @@ impl Ledger {
             .extend(view.backends.iter().filter(|b| !is_sane_backend(b)).map(|b| format!("{b:?}")));
         insane.extend(view.curves.iter().filter(|c| !is_sane_curve(c)).map(|c| format!("{c:?}")));
         insane.extend((!is_sane_plan(&view.plan)).then(|| format!("{:?}", view.plan)));
-        let pool = is_size(view.rate_rps) && is_size_if_any(view.latency_ms);
-        insane
-            .extend((!pool).then(|| format!("{} req/s, {:?} ms", view.rate_rps, view.latency_ms)));
+        let times = [view.latency_ms, view.drain_s];
+        let pool = is_size(view.rate_rps) && times.into_iter().all(is_size_if_any);
+        insane.extend((!pool).then(|| {
+            let (rate, latency, drain) = (view.rate_rps, view.latency_ms, view.drain_s);
+            format!("{rate} req/s, {latency:?} ms, drains in {drain:?} s")
+        }));
         if view.backends.len() != steered {
             insane.push(format!("{} backends of {steered}", view.backends.len()));
         }

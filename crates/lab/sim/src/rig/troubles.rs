@@ -55,7 +55,7 @@ pub struct Troubles {
     checked_down: Vec<bool>,
     reserved: Vec<Vec<ServerStatus>>,
     pace: Vec<f64>,
-    method: Method,
+    pub(super) method: Method,
     pub probes_lost: f64,
     pub probes_late_s: f64,
     pub rounds_lost: f64,

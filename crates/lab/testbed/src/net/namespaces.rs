@@ -26,6 +26,8 @@ const NETNS: &str = "/run/netns";
 /// Whether addresses are probed for duplicates (RFC 4862, 5.4). While a link-local one is, some of what asks for
 /// a neighbour is not sent, and what waits for the answer leaves a second late, with the clock of then.
 const ACCEPT_DAD: [&str; 2] = ["net.ipv6.conf.all.accept_dad", "net.ipv6.conf.default.accept_dad"];
+/// Not there on a kernel without IPv6.
+const IPV6: &str = "/proc/sys/net/ipv6";
 /// Ends what runs in namespaces ($4…), all but its owner ($1), and removes them and the trees $2 and $3.
 const REMOVE: &str = "owner=$1 pins=$2 dir=$3; shift 3; for name; do \
                       ip netns pids \"$name\" | grep -vx \"$owner\" | xargs -r kill -9; \
@@ -127,7 +129,8 @@ impl Namespaces {
             .map(|name| format!("ip netns add {name} && ip -n {name} link set lo up"))
             .collect();
         shell(&made.join(" && "))?;
-        for (name, key) in names.iter().flat_map(|name| ACCEPT_DAD.map(|key| (name, key))) {
+        let keys: &[&str] = if Path::new(IPV6).exists() { &ACCEPT_DAD } else { &[] };
+        for (name, key) in names.iter().flat_map(|name| keys.iter().map(move |key| (name, key))) {
             net.set_sysctl(name, key, "0")?;
         }
         Ok(net)

@@ -1,7 +1,7 @@
 //! How soon a change of a backend is seen, and how often there is none.
 //!
 //! `cargo run --release -p plimsoll-learn --example drift -- detect RATIO [SEEDS] [poll=MS]`
-//! `cargo run --release -p plimsoll-learn --example drift -- noise DAYS [SEED [SERVICE_MS [leastconn]]] [poll=MS]`
+//! `cargo run --release -p plimsoll-learn --example drift -- noise DAYS [SEED [SERVICE_MS [leastconn|regular|bimodal]]] [poll=MS]`
 //!
 //! `detect` changes the speed of a backend at 70 % load and counts the requests that it completes, and
 //! the seconds that pass, until the alarm. `noise` changes nothing, for so many days of a pool of 30
@@ -43,11 +43,15 @@ fn main() {
             let (days, seed) = (number(1, 1.0) as u64, number(2, 1.0) as u64);
             let service_s = number(3, 1e3 * SERVICE_S) / 1e3;
             match args.get(4).map(String::as_str) {
-                None => noise(days, seed, service_s, split_s),
+                None => noise(days, seed, service_s, (Service::Exponential, split_s)),
+                Some("regular") => noise(days, seed, service_s, (Service::Deterministic, split_s)),
+                Some("bimodal") => noise(days, seed, service_s, (Service::Bimodal, split_s)),
                 Some("leastconn") => {
                     noise_of_leastconn(days, seed, service_s, poll_s.unwrap_or(LEASTCONN_POLL_S));
                 }
-                Some(other) => usage(&format!("{other}: expected leastconn or nothing")),
+                Some(other) => {
+                    usage(&format!("{other}: expected leastconn, regular, bimodal or nothing"))
+                }
             }
         }
         _ => usage("expected detect or noise"),
@@ -56,7 +60,7 @@ fn main() {
 
 fn usage(why: &str) {
     eprintln!(
-        "{why}\nusage: drift detect RATIO [SEEDS] | drift noise DAYS [SEED [SERVICE_MS [leastconn]]], and poll=MS"
+        "{why}\nusage: drift detect RATIO [SEEDS] | drift noise DAYS [SEED [SERVICE_MS [leastconn|regular|bimodal]]], and poll=MS"
     );
     std::process::exit(2);
 }
@@ -124,7 +128,7 @@ fn detect_once(
 }
 
 /// Every day begins anew, with backends that nothing is known of.
-fn noise(days: u64, seed: u64, service_s: f64, poll_s: f64) {
+fn noise(days: u64, seed: u64, service_s: f64, (kind, poll_s): (Service, f64)) {
     let polls = (86_400.0 / poll_s) as u64;
     println!("days of a pool of 30  requests  false alarms");
     let (mut alarms, mut requests) = (0, 0.0);
@@ -134,8 +138,7 @@ fn noise(days: u64, seed: u64, service_s: f64, poll_s: f64) {
             for _ in 0..count {
                 mix += 1;
                 let arrivals = LOAD * f64::from(cores) / service_s;
-                let mut backend =
-                    Backend::new(arrivals, service_s, Service::Exponential, cores, mix);
+                let mut backend = Backend::new(arrivals, service_s, kind, cores, mix);
                 let mut watch = RateWatch::new(f64::from(cores), Tolerance::default());
                 for poll in 0..polls {
                     let interval = backend.poll(poll_s);

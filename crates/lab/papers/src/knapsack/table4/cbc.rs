@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use plimsoll_pack::Choice;
@@ -11,9 +12,12 @@ use crate::Failure;
 use crate::knapsack::instances::UNITS;
 
 const SCRIPT: &str = include_str!("cbc.py");
-/// Prints both versions: what CBC says of itself has its own in the second line.
+/// Prints both versions: what CBC says of itself has its own in the second line. It ends by itself should either hang:
+/// no result waits for it.
 const VERSION: &str = "\
-import pulp, subprocess
+import signal, subprocess
+signal.alarm(10)
+import pulp
 said = subprocess.run([pulp.PULP_CBC_CMD().path, '-exit'], capture_output=True, text=True).stdout
 print('CBC', said.split('Version: ')[1].split()[0] + ', PuLP', pulp.__version__)
 ";
@@ -42,6 +46,11 @@ pub struct Cbc {
 
 /// `CBC 2.10.3, PuLP 3.3.2`, where both are installed.
 pub fn version() -> Option<String> {
+    static SAID: OnceLock<Option<String>> = OnceLock::new();
+    SAID.get_or_init(ask_version).clone()
+}
+
+fn ask_version() -> Option<String> {
     let said = Command::new("python3").args(["-c", VERSION]).stdin(Stdio::null()).output().ok()?;
     let line = String::from_utf8(said.stdout).ok()?.trim().to_owned();
     (said.status.success() && !line.is_empty()).then_some(line)
