@@ -120,7 +120,7 @@ fn the_rest_has_defaults() {
     assert_eq!(service.objective, Objective::Traffic);
     let Sink::Haproxy(haproxy) = &service.sink else { panic!("{:?}", service.sink) };
     assert_eq!(haproxy.socket, Socket::Unix(PathBuf::from("/run/haproxy/admin.sock")));
-    assert_eq!(haproxy.poll, None, "by the method and the servers");
+    assert_eq!(haproxy.poll, None, "by the method");
     assert_eq!(config.store.path, PathBuf::from("./plimsoll-state"));
     assert_eq!(config.api.listen, "127.0.0.1:7400".parse().unwrap());
 

@@ -194,7 +194,7 @@ pub struct L4 {
     pub socket: PathBuf,
     /// The service's name there.
     pub vip: String,
-    /// Time between two readings of its counters; by the balancer's method and its servers if it is not given.
+    /// Time between two readings of its counters; by the balancer's method if it is not given.
     pub poll: Option<Duration>,
     /// For one question and its answer.
     pub timeout: Duration,
@@ -207,7 +207,7 @@ pub struct Haproxy {
     pub socket: Socket,
     /// The backend section's name.
     pub backend: String,
-    /// Time between two readings of its counters; by the balancer's method and its servers if it is not given.
+    /// Time between two readings of its counters; by the balancer's method if it is not given.
     pub poll: Option<Duration>,
     /// For one command and its answer.
     pub timeout: Duration,

@@ -24,7 +24,7 @@ const WAITING: usize = 16;
 /// Time between two readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Poll {
-    /// By what the balancer was last seen to do, and for how many servers.
+    /// By what the balancer was last seen to do.
     ByReading,
     /// The same whatever it does.
     Every(Duration),
@@ -89,7 +89,7 @@ impl SinkHandle {
         let task = SinkTask {
             sink,
             poll,
-            interval: poll_interval(MethodKind::Split, 0),
+            interval: poll_interval(MethodKind::Split),
             observe,
             inbox,
             waiting: None,
@@ -172,7 +172,7 @@ impl SinkTask {
             match report {
                 SinkReport::Lost(_) => return RETRY,
                 SinkReport::Read(read, _) => {
-                    self.interval = poll_interval(read.method.kind, read.servers.len());
+                    self.interval = poll_interval(read.method.kind);
                 }
                 SinkReport::Applied(_) | SinkReport::Failed(..) => {}
             }
@@ -303,7 +303,7 @@ mod tests {
             )
             .expect("names"),
             poll: Poll::ByReading,
-            interval: poll_interval(MethodKind::Split, 0),
+            interval: poll_interval(MethodKind::Split),
             observe: false,
             inbox,
             waiting: None,
@@ -334,10 +334,10 @@ mod tests {
         };
         let ms = Duration::from_millis;
         let (mut task, ..) = task(Vec::new());
-        assert_eq!(task.rest(&[]), ms(25), "nothing is known of it");
+        assert_eq!(task.rest(&[]), ms(100), "nothing is known of it");
         assert_eq!(task.rest(&read(MethodKind::InFlight)), ms(50));
         assert_eq!(task.rest(&[]), ms(50), "a reading that gave way");
-        assert_eq!(task.rest(&read(MethodKind::Split)), ms(25));
+        assert_eq!(task.rest(&read(MethodKind::Split)), ms(100));
         task.poll = Poll::Every(ms(30));
         assert_eq!(task.rest(&read(MethodKind::InFlight)), ms(30));
         assert_eq!(task.rest(&read(MethodKind::Split)), ms(30));

@@ -3,7 +3,7 @@
 //! bound is known.
 //!
 //! `cargo run --release -p plimsoll-sim --example cores -- paper|small roundrobin|leastconn LOAD SERVICE_MS SEEDS
-//! [exponential|regular|bimodal]`
+//! [exponential|regular|bimodal] [poll=MS]`
 
 use plimsoll_model::Nanos;
 use plimsoll_queueing::ServiceTime;
@@ -25,10 +25,16 @@ struct Tally {
 }
 
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (polls, args): (Vec<String>, Vec<String>) =
+        std::env::args().skip(1).partition(|word| word.starts_with("poll="));
+    let poll = polls.last().map(|word| {
+        let ms: std::num::NonZeroU64 =
+            word[5..].parse().expect("poll=MS is a whole number above 0");
+        std::time::Duration::from_millis(ms.get())
+    });
     let [pool, method, load, service_ms, seeds, rest @ ..] = args.as_slice() else {
         eprintln!(
-            "usage: cores paper|small roundrobin|leastconn LOAD SERVICE_MS SEEDS [exponential|regular|bimodal]"
+            "usage: cores paper|small roundrobin|leastconn LOAD SERVICE_MS SEEDS [exponential|regular|bimodal] [poll=MS]"
         );
         std::process::exit(2);
     };
@@ -49,6 +55,7 @@ fn main() {
         let mut spec = WorldSpec::new(pool.clone(), method, load, seed);
         spec.rate_rps *= spec.service_us / service_us;
         (spec.service_us, spec.service) = (service_us, service);
+        spec.poll = poll.unwrap_or(spec.poll);
         let mut world = World::new(spec);
         let spec = world.service_spec();
         world.attach(spec, None);

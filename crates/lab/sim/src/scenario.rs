@@ -43,7 +43,7 @@ pub struct Profile {
 /// How often things are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cadence {
-    /// Readings of the balancer; never more often than the daemon reads one of this method and size.
+    /// Readings of the balancer; never more often than the daemon reads one of this method.
     pub poll: Duration,
     /// Ticks of the controller.
     pub tick: Duration,
@@ -54,7 +54,7 @@ pub struct Cadence {
 impl Cadence {
     /// Readings and liveness rounds as in the daemon; its ticks come twice as often.
     pub const REQUEST_LEVEL: Cadence = Cadence {
-        poll: Duration::from_millis(25),
+        poll: Duration::ZERO,
         tick: Duration::from_millis(100),
         round: Duration::from_millis(100),
     };

@@ -42,7 +42,7 @@ impl WorldSpec {
     pub fn new(pool: Vec<BackendModel>, method: Method, load: f64, seed: u64) -> Self {
         let service_us = 30_000.0;
         let capacity: f64 = pool.iter().map(|b| b.capacity_rps(service_us)).sum();
-        let poll = poll_interval(method.kind(), pool.len());
+        let poll = poll_interval(method.kind());
         WorldSpec {
             weights: vec![1; pool.len()],
             pool,

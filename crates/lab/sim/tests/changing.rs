@@ -72,7 +72,7 @@ fn one_slowed_to_60_percent_is_seen_in_time_and_alone_and_clients_have_the_new_o
         let seen = changes_told(&world, at);
         let first = seen.first().expect("the change is seen");
         assert_eq!(first.backend, format!("s{who}"));
-        // Promised are 5 s; in this pool it takes 0.6 to 1.0 (benchmarks.md).
+        // Promised are 5 s; in this pool it takes 0.7 to 1.5 (benchmarks.md).
         assert!(first.after_s <= 2.0, "seed {seed}: after {:.1} s", first.after_s);
         let others: Vec<&Seen> = seen.iter().filter(|s| s.backend != first.backend).collect();
         assert!(others.is_empty(), "the others are untouched: {others:?}");

@@ -83,7 +83,7 @@ impl<P: Plant> Rig<P> {
 
     pub(super) fn poll(&mut self) {
         let lost = self.troubles.balancer_away || self.sink.refused;
-        let by_daemon = poll_interval(self.troubles.method.kind(), self.plant.len());
+        let by_daemon = poll_interval(self.troubles.method.kind());
         let next = if lost { RETRY_NS } else { nanos(by_daemon.max(self.scenario.cadence.poll)) };
         self.agenda.at(self.now + next, Happening::Poll);
         let Some(process) = &self.process else { return };

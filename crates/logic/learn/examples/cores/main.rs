@@ -1,8 +1,8 @@
 //! How well cores are known of a backend that has one load for hours.
 //!
-//! `cargo run --release -p plimsoll-learn --example cores -- [HOURS [SEEDS]]`
+//! `cargo run --release -p plimsoll-learn --example cores -- [HOURS [SEEDS [POLL_MS]]]`
 //!
-//! Polls every 100 ms, an estimate every 5 s as the controller makes them, from the fifth minute on. A
+//! Polls every 100 ms unless told otherwise, an estimate every 5 s as the controller makes them, from the fifth minute on. A
 //! *flip* is an estimate with other cores than the one before it.
 
 #[path = "../drift/backend.rs"]
@@ -12,7 +12,7 @@ use backend::{Backend, Service};
 use plimsoll_learn::{InFlightWindow, Moves, Throughput, ThroughputEstimator, ThroughputOptions};
 
 const SERVICE_S: f64 = 0.03;
-const POLL_S: f64 = 0.1;
+const POLL_MS: f64 = 100.0;
 const BLIND_S: u32 = 300;
 const EVERY_S: u32 = 5;
 
@@ -20,6 +20,7 @@ fn main() {
     let args: Vec<f64> =
         std::env::args().skip(1).map(|text| text.parse().expect("a number")).collect();
     let (hours, seeds) = (args.first().map_or(1.0, |h| *h), args.get(1).map_or(5, |s| *s as u64));
+    let poll_s = args.get(2).map_or(POLL_MS, |ms| ms.max(1.0)) / 1e3;
     println!(
         "service        cores  load  right  more  fewer  bound  flips/h  capacity off p50   p90"
     );
@@ -28,7 +29,7 @@ fn main() {
             for load in [0.3, 0.5, 0.7, 0.85] {
                 let mut tally = Tally::default();
                 for seed in 1..=seeds {
-                    watch(kind, cores, load, hours, seed, &mut tally);
+                    watch((kind, poll_s), (cores, load), hours, seed, &mut tally);
                 }
                 tally.print(kind, cores, load, hours * seeds as f64);
             }
@@ -86,7 +87,13 @@ impl Tally {
     }
 }
 
-fn watch(kind: Service, cores: u32, load: f64, hours: f64, seed: u64, tally: &mut Tally) {
+fn watch(
+    (kind, poll_s): (Service, f64),
+    (cores, load): (u32, f64),
+    hours: f64,
+    seed: u64,
+    tally: &mut Tally,
+) {
     let arrivals = load * f64::from(cores) / SERVICE_S;
     let mut backend = Backend::new(arrivals, SERVICE_S, kind, cores, seed);
     let mut estimator = ThroughputEstimator::new(ThroughputOptions::default());
@@ -95,12 +102,12 @@ fn watch(kind: Service, cores: u32, load: f64, hours: f64, seed: u64, tally: &mu
         let mut window =
             InFlightWindow { seconds: 1.0, setting: Some(arrivals), ..InFlightWindow::default() };
         let mut moves = Moves::default();
-        for _ in 0..(1.0 / POLL_S) as u32 {
-            let interval = backend.poll(POLL_S);
+        for _ in 0..(1.0 / poll_s) as u32 {
+            let interval = backend.poll(poll_s);
             window.completions += interval.completions;
             let came =
                 f64::from(interval.after) + interval.completions - f64::from(interval.before);
-            moves.note(interval.before, came, interval.completions, POLL_S);
+            moves.note(interval.before, came, interval.completions, poll_s);
             match window.levels.iter_mut().find(|level| level.0 == interval.after) {
                 Some(level) => level.1 += 1,
                 None => window.levels.push((interval.after, 1)),

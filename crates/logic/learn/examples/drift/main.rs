@@ -5,8 +5,7 @@
 //!
 //! `detect` changes the speed of a backend at 70 % load and counts the requests that it completes, and
 //! the seconds that pass, until the alarm. `noise` changes nothing, for so many days of a pool of 30
-//! (16 of one core, 8 of two, 4 of four, 2 of eight), and counts alarms. Polls as the daemon does by default: every 25 ms (100 from 200
-//! servers on); behind leastconn, where the pool is simulated as one, every 50.
+//! (16 of one core, 8 of two, 4 of four, 2 of eight), and counts alarms. Polls as the daemon does by default: every 100 ms; behind leastconn, where the pool is simulated as one, every 50.
 
 mod backend;
 mod pool;
@@ -16,7 +15,7 @@ use plimsoll_learn::drift::{RateWatch, Tolerance};
 use pool::Pool;
 
 const SERVICE_S: f64 = 0.03;
-const POLL_S: f64 = 0.025;
+const POLL_S: f64 = 0.1;
 /// So long a backend is watched before it changes, seconds.
 const BEFORE_S: f64 = 300.0;
 const LEASTCONN_POLL_S: f64 = 0.05;
