@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use plimsoll_model::MethodKind;
 
-/// A few times the service of most requests: whatever service times are like, what completes meanwhile then tells the
-/// rate of a core. Closer polls show a slow-down of few cores sooner where service times are exponential, but where they
-/// are all alike, and about as long as the time between polls, cores are believed faster and slower by turns
+/// Closer polls show a slow-down of few cores sooner where service times are exponential. Where they are all alike cores
+/// are told wrongly at any pace, but the worst where the time between polls is about that of a service
 /// (`docs/benchmarks.md`, "A changing world").
 const SPLIT: Duration = Duration::from_millis(100);
 /// A balancer that counts what is in flight relieves who is slow by itself, so that it takes more readings to see in
