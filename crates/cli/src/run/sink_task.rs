@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use plimsoll_control::poll_interval;
-use plimsoll_model::{Applied, BackendId, BalancerReport, MethodKind, Plan};
+use plimsoll_model::{Applied, BackendId, BalancerReport, Plan};
 use plimsoll_sink::{SinkError, SinkErrorKind};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -14,21 +13,15 @@ use super::sink::Sink;
 
 /// A balancer that cannot be read is tried again this often.
 const RETRY: Duration = Duration::from_millis(500);
+/// A balancer that takes long to answer has so many times as long to itself: no more than a tenth of its time goes
+/// into being read, however many servers it has.
+const LEFT_ALONE: u32 = 9;
 /// A plan waits so long for a reading under way, which takes a millisecond on a healthy balancer.
 const GIVE_WAY: Duration = Duration::from_millis(10);
 /// What refused a plan and cannot be seen from outside is tried again after this.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// Orders and reports that wait; the controller has one plan under way at a time.
 const WAITING: usize = 16;
-
-/// Time between two readings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Poll {
-    /// By what the balancer was last seen to do.
-    ByReading,
-    /// The same whatever it does.
-    Every(Duration),
-}
 
 /// What the balancer is told.
 #[derive(Debug)]
@@ -83,13 +76,12 @@ impl Drop for SinkHandle {
 impl SinkHandle {
     /// Starts the task on the runtime of the caller. `observe` says that no plan will come, so that
     /// nothing stands in its way.
-    pub fn start(sink: Sink, poll: Poll, observe: bool) -> Self {
+    pub fn start(sink: Sink, poll: Duration, observe: bool) -> Self {
         let (orders, inbox) = mpsc::channel(WAITING);
         let (outbox, reports) = mpsc::channel(WAITING);
         let task = SinkTask {
             sink,
             poll,
-            interval: poll_interval(MethodKind::Split),
             observe,
             inbox,
             waiting: None,
@@ -111,16 +103,15 @@ impl SinkHandle {
     }
 }
 
-/// When to read next: at an even pace, but a balancer that takes long to answer has as long to itself.
+/// When to read next: at an even pace, but a balancer that takes long to answer has much longer to itself.
 fn next(began: Instant, done: Instant, rest: Duration) -> Instant {
-    (began + rest).max(done + done.duration_since(began))
+    (began + rest).max(done + LEFT_ALONE * done.duration_since(began))
 }
 
 struct SinkTask {
     sink: Sink,
-    poll: Poll,
-    /// Between two readings, by what was last seen.
-    interval: Duration,
+    /// From one reading to the next.
+    poll: Duration,
     observe: bool,
     inbox: mpsc::Receiver<Order>,
     /// An order that was taken from the inbox and not yet carried out.
@@ -167,20 +158,9 @@ impl SinkTask {
     }
 
     /// The time to the next reading.
-    fn rest(&mut self, reports: &[SinkReport]) -> Duration {
-        for report in reports {
-            match report {
-                SinkReport::Lost(_) => return RETRY,
-                SinkReport::Read(read, _) => {
-                    self.interval = poll_interval(read.method.kind);
-                }
-                SinkReport::Applied(_) | SinkReport::Failed(..) => {}
-            }
-        }
-        match self.poll {
-            Poll::ByReading => self.interval,
-            Poll::Every(time) => time,
-        }
+    fn rest(&self, reports: &[SinkReport]) -> Duration {
+        let is_lost = reports.iter().any(|report| matches!(report, SinkReport::Lost(_)));
+        if is_lost { RETRY } else { self.poll }
     }
 
     async fn carry_out(&mut self, order: Order) -> Option<SinkReport> {
@@ -277,7 +257,7 @@ impl SinkTask {
 mod tests {
     use super::*;
     use crate::run::sink::Place;
-    use plimsoll_model::{Method, Nanos};
+    use plimsoll_model::Nanos;
     use plimsoll_sink::{HaproxyConfig, SocketAddress};
 
     fn plan(epoch: u64) -> Order {
@@ -302,8 +282,7 @@ mod tests {
                 std::time::Instant::now(),
             )
             .expect("names"),
-            poll: Poll::ByReading,
-            interval: poll_interval(MethodKind::Split),
+            poll: Duration::from_millis(25),
             observe: false,
             inbox,
             waiting: None,
@@ -325,22 +304,9 @@ mod tests {
     }
 
     #[test]
-    fn a_balancer_is_read_by_what_it_does_unless_told_otherwise() {
-        let read = |kind| {
-            let method = Method { name: String::new(), kind };
-            let report =
-                BalancerReport { at: Nanos::ZERO, method, generation: 1, servers: Vec::new() };
-            [SinkReport::Read(report, Duration::ZERO)]
-        };
-        let ms = Duration::from_millis;
-        let (mut task, ..) = task(Vec::new());
-        assert_eq!(task.rest(&[]), ms(100), "nothing is known of it");
-        assert_eq!(task.rest(&read(MethodKind::InFlight)), ms(50));
-        assert_eq!(task.rest(&[]), ms(50), "a reading that gave way");
-        assert_eq!(task.rest(&read(MethodKind::Split)), ms(100));
-        task.poll = Poll::Every(ms(30));
-        assert_eq!(task.rest(&read(MethodKind::InFlight)), ms(30));
-        assert_eq!(task.rest(&read(MethodKind::Split)), ms(30));
+    fn who_cannot_be_read_is_tried_again_later() {
+        let (task, ..) = task(Vec::new());
+        assert_eq!(task.rest(&[]), task.poll, "a reading that gave way");
         let loss = Loss { reason: String::new(), retryable: true };
         assert_eq!(task.rest(&[SinkReport::Lost(loss)]), RETRY);
     }
@@ -349,7 +315,7 @@ mod tests {
     fn a_balancer_that_answers_late_is_not_read_without_a_pause() {
         let (began, ms) = (Instant::now(), Duration::from_millis);
         let after = |took| next(began, began + ms(took), ms(25)).duration_since(began);
-        assert_eq!([1, 12, 20, 40].map(after), [25, 25, 40, 80].map(ms));
+        assert_eq!([1, 2, 5, 40].map(after), [25, 25, 50, 400].map(ms));
     }
 
     #[tokio::test]

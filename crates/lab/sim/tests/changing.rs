@@ -92,6 +92,7 @@ fn one_slowed_to_60_percent_is_seen_in_time_and_alone_and_clients_have_the_new_o
 /// the same, by whatever watch there was.
 #[test]
 fn under_leastconn_a_slow_down_is_seen_in_time_and_relieved_at_once() {
+    let mut rescaled = 0;
     for seed in 1..=6 {
         let pool = small_pool();
         let mut world = World::new(WorldSpec::new(pool.clone(), Method::LeastConn, LOAD, seed));
@@ -99,18 +100,31 @@ fn under_leastconn_a_slow_down_is_seen_in_time_and_relieved_at_once() {
         world.attach(spec, None);
         world.run_for(300.0);
         let (at, who) = (world.now(), pool.len() - 1);
+        let before = world.plans.last().expect("it was learned").1.entries[who].share;
         world.set_speed(who, 0.6 * pool[who].speed);
         world.run_for(10.0);
         let told = changes_told(&world, at);
         let slow = format!("s{who}");
         assert!(told.iter().all(|seen| seen.backend == slow), "seed {seed}: {told:?}");
-        let first = told.iter().find(|seen| seen.rescaled).expect("the change is seen").after_s;
+        let first = told.first().expect("the change is seen");
+        rescaled += u32::from(first.rescaled);
+        let first = first.after_s;
         let lowered = world.plans.iter().find(|(t, _)| t.since(at).as_secs_f64() >= first);
-        let lowered = lowered.expect("a plan").0.since(at).as_secs_f64();
-        assert!(lowered <= first + 1.5, "seed {seed}: seen after {first} s, plan after {lowered}");
+        let (lowered_at, lowered) = lowered.expect("a plan");
+        let lowered_s = lowered_at.since(at).as_secs_f64();
+        assert!(
+            lowered_s <= first + 1.5,
+            "seed {seed}: seen after {first} s, plan after {lowered_s}"
+        );
+        let share = lowered.entries[who].share;
+        assert!(
+            share < 0.95 * before,
+            "seed {seed}: {share:.3} of the traffic, {before:.3} before"
+        );
         // 150 requests take it less.
         assert!(first <= 5.0, "seed {seed}: after {first:.1} s");
     }
+    assert!(rescaled >= 4, "it was known for a change, not for other cores, in {rescaled} of 6");
 }
 
 #[test]

@@ -251,7 +251,7 @@ impl Backend {
                 ratio: completed / bears,
                 requests: completed,
                 seconds,
-                may_be_cores: None,
+                is_beyond_cores: false,
             },
         )
     }

@@ -24,12 +24,9 @@ use crate::view::Phase;
 const OTHER_CORES: (f64, f64) = (0.1, 0.5);
 /// … when that lasts.
 const LASTING_S: f64 = 15.0;
-/// Cores within this are the same, and are sure when nothing else was believed for so long: longer where
-/// it is not seen what follows a poll (under a balancer that counts), for there they are told by loads that
-/// differ.
+/// Cores within this are the same, and are sure when nothing else was believed for so long.
 const SAME_CORES: f64 = 0.1;
-const SURE_S: f64 = 10.0;
-const SURE_BY_LOADS_S: f64 = 60.0;
+const SURE_S: f64 = 60.0;
 /// So long after anything was first known of a backend its load and what is believed of its cores still move,
 /// and the one passes for the other.
 const LEARNING: Duration = Duration::from_secs(120);
@@ -49,8 +46,8 @@ const LITERAL_EVERY: Duration = Duration::from_secs(3);
 
 impl Backend {
     /// Takes what the last two reports show; says whether it has changed.
-    pub(crate) fn watch_traffic(&mut self, now: Nanos, is_split: bool) -> Option<Change> {
-        let interval = Interval { is_split, ..self.meter.interval()? };
+    pub(crate) fn watch_traffic(&mut self, now: Nanos) -> Option<Change> {
+        let interval = self.meter.interval()?;
         if !self.is_usable() || self.knowledge.service_us().is_none() {
             self.watch = None;
             return None;
@@ -72,8 +69,7 @@ impl Backend {
         }
         let watch = self.watch.as_mut()?;
         // More than a lower bound is no news, unless fewer are there who do it.
-        let is_news =
-            |change: &Change| !bounded || change.ratio < 1.0 || change.may_be_cores == Some(false);
+        let is_news = |change: &Change| !bounded || change.ratio < 1.0 || change.is_beyond_cores;
         watch.note(&interval).filter(is_news)
     }
 
@@ -82,7 +78,7 @@ impl Backend {
     fn watch_other_cores(&mut self, now: Nanos, cores: f64, interval: &Interval) {
         let fresh = || RateWatch::new(cores, Tolerance::default());
         let is_judged = self.judged_from.is_some_and(|from| from <= now);
-        let may_wait = !interval.is_split && is_judged;
+        let may_wait = is_judged;
         if !may_wait || !self.watch.as_ref().is_some_and(RateWatch::is_sure) {
             self.watch = Some(fresh());
             self.next_watch = None;
@@ -201,11 +197,9 @@ impl Controller {
         });
         let (choice, typical) = (self.spec.curve, self.typical_variability());
         let Some(b) = self.get(id) else { return };
-        let sure_s = if b.knowledge.follows_polls() { SURE_S } else { SURE_BY_LOADS_S };
         let began = now - Duration::from_secs_f64(change.seconds);
         let is_judged = b.judged_from.is_some_and(|from| from <= began);
-        let may_be_cores =
-            change.may_be_cores.unwrap_or(b.same_cores_s < sure_s.max(change.seconds));
+        let may_be_cores = !change.is_beyond_cores && b.same_cores_s < SURE_S.max(change.seconds);
         if !is_judged || may_be_cores {
             // Other cores than believed look the same when load changes: its own traffic will tell which.
             b.relearn(now);
@@ -377,7 +371,7 @@ mod tests {
 
     #[test]
     fn what_reaches_back_into_learning_is_learned_from_and_what_does_not_is_a_change() {
-        let change = Change { ratio: 0.6, requests: 500.0, seconds: 30.0, may_be_cores: None };
+        let change = Change { ratio: 0.6, requests: 500.0, seconds: 30.0, is_beyond_cores: false };
         let told = |now: Nanos| {
             let mut controller = controller(100.0);
             let b = &mut controller.backends[0];

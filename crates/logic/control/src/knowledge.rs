@@ -86,10 +86,7 @@ pub(crate) struct Knowledge {
     /// What was known holds until enough was seen of what it has become.
     #[serde(default)]
     changed: bool,
-    /// Arrivals depended on what was in flight, as of the last window.
-    #[serde(default)]
-    counts: bool,
-    /// Cores that such a load has told beyond doubt: believed until they are contradicted.
+    /// Cores that were told beyond doubt: believed until they are contradicted.
     #[serde(default)]
     sure_cores: Option<f64>,
     #[serde(flatten)]
@@ -116,7 +113,6 @@ impl Default for Knowledge {
             throughput: ThroughputEstimator::new(ThroughputOptions::default()),
             estimate: None,
             changed: false,
-            counts: false,
             sure_cores: None,
             points: Points::default(),
             at_rest: AtRest::default(),
@@ -147,14 +143,12 @@ impl Knowledge {
         if window.completed <= 0.0 && window.in_flight == 0.0 {
             return;
         }
-        self.counts = setting.map_or(self.counts, |s| !s.is_split);
         let observed = InFlightWindow {
             seconds: window.seconds,
             completions: window.completed,
             levels: window.seen.clone(),
             setting: setting.map(|s| s.rps),
-            moves: setting.filter(|s| s.is_split).map(|_| window.moves.clone()),
-            lagged: setting.filter(|s| !s.is_split).map(|_| window.lagged.clone()),
+            lagged: window.lagged.clone(),
         };
         // A window that makes no sense (a clock that stood still) teaches nothing.
         if self.throughput.observe(&observed).is_ok() {
@@ -178,15 +172,11 @@ impl Knowledge {
         if self.changed && seen < RESCALED_REQUESTS && self.estimate.is_some() {
             return;
         }
-        // Cores once told hold until they are contradicted: what works faster or slower rarely has others,
-        // and what changes with every estimate is nothing to hold traffic against. Where the balancer counts they
-        // are told by loads alone, often too few, and what it works at from now on would be too little for good.
-        let sure = (self.changed && !self.counts) || self.follows_polls();
-        let told = self.estimate.filter(|e| sure && !e.lower_bound).map(|e| e.cores);
-        let told = told.filter(|cores| cores.fract() == 0.0);
-        let told = told.or(self.sure_cores.filter(|_| self.counts));
-        let fresh = self.throughput.estimate(self.service_hint(), told);
-        if let Some(f) = fresh.filter(|_| self.counts) {
+        // Cores that were sure hold until they are contradicted: what works faster or slower rarely has others,
+        // and what changes with every estimate is nothing to hold traffic against. Others do not: they are often
+        // too few, and what it works at from now on would be too little for good.
+        let fresh = self.throughput.estimate(self.service_hint(), self.sure_cores);
+        if let Some(f) = fresh {
             if f.margin >= SURE {
                 self.sure_cores = Some(f.cores);
             } else if self.sure_cores.is_some_and(|cores| cores != f.cores) {
@@ -199,11 +189,6 @@ impl Knowledge {
             }
             (f, old) => f.or(old),
         };
-    }
-
-    /// It was seen what follows a poll: cores are certain and stay.
-    pub fn follows_polls(&self) -> bool {
-        self.throughput.follows_polls()
     }
 
     /// What is known of the time at rest from elsewhere, microseconds, with its relative standard
@@ -408,7 +393,7 @@ impl Knowledge {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_learn::{Lagged, Moves};
+    use plimsoll_learn::Lagged;
 
     use super::*;
 
@@ -421,7 +406,6 @@ mod tests {
             in_flight: 3.0,
             seen: vec![(3, 10)],
             growth: 0.0,
-            moves: Moves::default(),
             lagged: Lagged::default(),
         }
     }

@@ -145,9 +145,9 @@ impl Controller {
                     b.ramping_since = Some(now);
                 }
             }
-            let service_us = b.knowledge.service_us().filter(|_| !is_split);
+            let service_us = b.knowledge.service_us();
             let window = b.meter.observe(report.at, server, closed_s.is_some(), service_us);
-            if let Some(change) = b.watch_traffic(now, is_split).filter(|_| watches) {
+            if let Some(change) = b.watch_traffic(now).filter(|_| watches) {
                 told.drifted.push((b.id, change));
             }
             if let Some(window) = window {

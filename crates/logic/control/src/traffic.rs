@@ -4,10 +4,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use plimsoll_learn::Lagged;
 use plimsoll_learn::drift::Interval;
-use plimsoll_learn::{Lagged, Moves};
 use plimsoll_model::{Nanos, ServerReport};
 
+/// The time between two readings of a balancer, unless an operator says otherwise: a slow-down of few cores is seen in
+/// requests that meet nobody else, which polls further apart miss (`docs/benchmarks.md`, "A changing world").
+pub const POLL: Duration = Duration::from_millis(25);
 /// A window is closed when it is this long.
 pub(crate) const WINDOW: Duration = Duration::from_secs(1);
 /// Two reports further apart than this do not belong to one window: what happened between is unknown.
@@ -62,9 +65,7 @@ pub(crate) struct Window {
     pub seen: Vec<(u32, u32)>,
     /// In-flight at the end less in-flight at the start.
     pub growth: f64,
-    /// How completions followed what was in flight.
-    pub moves: Moves,
-    /// The same by what was in flight a service time before.
+    /// How completions followed what was in flight a service time before.
     pub lagged: Lagged,
 }
 
@@ -83,7 +84,6 @@ pub(crate) struct Meter {
     area: f64,
     seen: Vec<u32>,
     top: usize,
-    moves: Moves,
     lagged: Lagged,
     /// What was in flight as of the last reports without a gap, the oldest first.
     past: VecDeque<(Nanos, u32)>,
@@ -136,7 +136,6 @@ impl Meter {
         self.top = self.top.max(level);
         let started = (report.started_total - last.started_total) as f64;
         let left = started + f64::from(last.in_flight) - f64::from(report.in_flight);
-        self.moves.note(last.in_flight, started, left, dt);
         let failed = (report.errors_total - last.errors_total) as f64;
         let completions = (left - failed).max(0.0);
         self.interval = Some(Interval {
@@ -144,7 +143,6 @@ impl Meter {
             before: last.in_flight,
             after: report.in_flight,
             completions,
-            is_split: false,
         });
         if let Some(before) = service_us.and_then(|us| self.before(then, us)) {
             self.lagged.note(before, [last.in_flight, report.in_flight], completions, dt);
@@ -177,7 +175,6 @@ impl Meter {
         self.area = 0.0;
         self.seen.iter_mut().for_each(|c| *c = 0);
         self.top = 0;
-        self.moves.clear();
         self.lagged.clear();
     }
 
@@ -204,7 +201,6 @@ impl Meter {
             in_flight: self.area / seconds,
             seen,
             growth,
-            moves: self.moves.clone(),
             lagged: self.lagged.clone(),
         })
     }

@@ -36,7 +36,7 @@ pub use point::{Level, LoadAxis, Point, levels, points};
 pub use poly2::Poly2;
 pub use schedule::{Assignment, Member, Priority, ScheduleError, Wanted, schedule};
 pub use throughput::{
-    InFlightWindow, Lagged, Moves, Throughput, ThroughputEstimator, ThroughputOptions, WindowError,
+    InFlightWindow, Lagged, Throughput, ThroughputEstimator, ThroughputOptions, WindowError,
 };
 
 /// No curve is used beyond this part of its capacity: the last 1.5 % of a hyperbola multiplies latency

@@ -22,17 +22,12 @@ use serde::{Deserialize, Serialize};
 mod block;
 mod estimate;
 mod lagged;
-mod moves;
-mod transient;
 
 use block::Block;
 pub use lagged::Lagged;
-pub use moves::Moves;
 
 /// Blocks kept; beyond, the two neighbours in time that differ least become one.
 pub const MAX_BLOCKS: usize = 32;
-/// Settings for which is kept what follows a poll; beyond, the one with the fewest polls goes.
-const MAX_COURSES: usize = 3;
 /// What was in flight before says little of cores at a time, and cores seldom change: it is remembered for so many
 /// times as long.
 const LAGGED_MEMORY: f64 = 8.0;
@@ -57,11 +52,8 @@ pub struct InFlightWindow {
     /// What the balancer was told to give the backend, in any unit, where that is known: its share times
     /// the traffic. Loads are then told apart by design instead of by what chance made of them.
     pub setting: Option<f64>,
-    /// Completions after each poll, where arrivals do not depend on what is in flight: under a split.
-    pub moves: Option<Moves>,
-    /// Completions by what was in flight before, where arrivals depend on what is in flight: behind a
-    /// balancer that counts.
-    pub lagged: Option<Lagged>,
+    /// Completions by what was in flight a service time before; empty where polls do not tell.
+    pub lagged: Lagged,
 }
 
 /// How the estimator remembers.
@@ -120,30 +112,15 @@ pub struct ThroughputEstimator {
     options: ThroughputOptions,
     /// In order of time; the last is open.
     blocks: Vec<Block>,
-    /// By setting, for what follows a poll depends on how many come.
-    #[serde(default)]
-    courses: Vec<Course>,
     /// Not kept beyond a life: it is much, and what it has told of cores is kept elsewhere.
     #[serde(skip)]
     lagged: Lagged,
 }
 
-/// What followed polls at one setting.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Course {
-    setting: i32,
-    moves: Moves,
-}
-
 impl ThroughputEstimator {
     /// Knows nothing yet. A memory that is no positive number means no forgetting.
     pub fn new(options: ThroughputOptions) -> ThroughputEstimator {
-        ThroughputEstimator {
-            options,
-            blocks: Vec::new(),
-            courses: Vec::new(),
-            lagged: Lagged::default(),
-        }
+        ThroughputEstimator { options, blocks: Vec::new(), lagged: Lagged::default() }
     }
 
     /// Takes the next window.
@@ -166,10 +143,7 @@ impl ThroughputEstimator {
             self.discount(kept);
             self.lagged.discount(kept.powf(1.0 / LAGGED_MEMORY));
         }
-        self.follow(window, fresh.setting);
-        if let Some(lagged) = &window.lagged {
-            self.lagged.join(lagged);
-        }
+        self.lagged.join(&window.lagged);
         match self.blocks.last_mut() {
             Some(open)
                 if open.setting == fresh.setting
@@ -195,36 +169,12 @@ impl ThroughputEstimator {
     fn discount(&mut self, kept: f64) {
         self.blocks.iter_mut().for_each(|block| block.discount(kept));
         self.blocks.retain(|block| block.polls >= LEAST_POLLS);
-        self.courses.iter_mut().for_each(|course| course.moves.discount(kept));
-        self.courses.retain(|course| course.moves.pairs() >= LEAST_POLLS);
-    }
-
-    fn follow(&mut self, window: &InFlightWindow, setting: Option<i32>) {
-        let (Some(moves), Some(setting)) = (&window.moves, setting) else { return };
-        if let Some(course) = self.courses.iter_mut().find(|c| c.setting == setting) {
-            course.moves.join(moves);
-            return;
-        }
-        self.courses.push(Course { setting, moves: moves.clone() });
-        if self.courses.len() > MAX_COURSES {
-            // The fresh one stays: it is what will be seen more of.
-            let old = &self.courses[..MAX_COURSES];
-            let least = (0..old.len())
-                .min_by(|&i, &j| old[i].moves.pairs().total_cmp(&old[j].moves.pairs()));
-            self.courses.remove(least.unwrap_or(0));
-        }
     }
 
     /// Forgets everything: the backend is another one now.
     pub fn reset(&mut self) {
         self.blocks.clear();
-        self.courses.clear();
         self.lagged.clear();
-    }
-
-    /// Whether it was seen what follows a poll, which makes cores far more certain.
-    pub fn follows_polls(&self) -> bool {
-        !self.courses.is_empty()
     }
 
     /// Completions that the estimate rests on, old ones discounted.
@@ -243,7 +193,7 @@ impl ThroughputEstimator {
         let service = service.filter(|&(micros, deviation)| {
             micros > 0.0 && micros.is_finite() && deviation > 0.0 && deviation.is_finite()
         });
-        estimate::estimate(&self.blocks, (&self.courses, &self.lagged), service, cores)
+        estimate::estimate(&self.blocks, &self.lagged, service, cores)
     }
 
     fn join_nearest(&mut self) {

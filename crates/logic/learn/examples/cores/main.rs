@@ -2,17 +2,19 @@
 //!
 //! `cargo run --release -p plimsoll-learn --example cores -- [HOURS [SEEDS [POLL_MS]]]`
 //!
-//! Polls every 100 ms unless told otherwise, an estimate every 5 s as the controller makes them, from the fifth minute on. A
+//! Polls every 25 ms unless told otherwise, an estimate every 5 s as the controller makes them, from the fifth minute on. A
 //! *flip* is an estimate with other cores than the one before it.
+
+use std::collections::VecDeque;
 
 #[path = "../drift/backend.rs"]
 mod backend;
 
 use backend::{Backend, Service};
-use plimsoll_learn::{InFlightWindow, Moves, Throughput, ThroughputEstimator, ThroughputOptions};
+use plimsoll_learn::{InFlightWindow, Lagged, Throughput, ThroughputEstimator, ThroughputOptions};
 
 const SERVICE_S: f64 = 0.03;
-const POLL_MS: f64 = 100.0;
+const POLL_MS: f64 = 25.0;
 const BLIND_S: u32 = 300;
 const EVERY_S: u32 = 5;
 
@@ -98,22 +100,27 @@ fn watch(
     let mut backend = Backend::new(arrivals, SERVICE_S, kind, cores, seed);
     let mut estimator = ThroughputEstimator::new(ThroughputOptions::default());
     let (mut last, mut held) = (None, None);
+    // What is in flight a service time before a poll, by the polls before it.
+    let (mut past, lag) = (VecDeque::new(), (SERVICE_S / poll_s).ceil() as usize);
     for second in 1..=(hours * 3_600.0) as u32 {
         let mut window =
             InFlightWindow { seconds: 1.0, setting: Some(arrivals), ..InFlightWindow::default() };
-        let mut moves = Moves::default();
+        let mut lagged = Lagged::default();
         for _ in 0..(1.0 / poll_s) as u32 {
             let interval = backend.poll(poll_s);
             window.completions += interval.completions;
-            let came =
-                f64::from(interval.after) + interval.completions - f64::from(interval.before);
-            moves.note(interval.before, came, interval.completions, poll_s);
+            if let Some(&earlier) = past.get(lag - 1) {
+                let polls = [interval.before, interval.after];
+                lagged.note(earlier, polls, interval.completions, poll_s);
+            }
+            past.push_front(interval.before);
+            past.truncate(lag);
             match window.levels.iter_mut().find(|level| level.0 == interval.after) {
                 Some(level) => level.1 += 1,
                 None => window.levels.push((interval.after, 1)),
             }
         }
-        window.moves = Some(moves);
+        window.lagged = lagged;
         estimator.observe(&window).expect("a sound window");
         if second.is_multiple_of(EVERY_S)
             && let Some(got) = estimator.estimate(None, held)

@@ -105,6 +105,6 @@ impl Backend {
             }
         }
         self.now = end;
-        Interval { seconds, before, after: self.in_flight(), completions, is_split: true }
+        Interval { seconds, before, after: self.in_flight(), completions }
     }
 }

@@ -5,7 +5,8 @@
 //!
 //! `detect` changes the speed of a backend at 70 % load and counts the requests that it completes, and
 //! the seconds that pass, until the alarm. `noise` changes nothing, for so many days of a pool of 30
-//! (16 of one core, 8 of two, 4 of four, 2 of eight), and counts alarms. Polls as the daemon does by default: every 100 ms; behind leastconn, where the pool is simulated as one, every 50.
+//! (16 of one core, 8 of two, 4 of four, 2 of eight), and counts alarms. Polls as the daemon does by default, every
+//! 25 ms. Behind leastconn the pool is simulated as one.
 
 mod backend;
 mod pool;
@@ -15,10 +16,9 @@ use plimsoll_learn::drift::{RateWatch, Tolerance};
 use pool::Pool;
 
 const SERVICE_S: f64 = 0.03;
-const POLL_S: f64 = 0.1;
+const POLL_S: f64 = 0.025;
 /// So long a backend is watched before it changes, seconds.
 const BEFORE_S: f64 = 300.0;
-const LEASTCONN_POLL_S: f64 = 0.05;
 const LOAD: f64 = 0.7;
 /// How many of so many cores.
 const POOL: [(usize, u32); 4] = [(16, 1), (8, 2), (4, 4), (2, 8)];
@@ -27,27 +27,24 @@ const KINDS: [Service; 3] = [Service::Exponential, Service::Deterministic, Servi
 fn main() {
     let (polls, args): (Vec<String>, Vec<String>) =
         std::env::args().skip(1).partition(|word| word.starts_with("poll="));
-    let poll_s = polls.last().map(|word| {
+    let poll_s = polls.last().map_or(POLL_S, |word| {
         let ms: std::num::NonZeroU64 =
             word[5..].parse().expect("poll=MS is a whole number above 0");
         ms.get() as f64 / 1e3
     });
-    let split_s = poll_s.unwrap_or(POLL_S);
     let number = |i: usize, otherwise: f64| {
         args.get(i).map_or(otherwise, |text| text.parse().expect("a number"))
     };
     match args.first().map(String::as_str) {
-        Some("detect") => detect(number(1, 0.6), number(2, 200.0) as u64, split_s),
+        Some("detect") => detect(number(1, 0.6), number(2, 200.0) as u64, poll_s),
         Some("noise") => {
             let (days, seed) = (number(1, 1.0) as u64, number(2, 1.0) as u64);
             let service_s = number(3, 1e3 * SERVICE_S) / 1e3;
             match args.get(4).map(String::as_str) {
-                None => noise(days, seed, service_s, (Service::Exponential, split_s)),
-                Some("regular") => noise(days, seed, service_s, (Service::Deterministic, split_s)),
-                Some("bimodal") => noise(days, seed, service_s, (Service::Bimodal, split_s)),
-                Some("leastconn") => {
-                    noise_of_leastconn(days, seed, service_s, poll_s.unwrap_or(LEASTCONN_POLL_S));
-                }
+                None => noise(days, seed, service_s, (Service::Exponential, poll_s)),
+                Some("regular") => noise(days, seed, service_s, (Service::Deterministic, poll_s)),
+                Some("bimodal") => noise(days, seed, service_s, (Service::Bimodal, poll_s)),
+                Some("leastconn") => noise_of_leastconn(days, seed, service_s, poll_s),
                 Some(other) => {
                     usage(&format!("{other}: expected leastconn, regular, bimodal or nothing"))
                 }

@@ -95,7 +95,6 @@ impl Pool {
             before,
             after,
             completions,
-            is_split: false,
         })
         .collect()
     }

@@ -7,10 +7,8 @@
 //! own ([`compare`], the paper's way).
 
 mod charts;
-mod memo;
 mod noise;
 mod paper;
-mod polled;
 mod watch;
 
 pub use paper::{Judgement, Moved, PAPER_THRESHOLD, compare};

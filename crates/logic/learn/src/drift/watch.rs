@@ -2,22 +2,20 @@
 //!
 //! Between two polls of the balancer so many requests arrived, and of those in flight so many completed.
 //! How likely that is depends on the rate of a core and on nothing else that changes: not on
-//! traffic, weights or queues. Where polls are close enough their exact law is used (`polled`); else
-//! `B = (min(n, c) + min(m, c))/2 · t` core-seconds were busy, n in flight at first and m at last, and
-//! `v·B` completions are expected. Whatever scatters more than that (other service times, busy time
-//! known from polls alone) is in the dispersion, estimated from the samples.
+//! traffic, weights or queues: `B = (min(n, c) + min(m, c))/2 · t` core-seconds were busy, n in flight at first
+//! and m at last, and `v·B` completions are expected, however service times are distributed. Whatever scatters
+//! more than a Poisson process (other service times, busy time known from polls alone) is in the dispersion,
+//! estimated from the samples.
 //!
 //! The rate that is compared with is measured by the sums of both, so a wrong c does not matter while
 //! the load stays. What an excursion of the charts covers is taken into it only when the excursion
 //! has ended: a change does not hide itself by becoming the reference.
 //!
-//! Cost: some tens of nanoseconds a poll that came before, microseconds for a new one. It fails where work per request depends on load (shared caches):
+//! Cost: some tens of nanoseconds a poll. It fails where work per request depends on load (shared caches):
 //! a large change of load then counts as a change of the backend, which for its curve it is.
 
 use super::charts::{self, Charts, Excursion, TUNED};
-use super::memo::{Memo, Said};
 use super::noise::Noise;
-use super::polled::Poll;
 
 /// Completions that a reference remembers.
 const MEMORY: f64 = 20_000.0;
@@ -47,9 +45,6 @@ pub struct Interval {
     pub after: u32,
     /// Requests that ended well between them.
     pub completions: f64,
-    /// Arrivals do not depend on what is in flight: under a split. Where the balancer counts, one that
-    /// leaves brings the next, and arrivals tell of completions.
-    pub is_split: bool,
 }
 
 /// How often chance may pass for a change.
@@ -76,10 +71,9 @@ pub struct Change {
     pub requests: f64,
     /// Time since the change, as far as can be told.
     pub seconds: f64,
-    /// Whether other cores than those watched with could explain it, by another load. Asked where the
-    /// balancer counts, for there cores are not certain; never if fewer leave a second though more are
+    /// No other cores than those watched with explain it, by another load: fewer leave a second though more are
     /// there, or more though fewer.
-    pub may_be_cores: Option<bool>,
+    pub is_beyond_cores: bool,
 }
 
 /// Completions, busy core-seconds and request-seconds in flight.
@@ -107,39 +101,6 @@ impl Work {
     }
 }
 
-/// The rate at which the exact law expects as many completions as there are. It is not quite the same:
-/// service may not be exponential.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct LawRate {
-    /// Variances, and the rates they speak for times them; settled and not.
-    settled: (f64, f64),
-    open: (f64, f64),
-}
-
-impl LawRate {
-    fn at(rate: f64) -> LawRate {
-        LawRate { settled: (LEAST, LEAST * rate), open: (0.0, 0.0) }
-    }
-
-    fn rate(&self) -> f64 {
-        self.settled.1 / self.settled.0
-    }
-
-    /// So many completions too many, where so much variance was expected. A relative change of the rate
-    /// changes what is expected by the variance times as much, or a little more.
-    fn note(&mut self, error: f64, variance: f64) {
-        self.open.0 += variance;
-        self.open.1 += self.rate() * (variance + error);
-    }
-
-    fn settle(&mut self) {
-        let kept = (-self.open.0 / MEMORY).exp();
-        self.settled.0 = self.settled.0 * kept + self.open.0;
-        self.settled.1 = self.settled.1 * kept + self.open.1;
-        self.open = (0.0, 0.0);
-    }
-}
-
 /// Watches one backend; see the module's description.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateWatch {
@@ -147,11 +108,7 @@ pub struct RateWatch {
     cores: f64,
     settled: Work,
     open: Work,
-    /// Around the busy time of the polls, and around the exact law.
     noise: Noise,
-    noise_of_law: Noise,
-    law: Option<LawRate>,
-    memo: Memo,
     charts: Charts,
 }
 
@@ -164,9 +121,6 @@ impl RateWatch {
             settled: Work::default(),
             open: Work::default(),
             noise: Noise::default(),
-            noise_of_law: Noise::default(),
-            law: None,
-            memo: Memo::default(),
             charts: Charts::default(),
         }
     }
@@ -199,23 +153,16 @@ impl RateWatch {
     /// Takes an interval; says when the backend has changed. After that it is compared with what it has
     /// become.
     pub fn note(&mut self, interval: &Interval) -> Option<Change> {
-        let Interval { seconds, before, after, completions, is_split } = *interval;
+        let Interval { seconds, before, after, completions } = *interval;
         if !(seconds > 0.0 && completions >= 0.0 && seconds.is_finite() && completions.is_finite())
         {
             return None;
         }
         let busy = |n: u32| f64::from(n).min(self.cores);
         let core_seconds = 0.5 * (busy(before) + busy(after)) * seconds;
-        let poll = Poll {
-            seconds,
-            before,
-            arrivals: (f64::from(after) + completions - f64::from(before)).max(0.0) as u32,
-            completions: completions as u32,
-            cores: self.cores,
-        };
         let in_flight_s = 0.5 * (f64::from(before) + f64::from(after)) * seconds;
         let work = Work { completions, core_seconds, seconds, in_flight_s };
-        self.take(work, is_split.then_some(poll), !is_split)
+        self.take(work)
     }
 
     /// Takes a request of its own to the idle backend that took so long, so many seconds after the last
@@ -226,10 +173,10 @@ impl RateWatch {
         }
         let in_flight_s = latency_s;
         let work = Work { completions: 1.0, core_seconds: latency_s, seconds, in_flight_s };
-        self.take(work, None, false)
+        self.take(work)
     }
 
-    fn take(&mut self, work: Work, poll: Option<Poll>, may_be_cores: bool) -> Option<Change> {
+    fn take(&mut self, work: Work) -> Option<Change> {
         self.open.add(work);
         let Some(rate) = self.reference() else {
             self.settle();
@@ -237,28 +184,25 @@ impl RateWatch {
         };
         let expected = rate * work.core_seconds;
         self.noise.note(work.completions - expected, expected);
-        let (gains, dispersion) = match poll.filter(|p| p.is_exact(rate)) {
-            Some(poll) => self.judge_by_law(&poll, rate),
-            None if !self.noise.is_known() => ([0.0; TUNED.len()], 1.0),
-            None => {
-                let noise = self.noise.dispersion();
-                let fair = fair(rate, (noise / self.settled.completions).sqrt());
-                (charts::gains(work.completions, work.core_seconds, fair), noise)
-            }
+        let dispersion = self.noise.dispersion();
+        let gains = if self.noise.is_known() {
+            let fair = fair(rate, (dispersion / self.settled.completions).sqrt());
+            charts::gains(work.completions, work.core_seconds, fair).map(|gain| gain / dispersion)
+        } else {
+            [0.0; TUNED.len()]
         };
-        let gains = gains.map(|g| g / dispersion);
         self.charts.note(work.completions, expected, gains, work.seconds, work.in_flight_s);
         let evidence = self.charts.nearest(self.completions_between(), dispersion);
         let excursion = evidence.excursion;
         if evidence.part >= 1.0 && excursion.expected > 0.0 {
             let ratio = excursion.completions / excursion.expected;
-            let may_be_cores = may_be_cores.then(|| !self.is_beyond_cores(&excursion));
+            let is_beyond_cores = self.is_beyond_cores(&excursion);
             self.begin_anew(rate * ratio);
             return Some(Change {
                 ratio,
                 requests: excursion.completions,
                 seconds: excursion.seconds,
-                may_be_cores,
+                is_beyond_cores,
             });
         }
         if self.charts.are_below(EVERYDAY) || self.open.completions > LINGERING {
@@ -275,19 +219,6 @@ impl RateWatch {
         (pace < 1.0 - FEWER && in_flight > 1.0) || (pace > 1.0 + FEWER && in_flight < 1.0)
     }
 
-    /// What the charts gain by a poll, and its dispersion. `rate` is that of a core where nothing better is
-    /// known.
-    fn judge_by_law(&mut self, poll: &Poll, rate: f64) -> ([f64; TUNED.len()], f64) {
-        let law = self.law.get_or_insert_with(|| LawRate::at(rate));
-        let rate = law.rate();
-        let doubt = DOUBT * (self.noise_of_law.dispersion() / law.settled.0).sqrt();
-        let Said { mean, variance, gains } = self.memo.ask(poll, rate, doubt);
-        let error = f64::from(poll.completions) - mean;
-        law.note(error, variance);
-        self.noise_of_law.note(error, variance);
-        (gains, self.noise_of_law.dispersion())
-    }
-
     /// Completions between two false alarms that are tolerated, at the present pace.
     fn completions_between(&self) -> f64 {
         let pace = self.settled.completions / self.settled.seconds.max(1e-9);
@@ -299,10 +230,6 @@ impl RateWatch {
         self.settled.add(self.open);
         self.open = Work::default();
         self.noise.settle();
-        self.noise_of_law.settle();
-        if let Some(law) = &mut self.law {
-            law.settle();
-        }
     }
 
     /// The backend is another now: what is known of the new one is its rate, and little else.
@@ -317,9 +244,7 @@ impl RateWatch {
             in_flight_s: held * seconds,
         };
         self.open = Work::default();
-        self.law = None;
         self.noise.drop_open();
-        self.noise_of_law.drop_open();
         self.charts.clear();
     }
 }

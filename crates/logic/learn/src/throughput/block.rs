@@ -102,6 +102,7 @@ pub(super) fn bucket(in_flight: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Lagged;
 
     #[test]
     fn buckets_are_exact_below_64_and_within_2_percent_above() {
@@ -122,8 +123,7 @@ mod tests {
             completions,
             levels,
             setting: None,
-            moves: None,
-            lagged: None,
+            lagged: Lagged::default(),
         };
         let mut block = Block::of(&window(5.0, vec![(3, 2), (1, 1), (9, 0)]));
         block.join(&Block::of(&window(7.0, vec![(1, 4), (2, 1)])));

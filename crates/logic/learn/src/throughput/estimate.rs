@@ -6,8 +6,7 @@
 //! runs the right way. What blocks of one load differ by tells the noise.
 
 use super::block::Block;
-use super::transient::Observed;
-use super::{Course, Lagged, Throughput};
+use super::{Lagged, Throughput};
 use crate::golden;
 
 /// Values of c tried between 1 and the most ever in flight, evenly on a logarithmic scale.
@@ -73,7 +72,6 @@ struct Anchor {
 struct Problem<'a> {
     blocks: &'a [Block],
     anchor: Option<Anchor>,
-    observed: &'a [Observed],
     lagged: &'a Lagged,
     /// Variance of each block's completions, fixed while c varies.
     variances: Vec<f64>,
@@ -83,12 +81,12 @@ impl Problem<'_> {
     /// The best v at this c, and its squared error in units of the variance.
     fn profile(&self, c: f64) -> (f64, f64) {
         let busy: Vec<Busy> = self.blocks.iter().map(|block| busy(block, c)).collect();
-        let (v, error) = self.profile_of(c, &busy);
+        let (v, error) = self.profile_of(&busy);
         (v, error + self.lagged.contradiction(c))
     }
 
-    /// The same, where it is known how busy the blocks are at this c, less what was in flight before says of it.
-    fn profile_of(&self, c: f64, busy: &[Busy]) -> (f64, f64) {
+    /// The same at the c at which the blocks are this busy, less what was in flight before says of it.
+    fn profile_of(&self, busy: &[Busy]) -> (f64, f64) {
         let (mut hh, mut hx, mut xx) = (0.0, 0.0, 0.0);
         for ((block, variance), busy) in self.blocks.iter().zip(&self.variances).zip(busy) {
             let h = busy.core_seconds;
@@ -106,8 +104,7 @@ impl Problem<'_> {
             return (0.0, xx);
         }
         let v = hx / hh;
-        let moved: f64 = self.observed.iter().map(|o| o.contradiction(v, c)).sum();
-        (v, (xx - hx * hx / hh).max(0.0) + moved)
+        (v, (xx - hx * hx / hh).max(0.0))
     }
 
     /// Variances of the logarithms of v, c and their product at a point, by the information matrix.
@@ -144,7 +141,7 @@ impl Problem<'_> {
 /// `None` when nothing was ever in flight at a poll.
 pub(super) fn estimate(
     blocks: &[Block],
-    (courses, lagged): (&[Course], &Lagged),
+    lagged: &Lagged,
     service: Option<(f64, f64)>,
     cores: Option<f64>,
 ) -> Option<Throughput> {
@@ -170,14 +167,10 @@ pub(super) fn estimate(
         told.fill(0.0);
         &nothing
     };
-    let observed: Vec<Observed> =
-        courses.iter().filter_map(|course| Observed::of(&course.moves)).collect();
     let variances = variances(&loads, pilot(&loads, anchor, &grid.busy));
-    let problem = Problem { blocks: &loads, anchor, observed: &observed, lagged, variances };
+    let problem = Problem { blocks: &loads, anchor, lagged, variances };
     let fit = Fit::of(&problem, &grid, &told);
-    let judged = observed.iter().map(Observed::levels).sum::<usize>()
-        + lagged.freedom()
-        + usize::from(anchor.is_some());
+    let judged = lagged.freedom() + usize::from(anchor.is_some());
     let spread = spread(blocks, &loads, &load_of, fit.c, fit.least, judged);
     // Variances of what was in flight before are told by itself; blocks that scatter less make it no surer.
     let spread = if lagged.freedom() > 0 { spread.max(1.0) } else { spread };
@@ -215,7 +208,7 @@ impl Fit {
     /// `told` is what was in flight before says of every c of the grid.
     fn of(problem: &Problem, grid: &Grid, told: &[f64]) -> Fit {
         let error =
-            |((c, busy), told): (&(f64, Vec<Busy>), &f64)| problem.profile_of(*c, busy).1 + told;
+            |((_, busy), told): (&(f64, Vec<Busy>), &f64)| problem.profile_of(busy).1 + told;
         let errors: Vec<f64> = grid.busy.iter().zip(told).map(error).collect();
         let best = (0..GRID).min_by(|&i, &j| errors[i].total_cmp(&errors[j])).unwrap_or(0) as f64;
         let low = (best - 1.0).max(0.0);

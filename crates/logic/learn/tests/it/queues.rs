@@ -1,8 +1,8 @@
 //! Truths: M/M/c in closed form, a simulated c-core server, and the paper's pool of 30.
 
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
-use plimsoll_learn::{InFlightWindow, Moves};
+use plimsoll_learn::{InFlightWindow, Lagged};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -94,7 +94,9 @@ pub struct Server {
     waiting: usize,
     /// Finish times of the busy cores, least first, in nanoseconds negated.
     busy: BinaryHeap<std::cmp::Reverse<u64>>,
-    is_split: bool,
+    is_followed: bool,
+    /// In flight at the last polls, the newest first.
+    past: VecDeque<u32>,
     rng: Xoshiro256PlusPlus,
 }
 
@@ -108,14 +110,15 @@ impl Server {
             next_arrival: 0.0,
             waiting: 0,
             busy: BinaryHeap::new(),
-            is_split: false,
+            is_followed: false,
+            past: VecDeque::new(),
             rng: rng(seed),
         }
     }
 
-    /// Its windows tell what it was set to bear, and what followed each poll.
-    pub fn under_a_split(mut self) -> Server {
-        self.is_split = true;
+    /// Its windows tell what it was set to bear, and completions by what was in flight a service time before.
+    pub fn followed(mut self) -> Server {
+        self.is_followed = true;
         self
     }
 
@@ -167,22 +170,26 @@ impl Server {
         let rate = utilisation * self.cores as f64 / self.mean_s;
         self.next_arrival = self.now + exponential(&mut self.rng) / rate;
         let polls = (1.0 / poll_s).round() as usize;
+        let lag = (self.mean_s / poll_s).ceil() as usize;
         let mut out = Vec::with_capacity(seconds);
         for _ in 0..seconds {
             let start = self.now;
             let mut window = InFlightWindow { seconds: 1.0, ..InFlightWindow::default() };
-            let mut moves = Moves::default();
+            let mut lagged = Lagged::default();
             for poll in 1..=polls {
                 let before = self.in_flight();
                 let completed = self.advance(start + poll as f64 * poll_s, rate);
                 let after = self.in_flight();
-                let arrived = f64::from(after) + completed - f64::from(before);
-                moves.note(before, arrived, completed, poll_s);
+                if let Some(&earlier) = self.past.get(lag - 1) {
+                    lagged.note(earlier, [before, after], completed, poll_s);
+                }
+                self.past.push_front(before);
+                self.past.truncate(lag);
                 window.completions += completed;
                 window.levels.push((after, 1));
             }
-            if self.is_split {
-                (window.setting, window.moves) = (Some(rate), Some(moves));
+            if self.is_followed {
+                (window.setting, window.lagged) = (Some(rate), lagged);
             }
             out.push(window);
         }
