@@ -6,8 +6,7 @@
 //! [exponential|regular|bimodal] [poll=MS]`
 
 use plimsoll_model::Nanos;
-use plimsoll_queueing::ServiceTime;
-use plimsoll_sim::{Method, Verdict, World, WorldSpec, pool_named};
+use plimsoll_sim::{Method, Verdict, World, WorldSpec, pool_named, service_named};
 
 /// When to look, seconds.
 const AT_S: [f64; 5] = [120.0, 300.0, 600.0, 1_500.0, 3_000.0];
@@ -43,12 +42,8 @@ fn main() {
     let load: f64 = load.parse().expect("LOAD is a number such as 0.7");
     let service_us = 1e3 * service_ms.parse::<f64>().expect("SERVICE_MS is a number such as 30");
     let seeds: u64 = seeds.parse().expect("SEEDS is how many runs to make");
-    let service = match rest.first().map_or("exponential", String::as_str) {
-        "exponential" => ServiceTime::Exponential,
-        "regular" => ServiceTime::Deterministic,
-        "bimodal" => ServiceTime::Bimodal,
-        other => panic!("{other}: expected exponential, regular or bimodal"),
-    };
+    let service = service_named(rest.first().map_or("exponential", String::as_str));
+    let service = service.unwrap_or_else(|why| panic!("SERVICE {why}"));
     let mut tallies = [Tally::default(); AT_S.len()];
     let mut means_ms = Vec::new();
     let (mut changed, mut learned_anew) = (0, 0);

@@ -37,7 +37,7 @@ pub use fault::Fault;
 pub use ledger::{Rule, Violation};
 pub use luck::Luck;
 pub use plant::{Condition, Plant};
-pub use pool::{BackendModel, Method, paper_pool, pool_named, small_pool};
+pub use pool::{BackendModel, Method, paper_pool, pool_named, service_named, small_pool};
 pub use request::{Answer, RequestPlant};
 pub use rig::{Rig, Tally};
 pub use roundrobin::HaproxyRoundRobin;

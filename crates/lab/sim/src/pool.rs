@@ -1,7 +1,7 @@
 use std::str::FromStr;
 
 use plimsoll_model::{Method as BalancerMethod, MethodKind};
-use plimsoll_queueing::MmcCurve;
+use plimsoll_queueing::{MmcCurve, ServiceTime};
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -75,6 +75,20 @@ pub fn pool_named(name: &str) -> Result<Vec<BackendModel>, String> {
         "paper" => Ok(paper_pool(11)),
         "small" => Ok(small_pool()),
         _ => Err(format!("{name}: expected paper or small")),
+    }
+}
+
+/// How service times scatter, by the name that commands and examples call it: `exponential`, `regular` (all alike) or
+/// `bimodal` (one in twenty takes 19 times as long as the others).
+///
+/// # Errors
+/// For any other name, a line that says what was expected.
+pub fn service_named(name: &str) -> Result<ServiceTime, String> {
+    match name {
+        "exponential" => Ok(ServiceTime::Exponential),
+        "regular" => Ok(ServiceTime::Deterministic),
+        "bimodal" => Ok(ServiceTime::Bimodal),
+        _ => Err(format!("{name}: expected exponential, regular or bimodal")),
     }
 }
 

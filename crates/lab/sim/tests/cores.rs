@@ -1,33 +1,60 @@
-//! Behind a balancer that counts, arrivals follow from what is in flight; cores are told all the same.
+//! What is believed of cores by what was in flight a service time before: behind a balancer that counts, where
+//! arrivals follow from what is in flight, and whatever service times are.
 
-use plimsoll_sim::{Method, World, WorldSpec, small_pool};
+use plimsoll_queueing::ServiceTime;
+use plimsoll_sim::{BackendModel, Method, World, WorldSpec, small_pool};
 
 const SERVICE_US: f64 = 30_000.0;
 /// One core of eight is more.
 const RIGHT: f64 = 0.07;
 
+/// A pool of which nothing was known, so many seconds later.
+fn learned(seed: u64, method: Method, service: ServiceTime, load: f64, seconds: f64) -> World {
+    let spec = WorldSpec { service, ..WorldSpec::new(small_pool(), method, load, seed) };
+    let mut world = World::new(spec);
+    world.forget_answers();
+    let service = world.service_spec();
+    world.attach(service, None);
+    world.run_for(seconds);
+    world
+}
+
+/// All backends' capacities are known, and right.
+fn assert_known(world: &World, pool: &[BackendModel], what: &str) {
+    let controller = world.controller().expect("one is attached");
+    for (i, (model, belief)) in pool.iter().zip(controller.beliefs()).enumerate() {
+        let off = belief.capacity_rps.unwrap_or(0.0) / model.capacity_rps(SERVICE_US) - 1.0;
+        assert!(!belief.is_lower_bound, "{what}: s{i}");
+        assert!(off.abs() < RIGHT, "{what}: s{i} off by {off:.3}");
+    }
+}
+
 #[test]
 fn behind_leastconn_the_cores_of_every_backend_are_known_and_stay_known_when_one_slows_down() {
     for seed in [1, 2] {
         let mut pool = small_pool();
-        let mut world = World::new(WorldSpec::new(pool.clone(), Method::LeastConn, 0.7, seed));
-        world.forget_answers();
-        let service = world.service_spec();
-        world.attach(service, None);
-        world.run_for(1_500.0);
+        let mut world = learned(seed, Method::LeastConn, ServiceTime::Exponential, 0.7, 1_500.0);
+        assert_known(&world, &pool, &format!("seed {seed}"));
         let largest = pool.len() - 1;
-        for slowed in [false, true] {
-            if slowed {
-                pool[largest].speed *= 0.6;
-                world.set_speed(largest, pool[largest].speed);
-                world.run_for(60.0);
-            }
-            let controller = world.controller().expect("one is attached");
-            for (i, (model, belief)) in pool.iter().zip(controller.beliefs()).enumerate() {
-                let off = belief.capacity_rps.unwrap_or(0.0) / model.capacity_rps(SERVICE_US) - 1.0;
-                assert!(!belief.is_lower_bound, "seed {seed}, slowed {slowed}: s{i}");
-                assert!(off.abs() < RIGHT, "seed {seed}, slowed {slowed}: s{i} off by {off:.3}");
-            }
+        pool[largest].speed *= 0.6;
+        world.set_speed(largest, pool[largest].speed);
+        world.run_for(60.0);
+        assert_known(&world, &pool, &format!("seed {seed}, slowed"));
+    }
+}
+
+/// The law of exponential service says more cores of requests that all take the same: backends got more than they
+/// bear.
+#[test]
+fn under_a_split_cores_are_known_whether_service_scatters_or_not() {
+    for (service, load) in [
+        (ServiceTime::Exponential, 0.7),
+        (ServiceTime::Deterministic, 0.7),
+        (ServiceTime::Deterministic, 0.85),
+    ] {
+        for seed in [1, 2] {
+            let world = learned(seed, Method::RoundRobin, service, load, 600.0);
+            assert_known(&world, &small_pool(), &format!("{service:?}, {load}, seed {seed}"));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A world in which nothing changes: nothing is taken for a change, from the first request on.
 
 use plimsoll_model::Nanos;
+use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{BackendModel, Method, Verdict, World, WorldSpec, paper_pool, small_pool};
 
 const LEARNING: Nanos = Nanos(60_000_000_000);
@@ -8,12 +9,12 @@ const LEARNING: Nanos = Nanos(60_000_000_000);
 /// What is told to have changed in a world that goes on as it began.
 fn alarms(
     pool: Vec<BackendModel>,
-    method: Method,
+    (method, service): (Method, ServiceTime),
     load: f64,
     seed: u64,
     seconds: f64,
 ) -> Vec<String> {
-    let mut world = World::new(WorldSpec::new(pool, method, load, seed));
+    let mut world = World::new(WorldSpec { service, ..WorldSpec::new(pool, method, load, seed) });
     world.forget_answers();
     let spec = world.service_spec();
     world.attach(spec, None);
@@ -28,13 +29,18 @@ fn alarms(
 
 #[test]
 fn an_hour_of_noise_is_left_alone() {
-    for (pool, method, seed) in [
-        (paper_pool(11), Method::RoundRobin, 1),
-        (small_pool(), Method::RoundRobin, 2),
-        (small_pool(), Method::LeastConn, 3),
+    use ServiceTime::{Bimodal, Deterministic, Exponential};
+    for (pool, method, service, load, seed) in [
+        (paper_pool(11), Method::RoundRobin, Exponential, 0.7, 1),
+        (small_pool(), Method::RoundRobin, Exponential, 0.7, 2),
+        (small_pool(), Method::LeastConn, Exponential, 0.7, 3),
+        (paper_pool(11), Method::RoundRobin, Deterministic, 0.7, 4),
+        (small_pool(), Method::RoundRobin, Deterministic, 0.85, 5),
+        (small_pool(), Method::LeastConn, Deterministic, 0.7, 6),
+        (small_pool(), Method::RoundRobin, Bimodal, 0.7, 7),
     ] {
-        let alarms = alarms(pool, method, 0.7, seed, 3_600.0);
-        assert!(alarms.is_empty(), "{method:?}: {alarms:#?}");
+        let alarms = alarms(pool, (method, service), load, seed, 3_600.0);
+        assert!(alarms.is_empty(), "{method:?}, {service:?}, {load}: {alarms:#?}");
     }
 }
 
@@ -47,7 +53,7 @@ fn learning_is_not_taken_for_a_change() {
         (small_pool(), Method::RoundRobin, 0.85, 44),
         (small_pool(), Method::LeastConn, 0.7, 46),
     ] {
-        let alarms = alarms(pool, method, load, seed, 300.0);
+        let alarms = alarms(pool, (method, ServiceTime::Exponential), load, seed, 300.0);
         assert!(alarms.is_empty(), "{method:?} at {load}: {alarms:#?}");
     }
 }

@@ -6,17 +6,20 @@
 //! its runs came to, against what was to be reached. `roundrobin` picks by HAProxy's own keys, `smooth`
 //! evenly and by the new weights at once.
 //!
-//! `cargo run --release -p plimsoll-sim --example change -- paper|small roundrobin|smooth|leastconn LOAD SEEDS [smallest] [poll=MS] [verbose]`
+//! `cargo run --release -p plimsoll-sim --example change -- paper|small roundrobin|smooth|leastconn LOAD SEEDS [regular|bimodal] [smallest] [poll=MS] [verbose]`
 //! `cargo run --release -p plimsoll-sim --example change -- bound LOAD ERROR`
 //!
-//! `bound`: what is lost by capacities that are off by a relative ERROR (normal, one standard deviation), the small
+//! Service is exponential unless said otherwise, and the oracle knows how it scatters (the costs that `verbose` shows are
+//! by the curves of exponential service). `bound`: what is lost by capacities that are off by a relative ERROR (normal, one standard deviation), the small
 //! pool's largest slowed to 60 %, when they are packed for the best: the mean by the true curves over the optimum.
 
 mod summary;
 
 use plimsoll_model::{Curve, Nanos};
+use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{
-    Arena, BackendModel, Method, Verdict, World, WorldSpec, pool_named, small_pool, static_shares,
+    Arena, BackendModel, Method, Verdict, World, WorldSpec, pool_named, service_named, small_pool,
+    static_shares,
 };
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -72,11 +75,12 @@ fn main() {
         return;
     }
     let (words, args): (Vec<String>, Vec<String>) = args.into_iter().partition(|word| {
-        ["smallest", "verbose"].contains(&word.as_str()) || word.starts_with("poll=")
+        ["smallest", "verbose", "regular", "bimodal"].contains(&word.as_str())
+            || word.starts_with("poll=")
     });
     let [pool, method, load, seeds] = args.as_slice() else {
         eprintln!(
-            "usage: change paper|small roundrobin|smooth|leastconn LOAD SEEDS [smallest] [poll=MS] [verbose]"
+            "usage: change paper|small roundrobin|smooth|leastconn LOAD SEEDS [regular|bimodal] [smallest] [poll=MS] [verbose]"
         );
         eprintln!("       change bound LOAD ERROR");
         std::process::exit(2);
@@ -97,6 +101,9 @@ fn main() {
         ms.get()
     });
     let mut spec = WorldSpec { smooth, ..WorldSpec::new(pool, method, load, 0) };
+    if let Some(name) = words.iter().find(|word| ["regular", "bimodal"].contains(&word.as_str())) {
+        spec.service = service_named(name).unwrap_or_else(|why| panic!("{why}"));
+    }
     spec.poll = polls.map_or(spec.poll, std::time::Duration::from_millis);
     println!(
         "change         seen_s  requests  plan_s  false  mean/oracle  frozen/oracle  over_frozen"
@@ -115,8 +122,8 @@ fn bound(load: f64, error: f64) {
     let rate_rps = load * pool.iter().map(|b| b.capacity_rps(SERVICE_US)).sum::<f64>();
     pool.last_mut().expect("a pool").speed *= 0.6;
     let full = rate_rps / pool.iter().map(|b| b.capacity_rps(SERVICE_US)).sum::<f64>();
-    let told = Told { pool: &pool, rate_rps };
-    let optimum_us = told.mean_us(&best_shares(&pool, rate_rps));
+    let told = Told { pool: &pool, rate_rps, service: ServiceTime::Exponential };
+    let optimum_us = told.mean_us(&best_shares(&pool, rate_rps, ServiceTime::Exponential));
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let mut uniform = || ((rng.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
     // Box and Muller.
@@ -126,7 +133,7 @@ fn bound(load: f64, error: f64) {
             let off =
                 |b: &BackendModel| BackendModel { speed: b.speed * (1.0 + error * normal()), ..*b };
             let believed: Vec<BackendModel> = pool.iter().map(off).collect();
-            told.mean_us(&best_shares(&believed, rate_rps)) / optimum_us
+            told.mean_us(&best_shares(&believed, rate_rps, ServiceTime::Exponential)) / optimum_us
         })
         .collect();
     costs.sort_by(f64::total_cmp);
@@ -160,7 +167,7 @@ fn row(spec: &WorldSpec, change: Change, How { smallest, verbose }: How) -> Row 
     };
     let (mut frozen, mut oracle) = (still(), still());
     if verbose {
-        Told { pool, rate_rps: before_rps }.print(&world, world.now());
+        Told { pool, rate_rps: before_rps, service: spec.service }.print(&world, world.now());
     }
     let mut after = pool.to_vec();
     let mut rate = before_rps;
@@ -177,10 +184,10 @@ fn row(spec: &WorldSpec, change: Change, How { smallest, verbose }: How) -> Row 
         }
     }
     let at = world.now();
-    for (i, weight) in best_weights(&after, rate).into_iter().enumerate() {
+    for (i, weight) in best_weights(&after, rate, spec.service).into_iter().enumerate() {
         oracle.set_foreign_weight(i, weight);
     }
-    let told = Told { pool: &after, rate_rps: rate };
+    let told = Told { pool: &after, rate_rps: rate, service: spec.service };
     let [mean, alone, optimum] = [&mut world, &mut frozen, &mut oracle].map(|w| {
         w.run_for(SETTLING_S);
         let from = w.now();
@@ -281,13 +288,14 @@ fn row_of(
 struct Told<'a> {
     pool: &'a [BackendModel],
     rate_rps: f64,
+    service: ServiceTime,
 }
 
 impl Told<'_> {
     /// What is believed of each backend beside what is, and what the weights cost by the true curves.
     fn print(&self, world: &World, at: Nanos) {
         let Some(controller) = world.controller() else { return };
-        let best = best_shares(self.pool, self.rate_rps);
+        let best = best_shares(self.pool, self.rate_rps, self.service);
         let held: Vec<f64> = world.weights().iter().map(|&w| f64::from(w)).collect();
         let sum: f64 = held.iter().sum();
         let held: Vec<f64> = held.into_iter().map(|w| w / sum).collect();
@@ -317,14 +325,14 @@ impl Told<'_> {
     }
 }
 
-fn best_shares(pool: &[BackendModel], rate_rps: f64) -> Vec<f64> {
-    let arena = Arena { rate_rps, ..Arena::new(pool.to_vec(), 0.7, 0, 0) };
+fn best_shares(pool: &[BackendModel], rate_rps: f64, service: ServiceTime) -> Vec<f64> {
+    let arena = Arena { rate_rps, service, ..Arena::new(pool.to_vec(), 0.7, 0, 0) };
     static_shares(&arena).expect("a pool with room")
 }
 
 /// The best static split of a pool, as weights.
-fn best_weights(pool: &[BackendModel], rate_rps: f64) -> Vec<u32> {
-    let shares = best_shares(pool, rate_rps);
+fn best_weights(pool: &[BackendModel], rate_rps: f64, service: ServiceTime) -> Vec<u32> {
+    let shares = best_shares(pool, rate_rps, service);
     let most = shares.iter().copied().fold(0.0, f64::max);
     shares.iter().map(|share| (256.0 * share / most).round() as u32).collect()
 }
