@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use plimsoll_model::{Applied, BackendId, BalancerReport, Plan};
+use plimsoll_control::poll_interval;
+use plimsoll_model::{Applied, BackendId, BalancerReport, MethodKind, Plan};
 use plimsoll_sink::{SinkError, SinkErrorKind};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -22,6 +23,15 @@ const GIVE_WAY: Duration = Duration::from_millis(10);
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// Orders and reports that wait; the controller has one plan under way at a time.
 const WAITING: usize = 16;
+
+/// Time between two readings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Poll {
+    /// By what the balancer was last seen to do.
+    ByReading,
+    /// The same whatever it does.
+    Every(Duration),
+}
 
 /// What the balancer is told.
 #[derive(Debug)]
@@ -76,12 +86,13 @@ impl Drop for SinkHandle {
 impl SinkHandle {
     /// Starts the task on the runtime of the caller. `observe` says that no plan will come, so that
     /// nothing stands in its way.
-    pub fn start(sink: Sink, poll: Duration, observe: bool) -> Self {
+    pub fn start(sink: Sink, poll: Poll, observe: bool) -> Self {
         let (orders, inbox) = mpsc::channel(WAITING);
         let (outbox, reports) = mpsc::channel(WAITING);
         let task = SinkTask {
             sink,
             poll,
+            interval: poll_interval(MethodKind::Split),
             observe,
             inbox,
             waiting: None,
@@ -110,8 +121,9 @@ fn next(began: Instant, done: Instant, rest: Duration) -> Instant {
 
 struct SinkTask {
     sink: Sink,
-    /// From one reading to the next.
-    poll: Duration,
+    poll: Poll,
+    /// Between two readings, by what was last seen.
+    interval: Duration,
     observe: bool,
     inbox: mpsc::Receiver<Order>,
     /// An order that was taken from the inbox and not yet carried out.
@@ -158,9 +170,20 @@ impl SinkTask {
     }
 
     /// The time to the next reading.
-    fn rest(&self, reports: &[SinkReport]) -> Duration {
-        let is_lost = reports.iter().any(|report| matches!(report, SinkReport::Lost(_)));
-        if is_lost { RETRY } else { self.poll }
+    fn rest(&mut self, reports: &[SinkReport]) -> Duration {
+        for report in reports {
+            match report {
+                SinkReport::Lost(_) => return RETRY,
+                SinkReport::Read(read, _) => {
+                    self.interval = poll_interval(read.method.kind);
+                }
+                SinkReport::Applied(_) | SinkReport::Failed(..) => {}
+            }
+        }
+        match self.poll {
+            Poll::ByReading => self.interval,
+            Poll::Every(time) => time,
+        }
     }
 
     async fn carry_out(&mut self, order: Order) -> Option<SinkReport> {
@@ -257,7 +280,7 @@ impl SinkTask {
 mod tests {
     use super::*;
     use crate::run::sink::Place;
-    use plimsoll_model::Nanos;
+    use plimsoll_model::{Method, Nanos};
     use plimsoll_sink::{HaproxyConfig, SocketAddress};
 
     fn plan(epoch: u64) -> Order {
@@ -282,7 +305,8 @@ mod tests {
                 std::time::Instant::now(),
             )
             .expect("names"),
-            poll: Duration::from_millis(25),
+            poll: Poll::ByReading,
+            interval: poll_interval(MethodKind::Split),
             observe: false,
             inbox,
             waiting: None,
@@ -304,9 +328,22 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_read_is_tried_again_later() {
-        let (task, ..) = task(Vec::new());
-        assert_eq!(task.rest(&[]), task.poll, "a reading that gave way");
+    fn a_balancer_is_read_by_what_it_does_unless_told_otherwise() {
+        let read = |kind| {
+            let method = Method { name: String::new(), kind };
+            let report =
+                BalancerReport { at: Nanos::ZERO, method, generation: 1, servers: Vec::new() };
+            [SinkReport::Read(report, Duration::ZERO)]
+        };
+        let ms = Duration::from_millis;
+        let (mut task, ..) = task(Vec::new());
+        assert_eq!(task.rest(&[]), ms(25), "nothing is known of it");
+        assert_eq!(task.rest(&read(MethodKind::InFlight)), ms(50));
+        assert_eq!(task.rest(&[]), ms(50), "a reading that gave way");
+        assert_eq!(task.rest(&read(MethodKind::Split)), ms(25));
+        task.poll = Poll::Every(ms(30));
+        assert_eq!(task.rest(&read(MethodKind::InFlight)), ms(30));
+        assert_eq!(task.rest(&read(MethodKind::Split)), ms(30));
         let loss = Loss { reason: String::new(), retryable: true };
         assert_eq!(task.rest(&[SinkReport::Lost(loss)]), RETRY);
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plimsoll_control::{BackendSpec, CurveChoice, Exploration, POLL, ProbeRate, ServiceSpec};
+use plimsoll_control::{BackendSpec, CurveChoice, Exploration, ProbeRate, ServiceSpec};
 use plimsoll_model::{BackendId, SinkLimits};
 use plimsoll_probe::{
     Address, Connection, LivenessCheck, LivenessSpec, Probe, ProbeSpec, Scheme, StatusSet, Target,
@@ -14,6 +14,7 @@ use plimsoll_probe::{
 use plimsoll_sink::{HaproxyConfig, L4SinkConfig, SocketAddress};
 
 use super::sink::{Place, Sink};
+use super::sink_task::Poll;
 use crate::config;
 
 /// The watch of a service whose configuration names none: a bare connection. It costs a backend next
@@ -50,7 +51,7 @@ pub struct SinkSetup {
     /// Where it is.
     pub place: Place,
     /// Time between two readings.
-    pub poll: Duration,
+    pub poll: Poll,
     /// Identities and names of its servers.
     pub servers: Vec<(BackendId, String)>,
 }
@@ -165,7 +166,7 @@ fn sink(service: &config::Service, ids: &[BackendId]) -> SinkSetup {
         }
     };
     let names = service.backends.iter().map(|backend| backend.name.clone());
-    let poll = poll.unwrap_or(POLL);
+    let poll = poll.map_or(Poll::ByReading, Poll::Every);
     SinkSetup { place, poll, servers: ids.iter().copied().zip(names).collect() }
 }
 

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use plimsoll_control::{Action, BackendSpec, Controller, Event, Memory, POLL, Record, ServiceSpec};
+use plimsoll_control::{
+    Action, BackendSpec, Controller, Event, Memory, Record, ServiceSpec, poll_interval,
+};
 use plimsoll_model::{Applied, BackendId, FailureKind, Nanos, Outcome, Plan, ServerStatus};
 use plimsoll_queueing::ServiceTime;
 
@@ -40,6 +42,7 @@ impl WorldSpec {
     pub fn new(pool: Vec<BackendModel>, method: Method, load: f64, seed: u64) -> Self {
         let service_us = 30_000.0;
         let capacity: f64 = pool.iter().map(|b| b.capacity_rps(service_us)).sum();
+        let poll = poll_interval(method.kind());
         WorldSpec {
             weights: vec![1; pool.len()],
             pool,
@@ -48,7 +51,7 @@ impl WorldSpec {
             method,
             smooth: false,
             rate_rps: load * capacity,
-            poll: POLL,
+            poll,
             seed,
         }
     }

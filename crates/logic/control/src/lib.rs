@@ -41,6 +41,7 @@ mod plan;
 mod points;
 mod pool_health;
 mod probing;
+mod reading;
 mod refresh;
 mod reports;
 mod search;
@@ -58,10 +59,10 @@ mod worth;
 pub use controller::Controller;
 pub use event::{Action, Event, Record, RecordKind};
 pub use memory::Memory;
+pub use reading::poll_interval;
 pub use spec::{
     BackendSpec, CurveChoice, DrainTest, DriftTest, Exploration, ProbeRate, ServiceSpec,
 };
-pub use traffic::POLL;
 pub use view::{
     Advice, BackendState, BackendView, Belief, CurveView, Phase, PlanView, ServiceView,
 };

@@ -8,9 +8,6 @@ use plimsoll_learn::Lagged;
 use plimsoll_learn::drift::Interval;
 use plimsoll_model::{Nanos, ServerReport};
 
-/// The time between two readings of a balancer, unless an operator says otherwise: a slow-down of few cores is seen in
-/// requests that meet nobody else, which polls further apart miss (`docs/benchmarks.md`, "A changing world").
-pub const POLL: Duration = Duration::from_millis(25);
 /// A window is closed when it is this long.
 pub(crate) const WINDOW: Duration = Duration::from_secs(1);
 /// Two reports further apart than this do not belong to one window: what happened between is unknown.

@@ -17,6 +17,8 @@ const SERVICE_S: f64 = 0.03;
 const POLL_MS: f64 = 25.0;
 const BLIND_S: u32 = 300;
 const EVERY_S: u32 = 5;
+/// Cores are held, as by the controller, once one more or less would be worse by so much: four standard deviations.
+const SURE: f64 = 16.0;
 
 fn main() {
     let args: Vec<f64> =
@@ -125,7 +127,11 @@ fn watch(
         if second.is_multiple_of(EVERY_S)
             && let Some(got) = estimator.estimate(None, held)
         {
-            held = (!got.lower_bound).then_some(got.cores).or(held);
+            held = if got.margin >= SURE {
+                Some(got.cores)
+            } else {
+                held.filter(|cores| *cores == got.cores)
+            };
             if second > BLIND_S {
                 tally.note(cores, &got, &mut last);
             }
