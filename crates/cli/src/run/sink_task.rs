@@ -14,9 +14,11 @@ use super::sink::Sink;
 
 /// A balancer that cannot be read is tried again this often.
 const RETRY: Duration = Duration::from_millis(500);
-/// A balancer that takes long to answer has so many times as long to itself: no more than a tenth of its time goes
-/// into being read, however many servers it has.
+/// A balancer that takes long to answer has so many times as long to itself, so that no more than a tenth of its time
+/// goes into being read, however many servers it has …
 const LEFT_ALONE: u32 = 9;
+/// … but no longer than this, or than it took: who is read less often is hardly steered any more.
+const LEFT_ALONE_MOST: Duration = Duration::from_millis(500);
 /// A plan waits so long for a reading under way, which takes a millisecond on a healthy balancer.
 const GIVE_WAY: Duration = Duration::from_millis(10);
 /// What refused a plan and cannot be seen from outside is tried again after this.
@@ -116,7 +118,9 @@ impl SinkHandle {
 
 /// When to read next: at an even pace, but a balancer that takes long to answer has much longer to itself.
 fn next(began: Instant, done: Instant, rest: Duration) -> Instant {
-    (began + rest).max(done + LEFT_ALONE * done.duration_since(began))
+    let took = done.duration_since(began);
+    let alone = (LEFT_ALONE * took).min(LEFT_ALONE_MOST).max(took);
+    (began + rest).max(done + alone)
 }
 
 struct SinkTask {
@@ -353,6 +357,7 @@ mod tests {
         let (began, ms) = (Instant::now(), Duration::from_millis);
         let after = |took| next(began, began + ms(took), ms(25)).duration_since(began);
         assert_eq!([1, 2, 5, 40].map(after), [25, 25, 50, 400].map(ms));
+        assert_eq!([100, 1_000].map(after), [600, 2_000].map(ms));
     }
 
     #[tokio::test]

@@ -305,15 +305,7 @@ fn with_too_much_traffic_little_is_not_worth_a_change_and_much_is_followed_at_on
     w.run_for(10.0);
     let after = w.plans.iter().filter(|(at, _)| *at > now).map(|(_, plan)| plan.entries[5].share);
     let least = after.fold(f64::INFINITY, f64::min);
-    assert!(
-        least < 0.8 * before,
-        "{least:.3} after {before:.3} {:#?}",
-        w.records
-            .iter()
-            .filter(|r| r.0 > now)
-            .map(|r| (r.0.since(now).as_secs_f64(), r.1.reason.clone()))
-            .collect::<Vec<_>>()
-    );
+    assert!(least < 0.8 * before, "{least:.3} after {before:.3}");
 }
 
 #[test]

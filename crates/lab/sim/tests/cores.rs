@@ -43,8 +43,7 @@ fn behind_leastconn_the_cores_of_every_backend_are_known_and_stay_known_when_one
     }
 }
 
-/// The law of exponential service says more cores of requests that all take the same: backends got more than they
-/// bear.
+/// Requests that all take the same must not pass for more cores: backends would get more than they bear.
 #[test]
 fn under_a_split_cores_are_known_whether_service_scatters_or_not() {
     for (service, load) in [

@@ -73,13 +73,12 @@ impl Backend {
         watch.note(&interval).filter(is_news)
     }
 
-    /// Watches with these cores from now on; where cores are told by loads, and come and go, only once the
-    /// new watch knows what to hold against: one that knows nothing sees nothing, one with wrong cores most.
+    /// Watches with these cores from now on, but only once the new watch knows what to hold against: one that knows
+    /// nothing sees nothing, one with wrong cores most.
     fn watch_other_cores(&mut self, now: Nanos, cores: f64, interval: &Interval) {
         let fresh = || RateWatch::new(cores, Tolerance::default());
         let is_judged = self.judged_from.is_some_and(|from| from <= now);
-        let may_wait = is_judged;
-        if !may_wait || !self.watch.as_ref().is_some_and(RateWatch::is_sure) {
+        if !is_judged || !self.watch.as_ref().is_some_and(RateWatch::is_sure) {
             self.watch = Some(fresh());
             self.next_watch = None;
             self.other_cores_s = 0.0;
@@ -199,7 +198,9 @@ impl Controller {
         let Some(b) = self.get(id) else { return };
         let began = now - Duration::from_secs_f64(change.seconds);
         let is_judged = b.judged_from.is_some_and(|from| from <= began);
-        let may_be_cores = !change.is_beyond_cores && b.same_cores_s < SURE_S.max(change.seconds);
+        // What is watched with other cores than those believed now says no more than that they are others.
+        let is_sure = b.other_cores_s == 0.0 && b.same_cores_s >= SURE_S.max(change.seconds);
+        let may_be_cores = !change.is_beyond_cores && !is_sure;
         if !is_judged || may_be_cores {
             // Other cores than believed look the same when load changes: its own traffic will tell which.
             b.relearn(now);
@@ -372,18 +373,24 @@ mod tests {
     #[test]
     fn what_reaches_back_into_learning_is_learned_from_and_what_does_not_is_a_change() {
         let change = Change { ratio: 0.6, requests: 500.0, seconds: 30.0, is_beyond_cores: false };
-        let told = |now: Nanos| {
+        let told_with = |now: Nanos, (other_cores_s, change): (f64, Change)| {
             let mut controller = controller(100.0);
             let b = &mut controller.backends[0];
             (b.same_cores_s, b.judged_from) = (600.0, Some(at(120)));
+            b.other_cores_s = other_cores_s;
             let mut out = Vec::new();
             controller.on_change(now, BackendId(0), change, &mut out);
             let is_drift =
                 |a: &Action| matches!(a, Action::Record(r) if r.kind == RecordKind::Drift);
             (out.iter().any(is_drift), controller.urgent.is_some())
         };
+        let told = |now: Nanos| told_with(now, (0.0, change));
         assert_eq!(told(at(149)), (false, false));
         assert_eq!(told(at(150)), (true, true), "at once");
+        let seen = |change: Change| told_with(at(150), (61.0, change));
+        assert_eq!(seen(change), (false, false), "the watch has other cores than are believed");
+        let beyond = Change { is_beyond_cores: true, ..change };
+        assert_eq!(seen(beyond), (true, true), "which does not matter where none explain it");
     }
 
     #[test]

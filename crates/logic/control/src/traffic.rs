@@ -14,8 +14,9 @@ pub(crate) const WINDOW: Duration = Duration::from_secs(1);
 const GAP: Duration = Duration::from_secs(2);
 /// In-flight counts above this are counted as this.
 pub(crate) const MAX_IN_FLIGHT: usize = 511;
-/// Reports remembered at the most.
+/// Reports remembered at the most, and so many of a service time: further back than two of them nobody looks.
 const MOST_PAST: usize = 256;
+const PAST_OF_SERVICE: f64 = 64.0;
 
 /// When windows begin and end: for all backends of a pool at the same reports, for rates are added up.
 #[derive(Clone, Copy, Debug, Default)]
@@ -144,10 +145,7 @@ impl Meter {
         if let Some(before) = service_us.and_then(|us| self.before(then, us)) {
             self.lagged.note(before, [last.in_flight, report.in_flight], completions, dt);
         }
-        if self.past.len() == MOST_PAST {
-            self.past.pop_front();
-        }
-        self.past.push_back((then, last.in_flight));
+        self.remember(then, last.in_flight, service_us);
         self.last = Some((at, *report));
         if !closes {
             return None;
@@ -155,6 +153,18 @@ impl Meter {
         let window = self.close(at, report);
         self.open(at, report);
         window
+    }
+
+    /// Keeps what was in flight for as long as a service takes, however long that is.
+    fn remember(&mut self, at: Nanos, in_flight: u32, service_us: Option<f64>) {
+        let apart_s = service_us.map_or(0.0, |us| us / 1e6 / PAST_OF_SERVICE);
+        if self.past.back().is_some_and(|&(last, _)| at.since(last).as_secs_f64() < apart_s) {
+            return;
+        }
+        if self.past.len() == MOST_PAST {
+            self.past.pop_front();
+        }
+        self.past.push_back((at, in_flight));
     }
 
     /// What was in flight this long before that, by the last report that is old enough. (What is believed of a service time
@@ -274,6 +284,19 @@ mod tests {
             None,
             "counters fell: that was another life"
         );
+    }
+
+    #[test]
+    fn however_long_service_takes_what_was_in_flight_then_is_known() {
+        let mut meter = Meter::default();
+        for k in 0..10_000_u64 {
+            let at = Nanos(k * 25_000_000);
+            meter.observe(at, &report((k / 40) as u32, k, 0), false, Some(2e7));
+        }
+        assert!(meter.past.len() <= MOST_PAST);
+        // Of 20 s before the last but one: 229.975 s by polls a third of a second apart.
+        let before = meter.before(Nanos(9_999 * 25_000_000), 2e7).expect("it is remembered");
+        assert!((229..=230).contains(&before), "{before}");
     }
 
     #[test]

@@ -13,9 +13,12 @@
 //! even unlimited cores explain the blocks, no queue was seen: c is the least number of cores they do
 //! not contradict (within one standard deviation), and is marked as a lower bound.
 //!
-//! Cost: `observe` O(blocks), `estimate` O(grid × blocks × levels). It fails where the service time
+//! One load tells nothing so: there, what completes between two polls is held against what was in flight a service
+//! time before ([`Lagged`]).
+//!
+//! Cost: `observe` O(blocks), `estimate` O(grid × (blocks + groups) × levels). It fails where the service time
 //! itself depends on load (shared caches), which looks like fewer cores, and where one load only was
-//! ever seen: then capacity is little more than the rate observed.
+//! ever seen by polls too far apart to follow requests: then capacity is little more than the rate observed.
 
 use serde::{Deserialize, Serialize};
 
@@ -184,8 +187,8 @@ impl ThroughputEstimator {
 
     /// The best estimate; none before 20 completions. `service` is the service time in microseconds
     /// known from elsewhere (probes of the idle backend) with its relative standard deviation: it tells
-    /// cores apart where one load only was seen. `cores` is how many there were before the backend
-    /// changed: believed until it is contradicted.
+    /// cores apart where one load only was seen. `cores` is how many were told beyond doubt:
+    /// believed until they are contradicted.
     pub fn estimate(&self, service: Option<(f64, f64)>, cores: Option<f64>) -> Option<Throughput> {
         if self.completions() < LEAST_COMPLETIONS {
             return None;

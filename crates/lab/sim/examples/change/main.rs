@@ -260,7 +260,7 @@ fn row_of(
         let name = format!("s{who}");
         world.records.iter().filter(move |(t, r)| {
             let own = r.backend.as_deref() == Some(name.as_str());
-            // Under a balancer that counts, cores may not be certain enough for more than to learn anew.
+            // Cores may not be certain enough for more than to learn anew.
             let told = [Some(Verdict::Changed), Some(Verdict::MayHaveChanged)];
             told.contains(&Verdict::of(r)) && *t > at && own == mine
         })

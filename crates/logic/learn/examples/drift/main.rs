@@ -6,7 +6,7 @@
 //! `detect` changes the speed of a backend at 70 % load and counts the requests that it completes, and
 //! the seconds that pass, until the alarm. `noise` changes nothing, for so many days of a pool of 30
 //! (16 of one core, 8 of two, 4 of four, 2 of eight), and counts alarms. Polls as the daemon does by default, every
-//! 25 ms. Behind leastconn the pool is simulated as one.
+//! 25 ms, and every 50 behind leastconn, where the pool is simulated as one.
 
 mod backend;
 mod pool;
@@ -17,6 +17,7 @@ use pool::Pool;
 
 const SERVICE_S: f64 = 0.03;
 const POLL_S: f64 = 0.025;
+const LEASTCONN_POLL_S: f64 = 0.05;
 /// So long a backend is watched before it changes, seconds.
 const BEFORE_S: f64 = 300.0;
 const LOAD: f64 = 0.7;
@@ -27,11 +28,12 @@ const KINDS: [Service; 3] = [Service::Exponential, Service::Deterministic, Servi
 fn main() {
     let (polls, args): (Vec<String>, Vec<String>) =
         std::env::args().skip(1).partition(|word| word.starts_with("poll="));
-    let poll_s = polls.last().map_or(POLL_S, |word| {
+    let asked_s = polls.last().map(|word| {
         let ms: std::num::NonZeroU64 =
             word[5..].parse().expect("poll=MS is a whole number above 0");
         ms.get() as f64 / 1e3
     });
+    let poll_s = asked_s.unwrap_or(POLL_S);
     let number = |i: usize, otherwise: f64| {
         args.get(i).map_or(otherwise, |text| text.parse().expect("a number"))
     };
@@ -44,7 +46,9 @@ fn main() {
                 None => noise(days, seed, service_s, (Service::Exponential, poll_s)),
                 Some("regular") => noise(days, seed, service_s, (Service::Deterministic, poll_s)),
                 Some("bimodal") => noise(days, seed, service_s, (Service::Bimodal, poll_s)),
-                Some("leastconn") => noise_of_leastconn(days, seed, service_s, poll_s),
+                Some("leastconn") => {
+                    noise_of_leastconn(days, seed, service_s, asked_s.unwrap_or(LEASTCONN_POLL_S));
+                }
                 Some(other) => {
                     usage(&format!("{other}: expected leastconn, regular, bimodal or nothing"))
                 }

@@ -2,8 +2,9 @@
 //! exponential, and busy time known from polls only. Estimated from the samples, in batches, so that what
 //! hangs together within seconds counts as it does in an excursion.
 
-/// Variance of a batch (so many completions, where busy time is known) and intervals in it.
-const BATCH: (f64, u32) = (15.0, 6);
+/// Variance of a batch (so many completions, where busy time is known), intervals in it, and how many times the time of
+/// a service it is long: what is in service at its ends is little beside what is done in it.
+const BATCH: (f64, u32, f64) = (15.0, 6, 10.0);
 /// Batches remembered.
 const MEMORY: f64 = 300.0;
 /// The belief to begin with, and how many batches it is worth.
@@ -20,20 +21,22 @@ pub(super) struct Noise {
     /// Squared errors in units of the expectation, and batches: settled, and not yet.
     settled: (f64, f64),
     open: (f64, f64),
-    /// The batch that is being filled: error, the variance that is expected of it, intervals.
-    batch: (f64, f64, u32),
+    /// The batch that is being filled: error, the variance that is expected of it, intervals, times of a service.
+    batch: (f64, f64, u32, f64),
 }
 
 impl Noise {
-    pub fn note(&mut self, error: f64, variance: f64) {
+    /// An interval, so many times as long as a service.
+    pub fn note(&mut self, error: f64, variance: f64, services: f64) {
         self.batch.0 += error;
         self.batch.1 += variance;
         self.batch.2 += 1;
-        let (error, variance, intervals) = self.batch;
-        if variance >= BATCH.0 && intervals >= BATCH.1 {
+        self.batch.3 += services;
+        let (error, variance, intervals, services) = self.batch;
+        if variance >= BATCH.0 && intervals >= BATCH.1 && services >= BATCH.2 {
             self.open.0 += error * error / variance;
             self.open.1 += 1.0;
-            self.batch = (0.0, 0.0, 0);
+            self.batch = (0.0, 0.0, 0, 0.0);
         }
     }
 
@@ -48,7 +51,7 @@ impl Noise {
     /// What was noted since belongs to another backend.
     pub fn drop_open(&mut self) {
         self.open = (0.0, 0.0);
-        self.batch = (0.0, 0.0, 0);
+        self.batch = (0.0, 0.0, 0, 0.0);
     }
 
     /// Whether there were batches enough to say.

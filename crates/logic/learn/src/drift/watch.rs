@@ -1,8 +1,7 @@
 //! Watches how fast one backend works.
 //!
-//! Between two polls of the balancer so many requests arrived, and of those in flight so many completed.
-//! How likely that is depends on the rate of a core and on nothing else that changes: not on
-//! traffic, weights or queues: `B = (min(n, c) + min(m, c))/2 · t` core-seconds were busy, n in flight at first
+//! Between two polls of the balancer so many requests completed. How many are expected depends on how busy the cores
+//! were and on the rate of a core, and on nothing else that changes: not on traffic, weights or queues: `B = (min(n, c) + min(m, c))/2 · t` core-seconds were busy, n in flight at first
 //! and m at last, and `v·B` completions are expected, however service times are distributed. Whatever scatters
 //! more than a Poisson process (other service times, busy time known from polls alone) is in the dispersion,
 //! estimated from the samples.
@@ -183,7 +182,7 @@ impl RateWatch {
             return None;
         };
         let expected = rate * work.core_seconds;
-        self.noise.note(work.completions - expected, expected);
+        self.noise.note(work.completions - expected, expected, rate * work.seconds);
         let dispersion = self.noise.dispersion();
         let gains = if self.noise.is_known() {
             let fair = fair(rate, (dispersion / self.settled.completions).sqrt());

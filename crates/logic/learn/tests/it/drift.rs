@@ -159,7 +159,7 @@ fn the_papers_threshold_fires_on_noise() {
     let mut alarms = 0;
     for _ in 0..600 {
         let (mut area, mut requests) = (0.0, 0.0);
-        for _ in 0..10 {
+        for _ in 0..40 {
             let i = b.poll(POLL_S);
             area += 0.5 * f64::from(i.before + i.after) * i.seconds;
             requests += i.completions;

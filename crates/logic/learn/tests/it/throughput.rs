@@ -132,7 +132,12 @@ fn one_load_tells_cores_by_what_was_in_flight_and_they_stay() {
                     estimator.observe(&window).expect("a sound window");
                 }
                 let Some(got) = estimator.estimate(None, told) else { continue };
-                told = (!got.lower_bound).then_some(got.cores).or(told);
+                // As the controller does: held once they are sure, until they are contradicted.
+                told = if got.margin >= 16.0 {
+                    Some(got.cores)
+                } else {
+                    told.filter(|c| *c == got.cores)
+                };
                 if round >= 12 {
                     estimates += 1;
                     right += u32::from(!got.lower_bound && got.cores == cores as f64);
