@@ -6,7 +6,7 @@
 //! [exponential|regular|bimodal] [poll=MS]`
 
 use plimsoll_model::Nanos;
-use plimsoll_sim::{Method, Verdict, World, WorldSpec, pool_named, service_named};
+use plimsoll_sim::{Method, Verdict, World, WorldSpec, poll_asked, pool_named, service_named};
 
 /// When to look, seconds.
 const AT_S: [f64; 5] = [120.0, 300.0, 600.0, 1_500.0, 3_000.0];
@@ -24,13 +24,7 @@ struct Tally {
 }
 
 fn main() {
-    let (polls, args): (Vec<String>, Vec<String>) =
-        std::env::args().skip(1).partition(|word| word.starts_with("poll="));
-    let poll = polls.last().map(|word| {
-        let ms: std::num::NonZeroU64 =
-            word[5..].parse().expect("poll=MS is a whole number above 0");
-        std::time::Duration::from_millis(ms.get())
-    });
+    let (poll, args) = poll_asked(std::env::args().skip(1)).unwrap_or_else(|why| panic!("{why}"));
     let [pool, method, load, service_ms, seeds, rest @ ..] = args.as_slice() else {
         eprintln!(
             "usage: cores paper|small roundrobin|leastconn LOAD SERVICE_MS SEEDS [exponential|regular|bimodal] [poll=MS]"

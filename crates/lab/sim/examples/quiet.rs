@@ -5,14 +5,13 @@
 //!
 //! `cargo run --release -p plimsoll-sim --example quiet -- paper|small roundrobin|leastconn LOAD SERVICE_MS DAYS [SEED [exponential|regular|bimodal]] [poll=MS]`
 
-use plimsoll_sim::{Method, Verdict, World, WorldSpec, pool_named, service_named};
+use plimsoll_sim::{Method, Verdict, World, WorldSpec, poll_asked, pool_named, service_named};
 
 const HOUR_S: f64 = 3_600.0;
 const DAY_H: f64 = 24.0;
 
 fn main() {
-    let (polls, args): (Vec<String>, Vec<String>) =
-        std::env::args().skip(1).partition(|word| word.starts_with("poll="));
+    let (poll, args) = poll_asked(std::env::args().skip(1)).unwrap_or_else(|why| panic!("{why}"));
     let [pool, method, load, service_ms, days, rest @ ..] = args.as_slice() else {
         eprintln!(
             "usage: quiet paper|small roundrobin|leastconn LOAD SERVICE_MS DAYS [SEED [exponential|regular|bimodal]] [poll=MS]"
@@ -28,18 +27,13 @@ fn main() {
     let (load, service_us, days) = (number(load), 1e3 * number(service_ms), number(days));
     let service = service_named(rest.get(1).map_or("exponential", String::as_str));
     let service = service.unwrap_or_else(|why| panic!("SERVICE {why}"));
-    let polls = polls.last().map(|word| {
-        let ms: std::num::NonZeroU64 =
-            word[5..].parse().expect("poll=MS is a whole number above 0");
-        std::time::Duration::from_millis(ms.get())
-    });
     let first: u64 = rest.first().map_or(1, |text| text.parse().expect("SEED is a whole number"));
     let (mut alarms, mut learned_anew, mut corrected, mut plans, mut requests) = (0, 0, 0, 0, 0.0);
     for day in 0..days.ceil() as u64 {
         let mut spec = WorldSpec::new(pool.clone(), method, load, first + day);
         spec.rate_rps *= spec.service_us / service_us;
         (spec.service_us, spec.service) = (service_us, service);
-        spec.poll = polls.unwrap_or(spec.poll);
+        spec.poll = poll.unwrap_or(spec.poll);
         let rate_rps = spec.rate_rps;
         let mut world = World::new(spec);
         world.forget_answers();

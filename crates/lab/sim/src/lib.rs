@@ -46,4 +46,4 @@ pub use sabotage::Sabotage;
 pub use sample::SamplePlant;
 pub use scenario::{Cadence, Disturbance, Profile, Scenario};
 pub use verdict::Verdict;
-pub use world::{World, WorldSpec};
+pub use world::{World, WorldSpec, poll_asked};

@@ -57,6 +57,22 @@ impl WorldSpec {
     }
 }
 
+/// Takes `poll=MS`, the time between two readings of the balancer, out of the words of a command; the last counts.
+///
+/// # Errors
+/// Where MS is no whole number above 0, a line that says so.
+pub fn poll_asked(
+    words: impl IntoIterator<Item = String>,
+) -> Result<(Option<Duration>, Vec<String>), String> {
+    let (polls, others): (Vec<String>, Vec<String>) =
+        words.into_iter().partition(|word| word.starts_with("poll="));
+    let Some(word) = polls.last() else { return Ok((None, others)) };
+    match word["poll=".len()..].parse::<std::num::NonZeroU64>() {
+        Ok(ms) => Ok((Some(Duration::from_millis(ms.get())), others)),
+        Err(_) => Err(format!("{word}: expected poll=MS, a whole number of milliseconds above 0")),
+    }
+}
+
 /// The simulated world.
 pub struct World {
     spec: WorldSpec,

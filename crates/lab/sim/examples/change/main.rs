@@ -18,8 +18,8 @@ mod summary;
 use plimsoll_model::{Curve, Nanos};
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{
-    Arena, BackendModel, Method, Verdict, World, WorldSpec, pool_named, service_named, small_pool,
-    static_shares,
+    Arena, BackendModel, Method, Verdict, World, WorldSpec, poll_asked, pool_named, service_named,
+    small_pool, static_shares,
 };
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -66,7 +66,7 @@ struct How {
 }
 
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (poll, args) = poll_asked(std::env::args().skip(1)).unwrap_or_else(|why| panic!("{why}"));
     if let [first, load, error] = args.as_slice()
         && first == "bound"
     {
@@ -74,10 +74,9 @@ fn main() {
         bound(number(load), number(error));
         return;
     }
-    let (words, args): (Vec<String>, Vec<String>) = args.into_iter().partition(|word| {
-        ["smallest", "verbose", "regular", "bimodal"].contains(&word.as_str())
-            || word.starts_with("poll=")
-    });
+    let (words, args): (Vec<String>, Vec<String>) = args
+        .into_iter()
+        .partition(|word| ["smallest", "verbose", "regular", "bimodal"].contains(&word.as_str()));
     let [pool, method, load, seeds] = args.as_slice() else {
         eprintln!(
             "usage: change paper|small roundrobin|smooth|leastconn LOAD SEEDS [regular|bimodal] [smallest] [poll=MS] [verbose]"
@@ -95,16 +94,11 @@ fn main() {
         smallest: words.iter().any(|word| word == "smallest"),
         verbose: words.iter().any(|word| word == "verbose"),
     };
-    let polls = words.iter().find_map(|word| word.strip_prefix("poll="));
-    let polls = polls.map(|ms| {
-        let ms: std::num::NonZeroU64 = ms.parse().expect("poll=MS is a whole number above 0");
-        ms.get()
-    });
     let mut spec = WorldSpec { smooth, ..WorldSpec::new(pool, method, load, 0) };
     if let Some(name) = words.iter().find(|word| ["regular", "bimodal"].contains(&word.as_str())) {
         spec.service = service_named(name).unwrap_or_else(|why| panic!("{why}"));
     }
-    spec.poll = polls.map_or(spec.poll, std::time::Duration::from_millis);
+    spec.poll = poll.unwrap_or(spec.poll);
     println!(
         "change         seen_s  requests  plan_s  false  mean/oracle  frozen/oracle  over_frozen"
     );
