@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use plimsoll_learn::Dispersion;
 use plimsoll_model::{BackendId, Method, MethodKind, Nanos};
 
 use crate::backend::Backend;
 use crate::climbers::PaperRun;
 use crate::drain::{DrainRun, DrainTimes};
 use crate::event::{Action, Event, Record, RecordKind};
+use crate::knowledge::Typical;
 use crate::memory::Memory;
 use crate::plan::Decision;
 use crate::refresh::Refresh;
@@ -23,6 +25,8 @@ pub(crate) const STALE: Duration = Duration::from_secs(2);
 const UNANSWERED: Duration = Duration::from_secs(5);
 /// What is kept of the peak per second: half of it after twelve minutes.
 const PEAK_FADES: f64 = 0.999;
+/// The middle one of many errs by so much more than their mean.
+const MIDDLE_ERROR: f64 = 1.25;
 /// Estimates made per window of a second, at the most.
 const REFITS: usize = 100;
 /// Who changed is looked at in every window for so long.
@@ -274,12 +278,20 @@ impl Controller {
         }
     }
 
-    /// How irregular load is for the pool's middle backend; 1 (all exponential) while nobody knows.
-    pub(crate) fn typical_variability(&self) -> f64 {
+    /// What the pool's backends have in common, by its middle backend.
+    pub(crate) fn typical(&self) -> Typical {
         let mut all: Vec<f64> =
             self.backends.iter().filter_map(|b| b.knowledge.own_variability()).collect();
         all.sort_by(f64::total_cmp);
-        all.get(all.len() / 2).copied().unwrap_or(1.0)
+        let variability = all.get(all.len() / 2).copied().unwrap_or(1.0);
+        let mut all: Vec<Dispersion> =
+            self.backends.iter().filter_map(|b| b.knowledge.own_dispersion()).collect();
+        all.sort_by(|left, right| left.ratio.total_cmp(&right.ratio));
+        let dispersion = all.get(all.len() / 2).map(|middle| Dispersion {
+            error: MIDDLE_ERROR * middle.error / (all.len() as f64).sqrt(),
+            ..*middle
+        });
+        Typical { variability, dispersion }
     }
 
     /// Once a window, with the traffic of a whole second: errors are judged and curves drawn anew.
@@ -294,7 +306,7 @@ impl Controller {
         self.windows += 1;
         let rate = self.history.rate_rps().unwrap_or(0.0);
         self.peak_rps = rate.max(self.peak_rps * PEAK_FADES);
-        let typical = self.typical_variability();
+        let typical = self.typical();
         // What no decision looks at need not be drawn.
         let due = self.next_decision <= now + WINDOW || self.is_in_distress();
         for (i, b) in self.backends.iter_mut().enumerate() {

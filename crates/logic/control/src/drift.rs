@@ -194,7 +194,7 @@ impl Controller {
         let (watched, alike) = others.fold((0, 0), |(watched, alike), b| {
             (watched + 1, alike + usize::from(b.changes_like(now, change.ratio)))
         });
-        let (choice, typical) = (self.spec.curve, self.typical_variability());
+        let (choice, typical) = (self.spec.curve, self.typical());
         let Some(b) = self.get(id) else { return };
         let began = now - Duration::from_secs_f64(change.seconds);
         let is_judged = b.judged_from.is_some_and(|from| from <= began);
@@ -411,7 +411,7 @@ mod tests {
             let b = &mut controller.backends[0];
             // 100 req/s by probes at rest; five times as slow under a tenth of that.
             (0..20).for_each(|_| b.knowledge.observe_at_rest(1e4));
-            b.knowledge.refit(CurveChoice::Auto, 1.0);
+            b.knowledge.refit(CurveChoice::Auto, crate::knowledge::Typical::default());
             b.recent.latency_us = Some(5e4);
             b.done = (completed, 10.0);
             controller.drift_by_paper(at(60), &mut Vec::new());

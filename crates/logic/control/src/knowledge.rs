@@ -7,8 +7,8 @@
 //! fitted family predicts left-out points clearly better.
 
 use plimsoll_learn::{
-    CapacityHint, CurveFit, Family, FitOptions, IdleLatency, InFlightWindow, Point, Throughput,
-    ThroughputEstimator, ThroughputOptions, fit,
+    CapacityHint, CurveFit, Dispersion, Family, FitOptions, Hints, IdleLatency, InFlightWindow,
+    Lagged, Point, Throughput, ThroughputEstimator, ThroughputOptions, fit,
 };
 use plimsoll_model::Curve;
 use plimsoll_queueing::QueueCurve;
@@ -78,6 +78,21 @@ impl Setting {
     }
 }
 
+/// What the backends of a pool have in common, for they do the same work.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Typical {
+    /// How irregular load is for the middle one; 1 (all exponential) while nobody knows.
+    pub variability: f64,
+    /// How service scatters, once somebody knows.
+    pub dispersion: Option<Dispersion>,
+}
+
+impl Default for Typical {
+    fn default() -> Self {
+        Typical { variability: 1.0, dispersion: None }
+    }
+}
+
 /// What is known of one backend.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Knowledge {
@@ -89,6 +104,9 @@ pub(crate) struct Knowledge {
     /// Cores that were told beyond doubt: believed until they are contradicted.
     #[serde(default)]
     sure_cores: Option<f64>,
+    /// How service scatters by what the pool's backends have shown.
+    #[serde(skip)]
+    dispersion: Option<Dispersion>,
     #[serde(flatten)]
     points: Points,
     at_rest: AtRest,
@@ -114,6 +132,7 @@ impl Default for Knowledge {
             estimate: None,
             changed: false,
             sure_cores: None,
+            dispersion: None,
             points: Points::default(),
             at_rest: AtRest::default(),
             typical_us: None,
@@ -149,6 +168,10 @@ impl Knowledge {
             levels: window.seen.clone(),
             setting: setting.map(|s| s.rps),
             lagged: window.lagged.clone(),
+            // Behind a balancer that counts what was in flight long before says nothing.
+            long_lagged: setting
+                .filter(|s| s.is_split)
+                .map_or_else(Lagged::default, |_| window.long_lagged.clone()),
         };
         // A window that makes no sense (a clock that stood still) teaches nothing.
         if self.throughput.observe(&observed).is_ok() {
@@ -175,7 +198,11 @@ impl Knowledge {
         // Cores that were sure hold until they are contradicted: what works faster or slower rarely has others,
         // and what changes with every estimate is nothing to hold traffic against. Others do not: they are often
         // too few, and what it works at from now on would be too little for good.
-        let fresh = self.throughput.estimate(self.service_hint(), self.sure_cores);
+        let fresh = self.throughput.estimate(Hints {
+            service: self.service_hint(),
+            cores: self.sure_cores,
+            dispersion: self.dispersion,
+        });
         if let Some(f) = fresh {
             if f.margin >= SURE {
                 self.sure_cores = Some(f.cores);
@@ -195,15 +222,27 @@ impl Knowledge {
     /// deviation: from probes of the idle backend, whose service times may scatter as much as their
     /// mean, or else from the others, which do the same work on other machines.
     fn service_hint(&self) -> Option<(f64, f64)> {
+        let scatter = self.scatter();
         if self.at_rest.count >= 5.0 {
-            return Some((self.at_rest.mean_us, (1.0 / self.at_rest.count.sqrt()).max(0.05)));
+            let deviation = (scatter / self.at_rest.count.sqrt()).max(0.05);
+            return Some((self.at_rest.mean_us, deviation));
         }
         // Nobody needs longer at rest than under load.
         let others = self.typical_us.filter(|us| *us < self.least_us);
         match others {
-            Some(us) => Some((us, LIKE_THE_OTHERS)),
-            None => (self.least_us < 1e12).then_some((self.least_us, LEAST_IS_NEAR)),
+            Some(us) => Some((us, LIKE_THE_OTHERS * scatter)),
+            None => (self.least_us < 1e12).then_some((self.least_us, LEAST_IS_NEAR * scatter)),
         }
+    }
+
+    /// Standard deviation of a service time, relatively, and at least that of an exponential one.
+    fn scatter(&self) -> f64 {
+        self.dispersion.map_or(1.0, |dispersion| dispersion.ratio.max(1.0).sqrt())
+    }
+
+    /// How service scatters by what this backend has shown, once that is known.
+    pub fn own_dispersion(&self) -> Option<Dispersion> {
+        self.estimate?.dispersion.filter(|dispersion| dispersion.is_known)
     }
 
     /// Keeps the least response time, each over requests enough that chance does not make it.
@@ -253,8 +292,9 @@ impl Knowledge {
     }
 
     /// Estimates and draws the curve anew from all that is known. This is the costly part (about 0.3 ms).
-    /// `typical` is how irregular load is for the pool's middle backend.
-    pub fn refit(&mut self, choice: CurveChoice, typical: f64) {
+    /// `typical` is what the pool's backends have in common.
+    pub fn refit(&mut self, choice: CurveChoice, typical: Typical) {
+        self.dispersion = typical.dispersion;
         if std::mem::take(&mut self.stale) {
             self.take_estimate();
         }
@@ -263,7 +303,7 @@ impl Knowledge {
         let unit = QueueCurve { service_us, cores, variability: 1.0 };
         let waits = Waits::of(&unit, self.points.as_slice());
         self.own_variability = waits.variability(1.0, PRIOR_REQUESTS);
-        self.variability = waits.variability(typical, ALIKE_REQUESTS);
+        self.variability = waits.variability(typical.variability, ALIKE_REQUESTS);
         let queue = QueueCurve { variability: self.variability, ..unit };
         let queue_error = waits.cross_validate();
         // Fitting is the costly part: not where the queue says it all, nor where nothing could replace it.
@@ -393,7 +433,6 @@ impl Knowledge {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_learn::Lagged;
 
     use super::*;
 
@@ -407,6 +446,7 @@ mod tests {
             seen: vec![(3, 10)],
             growth: 0.0,
             lagged: Lagged::default(),
+            long_lagged: Lagged::default(),
         }
     }
 

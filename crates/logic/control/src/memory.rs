@@ -4,7 +4,7 @@ use plimsoll_model::{BackendId, Nanos};
 use serde::{Deserialize, Serialize};
 
 use crate::controller::Controller;
-use crate::knowledge::Knowledge;
+use crate::knowledge::{Knowledge, Typical};
 use crate::view::Phase;
 
 /// The version of the memory's form; others are not read.
@@ -61,7 +61,7 @@ impl Controller {
         for b in &mut self.backends {
             if let Some(known) = memory.backends.iter().find(|k| k.name == b.name) {
                 b.knowledge = known.knowledge.clone();
-                b.knowledge.refit(self.spec.curve, 1.0);
+                b.knowledge.refit(self.spec.curve, Typical::default());
                 b.ask_rps = known.ask_rps;
                 b.offered_rps = known.offered_rps;
                 b.judged_from = b.knowledge.is_known().then_some(Nanos::ZERO);

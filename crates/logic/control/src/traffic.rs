@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use plimsoll_learn::Lagged;
 use plimsoll_learn::drift::Interval;
+use plimsoll_learn::{LONG_BEFORE, Lagged};
 use plimsoll_model::{Nanos, ServerReport};
 
 /// A window is closed when it is this long.
@@ -14,9 +14,9 @@ pub(crate) const WINDOW: Duration = Duration::from_secs(1);
 const GAP: Duration = Duration::from_secs(2);
 /// In-flight counts above this are counted as this.
 pub(crate) const MAX_IN_FLIGHT: usize = 511;
-/// Reports remembered at the most, and so many of a service time: further back than two of them nobody looks.
-const MOST_PAST: usize = 256;
-const PAST_OF_SERVICE: f64 = 64.0;
+/// Reports remembered at the most, and so many of a service time: further back than ten of them nobody looks.
+const MOST_PAST: usize = 512;
+const PAST_OF_SERVICE: f64 = 32.0;
 
 /// When windows begin and end: for all backends of a pool at the same reports, for rates are added up.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,6 +65,8 @@ pub(crate) struct Window {
     pub growth: f64,
     /// How completions followed what was in flight a service time before.
     pub lagged: Lagged,
+    /// And how by what was in flight long before.
+    pub long_lagged: Lagged,
 }
 
 impl Window {
@@ -83,6 +85,7 @@ pub(crate) struct Meter {
     seen: Vec<u32>,
     top: usize,
     lagged: Lagged,
+    long_lagged: Lagged,
     /// What was in flight as of the last reports without a gap, the oldest first.
     past: VecDeque<(Nanos, u32)>,
     interval: Option<Interval>,
@@ -145,6 +148,9 @@ impl Meter {
         if let Some(before) = service_us.and_then(|us| self.before(then, us)) {
             self.lagged.note(before, [last.in_flight, report.in_flight], completions, dt);
         }
+        if let Some(before) = service_us.and_then(|us| self.before(then, us * LONG_BEFORE)) {
+            self.long_lagged.note(before, [last.in_flight, report.in_flight], completions, dt);
+        }
         self.remember(then, last.in_flight, service_us);
         self.last = Some((at, *report));
         if !closes {
@@ -183,6 +189,7 @@ impl Meter {
         self.seen.iter_mut().for_each(|c| *c = 0);
         self.top = 0;
         self.lagged.clear();
+        self.long_lagged.clear();
     }
 
     fn close(&self, at: Nanos, report: &ServerReport) -> Option<Window> {
@@ -209,6 +216,7 @@ impl Meter {
             seen,
             growth,
             lagged: self.lagged.clone(),
+            long_lagged: self.long_lagged.clone(),
         })
     }
 }

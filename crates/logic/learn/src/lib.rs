@@ -36,7 +36,8 @@ pub use point::{Level, LoadAxis, Point, levels, points};
 pub use poly2::Poly2;
 pub use schedule::{Assignment, Member, Priority, ScheduleError, Wanted, schedule};
 pub use throughput::{
-    InFlightWindow, Lagged, Throughput, ThroughputEstimator, ThroughputOptions, WindowError,
+    Dispersion, Hints, InFlightWindow, LONG_BEFORE, Lagged, Throughput, ThroughputEstimator,
+    ThroughputOptions, WindowError,
 };
 
 /// No curve is used beyond this part of its capacity: the last 1.5 % of a hyperbola multiplies latency

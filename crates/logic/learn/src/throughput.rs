@@ -14,7 +14,8 @@
 //! not contradict (within one standard deviation), and is marked as a lower bound.
 //!
 //! One load tells nothing so: there, what completes between two polls is held against what was in flight a service
-//! time before ([`Lagged`]).
+//! time before, or long before where service scatters much ([`Lagged`]). How much it scatters is told by batches of
+//! windows ([`Dispersion`]).
 //!
 //! Cost: `observe` O(blocks), `estimate` O(grid × (blocks + groups) × levels). It fails where the service time
 //! itself depends on load (shared caches), which looks like fewer cores, and where one load only was
@@ -25,10 +26,15 @@ use serde::{Deserialize, Serialize};
 mod block;
 mod estimate;
 mod lagged;
+mod loads;
+mod scatter;
 
 use block::Block;
 pub use lagged::Lagged;
+use scatter::Scatter;
 
+/// How many services before is long before: hardly any that were in service then still are, however service scatters.
+pub const LONG_BEFORE: f64 = 10.0;
 /// Blocks kept; beyond, the two neighbours in time that differ least become one.
 pub const MAX_BLOCKS: usize = 32;
 /// What was in flight before says little of cores at a time, and cores seldom change: it is remembered for so many
@@ -57,6 +63,8 @@ pub struct InFlightWindow {
     pub setting: Option<f64>,
     /// Completions by what was in flight a service time before; empty where polls do not tell.
     pub lagged: Lagged,
+    /// The same by what was in flight [`LONG_BEFORE`]; empty where that says nothing, as behind a balancer that counts.
+    pub long_lagged: Lagged,
 }
 
 /// How the estimator remembers.
@@ -90,9 +98,66 @@ pub struct Throughput {
     /// No queue was seen: cores and capacity may be greater.
     pub lower_bound: bool,
     /// By how much one core more or less would explain what was seen worse, squared and in units of the
-    /// noise: 9 are three standard deviations. 0 where cores are not whole.
+    /// noise: 9 are three standard deviations. 0 where cores are not whole, and until it is known how service scatters.
     #[serde(default)]
     pub margin: f64,
+    /// How service scatters, by what this backend has shown. Absent where polls are too far apart to tell.
+    #[serde(default)]
+    pub dispersion: Option<Dispersion>,
+}
+
+/// How much what completes over long stretches scatters, in units of a Poisson process: the squared variation of
+/// service times.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Dispersion {
+    /// Variance over mean: 1 where service is exponential, 0 where all requests take the same.
+    pub ratio: f64,
+    /// Its standard error.
+    pub error: f64,
+    /// There were batches enough to tell: it is more than a belief.
+    pub is_known: bool,
+}
+
+impl Dispersion {
+    /// From here on who stays in service is the longer one, and what was in flight has to be looked up longer before.
+    const MUCH: f64 = 1.5;
+    /// What polls miss is known roughly, and with it the ratio.
+    const ROUGHLY: f64 = 0.1;
+
+    fn is_much(&self) -> bool {
+        self.ratio > Self::MUCH
+    }
+
+    /// Nothing speaks against exponential service, which is believed until something does.
+    fn may_be_exponential(&self) -> bool {
+        (self.ratio - 1.0).abs() <= Self::ROUGHLY + 2.0 * self.error
+    }
+
+    /// Not below that of a Poisson process, which regular service comes to within short stretches.
+    fn at_least_poisson(of: Option<Dispersion>) -> f64 {
+        of.filter(|d| !d.may_be_exponential()).map_or(1.0, |d| d.ratio.max(1.0))
+    }
+
+    /// By how many more complete for each one fewer that is busy at the second of two polls than at the first, and the error
+    /// of it. What is doubted tells less of cores.
+    fn ahead(self) -> (f64, f64) {
+        if self.may_be_exponential() {
+            return (0.0, 0.0);
+        }
+        (0.5 * (1.0 - self.ratio), 0.5 * (self.error + Self::ROUGHLY))
+    }
+}
+
+/// What is known from elsewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Hints {
+    /// The service time in microseconds with its relative standard deviation, from probes of the idle backend: it
+    /// tells cores apart where one load only was seen.
+    pub service: Option<(f64, f64)>,
+    /// How many cores were told beyond doubt: believed until they are contradicted.
+    pub cores: Option<f64>,
+    /// How service scatters where others who do the same work tell; without it what this backend has shown has to do.
+    pub dispersion: Option<Dispersion>,
 }
 
 /// A window that says nothing.
@@ -118,12 +183,22 @@ pub struct ThroughputEstimator {
     /// Not kept beyond a life: it is much, and what it has told of cores is kept elsewhere.
     #[serde(skip)]
     lagged: Lagged,
+    #[serde(skip)]
+    long_lagged: Lagged,
+    #[serde(skip)]
+    scatter: Scatter,
 }
 
 impl ThroughputEstimator {
     /// Knows nothing yet. A memory that is no positive number means no forgetting.
     pub fn new(options: ThroughputOptions) -> ThroughputEstimator {
-        ThroughputEstimator { options, blocks: Vec::new(), lagged: Lagged::default() }
+        ThroughputEstimator {
+            options,
+            blocks: Vec::new(),
+            lagged: Lagged::default(),
+            long_lagged: Lagged::default(),
+            scatter: Scatter::default(),
+        }
     }
 
     /// Takes the next window.
@@ -144,9 +219,13 @@ impl ThroughputEstimator {
         if self.options.memory_requests > 0.0 {
             let kept = (-window.completions / self.options.memory_requests).exp();
             self.discount(kept);
-            self.lagged.discount(kept.powf(1.0 / LAGGED_MEMORY));
+            let kept = kept.powf(1.0 / LAGGED_MEMORY);
+            self.lagged.discount(kept);
+            self.long_lagged.discount(kept);
         }
         self.lagged.join(&window.lagged);
+        self.long_lagged.join(&window.long_lagged);
+        self.scatter.note(&fresh);
         match self.blocks.last_mut() {
             Some(open)
                 if open.setting == fresh.setting
@@ -167,6 +246,8 @@ impl ThroughputEstimator {
     pub fn fade_to(&mut self, completions: f64) {
         self.discount((completions / self.completions().max(1e-9)).min(1.0));
         self.lagged.clear();
+        self.long_lagged.clear();
+        self.scatter.clear();
     }
 
     fn discount(&mut self, kept: f64) {
@@ -178,6 +259,8 @@ impl ThroughputEstimator {
     pub fn reset(&mut self) {
         self.blocks.clear();
         self.lagged.clear();
+        self.long_lagged.clear();
+        self.scatter.clear();
     }
 
     /// Completions that the estimate rests on, old ones discounted.
@@ -185,18 +268,17 @@ impl ThroughputEstimator {
         self.blocks.iter().map(|block| block.completions).sum()
     }
 
-    /// The best estimate; none before 20 completions. `service` is the service time in microseconds
-    /// known from elsewhere (probes of the idle backend) with its relative standard deviation: it tells
-    /// cores apart where one load only was seen. `cores` is how many were told beyond doubt:
-    /// believed until they are contradicted.
-    pub fn estimate(&self, service: Option<(f64, f64)>, cores: Option<f64>) -> Option<Throughput> {
+    /// The best estimate; none before 20 completions.
+    pub fn estimate(&self, hints: Hints) -> Option<Throughput> {
         if self.completions() < LEAST_COMPLETIONS {
             return None;
         }
-        let service = service.filter(|&(micros, deviation)| {
-            micros > 0.0 && micros.is_finite() && deviation > 0.0 && deviation.is_finite()
-        });
-        estimate::estimate(&self.blocks, &self.lagged, service, cores)
+        let seen = estimate::Seen {
+            blocks: &self.blocks,
+            lagged: [&self.lagged, &self.long_lagged],
+            scatter: &self.scatter,
+        };
+        estimate::estimate(&seen, hints)
     }
 
     fn join_nearest(&mut self) {

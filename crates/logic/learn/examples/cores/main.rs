@@ -11,7 +11,9 @@ use std::collections::VecDeque;
 mod backend;
 
 use backend::{Backend, Service};
-use plimsoll_learn::{InFlightWindow, Lagged, Throughput, ThroughputEstimator, ThroughputOptions};
+use plimsoll_learn::{
+    Hints, InFlightWindow, LONG_BEFORE, Lagged, Throughput, ThroughputEstimator, ThroughputOptions,
+};
 
 const SERVICE_S: f64 = 0.03;
 const POLL_MS: f64 = 25.0;
@@ -102,12 +104,14 @@ fn watch(
     let mut backend = Backend::new(arrivals, SERVICE_S, kind, cores, seed);
     let mut estimator = ThroughputEstimator::new(ThroughputOptions::default());
     let (mut last, mut held) = (None, None);
-    // What is in flight a service time before a poll, by the polls before it.
-    let (mut past, lag) = (VecDeque::new(), (SERVICE_S / poll_s).ceil() as usize);
+    // What was in flight some services before a poll, by the polls before it.
+    let mut past = VecDeque::new();
+    let lag = (SERVICE_S / poll_s).ceil() as usize;
+    let long = (LONG_BEFORE * SERVICE_S / poll_s).ceil() as usize;
     for second in 1..=(hours * 3_600.0) as u32 {
         let mut window =
             InFlightWindow { seconds: 1.0, setting: Some(arrivals), ..InFlightWindow::default() };
-        let mut lagged = Lagged::default();
+        let (mut lagged, mut long_lagged) = (Lagged::default(), Lagged::default());
         for _ in 0..(1.0 / poll_s) as u32 {
             let interval = backend.poll(poll_s);
             window.completions += interval.completions;
@@ -115,17 +119,21 @@ fn watch(
                 let polls = [interval.before, interval.after];
                 lagged.note(earlier, polls, interval.completions, poll_s);
             }
+            if let Some(&earlier) = past.get(long - 1) {
+                let polls = [interval.before, interval.after];
+                long_lagged.note(earlier, polls, interval.completions, poll_s);
+            }
             past.push_front(interval.before);
-            past.truncate(lag);
+            past.truncate(long);
             match window.levels.iter_mut().find(|level| level.0 == interval.after) {
                 Some(level) => level.1 += 1,
                 None => window.levels.push((interval.after, 1)),
             }
         }
-        window.lagged = lagged;
+        (window.lagged, window.long_lagged) = (lagged, long_lagged);
         estimator.observe(&window).expect("a sound window");
         if second.is_multiple_of(EVERY_S)
-            && let Some(got) = estimator.estimate(None, held)
+            && let Some(got) = estimator.estimate(Hints { cores: held, ..Hints::default() })
         {
             held = if got.margin >= SURE {
                 Some(got.cores)

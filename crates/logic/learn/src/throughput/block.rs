@@ -56,6 +56,18 @@ impl Block {
         self.levels.iter_mut().for_each(|(_, polls)| *polls *= kept);
     }
 
+    /// Mean and variance of the busy ones of c cores, over the polls.
+    pub(super) fn busy(&self, c: f64) -> (f64, f64) {
+        let (mut first, mut second) = (0.0, 0.0);
+        for &(in_flight, polls) in &self.levels {
+            let cores = in_flight.min(c);
+            first += polls * cores;
+            second += polls * cores * cores;
+        }
+        let mean = first / self.polls;
+        (mean, (second / self.polls - mean * mean).max(0.0))
+    }
+
     /// How much is lost by joining, after Ward: the squared difference of the rates, times the harmonic
     /// weight. Nothing is lost between blocks of one setting.
     pub(super) fn distance(&self, other: &Block) -> f64 {
@@ -102,7 +114,6 @@ pub(super) fn bucket(in_flight: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Lagged;
 
     #[test]
     fn buckets_are_exact_below_64_and_within_2_percent_above() {
@@ -122,8 +133,7 @@ mod tests {
             seconds: 1.0,
             completions,
             levels,
-            setting: None,
-            lagged: Lagged::default(),
+            ..InFlightWindow::default()
         };
         let mut block = Block::of(&window(5.0, vec![(3, 2), (1, 1), (9, 0)]));
         block.join(&Block::of(&window(7.0, vec![(1, 4), (2, 1)])));

@@ -6,7 +6,9 @@
 //! runs the right way. What blocks of one load differ by tells the noise.
 
 use super::block::Block;
-use super::{Lagged, Throughput};
+use super::loads::gather;
+use super::scatter::Scatter;
+use super::{Dispersion, Hints, Lagged, Throughput};
 use crate::golden;
 
 /// Values of c tried between 1 and the most ever in flight, evenly on a logarithmic scale.
@@ -25,8 +27,10 @@ const SEEN_LAGGED: f64 = 16.0;
 const WHOLE: f64 = 16.0;
 /// Cores told before hold unless that is worse by five.
 const HELD: f64 = 25.0;
-/// Rates of completion within this many standard deviations, squared, are one load.
-const SAME_RATE: f64 = 9.0;
+/// What was in flight before contradicts the best number of cores by at most so many times what it says, and so much
+/// (long before leaves more that is not explained, and nothing that leads astray).
+const EXPLAINED: (f64, f64) = (2.0, 4.0);
+const EXPLAINED_FAR: (f64, f64) = (4.0, 4.0);
 
 /// What one block says at one c.
 #[derive(Clone, Copy)]
@@ -48,14 +52,7 @@ impl Busy {
 }
 
 fn busy(block: &Block, c: f64) -> Busy {
-    let (mut first, mut second) = (0.0, 0.0);
-    for &(in_flight, polls) in &block.levels {
-        let cores = in_flight.min(c);
-        first += polls * cores;
-        second += polls * cores * cores;
-    }
-    let mean = first / block.polls;
-    let variance = (second / block.polls - mean * mean).max(0.0);
+    let (mean, variance) = block.busy(c);
     // One poll's worth of prior spread, so that a short block of equal polls is not taken for exact.
     let variance = (variance * block.polls + mean) / (block.polls + 1.0);
     let relative_variance = if mean > 0.0 { variance / (mean * mean * block.polls) } else { 0.0 };
@@ -73,16 +70,38 @@ struct Problem<'a> {
     blocks: &'a [Block],
     anchor: Option<Anchor>,
     lagged: &'a Lagged,
+    /// What was in flight long before is asked.
+    is_far: bool,
+    scatter: &'a Scatter,
+    /// How service scatters, where that is known from elsewhere.
+    dispersion: Option<Dispersion>,
     /// Variance of each block's completions, fixed while c varies.
     variances: Vec<f64>,
 }
 
-impl Problem<'_> {
+impl<'a> Problem<'a> {
+    fn look_far(&mut self, far: &'a Lagged) {
+        self.lagged = far;
+        self.is_far = true;
+    }
+
     /// The best v at this c, and its squared error in units of the variance.
     fn profile(&self, c: f64) -> (f64, f64) {
         let busy: Vec<Busy> = self.blocks.iter().map(|block| busy(block, c)).collect();
         let (v, error) = self.profile_of(&busy);
-        (v, error + self.lagged.contradiction(c))
+        (v, error + self.told(c))
+    }
+
+    /// What was in flight before says against so many cores.
+    fn told(&self, c: f64) -> f64 {
+        if self.lagged.freedom() == 0 {
+            return 0.0;
+        }
+        self.lagged.contradiction(c, self.dispersion_at(c))
+    }
+
+    fn dispersion_at(&self, c: f64) -> Option<Dispersion> {
+        self.dispersion.or_else(|| self.scatter.at(c))
     }
 
     /// The same at the c at which the blocks are this busy, less what was in flight before says of it.
@@ -138,13 +157,23 @@ impl Problem<'_> {
     }
 }
 
+/// What an estimate rests on.
+pub(super) struct Seen<'a> {
+    pub(super) blocks: &'a [Block],
+    /// What was in flight a service before, and long before.
+    pub(super) lagged: [&'a Lagged; 2],
+    pub(super) scatter: &'a Scatter,
+}
+
 /// `None` when nothing was ever in flight at a poll.
 pub(super) fn estimate(
-    blocks: &[Block],
-    lagged: &Lagged,
-    service: Option<(f64, f64)>,
-    cores: Option<f64>,
+    seen: &Seen,
+    Hints { service, cores, dispersion }: Hints,
 ) -> Option<Throughput> {
+    let service = service.filter(|&(micros, deviation)| {
+        micros > 0.0 && micros.is_finite() && deviation > 0.0 && deviation.is_finite()
+    });
+    let blocks = seen.blocks;
     let top = blocks
         .iter()
         .filter_map(|block| block.levels.last())
@@ -159,21 +188,40 @@ pub(super) fn estimate(
     });
     let (loads, load_of) = gather(blocks);
     let grid = Grid::new(top, &loads);
+    let pilot = pilot(&loads, anchor, &grid.busy);
+    let [near, far] = seen.lagged;
     let nothing = Lagged::default();
-    let mut told: Vec<f64> = grid.busy.iter().map(|(c, _)| lagged.contradiction(*c)).collect();
-    let lagged = if lagged.is_explained(&told) {
-        lagged
-    } else {
-        told.fill(0.0);
-        &nothing
+    let mut problem = Problem {
+        blocks: &loads,
+        anchor,
+        lagged: near,
+        is_far: false,
+        scatter: seen.scatter,
+        dispersion,
+        variances: variances(&loads, pilot),
     };
-    let variances = variances(&loads, pilot(&loads, anchor, &grid.busy));
-    let problem = Problem { blocks: &loads, anchor, lagged, variances };
-    let fit = Fit::of(&problem, &grid, &told);
-    let judged = lagged.freedom() + usize::from(anchor.is_some());
+    // Until it is known how service scatters, a service before may lead astray. Where nothing tells of long before, as behind
+    // a balancer that counts, it is the best there is.
+    match problem.dispersion_at(pilot.1) {
+        Some(much) if much.is_known && much.is_much() => problem.look_far(far),
+        Some(belief) if !belief.is_known && far.freedom() > 0 => problem.lagged = &nothing,
+        _ => {}
+    }
+    let mut fit = Fit::of(&mut problem, &grid, &nothing);
+    // Who began when tells who leaves when, and cores told by it are too few.
+    if !problem.is_far && problem.dispersion_at(fit.c).is_some_and(|d| d.is_known && d.is_much()) {
+        problem.look_far(far);
+        fit = Fit::of(&mut problem, &grid, &nothing);
+    }
+    let judged = problem.lagged.freedom() + usize::from(anchor.is_some());
     let spread = spread(blocks, &loads, &load_of, fit.c, fit.least, judged);
-    // Variances of what was in flight before are told by itself; blocks that scatter less make it no surer.
-    let spread = if lagged.freedom() > 0 { spread.max(1.0) } else { spread };
+    // Variances of what was in flight before are told by itself; blocks that scatter less make it no surer. Long before
+    // more is left unexplained than noise.
+    let mut noise = Dispersion::at_least_poisson(problem.dispersion_at(fit.c));
+    if problem.is_far {
+        noise = noise.max(problem.told(fit.c) / problem.lagged.freedom().max(1) as f64);
+    }
+    let spread = if problem.lagged.freedom() > 0 { spread.max(noise) } else { spread };
     fit.conclude(&problem, &grid, spread, cores)
 }
 
@@ -205,11 +253,21 @@ struct Fit {
 }
 
 impl Fit {
-    /// `told` is what was in flight before says of every c of the grid.
-    fn of(problem: &Problem, grid: &Grid, told: &[f64]) -> Fit {
+    /// What was in flight before is left aside where no number of cores explains it.
+    fn of<'a>(problem: &mut Problem<'a>, grid: &Grid, nothing: &'a Lagged) -> Fit {
+        let mut told: Vec<f64> = grid.busy.iter().map(|(c, _)| problem.told(*c)).collect();
+        let in_noise = told
+            .iter()
+            .zip(&grid.busy)
+            .map(|(told, (c, _))| told / Dispersion::at_least_poisson(problem.dispersion_at(*c)));
+        let explained = if problem.is_far { EXPLAINED_FAR } else { EXPLAINED };
+        if !problem.lagged.is_explained(in_noise, explained) {
+            problem.lagged = nothing;
+            told.fill(0.0);
+        }
         let error =
             |((_, busy), told): (&(f64, Vec<Busy>), &f64)| problem.profile_of(busy).1 + told;
-        let errors: Vec<f64> = grid.busy.iter().zip(told).map(error).collect();
+        let errors: Vec<f64> = grid.busy.iter().zip(&told).map(error).collect();
         let best = (0..GRID).min_by(|&i, &j| errors[i].total_cmp(&errors[j])).unwrap_or(0) as f64;
         let low = (best - 1.0).max(0.0);
         let high = (best + 1.0).min((GRID - 1) as f64);
@@ -234,8 +292,7 @@ impl Fit {
             .filter(|(_, (v, error))| *v > 0.0 && *error <= least + HELD * spread)
             .map(|(c, (v, _))| (c, v));
         let worse = errors[GRID - 1] - least;
-        let lagged = |c: f64| problem.lagged.contradiction(c);
-        let by_lagged = lagged(grid.at((GRID - 1) as f64)) - lagged(c);
+        let by_lagged = problem.told(grid.at((GRID - 1) as f64)) - problem.told(c);
         let seen = worse > SEEN * spread && worse - by_lagged > SEEN * spread;
         let queue_seen = held.is_some() || seen || worse > SEEN_LAGGED * spread;
         let whole = held.or_else(|| whole_cores(problem, c, limit)).filter(|_| queue_seen);
@@ -257,13 +314,15 @@ impl Fit {
                 (c, v, (spread * problem.service_variance(v, c)).sqrt(), None)
             }
         };
+        let dispersion = problem.scatter.at(c);
+        let is_open = problem.dispersion_at(c).is_some_and(|dispersion| !dispersion.is_known);
         let margin = match whole {
-            Some((c, _)) => {
+            Some((c, _)) if !is_open => {
                 let next = [c - 1.0, c + 1.0].into_iter().filter(|c| *c >= 1.0);
                 let worse = next.map(|c| problem.profile(c).1).fold(f64::INFINITY, f64::min);
                 (worse - problem.profile(c).1) / spread
             }
-            None => 0.0,
+            _ => 0.0,
         };
         (v > 0.0).then(|| Throughput {
             service_us: 1e6 / v,
@@ -273,6 +332,7 @@ impl Fit {
             cores_rel_se,
             lower_bound: cores_rel_se.is_none(),
             margin,
+            dispersion,
         })
     }
 }
@@ -285,45 +345,6 @@ fn whole_cores(problem: &Problem, c: f64, limit: f64) -> Option<(f64, f64)> {
         .filter(|(_, (v, error))| *v > 0.0 && *error <= limit)
         .min_by(|left, right| left.1.1.total_cmp(&right.1.1))
         .map(|(cores, (v, _))| (cores, v))
-}
-
-/// Joins the blocks whose rates cannot be told apart, nearest first; also which load each block went
-/// to.
-fn gather(blocks: &[Block]) -> (Vec<Block>, Vec<usize>) {
-    let mut loads = blocks.to_vec();
-    let mut load_of: Vec<usize> = (0..blocks.len()).collect();
-    while let Some((distance, into, from)) = nearest(&loads) {
-        if distance > SAME_RATE {
-            break;
-        }
-        let joined = loads.remove(from);
-        loads[into].join(&joined);
-        for load in &mut load_of {
-            *load = match *load {
-                at if at == from => into,
-                at if at > from => at - 1,
-                at => at,
-            };
-        }
-    }
-    (loads, load_of)
-}
-
-/// The two loads that are the least apart, and by how much.
-fn nearest(loads: &[Block]) -> Option<(f64, usize, usize)> {
-    let mut best: Option<(f64, usize, usize)> = None;
-    for (i, load) in loads.iter().enumerate() {
-        for (j, other) in loads.iter().enumerate().skip(i + 1) {
-            let distance = load.apart(other);
-            if best.is_none_or(|(least, ..)| distance < least) {
-                best = Some((distance, i, j));
-                if distance <= 0.0 {
-                    return best;
-                }
-            }
-        }
-    }
-    best
 }
 
 /// By how much the noise exceeds the model's: from the blocks around the mean of their load, and from

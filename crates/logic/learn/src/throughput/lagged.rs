@@ -6,20 +6,26 @@
 //! milliseconds, so that it says little of the time until the second poll. What was in flight a service time
 //! earlier hangs together with what is there now by the load of the whole pool, which moves slowly, so that
 //! the integral follows from what both polls show in the mean. (An instrumental variable, as econometrics calls it.) Where
-//! loads do not last, or polls are far apart, all groups show the same: they say nothing, and nothing wrong. Where
-//! service is far from exponential, who began when tells who leaves when, and no number of cores explains what is
-//! seen: then nothing is believed of it.
+//! loads do not last, or polls are far apart, all groups show the same: they say nothing, and nothing wrong.
+//!
+//! Who is in service has a part of the work behind it: in a settled state what is left takes `(1 + C²)/2` services in
+//! the mean, C² the squared variation of service times (renewal theory: the mean residual life). Hence as many more complete as
+//! `(1 - C²)/2` times by how much fewer are busy at the second poll than at the first: nothing where service is exponential,
+//! and the half of them where all requests take the same, which otherwise looks like more cores. C² is what completions
+//! scatter by over long stretches ([`Dispersion`]). Where service scatters much it takes many services until a state is settled, for the long
+//! ones stay: a service time before then says that cores are few which are not, and long before has to be asked.
+//!
+//! Where no number of cores explains what is seen, nothing is believed of it.
 
 use serde::{Deserialize, Serialize};
 
+use super::Dispersion;
 use super::block::bucket;
 
 /// Groups with fewer pairs are not judged: their variance is not known.
 const LEAST_PAIRS: f64 = 8.0;
 /// Pairs' worth of belief that completions scatter as a Poisson process does.
 const POISSON: f64 = 4.0;
-/// What is explained contradicts by at most so many times what it says, and so much.
-const EXPLAINED: (f64, f64) = (2.0, 4.0);
 /// Deviations of which more than this part is kept stay as they are; less than that cannot be told from nothing.
 const STAYS: f64 = 0.99;
 const LEAST_KEPT: f64 = 0.01;
@@ -153,7 +159,7 @@ impl Lagged {
 
     /// By how much what completed contradicts so many cores, of whatever speed: squared, in units of its variance.
     /// (The speed follows from the blocks, which remember less.)
-    pub(super) fn contradiction(&self, c: f64) -> f64 {
+    pub(super) fn contradiction(&self, c: f64, dispersion: Option<Dispersion>) -> f64 {
         let busy: Vec<(f64, f64)> = self.judged().map(|group| group.busy(c)).collect();
         let seconds: f64 = self.judged().map(|group| group.seconds).sum();
         let both =
@@ -166,22 +172,38 @@ impl Lagged {
         );
         let completions: f64 = self.judged().map(|group| group.completions).sum();
         let v = completions / (mean * seconds).max(1e-9);
+        // Two unknowns: the speed, and how much of the work is behind who is busy.
+        let (ahead, error) = dispersion.map_or((0.0, 0.0), Dispersion::ahead);
         let (mut hh, mut hx, mut xx) = (0.0, 0.0, 0.0);
+        let (mut hd, mut dd, mut dx) = (0.0, 1.0 / (error * error).max(1e-9), 0.0);
         for (group, (first, second)) in self.judged().zip(&busy) {
             let h = group.seconds * (mean + part * (first + second - 2.0 * mean));
             let doubt = v * group.seconds * WAY * (first - second);
-            let (x, variance) = (group.completions, group.variance() + doubt * doubt);
+            let d = group.pairs * (first - second);
+            let (x, variance) = (group.completions - ahead * d, group.variance() + doubt * doubt);
             hh += h * h / variance;
             hx += h * x / variance;
             xx += x * x / variance;
+            hd += h * d / variance;
+            dd += d * d / variance;
+            dx += d * x / variance;
         }
-        if hh > 0.0 { (xx - hx * hx / hh).max(0.0) } else { 0.0 }
+        if hh <= 0.0 {
+            return 0.0;
+        }
+        let explained = (hx * hx * dd - 2.0 * hx * dx * hd + dx * dx * hh) / (hh * dd - hd * hd);
+        (xx - explained).max(0.0)
     }
 
-    /// Whether any of the numbers of cores with these contradictions explains what was seen.
-    pub(super) fn is_explained(&self, contradictions: &[f64]) -> bool {
-        let least = contradictions.iter().copied().fold(f64::INFINITY, f64::min);
-        least <= EXPLAINED.0 * self.freedom() as f64 + EXPLAINED.1
+    /// Whether any of the numbers of cores with these contradictions explains what was seen: by at most so many times
+    /// what it says, and so much.
+    pub(super) fn is_explained(
+        &self,
+        contradictions: impl Iterator<Item = f64>,
+        (times, more): (f64, f64),
+    ) -> bool {
+        let least = contradictions.fold(f64::INFINITY, f64::min);
+        least <= times * self.freedom() as f64 + more
     }
 
     /// What deviates from the mean at the first poll and is r times that at the second has between the two, on its
@@ -214,6 +236,8 @@ fn step(in_flight: u32) -> u32 {
 mod tests {
     use super::*;
 
+    const LIMIT: (f64, f64) = (2.0, 4.0);
+
     #[test]
     fn groups_are_single_numbers_first_and_quarters_of_an_octave_then() {
         assert_eq!([0, 1, 15].map(step), [0, 1, 15]);
@@ -236,28 +260,33 @@ mod tests {
     fn what_was_seen_at_several_loads_tells_cores() {
         let lagged = seen(0.0);
         assert_eq!(lagged.freedom(), 2);
-        assert!(lagged.is_explained(&[2.0, 3.0, 4.0].map(|c| lagged.contradiction(c))));
-        assert!(lagged.contradiction(3.0) < 1e-9);
-        assert!(lagged.contradiction(2.0) > 25.0);
-        assert!(lagged.contradiction(4.0) > 25.0);
+        assert!(lagged.is_explained(
+            [2.0, 3.0, 4.0].map(|c| lagged.contradiction(c, None)).into_iter(),
+            LIMIT
+        ));
+        assert!(lagged.contradiction(3.0, None) < 1e-9);
+        assert!(lagged.contradiction(2.0, None) > 25.0);
+        assert!(lagged.contradiction(4.0, None) > 25.0);
         let mut twice = lagged.clone();
         twice.join(&lagged);
         twice.discount(0.5);
-        assert!((twice.contradiction(4.0) / lagged.contradiction(4.0) - 1.0).abs() < 0.1);
+        assert!(
+            (twice.contradiction(4.0, None) / lagged.contradiction(4.0, None) - 1.0).abs() < 0.1
+        );
     }
 
     #[test]
     fn what_no_number_of_cores_explains_is_known_as_that() {
         let lagged = seen(2.0);
-        let all = [1.0, 2.0, 3.0, 4.0, 8.0].map(|c| lagged.contradiction(c));
-        assert!(!lagged.is_explained(&all));
+        let all = [1.0, 2.0, 3.0, 4.0, 8.0].map(|c| lagged.contradiction(c, None));
+        assert!(!lagged.is_explained(all.into_iter(), LIMIT));
     }
 
     #[test]
     fn one_group_says_nothing() {
         let mut lagged = Lagged::default();
         (0..50).for_each(|_| lagged.note(3, [3, 4], 30.0, 0.1));
-        assert_eq!((lagged.freedom(), lagged.contradiction(1.0)), (0, 0.0));
+        assert_eq!((lagged.freedom(), lagged.contradiction(1.0, None)), (0, 0.0));
         lagged.clear();
         assert_eq!(lagged, Lagged::default());
     }

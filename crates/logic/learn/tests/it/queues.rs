@@ -2,7 +2,7 @@
 
 use std::collections::{BinaryHeap, VecDeque};
 
-use plimsoll_learn::{InFlightWindow, Lagged};
+use plimsoll_learn::{InFlightWindow, LONG_BEFORE, Lagged};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -116,7 +116,7 @@ impl Server {
         }
     }
 
-    /// Its windows tell what it was set to bear, and completions by what was in flight a service time before.
+    /// Its windows tell what it was set to bear, and completions by what was in flight a service time and long before.
     pub fn followed(mut self) -> Server {
         self.is_followed = true;
         self
@@ -171,11 +171,12 @@ impl Server {
         self.next_arrival = self.now + exponential(&mut self.rng) / rate;
         let polls = (1.0 / poll_s).round() as usize;
         let lag = (self.mean_s / poll_s).ceil() as usize;
+        let long = (LONG_BEFORE * self.mean_s / poll_s).ceil() as usize;
         let mut out = Vec::with_capacity(seconds);
         for _ in 0..seconds {
             let start = self.now;
             let mut window = InFlightWindow { seconds: 1.0, ..InFlightWindow::default() };
-            let mut lagged = Lagged::default();
+            let (mut lagged, mut long_lagged) = (Lagged::default(), Lagged::default());
             for poll in 1..=polls {
                 let before = self.in_flight();
                 let completed = self.advance(start + poll as f64 * poll_s, rate);
@@ -183,13 +184,17 @@ impl Server {
                 if let Some(&earlier) = self.past.get(lag - 1) {
                     lagged.note(earlier, [before, after], completed, poll_s);
                 }
+                if let Some(&earlier) = self.past.get(long - 1) {
+                    long_lagged.note(earlier, [before, after], completed, poll_s);
+                }
                 self.past.push_front(before);
-                self.past.truncate(lag);
+                self.past.truncate(long);
                 window.completions += completed;
                 window.levels.push((after, 1));
             }
             if self.is_followed {
-                (window.setting, window.lagged) = (Some(rate), lagged);
+                window.setting = Some(rate);
+                (window.lagged, window.long_lagged) = (lagged, long_lagged);
             }
             out.push(window);
         }

@@ -1,5 +1,5 @@
 use plimsoll_learn::{
-    InFlightWindow, Throughput, ThroughputEstimator, ThroughputOptions, WindowError,
+    Hints, InFlightWindow, Throughput, ThroughputEstimator, ThroughputOptions, WindowError,
 };
 
 use crate::queues::{Server, Service};
@@ -25,7 +25,9 @@ fn watched(
 }
 
 fn watch(cores: usize, service: Service, loads: &[f64], poll_s: f64, seed: u64) -> Throughput {
-    watched(cores, service, loads, poll_s, seed).estimate(None, None).expect("enough completions")
+    watched(cores, service, loads, poll_s, seed)
+        .estimate(Hints::default())
+        .expect("enough completions")
 }
 
 /// Root mean square over seeds of the relative errors in cores and capacity, and of the capacity's
@@ -104,9 +106,10 @@ fn without_a_queue_capacity_is_a_lower_bound() {
 fn a_known_service_time_tells_cores_from_one_load() {
     for cores in [1, 2, 4, 8] {
         let estimator = watched(cores, Service::Exponential, &[0.85], 0.05, 3);
-        let blind = estimator.estimate(None, None).expect("enough completions");
-        let told =
-            estimator.estimate(Some((1e6 * SERVICE_S, 0.02)), None).expect("enough completions");
+        let blind = estimator.estimate(Hints::default()).expect("enough completions");
+        let told = estimator
+            .estimate(Hints { service: Some((1e6 * SERVICE_S, 0.02)), ..Hints::default() })
+            .expect("enough completions");
         let truth = cores as f64 / SERVICE_S;
         assert!(blind.lower_bound && blind.capacity_rps <= 1.1 * truth, "{cores} cores: {blind:?}");
         assert!((told.capacity_rps / truth - 1.0).abs() <= 0.1, "{cores} cores: {told:?}");
@@ -115,13 +118,15 @@ fn a_known_service_time_tells_cores_from_one_load() {
 
 #[test]
 fn one_load_tells_cores_by_what_was_in_flight_and_they_stay() {
-    use Service::{Deterministic, Exponential};
+    use Service::{Bimodal, Deterministic, Exponential};
     let scattered = [(1, 0.5), (1, 0.7), (2, 0.5), (2, 0.7), (4, 0.7), (4, 0.85), (8, 0.85)];
-    // Requests that all take the same seldom meet at several cores of little load: that shows nothing of cores.
-    let regular = [(1, 0.5), (1, 0.7), (1, 0.85), (2, 0.85)];
+    let regular = [(1, 0.5), (1, 0.85), (2, 0.5), (2, 0.7), (4, 0.7), (8, 0.7), (8, 0.85)];
+    // Where it scatters much it takes longer than this to tell more of them.
+    let bimodal = [(1, 0.5), (1, 0.7), (1, 0.85)];
     let scattered = scattered.map(|load| (Exponential, load));
     let regular = regular.map(|load| (Deterministic, load));
-    for (service, (cores, load)) in scattered.into_iter().chain(regular) {
+    let bimodal = bimodal.map(|load| (Bimodal, load));
+    for (service, (cores, load)) in scattered.into_iter().chain(regular).chain(bimodal) {
         let (mut right, mut flips, mut estimates) = (0, 0, 0);
         for seed in 0..SEEDS {
             let mut server = Server::new(cores, service, SERVICE_S, seed).followed();
@@ -131,7 +136,10 @@ fn one_load_tells_cores_by_what_was_in_flight_and_they_stay() {
                 for window in server.windows(load, 25, 0.025) {
                     estimator.observe(&window).expect("a sound window");
                 }
-                let Some(got) = estimator.estimate(None, told) else { continue };
+                let Some(got) = estimator.estimate(Hints { cores: told, ..Hints::default() })
+                else {
+                    continue;
+                };
                 // As the controller does: held once they are sure, until they are contradicted.
                 told = if got.margin >= 16.0 {
                     Some(got.cores)
@@ -154,6 +162,39 @@ fn one_load_tells_cores_by_what_was_in_flight_and_they_stay() {
 }
 
 #[test]
+fn how_service_scatters_is_told_by_what_completes() {
+    use Service::{Bimodal, Deterministic, Exponential};
+    for (service, least, most) in
+        [(Exponential, 0.7, 1.5), (Deterministic, 0.0, 0.3), (Bimodal, 2.8, 6.0)]
+    {
+        for (cores, load, poll_s) in [(1, 0.5, 0.025), (4, 0.5, 0.025), (4, 0.85, 0.05)] {
+            for seed in 0..5 {
+                let mut server = Server::new(cores, service, SERVICE_S, seed).followed();
+                let mut estimator = ThroughputEstimator::new(ThroughputOptions::default());
+                let mut observe = |windows: Vec<InFlightWindow>| {
+                    for window in windows {
+                        estimator.observe(&window).expect("a sound window");
+                    }
+                    let hints = Hints { cores: Some(cores as f64), ..Hints::default() };
+                    let got = estimator.estimate(hints).expect("enough completions");
+                    got.dispersion.expect("polls are close enough")
+                };
+                assert!(!observe(server.windows(load, 10, poll_s)).is_known, "ten windows");
+                let got = observe(server.windows(load, 600, poll_s));
+                let what = format!("{service:?}, {cores} cores at {load}, seed {seed}: {got:?}");
+                assert!(got.is_known && (least..=most).contains(&got.ratio), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn polls_too_far_apart_tell_nothing_of_how_service_scatters() {
+    let got = watch(2, Service::Exponential, &[0.5], 0.2, 1);
+    assert_eq!(got.dispersion, None, "6 services from one to the next");
+}
+
+#[test]
 fn a_backend_that_changed_is_learned_anew() {
     let mut estimator = ThroughputEstimator::new(ThroughputOptions { memory_requests: 2_000.0 });
     for (cores, loads) in [(8, [0.4, 0.9]), (2, [0.5, 0.9])] {
@@ -166,10 +207,10 @@ fn a_backend_that_changed_is_learned_anew() {
             }
         }
     }
-    let got = estimator.estimate(None, None).expect("enough completions");
+    let got = estimator.estimate(Hints::default()).expect("enough completions");
     assert!((got.capacity_rps * SERVICE_S / 2.0 - 1.0).abs() < 0.1, "{got:?}");
     estimator.reset();
-    assert_eq!(estimator.estimate(None, None), None);
+    assert_eq!(estimator.estimate(Hints::default()), None);
 }
 
 #[test]
@@ -182,7 +223,7 @@ fn memory_is_bounded_and_survives_storage() {
     let stored = serde_json::to_string(&estimator).expect("serialisable");
     assert!(stored.len() < 20_000, "{} bytes", stored.len());
     let back: ThroughputEstimator = serde_json::from_str(&stored).expect("the same shape");
-    let (before, after) = (estimator.estimate(None, None), back.estimate(None, None));
+    let (before, after) = (estimator.estimate(Hints::default()), back.estimate(Hints::default()));
     let (before, after) = (before.expect("known"), after.expect("known"));
     assert!((before.capacity_rps / after.capacity_rps - 1.0).abs() < 1e-9);
 }
@@ -204,11 +245,11 @@ fn windows_that_say_nothing_are_refused() {
     for (window, error) in refused {
         assert_eq!(estimator.observe(&window), Err(error));
     }
-    assert_eq!(estimator.estimate(None, None), None, "nothing known yet");
+    assert_eq!(estimator.estimate(Hints::default()), None, "nothing known yet");
     let idle = InFlightWindow { levels: vec![(0, 5)], ..good.clone() };
     estimator.observe(&idle).expect("polls that miss every request are possible");
-    assert_eq!(estimator.estimate(None, None), None, "nothing was ever in flight at a poll");
+    assert_eq!(estimator.estimate(Hints::default()), None, "nothing was ever in flight at a poll");
     estimator.observe(&good).expect("a sound window");
-    let got = estimator.estimate(None, None).expect("60 completions");
+    let got = estimator.estimate(Hints::default()).expect("60 completions");
     assert!(got.lower_bound && got.cores == 1.0, "{got:?}");
 }

@@ -1,0 +1,171 @@
+//! How much completions scatter around `v·∫min(n, c)` over stretches that are long beside a service: by the squared
+//! variation of service times (1 where they are exponential, 0 where all are alike), for what is done then is the sum of as
+//! many of them.
+//!
+//! A dispersion of its own, from many short batches: blocks are too few to tell it to better than a quarter. With
+//! `v = ΣD/ΣB` of a load, D what completes in a batch and B its core-seconds, `Σ(D - vB)²/vB` is `Σ(D²/B)/v - ΣD`: sums
+//! are enough, one set for every number of cores.
+
+use super::Dispersion;
+use super::block::Block;
+
+/// Batches remembered: they tell the dispersion to 7 %.
+const MEMORY: f64 = 400.0;
+/// Batches without which it is not known.
+const ENOUGH: f64 = 30.0;
+/// A batch is closed when it has so many completions, and is so many times as long as a response takes: what is in
+/// service at its ends is little then beside what is done in it.
+const BATCH: (f64, f64) = (15.0, 10.0);
+/// How many batches the belief is worth that service is exponential.
+const BELIEF: f64 = 5.0;
+/// Polls further apart than so many services do not tell: what they miss is more than what is asked.
+const APART: f64 = 3.0;
+/// A load of fewer batches is forgotten.
+const LEAST_BATCHES: f64 = 0.5;
+/// Numbers of cores that are kept: all up to the first, from there on so many an octave up to the second.
+const CORES: (f64, f64, f64) = (8.0, 4.0, 1024.0);
+
+/// What batches of one backend have shown.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Scatter {
+    open: Option<Block>,
+    loads: Vec<Load>,
+}
+
+impl Scatter {
+    /// Takes the next window.
+    pub(super) fn note(&mut self, window: &Block) {
+        let open = match self.open.take().filter(|open| open.setting == window.setting) {
+            Some(mut open) => {
+                open.join(window);
+                open
+            }
+            None => window.clone(),
+        };
+        let (completions, services) = BATCH;
+        let (in_flight, _) = open.busy(f64::INFINITY);
+        let waited_s = open.seconds * in_flight;
+        if open.completions < completions || open.seconds * open.completions < services * waited_s {
+            self.open = Some(open);
+            return;
+        }
+        let kept = (-1.0 / MEMORY).exp();
+        self.loads.iter_mut().for_each(|load| load.discount(kept));
+        self.loads.retain(|load| load.batches > LEAST_BATCHES);
+        let at = self.loads.iter().position(|load| load.setting == open.setting);
+        let at = at.unwrap_or_else(|| {
+            self.loads.push(Load { setting: open.setting, ..Load::default() });
+            self.loads.len() - 1
+        });
+        self.loads[at].note(&open);
+    }
+
+    /// Forgets all.
+    pub(super) fn clear(&mut self) {
+        *self = Scatter::default();
+    }
+
+    /// As it is with so many cores; none where polls are too far apart to tell.
+    pub(super) fn at(&self, c: f64) -> Option<Dispersion> {
+        let (k, part) = place(c);
+        let (low, freedom) = self.squares(k)?;
+        let high = if part > 0.0 { self.squares(k + 1)?.0 } else { low };
+        let sum = low + part * (high - low);
+        let ratio = ((BELIEF + sum) / (BELIEF + freedom)).max(0.0);
+        let error = ratio * (2.0 / (BELIEF + freedom)).sqrt();
+        Some(Dispersion { ratio, error, is_known: freedom >= ENOUGH })
+    }
+
+    /// Squared deviations in units of a Poisson process, less what polls have missed, and degrees of freedom.
+    fn squares(&self, k: usize) -> Option<(f64, f64)> {
+        let (mut sum, mut freedom) = (0.0, 0.0);
+        for load in self.loads.iter().filter(|load| load.batches > 1.0) {
+            let sums = load.sums[k.min(load.sums.len() - 1)];
+            let v = load.completions / sums.core_seconds;
+            let apart_s = load.seconds / load.polls;
+            if apart_s * v > APART {
+                return None;
+            }
+            let missed = v * missed_s(apart_s, 1.0 / v) * sums.spread_s;
+            sum += sums.squares / v - load.completions - missed;
+            freedom += load.batches - 1.0;
+        }
+        Some((sum, freedom))
+    }
+}
+
+/// All batches of one setting.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Load {
+    setting: Option<i32>,
+    batches: f64,
+    seconds: f64,
+    polls: f64,
+    completions: f64,
+    /// By number of cores, up to the most that were in flight.
+    sums: Vec<Sums>,
+}
+
+/// Of a batch, or added up: busy time, completions squared by it, and time by it times the variance of who is busy.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Sums {
+    core_seconds: f64,
+    squares: f64,
+    spread_s: f64,
+}
+
+impl Load {
+    fn note(&mut self, batch: &Block) {
+        let top = batch.levels.last().map_or(1.0, |level| level.0).max(1.0);
+        let most = place(top).0 + 2;
+        let beyond = self.sums.last().copied().unwrap_or_default();
+        self.sums.resize(self.sums.len().max(most), beyond);
+        for (k, sums) in self.sums.iter_mut().enumerate() {
+            let (mean, variance) = batch.busy(cores(k));
+            // Half a poll at least: what no poll has met is little, not nothing.
+            let core_seconds = batch.seconds * mean.max(0.5 / batch.polls);
+            sums.core_seconds += core_seconds;
+            sums.squares += batch.completions * batch.completions / core_seconds;
+            sums.spread_s += variance * batch.seconds / core_seconds;
+        }
+        self.batches += 1.0;
+        self.seconds += batch.seconds;
+        self.polls += batch.polls;
+        self.completions += batch.completions;
+    }
+
+    fn discount(&mut self, kept: f64) {
+        for sum in [&mut self.batches, &mut self.seconds, &mut self.polls, &mut self.completions] {
+            *sum *= kept;
+        }
+        for sums in &mut self.sums {
+            sums.core_seconds *= kept;
+            sums.squares *= kept;
+            sums.spread_s *= kept;
+        }
+    }
+}
+
+/// The k-th number of cores that is kept.
+fn cores(k: usize) -> f64 {
+    let (exact, octave, _) = CORES;
+    let k = k as f64 + 1.0;
+    if k <= exact { k } else { exact * ((k - exact) / octave).exp2() }
+}
+
+/// Between which numbers so many cores lie: behind the k-th, by this part of the way to the next.
+fn place(c: f64) -> (usize, f64) {
+    let (exact, octave, most) = CORES;
+    let c = c.clamp(1.0, most);
+    let k = if c <= exact { c } else { exact + octave * (c / exact).log2() };
+    // What lies this near to a number is that number, for logarithms err.
+    let k = if (k - k.round()).abs() < 1e-9 { k.round() } else { k };
+    (k as usize - 1, k.fract())
+}
+
+/// What fluctuates and forgets itself within a service: by its variance and by time, the variance of its time integral as
+/// polls so far apart estimate it, seconds.
+fn missed_s(apart_s: f64, service_s: f64) -> f64 {
+    let half = (apart_s / (2.0 * service_s)).max(1e-6);
+    (apart_s / half.tanh() - 2.0 * service_s).max(0.0)
+}
