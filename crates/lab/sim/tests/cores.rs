@@ -43,13 +43,15 @@ fn behind_leastconn_the_cores_of_every_backend_are_known_and_stay_known_when_one
     }
 }
 
-/// Requests that all take the same must not pass for more cores: backends would get more than they bear.
+/// Requests that all take the same must not pass for more cores, for backends would get more than they bear; nor those of
+/// which few take long for fewer.
 #[test]
 fn under_a_split_cores_are_known_whether_service_scatters_or_not() {
     for (service, load) in [
         (ServiceTime::Exponential, 0.7),
         (ServiceTime::Deterministic, 0.7),
         (ServiceTime::Deterministic, 0.85),
+        (ServiceTime::Bimodal, 0.7),
     ] {
         for seed in [1, 2] {
             let world = learned(seed, Method::RoundRobin, service, load, 600.0);
