@@ -25,7 +25,7 @@ pub(crate) const STALE: Duration = Duration::from_secs(2);
 const UNANSWERED: Duration = Duration::from_secs(5);
 /// What is kept of the peak per second: half of it after twelve minutes.
 const PEAK_FADES: f64 = 0.999;
-/// The middle one of many errs by so much more than their mean.
+/// The middle one of many errs by so much more than their mean: √(π/2).
 const MIDDLE_ERROR: f64 = 1.25;
 /// Estimates made per window of a second, at the most.
 const REFITS: usize = 100;
@@ -284,14 +284,21 @@ impl Controller {
             self.backends.iter().filter_map(|b| b.knowledge.own_variability()).collect();
         all.sort_by(f64::total_cmp);
         let variability = all.get(all.len() / 2).copied().unwrap_or(1.0);
-        let mut all: Vec<Dispersion> =
-            self.backends.iter().filter_map(|b| b.knowledge.own_dispersion()).collect();
+        Typical { variability, dispersion: self.typical_dispersion() }
+    }
+
+    /// By those whose cores are told, if there are several, or else by all: who is alone would tell itself what it believes.
+    fn typical_dispersion(&self) -> Option<Dispersion> {
+        let knowing = |told: bool| -> Vec<Dispersion> {
+            let those = self.backends.iter().filter(|b| !told || !b.knowledge.is_lower_bound());
+            those.filter_map(|b| b.knowledge.own_dispersion()).collect()
+        };
+        let mut all =
+            Some(knowing(true)).filter(|all| all.len() > 1).unwrap_or_else(|| knowing(false));
         all.sort_by(|left, right| left.ratio.total_cmp(&right.ratio));
-        let dispersion = all.get(all.len() / 2).map(|middle| Dispersion {
-            error: MIDDLE_ERROR * middle.error / (all.len() as f64).sqrt(),
-            ..*middle
-        });
-        Typical { variability, dispersion }
+        let middle = all.get(all.len() / 2).filter(|_| all.len() > 1)?;
+        let error = MIDDLE_ERROR * middle.error / (all.len() as f64).sqrt();
+        Some(Dispersion { error, ..*middle })
     }
 
     /// Once a window, with the traffic of a whole second: errors are judged and curves drawn anew.

@@ -8,7 +8,7 @@
 
 use plimsoll_learn::{
     CapacityHint, CurveFit, Dispersion, Family, FitOptions, Hints, IdleLatency, InFlightWindow,
-    Lagged, Point, Throughput, ThroughputEstimator, ThroughputOptions, fit,
+    Point, Throughput, ThroughputEstimator, ThroughputOptions, fit,
 };
 use plimsoll_model::Curve;
 use plimsoll_queueing::QueueCurve;
@@ -104,7 +104,7 @@ pub(crate) struct Knowledge {
     /// Cores that were told beyond doubt: believed until they are contradicted.
     #[serde(default)]
     sure_cores: Option<f64>,
-    /// How service scatters by what the pool's backends have shown.
+    /// How service scatters by what the pool's backends have shown, once several know.
     #[serde(skip)]
     dispersion: Option<Dispersion>,
     #[serde(flatten)]
@@ -168,10 +168,8 @@ impl Knowledge {
             levels: window.seen.clone(),
             setting: setting.map(|s| s.rps),
             lagged: window.lagged.clone(),
-            // Behind a balancer that counts what was in flight long before says nothing.
-            long_lagged: setting
-                .filter(|s| s.is_split)
-                .map_or_else(Lagged::default, |_| window.long_lagged.clone()),
+            // Behind a balancer that counts, or one of which it is not known, what was in flight long before says nothing.
+            long_lagged: setting.filter(|s| s.is_split).map(|_| window.long_lagged.clone()),
         };
         // A window that makes no sense (a clock that stood still) teaches nothing.
         if self.throughput.observe(&observed).is_ok() {
@@ -210,12 +208,18 @@ impl Knowledge {
                 self.sure_cores = None;
             }
         }
+        // How service scatters is known of the same work until it is known anew.
+        let told = |of: &Throughput| of.dispersion.filter(|dispersion| dispersion.is_known);
+        let dispersion = fresh.as_ref().and_then(told).or(self.estimate.as_ref().and_then(told));
         self.estimate = match (fresh, self.estimate) {
             (Some(f), Some(old)) if f.lower_bound && !old.lower_bound => {
                 Some(if f.capacity_rps > GROWN * old.capacity_rps { f } else { old })
             }
             (f, old) => f.or(old),
         };
+        if let Some(estimate) = &mut self.estimate {
+            estimate.dispersion = dispersion.or(estimate.dispersion);
+        }
     }
 
     /// What is known of the time at rest from elsewhere, microseconds, with its relative standard
@@ -230,6 +234,7 @@ impl Knowledge {
         // Nobody needs longer at rest than under load.
         let others = self.typical_us.filter(|us| *us < self.least_us);
         match others {
+            // The least of some seconds: the further below the mean the more service scatters.
             Some(us) => Some((us, LIKE_THE_OTHERS * scatter)),
             None => (self.least_us < 1e12).then_some((self.least_us, LEAST_IS_NEAR * scatter)),
         }
@@ -240,7 +245,8 @@ impl Knowledge {
         self.dispersion.map_or(1.0, |dispersion| dispersion.ratio.max(1.0).sqrt())
     }
 
-    /// How service scatters by what this backend has shown, once that is known.
+    /// How service scatters by what this backend has shown, once that is known. With fewer cores than it has it shows too
+    /// little.
     pub fn own_dispersion(&self) -> Option<Dispersion> {
         self.estimate?.dispersion.filter(|dispersion| dispersion.is_known)
     }
@@ -433,6 +439,7 @@ impl Knowledge {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_learn::Lagged;
 
     use super::*;
 

@@ -61,13 +61,15 @@ impl Controller {
         for b in &mut self.backends {
             if let Some(known) = memory.backends.iter().find(|k| k.name == b.name) {
                 b.knowledge = known.knowledge.clone();
-                b.knowledge.refit(self.spec.curve, Typical::default());
                 b.ask_rps = known.ask_rps;
                 b.offered_rps = known.offered_rps;
                 b.judged_from = b.knowledge.is_known().then_some(Nanos::ZERO);
                 weights.push((b.id, known.weight));
             }
         }
+        // How irregular load is follows from the curves, which are not drawn yet.
+        let typical = Typical { variability: 1.0, ..self.typical() };
+        self.backends.iter_mut().for_each(|b| b.knowledge.refit(self.spec.curve, typical));
         // Weights of another pool would say nothing of this one.
         let all = weights.len() == self.backends.len() && weights.iter().any(|(_, w)| *w > 0);
         if all {

@@ -17,6 +17,7 @@ pub(crate) const MAX_IN_FLIGHT: usize = 511;
 /// Reports remembered at the most, and so many of a service time: further back than ten of them nobody looks.
 const MOST_PAST: usize = 512;
 const PAST_OF_SERVICE: f64 = 32.0;
+const _: () = assert!(MOST_PAST as f64 > LONG_BEFORE * PAST_OF_SERVICE);
 
 /// When windows begin and end: for all backends of a pool at the same reports, for rates are added up.
 #[derive(Clone, Copy, Debug, Default)]
@@ -145,11 +146,12 @@ impl Meter {
             after: report.in_flight,
             completions,
         });
+        let polls = [last.in_flight, report.in_flight];
         if let Some(before) = service_us.and_then(|us| self.before(then, us)) {
-            self.lagged.note(before, [last.in_flight, report.in_flight], completions, dt);
+            self.lagged.note(before, polls, completions, dt);
         }
-        if let Some(before) = service_us.and_then(|us| self.before(then, us * LONG_BEFORE)) {
-            self.long_lagged.note(before, [last.in_flight, report.in_flight], completions, dt);
+        if let Some(before) = service_us.and_then(|us| self.before(then, LONG_BEFORE * us)) {
+            self.long_lagged.note(before, polls, completions, dt);
         }
         self.remember(then, last.in_flight, service_us);
         self.last = Some((at, *report));
@@ -161,7 +163,7 @@ impl Meter {
         window
     }
 
-    /// Keeps what was in flight for as long as a service takes, however long that is.
+    /// Keeps what was in flight for as long as is looked back, however long a service takes.
     fn remember(&mut self, at: Nanos, in_flight: u32, service_us: Option<f64>) {
         let apart_s = service_us.map_or(0.0, |us| us / 1e6 / PAST_OF_SERVICE);
         if self.past.back().is_some_and(|&(last, _)| at.since(last).as_secs_f64() < apart_s) {
@@ -286,6 +288,7 @@ mod tests {
             expected.note(tenths - 2, [tenths, tenths + 1], 99.0, 0.1);
         }
         assert_eq!(meter.lagged, expected);
+        assert_eq!(meter.long_lagged, Lagged::default(), "1.5 s ago nothing was seen");
         meter.observe(Nanos(900_000_000), &report(0, 0, 0), false, Some(15e4));
         assert_eq!(
             meter.before(Nanos(900_000_000), 15e4),
@@ -300,6 +303,13 @@ mod tests {
         for k in 0..10_000_u64 {
             let at = Nanos(k * 25_000_000);
             meter.observe(at, &report((k / 40) as u32, k, 0), false, Some(2e7));
+            if k == 9_999 {
+                // Of 200 s before the last but one.
+                let before =
+                    meter.before(Nanos(9_998 * 25_000_000), 2e8).expect("it is remembered");
+                assert!((49..=50).contains(&before), "{before}");
+                assert_ne!(meter.long_lagged, Lagged::default());
+            }
         }
         assert!(meter.past.len() <= MOST_PAST);
         // Of 20 s before the last but one: 229.975 s by polls a third of a second apart.

@@ -63,8 +63,8 @@ pub struct InFlightWindow {
     pub setting: Option<f64>,
     /// Completions by what was in flight a service time before; empty where polls do not tell.
     pub lagged: Lagged,
-    /// The same by what was in flight [`LONG_BEFORE`]; empty where that says nothing, as behind a balancer that counts.
-    pub long_lagged: Lagged,
+    /// The same by what was in flight [`LONG_BEFORE`]; none where that says nothing, as behind a balancer that counts.
+    pub long_lagged: Option<Lagged>,
 }
 
 /// How the estimator remembers.
@@ -98,7 +98,7 @@ pub struct Throughput {
     /// No queue was seen: cores and capacity may be greater.
     pub lower_bound: bool,
     /// By how much one core more or less would explain what was seen worse, squared and in units of the
-    /// noise: 9 are three standard deviations. 0 where cores are not whole, and until it is known how service scatters.
+    /// noise: 9 are three standard deviations. 0 where cores are not whole, and until it is known how service scatters, where that can be told.
     #[serde(default)]
     pub margin: f64,
     /// How service scatters, by what this backend has shown. Absent where polls are too far apart to tell.
@@ -119,21 +119,22 @@ pub struct Dispersion {
 }
 
 impl Dispersion {
-    /// From here on who stays in service is the longer one, and what was in flight has to be looked up longer before.
+    /// From here on who stays in service is so much the longer one that a service before leads astray (measured: bimodal service
+    /// of 4.3 does, and up to here nothing was seen of it).
     const MUCH: f64 = 1.5;
     /// What polls miss is known roughly, and with it the ratio.
     const ROUGHLY: f64 = 0.1;
 
     fn is_much(&self) -> bool {
-        self.ratio > Self::MUCH
+        self.is_known && self.ratio > Self::MUCH
     }
 
     /// Nothing speaks against exponential service, which is believed until something does.
     fn may_be_exponential(&self) -> bool {
-        (self.ratio - 1.0).abs() <= Self::ROUGHLY + 2.0 * self.error
+        !self.is_known || (self.ratio - 1.0).abs() <= Self::ROUGHLY + 2.0 * self.error
     }
 
-    /// Not below that of a Poisson process, which regular service comes to within short stretches.
+    /// Not below that of a Poisson process: between two polls completions of regular service scatter no less.
     fn at_least_poisson(of: Option<Dispersion>) -> f64 {
         of.filter(|d| !d.may_be_exponential()).map_or(1.0, |d| d.ratio.max(1.0))
     }
@@ -156,7 +157,7 @@ pub struct Hints {
     pub service: Option<(f64, f64)>,
     /// How many cores were told beyond doubt: believed until they are contradicted.
     pub cores: Option<f64>,
-    /// How service scatters where others who do the same work tell; without it what this backend has shown has to do.
+    /// How service scatters where several who do the same work tell; without it what this backend has shown has to do.
     pub dispersion: Option<Dispersion>,
 }
 
@@ -184,7 +185,7 @@ pub struct ThroughputEstimator {
     #[serde(skip)]
     lagged: Lagged,
     #[serde(skip)]
-    long_lagged: Lagged,
+    long_lagged: Option<Lagged>,
     #[serde(skip)]
     scatter: Scatter,
 }
@@ -196,7 +197,7 @@ impl ThroughputEstimator {
             options,
             blocks: Vec::new(),
             lagged: Lagged::default(),
-            long_lagged: Lagged::default(),
+            long_lagged: None,
             scatter: Scatter::default(),
         }
     }
@@ -221,10 +222,15 @@ impl ThroughputEstimator {
             self.discount(kept);
             let kept = kept.powf(1.0 / LAGGED_MEMORY);
             self.lagged.discount(kept);
-            self.long_lagged.discount(kept);
+            if let Some(long_lagged) = &mut self.long_lagged {
+                long_lagged.discount(kept);
+            }
         }
         self.lagged.join(&window.lagged);
-        self.long_lagged.join(&window.long_lagged);
+        match &window.long_lagged {
+            Some(more) => self.long_lagged.get_or_insert_default().join(more),
+            None => self.long_lagged = None,
+        }
         self.scatter.note(&fresh);
         match self.blocks.last_mut() {
             Some(open)
@@ -241,12 +247,12 @@ impl ThroughputEstimator {
         Ok(())
     }
 
-    /// Lets what was seen count for so many completions at the most. What was in flight before is told of one speed: it
-    /// is forgotten.
+    /// Lets what was seen count for so many completions at the most. What was in flight before is told of one speed, and
+    /// how completions scatter as well: they are forgotten.
     pub fn fade_to(&mut self, completions: f64) {
         self.discount((completions / self.completions().max(1e-9)).min(1.0));
         self.lagged.clear();
-        self.long_lagged.clear();
+        self.long_lagged = None;
         self.scatter.clear();
     }
 
@@ -259,7 +265,7 @@ impl ThroughputEstimator {
     pub fn reset(&mut self) {
         self.blocks.clear();
         self.lagged.clear();
-        self.long_lagged.clear();
+        self.long_lagged = None;
         self.scatter.clear();
     }
 
@@ -275,7 +281,8 @@ impl ThroughputEstimator {
         }
         let seen = estimate::Seen {
             blocks: &self.blocks,
-            lagged: [&self.lagged, &self.long_lagged],
+            lagged: &self.lagged,
+            long_lagged: self.long_lagged.as_ref(),
             scatter: &self.scatter,
         };
         estimate::estimate(&seen, hints)

@@ -130,7 +130,7 @@ fn watch(
                 None => window.levels.push((interval.after, 1)),
             }
         }
-        (window.lagged, window.long_lagged) = (lagged, long_lagged);
+        (window.lagged, window.long_lagged) = (lagged, Some(long_lagged));
         estimator.observe(&window).expect("a sound window");
         if second.is_multiple_of(EVERY_S)
             && let Some(got) = estimator.estimate(Hints { cores: held, ..Hints::default() })

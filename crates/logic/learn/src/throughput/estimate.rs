@@ -80,9 +80,23 @@ struct Problem<'a> {
 }
 
 impl<'a> Problem<'a> {
-    fn look_far(&mut self, far: &'a Lagged) {
-        self.lagged = far;
-        self.is_far = true;
+    /// Until it is known how service scatters, a service before may lead astray; where nothing tells of long before, as
+    /// behind a balancer that counts, it is the best there is then.
+    fn where_to_look(&self, seen: &Seen, c: f64) -> Look {
+        match self.dispersion_at(c) {
+            Some(dispersion) if dispersion.is_much() => Look::Far,
+            Some(dispersion) if !dispersion.is_known && seen.long_lagged.is_some() => Look::Nowhere,
+            _ => Look::Near,
+        }
+    }
+
+    fn look(&mut self, look: Look, seen: &Seen<'a>, nothing: &'a Lagged) {
+        self.is_far = look == Look::Far;
+        self.lagged = match look {
+            Look::Near => seen.lagged,
+            Look::Far => seen.long_lagged.unwrap_or(nothing),
+            Look::Nowhere => nothing,
+        };
     }
 
     /// The best v at this c, and its squared error in units of the variance.
@@ -160,9 +174,19 @@ impl<'a> Problem<'a> {
 /// What an estimate rests on.
 pub(super) struct Seen<'a> {
     pub(super) blocks: &'a [Block],
-    /// What was in flight a service before, and long before.
-    pub(super) lagged: [&'a Lagged; 2],
+    /// What was in flight a service before.
+    pub(super) lagged: &'a Lagged,
+    /// And long before; none where that says nothing.
+    pub(super) long_lagged: Option<&'a Lagged>,
     pub(super) scatter: &'a Scatter,
+}
+
+/// What was in flight when is asked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Look {
+    Near,
+    Far,
+    Nowhere,
 }
 
 /// `None` when nothing was ever in flight at a poll.
@@ -189,28 +213,23 @@ pub(super) fn estimate(
     let (loads, load_of) = gather(blocks);
     let grid = Grid::new(top, &loads);
     let pilot = pilot(&loads, anchor, &grid.busy);
-    let [near, far] = seen.lagged;
     let nothing = Lagged::default();
     let mut problem = Problem {
         blocks: &loads,
         anchor,
-        lagged: near,
+        lagged: &nothing,
         is_far: false,
         scatter: seen.scatter,
         dispersion,
         variances: variances(&loads, pilot),
     };
-    // Until it is known how service scatters, a service before may lead astray. Where nothing tells of long before, as behind
-    // a balancer that counts, it is the best there is.
-    match problem.dispersion_at(pilot.1) {
-        Some(much) if much.is_known && much.is_much() => problem.look_far(far),
-        Some(belief) if !belief.is_known && far.freedom() > 0 => problem.lagged = &nothing,
-        _ => {}
-    }
+    let look = problem.where_to_look(seen, pilot.1);
+    problem.look(look, seen, &nothing);
     let mut fit = Fit::of(&mut problem, &grid, &nothing);
-    // Who began when tells who leaves when, and cores told by it are too few.
-    if !problem.is_far && problem.dispersion_at(fit.c).is_some_and(|d| d.is_known && d.is_much()) {
-        problem.look_far(far);
+    // How much it scatters depends on the cores that are found, and where to look on that.
+    let again = problem.where_to_look(seen, fit.c);
+    if again != look {
+        problem.look(again, seen, &nothing);
         fit = Fit::of(&mut problem, &grid, &nothing);
     }
     let judged = problem.lagged.freedom() + usize::from(anchor.is_some());
@@ -256,12 +275,10 @@ impl Fit {
     /// What was in flight before is left aside where no number of cores explains it.
     fn of<'a>(problem: &mut Problem<'a>, grid: &Grid, nothing: &'a Lagged) -> Fit {
         let mut told: Vec<f64> = grid.busy.iter().map(|(c, _)| problem.told(*c)).collect();
-        let in_noise = told
-            .iter()
-            .zip(&grid.busy)
-            .map(|(told, (c, _))| told / Dispersion::at_least_poisson(problem.dispersion_at(*c)));
+        let least = (0..GRID).min_by(|&i, &j| told[i].total_cmp(&told[j])).unwrap_or(0);
+        let noise = Dispersion::at_least_poisson(problem.dispersion_at(grid.busy[least].0));
         let explained = if problem.is_far { EXPLAINED_FAR } else { EXPLAINED };
-        if !problem.lagged.is_explained(in_noise, explained) {
+        if !problem.lagged.is_explained(told[least] / noise, explained) {
             problem.lagged = nothing;
             told.fill(0.0);
         }

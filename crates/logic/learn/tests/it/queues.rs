@@ -194,7 +194,7 @@ impl Server {
             }
             if self.is_followed {
                 window.setting = Some(rate);
-                (window.lagged, window.long_lagged) = (lagged, long_lagged);
+                (window.lagged, window.long_lagged) = (lagged, Some(long_lagged));
             }
             out.push(window);
         }
