@@ -23,8 +23,9 @@ const ENOUGH: f64 = 30.0;
 const BATCH: (f64, f64) = (15.0, 10.0);
 /// How many batches the belief is worth that service is exponential.
 const BELIEF: f64 = 5.0;
-/// Polls further apart than so many responses do not tell: what they miss is more than what is asked.
-const APART: f64 = 3.0;
+/// Where polls miss more than so many times what a Poisson process would scatter by, they do not tell. What they miss is known to
+/// this part.
+const MISSED: (f64, f64) = (1.0, 0.3);
 /// The error is that of this ratio at the least: what polls have missed is taken off before.
 const LEAST_SURE: f64 = 0.1;
 /// A load of fewer batches is forgotten.
@@ -76,31 +77,42 @@ impl Scatter {
     /// As it is with so many cores; none where polls are too far apart to tell.
     pub(super) fn at(&self, c: f64) -> Option<Dispersion> {
         let (k, part) = place(c);
-        let (low, freedom) = self.squares(k)?;
-        let high = if part > 0.0 { self.squares(k + 1)?.0 } else { low };
-        let sum = low + part * (high - low);
-        let ratio = ((BELIEF + sum) / (BELIEF + freedom)).max(0.0);
-        let error = ratio.max(LEAST_SURE) * (2.0 / (BELIEF + freedom)).sqrt();
+        let low = self.squares(k)?;
+        let high = if part > 0.0 { self.squares(k + 1)? } else { low };
+        let between = |low: f64, high: f64| low + part * (high - low);
+        let (sum, missed) = (between(low.sum, high.sum), between(low.missed, high.missed));
+        let freedom = low.freedom;
+        let ratio = ((BELIEF + sum - missed) / (BELIEF + freedom)).max(0.0);
+        let error = ratio.max(LEAST_SURE) * (2.0 / (BELIEF + freedom)).sqrt()
+            + MISSED.1 * missed / (BELIEF + freedom);
         Some(Dispersion { ratio, error, is_known: freedom >= ENOUGH })
     }
 
-    /// Squared deviations in units of a Poisson process, less what polls have missed, and degrees of freedom.
-    fn squares(&self, k: usize) -> Option<(f64, f64)> {
-        let (mut sum, mut freedom, mut untold) = (0.0, 0.0, false);
+    /// Of all loads whose polls tell with the k-th number of cores; none where there are others only.
+    fn squares(&self, k: usize) -> Option<Squares> {
+        let (mut all, mut untold) = (Squares::default(), false);
         for load in self.loads.iter().filter(|load| load.batches > 1.0) {
-            let apart_s = load.seconds / load.polls;
-            if apart_s > APART * load.response_s() {
+            let sums = load.sums[k.min(load.sums.len() - 1)];
+            let v = load.completions / sums.core_seconds;
+            let missed = v * missed_s(load.seconds / load.polls, 1.0 / v) * sums.spread_s;
+            if missed > MISSED.0 * load.batches {
                 untold = true;
                 continue;
             }
-            let sums = load.sums[k.min(load.sums.len() - 1)];
-            let v = load.completions / sums.core_seconds;
-            let missed = v * missed_s(apart_s, 1.0 / v) * sums.spread_s;
-            sum += sums.squares / v - load.completions - missed;
-            freedom += load.batches - 1.0;
+            all.sum += sums.squares / v - load.completions;
+            all.missed += missed;
+            all.freedom += load.batches - 1.0;
         }
-        (freedom > 0.0 || !untold).then_some((sum, freedom))
+        (all.freedom > 0.0 || !untold).then_some(all)
     }
+}
+
+/// Squared deviations in units of a Poisson process, what polls have missed of it, and degrees of freedom.
+#[derive(Clone, Copy, Default)]
+struct Squares {
+    sum: f64,
+    missed: f64,
+    freedom: f64,
 }
 
 /// All batches of one setting.
@@ -146,11 +158,6 @@ impl Load {
         }
         self.open = Some(open);
         None
-    }
-
-    /// Mean time from arrival to answer, by Little's law.
-    fn response_s(&self) -> f64 {
-        self.sums.last().map_or(0.0, |of_all| of_all.core_seconds) / self.completions
     }
 
     fn note(&mut self, batch: &Block) {
@@ -246,7 +253,8 @@ mod tests {
     #[test]
     fn a_load_whose_polls_were_too_far_apart_leaves_the_others_to_tell() {
         let mut scatter = Scatter::default();
-        let sparse = Block { polls: 2.0, levels: vec![(1.0, 2.0)], ..window(1, 50.0, 1.0) };
+        let levels = vec![(0.0, 1.0), (2.0, 1.0)];
+        let sparse = Block { polls: 2.0, levels, ..window(1, 50.0, 1.0) };
         (0..40).for_each(|_| scatter.note(&sparse));
         assert_eq!(scatter.at(1.0), None);
         (0..40).for_each(|_| scatter.note(&window(2, 50.0, 2.0)));
