@@ -194,7 +194,7 @@ impl Backend {
         &mut self,
         window: &Window,
         steady: bool,
-        setting: Option<Setting>,
+        setting: Setting,
         typical_us: Option<f64>,
     ) {
         let latency_us = (window.started > 0.0).then(|| window.in_flight / window.rate_rps() * 1e6);

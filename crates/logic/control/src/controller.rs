@@ -287,7 +287,8 @@ impl Controller {
         Typical { variability, dispersion: self.typical_dispersion() }
     }
 
-    /// By those whose cores are told, if there are several, or else by all: who is alone would tell itself what it believes.
+    /// By those whose cores are told, if there are several, or else by all. None while fewer than two know: who is alone would
+    /// get back what it believes.
     fn typical_dispersion(&self) -> Option<Dispersion> {
         let knowing = |told: bool| -> Vec<Dispersion> {
             let those = self.backends.iter().filter(|b| !told || !b.knowledge.is_lower_bound());
@@ -295,10 +296,13 @@ impl Controller {
         };
         let mut all =
             Some(knowing(true)).filter(|all| all.len() > 1).unwrap_or_else(|| knowing(false));
+        if all.len() < 2 {
+            return None;
+        }
         all.sort_by(|left, right| left.ratio.total_cmp(&right.ratio));
-        let middle = all.get(all.len() / 2).filter(|_| all.len() > 1)?;
-        let error = MIDDLE_ERROR * middle.error / (all.len() as f64).sqrt();
-        Some(Dispersion { error, ..*middle })
+        let (low, high) = (all[(all.len() - 1) / 2], all[all.len() / 2]);
+        let error = MIDDLE_ERROR * 0.5 * (low.error + high.error) / (all.len() as f64).sqrt();
+        Some(Dispersion { ratio: 0.5 * (low.ratio + high.ratio), error, is_known: true })
     }
 
     /// Once a window, with the traffic of a whole second: errors are judged and curves drawn anew.

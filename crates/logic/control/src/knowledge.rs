@@ -64,17 +64,18 @@ struct AtRest {
 /// What the balancer was told to give a backend.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Setting {
-    /// Its part of the weights, of the traffic there is.
-    pub rps: f64,
+    /// Its part of the weights, of the traffic there is, once that is known.
+    pub rps: Option<f64>,
     /// Arrivals do not depend on what is in flight.
     pub is_split: bool,
 }
 
 impl Setting {
-    /// Whether this rate differs from it by no more than luck: traffic has not just changed, and the balancer does
-    /// as it was told.
-    fn is_followed(&self, rate_rps: f64, seconds: f64) -> bool {
-        (rate_rps - self.rps).abs() <= LUCK * (self.rps / seconds).sqrt()
+    /// What arrives in the mean where arrivals are as it was told: this rate differs by no more than luck, so that traffic has
+    /// not just changed, and the balancer does as it was told.
+    fn followed_rps(&self, rate_rps: f64, seconds: f64) -> Option<f64> {
+        let is_near = |rps: &f64| (rate_rps - rps).abs() <= LUCK * (rps / seconds).sqrt();
+        self.rps.filter(|_| self.is_split).filter(is_near)
     }
 }
 
@@ -155,7 +156,7 @@ impl Knowledge {
         &mut self,
         window: &Window,
         steady: bool,
-        setting: Option<Setting>,
+        setting: Setting,
         typical_us: Option<f64>,
     ) {
         self.typical_us = typical_us;
@@ -166,10 +167,10 @@ impl Knowledge {
             seconds: window.seconds,
             completions: window.completed,
             levels: window.seen.clone(),
-            setting: setting.map(|s| s.rps),
+            setting: setting.rps,
             lagged: window.lagged.clone(),
-            // Behind a balancer that counts, or one of which it is not known, what was in flight long before says nothing.
-            long_lagged: setting.filter(|s| s.is_split).map(|_| window.long_lagged.clone()),
+            // Behind a balancer that counts what was in flight long before says nothing.
+            long_lagged: setting.is_split.then(|| window.long_lagged.clone()),
         };
         // A window that makes no sense (a clock that stood still) teaches nothing.
         if self.throughput.observe(&observed).is_ok() {
@@ -180,8 +181,7 @@ impl Knowledge {
         if steady && stationary && window.started >= 1.0 && window.in_flight > 0.0 {
             let latency_us = window.in_flight / window.rate_rps() * 1e6;
             let load = window.rate_rps();
-            let told = setting.filter(|s| s.is_split && s.is_followed(load, window.seconds));
-            let expected_rps = told.map_or(load, |s| s.rps);
+            let expected_rps = setting.followed_rps(load, window.seconds).unwrap_or(load);
             self.points.add(expected_rps, Point { load, latency_us, requests: window.started });
         }
     }
@@ -208,17 +208,17 @@ impl Knowledge {
                 self.sure_cores = None;
             }
         }
-        // How service scatters is known of the same work until it is known anew.
-        let told = |of: &Throughput| of.dispersion.filter(|dispersion| dispersion.is_known);
-        let dispersion = fresh.as_ref().and_then(told).or(self.estimate.as_ref().and_then(told));
+        let told_before = self.own_dispersion();
         self.estimate = match (fresh, self.estimate) {
             (Some(f), Some(old)) if f.lower_bound && !old.lower_bound => {
                 Some(if f.capacity_rps > GROWN * old.capacity_rps { f } else { old })
             }
             (f, old) => f.or(old),
         };
+        // Of the same work it stays known until it is known anew, by the cores that are believed.
         if let Some(estimate) = &mut self.estimate {
-            estimate.dispersion = dispersion.or(estimate.dispersion);
+            let told = self.throughput.dispersion(estimate.cores).filter(|told| told.is_known);
+            estimate.dispersion = told.or(told_before);
         }
     }
 
@@ -460,7 +460,7 @@ mod tests {
     #[test]
     fn what_a_backend_was_to_get_tells_loads_apart_unless_it_gets_something_else() {
         let mut known = Knowledge::default();
-        let setting = Some(Setting { rps: 100.0, is_split: true });
+        let setting = Setting { rps: Some(100.0), is_split: true };
         for rate_rps in [90.0, 110.0, 80.0, 120.0] {
             known.observe(&window(rate_rps), true, setting, None);
         }
@@ -473,12 +473,12 @@ mod tests {
     #[test]
     fn a_memory_of_before_expectations_were_kept_goes_on() {
         let mut known = Knowledge::default();
-        known.observe(&window(100.0), true, None, None);
+        known.observe(&window(100.0), true, Setting { rps: None, is_split: true }, None);
         let mut memory = serde_json::to_value(&known).expect("it can be written");
         let fields = memory.as_object_mut().expect("an object");
         assert!(fields.remove("expected_rps").is_some());
         let mut known: Knowledge = serde_json::from_value(memory).expect("it can be read");
-        known.observe(&window(101.0), true, None, None);
+        known.observe(&window(101.0), true, Setting { rps: None, is_split: true }, None);
         assert_eq!(known.points().len(), 1);
     }
 }

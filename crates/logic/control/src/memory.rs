@@ -4,7 +4,7 @@ use plimsoll_model::{BackendId, Nanos};
 use serde::{Deserialize, Serialize};
 
 use crate::controller::Controller;
-use crate::knowledge::{Knowledge, Typical};
+use crate::knowledge::Knowledge;
 use crate::view::Phase;
 
 /// The version of the memory's form; others are not read.
@@ -67,8 +67,7 @@ impl Controller {
                 weights.push((b.id, known.weight));
             }
         }
-        // How irregular load is follows from the curves, which are not drawn yet.
-        let typical = Typical { variability: 1.0, ..self.typical() };
+        let typical = self.typical();
         self.backends.iter_mut().for_each(|b| b.knowledge.refit(self.spec.curve, typical));
         // Weights of another pool would say nothing of this one.
         let all = weights.len() == self.backends.len() && weights.iter().any(|(_, w)| *w > 0);

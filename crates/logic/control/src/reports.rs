@@ -161,7 +161,7 @@ impl Controller {
                 told.pool.started += window.started * scale;
                 told.pool.in_flight += window.in_flight;
                 let rps = per_weight.map(|rps| rps * f64::from(server.weight));
-                let setting = rps.map(|rps| Setting { rps, is_split });
+                let setting = Setting { rps, is_split };
                 if is_whole {
                     b.observe(&window, steady, setting, typical_us);
                 }

@@ -119,10 +119,10 @@ pub struct Dispersion {
 }
 
 impl Dispersion {
-    /// From here on who stays in service is so much the longer one that a service before leads astray (measured: bimodal service
-    /// of 4.3 does, and up to here nothing was seen of it).
+    /// From here on who stays in service is so much the longer one that a service before leads astray (4.3 does, and up
+    /// to here nothing was seen of it).
     const MUCH: f64 = 1.5;
-    /// What polls miss is known roughly, and with it the ratio.
+    /// Blocks of a load whose speed is not quite the same, and ends of batches, are as much of the ratio.
     const ROUGHLY: f64 = 0.1;
 
     fn is_much(&self) -> bool {
@@ -140,7 +140,7 @@ impl Dispersion {
     }
 
     /// By how many more complete for each one fewer that is busy at the second of two polls than at the first, and the error
-    /// of it. What is doubted tells less of cores.
+    /// of it. The error lets the fit choose, at the price of telling less of cores.
     fn ahead(self) -> (f64, f64) {
         if self.may_be_exponential() {
             return (0.0, 0.0);
@@ -286,6 +286,11 @@ impl ThroughputEstimator {
             scatter: &self.scatter,
         };
         estimate::estimate(&seen, hints)
+    }
+
+    /// How service scatters with so many cores, by what was seen; none where polls are too far apart to tell.
+    pub fn dispersion(&self, cores: f64) -> Option<Dispersion> {
+        self.scatter.at(cores)
     }
 
     fn join_nearest(&mut self) {

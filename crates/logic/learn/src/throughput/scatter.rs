@@ -7,7 +7,7 @@
 //! are enough, one set for every number of cores.
 //!
 //! What it fails at: a speed that scatters from batch to batch by itself (5 % at 500 requests a second are as much as exponential
-//! service) passes for service that scatters more. That is noise as well, and less is believed for it.
+//! service) passes for service that scatters more, and so do stalls. That is noise as well, and less is believed for it.
 //!
 //! Cost: a batch O(levels × numbers of cores), a question O(loads).
 
@@ -30,7 +30,7 @@ const MISSED: (f64, f64) = (1.0, 0.3);
 const LEAST_SURE: f64 = 0.1;
 /// A load of fewer batches is forgotten.
 const LEAST_BATCHES: f64 = 0.5;
-/// Numbers of cores that are kept: all up to the first, from there on so many an octave up to the second.
+/// Numbers of cores that are kept: all up to the first, from there on so many an octave up to the last.
 const CORES: (f64, f64, f64) = (8.0, 4.0, 1024.0);
 
 /// Loads kept; beyond, the one of the fewest batches is forgotten.
@@ -76,23 +76,18 @@ impl Scatter {
 
     /// As it is with so many cores; none where polls are too far apart to tell.
     pub(super) fn at(&self, c: f64) -> Option<Dispersion> {
-        let (k, part) = place(c);
-        let low = self.squares(k)?;
-        let high = if part > 0.0 { self.squares(k + 1)? } else { low };
-        let between = |low: f64, high: f64| low + part * (high - low);
-        let (sum, missed) = (between(low.sum, high.sum), between(low.missed, high.missed));
-        let freedom = low.freedom;
+        let Squares { sum, missed, freedom } = self.squares(c)?;
         let ratio = ((BELIEF + sum - missed) / (BELIEF + freedom)).max(0.0);
         let error = ratio.max(LEAST_SURE) * (2.0 / (BELIEF + freedom)).sqrt()
             + MISSED.1 * missed / (BELIEF + freedom);
         Some(Dispersion { ratio, error, is_known: freedom >= ENOUGH })
     }
 
-    /// Of all loads whose polls tell with the k-th number of cores; none where there are others only.
-    fn squares(&self, k: usize) -> Option<Squares> {
+    /// Of all loads whose polls tell; none where there are others, and these alone do not tell enough.
+    fn squares(&self, c: f64) -> Option<Squares> {
         let (mut all, mut untold) = (Squares::default(), false);
         for load in self.loads.iter().filter(|load| load.batches > 1.0) {
-            let sums = load.sums[k.min(load.sums.len() - 1)];
+            let sums = load.sums_at(c);
             let v = load.completions / sums.core_seconds;
             let missed = v * missed_s(load.seconds / load.polls, 1.0 / v) * sums.spread_s;
             if missed > MISSED.0 * load.batches {
@@ -103,7 +98,7 @@ impl Scatter {
             all.missed += missed;
             all.freedom += load.batches - 1.0;
         }
-        (all.freedom > 0.0 || !untold).then_some(all)
+        (all.freedom >= ENOUGH || !untold).then_some(all)
     }
 }
 
@@ -158,6 +153,18 @@ impl Load {
         }
         self.open = Some(open);
         None
+    }
+
+    fn sums_at(&self, c: f64) -> Sums {
+        let (k, part) = place(c);
+        let last = self.sums.len() - 1;
+        let (low, high) = (self.sums[k.min(last)], self.sums[(k + 1).min(last)]);
+        let between = |low: f64, high: f64| low + part * (high - low);
+        Sums {
+            core_seconds: between(low.core_seconds, high.core_seconds),
+            squares: between(low.squares, high.squares),
+            spread_s: between(low.spread_s, high.spread_s),
+        }
     }
 
     fn note(&mut self, batch: &Block) {

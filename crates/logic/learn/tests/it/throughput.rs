@@ -120,7 +120,7 @@ fn a_known_service_time_tells_cores_from_one_load() {
 fn one_load_tells_cores_by_what_was_in_flight_and_they_stay() {
     use Service::{Bimodal, Deterministic, Exponential};
     let scattered = [(1, 0.5), (1, 0.7), (2, 0.5), (2, 0.7), (4, 0.7), (4, 0.85), (8, 0.85)];
-    let regular = [(1, 0.5), (1, 0.85), (2, 0.5), (2, 0.7), (4, 0.7), (8, 0.7), (8, 0.85)];
+    let regular = [(1, 0.5), (1, 0.85), (2, 0.5), (2, 0.7), (4, 0.7), (8, 0.85)];
     // Where it scatters much it takes longer than this to tell more of them.
     let bimodal = [(1, 0.5), (1, 0.7), (1, 0.85)];
     let scattered = scattered.map(|load| (Exponential, load));
