@@ -19,10 +19,15 @@ pub use haproxy::Haproxy;
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Waits until something has happened.
-pub fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+pub fn until(what: &str, happened: impl FnMut() -> bool) {
+    until_within(PATIENCE, what, happened);
+}
+
+/// The same for what takes longer.
+pub fn until_within(patience: Duration, what: &str, mut happened: impl FnMut() -> bool) {
+    let deadline = Instant::now() + patience;
     while !happened() {
-        assert!(Instant::now() < deadline, "waited {PATIENCE:?} for {what}");
+        assert!(Instant::now() < deadline, "waited {patience:?} for {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
