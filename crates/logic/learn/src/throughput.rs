@@ -9,9 +9,10 @@
 //!
 //! Windows are joined over time into blocks (a single window's handful of polls is so noisy that errors
 //! in n would pass for saturation), blocks into at most [`MAX_BLOCKS`], and all are discounted as
-//! requests go by. Blocks of one load count as one observation, for the reason given in `estimate`. For each c the best v is a weighted mean; c is searched on a grid and refined. Where
-//! even unlimited cores explain the blocks, no queue was seen: c is the least number of cores they do
-//! not contradict (within one standard deviation), and is marked as a lower bound.
+//! requests go by. Blocks of one load count as one observation, for the reason given in `estimate`. For
+//! each c the best v is a weighted mean; c is searched on a grid and refined. Where even unlimited cores
+//! explain the blocks, no queue was seen: c is the least number of cores they do not contradict (within one
+//! standard deviation), and is marked as a lower bound.
 //!
 //! One load tells nothing so: there, what completes between two polls is held against what was in flight a service
 //! time before, or long before where service scatters much ([`Lagged`]). How much it scatters is told by batches of
@@ -98,7 +99,8 @@ pub struct Throughput {
     /// No queue was seen: cores and capacity may be greater.
     pub lower_bound: bool,
     /// By how much one core more or less would explain what was seen worse, squared and in units of the
-    /// noise: 9 are three standard deviations. 0 where cores are not whole, and until it is known how service scatters, where that can be told.
+    /// noise: 9 are three standard deviations. 0 where cores are not whole, and, where that can be told, until it is
+    /// known how service scatters.
     #[serde(default)]
     pub margin: f64,
     /// How service scatters, by what this backend has shown. Absent where polls are too far apart to tell.
