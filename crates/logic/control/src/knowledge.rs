@@ -297,7 +297,7 @@ impl Knowledge {
         self.stale = true;
     }
 
-    /// Estimates and draws the curve anew from all that is known. This is the costly part (about 0.3 ms).
+    /// Estimates and draws the curve anew from all that is known. This is the costly part (0.3 to 0.9 ms).
     /// `typical` is what the pool's backends have in common.
     pub fn refit(&mut self, choice: CurveChoice, typical: Typical) {
         self.dispersion = typical.dispersion;
