@@ -242,7 +242,8 @@ fn who_joins_before_a_new_controller_goes_on_from_memory_is_in_its_first_plan() 
     assert_eq!(of(BackendId(0)), Some(wanted[0]), "as before");
     let mean = f64::from(wanted.iter().sum::<u32>()) / wanted.len() as f64;
     let ramp = of(joins).map_or(0.0, f64::from) / mean;
-    assert!((0.1..0.2).contains(&ramp), "a tenth of the others at first: {ramp} of {wanted:?}");
+    // As far as whole weights of forty tell.
+    assert!((0.08..0.2).contains(&ramp), "a tenth of the others at first: {ramp} of {wanted:?}");
 }
 
 #[test]
