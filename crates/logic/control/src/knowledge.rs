@@ -30,6 +30,8 @@ const SAME_CAPACITY: f64 = 0.15;
 const ENOUGH: f64 = 100.0;
 const LEAST_CREEP: f64 = 1.005;
 const LEAST_IS_NEAR: f64 = 0.15;
+/// No response time was seen.
+const NEVER_US: f64 = 1e12;
 /// How far a backend's time at rest may lie from that of the pool, relatively: one standard deviation.
 const LIKE_THE_OTHERS: f64 = 0.3;
 /// How many requests' worth of belief, at half load, that the backends of a pool are alike in this. (Six backends after a
@@ -43,6 +45,9 @@ const RESCALED_REQUESTS: f64 = 300.0;
 const RESCALED_POINT: f64 = 50.0;
 const RESCALED_PROBES: f64 = 5.0;
 const RESCALED_ERROR: f64 = 0.06;
+/// What was measured of a time at rest says nothing once it was rescaled by this much without being measured again: nothing
+/// leads it back, and scales that err multiply.
+const STRAYED: f64 = 10.0;
 /// Of one that may have become faster, so many requests are remembered.
 const RELEARNED_REQUESTS: f64 = 2_000.0;
 /// Cores are beyond doubt where one more or less would be worse by so much: four standard deviations.
@@ -54,11 +59,48 @@ pub(crate) const KNOWN: f64 = 0.15;
 /// What a backend is trusted to bear beyond what was seen, while no queue was ever seen.
 pub(crate) const OPTIMISM: f64 = 1.5;
 
+/// Logarithm of by how much something was rescaled since it was measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+struct Strayed(f64);
+
+impl Strayed {
+    fn by(self, ratio: f64) -> Strayed {
+        Strayed(self.0 + ratio.ln())
+    }
+
+    fn is_far(self) -> bool {
+        self.0.abs() > STRAYED.ln()
+    }
+}
+
 /// Mean of the probes of a backend that has next to no traffic: its time at rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct AtRest {
     mean_us: f64,
     count: f64,
+    #[serde(default)]
+    strayed: Strayed,
+}
+
+impl AtRest {
+    fn note(&mut self, latency_us: f64) {
+        let kept = self.count.min(200.0);
+        self.mean_us = (self.mean_us * kept + latency_us) / (kept + 1.0);
+        self.count = kept + 1.0;
+        self.strayed.0 *= kept / self.count;
+    }
+
+    fn rescale(&mut self, ratio: f64) {
+        *self = AtRest {
+            mean_us: self.mean_us / ratio,
+            count: self.count.min(RESCALED_PROBES),
+            strayed: self.strayed.by(ratio),
+        };
+        if self.strayed.is_far() {
+            *self = AtRest::default();
+        }
+    }
 }
 
 /// What the balancer was told to give a backend.
@@ -115,6 +157,8 @@ pub(crate) struct Knowledge {
     typical_us: Option<f64>,
     /// The least response time of a window, microseconds.
     least_us: f64,
+    #[serde(default)]
+    least_strayed: Strayed,
     /// Request-seconds and requests of the present gathering.
     gathered: (f64, f64),
     /// Windows came since the last estimate.
@@ -137,7 +181,8 @@ impl Default for Knowledge {
             points: Points::default(),
             at_rest: AtRest::default(),
             typical_us: None,
-            least_us: 1e12,
+            least_us: NEVER_US,
+            least_strayed: Strayed::default(),
             gathered: (0.0, 0.0),
             stale: false,
             variability: 1.0,
@@ -236,7 +281,7 @@ impl Knowledge {
         match others {
             // The least of some seconds: the further below the mean the more service scatters.
             Some(us) => Some((us, LIKE_THE_OTHERS * scatter)),
-            None => (self.least_us < 1e12).then_some((self.least_us, LEAST_IS_NEAR * scatter)),
+            None => (self.least_us < NEVER_US).then_some((self.least_us, LEAST_IS_NEAR * scatter)),
         }
     }
 
@@ -257,16 +302,18 @@ impl Knowledge {
         self.gathered.1 += window.started;
         if self.gathered.1 >= ENOUGH {
             let latency_us = self.gathered.0 / self.gathered.1 * 1e6;
-            self.least_us = (self.least_us * LEAST_CREEP).min(latency_us);
             self.gathered = (0.0, 0.0);
+            self.least_us = (self.least_us * LEAST_CREEP).min(NEVER_US);
+            // Polls that never met one in flight tell no time.
+            if latency_us > 0.0 && latency_us <= self.least_us {
+                (self.least_us, self.least_strayed) = (latency_us, Strayed::default());
+            }
         }
     }
 
     /// Takes a successful probe of a backend with next to no traffic.
     pub fn observe_at_rest(&mut self, latency_us: f64) {
-        let kept = self.at_rest.count.min(200.0);
-        self.at_rest.mean_us = (self.at_rest.mean_us * kept + latency_us) / (kept + 1.0);
-        self.at_rest.count = kept + 1.0;
+        self.at_rest.note(latency_us);
         if self.estimate.is_none() {
             self.take_estimate();
         }
@@ -284,9 +331,12 @@ impl Knowledge {
             e.rel_se = e.rel_se.max(RESCALED_ERROR);
         }
         self.points.rescale(ratio, RESCALED_POINT);
-        self.at_rest.mean_us /= ratio;
-        self.at_rest.count = self.at_rest.count.min(RESCALED_PROBES);
+        self.at_rest.rescale(ratio);
         self.least_us /= ratio;
+        self.least_strayed = self.least_strayed.by(ratio);
+        if self.least_strayed.is_far() {
+            (self.least_us, self.least_strayed) = (NEVER_US, Strayed::default());
+        }
         self.gathered = (0.0, 0.0);
         self.stale = true;
     }
@@ -468,6 +518,39 @@ mod tests {
         known.observe(&window(150.0), true, setting, None);
         assert_eq!(known.points().len(), 2, "traffic has changed: {:?}", known.points());
         assert!((known.points()[1].load - 150.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_is_known_of_the_time_at_rest_does_not_stray_with_scales_that_err_again_and_again() {
+        for ratio in [0.5, 2.0] {
+            let mut known = Knowledge::default();
+            (0..20).for_each(|_| known.observe_at_rest(3e4));
+            let setting = Setting { rps: None, is_split: true };
+            for _ in 0..40 {
+                known.rescale(ratio);
+                (0..5).for_each(|_| known.observe(&window(100.0), true, setting, None));
+                known.refit(CurveChoice::Auto, Typical::default());
+                let hint_us = known.service_hint().map(|(us, _)| us);
+                assert!(hint_us.is_some_and(|us| (3e3..3e5).contains(&us)), "{ratio}: {hint_us:?}");
+            }
+            if ratio < 1.0 {
+                let bears = known.capacity_rps();
+                assert!(
+                    bears.is_some_and(|rps| rps > 90.0),
+                    "it completes 100 a second: {bears:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn polls_that_meet_nobody_tell_no_time() {
+        let mut known = Knowledge::default();
+        let setting = Setting { rps: None, is_split: true };
+        known.observe(&window(100.0), true, setting, None);
+        let nobody = Window { in_flight: 0.0, seen: vec![(0, 10)], ..window(100.0) };
+        known.observe(&nobody, true, setting, None);
+        assert_eq!(known.service_hint().map(|(us, _)| us), Some(3e4 * LEAST_CREEP));
     }
 
     #[test]

@@ -174,7 +174,9 @@ impl Controller {
     /// Response time of the pool's quicker backends when it was at its least, microseconds: near their
     /// time at rest, which an overloaded backend does not show.
     pub(crate) fn note_typical_service(&mut self) {
-        let mut all: Vec<f64> = self.backends.iter().filter_map(|b| b.recent.latency_us).collect();
+        let told = self.backends.iter().filter_map(|b| b.recent.latency_us);
+        // Polls that never met one in flight tell no time.
+        let mut all: Vec<f64> = told.filter(|us| *us > 0.0).collect();
         all.sort_by(f64::total_cmp);
         if let Some(&quick) = all.get(all.len() / 4) {
             let held = self.typical_us.map_or(f64::INFINITY, |us| us * TYPICAL_CREEP);
