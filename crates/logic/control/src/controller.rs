@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use plimsoll_learn::Dispersion;
 use plimsoll_model::{BackendId, Method, MethodKind, Nanos};
 
 use crate::backend::Backend;
 use crate::climbers::PaperRun;
 use crate::drain::{DrainRun, DrainTimes};
 use crate::event::{Action, Event, Record, RecordKind};
-use crate::knowledge::Typical;
+use crate::knowledge::Knowledge;
 use crate::memory::Memory;
 use crate::plan::Decision;
 use crate::refresh::Refresh;
@@ -17,6 +16,7 @@ use crate::search::{Question, Search, Searched};
 use crate::spec::ServiceSpec;
 use crate::traffic::{WINDOW, WindowClock};
 use crate::trial::{PoolHistory, Rejected, Trial};
+use crate::typical::{self, Typical};
 use crate::view::{Advice, Phase};
 
 /// A report older than this is no ground for a plan.
@@ -25,8 +25,6 @@ pub(crate) const STALE: Duration = Duration::from_secs(2);
 const UNANSWERED: Duration = Duration::from_secs(5);
 /// What is kept of the peak per second: half of it after twelve minutes.
 const PEAK_FADES: f64 = 0.999;
-/// The middle one of many errs by so much more than their mean: √(π/2).
-const MIDDLE_ERROR: f64 = 1.25;
 /// Estimates made per window of a second, at the most.
 const REFITS: usize = 100;
 /// Who changed is looked at in every window for so long.
@@ -278,31 +276,15 @@ impl Controller {
         }
     }
 
-    /// What the pool's backends have in common, by its middle backend.
+    /// What the pool's backends have in common.
     pub(crate) fn typical(&self) -> Typical {
-        let mut all: Vec<f64> =
-            self.backends.iter().filter_map(|b| b.knowledge.own_variability()).collect();
-        all.sort_by(f64::total_cmp);
-        let variability = all.get(all.len() / 2).copied().unwrap_or(1.0);
-        Typical { variability, dispersion: self.typical_dispersion() }
-    }
-
-    /// By those whose cores are told, if there are several, or else by all. None while fewer than two know: who is alone would
-    /// get back what it believes.
-    fn typical_dispersion(&self) -> Option<Dispersion> {
-        let knowing = |told: bool| -> Vec<Dispersion> {
-            let those = self.backends.iter().filter(|b| !told || !b.knowledge.is_lower_bound());
-            those.filter_map(|b| b.knowledge.own_dispersion()).collect()
-        };
-        let mut all =
-            Some(knowing(true)).filter(|all| all.len() > 1).unwrap_or_else(|| knowing(false));
-        if all.len() < 2 {
-            return None;
+        let known = || self.backends.iter().map(|b| &b.knowledge);
+        Typical {
+            variability: typical::variability(known().filter_map(Knowledge::own_variability)),
+            dispersion: typical::dispersion(
+                known().filter_map(|k| Some((!k.is_lower_bound(), k.own_dispersion()?))),
+            ),
         }
-        all.sort_by(|left, right| left.ratio.total_cmp(&right.ratio));
-        let (low, high) = (all[(all.len() - 1) / 2], all[all.len() / 2]);
-        let error = MIDDLE_ERROR * 0.5 * (low.error + high.error) / (all.len() as f64).sqrt();
-        Some(Dispersion { ratio: 0.5 * (low.ratio + high.ratio), error, is_known: true })
     }
 
     /// Once a window, with the traffic of a whole second: errors are judged and curves drawn anew.

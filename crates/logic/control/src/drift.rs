@@ -411,7 +411,7 @@ mod tests {
             let b = &mut controller.backends[0];
             // 100 req/s by probes at rest; five times as slow under a tenth of that.
             (0..20).for_each(|_| b.knowledge.observe_at_rest(1e4));
-            b.knowledge.refit(CurveChoice::Auto, crate::knowledge::Typical::default());
+            b.knowledge.refit(CurveChoice::Auto, crate::typical::Typical::default());
             b.recent.latency_us = Some(5e4);
             b.done = (completed, 10.0);
             controller.drift_by_paper(at(60), &mut Vec::new());

@@ -18,6 +18,7 @@ use crate::points::Points;
 use crate::shape::Shape;
 use crate::spec::CurveChoice;
 use crate::traffic::Window;
+use crate::typical::Typical;
 use crate::variability::{PRIOR_REQUESTS, Waits};
 
 /// A fitted family replaces the queue when the queue's cross-validated error is above the first, its own
@@ -121,21 +122,6 @@ impl Setting {
     }
 }
 
-/// What the backends of a pool have in common, for they do the same work.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Typical {
-    /// How irregular load is for the middle one; 1 (all exponential) while nobody knows.
-    pub variability: f64,
-    /// How service scatters, once somebody knows.
-    pub dispersion: Option<Dispersion>,
-}
-
-impl Default for Typical {
-    fn default() -> Self {
-        Typical { variability: 1.0, dispersion: None }
-    }
-}
-
 /// What is known of one backend.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Knowledge {
@@ -147,6 +133,9 @@ pub(crate) struct Knowledge {
     /// Cores that were told beyond doubt: believed until they are contradicted.
     #[serde(default)]
     sure_cores: Option<f64>,
+    /// How service scatters by what this backend has shown, once that is known.
+    #[serde(default)]
+    own_dispersion: Option<Dispersion>,
     /// How service scatters by what the pool's backends have shown, once several know.
     #[serde(skip)]
     dispersion: Option<Dispersion>,
@@ -177,6 +166,7 @@ impl Default for Knowledge {
             estimate: None,
             changed: false,
             sure_cores: None,
+            own_dispersion: None,
             dispersion: None,
             points: Points::default(),
             at_rest: AtRest::default(),
@@ -190,6 +180,19 @@ impl Default for Knowledge {
             shape: None,
             cv_error: None,
         }
+    }
+}
+
+/// What a window tells of throughput.
+fn observed(window: &Window, setting: Setting) -> InFlightWindow {
+    InFlightWindow {
+        seconds: window.seconds,
+        completions: window.completed,
+        levels: window.seen.clone(),
+        setting: setting.rps,
+        lagged: window.lagged.clone(),
+        // Behind a balancer that counts what was in flight long before says nothing.
+        long_lagged: setting.is_split.then(|| window.long_lagged.clone()),
     }
 }
 
@@ -208,17 +211,8 @@ impl Knowledge {
         if window.completed <= 0.0 && window.in_flight == 0.0 {
             return;
         }
-        let observed = InFlightWindow {
-            seconds: window.seconds,
-            completions: window.completed,
-            levels: window.seen.clone(),
-            setting: setting.rps,
-            lagged: window.lagged.clone(),
-            // Behind a balancer that counts what was in flight long before says nothing.
-            long_lagged: setting.is_split.then(|| window.long_lagged.clone()),
-        };
         // A window that makes no sense (a clock that stood still) teaches nothing.
-        if self.throughput.observe(&observed).is_ok() {
+        if self.throughput.observe(&observed(window, setting)).is_ok() {
             self.stale = true;
         }
         self.note_least(window);
@@ -253,7 +247,6 @@ impl Knowledge {
                 self.sure_cores = None;
             }
         }
-        let told_before = self.own_dispersion();
         self.estimate = match (fresh, self.estimate) {
             (Some(f), Some(old)) if f.lower_bound && !old.lower_bound => {
                 Some(if f.capacity_rps > GROWN * old.capacity_rps { f } else { old })
@@ -261,10 +254,10 @@ impl Knowledge {
             (f, old) => f.or(old),
         };
         // Of the same work it stays known until it is known anew, by the cores that are believed.
-        if let Some(estimate) = &mut self.estimate {
-            let told = self.throughput.dispersion(estimate.cores).filter(|told| told.is_known);
-            estimate.dispersion = told.or(told_before);
-        }
+        // Of the same work it stays known until it is known anew, by the cores that are believed.
+        let cores = self.estimate.map(|estimate| estimate.cores);
+        let told = cores.and_then(|cores| self.throughput.dispersion(cores));
+        self.own_dispersion = told.filter(|told| told.is_known).or(self.own_dispersion);
     }
 
     /// What is known of the time at rest from elsewhere, microseconds, with its relative standard
@@ -293,7 +286,7 @@ impl Knowledge {
     /// How service scatters by what this backend has shown, once that is known. With fewer cores than it has it shows too
     /// little.
     pub fn own_dispersion(&self) -> Option<Dispersion> {
-        self.estimate?.dispersion.filter(|dispersion| dispersion.is_known)
+        self.own_dispersion
     }
 
     /// Keeps the least response time, each over requests enough that chance does not make it.
@@ -541,6 +534,15 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn behind_a_balancer_that_counts_nothing_is_told_by_what_was_in_flight_long_before() {
+        let mut window = window(100.0);
+        window.long_lagged.note(3, [3, 3], 1.0, 0.1);
+        let told = |is_split: bool| observed(&window, Setting { rps: None, is_split }).long_lagged;
+        assert_eq!(told(true), Some(window.long_lagged.clone()));
+        assert_eq!(told(false), None);
     }
 
     #[test]

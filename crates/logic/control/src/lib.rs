@@ -51,6 +51,7 @@ mod spec;
 mod split;
 mod traffic;
 mod trial;
+mod typical;
 mod urgent;
 mod variability;
 mod view;

@@ -237,7 +237,7 @@ mod tests {
             let spec = BackendSpec { id: BackendId(0), name: "s0".to_owned() };
             let mut b = Backend::new(&spec, Duration::ZERO);
             (0..20).for_each(|_| b.knowledge.observe_at_rest(1e4));
-            b.knowledge.refit(CurveChoice::Auto, crate::knowledge::Typical::default());
+            b.knowledge.refit(CurveChoice::Auto, crate::typical::Typical::default());
             (b.programmed, b.served_at) = (Some(5), now);
             b
         };

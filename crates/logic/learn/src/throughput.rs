@@ -103,9 +103,6 @@ pub struct Throughput {
     /// known how service scatters.
     #[serde(default)]
     pub margin: f64,
-    /// How service scatters, by what this backend has shown. Absent where polls are too far apart to tell.
-    #[serde(default)]
-    pub dispersion: Option<Dispersion>,
 }
 
 /// How much what completes over long stretches scatters, in units of a Poisson process: the squared variation of

@@ -69,7 +69,8 @@ struct Anchor {
 struct Problem<'a> {
     blocks: &'a [Block],
     anchor: Option<Anchor>,
-    lagged: &'a Lagged,
+    /// What was in flight before, where that is asked.
+    lagged: Option<&'a Lagged>,
     /// What was in flight long before is asked.
     is_far: bool,
     scatter: &'a Scatter,
@@ -90,13 +91,18 @@ impl<'a> Problem<'a> {
         }
     }
 
-    fn look(&mut self, look: Look, seen: &Seen<'a>, nothing: &'a Lagged) {
+    fn look(&mut self, look: Look, seen: &Seen<'a>) {
         self.is_far = look == Look::Far;
         self.lagged = match look {
-            Look::Near => seen.lagged,
-            Look::Far => seen.long_lagged.unwrap_or(nothing),
-            Look::Nowhere => nothing,
+            Look::Near => Some(seen.lagged),
+            Look::Far => seen.long_lagged,
+            Look::Nowhere => None,
         };
+    }
+
+    /// How many groups speak of what was in flight before, less what they are explained with.
+    fn freedom(&self) -> usize {
+        self.lagged.map_or(0, Lagged::freedom)
     }
 
     /// The best v at this c, and its squared error in units of the variance.
@@ -108,10 +114,8 @@ impl<'a> Problem<'a> {
 
     /// What was in flight before says against so many cores.
     fn told(&self, c: f64) -> f64 {
-        if self.lagged.freedom() == 0 {
-            return 0.0;
-        }
-        self.lagged.contradiction(c, self.dispersion_at(c))
+        let lagged = self.lagged.filter(|lagged| lagged.freedom() > 0);
+        lagged.map_or(0.0, |lagged| lagged.contradiction(c, self.dispersion_at(c)))
     }
 
     fn dispersion_at(&self, c: f64) -> Option<Dispersion> {
@@ -213,34 +217,33 @@ pub(super) fn estimate(
     let (loads, load_of) = gather(blocks);
     let grid = Grid::new(top, &loads);
     let pilot = pilot(&loads, anchor, &grid.busy);
-    let nothing = Lagged::default();
     let mut problem = Problem {
         blocks: &loads,
         anchor,
-        lagged: &nothing,
+        lagged: None,
         is_far: false,
         scatter: seen.scatter,
         dispersion,
         variances: variances(&loads, pilot),
     };
     let look = problem.where_to_look(seen, pilot.1);
-    problem.look(look, seen, &nothing);
-    let mut fit = Fit::of(&mut problem, &grid, &nothing);
+    problem.look(look, seen);
+    let mut fit = Fit::of(&mut problem, &grid);
     // How much it scatters depends on the cores that are found, and where to look on that.
     let again = problem.where_to_look(seen, fit.c);
     if again != look {
-        problem.look(again, seen, &nothing);
-        fit = Fit::of(&mut problem, &grid, &nothing);
+        problem.look(again, seen);
+        fit = Fit::of(&mut problem, &grid);
     }
-    let judged = problem.lagged.freedom() + usize::from(anchor.is_some());
+    let judged = problem.freedom() + usize::from(anchor.is_some());
     let spread = spread(blocks, &loads, &load_of, fit.c, fit.least, judged);
     // Variances of what was in flight before are told by itself; blocks that scatter less make it no surer. Long before
     // more is left unexplained than noise.
     let mut noise = Dispersion::at_least_poisson(problem.dispersion_at(fit.c));
     if problem.is_far {
-        noise = noise.max(problem.told(fit.c) / problem.lagged.freedom().max(1) as f64);
+        noise = noise.max(problem.told(fit.c) / problem.freedom().max(1) as f64);
     }
-    let spread = if problem.lagged.freedom() > 0 { spread.max(noise) } else { spread };
+    let spread = if problem.freedom() > 0 { spread.max(noise) } else { spread };
     fit.conclude(&problem, &grid, spread, cores)
 }
 
@@ -273,13 +276,16 @@ struct Fit {
 
 impl Fit {
     /// What was in flight before is left aside where no number of cores explains it.
-    fn of<'a>(problem: &mut Problem<'a>, grid: &Grid, nothing: &'a Lagged) -> Fit {
+    fn of(problem: &mut Problem, grid: &Grid) -> Fit {
         let mut told: Vec<f64> = grid.busy.iter().map(|(c, _)| problem.told(*c)).collect();
         let least = (0..GRID).min_by(|&i, &j| told[i].total_cmp(&told[j])).unwrap_or(0);
         let noise = Dispersion::at_least_poisson(problem.dispersion_at(grid.busy[least].0));
         let explained = if problem.is_far { EXPLAINED_FAR } else { EXPLAINED };
-        if !problem.lagged.is_explained(told[least] / noise, explained) {
-            problem.lagged = nothing;
+        let is_explained = problem
+            .lagged
+            .is_some_and(|lagged| lagged.is_explained(told[least] / noise, explained));
+        if !is_explained {
+            problem.lagged = None;
             told.fill(0.0);
         }
         let error =
@@ -331,7 +337,6 @@ impl Fit {
                 (c, v, (spread * problem.service_variance(v, c)).sqrt(), None)
             }
         };
-        let dispersion = problem.scatter.at(c);
         let is_open = problem.dispersion_at(c).is_some_and(|dispersion| !dispersion.is_known);
         let margin = match whole {
             Some((c, _)) if !is_open => {
@@ -349,7 +354,6 @@ impl Fit {
             cores_rel_se,
             lower_bound: cores_rel_se.is_none(),
             margin,
-            dispersion,
         })
     }
 }

@@ -122,7 +122,7 @@ fn one_load_tells_cores_by_what_was_in_flight_and_they_stay() {
     let scattered = [(1, 0.5), (1, 0.7), (2, 0.5), (2, 0.7), (4, 0.7), (4, 0.85), (8, 0.85)];
     let regular = [(1, 0.5), (1, 0.85), (2, 0.5), (2, 0.7), (4, 0.7), (8, 0.85)];
     // Where it scatters much it takes longer than this to tell more of them.
-    let bimodal = [(1, 0.5), (1, 0.7), (1, 0.85)];
+    let bimodal = [(1, 0.5), (1, 0.7), (1, 0.85), (2, 0.7), (2, 0.85)];
     let scattered = scattered.map(|load| (Exponential, load));
     let regular = regular.map(|load| (Deterministic, load));
     let bimodal = bimodal.map(|load| (Bimodal, load));
@@ -175,9 +175,7 @@ fn how_service_scatters_is_told_by_what_completes() {
                     for window in windows {
                         estimator.observe(&window).expect("a sound window");
                     }
-                    let hints = Hints { cores: Some(cores as f64), ..Hints::default() };
-                    let got = estimator.estimate(hints).expect("enough completions");
-                    got.dispersion.expect("polls are close enough")
+                    estimator.dispersion(cores as f64).expect("polls are close enough")
                 };
                 assert!(!observe(server.windows(load, 10, poll_s)).is_known, "ten windows");
                 let got = observe(server.windows(load, 600, poll_s));
@@ -190,8 +188,8 @@ fn how_service_scatters_is_told_by_what_completes() {
 
 #[test]
 fn polls_too_far_apart_tell_nothing_of_how_service_scatters() {
-    let got = watch(2, Service::Exponential, &[0.5], 0.2, 1);
-    assert_eq!(got.dispersion, None, "6 services from one to the next");
+    let estimator = watched(2, Service::Exponential, &[0.5], 0.2, 1);
+    assert_eq!(estimator.dispersion(2.0), None, "6 services from one to the next");
 }
 
 #[test]
