@@ -1,6 +1,8 @@
 //! The main thing: weights that follow what the backends can bear.
 
-use crate::rig::{Rig, until};
+use std::time::Instant;
+
+use crate::rig::{PATIENCE, Rig, until, until_within};
 
 #[test]
 fn a_slow_backend_gets_less_under_roundrobin() {
@@ -47,5 +49,38 @@ fn observing_programs_nothing() {
     let weights = daemon.weights();
     assert_eq!((&weights["phase"], &weights["epoch"]), (&"observing".into(), &0.into()));
     assert_eq!((rig.weight("s1"), rig.weight("s2")), (100, 100));
+    drop(clients);
+}
+
+#[test]
+fn how_long_a_drain_takes_is_seen_by_who_is_set_to_0_for_another_reason() {
+    // Half of 60 req/s overload s2, which can do 6: without it all are served sooner, but its queue goes on.
+    let rig = Rig::new("roundrobin", &[1.0, 0.03]);
+    let daemon = rig.daemon();
+    let clients = rig.clients(60.0);
+    let drained_s = || {
+        let service = daemon.http("/v1/services/shop").1;
+        let service: serde_json::Value = serde_json::from_str(&service).expect("JSON");
+        service["drain_s"].as_f64()
+    };
+    let before = Instant::now();
+    until_within(3 * PATIENCE, "the slow one to be parked", || rig.weight("s2") == 0);
+    let zeroed = Instant::now();
+    let mut busy_s = 0.0;
+    until_within(3 * PATIENCE, "its queue to be served", || {
+        let at = zeroed.elapsed().as_secs_f64();
+        let in_flight = rig.haproxy.in_flight("s2");
+        if in_flight > 0 {
+            busy_s = at;
+        }
+        in_flight == 0
+    });
+    until("the time it took to be told", || drained_s().is_some());
+    let (told_s, most_s) = (drained_s().expect("told"), before.elapsed().as_secs_f64());
+    // The daemon knows of the weight by the answer, a moment later.
+    let what = format!("{busy_s} to {most_s} s, but told were {told_s}: {}", daemon.log());
+    assert!(busy_s - 1.0 <= told_s && told_s <= most_s, "{what}");
+    let metrics = daemon.http("/metrics").1;
+    assert!(metrics.contains("plimsoll_service_drain_seconds{service=\"shop\"} "), "{metrics}");
     drop(clients);
 }

@@ -62,13 +62,13 @@ impl Controller {
         if self.kind() != MethodKind::Split {
             return true;
         }
-        let part_of_all = |weights: Vec<(BackendId, u32)>| -> Vec<(BackendId, f64)> {
-            let sum: f64 = weights.iter().map(|(_, weight)| f64::from(*weight)).sum();
-            weights.into_iter().map(|(id, weight)| (id, f64::from(weight) / sum.max(1.0))).collect()
-        };
-        let held = self.backends.iter().filter_map(|b| Some((b.id, b.programmed?))).collect();
         let wanted = decision.wishes.iter().map(|w| (w.id, w.weight)).collect();
-        moved(&part_of_all(held), &part_of_all(wanted)) >= part
+        moved(&self.shares_in_force(), &shares(wanted)) >= part
+    }
+
+    /// What the weights in force make of the traffic under a split, of those whose weight is known.
+    fn shares_in_force(&self) -> Vec<(BackendId, f64)> {
+        shares(self.backends.iter().filter_map(|b| Some((b.id, b.programmed?))).collect())
     }
 
     /// What a change costs: the part of the traffic that it moves comes to curves that are only known to
@@ -87,18 +87,21 @@ impl Controller {
         if self.kind() != MethodKind::Split {
             return None;
         }
-        let total: f64 = self.backends.iter().filter_map(|b| b.programmed).map(f64::from).sum();
-        let mut shares: Vec<(BackendId, f64)> = Vec::with_capacity(self.backends.len());
+        let shares = self.shares_in_force();
+        if shares.len() < self.backends.len() {
+            return None;
+        }
         let mut mean_us = 0.0;
-        for b in &self.backends {
-            let share = f64::from(b.programmed?) / total;
-            if share > 0.0 {
-                mean_us += share * b.knowledge.shape_to_pack()?.latency_at(share * rate_rps);
-            }
-            shares.push((b.id, share));
+        for (b, (_, share)) in self.backends.iter().zip(&shares).filter(|(_, (_, s))| *s > 0.0) {
+            mean_us += share * b.knowledge.shape_to_pack()?.latency_at(share * rate_rps);
         }
         Some(AsIs { shares, mean_us })
     }
+}
+
+fn shares(weights: Vec<(BackendId, u32)>) -> Vec<(BackendId, f64)> {
+    let sum: f64 = weights.iter().map(|(_, weight)| f64::from(*weight)).sum();
+    weights.into_iter().map(|(id, weight)| (id, f64::from(weight) / sum.max(1.0))).collect()
 }
 
 #[cfg(test)]

@@ -82,6 +82,15 @@ impl Haproxy {
         Some(answer)
     }
 
+    /// Requests that a server is working on.
+    pub fn in_flight(&self, server: &str) -> u32 {
+        let table = self.ask("show stat");
+        let mut rows = table.lines().map(|line| line.split(',').collect::<Vec<_>>());
+        let row = rows.find(|row| row.starts_with(&["shop", server]));
+        let current = row.and_then(|row| row.get(4)?.parse().ok());
+        current.unwrap_or_else(|| panic!("no sessions of {server} in {table}"))
+    }
+
     /// The weight it holds for a server.
     pub fn weight(&self, server: &str) -> u32 {
         let answer = self.ask(&format!("get weight shop/{server}"));
