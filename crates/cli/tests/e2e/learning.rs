@@ -55,7 +55,11 @@ fn observing_programs_nothing() {
 #[test]
 fn how_long_a_drain_takes_is_seen_by_who_is_set_to_0_for_another_reason() {
     // Half of 60 req/s overload s2, which can do 6: without it all are served sooner, but its queue goes on.
-    let rig = Rig::new("roundrobin", &[1.0, 0.03]);
+    let mut rig = Rig::new("roundrobin", &[1.0, 0.03]);
+    // Who leaves its probes unanswered would have failed, and such drains are not learned from.
+    rig.service = "    probe: { path: /work, timeout: 60s }\n    liveness: { path: /health, interval: 100ms, \
+                   requests: 3, timeout: 5s }\n"
+        .to_owned();
     let daemon = rig.daemon();
     let clients = rig.clients(60.0);
     let drained_s = || {
@@ -63,7 +67,6 @@ fn how_long_a_drain_takes_is_seen_by_who_is_set_to_0_for_another_reason() {
         let service: serde_json::Value = serde_json::from_str(&service).expect("JSON");
         service["drain_s"].as_f64()
     };
-    let before = Instant::now();
     until_within(3 * PATIENCE, "the slow one to be parked", || rig.weight("s2") == 0);
     let zeroed = Instant::now();
     let mut busy_s = 0.0;
@@ -76,10 +79,11 @@ fn how_long_a_drain_takes_is_seen_by_who_is_set_to_0_for_another_reason() {
         in_flight == 0
     });
     until("the time it took to be told", || drained_s().is_some());
-    let (told_s, most_s) = (drained_s().expect("told"), before.elapsed().as_secs_f64());
-    // The daemon knows of the weight by the answer, a moment later.
+    let (told_s, most_s) = (drained_s().expect("told"), zeroed.elapsed().as_secs_f64());
+    // The daemon knows of the weight by the answer, a moment after HAProxy holds it.
     let what = format!("{busy_s} to {most_s} s, but told were {told_s}: {}", daemon.log());
-    assert!(busy_s - 1.0 <= told_s && told_s <= most_s, "{what}");
+    assert!(busy_s > 2.0, "there was next to nothing to drain: {what}");
+    assert!((busy_s - 1.0..=most_s + 1.0).contains(&told_s), "{what}");
     let metrics = daemon.http("/metrics").1;
     assert!(metrics.contains("plimsoll_service_drain_seconds{service=\"shop\"} "), "{metrics}");
     drop(clients);

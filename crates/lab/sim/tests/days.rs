@@ -49,6 +49,14 @@ fn a_hundred_days_of_faults_violate_nothing() {
 }
 
 #[test]
+fn curves_that_are_rescaled_by_latencies_all_day_lead_nowhere() {
+    // Six hours and more of `drift: literal` at 2 ms of service: after them backends were believed to bear nothing.
+    if let Err(failure) = Order::days(758, 0.28).run() {
+        panic!("{failure}");
+    }
+}
+
+#[test]
 fn two_hours_of_every_request_violate_nothing() {
     let (tally, failures) = run(TEN_MINUTES, |seed| Order::minutes(seed, 10.0));
     assert!(failures.is_empty(), "{} violations:\n{}", failures.len(), failures.join("\n\n"));

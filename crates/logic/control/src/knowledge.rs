@@ -254,7 +254,6 @@ impl Knowledge {
             (f, old) => f.or(old),
         };
         // Of the same work it stays known until it is known anew, by the cores that are believed.
-        // Of the same work it stays known until it is known anew, by the cores that are believed.
         let cores = self.estimate.map(|estimate| estimate.cores);
         let told = cores.and_then(|cores| self.throughput.dispersion(cores));
         self.own_dispersion = told.filter(|told| told.is_known).or(self.own_dispersion);
@@ -298,7 +297,8 @@ impl Knowledge {
             self.gathered = (0.0, 0.0);
             self.least_us = (self.least_us * LEAST_CREEP).min(NEVER_US);
             // Polls that never met one in flight tell no time.
-            if latency_us > 0.0 && latency_us <= self.least_us {
+            let is_least = latency_us <= self.least_us || self.least_us <= 0.0;
+            if latency_us > 0.0 && is_least {
                 (self.least_us, self.least_strayed) = (latency_us, Strayed::default());
             }
         }
@@ -534,6 +534,24 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn how_service_scatters_is_known_through_a_change_and_a_restart() {
+        let mut known = Knowledge::default();
+        let setting = Setting { rps: None, is_split: true };
+        let often = Window { seen: vec![(3, 40)], ..window(100.0) };
+        (0..60).for_each(|_| known.observe(&often, true, setting, None));
+        known.refit(CurveChoice::Auto, Typical::default());
+        let told = known.own_dispersion();
+        assert!(told.is_some_and(|told| told.is_known && told.ratio < 0.5), "{told:?}");
+        known.rescale(0.6);
+        known.refit(CurveChoice::Auto, Typical::default());
+        let kept = serde_json::to_string(&known).expect("it can be written");
+        let back: Knowledge = serde_json::from_str(&kept).expect("it can be read");
+        assert_eq!(known.own_dispersion(), told);
+        let again = back.own_dispersion().map(|told| (told.ratio as f32, told.error as f32));
+        assert_eq!(again, told.map(|told| (told.ratio as f32, told.error as f32)));
     }
 
     #[test]

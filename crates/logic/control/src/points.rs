@@ -14,6 +14,10 @@ const MAX_POINTS: usize = 24;
 const SAME_LOAD: f64 = 0.06;
 /// A point gathers at most so many requests before older ones fade.
 const POINT_MEMORY: f64 = 4_000.0;
+/// Nobody waits longer, microseconds, or gets more or less traffic, requests per second: what comes there was rescaled out of all
+/// sense.
+const LONGEST_US: f64 = 1e12;
+const RATES_RPS: std::ops::Range<f64> = 1e-6..1e12;
 
 /// The points of one backend.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -69,6 +73,10 @@ impl Points {
             p.requests = p.requests.min(most_requests);
         }
         self.expected_rps.iter_mut().for_each(|at| *at *= ratio);
+        let is_sense = |p: &Point| RATES_RPS.contains(&p.load) && p.latency_us < LONGEST_US;
+        let mut sense = self.points.iter().map(is_sense);
+        self.expected_rps.retain(|_| sense.next().unwrap_or(false));
+        self.points.retain(is_sense);
     }
 }
 
@@ -104,6 +112,21 @@ mod tests {
         }
         assert_eq!(points.as_slice().len(), 1);
         assert!((points.as_slice()[0].load - 10.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_is_rescaled_out_of_all_sense_is_dropped() {
+        for ratio in [0.2, 5.0] {
+            let mut points = Points::default();
+            points.add(10.0, point(10.0));
+            for _ in 0..1_000 {
+                points.rescale(ratio, 5.0);
+                let all = points.as_slice();
+                assert!(all.iter().all(|p| p.load.is_finite() && p.latency_us.is_finite()));
+            }
+            points.add(20.0, point(20.0));
+            assert_eq!((points.points.len(), points.expected_rps.len()), (1, 1));
+        }
     }
 
     #[test]
