@@ -9,6 +9,11 @@
 //! What it fails at: a speed that scatters from batch to batch by itself (5 % at 500 requests a second are as much as exponential
 //! service) passes for service that scatters more, and so do stalls. That is noise as well, and less is believed for it.
 //!
+//! Between two whole numbers of cores sums are laid on a straight line, where what is divided by core-seconds goes by their
+//! inverse: at 1.5 cores it passes for up to 2 more than it is, less beyond. That errs to the side of caution where cores are only
+//! bounded from below, for with fewer cores than there are too little shows. (By the inverse, which is right behind a quota, three of 72
+//! changes of traffic on six backends of bimodal service passed for changes of a backend instead of one.)
+//!
 //! Cost: a batch O(levels × numbers of cores), a question O(loads).
 
 use super::Dispersion;
@@ -159,18 +164,11 @@ impl Load {
         let (k, part) = place(c);
         let last = self.sums.len() - 1;
         let (low, high) = (self.sums[k.min(last)], self.sums[(k + 1).min(last)]);
-        let between = |part: f64, low: f64, high: f64| low + part * (high - low);
-        let core_seconds = between(part, low.core_seconds, high.core_seconds);
-        // What is divided by core-seconds goes by their inverse: on the straight line it would be too much by more than
-        // service scatters.
-        let inverse = |of: f64| 1.0 / of;
-        let all = inverse(low.core_seconds) - inverse(high.core_seconds);
-        let by_inverse = (inverse(low.core_seconds) - inverse(core_seconds)) / all;
-        let part = if by_inverse.is_finite() { by_inverse } else { part };
+        let between = |low: f64, high: f64| low + part * (high - low);
         Sums {
-            core_seconds,
-            squares: between(part, low.squares, high.squares),
-            spread_s: between(part, low.spread_s, high.spread_s),
+            core_seconds: between(low.core_seconds, high.core_seconds),
+            squares: between(low.squares, high.squares),
+            spread_s: between(low.spread_s, high.spread_s),
         }
     }
 
@@ -240,16 +238,6 @@ mod tests {
             polls: 40.0,
             levels: vec![(in_flight, 40.0)],
             setting: Some(setting),
-        }
-    }
-
-    #[test]
-    fn between_two_numbers_of_cores_nothing_scatters_by_itself() {
-        let mut scatter = Scatter::default();
-        (0..60).for_each(|_| scatter.note(&window(0, 100.0, 6.0)));
-        for c in [1.0, 1.3, 1.5, 1.9, 2.5, 5.5, 7.0] {
-            let told = scatter.at(c).expect("polls are close enough");
-            assert!(told.is_known && told.ratio < 0.2, "{c} cores, all batches alike: {told:?}");
         }
     }
 
