@@ -34,6 +34,8 @@ pub(crate) struct Recent {
     pub rate_rps: f64,
     pub in_flight: f64,
     pub latency_us: Option<f64>,
+    /// More of its answers were good than were errors.
+    pub answers: bool,
 }
 
 /// A load that is given to a backend on purpose, whatever the packing says.
@@ -189,6 +191,12 @@ impl Backend {
         }
     }
 
+    /// From now on its share ramps up, to what was seen of it: more is asked of it when it has that.
+    pub fn begin_ramp(&mut self, now: Nanos) {
+        self.ramping_since = Some(now);
+        self.ask_rps = 0.0;
+    }
+
     /// Takes a window of traffic.
     pub fn observe(
         &mut self,
@@ -198,8 +206,12 @@ impl Backend {
         typical_us: Option<f64>,
     ) {
         let latency_us = (window.started > 0.0).then(|| window.in_flight / window.rate_rps() * 1e6);
-        self.recent =
-            Recent { rate_rps: window.rate_rps(), in_flight: window.in_flight, latency_us };
+        self.recent = Recent {
+            rate_rps: window.rate_rps(),
+            in_flight: window.in_flight,
+            latency_us,
+            answers: window.completed > window.errors,
+        };
         self.smoothed.0 = FADING * self.smoothed.0 + window.in_flight * window.seconds;
         self.smoothed.1 = FADING * self.smoothed.1 + window.started;
         let silent = window.completed <= 0.0 && window.in_flight >= 1.0;

@@ -244,6 +244,7 @@ impl Controller {
         let due = self.spec.drift == DriftTest::Literal
             && self.phase != Phase::Exploring
             && self.is_calm(now)
+            && self.is_fresh(now)
             && now >= self.literal_at;
         let Some(decision) = self.decision.clone().filter(|_| due) else { return };
         let pool: Vec<Option<Moved>> = self.backends.iter().map(|b| moved(b, &decision)).collect();
@@ -395,9 +396,10 @@ mod tests {
 
     #[test]
     fn by_latencies_alone_nobody_is_taken_to_bear_less_than_he_completes() {
-        let rescaled = |completed: f64, weight: u32| {
+        let rescaled = |completed: f64, weight: u32, seen: u64| {
             let mut controller = controller(100.0);
             controller.spec.drift = DriftTest::Literal;
+            controller.seen_at = Some(at(seen));
             controller.phase = Phase::Steady;
             let wish = Wish {
                 id: BackendId(0),
@@ -417,10 +419,11 @@ mod tests {
             controller.drift_by_paper(at(60), &mut Vec::new());
             controller.backends[0].changed.map(|(_, scale)| scale)
         };
-        assert!(rescaled(1.0, 10).is_some_and(|scale| scale < 0.25), "by its latency");
-        assert!(rescaled(600.0, 10).is_some_and(|scale| (scale - 0.6).abs() < 1e-9));
-        assert_eq!(rescaled(2_000.0, 10), None, "it bears more than that already");
-        assert_eq!(rescaled(1.0, 0), None, "it was to get nothing");
+        assert!(rescaled(1.0, 10, 59).is_some_and(|scale| scale < 0.25), "by its latency");
+        assert!(rescaled(600.0, 10, 59).is_some_and(|scale| (scale - 0.6).abs() < 1e-9));
+        assert_eq!(rescaled(2_000.0, 10, 59), None, "it bears more than that already");
+        assert_eq!(rescaled(1.0, 0, 59), None, "it was to get nothing");
+        assert_eq!(rescaled(1.0, 10, 45), None, "what waited to be read says nothing of now");
     }
 
     #[test]

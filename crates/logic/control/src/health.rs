@@ -111,6 +111,11 @@ impl Health {
         )
     }
 
+    /// The balancer's own check has it down.
+    pub fn is_held_down(&self) -> bool {
+        self.held_down
+    }
+
     /// It was taken out for its errors.
     pub fn is_ejected(&self) -> bool {
         self.down == Some(Cause::Errors)

@@ -50,7 +50,9 @@ impl Controller {
         }
         let alive = self.backends.iter_mut().filter(|b| !b.is_reserved());
         let alive = alive.filter_map(|b| Some((b.health.hope()?, b)));
-        let Some((_, best)) = alive.max_by_key(|(hope, _)| *hope) else { return };
+        let Some((_, best)) = alive.max_by_key(|(hope, _)| *hope) else {
+            return self.pardon_who_answers(now, out);
+        };
         let (id, turn) = (best.id, best.health.return_at_once(now));
         self.on_turn(now, id, turn, out);
     }
@@ -129,8 +131,11 @@ impl Controller {
             }
             Turn::Returned => {
                 // Who was never taken out need not be brought back.
-                let pardoned = std::mem::take(&mut b.pardoned);
-                b.ramping_since = (!pardoned).then_some(now);
+                if std::mem::take(&mut b.pardoned) {
+                    b.ramping_since = None;
+                } else {
+                    b.begin_ramp(now);
+                }
                 record(out, RecordKind::Returned, Some(&name), "it serves again".to_owned());
                 self.raise(Urgent::Pool(format!("{name} is back")));
                 self.warned_all_failed = false;
@@ -153,6 +158,33 @@ impl Controller {
         }
         // The plan for it is the one that is being made.
         self.urgent = None;
+    }
+
+    /// Nobody serves, by checks that may be wrong by now, and clients are answered all the same: who was dead is alive
+    /// again, and what its checks say since is no better founded than where they had failed like that at first.
+    fn pardon_who_answers(&mut self, now: Nanos, out: &mut Vec<Action>) {
+        let Some((_, alive)) = self.panic().filter(|_| self.is_fresh(now)) else { return };
+        let mut names = Vec::new();
+        for b in &mut self.backends {
+            let doubtful = b.health.is_down() && !b.health.is_surely_dead();
+            if doubtful && !b.health.is_held_down() && !b.is_reserved() && b.recent.answers {
+                b.pardoned = true;
+                names.push(b.name.clone());
+            }
+        }
+        if names.is_empty() {
+            return;
+        }
+        let names = names.join(", ");
+        let line = format!(
+            "none of {alive} backends passes its checks, and clients are answered: {names} may serve"
+        );
+        record(out, RecordKind::Warning, None, line);
+        self.warned_all_failed = false;
+        self.raise(Urgent::Pool(format!("{names} answer clients")));
+        self.stop_refreshing(now);
+        self.trial = None;
+        self.search = None;
     }
 
     /// How many are well of how many that may be alive, where that is too few to believe it.
@@ -216,6 +248,54 @@ mod tests {
         assert_eq!(down(&controller), [true, false, true]);
         controller.call_last_hope(now, &mut Vec::new());
         assert_eq!(down(&controller), [true, false, true], "somebody serves");
+    }
+
+    #[test]
+    fn where_nobody_serves_who_was_dead_and_answers_clients_is_in_whatever_checks_say_since() {
+        let backends = (0..3).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
+        let spec = ServiceSpec::new("shop", backends.collect());
+        let now = Nanos(10_000_000_000);
+        let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
+        let round = |controller: &mut Controller, kind| {
+            for i in (0..3).map(BackendId) {
+                controller.on_liveness(now, i, 0, Some(kind), now, &mut Vec::new());
+            }
+        };
+        let hope = |controller: &mut Controller| -> Vec<bool> {
+            controller.call_last_hope(now, &mut Vec::new());
+            controller.backends.iter().map(Backend::is_usable).collect()
+        };
+        round(&mut controller, FailureKind::Refused);
+        controller.backends[1].recent.answers = true;
+        controller.backends[2].recent.answers = true;
+        controller.seen_at = Some(now);
+        assert_eq!(hope(&mut controller), [false; 3], "they are surely dead");
+        round(&mut controller, FailureKind::Timeout);
+        controller.seen_at = Some(Nanos::ZERO);
+        assert_eq!(hope(&mut controller), [false; 3], "that was long ago");
+        controller.seen_at = Some(now);
+        controller.backends[2].health.balancer(now, true);
+        controller.urgent = None;
+        assert_eq!(hope(&mut controller), [false, true, false], "the balancer holds it down");
+        assert!(controller.urgent.is_some(), "who serves is decided on anew");
+        round(&mut controller, FailureKind::Timeout);
+        assert_eq!(hope(&mut controller), [false, true, false], "most of the pool fails like that");
+        round(&mut controller, FailureKind::Refused);
+        assert_eq!(hope(&mut controller), [false; 3], "it is dead");
+    }
+
+    #[test]
+    fn who_is_back_is_asked_for_no_more_than_was_seen_of_it() {
+        let spec = BackendSpec { id: BackendId(0), name: "s0".to_owned() };
+        let now = Nanos::ZERO;
+        let mut controller = Controller::new(ServiceSpec::new("shop", vec![spec]), None, now, 1);
+        controller.backends[0].ask_rps = 700.0;
+        let refused = Some(FailureKind::Refused);
+        controller.on_liveness(now, BackendId(0), 0, refused, now, &mut Vec::new());
+        assert_eq!(controller.backends[0].ask_rps, 700.0);
+        controller.on_liveness(now, BackendId(0), 3, None, now, &mut Vec::new());
+        assert!(controller.backends[0].is_usable());
+        assert_eq!(controller.backends[0].ask_rps, 0.0, "until it has that");
     }
 
     #[test]

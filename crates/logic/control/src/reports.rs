@@ -142,7 +142,7 @@ impl Controller {
             if b.is_reserved() != was_reserved {
                 told.reserved.push((b.name.clone(), b.is_reserved()));
                 if was_reserved {
-                    b.ramping_since = Some(now);
+                    b.begin_ramp(now);
                 }
             }
             let service_us = b.knowledge.service_us();

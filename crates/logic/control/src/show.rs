@@ -4,6 +4,7 @@ use plimsoll_model::{Curve, MethodKind, Nanos};
 
 use crate::backend::Backend;
 use crate::controller::Controller;
+use crate::shape::Shape;
 use crate::view::{BackendView, Belief, CurveView, Phase, PlanView, ServiceView};
 
 /// Points of a curve drawn for plots.
@@ -38,6 +39,7 @@ impl Controller {
             wanted: b.wanted.weight,
             capacity_rps: b.knowledge.capacity_rps(),
             capacity_error: b.knowledge.error(),
+            curve_rps: b.knowledge.shape().map(Shape::capacity),
             is_lower_bound: b.knowledge.is_lower_bound(),
             service_us: b.knowledge.service_us(),
             changed: b.changed,

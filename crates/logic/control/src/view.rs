@@ -94,6 +94,8 @@ pub struct Belief {
     pub capacity_rps: Option<f64>,
     /// Relative standard error of that.
     pub capacity_error: f64,
+    /// Where its curve ends, requests per second: a curve that is fitted to what was measured ends where that says.
+    pub curve_rps: Option<f64>,
     /// It may bear more.
     pub is_lower_bound: bool,
     /// Time of a request on one core, microseconds.

@@ -179,6 +179,7 @@ mod tests {
             wanted: 1,
             capacity_rps: Some(rps),
             capacity_error: 0.1,
+            curve_rps: Some(rps),
             is_lower_bound: false,
             service_us: Some(1e3),
             changed: None,

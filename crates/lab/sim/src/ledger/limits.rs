@@ -138,7 +138,8 @@ impl Ledger {
             .filter(|e| self.accounts[e.backend.0 as usize].serves())
             .map(|e| {
                 let belief = seen.beliefs.iter().find(|b| b.backend == e.backend)?;
-                let capacity = belief.capacity_rps?;
+                // Loads are packed by curves, and rescaled again and again one ends elsewhere than the estimate.
+                let capacity = belief.capacity_rps?.min(belief.curve_rps.unwrap_or(f64::INFINITY));
                 if freely && !belief.is_lower_bound && belief.capacity_error < KNOWN {
                     return Some(BEARABLE.0 * capacity);
                 }
