@@ -25,6 +25,8 @@ const STEADY_EVERY: Duration = Duration::from_secs(10);
 const FIRST_LOOK: Duration = Duration::from_millis(1_500);
 /// … and so long what is known from before holds against traffic that was counted for a moment only.
 const FIRST_RATES: Duration = Duration::from_secs(4);
+/// A window under the weights in force is waited for no longer than this.
+const LATE_WINDOW: Duration = Duration::from_secs(5);
 /// Exploring ends after so many decisions in a row that moved next to nothing …
 const SETTLED: u32 = 2;
 const NEXT_TO_NOTHING: f64 = 0.03;
@@ -93,7 +95,7 @@ impl Controller {
         self.literal_rate_beside(counted).unwrap_or(counted)
     }
 
-    fn counted_rate(&self) -> f64 {
+    pub(crate) fn counted_rate(&self) -> f64 {
         let (quick, calm) = (self.rate(), self.history.calm_rate_rps().unwrap_or(0.0));
         let noise = RATE_CHANGED.max(3.0 / (3.0 * quick).max(1.0).sqrt());
         let rate = if (quick / calm.max(1e-9) - 1.0).abs() > noise { quick } else { calm };
@@ -123,6 +125,12 @@ impl Controller {
     fn decide_split(&mut self, now: Nanos, rate: f64, out: &mut Vec<Action>) {
         let exploring = self.phase == Phase::Exploring || self.is_ramping(now);
         let careful = exploring || self.is_in_distress();
+        // Shares that grow from what was seen wait until something was seen under the weights in force: where reports are
+        // late and plans quick, that is not of itself so.
+        let seen = self.history.last_at().is_some_and(|at| at > self.calm_since);
+        if careful && !seen && now.since(self.calm_since) < LATE_WINDOW {
+            return;
+        }
         match split::decide(now, &self.spec, &self.backends, rate, careful) {
             Ok(decision) => {
                 let reason = self.why(rate);
@@ -445,5 +453,34 @@ impl Controller {
         self.spec.exploration != Exploration::Packed
             && self.kind() == MethodKind::Split
             && self.phase == Phase::Exploring
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::BackendId;
+
+    use super::*;
+    use crate::spec::{BackendSpec, ServiceSpec};
+    use crate::trial::PoolWindow;
+
+    #[test]
+    fn shares_grow_only_from_what_was_seen_under_the_weights_in_force() {
+        let at = |seconds: u64| Nanos(seconds * 1_000_000_000);
+        let backends = (0..2).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
+        let spec = ServiceSpec::new("shop", backends.collect());
+        let is_decided = |phase: Phase, changed: u64, seen: u64, now: u64| {
+            let mut controller = Controller::new(spec.clone(), None, Nanos::ZERO, 1);
+            controller.phase = phase;
+            controller.calm_since = at(changed);
+            let window = PoolWindow { at: at(seen), seconds: 1.0, started: 90.0, in_flight: 1.0 };
+            controller.history.push(window);
+            controller.decide(at(now), &mut Vec::new());
+            controller.next_decision > at(now)
+        };
+        assert!(is_decided(Phase::Exploring, 10, 12, 12));
+        assert!(!is_decided(Phase::Exploring, 10, 10, 12), "nothing was seen of the last plan");
+        assert!(is_decided(Phase::Exploring, 10, 10, 15), "there is no waiting for ever");
+        assert!(is_decided(Phase::Steady, 10, 10, 12), "nothing is bounded by what was seen");
     }
 }

@@ -247,6 +247,20 @@ impl Controller {
             && self.is_fresh(now)
             && now >= self.literal_at;
         let Some(decision) = self.decision.clone().filter(|_| due) else { return };
+        // Where more is planned for than the pool can bear curves expect no time, and no latency would ever speak against it.
+        let counted = self.counted_rate();
+        let is_beyond = self.phase == Phase::ShortOfCapacity && counted < decision.capacity_rps;
+        if let Some(told) = self.literal_rate.filter(|told| is_beyond && *told > counted) {
+            self.literal_rate = None;
+            self.literal_at = now + LITERAL_EVERY;
+            let line = format!(
+                "latencies spoke for {told:.0} req/s, more than the pool can bear: traffic has fallen to the {counted:.0} that \
+                 are counted"
+            );
+            record(out, RecordKind::Drift, None, line.clone());
+            self.drifted(line);
+            return;
+        }
         let pool: Vec<Option<Moved>> = self.backends.iter().map(|b| moved(b, &decision)).collect();
         match compare(&pool, PAPER_THRESHOLD) {
             Judgement::Nothing => return,
@@ -435,6 +449,23 @@ mod tests {
             let rate = controller.rate_to_plan();
             assert!((rate / planned - 1.0).abs() < 1e-9, "{told}: {rate}");
         }
+    }
+
+    #[test]
+    fn traffic_told_by_latencies_that_nobody_could_bear_is_forgotten() {
+        let told = |capacity_rps: f64| {
+            let mut controller = controller(100.0);
+            controller.spec.drift = DriftTest::Literal;
+            controller.seen_at = Some(at(60));
+            controller.phase = Phase::ShortOfCapacity;
+            let decision = Decision { rate_rps: 300.0, capacity_rps, ..Decision::default() };
+            (controller.decision, controller.literal_rate) = (Some(decision), Some(300.0));
+            let mut out = Vec::new();
+            controller.drift_by_paper(at(60), &mut out);
+            (controller.literal_rate, out.len(), controller.urgent.is_some())
+        };
+        assert_eq!(told(200.0), (None, 1, true), "100 are counted");
+        assert_eq!(told(80.0), (Some(300.0), 0, false), "it is short of capacity indeed");
     }
 
     #[test]

@@ -65,6 +65,11 @@ impl PoolHistory {
         self.windows.clear();
     }
 
+    /// When the last window was taken.
+    pub fn last_at(&self) -> Option<Nanos> {
+        self.windows.back().map(|window| window.at)
+    }
+
     /// Requests per second over the last windows: the mean of three, quick enough for a rise and calm
     /// enough for Poisson noise.
     pub fn rate_rps(&self) -> Option<f64> {
