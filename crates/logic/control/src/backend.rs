@@ -34,8 +34,6 @@ pub(crate) struct Recent {
     pub rate_rps: f64,
     pub in_flight: f64,
     pub latency_us: Option<f64>,
-    /// More of its answers were good than were errors.
-    pub answers: bool,
 }
 
 /// A load that is given to a backend on purpose, whatever the packing says.
@@ -80,6 +78,8 @@ pub(crate) struct Backend {
     pub pardoned: bool,
     /// Windows in a row in which requests were in flight and none was answered.
     silent_windows: u32,
+    /// Since when its last window was open, if more of its answers in it were good than were errors.
+    pub answers_from: Option<Nanos>,
     pub wanted: Wanted,
     /// What it is asked to bear under an in-flight method, requests per second.
     pub ask_rps: f64,
@@ -140,6 +140,7 @@ impl Backend {
             ramping_since: None,
             pardoned: false,
             silent_windows: 0,
+            answers_from: None,
             wanted: Wanted::default(),
             ask_rps: 0.0,
             offered_rps: None,
@@ -206,12 +207,8 @@ impl Backend {
         typical_us: Option<f64>,
     ) {
         let latency_us = (window.started > 0.0).then(|| window.in_flight / window.rate_rps() * 1e6);
-        self.recent = Recent {
-            rate_rps: window.rate_rps(),
-            in_flight: window.in_flight,
-            latency_us,
-            answers: window.completed > window.errors,
-        };
+        self.recent =
+            Recent { rate_rps: window.rate_rps(), in_flight: window.in_flight, latency_us };
         self.smoothed.0 = FADING * self.smoothed.0 + window.in_flight * window.seconds;
         self.smoothed.1 = FADING * self.smoothed.1 + window.started;
         let silent = window.completed <= 0.0 && window.in_flight >= 1.0;

@@ -125,8 +125,8 @@ impl Controller {
     fn decide_split(&mut self, now: Nanos, rate: f64, out: &mut Vec<Action>) {
         let exploring = self.phase == Phase::Exploring || self.is_ramping(now);
         let careful = exploring || self.is_in_distress();
-        // Shares that grow from what was seen wait until something was seen under the weights in force: where reports are
-        // late and plans quick, that is not of itself so.
+        // Shares grow from what was seen under the weights in force. Where reports are late, no window may have closed
+        // since the last plan.
         let seen = self.history.last_at().is_some_and(|at| at > self.calm_since);
         if careful && !seen && now.since(self.calm_since) < LATE_WINDOW {
             return;
@@ -144,7 +144,7 @@ impl Controller {
 
     fn decide_in_flight(&mut self, now: Nanos, rate: f64, out: &mut Vec<Action>) {
         self.rounds += 1;
-        let learning = in_flight::learn(&mut self.backends, self.rounds);
+        let learning = in_flight::learn(now, &mut self.backends, self.rounds);
         // Once steady, what is still being learned need not keep the slow ones from being parked.
         let unsettled = learning && self.phase == Phase::Exploring;
         if unsettled || self.is_in_distress() || self.is_ramping(now) || self.is_pinned() {
@@ -476,7 +476,7 @@ mod tests {
             let window = PoolWindow { at: at(seen), seconds: 1.0, started: 90.0, in_flight: 1.0 };
             controller.history.push(window);
             controller.decide(at(now), &mut Vec::new());
-            controller.next_decision > at(now)
+            controller.next_decision > at(now) && controller.pending.is_some()
         };
         assert!(is_decided(Phase::Exploring, 10, 12, 12));
         assert!(!is_decided(Phase::Exploring, 10, 10, 12), "nothing was seen of the last plan");

@@ -16,7 +16,8 @@ use crate::controller::{Controller, Urgent, record};
 use crate::event::{Action, RecordKind};
 use crate::plan::Decision;
 use crate::shape::Shape;
-use crate::spec::DriftTest;
+use crate::spec::{CurveChoice, DriftTest};
+use crate::typical::Typical;
 use crate::view::Phase;
 
 /// Cores that differ by more than this part from those watched with, known or bounded, make another
@@ -105,8 +106,10 @@ impl Backend {
         watch.note_probe(latency_s, last.map_or(latency_s, |at| now.since(at).as_secs_f64()))
     }
 
-    fn rescale(&mut self, now: Nanos, ratio: f64) {
+    /// Its curve, too: the next plan may be made before the next window.
+    fn rescale(&mut self, now: Nanos, ratio: f64, choice: CurveChoice, typical: Typical) {
         self.knowledge.rescale(ratio);
+        self.knowledge.refit(choice, typical);
         self.ask_rps *= ratio;
         self.offered_rps = self.offered_rps.map(|rps| rps * ratio);
         self.smoothed = (0.0, 0.0);
@@ -151,9 +154,10 @@ impl Controller {
         }
         let outdone: Vec<(BackendId, Change)> =
             self.backends.iter().filter_map(|b| Some((b.id, b.outdoes()?))).collect();
+        let (choice, typical) = (self.spec.curve, self.typical());
         for (id, change) in outdone {
             let Some(b) = self.get(id) else { continue };
-            b.rescale(now, change.ratio.min(MOST));
+            b.rescale(now, change.ratio.min(MOST), choice, typical);
             let line = format!(
                 "it completes {:.2} times what it was thought to bear: its curve is rescaled",
                 change.ratio
@@ -216,8 +220,7 @@ impl Controller {
         let caution =
             if change.ratio > 1.0 { 1.0 + CAUTION / change.requests.max(1.0).sqrt() } else { 1.0 };
         let ratio = (change.ratio / caution).clamp(1.0 / MOST, MOST);
-        b.rescale(now, ratio);
-        b.knowledge.refit(choice, typical);
+        b.rescale(now, ratio, choice, typical);
         let name = b.name.clone();
         let mut line = format!(
             "it works at {ratio:.2} of its rate before, by {:.0} requests in {:.1} s: its curve is rescaled",
@@ -249,13 +252,13 @@ impl Controller {
         let Some(decision) = self.decision.clone().filter(|_| due) else { return };
         // Where more is planned for than the pool can bear curves expect no time, and no latency would ever speak against it.
         let counted = self.counted_rate();
-        let is_beyond = self.phase == Phase::ShortOfCapacity && counted < decision.capacity_rps;
-        if let Some(told) = self.literal_rate.filter(|told| is_beyond && *told > counted) {
+        let bears = plimsoll_learn::USABLE_CAPACITY * decision.capacity_rps;
+        let beyond = |told: &f64| *told > bears && counted < bears;
+        if let Some(told) = self.literal_rate.filter(beyond) {
             self.literal_rate = None;
             self.literal_at = now + LITERAL_EVERY;
             let line = format!(
-                "latencies spoke for {told:.0} req/s, more than the pool can bear: traffic has fallen to the {counted:.0} that \
-                 are counted"
+                "latencies spoke for {told:.0} req/s, more than the pool bears: {counted:.0} are planned for again"
             );
             record(out, RecordKind::Drift, None, line.clone());
             self.drifted(line);
@@ -278,6 +281,7 @@ impl Controller {
                 self.drifted(line);
             }
             Judgement::Backends(which) => {
+                let (choice, typical) = (self.spec.curve, self.typical());
                 for i in which {
                     let Some(ratio) = self.load_ratio(&self.backends[i], &decision) else {
                         continue;
@@ -288,7 +292,7 @@ impl Controller {
                     if scale == 1.0 {
                         continue;
                     }
-                    b.rescale(now, scale);
+                    b.rescale(now, scale, choice, typical);
                     let name = self.backends[i].name.clone();
                     let line = format!("its latency moved: its curve is rescaled to {scale:.2}");
                     record(out, RecordKind::Drift, Some(&name), line.clone());
@@ -346,7 +350,7 @@ mod tests {
 
     use super::*;
     use crate::plan::Wish;
-    use crate::spec::{BackendSpec, CurveChoice, ServiceSpec};
+    use crate::spec::{BackendSpec, ServiceSpec};
     use crate::trial::PoolWindow;
 
     fn at(seconds: u64) -> Nanos {
@@ -377,7 +381,7 @@ mod tests {
         };
         assert_eq!(probes(&mut b, 1.0), 0);
         let mut told = b.clone();
-        told.rescale(at(1), 1.0 / 3.0);
+        told.rescale(at(1), 1.0 / 3.0, CurveChoice::Auto, Typical::default());
         assert_eq!(probes(&mut told, 3.0), 0, "its traffic has told already");
         let mut again = b.clone();
         again.relearn(at(1));
@@ -427,7 +431,7 @@ mod tests {
             let b = &mut controller.backends[0];
             // 100 req/s by probes at rest; five times as slow under a tenth of that.
             (0..20).for_each(|_| b.knowledge.observe_at_rest(1e4));
-            b.knowledge.refit(CurveChoice::Auto, crate::typical::Typical::default());
+            b.knowledge.refit(CurveChoice::Auto, Typical::default());
             b.recent.latency_us = Some(5e4);
             b.done = (completed, 10.0);
             controller.drift_by_paper(at(60), &mut Vec::new());

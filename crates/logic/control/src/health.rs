@@ -77,6 +77,8 @@ pub(crate) struct Health {
     down: Option<Cause>,
     /// The balancer's own check has it down: it gives it nothing, whatever else is well.
     held_down: bool,
+    /// When nobody listened last.
+    refused_at: Option<Nanos>,
     good_rounds: u32,
     good_round_began: Nanos,
     rounds_needed: u32,
@@ -111,6 +113,11 @@ impl Health {
         )
     }
 
+    /// Whether somebody has listened ever since.
+    pub fn has_listened_since(&self, then: Nanos) -> bool {
+        self.refused_at.is_none_or(|at| at < then)
+    }
+
     /// The balancer's own check has it down.
     pub fn is_held_down(&self) -> bool {
         self.held_down
@@ -143,6 +150,9 @@ impl Health {
         }
         if successes == 0 {
             self.good_rounds = 0;
+            if matches!(why, Some(FailureKind::Refused | FailureKind::Reset)) {
+                self.refused_at = Some(now);
+            }
             return self.fail(now, Cause::Liveness(why));
         }
         if self.good_rounds == 0 && !self.last_work_failure.is_some_and(is_an_answer) {

@@ -30,8 +30,8 @@ const OFFERED: f64 = 4.0;
 const GROWN: f64 = 1.2;
 
 /// Updates what every backend is asked to bear; true while some are still being learned. `round` counts
-/// the calls.
-pub(crate) fn learn(backends: &mut [Backend], round: u64) -> bool {
+/// the calls. Who ramps up has too little to show a queue, and is asked for no more than was seen of it.
+pub(crate) fn learn(now: Nanos, backends: &mut [Backend], round: u64) -> bool {
     let usable: Vec<&Backend> = backends.iter().filter(|b| b.is_usable()).collect();
     let middle_us = middle_service_us(&usable);
     let stretches: Vec<f64> = usable.iter().filter_map(|b| b.calm_stretch()).collect();
@@ -49,7 +49,7 @@ pub(crate) fn learn(backends: &mut [Backend], round: u64) -> bool {
             b.ask_rps = seen;
             continue;
         }
-        if b.ask_rps <= 0.0 {
+        if b.ask_rps <= 0.0 || b.ramp(now) < 1.0 {
             b.ask_rps = seen;
             learning = true;
             continue;

@@ -3,9 +3,10 @@
 use plimsoll_model::{BackendId, FailureKind, Nanos};
 
 use crate::backend::Backend;
-use crate::controller::{Controller, Urgent, record};
+use crate::controller::{Controller, STALE, Urgent, record};
 use crate::event::{Action, RecordKind};
 use crate::health::Turn;
+use crate::traffic::WINDOW;
 
 /// At most this part of the pool is taken out for errors.
 const MOST_EJECTED: f64 = 0.34;
@@ -57,12 +58,13 @@ impl Controller {
         self.on_turn(now, id, turn, out);
     }
 
-    /// Who was pardoned and turns out to be dead is out after all; so is who fails `again` when most of the
+    /// Who was pardoned and turns out to be dead, or is given nothing by the balancer, is out after all; so is who fails `again` when most of the
     /// pool is well, for then the fault is its own.
     pub(crate) fn revoke_pardon(&mut self, id: BackendId, again: bool, out: &mut Vec<Action>) {
         let its_own = again && self.panic().is_none();
         let Some(b) = self.get(id) else { return };
-        let guilty = b.pardoned && (its_own || b.health.is_surely_dead());
+        let is_dead = b.health.is_surely_dead() || b.health.is_held_down();
+        let guilty = b.pardoned && (its_own || is_dead);
         let Some(cause) = b.health.cause().filter(|_| guilty) else { return };
         b.pardoned = false;
         let (name, why) = (b.name.clone(), cause.describe());
@@ -130,7 +132,7 @@ impl Controller {
                 self.paper_lost(id);
             }
             Turn::Returned => {
-                // Who was never taken out need not be brought back.
+                // Who serves already need not be brought back.
                 if std::mem::take(&mut b.pardoned) {
                     b.ramping_since = None;
                 } else {
@@ -160,15 +162,18 @@ impl Controller {
         self.urgent = None;
     }
 
-    /// Nobody serves, by checks that may be wrong by now, and clients are answered all the same: who was dead is alive
-    /// again, and what its checks say since is no better founded than where they had failed like that at first.
+    /// Nobody serves, and clients are answered by some whose checks fail in doubtful ways: they may serve.
     fn pardon_who_answers(&mut self, now: Nanos, out: &mut Vec<Action>) {
-        let Some((_, alive)) = self.panic().filter(|_| self.is_fresh(now)) else { return };
+        let Some((_, alive)) = self.panic() else { return };
         let mut names = Vec::new();
         for b in &mut self.backends {
             let doubtful = b.health.is_down() && !b.health.is_surely_dead();
-            if doubtful && !b.health.is_held_down() && !b.is_reserved() && b.recent.answers {
+            let lately = |from: &Nanos| now.since(*from) < WINDOW + STALE;
+            let answers = b.answers_from.filter(lately);
+            let answers = answers.is_some_and(|from| b.health.has_listened_since(from));
+            if doubtful && answers && !b.health.is_held_down() && !b.is_reserved() {
                 b.pardoned = true;
+                b.ask_rps = 0.0;
                 names.push(b.name.clone());
             }
         }
@@ -202,7 +207,8 @@ impl Controller {
         let Some((well, alive)) = self.panic() else { return };
         let mut pardoned = 0;
         for b in &mut self.backends {
-            let doubtful = b.health.is_down() && !b.health.is_surely_dead();
+            let is_dead = b.health.is_surely_dead() || b.health.is_held_down();
+            let doubtful = b.health.is_down() && !is_dead;
             if doubtful && !b.pardoned && !b.is_reserved() && b.answers_clients() {
                 b.pardoned = true;
                 pardoned += 1;
@@ -221,6 +227,7 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::in_flight;
     use crate::spec::{BackendSpec, ServiceSpec};
 
     #[test]
@@ -256,30 +263,40 @@ mod tests {
         let spec = ServiceSpec::new("shop", backends.collect());
         let now = Nanos(10_000_000_000);
         let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
+        let second = |s: u64| Nanos(s * 1_000_000_000);
         let round = |controller: &mut Controller, kind| {
             for i in (0..3).map(BackendId) {
-                controller.on_liveness(now, i, 0, Some(kind), now, &mut Vec::new());
+                controller.on_liveness(second(5), i, 0, Some(kind), second(5), &mut Vec::new());
             }
         };
         let hope = |controller: &mut Controller| -> Vec<bool> {
             controller.call_last_hope(now, &mut Vec::new());
             controller.backends.iter().map(Backend::is_usable).collect()
         };
+        let answer = |controller: &mut Controller, from: u64| {
+            controller.backends[1].answers_from = Some(second(from));
+            controller.backends[2].answers_from = Some(second(from));
+        };
         round(&mut controller, FailureKind::Refused);
-        controller.backends[1].recent.answers = true;
-        controller.backends[2].recent.answers = true;
-        controller.seen_at = Some(now);
+        answer(&mut controller, 9);
         assert_eq!(hope(&mut controller), [false; 3], "they are surely dead");
         round(&mut controller, FailureKind::Timeout);
-        controller.seen_at = Some(Nanos::ZERO);
+        answer(&mut controller, 4);
+        assert_eq!(hope(&mut controller), [false; 3], "that was before they died");
+        answer(&mut controller, 6);
         assert_eq!(hope(&mut controller), [false; 3], "that was long ago");
-        controller.seen_at = Some(now);
+        answer(&mut controller, 9);
         controller.backends[2].health.balancer(now, true);
         controller.urgent = None;
         assert_eq!(hope(&mut controller), [false, true, false], "the balancer holds it down");
         assert!(controller.urgent.is_some(), "who serves is decided on anew");
         round(&mut controller, FailureKind::Timeout);
         assert_eq!(hope(&mut controller), [false, true, false], "most of the pool fails like that");
+        controller.backends[1].health.balancer(now, true);
+        controller.revoke_pardon(BackendId(1), false, &mut Vec::new());
+        assert_eq!(hope(&mut controller), [false; 3], "the balancer holds it down, too");
+        controller.backends[1].health.balancer(now, false);
+        assert_eq!(hope(&mut controller), [false, true, false]);
         round(&mut controller, FailureKind::Refused);
         assert_eq!(hope(&mut controller), [false; 3], "it is dead");
     }
@@ -295,7 +312,17 @@ mod tests {
         assert_eq!(controller.backends[0].ask_rps, 700.0);
         controller.on_liveness(now, BackendId(0), 3, None, now, &mut Vec::new());
         assert!(controller.backends[0].is_usable());
-        assert_eq!(controller.backends[0].ask_rps, 0.0, "until it has that");
+        let asked = |controller: &mut Controller, second: u64| {
+            let at = Nanos(second * 1_000_000_000);
+            (0..4).for_each(|round| _ = in_flight::learn(at, &mut controller.backends, round));
+            controller.backends[0].ask_rps
+        };
+        // 10 ms at rest, and no more under traffic.
+        (0..20).for_each(|_| controller.backends[0].knowledge.observe_at_rest(1e4));
+        controller.backends[0].smoothed = (0.1, 10.0);
+        let seen = asked(&mut controller, 1);
+        assert_eq!(seen, asked(&mut controller, 9), "it ramps up for 10 s");
+        assert!(asked(&mut controller, 10) > seen);
     }
 
     #[test]

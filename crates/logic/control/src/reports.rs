@@ -72,6 +72,7 @@ impl Controller {
             let down = server.status == ServerStatus::Down;
             let turn = self.get(server.backend).and_then(|b| b.health.balancer(now, down));
             self.on_turn(now, server.backend, turn, out);
+            self.revoke_pardon(server.backend, false, out);
         }
         self.call_last_hope(now, out);
         for (name, reserved) in told.reserved {
@@ -154,6 +155,8 @@ impl Controller {
                 if window.started > 0.0 {
                     b.served_at = now;
                 }
+                let began = report.at.min(now).0.saturating_sub((window.seconds * 1e9) as u64);
+                b.answers_from = (window.completed > window.errors).then_some(Nanos(began));
                 let is_whole = window.seconds >= seconds;
                 // Of whom a part was seen, that speaks for the whole.
                 let scale = if is_whole { 1.0 } else { seconds / window.seconds };

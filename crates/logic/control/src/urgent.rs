@@ -85,7 +85,7 @@ impl Controller {
         // Loads given on purpose are in it, and need no plan of their own.
         self.pins_changed = false;
         if self.kind() == MethodKind::InFlight {
-            in_flight::learn(&mut self.backends, self.epoch);
+            in_flight::learn(now, &mut self.backends, self.epoch);
             let parked = self.parked();
             return in_flight::decide_proportional(now, &self.backends, self.rate(), &parked);
         }
@@ -108,7 +108,7 @@ impl Controller {
         }
         if self.kind() == MethodKind::InFlight && self.decision.is_some() {
             self.pins_changed = false;
-            in_flight::learn(&mut self.backends, self.epoch);
+            in_flight::learn(now, &mut self.backends, self.epoch);
             return in_flight::decide_proportional(now, &self.backends, rate, &[]);
         }
         self.keep_as_is(now)
