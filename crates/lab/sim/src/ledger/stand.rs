@@ -67,7 +67,8 @@ impl Ledger {
         self.let_excuses_expire(able_s);
         self.check_rescaled(stand);
         self.check_measured(stand, able_s);
-        if !able {
+        // No time that is allowed passes while the process is away, or its machine is.
+        if !able || passed_s > LONGEST_STEP_S {
             self.accounts.iter_mut().for_each(|a| a.overdue = None);
             (self.disagreeing, self.deserted, self.misread) = (None, None, None);
         } else {
@@ -178,5 +179,46 @@ impl Ledger {
             let what = format!("believed {believed}, held {held}");
             self.violate(Rule::BeliefIsTrue, Some(i), what);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_control::{BackendSpec, ServiceSpec};
+    use plimsoll_model::BackendId;
+
+    use super::*;
+    use crate::pool::{BackendModel, Method};
+    use crate::sample::SamplePlant;
+
+    /// What is violated where all hold 1 instead of 5 and the steps come at these seconds.
+    fn violated(steps: impl Iterator<Item = f64>) -> Option<Rule> {
+        let backend = |i: u32| BackendSpec { id: BackendId(i), name: format!("s{i}") };
+        let spec = ServiceSpec::new("sim", (0..2).map(backend).collect());
+        let mut ledger = Ledger::new(2);
+        ledger.born(Nanos::ZERO, &spec, None);
+        ledger.last_plan = Some((0..2).map(|i| (BackendId(i), 5)).collect());
+        let pool = [BackendModel { cores: 1, speed: 1.0 }; 2];
+        let plant = SamplePlant::new(&pool, 10_000.0, Method::RoundRobin, 1);
+        let controller = Controller::new(spec, None, Nanos::ZERO, 1);
+        let beliefs: Vec<Belief> =
+            controller.beliefs().map(|b| Belief { wanted: 5, ..b }).collect();
+        for seconds in steps {
+            let now = Nanos((seconds * 1e9) as u64);
+            ledger.newest_at = Some(now);
+            let seen =
+                Seen { clock: now, plant: &plant, controller: &controller, beliefs: &beliefs };
+            ledger.stand(&Stand { now, able: true, seen, view: &|| controller.view(now) });
+        }
+        ledger.take_violation().map(|violation| violation.rule)
+    }
+
+    #[test]
+    fn what_is_to_agree_within_a_time_does_so_in_time_that_the_controller_has() {
+        let ticks = |from: u32, to: u32| (2 * from..2 * to).map(|half| f64::from(half) / 2.0);
+        assert_eq!(violated(ticks(0, 14)), None);
+        assert_eq!(violated(ticks(0, 17)), Some(Rule::Agreement));
+        assert_eq!(violated(ticks(0, 3).chain(ticks(40, 50))), None, "its machine slept");
+        assert_eq!(violated(ticks(0, 3).chain(ticks(40, 57))), Some(Rule::Agreement));
     }
 }
