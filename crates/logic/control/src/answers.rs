@@ -26,6 +26,12 @@ impl Controller {
             let held = applied.weights.iter().find(|(id, _)| *id == w.id).map(|(_, held)| *held);
             (held != Some(w.weight)).then_some(w.id)
         });
+        for b in &mut self.backends {
+            match pending.decision.wishes.iter().find(|w| w.id == b.id) {
+                Some(w) if !applied.weights.contains(&(w.id, w.weight)) => {}
+                wish => b.granted_share = wish.map_or(0.0, |w| w.share),
+            }
+        }
         if let Some(name) = missed.and_then(|id| self.get(id).map(|b| b.name.clone())) {
             let line = "the balancer holds another weight than it was given".to_owned();
             record(out, RecordKind::Warning, Some(&name), line);

@@ -81,6 +81,8 @@ pub(crate) struct Backend {
     /// Since when its last window was open, if more of its answers in it were good than were errors.
     pub answers_from: Option<Nanos>,
     pub wanted: Wanted,
+    /// Its share by the last plan that is known to be in force.
+    pub granted_share: f64,
     /// What it is asked to bear under an in-flight method, requests per second.
     pub ask_rps: f64,
     /// What was seen of it when it was last offered several times that.
@@ -142,6 +144,7 @@ impl Backend {
             silent_windows: 0,
             answers_from: None,
             wanted: Wanted::default(),
+            granted_share: 0.0,
             ask_rps: 0.0,
             offered_rps: None,
             probing: None,

@@ -309,6 +309,9 @@ impl Controller {
             });
         if same {
             self.adopt(now, &decision, None);
+            for b in &mut self.backends {
+                b.granted_share = b.wanted.share;
+            }
             return;
         }
         if std::mem::take(&mut self.pins_changed) {
@@ -458,11 +461,12 @@ impl Controller {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_model::BackendId;
+    use plimsoll_model::{Applied, BackendId};
 
     use super::*;
     use crate::spec::{BackendSpec, ServiceSpec};
     use crate::trial::PoolWindow;
+    use crate::typical::Typical;
 
     #[test]
     fn shares_grow_only_from_what_was_seen_under_the_weights_in_force() {
@@ -482,5 +486,40 @@ mod tests {
         assert!(!is_decided(Phase::Exploring, 10, 10, 12), "nothing was seen of the last plan");
         assert!(is_decided(Phase::Exploring, 10, 10, 15), "there is no waiting for ever");
         assert!(is_decided(Phase::Steady, 10, 10, 12), "nothing is bounded by what was seen");
+    }
+
+    #[test]
+    fn shares_grow_from_plans_that_were_programmed_and_from_no_others() {
+        let backends = (0..9).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
+        let spec = ServiceSpec::new("shop", backends.collect());
+        let mut controller = Controller::new(spec.clone(), None, Nanos::ZERO, 1);
+        // One is quick, and has had little.
+        for (i, b) in controller.backends.iter_mut().enumerate() {
+            (0..10).for_each(|_| b.knowledge.observe_at_rest(if i == 0 { 1e3 } else { 1e5 }));
+            b.knowledge.refit(spec.curve, Typical::default());
+            b.recent.rate_rps = if i == 0 { 6.0 } else { 5.0 };
+        }
+        let out = &mut Vec::new();
+        // What that is given by one plan after the other, each of which fails or is applied.
+        let mut given = |applied: bool| {
+            let now = Nanos::ZERO;
+            let decision = split::decide(now, &spec, &controller.backends, 46.0, true);
+            let decision = decision.expect("a decision");
+            let share = decision.wishes[0].share;
+            let weights = decision.wishes.iter().map(|w| (w.id, w.weight)).collect();
+            controller.program(now, decision, "a test".to_owned(), false, out);
+            let epoch = controller.epoch;
+            if applied {
+                controller.on_applied(now, &Applied { epoch, weights, commands: 2 }, out);
+            } else {
+                controller.on_apply_failed(now, epoch, "refused".to_owned(), true, out);
+            }
+            assert!(controller.pending.is_none());
+            share
+        };
+        let first = given(false);
+        assert!((1.5 * 6.0 / 46.0..1.1 * spec.max_step * 6.0 / 46.0).contains(&first), "{first}");
+        assert_eq!((given(false), given(true)), (first, first), "nothing was in force");
+        assert!(given(false) > 1.5 * first, "it was in force");
     }
 }

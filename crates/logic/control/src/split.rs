@@ -300,8 +300,9 @@ fn candidate<'a>(
     let mut limited = None;
     if careful || !knowledge.is_known() {
         let most = if careful { spec.max_step } else { spec.max_step.min(CALM_STEP) };
-        // Shares grow from shares: traffic that has stopped for a moment takes nobody's away.
-        let has = backend.recent.rate_rps.max(backend.wanted.share * rate_rps);
+        // Shares grow from shares in force: traffic that has stopped for a moment takes nobody's away, and
+        // a plan that was not programmed gave nothing to grow from.
+        let has = backend.recent.rate_rps.max(backend.granted_share * rate_rps);
         let step = (has * most).max(sip);
         if step < max_load {
             (max_load, limited) = (step, Some("its share grows step by step"));

@@ -199,8 +199,7 @@ impl Ledger {
         let leap = plan.entries.iter().find_map(|e| {
             let i = e.backend.0 as usize;
             let (.., most) = self.traffic_seen(i)?;
-            let last = self.last_shares.iter().flatten().find(|(id, _)| *id == e.backend);
-            let most = most.max(last.map_or(0.0, |(_, share)| share * rate));
+            let most = most.max(self.accounts[i].granted_share * rate);
             let bound = max_step * WINDOWS_DIFFER * (most + SIGMA * most.sqrt());
             let load = e.share * rate;
             (load > bound && load > sip * WINDOWS_DIFFER).then_some((i, load, most))

@@ -64,6 +64,8 @@ struct Account {
     out: bool,
     /// The weight that the balancer was last told to have.
     believed: Option<u32>,
+    /// Its share by the last plan whose weight it was seen to hold.
+    granted_share: f64,
     /// Since when it has traffic that it should not have, by the world's clock.
     overdue: Option<Nanos>,
     /// For how long it has been given a load on purpose, seconds.

@@ -127,6 +127,7 @@ impl Ledger {
             a.note_reading(report.at, server.started_total, restarted);
             (a.reserved, a.balancer_down) = (reserved, down);
         }
+        self.note_granted();
         if refilled {
             self.note_reason_to_reassert();
         }
@@ -228,6 +229,7 @@ impl Ledger {
                 a.believed = Some(weight);
             }
         }
+        self.note_granted();
         let answered = self.outstanding.take_if(|o| o.epoch == applied.epoch).is_some();
         if answered {
             self.refused_at = None;
@@ -238,6 +240,17 @@ impl Ledger {
         }
         if answered && applied.commands > 0 {
             self.last_program = Some(clock);
+        }
+    }
+
+    /// What of the last plan is in force.
+    fn note_granted(&mut self) {
+        let (Some(weights), Some(shares)) = (&self.last_plan, &self.last_shares) else { return };
+        for ((id, weight), (_, share)) in weights.iter().zip(shares) {
+            let held = self.accounts.get_mut(id.0 as usize);
+            if let Some(a) = held.filter(|a| a.believed == Some(*weight)) {
+                a.granted_share = *share;
+            }
         }
     }
 
