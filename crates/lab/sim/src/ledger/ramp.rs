@@ -83,6 +83,7 @@ impl Ledger {
         } else {
             (plan.entries.iter().map(|e| f64::from(e.weight)).sum(), all)
         };
+        let rate = seen.controller.view(clock).plan.rate_rps;
         let steep = plan.entries.iter().filter(|e| e.weight > 1).find_map(|e| {
             let i = e.backend.0 as usize;
             let back = self.accounts[i].returned_at?;
@@ -90,7 +91,9 @@ impl Ledger {
             let part = f64::from(e.weight - 1) / sum;
             let fair = plant.capacity_rps(i) / all;
             let at_foot = clock.since(back) < FOOT_OF_THE_RAMP;
-            (at_foot && part > most_at_foot * fair).then_some((i, part, fair))
+            // A split gives that part of what it bears, which is more than of the traffic where there is little.
+            let is_light = !counts && part * rate <= foot * KNOWN_WITHIN * plant.capacity_rps(i);
+            (at_foot && part > most_at_foot * fair && !is_light).then_some((i, part, fair))
         });
         if let Some((i, part, fair)) = steep.filter(|_| is_known(seen, self.kind)) {
             let what = format!(
