@@ -83,7 +83,7 @@ impl Ledger {
         } else {
             (plan.entries.iter().map(|e| f64::from(e.weight)).sum(), all)
         };
-        let rate = seen.controller.view(clock).plan.rate_rps;
+        let rate = seen.controller.view(clock).plan.rate_rps.max(plant.rate_rps());
         let steep = plan.entries.iter().filter(|e| e.weight > 1).find_map(|e| {
             let i = e.backend.0 as usize;
             let back = self.accounts[i].returned_at?;
@@ -92,7 +92,8 @@ impl Ledger {
             let fair = plant.capacity_rps(i) / all;
             let at_foot = clock.since(back) < FOOT_OF_THE_RAMP;
             // A split gives that part of what it bears, which is more than of the traffic where there is little.
-            let is_light = !counts && part * rate <= foot * KNOWN_WITHIN * plant.capacity_rps(i);
+            let is_light = self.kind == MethodKind::Split
+                && part * rate <= foot * KNOWN_WITHIN * plant.capacity_rps(i);
             (at_foot && part > most_at_foot * fair && !is_light).then_some((i, part, fair))
         });
         if let Some((i, part, fair)) = steep.filter(|_| is_known(seen, self.kind)) {
@@ -175,16 +176,18 @@ mod tests {
     use plimsoll_model::{BackendId, PlanEntry};
 
     use super::*;
+    use crate::plant::Plant;
     use crate::pool::{BackendModel, Method};
     use crate::sample::SamplePlant;
 
     /// Whether a plan of these weights is too steep for the second backend, which is just back, as the
-    /// third is. The first, with an eighth of their cores each, is not.
-    fn is_steep(kind: MethodKind, weights: [u32; 3]) -> bool {
+    /// third is. The first is not. A core bears 100 requests a second.
+    fn is_steep(kind: MethodKind, cores: [u32; 3], rate_rps: f64, weights: [u32; 3]) -> bool {
         let clock = Nanos(100_000_000_000);
         let model = |cores| BackendModel { cores, speed: 1.0 };
-        let pool = [1, 8, 8].map(model);
-        let plant = SamplePlant::new(&pool, 10_000.0, Method::LeastConn, 1);
+        let pool = cores.map(model);
+        let mut plant = SamplePlant::new(&pool, 10_000.0, Method::LeastConn, 1);
+        plant.set_rate(rate_rps);
         let backend = |i: u32| BackendSpec { id: BackendId(i), name: format!("s{i}") };
         let mut ledger = Ledger::new(pool.len());
         let spec = ServiceSpec::new("sim", (0..3).map(backend).collect());
@@ -210,11 +213,13 @@ mod tests {
     #[test]
     fn a_ramp_is_judged_by_the_whole_under_a_split_and_beside_the_settled_where_the_balancer_counts()
      {
-        // A tenth of its capacity each.
-        assert!(!is_steep(MethodKind::InFlight, [100, 80, 80]));
-        assert!(is_steep(MethodKind::Split, [100, 80, 80]));
-        assert!(is_steep(MethodKind::InFlight, [100, 800, 80]), "as if it were settled");
-        assert!(is_steep(MethodKind::InFlight, [0, 80, 80]), "nobody is beside them");
-        assert!(!is_steep(MethodKind::Split, [100, 10, 10]));
+        let counts = |weights| is_steep(MethodKind::InFlight, [1, 8, 8], 60.0, weights);
+        assert!(!counts([100, 80, 80]), "a tenth of its capacity each");
+        assert!(counts([100, 800, 80]), "as if it were settled");
+        assert!(counts([0, 80, 80]), "nobody is beside them");
+        let split = |rate_rps, weights| is_steep(MethodKind::Split, [8, 1, 1], rate_rps, weights);
+        assert!(split(400.0, [80, 10, 10]), "as if it were settled");
+        assert!(!split(400.0, [100, 2, 2]));
+        assert!(!split(150.0, [80, 10, 10]), "a seventh of what it bears, for little arrives");
     }
 }
