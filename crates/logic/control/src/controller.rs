@@ -128,6 +128,8 @@ pub struct Controller {
     pub(crate) seed: u64,
     /// When the minute of foreign changes began, and how many there were.
     pub(crate) foreign: (Nanos, u32),
+    /// Somebody keeps changing our weights: until then they are left so.
+    pub(crate) foreign_until: Nanos,
     warned_url: bool,
     pub(crate) warned_all_failed: bool,
     /// Weights from before a restart of ours, asserted at the first report.
@@ -190,6 +192,7 @@ impl Controller {
             stalled_at: now,
             seed,
             foreign: (now, 0),
+            foreign_until: now,
             warned_url: false,
             warned_all_failed: false,
             resume: None,

@@ -62,10 +62,13 @@ impl Controller {
             self.act_urgently(now, urgent, out);
             return;
         }
+        if self.reassert.is_none() && self.is_deserted() {
+            self.reassert = Some("no healthy backend holds a weight".to_owned());
+        }
         if self.may_reassert(now)
             && let Some(reason) = self.reassert.take()
         {
-            if let Some(decision) = self.decision_still_possible(now) {
+            if let Some(decision) = self.decision_to_reassert(now) {
                 self.program(now, decision, reason, false, out);
             }
             return;
@@ -113,6 +116,11 @@ impl Controller {
         }
         if self.rate() < IDLE_RPS || !self.backends.iter().any(|b| b.is_usable()) {
             self.next_decision = now + RESCUE_EVERY;
+            // Without traffic there is nothing to learn, but whoever is back gets its whole weight all the same.
+            if self.backends.iter().any(|b| b.is_usable() && b.ramping_since.is_some()) {
+                let decision = self.decide_for_changed_pool(now);
+                self.program(now, decision, "no traffic: shares ramp up".to_owned(), false, out);
+            }
             return;
         }
         match self.kind() {
@@ -318,6 +326,11 @@ impl Controller {
             self.program(now, decision, reason, false, out);
             return;
         }
+        // Whatever it gains: clients must get answers without us, too.
+        if self.lacks_reserve() && self.leaves_reserve(&decision) {
+            self.program(now, decision, format!("{reason}; for the reserve"), false, out);
+            return;
+        }
         if self.rejected.contains(now, decision.rate_rps, &decision.shares()) {
             return;
         }
@@ -353,11 +366,12 @@ impl Controller {
     pub(crate) fn program(
         &mut self,
         now: Nanos,
-        decision: Decision,
+        mut decision: Decision,
         reason: String,
         on_trial: bool,
         out: &mut Vec<Action>,
     ) {
+        self.have_two_hold_weight(now, &mut decision);
         let mut weights: Vec<PlanEntry> = decision
             .wishes
             .iter()
@@ -388,6 +402,9 @@ impl Controller {
     fn adopt(&mut self, now: Nanos, decision: &Decision, reason: Option<&str>) {
         self.decided_at = Some(now);
         for b in &mut self.backends {
+            if b.ramp(now) >= 1.0 {
+                b.ramping_since = None;
+            }
             if let Some(w) = decision.wishes.iter().find(|w| w.id == b.id) {
                 b.wanted.weight = w.weight;
                 b.wanted.share = w.share;

@@ -13,6 +13,7 @@ use plimsoll_model::Nanos;
 use crate::backend::{Backend, Pin};
 use crate::knowledge::KNOWN;
 use crate::plan::{AsIs, Decision, Wish};
+use crate::reserve::unpark;
 use crate::search::{Found, Member, proportional};
 use crate::split::middle_service_us;
 
@@ -104,7 +105,8 @@ pub(crate) fn members(now: Nanos, backends: &[Backend]) -> (Vec<usize>, Vec<Memb
         .unzip()
 }
 
-/// Weights in proportion to capacity, nobody taken out but `parked` (positions among the usable).
+/// Weights in proportion to capacity, nobody taken out but `parked` (positions among the usable), as far as the
+/// reserve allows.
 pub(crate) fn decide_proportional(
     now: Nanos,
     backends: &[Backend],
@@ -112,7 +114,11 @@ pub(crate) fn decide_proportional(
     parked: &[usize],
 ) -> Decision {
     let (positions, members) = members(now, backends);
-    let weights = proportional(&members, parked);
+    let mut parked = parked.to_vec();
+    parked.sort_by(|&a, &b| members[b].service_us.total_cmp(&members[a].service_us));
+    let capacity: Vec<f64> = members.iter().map(|m| m.capacity_rps).collect();
+    unpark(&capacity, &mut parked, rate_rps);
+    let weights = proportional(&members, &parked);
     let total: f64 = weights.iter().map(|&w| f64::from(w)).sum();
     let shares: Vec<f64> = weights.iter().map(|&w| f64::from(w) / total.max(1.0)).collect();
     decision(backends, &positions, &members, &weights, &shares, rate_rps, None)

@@ -44,6 +44,7 @@ mod probing;
 mod reading;
 mod refresh;
 mod reports;
+mod reserve;
 mod search;
 mod shape;
 mod show;

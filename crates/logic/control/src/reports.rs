@@ -129,6 +129,7 @@ impl Controller {
         // What waited to be read for too long is no ground for a change either: the next readings tell it again.
         let watches = self.watches() && now.since(report.at) < STALE;
         let expects = self.pending.is_none() && !restarted;
+        let undecided = self.decision.is_none();
         for server in &report.servers {
             let Some(b) = self.backends.iter_mut().find(|b| b.id == server.backend) else {
                 continue;
@@ -168,6 +169,12 @@ impl Controller {
                 if is_whole {
                     b.observe(&window, steady, setting, typical_us);
                 }
+            }
+            // Until there is a decision, what is there is what is wanted.
+            if undecided {
+                b.wanted.weight = server.weight;
+                b.wanted.share = f64::from(server.weight) / sum.max(1.0);
+                "as it was: nothing was decided yet".clone_into(&mut b.wanted.reason);
             }
             b.note_idle(report.at.min(now));
         }
@@ -239,7 +246,7 @@ impl Controller {
         let owes =
             |b: &Backend| !b.is_usable() && !b.is_reserved() && b.programmed.is_some_and(|w| w > 0);
         if self.foreign.1 > FOREIGN_LIMIT && !self.backends.iter().any(owes) {
-            self.retry_at = self.retry_at.max(self.last_program.unwrap_or(now) + USUAL_PACE);
+            self.foreign_until = self.last_program.unwrap_or(now) + USUAL_PACE;
         }
         if self.foreign.1 == FOREIGN_LIMIT + 1 {
             let line =
@@ -343,7 +350,7 @@ mod tests {
             for _ in 0..=FOREIGN_LIMIT {
                 controller.on_foreign(Nanos::ZERO, &foreign, &mut Vec::new());
             }
-            let waits = controller.retry_at > Nanos::ZERO;
+            let waits = controller.foreign_until > Nanos::ZERO;
             assert_eq!(waits, !failed);
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! Weights in proportion to capacity are near the best under leastconn, but for its habit of giving
 //! an idle server the next request whatever its weight: at low load the slowest servers then get
-//! traffic that a faster one could have served. Taking the slowest out (weight 0) mends that. How
-//! many to take out depends on the load, so it is searched, by simulating the pool with HAProxy's real
+//! traffic that a faster one could have served. Taking the slowest out (weight 0) mends that, as far as the
+//! reserve allows. How many to take out depends on the load, so it is searched, by simulating the pool with HAProxy's real
 //! key, the same luck for every candidate. One candidate is tried per call of [`Search::advance`], so
 //! that the controller never stands still: about 10 ms for 30 backends.
 
@@ -13,11 +13,11 @@ use plimsoll_queueing::{HaproxyLeastconn, Run, ServiceTime, Station, simulate};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
+use crate::reserve::in_flight_survives;
+
 /// The largest weight used under leastconn, of 256: HAProxy's key is `(n + 1)·256 / weight` in
 /// integers, so greater weights make coarser keys.
 pub(crate) const LEASTCONN_SCALE: f64 = 128.0;
-/// A pool is never packed closer than this to its capacity by taking servers out.
-const HIGHEST_LOAD: f64 = 0.93;
 /// Requests simulated per candidate: so many per backend, within these bounds.
 const REQUESTS_EACH: u32 = 1_300;
 const REQUESTS: RangeInclusive<u32> = 8_000..=40_000;
@@ -193,11 +193,13 @@ impl Search {
         if self.is_done() { self.answer() } else { None }
     }
 
-    /// The best found, unless what is in force is as good.
+    /// The best found, unless what is in force is as good and survives a loss, too.
     fn answer(&self) -> Option<Found> {
-        match (&self.in_force, &self.best) {
+        let capacity = self.capacity_rps();
+        let survives = |held: &&Found| in_flight_survives(&capacity, &held.weights, self.rate_rps);
+        match (self.in_force.as_ref().filter(survives), &self.best) {
             (Some(held), Some(best)) if best.mean_us > held.mean_us * (1.0 - MIN_CHANGE_GAIN) => {
-                self.in_force.clone()
+                Some(held.clone())
             }
             _ => self.best.clone(),
         }
@@ -213,16 +215,18 @@ impl Search {
     }
 
     fn is_done(&self) -> bool {
-        let room = |parked: &[usize]| {
-            let out: f64 = parked.iter().map(|&i| self.members[i].capacity_rps).sum();
-            let all: f64 = self.members.iter().map(|m| m.capacity_rps).sum();
-            self.rate_rps <= HIGHEST_LOAD * (all - out)
+        let leaves_reserve = |parked: &[usize]| {
+            let weights = proportional(&self.members, parked);
+            in_flight_survives(&self.capacity_rps(), &weights, self.rate_rps)
         };
         self.best.is_some()
             && (self.worse >= PATIENCE
                 || self.next > self.slowest.len()
-                || self.next >= self.members.len()
-                || !room(&self.slowest[..self.next]))
+                || !leaves_reserve(&self.slowest[..self.next]))
+    }
+
+    fn capacity_rps(&self) -> Vec<f64> {
+        self.members.iter().map(|m| m.capacity_rps).collect()
     }
 
     fn try_out(&self, weights: Vec<u32>) -> Found {

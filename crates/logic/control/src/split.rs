@@ -10,6 +10,7 @@ use plimsoll_queueing::QueueCurve;
 
 use crate::backend::{Backend, Pin};
 use crate::plan::{Decision, Wish};
+use crate::reserve::{BLENDS, blend, split_survives};
 use crate::shape::Shape;
 use crate::spec::ServiceSpec;
 
@@ -152,6 +153,32 @@ fn pack(
     let bears = |c: &Candidate<'_>| plimsoll_learn::USABLE_CAPACITY * c.shape.capacity();
     let bearable_rps = (!pinned).then(|| candidates.iter().map(bears).collect());
     let rounded = round(spec, &packing.weights, rate_rps, &Judge { curves, bearable_rps })?;
+    keep_reserve(now, spec, candidates, rate_rps, packing, rounded)
+}
+
+/// Moves the shares as little towards those in proportion to capacity as the weights need to survive the loss of
+/// any one server.
+fn keep_reserve(
+    now: Nanos,
+    spec: &ServiceSpec,
+    candidates: &[Candidate<'_>],
+    rate_rps: f64,
+    mut packing: Packing<f64>,
+    mut rounded: Rounded,
+) -> Result<(Packing<f64>, Rounded), PackError> {
+    // Packing is optimistic about what is not known, and lets shares grow step by step; a loss does neither.
+    let bears = |c: &Candidate<'_>| c.backend.knowledge.capacity_rps().unwrap_or(c.shape.capacity());
+    let bears: Vec<f64> = candidates.iter().map(|c| bears(c) * c.backend.ramp(now)).collect();
+    let fixed: Vec<bool> = candidates.iter().map(|c| c.pinned_rps.is_some()).collect();
+    let packed = packing.weights.clone();
+    for part in BLENDS {
+        if split_survives(&bears, &rounded.weights, rate_rps) {
+            break;
+        }
+        packing.weights = blend(&packed, &bears, &fixed, part);
+        let by_shares = Judge { curves: None, bearable_rps: None };
+        rounded = round(spec, &packing.weights, rate_rps, &by_shares)?;
+    }
     Ok((packing, rounded))
 }
 

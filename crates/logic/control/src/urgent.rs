@@ -28,18 +28,30 @@ impl Controller {
         self.last_program.is_none_or(|last| now.since(last) >= self.bearable_interval())
     }
 
-    /// Whether the balancer may be put right now.
+    /// Whether the balancer may be put right now. Where clients get no answers that waits for nobody but a
+    /// balancer that refuses.
     pub(crate) fn may_reassert(&self, now: Nanos) -> bool {
-        !self.conflict && now >= self.retry_at && self.is_bearable_to_sink(now)
+        let paced = now >= self.foreign_until || self.is_deserted();
+        !self.conflict && now >= self.retry_at && paced && self.is_bearable_to_sink(now)
+    }
+
+    /// No healthy backend holds a weight, though there are some: clients get no answers.
+    pub(crate) fn is_deserted(&self) -> bool {
+        let usable = || self.backends.iter().filter(|b| b.is_usable());
+        let holds = |b: &Backend| b.programmed.is_none_or(|weight| weight > 0);
+        self.may_steer() && usable().count() > 0 && !usable().any(holds)
     }
 
     fn is_bearable_to_sink(&self, now: Nanos) -> bool {
         self.last_program.is_none_or(|last| now.since(last) >= self.spec.sink.min_interval)
     }
 
-    /// The last decision without those that can no longer serve; another one when nobody is left of it.
-    pub(crate) fn decision_still_possible(&mut self, now: Nanos) -> Option<Decision> {
-        let mut decision = self.decision.clone()?;
+    /// The last decision without those that can no longer serve; another one when nobody is left of it, or where
+    /// none was made and clients get no answers.
+    pub(crate) fn decision_to_reassert(&mut self, now: Nanos) -> Option<Decision> {
+        let Some(mut decision) = self.decision.clone() else {
+            return self.is_deserted().then(|| self.keep_as_is(now));
+        };
         let usable = |id| self.backends.iter().any(|b| b.id == id && b.is_usable());
         decision.wishes.retain(|w| usable(w.id));
         let sum: f64 = decision.wishes.iter().map(|w| f64::from(w.weight)).sum();
@@ -96,20 +108,23 @@ impl Controller {
 
     /// Weights for a pool that just gained or lost a backend: at once, with what is known.
     pub(crate) fn decide_for_changed_pool(&mut self, now: Nanos) -> Decision {
-        // Traffic that has just stopped may come back at once, to whom it then is too much.
-        let rate = self.rate_to_plan();
-        if self.rate() > IDLE_RPS
-            && self.kind() == MethodKind::Split
-            && self.decision.is_some()
-            && let Ok(decision) = split::decide(now, &self.spec, &self.backends, rate, true)
-        {
-            self.pins_changed = false;
-            return decision;
+        if self.rate() <= IDLE_RPS || self.decision.is_none() {
+            return self.keep_as_is(now);
         }
-        if self.kind() == MethodKind::InFlight && self.decision.is_some() {
-            self.pins_changed = false;
-            in_flight::learn(now, &mut self.backends, self.epoch);
-            return in_flight::decide_proportional(now, &self.backends, rate, &[]);
+        let rate = self.rate_to_plan();
+        match self.kind() {
+            MethodKind::Split => {
+                if let Ok(decision) = split::decide(now, &self.spec, &self.backends, rate, true) {
+                    self.pins_changed = false;
+                    return decision;
+                }
+            }
+            MethodKind::InFlight => {
+                self.pins_changed = false;
+                in_flight::learn(now, &mut self.backends, self.epoch);
+                return in_flight::decide_proportional(now, &self.backends, rate, &[]);
+            }
+            MethodKind::NoLiveWeights => {}
         }
         self.keep_as_is(now)
     }
@@ -123,20 +138,28 @@ impl Controller {
         known(b).filter(|_| mean > 0.0).map_or(1.0, |capacity| (capacity / mean).min(1.0))
     }
 
+    /// The mean weight of those that hold one and do not ramp up; 1 where there is none.
+    fn typical_weight(&self) -> f64 {
+        let settled = |b: &&Backend| b.is_usable() && b.ramping_since.is_none();
+        let held = self.backends.iter().filter(settled).filter_map(|b| b.programmed);
+        let held: Vec<f64> = held.filter(|&w| w > 0).map(f64::from).collect();
+        (held.iter().sum::<f64>() / held.len().max(1) as f64).max(1.0)
+    }
+
+    /// The weight that a backend keeps; one that joins, returns or had none is like the others, or as much less as
+    /// is known.
+    pub(crate) fn weight_as_is(&self, b: &Backend, ramp: f64) -> u32 {
+        let w = match b.programmed.filter(|&w| w > 0 && b.ramping_since.is_none()) {
+            Some(held) => f64::from(held),
+            None => self.typical_weight() * self.size_beside_others(b),
+        };
+        ((w * ramp).round() as u32).max(1)
+    }
+
     /// The weights that the balancer holds, less those who may not serve; who joins gets a small one.
     fn keep_as_is(&self, now: Nanos) -> Decision {
         let usable = || self.backends.iter().filter(|b| b.is_usable());
-        let held: Vec<u32> = usable().filter_map(|b| b.programmed).filter(|&w| w > 0).collect();
-        let typical = f64::from(held.iter().sum::<u32>()) / held.len().max(1) as f64;
-        let typical = typical.max(1.0);
-        let wanted = |b: &Backend| {
-            let w = match b.programmed {
-                // Who joins is like the others, or as much less as is known.
-                Some(0) | None => typical * self.size_beside_others(b),
-                Some(w) => f64::from(w),
-            };
-            ((w * b.ramp(now)).round() as u32).max(1)
-        };
+        let wanted = |b: &Backend| self.weight_as_is(b, b.ramp(now));
         let total: f64 = usable().map(|b| f64::from(wanted(b))).sum();
         let wishes = usable()
             .map(|b| Wish {

@@ -1,0 +1,185 @@
+//! The reserve: the weights in the balancer survive the loss of any one server, whether or not the controller is
+//! there to react. At least two servers hold weight, and when one of them is lost the others that hold weight can
+//! carry the traffic. A server gets weight 0 (it is parked) only beyond that reserve; where no weights could carry
+//! the traffic without the largest server, no server is parked.
+//!
+//! What "can carry" means depends on the balancer. A least-connections balancer moves load to whoever has room, so
+//! the sum of the capacities counts. A balancer that splits by weights gives the lost server's part to the others in
+//! proportion to their weights, so each of them must be able to bear its part of it. `O(n)`.
+
+use plimsoll_model::{MethodKind, Nanos};
+
+use crate::backend::Backend;
+use crate::controller::Controller;
+use crate::plan::Decision;
+
+/// After the loss of one server the others are loaded to no more than this part of their capacity, by plan: what is
+/// believed of capacities and of the traffic is off by some percent.
+pub(crate) const AFTER_A_LOSS: f64 = 0.93;
+/// How far shares move towards those in proportion to capacity until the integer weights survive a loss: the
+/// response time is flat around the best shares, so small steps cost next to nothing.
+pub(crate) const BLENDS: [f64; 8] = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0];
+
+/// Whether a least-connections balancer with these weights survives the loss of any one server at this traffic.
+pub(crate) fn in_flight_survives(capacity_rps: &[f64], weights: &[u32], rate_rps: f64) -> bool {
+    let holds = || capacity_rps.iter().zip(weights).filter(|(_, weight)| **weight > 0);
+    let none_parked = holds().count() == capacity_rps.len();
+    let rest: f64 = holds().map(|(capacity, _)| capacity).sum();
+    let largest = holds().map(|(capacity, _)| *capacity).fold(0.0, f64::max);
+    none_parked || (holds().count() >= 2 && rate_rps <= AFTER_A_LOSS * (rest - largest))
+}
+
+/// The same for a balancer that splits the traffic in proportion to weights.
+pub(crate) fn split_survives(capacity_rps: &[f64], weights: &[u32], rate_rps: f64) -> bool {
+    let n = capacity_rps.len();
+    let holders = weights.iter().filter(|weight| **weight > 0).count();
+    if n < 2 {
+        return true;
+    }
+    if holders < 2 {
+        return false;
+    }
+    let total: f64 = weights.iter().map(|w| f64::from(*w)).sum();
+    let all: f64 = capacity_rps.iter().sum();
+    // Load over capacity per unit of weight that is left: the greatest, and the greatest of the others.
+    let stretch = |i: usize| rate_rps * f64::from(weights[i]) / capacity_rps[i].max(1e-9);
+    let by_stretch = |a: &usize, b: &usize| stretch(*a).total_cmp(&stretch(*b));
+    let first = (0..n).max_by(by_stretch);
+    let second = (0..n).filter(|i| Some(*i) != first).max_by(by_stretch);
+    (0..n).filter(|&lost| weights[lost] > 0).all(|lost| {
+        if rate_rps > AFTER_A_LOSS * (all - capacity_rps[lost]) {
+            return holders == n;
+        }
+        let worst = if first == Some(lost) { second } else { first };
+        worst.is_none_or(|i| stretch(i) <= total - f64::from(weights[lost]))
+    })
+}
+
+/// Takes back from `parked` (positions, in the order in which they were taken out) as many as it takes to survive a
+/// loss.
+pub(crate) fn unpark(capacity_rps: &[f64], parked: &mut Vec<usize>, rate_rps: f64) {
+    let survives = |parked: &[usize]| {
+        let weights: Vec<u32> =
+            (0..capacity_rps.len()).map(|i| u32::from(!parked.contains(&i))).collect();
+        in_flight_survives(capacity_rps, &weights, rate_rps)
+    };
+    while !parked.is_empty() && !survives(parked) {
+        parked.pop();
+    }
+}
+
+/// Shares moved by this part of the way towards those in proportion to `capacity_rps`. What is `fixed` stays.
+pub(crate) fn blend(shares: &[f64], capacity_rps: &[f64], fixed: &[bool], part: f64) -> Vec<f64> {
+    let free = |values: &[f64]| -> f64 {
+        values.iter().zip(fixed).filter(|(_, fixed)| !**fixed).map(|(value, _)| value).sum()
+    };
+    let per_capacity = free(shares) / free(capacity_rps).max(1e-9);
+    let moved = shares.iter().zip(capacity_rps).zip(fixed).map(|((&share, &capacity), &fixed)| {
+        if fixed { share } else { (1.0 - part) * share + part * per_capacity * capacity }
+    });
+    moved.collect()
+}
+
+impl Controller {
+    /// Whether the weights in force would not survive the loss of a server, as far as is known.
+    pub(crate) fn lacks_reserve(&self) -> bool {
+        let usable = || self.backends.iter().filter(|b| b.is_usable());
+        let held: Option<Vec<u32>> = usable().map(|b| b.programmed).collect();
+        // What is planned with a margin may use it up before it is planned anew.
+        held.is_some_and(|held| !self.survives(&held, AFTER_A_LOSS * self.rate()))
+    }
+
+    /// Whether a decision's weights survive it.
+    pub(crate) fn leaves_reserve(&self, decision: &Decision) -> bool {
+        let usable = || self.backends.iter().filter(|b| b.is_usable());
+        let weight =
+            |b: &Backend| decision.wishes.iter().find(|w| w.id == b.id).map_or(0, |w| w.weight);
+        let weights: Vec<u32> = usable().map(weight).collect();
+        self.survives(&weights, AFTER_A_LOSS * self.rate())
+    }
+
+    /// `weights` are those of the usable backends, in their order. What is not known of a backend is no ground to
+    /// change anything.
+    fn survives(&self, weights: &[u32], rate_rps: f64) -> bool {
+        let usable = self.backends.iter().filter(|b| b.is_usable());
+        let capacity: Option<Vec<f64>> = usable.map(|b| b.knowledge.capacity_rps()).collect();
+        let Some(capacity) = capacity else { return true };
+        match self.kind() {
+            MethodKind::InFlight => in_flight_survives(&capacity, weights, rate_rps),
+            MethodKind::Split | MethodKind::NoLiveWeights => {
+                split_survives(&capacity, weights, rate_rps)
+            }
+        }
+    }
+
+    /// No plan leaves all traffic to one server where there are others, wherever it comes from.
+    pub(crate) fn have_two_hold_weight(&self, now: Nanos, decision: &mut Decision) {
+        let wishes = &mut decision.wishes;
+        if wishes.len() < 2 || wishes.iter().filter(|w| w.weight > 0).count() != 1 {
+            return;
+        }
+        for w in wishes.iter_mut().filter(|w| w.weight == 0) {
+            let b = self.backends.iter().find(|b| b.id == w.id);
+            w.weight = b.map_or(1, |b| self.weight_as_is(b, b.ramp(now)));
+            "no server is left alone with the traffic".clone_into(&mut w.reason);
+        }
+        let sum: f64 = wishes.iter().map(|w| f64::from(w.weight)).sum();
+        wishes.iter_mut().for_each(|w| w.share = f64::from(w.weight) / sum);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_least_two_hold_weight_wherever_there_are_two() {
+        for survives in [in_flight_survives, split_survives] {
+            assert!(survives(&[10.0], &[5], 1.0), "there is but one");
+            assert!(!survives(&[10.0, 10.0, 10.0], &[5, 0, 0], 0.01));
+            assert!(survives(&[10.0, 10.0, 10.0], &[5, 5, 0], 0.01));
+        }
+    }
+
+    #[test]
+    fn those_left_can_carry_the_traffic_or_no_server_is_parked() {
+        let capacity = [10.0, 6.0, 1.0, 1.0];
+        assert!(in_flight_survives(&capacity, &[9, 9, 0, 0], 5.0));
+        assert!(!in_flight_survives(&capacity, &[9, 9, 0, 0], 6.0), "the loss of the first leaves 6");
+        assert!(in_flight_survives(&capacity, &[9, 9, 1, 0], 6.0));
+        assert!(in_flight_survives(&capacity, &[9, 9, 1, 1], 12.0), "nobody could carry that");
+        assert!(!in_flight_survives(&capacity, &[9, 9, 1, 0], 12.0));
+        assert!(!split_survives(&capacity, &[90, 0, 1, 1], 5.0));
+        assert!(!split_survives(&capacity, &[90, 6, 0, 0], 12.0));
+        assert!(split_survives(&capacity, &[10, 6, 1, 1], 12.0));
+    }
+
+    #[test]
+    fn under_a_split_each_one_left_must_bear_its_part() {
+        let capacity = [10.0, 10.0, 1.0];
+        assert!(!split_survives(&capacity, &[98, 1, 1], 5.0), "half of 5 would go to the third");
+        assert!(split_survives(&capacity, &[90, 9, 1], 5.0));
+        // The loss of a middling one leaves the most stretched as it was, nearly.
+        assert!(!split_survives(&[10.0, 10.0, 10.0, 1.0], &[10, 10, 10, 3], 12.0));
+    }
+
+    #[test]
+    fn as_many_are_unparked_as_it_takes_the_last_first() {
+        let capacity = [10.0, 6.0, 1.0, 2.0];
+        let unparked = |rate| {
+            let mut parked = vec![2, 3, 1];
+            unpark(&capacity, &mut parked, rate);
+            parked
+        };
+        assert_eq!(unparked(5.0), [2, 3]);
+        assert_eq!(unparked(7.0), [2]);
+        assert!(unparked(50.0).is_empty());
+    }
+
+    #[test]
+    fn blending_keeps_the_whole_and_what_is_fixed() {
+        let moved = blend(&[0.7, 0.3, 0.0], &[1.0, 1.0, 2.0], &[true, false, false], 0.5);
+        let wanted = [0.7, 0.2, 0.1];
+        assert!(moved.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-9), "{moved:?}");
+    }
+}
