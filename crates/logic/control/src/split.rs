@@ -169,13 +169,14 @@ fn keep_reserve(
     // Packing is optimistic about what is not known, and lets shares grow step by step; a loss does neither.
     let bears = |c: &Candidate<'_>| c.backend.knowledge.capacity_rps().unwrap_or(c.shape.capacity());
     let bears: Vec<f64> = candidates.iter().map(|c| bears(c) * c.backend.ramp(now)).collect();
+    let allowed: Vec<f64> = bears.iter().zip(candidates).map(|(b, c)| b.min(c.max_load)).collect();
     let fixed: Vec<bool> = candidates.iter().map(|c| c.pinned_rps.is_some()).collect();
     let packed = packing.weights.clone();
     for part in BLENDS {
         if split_survives(&bears, &rounded.weights, rate_rps) {
             break;
         }
-        packing.weights = blend(&packed, &bears, &fixed, part);
+        packing.weights = blend(&packed, &allowed, &fixed, part);
         let by_shares = Judge { curves: None, bearable_rps: None };
         rounded = round(spec, &packing.weights, rate_rps, &by_shares)?;
     }
