@@ -95,7 +95,7 @@ pub async fn run(options: Options, config: Config) -> Result<(), StartError> {
             }
         }
     }
-    tracing::info!("stopping; the balancers keep their weights");
+    tracing::info!("stopping; every healthy backend is left with a weight");
     daemon.end().await;
     drop(stop_api);
     // It drains for two seconds at the most.
@@ -308,7 +308,7 @@ impl Daemon {
         let gone: Vec<String> =
             self.running.keys().filter(|name| !kept.contains(name)).cloned().collect();
         for name in gone {
-            tracing::info!(service = %name, "no longer configured; its balancer keeps its weights");
+            tracing::info!(service = %name, "no longer configured");
             self.end_service(&name).await;
             self.hub.remove(&name);
         }

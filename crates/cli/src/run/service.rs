@@ -11,7 +11,7 @@ use plimsoll_model::{BackendId, Outcome, Plan};
 use plimsoll_probe::{Clock, LivenessEvent, ProbeEvent, ProbePlan, Scheduler, Target};
 use plimsoll_store::{PlanRecord, PlanRecordEntry};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 
 use super::keeper::Keeper;
 use super::record::{self, unix_ms};
@@ -25,6 +25,8 @@ use super::translate::ServiceSetup;
 const TICK: Duration = Duration::from_millis(50);
 /// The view is shown this often, and at once after a plan or a failure.
 const SHOW_EVERY: Duration = Duration::from_millis(200);
+/// The balancer has so long to answer the last plan.
+const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 /// Probes and rounds that wait to be taken.
 const WAITING: usize = 1_024;
 
@@ -111,8 +113,8 @@ impl Service {
         Ok(service)
     }
 
-    /// Works until the setup's other end is dropped; then keeps what was learned and ends, leaving the
-    /// balancer as it is.
+    /// Works until the setup's other end is dropped; then keeps what was learned, leaves every healthy backend with a
+    /// weight, and ends.
     ///
     /// # Errors
     /// When a part of it has died.
@@ -133,9 +135,36 @@ impl Service {
                 Told::Broken => return Err("the balancer's connection has died".to_owned()),
             }
         }
-        self.save();
+        self.leave().await;
         self.show();
         Ok(())
+    }
+
+    /// Leaves the balancer with weights that need nobody to steer.
+    async fn leave(&mut self) {
+        let before = self.controller.epoch();
+        self.step(Event::Stopping);
+        // The weights that are kept are those before: the next daemon goes on with them.
+        self.save();
+        let epoch = self.controller.epoch();
+        if epoch == before {
+            return;
+        }
+        let answered = async {
+            while let Some(report) = self.sink.reports.recv().await {
+                match report {
+                    SinkReport::Applied(applied) if applied.epoch == epoch => return,
+                    SinkReport::Failed(failed, loss) if failed == epoch => {
+                        tracing::warn!(service = %self.name, "the last plan failed: {}", loss.reason);
+                        return;
+                    }
+                    _ => {}
+                }
+            }
+        };
+        if timeout(LEAVE_WITHIN, answered).await.is_err() {
+            tracing::warn!(service = %self.name, "the balancer did not answer the last plan");
+        }
     }
 
     /// The most urgent thing to do: what became of a plan, then who died, then all else.

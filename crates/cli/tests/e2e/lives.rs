@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plimsoll_testbed::Mode;
 
-use crate::rig::{Rig, until};
+use crate::rig::{PATIENCE, Rig, until, until_within};
 
 #[test]
 fn a_backend_that_dies_is_out_and_comes_back() {
@@ -101,13 +101,50 @@ fn a_killed_daemon_goes_on_where_it_was() {
 }
 
 #[test]
-fn sigterm_leaves_the_weights_and_exits_0() {
-    let rig = Rig::new("roundrobin", &[1.0, 1.0]);
+fn sigterm_leaves_every_healthy_server_with_a_weight_and_exits_0() {
+    let rig = Rig::new("roundrobin", &[1.0, 1.0, 1.0]);
     let daemon = rig.daemon();
     until("the balancer to be read", || daemon.backend("s2")["programmed"] == 100);
     rig.set_mode("s2", Mode::Refuse);
-    until("its weight to be 0", || rig.weight("s2") == 0);
+    rig.set_mode("s3", Mode::Refuse);
+    until("their weights to be 0", || rig.weight("s2") == 0 && rig.weight("s3") == 0);
+    rig.set_mode("s3", Mode::Normal);
+    until("it to ramp up", || (1..100).contains(&rig.weight("s3")));
     daemon.signal("TERM");
     assert_eq!(daemon.end().code(), Some(0));
-    assert_eq!(rig.weight("s2"), 0);
+    assert_eq!(rig.weight("s2"), 0, "it does not serve");
+    assert_eq!(rig.weight("s3"), rig.weight("s1"), "nobody is there to end the ramp");
+}
+
+#[test]
+fn sigterm_leaves_no_server_parked() {
+    // At low load all traffic is best given to the fast one and another in reserve.
+    let rig = Rig::new("leastconn", &[8.0, 1.0, 0.25, 0.25]);
+    let daemon = rig.daemon();
+    let _clients = rig.clients(8.0);
+    let weights = || ["s1", "s2", "s3", "s4"].map(|server| rig.weight(server));
+    until_within(6 * PATIENCE, "a server to be parked", || weights().contains(&0));
+    assert!(weights().iter().filter(|weight| **weight > 0).count() >= 2, "{:?}", weights());
+    daemon.signal("TERM");
+    assert_eq!(daemon.end().code(), Some(0));
+    assert!(!weights().contains(&0), "{:?}", weights());
+}
+
+#[test]
+fn weights_of_zero_everywhere_are_mended_at_once_on_a_real_haproxy() {
+    let rig = Rig::new("roundrobin", &[1.0, 1.0]);
+    let daemon = rig.daemon();
+    until("the balancer to be read", || daemon.backend("s2")["programmed"] == 100);
+    // Weights that somebody keeps changing are asserted every ten seconds only; these are not left so long.
+    let mut times = 0;
+    until_within(Duration::from_secs(40), "weights to be mended twelve times", || {
+        if rig.weight("s1") + rig.weight("s2") > 0 {
+            times += 1;
+            for server in ["s1", "s2"] {
+                rig.haproxy.ask(&format!("set server shop/{server} weight 0"));
+            }
+        }
+        times > 12
+    });
+    assert!(daemon.has_event("foreign", "to 0"));
 }

@@ -12,6 +12,8 @@ pub enum Condition {
     Well,
     /// It answers every request at once with an error; it is alive all the same.
     FailsFast,
+    /// Its probes succeed; what clients ask for is answered at once with an error.
+    FailsClients,
     /// It takes connections and never answers.
     Hangs,
     /// Nobody listens.
@@ -58,7 +60,7 @@ pub trait Plant {
     /// A liveness check: why it fails, if it does. A backend that fails fast is alive.
     fn liveness(&self, i: usize) -> Option<FailureKind> {
         match self.condition(i) {
-            Condition::Well | Condition::FailsFast => None,
+            Condition::Well | Condition::FailsFast | Condition::FailsClients => None,
             Condition::Hangs => Some(FailureKind::Timeout),
             Condition::Dead => Some(FailureKind::Refused),
         }

@@ -198,7 +198,7 @@ impl RequestPlant {
                 self.finish(i, now, false);
                 return;
             }
-            Condition::FailsFast => {
+            Condition::FailsFast | Condition::FailsClients => {
                 self.servers[i].busy += 1;
                 self.departures.push(Reverse((now + ERROR_NS, i, now, false)));
             }
@@ -388,7 +388,7 @@ impl Plant for RequestPlant {
         let waiting = f64::from(self.servers[i].in_flight().saturating_sub(model.cores - 1));
         let wait_us = waiting * self.service_us / model.speed / f64::from(model.cores);
         let failed = match self.servers[i].condition {
-            Condition::Well => None,
+            Condition::Well | Condition::FailsClients => None,
             Condition::FailsFast => Some(FailureKind::Status),
             Condition::Hangs => Some(FailureKind::Timeout),
             Condition::Dead => Some(FailureKind::Refused),

@@ -145,7 +145,9 @@ impl SamplePlant {
         match s.condition {
             Condition::Well => {}
             Condition::Hangs => return in_flight / PATIENCE_S,
-            Condition::FailsFast | Condition::Dead => return in_flight / ERROR_S,
+            Condition::FailsFast | Condition::FailsClients | Condition::Dead => {
+                return in_flight / ERROR_S;
+            }
         }
         let c = f64::from(s.model.cores);
         let exponent = (2.0 * (c + 1.0)).sqrt();
@@ -164,7 +166,7 @@ impl SamplePlant {
         let luck = &mut self.luck;
         let arrived = luck.count(s.lambda * seconds);
         match s.condition {
-            Condition::Dead | Condition::FailsFast => {
+            Condition::Dead | Condition::FailsFast | Condition::FailsClients => {
                 s.started_total += arrived;
                 s.errors_total += arrived;
                 s.in_flight = 0;
@@ -308,7 +310,7 @@ impl Plant for SamplePlant {
         let cores = u64::from(s.model.cores);
         let waits = (s.in_flight + 1).saturating_sub(cores) as f64 / cores as f64;
         let failed = match s.condition {
-            Condition::Well => None,
+            Condition::Well | Condition::FailsClients => None,
             Condition::FailsFast => Some(FailureKind::Status),
             Condition::Hangs => Some(FailureKind::Timeout),
             Condition::Dead => Some(FailureKind::Refused),

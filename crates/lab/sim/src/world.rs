@@ -183,6 +183,12 @@ impl World {
         self.plant.set_condition(i, condition);
     }
 
+    /// Lets a backend answer clients with errors at once, while its probes and checks succeed.
+    pub fn set_failing_clients(&mut self, i: usize, failing: bool) {
+        let condition = if failing { Condition::FailsClients } else { Condition::Well };
+        self.plant.set_condition(i, condition);
+    }
+
     /// Lets an administrator drain a server, or give it back.
     pub fn set_status(&mut self, i: usize, status: ServerStatus) {
         self.plant.set_status(i, status);

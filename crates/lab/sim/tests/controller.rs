@@ -180,6 +180,33 @@ fn a_backend_that_fails_fast_attracts_nothing() {
 }
 
 #[test]
+fn a_backend_whose_probes_pass_and_whose_answers_are_errors_is_let_back_ever_more_rarely() {
+    for method in [Method::RoundRobin, Method::LeastConn] {
+        let mut w = world(small_pool(), method, 0.5, 5);
+        w.run_for(60.0);
+        w.set_failing_clients(4, true);
+        let from = w.now();
+        w.run_for(600.0);
+        let returns: Vec<f64> = w
+            .records
+            .iter()
+            .filter(|(at, r)| *at > from && r.kind == RecordKind::Returned)
+            .map(|(at, _)| at.as_secs_f64())
+            .collect();
+        assert!((3..=7).contains(&returns.len()), "{method:?}: {returns:?}");
+        let gaps: Vec<f64> = returns.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(gaps.windows(2).all(|pair| pair[1] > 1.5 * pair[0]), "{method:?}: {gaps:?}");
+        let answers = w.answers.iter().filter(|a| a.sent > from);
+        let (all, errors) = answers.fold((0, 0), |(n, e), a| (n + 1, e + usize::from(!a.ok)));
+        assert!(200 * errors < all, "{method:?}: {errors} errors of {all}");
+        w.set_failing_clients(4, false);
+        w.run_for(320.0);
+        assert!(w.weights()[4] > 0, "{method:?}: it is well again");
+        assert!(view(&w).backends[4].state != BackendState::Failed);
+    }
+}
+
+#[test]
 fn a_restarted_balancer_gets_its_weights_back() {
     let mut w = world(small_pool(), Method::RoundRobin, 0.6, 6);
     w.run_for(60.0);

@@ -1,6 +1,7 @@
 //! The weights in the balancer serve clients without the controller, too: after a crash, after an exit, and while
 //! somebody else sets weights.
 
+use plimsoll_control::Event;
 use plimsoll_sim::{BackendModel, Method, World, WorldSpec, paper_pool, small_pool};
 
 const SERVICE_US: f64 = 30_000.0;
@@ -29,9 +30,9 @@ fn worst_load_after_a_loss(pool: &[BackendModel], method: Method, w: &[u32], rat
         match method {
             _ if weights == 0.0 => f64::INFINITY,
             Method::LeastConn => rate / left().map(|i| capacity[i]).sum::<f64>(),
-            Method::RoundRobin => left()
-                .map(|i| rate * f64::from(w[i]) / weights / capacity[i])
-                .fold(0.0, f64::max),
+            Method::RoundRobin => {
+                left().map(|i| rate * f64::from(w[i]) / weights / capacity[i]).fold(0.0, f64::max)
+            }
         }
     };
     let all: f64 = capacity.iter().sum();
@@ -114,6 +115,23 @@ fn a_server_that_returns_gets_its_whole_weight_without_traffic_too() {
         assert!((1..50).contains(&first), "{method:?}: it ramps up: {first}");
         w.run_for(20.0);
         assert_eq!(w.weights(), [100; 6], "{method:?}");
+    }
+}
+
+#[test]
+fn a_clean_exit_leaves_every_healthy_server_with_a_weight() {
+    for (method, load) in [(Method::LeastConn, 0.03), (Method::RoundRobin, 0.03)] {
+        let mut w = world(uneven_pool(), method, load, 4);
+        w.run_for(200.0);
+        w.set_alive(1, false);
+        w.run_for(2.0);
+        w.tell_controller(Event::Stopping);
+        // The plan is carried out, and nothing else is.
+        w.run_for(0.004);
+        drop(w.detach());
+        let weights = w.weights();
+        let holds: Vec<bool> = weights.iter().map(|weight| *weight > 0).collect();
+        assert_eq!(holds, [true, false, true, true], "{method:?}: {weights:?}");
     }
 }
 

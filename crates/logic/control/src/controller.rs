@@ -226,6 +226,10 @@ impl Controller {
                 self.on_apply_failed(now, epoch, reason, retryable, &mut out);
             }
             Event::Reconfigured(spec) => self.on_reconfigured(now, *spec, &mut out),
+            Event::Stopping => {
+                self.leave(now, &mut out);
+                return out;
+            }
         }
         self.act(now, is_tick, &mut out);
         if now.since(self.saved_at) >= SAVE_EVERY {

@@ -55,6 +55,8 @@ pub enum Event {
     },
     /// The configuration changed: backends join and leave, goals change.
     Reconfigured(Box<ServiceSpec>),
+    /// The last event: nobody will steer from now on. A plan that comes of it may follow one that is not answered yet.
+    Stopping,
 }
 
 /// What the controller asks of the world.

@@ -14,6 +14,11 @@ const MAX_ROUNDS_TO_RETURN: u32 = 96;
 const MAX_PROBES_TO_RETURN: u32 = 12;
 /// How long a failure is held against a backend that returns.
 const FLAP_MEMORY: Duration = Duration::from_secs(60);
+/// A backend that was ejected for its errors is not let back before this time has passed …
+const FIRST_EJECTION: Duration = Duration::from_secs(5);
+/// … doubled with every ejection that follows before it has served well for [`FLAP_MEMORY`], or for as long as it was
+/// out, up to this (Envoy's longest): its checks pass while its clients get errors, so every return costs clients some.
+const LONGEST_EJECTION: Duration = Duration::from_secs(300);
 /// So many probes of the work URL in a row must fail before the backend counts as failed. Time-outs
 /// need more, for an overloaded backend is slow, not dead.
 const PROBES_TO_FAIL: u32 = 3;
@@ -92,6 +97,9 @@ pub(crate) struct Health {
     work_broken: Option<FailureKind>,
     errors: f64,
     answers: f64,
+    /// It was ejected for its errors until then, for so long.
+    ejected_until: Nanos,
+    ejected_for: Duration,
 }
 
 impl Health {
@@ -201,7 +209,7 @@ impl Health {
                     self.work_broken = None;
                 }
                 match self.down {
-                    Some(Cause::Work(_) | Cause::Errors)
+                    Some(Cause::Work(_))
                         if self.work_successes >= self.rounds_needed.min(MAX_PROBES_TO_RETURN) =>
                     {
                         self.recover(now)
@@ -268,7 +276,24 @@ impl Health {
         self.errors = 0.0;
         self.answers = 0.0;
         self.work_successes = 0;
+        let remembered = FLAP_MEMORY.max(self.ejected_for);
+        let again = self.returned_at.is_some_and(|at| now.since(at) < remembered);
+        self.ejected_for = match self.ejected_for {
+            last if again && !last.is_zero() => (2 * last).min(LONGEST_EJECTION),
+            _ => FIRST_EJECTION,
+        };
+        self.ejected_until = now + self.ejected_for;
         self.fail(now, Cause::Errors)
+    }
+
+    /// Lets it back if it was ejected for long enough, and if its probes, where there are any, succeed.
+    pub fn end_ejection(&mut self, now: Nanos) -> Option<Turn> {
+        let needed =
+            if self.ever_worked { self.rounds_needed.min(MAX_PROBES_TO_RETURN) } else { 0 };
+        let works = self.work_failures == 0 && self.work_successes >= needed;
+        (self.is_ejected() && now >= self.ejected_until && works)
+            .then(|| self.recover(now))
+            .flatten()
     }
 
     /// It failed its liveness checks and passes them again: so many in a row. None while the balancer holds it

@@ -35,6 +35,7 @@ mod event;
 mod health;
 mod in_flight;
 mod knowledge;
+mod leave;
 mod memory;
 mod paper;
 mod plan;

@@ -79,6 +79,11 @@ impl Controller {
         for id in again.map(|b| b.id).collect::<Vec<_>>() {
             self.revoke_pardon(id, true, out);
         }
+        let ended =
+            self.backends.iter_mut().filter_map(|b| Some((b.id, b.health.end_ejection(now)?)));
+        for (id, turn) in ended.collect::<Vec<_>>() {
+            self.on_turn(now, id, Some(turn), out);
+        }
         let members = self.backends.iter().filter(|b| !b.is_reserved()).count();
         let usable: Vec<&Backend> = self.backends.iter().filter(|b| b.is_usable()).collect();
         let fails_fast = |b: &&&Backend| {

@@ -145,7 +145,10 @@ mod tests {
     fn those_left_can_carry_the_traffic_or_no_server_is_parked() {
         let capacity = [10.0, 6.0, 1.0, 1.0];
         assert!(in_flight_survives(&capacity, &[9, 9, 0, 0], 5.0));
-        assert!(!in_flight_survives(&capacity, &[9, 9, 0, 0], 6.0), "the loss of the first leaves 6");
+        assert!(
+            !in_flight_survives(&capacity, &[9, 9, 0, 0], 6.0),
+            "the loss of the first leaves 6"
+        );
         assert!(in_flight_survives(&capacity, &[9, 9, 1, 0], 6.0));
         assert!(in_flight_survives(&capacity, &[9, 9, 1, 1], 12.0), "nobody could carry that");
         assert!(!in_flight_survives(&capacity, &[9, 9, 1, 0], 12.0));

@@ -47,6 +47,11 @@ impl Controller {
         })
     }
 
+    /// The last plan's epoch; 0 before the first.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
     /// What it is doing.
     pub fn phase(&self) -> Phase {
         self.phase

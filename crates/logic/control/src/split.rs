@@ -167,7 +167,8 @@ fn keep_reserve(
     mut rounded: Rounded,
 ) -> Result<(Packing<f64>, Rounded), PackError> {
     // Packing is optimistic about what is not known, and lets shares grow step by step; a loss does neither.
-    let bears = |c: &Candidate<'_>| c.backend.knowledge.capacity_rps().unwrap_or(c.shape.capacity());
+    let bears =
+        |c: &Candidate<'_>| c.backend.knowledge.capacity_rps().unwrap_or(c.shape.capacity());
     let bears: Vec<f64> = candidates.iter().map(|c| bears(c) * c.backend.ramp(now)).collect();
     let allowed: Vec<f64> = bears.iter().zip(candidates).map(|(b, c)| b.min(c.max_load)).collect();
     let fixed: Vec<bool> = candidates.iter().map(|c| c.pinned_rps.is_some()).collect();

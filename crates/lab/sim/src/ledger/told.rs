@@ -58,7 +58,7 @@ impl Ledger {
             _ => Told::Other,
         };
         match event {
-            Event::Tick => {}
+            Event::Tick | Event::Stopping => {}
             Event::Balancer(report) => self.told_report(clock, report),
             Event::BalancerLost { conflict, .. } => {
                 self.conflict = *conflict;

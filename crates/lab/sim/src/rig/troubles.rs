@@ -51,7 +51,7 @@ pub struct Troubles {
     /// Luck of each fault, by its place in the scenario.
     luck: Vec<Luck>,
     /// How many faults hold each backend in each condition.
-    ills: Vec<[u32; 4]>,
+    ills: Vec<[u32; 5]>,
     checked_down: Vec<bool>,
     reserved: Vec<Vec<ServerStatus>>,
     pace: Vec<f64>,
@@ -80,7 +80,7 @@ impl Troubles {
         };
         Troubles {
             luck: scenario.disturbances.iter().map(luck).collect(),
-            ills: vec![[0; 4]; n],
+            ills: vec![[0; 5]; n],
             checked_down: vec![false; n],
             reserved: vec![Vec::new(); n],
             pace: vec![1.0; n],
