@@ -307,10 +307,11 @@ impl Controller {
     }
 
     /// Programs the decision if it is worth it.
-    fn offer(&mut self, now: Nanos, decision: Decision, reason: String, out: &mut Vec<Action>) {
+    fn offer(&mut self, now: Nanos, mut decision: Decision, reason: String, out: &mut Vec<Action>) {
         if self.last_program.is_some_and(|last| now.since(last) < self.bearable_interval()) {
             return;
         }
+        self.have_two_hold_weight(now, &mut decision);
         let same = !self.pins_changed
             && decision.wishes.iter().all(|w| {
                 self.backends.iter().any(|b| b.id == w.id && b.programmed == Some(w.weight))

@@ -173,7 +173,8 @@ impl Controller {
             // Until there is a decision, what is there is what is wanted.
             if undecided {
                 b.wanted.weight = server.weight;
-                b.wanted.share = f64::from(server.weight) / sum.max(1.0);
+                let part = f64::from(server.weight) / sum.max(1.0);
+                b.wanted.share = if server.status.takes_traffic() { part } else { 0.0 };
                 "as it was: nothing was decided yet".clone_into(&mut b.wanted.reason);
             }
             b.note_idle(report.at.min(now));

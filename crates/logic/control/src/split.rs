@@ -156,6 +156,12 @@ fn pack(
     keep_reserve(now, spec, candidates, rate_rps, packing, rounded)
 }
 
+/// The greatest share less the least.
+fn spread(shares: &[f64]) -> f64 {
+    let greatest = shares.iter().copied().fold(0.0, f64::max);
+    greatest - shares.iter().copied().fold(greatest, f64::min)
+}
+
 /// Moves the shares as little towards those in proportion to capacity as the weights need to survive the loss of
 /// any one server.
 fn keep_reserve(
@@ -177,7 +183,12 @@ fn keep_reserve(
         if split_survives(&bears, &rounded.weights, rate_rps) {
             break;
         }
-        packing.weights = blend(&packed, &allowed, &fixed, part);
+        let shares = blend(&packed, &allowed, &fixed, part);
+        // Who bounds the spread of the shares wants that more.
+        if spec.theta.is_some_and(|theta| spread(&shares) > theta.max(spread(&packed))) {
+            break;
+        }
+        packing.weights = shares;
         let by_shares = Judge { curves: None, bearable_rps: None };
         rounded = round(spec, &packing.weights, rate_rps, &by_shares)?;
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_control::{Action, Record, RecordKind};
-use plimsoll_model::{MethodKind, Nanos, Plan};
+use plimsoll_model::{BackendId, MethodKind, Nanos, Plan};
 
 use super::{Account, Ledger, Outstanding, Rule, Seen};
 
@@ -126,6 +126,13 @@ impl Ledger {
             let what = format!("only those who fail have weights: {plan:?}");
             self.violate(Rule::SomebodyServes, None, what);
         }
+        // Whom the controller has out for reasons of its own is not counted.
+        let others = self.accounts.iter().filter(|a| a.serves()).count();
+        let holders = plan.entries.iter().filter(|e| e.weight > 0).count();
+        if others >= 2 && holders < 2 {
+            let what = format!("one of {others} has all the traffic ({}): {plan:?}", plan.reason);
+            self.violate(Rule::SurvivesALoss, None, what);
+        }
     }
 
     fn check_when(&mut self, clock: Nanos, plan: &Plan) {
@@ -190,10 +197,15 @@ impl Ledger {
         if self.pool_excuses > 0 {
             return;
         }
+        let holds =
+            |(id, held): &&(BackendId, u32)| *held > 0 && self.accounts[id.0 as usize].is_usable();
+        // Where the memory leaves all traffic to one, the others are given some.
+        let alone = recalled.iter().filter(holds).count() < 2;
         let wrong = plan.entries.iter().find_map(|e| {
             let i = e.backend.0 as usize;
             let (_, held) = recalled.iter().find(|(id, _)| *id == e.backend)?;
-            (self.accounts[i].is_usable() && e.weight != *held).then_some((i, e.weight, *held))
+            let differs = e.weight != *held && !(alone && *held == 0);
+            (self.accounts[i].is_usable() && differs).then_some((i, e.weight, *held))
         });
         if let Some((i, given, held)) = wrong {
             let what = format!("given {given}, its memory says {held} ({})", plan.reason);
@@ -242,7 +254,7 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use plimsoll_control::{BackendSpec, ServiceSpec};
-    use plimsoll_model::{BackendId, PlanEntry};
+    use plimsoll_model::PlanEntry;
 
     use super::*;
 

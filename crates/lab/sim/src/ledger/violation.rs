@@ -15,6 +15,8 @@ pub enum Rule {
     WeightsFollowShares,
     /// Somebody who may serve has a weight.
     SomebodyServes,
+    /// No server has all the traffic where others may serve.
+    SurvivesALoss,
     /// Who failed gets nothing, once the controller knows.
     FailedGetNothing,
     /// Nobody is said to have failed of whom nothing bad was told.
@@ -67,10 +69,11 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Rule; 27] = [
+    pub const ALL: [Rule; 28] = [
         Rule::WholePlan,
         Rule::WeightsFollowShares,
         Rule::SomebodyServes,
+        Rule::SurvivesALoss,
         Rule::FailedGetNothing,
         Rule::NobodyFailsForNothing,
         Rule::ReservedIsLeftAlone,
