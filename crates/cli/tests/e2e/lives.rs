@@ -117,14 +117,25 @@ fn sigterm_leaves_every_healthy_server_with_a_weight_and_exits_0() {
 }
 
 #[test]
-fn sigterm_leaves_no_server_parked() {
-    // At low load all traffic is best given to the fast one and another in reserve.
+fn clients_are_served_without_the_controller_whichever_server_is_lost() {
+    // At low load the traffic is best given to the fast one and another in reserve.
     let rig = Rig::new("leastconn", &[8.0, 1.0, 0.25, 0.25]);
     let daemon = rig.daemon();
-    let _clients = rig.clients(8.0);
+    let clients = rig.clients(8.0);
     let weights = || ["s1", "s2", "s3", "s4"].map(|server| rig.weight(server));
     until_within(6 * PATIENCE, "a server to be parked", || weights().contains(&0));
-    assert!(weights().iter().filter(|weight| **weight > 0).count() >= 2, "{:?}", weights());
+    daemon.kill();
+    let held = weights();
+    assert!(held.iter().filter(|weight| **weight > 0).count() >= 2, "{held:?}");
+    let served = || clients.snapshot().expect("clients").total;
+    rig.set_mode("s1", Mode::Refuse);
+    let before = served();
+    until("answers of the others", || served().requests > before.requests + 20);
+    assert_eq!(served().errors, before.errors, "{held:?}");
+    rig.set_mode("s1", Mode::Normal);
+    // Ended in order, it leaves no server parked.
+    let daemon = rig.daemon();
+    until("what was known to be asserted", || daemon.backend("s1")["programmed"] == held[0]);
     daemon.signal("TERM");
     assert_eq!(daemon.end().code(), Some(0));
     assert!(!weights().contains(&0), "{:?}", weights());
