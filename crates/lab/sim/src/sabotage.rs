@@ -61,6 +61,8 @@ pub enum Sabotage {
     ScaleOneWeight,
     /// All weights are 0.
     AllZero,
+    /// One server has all the traffic.
+    LeaveOneAlone,
     /// A weight is out of range.
     OutOfRange,
     /// A share is no number.
@@ -111,7 +113,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 45] = [
+    pub const ALL: [Sabotage; 46] = [
         Sabotage::SwallowFailures,
         Sabotage::KeepFailedAtOne,
         Sabotage::DropZeros,
@@ -134,6 +136,7 @@ impl Sabotage {
         Sabotage::OldEpoch,
         Sabotage::ScaleOneWeight,
         Sabotage::AllZero,
+        Sabotage::LeaveOneAlone,
         Sabotage::OutOfRange,
         Sabotage::NotANumber,
         Sabotage::SharesOfMoreThanAll,
@@ -491,6 +494,12 @@ impl Seam {
                 e.weight = (e.weight * 2).min(256);
             }
             Sabotage::AllZero => plan.entries.iter_mut().for_each(|e| e.weight = 0),
+            Sabotage::LeaveOneAlone => {
+                for (_, e) in plan.entries.iter_mut().enumerate().filter(|(i, _)| *i != heaviest) {
+                    e.weight = 0;
+                }
+                share_by_weights(&mut plan);
+            }
             Sabotage::OutOfRange => plan.entries[heaviest].weight = 257,
             Sabotage::NotANumber => plan.entries[heaviest].share = f64::NAN,
             Sabotage::SharesOfMoreThanAll => {

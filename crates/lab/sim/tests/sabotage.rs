@@ -37,7 +37,7 @@ fn caught(sabotage: Sabotage) -> Option<(Vec<Order>, Rule)> {
 }
 
 /// Each of these is caught by the rule that is there for it, whatever else it breaks.
-const MEANT_FOR: [(Sabotage, Rule); 42] = [
+const MEANT_FOR: [(Sabotage, Rule); 43] = [
     (Sabotage::ForgetOne, Rule::WholePlan),
     (Sabotage::NotANumber, Rule::WholePlan),
     (Sabotage::SharesOfMoreThanAll, Rule::WholePlan),
@@ -45,6 +45,7 @@ const MEANT_FOR: [(Sabotage, Rule); 42] = [
     (Sabotage::OutOfRange, Rule::WholePlan),
     (Sabotage::ScaleOneWeight, Rule::WeightsFollowShares),
     (Sabotage::AllZero, Rule::SomebodyServes),
+    (Sabotage::LeaveOneAlone, Rule::SurvivesALoss),
     (Sabotage::SwallowFailures, Rule::FailedGetNothing),
     (Sabotage::KeepFailedAtOne, Rule::FailedGetNothing),
     (Sabotage::DropZeros, Rule::FailedGetNothing),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use plimsoll_model::{BackendId, MethodKind, Nanos, Plan, PlanEntry};
 
+use crate::backend::Backend;
 use crate::controller::{Controller, Pending, record};
 use crate::event::{Action, RecordKind};
 use crate::in_flight;
@@ -117,7 +118,8 @@ impl Controller {
         if self.rate() < IDLE_RPS || !self.backends.iter().any(|b| b.is_usable()) {
             self.next_decision = now + RESCUE_EVERY;
             // Without traffic there is nothing to learn, but whoever is back gets its whole weight all the same.
-            if self.backends.iter().any(|b| b.is_usable() && b.ramping_since.is_some()) {
+            let ramps = |b: &Backend| b.is_usable() && b.ramping_since.is_some();
+            if self.is_paced(now) && self.backends.iter().any(ramps) {
                 let decision = self.decide_for_changed_pool(now);
                 self.program(now, decision, "no traffic: shares ramp up".to_owned(), false, out);
             }

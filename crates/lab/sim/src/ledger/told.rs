@@ -151,8 +151,13 @@ impl Ledger {
         // Who may not serve is given nothing whatever the memory holds: that alone is no reason for a plan.
         let serves =
             |id: BackendId| self.accounts.get(id.0 as usize).is_some_and(|a| a.is_usable());
-        let differs =
-            report.servers.iter().any(|s| serves(s.backend) && weight(s.backend) != Some(s.weight));
+        // Where the memory leaves all traffic to one, the others get some.
+        let holds = |(id, weight): &&(BackendId, u32)| *weight > 0 && serves(*id);
+        let alone = recalled.iter().filter(holds).count() < 2;
+        let differs = report.servers.iter().any(|s| {
+            let remembered = weight(s.backend).filter(|w| *w > 0 || !alone);
+            serves(s.backend) && remembered.is_some_and(|remembered| remembered != s.weight)
+        });
         // Weights of whom else it knew are no weights for those who are left.
         let anybody = report
             .servers
