@@ -16,6 +16,7 @@ mod dashboard;
 mod finite;
 mod guard;
 mod hub;
+mod idle;
 mod metrics;
 mod ring;
 mod routes;
