@@ -1,6 +1,9 @@
 //! The `plimsoll` binary: measures backends, learns what load does to each, packs the load and steers
 //! it. Every command has a module of its own; here is only the choice between them.
 
+// They panic where nobody can read what they print; `output` has what does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod check;
 mod client;
 mod config;
@@ -20,6 +23,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::output::Format;
+use crate::output::complain;
 
 /// Exit code of what failed for a reason of its own.
 const FAILED: u8 = 1;
@@ -119,6 +123,6 @@ fn on_one_thread(work: impl Future<Output = ExitCode>) -> ExitCode {
 }
 
 fn fail(message: &str) -> ExitCode {
-    eprintln!("plimsoll: {message}");
+    complain!("plimsoll: {message}");
     ExitCode::from(FAILED)
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plimsoll_api::{Hub, MAX_EVENTS, Publisher, serve};
+use plimsoll_api::{Hub, MAX_EVENTS, Part, Publisher, serve};
 use plimsoll_control::{Controller, Memory, Record, RecordKind};
 use plimsoll_model::Nanos;
 use plimsoll_store::{Holder, Store, StoreError};
@@ -19,6 +19,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::file::Follow;
 use super::keeper::{Keeper, KeeperThread};
+use super::log;
 use super::record;
 use super::service::{Service, Shared};
 use super::supervise::{BACKOFF, keep_running};
@@ -157,6 +158,7 @@ impl Daemon {
         let (keeper, thread) = Keeper::start(store.clone())?;
         let shared = Shared { origin, seed: options.seed, keeper };
         let hub = Hub::new(env!("CARGO_PKG_VERSION"));
+        hub.count_lost_log_lines(log::lost());
         let running = BTreeMap::new();
         Ok((Daemon { options, config, shared, store, hub, running }, thread))
     }
@@ -260,11 +262,12 @@ impl Daemon {
     ) -> JoinHandle<()> {
         let (shared, store, keeper) =
             (self.shared.clone(), self.store.clone(), self.shared.keeper.clone());
-        let (told, service) = (publisher.clone(), name.clone());
+        let (told, service, shown) = (publisher.clone(), name.clone(), publisher.clone());
         let start = move || {
-            let (shared, store, publisher) = (shared.clone(), store.clone(), publisher.clone());
+            let (shared, store, publisher) = (shared.clone(), store.clone(), shown.clone());
             let (mut setups, name) = (setups.clone(), name.clone());
             async move {
+                let _at_work = publisher.at_work(Part::Service);
                 let memory = recall(store, name).await;
                 let setup = setups.borrow_and_update().clone();
                 Service::start(&shared, setup, memory, publisher)?.run(setups).await
@@ -275,7 +278,10 @@ impl Daemon {
             let warning = Record { kind: RecordKind::Warning, backend: None, reason };
             record::note(&service, &told, &keeper, warning);
         };
-        tokio::spawn(keep_running(BACKOFF, start, failed))
+        tokio::spawn(async move {
+            let _at_work = publisher.at_work(Part::Supervisor);
+            keep_running(BACKOFF, start, failed).await;
+        })
     }
 
     /// Takes up the configuration file as it is now. What is wrong with it is logged, and the old one

@@ -8,5 +8,7 @@ mod doctor;
 mod faults;
 mod learning;
 mod lives;
+mod log;
+mod ready;
 mod reload;
 mod rig;
