@@ -10,6 +10,7 @@ mod config;
 mod demo;
 mod demo_l4;
 mod doctor;
+mod hangup;
 mod l4;
 mod lab;
 mod output;
@@ -78,6 +79,7 @@ enum Lab {
 }
 
 fn main() -> ExitCode {
+    hangup::hold();
     match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check(&args),

@@ -25,6 +25,7 @@ use super::service::{Service, Shared};
 use super::supervise::{BACKOFF, keep_running};
 use super::translate::{self, ServiceSetup};
 use crate::config::{self, Config};
+use crate::hangup;
 
 /// How often to look whether the configuration file has changed.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
@@ -82,6 +83,10 @@ pub async fn run(options: Options, config: Config) -> Result<(), StartError> {
     let api = daemon.answer(listener, api_stopped);
     let mut look = interval(FOLLOW_EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    if hangup::came() {
+        follow.was_read();
+        daemon.reload("SIGHUP").await;
+    }
     loop {
         tokio::select! {
             () = stop.next() => break,

@@ -12,3 +12,4 @@ mod log;
 mod ready;
 mod reload;
 mod rig;
+mod signals;
