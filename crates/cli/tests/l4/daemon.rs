@@ -108,14 +108,13 @@ impl<'a> Daemon<'a> {
         self.child = Some(child.expect("starts"));
     }
 
-    /// Until the kernel balances.
+    /// Until the kernel balances, whatever the log says.
     pub fn wait_until_pinned(&self) {
         let began = Instant::now();
         while !self.output(&["status"]).status.success() {
             assert!(began.elapsed() < PATIENCE, "nothing is pinned");
             std::thread::sleep(Duration::from_millis(50));
         }
-        self.settle();
     }
 
     /// The process that runs, which is the caller's from now on.
