@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::config::{Config, ConfigError};
+use crate::output::printable;
 use crate::run;
 
 /// Exit status when all is well.
@@ -47,7 +48,10 @@ pub fn check(
         }
         Format::Lines => match &outcome {
             Ok(config) => writeln!(out, "{}: ok ({})", file.display(), summary(config))?,
-            Err(errors) => errors.iter().try_for_each(|error| writeln!(err, "{error}"))?,
+            Err(errors) => errors.iter().for_each(|error| {
+                // The exit status says so, too, where nobody can read this.
+                let _ = writeln!(err, "{}", printable(&error.to_string()));
+            }),
         },
     }
     Ok(if outcome.is_ok() { OK } else { BAD_CONFIG })

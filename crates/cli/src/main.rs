@@ -1,12 +1,16 @@
 //! The `plimsoll` binary: measures backends, learns what load does to each, packs the load and steers
 //! it. Every command has a module of its own; here is only the choice between them.
 
+// They panic where nobody can read what they print; `output` has what does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod check;
 mod client;
 mod config;
 mod demo;
 mod demo_l4;
 mod doctor;
+mod hangup;
 mod l4;
 mod lab;
 mod output;
@@ -20,6 +24,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::output::Format;
+use crate::output::complain;
 
 /// Exit code of what failed for a reason of its own.
 const FAILED: u8 = 1;
@@ -74,6 +79,7 @@ enum Lab {
 }
 
 fn main() -> ExitCode {
+    hangup::hold();
     match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check(&args),
@@ -119,6 +125,6 @@ fn on_one_thread(work: impl Future<Output = ExitCode>) -> ExitCode {
 }
 
 fn fail(message: &str) -> ExitCode {
-    eprintln!("plimsoll: {message}");
+    complain!("plimsoll: {message}");
     ExitCode::from(FAILED)
 }

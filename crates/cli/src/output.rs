@@ -7,6 +7,7 @@ pub mod terminal;
 pub mod view;
 
 use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
 
 use serde::Serialize;
 
@@ -96,10 +97,52 @@ pub fn json_line(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> 
     out.write_all(b"\n")
 }
 
-/// The text without control characters: a reason may quote what a backend sent, and that must not
-/// steer a terminal.
+/// Whether a character moves a cursor, begins a line or turns the direction of a text, instead of being seen.
+pub fn is_stray(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// The text with such characters escaped: a reason may quote what a backend sent, and that must neither
+/// begin a line of its own nor steer a terminal. Everything that others said passes here: the log, the
+/// answers of a daemon, what commands say on standard error.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    let mut printable = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_stray(c) {
+            printable.extend(c.escape_default());
+        } else {
+            printable.push(c);
+        }
+    }
+    printable
+}
+
+/// Says a line on standard error. One that cannot be written has nobody who misses it; `eprintln!` would
+/// panic.
+pub fn complain_line(line: &str) {
+    let _ = writeln!(io::stderr(), "{}", printable(line));
+}
+
+/// `eprintln!` for one line, without its panic and with what others said escaped.
+macro_rules! complain {
+    ($($words:tt)*) => { $crate::output::complain_line(&format!($($words)*)) };
+}
+pub(crate) use complain;
+
+/// Writes an answer to standard output. A reader that has seen enough (`| head`) is no failure.
+pub fn answer(text: &str) -> ExitCode {
+    let mut out = io::stdout().lock();
+    written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// What becomes of a command once its answer was written, or could not be.
+pub fn written(done: io::Result<()>) -> ExitCode {
+    match done {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            crate::fail(&format!("cannot write the answer: {error}"))
+        }
+        _ => ExitCode::SUCCESS,
+    }
 }
 
 /// A number for people: three figures where it is small, one decimal where it is not.
@@ -133,7 +176,8 @@ mod tests {
 
     #[test]
     fn what_a_backend_sent_cannot_steer_a_terminal() {
-        assert_eq!(printable("a\x1b[2Jb\nc\u{9b}"), "a\u{fffd}[2Jb\u{fffd}c\u{fffd}");
+        assert_eq!(printable("a\x1b[2Jb\nc\u{9b}ü"), "a\\u{1b}[2Jb\\nc\\u{9b}ü");
+        assert_eq!(printable("a\u{202e}b\u{2028}"), "a\\u{202e}b\\u{2028}");
     }
 
     #[test]

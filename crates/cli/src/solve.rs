@@ -16,6 +16,7 @@ use plimsoll_pack::{
     pack_two_step, pack_units,
 };
 
+use crate::output::complain;
 use answer::{Answer, Weight};
 use input::{CurveInput, Input, MenuInput};
 
@@ -86,14 +87,14 @@ pub fn run(args: &SolveArgs) -> ExitCode {
     let text = match read(args) {
         Ok(text) => text,
         Err(error) => {
-            eprintln!("{name}:1:1: problem: cannot be read: {error}");
+            complain!("{name}:1:1: problem: cannot be read: {error}");
             return ExitCode::from(MALFORMED);
         }
     };
     let input = match input::parse(&name, &text) {
         Ok(input) => input,
         Err(problems) => {
-            problems.iter().for_each(|problem| eprintln!("{problem}"));
+            problems.iter().for_each(|problem| complain!("{problem}"));
             return ExitCode::from(MALFORMED);
         }
     };
@@ -108,18 +109,18 @@ pub fn run(args: &SolveArgs) -> ExitCode {
                 // A reader that closed the pipe has seen enough.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
                 Err(error) => {
-                    eprintln!("plimsoll: cannot write the answer: {error}");
+                    complain!("plimsoll: cannot write the answer: {error}");
                     return ExitCode::from(UNWRITTEN);
                 }
             }
             if let Some(reason) = answer.infeasible_because() {
-                eprintln!("{name}: infeasible: {reason}");
+                complain!("{name}: infeasible: {reason}");
                 return ExitCode::from(INFEASIBLE);
             }
             ExitCode::SUCCESS
         }
         Err(problem) => {
-            eprintln!("{name}: {problem}");
+            complain!("{name}: {problem}");
             ExitCode::from(MALFORMED)
         }
     }

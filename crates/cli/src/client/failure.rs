@@ -3,8 +3,6 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::output::printable;
-
 /// Why a command could not do what it was asked.
 #[derive(Debug)]
 pub enum Failure {
@@ -61,26 +59,23 @@ impl Failure {
         }
     }
 
-    /// What to say on standard error.
+    /// What to say on standard error, line by line.
     pub fn message(&self) -> Option<String> {
         Some(match self {
             // Problems of a configuration begin with its file name and nothing before it.
             Failure::Usage(lines) => lines.clone(),
-            Failure::NoDaemon { api, why } => format!(
-                "plimsoll: no daemon answers at {api} ({why}); is `plimsoll run` up?",
-                why = printable(why)
-            ),
+            Failure::NoDaemon { api, why } => {
+                format!("plimsoll: no daemon answers at {api} ({why}); is `plimsoll run` up?")
+            }
             Failure::NotPlimsoll { api, why } => format!(
-                "plimsoll: what answers at {api} is no plimsoll daemon, or one of another version ({why})",
-                why = printable(why)
+                "plimsoll: what answers at {api} is no plimsoll daemon, or one of another version ({why})"
             ),
             Failure::UnknownService { name, known } if known.is_empty() => {
                 format!("plimsoll: no service is named {name:?}; the daemon has none")
             }
-            Failure::UnknownService { name, known } => format!(
-                "plimsoll: no service is named {name:?}; there is {}",
-                printable(&known.join(", "))
-            ),
+            Failure::UnknownService { name, known } => {
+                format!("plimsoll: no service is named {name:?}; there is {}", known.join(", "))
+            }
             Failure::File { path, error } => {
                 format!("plimsoll: cannot write {}: {error}", path.display())
             }

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use plimsoll_api::wire::ErrorBody;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use ureq::http::StatusCode;
 
 use super::failure::Failure;
+use crate::output::printable;
 
 /// A daemon that has not accepted after this long is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -49,7 +51,11 @@ impl Client {
         let body = answer.body_mut().with_config().limit(MAX_ANSWER).read_to_vec();
         let body = body.map_err(|error| self.failed(error))?;
         if status == StatusCode::OK {
-            let read = serde_json::from_slice(&body);
+            let read = serde_json::from_slice(&body).and_then(|answer| {
+                let mut answer: Value = answer;
+                escape(&mut answer);
+                serde_json::from_value(answer)
+            });
             return read.map(Some).map_err(|error| self.strange(format!("{path}: {error}")));
         }
         match serde_json::from_slice::<ErrorBody>(&body) {
@@ -76,5 +82,16 @@ impl Client {
             other => return self.strange(other.to_string()),
         };
         Failure::NoDaemon { api: self.api.clone(), why }
+    }
+}
+
+/// Whatever a daemon answers is fit to be shown from here on: it may quote what backends and balancers said.
+fn escape(answer: &mut Value) {
+    match answer {
+        Value::String(text) => *text = printable(text),
+        Value::Array(all) => all.iter_mut().for_each(escape),
+        // The keys are ours: no type has others.
+        Value::Object(fields) => fields.values_mut().for_each(escape),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }

@@ -22,6 +22,7 @@ use plimsoll_api::wire::{ServiceSummary, Services};
 use plimsoll_control::{BackendState, Phase};
 use plimsoll_model::MethodKind;
 
+use crate::output::complain;
 use crate::output::table::Cell;
 use crate::output::{Format, Tone};
 pub use failure::Failure;
@@ -91,7 +92,7 @@ fn finish(execute: impl FnOnce(&mut dyn Write) -> Result<(), Failure>) -> ExitCo
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if let Some(message) = failure.message() {
-                eprintln!("{message}");
+                message.lines().for_each(|line| complain!("{line}"));
             }
             ExitCode::from(failure.code())
         }

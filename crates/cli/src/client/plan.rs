@@ -8,7 +8,7 @@ use plimsoll_control::{Advice, PlanView};
 use serde::Serialize;
 
 use super::{Common, Failure, finish, method, phase};
-use crate::output::{Format, Screen, Tone, json, number, printable};
+use crate::output::{Format, Screen, Tone, json, number};
 
 /// Show the packing behind the weights, and what would serve better
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -56,7 +56,7 @@ fn facts(service: &ServicePlan) -> Vec<(&'static str, String)> {
     let ms = |value: Option<f64>| value.map(|value| format!("{} ms", number(value)));
     let epoch = match plan.epoch {
         0 => "none yet".to_owned(),
-        epoch => format!("epoch {epoch}: {}", printable(&plan.reason)),
+        epoch => format!("epoch {epoch}: {}", plan.reason),
     };
     let unknown = || "unknown".to_owned();
     let mut facts = vec![
@@ -96,7 +96,7 @@ fn proof(plan: &PlanView) -> String {
 fn sentence(advice: &Advice) -> String {
     format!(
         "{} would serve better: {} ms instead of {} ms (−{:.0} %)",
-        printable(&advice.method),
+        advice.method,
         number(advice.expected_ms),
         number(advice.present_ms),
         100.0 * advice.gain

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::{Common, Failure, finish, method, phase, state};
 use crate::output::table::{Cell, Table, left, right};
-use crate::output::{Format, Screen, Tone, json, maybe, number, printable};
+use crate::output::{Format, Screen, Tone, json, maybe, number};
 
 /// Show every service and its backends
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -56,11 +56,12 @@ pub(super) fn execute(args: &Args, screen: &Screen, out: &mut dyn Write) -> Resu
 }
 
 fn not_ready(summary: &ServiceSummary, screen: &Screen) -> String {
+    let unread = "the balancer has not been read yet";
     let (word, tone, why) = match &summary.trouble {
         Some(trouble) => ("TROUBLE", Tone::Bad, trouble.as_str()),
-        None => ("NOT READY", Tone::Warn, "the balancer has not been read yet"),
+        None => ("NOT READY", Tone::Warn, summary.not_ready.as_deref().unwrap_or(unread)),
     };
-    format!("{} {}: {}", screen.paint(tone, word), summary.service, printable(why))
+    format!("{} {}: {}", screen.paint(tone, word), summary.service, why)
 }
 
 fn services(views: &[ServiceView]) -> Table {

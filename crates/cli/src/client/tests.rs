@@ -189,10 +189,15 @@ s3       failed      ? → 0        0.0             0.00                 -      
     };
     assert_eq!(squeezed(&calm), squeezed(expected), "\n{calm}");
 
+    daemon.publishers[0].plan_refused(13, "no such server\nTROUBLE forged");
+    let refused = show_status(daemon.common(None, Format::Table)).expect("a table");
+    let line = "NOT READY shop: plan 13 was not programmed: no such server\\nTROUBLE forged\n";
+    assert!(refused.starts_with(line), "{refused}");
+
     let trouble = Some("socket: permission\x1b[2J denied".to_owned());
     daemon.publishers[0].publish(ServiceView { trouble, ..view("shop") });
     let upset = show_status(daemon.common(None, Format::Table)).expect("a table");
-    assert!(upset.starts_with("TROUBLE shop: socket: permission\u{fffd}[2J denied\n"), "{upset}");
+    assert!(upset.starts_with("TROUBLE shop: socket: permission\\u{1b}[2J denied\n"), "{upset}");
     let answer = read(show_status(daemon.common(None, Format::Json)));
     assert_eq!(answer["ready"], false);
     assert_eq!(answer["services"][0]["backends"][0]["backend"], "s1");

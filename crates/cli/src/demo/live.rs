@@ -5,6 +5,7 @@ use std::time::Duration;
 use plimsoll_control::Phase;
 use plimsoll_testbed::load::Slice;
 
+use crate::output::complain;
 use crate::output::view::{USUAL_WIDTH, View, bar, clock};
 use crate::output::{Screen, Tone, maybe, printable};
 use plimsoll_lanes::{Backend, LaneKind, Pool, mean_of};
@@ -77,7 +78,7 @@ impl Live {
         let servers = pool.backends.iter().map(server).collect();
         let view = View::stderr();
         if view.screen().is_none() {
-            eprintln!("{head}");
+            complain!("{head}");
         }
         Live { view, head, servers, logged: None }
     }
@@ -88,7 +89,7 @@ impl Live {
             let due = self.logged.is_none_or(|last| frame.passed >= last + IN_LOG);
             if due {
                 self.logged = Some(frame.passed);
-                eprintln!("{}", log_line(frame));
+                complain!("{}", log_line(frame));
             }
             return;
         };

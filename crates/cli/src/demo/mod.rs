@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use plimsoll_control::ServiceView;
 use plimsoll_sim::small_pool;
 
+use crate::output::complain;
 use crate::output::{Format, Screen, json};
 use live::{Frame, LaneFrame, Live};
 use plimsoll_lanes::{
@@ -67,11 +68,11 @@ pub fn run(args: &DemoArgs) -> ExitCode {
     let report = match demonstrate(args, begun) {
         Ok(Some(report)) => report,
         Ok(None) => {
-            eprintln!("plimsoll: interrupted; everything that was started has ended");
+            complain!("plimsoll: interrupted; everything that was started has ended");
             return ExitCode::from(INTERRUPTED);
         }
         Err(error) => {
-            eprintln!("plimsoll: {error}");
+            complain!("plimsoll: {error}");
             return ExitCode::FAILURE;
         }
     };
@@ -82,7 +83,7 @@ pub fn run(args: &DemoArgs) -> ExitCode {
     };
     match written.and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            eprintln!("plimsoll: cannot write the result: {error}");
+            complain!("plimsoll: cannot write the result: {error}");
             ExitCode::FAILURE
         }
         _ => ExitCode::SUCCESS,

@@ -8,6 +8,7 @@ use plimsoll_testbed::net::clients::{ClientReport, Second};
 use super::Method;
 use super::churn::{Change, Place, SERVERS, name};
 use super::lane::{BROWSERS, DOWNLOADS};
+use crate::output::complain;
 use crate::output::view::{View, bar, clock};
 use crate::output::{Screen, Tone, maybe};
 
@@ -34,7 +35,7 @@ impl Live {
     pub fn new() -> Self {
         let view = View::stderr();
         if view.screen().is_none() {
-            eprintln!("{}", head());
+            complain!("{}", head());
         }
         Live { view, logged: None }
     }
@@ -62,7 +63,7 @@ impl Live {
         let Some(screen) = self.view.screen() else {
             if self.logged.is_none_or(|logged| passed >= logged + IN_LOG) {
                 self.logged = Some(passed);
-                eprintln!("{} {last}; {}", clock(passed), log_line(lanes));
+                complain!("{} {last}; {}", clock(passed), log_line(lanes));
             }
             return;
         };

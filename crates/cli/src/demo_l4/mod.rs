@@ -22,6 +22,7 @@ use plimsoll_l4::bench::BenchError;
 use plimsoll_lanes::{CpuClock, Interrupt, LaneError};
 use plimsoll_testbed::net::{NetError, requirements};
 
+use crate::output::complain;
 use crate::output::{Format, Screen, json};
 use churn::Change;
 use lane::{Finished, Lane};
@@ -131,7 +132,7 @@ pub fn run(args: &DemoL4Args) -> ExitCode {
     let report = match demonstrate(args) {
         Ok(Some(report)) => report,
         Ok(None) => {
-            eprintln!("plimsoll: interrupted; everything that was started has ended");
+            complain!("plimsoll: interrupted; everything that was started has ended");
             return ExitCode::from(INTERRUPTED);
         }
         Err(error) => return crate::fail(&error.to_string()),
@@ -184,7 +185,7 @@ fn demonstrate(args: &DemoL4Args) -> Result<Option<Report>, DemoError> {
     if let Some(file) = &args.svg {
         let text = report::plot(&finished, show.whole)?;
         std::fs::write(file, text).map_err(DemoError::system("write the plot"))?;
-        eprintln!("plot: {}", file.display());
+        complain!("plot: {}", file.display());
     }
     Ok(Some(report))
 }

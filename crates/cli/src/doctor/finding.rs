@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(
             text,
             "ok      config: f.yaml is valid\nwarning shop: slow; be quick\nerror   shop/s1: \
-             gone\u{fffd}[2J\n1 error, 1 warning\n"
+             gone\\u{1b}[2J\n1 error, 1 warning\n"
         );
         let mut out = Vec::new();
         findings.to_json(&mut out).expect("written");

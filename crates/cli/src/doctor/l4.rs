@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::{BAD_CONFIG, FOUND};
 use crate::config;
+use crate::output::complain;
 use crate::output::table::{Cell, Table, left};
 use crate::output::{Format, Screen, Tone, json, printable};
 
@@ -25,7 +26,7 @@ pub fn run(path: Option<&Path>, format: Format) -> ExitCode {
     let config = match path.map(crate::l4::load_config).transpose() {
         Ok(config) => config,
         Err(problems) => {
-            problems.iter().for_each(|problem| eprintln!("{problem}"));
+            problems.iter().for_each(|problem| complain!("{problem}"));
             return ExitCode::from(BAD_CONFIG);
         }
     };
@@ -115,7 +116,7 @@ mod tests {
         assert_eq!(
             text,
             "level  check  about  found\nok     mtu    eth0   1500\nfail   mtu    eth0   \
-             9000\u{fffd}[2J\n\nfail mtu, eth0: it matters\n     do this\n\n1 fail, 0 warn\n"
+             9000\\u{1b}[2J\n\nfail mtu, eth0: it matters\n     do this\n\n1 fail, 0 warn\n"
         );
         let mut out = Vec::new();
         to_json(&findings, &mut out).expect("written");

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::config::{Config, Service};
+use crate::output::complain;
 use crate::output::{Format, Screen};
 use crate::run;
 use finding::{Finding, Findings};
@@ -44,7 +45,7 @@ pub fn run(args: &DoctorArgs) -> ExitCode {
     let config = match run::load(path) {
         Ok(config) => config,
         Err(problems) => {
-            problems.iter().for_each(|problem| eprintln!("{problem}"));
+            problems.iter().for_each(|problem| complain!("{problem}"));
             return ExitCode::from(BAD_CONFIG);
         }
     };
@@ -52,7 +53,7 @@ pub fn run(args: &DoctorArgs) -> ExitCode {
     let findings = match runtime {
         Ok(runtime) => runtime.block_on(examine(&config, path)),
         Err(error) => {
-            eprintln!("plimsoll: cannot start: {error}");
+            complain!("plimsoll: cannot start: {error}");
             return ExitCode::from(FOUND);
         }
     };
@@ -63,7 +64,7 @@ pub fn run(args: &DoctorArgs) -> ExitCode {
     };
     match shown.and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            eprintln!("plimsoll: cannot write the answer: {error}");
+            complain!("plimsoll: cannot write the answer: {error}");
             ExitCode::from(FOUND)
         }
         _ if findings.has_errors() => ExitCode::from(FOUND),

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use plimsoll_l4::Question;
+use plimsoll_l4::{Answer, Question};
 
 use super::Pinned;
-use crate::output::Format;
+use crate::output::{self, Format};
 
 /// Ask the program where a client's packet would go; nothing is counted, nobody's turn is taken
 #[derive(clap::Args, Debug)]
@@ -48,16 +48,19 @@ pub fn run(args: &WhereArgs) -> ExitCode {
     };
     match args.output {
         Format::Json => match serde_json::to_string_pretty(&answer) {
-            Ok(text) => println!("{text}"),
-            Err(error) => return crate::fail(&error.to_string()),
+            Ok(text) => output::answer(&format!("{text}\n")),
+            Err(error) => crate::fail(&error.to_string()),
         },
-        Format::Table => match (&answer.service, &answer.backend, answer.id) {
-            (Some(service), Some(backend), Some(id)) => {
-                println!("{service}: {backend} (id {id}), {}", answer.verdict);
-            }
-            (Some(service), ..) => println!("{service}: no server, {}", answer.verdict),
-            _ => println!("{} is no service here: {}", args.vip, answer.verdict),
-        },
+        Format::Table => output::answer(&format!("{}\n", sentence(args.vip, &answer))),
     }
-    ExitCode::SUCCESS
+}
+
+fn sentence(vip: SocketAddr, answer: &Answer) -> String {
+    match (&answer.service, &answer.backend, answer.id) {
+        (Some(service), Some(backend), Some(id)) => {
+            format!("{service}: {backend} (id {id}), {}", answer.verdict)
+        }
+        (Some(service), ..) => format!("{service}: no server, {}", answer.verdict),
+        _ => format!("{vip} is no service here: {}", answer.verdict),
+    }
 }

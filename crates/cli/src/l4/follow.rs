@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
+use crate::hangup;
 use crate::run::file::Follow;
 
 /// How often servers, interfaces, keys and the configuration file are looked at.
@@ -56,6 +57,9 @@ pub async fn follow_until_told(file: &Path, keeper: &mut impl Keep, mut signals:
     let mut follow = Follow::new(file.to_owned());
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    if hangup::came() {
+        keeper.reload(file);
+    }
     loop {
         tokio::select! {
             _ = signals.hup.recv() => {

@@ -17,6 +17,7 @@ pub use config::load as load_config;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::output::complain;
 use clap::{Args, Subcommand};
 
 /// The layer-4 data plane: XDP, no state per connection
@@ -46,7 +47,7 @@ impl Pinned {
             None => Ok(PathBuf::from(config::PIN_DIR)),
             Some(file) => config::load(file).map(|config| config.pin_dir).map_err(|errors| {
                 for error in errors {
-                    eprintln!("{error}");
+                    complain!("{error}");
                 }
                 ExitCode::from(BAD_CONFIG)
             }),

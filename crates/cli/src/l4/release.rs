@@ -10,6 +10,7 @@ use std::time::Duration;
 use plimsoll_sink::wire::{Answer, Question};
 
 use super::{BAD_CONFIG, config};
+use crate::output::complain;
 
 /// The daemon answers at once unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,7 +31,7 @@ pub fn run(args: &ReleaseArgs) -> ExitCode {
     let section = match config::load_section(&args.config) {
         Ok(section) => section,
         Err(errors) => {
-            errors.iter().for_each(|problem| eprintln!("{problem}"));
+            errors.iter().for_each(|problem| complain!("{problem}"));
             return ExitCode::from(BAD_CONFIG);
         }
     };

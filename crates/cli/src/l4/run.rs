@@ -17,6 +17,7 @@ use super::routes::Routes;
 use super::steer::{Asked, Listener, answer, inbox};
 use super::{BAD_CONFIG, config};
 use crate::check::count;
+use crate::output::{self, complain};
 use crate::run::log;
 use crate::run::record::unix_ms;
 
@@ -47,7 +48,7 @@ pub fn run(args: &RunArgs) -> ExitCode {
         Ok(section) => section,
         Err(errors) => {
             for error in errors {
-                eprintln!("{error}");
+                complain!("{error}");
             }
             return ExitCode::from(BAD_CONFIG);
         }
@@ -56,17 +57,20 @@ pub fn run(args: &RunArgs) -> ExitCode {
         let config = &section.balancer;
         let servers: usize = config.vips.iter().map(|vip| vip.backends.len()).sum();
         let services = count(config.vips.len(), "service");
-        println!("{}: ok ({services}, {})", args.config.display(), count(servers, "server"));
-        return ExitCode::SUCCESS;
+        let (file, servers) = (args.config.display(), count(servers, "server"));
+        return output::answer(&format!("{file}: ok ({services}, {servers})\n"));
     }
-    log::init(args.log_format, args.verbose);
+    let log = match log::init(args.log_format, args.verbose) {
+        Ok(log) => log,
+        Err(error) => return crate::fail(&format!("cannot start: {error}")),
+    };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return crate::fail(&format!("cannot start: {error}")),
+        Err(error) => return log.fail(&format!("cannot start: {error}")),
     };
     match runtime.block_on(keep(&args.config, section)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => crate::fail(&error),
+        Err(error) => log.fail(&error),
     }
 }
 

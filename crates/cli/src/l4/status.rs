@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use plimsoll_l4::{MemberState, RepliesBy, RepliesStatus, SetBy, Status, WeightsStatus};
 
 use super::Pinned;
-use crate::output::Format;
+use crate::output::{self, Format};
 
 /// Show packets, bytes and connections by service and server
 #[derive(clap::Args, Debug)]
@@ -29,12 +29,11 @@ pub fn run(args: &StatusArgs) -> ExitCode {
     };
     match args.output {
         Format::Json => match serde_json::to_string_pretty(&status) {
-            Ok(text) => println!("{text}"),
-            Err(error) => return crate::fail(&error.to_string()),
+            Ok(text) => output::answer(&format!("{text}\n")),
+            Err(error) => crate::fail(&error.to_string()),
         },
-        Format::Table => print!("{}", table(&status)),
+        Format::Table => output::answer(&table(&status)),
     }
-    ExitCode::SUCCESS
 }
 
 /// Who set the weights, in words.

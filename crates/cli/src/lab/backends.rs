@@ -11,6 +11,7 @@ use plimsoll_testbed::{
 
 use super::{FAILED, MALFORMED, StopSignals};
 use crate::output::Screen;
+use crate::output::complain;
 use crate::output::number;
 use crate::output::table::{Table, left, right};
 
@@ -27,7 +28,7 @@ pub async fn run_backends(args: &LabBackendsArgs) -> ExitCode {
     let spec = match read(args) {
         Ok(spec) => spec,
         Err(problems) => {
-            problems.iter().for_each(|problem| eprintln!("{problem}"));
+            problems.iter().for_each(|problem| complain!("{problem}"));
             return ExitCode::from(MALFORMED);
         }
     };
@@ -40,7 +41,7 @@ pub async fn run_backends(args: &LabBackendsArgs) -> ExitCode {
         Ok(bed) => bed,
         Err(StartError::Spec(problems)) => {
             let file = args.spec.display();
-            problems.iter().for_each(|problem| eprintln!("{file}: {problem}"));
+            problems.iter().for_each(|problem| complain!("{file}: {problem}"));
             return ExitCode::from(MALFORMED);
         }
         Err(error) => return fail(&error.to_string()),
@@ -50,9 +51,12 @@ pub async fn run_backends(args: &LabBackendsArgs) -> ExitCode {
     signals.next().await;
     let late = bed.stats().map(|stats| stats.lateness);
     if let Some(late) = late.filter(|late| late.replies > 0) {
-        eprintln!(
+        complain!(
             "{} replies, later than on the ideal schedule by {} µs (median), {} µs (p99), {} µs (max)",
-            late.replies, late.p50_us, late.p99_us, late.max_us
+            late.replies,
+            late.p50_us,
+            late.p99_us,
+            late.max_us
         );
     }
     match bed.shutdown() {
@@ -62,7 +66,7 @@ pub async fn run_backends(args: &LabBackendsArgs) -> ExitCode {
 }
 
 fn fail(message: &str) -> ExitCode {
-    eprintln!("{message}");
+    complain!("{message}");
     ExitCode::from(FAILED)
 }
 

@@ -11,6 +11,7 @@ use plimsoll_testbed::load::{
 };
 
 use super::{FAILED, INTERRUPTED, MALFORMED, StopSignals, duration};
+use crate::output::complain;
 use crate::output::table::{Cell, Table, left, right};
 use crate::output::{Format, Screen, json, maybe, number, printable};
 
@@ -97,7 +98,7 @@ pub async fn run_load(args: &LabLoadArgs) -> ExitCode {
     let spec = match spec(args) {
         Ok(spec) => spec,
         Err(problems) => {
-            problems.iter().for_each(|problem| eprintln!("{problem}"));
+            problems.iter().for_each(|problem| complain!("{problem}"));
             return ExitCode::from(MALFORMED);
         }
     };
@@ -106,7 +107,7 @@ pub async fn run_load(args: &LabLoadArgs) -> ExitCode {
         Ok(Some(report)) => report,
         Ok(None) => return ExitCode::from(INTERRUPTED),
         Err(problem) => {
-            eprintln!("{problem}");
+            complain!("{problem}");
             return ExitCode::from(FAILED);
         }
     };
@@ -115,12 +116,12 @@ pub async fn run_load(args: &LabLoadArgs) -> ExitCode {
     if let Some(file) = &args.records
         && let Err(error) = write_records(file, &report.records)
     {
-        eprintln!("{}: cannot be written: {error}", file.display());
+        complain!("{}: cannot be written: {error}", file.display());
         return ExitCode::from(FAILED);
     }
     if !report.connected && report.total.requests > 0 {
         let why = report.first_error.as_deref().unwrap_or("no connection was made in time");
-        eprintln!("{}: nothing could be connected at {address}: {}", args.url, printable(why));
+        complain!("{}: nothing could be connected at {address}: {}", args.url, printable(why));
         return ExitCode::from(FAILED);
     }
     ExitCode::SUCCESS
@@ -194,7 +195,8 @@ async fn run(spec: LoadSpec, args: &LabLoadArgs) -> Result<Option<LoadReport>, S
         }
     }
     if terminal && !shown.is_zero() {
-        eprintln!();
+        // A terminal that has gone needs no line's end.
+        let _ = writeln!(io::stderr());
     }
     handle.join().map(Some).map_err(|error| error.to_string())
 }
@@ -213,9 +215,9 @@ fn progress(handle: &LoadHandle, passed: Duration, whole: Duration, terminal: bo
     );
     if terminal {
         // Back to the start, and whatever was longer goes.
-        eprint!("\r{line}\x1b[K");
+        let _ = write!(io::stderr(), "\r{line}\x1b[K");
     } else {
-        eprintln!("{line}");
+        complain!("{line}");
     }
 }
 

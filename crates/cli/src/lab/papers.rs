@@ -12,6 +12,7 @@ use plimsoll_papers::{Context, Experiment, Failure, Provenance, Ran};
 use serde::Serialize;
 
 use super::{FAILED, INTERRUPTED, MALFORMED, this_program};
+use crate::output::complain;
 use crate::output::table::{self, Table, left};
 use crate::output::{Format, Screen, Tone, json};
 
@@ -134,7 +135,7 @@ pub fn run_experiments(args: &LabRunArgs) -> ExitCode {
     let chosen = match chosen(args) {
         Ok(chosen) => chosen,
         Err(problems) => {
-            problems.iter().for_each(|problem| eprintln!("plimsoll: {problem}"));
+            problems.iter().for_each(|problem| complain!("plimsoll: {problem}"));
             return ExitCode::from(MALFORMED);
         }
     };
@@ -162,7 +163,7 @@ pub fn run_experiments(args: &LabRunArgs) -> ExitCode {
             }
             Err(Failure::Interrupted) => return ExitCode::from(INTERRUPTED),
             Err(error) => {
-                eprintln!("plimsoll: {}: {error}", experiment.name);
+                complain!("plimsoll: {}: {error}", experiment.name);
                 failed = true;
             }
         }
@@ -264,7 +265,7 @@ fn answer(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> ExitCode {
 }
 
 fn fail(message: &str) -> ExitCode {
-    eprintln!("plimsoll: {message}");
+    complain!("plimsoll: {message}");
     ExitCode::from(FAILED)
 }
 

@@ -17,6 +17,7 @@ use clap::{Args, ValueEnum};
 use plimsoll_sim::{paper_pool, small_pool};
 
 use super::{FAILED, INTERRUPTED, MALFORMED, duration};
+use crate::output::complain;
 use crate::output::{Format, Screen, json};
 use plimsoll_lanes::{Distribution, Interrupt, LaneError, LaneKind, Pool, raise_descriptor_limit};
 use report::Report;
@@ -96,7 +97,7 @@ fn load(text: &str) -> Result<f64, String> {
 pub fn run_pool(args: &LabPoolArgs) -> ExitCode {
     let problems = problems(args);
     if !problems.is_empty() {
-        problems.iter().for_each(|problem| eprintln!("{problem}"));
+        problems.iter().for_each(|problem| complain!("{problem}"));
         return ExitCode::from(MALFORMED);
     }
     let report = match measure(args) {
@@ -123,7 +124,7 @@ pub fn run_pool(args: &LabPoolArgs) -> ExitCode {
 }
 
 fn fail(message: &str) -> ExitCode {
-    eprintln!("plimsoll: {message}");
+    complain!("plimsoll: {message}");
     ExitCode::from(FAILED)
 }
 

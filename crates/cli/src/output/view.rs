@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use super::Screen;
+use crate::output::complain;
 
 /// Characters of a progress bar.
 const BAR: usize = 30;
@@ -29,7 +30,7 @@ impl View {
 
     /// Says one thing below the view, or in the log.
     pub fn say(&mut self, what: &str) {
-        eprintln!("{what}");
+        complain!("{what}");
         self.drawn += usize::from(self.screen.is_some());
     }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plimsoll_api::{Hub, MAX_EVENTS, Publisher, serve};
+use plimsoll_api::{Hub, MAX_EVENTS, Part, Publisher, serve};
 use plimsoll_control::{Controller, Memory, Record, RecordKind};
 use plimsoll_model::Nanos;
 use plimsoll_store::{Holder, Store, StoreError};
@@ -19,11 +19,13 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::file::Follow;
 use super::keeper::{Keeper, KeeperThread};
+use super::log;
 use super::record;
 use super::service::{Service, Shared};
 use super::supervise::{BACKOFF, keep_running};
 use super::translate::{self, ServiceSetup};
 use crate::config::{self, Config};
+use crate::hangup;
 
 /// How often to look whether the configuration file has changed.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
@@ -81,6 +83,10 @@ pub async fn run(options: Options, config: Config) -> Result<(), StartError> {
     let api = daemon.answer(listener, api_stopped);
     let mut look = interval(FOLLOW_EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    if hangup::came() {
+        follow.was_read();
+        daemon.reload("SIGHUP").await;
+    }
     loop {
         tokio::select! {
             () = stop.next() => break,
@@ -157,6 +163,7 @@ impl Daemon {
         let (keeper, thread) = Keeper::start(store.clone())?;
         let shared = Shared { origin, seed: options.seed, keeper };
         let hub = Hub::new(env!("CARGO_PKG_VERSION"));
+        hub.count_lost_log_lines(log::lost());
         let running = BTreeMap::new();
         Ok((Daemon { options, config, shared, store, hub, running }, thread))
     }
@@ -260,11 +267,12 @@ impl Daemon {
     ) -> JoinHandle<()> {
         let (shared, store, keeper) =
             (self.shared.clone(), self.store.clone(), self.shared.keeper.clone());
-        let (told, service) = (publisher.clone(), name.clone());
+        let (told, service, shown) = (publisher.clone(), name.clone(), publisher.clone());
         let start = move || {
-            let (shared, store, publisher) = (shared.clone(), store.clone(), publisher.clone());
+            let (shared, store, publisher) = (shared.clone(), store.clone(), shown.clone());
             let (mut setups, name) = (setups.clone(), name.clone());
             async move {
+                let _at_work = publisher.at_work(Part::Service);
                 let memory = recall(store, name).await;
                 let setup = setups.borrow_and_update().clone();
                 Service::start(&shared, setup, memory, publisher)?.run(setups).await
@@ -275,7 +283,10 @@ impl Daemon {
             let warning = Record { kind: RecordKind::Warning, backend: None, reason };
             record::note(&service, &told, &keeper, warning);
         };
-        tokio::spawn(keep_running(BACKOFF, start, failed))
+        tokio::spawn(async move {
+            let _at_work = publisher.at_work(Part::Supervisor);
+            keep_running(BACKOFF, start, failed).await;
+        })
     }
 
     /// Takes up the configuration file as it is now. What is wrong with it is logged, and the old one

@@ -22,9 +22,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::config::{self, Config, ConfigError, Position};
+use crate::output::complain;
 
-/// Exit code of a daemon that could not start.
-const FAILED: u8 = 1;
 /// Exit code for a configuration that is wrong.
 const BAD_CONFIG: u8 = 2;
 /// Threads of the runtime: one may be at a controller's step, of 10 ms at the most, while the other
@@ -78,18 +77,20 @@ pub fn run(args: &RunArgs) -> ExitCode {
     let config = match load(&args.config) {
         Ok(config) => config,
         Err(problems) => {
-            problems.iter().for_each(|problem| eprintln!("{problem}"));
+            problems.iter().for_each(|problem| complain!("{problem}"));
             return ExitCode::from(BAD_CONFIG);
         }
     };
-    log::init(args.log_format, args.verbose);
+    let log = match log::init(args.log_format, args.verbose) {
+        Ok(log) => log,
+        Err(error) => return crate::fail(&format!("cannot start: {error}")),
+    };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("plimsoll: cannot start: {error}");
-            return ExitCode::from(FAILED);
+            return log.fail(&format!("cannot start: {error}"));
         }
     };
     let options = daemon::Options {
@@ -100,12 +101,9 @@ pub fn run(args: &RunArgs) -> ExitCode {
     match runtime.block_on(daemon::run(options, config)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(daemon::StartError::Config(lines)) => {
-            eprintln!("{lines}");
+            lines.lines().for_each(|line| log.complain(line));
             ExitCode::from(BAD_CONFIG)
         }
-        Err(error) => {
-            eprintln!("plimsoll: {error}");
-            ExitCode::from(FAILED)
-        }
+        Err(error) => log.fail(&error.to_string()),
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use plimsoll_api::Publisher;
 use plimsoll_control::{Action, Controller, Event, Memory, Record, RecordKind, ServiceSpec};
-use plimsoll_model::{BackendId, Outcome, Plan};
+use plimsoll_model::{BackendId, MethodKind, Outcome, Plan};
 use plimsoll_probe::{Clock, LivenessEvent, ProbeEvent, ProbePlan, Scheduler, Target};
 use plimsoll_store::{PlanRecord, PlanRecordEntry};
 use tokio::sync::{mpsc, watch};
@@ -203,6 +203,10 @@ impl Service {
         match report {
             SinkReport::Read(report, took) => {
                 counters.polled(took);
+                if report.method.kind == MethodKind::NoLiveWeights {
+                    // No plan will come that could be taken.
+                    self.publisher.plan_taken();
+                }
                 Event::Balancer(report)
             }
             SinkReport::Lost(loss) => {
@@ -211,10 +215,12 @@ impl Service {
             }
             SinkReport::Applied(applied) => {
                 counters.applied(applied.commands);
+                self.publisher.plan_taken();
                 Event::Applied(applied)
             }
             SinkReport::Failed(epoch, loss) => {
                 counters.sink_failed();
+                self.publisher.plan_refused(epoch, &loss.reason);
                 Event::ApplyFailed { epoch, reason: loss.reason, retryable: loss.retryable }
             }
         }
@@ -298,6 +304,7 @@ impl Service {
         let epoch = plan.epoch;
         if !self.sink.program(plan) {
             let reason = "the balancer's connection does not keep up".to_owned();
+            self.publisher.plan_refused(epoch, &reason);
             self.step(Event::ApplyFailed { epoch, reason, retryable: true });
         }
     }

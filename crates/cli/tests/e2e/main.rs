@@ -8,5 +8,8 @@ mod doctor;
 mod faults;
 mod learning;
 mod lives;
+mod log;
+mod ready;
 mod reload;
 mod rig;
+mod signals;

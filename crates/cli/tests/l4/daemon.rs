@@ -96,11 +96,25 @@ impl<'a> Daemon<'a> {
     /// Starts it, and waits until it balances.
     pub fn start(&mut self) {
         let log = fs::File::create(self.dir.path().join("log")).expect("a file");
+        self.start_writing_to(log);
+        self.wait_for("balancing");
+        self.settle();
+    }
+
+    /// Starts it with this as standard error, and does not wait.
+    pub fn start_writing_to(&mut self, log: impl Into<Stdio>) {
         let mut command = self.command(&["run"]);
         let child = self.net.spawn("lb", command.stderr(log).stdout(Stdio::null()));
         self.child = Some(child.expect("starts"));
-        self.wait_for("balancing");
-        self.settle();
+    }
+
+    /// Until the kernel balances, whatever the log says.
+    pub fn wait_until_pinned(&self) {
+        let began = Instant::now();
+        while !self.output(&["status"]).status.success() {
+            assert!(began.elapsed() < PATIENCE, "nothing is pinned");
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// The process that runs, which is the caller's from now on.

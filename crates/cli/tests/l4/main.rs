@@ -11,6 +11,7 @@ mod replies;
 mod restart;
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -64,6 +65,48 @@ fn a_daemon_reloads_is_killed_and_starts_over_and_nobody_notices() {
     for (reason, count) in after["vips"][0]["fallbacks"].as_object().expect("a mapping") {
         assert_eq!(count.as_u64(), Some(0), "{reason}");
     }
+}
+
+/// Whether the daemon takes up a change of its file, and ends as it should, with this as its log.
+fn follows_its_file_writing_to(log: impl Into<std::process::Stdio>) {
+    let service = Service::new(2, 2, false);
+    let mut daemon = Daemon::of(&service, &["s1"]);
+    daemon.start_writing_to(log);
+    daemon.wait_until_pinned();
+    daemon.name(&service, &["s1", "s2"]);
+    daemon.signal(rustix::process::Signal::HUP);
+    let began = Instant::now();
+    while daemon.status()["vips"][0]["backends"].as_array().map(Vec::len) != Some(2) {
+        assert!(began.elapsed() < PATIENCE, "{:#}", daemon.status());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    daemon.signal(rustix::process::Signal::TERM);
+    let ended = daemon.hand_over().wait().expect("ended");
+    assert!(ended.success(), "{ended}");
+}
+
+#[test]
+fn the_kernels_tables_follow_the_file_though_nobody_reads_the_log() {
+    if !privileged() {
+        return;
+    }
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    let room = rustix::pipe::fcntl_setpipe_size(&writer, 4096).expect("a small pipe");
+    writer.write_all(&vec![b'.'; room]).expect("filled");
+    follows_its_file_writing_to(writer);
+    drop(reader);
+}
+
+#[test]
+fn the_kernels_tables_follow_the_file_though_the_log_cannot_be_written() {
+    if !privileged() {
+        return;
+    }
+    let (reader, closed) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    follows_its_file_writing_to(closed);
+    let full = fs::File::options().write(true).open("/dev/full").expect("a full disk");
+    follows_its_file_writing_to(full);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Where the daemon leaves what the API shows.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use plimsoll_control::{Record, ServiceView};
@@ -19,6 +21,7 @@ struct Inner {
     version: String,
     started_unix_ms: i64,
     services: RwLock<Vec<Arc<Slot>>>,
+    lost_log_lines: OnceLock<&'static AtomicU64>,
 }
 
 /// What is known of one service.
@@ -28,6 +31,32 @@ pub(crate) struct Slot {
     view: RwLock<Arc<ServiceView>>,
     ring: Mutex<Ring>,
     counters: Counters,
+    /// Why the last plan was not taken; none when it was.
+    refusal: Mutex<Option<String>>,
+    /// What has ended and should be at work.
+    ended: Mutex<BTreeSet<Part>>,
+}
+
+/// A task without which a service is not steered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// The one that drives the controller.
+    Service,
+    /// The one that starts it again when it fails.
+    Supervisor,
+}
+
+/// A task at work; it ends, however it ends, with this.
+#[derive(Debug)]
+pub struct AtWork {
+    slot: Arc<Slot>,
+    part: Part,
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        lock(&self.slot.ended).insert(self.part);
+    }
 }
 
 /// The daemon's end of one service; cloning it is cheap and shares it.
@@ -41,7 +70,18 @@ impl Hub {
             version: version.to_owned(),
             started_unix_ms: unix_ms(SystemTime::now()),
             services: RwLock::default(),
+            lost_log_lines: OnceLock::new(),
         }))
+    }
+
+    /// Shows this count of log lines that were lost. The first one is kept.
+    pub fn count_lost_log_lines(&self, lost: &'static AtomicU64) {
+        // An error is another one that is kept.
+        let _ = self.0.lost_log_lines.set(lost);
+    }
+
+    pub(crate) fn lost_log_lines(&self) -> u64 {
+        self.0.lost_log_lines.get().map_or(0, |lost| lost.load(Relaxed))
     }
 
     /// Shows a service from now on, with this first view. One of the same name is replaced and its
@@ -53,6 +93,8 @@ impl Hub {
             view: RwLock::new(Arc::new(finite(view))),
             ring: Mutex::default(),
             counters: Counters::default(),
+            refusal: Mutex::default(),
+            ended: Mutex::default(),
         });
         let mut services = self.0.services.write().unwrap_or_else(PoisonError::into_inner);
         match services.iter_mut().find(|s| s.name == name) {
@@ -68,7 +110,8 @@ impl Hub {
         services.retain(|s| s.name != name);
     }
 
-    /// Whether every service has read its balancer and has no trouble, and which have not.
+    /// Whether every service is at work, has read its balancer, has no trouble and has its plans taken, and
+    /// which have not.
     pub fn readiness(&self) -> Readiness {
         let mut reasons: Vec<NotReady> =
             self.slots().iter().filter_map(|s| s.not_ready()).collect();
@@ -117,15 +160,23 @@ impl Slot {
     }
 
     pub(crate) fn summary(&self) -> ServiceSummary {
-        ServiceSummary::of(&self.view(), self.not_ready().is_none())
+        ServiceSummary::of(&self.view(), self.not_ready().map(|not| not.reason))
     }
 
     pub(crate) fn not_ready(&self) -> Option<NotReady> {
-        let reason = match &self.view().trouble {
-            Some(trouble) => trouble.clone(),
-            None if self.counters.has_polled() => return None,
-            None => "the balancer has not been read yet".to_owned(),
+        // What has ended no longer says what is so.
+        let ended = lock(&self.ended).first().map(|part| match part {
+            Part::Service => "the service's task has ended: it is not steered".to_owned(),
+            Part::Supervisor => "the task has ended that starts the service again".to_owned(),
+        });
+        let unread = || match self.counters.has_polled() {
+            true => None,
+            false => Some("the balancer has not been read yet".to_owned()),
         };
+        let reason = ended
+            .or_else(|| self.view().trouble.clone())
+            .or_else(unread)
+            .or_else(|| lock(&self.refusal).clone())?;
         Some(NotReady { service: self.name.clone(), reason })
     }
 }
@@ -150,10 +201,32 @@ impl Publisher {
         events.into_iter().for_each(|event| ring.keep(event));
     }
 
+    /// A plan was not programmed: the service is not ready until one is.
+    pub fn plan_refused(&self, epoch: u64, why: &str) {
+        let refusal = format!("plan {epoch} was not programmed: {why}");
+        *lock(&self.0.refusal) = Some(refusal);
+    }
+
+    /// A plan was programmed, or none is to be.
+    pub fn plan_taken(&self) {
+        *lock(&self.0.refusal) = None;
+    }
+
+    /// This part is at work until what this gives is dropped; the service is not ready afterwards, until it
+    /// is at work again.
+    pub fn at_work(&self, part: Part) -> AtWork {
+        lock(&self.0.ended).remove(&part);
+        AtWork { slot: self.0.clone(), part }
+    }
+
     /// What the machinery around this service counts.
     pub fn counters(&self) -> &Counters {
         &self.0.counters
     }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn unix_ms(at: SystemTime) -> i64 {

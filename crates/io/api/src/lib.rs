@@ -16,6 +16,7 @@ mod dashboard;
 mod finite;
 mod guard;
 mod hub;
+mod idle;
 mod metrics;
 mod ring;
 mod routes;
@@ -24,7 +25,7 @@ mod timestamp;
 pub mod wire;
 
 pub use counters::Counters;
-pub use hub::{Hub, Publisher};
+pub use hub::{AtWork, Hub, Part, Publisher};
 pub use metrics::{Kind, Labels, Page, flag};
 pub use ring::MAX_EVENTS;
 pub use routes::{ApiError, no_query};

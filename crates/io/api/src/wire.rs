@@ -16,7 +16,7 @@ pub struct ErrorBody {
 /// `GET /readyz`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Readiness {
-    /// Whether every service has read its balancer and has no trouble.
+    /// Whether every service has read its balancer, has no trouble and has its plans taken.
     pub ready: bool,
     /// Why not; one per service that is not ready.
     pub reasons: Vec<NotReady>,
@@ -57,15 +57,18 @@ pub struct ServiceSummary {
     pub latency_ms: Option<f64>,
     /// How many backends it has.
     pub backends: usize,
-    /// Whether its balancer was read and it has no trouble.
+    /// Whether its balancer was read, it has no trouble and its plans are taken.
     pub ready: bool,
+    /// Why it is not ready; an older daemon does not say.
+    #[serde(default)]
+    pub not_ready: Option<String>,
     /// Why the balancer cannot be steered, if it cannot.
     pub trouble: Option<String>,
 }
 
 impl ServiceSummary {
-    /// The line of this view.
-    pub fn of(view: &ServiceView, ready: bool) -> Self {
+    /// The line of this view, and why it is not ready if it is not.
+    pub fn of(view: &ServiceView, not_ready: Option<String>) -> Self {
         ServiceSummary {
             service: view.service.clone(),
             method: view.method,
@@ -75,7 +78,8 @@ impl ServiceSummary {
             rate_rps: view.rate_rps,
             latency_ms: view.latency_ms,
             backends: view.backends.len(),
-            ready,
+            ready: not_ready.is_none(),
+            not_ready,
             trouble: view.trouble.clone(),
         }
     }

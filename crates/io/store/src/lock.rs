@@ -4,11 +4,13 @@
 use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::StoreError;
+use crate::open::{PRIVATE, make_private};
 
 /// Who holds a store, in its own words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,6 +78,7 @@ impl Lock {
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(PRIVATE)
             .open(&path)
             .map_err(fail)?;
         match file.try_lock() {
@@ -90,6 +93,7 @@ impl Lock {
             let found = "it stands where the lock of a store would be".to_owned();
             return Err(StoreError::Foreign { path, found });
         }
+        make_private(&file).map_err(fail)?;
         // Over the old text first and shortened after, so that a reader never finds it empty.
         let text = serde_json::to_string(holder).map_err(|error| fail(error.into()))?;
         file.seek(SeekFrom::Start(0)).map_err(fail)?;

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::mem::ManuallyDrop;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
@@ -17,6 +18,23 @@ const MAGIC: &[u8] = b"redb\x1A\x0A\xA9\x0D\x0A";
 
 /// The database's cache, bytes. Its own default of 1 GiB is more than the whole controller needs.
 const CACHE: usize = 32 << 20;
+
+/// Read and written by the owner alone: addresses, traffic and process of the controller are nobody else's.
+pub(crate) const PRIVATE: u32 = 0o600;
+
+/// Takes away what a file of ours lets others do, as those of earlier versions did.
+pub(crate) fn make_private(file: &File) -> io::Result<()> {
+    let mut permissions = file.metadata()?.permissions();
+    if permissions.mode() & 0o7777 & !PRIVATE == 0 {
+        return Ok(());
+    }
+    permissions.set_mode(PRIVATE);
+    match file.set_permissions(permissions) {
+        // Another's file, which its owner lets us write: the owner has decided who may.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        done => done,
+    }
+}
 
 /// The path without symbolic links, so that one store has one lock whatever it is called.
 pub(crate) fn resolve(path: &Path) -> Result<PathBuf, StoreError> {
@@ -68,9 +86,11 @@ pub(crate) fn create(path: &Path) -> Result<(), StoreError> {
     name.push(".new");
     let new = PathBuf::from(name);
     discard_unfinished(&new)?;
+    let private = File::options().read(true).write(true).create_new(true).mode(PRIVATE).open(&new);
+    let file = private.map_err(|error| StoreError::io(path, error))?;
     let made = Builder::new()
         .set_cache_size(CACHE)
-        .create(&new)
+        .create_file(file)
         .map_err(redb::Error::from)
         .and_then(|db| tables::initialise(&db))
         .map_err(|error| StoreError::database(path, error))

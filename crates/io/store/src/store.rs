@@ -1,3 +1,4 @@
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -66,6 +67,8 @@ impl Store {
         let lock = Lock::take(&path, holder)?;
         if open::inspect(&path)? {
             open::verify(&path)?;
+            let file = File::open(&path).map_err(|error| StoreError::io(&path, error))?;
+            open::make_private(&file).map_err(|error| StoreError::io(&path, error))?;
         } else {
             open::create(&path)?;
         }

@@ -16,6 +16,7 @@ use tracing::{error, info, warn};
 use super::BAD_CONFIG;
 use super::config::load_section;
 use super::follow::{Keep, Signals, follow_until_told};
+use crate::output::complain;
 use crate::run::log;
 
 pub use section::{Section, section};
@@ -69,7 +70,7 @@ fn pinned(config: Option<&Path>) -> Result<PathBuf, ExitCode> {
         Some(file) => match super::config::load(file) {
             Ok(l4) => Ok(agent_dir(&l4)),
             Err(errors) => {
-                errors.iter().for_each(|problem| eprintln!("{problem}"));
+                errors.iter().for_each(|problem| complain!("{problem}"));
                 Err(ExitCode::from(BAD_CONFIG))
             }
         },
@@ -80,15 +81,21 @@ fn pinned(config: Option<&Path>) -> Result<PathBuf, ExitCode> {
 /// Exits 1 when it cannot start, 2 when the configuration is wrong.
 fn run(args: &RunArgs) -> ExitCode {
     if let Err(errors) = load_section(&args.config) {
-        errors.iter().for_each(|problem| eprintln!("{problem}"));
+        errors.iter().for_each(|problem| complain!("{problem}"));
         return ExitCode::from(BAD_CONFIG);
     }
-    log::init(args.log_format, args.verbose);
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
+    let log = match log::init(args.log_format, args.verbose) {
+        Ok(log) => log,
         Err(error) => return crate::fail(&format!("cannot start: {error}")),
     };
-    super::done(runtime.block_on(keep(&args.config)))
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return log.fail(&format!("cannot start: {error}")),
+    };
+    match runtime.block_on(keep(&args.config)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => log.fail(&error),
+    }
 }
 
 async fn keep(file: &Path) -> Result<(), String> {

@@ -1,7 +1,11 @@
 //! What `plimsoll l4 status` tells, in the Prometheus text format. docs/l4.md lists the metrics.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use plimsoll_api::{Kind, Page, flag};
 use plimsoll_l4::{BackendStatus, MemberState, RepliesBy, SetBy, Status, VipStatus};
+
+use crate::run::log::lost;
 
 const STATES: [(MemberState, &str); 3] =
     [(MemberState::Live, "live"), (MemberState::Gone, "gone"), (MemberState::Lost, "lost")];
@@ -20,7 +24,8 @@ const SETTERS: [(SetBy, &str); 3] = [
 
 /// The page.
 pub fn render(status: &Status, started_unix_ms: i64) -> Page {
-    let mut page = Page::of_daemon(env!("CARGO_PKG_VERSION"), started_unix_ms);
+    let mut page =
+        Page::of_daemon(env!("CARGO_PKG_VERSION"), started_unix_ms, lost().load(Relaxed));
     of_balancer(&mut page, status);
     of_services(&mut page, &status.vips);
     traffic(&mut page, &status.vips);

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use plimsoll_api::wire::Event;
 
 use super::LabPoolArgs;
+use crate::output::complain;
 use plimsoll_lanes::{
     CpuClock, Family, Finished, Interrupt, Lane, LaneError, LaneKind, Learning, PATIENCE, Pool,
 };
@@ -106,7 +107,7 @@ impl<'a> Bench<'a> {
         let learn = learners.chunks(together).filter(|_| !self.args.learn.is_zero()).count() as u32;
         let each = self.args.warmup + self.args.measure;
         let whole = self.args.learn * learn + each * rounds * all.chunks(together).count() as u32;
-        eprintln!(
+        complain!(
             "{} emulated backends, {:.0} requests/s to each lane, {} lanes: about {:.0} s",
             self.pool.backends.len(),
             self.pool.rate_rps,
@@ -128,7 +129,7 @@ impl<'a> Bench<'a> {
 
     fn learn(&mut self, turn: &[usize]) -> Result<(), Stop> {
         self.open(turn)?;
-        eprintln!("{}: learning for {:.0} s", self.names(turn), self.args.learn.as_secs_f64());
+        complain!("{}: learning for {:.0} s", self.names(turn), self.args.learn.as_secs_f64());
         let from = Instant::now();
         let until = from + self.args.learn;
         for &i in turn {
@@ -150,7 +151,7 @@ impl<'a> Bench<'a> {
             self.seats[i].measured.push((from, until));
         }
         self.close(turn)?;
-        eprintln!("{}: round {round} of {} measured", self.names(turn), self.args.rounds);
+        complain!("{}: round {round} of {} measured", self.names(turn), self.args.rounds);
         Ok(())
     }
 

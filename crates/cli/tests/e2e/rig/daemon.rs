@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use serde_json::Value;
 
-use super::{arg, out, plimsoll, signal, until};
+use super::{PATIENCE, arg, out, plimsoll, signal, until};
 
 pub struct Daemon {
     child: Child,
@@ -39,12 +39,13 @@ impl Daemon {
 
     fn start(mut command: Command, api: SocketAddr, log: &Path) -> Self {
         let file = std::fs::File::options().create(true).append(true).open(log).expect("a log");
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(file)
-            .spawn()
-            .expect("start plimsoll");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
+        Self::start_as_it_is(&mut command, api, log)
+    }
+
+    /// Starts a command that says itself where standard output and standard error go.
+    pub fn start_as_it_is(command: &mut Command, api: SocketAddr, log: &Path) -> Self {
+        let child = command.spawn().expect("start plimsoll");
         Daemon { child, api: format!("http://{api}"), log: log.to_owned() }
     }
 
@@ -72,8 +73,11 @@ impl Daemon {
 
     /// Status and body of a GET; status 0 when nothing answers.
     pub fn http(&self, path: &str) -> (u16, String) {
-        let agent: ureq::Agent =
-            ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        let agent: ureq::Agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(PATIENCE))
+            .build()
+            .into();
         match agent.get(format!("{}{path}", self.api)).call() {
             Ok(mut answer) => {
                 let body = answer.body_mut().read_to_string().unwrap_or_default();

@@ -2,10 +2,11 @@
 
 mod daemon;
 mod haproxy;
+pub mod relay;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -82,6 +83,8 @@ pub struct Rig {
     pub service: String,
     /// The socket's level.
     pub level: &'static str,
+    /// The socket, where it is not HAProxy's own.
+    pub socket: Option<PathBuf>,
 }
 
 impl Rig {
@@ -100,7 +103,16 @@ impl Rig {
         let service = "    probe: { path: /work, timeout: 2s }\n    liveness: { path: /health, \
                        interval: 100ms, requests: 3, timeout: 1s }\n"
             .to_owned();
-        Rig { dir, bed, haproxy, configured, api: free_address(), service, level: "admin" }
+        Rig {
+            dir,
+            bed,
+            haproxy,
+            configured,
+            api: free_address(),
+            service,
+            level: "admin",
+            socket: None,
+        }
     }
 
     /// A file in the directory.
@@ -122,7 +134,7 @@ impl Rig {
             "services:\n  - name: shop\n    backends:\n{backends}{}    sink: {{ haproxy: {{ socket: \
              {}, backend: shop }} }}\nstore: {{ path: {} }}\napi: {{ listen: \"{}\" }}\n",
             self.service,
-            self.haproxy.socket(self.level).display(),
+            self.socket.clone().unwrap_or_else(|| self.haproxy.socket(self.level)).display(),
             self.path("state").display(),
             self.api,
         )
@@ -144,6 +156,23 @@ impl Rig {
     pub fn daemon_with(&self, arguments: &[&str]) -> Daemon {
         let config = self.write_config();
         let mut daemon = Daemon::spawn(&config, self.api, &self.path("log"), arguments);
+        daemon.wait_until_it_answers();
+        daemon
+    }
+
+    /// Starts it with these streams as standard output and standard error, and waits until it answers.
+    pub fn daemon_that_writes_to(
+        &self,
+        arguments: &[&str],
+        stdout: impl Into<Stdio>,
+        stderr: impl Into<Stdio>,
+    ) -> Daemon {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        command.args(["run", "--config", arg(&self.write_config())]).args(arguments);
+        command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+        let mut daemon = Daemon::start_as_it_is(&mut command, self.api, &self.path("log"));
+        // The command holds the caller's ends of pipes until it is dropped.
+        drop(command);
         daemon.wait_until_it_answers();
         daemon
     }

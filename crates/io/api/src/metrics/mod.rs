@@ -45,7 +45,7 @@ pub fn render(hub: &Hub) -> Page {
             ready: slot.not_ready().is_none(),
         })
         .collect();
-    let mut page = Page::of_daemon(hub.version(), hub.started_unix_ms());
+    let mut page = Page::of_daemon(hub.version(), hub.started_unix_ms(), hub.lost_log_lines());
     page.family("plimsoll_ready", Kind::Gauge, "1 when every service is ready.");
     page.sample(&[], flag(hub.readiness().ready));
     service_gauges(&mut page, &services);
@@ -63,7 +63,7 @@ fn service_gauges(page: &mut Page, services: &[Snapshot]) {
         page,
         services,
         "plimsoll_service_ready",
-        "1 when its balancer was read and it has no trouble.",
+        "1 when its balancer was read, it has no trouble and its plans are taken.",
         |s| Some(flag(s.ready)),
     );
     per_service(

@@ -45,13 +45,16 @@ impl IntoResponse for Page {
 
 impl Page {
     /// A page that begins with what every daemon of ours tells of itself.
-    pub fn of_daemon(version: &str, started_unix_ms: i64) -> Self {
+    pub fn of_daemon(version: &str, started_unix_ms: i64, lost_log_lines: u64) -> Self {
         let mut page = Page::default();
         page.family("plimsoll_build_info", Kind::Gauge, "Always 1; the version is in the label.");
         page.sample(&[("version", version)], 1.0);
         let help = "When the daemon started, Unix time.";
         page.family("plimsoll_start_time_seconds", Kind::Gauge, help);
         page.sample(&[], started_unix_ms as f64 / 1e3);
+        let help = "Log lines that could not be written, or waited in vain to be.";
+        page.family("plimsoll_log_lines_lost_total", Kind::Counter, help);
+        page.sample(&[], lost_log_lines as f64);
         page
     }
 

@@ -3,9 +3,11 @@
 use std::time::{Duration, SystemTime};
 
 use crate::common::{Server, shop};
-use plimsoll_api::{Hub, Publisher, wire};
+use plimsoll_api::{Hub, Part, Publisher, wire};
 use plimsoll_control::{Record, RecordKind, ServiceView};
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 async fn serving() -> (Server, Hub, Publisher) {
     let hub = Hub::new("0.1.0");
@@ -41,6 +43,46 @@ async fn readiness_follows_the_balancer_and_trouble() {
     assert_eq!(trouble.status, 503);
     assert_eq!(trouble.json()["reasons"][0]["reason"], "socket refuses");
     assert_eq!(server.get("/healthz").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_service_whose_plans_are_refused_is_not_ready_however_often_it_is_read() {
+    let (server, _, shop) = serving().await;
+    shop.counters().polled(Duration::from_millis(2));
+    shop.plan_refused(3, "no such server");
+    for _ in 0..3 {
+        shop.counters().polled(Duration::from_millis(2));
+        let refused = server.get("/readyz").await;
+        assert_eq!(refused.status, 503);
+        let why = "plan 3 was not programmed: no such server";
+        assert_eq!(refused.json()["reasons"][0]["reason"], why);
+    }
+    let page = server.get("/metrics").await.body;
+    assert!(page.contains("plimsoll_service_ready{service=\"shop\"} 0"), "{page}");
+    shop.plan_taken();
+    assert_eq!(server.get("/readyz").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_service_whose_task_or_supervisor_has_ended_is_not_ready() {
+    let (server, _, shop) = serving().await;
+    shop.counters().polled(Duration::from_millis(2));
+    let mut again = Vec::new();
+    for part in [Part::Service, Part::Supervisor] {
+        let at_work = shop.at_work(part);
+        assert_eq!(server.get("/readyz").await.status, 200);
+        // As a panic would.
+        let task = tokio::spawn(async move {
+            let _at_work = at_work;
+            panic!("{part:?}");
+        });
+        assert!(task.await.is_err());
+        let ended = server.get("/readyz").await;
+        assert_eq!(ended.status, 503, "{part:?}");
+        assert!(ended.body.contains("has ended"), "{}", ended.body);
+        again.push(shop.at_work(part));
+        assert_eq!(server.get("/readyz").await.status, 200, "{part:?} is at work again");
+    }
 }
 
 #[tokio::test]
@@ -202,8 +244,72 @@ async fn a_removed_service_is_gone_and_a_replaced_one_starts_anew() {
 #[tokio::test]
 async fn stopping_does_not_wait_for_idle_or_dawdling_clients() {
     let (server, ..) = serving().await;
-    let idle = tokio::net::TcpStream::connect(server.at).await.expect("a connection");
+    let idle = TcpStream::connect(server.at).await.expect("a connection");
     let stopped = tokio::time::timeout(Duration::from_secs(10), server.stop()).await;
     assert!(stopped.is_ok());
     drop(idle);
+}
+
+/// Connections that have been answered and are kept, or (without a request) have asked nothing.
+async fn idle(at: std::net::SocketAddr, count: usize, asks: bool) -> Vec<TcpStream> {
+    let mut kept = Vec::with_capacity(count);
+    for i in 0..count {
+        let mut stream = TcpStream::connect(at).await.expect("a connection");
+        if asks {
+            let answer = async {
+                stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await?;
+                let mut head = [0; 12];
+                stream.read_exact(&mut head).await.map(|_| head)
+            };
+            let head = tokio::time::timeout(Duration::from_secs(10), answer).await;
+            let head = head.unwrap_or_else(|_| panic!("connection {i} is not answered"));
+            assert_eq!(&head.expect("an answer"), b"HTTP/1.1 200");
+        }
+        kept.push(stream);
+    }
+    kept
+}
+
+#[tokio::test]
+async fn idle_connections_do_not_lock_others_out() {
+    for (count, asks) in [(130, true), (600, true), (600, false)] {
+        let (server, ..) = serving().await;
+        let kept = idle(server.at, count, asks).await;
+        let answer = tokio::time::timeout(Duration::from_secs(10), server.get("/healthz")).await;
+        let answer = answer.unwrap_or_else(|_| panic!("not answered beside {count} idle ones"));
+        assert_eq!(answer.status, 200);
+        drop(kept);
+    }
+}
+
+#[tokio::test]
+async fn requests_under_way_do_not_give_way_to_new_connections() {
+    let (started, mut starts) = tokio::sync::mpsc::unbounded_channel();
+    let (go, wait) = tokio::sync::watch::channel(false);
+    let slow = move || {
+        let (started, mut wait) = (started.clone(), wait.clone());
+        async move {
+            started.send(()).expect("the test listens");
+            wait.wait_for(|go| *go).await.expect("the test goes on");
+            "done"
+        }
+    };
+    let paths = axum::Router::new()
+        .route("/slow", axum::routing::get(slow))
+        .route("/healthz", axum::routing::get(|| async { "ok" }));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let at = listener.local_addr().expect("an address");
+    let server = tokio::spawn(plimsoll_api::serve_routes(listener, paths, std::future::pending()));
+    let mut slow = TcpStream::connect(at).await.expect("a connection");
+    slow.write_all(b"GET /slow HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .await
+        .expect("sent");
+    starts.recv().await.expect("it is under way");
+    let kept = idle(at, 300, true).await;
+    go.send(true).expect("the request waits");
+    let mut answer = String::new();
+    slow.read_to_string(&mut answer).await.expect("an answer");
+    assert!(answer.ends_with("done"), "{answer}");
+    drop(kept);
+    server.abort();
 }
