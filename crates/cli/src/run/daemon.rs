@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::balancers::Balancers;
 use super::file::Follow;
 use super::keeper::{Keeper, KeeperThread};
 use super::record;
@@ -155,7 +156,8 @@ impl Daemon {
         let store = spawn_blocking(move || Store::open(&path, &holder));
         let store = Arc::new(store.await.map_err(io::Error::other)??);
         let (keeper, thread) = Keeper::start(store.clone())?;
-        let shared = Shared { origin, seed: options.seed, keeper };
+        let balancers = Balancers::default();
+        let shared = Shared { origin, seed: options.seed, keeper, balancers };
         let hub = Hub::new(env!("CARGO_PKG_VERSION"));
         let running = BTreeMap::new();
         Ok((Daemon { options, config, shared, store, hub, running }, thread))

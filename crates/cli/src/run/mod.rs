@@ -4,9 +4,12 @@
 //! (`sink_task`), a thread writes the store (`keeper`), and one task waits for signals, follows the
 //! configuration file and starts, changes and ends services (`daemon`).
 
+mod balancers;
 mod daemon;
 pub mod file;
+mod haproxy_task;
 mod keeper;
+mod l4_task;
 pub mod log;
 pub mod record;
 mod rounds;

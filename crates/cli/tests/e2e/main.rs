@@ -10,3 +10,4 @@ mod learning;
 mod lives;
 mod reload;
 mod rig;
+mod sharing;

@@ -66,7 +66,11 @@ impl Programming<'_> {
             // What was there before the first attempt is what an undo goes back to.
             let whole = match begun.take().filter(|begun| begun.life == self.backend.generation()) {
                 Some(first) => Begun { retried: true, ..first },
-                None => Begun { life: self.backend.generation(), changes: changes.clone(), retried: false },
+                None => Begun {
+                    life: self.backend.generation(),
+                    changes: changes.clone(),
+                    retried: false,
+                },
             };
             match sent {
                 Ok(Sent::All) => return Ok(self.applied(plan.epoch, changes.len())),
@@ -206,7 +210,11 @@ impl Programming<'_> {
         undo.sort_by_key(|change| change.to < change.from);
         let sent = !undo.is_empty() && self.send(&undo).await.is_ok();
         undo.into_iter().map(|change| (change.server, change.to)).partition(|(server, weight)| {
-            sent && self.backend.snapshot.row(0, server).is_some_and(|row| row.state.weight == *weight)
+            sent && self
+                .backend
+                .snapshot
+                .row(0, server)
+                .is_some_and(|row| row.state.weight == *weight)
         })
     }
 

@@ -27,6 +27,7 @@ const STATES_EVERY: Duration = Duration::from_secs(1);
 /// new one.
 pub struct HaproxyConnection {
     pub(super) link: Link,
+    may_reopen: bool,
     /// How often it was opened: what was learned on an earlier connection may be of another process.
     opened: u64,
     /// What the socket allows, where HAProxy tells.
@@ -84,6 +85,7 @@ impl HaproxyConnection {
     pub fn new(socket: SocketAddress, timeout: Duration, origin: Instant) -> Self {
         HaproxyConnection {
             link: Link::new(socket, timeout),
+            may_reopen: true,
             opened: 0,
             level: None,
             process: ProcessInfo::default(),
@@ -109,6 +111,17 @@ impl HaproxyConnection {
     /// Bounds connecting and each exchange from now on.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.link.set_limit(timeout);
+    }
+
+    /// Whether it is connected.
+    pub fn is_open(&self) -> bool {
+        self.link.is_open()
+    }
+
+    /// Whether a connection that was cut is opened anew by itself (it is unless told otherwise): what answers
+    /// then may be another process.
+    pub fn may_reopen(&mut self, may: bool) {
+        self.may_reopen = may;
     }
 
     pub(super) fn set_origin(&mut self, origin: Instant) {
@@ -145,9 +158,6 @@ impl HaproxyConnection {
     /// # Errors
     /// When HAProxy cannot be reached or understood.
     pub async fn witness(&mut self) -> Result<Witness, SinkError> {
-        if !self.link.is_open() {
-            self.open().await.map_err(|error| self.link.error(error))?;
-        }
         let asked = self.link.exchange("show info\n").await;
         asked.map(|_| ()).map_err(|error| self.link.error(error))?;
         let text = self.link.answers().get(0);
@@ -188,6 +198,10 @@ impl HaproxyConnection {
                 Ok(()) if self.process.stopping => {}
                 Ok(()) => return Ok(()),
             }
+        }
+        self.link.close();
+        if self.opened > 0 && !self.may_reopen {
+            return Err(self.link.error(LinkError::Cut(None)));
         }
         let anew = async {
             self.open().await?;

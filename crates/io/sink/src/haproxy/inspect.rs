@@ -1,9 +1,9 @@
 use plimsoll_model::{BackendId, Method, MethodKind, ServerStatus};
 
-use super::stat::{SERVER_ROW, Stat, StatTable};
-use super::table::small;
-use super::steered::status;
 use super::link::LinkError;
+use super::stat::{SERVER_ROW, Stat, StatTable};
+use super::steered::status;
+use super::table::small;
 use super::{HaproxySink, SteeredBackend, info};
 use crate::SinkError;
 
@@ -114,9 +114,9 @@ impl HaproxySink {
         let asked = connection.link.exchange(&lines).await;
         asked.map(|_| ()).map_err(|error| connection.link.error(error))?;
         let answers = connection.link.answers();
-        let details = backend.details(answers.get(1)).map_err(|reason| {
-            connection.link.error(LinkError::Protocol(reason))
-        })?;
+        let details = backend
+            .details(answers.get(1))
+            .map_err(|reason| connection.link.error(LinkError::Protocol(reason)))?;
         let text = answers.get(0);
         let number = |key| info::value(text, key).and_then(|n| n.parse().ok()).unwrap_or(0);
         let (threads, maxconn) = (number("Nbthread"), number("Maxconn"));

@@ -1,6 +1,4 @@
-use plimsoll_model::{
-    BackendId, BalancerReport, Method, Nanos, ServerReport, ServerStatus,
-};
+use plimsoll_model::{BackendId, BalancerReport, Method, Nanos, ServerReport, ServerStatus};
 
 use super::catalogue::Catalogue;
 use super::names;
