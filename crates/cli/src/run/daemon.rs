@@ -18,6 +18,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::balancers::Balancers;
+use super::descriptors;
 use super::file::Follow;
 use super::keeper::{Keeper, KeeperThread};
 use super::record;
@@ -191,6 +192,7 @@ impl Daemon {
 
     /// Starts every service of the configuration.
     async fn start_all(&mut self) -> Result<(), StartError> {
+        descriptors::raise(descriptors::needed(&self.config));
         let services = self.config.services.clone();
         let mut setups = Vec::new();
         for (i, service) in services.iter().enumerate() {
@@ -306,6 +308,7 @@ impl Daemon {
             return self.refuse(problems);
         }
         self.note_what_stays(&config);
+        descriptors::raise(descriptors::needed(&config));
         let kept: Vec<String> = config.services.iter().map(|s| s.name.clone()).collect();
         let gone: Vec<String> =
             self.running.keys().filter(|name| !kept.contains(name)).cloned().collect();

@@ -393,3 +393,6 @@ impl Subscriber {
         Some(Loss { reason, retryable: false })
     }
 }
+
+#[cfg(test)]
+mod tests;

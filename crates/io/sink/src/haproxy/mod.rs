@@ -9,11 +9,13 @@ mod inspect;
 mod link;
 mod method;
 mod names;
+mod poll;
 mod snapshot;
 mod stat;
 mod state;
 mod steered;
 mod table;
+mod witness;
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -21,9 +23,10 @@ use std::time::{Duration, Instant};
 use plimsoll_model::{Applied, BackendId, BalancerReport, Plan, SinkLimits};
 
 pub use address::SocketAddress;
-pub use connection::{HaproxyConnection, ProcessIdentity, Witness};
+pub use connection::HaproxyConnection;
 pub use inspect::{AccessLevel, AgentState, InspectedServer, Inspection};
 pub use steered::SteeredBackend;
+pub use witness::{ProcessIdentity, Witness};
 
 use crate::{SinkError, WeightSink};
 
