@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_sink::{HaproxyConnection, ProcessIdentity, SocketAddress, Witness};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::haproxy_task::{HaproxyTask, Subscriber};
 
@@ -37,8 +37,12 @@ pub enum Twin {
     Task(u64),
 }
 
-/// Proofs that two connections lead to one process; traffic could bring about one by chance.
+/// Proofs that two connections lead to one process; traffic could bring about one by chance …
 const PROOFS: usize = 3;
+/// … of so many attempts: HAProxy counts what it sent a little after it was sent, and later where it has no time …
+const ATTEMPTS: usize = 8;
+/// … so that it is given some.
+const COUNTED: Duration = Duration::from_millis(1);
 /// The longest wait for a proof: a task may be waiting for its HAProxy.
 const PROOF: Duration = Duration::from_secs(1);
 
@@ -124,22 +128,29 @@ impl Balancers {
         let mut found = Twin::None;
         for other in self.identify(number, &witness.identity) {
             let mut proven = 0;
-            while proven < PROOFS && self.proves(other, connection).await.unwrap_or(false) {
-                proven += 1;
-            }
-            if proven == PROOFS {
-                return Twin::Task(other);
+            for _ in 0..ATTEMPTS {
+                match self.proves(other, connection).await {
+                    Some(true) => proven += 1,
+                    Some(false) => {}
+                    None => break,
+                }
+                if proven == PROOFS {
+                    return Twin::Task(other);
+                }
             }
             found = Twin::Unproven;
         }
         found
     }
 
+    /// Whether another task's process proves to be this one; none when it cannot be asked.
     async fn proves(&self, other: u64, connection: &mut HaproxyConnection) -> Option<bool> {
         let first = connection.witness().await.ok()?;
+        sleep(COUNTED).await;
         let (sender, answer) = oneshot::channel();
         self.lock().tasks.get(&other)?.messages.send(Message::Testify(sender)).ok()?;
         let between = timeout(PROOF, answer).await.ok()?.ok()?;
+        sleep(COUNTED).await;
         let last = connection.witness().await.ok()?;
         Some(Witness::is_one_process(&first, &between, &last))
     }

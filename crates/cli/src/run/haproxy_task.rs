@@ -21,8 +21,8 @@ const LONGEST: Duration = Duration::from_millis(200);
 const TOGETHER: Duration = Duration::from_millis(10);
 /// A plan waits so long for a reading under way, which takes a millisecond on a healthy HAProxy, and 20 with 3,000 servers.
 const GIVE_WAY: Duration = Duration::from_millis(100);
-/// Another task of the same HAProxy that could not be asked is asked again after this.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// Another task that may have the same HAProxy, and could not prove it, is asked again after this.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// Where there is nothing to read.
 const NEVER: Duration = Duration::from_secs(3600);
 
@@ -125,6 +125,8 @@ pub struct HaproxyTask {
     number: u64,
     connection: HaproxyConnection,
     subscribers: Vec<Subscriber>,
+    /// Some came by another spelling of the socket.
+    has_strangers: bool,
     inbox: mpsc::UnboundedReceiver<Message>,
     balancers: Balancers,
     origin: std::time::Instant,
@@ -153,6 +155,7 @@ impl HaproxyTask {
             number,
             connection: HaproxyConnection::new(address, Duration::ZERO, origin),
             subscribers: Vec::new(),
+            has_strangers: false,
             inbox,
             balancers,
             origin,
@@ -229,11 +232,14 @@ impl HaproxyTask {
     fn members_changed(&mut self) {
         let longest = self.subscribers.iter().map(|s| s.timeout).max();
         self.connection.set_timeout(longest.unwrap_or_default());
-        let strange = self.subscribers.iter().any(|s| &s.address != self.connection.address());
-        self.connection.may_reopen(!strange);
+        let address = self.connection.address();
+        self.has_strangers = self.subscribers.iter().any(|s| &s.address != address);
+        self.connection.may_reopen(!self.has_strangers);
         for at in 0..self.subscribers.len() {
             let name = self.subscribers[at].backend.name();
-            let earlier = self.subscribers[..at].iter().find(|s| s.backend.name() == name);
+            let earlier = self.subscribers[..at]
+                .iter()
+                .find(|s| s.backend.name() == name && !s.end.mailbox.is_closed());
             let rival = earlier.map(|s| s.service.clone());
             self.subscribers[at].rival = rival;
         }
@@ -242,15 +248,12 @@ impl HaproxyTask {
     /// Who came by another spelling was proven to be behind this process: when its connection is gone, that
     /// spelling may lead elsewhere.
     fn send_strangers_home(&mut self) {
-        if self.connection.is_open() || self.connection.opened() == 0 {
+        if !self.has_strangers || self.connection.is_open() || self.connection.opened() == 0 {
             return;
         }
         let address = self.connection.address();
         let strange: Vec<Subscriber> =
             self.subscribers.extract_if(.., |s| &s.address != address).collect();
-        if strange.is_empty() {
-            return;
-        }
         for subscriber in strange {
             self.balancers.subscribe(subscriber, self.origin);
         }
@@ -281,8 +284,9 @@ impl HaproxyTask {
             return self.members_changed();
         }
         let subscriber = &mut self.subscribers[at];
-        let named = orders.servers.map(|servers| subscriber.backend.set_servers(servers));
-        if let Some(Err(error)) = named {
+        if let Some(servers) = orders.servers
+            && let Err(error) = subscriber.backend.set_servers(servers)
+        {
             subscriber.end.tell(SinkReport::Lost(Loss::from(&error)));
         }
         let Some(plan) = orders.plan else { return };
@@ -336,6 +340,8 @@ impl HaproxyTask {
                     s.next = began + if found { Duration::ZERO } else { RETRY };
                 }
             }
+            // Strangers go home, and the others are read on a new connection at once.
+            Err(_) if self.has_strangers && !connection.is_open() => return,
             Err(error) => {
                 for s in due {
                     s.end.tell(SinkReport::Lost(Loss::from(&error)));

@@ -61,7 +61,9 @@ impl L4Task {
     }
 
     async fn carry_out(&mut self, orders: Orders) {
-        if let Some(Err(error)) = orders.servers.map(|servers| self.sink.set_servers(servers)) {
+        if let Some(servers) = orders.servers
+            && let Err(error) = self.sink.set_servers(servers)
+        {
             self.end.tell(SinkReport::Lost(Loss::from(&error)));
         }
         let Some(plan) = orders.plan else { return };

@@ -158,6 +158,11 @@ impl Mailbox {
         })
     }
 
+    /// Whether the service is gone.
+    pub fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
     /// Rings this bell for what comes from now on, and for what waits already.
     pub fn ring(&self, bell: &Arc<Notify>) {
         let mut orders = self.lock();
