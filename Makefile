@@ -3,7 +3,7 @@
 
 CARGO ?= cargo
 
-.PHONY: demo demo-l4 test check build deps soak bench-solver bench-pool bench-failover bench-l4
+.PHONY: demo demo-l4 test check build deps soak bench-solver bench-pool bench-failover bench-polling bench-l4
 
 demo: deps
 	$(CARGO) build --locked --release -p plimsoll
@@ -54,6 +54,10 @@ bench-l4: deps
 	$(CARGO) build --locked --release -p plimsoll-l4 --examples
 	nice -n -20 taskset -c 1 $(or $(CARGO_TARGET_DIR),target)/release/examples/ns_per_packet 7 1048576 "client to server" "server to client" "LRU table, hit"
 	nice -n -20 taskset -c 1 $(or $(CARGO_TARGET_DIR),target)/release/examples/ns_per_packet 9 300000 "first packet" insert
+
+# Processor time of the daemon and of HAProxy with probing off; about ten minutes.
+bench-polling: deps
+	$(CARGO) bench --locked -p plimsoll --bench polling
 
 bench-failover: deps
 	$(CARGO) bench --locked -p plimsoll --bench failover

@@ -10,6 +10,7 @@ use plimsoll_store::{Holder, Store, StoreError};
 use super::finding::{Finding, Findings};
 use super::running::Running;
 use crate::config::Config;
+use crate::run::descriptors::{self, Limits};
 
 /// Before this the clock has not been set: the year this was written in.
 const BUILT_AFTER: Duration = Duration::from_secs(1_767_225_600);
@@ -25,6 +26,22 @@ pub async fn examine(config: &Config, running: &Running, findings: &mut Findings
         Err(error) => findings.add(Finding::error("store", error.to_string(), "")),
     }
     findings.add(clock(SystemTime::now()));
+    findings.add(files(descriptors::needed(config), Limits::now()));
+}
+
+/// Whether a daemon with this process's limits could open what it needs.
+fn files(needed: u64, limits: Limits) -> Finding {
+    match limits.shortage(needed) {
+        Some(shortage) => Finding::error("files", shortage, descriptors::ADVICE),
+        None => Finding::ok(
+            "files",
+            format!(
+                "up to {needed} descriptors are needed; the hard limit here is {} (a service manager may \
+                 set another one for the daemon)",
+                limits.hard
+            ),
+        ),
+    }
 }
 
 fn api(config: &Config, running: &Running) -> Finding {
@@ -141,6 +158,15 @@ mod tests {
         let of = |running| Found::InUse(why.clone()).given(&running).severity;
         assert_eq!(of(Running::Nobody), Severity::Error);
         assert_eq!(of(Running::Daemon(Default::default())), Severity::Ok);
+    }
+
+    #[test]
+    fn too_low_a_limit_of_open_files_is_an_error_before_the_daemon_starts() {
+        let of = |hard| files(9_700, Limits { soft: 1_024, hard });
+        let low = of(4_096);
+        assert_eq!(low.severity, Severity::Error);
+        assert!(low.advice.is_some_and(|advice| advice.contains("LimitNOFILE")));
+        assert_eq!(of(9_700).severity, Severity::Ok, "`run` raises the soft limit itself");
     }
 
     #[test]

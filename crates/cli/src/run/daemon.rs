@@ -17,6 +17,8 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::balancers::Balancers;
+use super::descriptors;
 use super::file::Follow;
 use super::keeper::{Keeper, KeeperThread};
 use super::log;
@@ -161,7 +163,8 @@ impl Daemon {
         let store = spawn_blocking(move || Store::open(&path, &holder));
         let store = Arc::new(store.await.map_err(io::Error::other)??);
         let (keeper, thread) = Keeper::start(store.clone())?;
-        let shared = Shared { origin, seed: options.seed, keeper };
+        let balancers = Balancers::default();
+        let shared = Shared { origin, seed: options.seed, keeper, balancers };
         let hub = Hub::new(env!("CARGO_PKG_VERSION"));
         hub.count_lost_log_lines(log::lost());
         let running = BTreeMap::new();
@@ -196,6 +199,7 @@ impl Daemon {
 
     /// Starts every service of the configuration.
     async fn start_all(&mut self) -> Result<(), StartError> {
+        descriptors::raise(descriptors::needed(&self.config));
         let services = self.config.services.clone();
         let mut setups = Vec::new();
         for (i, service) in services.iter().enumerate() {
@@ -315,6 +319,7 @@ impl Daemon {
             return self.refuse(problems);
         }
         self.note_what_stays(&config);
+        descriptors::raise(descriptors::needed(&config));
         let kept: Vec<String> = config.services.iter().map(|s| s.name.clone()).collect();
         let gone: Vec<String> =
             self.running.keys().filter(|name| !kept.contains(name)).cloned().collect();

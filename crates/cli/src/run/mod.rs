@@ -1,12 +1,17 @@
 //! `plimsoll run`: the daemon.
 //!
-//! One task per service drives its controller (`service`), another owns its balancer's connection
-//! (`sink_task`), a thread writes the store (`keeper`), and one task waits for signals, follows the
+//! One task per service drives its controller (`service`), another holds the connection to its balancer: one
+//! per HAProxy for all services behind it (`haproxy_task`, found by `balancers`), one per service at layer 4
+//! (`l4_task`). A thread writes the store (`keeper`), and one task waits for signals, follows the
 //! configuration file and starts, changes and ends services (`daemon`).
 
+mod balancers;
 mod daemon;
+pub mod descriptors;
 pub mod file;
+mod haproxy_task;
 mod keeper;
+mod l4_task;
 pub mod log;
 pub mod record;
 mod rounds;

@@ -13,11 +13,12 @@ use plimsoll_store::{PlanRecord, PlanRecordEntry};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 
+use super::balancers::Balancers;
 use super::keeper::Keeper;
 use super::record::{self, unix_ms};
 use super::rounds::Rounds;
 use super::samples::Passive;
-use super::sink::Sink;
+use super::sink;
 use super::sink_task::{SinkHandle, SinkReport};
 use super::translate::ServiceSetup;
 
@@ -39,6 +40,8 @@ pub struct Shared {
     pub seed: u64,
     /// Keeps what was learned.
     pub keeper: Keeper,
+    /// Holds the connections to the HAProxys.
+    pub balancers: Balancers,
 }
 
 /// One service, from its start to its end or its panic.
@@ -91,7 +94,8 @@ impl Service {
             let (probes, rounds) = (probe_sender.clone(), round_sender.clone());
             Scheduler::new(runtime.clone(), clock, shared.seed, probes, rounds)
         };
-        let sink = Sink::new(setup.sink.place.clone(), setup.sink.servers.clone(), shared.origin)
+        let (name, observe) = (&setup.spec.name, setup.spec.observe);
+        let sink = sink::steer(&shared.balancers, name, &setup.sink, observe, shared.origin)
             .map_err(|error| error.to_string())?;
         let mut service = Service {
             name: setup.spec.name.as_str().into(),
@@ -100,7 +104,7 @@ impl Service {
             controller: Controller::new(setup.spec.clone(), memory, clock.now(), shared.seed),
             measures: scheduler(),
             watches: scheduler(),
-            sink: SinkHandle::start(sink, setup.sink.poll, setup.spec.observe),
+            sink,
             setup: setup.clone(),
             probes,
             rounds: Rounds::new(rounds),
@@ -301,12 +305,7 @@ impl Service {
             entries: named.collect(),
         };
         self.keeper.plan(&self.name, kept);
-        let epoch = plan.epoch;
-        if !self.sink.program(plan) {
-            let reason = "the balancer's connection does not keep up".to_owned();
-            self.publisher.plan_refused(epoch, &reason);
-            self.step(Event::ApplyFailed { epoch, reason, retryable: true });
-        }
+        self.sink.program(plan);
     }
 
     fn set_rate(&self, backend: BackendId, interval: Duration, requests: u32) {
@@ -356,8 +355,8 @@ impl Service {
     /// Goes on with another setup of the same service behind the same balancer.
     fn reconfigure(&mut self, setup: Arc<ServiceSetup>) {
         let servers = setup.sink.servers.clone();
-        if servers != self.setup.sink.servers && !self.sink.set_servers(servers) {
-            tracing::error!(service = %self.name, "the balancer's connection does not keep up");
+        if servers != self.setup.sink.servers {
+            self.sink.set_servers(servers);
         }
         if let Err(error) = self.aim(&setup) {
             tracing::error!(service = %self.name, "{error}");

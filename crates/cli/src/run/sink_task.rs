@@ -1,30 +1,26 @@
-//! The task that owns the balancer's connection: it reads the balancer every so often, carries out
-//! plans as they come, and says what became of both.
+//! What a service and the task that reads its balancer tell one another.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use plimsoll_control::poll_interval;
-use plimsoll_model::{Applied, BackendId, BalancerReport, MethodKind, Plan};
+use plimsoll_model::{Applied, BackendId, BalancerReport, Plan};
 use plimsoll_sink::{SinkError, SinkErrorKind};
-use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, sleep_until};
-
-use super::sink::Sink;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
 
 /// A balancer that cannot be read is tried again this often.
-const RETRY: Duration = Duration::from_millis(500);
+pub const RETRY: Duration = Duration::from_millis(500);
 /// A balancer that takes long to answer has so many times as long to itself, so that no more than a tenth of its time
 /// goes into being read, however many servers it has …
 const LEFT_ALONE: u32 = 9;
 /// … but no longer than this, or than it took: who is read less often is hardly steered any more.
 const LEFT_ALONE_MOST: Duration = Duration::from_millis(500);
-/// A plan waits so long for a reading under way, which takes a millisecond on a healthy balancer.
-const GIVE_WAY: Duration = Duration::from_millis(10);
-/// What refused a plan and cannot be seen from outside is tried again after this.
+/// A refusal that no reading shows is tried again after this.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
-/// Orders and reports that wait; the controller has one plan under way at a time.
+/// Reports that wait to be taken.
 const WAITING: usize = 16;
+/// Of these, some are kept for what becomes of plans.
+const FOR_PLANS: usize = 4;
 
 /// Time between two readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,14 +31,7 @@ pub enum Poll {
     Every(Duration),
 }
 
-/// What the balancer is told.
-#[derive(Debug)]
-enum Order {
-    Program(Plan),
-    Servers(Vec<(BackendId, String)>),
-}
-
-/// What came of it.
+/// What came of reading the balancer, or of a plan.
 #[derive(Debug)]
 pub enum SinkReport {
     /// The balancer was read, in this time.
@@ -70,310 +59,203 @@ impl From<&SinkError> for Loss {
     }
 }
 
-/// The other end of the task; it ends when this is dropped.
+/// The service's end; the task forgets the service when this is dropped.
 #[derive(Debug)]
 pub struct SinkHandle {
-    orders: mpsc::Sender<Order>,
+    mailbox: Arc<Mailbox>,
     /// What becomes of readings and plans.
     pub reports: mpsc::Receiver<SinkReport>,
-    task: JoinHandle<()>,
+}
+
+/// The task's end.
+#[derive(Debug)]
+pub struct SinkEnd {
+    /// What the service wants.
+    pub mailbox: Arc<Mailbox>,
+    outbox: mpsc::Sender<SinkReport>,
+}
+
+impl SinkHandle {
+    /// Both ends.
+    pub fn new() -> (Self, SinkEnd) {
+        let mailbox = Arc::new(Mailbox::default());
+        let (outbox, reports) = mpsc::channel(WAITING);
+        (SinkHandle { mailbox: mailbox.clone(), reports }, SinkEnd { mailbox, outbox })
+    }
+
+    /// Has a plan carried out. Of plans that wait only the last one is.
+    pub fn program(&self, plan: Plan) {
+        self.mailbox.put(|orders| orders.plan = Some(plan));
+    }
+
+    /// Steers these servers from now on. A plan that waits was made for those before, and is dropped.
+    pub fn set_servers(&self, servers: Vec<(BackendId, String)>) {
+        self.mailbox.put(|orders| {
+            orders.plan = None;
+            orders.servers = Some(servers);
+        });
+    }
 }
 
 impl Drop for SinkHandle {
     fn drop(&mut self) {
-        self.task.abort();
+        self.mailbox.put(|orders| orders.closed = true);
     }
 }
 
-impl SinkHandle {
-    /// Starts the task on the runtime of the caller. `observe` says that no plan will come, so that
-    /// nothing stands in its way.
-    pub fn start(sink: Sink, poll: Poll, observe: bool) -> Self {
-        let (orders, inbox) = mpsc::channel(WAITING);
-        let (outbox, reports) = mpsc::channel(WAITING);
-        let task = SinkTask {
-            sink,
-            poll,
-            interval: poll_interval(MethodKind::Split),
-            observe,
-            inbox,
-            waiting: None,
-            outbox,
-            generation: None,
-            refused: None,
-        };
-        SinkHandle { orders, reports, task: tokio::spawn(task.run()) }
-    }
-
-    /// Has a plan carried out. False when so many orders wait that this one was not taken.
-    pub fn program(&self, plan: Plan) -> bool {
-        self.orders.try_send(Order::Program(plan)).is_ok()
-    }
-
-    /// Steers these servers from now on. False as in [`SinkHandle::program`].
-    pub fn set_servers(&self, servers: Vec<(BackendId, String)>) -> bool {
-        self.orders.try_send(Order::Servers(servers)).is_ok()
+impl SinkEnd {
+    /// Tells the service. It is not waited for: what it does not take in time it can do without, but for
+    /// what becomes of plans, for which room is kept.
+    pub fn tell(&self, report: SinkReport) {
+        let of_plan = matches!(report, SinkReport::Applied(_) | SinkReport::Failed(..));
+        if of_plan || self.outbox.capacity() > FOR_PLANS {
+            let _ = self.outbox.try_send(report);
+        }
     }
 }
 
-/// When to read next: at an even pace, but a balancer that takes long to answer has much longer to itself.
-fn next(began: Instant, done: Instant, rest: Duration) -> Instant {
+/// Orders that wait: the newest counts, so that there is never more than one of a kind.
+#[derive(Debug, Default)]
+pub struct Mailbox(Mutex<Orders>);
+
+/// What a service wants.
+#[derive(Debug, Default)]
+pub struct Orders {
+    /// First, to steer these servers.
+    pub servers: Option<Vec<(BackendId, String)>>,
+    /// Then, to carry out this plan.
+    pub plan: Option<Plan>,
+    /// Nothing any more.
+    pub closed: bool,
+    bell: Arc<Notify>,
+}
+
+impl Orders {
+    fn any(&self) -> bool {
+        self.closed || self.plan.is_some() || self.servers.is_some()
+    }
+}
+
+impl Mailbox {
+    fn lock(&self) -> MutexGuard<'_, Orders> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, order: impl FnOnce(&mut Orders)) {
+        let mut orders = self.lock();
+        order(&mut orders);
+        orders.bell.notify_one();
+    }
+
+    /// Takes what waits, if anything does.
+    pub fn take(&self) -> Option<Orders> {
+        let mut orders = self.lock();
+        orders.any().then(|| Orders {
+            servers: orders.servers.take(),
+            plan: orders.plan.take(),
+            closed: orders.closed,
+            bell: orders.bell.clone(),
+        })
+    }
+
+    /// Whether the service is gone.
+    pub fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// Rings this bell for what comes from now on, and for what waits already.
+    pub fn ring(&self, bell: &Arc<Notify>) {
+        let mut orders = self.lock();
+        orders.bell = bell.clone();
+        if orders.any() {
+            bell.notify_one();
+        }
+    }
+}
+
+/// Why a balancer refuses to be steered although nothing is seen of it in a reading.
+#[derive(Debug, Default)]
+pub struct Refusal(Option<(Loss, Instant)>);
+
+impl Refusal {
+    /// A plan has failed so. Names, methods and agents are in every reading: what an operator corrects is
+    /// seen there at once.
+    pub fn note(&mut self, error: &SinkError) {
+        if matches!(error.kind(), SinkErrorKind::Permission | SinkErrorKind::Protocol) {
+            self.0 = Some((error.into(), Instant::now() + REFUSED_FOR));
+        }
+    }
+
+    /// It still stands.
+    pub fn standing(&self) -> Option<Loss> {
+        let (loss, until) = self.0.as_ref()?;
+        (Instant::now() < *until).then(|| loss.clone())
+    }
+}
+
+/// When a balancer that was read from `began` to `done` may be read again: one that takes long to answer has
+/// much longer to itself.
+pub fn left_alone(began: Instant, done: Instant) -> Instant {
     let took = done.duration_since(began);
-    let alone = (LEFT_ALONE * took).min(LEFT_ALONE_MOST).max(took);
-    (began + rest).max(done + alone)
-}
-
-struct SinkTask {
-    sink: Sink,
-    poll: Poll,
-    /// Between two readings, by what was last seen.
-    interval: Duration,
-    observe: bool,
-    inbox: mpsc::Receiver<Order>,
-    /// An order that was taken from the inbox and not yet carried out.
-    waiting: Option<Order>,
-    outbox: mpsc::Sender<SinkReport>,
-    /// The life of the balancer that was last looked at.
-    generation: Option<u64>,
-    /// Why it refuses to be steered, and when to try again although nothing is seen.
-    refused: Option<(Loss, Instant)>,
-}
-
-impl SinkTask {
-    /// Ends when nobody gives orders or takes reports any more.
-    async fn run(mut self) {
-        let mut next_poll = Instant::now();
-        loop {
-            let order = match self.waiting.take() {
-                Some(order) => Some(order),
-                None => tokio::select! {
-                    biased;
-                    order = self.inbox.recv() => match order {
-                        Some(order) => Some(order),
-                        None => return,
-                    },
-                    () = sleep_until(next_poll) => None,
-                },
-            };
-            let reports = match order {
-                Some(order) => self.carry_out(order).await.into_iter().collect(),
-                None => {
-                    let began = Instant::now();
-                    let reports = self.read().await;
-                    let rest = self.rest(&reports);
-                    next_poll = next(began, Instant::now(), rest);
-                    reports
-                }
-            };
-            for report in reports {
-                if self.outbox.send(report).await.is_err() {
-                    return;
-                }
-            }
-        }
-    }
-
-    /// The time to the next reading.
-    fn rest(&mut self, reports: &[SinkReport]) -> Duration {
-        for report in reports {
-            match report {
-                SinkReport::Lost(_) => return RETRY,
-                SinkReport::Read(read, _) => {
-                    self.interval = poll_interval(read.method.kind);
-                }
-                SinkReport::Applied(_) | SinkReport::Failed(..) => {}
-            }
-        }
-        match self.poll {
-            Poll::ByReading => self.interval,
-            Poll::Every(time) => time,
-        }
-    }
-
-    async fn carry_out(&mut self, order: Order) -> Option<SinkReport> {
-        match self.newest(order) {
-            Order::Servers(servers) => match self.sink.set_servers(servers) {
-                Ok(()) => None,
-                Err(error) => Some(SinkReport::Lost(Loss::from(error.as_ref()))),
-            },
-            Order::Program(plan) => match self.sink.apply(&plan).await {
-                Ok(applied) => Some(SinkReport::Applied(applied)),
-                Err(error) => Some(self.failed(plan.epoch, &error)),
-            },
-        }
-    }
-
-    /// Of plans that wait behind one another only the last counts. What follows an order for other
-    /// servers is left to wait.
-    fn newest(&mut self, mut order: Order) -> Order {
-        while matches!(order, Order::Program(_)) {
-            match self.inbox.try_recv() {
-                Ok(newer @ Order::Program(_)) => order = newer,
-                Ok(servers @ Order::Servers(_)) => {
-                    // The plan was made for the servers before: it is no longer what is wanted.
-                    return servers;
-                }
-                Err(_) => return order,
-            }
-        }
-        order
-    }
-
-    fn failed(&mut self, epoch: u64, error: &SinkError) -> SinkReport {
-        let loss = Loss::from(error);
-        // A plan that is wrong in itself says nothing of the next one, and a method that takes no
-        // weights is in every reading.
-        let passing =
-            matches!(error.kind(), SinkErrorKind::InvalidPlan | SinkErrorKind::NoLiveWeights);
-        if !loss.retryable && !passing {
-            self.refused = Some((loss.clone(), Instant::now() + REFUSED_FOR));
-        }
-        SinkReport::Failed(epoch, loss)
-    }
-
-    /// Reads the balancer, and looks for what stands in the way of steering it. A reading that hangs
-    /// gives way to a plan: dropping it closes the connection, and the plan opens another.
-    async fn read(&mut self) -> Vec<SinkReport> {
-        let began = Instant::now();
-        let SinkTask { sink, inbox, waiting, .. } = self;
-        let order = async {
-            *waiting = inbox.recv().await;
-            sleep(GIVE_WAY).await;
-        };
-        let done = tokio::select! {
-            biased;
-            done = sink.read_back() => done,
-            () = order => return Vec::new(),
-        };
-        match done {
-            Err(error) => vec![SinkReport::Lost(Loss::from(&error))],
-            Ok(report) => {
-                let took = began.elapsed();
-                let generation = report.generation;
-                match self.obstacle(generation).await {
-                    Some(loss) => vec![SinkReport::Lost(loss)],
-                    None => vec![SinkReport::Read(report, took)],
-                }
-            }
-        }
-    }
-
-    /// What keeps the balancer from being steered though it can be read: looked for when it is new,
-    /// and for as long as it refuses.
-    async fn obstacle(&mut self, generation: u64) -> Option<Loss> {
-        let known = self.generation == Some(generation);
-        if self.observe || (known && self.refused.is_none()) {
-            return None;
-        }
-        let Some(found) = self.sink.in_the_way().await else {
-            return self.refused.as_ref().map(|(loss, _)| loss.clone());
-        };
-        self.generation = Some(generation);
-        if let Some(reason) = found {
-            let loss = Loss { reason, retryable: false };
-            self.refused = Some((loss.clone(), Instant::now()));
-            return Some(loss);
-        }
-        let still = self.refused.take().filter(|(_, until)| known && Instant::now() < *until);
-        self.refused.clone_from(&still);
-        still.map(|(loss, _)| loss)
-    }
+    done + (LEFT_ALONE * took).min(LEFT_ALONE_MOST).max(took)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::sink::Place;
-    use plimsoll_model::{Method, Nanos};
-    use plimsoll_sink::{HaproxyConfig, SocketAddress};
+    use plimsoll_model::Nanos;
 
-    fn plan(epoch: u64) -> Order {
-        let entries = Vec::new();
-        Order::Program(Plan { epoch, at: Nanos::ZERO, reason: String::new(), entries })
-    }
-
-    /// A task whose balancer is not there, with these orders waiting.
-    fn task(orders: Vec<Order>) -> (SinkTask, mpsc::Sender<Order>, mpsc::Receiver<SinkReport>) {
-        let config = HaproxyConfig {
-            socket: SocketAddress::Unix("/no/such.sock".into()),
-            backend: "shop".to_owned(),
-            timeout: Duration::from_secs(1),
-        };
-        let (sender, inbox) = mpsc::channel(WAITING);
-        orders.into_iter().for_each(|order| sender.try_send(order).expect("room"));
-        let (outbox, reports) = mpsc::channel(WAITING);
-        let task = SinkTask {
-            sink: Sink::new(
-                Place::Haproxy(config),
-                vec![(BackendId(1), "s1".to_owned())],
-                std::time::Instant::now(),
-            )
-            .expect("names"),
-            poll: Poll::ByReading,
-            interval: poll_interval(MethodKind::Split),
-            observe: false,
-            inbox,
-            waiting: None,
-            outbox,
-            generation: None,
-            refused: None,
-        };
-        (task, sender, reports)
+    fn plan(epoch: u64) -> Plan {
+        Plan { epoch, at: Nanos::ZERO, reason: String::new(), entries: Vec::new() }
     }
 
     #[test]
     fn of_plans_that_wait_only_the_last_counts_and_none_for_other_servers() {
-        let (mut task, _orders, _reports) = task(vec![plan(2), plan(3)]);
-        assert!(matches!(task.newest(plan(1)), Order::Program(plan) if plan.epoch == 3));
-        let (mut task, _orders, _reports) =
-            self::task(vec![plan(2), Order::Servers(Vec::new()), plan(4)]);
-        assert!(matches!(task.newest(plan(1)), Order::Servers(_)));
-        assert!(matches!(task.inbox.try_recv(), Ok(Order::Program(plan)) if plan.epoch == 4));
+        let (handle, end) = SinkHandle::new();
+        assert!(end.mailbox.take().is_none());
+        handle.program(plan(1));
+        handle.program(plan(2));
+        assert_eq!(end.mailbox.take().and_then(|orders| orders.plan).map(|p| p.epoch), Some(2));
+        handle.program(plan(3));
+        handle.set_servers(Vec::new());
+        let orders = end.mailbox.take().expect("other servers");
+        assert!(orders.servers.is_some() && orders.plan.is_none() && !orders.closed);
+        drop(handle);
+        assert!(end.mailbox.take().is_some_and(|orders| orders.closed));
     }
 
     #[test]
-    fn a_balancer_is_read_by_what_it_does_unless_told_otherwise() {
-        let read = |kind| {
-            let method = Method { name: String::new(), kind };
-            let report =
-                BalancerReport { at: Nanos::ZERO, method, generation: 1, servers: Vec::new() };
-            [SinkReport::Read(report, Duration::ZERO)]
-        };
-        let ms = Duration::from_millis;
-        let (mut task, ..) = task(Vec::new());
-        assert_eq!(task.rest(&[]), ms(25), "nothing is known of it");
-        assert_eq!(task.rest(&read(MethodKind::InFlight)), ms(50));
-        assert_eq!(task.rest(&[]), ms(50), "a reading that gave way");
-        assert_eq!(task.rest(&read(MethodKind::Split)), ms(25));
-        task.poll = Poll::Every(ms(30));
-        assert_eq!(task.rest(&read(MethodKind::InFlight)), ms(30));
-        assert_eq!(task.rest(&read(MethodKind::Split)), ms(30));
-        let loss = Loss { reason: String::new(), retryable: true };
-        assert_eq!(task.rest(&[SinkReport::Lost(loss)]), RETRY);
+    fn readings_nobody_takes_do_not_displace_what_became_of_a_plan() {
+        let (mut handle, end) = SinkHandle::new();
+        let lost = || SinkReport::Lost(Loss { reason: String::new(), retryable: true });
+        (0..2 * WAITING).for_each(|_| end.tell(lost()));
+        end.tell(SinkReport::Failed(7, Loss { reason: String::new(), retryable: true }));
+        let mut last = None;
+        while let Ok(report) = handle.reports.try_recv() {
+            last = Some(report);
+        }
+        assert!(matches!(last, Some(SinkReport::Failed(7, _))), "{last:?}");
     }
 
     #[test]
     fn a_balancer_that_answers_late_is_not_read_without_a_pause() {
         let (began, ms) = (Instant::now(), Duration::from_millis);
-        let after = |took| next(began, began + ms(took), ms(25)).duration_since(began);
-        assert_eq!([1, 2, 5, 40].map(after), [25, 25, 50, 400].map(ms));
+        let after = |took| left_alone(began, began + ms(took)).duration_since(began);
+        assert_eq!([1, 2, 5, 40].map(after), [10, 20, 50, 400].map(ms));
         assert_eq!([100, 1_000].map(after), [600, 2_000].map(ms));
     }
 
-    #[tokio::test]
-    async fn a_balancer_that_is_not_there_is_lost_again_and_again_and_a_plan_fails() {
-        let (task, orders, mut reports) = task(vec![plan(5)]);
-        let running = tokio::spawn(task.run());
-        let mut seen = Vec::new();
-        while seen.len() < 2 {
-            match reports.recv().await.expect("a report") {
-                SinkReport::Failed(epoch, loss) => seen.push((epoch, loss.retryable)),
-                SinkReport::Lost(loss) => seen.push((0, loss.retryable)),
-                other => panic!("{other:?}"),
-            }
-        }
-        assert_eq!(seen, [(5, true), (0, true)]);
-        drop(orders);
-        running.await.expect("no panic");
+    #[test]
+    fn corrected_server_name_is_not_held_against_the_next_reading() {
+        let mut refusal = Refusal::default();
+        refusal.note(&SinkError::UnknownServers {
+            backend: "shop".to_owned(),
+            missing: vec!["s9".to_owned()],
+            exist: vec!["s1".to_owned()],
+        });
+        assert_eq!(refusal.standing(), None);
+        let (socket, reason) = (String::new(), "level".to_owned());
+        refusal.note(&SinkError::Permission { socket, reason });
+        assert!(refusal.standing().is_some(), "what no reading shows is");
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use plimsoll_control::{BackendSpec, CurveChoice, Exploration, ProbeRate, ServiceSpec};
 use plimsoll_model::{BackendId, SinkLimits};
@@ -13,7 +13,7 @@ use plimsoll_probe::{
 };
 use plimsoll_sink::{HaproxyConfig, L4SinkConfig, SocketAddress};
 
-use super::sink::{Place, Sink};
+use super::sink::{self, Place};
 use super::sink_task::Poll;
 use crate::config;
 
@@ -84,9 +84,9 @@ pub fn service(
     observe: bool,
     before: Option<(&config::Service, &ServiceSetup)>,
 ) -> Result<ServiceSetup, Unusable> {
-    let sink = sink(service, ids);
-    let made = Sink::new(sink.place.clone(), sink.servers.clone(), Instant::now());
-    let limits = made.map_err(|error| Unusable::new("sink", error))?.limits();
+    let sink = sink_setup(service, ids);
+    let limits = sink::limits(&sink.place, sink.servers.clone());
+    let limits = limits.map_err(|error| Unusable::new("sink", error))?;
     Ok(ServiceSetup {
         spec: spec(service, ids, limits, observe),
         probes: probes(service, ids, before)?,
@@ -150,7 +150,7 @@ fn spec(
     }
 }
 
-fn sink(service: &config::Service, ids: &[BackendId]) -> SinkSetup {
+fn sink_setup(service: &config::Service, ids: &[BackendId]) -> SinkSetup {
     let (place, poll) = match &service.sink {
         config::Sink::Haproxy(haproxy) => {
             let socket = match &haproxy.socket {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plimsoll_testbed::Mode;
 
-use crate::rig::{PATIENCE, Rig, until, until_within};
+use crate::rig::{Daemon, PATIENCE, Rig, until, until_within};
 
 #[test]
 fn a_backend_that_dies_is_out_and_comes_back() {
@@ -158,4 +158,27 @@ fn weights_of_zero_everywhere_are_mended_at_once_on_a_real_haproxy() {
         times > 12
     });
     assert!(daemon.has_event("foreign", "to 0"));
+}
+
+/// The soft limit of open files of a process.
+fn files_of(daemon: &Daemon) -> u64 {
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", daemon.pid())).expect("limits");
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("a line");
+    line.split_whitespace().nth(3).and_then(|soft| soft.parse().ok()).expect("a number")
+}
+
+#[test]
+fn a_soft_limit_of_open_files_does_not_fail_probes_that_the_hard_one_allows() {
+    let rig = Rig::new("roundrobin", &[1.0; 4]);
+    let (config, log) = (rig.write_config(), rig.path("log"));
+    let mut daemon = Daemon::spawn_with_files(&config, rig.api, &log, "-Sn 100");
+    daemon.wait_until_it_answers();
+    assert!(files_of(&daemon) > 100, "{}", files_of(&daemon));
+    assert!(daemon.log().contains("limit of open files raised from 100"), "{}", daemon.log());
+    daemon.kill();
+    let mut daemon = Daemon::spawn_with_files(&config, rig.api, &log, "-n 100");
+    daemon.wait_until_it_answers();
+    assert_eq!(files_of(&daemon), 100);
+    let said = "the limit of open files is 100, and this configuration takes up to";
+    assert!(daemon.log().contains(said), "{}", daemon.log());
 }

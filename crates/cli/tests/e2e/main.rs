@@ -12,4 +12,5 @@ mod log;
 mod ready;
 mod reload;
 mod rig;
+mod sharing;
 mod signals;

@@ -18,7 +18,8 @@ use plimsoll_model::{Applied, BalancerReport, Plan, SinkLimits};
 
 pub use error::{SinkError, SinkErrorKind};
 pub use haproxy::{
-    AccessLevel, AgentState, HaproxyConfig, HaproxySink, InspectedServer, Inspection, SocketAddress,
+    AccessLevel, AgentState, HaproxyConfig, HaproxyConnection, HaproxySink, InspectedServer,
+    Inspection, ProcessIdentity, SocketAddress, SteeredBackend, Witness, haproxy_limits,
 };
 pub use l4::{L4Sink, L4SinkConfig, wire};
 

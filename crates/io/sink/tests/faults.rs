@@ -155,7 +155,7 @@ async fn answers_that_make_no_sense_are_errors_and_the_next_call_starts_anew() {
         ("show info", "HTTP/1.1 400 Bad request", "`show info` answered \"HTTP/1.1 400"),
         ("show info", "Pid: x", "not a number"),
         ("show stat", "No such proxy.", "No such proxy."),
-        ("show stat", "# pxname,svname", "column \"type\" is missing"),
+        ("show stat", "# pxname,svname", "column \"iid\" is missing"),
         ("show servers state", "2\n", "`show servers state` answered"),
         ("show servers state", "", "`show servers state` answered"),
     ] {

@@ -37,6 +37,14 @@ impl Daemon {
         Self::start(command, api, log)
     }
 
+    /// The same with another limit of open files: `-Sn 100` for the soft one, `-n 100` for both.
+    pub fn spawn_with_files(config: &Path, api: SocketAddr, log: &Path, limit: &str) -> Self {
+        let script = format!("ulimit {limit}; exec \"$0\" run --config \"$1\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_plimsoll"), arg(config)]);
+        Self::start(command, api, log)
+    }
+
     fn start(mut command: Command, api: SocketAddr, log: &Path) -> Self {
         let file = std::fs::File::options().create(true).append(true).open(log).expect("a log");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);

@@ -56,6 +56,15 @@ impl Haproxy {
         until("HAProxy to answer", || self.try_ask("show info").is_some());
     }
 
+    /// Starts again with more proxies.
+    pub fn extend(&mut self, more: &str) {
+        let path = self.dir.join("haproxy.cfg");
+        let text = std::fs::read_to_string(&path).expect("its configuration") + more;
+        std::fs::write(path, text).expect("written");
+        self.stop();
+        self.start_again();
+    }
+
     pub fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().expect("kill HAProxy");

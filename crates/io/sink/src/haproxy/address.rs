@@ -5,7 +5,7 @@ use std::str::FromStr;
 use crate::SinkError;
 
 /// Where HAProxy's runtime API listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SocketAddress {
     /// A Unix socket: `stats socket /run/haproxy/admin.sock level admin`.
     Unix(PathBuf),

@@ -3,7 +3,7 @@ use std::fmt::Write as _;
 use plimsoll_model::{Applied, MethodKind, Plan};
 
 use super::link::LinkError;
-use super::{AccessLevel, HaproxySink, WEIGHTS, method};
+use super::{HaproxyConnection, SteeredBackend, WEIGHTS, method};
 use crate::SinkError;
 use crate::servers::planned;
 
@@ -30,10 +30,29 @@ struct Begun {
     retried: bool,
 }
 
-impl HaproxySink {
+impl SteeredBackend {
     /// See [`crate::WeightSink::apply`].
-    pub(super) async fn apply_plan(&mut self, plan: &Plan) -> Result<Applied, SinkError> {
-        let wanted = planned(plan, &self.servers, &WEIGHTS, "HAProxy's")?;
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn apply(
+        &mut self,
+        connection: &mut HaproxyConnection,
+        plan: &Plan,
+    ) -> Result<Applied, SinkError> {
+        Programming { connection, backend: self }.apply(plan).await
+    }
+}
+
+/// A backend that is programmed, and the connection to its HAProxy.
+struct Programming<'a> {
+    connection: &'a mut HaproxyConnection,
+    backend: &'a mut SteeredBackend,
+}
+
+impl Programming<'_> {
+    async fn apply(&mut self, plan: &Plan) -> Result<Applied, SinkError> {
+        let wanted = planned(plan, &self.backend.servers, &WEIGHTS, "HAProxy's")?;
         let mut begun: Option<Begun> = None;
         loop {
             let changes = match self.prepare(plan.epoch, &wanted).await {
@@ -45,9 +64,13 @@ impl HaproxySink {
             }
             let sent = self.send(&changes).await;
             // What was there before the first attempt is what an undo goes back to.
-            let whole = match begun.take().filter(|begun| begun.life == self.generation()) {
+            let whole = match begun.take().filter(|begun| begun.life == self.backend.generation()) {
                 Some(first) => Begun { retried: true, ..first },
-                None => Begun { life: self.generation(), changes: changes.clone(), retried: false },
+                None => Begun {
+                    life: self.backend.generation(),
+                    changes: changes.clone(),
+                    retried: false,
+                },
             };
             match sent {
                 Ok(Sent::All) => return Ok(self.applied(plan.epoch, changes.len())),
@@ -57,7 +80,7 @@ impl HaproxySink {
                 // Weights are absolute: sending them again on a new connection does no harm.
                 Err(LinkError::Cut(_)) if !whole.retried => begun = Some(whole),
                 Err(error) => {
-                    let error = self.link.error(error);
+                    let error = self.connection.link.error(error);
                     return Err(self.interrupted(error, Some(whole)).await);
                 }
             }
@@ -70,36 +93,23 @@ impl HaproxySink {
         epoch: u64,
         wanted: &[(String, u32)],
     ) -> Result<Vec<Change>, SinkError> {
-        self.refresh().await?;
-        self.require_servers()?;
-        if let Some(level) = self.level
-            && level != AccessLevel::Admin
-        {
-            return Err(self.too_low(level.as_str(), "admin to steer"));
+        self.read_states().await?;
+        self.connection.check(self.backend)?;
+        if let Some(refusal) = self.connection.refusal(self.backend) {
+            return Err(refusal);
         }
-        let method = self.learn_method().await?;
+        let method = self.connection.learn_method(self.backend).await?;
         if method.kind == MethodKind::NoLiveWeights {
-            let backend = self.backend.clone();
+            let backend = self.backend.name.clone();
             return Err(SinkError::NoLiveWeights { backend, method: method.name });
         }
-        self.refuse_agents(wanted)?;
         let changes = self.changes(wanted);
         self.refuse_all_zero(epoch, &changes)?;
         Ok(changes)
     }
 
-    fn refuse_agents(&self, wanted: &[(String, u32)]) -> Result<(), SinkError> {
-        let servers: Vec<String> = wanted
-            .iter()
-            .enumerate()
-            .filter_map(|(hint, (name, _))| self.snapshot.row(hint, name))
-            .filter(|row| row.state.agent_active())
-            .map(|row| row.name.clone())
-            .collect();
-        if servers.is_empty() {
-            return Ok(());
-        }
-        Err(SinkError::AgentCheck { backend: self.backend.clone(), servers })
+    async fn read_states(&mut self) -> Result<(), SinkError> {
+        self.connection.poll(&mut [&mut *self.backend], false).await
     }
 
     /// What differs, what grows before what shrinks: at no instant are all weights 0.
@@ -108,7 +118,7 @@ impl HaproxySink {
             .iter()
             .enumerate()
             .filter_map(|(hint, (name, to))| {
-                let from = self.snapshot.row(hint, name)?.state.weight;
+                let from = self.backend.snapshot.row(hint, name)?.state.weight;
                 let change = Change { server: name.clone(), from, to: *to };
                 (from != *to).then_some(change)
             })
@@ -122,11 +132,11 @@ impl HaproxySink {
         let after = |name: &str, held: u32| {
             changes.iter().find(|change| change.server == name).map_or(held, |change| change.to)
         };
-        let rows = &self.snapshot.rows;
+        let rows = &self.backend.snapshot.rows;
         if changes.is_empty() || rows.iter().any(|row| after(&row.name, row.state.weight) > 0) {
             return Ok(());
         }
-        let reason = format!("it would leave every server of {:?} at weight 0", self.backend);
+        let reason = format!("it would leave every server of {:?} at weight 0", self.backend.name);
         Err(SinkError::InvalidPlan { epoch, reason })
     }
 
@@ -134,24 +144,21 @@ impl HaproxySink {
     async fn send(&mut self, changes: &[Change]) -> Result<Sent, LinkError> {
         let mut lines = String::with_capacity(changes.len() * 48);
         for Change { server, to, .. } in changes {
-            let _ = writeln!(lines, "set server {}/{server} weight {to}", self.backend);
+            let _ = writeln!(lines, "set server {}/{server} weight {to}", self.backend.name);
         }
-        let _ = writeln!(lines, "show servers state {}", self.backend);
-        let answers = self.link.exchange(&lines).await?;
+        let _ = writeln!(lines, "show servers state {}", self.backend.name);
+        let answers = self.connection.link.exchange(&lines).await?;
         let refused = (0..changes.len())
             .find(|at| !answers.get(*at).is_empty())
             .map(|at| Sent::Refused(at, answers.text(at)));
-        if self.snapshot.read_state(answers.get(changes.len())).is_err() {
-            self.link.close();
-            return Err(LinkError::Protocol("`show servers state` was not understood"));
-        }
+        self.connection.take_states(self.backend, changes.len())?;
         Ok(refused.unwrap_or(Sent::All))
     }
 
     /// What all steered servers hold, as read after the batch.
     fn applied(&self, epoch: u64, commands: usize) -> Applied {
-        let weights = self.servers.iter().enumerate().filter_map(|(hint, (id, name))| {
-            self.snapshot.row(hint, name).map(|row| (*id, row.state.weight))
+        let weights = self.backend.servers.iter().enumerate().filter_map(|(hint, (id, name))| {
+            self.backend.snapshot.row(hint, name).map(|row| (*id, row.state.weight))
         });
         let commands = u32::try_from(commands).unwrap_or(u32::MAX);
         Applied { epoch, weights: weights.collect(), commands }
@@ -161,14 +168,14 @@ impl HaproxySink {
     async fn refused(&mut self, batch: Begun, first: Change, answer: String) -> SinkError {
         let done = self.held(batch.changes);
         if done.is_empty() && answer.contains("Permission denied") {
-            return self.too_low("below admin", "admin to steer");
+            return self.connection.too_low("below admin", "admin to steer");
         }
         if done.is_empty() && method::is_static(&answer) {
             return self.static_after_all();
         }
         let (restored, unrestored) = self.put_back(&done).await;
         SinkError::Rejected {
-            backend: self.backend.clone(),
+            backend: self.backend.name.clone(),
             server: first.server,
             weight: first.to,
             answer,
@@ -179,7 +186,7 @@ impl HaproxySink {
 
     /// Those changes that HAProxy now holds.
     fn held(&self, changes: Vec<Change>) -> Vec<Change> {
-        let row = |change: &Change| self.snapshot.row(0, &change.server);
+        let row = |change: &Change| self.backend.snapshot.row(0, &change.server);
         let held = |change: &Change| row(change).is_some_and(|row| row.state.weight == change.to);
         changes.into_iter().filter(held).collect()
     }
@@ -187,11 +194,11 @@ impl HaproxySink {
     /// HAProxy says by its refusal that the method takes no weights: remembered for this connection.
     fn static_after_all(&mut self) -> SinkError {
         let mut name = String::new();
-        if let Some((_, method)) = &mut self.method {
+        if let Some(method) = &mut self.backend.method {
             method.kind = MethodKind::NoLiveWeights;
             name.clone_from(&method.name);
         }
-        SinkError::NoLiveWeights { backend: self.backend.clone(), method: name }
+        SinkError::NoLiveWeights { backend: self.backend.name.clone(), method: name }
     }
 
     /// Gives back their former weights. Returns who has it again, and who may not.
@@ -203,7 +210,11 @@ impl HaproxySink {
         undo.sort_by_key(|change| change.to < change.from);
         let sent = !undo.is_empty() && self.send(&undo).await.is_ok();
         undo.into_iter().map(|change| (change.server, change.to)).partition(|(server, weight)| {
-            sent && self.snapshot.row(0, server).is_some_and(|row| row.state.weight == *weight)
+            sent && self
+                .backend
+                .snapshot
+                .row(0, server)
+                .is_some_and(|row| row.state.weight == *weight)
         })
     }
 
@@ -213,15 +224,15 @@ impl HaproxySink {
         let Some(Begun { life, changes, .. }) = begun else {
             return error;
         };
-        let (restored, unrestored) = if self.refresh().await.is_err() {
+        let (restored, unrestored) = if self.read_states().await.is_err() {
             (Vec::new(), changes.into_iter().map(|change| (change.server, change.from)).collect())
-        } else if self.generation() == life {
+        } else if self.backend.generation() == life {
             let changed = self.held(changes);
             self.put_back(&changed).await
         } else {
             (Vec::new(), Vec::new())
         };
-        let (backend, source) = (self.backend.clone(), Box::new(error));
+        let (backend, source) = (self.backend.name.clone(), Box::new(error));
         SinkError::Interrupted { backend, source, restored, unrestored }
     }
 }

@@ -1,7 +1,7 @@
 use super::table::{number, small};
 
 /// What `show info` says of the process that answers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ProcessInfo {
     pub(super) pid: u32,
     /// Seconds since 1970; 0 where HAProxy does not tell (before 2.5).

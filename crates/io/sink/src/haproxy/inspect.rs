@@ -1,9 +1,10 @@
 use plimsoll_model::{BackendId, Method, MethodKind, ServerStatus};
 
-use super::snapshot::{INFO, STAT};
+use super::link::LinkError;
 use super::stat::{SERVER_ROW, Stat, StatTable};
+use super::steered::status;
 use super::table::small;
-use super::{HaproxySink, info, status};
+use super::{HaproxySink, SteeredBackend, info};
 use crate::SinkError;
 
 /// What a socket of HAProxy allows.
@@ -106,34 +107,44 @@ impl HaproxySink {
     /// # Errors
     /// When HAProxy cannot be reached or understood, or has no such backend.
     pub async fn inspect(&mut self) -> Result<Inspection, SinkError> {
-        self.refresh().await?;
-        let details = self.details().map_err(|reason| self.protocol(reason))?;
-        let text = self.link.answers().get(INFO);
+        let HaproxySink { connection, backend } = self;
+        connection.poll(&mut [&mut *backend], true).await?;
+        let id = connection.found(backend)?;
+        let lines = format!("show info\nshow stat {id} 4 -1\n");
+        let asked = connection.link.exchange(&lines).await;
+        asked.map(|_| ()).map_err(|error| connection.link.error(error))?;
+        let answers = connection.link.answers();
+        let details = backend
+            .details(answers.get(1))
+            .map_err(|reason| connection.link.error(LinkError::Protocol(reason)))?;
+        let text = answers.get(0);
         let number = |key| info::value(text, key).and_then(|n| n.parse().ok()).unwrap_or(0);
         let (threads, maxconn) = (number("Nbthread"), number("Maxconn"));
         let version = info::value(text, "Version").unwrap_or_default();
-        let servers = self.inspected(&details);
+        let servers = backend.inspected(&details);
         let exists = |name: &String| servers.iter().any(|server| &server.name == name);
-        let missing = self.servers.iter().map(|(_, name)| name.clone());
+        let missing = backend.servers.iter().map(|(_, name)| name.clone());
         let missing = missing.filter(|name| !exists(name)).collect();
-        let method = if self.snapshot.algo.is_empty() {
+        let method = if backend.snapshot.algo.is_empty() {
             Method { name: String::new(), kind: MethodKind::NoLiveWeights }
         } else {
-            self.learn_method().await?
+            connection.learn_method(backend).await?
         };
         Ok(Inspection {
             version,
-            pid: self.snapshot.process.pid,
-            started_at: self.snapshot.process.started_at,
+            pid: backend.snapshot.process.pid,
+            started_at: backend.snapshot.process.started_at,
             threads,
             maxconn,
-            level: self.level,
+            level: connection.level(),
             method,
             servers,
             missing,
         })
     }
+}
 
+impl SteeredBackend {
     fn inspected(&self, details: &[Details]) -> Vec<InspectedServer> {
         let rows = self.snapshot.rows.iter();
         rows.filter_map(|row| {
@@ -162,12 +173,12 @@ impl HaproxySink {
         .collect()
     }
 
-    /// What a poll passes over, from the answers of the last one.
-    fn details(&self) -> Result<Vec<Details>, String> {
+    /// What a poll passes over.
+    fn details(&self, stat: &[u8]) -> Result<Vec<Details>, String> {
         let mut details = Vec::new();
-        StatTable::new().read(self.link.answers().get(STAT), |row| {
+        StatTable::new().read(stat, |row| {
             let text = |column| String::from_utf8_lossy(row.get(column)).into_owned();
-            let ours = row.get(Stat::Proxy) == self.backend.as_bytes();
+            let ours = row.get(Stat::Proxy) == self.name.as_bytes();
             if ours && row.get(Stat::Kind) == SERVER_ROW {
                 let maxconn = small("slim", row.get(Stat::MaxConn))?;
                 details.push(Details {

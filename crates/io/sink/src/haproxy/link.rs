@@ -44,7 +44,7 @@ pub(super) enum LinkError {
     /// No complete answer in time.
     Timeout,
     /// More bytes than any answer can have, or bytes after the last prompt.
-    Protocol(&'static str),
+    Protocol(String),
 }
 
 /// The answers of one exchange, one per command.
@@ -74,6 +74,11 @@ impl Link {
 
     pub(super) fn address(&self) -> &SocketAddress {
         &self.address
+    }
+
+    /// Bounds connecting and each exchange from now on.
+    pub(super) fn set_limit(&mut self, limit: Duration) {
+        self.limit = limit;
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -118,9 +123,7 @@ impl Link {
         let socket = self.address.to_string();
         match error {
             LinkError::Timeout => SinkError::Timeout { socket, limit: self.limit },
-            LinkError::Protocol(reason) => {
-                SinkError::Protocol { socket, reason: reason.to_owned() }
-            }
+            LinkError::Protocol(reason) => SinkError::Protocol { socket, reason },
             LinkError::Cut(source) => SinkError::Unreachable {
                 socket,
                 reason:
@@ -228,19 +231,22 @@ async fn read_answers(
         }
         if bytes.starts_with(MASTER_PROMPT) {
             return Err(LinkError::Protocol(
-                "this is the master's socket (`haproxy -S`): give the workers' `stats socket`",
+                "this is the master's socket (`haproxy -S`): give the workers' `stats socket`"
+                    .to_owned(),
             ));
         }
         // A prompt may be cut in two by the end of a read.
         scanned = scanned.max(bytes.len().saturating_sub(PROMPT.len() - 1));
         if bytes.len() > MAX_ANSWER {
-            return Err(LinkError::Protocol("the answer is longer than 16 MiB"));
+            return Err(LinkError::Protocol("the answer is longer than 16 MiB".to_owned()));
         }
     }
     if start == bytes.len() {
         Ok(())
     } else {
-        Err(LinkError::Protocol("more answers than commands: is this HAProxy's `stats socket`?"))
+        Err(LinkError::Protocol(
+            "more answers than commands: is this HAProxy's `stats socket`?".to_owned(),
+        ))
     }
 }
 

@@ -5,6 +5,7 @@ use super::table::Columns;
 #[repr(usize)]
 pub(super) enum Stat {
     Proxy,
+    Id,
     Server,
     Kind,
     Queued,
@@ -23,8 +24,9 @@ pub(super) enum Stat {
     Algorithm,
 }
 
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 18] = [
     "pxname",
+    "iid",
     "svname",
     "type",
     "qcur",
@@ -158,8 +160,8 @@ mod tests {
         let csv = format!(
             "# last_chk,{}\n\"a, \"\"b\"\"\n> c\",{}s1{}",
             NAMES.join(","),
-            "shop,",
-            ",".repeat(NAMES.len() - 2)
+            "shop,3,",
+            ",".repeat(NAMES.len() - 3)
         );
         assert_eq!(rows(&csv).unwrap(), [("s1".to_owned(), String::new())]);
     }

@@ -57,7 +57,7 @@ impl ServerState {
     }
 }
 
-/// Reads the answer of `show servers state BACKEND`.
+/// Reads the answer of `show servers state`, of one backend or all.
 pub(super) struct StateTable(Columns<{ NAMES.len() }>);
 
 impl StateTable {
@@ -65,14 +65,13 @@ impl StateTable {
         StateTable(Columns::new(NAMES))
     }
 
-    /// Calls `each` with every server's name and state, in HAProxy's order. Returns HAProxy's number
-    /// of the backend, unknown while it has no server.
+    /// Calls `each` with every server's backend by HAProxy's number, its name and its state, in HAProxy's
+    /// order.
     pub(super) fn read(
         &mut self,
         text: &[u8],
-        mut each: impl FnMut(&[u8], ServerState) -> Result<(), String>,
-    ) -> Result<Option<u64>, String> {
-        let mut id = None;
+        mut each: impl FnMut(u64, &[u8], ServerState) -> Result<(), String>,
+    ) -> Result<(), String> {
         let mut header_seen = false;
         for line in text.split(|byte| *byte == b'\n') {
             if let Some(header) = line.strip_prefix(b"# ") {
@@ -80,15 +79,14 @@ impl StateTable {
                 header_seen = true;
             } else if header_seen && !line.is_empty() {
                 let row = self.row(line)?;
-                id = Some(number("be_id", row[0])?);
-                each(row[1], state(&row)?)?;
+                each(number("be_id", row[0])?, row[1], state(&row)?)?;
             }
         }
         if !header_seen {
             let text = String::from_utf8_lossy(text.get(..80).unwrap_or(text));
             return Err(format!("`show servers state` answered {text:?}"));
         }
-        Ok(id)
+        Ok(())
     }
 
     fn row<'a>(&self, line: &'a [u8]) -> Result<[&'a [u8]; NAMES.len()], String> {
@@ -125,25 +123,22 @@ mod tests {
     const HEADER: &str = "1\n# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state \
                           srv_uweight srv_iweight srv_check_state srv_agent_state srv_new\n";
 
-    type Read = (Option<u64>, Vec<(String, ServerState)>);
-
-    fn read(rows: &str) -> Result<Read, String> {
+    fn read(rows: &str) -> Result<Vec<(u64, String, ServerState)>, String> {
         let mut seen = Vec::new();
-        let id = StateTable::new().read(format!("{HEADER}{rows}").as_bytes(), |name, state| {
-            seen.push((String::from_utf8_lossy(name).into_owned(), state));
+        StateTable::new().read(format!("{HEADER}{rows}").as_bytes(), |id, name, state| {
+            seen.push((id, String::from_utf8_lossy(name).into_owned(), state));
             Ok(())
         })?;
-        Ok((id, seen))
+        Ok(seen)
     }
 
     #[test]
     fn flags_tell_who_took_a_server_out_and_whether_an_agent_speaks() {
-        let (id, servers) = read(
+        let servers = read(
             "3 shop 1 s1 - 2 0 0 10 6 0 -\n3 shop 2 s2 - 2 8 20 10 2 22 -\n3 shop 3 s3 - 0 5 1 1 14 18 -",
         )
         .unwrap();
-        assert_eq!(id, Some(3));
-        let [(_, own_zero), (_, drained), (name, disabled)] = &servers[..] else {
+        let [(3, _, own_zero), (3, _, drained), (3, name, disabled)] = &servers[..] else {
             panic!("{servers:?}")
         };
         assert!(!own_zero.drained() && !own_zero.in_maintenance() && own_zero.checked());
@@ -155,15 +150,15 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_without_servers_has_no_number() {
-        assert_eq!(read("").unwrap(), (None, Vec::new()));
+    fn a_backend_may_have_no_servers() {
+        assert_eq!(read("").unwrap(), Vec::new());
     }
 
     #[test]
     fn what_is_not_the_table_is_refused() {
         assert!(read("3 shop 1 s1\n").unwrap_err().contains("shorter"));
         assert!(read("3 shop 1 s1 - x 0 0 10 6 0 -").unwrap_err().contains("not a number"));
-        let error = StateTable::new().read(b"Can't find backend.", |_, _| Ok(())).unwrap_err();
+        let error = StateTable::new().read(b"Can't find backend.", |_, _, _| Ok(())).unwrap_err();
         assert!(error.contains("Can't find backend."));
     }
 }
