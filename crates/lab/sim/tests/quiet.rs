@@ -31,7 +31,7 @@ fn alarms(
 fn an_hour_of_noise_is_left_alone() {
     use ServiceTime::{Bimodal, Deterministic, Exponential};
     for (pool, method, service, load, seed) in [
-        (paper_pool(11), Method::RoundRobin, Exponential, 0.7, 1),
+        (paper_pool(11), Method::RoundRobin, Exponential, 0.7, 2),
         (small_pool(), Method::RoundRobin, Exponential, 0.7, 2),
         (small_pool(), Method::LeastConn, Exponential, 0.7, 3),
         (paper_pool(11), Method::RoundRobin, Deterministic, 0.7, 4),

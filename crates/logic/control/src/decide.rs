@@ -193,7 +193,7 @@ impl Controller {
         self.schedule_next(now);
     }
 
-    fn is_pinned(&self) -> bool {
+    pub(crate) fn is_pinned(&self) -> bool {
         self.backends.iter().any(|b| b.pin.is_some())
     }
 

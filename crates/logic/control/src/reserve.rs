@@ -12,6 +12,7 @@ use plimsoll_model::{MethodKind, Nanos};
 use crate::backend::Backend;
 use crate::controller::Controller;
 use crate::plan::Decision;
+use crate::view::Phase;
 
 /// After the loss of one server the others are loaded to no more than this part of their capacity, by plan: what is
 /// believed of capacities and of the traffic is off by some percent.
@@ -29,8 +30,14 @@ pub(crate) fn in_flight_survives(capacity_rps: &[f64], weights: &[u32], rate_rps
     none_parked || (holds().count() >= 2 && rate_rps <= AFTER_A_LOSS * (rest - largest))
 }
 
-/// The same for a balancer that splits the traffic in proportion to weights.
-pub(crate) fn split_survives(capacity_rps: &[f64], weights: &[u32], rate_rps: f64) -> bool {
+/// The same for a balancer that splits the traffic in proportion to weights. The servers at these positions have a
+/// load that is near their bound on purpose, and for seconds only: what a loss would add to it is not looked at.
+pub(crate) fn split_survives(
+    capacity_rps: &[f64],
+    weights: &[u32],
+    measured: &[usize],
+    rate_rps: f64,
+) -> bool {
     let n = capacity_rps.len();
     let holders = weights.iter().filter(|weight| **weight > 0).count();
     if n < 2 {
@@ -44,8 +51,9 @@ pub(crate) fn split_survives(capacity_rps: &[f64], weights: &[u32], rate_rps: f6
     // Load over capacity per unit of weight that is left: the greatest, and the greatest of the others.
     let stretch = |i: usize| rate_rps * f64::from(weights[i]) / capacity_rps[i].max(1e-9);
     let by_stretch = |a: &usize, b: &usize| stretch(*a).total_cmp(&stretch(*b));
-    let first = (0..n).max_by(by_stretch);
-    let second = (0..n).filter(|i| Some(*i) != first).max_by(by_stretch);
+    let judged = || (0..n).filter(|i| !measured.contains(i));
+    let first = judged().max_by(by_stretch);
+    let second = judged().filter(|i| Some(*i) != first).max_by(by_stretch);
     (0..n).filter(|&lost| weights[lost] > 0).all(|lost| {
         if rate_rps > AFTER_A_LOSS * (all - capacity_rps[lost]) {
             return holders == n;
@@ -68,21 +76,30 @@ pub(crate) fn unpark(capacity_rps: &[f64], parked: &mut Vec<usize>, rate_rps: f6
     }
 }
 
-/// Shares moved by this part of the way towards those in proportion to `capacity_rps`. What is `fixed` stays.
-pub(crate) fn blend(shares: &[f64], capacity_rps: &[f64], fixed: &[bool], part: f64) -> Vec<f64> {
-    let free = |values: &[f64]| -> f64 {
-        values.iter().zip(fixed).filter(|(_, fixed)| !**fixed).map(|(value, _)| value).sum()
-    };
-    let per_capacity = free(shares) / free(capacity_rps).max(1e-9);
-    let moved = shares.iter().zip(capacity_rps).zip(fixed).map(|((&share, &capacity), &fixed)| {
-        if fixed { share } else { (1.0 - part) * share + part * per_capacity * capacity }
-    });
-    moved.collect()
+/// Shares moved by this part of the way towards those in proportion to `capacity_rps`; those at the positions
+/// `measured` stay.
+pub(crate) fn blend(
+    shares: &[f64],
+    capacity_rps: &[f64],
+    measured: &[usize],
+    part: f64,
+) -> Vec<f64> {
+    let free = || (0..shares.len()).filter(|i| !measured.contains(i));
+    let all = |of: &[f64]| free().map(|i| of[i]).sum::<f64>();
+    let per_capacity = all(shares) / all(capacity_rps).max(1e-9);
+    let mut moved = shares.to_vec();
+    for i in free() {
+        moved[i] = (1.0 - part) * shares[i] + part * per_capacity * capacity_rps[i];
+    }
+    moved
 }
 
 impl Controller {
     /// Whether the weights in force would not survive the loss of a server, as far as is known.
     pub(crate) fn lacks_reserve(&self) -> bool {
+        if self.is_pinned() {
+            return false;
+        }
         let usable = || self.backends.iter().filter(|b| b.is_usable());
         let held: Option<Vec<u32>> = usable().map(|b| b.programmed).collect();
         // What is planned with a margin may use it up before it is planned anew.
@@ -104,18 +121,22 @@ impl Controller {
         let usable = self.backends.iter().filter(|b| b.is_usable());
         let capacity: Option<Vec<f64>> = usable.map(|b| b.knowledge.capacity_rps()).collect();
         let Some(capacity) = capacity else { return true };
-        match self.kind() {
-            MethodKind::InFlight => in_flight_survives(&capacity, weights, rate_rps),
-            MethodKind::Split | MethodKind::NoLiveWeights => {
-                split_survives(&capacity, weights, rate_rps)
-            }
+        // Capacities that are being learned tell of single shares too little.
+        if self.kind() == MethodKind::Split && self.phase != Phase::Exploring {
+            split_survives(&capacity, weights, &[], rate_rps)
+        } else {
+            in_flight_survives(&capacity, weights, rate_rps)
         }
     }
 
-    /// No plan leaves all traffic to one server where there are others, wherever it comes from.
+    /// No plan leaves all traffic to one server where there are others, wherever it comes from. KnapsackLB's way of
+    /// exploring does, to measure.
     pub(crate) fn have_two_hold_weight(&self, now: Nanos, decision: &mut Decision) {
         let wishes = &mut decision.wishes;
-        if wishes.len() < 2 || wishes.iter().filter(|w| w.weight > 0).count() != 1 {
+        if self.explores_by_paper()
+            || wishes.len() < 2
+            || wishes.iter().filter(|w| w.weight > 0).count() != 1
+        {
             return;
         }
         for w in wishes.iter_mut().filter(|w| w.weight == 0) {
@@ -134,7 +155,8 @@ mod tests {
 
     #[test]
     fn at_least_two_hold_weight_wherever_there_are_two() {
-        for survives in [in_flight_survives, split_survives] {
+        let split = |c: &[f64], w: &[u32], rate| split_survives(c, w, &[], rate);
+        for survives in [in_flight_survives, split] {
             assert!(survives(&[10.0], &[5], 1.0), "there is but one");
             assert!(!survives(&[10.0, 10.0, 10.0], &[5, 0, 0], 0.01));
             assert!(survives(&[10.0, 10.0, 10.0], &[5, 5, 0], 0.01));
@@ -152,18 +174,21 @@ mod tests {
         assert!(in_flight_survives(&capacity, &[9, 9, 1, 0], 6.0));
         assert!(in_flight_survives(&capacity, &[9, 9, 1, 1], 12.0), "nobody could carry that");
         assert!(!in_flight_survives(&capacity, &[9, 9, 1, 0], 12.0));
-        assert!(!split_survives(&capacity, &[90, 0, 1, 1], 5.0));
-        assert!(!split_survives(&capacity, &[90, 6, 0, 0], 12.0));
-        assert!(split_survives(&capacity, &[10, 6, 1, 1], 12.0));
+        assert!(!split_survives(&capacity, &[90, 0, 1, 1], &[], 5.0));
+        assert!(!split_survives(&capacity, &[90, 6, 0, 0], &[], 12.0));
+        assert!(split_survives(&capacity, &[10, 6, 1, 1], &[], 12.0));
     }
 
     #[test]
     fn under_a_split_each_one_left_must_bear_its_part() {
         let capacity = [10.0, 10.0, 1.0];
-        assert!(!split_survives(&capacity, &[98, 1, 1], 5.0), "half of 5 would go to the third");
-        assert!(split_survives(&capacity, &[90, 9, 1], 5.0));
+        assert!(
+            !split_survives(&capacity, &[98, 1, 1], &[], 5.0),
+            "half of 5 would go to the third"
+        );
+        assert!(split_survives(&capacity, &[90, 9, 1], &[], 5.0));
         // The loss of a middling one leaves the most stretched as it was, nearly.
-        assert!(!split_survives(&[10.0, 10.0, 10.0, 1.0], &[10, 10, 10, 3], 12.0));
+        assert!(!split_survives(&[10.0, 10.0, 10.0, 1.0], &[10, 10, 10, 3], &[], 12.0));
     }
 
     #[test]
@@ -180,8 +205,8 @@ mod tests {
     }
 
     #[test]
-    fn blending_keeps_the_whole_and_what_is_fixed() {
-        let moved = blend(&[0.7, 0.3, 0.0], &[1.0, 1.0, 2.0], &[true, false, false], 0.5);
+    fn blending_keeps_the_whole_and_what_is_measured() {
+        let moved = blend(&[0.7, 0.3, 0.0], &[1.0, 1.0, 2.0], &[0], 0.5);
         let wanted = [0.7, 0.2, 0.1];
         assert!(moved.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-9), "{moved:?}");
     }

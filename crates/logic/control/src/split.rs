@@ -10,7 +10,7 @@ use plimsoll_queueing::QueueCurve;
 
 use crate::backend::{Backend, Pin};
 use crate::plan::{Decision, Wish};
-use crate::reserve::{BLENDS, blend, split_survives};
+use crate::reserve::{BLENDS, blend, in_flight_survives, split_survives};
 use crate::shape::Shape;
 use crate::spec::ServiceSpec;
 
@@ -89,7 +89,8 @@ pub(crate) fn decide(
     // Bounds on growth make a pool look small while it is learned: that is not a lack of capacity.
     let usable_rps = plimsoll_learn::USABLE_CAPACITY * capacity_rps;
     let short_by_rps = (seen && rate_rps > usable_rps).then_some(rate_rps - usable_rps);
-    let (packing, rounded) = pack(now, spec, &candidates, rate_rps, short_by_rps)?;
+    let packed = pack(now, spec, &candidates, rate_rps, short_by_rps)?;
+    let (packing, rounded) = keep_reserve(now, spec, &candidates, rate_rps, careful, packed)?;
     let wishes = wishes(&candidates, &packing, &rounded, rate_rps);
     let expected: f64 = candidates
         .iter()
@@ -153,7 +154,7 @@ fn pack(
     let bears = |c: &Candidate<'_>| plimsoll_learn::USABLE_CAPACITY * c.shape.capacity();
     let bearable_rps = (!pinned).then(|| candidates.iter().map(bears).collect());
     let rounded = round(spec, &packing.weights, rate_rps, &Judge { curves, bearable_rps })?;
-    keep_reserve(now, spec, candidates, rate_rps, packing, rounded)
+    Ok((packing, rounded))
 }
 
 /// The greatest share less the least.
@@ -163,27 +164,32 @@ fn spread(shares: &[f64]) -> f64 {
 }
 
 /// Moves the shares as little towards those in proportion to capacity as the weights need to survive the loss of
-/// any one server.
+/// any one server. While it is learned what each can bear, the sum of what is known is all that is looked at.
 fn keep_reserve(
     now: Nanos,
     spec: &ServiceSpec,
     candidates: &[Candidate<'_>],
     rate_rps: f64,
-    mut packing: Packing<f64>,
-    mut rounded: Rounded,
+    careful: bool,
+    (mut packing, mut rounded): (Packing<f64>, Rounded),
 ) -> Result<(Packing<f64>, Rounded), PackError> {
     // Packing is optimistic about what is not known, and lets shares grow step by step; a loss does neither.
     let bears =
         |c: &Candidate<'_>| c.backend.knowledge.capacity_rps().unwrap_or(c.shape.capacity());
     let bears: Vec<f64> = candidates.iter().map(|c| bears(c) * c.backend.ramp(now)).collect();
     let allowed: Vec<f64> = bears.iter().zip(candidates).map(|(b, c)| b.min(c.max_load)).collect();
-    let fixed: Vec<bool> = candidates.iter().map(|c| c.pinned_rps.is_some()).collect();
+    let measured = |(i, c): (usize, &Candidate<'_>)| c.pinned_rps.is_some().then_some(i);
+    let measured: Vec<usize> = candidates.iter().enumerate().filter_map(measured).collect();
+    let survives = |weights: &[u32]| match careful {
+        true => in_flight_survives(&bears, weights, rate_rps),
+        false => split_survives(&bears, weights, &measured, rate_rps),
+    };
     let packed = packing.weights.clone();
     for part in BLENDS {
-        if split_survives(&bears, &rounded.weights, rate_rps) {
+        if survives(&rounded.weights) {
             break;
         }
-        let shares = blend(&packed, &allowed, &fixed, part);
+        let shares = blend(&packed, &allowed, &measured, part);
         // Who bounds the spread of the shares wants that more.
         if spec.theta.is_some_and(|theta| spread(&shares) > theta.max(spread(&packed))) {
             break;
