@@ -1,6 +1,6 @@
 /* What user space and the program share: map values, counters, constants. Mirrored field by field in
- * src/layout.rs; META_LAYOUT changes with every change here, so that a new daemon knows old pinned
- * maps when it sees them. */
+ * src/layout.rs; META_LAYOUT changes with every change that pinned maps of before do not bear (one more map is
+ * made where it is missing), so that a new daemon knows them when it sees them. */
 #pragma once
 #include <linux/types.h>
 
@@ -24,6 +24,8 @@
 #define LAST_BITS 16
 /* So many in a row, for who reads them all. */
 #define LAST_ROW 512
+/* log2 of the connections whose server is kept for their RSTs: see owner.h. */
+#define OWNER_BITS 14
 
 /* A keyed hash of a connection; `FlowHash` of crates/logic/cookie. */
 struct flow_key {
@@ -132,7 +134,8 @@ struct vip {
 	__u8 pad[2];
 	/* What an IPv6 address adds to a connection's hash: by either salt, and by config.spread. */
 	__u64 part[3];
-	__u8 pad_end[8];
+	/* Written by the program, by now_ms(): until then replies are looked up: see owner.h. */
+	__u64 asks_until_ms;
 };
 
 #define BY_SPREAD 2

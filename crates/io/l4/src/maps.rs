@@ -20,7 +20,7 @@ use crate::reason::REASONS;
 use crate::tables::{address_words, vip_bits};
 
 /// Every map of the program, by its name in `bpf/maps.h`.
-pub(crate) const MAPS: [&str; 20] = [
+pub(crate) const MAPS: [&str; 21] = [
     "config",
     "permutations",
     "vips",
@@ -32,6 +32,7 @@ pub(crate) const MAPS: [&str; 20] = [
     "turns",
     "open",
     "last",
+    "owners",
     "ports",
     "turns_back",
     "hops",
