@@ -157,7 +157,7 @@ impl Keep for Keeper {
             }
         };
         tokio::select! {
-            () = changed => self.follow_routes(),
+            () = changed => self.follow_network(),
             // This end holds a sender as well: there is always another question to wait for.
             Some((question, reply)) = self.questions.recv() => {
                 // Who asked may be gone by now.
@@ -188,12 +188,13 @@ impl Keep for Keeper {
 }
 
 impl Keeper {
-    /// Where replies go follows routes and neighbours at once.
-    fn follow_routes(&mut self) {
+    /// Where servers are and where replies go follows links, neighbours and routes at once.
+    fn follow_network(&mut self) {
         let began = Instant::now();
-        if let Err(problem) = self.balancer.follow_routes() {
+        match self.balancer.follow_network() {
+            Ok(pending) => self.say(pending),
             // Whoever has taken over is noticed at the next look.
-            debug!("{problem}");
+            Err(problem) => debug!("{problem}"),
         }
         if let Some(routes) = &mut self.routes {
             routes.rest(began.elapsed());

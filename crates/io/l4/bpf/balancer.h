@@ -340,8 +340,9 @@ INLINE int segment(struct packet *p, const struct config *c, const int family, c
 		return malformed(p->ctx, vip);
 	__u32 id = find_source(c, vip, p->eth->from);
 	if (UNLIKELY(!id)) {
+		/* Without a cookie its client's answer could go to any server: sooner lost, for it is sent again. */
 		count_reason(vip->number, REASON_UNKNOWN_SOURCE);
-		return XDP_PASS;
+		return XDP_DROP;
 	}
 	if (UNLIKELY(*hops_of(p->ip, family) <= 1)) {
 		count_reason(vip->number, REASON_TTL);

@@ -202,7 +202,7 @@ enum reason {
 	REASON_CLOCK_UNKNOWN,     /* forwarded with TSecr 0: the server was not heard yet */
 	REASON_REPLY_NO_TIMESTAMP, /* forwarded as it is: no place for a cookie */
 	REASON_NO_SERVER,         /* dropped: no server takes connections */
-	REASON_UNKNOWN_SOURCE,    /* to the kernel: from the VIP, but from no server of it */
+	REASON_UNKNOWN_SOURCE,    /* dropped: from the VIP, but from no server of it */
 	REASON_NO_ROUTE,          /* to the kernel: no route or neighbour for the client, or by no configured interface */
 	REASON_SLOW_OPTIONS,      /* the options took the slow path; nothing else is wrong */
 	REASON_FRAGMENT,          /* a later fragment that found its first */

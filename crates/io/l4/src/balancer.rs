@@ -28,6 +28,7 @@ mod clocks;
 mod newcomer;
 mod recount;
 mod silence;
+mod strangers;
 pub(crate) mod ways;
 mod write;
 
@@ -51,6 +52,7 @@ pub struct Balancer {
     silence: silence::Silence,
     clocks: clocks::Clocks,
     recounted: recount::Recounted,
+    strangers: strangers::Strangers,
 }
 
 /// How the program is on an interface.
@@ -114,6 +116,7 @@ impl Balancer {
             silence: silence::Silence::default(),
             clocks: clocks::Clocks::default(),
             recounted: recount::Recounted::default(),
+            strangers: strangers::Strangers::default(),
         };
         balancer.recall()?;
         let pending = balancer.take_up(config)?;
@@ -244,8 +247,20 @@ impl Balancer {
             let heard = balancer.listen(Instant::now())?;
             balancer.recount(Instant::now())?;
             let shifted = balancer.follow_load()?;
-            balancer.program_all(heard || shifted || !gone.is_empty())
+            let pending = balancer.program_all(heard || shifted || !gone.is_empty())?;
+            balancer.seek_who_moved()?;
+            Ok(pending)
         })
+    }
+
+    /// Takes up what has changed in links, neighbours, routes and rules: where servers are and where replies go.
+    /// [`crate::Watch`] tells when.
+    ///
+    /// # Errors
+    /// When a newer daemon is in charge, or a map cannot be written.
+    pub fn follow_network(&mut self) -> Result<Pending, L4Error> {
+        let _turn = self.turn()?;
+        self.attempt(|balancer| balancer.program_all(false))
     }
 
     fn forget(&mut self, service: &str, member: &str) -> Result<(), L4Error> {

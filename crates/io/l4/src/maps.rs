@@ -393,11 +393,16 @@ impl Maps {
     pub fn reasons(&self, vip_number: u32) -> Result<[u64; REASONS.len()], L4Error> {
         let mut sums = [0; REASONS.len()];
         for (reason, sum) in sums.iter_mut().enumerate() {
-            let place = vip_number * REASONS.len() as u32 + reason as u32;
-            let per_cpu = self.reasons.get(&place, 0).map_err(L4Error::map("reasons"))?;
-            *sum = per_cpu.iter().sum();
+            *sum = self.reason(vip_number, reason)?;
         }
         Ok(sums)
+    }
+
+    /// The same of one reason, by its place in [`REASONS`].
+    pub(crate) fn reason(&self, vip_number: u32, reason: usize) -> Result<u64, L4Error> {
+        let place = vip_number * REASONS.len() as u32 + reason as u32;
+        let per_cpu = self.reasons.get(&place, 0).map_err(L4Error::map("reasons"))?;
+        Ok(per_cpu.iter().sum())
     }
 
     /// Which interface is at which index, as the kernel holds it.

@@ -188,6 +188,11 @@ impl Connection {
     /// Who answers now.
     pub fn ask(&mut self) -> Result<String, String> {
         self.say()?;
+        self.hear()
+    }
+
+    /// The next line of its server.
+    pub fn hear(&mut self) -> Result<String, String> {
         let mut line = String::new();
         match self.stream.read_line(&mut line) {
             Ok(0) => Err("closed".to_owned()),
