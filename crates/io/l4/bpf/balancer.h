@@ -147,9 +147,9 @@ GLOBAL int spread_out(struct xdp_md *ctx, struct vip *vip, __u64 hash, __u32 why
 		return XDP_DROP;
 	}
 	if (why == REASON_SYN_NO_TIMESTAMP)
-		count_opened(at, hash, signs >> 32);
-	else if (signs & (TCP_FIN | TCP_RST))
-		count_closed(hash);
+		count_opened(at, hash, signs >> 32, 0);
+	else if (why == REASON_NO_TIMESTAMP && (signs & TCP_RST))
+		count_reset(hash, signs >> 32);
 	return to_member(ctx, m, at);
 }
 
@@ -163,7 +163,7 @@ INLINE int first_packet(struct xdp_md *ctx, const struct vip *vip, __u64 hash, _
 		count_reason(vip->number, REASON_NO_SERVER);
 		return XDP_DROP;
 	}
-	count_opened(at, hash, sequence);
+	count_opened(at, hash, sequence, LAST_TIMED);
 	return to_member(ctx, m, at);
 }
 
@@ -305,16 +305,19 @@ INLINE void write_cookie(struct packet *p, const struct config *c, const struct 
 }
 
 INLINE void count_reply(struct packet *p, const struct config *c, const struct vip *vip, __u32 id,
-			const int family)
+			const int family, const int straight)
 {
+	__u8 flags = p->tcp->flags;
 	__u32 at = vip->base + id;
 	struct member_count *count = bpf_map_lookup_elem(&counts, &at);
 	if (count && !dry_run) {
 		count->packets_out++;
 		count->bytes_out += p->end - (void *)p->eth;
 	}
-	if (UNLIKELY(p->tcp->flags & TCP_RST))
+	if (UNLIKELY(flags & (TCP_FIN | TCP_RST)))
 		count_closed(hash_to_client(p, c, vip, BY_SPREAD, family));
+	else if (!straight && (flags & TCP_SYN))
+		count_answer(hash_to_client(p, c, vip, BY_SPREAD, family), at);
 }
 
 INLINE int malformed(struct xdp_md *ctx, const struct vip *vip)
@@ -352,7 +355,7 @@ INLINE int segment(struct packet *p, const struct config *c, const int family, c
 	if (UNLIKELY(now < vip->asks_until_ms))
 		tell_owner(hash_to_client(p, c, vip, BY_SPREAD, family), vip->base + id);
 	write_cookie(p, c, vip, id, now, family, straight);
-	count_reply(p, c, vip, id, family);
+	count_reply(p, c, vip, id, family, straight);
 	/* The slow way has no stack left for this. */
 	int known = straight ? by_known(p->ctx, &c->ways[family == 6], p->eth, p->end, now, family) : -1;
 	return LIKELY(known >= 0) ? known : to_client(p->ctx, vip->number);

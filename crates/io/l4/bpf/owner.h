@@ -39,7 +39,7 @@ INLINE int is_of(__u64 entry, __u64 hash)
 INLINE __u32 find_owner(__u64 hash)
 {
 	__u64 *event = last_of(hash);
-	if (event && is_of(*event, hash))
+	if (event && is_event_of(*event, hash))
 		return LAST_AT(*event);
 	__u64 *entry = owner_of(hash);
 	return entry && is_of(*entry, hash) ? OWNER_AT(*entry) : 0;
@@ -49,7 +49,7 @@ INLINE __u32 find_owner(__u64 hash)
 INLINE void note_owner(__u64 hash, __u32 at)
 {
 	__u64 *event = last_of(hash), *entry = owner_of(hash);
-	if (!dry_run && entry && event && !is_of(*event, hash))
+	if (!dry_run && entry && event && !is_event_of(*event, hash))
 		*entry = owned_by(hash, at);
 }
 
@@ -58,7 +58,7 @@ INLINE void note_owner(__u64 hash, __u32 at)
 INLINE void ask_owner(struct vip *vip, __u64 hash)
 {
 	__u64 *event = last_of(hash), *entry = owner_of(hash), now = now_ms();
-	if (dry_run || !entry || (event && is_of(*event, hash)))
+	if (dry_run || !entry || (event && is_event_of(*event, hash)))
 		return;
 	if (!is_of(*entry, hash))
 		*entry = owned_by(hash, 0);

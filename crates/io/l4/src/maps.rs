@@ -95,7 +95,7 @@ pub struct MemberCount {
     pub bytes_out: u64,
     /// First packets.
     pub opened: u64,
-    /// Last ones: FIN from the client, RST from either side.
+    /// Last ones: FIN or RST from the server, or from the client with a valid cookie.
     pub closed: u64,
     /// How often its clock was not where it had been.
     pub clock_moved: u64,
