@@ -201,9 +201,9 @@ fn another_xdp_program_is_seen_without_a_configuration() {
 fn try_to_connect(service: &Service, count: usize) {
     let vip = service.vip;
     let ask = move || {
-        let second = Some(Duration::from_secs(1));
-        let Ok(mut stream) = TcpStream::connect_timeout(&vip, second.expect("one")) else { return };
-        stream.set_read_timeout(second).expect("set");
+        let second = Duration::from_secs(1);
+        let Ok(mut stream) = TcpStream::connect_timeout(&vip, second) else { return };
+        stream.set_read_timeout(Some(second)).expect("set");
         let _ = stream.write_all(b"who\n").and_then(|()| stream.read(&mut [0; 9]));
     };
     // They are where the thread is that they begin in.
