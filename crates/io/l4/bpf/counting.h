@@ -77,19 +77,22 @@ INLINE void count_opened(__u32 at, __u64 hash, __be32 sequence, __u64 timed)
 	if (UNLIKELY(LAST_HASH(was) == LAST_HASH(now))) {
 		__u32 before = LAST_AT(was);
 		struct member_count *moved = bpf_map_lookup_elem(&counts, &before);
-		if (was & LAST_OPEN)
+		if (was & LAST_OPEN) {
 			add_open(before, -1);
-		if (moved && LAST_SYN(was) == LAST_SYN(now))
-			moved->opened--;
+			if (moved && LAST_SYN(was) == LAST_SYN(now))
+				moved->opened--;
+		}
 	}
 	count_more(count, at);
 }
 
 /* Of both ends' last packets, on two CPUs at once, one is counted. */
-INLINE void end(__u64 *event, __u64 was)
+INLINE int end(__u64 *event, __u64 was)
 {
-	if (__sync_val_compare_and_swap(event, was, was & ~LAST_OPEN) == was)
-		count_less(LAST_AT(was));
+	if (__sync_val_compare_and_swap(event, was, was & ~LAST_OPEN) != was)
+		return 0;
+	count_less(LAST_AT(was));
+	return 1;
 }
 
 static __noinline void count_closed(__u64 hash)
@@ -120,13 +123,14 @@ static __noinline void count_reset(__u64 hash, __be32 sequence)
 static __noinline void count_answer(__u64 hash, __u32 at)
 {
 	__u64 *event = last_of(hash);
-	if (dry_run || !event)
+	struct member_count *count = bpf_map_lookup_elem(&counts, &at);
+	if (dry_run || !event || !count)
 		return;
 	__u64 was = *event;
 	if (!is_event_of(was, hash) || !(was & LAST_OPEN) || LAST_AT(was) != at)
 		return;
 	if (was & LAST_ANSWERED)
-		end(event, was);
+		count->unanswered += end(event, was);
 	else
 		__sync_val_compare_and_swap(event, was, was | LAST_ANSWERED);
 }

@@ -189,7 +189,7 @@ struct member_count {
 	__u64 opened; /* first packets */
 	__u64 closed;
 	__u64 clock_moved;
-	__u64 pad;
+	__u64 unanswered; /* of `opened` and `closed`: the server's SYN-ACK was not answered */
 };
 
 /* Why a packet did not go the straight way. Counted for each VIP; those without one in a row of their

@@ -25,6 +25,7 @@ use crate::service::{Member, Service, plan};
 use crate::turn::Turn;
 
 mod clocks;
+pub(crate) mod followed;
 mod newcomer;
 mod recount;
 mod silence;
@@ -53,6 +54,7 @@ pub struct Balancer {
     clocks: clocks::Clocks,
     recounted: recount::Recounted,
     strangers: strangers::Strangers,
+    pub(crate) followed: followed::Followed,
 }
 
 /// How the program is on an interface.
@@ -117,6 +119,7 @@ impl Balancer {
             clocks: clocks::Clocks::default(),
             recounted: recount::Recounted::default(),
             strangers: strangers::Strangers::default(),
+            followed: followed::Followed::default(),
         };
         balancer.recall()?;
         let pending = balancer.take_up(config)?;

@@ -99,6 +99,8 @@ pub struct MemberCount {
     pub closed: u64,
     /// How often its clock was not where it had been.
     pub clock_moved: u64,
+    /// Connections begun whose client did not answer the server's SYN-ACK: among `opened` and `closed`.
+    pub unanswered: u64,
 }
 
 /// The pinned maps.
@@ -341,6 +343,7 @@ impl Maps {
             sum.opened = sum.opened.wrapping_add(cpu[4]);
             sum.closed += cpu[5];
             sum.clock_moved += cpu[6];
+            sum.unanswered += cpu[7];
         }
         Ok(sum)
     }

@@ -224,7 +224,46 @@ fn half_open_connections_of_spoofed_syns_count_no_longer_once_their_server_repea
     assert_eq!(b.connections().1, 2);
     // One that was late after all begins again.
     b.begin(&spoofed[0], VIP, 5, syn_options(1, 0));
-    assert_eq!(b.connections(), (42, 3), "and is no other connection");
+    assert_eq!(b.connections().1, 3);
+}
+
+#[test]
+fn spoofed_syns_are_no_traffic_to_the_controller_and_what_it_reads_never_falls() {
+    if !privileged() {
+        return;
+    }
+    let mut b = rig(4);
+    let name = b.config.vips[0].name.clone();
+    let begun = |b: &mut Rig| {
+        let reading = b.balancer.reading(&name).expect("read");
+        reading.servers.iter().map(|one| one.new_connections).sum::<u64>()
+    };
+    let flood = |b: &Rig, third: u8| {
+        let spoofed: Vec<String> = (0..40).map(|n| format!("198.51.{third}.{n}:7")).collect();
+        let servers: Vec<u8> =
+            spoofed.iter().map(|one| b.begin(one, VIP, 5, syn_options(1, 0))).collect();
+        (spoofed, servers)
+    };
+    let give_up = |b: &Rig, (spoofed, servers): (Vec<String>, Vec<u8>)| {
+        for _ in 0..2 {
+            for (client, server) in spoofed.iter().zip(&servers) {
+                b.server_says(client, VIP, SYN | ACK, *server, syn_options(9, 1));
+            }
+        }
+    };
+    let first = flood(&b, 1);
+    assert_eq!(begun(&mut b), 40, "as long as nothing else is known");
+    give_up(&b, first);
+    assert_eq!(begun(&mut b), 40, "it does not fall");
+    for third in 2..6 {
+        let next = flood(&b, third);
+        give_up(&b, next);
+        assert_eq!(begun(&mut b), 40, "nor does it rise");
+    }
+    for n in 0..80 {
+        b.begin(&format!("10.0.1.2:{}", 3000 + n), VIP, 5, syn_options(1, 0));
+    }
+    assert_eq!(begun(&mut b), 80);
 }
 
 #[test]
