@@ -92,7 +92,7 @@ async fn keep(file: &Path, section: config::Section) -> Result<(), String> {
         loads: Loads::default(),
         load_port: None,
         routes: None,
-        keys_missed: false,
+        keys_said: String::new(),
         is_over: false,
     };
     keeper.say(pending);
@@ -117,8 +117,8 @@ struct Keeper {
     load_port: Option<u16>,
     /// Told of changes at once; without, they are seen when the machine is looked at.
     routes: Option<Routes>,
-    /// Whether the key file was gone when it was last looked at.
-    keys_missed: bool,
+    /// What was wrong with the key file when it was last looked at.
+    keys_said: String,
     /// Whether a newer daemon is in charge.
     is_over: bool,
 }
@@ -161,7 +161,7 @@ impl Keep for Keeper {
             }
         };
         tokio::select! {
-            () = changed => self.follow_routes(),
+            () = changed => self.follow_network(),
             // This end holds a sender as well: there is always another question to wait for.
             Some((question, reply)) = self.questions.recv() => {
                 // Who asked may be gone by now.
@@ -192,12 +192,13 @@ impl Keep for Keeper {
 }
 
 impl Keeper {
-    /// Where replies go follows routes and neighbours at once.
-    fn follow_routes(&mut self) {
+    /// Where servers are and where replies go follows links, neighbours and routes at once.
+    fn follow_network(&mut self) {
         let began = Instant::now();
-        if let Err(problem) = self.balancer.follow_routes() {
+        match self.balancer.follow_network() {
+            Ok(pending) => self.say(pending),
             // Whoever has taken over is noticed at the next look.
-            debug!("{problem}");
+            Err(problem) => debug!("{problem}"),
         }
         if let Some(routes) = &mut self.routes {
             routes.rest(began.elapsed());
@@ -226,12 +227,19 @@ impl Keeper {
         let cookie = self.balancer.config().cookie.clone();
         let now = unix_ms(SystemTime::now());
         // A file that is being replaced is not there for a moment; new keys would break all connections.
-        let found = Keys::load(&cookie.key_file)?;
-        if found.is_none() && !self.keys_missed {
-            warn!("{}: not there; the keys in force stay", cookie.key_file.display());
-        }
-        self.keys_missed = found.is_none();
-        let Some(mut keys) = found else { return Ok(()) };
+        let missing = || format!("{}: not there", cookie.key_file.display());
+        let found = Keys::load(&cookie.key_file).map_err(|problem| problem.to_string());
+        let mut keys = match found.and_then(|keys| keys.ok_or_else(missing)) {
+            Ok(keys) => keys,
+            Err(problem) => {
+                if problem != self.keys_said {
+                    warn!("{problem}; the keys in force stay");
+                }
+                self.keys_said = problem;
+                return Ok(());
+            }
+        };
+        self.keys_said.clear();
         if let Some(every) = cookie.rotate
             && now >= keys.since_unix_ms + every.as_millis() as u64
             && self.balancer.may_rotate()?

@@ -1,6 +1,7 @@
 //! The key file is gone: for a moment, while it is replaced, or for good.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use plimsoll_l4::Keys;
@@ -42,6 +43,33 @@ fn connections_outlive_a_key_file_that_is_gone() {
     all_stay(&mut connections, "with the file back");
     connections.extend(service.opened(4));
     all_stay(&mut connections, "with new ones");
+}
+
+#[test]
+fn key_file_that_others_can_read_is_refused_and_breaks_no_connection() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(2, 2, false);
+    let mut daemon = Daemon::started(&service, &["s1", "s2"]);
+    let mut connections = service.opened(8);
+    let file = daemon.dir.path().join("l4.key");
+    let set = |mode| fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("set");
+    set(0o644);
+    daemon.wait_for("others have access (mode 0644; expected 0600)");
+    daemon.settle();
+    all_stay(&mut connections, "by the keys in force");
+    assert_eq!(daemon.log().matches("the keys in force stay").count(), 1, "told once");
+
+    daemon.signal(Signal::TERM);
+    daemon.hand_over().wait().expect("ended");
+    let refused = daemon.output(&["run"]);
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(1), "{text}");
+    assert!(text.contains("l4.key: others have access"), "{text}");
+    set(0o600);
+    daemon.start();
+    all_stay(&mut connections, "with its mode put right");
 }
 
 #[test]

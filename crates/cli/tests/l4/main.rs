@@ -5,6 +5,7 @@ mod rig;
 
 mod daemon;
 mod keys;
+mod macs;
 mod metrics;
 mod moves;
 mod replies;

@@ -1,6 +1,6 @@
 /* The data path: towards servers, and back. Nothing is kept about a connection. */
 #pragma once
-#include "counting.h"
+#include "owner.h"
 #include "leave.h"
 
 struct packet {
@@ -113,24 +113,43 @@ INLINE int to_member(struct xdp_md *ctx, const struct member *m, __u32 at)
 	return leave_by(ctx, m->port, m->ifindex, m->flags & MEMBER_HAIRPIN_TX);
 }
 
-/* Sends what has no valid cookie to the server its addresses hash to. `signs`: TCP's flags, and above
- * them its sequence number. */
-GLOBAL int spread_out(struct xdp_md *ctx, const struct vip *vip, __u64 hash, __u32 why, __u64 signs)
+/* The server that is remembered of a connection, by its place, while it serves. */
+INLINE struct member *remembered(const struct vip *vip, __u64 hash, __u32 *place)
+{
+	__u32 at = find_owner(hash);
+	struct member *m = at - vip->base < stride ? bpf_map_lookup_elem(&members, &at) : NULL;
+	if (!m || m->state != MEMBER_LIVE)
+		return NULL;
+	*place = at;
+	return m;
+}
+
+/* Sends what has no valid cookie to the server its addresses hash to; a RST to the one that is remembered of
+ * its connection. `signs`: TCP's flags, and above them its sequence number. */
+GLOBAL int spread_out(struct xdp_md *ctx, struct vip *vip, __u64 hash, __u32 why, __u64 signs)
 {
 	if (!vip)
 		return XDP_PASS;
 	count_reason(vip->number, why);
-	__u32 id = spread(vip, hash, why == REASON_SYN_NO_TIMESTAMP);
-	__u32 at = vip->base + id;
-	struct member *m = id ? bpf_map_lookup_elem(&members, &at) : NULL;
+	__u32 at = 0;
+	struct member *m = NULL;
+	if (signs & TCP_RST) {
+		m = remembered(vip, hash, &at);
+		ask_owner(vip, hash);
+	}
+	if (!m) {
+		__u32 id = spread(vip, hash, why == REASON_SYN_NO_TIMESTAMP);
+		at = vip->base + id;
+		m = id ? bpf_map_lookup_elem(&members, &at) : NULL;
+	}
 	if (!m) {
 		count_reason(vip->number, REASON_NO_SERVER);
 		return XDP_DROP;
 	}
 	if (why == REASON_SYN_NO_TIMESTAMP)
-		count_opened(at, hash, signs >> 32);
-	else if (signs & (TCP_FIN | TCP_RST))
-		count_closed(hash);
+		count_opened(at, hash, signs >> 32, 0);
+	else if (why == REASON_NO_TIMESTAMP && (signs & TCP_RST))
+		count_reset(hash, signs >> 32);
 	return to_member(ctx, m, at);
 }
 
@@ -144,7 +163,7 @@ INLINE int first_packet(struct xdp_md *ctx, const struct vip *vip, __u64 hash, _
 		count_reason(vip->number, REASON_NO_SERVER);
 		return XDP_DROP;
 	}
-	count_opened(at, hash, sequence);
+	count_opened(at, hash, sequence, LAST_TIMED);
 	return to_member(ctx, m, at);
 }
 
@@ -174,8 +193,15 @@ INLINE int without_server(struct packet *p, const struct vip *vip, __u64 hash)
 	return reset(p->ctx, (void *)p->tcp - (void *)p->eth);
 }
 
+/* A client ends a connection with this member. */
+static __noinline void ends(__u64 hash, __u32 at)
+{
+	count_closed(hash);
+	note_owner(hash, at);
+}
+
 /* From a client. */
-INLINE int to_server(struct packet *p, const struct config *c, const struct vip *vip,
+INLINE int to_server(struct packet *p, const struct config *c, struct vip *vip,
 		     const int family, const int straight)
 {
 	__u8 flags = p->tcp->flags;
@@ -223,7 +249,7 @@ INLINE int to_server(struct packet *p, const struct config *c, const struct vip 
 		set_field(p->tcp, &t->echo_lower, 0);
 	}
 	if (UNLIKELY(flags & (TCP_FIN | TCP_RST)))
-		count_closed(hash_from_client(p, c, vip, BY_SPREAD, family));
+		ends(hash_from_client(p, c, vip, BY_SPREAD, family), at);
 	return to_member(p->ctx, m, at);
 
 spread:
@@ -251,7 +277,7 @@ static __noinline void set_clock(struct member *m, __u32 offset, __u32 vip_numbe
 
 /* Writes the cookie into a server's packet. */
 INLINE void write_cookie(struct packet *p, const struct config *c, const struct vip *vip, __u32 id,
-			 const int family, const int straight)
+			 __u64 now, const int family, const int straight)
 {
 	struct timestamps *t = p->timestamps;
 	count_walked(p, vip);
@@ -265,7 +291,6 @@ INLINE void write_cookie(struct packet *p, const struct config *c, const struct 
 		return;
 	__u16 upper = bpf_ntohs(t->value_upper);
 	__u32 real = (__u32)upper << 16 | bpf_ntohs(t->value_lower);
-	__u64 now = now_ms();
 	__u32 offset = real - (__u32)now;
 	/* Written only when the clock is new or has moved: the line stays shared between CPUs. */
 	if (UNLIKELY(!m->heard ||
@@ -280,16 +305,19 @@ INLINE void write_cookie(struct packet *p, const struct config *c, const struct 
 }
 
 INLINE void count_reply(struct packet *p, const struct config *c, const struct vip *vip, __u32 id,
-			const int family)
+			const int family, const int straight)
 {
+	__u8 flags = p->tcp->flags;
 	__u32 at = vip->base + id;
 	struct member_count *count = bpf_map_lookup_elem(&counts, &at);
 	if (count && !dry_run) {
 		count->packets_out++;
 		count->bytes_out += p->end - (void *)p->eth;
 	}
-	if (UNLIKELY(p->tcp->flags & TCP_RST))
+	if (UNLIKELY(flags & (TCP_FIN | TCP_RST)))
 		count_closed(hash_to_client(p, c, vip, BY_SPREAD, family));
+	else if (!straight && (flags & TCP_SYN))
+		count_answer(hash_to_client(p, c, vip, BY_SPREAD, family), at);
 }
 
 INLINE int malformed(struct xdp_md *ctx, const struct vip *vip)
@@ -315,16 +343,20 @@ INLINE int segment(struct packet *p, const struct config *c, const int family, c
 		return malformed(p->ctx, vip);
 	__u32 id = find_source(c, vip, p->eth->from);
 	if (UNLIKELY(!id)) {
+		/* Without a cookie its client's answer could go to any server: sooner lost, for it is sent again. */
 		count_reason(vip->number, REASON_UNKNOWN_SOURCE);
-		return XDP_PASS;
+		return XDP_DROP;
 	}
 	if (UNLIKELY(*hops_of(p->ip, family) <= 1)) {
 		count_reason(vip->number, REASON_TTL);
 		return XDP_PASS;
 	}
-	write_cookie(p, c, vip, id, family, straight);
-	count_reply(p, c, vip, id, family);
+	__u64 now = now_ms();
+	if (UNLIKELY(now < vip->asks_until_ms))
+		tell_owner(hash_to_client(p, c, vip, BY_SPREAD, family), vip->base + id);
+	write_cookie(p, c, vip, id, now, family, straight);
+	count_reply(p, c, vip, id, family, straight);
 	/* The slow way has no stack left for this. */
-	int known = straight ? by_known(p->ctx, &c->ways[family == 6], p->eth, p->end, family) : -1;
+	int known = straight ? by_known(p->ctx, &c->ways[family == 6], p->eth, p->end, now, family) : -1;
 	return LIKELY(known >= 0) ? known : to_client(p->ctx, vip->number);
 }

@@ -24,7 +24,7 @@ GLOBAL int quoted_upper(struct xdp_md *ctx, __u32 tcp_at)
 }
 
 /* The quoted TCP header begins at `tcp_at`; `ports` are the client's and the VIP's. */
-INLINE int quoted_server(struct xdp_md *ctx, const struct config *c, const struct vip *vip,
+INLINE int quoted_server(struct xdp_md *ctx, const struct config *c, struct vip *vip,
 			 const __u32 *client, __u32 ports, const int family, __u32 tcp_at)
 {
 	int upper = quoted_upper(ctx, tcp_at);

@@ -98,11 +98,11 @@ INLINE int by_way(struct ethernet *eth, struct xdp_md *ctx, const struct way *wa
 
 /* Sends a reply of one family by the way, where it holds, or by the hop that is remembered; -1: neither. */
 INLINE int by_known(struct xdp_md *ctx, const struct way *way, struct ethernet *eth, void *end,
-		    const int family)
+		    __u64 now, const int family)
 {
 	void *ip = eth + 1;
 	const __u32 *client = destination_of(ip, family);
-	__u64 bytes = end - ip, now = now_ms();
+	__u64 bytes = end - ip;
 	if (LIKELY(leads(way, ip, bytes, now, family))) {
 		count_hop(ip, family);
 		return by_way(eth, ctx, way);
@@ -121,7 +121,7 @@ INLINE int by_routes(struct xdp_md *ctx, const struct way *way, struct ethernet 
 		     __u32 vip_number, const int family)
 {
 	struct bpf_fib_lookup fib = {.l4_protocol = IPPROTO_TCP, .ifindex = ctx->ingress_ifindex};
-	int known = by_known(ctx, way, eth, end, family);
+	int known = by_known(ctx, way, eth, end, now_ms(), family);
 	if (known >= 0)
 		return known;
 	if (family == 4) {

@@ -1,6 +1,6 @@
 /* What user space and the program share: map values, counters, constants. Mirrored field by field in
- * src/layout.rs; META_LAYOUT changes with every change here, so that a new daemon knows old pinned
- * maps when it sees them. */
+ * src/layout.rs; META_LAYOUT changes with every change that pinned maps of before do not bear (one more map is
+ * made where it is missing), so that a new daemon knows them when it sees them. */
 #pragma once
 #include <linux/types.h>
 
@@ -24,6 +24,8 @@
 #define LAST_BITS 16
 /* So many in a row, for who reads them all. */
 #define LAST_ROW 512
+/* log2 of the connections whose server is kept for their RSTs: see owner.h. */
+#define OWNER_BITS 14
 
 /* A keyed hash of a connection; `FlowHash` of crates/logic/cookie. */
 struct flow_key {
@@ -132,7 +134,8 @@ struct vip {
 	__u8 pad[2];
 	/* What an IPv6 address adds to a connection's hash: by either salt, and by config.spread. */
 	__u64 part[3];
-	__u8 pad_end[8];
+	/* Written by the program, by now_ms(): until then replies are looked up: see owner.h. */
+	__u64 asks_until_ms;
 };
 
 #define BY_SPREAD 2
@@ -186,7 +189,7 @@ struct member_count {
 	__u64 opened; /* first packets */
 	__u64 closed;
 	__u64 clock_moved;
-	__u64 pad;
+	__u64 unanswered; /* of `opened` and `closed`: the server's SYN-ACK was not answered */
 };
 
 /* Why a packet did not go the straight way. Counted for each VIP; those without one in a row of their
@@ -199,7 +202,7 @@ enum reason {
 	REASON_CLOCK_UNKNOWN,     /* forwarded with TSecr 0: the server was not heard yet */
 	REASON_REPLY_NO_TIMESTAMP, /* forwarded as it is: no place for a cookie */
 	REASON_NO_SERVER,         /* dropped: no server takes connections */
-	REASON_UNKNOWN_SOURCE,    /* to the kernel: from the VIP, but from no server of it */
+	REASON_UNKNOWN_SOURCE,    /* dropped: from the VIP, but from no server of it */
 	REASON_NO_ROUTE,          /* to the kernel: no route or neighbour for the client, or by no configured interface */
 	REASON_SLOW_OPTIONS,      /* the options took the slow path; nothing else is wrong */
 	REASON_FRAGMENT,          /* a later fragment that found its first */

@@ -25,9 +25,11 @@ use crate::service::{Member, Service, plan};
 use crate::turn::Turn;
 
 mod clocks;
+pub(crate) mod followed;
 mod newcomer;
 mod recount;
 mod silence;
+mod strangers;
 pub(crate) mod ways;
 mod write;
 
@@ -51,6 +53,8 @@ pub struct Balancer {
     silence: silence::Silence,
     clocks: clocks::Clocks,
     recounted: recount::Recounted,
+    strangers: strangers::Strangers,
+    pub(crate) followed: followed::Followed,
 }
 
 /// How the program is on an interface.
@@ -114,6 +118,8 @@ impl Balancer {
             silence: silence::Silence::default(),
             clocks: clocks::Clocks::default(),
             recounted: recount::Recounted::default(),
+            strangers: strangers::Strangers::default(),
+            followed: followed::Followed::default(),
         };
         balancer.recall()?;
         let pending = balancer.take_up(config)?;
@@ -244,8 +250,20 @@ impl Balancer {
             let heard = balancer.listen(Instant::now())?;
             balancer.recount(Instant::now())?;
             let shifted = balancer.follow_load()?;
-            balancer.program_all(heard || shifted || !gone.is_empty())
+            let pending = balancer.program_all(heard || shifted || !gone.is_empty())?;
+            balancer.seek_who_moved()?;
+            Ok(pending)
         })
+    }
+
+    /// Takes up what has changed in links, neighbours, routes and rules: where servers are and where replies go.
+    /// [`crate::Watch`] tells when.
+    ///
+    /// # Errors
+    /// When a newer daemon is in charge, or a map cannot be written.
+    pub fn follow_network(&mut self) -> Result<Pending, L4Error> {
+        let _turn = self.turn()?;
+        self.attempt(|balancer| balancer.program_all(false))
     }
 
     fn forget(&mut self, service: &str, member: &str) -> Result<(), L4Error> {

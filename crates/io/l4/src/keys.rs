@@ -12,10 +12,10 @@
 //! `since` is when the epoch took over, in Unix milliseconds: every balancer that reads the file changes
 //! at the same time, each server's connections when that server's clock passes its next version boundary.
 
-use std::fmt::Write as _;
-use std::fs;
-use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fmt::{self, Write as _};
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use plimsoll_cookie::Epoch;
@@ -23,8 +23,11 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::error::L4Error;
 
+/// Of a file's mode: anybody but its owner.
+pub(crate) const OTHERS: u32 = 0o077;
+
 /// The secrets.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Keys {
     /// The epoch of new cookies.
     pub epoch: Epoch,
@@ -34,6 +37,16 @@ pub struct Keys {
     pub salts: [Option<[u8; 32]>; 2],
     /// For what has no cookie.
     pub spread: [u8; 32],
+}
+
+/// Without the secrets: what is printed is logged.
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keys")
+            .field("epoch", &self.epoch)
+            .field("since_unix_ms", &self.since_unix_ms)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Keys {
@@ -64,13 +77,25 @@ impl Keys {
     /// Reads a file; `None` where there is none.
     ///
     /// # Errors
-    /// A file that cannot be read or understood.
+    /// A file that cannot be read or understood, or that others than its owner can read or write.
     pub fn load(path: &Path) -> Result<Option<Self>, L4Error> {
-        match fs::read_to_string(path) {
-            Ok(text) => Keys::parse(&text).map(Some).map_err(|error| wrong(path, error)),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(wrong(path, format!("cannot be read: {error}"))),
+        let unread = |error: std::io::Error| wrong(path, format!("cannot be read: {error}"));
+        let mut file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(unread(error)),
+        };
+        let mode = file.metadata().map_err(unread)?.permissions().mode() & 0o777;
+        if mode & OTHERS != 0 {
+            let error = format!(
+                "others have access (mode 0{mode:o}; expected 0600), and whoever knows the secrets can aim \
+                 connections at a server: chmod 600, and new secrets if somebody may have read them"
+            );
+            return Err(wrong(path, error));
         }
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(unread)?;
+        Keys::parse(&text).map(Some).map_err(|error| wrong(path, error))
     }
 
     /// Reads a file; makes one that only its owner can read where there is none.
@@ -126,8 +151,8 @@ impl Keys {
         let (mut epoch, mut since, mut spread) = (None, None, None);
         let mut salts = [None, None];
         for (number, line) in text.lines().enumerate() {
-            let expected =
-                |what: &str| format!("line {}: expected {what}, found `{line}`", number + 1);
+            // What stands there may be a secret.
+            let expected = |what: &str| format!("line {}: expected {what}", number + 1);
             match line.split_whitespace().collect::<Vec<_>>()[..] {
                 [] => {}
                 [word, ..] if word.starts_with('#') => {}
@@ -198,7 +223,6 @@ mod tests {
         let path = dir.path().join("sub/l4.key");
         let made = Keys::load_or_create(&path, 5).expect("made");
         assert_eq!(Keys::load_or_create(&path, 9).expect("read"), made);
-        use std::os::unix::fs::PermissionsExt;
         let mode = fs::metadata(&path).expect("there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let next = made.rotated(77).expect("random");
@@ -222,5 +246,50 @@ mod tests {
             let error = Keys::parse(&bad).expect_err(says);
             assert!(error.starts_with(says), "{error}");
         }
+    }
+
+    #[test]
+    fn key_file_that_others_can_read_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("l4.key");
+        let made = Keys::load_or_create(&path, 5).expect("made");
+        for mode in [0o644, 0o640, 0o604, 0o620] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("set");
+            let refused = Keys::load(&path).expect_err("others can read it").to_string();
+            assert!(refused.contains(&format!("mode 0{mode:o}; expected 0600")), "{refused}");
+            assert!(Keys::load_or_create(&path, 9).is_err(), "nor are others made");
+        }
+        for mode in [0o600, 0o400] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("set");
+            assert_eq!(Keys::load(&path).expect("read").as_ref(), Some(&made));
+        }
+    }
+
+    #[test]
+    fn errors_about_a_damaged_file_show_no_secret() {
+        let good = Keys::generate(1).expect("random").to_text();
+        let secret = good.lines().find_map(|line| line.strip_prefix("salt 0 ")).expect("a salt");
+        for bad in [
+            good.replace("salt 0 ", "salt 0 zz"),
+            good.replace("salt 0 ", "slat 0 "),
+            good.replace("salt 0 ", "salt 0\n"),
+            good.replace("spread ", "epoch "),
+        ] {
+            let error = Keys::parse(&bad).expect_err("damaged");
+            let shown = |text: &str| error.contains(text);
+            assert!(!shown(&secret[..8]), "{error}");
+            let spread = good.lines().last().expect("a line").rsplit(' ').next().expect("digits");
+            assert!(!shown(&spread[..8]), "{error}");
+        }
+    }
+
+    #[test]
+    fn debug_output_shows_no_secret() {
+        let mut keys = Keys::generate(1).expect("random").rotated(2).expect("random");
+        keys.spread = [201; 32];
+        keys.salts = [Some([202; 32]), Some([203; 32])];
+        let shown = format!("{keys:?}");
+        assert!(shown.contains("since_unix_ms: 2"), "{shown}");
+        assert!(["201", "202", "203"].iter().all(|byte| !shown.contains(byte)), "{shown}");
     }
 }

@@ -1,6 +1,7 @@
 //! The values of the program's maps, field by field as in `bpf/types.h`, written as bytes: the kernel
 //! takes them as they are.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
@@ -71,12 +72,19 @@ impl Writer<'_> {
 }
 
 /// `struct flow_key`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct FlowKey {
     /// Keys of NH.
     pub words: [u32; 10],
     /// Of the last mixing.
     pub multiplier: u64,
+}
+
+/// A secret.
+impl fmt::Debug for FlowKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FlowKey").finish_non_exhaustive()
+    }
 }
 
 impl FlowKey {
@@ -176,7 +184,7 @@ impl ConfigValue {
 }
 
 /// `struct vip`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct VipValue {
     /// Words as in a packet; IPv4 in the first.
     pub address: [u32; 4],
@@ -192,6 +200,18 @@ pub struct VipValue {
     pub slot_half: u8,
     /// What an IPv6 address adds to a connection's hash, by either salt and by the spread's key.
     pub part: [u64; 3],
+}
+
+/// But for `part`, which the keys can be worked out from.
+impl fmt::Debug for VipValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VipValue")
+            .field("address", &self.address())
+            .field("number", &self.number)
+            .field("policy", &self.policy)
+            .field("slot_half", &self.slot_half)
+            .finish_non_exhaustive()
+    }
 }
 
 impl VipValue {
@@ -463,6 +483,24 @@ mod tests {
         // From before the clock began.
         let early = ConfigValue { switch_ms: 0u64.wrapping_sub(900_000), epoch: 0, ..settings };
         assert_eq!(ConfigValue::from_bytes(&early.to_bytes()), early);
+    }
+
+    #[test]
+    fn debug_output_shows_no_secret() {
+        let key = FlowKey { words: [777_001; 10], multiplier: 777_002 };
+        let settings = ConfigValue { salt: [key; 2], spread: key, ..ConfigValue::default() };
+        // Worked out by the keys.
+        let vip = VipValue {
+            address: [1, 0, 0, 0],
+            key: 2,
+            number: 3,
+            base: 4,
+            policy: 0,
+            slot_half: 0,
+            part: [777_003; 3],
+        };
+        let shown = format!("{settings:?} {vip:?}");
+        assert!(shown.contains("number: 3") && !shown.contains("777"), "{shown}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::reason::REASONS;
 use crate::tables::{address_words, vip_bits};
 
 /// Every map of the program, by its name in `bpf/maps.h`.
-pub(crate) const MAPS: [&str; 20] = [
+pub(crate) const MAPS: [&str; 21] = [
     "config",
     "permutations",
     "vips",
@@ -32,6 +32,7 @@ pub(crate) const MAPS: [&str; 20] = [
     "turns",
     "open",
     "last",
+    "owners",
     "ports",
     "turns_back",
     "hops",
@@ -94,10 +95,12 @@ pub struct MemberCount {
     pub bytes_out: u64,
     /// First packets.
     pub opened: u64,
-    /// Last ones: FIN from the client, RST from either side.
+    /// Last ones: FIN or RST from the server, or from the client with a valid cookie.
     pub closed: u64,
     /// How often its clock was not where it had been.
     pub clock_moved: u64,
+    /// Connections begun whose client did not answer the server's SYN-ACK: among `opened` and `closed`.
+    pub unanswered: u64,
 }
 
 /// The pinned maps.
@@ -340,6 +343,7 @@ impl Maps {
             sum.opened = sum.opened.wrapping_add(cpu[4]);
             sum.closed += cpu[5];
             sum.clock_moved += cpu[6];
+            sum.unanswered += cpu[7];
         }
         Ok(sum)
     }
@@ -392,11 +396,16 @@ impl Maps {
     pub fn reasons(&self, vip_number: u32) -> Result<[u64; REASONS.len()], L4Error> {
         let mut sums = [0; REASONS.len()];
         for (reason, sum) in sums.iter_mut().enumerate() {
-            let place = vip_number * REASONS.len() as u32 + reason as u32;
-            let per_cpu = self.reasons.get(&place, 0).map_err(L4Error::map("reasons"))?;
-            *sum = per_cpu.iter().sum();
+            *sum = self.reason(vip_number, reason)?;
         }
         Ok(sums)
+    }
+
+    /// The same of one reason, by its place in [`REASONS`].
+    pub(crate) fn reason(&self, vip_number: u32, reason: usize) -> Result<u64, L4Error> {
+        let place = vip_number * REASONS.len() as u32 + reason as u32;
+        let per_cpu = self.reasons.get(&place, 0).map_err(L4Error::map("reasons"))?;
+        Ok(per_cpu.iter().sum())
     }
 
     /// Which interface is at which index, as the kernel holds it.

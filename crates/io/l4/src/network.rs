@@ -67,6 +67,8 @@ pub struct Neighbour {
     pub mac: Mac,
     /// Whether it is so old that the kernel would ask again before long if it sent anything there itself.
     pub stale: bool,
+    /// Whether somebody wrote it down, and the kernel never asks.
+    pub fixed: bool,
 }
 
 /// All interfaces.
@@ -151,8 +153,9 @@ fn neighbour(message: &NeighbourMessage) -> Option<Neighbour> {
         _ => None,
     });
     let stale = state == NeighbourState::Stale;
+    let fixed = matches!(state, NeighbourState::Permanent | NeighbourState::Noarp);
     let address = destination(message)?;
-    Some(Neighbour { ifindex: message.header.ifindex, address, mac: mac?, stale })
+    Some(Neighbour { ifindex: message.header.ifindex, address, mac: mac?, stale, fixed })
 }
 
 fn destination(message: &NeighbourMessage) -> Option<IpAddr> {
@@ -260,6 +263,25 @@ pub(crate) fn next_hop(message: &RouteMessage) -> Option<Route> {
 /// # Errors
 /// When the kernel refuses, as without CAP_NET_ADMIN.
 pub fn use_neighbour(address: IpAddr, ifindex: u32) -> io::Result<()> {
+    let mut message = about_neighbour(address, ifindex);
+    message.header.flags = NeighbourFlags::Use;
+    exchange(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_ACK, usize::MAX)?;
+    Ok(())
+}
+
+/// Has the kernel ask all of a link for a neighbour's MAC address at once. One that it believes to know it asks
+/// at the old address for seconds first, and not before that answer is old.
+///
+/// # Errors
+/// As [`use_neighbour`], or when the kernel does not know of the neighbour.
+pub fn seek_neighbour(address: IpAddr, ifindex: u32) -> io::Result<()> {
+    let mut message = about_neighbour(address, ifindex);
+    message.header.state = NeighbourState::Failed;
+    exchange(RouteNetlinkMessage::NewNeighbour(message), NLM_F_ACK, usize::MAX)?;
+    use_neighbour(address, ifindex)
+}
+
+fn about_neighbour(address: IpAddr, ifindex: u32) -> NeighbourMessage {
     let (family, address) = match address {
         IpAddr::V4(v4) => (AddressFamily::Inet, NeighbourAddress::Inet(v4)),
         IpAddr::V6(v6) => (AddressFamily::Inet6, NeighbourAddress::Inet6(v6)),
@@ -267,10 +289,8 @@ pub fn use_neighbour(address: IpAddr, ifindex: u32) -> io::Result<()> {
     let mut message = NeighbourMessage::default();
     message.header.family = family;
     message.header.ifindex = ifindex;
-    message.header.flags = NeighbourFlags::Use;
     message.attributes.push(NeighbourAttribute::Destination(address));
-    exchange(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_ACK, usize::MAX)?;
-    Ok(())
+    message
 }
 
 pub(crate) fn ask(

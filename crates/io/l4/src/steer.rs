@@ -8,6 +8,7 @@ use tracing::info;
 
 use plimsoll_feedback::awrr;
 
+use crate::balancer::followed::Followed;
 use crate::balancer::{Balancer, unix_ms};
 use crate::config::{BackendState, Load, Policy};
 use crate::error::L4Error;
@@ -43,7 +44,7 @@ pub struct ServerReading {
     pub found: bool,
     /// Connections begun and not ended.
     pub open_connections: u64,
-    /// Connections begun.
+    /// Connections begun, without those whose client did not answer the server.
     pub new_connections: u64,
     /// Packets from clients.
     pub packets_in: u64,
@@ -115,12 +116,19 @@ impl Balancer {
     ///
     /// # Errors
     /// An unknown service, or a map that cannot be read.
-    pub fn reading(&self, vip: &str) -> Result<Reading, L4Error> {
+    pub fn reading(&mut self, vip: &str) -> Result<Reading, L4Error> {
+        let mut followed = std::mem::take(&mut self.followed);
+        let reading = self.read(vip, &mut followed);
+        self.followed = followed;
+        reading
+    }
+
+    fn read(&self, vip: &str, followed: &mut Followed) -> Result<Reading, L4Error> {
         let service = self.configured(vip)?;
         let base = service.number * self.maps.meta().stride;
         let of = |(name, member): (&String, &Member)| {
             let backend = member.backend.as_ref()?;
-            let read = || {
+            let mut read = || {
                 let place = base + u32::from(member.id);
                 let count = self.maps.count(place)?;
                 Ok(ServerReading {
@@ -130,7 +138,7 @@ impl Balancer {
                     found: !matches!(member.value.state, MemberState::Unused | MemberState::Lost)
                         && member.value.mac != [0; 6],
                     open_connections: self.maps.open_connections(place)?,
-                    new_connections: count.opened,
+                    new_connections: followed.take(place, count.opened, count.unanswered),
                     packets_in: count.packets_in,
                     bytes_in: count.bytes_in,
                     packets_out: count.packets_out,

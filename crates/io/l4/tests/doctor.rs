@@ -2,11 +2,14 @@
 
 mod rig;
 
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
 
 use plimsoll_l4::doctor::{Finding, Level, examine};
 use plimsoll_l4::{AttachMode, Balancer, L4Config, Policy};
-use rig::service::Service;
+use plimsoll_testbed::net::{ReplyPath, SiteSpec};
+use rig::service::{Service, all_stay};
 use rig::{keys, privileged};
 
 /// Two servers that listen on their own addresses, too.
@@ -192,4 +195,58 @@ fn another_xdp_program_is_seen_without_a_configuration() {
     };
     assert_eq!(said(&before), "no program is attached");
     assert!(said(&after).starts_with("Plimsoll's own"), "{}", said(&after));
+}
+
+/// Clients begin connections and ask, whether or not anybody answers.
+fn try_to_connect(service: &Service, count: usize) {
+    let vip = service.vip;
+    let ask = move || {
+        let second = Duration::from_secs(1);
+        let Ok(mut stream) = TcpStream::connect_timeout(&vip, second) else { return };
+        stream.set_read_timeout(Some(second)).expect("set");
+        let _ = stream.write_all(b"who\n").and_then(|()| stream.read(&mut [0; 9]));
+    };
+    // They are where the thread is that they begin in.
+    let all = || (0..count).map(|_| std::thread::spawn(ask)).collect::<Vec<_>>();
+    for one in service.net.inside("cli", all).expect("enters") {
+        one.join().expect("ends");
+    }
+}
+
+#[test]
+fn replies_that_bypass_the_balancer_are_found_and_a_rule_on_the_servers_brings_them_back() {
+    if !privileged() {
+        return;
+    }
+    // The servers have a link of their own with the clients.
+    let spec = SiteSpec { reply_path: ReplyPath::Direct, ..SiteSpec::new(2) };
+    let service = Service::on(&spec);
+    let config = service.config(Policy::RoundRobin, &["s1", "s2"]);
+    let balancer = service.balance(&config);
+    service.net.leave();
+    assert_eq!(
+        level(&look(&service, "lb", &config), "replies", "shop/s1"),
+        Level::Ok,
+        "no traffic"
+    );
+    try_to_connect(&service, 60);
+    let found = look(&service, "lb", &config);
+    for server in ["shop/s1", "shop/s2"] {
+        assert_eq!(level(&found, "replies", server), Level::Fail, "{found:#?}");
+    }
+    assert_eq!(level(&found, "cookies", "shop"), Level::Warn, "{found:#?}");
+
+    for (name, gateway) in [("s1", "10.0.2.1"), ("s2", "10.0.3.1")] {
+        let rule = format!(
+            "ip route add default via {gateway} table 100 && ip rule add from 10.0.9.9 lookup 100"
+        );
+        service.net.exec(name, &rule);
+    }
+    let mut connections = service.opened(60);
+    all_stay(&mut connections, "by the balancer");
+    let found = look(&service, "lb", &config);
+    for server in ["shop/s1", "shop/s2"] {
+        assert_eq!(level(&found, "replies", server), Level::Ok, "{found:#?}");
+    }
+    drop(balancer);
 }

@@ -84,7 +84,7 @@ fn a_map_that_only_remembers_is_made_anew_where_its_pin_is_gone() {
     let mut connections = service.opened(2);
     let pins = service.net.pins();
     let before = read_meta(&pins).expect("read").expect("there");
-    for name in ["hops", "fragments"] {
+    for name in ["hops", "fragments", "owners"] {
         fs::remove_file(pins.join("maps").join(name)).expect("removed");
     }
     let mut balancer = service.balance(&config);

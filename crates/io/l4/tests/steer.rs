@@ -30,7 +30,7 @@ fn near(count: usize, expected: usize) {
     assert!(count.abs_diff(expected) <= cpus, "{count}, expected {expected}");
 }
 
-fn weights(balancer: &Balancer) -> Vec<u16> {
+fn weights(balancer: &mut Balancer) -> Vec<u16> {
     let reading = balancer.reading("shop").expect("configured");
     reading.servers.iter().map(|server| server.weight).collect()
 }
@@ -54,11 +54,11 @@ fn a_controllers_weights_outlive_reloads_and_daemons_until_they_are_given_back()
 
     config.vips[0].backends[0].weight = 50;
     service.apply(&mut balancer, &config);
-    assert_eq!(weights(&balancer), [1, 3], "after a reload with another weight");
+    assert_eq!(weights(&mut balancer), [1, 3], "after a reload with another weight");
     let generation = balancer.reading("shop").expect("there").generation;
     drop(balancer);
     let mut balancer = service.balance(&config);
-    assert_eq!(weights(&balancer), [1, 3], "after a restart");
+    assert_eq!(weights(&mut balancer), [1, 3], "after a restart");
     near(to_s1(&service, 40), 10);
     let reading = balancer.reading("shop").expect("there");
     assert_eq!((reading.set_by, reading.epoch), (SetBy::Controller, 7));
@@ -70,7 +70,7 @@ fn a_controllers_weights_outlive_reloads_and_daemons_until_they_are_given_back()
     );
 
     balancer.release("shop").expect("given back");
-    assert_eq!(weights(&balancer), [50, 1]);
+    assert_eq!(weights(&mut balancer), [50, 1]);
     assert_eq!(seen(&service).weights.set_by, SetBy::Configuration);
     service.net.leave();
 }
@@ -122,7 +122,7 @@ fn what_cannot_be_done_changes_nothing() {
     assert!(text.contains("s9") && text.contains("s1, s2"), "{text}");
     assert!(says("shed", &[("s1", 1)]).contains("expected one of shop"));
     assert!(says("shop", &[("s2", 0)]).contains("every server would have weight 0"));
-    assert_eq!(weights(&balancer), [0, 5]);
+    assert_eq!(weights(&mut balancer), [0, 5]);
     assert_eq!(balancer.reading("shop").expect("there").epoch, 3);
 
     // Who is down or drains takes no connections, whatever its weight.
@@ -131,13 +131,13 @@ fn what_cannot_be_done_changes_nothing() {
         service.apply(&mut balancer, &config);
         let error = balancer.set_weights("shop", &all(9, 0), "test", 5).expect_err("refused");
         assert!(error.to_string().contains("every server would have weight 0"), "{error}");
-        assert_eq!(weights(&balancer), [0, 5], "{state:?}");
+        assert_eq!(weights(&mut balancer), [0, 5], "{state:?}");
     }
 
     // A policy without weights neither takes nor keeps any: s1 would be drained for ever.
     config.vips[0].policy = Policy::RoundRobin;
     service.apply(&mut balancer, &config);
-    assert_eq!(weights(&balancer), [1, 1]);
+    assert_eq!(weights(&mut balancer), [1, 1]);
     let error = balancer.set_weights("shop", &all(1, 2), "test", 5).expect_err("refused");
     assert!(error.to_string().contains("round_robin takes no weights"), "{error}");
     assert_eq!(seen(&service).weights.set_by, SetBy::Configuration);
@@ -158,12 +158,12 @@ fn turns_follow_the_cpus_and_who_is_silent_has_the_average() {
     };
     balancer.note_loads("shop", &[("s1".to_owned(), told(Some(0.9), 0))]);
     balancer.refresh().expect("refreshes");
-    assert_eq!(weights(&balancer), [1, 1], "not before all were asked");
+    assert_eq!(weights(&mut balancer), [1, 1], "not before all were asked");
     tell(&mut balancer, told(Some(0.75), 0), told(Some(0.25), 0));
-    assert_eq!(weights(&balancer), [8, 13]);
+    assert_eq!(weights(&mut balancer), [8, 13]);
     near(to_s1(&service, 42), 16);
     tell(&mut balancer, told(None, 2), told(Some(0.25), 0));
-    assert_eq!(weights(&balancer), [10, 10]);
+    assert_eq!(weights(&mut balancer), [10, 10]);
     tell(&mut balancer, told(None, 1), told(Some(0.5), 0));
     let seen = seen(&service);
     assert_eq!(seen.weights.set_by, SetBy::Load);
@@ -174,7 +174,7 @@ fn turns_follow_the_cpus_and_who_is_silent_has_the_average() {
     tell(&mut balancer, told(Some(0.75), 0), told(Some(0.25), 0));
     drop(balancer);
     let mut balancer = service.balance(&config);
-    assert_eq!(weights(&balancer), [8, 13]);
+    assert_eq!(weights(&mut balancer), [8, 13]);
     let error = balancer.set_weights("shop", &all(1, 2), "test", 5).expect_err("refused");
     assert!(error.to_string().contains("awrr takes no weights"), "{error}");
     service.net.leave();
@@ -195,11 +195,11 @@ fn a_configured_zero_drains_under_awrr_too() {
             balancer.refresh().expect("refreshes");
         };
         tell(&mut balancer);
-        assert!(weights(&balancer)[0] > 1, "follows the load");
+        assert!(weights(&mut balancer)[0] > 1, "follows the load");
         config.vips[0].backends[0].weight = 0;
         service.apply(&mut balancer, &config);
         tell(&mut balancer);
-        assert_eq!(weights(&balancer)[0], 0, "{load:?}");
+        assert_eq!(weights(&mut balancer)[0], 0, "{load:?}");
         assert_eq!(to_s1(&service, 12), 0, "{load:?}");
         service.net.leave();
     }

@@ -16,6 +16,7 @@
 //! Cost: two 32-bit multiplications for IPv4 (five for IPv6), one of 64 bits, one load from a table of
 //! 4 KiB (w = 11).
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use rand::{RngCore, SeedableRng};
@@ -101,10 +102,17 @@ fn octets(address: IpAddr) -> ([u8; 16], usize) {
 }
 
 /// A keyed hash of a connection: 64 bits, of which the upper ones are the best mixed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FlowHash {
     words: [u32; WORDS],
     multiplier: u64,
+}
+
+/// The key is a secret, and what is printed is logged.
+impl fmt::Debug for FlowHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FlowHash").finish_non_exhaustive()
+    }
 }
 
 impl FlowHash {
@@ -162,12 +170,19 @@ impl SpreadKey {
 }
 
 /// One epoch's secret: the hash's key and the permutation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Salt {
     hash: FlowHash,
     id_bits: u32,
     forward: Vec<u16>,
     inverse: Vec<u16>,
+}
+
+/// Hash and permutation are secrets.
+impl fmt::Debug for Salt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Salt").field("id_bits", &self.id_bits).finish_non_exhaustive()
+    }
 }
 
 impl Salt {

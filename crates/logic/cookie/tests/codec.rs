@@ -309,3 +309,23 @@ fn every_subflow_of_a_connection_reaches_the_first_ones_server_by_a_cookie_of_it
     }
     assert!(alike <= 6, "{alike} of 2,000: one in 2,048 by chance");
 }
+
+#[test]
+fn debug_output_shows_no_secret() {
+    let layout = Layout::default();
+    let salt = Salt::derive(&[7; 32], layout);
+    let spread = SpreadKey::derive(&[9; 32]);
+    let codec = CookieCodec::new(layout, Epoch::Even, salt.clone());
+    let shown = format!("{salt:?} {spread:?} {codec:?}");
+    for key in [salt.hash(), spread.hash()] {
+        let word = key.words()[0].to_string();
+        assert!(
+            !shown.contains(&word) && !shown.contains(&key.multiplier().to_string()),
+            "{shown}"
+        );
+    }
+    let [first, second, ..] = salt.forward() else { panic!("a permutation") };
+    assert!(!shown.contains(&format!("[{first}, {second}")), "{shown}");
+    let [first, second, ..] = salt.inverse() else { panic!("a permutation") };
+    assert!(!shown.contains(&format!("[{first}, {second}")), "{shown}");
+}

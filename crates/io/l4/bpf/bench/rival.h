@@ -46,7 +46,7 @@ INLINE int to_hashed(struct xdp_md *ctx, const struct config *c, const struct vi
 	if (!m)
 		return XDP_DROP;
 	if (UNLIKELY((flags & (TCP_SYN | TCP_ACK)) == TCP_SYN))
-		count_opened(at, hash, sequence);
+		count_opened(at, hash, sequence, LAST_TIMED);
 	int verdict = to_member(ctx, m, at);
 	eth = (void *)(long)ctx->data;
 	if (before && *before && *before != id && (void *)(eth + 1) <= (void *)(long)ctx->data_end)

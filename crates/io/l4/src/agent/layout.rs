@@ -1,5 +1,6 @@
 //! The values of the agent's maps, field by field as in `bpf/agent.h`.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use plimsoll_cookie::{Epoch, Layout, Salt};
@@ -24,7 +25,7 @@ const KEYS_AT: usize = 16;
 const KEY_BYTES: usize = 48;
 
 /// `struct agent_settings`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// The salt of new cookies.
     pub epoch: Epoch,
@@ -34,6 +35,17 @@ pub struct Settings {
     pub salts: u8,
     /// The salts' keys as the kernel holds them.
     pub keys: [[u8; KEY_BYTES]; 2],
+}
+
+/// The keys are secrets.
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("epoch", &self.epoch)
+            .field("switch_ms", &self.switch_ms)
+            .field("salts", &self.salts)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Settings {
@@ -108,5 +120,13 @@ mod tests {
             keys: [[7; KEY_BYTES], [9; KEY_BYTES]],
         };
         assert_eq!(Settings::from_bytes(&settings.to_bytes()), settings);
+    }
+
+    #[test]
+    fn debug_output_shows_no_secret() {
+        let keys = [[201; KEY_BYTES]; 2];
+        let settings = Settings { epoch: Epoch::Odd, switch_ms: -5, salts: 3, keys };
+        let shown = format!("{settings:?}");
+        assert!(shown.contains("switch_ms: -5") && !shown.contains("201"), "{shown}");
     }
 }

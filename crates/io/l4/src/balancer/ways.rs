@@ -13,7 +13,7 @@ use crate::config::{Uplink, UplinkMode};
 use crate::doctor::interface_sysctl;
 use crate::error::L4Error;
 use crate::layout::{By, FOR_EVER, Way};
-use crate::network::{self, Link, Neighbour};
+use crate::network::{Link, Neighbour};
 use crate::place::mac_of;
 use crate::replies::{Followed, Told, Why, follow};
 
@@ -24,22 +24,6 @@ pub(crate) const HOLDS: Duration = Duration::from_secs(5);
 const LEAST_MTU_V6: u32 = 1280;
 
 impl Balancer {
-    /// Takes up what has changed in routes, rules and neighbours, and nothing else; [`crate::Watch`] tells when.
-    ///
-    /// # Errors
-    /// When a newer daemon is in charge, or a map cannot be written.
-    pub fn follow_routes(&mut self) -> Result<(), L4Error> {
-        let _turn = self.turn()?;
-        let links = network::links()?;
-        for (_, link) in self.ports.values_mut() {
-            // One that is another by now is taken up by `refresh`.
-            if let Some(now) = links.iter().find(|now| now.index == link.index) {
-                *link = now.clone();
-            }
-        }
-        self.write_ways(&network::neighbours()?, &mut Pending::default())
-    }
-
     pub(super) fn write_ways(
         &mut self,
         neighbours: &[Neighbour],

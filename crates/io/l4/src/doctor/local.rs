@@ -12,6 +12,7 @@ use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteMetric};
 use super::{Finding, Role, family, interface_sysctl, sysctl};
 use crate::agent::{agent_dir, attached_agents};
 use crate::config::L4Config;
+use crate::keys::OTHERS;
 use crate::network::{self, Link};
 
 /// RTAX_FEATURE_TCP_USEC_TS.
@@ -179,11 +180,11 @@ fn key_file(config: &L4Config, role: Role) -> Finding {
     let needed = matches!(role, Role::Server { agent: true });
     let mode = std::fs::metadata(path).map(|found| {
         use std::os::unix::fs::PermissionsExt;
-        found.permissions().mode() & 0o077
+        found.permissions().mode() & OTHERS
     });
     match mode {
         Ok(0) => finding.ok("there, and only its owner reads it"),
-        Ok(_) => finding.warn("others can read it", "chmod 600"),
+        Ok(_) => finding.fail("others can read it: the daemon refuses it", "chmod 600"),
         Err(_) if needed => finding.fail("not there", "copy the balancers' file here"),
         Err(_) if role == Role::Balancer => {
             finding.ok("not there yet: `plimsoll l4 run` makes one; other balancers need a copy")

@@ -4,6 +4,7 @@
 //! A machine that has the address of a backend is looked at as a server, any other as a balancer; without
 //! a configuration only what every machine needs is looked at.
 
+mod bypass;
 mod ethtool;
 pub(crate) mod features;
 mod interfaces;
@@ -111,6 +112,7 @@ pub fn examine(config: Option<&L4Config>) -> Vec<Finding> {
     findings.extend(local::examine(config, role, &machine));
     if role == Role::Balancer {
         findings.extend(reach::examine(config, &machine));
+        findings.extend(bypass::examine(config));
     }
     findings.extend(servers::examine(config, role, &machine));
     findings

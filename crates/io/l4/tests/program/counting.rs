@@ -11,6 +11,9 @@ use super::support::Rig;
 use super::support::rig::privileged;
 use super::{CLIENT, CLIENT6, cookie, rig};
 
+/// A SYN's options.
+const NO_TIMESTAMPS: [u8; 4] = [2, 4, 5, 0xb4];
+
 impl Rig {
     /// New and open connections, over all servers.
     pub fn connections(&self) -> (u64, u64) {
@@ -41,6 +44,14 @@ impl Rig {
         self.by_client(&Segment::new(client, vip, flags, options).bytes());
     }
 
+    /// With a sequence number, where no cookie shows whose it is.
+    fn client_sends(&self, client: &str, vip: &str, flags: u8, sequence: u32, options: Vec<u8>) {
+        let mut packet = Segment::new(client, vip, flags, options).bytes();
+        let at = if packet[12] == 8 { 38 } else { 58 };
+        packet[at..at + 4].copy_from_slice(&sequence.to_be_bytes());
+        self.by_client(&packet);
+    }
+
     fn server_says(&self, client: &str, vip: &str, flags: u8, server: u8, options: Vec<u8>) {
         let segment = Segment::new(vip, client, flags, options).sent_by(server_mac(server));
         self.by_server(&segment.bytes());
@@ -59,8 +70,6 @@ fn what_is_sent_again_is_counted_once() {
         let servers: Vec<u8> = (0..3).map(|_| b.begin(client, vip, 1, syn_options(1, 0))).collect();
         new += 1;
         assert_eq!(b.connections(), (new, 1), "SYNs to {servers:?}");
-        b.server_says(client, vip, ACK | FIN, servers[2], timestamps(9, 9));
-        assert_eq!(b.connections(), (new, 1), "half of it is closed");
         for flags in [ACK | FIN, ACK | FIN, RST, RST] {
             b.client_says(client, vip, flags, servers[2]);
             assert_eq!(b.connections(), (new, 0), "flags {flags}");
@@ -118,9 +127,6 @@ fn what_shows_no_connection_ends_none_but_its_own() {
         b.server_says(&stranger, VIP, RST, 1 + (port % 4) as u8, vec![]);
     }
     assert_eq!(b.connections(), (8, 8));
-    // One of a connection with timestamps: a kernel without its socket sends such, and it goes by hash.
-    b.by_client(&Segment::new(&others[3], VIP, RST, vec![]).bytes());
-    assert_eq!(b.connections(), (8, 7));
     // Cookies that happen to be right, of nobody's connection: who guesses makes no server look idle.
     for port in 1..200 {
         let stranger = format!("10.0.7.7:{port}");
@@ -128,14 +134,136 @@ fn what_shows_no_connection_ends_none_but_its_own() {
         b.client_says(&stranger, VIP, flags, 1 + (port % 4) as u8);
         b.server_says(&stranger, VIP, RST | ACK, 1 + (port % 4) as u8, timestamps(9, 9));
     }
-    assert_eq!(b.connections(), (8, 7));
+    assert_eq!(b.connections(), (8, 8));
     // Without timestamps altogether.
     let plain = "10.0.7.8:99";
-    let server = b.begin(plain, VIP, 1, vec![2, 4, 5, 0xb4]);
-    assert_eq!(b.connections(), (9, 8));
-    b.by_client(&Segment::new(plain, VIP, ACK | FIN, vec![]).bytes());
+    let server = b.begin(plain, VIP, 1, NO_TIMESTAMPS.to_vec());
+    assert_eq!(b.connections(), (9, 9));
     b.server_says(plain, VIP, RST, server, vec![]);
-    assert_eq!(b.connections(), (9, 7));
+    assert_eq!(b.connections(), (9, 8));
+}
+
+#[test]
+fn fin_or_rst_without_a_valid_cookie_does_not_change_the_load_of_a_server() {
+    if !privileged() {
+        return;
+    }
+    let b = rig(4);
+    for (client, vip) in [(CLIENT, VIP), (CLIENT6, VIP6)] {
+        let before = b.by_server_id();
+        let server = b.begin(client, vip, 0x1122_3344, syn_options(1, 0));
+        let plain = client.replace("40000", "40001");
+        let plain_server = b.begin(&plain, vip, 0x1122_3344, NO_TIMESTAMPS.to_vec());
+        let open = b.connections();
+        for flags in [FIN | ACK, RST, RST | ACK] {
+            for client in [client, &plain] {
+                b.client_sends(client, vip, flags, 0, vec![]);
+                b.client_sends(client, vip, flags, 0x9922_3345, vec![]);
+                // An id that is nobody's.
+                let foreign = timestamps(2, cookie(client, vip, 99, 0x1234_5678));
+                b.client_sends(client, vip, flags, 0x1122_3345, foreign);
+            }
+            b.client_sends(client, vip, flags, 0x1122_3345, vec![]);
+        }
+        b.client_sends(&plain, vip, FIN | ACK, 0x1122_3345, vec![]);
+        assert_eq!(b.connections(), open, "the servers have said nothing");
+        b.server_says(client, vip, FIN | ACK, server, timestamps(9, 9));
+        b.server_says(&plain, vip, FIN | ACK, plain_server, vec![]);
+        let sum = |counts: Vec<(u64, u64)>| counts.iter().map(|one| one.1).sum::<u64>();
+        assert_eq!(sum(b.by_server_id()), sum(before), "the servers' FINs end them");
+    }
+}
+
+#[test]
+fn rst_of_a_client_without_timestamps_ends_its_connection_by_its_sequence_number() {
+    if !privileged() {
+        return;
+    }
+    let b = rig(4);
+    for (n, sequence) in [0, 0x1122_3344, 0xffff_fff0u32].into_iter().enumerate() {
+        let client = format!("10.0.1.2:{}", 40_100 + n);
+        b.begin(&client, VIP, sequence, NO_TIMESTAMPS.to_vec());
+        for far in [1u32 << 31, 1 << 26, 0u32.wrapping_sub(1 << 26)] {
+            b.client_sends(&client, VIP, RST, sequence.wrapping_add(far), vec![]);
+        }
+        assert_eq!(b.connections(), (n as u64 + 1, 1));
+        b.client_sends(&client, VIP, RST, sequence.wrapping_add(10_000), vec![]);
+        assert_eq!(b.connections(), (n as u64 + 1, 0));
+    }
+}
+
+#[test]
+fn half_open_connections_of_spoofed_syns_count_no_longer_once_their_server_repeats_its_syn_ack() {
+    if !privileged() {
+        return;
+    }
+    let b = rig(4);
+    let spoofed: Vec<String> = (0..40).map(|n| format!("198.51.100.{n}:7")).collect();
+    let servers: Vec<u8> =
+        spoofed.iter().map(|one| b.begin(one, VIP, 5, syn_options(1, 0))).collect();
+    let true_one = b.begin(CLIENT, VIP, 5, syn_options(1, 0));
+    b.server_says(CLIENT, VIP, SYN | ACK, true_one, syn_options(9, 1));
+    let answer = || {
+        for (client, server) in spoofed.iter().zip(&servers) {
+            b.server_says(client, VIP, SYN | ACK, *server, syn_options(9, 1));
+        }
+    };
+    answer();
+    assert_eq!(b.connections().1, 41, "as any that begins");
+    answer();
+    assert_eq!(b.connections().1, 1);
+    answer();
+    b.server_says(CLIENT, VIP, ACK, true_one, timestamps(10, 2));
+    assert_eq!(b.connections().1, 1);
+    // A SYN that is sent again and goes elsewhere: the first server's answer to it says nothing of the second.
+    let other = "10.0.1.2:40001";
+    let [first, second] = [(); 2].map(|()| b.begin(other, VIP, 6, syn_options(1, 0)));
+    for server in [second, first, first] {
+        b.server_says(other, VIP, SYN | ACK, server, syn_options(9, 1));
+    }
+    assert_eq!(b.connections().1, 2);
+    // One that was late after all begins again.
+    b.begin(&spoofed[0], VIP, 5, syn_options(1, 0));
+    assert_eq!(b.connections().1, 3);
+}
+
+#[test]
+fn spoofed_syns_are_no_traffic_to_the_controller_and_what_it_reads_never_falls() {
+    if !privileged() {
+        return;
+    }
+    let mut b = rig(4);
+    let name = b.config.vips[0].name.clone();
+    let begun = |b: &mut Rig| {
+        let reading = b.balancer.reading(&name).expect("read");
+        reading.servers.iter().map(|one| one.new_connections).sum::<u64>()
+    };
+    let flood = |b: &Rig, third: u8| {
+        let spoofed: Vec<String> = (0..40).map(|n| format!("198.51.{third}.{n}:7")).collect();
+        let servers: Vec<u8> =
+            spoofed.iter().map(|one| b.begin(one, VIP, 5, syn_options(1, 0))).collect();
+        (spoofed, servers)
+    };
+    let give_up = |b: &Rig, (spoofed, servers): (Vec<String>, Vec<u8>)| {
+        for _ in 0..2 {
+            for (client, server) in spoofed.iter().zip(&servers) {
+                b.server_says(client, VIP, SYN | ACK, *server, syn_options(9, 1));
+            }
+        }
+    };
+    let first = flood(&b, 1);
+    assert_eq!(begun(&mut b), 40, "as long as nothing else is known");
+    give_up(&b, first);
+    assert_eq!(begun(&mut b), 40, "it does not fall");
+    for third in 2..6 {
+        let next = flood(&b, third);
+        give_up(&b, next);
+        assert_eq!(begun(&mut b), 40, "nor does it rise");
+    }
+    for n in 0..80 {
+        b.begin(&format!("10.0.1.2:{}", 3000 + n), VIP, 5, syn_options(1, 0));
+    }
+    assert_eq!(begun(&mut b), 80);
 }
 
 #[test]

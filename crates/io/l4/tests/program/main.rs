@@ -12,6 +12,7 @@ mod ports;
 mod rare;
 mod rare_v6;
 mod replies;
+mod resets;
 mod spread;
 mod straight;
 mod two;

@@ -32,7 +32,7 @@ fn rig(replies: Replies) -> Rig {
 impl Rig {
     pub(super) fn routes(&mut self, script: &str) {
         self.net.exec("lb", script);
-        self.balancer.follow_routes().expect("follows");
+        self.balancer.follow_network().expect("follows");
     }
 
     /// A reply to a client: the verdict, and what leaves.
@@ -119,7 +119,7 @@ fn a_gateway_that_moves_is_followed() {
         done",
     );
     watch.wait().expect("told");
-    b.balancer.follow_routes().expect("follows");
+    b.balancer.follow_network().expect("follows");
     for client in [FAR, FAR6] {
         assert_eq!(b.reply(client).1[..6], [2, 0, 0, 0, 1, 0x77], "{client}");
     }
@@ -252,7 +252,7 @@ fn every_reply_leaves_as_if_routes_were_asked() {
 
 /// Asked for when it is looked at for the first time since the daemon looked, then remembered, for each family.
 fn is_remembered(b: &mut Rig, clients: [&str; 2]) -> bool {
-    b.balancer.follow_routes().expect("follows");
+    b.balancer.follow_network().expect("follows");
     let asked = clients.map(|client| [b.asks(client), b.asks(client)]);
     assert!(
         asked.iter().all(|[first, _]| *first),
@@ -363,7 +363,7 @@ fn clients_by_the_thousand_have_each_their_own_way() {
         done; done | ip -batch -",
     );
     let mut b = b;
-    b.balancer.follow_routes().expect("follows");
+    b.balancer.follow_network().expect("follows");
     let before = b.counted("route_asked");
     let mut sent = 0;
     for high in 0..20u8 {

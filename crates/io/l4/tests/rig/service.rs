@@ -4,11 +4,14 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use plimsoll_l4::{Backend, Balancer, L4Config, Policy};
 
 use plimsoll_testbed::net::{Site, SiteSpec};
+use rustix::net::sockopt;
 
 use super::{Net, backend, config, keys, vip};
 
@@ -20,6 +23,8 @@ pub struct Service {
     pub net: Net,
     pub vip: SocketAddr,
     pub servers: Vec<String>,
+    /// Set: who was asked to push does so.
+    pub push: Arc<AtomicBool>,
 }
 
 /// A connection, and who answered first.
@@ -37,7 +42,7 @@ impl Service {
     /// On a site like this.
     pub fn on(spec: &SiteSpec) -> Service {
         let Site { net, vip, servers } = Site::new(spec).expect("a site");
-        let service = Service { net: net.into(), vip, servers };
+        let service = Service { net: net.into(), vip, servers, push: Arc::default() };
         service.servers.iter().for_each(|name| service.serve(name));
         service
     }
@@ -48,13 +53,30 @@ impl Service {
         self.net.enter(&name);
         let listener = TcpListener::bind(address).expect("listens");
         self.net.leave();
+        let push = Arc::clone(&self.push);
         // Ends with the process: it holds nothing but a socket of a namespace that is removed.
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let name = name.clone();
-                std::thread::spawn(move || answer(stream, &name));
+                let (name, push) = (name.clone(), Arc::clone(&push));
+                std::thread::spawn(move || answer(stream, &name, &push));
             }
         });
+    }
+
+    /// The servers' sockets of connections that are established, or that only their client has closed.
+    pub fn open_sockets(&self) -> (usize, usize) {
+        let mut counted = (0, 0);
+        for name in &self.servers {
+            let told = self.net.exec(name, "cat /proc/net/tcp /proc/net/tcp6").stdout;
+            for line in String::from_utf8_lossy(&told).lines() {
+                let field: Vec<&str> = line.split_whitespace().collect();
+                if field[1].ends_with(":0050") {
+                    counted.0 += usize::from(field[3] == "01");
+                    counted.1 += usize::from(field[3] == "08");
+                }
+            }
+        }
+        counted
     }
 
     /// The servers as backends.
@@ -148,6 +170,16 @@ impl Connection {
         Ok(connection)
     }
 
+    /// Asks its server to push lines from when it is told to, whether or not anybody reads.
+    pub fn ask_to_push(&mut self) {
+        self.stream.get_mut().write_all(b"push\n").expect("says");
+    }
+
+    /// Its socket is gone at once, and says so by a RST.
+    pub fn abort(self) {
+        sockopt::set_socket_linger(self.stream.get_ref(), Some(Duration::ZERO)).expect("set");
+    }
+
     /// Asks, and leaves the answer for the next to read.
     pub fn say(&mut self) -> Result<(), String> {
         self.stream.get_mut().write_all(b"who\n").map_err(|error| error.to_string())
@@ -156,6 +188,11 @@ impl Connection {
     /// Who answers now.
     pub fn ask(&mut self) -> Result<String, String> {
         self.say()?;
+        self.hear()
+    }
+
+    /// The next line of its server.
+    pub fn hear(&mut self) -> Result<String, String> {
         let mut line = String::new();
         match self.stream.read_line(&mut line) {
             Ok(0) => Err("closed".to_owned()),
@@ -165,10 +202,20 @@ impl Connection {
     }
 }
 
-fn answer(stream: TcpStream, name: &str) {
+fn answer(stream: TcpStream, name: &str, push: &AtomicBool) {
     let Ok(mut writer) = stream.try_clone() else { return };
     for line in BufReader::new(stream).lines() {
-        if line.is_err() || writer.write_all(format!("{name}\n").as_bytes()).is_err() {
+        let Ok(line) = line else { return };
+        if line == "push" {
+            while !push.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            while writer.write_all(b"tick\n").is_ok() {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            return;
+        }
+        if writer.write_all(format!("{name}\n").as_bytes()).is_err() {
             return;
         }
     }
