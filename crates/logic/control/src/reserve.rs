@@ -133,15 +133,18 @@ impl Controller {
     /// exploring does, to measure.
     pub(crate) fn have_two_hold_weight(&self, now: Nanos, decision: &mut Decision) {
         let wishes = &mut decision.wishes;
-        if self.explores_by_paper()
-            || wishes.len() < 2
-            || wishes.iter().filter(|w| w.weight > 0).count() != 1
-        {
+        let holders = wishes.iter().filter(|w| w.weight > 0).count();
+        let Some(alone) = wishes.iter().find(|w| w.weight > 0).cloned() else { return };
+        if self.explores_by_paper() || wishes.len() < 2 || holders > 1 {
             return;
         }
+        let find = |id| self.backends.iter().find(|b| b.id == id);
+        let capacity = |id| find(id).and_then(|b| b.knowledge.capacity_rps());
         for w in wishes.iter_mut().filter(|w| w.weight == 0) {
-            let b = self.backends.iter().find(|b| b.id == w.id);
-            w.weight = b.map_or(1, |b| self.weight_as_is(b, b.ramp(now)));
+            let size = capacity(w.id).zip(capacity(alone.id)).map_or(1.0, |(its, all)| its / all);
+            let ramp = find(w.id).map_or(1.0, |b| b.ramp(now));
+            let weight = f64::from(alone.weight) * size.min(1.0) * ramp;
+            w.weight = (weight.round() as u32).max(1);
             "no server is left alone with the traffic".clone_into(&mut w.reason);
         }
         let sum: f64 = wishes.iter().map(|w| f64::from(w.weight)).sum();
@@ -151,7 +154,11 @@ impl Controller {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_model::BackendId;
+
     use super::*;
+    use crate::plan::Wish;
+    use crate::spec::{BackendSpec, ServiceSpec};
 
     #[test]
     fn at_least_two_hold_weight_wherever_there_are_two() {
@@ -209,5 +216,25 @@ mod tests {
         let moved = blend(&[0.7, 0.3, 0.0], &[1.0, 1.0, 2.0], &[0], 0.5);
         let wanted = [0.7, 0.2, 0.1];
         assert!(moved.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-9), "{moved:?}");
+    }
+
+    #[test]
+    fn a_server_in_reserve_gets_a_weight_on_the_scale_of_the_decision() {
+        let backends = (0..2).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
+        let spec = ServiceSpec::new("shop", backends.collect());
+        let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
+        controller.backends.iter_mut().for_each(|b| b.programmed = Some(256));
+        let wish = |(i, weight): (u32, u32)| Wish {
+            id: BackendId(i),
+            share: f64::from(weight.min(1)),
+            weight,
+            expected_us: None,
+            reason: String::new(),
+        };
+        let wishes = [(0, 40), (1, 0)].into_iter().map(wish).collect();
+        let mut decision = Decision { wishes, ..Decision::default() };
+        controller.have_two_hold_weight(Nanos::ZERO, &mut decision);
+        let given: Vec<(u32, f64)> = decision.wishes.iter().map(|w| (w.weight, w.share)).collect();
+        assert_eq!(given, [(40, 0.5), (40, 0.5)]);
     }
 }
