@@ -54,14 +54,15 @@ fn observing_programs_nothing() {
 
 #[test]
 fn how_long_a_drain_takes_is_seen_by_who_is_set_to_0_for_another_reason() {
-    // Half of 60 req/s overload s2, which can do 6: without it all are served sooner, but its queue goes on.
-    let mut rig = Rig::new("roundrobin", &[1.0, 0.03]);
+    // A third of 100 req/s overloads s2, which can do 6: without it all are served sooner, but its queue goes on. The
+    // two others are each other's reserve.
+    let mut rig = Rig::new("roundrobin", &[1.0, 0.03, 1.0]);
     // Who leaves its probes unanswered would have failed, and such drains are not learned from.
     rig.service = "    probe: { path: /work, timeout: 60s }\n    liveness: { path: /health, interval: 100ms, \
                    requests: 3, timeout: 5s }\n"
         .to_owned();
     let daemon = rig.daemon();
-    let clients = rig.clients(60.0);
+    let clients = rig.clients(100.0);
     let drained_s = || {
         let service = daemon.http("/v1/services/shop").1;
         let service: serde_json::Value = serde_json::from_str(&service).expect("JSON");
