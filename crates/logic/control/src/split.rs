@@ -47,6 +47,8 @@ const UNKNOWN_SERVICE_US: f64 = 100_000.0;
 /// Within a bound the pool must carry this multiple of the traffic: loads may be packed on a grid.
 const WITH_ROOM: f64 = 1.01;
 
+/// A backend that is measured at more than this part of its capacity would be overloaded by any loss.
+const NEAR_BOUND: f64 = 0.5;
 /// Loads given on purpose make up no more than this part of the traffic.
 const MOST_PINNED: f64 = 0.95;
 
@@ -180,9 +182,11 @@ fn keep_reserve(
     let allowed: Vec<f64> = bears.iter().zip(candidates).map(|(b, c)| b.min(c.max_load)).collect();
     let measured = |(i, c): (usize, &Candidate<'_>)| c.pinned_rps.is_some().then_some(i);
     let measured: Vec<usize> = candidates.iter().enumerate().filter_map(measured).collect();
+    let is_near_bound = |i: &usize| packing.weights[*i] * rate_rps > NEAR_BOUND * bears[*i];
+    let near_bound: Vec<usize> = measured.iter().copied().filter(is_near_bound).collect();
     let survives = |weights: &[u32]| match careful {
         true => in_flight_survives(&bears, weights, rate_rps),
-        false => split_survives(&bears, weights, &measured, rate_rps),
+        false => split_survives(&bears, weights, &near_bound, rate_rps),
     };
     let packed = packing.weights.clone();
     for part in BLENDS {
