@@ -103,7 +103,7 @@ pub async fn run(options: Options, config: Config) -> Result<(), StartError> {
             }
         }
     }
-    tracing::info!("stopping; every healthy backend is left with a weight");
+    tracing::info!("stopping");
     daemon.end().await;
     drop(stop_api);
     // It drains for two seconds at the most.

@@ -36,7 +36,7 @@ INLINE __u64 *last_of(__u64 hash)
 {
 	__u32 at = hash >> (64 - LAST_BITS), row = at / LAST_ROW;
 	__u64 place = at;
-	struct last *l = bpf_map_lookup_elem(&last, &row);
+	struct last *l = bpf_map_lookup_elem(&connections, &row);
 	asm volatile("%0 &= %1" : "+r"(place) : "i"(LAST_ROW - 1));
 	return l ? &l->event[place] : NULL;
 }

@@ -22,7 +22,8 @@ MAP(counts, BPF_MAP_TYPE_PERCPU_ARRAY, 1, struct member_count);
 MAP(reasons, BPF_MAP_TYPE_PERCPU_ARRAY, REASONS, __u64);
 MAP(turns, BPF_MAP_TYPE_PERCPU_ARRAY, 1, __u32);
 MAP(open, BPF_MAP_TYPE_ARRAY, 1, __s32);
-MAP(last, BPF_MAP_TYPE_ARRAY, (1 << LAST_BITS) / LAST_ROW, struct last);
+/* Named otherwise than the one of before, whose events read otherwise: pinned maps may hold both. */
+MAP(connections, BPF_MAP_TYPE_ARRAY, (1 << LAST_BITS) / LAST_ROW, struct last);
 MAP(owners, BPF_MAP_TYPE_ARRAY, 1 << OWNER_BITS, __u64);
 MAP(ports, BPF_MAP_TYPE_DEVMAP, MAX_PORTS, __u32);
 /* By place of `ports`: PORT_TURNS_BACK, PORT_SHUT. */

@@ -31,7 +31,7 @@ pub(crate) const MAPS: [&str; 21] = [
     "reasons",
     "turns",
     "open",
-    "last",
+    "connections",
     "owners",
     "ports",
     "turns_back",
@@ -218,7 +218,7 @@ impl Maps {
             counts: opened!(dir, "counts"),
             reasons: opened!(dir, "reasons"),
             open: opened!(dir, "open"),
-            last: opened!(dir, "last"),
+            last: opened!(dir, "connections"),
             ports: opened!(dir, "ports"),
             turns_back: opened!(dir, "turns_back"),
             addresses: opened!(dir, "addresses"),
@@ -360,10 +360,10 @@ impl Maps {
             return Ok(());
         }
         for row in 0..LAST_ROWS {
-            let events = self.last.get(&row, 0).map_err(L4Error::map("last"))?;
+            let events = self.last.get(&row, 0).map_err(L4Error::map("connections"))?;
             if events.iter().any(|event| open_at(*event) == Some(place)) {
                 let end = |event| if open_at(event) == Some(place) { event & !1 } else { event };
-                self.last.set(row, events.map(end), 0).map_err(L4Error::map("last"))?;
+                self.last.set(row, events.map(end), 0).map_err(L4Error::map("connections"))?;
             }
         }
         self.set_open(place, 0)
@@ -373,7 +373,7 @@ impl Maps {
     pub(crate) fn remembered(&self) -> Result<BTreeMap<u32, u32>, L4Error> {
         let mut counted = BTreeMap::new();
         for row in 0..LAST_ROWS {
-            let events = self.last.get(&row, 0).map_err(L4Error::map("last"))?;
+            let events = self.last.get(&row, 0).map_err(L4Error::map("connections"))?;
             for place in events.into_iter().filter_map(open_at) {
                 *counted.entry(place).or_insert(0) += 1;
             }

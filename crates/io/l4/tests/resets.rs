@@ -25,7 +25,7 @@ fn subscribed(service: &Service) -> Vec<Connection> {
 
 /// Has the balancer forget all first packets, as other connections' do in time.
 fn forget_first_packets(service: &Service) {
-    let pinned = MapData::from_pin(service.net.pins().join("maps/last")).expect("pinned");
+    let pinned = MapData::from_pin(service.net.pins().join("maps/connections")).expect("pinned");
     let mut last: Array<_, [u64; 512]> =
         Map::from_map_data(pinned).expect("a map").try_into().expect("an array");
     for row in 0..last.len() {

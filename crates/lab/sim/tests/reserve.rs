@@ -132,6 +132,12 @@ fn a_clean_exit_leaves_every_healthy_server_with_a_weight() {
         let weights = w.weights();
         let holds: Vec<bool> = weights.iter().map(|weight| *weight > 0).collect();
         assert_eq!(holds, [true, false, true, true], "{method:?}: {weights:?}");
+        let rate = load * uneven_pool().iter().map(|b| b.capacity_rps(SERVICE_US)).sum::<f64>();
+        let living = |i: &usize| *i != 1;
+        let pool: Vec<_> = (0..4).filter(living).map(|i| uneven_pool()[i]).collect();
+        let left: Vec<u32> = (0..4).filter(living).map(|i| weights[i]).collect();
+        let worst = worst_load_after_a_loss(&pool, method, &left, rate);
+        assert!(worst < 1.2, "{method:?}: {worst} {weights:?}");
     }
 }
 

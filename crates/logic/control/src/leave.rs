@@ -8,6 +8,9 @@ use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
 use crate::health::Cause;
 
+/// The greatest weight where all are in proportion to capacity.
+const PROPORTIONAL: f64 = 128.0;
+
 impl Controller {
     /// Programs the last plan, if there is something to put right. A controller that has decided nothing leaves
     /// everything as it found it.
@@ -23,13 +26,28 @@ impl Controller {
         }
         // The balancer's own check keeps from traffic whom it holds down, and will give it back.
         let may_serve = |b: &Backend| b.is_usable() || b.health.cause() == Some(Cause::Balancer);
-        let members = self.backends.iter().filter(|b| !b.is_reserved());
-        let weights: Vec<_> = members
+        let members = || self.backends.iter().filter(|b| !b.is_reserved());
+        let mut weights: Vec<_> = members()
             .map(|b| (b.id, if may_serve(b) { self.weight_as_is(b, 1.0) } else { 0 }))
             .collect();
+        // What was held at little traffic may be too much for some when the traffic is back and a server is lost.
+        let healthy: Vec<u32> = members()
+            .zip(&weights)
+            .filter(|(b, _)| b.is_usable())
+            .map(|(_, (_, weight))| *weight)
+            .collect();
+        if !self.survives(&healthy, self.rate().max(self.peak_rps)) {
+            let capacity = |b: &Backend| b.knowledge.capacity_rps().unwrap_or(0.0);
+            let most = members().map(capacity).fold(0.0, f64::max).max(1e-9);
+            for ((_, weight), b) in weights.iter_mut().zip(members()).filter(|((_, w), _)| *w > 0) {
+                *weight = ((PROPORTIONAL * capacity(b) / most).round() as u32).max(1);
+            }
+        }
         let sum: f64 = weights.iter().map(|(_, weight)| f64::from(*weight)).sum();
         let held = |id| self.backends.iter().find(|b| b.id == id).and_then(|b| b.programmed);
-        if sum == 0.0 || weights.iter().all(|(id, weight)| held(*id) == Some(*weight)) {
+        let unchanged = weights.iter().all(|(id, weight)| held(*id) == Some(*weight));
+        // A plan that is under way may come to something else than what is held.
+        if sum == 0.0 || (unchanged && self.pending.is_none()) {
             return;
         }
         let entry =

@@ -117,7 +117,7 @@ impl Controller {
 
     /// `weights` are those of the usable backends, in their order. What is not known of a backend is no ground to
     /// change anything.
-    fn survives(&self, weights: &[u32], rate_rps: f64) -> bool {
+    pub(crate) fn survives(&self, weights: &[u32], rate_rps: f64) -> bool {
         let usable = self.backends.iter().filter(|b| b.is_usable());
         let capacity: Option<Vec<f64>> = usable.map(|b| b.knowledge.capacity_rps()).collect();
         let Some(capacity) = capacity else { return true };

@@ -23,7 +23,7 @@ impl Rig {
 
     /// Has the program forget all SYNs.
     fn forget_syns(&self) {
-        let pinned = MapData::from_pin(self.net.pins().join("maps/last")).expect("pinned");
+        let pinned = MapData::from_pin(self.net.pins().join("maps/connections")).expect("pinned");
         let mut last: Array<_, [u64; 512]> =
             Map::from_map_data(pinned).expect("a map").try_into().expect("an array");
         (0..last.len()).for_each(|row| last.set(row, [0; 512], 0).expect("written"));
