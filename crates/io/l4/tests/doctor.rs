@@ -250,3 +250,41 @@ fn replies_that_bypass_the_balancer_are_found_and_a_rule_on_the_servers_brings_t
     }
     drop(balancer);
 }
+
+#[test]
+fn a_bypass_that_begins_after_much_good_traffic_is_found() {
+    if !privileged() {
+        return;
+    }
+    let spec = SiteSpec { reply_path: ReplyPath::Direct, ..SiteSpec::new(2) };
+    let service = Service::on(&spec);
+    let servers = [("s1", "10.0.2.1"), ("s2", "10.0.3.1")];
+    for (name, gateway) in servers {
+        let rule = format!(
+            "ip route add default via {gateway} table 100 && ip rule add from 10.0.9.9 lookup 100"
+        );
+        service.net.exec(name, &rule);
+    }
+    let config = service.config(Policy::RoundRobin, &["s1", "s2"]);
+    let balancer = service.balance(&config);
+    service.net.leave();
+    let mut connections = service.opened(200);
+    for _ in 0..10 {
+        all_stay(&mut connections, "by the balancer");
+    }
+    drop(connections);
+    for (name, _) in servers {
+        service.net.exec(name, "ip rule del from 10.0.9.9 lookup 100");
+    }
+    let found = std::thread::scope(|scope| {
+        let looking = scope.spawn(|| look(&service, "lb", &config));
+        // Between its two readings.
+        std::thread::sleep(Duration::from_millis(500));
+        try_to_connect(&service, 60);
+        looking.join().expect("ends")
+    });
+    for server in ["shop/s1", "shop/s2"] {
+        assert_eq!(level(&found, "replies", server), Level::Fail, "{found:#?}");
+    }
+    drop(balancer);
+}

@@ -101,6 +101,7 @@ pub fn examine(config: Option<&L4Config>) -> Vec<Finding> {
         }
     };
     let role = config.map_or(Role::Balancer, |config| role(config, &machine));
+    let before = config.and_then(|config| bypass::Reading::of(&config.pin_dir));
     let mut findings = kernel::examine(role);
     findings.extend(refused::examine(role));
     let Some(config) = config else {
@@ -112,7 +113,7 @@ pub fn examine(config: Option<&L4Config>) -> Vec<Finding> {
     findings.extend(local::examine(config, role, &machine));
     if role == Role::Balancer {
         findings.extend(reach::examine(config, &machine));
-        findings.extend(bypass::examine(config));
+        findings.extend(bypass::examine(config, before.as_ref()));
     }
     findings.extend(servers::examine(config, role, &machine));
     findings
