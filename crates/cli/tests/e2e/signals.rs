@@ -67,7 +67,9 @@ fn a_sighup_before_the_configuration_is_read_does_not_kill_layer_4_daemons() {
 fn a_hangup_still_ends_a_command_that_is_no_daemon() {
     let rig = Rig::new("roundrobin", &[1.0]);
     let daemon = rig.daemon();
-    let mut child: Child = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+    // Whoever runs the tests may have SIGHUP ignored, as `nohup` does, and children inherit that.
+    let mut child: Child = Command::new("env")
+        .args(["--default-signal=HUP", env!("CARGO_BIN_EXE_plimsoll")])
         .args(["events", "--follow", "--api", daemon.api()])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
