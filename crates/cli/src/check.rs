@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use plimsoll_terminal::printable;
 use serde::Serialize;
 
 use crate::config::{Config, ConfigError};
-use crate::output::printable;
 use crate::run;
 
 /// Exit status when all is well.

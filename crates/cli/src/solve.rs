@@ -15,8 +15,8 @@ use plimsoll_pack::{
     CurveBackend, CurveProblem, Effort, MenuProblem, PackError, Packing, pack_curves, pack_menus,
     pack_two_step, pack_units,
 };
+use plimsoll_terminal::complain;
 
-use crate::output::complain;
 use answer::{Answer, Weight};
 use input::{CurveInput, Input, MenuInput};
 

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use plimsoll_api::wire::{OperatedCurve, ServiceCurves};
+use plimsoll_terminal::table::{Table, left, right};
+use plimsoll_terminal::{Format, Screen, Tone, json, maybe, number};
 use serde::Serialize;
 
 use super::{Common, Failure, finish};
-use crate::output::chart::Chart;
-use crate::output::table::{Table, left, right};
-use crate::output::{Format, Screen, Tone, json, maybe, number, svg, terminal};
+use crate::plot::chart::Chart;
+use crate::plot::{svg, terminal};
 
 /// Show what load does to each backend, in numbers and as plots
 #[derive(Clone, Debug, Default, clap::Args)]

@@ -10,12 +10,12 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use plimsoll_api::wire::{Event, ServiceEvents};
 use plimsoll_control::RecordKind;
+use plimsoll_terminal::table::{Cell, Table, left};
+use plimsoll_terminal::{Format, Screen, Tone, json, json_line};
 use serde::Serialize;
 
 use super::http::Client;
 use super::{Common, Failure, finish};
-use crate::output::table::{Cell, Table, left};
-use crate::output::{Format, Screen, Tone, json, json_line};
 
 /// Time between two looks at a daemon that is followed.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(500);

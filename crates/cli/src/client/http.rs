@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use plimsoll_api::wire::ErrorBody;
+use plimsoll_terminal::printable;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use ureq::http::StatusCode;
 
 use super::failure::Failure;
-use crate::output::printable;
 
 /// A daemon that has not accepted after this long is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);

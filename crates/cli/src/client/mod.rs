@@ -21,10 +21,9 @@ use std::process::ExitCode;
 use plimsoll_api::wire::{ServiceSummary, Services};
 use plimsoll_control::{BackendState, Phase};
 use plimsoll_model::MethodKind;
+use plimsoll_terminal::table::Cell;
+use plimsoll_terminal::{Format, Tone, complain};
 
-use crate::output::complain;
-use crate::output::table::Cell;
-use crate::output::{Format, Tone};
 pub use failure::Failure;
 use http::Client;
 pub use resolve::{reachable, resolve_api};

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use plimsoll_api::wire::ServicePlan;
 use plimsoll_control::{Advice, PlanView};
+use plimsoll_terminal::{Format, Screen, Tone, json, number};
 use serde::Serialize;
 
 use super::{Common, Failure, finish, method, phase};
-use crate::output::{Format, Screen, Tone, json, number};
 
 /// Show the packing behind the weights, and what would serve better
 #[derive(Clone, Debug, Default, clap::Args)]

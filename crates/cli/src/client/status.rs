@@ -6,11 +6,11 @@ use std::process::ExitCode;
 
 use plimsoll_api::wire::ServiceSummary;
 use plimsoll_control::{CurveView, ServiceView};
+use plimsoll_terminal::table::{Cell, Table, left, right};
+use plimsoll_terminal::{Format, Screen, Tone, json, maybe, number};
 use serde::Serialize;
 
 use super::{Common, Failure, finish, method, phase, state};
-use crate::output::table::{Cell, Table, left, right};
-use crate::output::{Format, Screen, Tone, json, maybe, number};
 
 /// Show every service and its backends
 #[derive(Clone, Debug, Default, clap::Args)]

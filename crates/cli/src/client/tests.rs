@@ -9,12 +9,12 @@ use plimsoll_control::{
     Advice, BackendState, BackendView, CurveView, Phase, PlanView, Record, RecordKind, ServiceView,
 };
 use plimsoll_model::{MethodKind, Objective};
+use plimsoll_terminal::{Format, Screen};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::http::Client;
 use super::{Common, Failure, curves, events, plan, status, weights};
-use crate::output::{Format, Screen};
 
 fn backend(name: &str, weight: u32, held: Option<u32>, state: BackendState) -> BackendView {
     BackendView {

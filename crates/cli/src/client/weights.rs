@@ -4,10 +4,10 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use plimsoll_api::wire::{ServiceWeights, Weights};
+use plimsoll_terminal::table::{Cell, Table, left, right};
+use plimsoll_terminal::{Format, Screen, Tone, json, maybe};
 
 use super::{Common, Failure, finish, method, phase, state};
-use crate::output::table::{Cell, Table, left, right};
-use crate::output::{Format, Screen, Tone, json, maybe};
 
 /// Show the weights wanted and programmed, and why
 #[derive(Clone, Debug, Default, clap::Args)]

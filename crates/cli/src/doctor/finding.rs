@@ -2,9 +2,8 @@
 
 use std::io::{self, Write};
 
+use plimsoll_terminal::{Screen, Tone, json, printable};
 use serde::Serialize;
-
-use crate::output::{Screen, Tone, json, printable};
 
 /// How much it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -5,13 +5,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use plimsoll_l4::doctor::{Finding, Level, examine};
+use plimsoll_terminal::table::{Cell, Table, left};
+use plimsoll_terminal::{Format, Screen, Tone, complain, json, printable};
 use serde::Serialize;
 
 use super::{BAD_CONFIG, FOUND};
 use crate::config;
-use crate::output::complain;
-use crate::output::table::{Cell, Table, left};
-use crate::output::{Format, Screen, Tone, json, printable};
 
 /// Whether a file is about layer 4; what cannot be read is left to who reads the rest.
 pub fn concerns(path: &Path) -> bool {
@@ -38,7 +37,7 @@ pub fn run(path: Option<&Path>, format: Format) -> ExitCode {
     };
     match shown.and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            crate::fail(&format!("cannot write the answer: {error}"))
+            plimsoll_terminal::fail(&format!("cannot write the answer: {error}"))
         }
         _ if fails(&findings) => ExitCode::from(FOUND),
         _ => ExitCode::SUCCESS,

@@ -14,10 +14,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::config::{Config, Service};
-use crate::output::complain;
-use crate::output::{Format, Screen};
 use crate::run;
 use finding::{Finding, Findings};
+use plimsoll_terminal::{Format, Screen, complain};
 use running::Running;
 
 /// Exit code when something is wrong.

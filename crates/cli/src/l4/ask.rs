@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use plimsoll_l4::{Answer, Question};
+use plimsoll_terminal::Format;
 
 use super::Pinned;
-use crate::output::{self, Format};
 
 /// Ask the program where a client's packet would go; nothing is counted, nobody's turn is taken
 #[derive(clap::Args, Debug)]
@@ -44,14 +44,14 @@ pub fn run(args: &WhereArgs) -> ExitCode {
     };
     let answer = match plimsoll_l4::ask(&dir, question) {
         Ok(answer) => answer,
-        Err(error) => return crate::fail(&error.to_string()),
+        Err(error) => return plimsoll_terminal::fail(&error.to_string()),
     };
     match args.output {
         Format::Json => match serde_json::to_string_pretty(&answer) {
-            Ok(text) => output::answer(&format!("{text}\n")),
-            Err(error) => crate::fail(&error.to_string()),
+            Ok(text) => plimsoll_terminal::answer(&format!("{text}\n")),
+            Err(error) => plimsoll_terminal::fail(&error.to_string()),
         },
-        Format::Table => output::answer(&format!("{}\n", sentence(args.vip, &answer))),
+        Format::Table => plimsoll_terminal::answer(&format!("{}\n", sentence(args.vip, &answer))),
     }
 }
 

@@ -17,8 +17,8 @@ pub use config::load as load_config;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::output::complain;
 use clap::{Args, Subcommand};
+use plimsoll_terminal::complain;
 
 /// The layer-4 data plane: XDP, no state per connection
 #[derive(Debug, Subcommand)]
@@ -83,6 +83,6 @@ pub fn main(command: &L4) -> ExitCode {
 fn done(result: Result<(), String>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => crate::fail(&error),
+        Err(error) => plimsoll_terminal::fail(&error),
     }
 }

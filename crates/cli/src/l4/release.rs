@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use plimsoll_sink::wire::{Answer, Question};
+use plimsoll_terminal::complain;
 
 use super::{BAD_CONFIG, config};
-use crate::output::complain;
 
 /// The daemon answers at once unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -36,7 +36,9 @@ pub fn run(args: &ReleaseArgs) -> ExitCode {
         }
     };
     let Some(socket) = section.socket else {
-        return crate::fail("expected l4.socket in the configuration: the daemon is asked there");
+        return plimsoll_terminal::fail(
+            "expected l4.socket in the configuration: the daemon is asked there",
+        );
     };
     super::done(release(&socket.path, &args.vip))
 }

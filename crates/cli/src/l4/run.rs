@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::{Instant, SystemTime};
 
 use plimsoll_l4::{Balancer, Keys, L4Error, Pending};
+use plimsoll_terminal::complain;
 use tokio::sync::mpsc;
 use tracing::{debug, error, info, warn};
 
@@ -17,7 +18,6 @@ use super::routes::Routes;
 use super::steer::{Asked, Listener, answer, inbox};
 use super::{BAD_CONFIG, config};
 use crate::check::count;
-use crate::output::{self, complain};
 use crate::run::log;
 use crate::run::record::unix_ms;
 
@@ -58,11 +58,11 @@ pub fn run(args: &RunArgs) -> ExitCode {
         let servers: usize = config.vips.iter().map(|vip| vip.backends.len()).sum();
         let services = count(config.vips.len(), "service");
         let (file, servers) = (args.config.display(), count(servers, "server"));
-        return output::answer(&format!("{file}: ok ({services}, {servers})\n"));
+        return plimsoll_terminal::answer(&format!("{file}: ok ({services}, {servers})\n"));
     }
     let log = match log::init(args.log_format, args.verbose) {
         Ok(log) => log,
-        Err(error) => return crate::fail(&format!("cannot start: {error}")),
+        Err(error) => return plimsoll_terminal::fail(&format!("cannot start: {error}")),
     };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,

@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use plimsoll_l4::{MemberState, RepliesBy, RepliesStatus, SetBy, Status, WeightsStatus};
+use plimsoll_terminal::Format;
 
 use super::Pinned;
-use crate::output::{self, Format};
 
 /// Show packets, bytes and connections by service and server
 #[derive(clap::Args, Debug)]
@@ -25,14 +25,14 @@ pub fn run(args: &StatusArgs) -> ExitCode {
     };
     let status = match plimsoll_l4::status(&dir) {
         Ok(status) => status,
-        Err(error) => return crate::fail(&error.to_string()),
+        Err(error) => return plimsoll_terminal::fail(&error.to_string()),
     };
     match args.output {
         Format::Json => match serde_json::to_string_pretty(&status) {
-            Ok(text) => output::answer(&format!("{text}\n")),
-            Err(error) => crate::fail(&error.to_string()),
+            Ok(text) => plimsoll_terminal::answer(&format!("{text}\n")),
+            Err(error) => plimsoll_terminal::fail(&error.to_string()),
         },
-        Format::Table => output::answer(&table(&status)),
+        Format::Table => plimsoll_terminal::answer(&table(&status)),
     }
 }
 

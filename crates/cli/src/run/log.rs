@@ -9,12 +9,12 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use plimsoll_control::{Record, RecordKind};
+use plimsoll_terminal::{is_stray, printable};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{DefaultFields, Writer};
 
-use crate::output::{is_stray, printable};
 use queue::Queue;
 pub use queue::lost;
 
@@ -44,7 +44,7 @@ impl Log {
     /// The same, and the exit code of what failed.
     pub fn fail(&self, why: &str) -> ExitCode {
         self.complain(&format!("plimsoll: {why}"));
-        ExitCode::from(crate::FAILED)
+        ExitCode::FAILURE
     }
 }
 

@@ -26,8 +26,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use plimsoll_terminal::complain;
+
 use crate::config::{self, Config, ConfigError, Position};
-use crate::output::complain;
 
 /// Exit code for a configuration that is wrong.
 const BAD_CONFIG: u8 = 2;
@@ -88,7 +89,7 @@ pub fn run(args: &RunArgs) -> ExitCode {
     };
     let log = match log::init(args.log_format, args.verbose) {
         Ok(log) => log,
-        Err(error) => return crate::fail(&format!("cannot start: {error}")),
+        Err(error) => return plimsoll_terminal::fail(&format!("cannot start: {error}")),
     };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build();

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::client::Client;
 use crate::family::Member;
 use crate::haproxy::SECTION;
+use crate::program::plimsoll;
 use crate::{Family, LaneError};
 
 /// The service's name in its configuration.
@@ -43,14 +44,14 @@ impl Daemon {
     /// Starts one that knows what the last one of this name knew, and returns when it answers.
     ///
     /// # Errors
-    /// When it ends at once or does not answer.
+    /// When there is no `plimsoll`, or it ends at once or does not answer.
     pub fn start(family: &Family, name: &str, steered: &Steered) -> Result<Self, LaneError> {
         let api = free_address()?;
         let file = family.dir().join(format!("{name}.yaml"));
         let store = family.dir().join(format!("{name}.state"));
         let text = configuration(steered, &store, api).to_string();
         std::fs::write(&file, text).map_err(LaneError::system("write Plimsoll's configuration"))?;
-        let mut command = Command::new(family.plimsoll());
+        let mut command = Command::new(plimsoll()?);
         command.arg("run").arg("--config").arg(&file).stdin(Stdio::null());
         let member = family.spawn(name, &mut command);
         let member = member.map_err(LaneError::system("start plimsoll run"))?;

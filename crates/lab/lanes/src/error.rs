@@ -1,4 +1,5 @@
 use std::io;
+use std::path::PathBuf;
 
 use plimsoll_pack::PackError;
 use plimsoll_testbed::load::LoadError;
@@ -13,6 +14,15 @@ pub enum LaneError {
          Ubuntu: apt-get install haproxy"
     )]
     NoHaproxy,
+    /// There is no Plimsoll to try.
+    #[error(
+        "plimsoll, whose daemon is to be started, is neither in {beside}, beside this program, nor in PATH; \
+         from source: cargo build --release -p plimsoll", beside = beside.display()
+    )]
+    NoPlimsoll {
+        /// The directory of this program.
+        beside: PathBuf,
+    },
     /// A process that a lane needs has ended.
     #[error("{name} has ended ({how}){said}")]
     Ended {

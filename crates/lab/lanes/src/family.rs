@@ -31,16 +31,14 @@ pub struct Family {
     guard: Child,
     pipe: Option<ChildStdin>,
     dir: PathBuf,
-    plimsoll: PathBuf,
 }
 
 impl Family {
-    /// A new directory under the system's place for temporary files, and the guard. `plimsoll` is the
-    /// binary whose `run` serves lanes as their daemon.
+    /// A new directory under the system's place for temporary files, and the guard.
     ///
     /// # Errors
     /// When the system refuses either.
-    pub fn start(plimsoll: &Path) -> Result<Self, LaneError> {
+    pub fn start() -> Result<Self, LaneError> {
         let dir = tempfile::Builder::new()
             .prefix("plimsoll-")
             .tempdir()
@@ -52,17 +50,12 @@ impl Family {
         let mut guard = guard.map_err(LaneError::system("start sh"))?;
         let pipe = guard.stdin.take();
         // From here on the guard removes it, however this process ends.
-        Ok(Family { guard, pipe, dir: dir.keep(), plimsoll: plimsoll.to_owned() })
+        Ok(Family { guard, pipe, dir: dir.keep() })
     }
 
     /// Where the run's files live.
     pub fn dir(&self) -> &Path {
         &self.dir
-    }
-
-    /// The binary whose `run` is a daemon.
-    pub fn plimsoll(&self) -> &Path {
-        &self.plimsoll
     }
 
     /// Starts a member; what it writes goes to a file of its name in [`Family::dir`].
@@ -146,7 +139,7 @@ mod tests {
 
     #[test]
     fn members_end_with_the_family_even_if_nobody_drops_them() {
-        let family = Family::start(Path::new("plimsoll")).unwrap();
+        let family = Family::start().unwrap();
         let dir = family.dir().to_owned();
         let member = sleeper(&family);
         let pid = member.child.id();
@@ -163,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_member_ends_when_dropped_and_the_others_go_on() {
-        let family = Family::start(Path::new("plimsoll")).unwrap();
+        let family = Family::start().unwrap();
         let (first, mut second) = (sleeper(&family), sleeper(&family));
         let pid = first.child.id();
         drop(first);
@@ -173,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_member_may_end_orderly() {
-        let family = Family::start(Path::new("plimsoll")).unwrap();
+        let family = Family::start().unwrap();
         let file = family.dir().join("saved");
         let mut shell = Command::new("sh");
         shell.args([
@@ -192,7 +185,7 @@ mod tests {
 
     #[test]
     fn the_last_words_of_the_dead_are_reported() {
-        let family = Family::start(Path::new("plimsoll")).unwrap();
+        let family = Family::start().unwrap();
         let mut shell = Command::new("sh");
         shell.args(["-c", "echo no such port >&2; exit 3"]).stdin(Stdio::null());
         let mut member = family.spawn("balancer", &mut shell).unwrap();

@@ -2,14 +2,13 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::family::Member;
-use crate::{Family, LaneError};
+use crate::{Family, LaneError, program};
 
 /// Where Debian puts it, which is not in everybody's PATH.
 const ALSO_IN: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
@@ -107,15 +106,11 @@ pub fn haproxy_version() -> Option<String> {
 
 /// The program, in PATH or where it usually is.
 fn find() -> Result<PathBuf, LaneError> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    find_in(std::env::split_paths(&path).chain(ALSO_IN.map(PathBuf::from)))
+    find_in(program::in_path().chain(ALSO_IN.map(PathBuf::from)))
 }
 
 fn find_in(places: impl Iterator<Item = PathBuf>) -> Result<PathBuf, LaneError> {
-    let is_program = |file: &PathBuf| {
-        file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
-    };
-    places.map(|place| place.join("haproxy")).find(is_program).ok_or(LaneError::NoHaproxy)
+    program::find("haproxy", places).ok_or(LaneError::NoHaproxy)
 }
 
 /// What a careful administrator would write, with one thread, since two cores have many lanes to serve.

@@ -1,8 +1,8 @@
 //! Lanes: the same pool and the same clients, once per way of balancing, side by side.
 //!
 //! A [`Lane`] is an emulated pool ([`Pool`]), a real HAProxy of its own in front of it, a load of
-//! Poisson clients and, where [`LaneKind::exploration`] says so, a Plimsoll daemon of its own: the binary
-//! that the family names, started as `plimsoll run`. Lanes share nothing but the machine, and their clients arrive
+//! Poisson clients and, where [`LaneKind::exploration`] says so, a Plimsoll daemon of its own:
+//! `plimsoll run`, by the program that [`plimsoll()`] finds. Lanes share nothing but the machine, and their clients arrive
 //! at the same instants, so that what differs between two of them is the balancing.
 //!
 //! Every process of a run belongs to one [`Family`], which ends with whoever started it.
@@ -20,6 +20,7 @@ mod learning;
 mod machine;
 mod measured;
 mod pool;
+mod program;
 
 pub use daemon::{Daemon, Steered, configuration as daemon_configuration};
 pub use error::LaneError;
@@ -34,3 +35,4 @@ pub use machine::{CpuClock, raise_descriptor_limit};
 pub use measured::{Measured, mean_of};
 pub use plimsoll_api::wire::Event;
 pub use pool::{Backend, Distribution, Pool};
+pub use program::plimsoll;

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
 
 use plimsoll_lanes::{Interrupt, LaneError};
 
@@ -14,16 +13,14 @@ pub struct Context {
     pub seed: u64,
     /// Whether to be done within seconds, at the price of what the numbers are worth.
     pub quick: bool,
-    /// The binary whose `run` is a daemon, for [`plimsoll_lanes::Family::start`].
-    pub plimsoll: PathBuf,
     interrupt: Interrupt,
     progress: Progress,
 }
 
 impl Context {
     /// A run with this seed; nobody is told of its progress.
-    pub fn new(seed: u64, quick: bool, plimsoll: PathBuf, interrupt: Interrupt) -> Self {
-        Context { seed, quick, plimsoll, interrupt, progress: Box::new(|_, _| ()) }
+    pub fn new(seed: u64, quick: bool, interrupt: Interrupt) -> Self {
+        Context { seed, quick, interrupt, progress: Box::new(|_, _| ()) }
     }
 
     /// The same run, whose progress is told to `tell`: the part that is done (0…1), and what is under way.
@@ -60,7 +57,6 @@ impl fmt::Debug for Context {
         f.debug_struct("Context")
             .field("seed", &self.seed)
             .field("quick", &self.quick)
-            .field("plimsoll", &self.plimsoll)
             .finish_non_exhaustive()
     }
 }

@@ -52,7 +52,7 @@ impl Manifest {
         Manifest {
             name: experiment.name.to_owned(),
             provenance: experiment.provenance.to_vec(),
-            command: format!("plimsoll lab run {} --seed {}{quick}", experiment.name, context.seed),
+            command: format!("plimsoll-lab run {} --seed {}{quick}", experiment.name, context.seed),
             seed: context.seed,
             quick: context.quick,
             started: format!("{started:.0}"),

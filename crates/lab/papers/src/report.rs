@@ -28,7 +28,7 @@ pub(crate) struct Entry {
 pub fn report(from: &Path, out: &Path) -> Result<usize, Failure> {
     let entries = read_all(from)?;
     if entries.is_empty() {
-        let why = format!("{}: no results; `plimsoll lab run` makes some", from.display());
+        let why = format!("{}: no results; `plimsoll-lab run` makes some", from.display());
         return Err(Failure::Other(why));
     }
     let page = page::document(&entries)?;

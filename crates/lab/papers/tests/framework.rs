@@ -1,7 +1,7 @@
 //! What holds for every experiment, shown with small ones of our own.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -70,7 +70,7 @@ fn cannot_be_drawn(context: &Context) -> Result<Outcome, Failure> {
 }
 
 fn context(seed: u64) -> Context {
-    Context::new(seed, true, PathBuf::from("plimsoll"), Interrupt::never())
+    Context::new(seed, true, Interrupt::never())
 }
 
 fn names(dir: &Path) -> Vec<String> {
@@ -110,7 +110,7 @@ fn a_manifest_says_how_to_repeat_it() {
     let ran = run(&toy("toy-1", whole), &context(7), out.path()).unwrap();
     let text = fs::read_to_string(ran.dir.join("manifest.json")).unwrap();
     let manifest: Manifest = serde_json::from_str(&text).unwrap();
-    assert_eq!(manifest.command, "plimsoll lab run toy-1 --seed 7 --quick");
+    assert_eq!(manifest.command, "plimsoll-lab run toy-1 --seed 7 --quick");
     assert_eq!((manifest.seed, manifest.quick), (7, true));
     assert_eq!(manifest.provenance, [Provenance::Simulated]);
     assert_eq!(manifest.plimsoll, env!("CARGO_PKG_VERSION"));

@@ -32,7 +32,7 @@ pub use arena::{
     Patience, Refusal, ShortestDelay, StaticLimit, Step, Surroundings, TypeReport, Window,
     Yardsticks, integer_weights, static_shares, yardsticks,
 };
-pub use command::Command;
+pub use command::EXPLORATIONS;
 pub use fault::Fault;
 pub use ledger::{Rule, Violation};
 pub use luck::Luck;

@@ -11,12 +11,12 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use plimsoll_l4::{Agent, Keys, Pending, agent_dir, detach_agent};
+use plimsoll_terminal::complain;
 use tracing::{error, info, warn};
 
 use super::BAD_CONFIG;
 use super::config::load_section;
 use super::follow::{Keep, Signals, follow_until_told};
-use crate::output::complain;
 use crate::run::log;
 
 pub use section::{Section, section};
@@ -86,7 +86,7 @@ fn run(args: &RunArgs) -> ExitCode {
     }
     let log = match log::init(args.log_format, args.verbose) {
         Ok(log) => log,
-        Err(error) => return crate::fail(&format!("cannot start: {error}")),
+        Err(error) => return plimsoll_terminal::fail(&format!("cannot start: {error}")),
     };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,

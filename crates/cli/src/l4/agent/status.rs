@@ -4,10 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use plimsoll_l4::{AGENT_COUNTS, AgentStatus, agent_status};
-
-use crate::output::Format;
-use crate::output::table::{Table, left, right};
-use crate::output::{Screen, json};
+use plimsoll_terminal::table::{Table, left, right};
+use plimsoll_terminal::{Format, Screen, json};
 
 /// Show what the agent's programs did, by service
 #[derive(clap::Args, Debug)]
@@ -28,7 +26,7 @@ pub fn run(args: &StatusArgs) -> ExitCode {
     };
     let status = match agent_status(&dir) {
         Ok(status) => status,
-        Err(error) => return crate::fail(&error.to_string()),
+        Err(error) => return plimsoll_terminal::fail(&error.to_string()),
     };
     let mut out = std::io::stdout().lock();
     let shown = match args.output {
@@ -37,7 +35,7 @@ pub fn run(args: &StatusArgs) -> ExitCode {
     };
     match shown {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            crate::fail(&format!("cannot write the answer: {error}"))
+            plimsoll_terminal::fail(&format!("cannot write the answer: {error}"))
         }
         _ => ExitCode::SUCCESS,
     }

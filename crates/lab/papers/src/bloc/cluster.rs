@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     fn paper() -> Cluster {
-        Cluster::new(&Context::new(3, true, "unused".into(), Interrupt::never()))
+        Cluster::new(&Context::new(3, true, Interrupt::never()))
     }
 
     #[test]

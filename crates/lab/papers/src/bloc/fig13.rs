@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_learned_capacity_loses_little_more_than_must_be() {
         for seed in 1..=10 {
-            let context = Context::new(seed, false, "unused".into(), Interrupt::never());
+            let context = Context::new(seed, false, Interrupt::never());
             for settling_s in [SETTLING_S, 0.0] {
                 let cluster = cluster(&context, 47.0, settling_s);
                 let seen = run(&cluster, ADAPTIVE).expect("it runs");

@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     fn context() -> Context {
-        Context::new(5, true, "plimsoll".into(), Interrupt::never())
+        Context::new(5, true, Interrupt::never())
     }
 
     #[test]

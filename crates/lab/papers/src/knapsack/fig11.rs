@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn plimsoll_comes_nearer_to_the_best_than_the_ilp_on_sum() {
-        let context = Context::new(3, true, "plimsoll".into(), Interrupt::never());
+        let context = Context::new(3, true, Interrupt::never());
         let explored = explore(&context, 3, ExploreMode::Bisect).unwrap();
         let mean_ms = |way| {
             let mut given = Given::default();

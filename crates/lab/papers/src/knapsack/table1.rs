@@ -95,7 +95,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
 }
 
 fn emulate(context: &Context, clients: u32) -> Result<Seen, Failure> {
-    let family = Family::start(&context.plimsoll)?;
+    let family = Family::start()?;
     let setup = Setup {
         name: "hash".to_owned(),
         balance: "hash src_port,xxh32",

@@ -97,7 +97,7 @@ fn haproxy(context: &Context) -> Result<Split, Failure> {
     let models = [BackendModel { cores: 64, speed: 1.0 }; 3];
     let mut pool = Pool::new(&models, SERVICE, Distribution::Deterministic, 0.0, context.seed);
     pool.rate_rps = RATE_RPS;
-    let family = Family::start(&context.plimsoll)?;
+    let family = Family::start()?;
     let (kind, weights) = (LaneKind::Roundrobin, WEIGHTS.to_vec());
     let mut lane = Lane::start_with(&family, &pool, kind, weights, "split")?;
     lane.open(&family)?;

@@ -77,7 +77,7 @@ pub fn emulated(
     let steered = |group: &[(&Method, LaneKind)]| group.iter().any(|(_, kind)| kind.is_steered());
     let length = |group: &Vec<_>| (turn.before(steered(group)) + turn.measure).as_secs_f64();
     let whole: f64 = groups.iter().map(length).sum();
-    let family = Family::start(&context.plimsoll)?;
+    let family = Family::start()?;
     let mut done = part.0;
     let mut rows = Vec::new();
     for group in &groups {

@@ -104,7 +104,7 @@ pub fn run(
     progress: Range<f64>,
 ) -> Result<Vec<Seen>, Failure> {
     let pool = Pool::new(&table3(), SERVICE, Distribution::Exponential, length.load, context.seed);
-    let family = Family::start(&context.plimsoll)?;
+    let family = Family::start()?;
     let whole = length.whole(whats.len());
     let rate_rps = pool.rate_rps;
     let bench = Bench { context, length, rate_rps, began: Instant::now(), whole, progress };

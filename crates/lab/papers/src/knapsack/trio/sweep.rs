@@ -90,7 +90,7 @@ impl Sweep {
         let measured = context.pick(Duration::from_millis(1500), Duration::from_secs(18));
         let settle = context.pick(Duration::from_millis(700), SETTLE);
         let clients = clients_for(EQUAL_CPU, 1.0, context.seed);
-        let family = Family::start(&context.plimsoll)?;
+        let family = Family::start()?;
         let setup = Setup {
             name: "sweep".to_owned(),
             balance: self.balance,

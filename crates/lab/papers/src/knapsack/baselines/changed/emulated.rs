@@ -30,7 +30,7 @@ pub fn run(
     part: (f64, f64),
 ) -> Result<Vec<Through>, Failure> {
     raise_descriptor_limit();
-    let family = Family::start(&context.plimsoll)?;
+    let family = Family::start()?;
     let bench = Bench { context, setting, happening, length };
     let groups = at_once(methods, setting.rate_rps());
     let mut rows = Vec::new();

@@ -1,0 +1,5 @@
+//! Plots of latency over load.
+
+pub mod chart;
+pub mod svg;
+pub mod terminal;

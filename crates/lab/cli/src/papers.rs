@@ -1,0 +1,311 @@
+//! `plimsoll-lab list`, `run` and `report`: the experiments of the papers, each from one command.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use plimsoll_lanes::{Interrupt, raise_descriptor_limit};
+use plimsoll_papers::{Context, Experiment, Failure, Provenance, Ran};
+use plimsoll_terminal::table::{self, Table, left};
+use plimsoll_terminal::{Format, Screen, Tone, complain, fail, json, written};
+use serde::Serialize;
+
+use crate::{FAILED, INTERRUPTED, MALFORMED};
+
+mod show;
+
+/// Experiments that last no longer than this are not worth a word while they run.
+const SILENT: Duration = Duration::from_secs(2);
+/// Between two words.
+const EVERY: Duration = Duration::from_secs(1);
+/// The same where every word stays on the screen.
+const EVERY_LINE: Duration = Duration::from_secs(10);
+
+/// List the experiments of the papers
+#[derive(Debug, clap::Args)]
+pub struct ListArgs {
+    /// How to answer
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    output: Format,
+}
+
+/// Run experiments of the papers: CSV, plots, and their numbers beside ours
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    /// Names, as `plimsoll-lab list` shows them
+    #[arg(value_name = "NAME", required_unless_present_any = ["all", "paper"])]
+    names: Vec<String>,
+    /// All experiments
+    #[arg(long, conflicts_with_all = ["names", "paper"])]
+    all: bool,
+    /// All experiments of this paper
+    #[arg(long, value_name = "PAPER", conflicts_with = "names")]
+    paper: Option<String>,
+    /// Where results go, each into a directory of its name
+    #[arg(long, value_name = "DIR", default_value = "lab-results")]
+    out: PathBuf,
+    /// Show within seconds that it works; the numbers are worth little
+    #[arg(long)]
+    quick: bool,
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// How to answer
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    output: Format,
+}
+
+/// Put all results into one page
+#[derive(Debug, clap::Args)]
+pub struct ReportArgs {
+    /// Where `plimsoll-lab run` has put them
+    #[arg(long, value_name = "DIR", default_value = "lab-results")]
+    from: PathBuf,
+    /// The page; DIR/index.html by default
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// One experiment in `list -o json`.
+#[derive(Serialize)]
+struct Listed<'a> {
+    name: &'a str,
+    paper: &'a str,
+    figure: &'a str,
+    title: &'a str,
+    claim: &'a str,
+    provenance: &'a [Provenance],
+    seconds: f64,
+    quick_seconds: f64,
+}
+
+/// Prints the experiments.
+pub fn list(args: &ListArgs) -> ExitCode {
+    let all = plimsoll_papers::experiments();
+    answer(|out| match args.output {
+        Format::Json => json(out, &all.iter().map(|e| listed(e)).collect::<Vec<_>>()),
+        Format::Table => {
+            let columns = ["NAME", "FIGURE", "PROVENANCE", "TAKES", "QUICK", "WHAT"].map(left);
+            let mut rows = Table::new(columns);
+            for e in &all {
+                let takes = [e.takes, e.takes_quick].map(duration);
+                let [full, quick] = takes;
+                rows.row(
+                    [e.name, e.figure, &provenance(e), &full, &quick, e.title]
+                        .map(table::Cell::from),
+                );
+            }
+            out.write_all(rows.render(&Screen::stdout()).as_bytes())
+        }
+    })
+}
+
+fn listed<'a>(e: &'a Experiment) -> Listed<'a> {
+    Listed {
+        name: e.name,
+        paper: e.paper.name,
+        figure: e.figure,
+        title: e.title,
+        claim: e.claim,
+        provenance: e.provenance,
+        seconds: e.takes.as_secs_f64(),
+        quick_seconds: e.takes_quick.as_secs_f64(),
+    }
+}
+
+fn provenance(e: &Experiment) -> String {
+    let names: Vec<&str> = e.provenance.iter().map(|p| p.name()).collect();
+    names.join(", ")
+}
+
+fn duration(takes: Duration) -> String {
+    match takes.as_secs() {
+        seconds if seconds < 120 => format!("{seconds} s"),
+        seconds => format!("{} min", seconds.div_ceil(60)),
+    }
+}
+
+/// Runs the experiments one after another. Exits 2 when a name is unknown, 1 when one fails (the others
+/// still run), 130 when interrupted.
+pub fn run(args: &RunArgs) -> ExitCode {
+    let chosen = match chosen(args) {
+        Ok(chosen) => chosen,
+        Err(problems) => {
+            problems.iter().for_each(|problem| complain!("plimsoll-lab: {problem}"));
+            return ExitCode::from(MALFORMED);
+        }
+    };
+    let interrupt = match Interrupt::listen() {
+        Ok(interrupt) => interrupt,
+        Err(error) => return fail(&error.to_string()),
+    };
+    raise_descriptor_limit();
+    let mut ran = Vec::new();
+    let mut failed = false;
+    for experiment in chosen {
+        let context = Context::new(args.seed, args.quick, interrupt.clone());
+        let (tell, done) = reporter(experiment.name);
+        let result = plimsoll_papers::run(experiment, &context.telling(tell), &args.out);
+        done();
+        match result {
+            Ok(one) => {
+                if args.output == Format::Table {
+                    let code = answer(|out| out.write_all(show::text(&one).as_bytes()));
+                    if code != ExitCode::SUCCESS {
+                        return code;
+                    }
+                }
+                ran.push(one);
+            }
+            Err(Failure::Interrupted) => return ExitCode::from(INTERRUPTED),
+            Err(error) => {
+                complain!("plimsoll-lab: {}: {error}", experiment.name);
+                failed = true;
+            }
+        }
+    }
+    if args.output == Format::Json {
+        let code = answer(|out| json(out, &ran.iter().map(document).collect::<Vec<_>>()));
+        if code != ExitCode::SUCCESS {
+            return code;
+        }
+    }
+    if failed { ExitCode::from(FAILED) } else { ExitCode::SUCCESS }
+}
+
+fn document(ran: &Ran) -> serde_json::Value {
+    serde_json::json!({
+        "experiment": ran.result.experiment,
+        "outcome": ran.result.outcome,
+        "manifest": ran.manifest,
+        "dir": ran.dir,
+    })
+}
+
+/// The experiments asked for, each once, or everything that is wrong with the wish.
+fn chosen(args: &RunArgs) -> Result<Vec<&'static Experiment>, Vec<String>> {
+    let all = plimsoll_papers::experiments();
+    if args.all {
+        return Ok(all);
+    }
+    if let Some(key) = &args.paper {
+        let of_it: Vec<_> = all.into_iter().filter(|e| e.paper.key == key).collect();
+        let keys: Vec<&str> = plimsoll_papers::papers().iter().map(|p| p.key).collect();
+        let unknown = || vec![format!("no paper is called {key:?}; there is {}", keys.join(", "))];
+        return if of_it.is_empty() { Err(unknown()) } else { Ok(of_it) };
+    }
+    let mut found: Vec<&'static Experiment> = Vec::new();
+    let mut problems = Vec::new();
+    for name in &args.names {
+        match plimsoll_papers::find(name) {
+            Some(e) if found.iter().all(|f| f.name != e.name) => found.push(e),
+            Some(_) => {}
+            None => problems.push(unknown(name)),
+        }
+    }
+    if problems.is_empty() { Ok(found) } else { Err(problems) }
+}
+
+fn unknown(name: &str) -> String {
+    let near = plimsoll_papers::near_names(name);
+    if near.is_empty() {
+        return format!("no experiment is called {name:?}; `plimsoll-lab list` shows all");
+    }
+    format!("no experiment is called {name:?}; did you mean {}?", near.join(", "))
+}
+
+/// Tells on standard error how far a run is, from two seconds on; and what to do at its end.
+fn reporter(name: &'static str) -> (impl Fn(f64, &str) + Send + Sync, impl Fn()) {
+    let begun = Instant::now();
+    let terminal = io::stderr().is_terminal();
+    let last: Mutex<Option<Instant>> = Mutex::new(None);
+    let every = if terminal { EVERY } else { EVERY_LINE };
+    let tell = move |done: f64, what: &str| {
+        // Another thread that is telling something now tells enough.
+        let Ok(mut last) = last.try_lock() else { return };
+        if begun.elapsed() < SILENT || last.is_some_and(|at| at.elapsed() < every) {
+            return;
+        }
+        *last = Some(Instant::now());
+        let (lead, end) = if terminal { ("\r\x1b[K", "") } else { ("", "\n") };
+        let text = format!("{lead}{name}: {:.0} %, {what}{end}", done * 100.0);
+        // Nobody reads it: the run goes on.
+        let _ = io::stderr().write_all(text.as_bytes());
+    };
+    let finish = move || {
+        if terminal && begun.elapsed() >= SILENT {
+            let _ = io::stderr().write_all(b"\r\x1b[K");
+        }
+    };
+    (tell, finish)
+}
+
+/// Writes one page of all results, and says where it is.
+pub fn report(args: &ReportArgs) -> ExitCode {
+    let page = args.out.clone().unwrap_or_else(|| args.from.join("index.html"));
+    match plimsoll_papers::report(&args.from, &page) {
+        Ok(count) => answer(|out| writeln!(out, "{count} results: {}", page.display())),
+        Err(error) => fail(&error.to_string()),
+    }
+}
+
+/// Writes to standard output.
+fn answer(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> ExitCode {
+    let mut out = io::stdout().lock();
+    written(write(&mut out).and_then(|()| out.flush()))
+}
+
+/// How a verdict looks.
+fn tone(verdict: plimsoll_papers::Verdict) -> Tone {
+    use plimsoll_papers::Verdict;
+    match verdict {
+        Verdict::Agrees | Verdict::Better => Tone::Good,
+        Verdict::Differs => Tone::Warn,
+        Verdict::NotComparable => Tone::Quiet,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: RunArgs,
+    }
+
+    fn read(words: &[&str]) -> Result<RunArgs, clap::Error> {
+        Line::try_parse_from(["run"].iter().chain(words)).map(|line| line.args)
+    }
+
+    #[test]
+    fn names_a_paper_or_all_choose_experiments() {
+        let names = |words: &[&str]| -> Vec<&str> {
+            chosen(&read(words).unwrap()).unwrap().iter().map(|e| e.name).collect()
+        };
+        assert_eq!(names(&["knapsack-fig8", "knapsack-fig8"]), ["knapsack-fig8"]);
+        assert_eq!(names(&["--all"]).len(), plimsoll_papers::experiments().len());
+        assert!(names(&["--paper", "knapsack"]).iter().all(|name| name.starts_with("knapsack-")));
+        for wrong in [&[][..], &["--all", "knapsack-fig8"], &["--paper", "x", "--all"]] {
+            assert!(read(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn every_unknown_name_is_answered() {
+        let problems = chosen(&read(&["knapsack-fig88", "qwertyuiop"]).unwrap()).unwrap_err();
+        assert_eq!(problems.len(), 2);
+        assert!(problems[0].contains("did you mean knapsack-fig8"), "{}", problems[0]);
+        assert!(problems[1].contains("plimsoll-lab list"), "{}", problems[1]);
+        let problems = chosen(&read(&["--paper", "knapsacks"]).unwrap()).unwrap_err();
+        assert_eq!(
+            problems,
+            ["no paper is called \"knapsacks\"; there is knapsack, bloc, cheetah"]
+        );
+    }
+}
