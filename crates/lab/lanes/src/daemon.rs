@@ -70,6 +70,13 @@ impl Daemon {
         self.client.get(&path).map_or_else(|_| Vec::new(), |answer: ServiceEvents| answer.events)
     }
 
+    /// Its decisions after the one of this number, at most a thousand; empty when it does not
+    /// answer.
+    pub fn events_after(&self, seq: u64) -> Vec<Event> {
+        let path = format!("/v1/services/{SERVICE}/events?limit={MOST_EVENTS}&after={seq}");
+        self.client.get(&path).map_or_else(|_| Vec::new(), |answer: ServiceEvents| answer.events)
+    }
+
     /// Ends it orderly: it saves what it knows.
     pub fn end(self) {
         self.member.end();

@@ -170,6 +170,11 @@ impl Front {
         self.daemon.as_ref().map_or_else(|| self.past.clone(), Daemon::events)
     }
 
+    /// Those after the one of this number, at most a thousand; none while no daemon runs.
+    pub fn events_after(&self, seq: u64) -> Vec<Event> {
+        self.daemon.as_ref().map_or_else(Vec::new, |daemon| daemon.events_after(seq))
+    }
+
     /// Whether every part of it still lives.
     ///
     /// # Errors

@@ -33,6 +33,6 @@ pub use kind::LaneKind;
 pub use lane::{Finished, Lane};
 pub use learning::Learning;
 pub use machine::{CpuClock, raise_descriptor_limit};
-pub use measured::{Measured, mean_of};
+pub use measured::{Measured, mean_of, within};
 pub use plimsoll_api::wire::Event;
 pub use pool::{Backend, Distribution, Pool};
