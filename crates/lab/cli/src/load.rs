@@ -151,6 +151,7 @@ fn spec(args: &Args) -> Result<LoadSpec, Vec<String>> {
         seed: args.seed,
         by_header: args.by_header.clone(),
         keep_records: args.records.is_some(),
+        work: None,
     };
     let mut problems: Vec<String> = spec.problems().iter().map(|p| option(p)).collect();
     if args.rate == Some(0.0) {

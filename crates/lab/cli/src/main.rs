@@ -43,6 +43,8 @@ enum Command {
     Backends(backends::Args),
     Load(load::Args),
     Pool(pool::Args),
+    /// Measure ways of balancing on real servers in control groups; needs root
+    Real(plimsoll_real::Args),
     List(papers::ListArgs),
     Run(papers::RunArgs),
     Report(papers::ReportArgs),
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Command::Backends(args) => on_one_thread(backends::run(&args)),
         Command::Load(args) => on_one_thread(load::run(&args)),
         Command::Pool(args) => pool::run(&args),
+        Command::Real(args) => plimsoll_real::run(&args),
         Command::List(args) => papers::list(&args),
         Command::Run(args) => papers::run(&args),
         Command::Report(args) => papers::report(&args),

@@ -21,7 +21,7 @@ const SERVICE: &str = "demo";
 const START_WITHIN: Duration = Duration::from_secs(10);
 /// How often to look whether it answers.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The most events that its API gives at once.
+/// The most events that its API gives at once, and keeps.
 const MOST_EVENTS: usize = 1000;
 
 /// What a daemon is to steer.
@@ -71,6 +71,13 @@ impl Daemon {
         self.client.get(&path).map_or_else(|_| Vec::new(), |answer: ServiceEvents| answer.events)
     }
 
+    /// Its decisions after the one of this number, at most a thousand; empty when it does not
+    /// answer.
+    pub fn events_after(&self, seq: u64) -> Vec<Event> {
+        let path = format!("/v1/services/{SERVICE}/events?limit={MOST_EVENTS}&after={seq}");
+        self.client.get(&path).map_or_else(|_| Vec::new(), |answer: ServiceEvents| answer.events)
+    }
+
     /// Ends it orderly: it saves what it knows.
     pub fn end(self) {
         self.member.end();
@@ -98,7 +105,7 @@ impl Daemon {
     }
 }
 
-/// What the daemon is told, as JSON, which is YAML.
+/// What the daemon is told, as JSON, which is YAML: what README shows, everything else by default.
 pub fn configuration(steered: &Steered, store: &Path, api: SocketAddr) -> Value {
     let backends: Vec<Value> = steered
         .servers
@@ -109,7 +116,7 @@ pub fn configuration(steered: &Steered, store: &Path, api: SocketAddr) -> Value 
         "name": SERVICE,
         "backends": backends,
         "probe": { "path": "/work", "timeout": "2s" },
-        "liveness": { "path": "/health", "interval": "100ms", "requests": 3, "timeout": "1s" },
+        "liveness": { "path": "/health" },
         "sink": { "haproxy": { "socket": steered.socket, "backend": SECTION } },
     });
     if let Some(exploration) = steered.exploration {

@@ -1,8 +1,9 @@
 //! Lanes: the same pool and the same clients, once per way of balancing, side by side.
 //!
-//! A [`Lane`] is an emulated pool ([`Pool`]), a real HAProxy of its own in front of it, a load of
-//! Poisson clients and, where [`LaneKind::exploration`] says so, a Plimsoll daemon of its own:
-//! `plimsoll run`, by the program that [`plimsoll()`] finds. Lanes share nothing but the machine, and their clients arrive
+//! A [`Lane`] is an emulated pool ([`Pool`]) behind a [`Front`]: a real HAProxy of its own, a load of
+//! Poisson clients and, where [`LaneKind::is_steered`] says so, a Plimsoll daemon of its own: `plimsoll run`, by
+//! the program that [`plimsoll()`] finds. Lanes of real servers use the same front. Lanes share nothing but the
+//! machine, and their clients arrive
 //! at the same instants, so that what differs between two of them is the balancing.
 //!
 //! Every process of a run belongs to one [`Family`], which ends with whoever started it.
@@ -11,6 +12,7 @@ mod client;
 mod daemon;
 mod error;
 mod family;
+mod front;
 mod haproxy;
 mod harm;
 mod interrupt;
@@ -24,15 +26,16 @@ mod program;
 
 pub use daemon::{Daemon, Steered, configuration as daemon_configuration};
 pub use error::LaneError;
-pub use family::Family;
+pub use family::{Family, Member};
+pub use front::{Front, FrontSpec, PATIENCE};
 pub use haproxy::{Haproxy, Server, haproxy_version};
 pub use harm::{Harm, harm};
 pub use interrupt::Interrupt;
 pub use kind::LaneKind;
-pub use lane::{Finished, Lane, PATIENCE};
+pub use lane::{Finished, Lane};
 pub use learning::Learning;
 pub use machine::{CpuClock, raise_descriptor_limit};
-pub use measured::{Measured, mean_of};
+pub use measured::{Measured, mean_of, within};
 pub use plimsoll_api::wire::Event;
 pub use pool::{Backend, Distribution, Pool};
 pub use program::plimsoll;

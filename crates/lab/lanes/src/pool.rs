@@ -33,6 +33,7 @@ pub enum Distribution {
     /// Memoryless.
     Exponential,
     /// All alike.
+    #[value(alias = "fixed")]
     Deterministic,
     /// The exponential of a normal variable of standard deviation 1.
     Lognormal,
@@ -41,7 +42,8 @@ pub enum Distribution {
 }
 
 impl Distribution {
-    fn kind(self) -> ServiceKind {
+    /// The same for the testbed.
+    pub fn kind(self) -> ServiceKind {
         match self {
             Distribution::Exponential => ServiceKind::Exponential,
             Distribution::Deterministic => ServiceKind::Deterministic,

@@ -11,7 +11,7 @@
 mod backends;
 mod clock;
 mod duration_text;
-mod http;
+pub mod http;
 pub mod load;
 pub mod net;
 

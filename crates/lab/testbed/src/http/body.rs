@@ -4,8 +4,10 @@ use super::ProtocolError;
 
 /// How the end of a body is marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Framing {
+pub enum Framing {
+    /// So many bytes.
     Length(u64),
+    /// Chunks, of which an empty one is the last.
     Chunked,
     /// The end of the connection ends it.
     UntilClose,
@@ -24,10 +26,11 @@ enum State {
 
 /// Reads a body piece by piece.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Body(State);
+pub struct Body(State);
 
 impl Body {
-    pub(crate) fn new(framing: Framing) -> Self {
+    /// Expects a body that ends so.
+    pub fn new(framing: Framing) -> Self {
         Body(match framing {
             Framing::Length(0) => State::Done,
             Framing::Length(n) => State::Length(n),
@@ -36,18 +39,19 @@ impl Body {
         })
     }
 
-    pub(crate) fn is_done(&self) -> bool {
+    /// Whether all of it has been read.
+    pub fn is_done(&self) -> bool {
         matches!(self.0, State::Done)
     }
 
     /// Whether the end of the connection is its rightful end.
-    pub(crate) fn ends_with_connection(&self) -> bool {
+    pub fn ends_with_connection(&self) -> bool {
         matches!(self.0, State::UntilClose)
     }
 
     /// Takes what it can of `bytes`, hands the content to `sink`, and returns how much it took. What is
     /// left over belongs to the next message, or must come again with more behind it.
-    pub(crate) fn feed(
+    pub fn feed(
         &mut self,
         bytes: &[u8],
         mut sink: impl FnMut(&[u8]),

@@ -9,11 +9,14 @@ const MOST_HEADERS: usize = 64;
 
 /// What a server must know of a request.
 #[derive(Debug)]
-pub(crate) struct RequestHead<'a> {
+pub struct RequestHead<'a> {
+    /// `GET` and so on.
     pub method: &'a str,
     /// Path with query.
     pub target: &'a str,
+    /// Whether the connection may serve another request.
     pub keep_alive: bool,
+    /// Where its body ends.
     pub framing: Framing,
     /// Bytes of the head.
     pub len: usize,
@@ -21,9 +24,12 @@ pub(crate) struct RequestHead<'a> {
 
 /// What a client must know of a response.
 #[derive(Debug)]
-pub(crate) struct ResponseHead<'a> {
+pub struct ResponseHead<'a> {
+    /// 100 to 599.
     pub status: u16,
+    /// Whether the connection may serve another request.
     pub keep_alive: bool,
+    /// Where its body ends.
     pub framing: Framing,
     /// The value of the header that was asked for.
     pub label: Option<&'a [u8]>,
@@ -32,7 +38,7 @@ pub(crate) struct ResponseHead<'a> {
 }
 
 /// `None` when the head is not complete yet.
-pub(crate) fn parse_request(bytes: &[u8]) -> Result<Option<RequestHead<'_>>, ProtocolError> {
+pub fn parse_request(bytes: &[u8]) -> Result<Option<RequestHead<'_>>, ProtocolError> {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     let len = match request.parse(bytes) {
@@ -59,7 +65,7 @@ pub(crate) fn parse_request(bytes: &[u8]) -> Result<Option<RequestHead<'_>>, Pro
 
 /// `None` when the head is not complete yet. `to_head` says that the request was `HEAD`; `label` names
 /// the header whose value is wanted.
-pub(crate) fn parse_response<'a>(
+pub fn parse_response<'a>(
     bytes: &'a [u8],
     to_head: bool,
     label: &str,

@@ -10,7 +10,7 @@ const MOST: usize = 64 * 1024;
 
 /// What a read brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fill {
+pub enum Fill {
     /// Bytes, and there may be more.
     More,
     /// Bytes, and there are no more for now.
@@ -23,20 +23,22 @@ pub(crate) enum Fill {
     Full,
 }
 
+/// Bytes that a connection has brought, for a parser that needs whole heads.
 #[derive(Debug, Default)]
-pub(crate) struct Inbox {
+pub struct Inbox {
     space: Vec<u8>,
     start: usize,
     end: usize,
 }
 
 impl Inbox {
-    pub(crate) fn bytes(&self) -> &[u8] {
+    /// What came and was not consumed.
+    pub fn bytes(&self) -> &[u8] {
         &self.space[self.start..self.end]
     }
 
     /// Drops the first `n` bytes.
-    pub(crate) fn consume(&mut self, n: usize) {
+    pub fn consume(&mut self, n: usize) {
         self.start += n;
         debug_assert!(self.start <= self.end);
         if self.start == self.end {
@@ -45,7 +47,7 @@ impl Inbox {
     }
 
     /// Reads once.
-    pub(crate) fn fill(&mut self, from: &mut impl Read) -> io::Result<Fill> {
+    pub fn fill(&mut self, from: &mut impl Read) -> io::Result<Fill> {
         if self.end == self.space.len() {
             if self.start > 0 {
                 self.space.copy_within(self.start..self.end, 0);

@@ -5,10 +5,10 @@ mod body;
 mod head;
 mod inbox;
 
-pub(crate) use body::{Body, Framing};
-pub(crate) use head::{parse_request, parse_response};
-pub(crate) use inbox::{Fill, Inbox};
+pub use body::{Body, Framing};
+pub use head::{RequestHead, ResponseHead, parse_request, parse_response};
+pub use inbox::{Fill, Inbox};
 
 /// The other side does not speak HTTP/1.1 as we understand it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ProtocolError(pub &'static str);
+pub struct ProtocolError(pub &'static str);

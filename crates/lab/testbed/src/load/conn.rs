@@ -1,6 +1,7 @@
 //! One connection of the generator: a request out, its answer in, again.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use mio::net::TcpStream;
 use slotmap::DefaultKey;
@@ -68,6 +69,7 @@ pub(super) struct Conn {
     pub(super) request: Option<DefaultKey>,
     inbox: Inbox,
     phase: Phase,
+    bytes: Arc<[u8]>,
     /// Bytes of the request that the socket has taken.
     sent: usize,
     /// The other side's end has been announced, and will not be again: read up to it.
@@ -76,18 +78,18 @@ pub(super) struct Conn {
 
 /// What all connections of a load share.
 pub(super) struct Shared {
-    pub request: Vec<u8>,
     pub to_head: bool,
     pub by_header: String,
 }
 
 impl Conn {
-    pub(super) fn connecting(stream: TcpStream, request: DefaultKey) -> Self {
+    pub(super) fn connecting(stream: TcpStream, request: DefaultKey, bytes: Arc<[u8]>) -> Self {
         Conn {
             stream,
             request: Some(request),
             inbox: Inbox::default(),
             phase: Phase::Connecting,
+            bytes,
             sent: 0,
             closing: false,
         }
@@ -108,7 +110,7 @@ impl Conn {
 
     /// To be called on the first writable event: whether there is a connection, and if so sends the
     /// request that waits for it.
-    pub(super) fn connected(&mut self, shared: &Shared) -> Result<bool, Broken> {
+    pub(super) fn connected(&mut self) -> Result<bool, Broken> {
         let failed =
             |e: io::Error| Broken { kind: ErrorKind::Connect, why: format!("connect: {e}") };
         if let Some(e) = self.stream.take_error().map_err(failed)? {
@@ -122,22 +124,23 @@ impl Conn {
         // Without it a request of two pieces would wait for an acknowledgement.
         self.stream.set_nodelay(true).map_err(failed)?;
         self.phase = Phase::Head;
-        self.send(shared)?;
+        self.send()?;
         Ok(true)
     }
 
     /// Begins a request on an idle connection.
-    pub(super) fn begin(&mut self, request: DefaultKey, shared: &Shared) -> Result<(), Broken> {
+    pub(super) fn begin(&mut self, request: DefaultKey, bytes: Arc<[u8]>) -> Result<(), Broken> {
         self.request = Some(request);
+        self.bytes = bytes;
         self.phase = Phase::Head;
         self.sent = 0;
-        self.send(shared)
+        self.send()
     }
 
     /// Sends as much of the request as the socket takes.
-    pub(super) fn send(&mut self, shared: &Shared) -> Result<(), Broken> {
-        while self.sent < shared.request.len() && !self.is_idle() {
-            match self.stream.write(&shared.request[self.sent..]) {
+    pub(super) fn send(&mut self) -> Result<(), Broken> {
+        while self.sent < self.bytes.len() && !self.is_idle() {
+            match self.stream.write(&self.bytes[self.sent..]) {
                 Ok(n) => self.sent += n,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

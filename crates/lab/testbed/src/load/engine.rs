@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use super::arrivals::ArrivalTimes;
 use super::conn::{Answer, Broken, Conn, Progress, Shared};
 use super::recorder::{Ended, Recorder};
 use super::report::{ErrorKind, LoadReport};
+use super::requests::Requests;
 use super::spec::{Arrivals, LoadSpec};
 use crate::clock::{Alarm, Clock};
 
@@ -45,6 +47,7 @@ struct Outstanding {
     intended: Nanos,
     /// None while it waits for a connection.
     conn: Option<DefaultKey>,
+    bytes: Arc<[u8]>,
 }
 
 pub(super) struct Engine {
@@ -54,6 +57,7 @@ pub(super) struct Engine {
     commands: Receiver<Command>,
     spec: LoadSpec,
     shared: Shared,
+    requests_to_send: Requests,
     /// None in a closed loop.
     arrivals: Option<ArrivalTimes>,
     /// Starts of the clients of a closed loop, in order.
@@ -98,11 +102,8 @@ impl Engine {
             clock,
             alarm,
             commands,
-            shared: Shared {
-                request: spec.request_bytes(),
-                to_head: spec.method == "HEAD",
-                by_header: spec.by_header.clone(),
-            },
+            shared: Shared { to_head: spec.method == "HEAD", by_header: spec.by_header.clone() },
+            requests_to_send: Requests::new(&spec),
             arrivals,
             restarts,
             most_conns: spec.concurrency.unwrap_or(usize::MAX),
@@ -216,6 +217,8 @@ impl Engine {
     }
 
     fn start(&mut self, intended: Nanos) {
+        // Drawn for refused arrivals too: the work of an arrival depends on its number alone.
+        let bytes = self.requests_to_send.next(&self.spec);
         if self.arrivals.is_some() && self.requests.len() >= self.spec.max_in_flight {
             let error = Some(ErrorKind::Overflow);
             let ended = Ended { intended, at: self.clock.now(), backend: None, error };
@@ -223,7 +226,7 @@ impl Engine {
             self.recorder.ended(ended, || format!("more than {bound} requests in flight"));
             return;
         }
-        let key = self.requests.insert(Outstanding { intended, conn: None });
+        let key = self.requests.insert(Outstanding { intended, conn: None, bytes });
         self.deadlines.push_back((intended + self.spec.timeout, key));
         self.backlog.push_back(key);
         self.dispatch();
@@ -262,7 +265,8 @@ impl Engine {
             Ok(stream) => stream,
             Err(e) => return self.fail(request, failed(e)),
         };
-        let key = self.conns.insert(Conn::connecting(stream, request));
+        let Some(bytes) = self.requests.get(request).map(|r| Arc::clone(&r.bytes)) else { return };
+        let key = self.conns.insert(Conn::connecting(stream, request, bytes));
         let token = Token(key.data().as_ffi() as usize);
         let both = Interest::READABLE | Interest::WRITABLE;
         let registry = self.poll.registry();
@@ -277,11 +281,11 @@ impl Engine {
     }
 
     fn send_on(&mut self, key: DefaultKey, request: DefaultKey) {
-        if let Some(outstanding) = self.requests.get_mut(request) {
-            outstanding.conn = Some(key);
-        }
+        let Some(outstanding) = self.requests.get_mut(request) else { return };
+        outstanding.conn = Some(key);
+        let bytes = Arc::clone(&outstanding.bytes);
         let Some(conn) = self.conns.get_mut(key) else { return };
-        if let Err(broken) = conn.begin(request, &self.shared) {
+        if let Err(broken) = conn.begin(request, bytes) {
             self.drop_conn(key, Some(broken));
         }
     }
@@ -293,7 +297,7 @@ impl Engine {
             conn.mark_closing();
         }
         if conn.is_connecting() {
-            match conn.connected(&self.shared) {
+            match conn.connected() {
                 Ok(false) => return,
                 Ok(true) => self.connected = true,
                 Err(broken) => return self.drop_conn(key, Some(broken)),
@@ -305,7 +309,7 @@ impl Engine {
             }
             return;
         } else if event.is_writable()
-            && let Err(broken) = conn.send(&self.shared)
+            && let Err(broken) = conn.send()
         {
             return self.drop_conn(key, Some(broken));
         }

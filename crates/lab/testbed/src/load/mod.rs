@@ -5,6 +5,7 @@ mod conn;
 mod engine;
 mod recorder;
 mod report;
+mod requests;
 mod spec;
 
 use std::io;

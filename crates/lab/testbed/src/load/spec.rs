@@ -4,6 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use super::arrivals::Pattern;
+use crate::Service;
 
 /// When requests start.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,6 +50,9 @@ pub struct LoadSpec {
     pub by_header: String,
     /// Whether to keep a [`super::Record`] of every request.
     pub keep_records: bool,
+    /// How much work each request asks its server for, as `work_us=` in the query; none for requests
+    /// that are all alike. The same seed draws the same work for the same arrival.
+    pub work: Option<Service>,
 }
 
 impl LoadSpec {
@@ -69,6 +73,7 @@ impl LoadSpec {
             seed: 1,
             by_header: "x-backend".into(),
             keep_records: false,
+            work: None,
         }
     }
 
@@ -110,11 +115,14 @@ impl LoadSpec {
         found
     }
 
-    /// The bytes of every request.
-    pub(super) fn request_bytes(&self) -> Vec<u8> {
+    /// The bytes of a request, which asks for so much work where work varies.
+    pub(super) fn request_bytes(&self, work_us: Option<u64>) -> Vec<u8> {
+        let path = &self.target.path;
+        let sign = if path.contains('?') { '&' } else { '?' };
+        let query = work_us.map(|us| format!("{sign}work_us={us}")).unwrap_or_default();
         let mut head = format!(
-            "{} {} HTTP/1.1\r\nHost: {}\r\n",
-            self.method, self.target.path, self.target.authority
+            "{} {path}{query} HTTP/1.1\r\nHost: {}\r\n",
+            self.method, self.target.authority
         );
         for (name, value) in &self.headers {
             head.push_str(&format!("{name}: {value}\r\n"));
@@ -242,11 +250,13 @@ mod tests {
         let target = Target::resolve("http://127.0.0.1:1/x").unwrap();
         let mut spec = LoadSpec::poisson(target, 10.0, Duration::from_secs(1));
         spec.headers.push(("A".into(), "b".into()));
-        let text = String::from_utf8(spec.request_bytes()).unwrap();
+        let text = String::from_utf8(spec.request_bytes(None)).unwrap();
         assert_eq!(text, "GET /x HTTP/1.1\r\nHost: 127.0.0.1:1\r\nA: b\r\n\r\n");
         spec.method = "POST".into();
         spec.body = b"hi".to_vec();
-        let text = String::from_utf8(spec.request_bytes()).unwrap();
+        let text = String::from_utf8(spec.request_bytes(None)).unwrap();
         assert!(text.ends_with("Content-Length: 2\r\n\r\nhi"), "{text}");
+        let text = String::from_utf8(spec.request_bytes(Some(5500))).unwrap();
+        assert!(text.starts_with("POST /x?work_us=5500 HTTP/1.1\r\n"), "{text}");
     }
 }

@@ -1,0 +1,205 @@
+//! What every lane has in front of its servers: a HAProxy, clients, and a daemon where Plimsoll steers.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use plimsoll_api::wire::Event;
+use plimsoll_control::{BackendView, ServiceView};
+use plimsoll_testbed::Service;
+use plimsoll_testbed::load::{self, Arrivals, LoadHandle, LoadReport, LoadSpec, Target};
+
+use crate::daemon::{Daemon, Steered};
+use crate::haproxy::{Haproxy, Server};
+use crate::{Family, LaneError};
+
+/// How long a client waits for its answer before it gives up, which counts as an error.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+/// A bound on the arrivals that no run reaches; runs end them.
+const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// What a front is to be.
+#[derive(Clone, Debug)]
+pub struct FrontSpec {
+    /// Unique within a family: files are called after it.
+    pub name: String,
+    /// HAProxy's `balance`.
+    pub balance: &'static str,
+    /// The servers, with what HAProxy holds while no daemon runs.
+    pub servers: Vec<Server>,
+    /// Whether a Plimsoll daemon steers it.
+    pub is_steered: bool,
+    /// `learn.exploration` of that daemon, where it is not the default.
+    pub exploration: Option<&'static str>,
+    /// Requests per second of its Poisson clients.
+    pub rate_rps: f64,
+    /// The work that each request asks its server for; none where servers draw it themselves.
+    pub work: Option<Service>,
+    /// Seed of arrivals and work.
+    pub seed: u64,
+}
+
+/// A HAProxy before some servers, its clients, and a daemon where Plimsoll steers it.
+pub struct Front {
+    spec: FrontSpec,
+    addresses: Vec<(String, SocketAddr)>,
+    /// What was decided by the end of the last daemon that rests.
+    past: Vec<Event>,
+    // In the order in which they are to end: nobody asks who is already gone.
+    clients: Option<LoadHandle>,
+    daemon: Option<Daemon>,
+    haproxy: Haproxy,
+}
+
+impl Front {
+    /// Everything but the clients.
+    ///
+    /// # Errors
+    /// When a part of it does not start.
+    pub fn start(family: &Family, spec: FrontSpec) -> Result<Self, LaneError> {
+        let name = format!("{}-haproxy", spec.name);
+        let haproxy = Haproxy::start(family, &name, spec.balance, &spec.servers, PATIENCE)?;
+        let addresses = spec.servers.iter().map(|s| (s.name.clone(), s.address)).collect();
+        let (past, clients, daemon) = (Vec::new(), None, None);
+        let mut front = Front { spec, addresses, past, clients, daemon, haproxy };
+        front.steer(family)?;
+        Ok(front)
+    }
+
+    /// Starts the daemon where there should be one and is none. It knows what the last one knew.
+    fn steer(&mut self, family: &Family) -> Result<(), LaneError> {
+        if self.spec.is_steered && self.daemon.is_none() {
+            let steered = Steered {
+                servers: &self.addresses,
+                socket: self.haproxy.socket(),
+                exploration: self.spec.exploration,
+            };
+            let name = format!("{}-plimsoll", self.spec.name);
+            self.daemon = Some(Daemon::start(family, &name, &steered)?);
+        }
+        Ok(())
+    }
+
+    /// Lets the clients come, for the first time or after a pause, and the daemon again where it rested.
+    ///
+    /// # Errors
+    /// When the system refuses a thread or a process, or the clients have ended.
+    pub fn open(&mut self, family: &Family) -> Result<(), LaneError> {
+        if let Some(clients) = &self.clients {
+            clients.set_rate(self.spec.rate_rps)?;
+            return self.steer(family);
+        }
+        self.clients = Some(load::start(self.load()?)?);
+        Ok(())
+    }
+
+    /// Instead of [`Lane::open`]: lets so many clients come, each of which sends its next request when
+    /// its last one has ended. They cannot be paused.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub fn open_closed(&mut self, clients: usize) -> Result<(), LaneError> {
+        let mut spec = self.load()?;
+        (spec.arrivals, spec.concurrency) = (Arrivals::Closed, Some(clients));
+        self.clients = Some(load::start(spec)?);
+        Ok(())
+    }
+
+    /// Poisson clients at the lane's rate.
+    fn load(&self) -> Result<LoadSpec, LaneError> {
+        let target = Target::resolve(&format!("http://{}/work", self.haproxy.address()))
+            .map_err(|problem| load::LoadError::Invalid(vec![problem]))?;
+        let mut spec = LoadSpec::poisson(target, self.spec.rate_rps, LONGEST);
+        (spec.timeout, spec.seed, spec.keep_records) = (PATIENCE, self.spec.seed, true);
+        spec.work = self.spec.work;
+        Ok(spec)
+    }
+
+    /// Ends the daemon, if there is one: HAProxy keeps its weights, and the next one begins with what
+    /// this one has learned.
+    pub fn rest(&mut self) {
+        let weights = self.held(self.view().as_ref());
+        for (server, weight) in self.spec.servers.iter_mut().zip(weights) {
+            server.weight = weight;
+        }
+        if let Some(daemon) = self.daemon.take() {
+            self.past = daemon.events();
+            daemon.end();
+        }
+    }
+
+    /// No more clients come; those who wait are still served.
+    ///
+    /// # Errors
+    /// When the clients have ended.
+    pub fn pause(&self) -> Result<(), LaneError> {
+        self.set_rate(0.0)
+    }
+
+    /// Lets open clients come at another rate from now on.
+    ///
+    /// # Errors
+    /// When the rate is not possible, or the clients have ended.
+    pub fn set_rate(&self, rate_rps: f64) -> Result<(), LaneError> {
+        self.clients.as_ref().map_or(Ok(()), |clients| Ok(clients.set_rate(rate_rps)?))
+    }
+
+    /// When the clock of its clients read zero; nothing before the first has come.
+    pub fn started(&self) -> Option<Instant> {
+        self.clients.as_ref().map(LoadHandle::started)
+    }
+
+    /// What its clients saw so far, without single requests.
+    pub fn so_far(&self) -> Option<LoadReport> {
+        self.clients.as_ref()?.snapshot()
+    }
+
+    /// What Plimsoll knows and does here; nothing where it does not steer or does not answer.
+    pub fn view(&self) -> Option<ServiceView> {
+        self.daemon.as_ref()?.view()
+    }
+
+    /// The weights that HAProxy holds: what this view says is programmed, or the last that are known.
+    pub fn held(&self, view: Option<&ServiceView>) -> Vec<u32> {
+        let programmed = |b: &BackendView| b.programmed.unwrap_or(b.weight);
+        let last = || self.spec.servers.iter().map(|server| server.weight).collect();
+        view.map_or_else(last, |v| v.backends.iter().map(programmed).collect())
+    }
+
+    /// Plimsoll's decisions so far, the last thousand: a daemon also keeps those of the ones before it.
+    pub fn events(&self) -> Vec<Event> {
+        self.daemon.as_ref().map_or_else(|| self.past.clone(), Daemon::events)
+    }
+
+    /// Those after the one of this number, at most a thousand; none while no daemon runs.
+    pub fn events_after(&self, seq: u64) -> Vec<Event> {
+        self.daemon.as_ref().map_or_else(Vec::new, |daemon| daemon.events_after(seq))
+    }
+
+    /// Whether every part of it still lives.
+    ///
+    /// # Errors
+    /// The first that does not.
+    pub fn check(&mut self) -> Result<(), LaneError> {
+        let daemon = self.daemon.as_mut().and_then(Daemon::ended);
+        daemon.or_else(|| self.haproxy.ended()).map_or(Ok(()), Err)
+    }
+
+    /// Ends the arrivals for good, so that several lanes can wait for their last clients together.
+    pub fn close(&self) {
+        if let Some(clients) = &self.clients {
+            clients.stop();
+        }
+    }
+
+    /// Waits for the last client, which takes no longer than its patience, and ends everything: when the
+    /// clock of the records read zero, and what the clients saw.
+    ///
+    /// # Errors
+    /// When the clients have died.
+    pub fn finish(mut self) -> Result<(Instant, LoadReport), LaneError> {
+        let clients = self.clients.take().ok_or(load::LoadError::Ended)?;
+        clients.stop();
+        let started = clients.started();
+        Ok((started, clients.join()?))
+    }
+}

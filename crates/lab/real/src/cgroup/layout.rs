@@ -1,0 +1,168 @@
+//! Where control groups are mounted and what is written where. Pure: what the system says is an
+//! argument.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The least that the kernel takes for a quota or a period (`kernel/sched/core.c`).
+const LEAST_US: u64 = 1_000;
+
+/// Which version of control groups holds the CPU controller, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// A hierarchy per controller.
+    V1 {
+        /// That of `cpu`.
+        cpu: PathBuf,
+        /// That of `cpuset`, where there is one.
+        cpuset: Option<PathBuf>,
+    },
+    /// One hierarchy.
+    V2(PathBuf),
+}
+
+/// What a group may use.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Limits {
+    /// CPU time per period, and the period; none for no limit.
+    pub quota: Option<Quota>,
+    /// The CPUs it may run on, as `0-1,3`; none for all.
+    pub cpus: Option<String>,
+}
+
+/// CPU time that a group gets in each period.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quota {
+    /// Part of one core; 2 for two cores.
+    pub cores: f64,
+    /// How often it gets its time anew.
+    pub period: Duration,
+}
+
+impl Quota {
+    fn microseconds(self) -> (u64, u64) {
+        let period = (self.period.as_micros() as u64).max(LEAST_US);
+        let quota = (self.cores * period as f64).round() as u64;
+        (quota.max(LEAST_US), period)
+    }
+
+    /// Whether the kernel takes it as it is, and not only more than it.
+    pub fn is_possible(self) -> bool {
+        let (quota, period) = (self.cores * self.period.as_secs_f64(), self.period.as_micros());
+        quota * 1e6 >= LEAST_US as f64 && (1_000..=1_000_000).contains(&period)
+    }
+}
+
+impl Layout {
+    /// Reads `/proc/mounts`. `controllers` gives the `cgroup.controllers` of a version 2 mount. Version 2
+    /// is taken when it has the CPU controller; it cannot be in both.
+    pub fn of(mounts: &str, controllers: impl Fn(&Path) -> String) -> Option<Layout> {
+        let (mut cpu, mut cpuset) = (None, None);
+        for line in mounts.lines() {
+            let mut fields = line.split(' ').skip(1);
+            let (Some(at), Some(kind), Some(options)) =
+                (fields.next(), fields.next(), fields.next())
+            else {
+                continue;
+            };
+            let at = PathBuf::from(at);
+            let has = |text: &str, separator: char, name| text.split(separator).any(|o| o == name);
+            match kind {
+                "cgroup2" if has(controllers(&at).trim_end(), ' ', "cpu") => {
+                    return Some(Layout::V2(at));
+                }
+                "cgroup" => {
+                    if has(options, ',', "cpu") {
+                        cpu = Some(at.clone());
+                    }
+                    if has(options, ',', "cpuset") {
+                        cpuset = Some(at);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Some(Layout::V1 { cpu: cpu?, cpuset })
+    }
+
+    /// The directories of this group: of the CPU controller first.
+    pub fn dirs(&self, group: &str, with_cpuset: bool) -> Vec<PathBuf> {
+        match self {
+            Layout::V1 { cpu, cpuset } => {
+                let cpuset = cpuset.as_ref().filter(|_| with_cpuset).map(|dir| dir.join(group));
+                [cpu.join(group)].into_iter().chain(cpuset).collect()
+            }
+            Layout::V2(root) => vec![root.join(group)],
+        }
+    }
+
+    /// What is written to which file of the group's CPU directory, in this order.
+    pub fn settings(&self, limits: &Limits) -> Vec<(&'static str, String)> {
+        let quota = limits.quota.map(Quota::microseconds);
+        match (self, quota) {
+            (Layout::V1 { .. }, Some((quota, period))) => vec![
+                ("cpu.cfs_period_us", period.to_string()),
+                ("cpu.cfs_quota_us", quota.to_string()),
+            ],
+            (Layout::V2(_), Some((quota, period))) => {
+                vec![("cpu.max", format!("{quota} {period}"))]
+            }
+            (_, None) => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "\
+tmpfs /sys/fs/cgroup tmpfs rw,relatime,mode=755 0 0
+cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,nosuid,cpu,cpuacct 0 0
+cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0
+cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0
+";
+
+    #[test]
+    fn the_version_that_holds_the_cpu_controller_is_found() {
+        let none = |_: &Path| "\n".to_owned();
+        let v1 = Layout::of(HYBRID, none).unwrap();
+        let cpu = PathBuf::from("/sys/fs/cgroup/cpu,cpuacct");
+        let cpuset = Some(PathBuf::from("/sys/fs/cgroup/cpuset"));
+        assert_eq!(v1, Layout::V1 { cpu, cpuset });
+        let unified = "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n";
+        let all = |_: &Path| "cpuset cpu io memory\n".to_owned();
+        assert_eq!(Layout::of(unified, all), Some(Layout::V2("/sys/fs/cgroup".into())));
+        assert_eq!(Layout::of(unified, |_| "io cpuset\n".to_owned()), None);
+        assert_eq!(Layout::of("proc /proc proc rw 0 0\n", none), None);
+    }
+
+    #[test]
+    fn quotas_are_written_as_each_version_wants_them() {
+        let v1 = Layout::V1 { cpu: "/c".into(), cpuset: Some("/s".into()) };
+        let v2 = Layout::V2("/u".into());
+        let quota = Quota { cores: 0.04, period: Duration::from_millis(100) };
+        let limits = Limits { quota: Some(quota), cpus: None };
+        let own = |pairs: &[(&'static str, &str)]| -> Vec<(&'static str, String)> {
+            pairs.iter().map(|(file, text)| (*file, (*text).to_owned())).collect()
+        };
+        assert_eq!(
+            v1.settings(&limits),
+            own(&[("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "4000")])
+        );
+        assert_eq!(v2.settings(&limits), own(&[("cpu.max", "4000 100000")]));
+        assert_eq!(v2.settings(&Limits::default()), []);
+        assert_eq!(v1.dirs("a/b", true), [Path::new("/c/a/b"), Path::new("/s/a/b")]);
+        assert_eq!(v1.dirs("a/b", false), [Path::new("/c/a/b")]);
+        assert_eq!(v2.dirs("a", true), [Path::new("/u/a")]);
+    }
+
+    #[test]
+    fn a_quota_below_a_millisecond_is_not_possible() {
+        let quota = |cores, ms| Quota { cores, period: Duration::from_millis(ms) };
+        assert!(quota(0.01, 100).is_possible());
+        assert!(!quota(0.009, 100).is_possible());
+        assert!(!quota(0.5, 2000).is_possible());
+        assert_eq!(quota(0.001, 100).microseconds(), (1000, 100_000));
+    }
+}

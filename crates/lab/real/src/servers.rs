@@ -1,0 +1,209 @@
+//! The servers of one lane: processes in control groups of their own.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use plimsoll_lanes::{Family, LaneError, Member};
+use rustix::process::Signal;
+
+use crate::cgroup::{Cgroups, Group, Limits, Quota};
+use crate::server::Mode;
+use crate::{Pool, RealError};
+
+/// Under a small quota a program takes long to start.
+const START_WITHIN: Duration = Duration::from_secs(30);
+/// How often to look whether it has.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long an answer may take that costs next to nothing.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// Where all of them listen, each on a loopback address of its own.
+const PORT: u16 = 8000;
+
+/// One server.
+struct Server {
+    name: String,
+    address: SocketAddr,
+    cores: f64,
+    // In the order in which they are to end: a group must be empty to go.
+    neighbour: Option<(Member, Group)>,
+    process: Option<Member>,
+    group: Group,
+    _parent: Group,
+}
+
+/// The servers of one lane, in the order of the pool.
+pub struct Servers {
+    lane: String,
+    servers: Vec<Server>,
+    pool: Pool,
+    program: PathBuf,
+}
+
+impl Servers {
+    /// Starts them, and returns when all answer. `lane` names their groups and files; `number` tells
+    /// their addresses from those of other lanes.
+    ///
+    /// # Errors
+    /// When a group cannot be made, or a server does not start.
+    pub fn start(
+        family: &Family,
+        cgroups: &Cgroups,
+        pool: &Pool,
+        lane: &str,
+        number: u8,
+    ) -> Result<Self, RealError> {
+        let program = pool.make.program()?;
+        // Another run at the same time listens elsewhere.
+        let run = 64 + (std::process::id() % 128) as u8;
+        let mut servers = Vec::new();
+        for (i, size) in (1..).zip(&pool.sizes) {
+            let parent = cgroups.group(&format!("{lane}/{}", size.name), &pool.limits(size))?;
+            let inner = Limits { quota: None, cpus: pool.cpus.clone() };
+            let group = cgroups.group(&format!("{lane}/{}/server", size.name), &inner)?;
+            servers.push(Server {
+                name: size.name.clone(),
+                address: (Ipv4Addr::new(127, run, number, i), PORT).into(),
+                cores: size.cores,
+                neighbour: None,
+                process: None,
+                group,
+                _parent: parent,
+            });
+        }
+        let mut all = Servers { lane: lane.to_owned(), servers, pool: pool.clone(), program };
+        for i in 0..all.servers.len() {
+            all.spawn(family, i)?;
+        }
+        for i in 0..all.servers.len() {
+            all.wait_until_ready(i)?;
+        }
+        Ok(all)
+    }
+
+    /// Names and addresses.
+    pub fn addresses(&self) -> Vec<(String, SocketAddr)> {
+        self.servers.iter().map(|server| (server.name.clone(), server.address)).collect()
+    }
+
+    /// Starts the process of one that has none.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn spawn(&mut self, family: &Family, i: usize) -> Result<(), RealError> {
+        let server = &mut self.servers[i];
+        let arguments = self.pool.make.arguments(&self.pool, server.address, family.dir());
+        let arguments = arguments.map_err(LaneError::system("write a server's files"))?;
+        let mut command = server.group.command(&self.program);
+        command.args(arguments).stdin(Stdio::null());
+        server.process =
+            Some(spawn(family, &format!("{}-{}", self.lane, server.name), &mut command)?);
+        Ok(())
+    }
+
+    fn wait_until_ready(&mut self, i: usize) -> Result<(), RealError> {
+        let server = &mut self.servers[i];
+        let end = Instant::now() + START_WITHIN;
+        loop {
+            if let Some(ended) = server.process.as_mut().and_then(Member::ended) {
+                return Err(ended.into());
+            }
+            match get(server.address, "/health") {
+                Ok(()) => return Ok(()),
+                Err(source) if Instant::now() > end => {
+                    let (name, address) = (server.name.clone(), server.address);
+                    return Err(RealError::Mute { name, address, source });
+                }
+                Err(_) => std::thread::sleep(LOOK_EVERY),
+            }
+        }
+    }
+
+    /// Whether every process still lives, but for those that were killed on purpose.
+    ///
+    /// # Errors
+    /// The first that does not.
+    pub fn check(&mut self) -> Result<(), LaneError> {
+        let processes = self.servers.iter_mut().filter_map(|server| server.process.as_mut());
+        processes.filter_map(Member::ended).next().map_or(Ok(()), Err)
+    }
+
+    /// Lets a neighbour burn this part of the server's quota, inside the same quota.
+    ///
+    /// # Errors
+    /// When its group cannot be made or it does not start.
+    pub fn add_neighbour(
+        &mut self,
+        family: &Family,
+        cgroups: &Cgroups,
+        i: usize,
+        part: f64,
+    ) -> Result<(), RealError> {
+        let server = &mut self.servers[i];
+        let quota = Quota { cores: server.cores * part, period: self.pool.period };
+        let limits = Limits { quota: Some(quota), cpus: self.pool.cpus.clone() };
+        let group = cgroups.group(&format!("{}/{}/neighbour", self.lane, server.name), &limits)?;
+        let mut command = group.command(Path::new("sh"));
+        command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
+        let name = format!("{}-{}-neighbour", self.lane, server.name);
+        server.neighbour = Some((spawn(family, &name, &mut command)?, group));
+        Ok(())
+    }
+
+    /// Lets it leave.
+    pub fn remove_neighbour(&mut self, i: usize) {
+        self.servers[i].neighbour = None;
+    }
+
+    /// Stops a server's processes where they are (SIGSTOP).
+    pub fn stop(&self, i: usize) {
+        self.servers[i].group.signal(Signal::STOP);
+    }
+
+    /// Lets them go on (SIGCONT).
+    pub fn go_on(&self, i: usize) {
+        self.servers[i].group.signal(Signal::CONT);
+    }
+
+    /// Kills a server: its port refuses from now on.
+    pub fn kill(&mut self, i: usize) {
+        let server = &mut self.servers[i];
+        server.group.signal(Signal::KILL);
+        server.process = None;
+    }
+
+    /// Changes how one of the lab's own servers behaves.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn set_mode(&self, i: usize, mode: Mode) -> Result<(), RealError> {
+        let server = &self.servers[i];
+        let (name, address) = (server.name.clone(), server.address);
+        get(address, &format!("/mode?set={}", mode.name())).map_err(|source| RealError::Mute {
+            name,
+            address,
+            source,
+        })
+    }
+}
+
+fn spawn(family: &Family, name: &str, command: &mut Command) -> Result<Member, LaneError> {
+    family.spawn(name, command).map_err(LaneError::system(format!("start {name}")))
+}
+
+/// Asks once, on a connection that is closed in order: whether the answer is 200.
+fn get(address: SocketAddr, target: &str) -> io::Result<()> {
+    let mut stream = TcpStream::connect_timeout(&address, ANSWER_WITHIN)?;
+    stream.set_read_timeout(Some(ANSWER_WITHIN))?;
+    let request = format!("GET {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    if answer.starts_with("HTTP/1.1 200 ") {
+        return Ok(());
+    }
+    let first = answer.lines().next().unwrap_or("nothing");
+    Err(io::Error::other(format!("{target} answered `{first}`")))
+}
