@@ -3,17 +3,15 @@
 
 CARGO ?= cargo
 
-.PHONY: demo demo-l4 test check build deps soak bench-solver bench-pool bench-failover bench-polling bench-l4
+.PHONY: demo demo-l4 test check build lab deps soak bench-solver bench-pool bench-failover bench-polling bench-l4
 
-demo: deps
-	$(CARGO) build --locked --release -p plimsoll
-	$(CARGO) run --locked --release -q -p plimsoll -- demo
+demo: lab
+	$(CARGO) run --locked --release -q -p plimsoll-lab -- demo
 
-# Connections at layer 4 that stay while servers come and go. Needs root: `sudo make demo-l4`, or build as
-# yourself and run `sudo target/release/plimsoll demo-l4`.
-demo-l4: deps
-	$(CARGO) build --locked --release -p plimsoll
-	$(CARGO) run --locked --release -q -p plimsoll -- demo-l4 --svg $(or $(CARGO_TARGET_DIR),target)/demo-l4.svg
+# Connections at layer 4 that stay while servers come and go. Needs root: `sudo make demo-l4`, or `make lab` as
+# yourself and then `sudo target/release/plimsoll-lab demo-l4`.
+demo-l4: lab
+	$(CARGO) run --locked --release -q -p plimsoll-lab -- demo-l4 --svg $(or $(CARGO_TARGET_DIR),target)/demo-l4.svg
 
 test: deps check
 	$(CARGO) test --locked --workspace
@@ -26,6 +24,11 @@ check:
 build: deps
 	$(CARGO) build --locked --release -p plimsoll
 
+# plimsoll-lab, and the plimsoll beside it that it starts. Not in one command: Cargo would then build plimsoll
+# with the generators of packets that only the lab asks for.
+lab: build
+	$(CARGO) build --locked --release -p plimsoll-lab
+
 deps:
 	@scripts/install-deps
 
@@ -33,8 +36,8 @@ deps:
 # others.
 SOAK_SEEDS ?= 0..1000
 soak: deps
-	$(CARGO) run --locked --release -q -p plimsoll-sim --example soak -- --seeds $(SOAK_SEEDS) --days 1
-	$(CARGO) run --locked --release -q -p plimsoll-sim --example soak -- --seeds $(SOAK_SEEDS) --days 0.002 --level requests
+	$(CARGO) run --locked --release -q -p plimsoll-lab -- soak --seeds $(SOAK_SEEDS) --days 1
+	$(CARGO) run --locked --release -q -p plimsoll-lab -- soak --seeds $(SOAK_SEEDS) --days 0.002 --level requests
 
 # The numbers of docs/benchmarks.md; each prints what it measured.
 bench-solver: deps
@@ -42,11 +45,10 @@ bench-solver: deps
 	python3 benches/solver/against_cbc.py
 
 # About six minutes each: lanes side by side, interleaved, on 30 emulated backends.
-bench-pool: deps
-	$(CARGO) build --locked --release -p plimsoll
-	$(or $(CARGO_TARGET_DIR),target)/release/plimsoll lab pool --load 0.7 --service 50ms --learn 180s --measure 40s --rounds 3 \
+bench-pool: lab
+	$(or $(CARGO_TARGET_DIR),target)/release/plimsoll-lab pool --load 0.7 --service 50ms --learn 180s --measure 40s --rounds 3 \
 	    --concurrent 4 --lanes static-oracle,plimsoll-roundrobin,plimsoll-leastconn,plimsoll-roundrobin-literal
-	$(or $(CARGO_TARGET_DIR),target)/release/plimsoll lab pool --load 0.85 --service 50ms --learn 150s --measure 50s --rounds 3 \
+	$(or $(CARGO_TARGET_DIR),target)/release/plimsoll-lab pool --load 0.85 --service 50ms --learn 150s --measure 50s --rounds 3 \
 	    --concurrent 4 --lanes static-oracle,plimsoll-roundrobin,plimsoll-leastconn,leastconn-cores
 
 # Nanoseconds per packet of the layer-4 program, as root; about five minutes.
