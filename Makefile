@@ -27,7 +27,7 @@ build: deps
 # plimsoll-lab, and the plimsoll beside it that it starts. Not in one command: Cargo would then build plimsoll
 # with the generators of packets that only the lab asks for.
 lab: build
-	$(CARGO) build --locked --release -p plimsoll-lab
+	$(CARGO) build --locked --release -p plimsoll-lab -p plimsoll-real
 
 deps:
 	@scripts/install-deps

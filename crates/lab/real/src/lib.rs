@@ -23,7 +23,9 @@ mod table;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use plimsoll_lanes::{Family, Interrupt, LaneError, haproxy_version, plimsoll, raise_descriptor_limit};
+use plimsoll_lanes::{
+    Family, Interrupt, LaneError, haproxy_version, plimsoll, raise_descriptor_limit,
+};
 
 pub use args::{Args, Format};
 use calibrate::calibrate;

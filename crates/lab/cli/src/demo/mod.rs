@@ -178,7 +178,8 @@ struct Show {
 impl Show {
     /// From the first client to the last; nothing when interrupted.
     fn run(&mut self) -> Result<Option<Ran>, LaneError> {
-        let opened = self.lanes.iter().filter_map(|lane| lane.started()).max().unwrap_or_else(Instant::now);
+        let opened =
+            self.lanes.iter().filter_map(|lane| lane.started()).max().unwrap_or_else(Instant::now);
         let mut learning: Vec<(LaneKind, Learning)> = self
             .lanes
             .iter()
@@ -187,7 +188,8 @@ impl Show {
             .collect();
         let mut measuring: Option<(Instant, BusyWatch)> = None;
         loop {
-            let views: Vec<Option<ServiceView>> = self.lanes.iter().map(|lane| lane.view()).collect();
+            let views: Vec<Option<ServiceView>> =
+                self.lanes.iter().map(|lane| lane.view()).collect();
             let passed = opened.elapsed();
             for (kind, learning) in &mut learning {
                 let at = self.lanes.iter().position(|lane| lane.kind == *kind);
