@@ -110,7 +110,7 @@ fn demonstrate(args: &DemoArgs, begun: Instant) -> Result<Option<Report>, LaneEr
     let timeline = Timeline::within(Duration::from_secs(args.seconds), begun.elapsed());
     let mut show = Show { live: Live::new(&pool), lanes, timeline, interrupt };
     let Some(ran) = show.run()? else { return Ok(None) };
-    show.lanes.iter().for_each(Lane::close);
+    show.lanes.iter().for_each(|lane| lane.close());
     show.live.say("waiting for the last answers");
     let finished: Vec<Finished> =
         show.lanes.into_iter().map(Lane::finish).collect::<Result<_, _>>()?;
@@ -187,7 +187,8 @@ struct Show {
 impl Show {
     /// From the first client to the last; nothing when interrupted.
     fn run(&mut self) -> Result<Option<Ran>, LaneError> {
-        let opened = self.lanes.iter().filter_map(Lane::started).max().unwrap_or_else(Instant::now);
+        let opened =
+            self.lanes.iter().filter_map(|lane| lane.started()).max().unwrap_or_else(Instant::now);
         let mut learning: Vec<(LaneKind, Learning)> = self
             .lanes
             .iter()
@@ -196,7 +197,8 @@ impl Show {
             .collect();
         let mut measuring: Option<(Instant, BusyWatch)> = None;
         loop {
-            let views: Vec<Option<ServiceView>> = self.lanes.iter().map(Lane::view).collect();
+            let views: Vec<Option<ServiceView>> =
+                self.lanes.iter().map(|lane| lane.view()).collect();
             let passed = opened.elapsed();
             for (kind, learning) in &mut learning {
                 let at = self.lanes.iter().position(|lane| lane.kind == *kind);
@@ -238,7 +240,7 @@ impl Show {
             }
             std::thread::sleep(BLINK);
         }
-        self.lanes.iter_mut().try_for_each(Lane::check)?;
+        self.lanes.iter_mut().try_for_each(|lane| lane.check())?;
         Ok(true)
     }
 

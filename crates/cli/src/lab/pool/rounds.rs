@@ -180,7 +180,7 @@ impl<'a> Bench<'a> {
     /// No more clients come to these lanes; returns when the last is served or has given up. Daemons end
     /// before, so that the pause is none of their business.
     fn close(&mut self, turn: &[usize]) -> Result<(), Stop> {
-        self.lanes(turn).for_each(Lane::rest);
+        self.lanes(turn).for_each(|lane| lane.rest());
         for lane in self.lanes(turn) {
             lane.pause()?;
         }
@@ -217,7 +217,7 @@ impl<'a> Bench<'a> {
 
     fn finish(mut self) -> Result<Ran, LaneError> {
         for seat in &self.seats {
-            seat.lane.iter().for_each(Lane::close);
+            seat.lane.iter().for_each(|lane| lane.close());
         }
         let lanes = self.seats.drain(..).filter_map(Seat::finish).collect::<Result<_, _>>()?;
         Ok(Ran { lanes, busy: self.busy })
