@@ -236,7 +236,7 @@ mod tests {
             "--lanes",
             "random2,random2",
             "--total",
-            "0.1",
+            "0.15",
             "--event",
             "stop@5s+1s:s9",
             "--event",
