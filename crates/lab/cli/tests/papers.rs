@@ -98,7 +98,7 @@ fn check(name: &str, one: &Value, dir: &Path) {
 /// The table in `docs/lab.md` is what `plimsoll-lab list` says.
 #[test]
 fn the_documentation_lists_every_experiment() {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab.md");
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/lab.md");
     let docs = fs::read_to_string(docs).unwrap();
     let said = String::from_utf8(run(&["list", "-o", "json"]).stdout).unwrap();
     let all: Vec<Value> = serde_json::from_str(&said).unwrap();
