@@ -134,6 +134,8 @@ fn kind(kind: RecordKind) -> (&'static str, Tone) {
     match kind {
         RecordKind::Plan => ("plan", Tone::Plain),
         RecordKind::Rollback => ("rollback", Tone::Warn),
+        RecordKind::SetAside => ("set aside", Tone::Warn),
+        RecordKind::Restored => ("restored", Tone::Good),
         RecordKind::Failed => ("failed", Tone::Bad),
         RecordKind::Returned => ("returned", Tone::Good),
         RecordKind::Joined => ("joined", Tone::Good),

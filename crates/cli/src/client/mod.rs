@@ -121,6 +121,7 @@ fn state(state: BackendState) -> Cell {
     match state {
         BackendState::Ready => Cell::toned("ready", Tone::Good),
         BackendState::Exploring => Cell::toned("exploring", Tone::Warn),
+        BackendState::SetAside => Cell::toned("set aside", Tone::Warn),
         BackendState::Failed => Cell::toned("failed", Tone::Bad),
         BackendState::Draining => Cell::toned("draining", Tone::Warn),
         BackendState::Joining => Cell::toned("joining", Tone::Warn),

@@ -25,6 +25,9 @@ fn backend(name: &str, weight: u32, held: Option<u32>, state: BackendState) -> B
         state,
         latency_ms: (weight > 0).then_some(30.25),
         expected_ms: (weight > 0).then_some(29.0),
+        asked_rps: 0.0,
+        asked_part: None,
+        check_interval_s: None,
         reason: format!("packed at {weight}"),
     }
 }

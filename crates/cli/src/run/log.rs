@@ -129,6 +129,8 @@ pub fn record(service: &str, record: &Record) {
             tracing::warn!(service, backend, kind, "{reason}");
         }
         RecordKind::Plan
+        | RecordKind::SetAside
+        | RecordKind::Restored
         | RecordKind::Drift
         | RecordKind::Refresh
         | RecordKind::Returned

@@ -281,6 +281,7 @@ impl Service {
                 self.set_rate(backend, interval, requests);
                 false
             }
+            Action::CheckRate { .. } => false,
             Action::Record(record) => {
                 let urgent = !matches!(record.kind, RecordKind::Joined | RecordKind::Left);
                 self.note(record);

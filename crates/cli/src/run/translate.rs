@@ -143,7 +143,10 @@ fn spec(
         max_step: service.learn.max_step,
         min_change: service.limits.min_change,
         min_interval: service.limits.min_interval,
-        probe: ProbeRate { interval: service.probe.interval, requests: service.probe.requests },
+        probe: Some(ProbeRate {
+            interval: service.probe.interval,
+            requests: service.probe.requests,
+        }),
         observe,
         sink,
         ..ServiceSpec::new(&service.name, backends)
@@ -352,7 +355,7 @@ mod tests {
         assert_eq!(spec.slow_start, Duration::ZERO);
         assert_eq!((spec.drift, spec.refresh), (DriftTest::Literal, false));
         assert_eq!(spec.drain, DrainTest::Overload);
-        let asked = ProbeRate { interval: Some(Duration::from_secs(3)), requests: Some(2) };
+        let asked = Some(ProbeRate { interval: Some(Duration::from_secs(3)), requests: Some(2) });
         assert_eq!(spec.probe, asked);
         let least = translate(LEAST).spec;
         assert_eq!((least.exploration, least.probe), (Exploration::Packed, ProbeRate::default()));

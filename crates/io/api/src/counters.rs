@@ -32,6 +32,8 @@ fn kind_name(kind: RecordKind) -> &'static str {
     match kind {
         RecordKind::Plan => "plan",
         RecordKind::Rollback => "rollback",
+        RecordKind::SetAside => "set_aside",
+        RecordKind::Restored => "restored",
         RecordKind::Failed => "failed",
         RecordKind::Returned => "returned",
         RecordKind::Joined => "joined",

@@ -309,6 +309,7 @@ impl Plant for RequestPlant {
             queued: 0,
             started_total: s.started_total,
             errors_total: s.errors_total,
+            answered_total: None,
         });
         BalancerReport {
             at: Nanos(self.now),

@@ -244,6 +244,7 @@ impl Plant for SamplePlant {
             queued: 0,
             started_total: s.started_total,
             errors_total: s.errors_total,
+            answered_total: None,
         });
         BalancerReport {
             at: self.now,

@@ -330,7 +330,7 @@ impl World {
                     self.probe_every[backend.0 as usize] = interval.as_nanos() as u64;
                 }
                 Action::Record(record) => self.records.push((now, record)),
-                Action::SaveMemory => {}
+                Action::CheckRate { .. } | Action::SaveMemory => {}
             }
         }
     }

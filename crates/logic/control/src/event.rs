@@ -73,6 +73,15 @@ pub enum Action {
         /// Probes per round.
         requests: u32,
     },
+    /// From now on check this backend for life so.
+    CheckRate {
+        /// Whom.
+        backend: BackendId,
+        /// Time between checks; `None`: none for now.
+        interval: Option<Duration>,
+        /// The first is wanted at once, not after an interval.
+        at_once: bool,
+    },
     /// Something worth keeping happened.
     Record(Record),
     /// What was learned has changed enough to be worth keeping.
@@ -87,6 +96,10 @@ pub enum RecordKind {
     Plan,
     /// A plan made clients wait longer and was taken back.
     Rollback,
+    /// A backend does not answer and gets nothing until it does: it may pause, or be dead.
+    SetAside,
+    /// A backend that was set aside answers again.
+    Restored,
     /// A backend failed.
     Failed,
     /// A backend is back.

@@ -64,7 +64,7 @@ pub use event::{Action, Event, Record, RecordKind};
 pub use memory::Memory;
 pub use reading::poll_interval;
 pub use spec::{
-    BackendSpec, CurveChoice, DrainTest, DriftTest, Exploration, ProbeRate, ServiceSpec,
+    BackendSpec, CheckSpec, CurveChoice, DrainTest, DriftTest, Exploration, ProbeRate, ServiceSpec,
 };
 pub use view::{
     Advice, BackendState, BackendView, Belief, CurveView, Phase, PlanView, ServiceView,

@@ -20,7 +20,7 @@ const WORTH_CHANGING: f64 = 1.25;
 impl Controller {
     /// Adjusts every backend's probing to what it bears.
     pub(crate) fn adapt_probing(&mut self, out: &mut Vec<Action>) {
-        let asked = self.spec.probe;
+        let Some(asked) = self.spec.probe else { return };
         let mut warnings = Vec::new();
         for b in &mut self.backends {
             let capacity = b.knowledge.capacity_rps().filter(|_| b.knowledge.error() < 0.5);

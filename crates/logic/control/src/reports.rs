@@ -280,6 +280,7 @@ mod tests {
             queued: 0,
             started_total,
             errors_total: 0,
+            answered_total: None,
         };
         Event::Balancer(BalancerReport {
             at: Nanos(tenths * 100_000_000),

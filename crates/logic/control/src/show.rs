@@ -96,6 +96,9 @@ fn backend_view(b: &Backend, now: Nanos, total_rps: f64) -> BackendView {
         state: b.state(now),
         latency_ms: b.recent.latency_us.map(|us| us / 1e3),
         expected_ms: b.wanted.expected_us.map(|us| us / 1e3),
+        asked_rps: 0.0,
+        asked_part: None,
+        check_interval_s: None,
         reason: b.wanted.reason.clone(),
     }
 }

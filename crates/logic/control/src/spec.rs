@@ -78,6 +78,16 @@ pub struct ProbeRate {
     pub requests: Option<u32>,
 }
 
+/// How a backend is checked for life where its traffic does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CheckSpec {
+    /// A check is this many requests that the backend must serve, and costs as much; 0: a bare TCP connection.
+    pub requests: u32,
+    /// The time between checks that an administrator fixed; without it they come as they are needed, and within a
+    /// budget where they cost.
+    pub interval: Option<Duration>,
+}
+
 /// Everything the controller of one service is told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServiceSpec {
@@ -112,8 +122,10 @@ pub struct ServiceSpec {
     pub min_interval: Duration,
     /// Length of an exploration round in the paper's modes (10 s in the paper).
     pub round: Duration,
-    /// The probing asked for.
-    pub probe: ProbeRate,
+    /// The probing asked for, if there is any.
+    pub probe: Option<ProbeRate>,
+    /// How backends are checked for life.
+    pub checks: CheckSpec,
     /// Never program; say what would be.
     pub observe: bool,
     /// What the balancer bears.
@@ -139,7 +151,8 @@ impl ServiceSpec {
             min_change: 0.01,
             min_interval: Duration::from_secs(1),
             round: Duration::from_secs(10),
-            probe: ProbeRate::default(),
+            probe: Some(ProbeRate::default()),
+            checks: CheckSpec::default(),
             observe: false,
             sink: SinkLimits {
                 range: 0..=256,

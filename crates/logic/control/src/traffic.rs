@@ -237,6 +237,7 @@ mod tests {
             queued: 0,
             started_total,
             errors_total,
+            answered_total: None,
         }
     }
 

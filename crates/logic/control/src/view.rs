@@ -23,6 +23,8 @@ pub enum BackendState {
     Ready,
     /// In use, its capacity not yet known.
     Exploring,
+    /// It does not answer at the moment: it gets nothing until it does, and all of its share from then on.
+    SetAside,
     /// It does not serve; out of the plan.
     Failed,
     /// An administrator drains it or has it in maintenance.
@@ -50,6 +52,12 @@ pub struct BackendView {
     pub latency_ms: Option<f64>,
     /// Response time that the curves expect of the plan, milliseconds.
     pub expected_ms: Option<f64>,
+    /// Requests per second that Plimsoll itself sends to it: checks by request, and probes.
+    pub asked_rps: f64,
+    /// The part of its capacity that these cost, where that is known.
+    pub asked_part: Option<f64>,
+    /// Time between checks for life, seconds; `None`: its traffic tells, or nobody checks.
+    pub check_interval_s: Option<f64>,
     /// Why the weight is what it is.
     pub reason: String,
 }

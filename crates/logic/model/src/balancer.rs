@@ -65,6 +65,10 @@ pub struct ServerReport {
     pub started_total: u64,
     /// Requests that failed so far: no connection, no valid answer, or a 5xx.
     pub errors_total: u64,
+    /// How often the server itself has shown that it answers, where the balancer tells: a server whose number grows
+    /// is alive. What is counted differs, so only growth means something (HAProxy: responses with headers, `hrsp_*`;
+    /// in TCP mode bytes, `bout`; layer 4: packets from the server).
+    pub answered_total: Option<u64>,
 }
 
 /// The whole balancer at one instant.

@@ -18,9 +18,10 @@ const PHASES: [(Phase, &str); 4] = [
     (Phase::Observing, "observing"),
 ];
 
-const STATES: [(BackendState, &str); 6] = [
+const STATES: [(BackendState, &str); 7] = [
     (BackendState::Ready, "ready"),
     (BackendState::Exploring, "exploring"),
+    (BackendState::SetAside, "set_aside"),
     (BackendState::Failed, "failed"),
     (BackendState::Draining, "draining"),
     (BackendState::Joining, "joining"),

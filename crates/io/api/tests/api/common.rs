@@ -22,6 +22,9 @@ pub fn shop(name: &str) -> ServiceView {
         state,
         latency_ms: Some(30.0),
         expected_ms: None,
+        asked_rps: 0.0,
+        asked_part: None,
+        check_interval_s: None,
         reason: "packed".to_owned(),
     };
     ServiceView {

@@ -226,6 +226,7 @@ fn server_report(backend: BackendId, server: &Server) -> ServerReport {
         queued: 0,
         started_total: server.new_connections,
         errors_total: 0,
+        answered_total: None,
     }
 }
 

@@ -36,7 +36,7 @@ impl Ledger {
         match action {
             Action::Program(plan) => self.asked_plan(plan, seen),
             Action::Record(record) => self.recorded(seen.clock, record),
-            Action::ProbeRate { .. } | Action::SaveMemory => {}
+            Action::ProbeRate { .. } | Action::CheckRate { .. } | Action::SaveMemory => {}
         }
     }
 

@@ -309,6 +309,7 @@ mod tests {
                     queued: 0,
                     started_total: 0,
                     errors_total: 0,
+                    answered_total: None,
                 })
                 .collect(),
         };

@@ -185,7 +185,7 @@ impl<P: Plant> Rig<P> {
                 self.probe_every[i] = if every == 0 { u64::MAX } else { every };
                 self.next_probe[i] = self.next_probe[i].min(self.now + self.probe_every[i]);
             }
-            Action::Record(_) => {}
+            Action::CheckRate { .. } | Action::Record(_) => {}
             Action::SaveMemory => {
                 if let Some(process) = &self.process {
                     self.store.save(self.now, &process.controller);
