@@ -358,7 +358,10 @@ mod tests {
         let asked = Some(ProbeRate { interval: Some(Duration::from_secs(3)), requests: Some(2) });
         assert_eq!(spec.probe, asked);
         let least = translate(LEAST).spec;
-        assert_eq!((least.exploration, least.probe), (Exploration::Packed, ProbeRate::default()));
+        assert_eq!(
+            (least.exploration, least.probe),
+            (Exploration::Packed, Some(ProbeRate::default()))
+        );
         // What is not said is what the controller itself holds for right.
         let ids = [BackendId(1), BackendId(2)];
         let named = ids.map(|id| BackendSpec { id, name: format!("s{}", id.0) });
