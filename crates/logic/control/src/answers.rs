@@ -26,7 +26,7 @@ impl Controller {
             let held = applied.weights.iter().find(|(id, _)| *id == w.id).map(|(_, held)| *held);
             (held != Some(w.weight)).then_some(w.id)
         });
-        for b in &mut self.backends {
+        for b in self.backends.iter_mut().filter(|b| !b.aside) {
             match pending.decision.wishes.iter().find(|w| w.id == b.id) {
                 Some(w) if !applied.weights.contains(&(w.id, w.weight)) => {}
                 wish => b.granted_share = wish.map_or(0.0, |w| w.share),

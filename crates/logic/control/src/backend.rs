@@ -7,6 +7,7 @@ use plimsoll_model::{BackendId, Nanos, ServerStatus};
 
 use crate::health::Health;
 use crate::knowledge::{Knowledge, Setting};
+use crate::life::Life;
 use crate::refresh::Due;
 use crate::spec::BackendSpec;
 use crate::traffic::{Meter, Window};
@@ -16,8 +17,8 @@ use crate::view::BackendState;
 const OVERRUN: (f64, f64) = (4.0, 10.0);
 /// What is kept of the past per window in smoothed response times.
 const FADING: f64 = 0.8;
-/// From so many windows without an answer on a backend hangs.
-const HUNG: u32 = 2;
+/// From so long without an answer on a backend hangs.
+const HUNG: Duration = Duration::from_secs(2);
 /// A backend completes more than it was thought to bear when it does so for some ten seconds, by so much
 /// and so many standard deviations.
 const OUTDONE: f64 = 0.1;
@@ -74,12 +75,18 @@ pub(crate) struct Backend {
     pub done: (f64, f64),
     /// Since when its share ramps up.
     pub ramping_since: Option<Nanos>,
-    /// It fails its checks and stays in all the same, for most of the pool does.
-    pub pardoned: bool,
-    /// Windows in a row in which requests were in flight and none was answered.
-    silent_windows: u32,
-    /// Since when its last window was open, if more of its answers in it were good than were errors.
-    pub answers_from: Option<Nanos>,
+    /// Its signs of life.
+    pub life: Life,
+    /// It does not answer, and gets nothing until it does.
+    pub aside: bool,
+    /// It was set aside, and asked again when nobody waited there any longer.
+    pub tried: bool,
+    /// It was said that its checks fail though it answers clients.
+    pub warned_checks: bool,
+    /// How it is checked for life, as last asked for.
+    pub checked: Option<Duration>,
+    /// When it was last looked at at once.
+    pub looked_at: Nanos,
     pub wanted: Wanted,
     /// Its share by the last plan that is known to be in force.
     pub granted_share: f64,
@@ -121,8 +128,8 @@ pub(crate) struct Backend {
     pub zeroed_at: Option<Nanos>,
     /// How long its share ramps up.
     pub slow_start: Duration,
-    /// It was said that its probing costs more than the budget.
-    pub warned_probe_cost: bool,
+    /// It was said that asking it costs more than the budget.
+    pub warned_cost: bool,
 }
 
 impl Backend {
@@ -140,9 +147,12 @@ impl Backend {
             smoothed: (0.0, 0.0),
             done: (0.0, 0.0),
             ramping_since: None,
-            pardoned: false,
-            silent_windows: 0,
-            answers_from: None,
+            life: Life::default(),
+            aside: false,
+            tried: false,
+            warned_checks: false,
+            checked: None,
+            looked_at: Nanos::ZERO,
             wanted: Wanted::default(),
             granted_share: 0.0,
             ask_rps: 0.0,
@@ -166,7 +176,7 @@ impl Backend {
             served_at: Nanos::ZERO,
             zeroed_at: None,
             slow_start,
-            warned_probe_cost: false,
+            warned_cost: false,
         }
     }
 
@@ -177,7 +187,7 @@ impl Backend {
 
     /// It may be given traffic.
     pub fn is_usable(&self) -> bool {
-        (!self.health.is_down() || self.pardoned) && !self.is_reserved()
+        !self.health.is_down() && !self.is_reserved()
     }
 
     /// The part of its share that it may have now, by how long it has been back.
@@ -214,11 +224,9 @@ impl Backend {
             Recent { rate_rps: window.rate_rps(), in_flight: window.in_flight, latency_us };
         self.smoothed.0 = FADING * self.smoothed.0 + window.in_flight * window.seconds;
         self.smoothed.1 = FADING * self.smoothed.1 + window.started;
-        let silent = window.completed <= 0.0 && window.in_flight >= 1.0;
-        self.silent_windows = if silent { self.silent_windows + 1 } else { 0 };
         self.health.answers(window.completed, window.errors);
         // What hangs has a capacity of its own, that of a hung backend.
-        if self.silent_windows <= HUNG {
+        if self.life.silent().is_none_or(|silent| silent < HUNG) {
             self.knowledge.observe(window, steady, setting, typical_us);
         }
         let kept = OUTDONE_KEPT;
@@ -275,11 +283,6 @@ impl Backend {
         if bears > 0.0 { completed / bears } else { 0.0 }
     }
 
-    /// Clients get answers from it, as far as can be seen.
-    pub fn answers_clients(&self) -> bool {
-        self.silent_windows == 0
-    }
-
     /// Response time over the time at rest, where both are known.
     pub fn stretch(&self) -> Option<f64> {
         Some(self.recent.latency_us? / self.knowledge.service_us()?)
@@ -302,8 +305,10 @@ impl Backend {
     }
 
     pub fn state(&self, now: Nanos) -> BackendState {
-        if self.health.is_down() && !self.pardoned {
+        if self.health.is_down() {
             BackendState::Failed
+        } else if self.aside && !self.is_reserved() {
+            BackendState::SetAside
         } else if self.is_reserved() {
             BackendState::Draining
         } else if self.ramp(now) < 1.0 {

@@ -55,6 +55,8 @@ pub(crate) struct Pending {
 pub(crate) enum Urgent {
     /// A backend fails, returns, joins or leaves, or an administrator took it.
     Pool(String),
+    /// A backend is set aside or restored.
+    Silence(String),
     /// Somebody else gave traffic to a backend that failed: clients get errors, but nothing has changed.
     Refilled(String),
     /// A backend works at another rate than before.
@@ -236,7 +238,7 @@ impl Controller {
             self.saved_at = now;
             out.push(Action::SaveMemory);
         }
-        self.adapt_probing(&mut out);
+        self.ask(&mut out, now);
         out
     }
 
@@ -253,7 +255,8 @@ impl Controller {
     /// What is more urgent comes first; its decision does for the rest as well.
     pub(crate) fn raise(&mut self, urgent: Urgent) {
         let rank = |urgent: &Urgent| match urgent {
-            Urgent::Pool(_) => 2,
+            Urgent::Pool(_) => 3,
+            Urgent::Silence(_) => 2,
             Urgent::Refilled(_) => 1,
             Urgent::Drift(_) => 0,
         };
@@ -359,17 +362,15 @@ impl Controller {
             if b.was_idle_from(began) {
                 b.knowledge.observe_at_rest(latency_us);
             }
-            // Who is pardoned and fails its checks all the same is not judged by the probes it passes.
-            let judged = watches && b.is_usable() && !b.health.is_down();
-            if judged && b.was_at_rest_from(began) {
+            if watches && b.is_usable() && b.was_at_rest_from(began) {
                 change = b.watch_probe(now, latency_us);
             }
             b.probed = Some((now, latency_us));
         }
-        let turn = b.health.work(now, outcome, judged);
-        let again = outcome != plimsoll_model::Outcome::Success && b.health.is_work_broken();
+        // What clients get tells more than what a probe does.
+        let doubted = b.life.answered_within(now, STALE) && b.health.error_share() == 0.0;
+        let turn = b.health.work(now, outcome, judged && !doubted);
         self.on_turn(now, id, turn, out);
-        self.revoke_pardon(id, again, out);
         if let Some(change) = change {
             self.on_change(now, id, change, out);
         }

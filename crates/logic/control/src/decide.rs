@@ -74,6 +74,10 @@ impl Controller {
             }
             return;
         }
+        // It does not last: who is set aside answers again, or fails.
+        if self.aside().next().is_some() {
+            return;
+        }
         if self.paper_act(now, out) {
             return;
         }
@@ -375,6 +379,8 @@ impl Controller {
         out: &mut Vec<Action>,
     ) {
         self.have_two_hold_weight(now, &mut decision);
+        let whole = decision;
+        let decision = self.less_those_aside(&whole);
         let mut weights: Vec<PlanEntry> = decision
             .wishes
             .iter()
@@ -386,6 +392,7 @@ impl Controller {
         }
         weights.sort_by_key(|e| e.backend);
         self.adopt(now, &decision, Some(&reason));
+        self.decision = Some(whole);
         let changes = weights.iter().any(|e| {
             self.backends.iter().any(|b| b.id == e.backend && b.programmed != Some(e.weight))
         });

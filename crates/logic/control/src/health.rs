@@ -1,5 +1,5 @@
-//! Who may serve: liveness rounds, probes of the work URL, and the share of errors that the balancer
-//! counts. A backend that fails fast looks fast, so errors never count as latency.
+//! Who may serve: answers to clients, checks for life where those do not tell, probes of the work URL, and the
+//! share of errors that the balancer counts. A backend that fails fast looks fast, so errors never count as latency.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use plimsoll_model::{FailureKind, Nanos, Outcome};
 /// So many liveness rounds in a row must succeed before a failed backend returns; doubled with every
 /// failure that follows a return within [`FLAP_MEMORY`].
 const ROUNDS_TO_RETURN: u32 = 3;
-/// The doubling stops here: at 100 ms a round, 10 s of good health.
-const MAX_ROUNDS_TO_RETURN: u32 = 96;
+/// The doubling stops here: at 250 ms a round, 12 s of good health.
+const MAX_ROUNDS_TO_RETURN: u32 = 48;
 /// Probes are rarer than rounds: so many good ones always do.
 const MAX_PROBES_TO_RETURN: u32 = 12;
 /// How long a failure is held against a backend that returns.
@@ -33,8 +33,12 @@ const ERROR_DECAY: f64 = 0.7;
 /// Why a backend is out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// A whole round of liveness checks failed.
+    /// Checks for life failed.
     Liveness(Option<FailureKind>),
+    /// Requests waited for so many milliseconds and none was answered.
+    Silence(u32),
+    /// Requests fail at once, one after the other.
+    Broken,
     /// The balancer's own health check says so.
     Balancer,
     /// The work URL does not answer as expected.
@@ -57,6 +61,10 @@ impl Cause {
         match self {
             Cause::Liveness(Some(k)) => format!("no liveness check succeeded: {}", kind(k)),
             Cause::Liveness(None) => "no liveness check succeeded".to_owned(),
+            Cause::Silence(ms) => {
+                format!("no request was answered for {:.1} s", f64::from(ms) / 1e3)
+            }
+            Cause::Broken => "connections to it fail".to_owned(),
             Cause::Balancer => "the balancer's health check says it is down".to_owned(),
             Cause::Work(k) => format!("probes of the work URL fail: {}", kind(k)),
             Cause::Errors => "its answers to clients are errors".to_owned(),
@@ -64,9 +72,27 @@ impl Cause {
     }
 }
 
+/// What only a dead process or host does, and no slow one.
+fn is_death(kind: Option<FailureKind>) -> bool {
+    matches!(kind, Some(FailureKind::Refused | FailureKind::Reset))
+}
+
 /// Something answered, and wrongly: no dead process does that.
 fn is_an_answer(kind: FailureKind) -> bool {
     matches!(kind, FailureKind::Status | FailureKind::Body | FailureKind::Protocol)
+}
+
+/// One round of checks for life.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Round {
+    pub started: Nanos,
+    pub successes: u32,
+    /// Why the first that failed did so.
+    pub why: Option<FailureKind>,
+    /// Clients get answers, or wait for one: that tells more.
+    pub doubted: bool,
+    /// A slow backend is not failed before its checks have failed for so long.
+    pub patience: Duration,
 }
 
 /// A change of health.
@@ -82,8 +108,8 @@ pub(crate) struct Health {
     down: Option<Cause>,
     /// The balancer's own check has it down: it gives it nothing, whatever else is well.
     held_down: bool,
-    /// When nobody listened last.
-    refused_at: Option<Nanos>,
+    /// Since when checks have failed, of which each by itself proves nothing.
+    doubted_from: Option<Nanos>,
     good_rounds: u32,
     good_round_began: Nanos,
     rounds_needed: u32,
@@ -111,24 +137,11 @@ impl Health {
         self.down
     }
 
-    /// It is down for a reason that leaves no doubt: nobody listens, or the balancer does not use it.
-    pub fn is_surely_dead(&self) -> bool {
-        matches!(
-            self.down,
-            Some(
-                Cause::Balancer | Cause::Liveness(Some(FailureKind::Refused | FailureKind::Reset))
-            )
-        )
-    }
-
-    /// Whether somebody has listened ever since.
-    pub fn has_listened_since(&self, then: Nanos) -> bool {
-        self.refused_at.is_none_or(|at| at < then)
-    }
-
-    /// The balancer's own check has it down.
-    pub fn is_held_down(&self) -> bool {
-        self.held_down
+    /// It is down, and by what a slow or a hung one does as well.
+    pub fn is_doubtful(&self) -> bool {
+        matches!(self.down, Some(Cause::Silence(_) | Cause::Work(_) | Cause::Liveness(_)))
+            && !matches!(self.down, Some(Cause::Liveness(why)) if is_death(why))
+            && !self.held_down
     }
 
     /// It was taken out for its errors.
@@ -141,27 +154,30 @@ impl Health {
         self.ever_worked
     }
 
-    /// Takes a liveness round. One that began before another that has already succeeded says nothing
-    /// of the present.
-    pub fn liveness(
-        &mut self,
-        now: Nanos,
-        started: Nanos,
-        successes: u32,
-        why: Option<FailureKind>,
-    ) -> Option<Turn> {
+    /// Takes a round of checks. One that began before another that has already succeeded says nothing of the
+    /// present. What a slow backend does as well counts only from `patience` on, and never where it is `doubted`:
+    /// clients get answers, or wait for one.
+    pub fn liveness(&mut self, now: Nanos, round: &Round) -> Option<Turn> {
+        let Round { started, successes, why, .. } = *round;
         if started < self.good_round_began {
             return None;
         }
         if successes > 0 {
             self.good_round_began = started;
+            self.doubted_from = None;
         }
         if successes == 0 {
             self.good_rounds = 0;
-            if matches!(why, Some(FailureKind::Refused | FailureKind::Reset)) {
-                self.refused_at = Some(now);
+            if self.is_down() || is_death(why) {
+                return self.fail(now, Cause::Liveness(why));
             }
-            return self.fail(now, Cause::Liveness(why));
+            if round.doubted {
+                self.doubted_from = None;
+                return None;
+            }
+            let from = *self.doubted_from.get_or_insert(started);
+            let lasts = now.since(from) >= round.patience;
+            return if lasts { self.fail(now, Cause::Liveness(why)) } else { None };
         }
         if self.good_rounds == 0 && !self.last_work_failure.is_some_and(is_an_answer) {
             // What refused and hung before was the dead one.
@@ -170,7 +186,9 @@ impl Health {
         self.good_rounds = self.good_rounds.saturating_add(1);
         match self.down {
             // Alive again, but does it do its work?
-            Some(Cause::Liveness(_)) if self.good_rounds >= self.rounds_needed => {
+            Some(Cause::Liveness(_) | Cause::Silence(_) | Cause::Broken)
+                if self.good_rounds >= self.rounds_needed =>
+            {
                 self.down = self.work_broken.map(Cause::Work);
                 if self.down.is_none() { self.recover(now) } else { None }
             }
@@ -181,6 +199,23 @@ impl Health {
     fn forget_work(&mut self) {
         self.work_failures = 0;
         self.work_broken = None;
+    }
+
+    /// No request was answered for so long that it counts as failed.
+    pub fn fail_silent(&mut self, now: Nanos, silent: Duration) -> Option<Turn> {
+        self.good_rounds = 0;
+        self.fail(now, Cause::silence(silent))
+    }
+
+    /// Requests fail at once, one after the other.
+    pub fn fail_broken(&mut self, now: Nanos) -> Option<Turn> {
+        self.good_rounds = 0;
+        self.fail(now, Cause::Broken)
+    }
+
+    /// It failed for its silence, and has answered a client since: it had paused.
+    pub fn answered(&mut self, now: Nanos) -> Option<Turn> {
+        matches!(self.down, Some(Cause::Silence(_))).then(|| self.recover(now)).flatten()
     }
 
     /// Takes what the balancer's own check says.
@@ -233,14 +268,9 @@ impl Health {
         }
     }
 
-    /// The last liveness round had no success.
-    pub fn failed_last_round(&self) -> bool {
-        self.good_rounds == 0
-    }
-
-    /// Probes of the work URL have failed so often that it counts as failed, whatever else is wrong with it.
-    pub fn is_work_broken(&self) -> bool {
-        self.work_broken.is_some()
+    /// The last round had no success, though that alone proves nothing.
+    pub fn is_doubted(&self) -> bool {
+        self.doubted_from.is_some()
     }
 
     /// Whether the work URL fails now, and how.
@@ -299,7 +329,9 @@ impl Health {
     /// It failed its liveness checks and passes them again: so many in a row. None while the balancer holds it
     /// down, for then it would get nothing.
     pub fn rounds_passed(&self) -> Option<u32> {
-        let alive = matches!(self.down, Some(Cause::Liveness(_))) && !self.held_down;
+        let by_life =
+            matches!(self.down, Some(Cause::Liveness(_) | Cause::Silence(_) | Cause::Broken));
+        let alive = by_life && !self.held_down;
         (alive && self.good_rounds > 0).then_some(self.good_rounds)
     }
 
@@ -343,7 +375,7 @@ impl Health {
             return Some(Turn::Failed(cause));
         }
         // A dead process outranks a wrong answer: what must recover is what failed last and worst.
-        if matches!(cause, Cause::Liveness(_)) {
+        if matches!(cause, Cause::Liveness(_) | Cause::Silence(_) | Cause::Broken) {
             self.down = Some(cause);
         }
         None
@@ -355,6 +387,7 @@ impl Health {
             return None;
         }
         self.down = None;
+        self.doubted_from = None;
         self.returned_at = Some(now);
         Some(Turn::Returned)
     }
@@ -366,23 +399,37 @@ mod tests {
 
     const NOW: Nanos = Nanos(0);
 
+    fn round(
+        h: &mut Health,
+        now: Nanos,
+        started: Nanos,
+        successes: u32,
+        why: Option<FailureKind>,
+    ) -> Option<Turn> {
+        let patience = Duration::ZERO;
+        h.liveness(now, &Round { started, successes, why, doubted: false, patience })
+    }
+
     #[test]
     fn one_round_without_success_fails_and_three_good_ones_return() {
         let mut h = Health::default();
-        assert_eq!(h.liveness(NOW, NOW, 1, Some(FailureKind::Reset)), None);
+        assert_eq!(round(&mut h, NOW, NOW, 1, Some(FailureKind::Reset)), None);
         let cause = Cause::Liveness(Some(FailureKind::Refused));
-        assert_eq!(h.liveness(NOW, NOW, 0, Some(FailureKind::Refused)), Some(Turn::Failed(cause)));
-        assert_eq!(h.liveness(NOW, NOW, 3, None), None);
-        assert_eq!(h.liveness(NOW, NOW, 3, None), None);
-        assert_eq!(h.liveness(NOW, NOW, 3, None), Some(Turn::Returned));
+        assert_eq!(
+            round(&mut h, NOW, NOW, 0, Some(FailureKind::Refused)),
+            Some(Turn::Failed(cause))
+        );
+        assert_eq!(round(&mut h, NOW, NOW, 3, None), None);
+        assert_eq!(round(&mut h, NOW, NOW, 3, None), None);
+        assert_eq!(round(&mut h, NOW, NOW, 3, None), Some(Turn::Returned));
     }
 
     #[test]
     fn a_round_that_hung_does_not_outweigh_a_later_one() {
         let mut h = Health::default();
-        h.liveness(Nanos(10), Nanos(9), 3, None);
-        assert_eq!(h.liveness(Nanos(11), Nanos(2), 0, Some(FailureKind::Timeout)), None);
-        assert!(h.liveness(Nanos(12), Nanos(11), 0, None).is_some());
+        round(&mut h, Nanos(10), Nanos(9), 3, None);
+        assert_eq!(round(&mut h, Nanos(11), Nanos(2), 0, Some(FailureKind::Timeout)), None);
+        assert!(round(&mut h, Nanos(12), Nanos(11), 0, None).is_some());
     }
 
     #[test]
@@ -390,12 +437,12 @@ mod tests {
         let mut h = Health::default();
         let mut rounds = Vec::new();
         for _ in 0..3 {
-            h.liveness(NOW, NOW, 0, None);
-            rounds.push((1..).find(|_| h.liveness(NOW, NOW, 3, None).is_some()).unwrap());
+            round(&mut h, NOW, NOW, 0, None);
+            rounds.push((1..).find(|_| round(&mut h, NOW, NOW, 3, None).is_some()).unwrap());
         }
         assert_eq!(rounds, [3, 6, 12]);
-        h.liveness(Nanos(120_000_000_000), NOW, 0, None);
-        assert_eq!((1..).find(|_| h.liveness(NOW, NOW, 3, None).is_some()), Some(3), "forgiven");
+        round(&mut h, Nanos(120_000_000_000), NOW, 0, None);
+        assert_eq!((1..).find(|_| round(&mut h, NOW, NOW, 3, None).is_some()), Some(3), "forgiven");
     }
 
     #[test]
@@ -408,7 +455,7 @@ mod tests {
         assert_eq!(h.work_failure(), Some(FailureKind::Status));
         let failed = Turn::Failed(Cause::Work(FailureKind::Status));
         assert_eq!(h.work(NOW, bad, true), Some(failed));
-        assert_eq!(h.liveness(NOW, NOW, 3, None), None, "alive, but not at work");
+        assert_eq!(round(&mut h, NOW, NOW, 3, None), None, "alive, but not at work");
         assert_eq!(h.work(NOW, ok, true), None);
         assert_eq!(h.work(NOW, ok, true), None);
         assert_eq!(h.work(NOW, ok, true), Some(Turn::Returned));
@@ -421,13 +468,13 @@ mod tests {
     }
 
     fn pass_rounds(h: &mut Health) -> Option<Turn> {
-        (0..ROUNDS_TO_RETURN).find_map(|_| h.liveness(NOW, NOW, 3, None))
+        (0..ROUNDS_TO_RETURN).find_map(|_| round(h, NOW, NOW, 3, None))
     }
 
     #[test]
     fn who_lives_again_and_fails_its_work_is_not_back_though_it_was_never_seen_to_work() {
         let mut h = Health::default();
-        h.liveness(NOW, NOW, 0, Some(FailureKind::Refused));
+        round(&mut h, NOW, NOW, 0, Some(FailureKind::Refused));
         fail_work(&mut h, FailureKind::Status);
         assert_eq!(pass_rounds(&mut h), None);
         assert_eq!(h.cause(), Some(Cause::Work(FailureKind::Status)));
@@ -439,20 +486,20 @@ mod tests {
     #[test]
     fn what_the_dead_one_refused_is_forgotten_and_what_is_refused_since_is_not() {
         let mut h = Health::default();
-        h.liveness(NOW, NOW, 0, Some(FailureKind::Refused));
+        round(&mut h, NOW, NOW, 0, Some(FailureKind::Refused));
         fail_work(&mut h, FailureKind::Refused);
         assert_eq!(pass_rounds(&mut h), Some(Turn::Returned));
-        h.liveness(NOW, NOW, 0, Some(FailureKind::Refused));
-        h.liveness(NOW, NOW, 3, None);
+        round(&mut h, NOW, NOW, 0, Some(FailureKind::Refused));
+        round(&mut h, NOW, NOW, 3, None);
         fail_work(&mut h, FailureKind::Refused);
-        assert_eq!((0..20).find_map(|_| h.liveness(NOW, NOW, 3, None)), None);
+        assert_eq!((0..20).find_map(|_| round(&mut h, NOW, NOW, 3, None)), None);
     }
 
     #[test]
     fn failures_before_and_after_a_return_add_up() {
         let mut h = Health::default();
-        h.liveness(NOW, NOW, 0, Some(FailureKind::Timeout));
-        h.liveness(NOW, NOW, 3, None);
+        round(&mut h, NOW, NOW, 0, Some(FailureKind::Timeout));
+        round(&mut h, NOW, NOW, 3, None);
         let bad = Outcome::Failure(FailureKind::Status);
         (0..2).for_each(|_| assert_eq!(h.work(NOW, bad, true), None));
         assert_eq!(pass_rounds(&mut h), Some(Turn::Returned));
@@ -464,7 +511,7 @@ mod tests {
     fn who_the_balancer_holds_down_is_back_by_its_word_only() {
         let mut h = Health::default();
         h.balancer(NOW, true);
-        h.liveness(NOW, NOW, 0, Some(FailureKind::Timeout));
+        round(&mut h, NOW, NOW, 0, Some(FailureKind::Timeout));
         assert_eq!(pass_rounds(&mut h), None, "it would get nothing");
         assert_eq!(h.cause(), Some(Cause::Balancer));
         assert_eq!(h.balancer(NOW, false), Some(Turn::Returned));
@@ -473,9 +520,9 @@ mod tests {
     #[test]
     fn who_is_needed_and_held_down_returns_by_a_round_after_the_balancers_word() {
         let mut h = Health::default();
-        h.liveness(NOW, NOW, 0, Some(FailureKind::Refused));
+        round(&mut h, NOW, NOW, 0, Some(FailureKind::Refused));
         h.balancer(NOW, true);
-        h.liveness(NOW, NOW, 3, None);
+        round(&mut h, NOW, NOW, 3, None);
         assert_eq!(h.return_at_once(NOW), None, "it would get nothing");
         assert_eq!(h.balancer(NOW, false), None, "one good round is not enough by itself");
         assert_eq!(h.return_at_once(NOW), Some(Turn::Returned), "nobody else serves");
@@ -494,6 +541,34 @@ mod tests {
         later.fade(30.0);
         assert_eq!(later.error_share(), 0.0, "long ago");
         assert_eq!(h.eject(NOW), Some(Turn::Failed(Cause::Errors)));
-        assert_eq!(h.liveness(NOW, NOW, 3, None), None, "being alive is not enough to return");
+        assert_eq!(round(&mut h, NOW, NOW, 3, None), None, "being alive is not enough to return");
+    }
+
+    #[test]
+    fn a_check_that_a_slow_one_fails_as_well_fails_nobody_while_clients_tell_or_before_it_lasts() {
+        let mut h = Health::default();
+        let at = |s: u64| Nanos(s * 1_000_000_000);
+        let timed_out = |h: &mut Health, s: u64, doubted: bool| {
+            let why = Some(FailureKind::Timeout);
+            let patience = Duration::from_secs(2);
+            h.liveness(at(s), &Round { started: at(s - 1), successes: 0, why, doubted, patience })
+        };
+        (1..60).for_each(|s| assert_eq!(timed_out(&mut h, s, true), None));
+        assert_eq!(timed_out(&mut h, 60, false), None);
+        assert_eq!(timed_out(&mut h, 61, true), None, "clients get answers again");
+        assert_eq!(timed_out(&mut h, 62, false), None);
+        assert!(timed_out(&mut h, 63, false).is_some(), "for 2 s, and nobody asks it anything");
+    }
+
+    #[test]
+    fn who_failed_for_its_silence_is_back_with_an_answer_and_who_refuses_is_not() {
+        let mut h = Health::default();
+        assert!(h.fail_silent(NOW, Duration::from_secs(3)).is_some());
+        assert!(h.is_doubtful());
+        assert_eq!(h.answered(NOW), Some(Turn::Returned));
+        assert!(h.fail_silent(NOW, Duration::from_secs(3)).is_some());
+        round(&mut h, NOW, NOW, 0, Some(FailureKind::Refused));
+        assert!(!h.is_doubtful());
+        assert_eq!(h.answered(NOW), None);
     }
 }

@@ -1,21 +1,21 @@
 //! Health, seen over the whole pool: a fault that many share is rarely the backends'.
 
+use std::time::Duration;
+
 use plimsoll_model::{BackendId, FailureKind, Nanos};
 
 use crate::backend::Backend;
 use crate::controller::{Controller, STALE, Urgent, record};
 use crate::event::{Action, RecordKind};
-use crate::health::Turn;
-use crate::traffic::WINDOW;
+use crate::health::{Round, Turn};
 
 /// At most this part of the pool is taken out for errors.
 const MOST_EJECTED: f64 = 0.34;
 /// A backend whose answers take this multiple of its time at rest is overloaded, whatever it answers:
 /// taking it out would only overload the next.
 const SLOW: f64 = 3.0;
-/// When fewer than this part of those that may be alive are well, doubtful failures are not believed
-/// (Envoy calls it panic).
-const PANIC: f64 = 0.5;
+/// Checks are not believed against answers to clients that are no older than this.
+const ANSWERS: Duration = Duration::from_secs(2);
 
 impl Controller {
     pub(crate) fn on_liveness(
@@ -32,53 +32,56 @@ impl Controller {
             return;
         }
         let anybody = self.backends.iter().any(|b| b.is_usable());
-        let turn = self.get(id).and_then(|b| {
-            let turn = b.health.liveness(now, started, successes, failure);
-            // Where nobody serves, who is alive need not prove it any longer.
-            let last_hope = successes > 0 && !anybody && !b.is_reserved();
-            if last_hope { turn.or_else(|| b.health.return_at_once(now)) } else { turn }
-        });
+        let shared = self.is_doubt_shared(id);
+        let Some(b) = self.get(id) else { return };
+        let answers = b.life.answered_at().is_some_and(|at| at >= started)
+            || b.life.answered_within(now, ANSWERS);
+        let doubted = shared || answers || b.life.silent().is_some();
+        let patience = b.failed_after(now);
+        let round = Round { started, successes, why: failure, doubted, patience };
+        let turn = b.health.liveness(now, &round);
+        // Where nobody serves, who is alive need not prove it any longer.
+        let last_hope = successes > 0 && !anybody && !b.is_reserved();
+        let turn = if last_hope { turn.or_else(|| b.health.return_at_once(now)) } else { turn };
+        if successes == 0 && answers && b.is_usable() && !b.warned_checks {
+            b.warned_checks = true;
+            let name = b.name.clone();
+            let line = "its checks fail though clients get answers from it: they are not believed";
+            record(out, RecordKind::Warning, Some(&name), line.to_owned());
+        }
         self.on_turn(now, id, turn, out);
-        let again = self.get(id).is_some_and(|b| successes == 0 && b.health.failed_last_round());
-        self.revoke_pardon(id, again, out);
+    }
+
+    /// Of most of the pool the last word is a check that failed in a way that the network, the prober or sheer
+    /// overload can cause: that is laid to nobody.
+    fn is_doubt_shared(&self, id: BackendId) -> bool {
+        let members = || self.backends.iter().filter(|b| !b.is_reserved());
+        let doubted =
+            members().filter(|b| b.id == id || b.health.is_doubted() || b.health.is_doubtful());
+        members().count() > 1 && 2 * doubted.count() > members().count()
     }
 
     /// The same where the balancer's word was the last that was missing, where no rounds come, or where who served
-    /// has just left: of several, for whom the most speaks.
+    /// has just left: of several, for whom the most speaks; or who answers clients, though its checks fail in
+    /// doubtful ways.
     pub(crate) fn call_last_hope(&mut self, now: Nanos, out: &mut Vec<Action>) {
         if self.backends.iter().any(|b| b.is_usable()) {
             return;
         }
         let alive = self.backends.iter_mut().filter(|b| !b.is_reserved());
-        let alive = alive.filter_map(|b| Some((b.health.hope()?, b)));
-        let Some((_, best)) = alive.max_by_key(|(hope, _)| *hope) else {
-            return self.pardon_who_answers(now, out);
-        };
-        let (id, turn) = (best.id, best.health.return_at_once(now));
+        let alive = alive.filter_map(|b| {
+            let answers = b.health.is_doubtful() && b.life.answered_within(now, STALE);
+            Some((b.health.hope().or(answers.then_some(0))?, b))
+        });
+        let Some((_, best)) = alive.max_by_key(|(hope, _)| *hope) else { return };
+        let id = best.id;
+        let turn = best.health.return_at_once(now).or_else(|| best.health.call_back(now));
         self.on_turn(now, id, turn, out);
-    }
-
-    /// Who was pardoned and turns out to be dead, or is given nothing by the balancer, is out after all; so is who fails `again` when most of the
-    /// pool is well, for then the fault is its own.
-    pub(crate) fn revoke_pardon(&mut self, id: BackendId, again: bool, out: &mut Vec<Action>) {
-        let its_own = again && self.panic().is_none();
-        let Some(b) = self.get(id) else { return };
-        let is_dead = b.health.is_surely_dead() || b.health.is_held_down();
-        let guilty = b.pardoned && (its_own || is_dead);
-        let Some(cause) = b.health.cause().filter(|_| guilty) else { return };
-        b.pardoned = false;
-        let (name, why) = (b.name.clone(), cause.describe());
-        record(out, RecordKind::Failed, Some(&name), why.clone());
-        self.raise(Urgent::Pool(format!("{name} failed: {why}")));
     }
 
     /// Takes out the backend with the most errors, if it fails fast, the others are well and can bear
     /// its load.
     pub(crate) fn eject_failing(&mut self, now: Nanos, out: &mut Vec<Action>) {
-        let again = self.backends.iter().filter(|b| b.pardoned && b.health.is_failing_fast());
-        for id in again.map(|b| b.id).collect::<Vec<_>>() {
-            self.revoke_pardon(id, true, out);
-        }
         let ended =
             self.backends.iter_mut().filter_map(|b| Some((b.id, b.health.end_ejection(now)?)));
         for (id, turn) in ended.collect::<Vec<_>>() {
@@ -129,20 +132,17 @@ impl Controller {
         match turn {
             Turn::Failed(cause) => {
                 b.ramping_since = None;
+                (b.aside, b.tried) = (false, false);
+                b.life.wait_anew();
                 b.forget_watched();
                 let why = cause.describe();
                 record(out, RecordKind::Failed, Some(&name), why.clone());
                 self.raise(Urgent::Pool(format!("{name} failed: {why}")));
-                self.panic_or_not(out);
                 self.paper_lost(id);
             }
             Turn::Returned => {
-                // Who serves already need not be brought back.
-                if std::mem::take(&mut b.pardoned) {
-                    b.ramping_since = None;
-                } else {
-                    b.begin_ramp(now);
-                }
+                b.begin_ramp(now);
+                b.life.wait_anew();
                 record(out, RecordKind::Returned, Some(&name), "it serves again".to_owned());
                 self.raise(Urgent::Pool(format!("{name} is back")));
                 self.warned_all_failed = false;
@@ -166,67 +166,6 @@ impl Controller {
         // The plan for it is the one that is being made.
         self.urgent = None;
     }
-
-    /// Nobody serves, and clients are answered by some whose checks fail in doubtful ways: they may serve.
-    fn pardon_who_answers(&mut self, now: Nanos, out: &mut Vec<Action>) {
-        let Some((_, alive)) = self.panic() else { return };
-        let mut names = Vec::new();
-        for b in &mut self.backends {
-            let doubtful = b.health.is_down() && !b.health.is_surely_dead();
-            let lately = |from: &Nanos| now.since(*from) < WINDOW + STALE;
-            let answers = b.answers_from.filter(lately);
-            let answers = answers.is_some_and(|from| b.health.has_listened_since(from));
-            if doubtful && answers && !b.health.is_held_down() && !b.is_reserved() {
-                b.pardoned = true;
-                b.ask_rps = 0.0;
-                names.push(b.name.clone());
-            }
-        }
-        if names.is_empty() {
-            return;
-        }
-        let names = names.join(", ");
-        let line = format!(
-            "none of {alive} backends passes its checks, and clients are answered: {names} may serve"
-        );
-        record(out, RecordKind::Warning, None, line);
-        self.warned_all_failed = false;
-        self.raise(Urgent::Pool(format!("{names} answer clients")));
-        self.stop_refreshing(now);
-        self.trial = None;
-        self.search = None;
-    }
-
-    /// How many are well of how many that may be alive, where that is too few to believe it.
-    fn panic(&self) -> Option<(usize, usize)> {
-        let members = || self.backends.iter().filter(|b| !b.is_reserved());
-        let dead = members().filter(|b| b.health.is_surely_dead()).count();
-        let well = members().filter(|b| !b.health.is_down()).count();
-        let alive = members().count() - dead;
-        (alive >= 2 && (well as f64) < PANIC * alive as f64).then_some((well, alive))
-    }
-
-    /// When most of the pool fails at once in ways that the network, the prober or sheer overload can
-    /// cause, nobody is taken out for it.
-    fn panic_or_not(&mut self, out: &mut Vec<Action>) {
-        let Some((well, alive)) = self.panic() else { return };
-        let mut pardoned = 0;
-        for b in &mut self.backends {
-            let is_dead = b.health.is_surely_dead() || b.health.is_held_down();
-            let doubtful = b.health.is_down() && !is_dead;
-            if doubtful && !b.pardoned && !b.is_reserved() && b.answers_clients() {
-                b.pardoned = true;
-                pardoned += 1;
-            }
-        }
-        if pardoned > 0 {
-            let line = format!(
-                "only {well} of {alive} backends pass their checks: {pardoned} that still answer \
-                 clients stay in"
-            );
-            record(out, RecordKind::Warning, None, line);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -235,6 +174,10 @@ mod tests {
     use crate::in_flight;
     use crate::spec::{BackendSpec, ServiceSpec};
 
+    fn told(started: Nanos, successes: u32, why: Option<FailureKind>) -> Round {
+        Round { started, successes, why, doubted: false, patience: Duration::ZERO }
+    }
+
     #[test]
     fn where_nobody_serves_the_most_alive_is_back_by_the_balancers_word() {
         let backends = (0..3).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
@@ -242,10 +185,10 @@ mod tests {
         let now = Nanos::ZERO;
         let mut controller = Controller::new(spec, None, now, 1);
         for (b, rounds) in controller.backends.iter_mut().zip([1, 2, 0]) {
-            b.health.liveness(now, now, 0, Some(FailureKind::Refused));
+            b.health.liveness(now, &told(now, 0, Some(FailureKind::Refused)));
             b.health.balancer(now, true);
             (0..rounds).for_each(|_| {
-                b.health.liveness(now, now, 3, None);
+                b.health.liveness(now, &told(now, 3, None));
             });
         }
         let down = |controller: &Controller| -> Vec<bool> {
@@ -260,50 +203,6 @@ mod tests {
         assert_eq!(down(&controller), [true, false, true]);
         controller.call_last_hope(now, &mut Vec::new());
         assert_eq!(down(&controller), [true, false, true], "somebody serves");
-    }
-
-    #[test]
-    fn where_nobody_serves_who_was_dead_and_answers_clients_is_in_whatever_checks_say_since() {
-        let backends = (0..3).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
-        let spec = ServiceSpec::new("shop", backends.collect());
-        let now = Nanos(10_000_000_000);
-        let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
-        let second = |s: u64| Nanos(s * 1_000_000_000);
-        let round = |controller: &mut Controller, kind| {
-            for i in (0..3).map(BackendId) {
-                controller.on_liveness(second(5), i, 0, Some(kind), second(5), &mut Vec::new());
-            }
-        };
-        let hope = |controller: &mut Controller| -> Vec<bool> {
-            controller.call_last_hope(now, &mut Vec::new());
-            controller.backends.iter().map(Backend::is_usable).collect()
-        };
-        let answer = |controller: &mut Controller, from: u64| {
-            controller.backends[1].answers_from = Some(second(from));
-            controller.backends[2].answers_from = Some(second(from));
-        };
-        round(&mut controller, FailureKind::Refused);
-        answer(&mut controller, 9);
-        assert_eq!(hope(&mut controller), [false; 3], "they are surely dead");
-        round(&mut controller, FailureKind::Timeout);
-        answer(&mut controller, 4);
-        assert_eq!(hope(&mut controller), [false; 3], "that was before they died");
-        answer(&mut controller, 6);
-        assert_eq!(hope(&mut controller), [false; 3], "that was long ago");
-        answer(&mut controller, 9);
-        controller.backends[2].health.balancer(now, true);
-        controller.urgent = None;
-        assert_eq!(hope(&mut controller), [false, true, false], "the balancer holds it down");
-        assert!(controller.urgent.is_some(), "who serves is decided on anew");
-        round(&mut controller, FailureKind::Timeout);
-        assert_eq!(hope(&mut controller), [false, true, false], "most of the pool fails like that");
-        controller.backends[1].health.balancer(now, true);
-        controller.revoke_pardon(BackendId(1), false, &mut Vec::new());
-        assert_eq!(hope(&mut controller), [false; 3], "the balancer holds it down, too");
-        controller.backends[1].health.balancer(now, false);
-        assert_eq!(hope(&mut controller), [false, true, false]);
-        round(&mut controller, FailureKind::Refused);
-        assert_eq!(hope(&mut controller), [false; 3], "it is dead");
     }
 
     #[test]
@@ -381,35 +280,33 @@ mod tests {
     }
 
     #[test]
-    fn a_pardon_ends_when_its_owner_fails_again_and_most_are_well() {
-        use plimsoll_model::Outcome;
+    fn checks_that_fail_on_most_of_the_pool_in_doubtful_ways_are_laid_to_nobody() {
         let backends = (0..6).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
         let spec = ServiceSpec::new("shop", backends.collect());
-        let now = Nanos::ZERO;
-        let mut controller = Controller::new(spec, None, now, 1);
+        let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
         let mut out = Vec::new();
-        let round = |controller: &mut Controller, i: u32, well: bool, out: &mut Vec<Action>| {
-            let failure = (!well).then_some(FailureKind::Timeout);
-            controller.on_liveness(now, BackendId(i), u32::from(well), failure, now, out);
+        let mut rounds = |controller: &mut Controller,
+                          failing: u32,
+                          kind: FailureKind,
+                          seconds: std::ops::Range<u64>| {
+            for second in seconds {
+                let at = Nanos(second * 1_000_000_000);
+                for i in 0..6 {
+                    let fails = i < failing;
+                    let (n, why) = (u32::from(!fails), fails.then_some(kind));
+                    controller.on_liveness(at, BackendId(i), n, why, at, &mut out);
+                }
+            }
+            controller.backends.iter().filter(|b| b.is_usable()).count()
         };
-        let in_use = |controller: &Controller| -> Vec<bool> {
-            controller.backends.iter().map(Backend::is_usable).collect()
-        };
-        (0..4).for_each(|i| round(&mut controller, i, false, &mut out));
-        round(&mut controller, 0, false, &mut out);
-        assert_eq!(in_use(&controller), [true; 6], "most fail: nobody is taken out");
-        for i in [1, 2, 3] {
-            (0..3).for_each(|_| round(&mut controller, i, true, &mut out));
-        }
-        assert_eq!(in_use(&controller), [true; 6], "who has not failed since is not judged");
-        round(&mut controller, 0, false, &mut out);
-        assert_eq!(in_use(&controller), [false, true, true, true, true, true]);
-        // By its work as by its rounds.
-        controller.on_probe(now, BackendId(1), Outcome::Success, 1e3, &mut out);
-        let wrong = Outcome::Failure(FailureKind::Status);
-        (0..2).for_each(|_| controller.on_probe(now, BackendId(4), wrong, 1e3, &mut out));
-        assert!(controller.backends[4].is_usable(), "twice may be chance");
-        controller.on_probe(now, BackendId(4), wrong, 1e3, &mut out);
-        assert!(!controller.backends[4].is_usable());
+        assert_eq!(rounds(&mut controller, 6, FailureKind::Timeout, 10..90), 3, "half at the most");
+        assert_eq!(rounds(&mut controller, 0, FailureKind::Timeout, 90..100), 6);
+        assert_eq!(
+            rounds(&mut controller, 2, FailureKind::Timeout, 200..203),
+            6,
+            "too soon to tell"
+        );
+        assert_eq!(rounds(&mut controller, 2, FailureKind::Timeout, 203..230), 4);
+        assert_eq!(rounds(&mut controller, 6, FailureKind::Refused, 300..301), 0, "no doubt");
     }
 }

@@ -32,7 +32,7 @@ impl ForeignWeight {
     /// The weight that the balancer holds, where it is not the one it held when it was last read.
     fn seen(b: &Backend, theirs: u32) -> Option<ForeignWeight> {
         let ours = b.programmed.filter(|&ours| ours != theirs)?;
-        let of_failed = b.health.is_down() && !b.is_usable() && theirs > 0;
+        let of_failed = (b.health.is_down() || b.aside) && !b.is_reserved() && theirs > 0;
         Some(ForeignWeight { name: b.name.clone(), ours, theirs, of_failed })
     }
 }
@@ -72,8 +72,9 @@ impl Controller {
             let down = server.status == ServerStatus::Down;
             let turn = self.get(server.backend).and_then(|b| b.health.balancer(now, down));
             self.on_turn(now, server.backend, turn, out);
-            self.revoke_pardon(server.backend, false, out);
         }
+        self.note_answers(now, out);
+        self.judge_silence(now, out);
         self.call_last_hope(now, out);
         for (name, reserved) in told.reserved {
             self.stop_refreshing(now);
@@ -93,6 +94,17 @@ impl Controller {
         if told.pool.seconds > 0.0 {
             self.history.push(told.pool);
             self.on_window(now, out);
+        }
+    }
+
+    /// Who failed for its silence and answers a client after all had only paused.
+    fn note_answers(&mut self, now: Nanos, out: &mut Vec<Action>) {
+        let since = |b: &Backend| b.life.answered_at() == self.seen_at;
+        let back: Vec<BackendId> =
+            self.backends.iter().filter(|b| since(b)).map(|b| b.id).collect();
+        for id in back {
+            let turn = self.get(id).and_then(|b| b.health.answered(now));
+            self.on_turn(now, id, turn, out);
         }
     }
 
@@ -139,6 +151,7 @@ impl Controller {
             }
             b.programmed = Some(server.weight);
             b.in_flight = server.in_flight;
+            b.life.observe(report.at.min(now), server);
             let was_reserved = b.is_reserved();
             b.status = Some(server.status);
             if b.is_reserved() != was_reserved {
@@ -156,8 +169,6 @@ impl Controller {
                 if window.started > 0.0 {
                     b.served_at = now;
                 }
-                let began = report.at.min(now).0.saturating_sub((window.seconds * 1e9) as u64);
-                b.answers_from = (window.completed > window.errors).then_some(Nanos(began));
                 let is_whole = window.seconds >= seconds;
                 // Of whom a part was seen, that speaks for the whole.
                 let scale = if is_whole { 1.0 } else { seconds / window.seconds };

@@ -25,7 +25,10 @@ impl Controller {
             latency_ms: self.history.mean_us().map(|us| us / 1e3),
             drain_s: self.drain.longest().map(|took| took.as_secs_f64()),
             trouble: self.trouble.clone(),
-            backends: self.backends.iter().map(|b| backend_view(b, now, rate)).collect(),
+            backends: {
+                let checks = self.spec.checks.requests;
+                self.backends.iter().map(|b| backend_view(b, now, rate, checks)).collect()
+            },
             plan: self.plan_view(),
             curves: self.backends.iter().filter_map(curve_view).collect(),
         }
@@ -87,7 +90,7 @@ impl Controller {
     }
 }
 
-fn backend_view(b: &Backend, now: Nanos, total_rps: f64) -> BackendView {
+fn backend_view(b: &Backend, now: Nanos, total_rps: f64, checks: u32) -> BackendView {
     BackendView {
         backend: b.name.clone(),
         weight: b.wanted.weight,
@@ -96,9 +99,9 @@ fn backend_view(b: &Backend, now: Nanos, total_rps: f64) -> BackendView {
         state: b.state(now),
         latency_ms: b.recent.latency_us.map(|us| us / 1e3),
         expected_ms: b.wanted.expected_us.map(|us| us / 1e3),
-        asked_rps: 0.0,
-        asked_part: None,
-        check_interval_s: None,
+        asked_rps: b.asked_rps(checks),
+        asked_part: b.asked_part(checks),
+        check_interval_s: b.checked.map(|interval| interval.as_secs_f64()),
         reason: b.wanted.reason.clone(),
     }
 }

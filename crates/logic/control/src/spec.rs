@@ -151,7 +151,7 @@ impl ServiceSpec {
             min_change: 0.01,
             min_interval: Duration::from_secs(1),
             round: Duration::from_secs(10),
-            probe: Some(ProbeRate::default()),
+            probe: None,
             checks: CheckSpec::default(),
             observe: false,
             sink: SinkLimits {

@@ -17,7 +17,7 @@ impl Controller {
         match &self.urgent {
             None => false,
             Some(_) if self.conflict => false,
-            Some(Urgent::Pool(_)) => true,
+            Some(Urgent::Pool(_) | Urgent::Silence(_)) => true,
             Some(Urgent::Refilled(_)) => self.is_bearable_to_sink(now),
             Some(Urgent::Drift(_)) => self.is_paced(now),
         }
@@ -74,6 +74,12 @@ impl Controller {
                 self.settle(now, &decision, out);
                 self.program(now, decision, reason, false, out);
                 self.next_decision = now + RESCUE_EVERY;
+            }
+            Urgent::Silence(reason) => {
+                // Nothing is decided anew: who is set aside lies over what was.
+                let decision = self.decision_to_reassert(now);
+                let decision = decision.unwrap_or_else(|| self.keep_as_is(now));
+                self.program(now, decision, reason, false, out);
             }
             Urgent::Pool(reason) | Urgent::Refilled(reason) => {
                 self.call_back_ejected(now, out);

@@ -1,0 +1,283 @@
+//! Signs of life of one backend: every answer is one. How long it may stay without depends on its own past.
+
+use std::time::Duration;
+
+use plimsoll_model::{Nanos, ServerReport};
+
+/// Whatever its past, a silence is looked into after so long, …
+const LEAST_ASIDE: Duration = Duration::from_millis(500);
+/// … and no later than this; also while its past is too short to tell.
+const MOST_ASIDE: Duration = Duration::from_secs(2);
+/// A backend that may only pause is not declared failed before this, …
+const LEAST_FAILED: Duration = Duration::from_secs(2);
+/// … and after this it is, unless it is known to need longer.
+const MOST_FAILED: Duration = Duration::from_secs(10);
+/// Whatever it has to do, an answer is not waited for longer than this.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A silence counts as beyond the usual from this multiple of the longest pause on, …
+const BEYOND: f64 = 1.5;
+/// … and as beyond doubt from this one.
+const BEYOND_DOUBT: f64 = 3.0;
+/// The past is too short to tell until it has answered for so long.
+const PAST: Duration = Duration::from_secs(60);
+/// The longest pause is that of the last two of these: half an hour to an hour.
+const REMEMBERED: Duration = Duration::from_secs(1_800);
+/// Between two readings further apart than this nobody knows what was answered when.
+const GAP: Duration = Duration::from_secs(1);
+/// So many requests in a row that fail at once, with none answered between, are a dead server's.
+const BROKEN: u64 = 3;
+
+/// The longest pauses of the present half hour and of the one before it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pauses {
+    since: Nanos,
+    present: Duration,
+    before: Duration,
+}
+
+impl Pauses {
+    fn note(&mut self, at: Nanos, pause: Duration) {
+        self.turn(at);
+        self.present = self.present.max(pause);
+    }
+
+    fn turn(&mut self, at: Nanos) {
+        let passed = at.since(self.since);
+        if passed < REMEMBERED {
+            return;
+        }
+        self.before = if passed < 2 * REMEMBERED { self.present } else { Duration::ZERO };
+        self.present = Duration::ZERO;
+        self.since = at;
+    }
+
+    fn longest(&self) -> Duration {
+        self.present.max(self.before)
+    }
+}
+
+/// What the readings of one server tell of its life.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Life {
+    last: Option<(Nanos, ServerReport)>,
+    /// For how long requests have waited without any answer, as far as was seen.
+    silent: Option<Duration>,
+    first_answer: Option<Nanos>,
+    answered_at: Option<Nanos>,
+    pauses: Pauses,
+    /// Requests that failed in the balancer's hands since the last answer.
+    lost: u64,
+}
+
+impl Life {
+    /// Takes a reading.
+    pub fn observe(&mut self, at: Nanos, server: &ServerReport) {
+        let Some((then, last)) = self.last.replace((at, *server)) else { return };
+        let fell = server.started_total < last.started_total
+            || server.errors_total < last.errors_total
+            || server.answered_total < last.answered_total;
+        if fell {
+            (self.silent, self.lost) = (None, 0);
+            return;
+        }
+        let started = server.started_total - last.started_total;
+        let errors = server.errors_total - last.errors_total;
+        let left = started + u64::from(last.in_flight);
+        let answered = match (last.answered_total, server.answered_total) {
+            (Some(before), Some(now)) => now > before,
+            _ => left > errors + u64::from(server.in_flight),
+        };
+        if answered {
+            self.note_answer(at);
+            return;
+        }
+        self.lost += errors;
+        match &mut self.silent {
+            Some(silent) => *silent += at.since(then).min(GAP),
+            None if started > 0 || server.in_flight > 0 => self.silent = Some(Duration::ZERO),
+            None => {}
+        }
+    }
+
+    fn note_answer(&mut self, at: Nanos) {
+        if let Some(silent) = self.silent.take() {
+            self.pauses.note(at, silent);
+        }
+        self.pauses.turn(at);
+        self.first_answer.get_or_insert(at);
+        self.answered_at = Some(at);
+        self.lost = 0;
+    }
+
+    /// For how long requests have waited without any answer; none while nobody waits.
+    pub fn silent(&self) -> Option<Duration> {
+        self.silent
+    }
+
+    /// From now on it is waited for as if it had just been asked.
+    pub fn wait_anew(&mut self) {
+        (self.silent, self.lost) = (None, 0);
+    }
+
+    /// When it last answered.
+    pub fn answered_at(&self) -> Option<Nanos> {
+        self.answered_at
+    }
+
+    /// It answered a client within this time.
+    pub fn answered_within(&self, now: Nanos, span: Duration) -> bool {
+        self.answered_at.is_some_and(|at| now.since(at) < span)
+    }
+
+    /// The longest time that it let requests wait without any answer, within the hour.
+    pub fn longest_pause(&self) -> Duration {
+        self.pauses.longest()
+    }
+
+    /// A request was lost and none was answered since: worth a look.
+    pub fn has_lost(&self) -> bool {
+        self.lost > 0
+    }
+
+    /// Several requests in a row were lost at once and nobody is left who waits: a dead server's way, and not an
+    /// overloaded one's.
+    pub fn is_broken(&self) -> bool {
+        let waits = self.last.is_some_and(|(_, server)| server.in_flight > 0);
+        self.lost >= BROKEN && !waits
+    }
+
+    /// After so long without an answer it is set aside.
+    pub fn aside_after(&self, now: Nanos) -> Duration {
+        if !self.has_past(now) {
+            return MOST_ASIDE;
+        }
+        self.longest_pause().mul_f64(BEYOND).clamp(LEAST_ASIDE, MOST_ASIDE)
+    }
+
+    /// After so long without an answer it counts as failed. `backlog` is the time that what waits there takes it.
+    pub fn failed_after(&self, now: Nanos, backlog: Duration) -> Duration {
+        if !self.has_past(now) {
+            return MOST_FAILED.max((2 * backlog).min(PATIENCE));
+        }
+        let longest = self.longest_pause();
+        longest
+            .mul_f64(BEYOND_DOUBT)
+            .clamp(LEAST_FAILED, MOST_FAILED)
+            .max(longest.mul_f64(BEYOND))
+            .max((2 * backlog).min(PATIENCE))
+    }
+
+    fn has_past(&self, now: Nanos) -> bool {
+        self.first_answer.is_some_and(|at| now.since(at) >= PAST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::{BackendId, ServerStatus};
+
+    use super::*;
+
+    fn at(ms: u64) -> Nanos {
+        Nanos(ms * 1_000_000)
+    }
+
+    fn server(in_flight: u32, started: u64, errors: u64, answered: u64) -> ServerReport {
+        ServerReport {
+            backend: BackendId(1),
+            weight: 1,
+            status: ServerStatus::Up,
+            in_flight,
+            queued: 0,
+            started_total: started,
+            errors_total: errors,
+            answered_total: Some(answered),
+        }
+    }
+
+    /// A backend that has answered every 100 ms for two minutes.
+    fn lively() -> (Life, u64) {
+        let mut life = Life::default();
+        (0..1_200).for_each(|k| life.observe(at(100 * k), &server(1, k, 0, k)));
+        (life, 1_199)
+    }
+
+    #[test]
+    fn silence_runs_from_the_first_reading_without_an_answer_and_ends_with_one() {
+        let (mut life, n) = lively();
+        assert_eq!(life.silent(), None);
+        for k in 0..=20 {
+            life.observe(at(120_000 + 100 * k), &server(3, n + 3, 0, n));
+        }
+        assert_eq!(life.silent(), Some(Duration::from_secs(2)));
+        assert_eq!(life.aside_after(at(122_000)), LEAST_ASIDE);
+        assert_eq!(life.failed_after(at(122_000), Duration::ZERO), LEAST_FAILED);
+        life.observe(at(122_100), &server(2, n + 3, 0, n + 1));
+        assert_eq!((life.silent(), life.longest_pause()), (None, Duration::from_secs(2)));
+        assert_eq!(life.aside_after(at(122_100)), MOST_ASIDE);
+        assert_eq!(life.failed_after(at(122_100), Duration::ZERO), Duration::from_secs(6));
+    }
+
+    #[test]
+    fn whose_requests_are_long_is_waited_for_longer_and_so_is_who_has_much_to_do() {
+        let (mut life, n) = lively();
+        for k in 0..=300 {
+            life.observe(at(120_000 + 100 * k), &server(1, n + 1, 0, n));
+        }
+        life.observe(at(150_100), &server(0, n + 1, 0, n + 1));
+        assert_eq!(life.failed_after(at(150_100), Duration::ZERO), Duration::from_secs(45));
+        let (life, _) = lively();
+        let backlog = Duration::from_secs(4);
+        assert_eq!(life.failed_after(at(120_000), backlog), Duration::from_secs(8));
+        assert_eq!(life.failed_after(at(120_000), 60 * backlog), PATIENCE);
+    }
+
+    #[test]
+    fn a_pause_is_forgotten_after_an_hour() {
+        let (mut life, n) = lively();
+        (0..20).for_each(|k| life.observe(at(120_000 + 100 * k), &server(1, n + 1, 0, n)));
+        for minute in 3..65 {
+            life.observe(at(60_000 * minute), &server(1, n + minute, 0, n + minute));
+            let kept = life.longest_pause() > Duration::from_secs(1);
+            assert!(kept || minute > 30, "{minute}");
+        }
+        assert!(life.longest_pause() <= Duration::from_secs(1));
+    }
+
+    #[test]
+    fn requests_that_fail_at_once_and_in_a_row_are_a_dead_servers() {
+        let (mut life, n) = lively();
+        life.observe(at(120_000), &server(1, n + 2, 2, n));
+        assert!(life.has_lost() && !life.is_broken());
+        life.observe(at(120_100), &server(1, n + 4, 3, n));
+        assert!(!life.is_broken(), "somebody still waits");
+        life.observe(at(120_200), &server(0, n + 4, 4, n));
+        assert!(life.is_broken());
+        life.observe(at(120_300), &server(0, n + 5, 4, n + 1));
+        assert!(!life.has_lost(), "it answers");
+    }
+
+    #[test]
+    fn time_that_nobody_saw_is_no_silence() {
+        let (mut life, n) = lively();
+        life.observe(at(120_000), &server(1, n + 1, 0, n));
+        life.observe(at(150_000), &server(1, n + 1, 0, n));
+        assert_eq!(life.silent(), Some(GAP));
+        life.observe(at(150_100), &server(1, 1, 0, 0));
+        assert_eq!(life.silent(), None, "counters fell");
+    }
+
+    #[test]
+    fn where_answers_are_not_counted_completions_are() {
+        let mut life = Life::default();
+        let uncounted = |n, started, errors| ServerReport {
+            answered_total: None,
+            ..server(n, started, errors, 0)
+        };
+        life.observe(at(0), &uncounted(1, 10, 0));
+        life.observe(at(100), &uncounted(1, 12, 2));
+        assert!(life.silent().is_some(), "two failed, and one waits");
+        life.observe(at(200), &uncounted(1, 13, 2));
+        assert_eq!(life.silent(), None);
+    }
+}
