@@ -14,6 +14,7 @@ use plimsoll_model::{BackendId, Curve, Nanos};
 use crate::backend::Backend;
 use crate::controller::{Controller, Urgent, record};
 use crate::event::{Action, RecordKind};
+use crate::grain;
 use crate::plan::Decision;
 use crate::shape::Shape;
 use crate::spec::{CurveChoice, DriftTest};
@@ -31,6 +32,9 @@ const SURE_S: f64 = 60.0;
 /// So long after anything was first known of a backend its load and what is believed of its cores still move,
 /// and the one passes for the other.
 const LEARNING: Duration = Duration::from_secs(120);
+/// What is shorter than this, or than so many of the longest pauses, is no change.
+const LASTING_CHANGE_S: f64 = 3.0;
+const PAUSES: f64 = 3.0;
 /// Changes this close to one another have one cause …
 const TOGETHER: Duration = Duration::from_secs(30);
 /// … and so has one that this part of the evidence for is there.
@@ -54,6 +58,17 @@ impl Backend {
             return None;
         }
         self.judged_from.get_or_insert(now + LEARNING);
+        let lasting_s = LASTING_CHANGE_S.max(PAUSES * self.life.longest_pause().as_secs_f64());
+        let moved = self.knowledge.note_interval(&interval, lasting_s);
+        if self.knowledge.quota().is_some() {
+            self.watch = None;
+            return moved.map(|grain::Moved { ratio, requests, seconds }| Change {
+                ratio,
+                requests,
+                seconds,
+                is_beyond_cores: true,
+            });
+        }
         let (cores, bounded) = (self.knowledge.cores(), self.knowledge.is_lower_bound());
         let watch = self.watch.get_or_insert_with(|| RateWatch::new(cores, Tolerance::default()));
         let apart = (cores / watch.cores() - 1.0).abs();
@@ -71,6 +86,7 @@ impl Backend {
         let watch = self.watch.as_mut()?;
         // More than a lower bound is no news, unless fewer are there who do it.
         let is_news = |change: &Change| !bounded || change.ratio < 1.0 || change.is_beyond_cores;
+        watch.wait_for(lasting_s);
         watch.note(&interval).filter(is_news)
     }
 
@@ -108,6 +124,12 @@ impl Backend {
 
     /// Its curve, too: the next plan may be made before the next window.
     fn rescale(&mut self, now: Nanos, ratio: f64, choice: CurveChoice, typical: Typical) {
+        self.knowledge.rescale_quota(ratio);
+        self.take_scale(now, ratio, choice, typical);
+    }
+
+    /// The same where its quota is known anew already.
+    fn take_scale(&mut self, now: Nanos, ratio: f64, choice: CurveChoice, typical: Typical) {
         self.knowledge.rescale(ratio);
         self.knowledge.refit(choice, typical);
         self.ask_rps *= ratio;
@@ -199,7 +221,22 @@ impl Controller {
             (watched + 1, alike + usize::from(b.changes_like(now, change.ratio)))
         });
         let (choice, typical) = (self.spec.curve, self.typical());
+        let is_shared = watched >= 2 && 2 * alike >= watched;
         let Some(b) = self.get(id) else { return };
+        if b.knowledge.quota().is_some() {
+            b.take_scale(now, change.ratio.clamp(1.0 / MOST, MOST), choice, typical);
+            return self.say_changed(id, change.ratio, &change, out);
+        }
+        if is_shared {
+            b.relearn(now);
+            let line = format!(
+                "it works at {:.2} of its rate before, and so do {alike} of the {watched} others: laid to \
+                 nobody, learned anew",
+                change.ratio
+            );
+            record(out, RecordKind::Refresh, Some(&b.name), line);
+            return;
+        }
         let began = now - Duration::from_secs_f64(change.seconds);
         let is_judged = b.judged_from.is_some_and(|from| from <= began);
         // What is watched with other cores than those believed now says no more than that they are others.
@@ -221,16 +258,15 @@ impl Controller {
             if change.ratio > 1.0 { 1.0 + CAUTION / change.requests.max(1.0).sqrt() } else { 1.0 };
         let ratio = (change.ratio / caution).clamp(1.0 / MOST, MOST);
         b.rescale(now, ratio, choice, typical);
-        let name = b.name.clone();
-        let mut line = format!(
+        self.say_changed(id, ratio, &change, out);
+    }
+
+    fn say_changed(&mut self, id: BackendId, ratio: f64, change: &Change, out: &mut Vec<Action>) {
+        let Some(name) = self.get(id).map(|b| b.name.clone()) else { return };
+        let line = format!(
             "it works at {ratio:.2} of its rate before, by {:.0} requests in {:.1} s: its curve is rescaled",
             change.requests, change.seconds
         );
-        if watched >= 2 && 2 * alike >= watched {
-            line += &format!(
-                "; so do {alike} of the {watched} others: something they share, or other requests"
-            );
-        }
         record(out, RecordKind::Drift, Some(&name), line);
         self.end_refresh(id);
         self.drifted(format!("{name} works at {ratio:.2} of its rate before"));

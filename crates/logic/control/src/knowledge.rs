@@ -6,6 +6,7 @@
 //! Little's law) give the curve: a queue of those cores, scaled by how irregular the load is, unless a
 //! fitted family predicts left-out points clearly better.
 
+use plimsoll_learn::drift::Interval;
 use plimsoll_learn::{
     CapacityHint, CurveFit, Dispersion, Family, FitOptions, Hints, IdleLatency, InFlightWindow,
     Point, Throughput, ThroughputEstimator, ThroughputOptions, fit,
@@ -14,6 +15,7 @@ use plimsoll_model::Curve;
 use plimsoll_queueing::QueueCurve;
 use serde::{Deserialize, Serialize};
 
+use crate::grain::{Grain, Moved, Quota};
 use crate::points::Points;
 use crate::shape::Shape;
 use crate::spec::CurveChoice;
@@ -152,6 +154,9 @@ pub(crate) struct Knowledge {
     gathered: (f64, f64),
     /// Windows came since the last estimate.
     stale: bool,
+    /// What it bears under a quota of CPU, where it has one.
+    #[serde(default)]
+    grain: Grain,
     variability: f64,
     /// The same from this backend's measurements alone.
     own_variability: f64,
@@ -175,6 +180,7 @@ impl Default for Knowledge {
             least_strayed: Strayed::default(),
             gathered: (0.0, 0.0),
             stale: false,
+            grain: Grain::default(),
             variability: 1.0,
             own_variability: 1.0,
             shape: None,
@@ -313,6 +319,25 @@ impl Knowledge {
         self.stale = true;
     }
 
+    /// Takes what happened between two readings; gives back how what it bears under its quota has changed, once that has
+    /// lasted for so many seconds of work.
+    pub fn note_interval(&mut self, interval: &Interval, lasting_s: f64) -> Option<Moved> {
+        let service_us = self.estimate.map(|e| e.service_us);
+        let moved = self.grain.note(interval, service_us, lasting_s);
+        self.stale |= moved.is_some();
+        moved
+    }
+
+    /// What it bears under its quota, where it has one.
+    pub fn quota(&self) -> Option<Quota> {
+        self.grain.quota()
+    }
+
+    /// What it bears under its quota, too, is this multiple of what was known.
+    pub fn rescale_quota(&mut self, ratio: f64) {
+        self.grain.rescale(ratio);
+    }
+
     /// The backend works at this multiple of the rate it was known by: everything known is of it at another
     /// scale, and counts for little beside what it does from now on.
     pub fn rescale(&mut self, ratio: f64) {
@@ -348,7 +373,8 @@ impl Knowledge {
             self.take_estimate();
         }
         let Some(service_us) = self.service_us() else { return };
-        let cores = self.cores();
+        let part = self.quota().map(|quota| quota.capacity_rps * service_us / 1e6);
+        let cores = part.unwrap_or_else(|| self.cores());
         let unit = QueueCurve { service_us, cores, variability: 1.0 };
         let waits = Waits::of(&unit, self.points.as_slice());
         self.own_variability = waits.variability(1.0, PRIOR_REQUESTS);
@@ -394,7 +420,10 @@ impl Knowledge {
                 CurveChoice::Poly2 => Some(Family::Poly2),
             },
             capacity: CapacityHint {
-                about: about.filter(|_| !self.is_lower_bound()),
+                about: self
+                    .quota()
+                    .map(|q| (q.capacity_rps, q.error.max(0.02)))
+                    .or(about.filter(|_| !self.is_lower_bound())),
                 ..CapacityHint::default()
             },
             idle: Some(IdleLatency { latency_us: service_us, requests: 30.0 }),
@@ -420,11 +449,12 @@ impl Knowledge {
                 variability: self.variability,
             }));
         }
-        let doubt = self.estimate.map_or(0.0, |e| e.rel_se.min(0.3));
+        let doubt = self.estimate.map_or(0.0, |_| self.error().min(0.3));
         Some(match shape {
-            Shape::Queue(q) if doubt > 0.05 => {
-                Shape::Queue(QueueCurve { cores: (q.cores * (1.0 - doubt)).max(0.5), ..*q })
-            }
+            Shape::Queue(q) if doubt > 0.05 => Shape::Queue(QueueCurve {
+                cores: (q.cores * (1.0 - doubt)).max(q.cores.min(0.5)),
+                ..*q
+            }),
             other => other.clone(),
         })
     }
@@ -445,6 +475,9 @@ impl Knowledge {
 
     /// Requests per second; a lower bound while [`Knowledge::is_lower_bound`].
     pub fn capacity_rps(&self) -> Option<f64> {
+        if let Some(quota) = self.quota() {
+            return Some(quota.capacity_rps);
+        }
         match self.estimate {
             Some(e) => Some(e.capacity_rps),
             None => self.service_us().map(|s| 1e6 / s),
@@ -453,12 +486,15 @@ impl Knowledge {
 
     /// No queue was ever seen: the capacity may be greater.
     pub fn is_lower_bound(&self) -> bool {
-        self.estimate.is_none_or(|e| e.lower_bound)
+        self.quota().is_none() && self.estimate.is_none_or(|e| e.lower_bound)
     }
 
     /// Relative standard error of the capacity; 1 when nothing was measured.
     pub fn error(&self) -> f64 {
-        self.estimate.map_or(1.0, |e| e.rel_se)
+        match self.quota() {
+            Some(quota) => quota.error,
+            None => self.estimate.map_or(1.0, |e| e.rel_se),
+        }
     }
 
     /// Its capacity was seen and is known well.

@@ -33,6 +33,7 @@ mod decide;
 mod drain;
 mod drift;
 mod event;
+mod grain;
 mod health;
 mod in_flight;
 mod knowledge;

@@ -105,6 +105,8 @@ impl Work {
 pub struct RateWatch {
     tolerance: Tolerance,
     cores: f64,
+    /// What is shorter than this is no change, however clear: a pause.
+    lasting_s: f64,
     settled: Work,
     open: Work,
     noise: Noise,
@@ -117,11 +119,17 @@ impl RateWatch {
         RateWatch {
             tolerance,
             cores: cores.max(1.0),
+            lasting_s: 0.0,
             settled: Work::default(),
             open: Work::default(),
             noise: Noise::default(),
             charts: Charts::default(),
         }
+    }
+
+    /// From now on nothing is called a change before it has lasted for so many seconds: a pause ends before.
+    pub fn wait_for(&mut self, seconds: f64) {
+        self.lasting_s = seconds;
     }
 
     /// The cores that busy time is counted with.
@@ -193,7 +201,8 @@ impl RateWatch {
         self.charts.note(work.completions, expected, gains, work.seconds, work.in_flight_s);
         let evidence = self.charts.nearest(self.completions_between(), dispersion);
         let excursion = evidence.excursion;
-        if evidence.part >= 1.0 && excursion.expected > 0.0 {
+        let lasts = excursion.seconds >= self.lasting_s;
+        if evidence.part >= 1.0 && lasts && excursion.expected > 0.0 {
             let ratio = excursion.completions / excursion.expected;
             let is_beyond_cores = self.is_beyond_cores(&excursion);
             self.begin_anew(rate * ratio);
