@@ -63,9 +63,10 @@ async fn delay(death: Death, life: Duration) -> Result<Duration> {
     let mut scheduler = Scheduler::new(Handle::current(), clock, 1, probes, rounds_in);
     let probe = Arc::new(Probe::new(ProbeSpec::default())?);
     let check = LivenessCheck::Http(probe.clone());
-    let liveness = Some(LivenessSpec::new(check, INTERVAL, 3, TIMEOUT)?);
-    let target = Target { address: addr.into(), probe, liveness, max_in_flight: 1 };
+    let liveness = Some(LivenessSpec::new(check, 3, TIMEOUT)?);
+    let target = Target { address: addr.into(), probe: Some(probe), liveness, max_in_flight: 1 };
     scheduler.set(BACKEND, target)?;
+    scheduler.set_watch(BACKEND, Some(INTERVAL), false);
     watch_for(&mut rounds, |round| round.successes > 0).await?;
     tokio::time::sleep(life).await;
     let died = Instant::now();

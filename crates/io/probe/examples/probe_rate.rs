@@ -86,15 +86,16 @@ async fn scheduler(
     let clock = Clock::new(Instant::now());
     let mut scheduler = Scheduler::new(Handle::current(), clock, 1, probes, rounds);
     let check = LivenessCheck::Http(probe.clone());
-    let liveness = LivenessSpec::new(check, Duration::from_millis(100), 3, Duration::from_secs(1))?;
+    let liveness = LivenessSpec::new(check, 3, Duration::from_secs(1))?;
     for id in 0..BACKENDS {
         let target = Target {
             address: addr.into(),
-            probe: probe.clone(),
+            probe: Some(probe.clone()),
             liveness: watch.then(|| liveness.clone()),
             max_in_flight: Target::DEFAULT_MAX_IN_FLIGHT,
         };
         scheduler.set(BackendId(id), target)?;
+        scheduler.set_watch(BackendId(id), Some(Duration::from_millis(100)), false);
         scheduler.set_plan(BackendId(id), ProbePlan::new(Duration::from_secs(1), rate, 0.5)?);
     }
     let (wall, cpu) = (Instant::now(), cpu_time());

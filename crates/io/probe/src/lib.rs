@@ -8,7 +8,7 @@
 //!
 //! All backends together are measured by a [`Scheduler`]. It decides nothing: it is told how often
 //! ([`ProbePlan`]) and sends a [`ProbeEvent`] per probe. Apart from that, on connections of its own, a
-//! light watch ([`LivenessSpec`]) begins a round of checks every 100 ms or so, whether or not earlier
+//! light watch ([`LivenessSpec`]) begins rounds of checks, as often as it is told and whether or not earlier
 //! ones hang, and sends a [`LivenessEvent`] per round: a backend that refuses is reported within an
 //! interval, one gone silent within an interval and a time-out.
 //!

@@ -3,9 +3,11 @@ use std::time::{Duration, Instant};
 
 use plimsoll_model::{BackendId, Outcome};
 use rand::Rng;
-use tokio::sync::mpsc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval_at, timeout};
+use tokio::time::{sleep_until, timeout};
 
 use crate::cadence::chance;
 use crate::conn::dial;
@@ -14,8 +16,10 @@ use crate::resolve::Resolver;
 use crate::tally::Tally;
 use crate::{Clock, LivenessEvent, PlanError, Probe, ProbeResult, Prober, SpecError};
 
-/// How many intervals a time-out may span: about as many rounds may overlap.
+/// So many rounds may overlap at the most.
 const MAX_INTERVALS: u128 = 1_000;
+/// For so long the server's end of a closed connection is waited for.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// What a liveness check does.
 #[derive(Clone, Debug)]
@@ -23,45 +27,34 @@ pub enum LivenessCheck {
     /// Sends a light request, on connections that the measuring probes do not share. The time-out of
     /// the [`LivenessSpec`] replaces that of the probe.
     Http(Arc<Probe>),
-    /// Opens a TCP connection and drops it. The kernel answers for a process that hangs: this tells a
+    /// Opens a TCP connection and closes it in order. The kernel answers for a process that hangs: this tells a
     /// machine that is there and a socket that listens, no more.
     Connect,
 }
 
-/// How a backend is watched: `requests` checks at once in every `interval` (KnapsackLB §4.5: 3 every
-/// 100 ms). Rounds begin on time even while earlier ones hang.
+/// How a backend is watched: `requests` checks at once in every round (KnapsackLB §4.5: 3 every 100 ms). How often is
+/// said by [`Scheduler::set_watch`](crate::Scheduler::set_watch). Rounds begin on time even while earlier ones hang.
 #[derive(Clone, Debug)]
 pub struct LivenessSpec {
     check: LivenessCheck,
-    interval: Duration,
     requests: u32,
     timeout: Duration,
 }
 
 impl LivenessSpec {
-    /// A watch of `requests` checks at once, every `interval`, of which each may take `timeout`.
+    /// A watch of `requests` checks at once, of which each may take `timeout`.
     ///
     /// # Errors
     /// When a value is outside what [`PlanError`] says.
-    pub fn new(
-        check: LivenessCheck,
-        interval: Duration,
-        requests: u32,
-        timeout: Duration,
-    ) -> Result<Self, PlanError> {
-        let (least, most) = (Duration::from_millis(1), Duration::from_secs(24 * 3600));
-        if !(least..=most).contains(&interval) {
-            return Err(PlanError::Interval);
-        }
+    pub fn new(check: LivenessCheck, requests: u32, timeout: Duration) -> Result<Self, PlanError> {
         if !(1..=16).contains(&requests) {
             return Err(PlanError::Requests);
         }
-        let bounded = (least..=Duration::from_secs(60)).contains(&timeout);
-        let spec = LivenessSpec { check, interval, requests, timeout };
-        if !bounded || spec.intervals() > MAX_INTERVALS {
+        let bounds = Duration::from_millis(1)..=Duration::from_secs(60);
+        if !bounds.contains(&timeout) {
             return Err(PlanError::Timeout);
         }
-        Ok(spec)
+        Ok(LivenessSpec { check, requests, timeout })
     }
 
     /// Whether both watch in the same way, on the very same probe.
@@ -71,20 +64,23 @@ impl LivenessSpec {
             (LivenessCheck::Connect, LivenessCheck::Connect) => true,
             _ => false,
         };
-        check
-            && (self.interval, self.requests, self.timeout)
-                == (other.interval, other.requests, other.timeout)
+        check && (self.requests, self.timeout) == (other.requests, other.timeout)
     }
 
-    /// The time-out in intervals, rounded up.
-    fn intervals(&self) -> u128 {
-        self.timeout.as_nanos().div_ceil(self.interval.as_nanos())
+    /// How many rounds are under way at this interval when all hang, and one for a round that is late to end.
+    fn max_rounds(&self, interval: Duration) -> u128 {
+        let intervals = self.timeout.as_nanos().div_ceil(interval.as_nanos().max(1));
+        intervals.min(MAX_INTERVALS) + 1
     }
+}
 
-    /// How many rounds are under way when all hang, and one for a round that is late to end.
-    fn max_rounds(&self) -> u128 {
-        self.intervals() + 1
-    }
+/// How often a backend is watched.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Pace {
+    /// Time between rounds; without it there are none.
+    pub interval: Option<Duration>,
+    /// How often a round was asked for at once.
+    pub at_once: u64,
 }
 
 /// Watches one backend.
@@ -95,6 +91,7 @@ pub(crate) struct Watch {
     clock: Clock,
     tally: Arc<Tally>,
     events: mpsc::Sender<LivenessEvent>,
+    pace: watch::Receiver<Pace>,
 }
 
 enum Checker {
@@ -110,6 +107,7 @@ impl Watch {
         clock: Clock,
         tally: Arc<Tally>,
         events: mpsc::Sender<LivenessEvent>,
+        pace: watch::Receiver<Pace>,
     ) -> Result<Self, SpecError> {
         let checker = match &spec.check {
             LivenessCheck::Http(probe) => {
@@ -118,25 +116,52 @@ impl Watch {
             }
             LivenessCheck::Connect => Checker::Connect(resolver),
         };
-        Ok(Watch { backend, spec, checker: Arc::new(checker), clock, tally, events })
+        Ok(Watch { backend, spec, checker: Arc::new(checker), clock, tally, events, pace })
     }
 
-    /// Starts rounds until nobody listens any more. Dropping it stops the rounds under way.
-    pub async fn run(self, seed: u64) {
-        let phase = chance(seed, self.backend, 1).random::<f64>();
-        let first = tokio::time::Instant::now() + self.spec.interval.mul_f64(phase);
-        let mut ticks = interval_at(first, self.spec.interval);
-        // After a stall the rounds go on in their old phase, without making up for those missed.
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    /// Starts rounds as it is told until nobody listens any more. Dropping it stops the rounds under way.
+    pub async fn run(mut self, seed: u64) {
+        let mut chance = chance(seed, self.backend, 1);
+        let mut pace = *self.pace.borrow_and_update();
+        // Backends that begin together are not checked together.
+        let mut due = Instant::now() + pace.interval.unwrap_or_default().mul_f64(chance.random());
+        if pace.at_once > 0 {
+            due = Instant::now();
+        }
         let mut rounds = JoinSet::new();
         loop {
+            let sleep = async {
+                match pace.interval {
+                    Some(_) => sleep_until(due.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
-                _ = ticks.tick() => {
+                () = sleep => {
                     while rounds.try_join_next().is_some() {}
-                    if (rounds.len() as u128) < self.spec.max_rounds() {
+                    let interval = pace.interval.unwrap_or_default();
+                    if (rounds.len() as u128) < self.spec.max_rounds(interval) {
                         rounds.spawn(self.round());
                     } else {
                         self.tally.skip(self.backend);
+                    }
+                    // After a stall rounds are not made up for.
+                    due = (due + interval).max(Instant::now());
+                }
+                changed = self.pace.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    let was = std::mem::replace(&mut pace, *self.pace.borrow_and_update());
+                    let now = Instant::now();
+                    if pace.at_once != was.at_once {
+                        due = now;
+                    } else if let Some(interval) = pace.interval {
+                        let left = due.saturating_duration_since(now);
+                        due = match was.interval {
+                            Some(_) => now + left.min(interval),
+                            None => now + interval.mul_f64(chance.random()),
+                        };
                     }
                 }
                 () = self.events.closed() => return,
@@ -203,13 +228,20 @@ impl Checker {
     }
 }
 
+/// Closes a connection in order, so that the server reads its end and no reset. What the server says first is read:
+/// left unread it would make a reset of the close. Checks are rare, so that few sockets wait out their minute.
+async fn close(mut stream: TcpStream) {
+    let _ = stream.shutdown().await;
+    let mut said = [0; 512];
+    let until_end = async { while stream.read(&mut said).await.is_ok_and(|n| n > 0) {} };
+    let _ = timeout(LINGER, until_end).await;
+}
+
 async fn check_connect(resolver: &Resolver, limit: Duration) -> Result<ProbeResult, LocalFault> {
     let started = Instant::now();
     let connected = timeout(limit, async {
         let stream = dial(&resolver.resolve().await?).await?;
-        // Closed with a reset, as HAProxy does: thirty checks a second must not leave thirty sockets
-        // a second waiting out their minute. That it may fail changes nothing of the finding.
-        let _ = stream.set_zero_linger();
+        tokio::spawn(close(stream));
         Ok(())
     });
     let failure = match connected.await {
@@ -231,18 +263,16 @@ mod tests {
 
     #[test]
     fn watches_that_cannot_be_kept_are_refused() {
-        let spec = |interval, requests, timeout| {
-            let ms = Duration::from_millis;
-            LivenessSpec::new(LivenessCheck::Connect, ms(interval), requests, ms(timeout))
+        let spec = |requests, timeout| {
+            LivenessSpec::new(LivenessCheck::Connect, requests, Duration::from_millis(timeout))
         };
-        assert_eq!(spec(100, 3, 1000).unwrap().max_rounds(), 11);
-        assert_eq!(spec(300, 3, 1000).unwrap().max_rounds(), 5);
-        assert_eq!(spec(0, 3, 1000).err(), Some(PlanError::Interval));
+        let rounds = |ms| spec(3, 1000).unwrap().max_rounds(Duration::from_millis(ms));
+        assert_eq!((rounds(100), rounds(300), rounds(0)), (11, 5, 1_001));
         for requests in [0, 17] {
-            assert_eq!(spec(100, requests, 1000).err(), Some(PlanError::Requests));
+            assert_eq!(spec(requests, 1000).err(), Some(PlanError::Requests));
         }
-        for (interval, timeout) in [(100, 0), (100, 60_001), (1, 1_001)] {
-            assert_eq!(spec(interval, 3, timeout).err(), Some(PlanError::Timeout));
+        for timeout in [0, 60_001] {
+            assert_eq!(spec(3, timeout).err(), Some(PlanError::Timeout));
         }
     }
 }

@@ -20,8 +20,8 @@ pub enum PlanError {
     /// Not a number within 0…1.
     #[error("jitter must lie within 0 and 1")]
     Jitter,
-    /// Zero, more than a minute, or so much longer than the interval that over 1,000 rounds overlap.
-    #[error("the time-out must lie within 1 ms, 1 min and 1,000 intervals")]
+    /// Zero, or more than a minute.
+    #[error("the time-out must lie within 1 ms and 1 min")]
     Timeout,
 }
 

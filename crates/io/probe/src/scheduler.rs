@@ -1,12 +1,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use plimsoll_model::BackendId;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::liveness::Watch;
+use crate::liveness::{Pace, Watch};
 use crate::measure::Measure;
 use crate::resolve::Resolver;
 use crate::tally::Tally;
@@ -14,14 +15,17 @@ use crate::{
     Address, Clock, LivenessEvent, LivenessSpec, Probe, ProbeEvent, ProbePlan, Prober, SpecError,
 };
 
+/// Rounds of checks are no closer than this.
+const LEAST_INTERVAL: Duration = Duration::from_millis(1);
+
 /// A backend to be measured and watched.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// Where it listens.
     pub address: Address,
-    /// What measures it; nothing is sent before it has a [`ProbePlan`].
-    pub probe: Arc<Probe>,
-    /// What watches whether it lives, from the start on.
+    /// What measures it, if anything does; nothing is sent before it has a [`ProbePlan`].
+    pub probe: Option<Arc<Probe>>,
+    /// What watches whether it lives; nothing is sent before [`Scheduler::set_watch`].
     pub liveness: Option<LivenessSpec>,
     /// The most measuring probes under way at once, at least one. A probe that is due beyond is
     /// skipped.
@@ -39,10 +43,15 @@ impl Target {
             (None, None) => true,
             _ => false,
         };
+        let probe = match (&self.probe, &other.probe) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (None, None) => true,
+            _ => false,
+        };
         liveness
+            && probe
             && self.address == other.address
             && self.max_in_flight == other.max_in_flight
-            && Arc::ptr_eq(&self.probe, &other.probe)
     }
 }
 
@@ -67,6 +76,7 @@ pub struct Scheduler {
 struct Running {
     target: Target,
     plan: watch::Sender<ProbePlan>,
+    pace: watch::Sender<Pace>,
     /// Dropped, it stops them; and with them go the connections.
     _tasks: JoinSet<()>,
 }
@@ -96,7 +106,8 @@ impl Scheduler {
             return Ok(());
         }
         let plan = known.map_or(ProbePlan::PAUSED, |running| *running.plan.borrow());
-        let running = self.start(backend, target, plan)?;
+        let pace = known.map_or(Pace::default(), |running| *running.pace.borrow());
+        let running = self.start(backend, target, plan, pace)?;
         self.backends.insert(backend, running);
         Ok(())
     }
@@ -108,6 +119,17 @@ impl Scheduler {
             let changed = *held != plan;
             *held = plan;
             changed
+        });
+        true
+    }
+
+    /// From now on a round of checks for life begins at this interval, or none at all; the first at once if that is
+    /// asked. Rounds under way go on. False when there is no such backend.
+    pub fn set_watch(&self, backend: BackendId, interval: Option<Duration>, at_once: bool) -> bool {
+        let Some(running) = self.backends.get(&backend) else { return false };
+        let interval = interval.map(|interval| interval.max(LEAST_INTERVAL));
+        running.pace.send_modify(|pace| {
+            *pace = Pace { interval, at_once: pace.at_once + u64::from(at_once) };
         });
         true
     }
@@ -139,27 +161,34 @@ impl Scheduler {
         backend: BackendId,
         target: Target,
         plan: ProbePlan,
+        pace: Pace,
     ) -> Result<Running, SpecError> {
         let resolver = Arc::new(Resolver::new(target.address.clone()));
         let max_in_flight = target.max_in_flight.max(1);
-        let prober = Prober::sharing(resolver.clone(), target.probe.clone(), max_in_flight)?;
-        let (sender, receiver) = watch::channel(plan);
+        let prober = match &target.probe {
+            Some(probe) => Some(Prober::sharing(resolver.clone(), probe.clone(), max_in_flight)?),
+            None => None,
+        };
+        let (plan, planned) = watch::channel(plan);
+        let (pace, paced) = watch::channel(pace);
         let mut tasks = JoinSet::new();
         if let Some(spec) = target.liveness.clone() {
             let (tally, events) = (self.tally.clone(), self.liveness.clone());
-            let watch = Watch::new(backend, spec, resolver, self.clock, tally, events)?;
+            let watch = Watch::new(backend, spec, resolver, self.clock, tally, events, paced)?;
             tasks.spawn_on(watch.run(self.seed), &self.runtime);
         }
-        let measure = Measure {
-            backend,
-            prober: Arc::new(prober),
-            max_in_flight,
-            clock: self.clock,
-            tally: self.tally.clone(),
-            events: self.probes.clone(),
-            plan: receiver,
-        };
-        tasks.spawn_on(measure.run(self.seed), &self.runtime);
-        Ok(Running { target, plan: sender, _tasks: tasks })
+        if let Some(prober) = prober {
+            let measure = Measure {
+                backend,
+                prober: Arc::new(prober),
+                max_in_flight,
+                clock: self.clock,
+                tally: self.tally.clone(),
+                events: self.probes.clone(),
+                plan: planned,
+            };
+            tasks.spawn_on(measure.run(self.seed), &self.runtime);
+        }
+        Ok(Running { target, plan, pace, _tasks: tasks })
     }
 }

@@ -35,10 +35,15 @@ async fn a_full_table_of_descriptors_is_a_local_fault_and_no_event() {
     let clock = Clock::new(Instant::now());
     let mut scheduler = Scheduler::new(Handle::current(), clock, 1, probes_in, liveness_in);
     let (interval, limit) = (Duration::from_millis(20), Duration::from_secs(1));
-    let watch = LivenessSpec::new(LivenessCheck::Connect, interval, 3, limit);
-    let target =
-        Target { address, probe, liveness: Some(watch.expect("a valid watch")), max_in_flight: 4 };
+    let watch = LivenessSpec::new(LivenessCheck::Connect, 3, limit);
+    let target = Target {
+        address,
+        probe: Some(probe),
+        liveness: Some(watch.expect("a valid watch")),
+        max_in_flight: 4,
+    };
     scheduler.set(BackendId(0), target).expect("a valid target");
+    scheduler.set_watch(BackendId(0), Some(interval), false);
     scheduler.set_plan(BackendId(0), ProbePlan::new(interval, 1, 0.0).expect("a valid plan"));
     let end = Instant::now() + Duration::from_secs(20);
     while scheduler.local_faults() < 20 && Instant::now() < end {

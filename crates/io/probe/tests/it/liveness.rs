@@ -14,16 +14,19 @@ fn http() -> LivenessCheck {
     LivenessCheck::Http(Arc::new(Probe::new(spec()).expect("a valid spec")))
 }
 
-/// Three checks every 20 ms.
+const EVERY: Duration = Duration::from_millis(20);
+
+/// Three checks a round.
 fn watch(check: LivenessCheck, timeout: Duration) -> LivenessSpec {
-    LivenessSpec::new(check, Duration::from_millis(20), 3, timeout).expect("a valid watch")
+    LivenessSpec::new(check, 3, timeout).expect("a valid watch")
 }
 
-/// A rig that watches one backend.
+/// A rig that watches one backend, every 20 ms.
 fn watching(addr: std::net::SocketAddr, liveness: LivenessSpec) -> Rig {
     let mut rig = Rig::new();
     let target = Target { liveness: Some(liveness), ..target(addr, spec()) };
     rig.scheduler.set(B, target).unwrap();
+    rig.scheduler.set_watch(B, Some(EVERY), false);
     rig
 }
 
@@ -109,9 +112,53 @@ async fn the_watch_does_not_wait_for_measuring_probes() {
     let hanging = Server::hanging_after("").await;
     let liveness = Some(watch(LivenessCheck::Connect, PATIENCE));
     rig.scheduler.set(B, Target { liveness, ..target(hanging.addr, spec()) }).unwrap();
+    rig.scheduler.set_watch(B, Some(EVERY), false);
     rig.scheduler.set_plan(B, ProbePlan::new(Duration::from_millis(1), 5, 0.0).unwrap());
     until("measuring is stuck", || rig.scheduler.skipped() > 0).await;
     for _ in 0..5 {
         assert_eq!(next(&mut rig).await.successes, 3);
+    }
+}
+
+#[tokio::test]
+async fn checks_come_as_they_are_asked_for() {
+    let server = Server::answering(OK).await;
+    let mut rig = Rig::new();
+    let liveness = Some(watch(LivenessCheck::Connect, PATIENCE));
+    let address = server.addr.into();
+    let target = Target { address, probe: None, liveness, max_in_flight: 1 };
+    rig.scheduler.set(B, target).unwrap();
+    let silence = Duration::from_millis(300);
+    assert!(timeout(silence, rig.liveness.recv()).await.is_err(), "nobody has asked");
+    let hour = Some(Duration::from_secs(3_600));
+    assert!(rig.scheduler.set_watch(B, hour, true));
+    assert_eq!(next(&mut rig).await.successes, 3);
+    assert!(timeout(silence, rig.liveness.recv()).await.is_err(), "the next is an hour away");
+    rig.scheduler.set_watch(B, Some(EVERY), false);
+    for _ in 0..5 {
+        next(&mut rig).await;
+    }
+    rig.scheduler.set_watch(B, None, false);
+    while timeout(silence, rig.liveness.recv()).await.is_ok() {}
+    let accepted = server.accepted();
+    tokio::time::sleep(silence).await;
+    assert_eq!(server.accepted(), accepted, "no more are wanted");
+    assert!(!rig.scheduler.set_watch(BackendId(77), hour, true), "there is no such backend");
+}
+
+#[tokio::test]
+async fn a_check_ends_in_order_and_never_in_a_reset() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    for greeting in ["", "220 a server that speaks first\r\n"] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let rig = watching(listener.local_addr().unwrap(), watch(LivenessCheck::Connect, PATIENCE));
+        for _ in 0..6 {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(greeting.as_bytes()).await.unwrap();
+            let mut read = Vec::new();
+            let end = timeout(PATIENCE, stream.read_to_end(&mut read)).await.expect("an end");
+            assert_eq!(end.expect("an end, and no reset"), 0);
+        }
+        drop(rig);
     }
 }

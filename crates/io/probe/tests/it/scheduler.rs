@@ -46,7 +46,7 @@ impl Rig {
 }
 
 pub fn target(addr: SocketAddr, spec: ProbeSpec) -> Target {
-    let probe = Arc::new(Probe::new(spec).expect("a valid spec"));
+    let probe = Some(Arc::new(Probe::new(spec).expect("a valid spec")));
     let max_in_flight = Target::DEFAULT_MAX_IN_FLIGHT;
     Target { address: addr.into(), probe, liveness: None, max_in_flight }
 }

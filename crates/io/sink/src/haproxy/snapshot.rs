@@ -37,6 +37,8 @@ pub(super) struct ServerRow {
     pub(super) queued: u32,
     pub(super) started: u64,
     pub(super) errors: u64,
+    /// How often the server itself has answered.
+    pub(super) answered: u64,
     /// Status and weight in `show stat`, which show whether the state may have changed.
     shown: Vec<u8>,
 }
@@ -155,6 +157,24 @@ fn find(rows: &[ServerRow], hint: usize, name: &[u8]) -> Option<usize> {
     if rows.get(hint).is_some_and(is_it) { Some(hint) } else { rows.iter().position(is_it) }
 }
 
+/// How often the server itself has answered: responses with headers, or in TCP mode, where there are none, bytes.
+fn answered(row: &StatRow<'_>) -> Result<u64, String> {
+    let responses = [
+        ("hrsp_1xx", Stat::Answers1xx),
+        ("hrsp_2xx", Stat::Answers2xx),
+        ("hrsp_3xx", Stat::Answers3xx),
+        ("hrsp_4xx", Stat::Answers4xx),
+        ("hrsp_5xx", Stat::Answers5xx),
+        ("hrsp_other", Stat::OtherAnswers),
+    ];
+    if responses.iter().all(|(_, column)| row.get(*column).is_empty()) {
+        return number("bout", row.get(Stat::BytesOut));
+    }
+    responses.into_iter().try_fold(0u64, |sum, (name, column)| {
+        Ok(sum.saturating_add(number(name, row.get(column))?))
+    })
+}
+
 impl ServerRow {
     /// Whether status or weight differ from what they last were; remembers them.
     fn shows_another(&mut self, status: &[u8], weight: &[u8]) -> bool {
@@ -191,6 +211,7 @@ impl ServerRow {
             Ok::<_, String>(sum.saturating_add(number(name, row.get(column))?))
         })?;
         self.errors = errors.min(started);
+        self.answered = answered(row)?;
         Ok(fell)
     }
 }

@@ -16,7 +16,13 @@ pub(super) enum Stat {
     ResponseErrors,
     Retries,
     Redispatches,
+    Answers1xx,
+    Answers2xx,
+    Answers3xx,
+    Answers4xx,
     Answers5xx,
+    OtherAnswers,
+    BytesOut,
     Status,
     EffectiveWeight,
     CheckStatus,
@@ -24,7 +30,7 @@ pub(super) enum Stat {
     Algorithm,
 }
 
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 24] = [
     "pxname",
     "iid",
     "svname",
@@ -37,7 +43,13 @@ const NAMES: [&str; 18] = [
     "eresp",
     "wretr",
     "wredis",
+    "hrsp_1xx",
+    "hrsp_2xx",
+    "hrsp_3xx",
+    "hrsp_4xx",
     "hrsp_5xx",
+    "hrsp_other",
+    "bout",
     "status",
     "weight",
     "check_status",
