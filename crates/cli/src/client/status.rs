@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use plimsoll_api::wire::ServiceSummary;
-use plimsoll_control::{CurveView, ServiceView};
+use plimsoll_control::{BackendView, CurveView, ServiceView};
 use plimsoll_terminal::table::{Cell, Table, left, right};
 use plimsoll_terminal::{Format, Screen, Tone, json, maybe, number};
 use serde::Serialize;
@@ -107,6 +107,7 @@ fn backends(view: &ServiceView) -> Table {
         right("CAPACITY (req/s)"),
         right("LATENCY (ms)"),
         right("AT REST (ms)"),
+        right("ASKED (%)"),
     ]);
     for backend in &view.backends {
         let curve = curves.get(backend.backend.as_str());
@@ -126,9 +127,20 @@ fn backends(view: &ServiceView) -> Table {
             capacity.into(),
             maybe(backend.latency_ms).into(),
             maybe(curve.map(|curve| curve.l0_ms)).into(),
+            asked(backend),
         ]);
     }
     table
+}
+
+/// What checks and probes cost a backend, of its capacity.
+fn asked(backend: &BackendView) -> Cell {
+    match backend.asked_part {
+        Some(part) if part > 0.015 => Cell::toned(format!("{:.1}", 100.0 * part), Tone::Warn),
+        Some(part) => format!("{:.1}", 100.0 * part).into(),
+        None if backend.asked_rps == 0.0 => "0.0".into(),
+        None => "-".into(),
+    }
 }
 
 /// The weight that holds, and the one wanted where that differs.

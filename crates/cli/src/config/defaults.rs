@@ -21,10 +21,8 @@ pub const API_LISTEN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LO
 pub const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// `liveness.timeout`
 pub const LIVENESS_TIMEOUT: Duration = Duration::from_secs(1);
-/// `liveness.interval`: with 3 requests, the paper's 100 ms (KnapsackLB §4.1)
-pub const LIVENESS_INTERVAL: Duration = Duration::from_millis(100);
 /// `liveness.requests`
-pub const LIVENESS_REQUESTS: u32 = 3;
+pub const LIVENESS_REQUESTS: u32 = 1;
 /// `*.jitter`
 pub const JITTER: f64 = 0.1;
 /// `*.max_body`, bytes

@@ -91,13 +91,13 @@ pub fn liveness(cursor: &Cursor<'_>, probe: Option<&Probe>) -> Option<Liveness> 
         tls: probe.map(|p| p.http.tls.clone()).unwrap_or_default(),
     };
     let http = http(&fields, inherited);
-    let interval = fields
-        .or("interval", defaults::LIVENESS_INTERVAL, |c| c.duration(defaults::probe_interval()));
+    let interval = fields.optional("interval", |c| c.duration(defaults::probe_interval()));
     let requests = fields
         .or("requests", defaults::LIVENESS_REQUESTS, |c| requests(c, defaults::LIVENESS_CHECKS));
     let port = fields.optional("port", |c| c.integer(1..=65_535).map(|port| port as u16));
     let (http, interval) = (http?, interval?);
-    if http.timeout.as_nanos().div_ceil(interval.as_nanos()) > defaults::LIVENESS_ROUNDS {
+    let rounds = interval.map(|interval| http.timeout.as_nanos().div_ceil(interval.as_nanos()));
+    if rounds.is_some_and(|rounds| rounds > defaults::LIVENESS_ROUNDS) {
         let at = fields.get("timeout").or_else(|| fields.get("interval"));
         return at.as_ref().map_or(cursor, |at| at).expected("a timeout of at most 1000 intervals");
     }

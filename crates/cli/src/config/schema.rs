@@ -79,8 +79,9 @@ fn service(cursor: &Cursor<'_>, seen: &mut Seen) -> Option<Service> {
     let fields = cursor.fields(SERVICE)?;
     let name = fields.required("name", "the service's name", |c| service_name(c, seen));
     let backends = fields.required("backends", "a list of at least one backend", backends);
-    let probe = fields.required("probe", "how to measure: at least { path: /… }", http::probe);
-    let liveness = fields.optional("liveness", |c| http::liveness(c, probe.as_ref()));
+    let probe = fields.optional("probe", http::probe);
+    let liveness =
+        fields.optional("liveness", |c| http::liveness(c, probe.as_ref().and_then(Option::as_ref)));
     let objective = fields.or("objective", Objective::default(), |c| {
         c.one_of(&[
             ("traffic", Objective::Traffic),

@@ -73,7 +73,7 @@ fn every_key_means_what_it_says() {
     let service = &config.services[0];
     let addresses: Vec<String> = service.backends.iter().map(|b| b.address.to_string()).collect();
     assert_eq!(addresses, ["127.0.0.1:9001", "[::1]:9001", "shop-3.example:80"]);
-    let probe = &service.probe;
+    let probe = service.probe.as_ref().unwrap();
     assert_eq!((probe.interval, probe.requests), (Some(Duration::from_millis(50)), Some(20)));
     let expected = Http {
         scheme: Scheme::Https,
@@ -115,8 +115,11 @@ fn the_rest_has_defaults() {
     let config = parse("F", LEAST).unwrap();
     let service = &config.services[0];
     assert_eq!((&service.liveness, service.theta), (&None, None));
-    assert_eq!((service.probe.interval, service.probe.requests), (None, None));
-    assert_eq!(service.probe.http.expect.status, [200..=399]);
+    let probe = service.probe.as_ref().unwrap();
+    assert_eq!((probe.interval, probe.requests), (None, None));
+    assert_eq!(probe.http.expect.status, [200..=399]);
+    let bare = parse("F", &LEAST.replace("    probe: { path: /work }\n", "")).unwrap();
+    assert_eq!(bare.services[0].probe, None, "traffic tells");
     assert_eq!(service.objective, Objective::Traffic);
     let Sink::Haproxy(haproxy) = &service.sink else { panic!("{:?}", service.sink) };
     assert_eq!(haproxy.socket, Socket::Unix(PathBuf::from("/run/haproxy/admin.sock")));
@@ -135,8 +138,8 @@ api: { listen: \"127.0.0.1:7400\" }
 ";
     assert_eq!(parse("F", &spelt_out).unwrap(), config);
     let with_liveness = LEAST.to_owned() + "    liveness: { path: /health }\n";
-    let spelt_out = LEAST.to_owned()
-        + "    liveness: { path: /health, interval: 100ms, requests: 3, timeout: 1s }\n";
+    let spelt_out =
+        LEAST.to_owned() + "    liveness: { path: /health, requests: 1, timeout: 1s }\n";
     assert_eq!(parse("F", &with_liveness).unwrap(), parse("F", &spelt_out).unwrap());
 }
 

@@ -28,9 +28,9 @@ pub struct Service {
     pub name: String,
     /// At least one; names and addresses unique.
     pub backends: Vec<Backend>,
-    /// How to measure a backend's latency.
-    pub probe: Probe,
-    /// How to notice that a backend is gone; without it, failing probes and the balancer tell.
+    /// How to measure a backend's latency besides its traffic, if at all.
+    pub probe: Option<Probe>,
+    /// How to check for life where traffic does not tell; without it, by bare connections.
     pub liveness: Option<Liveness>,
     /// What the packing minimises.
     pub objective: Objective,
@@ -69,8 +69,8 @@ pub struct Probe {
 pub struct Liveness {
     /// The request; scheme, host and tls are the probe's where not given.
     pub http: Http,
-    /// Time between two checks of one backend.
-    pub interval: Duration,
+    /// Time between two checks of one backend; none: as they are needed, within the budget.
+    pub interval: Option<Duration>,
     /// Requests per check; the backend lives when one of them succeeds.
     pub requests: u32,
     /// A port other than the backend's own.

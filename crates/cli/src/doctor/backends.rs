@@ -18,7 +18,7 @@ const BUDGET: f64 = 0.01;
 /// What one probe and one liveness check of a backend found.
 struct Looked {
     at: usize,
-    work: Result<ProbeResult, String>,
+    work: Option<Result<ProbeResult, String>>,
     liveness: Option<Result<ProbeResult, String>>,
 }
 
@@ -38,7 +38,10 @@ pub async fn examine(
         let watched = setup.probes.watched.get(&id).unwrap_or(&work).address.clone();
         let health = health.clone();
         looks.spawn(async move {
-            let found = once(work.address, work.probe).await;
+            let found = match work.probe {
+                Some(probe) => Some(once(work.address, probe).await),
+                None => None,
+            };
             let liveness = match health {
                 Some(Ok(probe)) => Some(once(watched, probe).await),
                 Some(Err(why)) => Some(Err(why)),
@@ -49,24 +52,25 @@ pub async fn examine(
     }
     let mut looked = looks.join_all().await;
     looked.sort_by_key(|look| look.at);
-    let nobody = looked.iter().all(|look| !succeeded(&look.work));
+    let nobody = looked.iter().all(|look| !look.work.as_ref().is_some_and(succeeded));
     for Looked { at, work, liveness } in &looked {
         let name = &service.backends[*at].name;
         let about = format!("{}/{name}", service.name);
-        findings.add(answer(&about, "probe", &service.probe.http.path, work, nobody));
+        if let (Some(work), Some(probe)) = (work, &service.probe) {
+            findings.add(answer(&about, "probe", &probe.http.path, work, nobody));
+            let latency = work.as_ref().ok().filter(|_| succeeded(work)).map(|r| r.latency);
+            let capacity = told.and_then(|told| told.capacity_rps.get(name).copied());
+            findings.append(cost(&about, probe, capacity, latency));
+        }
         if let (Some(liveness), Some(config)) = (liveness, &service.liveness) {
             findings.add(answer(&about, "liveness", &config.http.path, liveness, false));
         }
-        let latency = work.as_ref().ok().filter(|_| succeeded(work)).map(|r| r.latency);
-        let capacity = told.and_then(|told| told.capacity_rps.get(name).copied());
-        findings.append(cost(&about, &service.probe, capacity, latency));
     }
-    if service.liveness.is_none() {
+    if service.liveness.is_none() && service.probe.is_none() {
         findings.add(Finding::note(
             &service.name,
-            "without `liveness`, a connection every 100 ms tells whether a backend is there; one whose \
-             process hangs is noticed by its probes only. A light URL (`liveness: { path: /health }`) \
-             is quicker",
+            "without `liveness` and `probe`, traffic tells whether a backend does its work, and a bare connection \
+             whether one without traffic is there",
         ));
     }
 }

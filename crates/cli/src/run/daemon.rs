@@ -164,7 +164,8 @@ impl Daemon {
         let store = Arc::new(store.await.map_err(io::Error::other)??);
         let (keeper, thread) = Keeper::start(store.clone())?;
         let balancers = Balancers::default();
-        let shared = Shared { origin, seed: options.seed, keeper, balancers };
+        let shared =
+            Shared { origin, seed: options.seed, keeper, balancers, backends: Arc::default() };
         let hub = Hub::new(env!("CARGO_PKG_VERSION"));
         hub.count_lost_log_lines(log::lost());
         let running = BTreeMap::new();

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use plimsoll_api::Publisher;
@@ -28,6 +29,8 @@ const TICK: Duration = Duration::from_millis(50);
 const SHOW_EVERY: Duration = Duration::from_millis(200);
 /// The balancer has so long to answer the last plan.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
+/// Idle backends are checked so many times a second, over all services.
+const IDLE_CHECKS: f64 = 100.0;
 /// Probes and rounds that wait to be taken.
 const WAITING: usize = 1_024;
 
@@ -42,6 +45,8 @@ pub struct Shared {
     pub keeper: Keeper,
     /// Holds the connections to the HAProxys.
     pub balancers: Balancers,
+    /// How many backends all services have.
+    pub backends: Arc<AtomicUsize>,
 }
 
 /// One service, from its start to its end or its panic.
@@ -61,6 +66,14 @@ pub struct Service {
     publisher: Publisher,
     passive: Passive,
     shown: Instant,
+    /// How many backends all services have.
+    backends: Arc<AtomicUsize>,
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.backends.fetch_sub(self.names.len(), Ordering::Relaxed);
+    }
 }
 
 /// What a service waits for.
@@ -112,6 +125,7 @@ impl Service {
             publisher,
             passive: Passive::new(shared.origin),
             shown: shared.origin,
+            backends: shared.backends.clone(),
         };
         service.aim(&setup)?;
         Ok(service)
@@ -281,7 +295,15 @@ impl Service {
                 self.set_rate(backend, interval, requests);
                 false
             }
-            Action::CheckRate { .. } => false,
+            Action::CheckRate { backend, interval, at_once } => {
+                let interval = interval.map(|interval| self.stretched(interval));
+                let scheduler = match self.setup.probes.watched.contains_key(&backend) {
+                    true => &self.watches,
+                    false => &self.measures,
+                };
+                scheduler.set_watch(backend, interval, at_once);
+                false
+            }
             Action::Record(record) => {
                 let urgent = !matches!(record.kind, RecordKind::Joined | RecordKind::Left);
                 self.note(record);
@@ -322,6 +344,15 @@ impl Service {
         }
     }
 
+    /// Looking after many idle backends must not keep this machine busy: what is not urgent comes the more seldom the more there
+    /// are in all services. What an operator has set stays.
+    fn stretched(&self, interval: Duration) -> Duration {
+        let all = self.backends.load(Ordering::Relaxed) as f64;
+        let is_asked =
+            self.setup.spec.checks.interval.is_some() || interval < Duration::from_secs(1);
+        if is_asked { interval } else { interval.mul_f64((all / IDLE_CHECKS).max(1.0)) }
+    }
+
     fn note(&self, record: Record) {
         record::note(&self.name, &self.publisher, &self.keeper, record);
     }
@@ -348,7 +379,11 @@ impl Service {
 
     fn show(&mut self) {
         self.shown = Instant::now();
-        let view = self.controller.view(self.clock.now());
+        let mut view = self.controller.view(self.clock.now());
+        for backend in &mut view.backends {
+            let stretched = |s: f64| self.stretched(Duration::from_secs_f64(s)).as_secs_f64();
+            backend.check_interval_s = backend.check_interval_s.map(stretched);
+        }
         self.passive.see(&view);
         self.publisher.publish(view);
     }
@@ -374,6 +409,9 @@ impl Service {
     fn aim(&mut self, setup: &ServiceSetup) -> Result<(), String> {
         point(&mut self.measures, &setup.probes.measured)?;
         point(&mut self.watches, &setup.probes.watched)?;
+        let (was, is) = (self.names.len(), setup.spec.backends.len());
+        self.backends.fetch_add(is, Ordering::Relaxed);
+        self.backends.fetch_sub(was, Ordering::Relaxed);
         self.names = setup.spec.backends.iter().map(|b| (b.id, b.name.as_str().into())).collect();
         Ok(())
     }

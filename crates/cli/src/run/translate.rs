@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_control::{BackendSpec, CurveChoice, Exploration, ProbeRate, ServiceSpec};
+use plimsoll_control::{BackendSpec, CheckSpec, CurveChoice, Exploration, ProbeRate, ServiceSpec};
 use plimsoll_model::{BackendId, SinkLimits};
 use plimsoll_probe::{
     Address, Connection, LivenessCheck, LivenessSpec, Probe, ProbeSpec, Scheme, StatusSet, Target,
@@ -18,8 +18,7 @@ use super::sink_task::Poll;
 use crate::config;
 
 /// The watch of a service whose configuration names none: a bare connection. It costs a backend next
-/// to nothing, and a backend that refuses is out within the interval.
-const WATCH_EVERY: Duration = Duration::from_millis(100);
+/// to nothing.
 const WATCH_CHECKS: u32 = 1;
 const WATCH_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -106,7 +105,8 @@ pub fn numbered(service: &config::Service) -> Vec<BackendId> {
 pub fn check(service: &config::Service) -> Result<(), Unusable> {
     let mut plain = service.clone();
     let liveness = plain.liveness.as_mut().map(|liveness| &mut liveness.http);
-    for http in std::iter::once(&mut plain.probe.http).chain(liveness) {
+    let probe = plain.probe.as_mut().map(|probe| &mut probe.http);
+    for http in probe.into_iter().chain(liveness) {
         (http.scheme, http.tls) = (config::Scheme::Http, config::Tls::default());
     }
     self::service(&plain, &numbered(service), false, None).map(|_| ())
@@ -143,9 +143,13 @@ fn spec(
         max_step: service.learn.max_step,
         min_change: service.limits.min_change,
         min_interval: service.limits.min_interval,
-        probe: Some(ProbeRate {
-            interval: service.probe.interval,
-            requests: service.probe.requests,
+        probe: service
+            .probe
+            .as_ref()
+            .map(|probe| ProbeRate { interval: probe.interval, requests: probe.requests }),
+        checks: service.liveness.as_ref().map_or(CheckSpec::default(), |liveness| CheckSpec {
+            requests: liveness.requests,
+            interval: liveness.interval,
         }),
         observe,
         sink,
@@ -184,7 +188,7 @@ fn probes(
     let mut setup = ProbeSetup {
         measured: BTreeMap::new(),
         watched: BTreeMap::new(),
-        jitter: service.probe.http.jitter,
+        jitter: service.probe.as_ref().map_or(0.0, |probe| probe.http.jitter),
     };
     for (i, (backend, &id)) in service.backends.iter().zip(ids).enumerate() {
         let unusable = |why| Unusable::new(&format!("backends[{i}].address"), why);
@@ -198,7 +202,7 @@ fn probes(
         if let Some(port) = elsewhere {
             let there = config::Address { port, ..backend.address.clone() };
             let address = address(&there).map_err(unusable)?;
-            setup.watched.insert(id, Target { address, ..target.clone() });
+            setup.watched.insert(id, Target { address, probe: None, ..target.clone() });
             setup.measured.insert(id, Target { liveness: None, ..target });
         } else {
             setup.measured.insert(id, target);
@@ -214,14 +218,16 @@ fn address(address: &config::Address) -> Result<Address, String> {
 fn work_probe(
     service: &config::Service,
     before: Option<(&config::Service, &ServiceSetup)>,
-) -> Result<Arc<Probe>, Unusable> {
+) -> Result<Option<Arc<Probe>>, Unusable> {
+    let Some(probe) = &service.probe else { return Ok(None) };
     if let Some((was, setup)) = before
-        && is_same_request(&was.probe.http, &service.probe.http)
+        && was.probe.as_ref().is_some_and(|was| is_same_request(&was.http, &probe.http))
         && let Some(target) = setup.probes.measured.values().next()
     {
         return Ok(target.probe.clone());
     }
-    Probe::new(request(&service.probe.http)).map(Arc::new).map_err(|e| Unusable::new("probe", e))
+    let made = Probe::new(request(&probe.http)).map(Arc::new);
+    made.map(Some).map_err(|e| Unusable::new("probe", e))
 }
 
 fn liveness(
@@ -230,14 +236,13 @@ fn liveness(
 ) -> Result<LivenessSpec, Unusable> {
     let unusable = |error: &dyn std::fmt::Display| Unusable::new("liveness", error);
     let Some(liveness) = &service.liveness else {
-        let spec =
-            LivenessSpec::new(LivenessCheck::Connect, WATCH_EVERY, WATCH_CHECKS, WATCH_TIMEOUT);
+        let spec = LivenessSpec::new(LivenessCheck::Connect, WATCH_CHECKS, WATCH_TIMEOUT);
         return spec.map_err(|e| unusable(&e));
     };
     if let Some((was, setup)) = before
         && let Some(old) = &was.liveness
         && is_same_request(&old.http, &liveness.http)
-        && (old.interval, old.requests) == (liveness.interval, liveness.requests)
+        && old.requests == liveness.requests
     {
         let targets = setup.probes.watched.values().chain(setup.probes.measured.values());
         if let Some(spec) = targets.filter_map(|target| target.liveness.as_ref()).next() {
@@ -246,8 +251,7 @@ fn liveness(
     }
     let probe = Probe::new(request(&liveness.http)).map_err(|e| unusable(&e))?;
     let check = LivenessCheck::Http(Arc::new(probe));
-    let (interval, requests) = (liveness.interval, liveness.requests);
-    LivenessSpec::new(check, interval, requests, liveness.http.timeout).map_err(|e| unusable(&e))
+    LivenessSpec::new(check, liveness.requests, liveness.http.timeout).map_err(|e| unusable(&e))
 }
 
 /// Whether a probe made for the one serves the other. A file of authorities may have changed though
@@ -306,6 +310,7 @@ mod tests {
     probe: { path: /work }
     sink: { haproxy: { socket: /run/h.sock, backend: pool } }
 ";
+    const NO_PROBE: &str = "    probe: { path: /work }\n";
 
     fn read(text: &str) -> config::Service {
         config::parse("F", text).expect("a configuration").services.remove(0)
@@ -357,11 +362,16 @@ mod tests {
         assert_eq!(spec.drain, DrainTest::Overload);
         let asked = Some(ProbeRate { interval: Some(Duration::from_secs(3)), requests: Some(2) });
         assert_eq!(spec.probe, asked);
-        let least = translate(LEAST).spec;
-        assert_eq!(
-            (least.exploration, least.probe),
-            (Exploration::Packed, Some(ProbeRate::default()))
-        );
+        let probed = translate(LEAST).spec.probe;
+        assert_eq!(probed, Some(ProbeRate::default()));
+        let checked = |text: &str| translate(&(LEAST.to_owned() + text)).spec.checks;
+        let by_request = CheckSpec { requests: 1, interval: None };
+        assert_eq!(checked("    liveness: { path: /health }\n"), by_request);
+        let often = CheckSpec { requests: 3, interval: Some(Duration::from_millis(100)) };
+        let text = "    liveness: { path: /health, requests: 3, interval: 100ms }\n";
+        assert_eq!(checked(text), often);
+        let least = translate(&LEAST.replace(NO_PROBE, "")).spec;
+        assert_eq!(least.exploration, Exploration::Packed);
         // What is not said is what the controller itself holds for right.
         let ids = [BackendId(1), BackendId(2)];
         let named = ids.map(|id| BackendSpec { id, name: format!("s{}", id.0) });
@@ -377,7 +387,7 @@ mod tests {
              \"{}\", expect: { status: [200, 204-206], body: ok }, connection: new, timeout: 3s, \
              max_body: 9, tls: { server_name: \"::1\", insecure: true } }",
         );
-        let spec = request(&read(&text).probe.http);
+        let spec = request(&read(&text).probe.expect("a probe").http);
         let expected = ProbeSpec {
             scheme: Scheme::Https,
             method: "POST".into(),
@@ -399,6 +409,9 @@ mod tests {
     fn the_watch_may_be_on_another_port_and_is_never_missing() {
         let bare = translate(LEAST).probes;
         assert!(bare.watched.is_empty());
+        let unprobed = translate(&LEAST.replace(NO_PROBE, "")).probes;
+        let watched_only = |target: &Target| target.probe.is_none() && target.liveness.is_some();
+        assert!(unprobed.measured.values().all(watched_only));
         assert!(bare.measured.values().all(|target| target.liveness.is_some()));
         let same = LEAST.to_owned() + "    liveness: { path: /health }\n";
         assert!(translate(&same).probes.watched.is_empty());
@@ -418,9 +431,9 @@ mod tests {
         let again = |text: &str| {
             let service = read(text);
             let setup = super::service(&service, &numbered(&service), false, Some((&was, &before)));
-            setup.expect("usable").probes.measured[&BackendId(1)].probe.clone()
+            setup.expect("usable").probes.measured[&BackendId(1)].probe.clone().expect("a probe")
         };
-        let held = &before.probes.measured[&BackendId(1)].probe;
+        let held = before.probes.measured[&BackendId(1)].probe.as_ref().expect("a probe");
         assert!(Arc::ptr_eq(held, &again(&text.replace("9002", "9003"))));
         assert!(!Arc::ptr_eq(held, &again(&text.replace("/work", "/work?n=2"))));
     }

@@ -12,6 +12,7 @@ pub fn finite(mut view: ServiceView) -> ServiceView {
         bound(&mut backend.share);
         keep(&mut backend.latency_ms);
         keep(&mut backend.expected_ms);
+        keep(&mut backend.asked_part);
     }
     finite_plan(&mut view.plan);
     view.curves.iter_mut().for_each(finite_curve);

@@ -97,7 +97,7 @@ fn backend_view(b: &Backend, now: Nanos, total_rps: f64, checks: u32) -> Backend
         share: if total_rps > 0.0 { b.recent.rate_rps / total_rps } else { b.wanted.share },
         programmed: b.programmed,
         state: b.state(now),
-        latency_ms: b.recent.latency_us.map(|us| us / 1e3),
+        latency_ms: b.recent.latency_us.filter(|us| *us > 0.0).map(|us| us / 1e3),
         expected_ms: b.wanted.expected_us.map(|us| us / 1e3),
         asked_rps: b.asked_rps(checks),
         asked_part: b.asked_part(checks),
