@@ -146,11 +146,14 @@ fn weights_as_json_have_exactly_the_documented_shape() {
     let answer = read(show_weights(daemon.common(Some("shop"), Format::Json)));
     let backends = json!([
         {"backend": "s1", "weight": 192, "share": 0.75, "programmed": 192, "state": "ready",
-         "latency_ms": 30.25, "expected_ms": 29.0, "reason": "packed at 192"},
+         "latency_ms": 30.25, "expected_ms": 29.0, "asked_rps": 0.0, "asked_part": null,
+         "check_interval_s": null, "reason": "packed at 192"},
         {"backend": "s2", "weight": 64, "share": 0.25, "programmed": 60, "state": "exploring",
-         "latency_ms": 30.25, "expected_ms": 29.0, "reason": "packed at 64"},
+         "latency_ms": 30.25, "expected_ms": 29.0, "asked_rps": 0.0, "asked_part": null,
+         "check_interval_s": null, "reason": "packed at 64"},
         {"backend": "s3", "weight": 0, "share": 0.0, "programmed": null, "state": "failed",
-         "latency_ms": null, "expected_ms": null, "reason": "packed at 0"},
+         "latency_ms": null, "expected_ms": null, "asked_rps": 0.0, "asked_part": null,
+         "check_interval_s": null, "reason": "packed at 0"},
     ]);
     let shop = json!({"service": "shop", "method": "split", "phase": "steady", "epoch": 12,
         "backends": backends});
@@ -182,10 +185,10 @@ SERVICE  METHOD              PHASE   EPOCH  IN USE  TRAFFIC (req/s)  CAPACITY (r
 shop     roundrobin (split)  steady     12     2/3            400.0             500.0          44.1           44.7       2.50
 
 shop: backends
-BACKEND  STATE      WEIGHT  SHARE (%)  TRAFFIC (req/s)  CAPACITY (req/s)  LATENCY (ms)  AT REST (ms)
-s1       ready         192       75.0            300.0             400.0          30.2          20.0
-s2       exploring  60 → 64       25.0            100.0                 -          30.2             -
-s3       failed      ? → 0        0.0             0.00                 -             -             -
+BACKEND  STATE      WEIGHT  SHARE (%)  TRAFFIC (req/s)  CAPACITY (req/s)  LATENCY (ms)  AT REST (ms)  ASKED (%)
+s1       ready         192       75.0            300.0             400.0          30.2          20.0  0.0
+s2       exploring  60 → 64       25.0            100.0                 -          30.2             -  0.0
+s3       failed      ? → 0        0.0             0.00                 -             -             -  0.0
 ";
     let squeezed = |text: &str| -> Vec<Vec<String>> {
         text.lines().map(|l| l.split_whitespace().map(str::to_owned).collect()).collect()

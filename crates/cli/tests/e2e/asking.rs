@@ -19,7 +19,10 @@ fn the_json_has_the_shape_that_was_promised() {
     assert_eq!(keys(shop), ["backends", "epoch", "method", "phase", "service"]);
     assert_eq!((&shop["service"], &shop["method"]), (&"shop".into(), &"in_flight".into()));
     let expected = [
+        "asked_part",
+        "asked_rps",
         "backend",
+        "check_interval_s",
         "expected_ms",
         "latency_ms",
         "programmed",

@@ -17,6 +17,7 @@ fn a_slow_backend_gets_less_under_roundrobin() {
     assert_eq!(weights["method"], "split");
     assert!(weights["epoch"].as_u64() >= Some(1), "{weights}");
     assert!(daemon.has_event("plan", "plan 1: "), "{}", daemon.log());
+    until("a probe to succeed", || daemon.http("/metrics").1.contains("outcome=\"success\""));
     let (status, metrics) = daemon.http("/metrics");
     assert_eq!(status, 200);
     for part in

@@ -45,6 +45,7 @@ struct Server {
     queue: VecDeque<(u64, f64)>,
     started_total: u64,
     errors_total: u64,
+    answered_total: u64,
     weight: u32,
     condition: Condition,
     status: ServerStatus,
@@ -126,6 +127,7 @@ impl RequestPlant {
             queue: VecDeque::new(),
             started_total: 0,
             errors_total: 0,
+            answered_total: 0,
             weight,
             condition: Condition::Well,
             status: ServerStatus::Up,
@@ -239,7 +241,11 @@ impl RequestPlant {
     }
 
     fn finish(&mut self, i: usize, sent: u64, ok: bool) {
-        self.servers[i].errors_total += u64::from(!ok);
+        let s = &mut self.servers[i];
+        s.errors_total += u64::from(!ok);
+        // Errors that a living server gives are answers; what nobody answers the balancer makes an error of.
+        let lives = matches!(s.condition, Condition::FailsFast | Condition::FailsClients);
+        s.answered_total += u64::from(ok || lives);
         self.answer(i, sent, ok);
     }
 
@@ -309,7 +315,7 @@ impl Plant for RequestPlant {
             queued: 0,
             started_total: s.started_total,
             errors_total: s.errors_total,
-            answered_total: None,
+            answered_total: Some(s.answered_total),
         });
         BalancerReport {
             at: Nanos(self.now),
@@ -370,6 +376,7 @@ impl Plant for RequestPlant {
         for (s, &weight) in self.servers.iter_mut().zip(weights) {
             s.started_total = u64::from(s.in_flight());
             s.errors_total = 0;
+            s.answered_total = 0;
             s.weight = weight;
         }
         let effective = self.effective();

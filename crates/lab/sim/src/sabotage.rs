@@ -23,12 +23,6 @@ pub enum Sabotage {
     KeepFailedAtOne,
     /// It leaves zeros out of its plans.
     DropZeros,
-    /// It takes who is dead for one who is late.
-    MistakeRefusals,
-    /// It pardons for good who fails while most do.
-    NeverRevoke,
-    /// It takes one good round for many.
-    ReturnTooSoon,
     /// It believes time-outs from a time in which it did not run.
     BelieveOldTimeouts,
     /// It gives those who return their whole weight at once.
@@ -113,13 +107,10 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 46] = [
+    pub const ALL: [Sabotage; 43] = [
         Sabotage::SwallowFailures,
         Sabotage::KeepFailedAtOne,
         Sabotage::DropZeros,
-        Sabotage::MistakeRefusals,
-        Sabotage::NeverRevoke,
-        Sabotage::ReturnTooSoon,
         Sabotage::BelieveOldTimeouts,
         Sabotage::LoseRamp,
         Sabotage::HurryRamp,
@@ -177,8 +168,6 @@ impl FromStr for Sabotage {
     }
 }
 
-/// Rounds that one good round is taken for.
-const TAKEN_FOR: u64 = 100;
 /// What is said of whom is taken out for its errors.
 const EJECTED: &str = "its answers to clients are errors";
 /// A reading older than this is stale by any account.
@@ -220,7 +209,6 @@ pub struct Seam {
     before: BTreeMap<BackendId, f64>,
     /// Who failed and has not returned, and whether most of the pool did.
     out: BTreeSet<BackendId>,
-    pardons: bool,
     returned: Vec<BackendId>,
     generation: Option<u64>,
     last_plan: Option<Plan>,
@@ -325,22 +313,6 @@ impl Seam {
             (Sabotage::SwallowFailures, Event::Probe { outcome: Outcome::Failure(_), .. }) => {
                 vec![]
             }
-            (Sabotage::NeverRevoke, Event::Liveness { backend, successes: 0, .. })
-            | (Sabotage::NeverRevoke, Event::Probe { backend, outcome: Outcome::Failure(_), .. })
-                if self.pardons && self.out.contains(&backend) =>
-            {
-                vec![]
-            }
-            (Sabotage::MistakeRefusals, Event::Liveness { backend, successes: 0, started, .. }) => {
-                let failure = Some(FailureKind::Timeout);
-                vec![Event::Liveness { backend, successes: 0, failure, started }]
-            }
-            (
-                Sabotage::ReturnTooSoon,
-                Event::Liveness { backend, successes: 1.., failure, started },
-            ) => (0..TAKEN_FOR)
-                .map(|_| Event::Liveness { backend, successes: 3, failure, started })
-                .collect(),
             (
                 Sabotage::BelieveOldTimeouts,
                 Event::Liveness {
@@ -401,6 +373,9 @@ impl Seam {
             }
             let deaf =
                 matches!(sabotage, Sabotage::SwallowFailures | Sabotage::IgnoreBalancerChecks);
+            if sabotage == Sabotage::SwallowFailures {
+                (server.errors_total, server.answered_total) = (0, Some(report.at.0));
+            }
             if deaf && server.status == ServerStatus::Down {
                 server.status = ServerStatus::Up;
             }
@@ -445,7 +420,6 @@ impl Seam {
     }
 
     fn note(&mut self, record: &plimsoll_control::Record) {
-        self.pardons |= record.kind == RecordKind::Warning && record.reason.ends_with("stay in");
         let place = record.backend.as_ref().and_then(|b| b.strip_prefix('s')?.parse().ok());
         let Some(id) = place.map(BackendId) else { return };
         match record.kind {
@@ -465,7 +439,6 @@ impl Seam {
                 self.returned.push(id);
                 self.out.remove(&id);
                 self.ejected.remove(&id);
-                self.pardons &= !self.out.is_empty();
             }
             _ => {}
         }

@@ -38,6 +38,7 @@ struct Station {
     in_flight: u64,
     started_total: u64,
     errors_total: u64,
+    answered_total: u64,
     /// What it is offered, requests per second.
     lambda: f64,
     law: Option<Law>,
@@ -75,6 +76,7 @@ impl SamplePlant {
             in_flight: 0,
             started_total: 0,
             errors_total: 0,
+            answered_total: 0,
             lambda: 0.0,
             law: None,
         };
@@ -165,6 +167,7 @@ impl SamplePlant {
         let s = &mut self.stations[i];
         let luck = &mut self.luck;
         let arrived = luck.count(s.lambda * seconds);
+        let (started, errors, in_flight) = (s.started_total, s.errors_total, s.in_flight);
         match s.condition {
             Condition::Dead | Condition::FailsFast | Condition::FailsClients => {
                 s.started_total += arrived;
@@ -184,6 +187,13 @@ impl SamplePlant {
             s.errors_total += s.in_flight - MOST_IN_FLIGHT;
             s.in_flight = MOST_IN_FLIGHT;
         }
+        let errors = s.errors_total - errors;
+        let left = s.started_total - started + in_flight - s.in_flight;
+        s.answered_total += match s.condition {
+            Condition::Dead | Condition::Hangs => 0,
+            Condition::FailsFast | Condition::FailsClients => errors,
+            Condition::Well => left.saturating_sub(errors),
+        };
     }
 }
 
@@ -244,7 +254,7 @@ impl Plant for SamplePlant {
             queued: 0,
             started_total: s.started_total,
             errors_total: s.errors_total,
-            answered_total: None,
+            answered_total: Some(s.answered_total),
         });
         BalancerReport {
             at: self.now,

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use plimsoll_control::{DrainTest, DriftTest, Exploration, ServiceSpec};
+use plimsoll_control::{DrainTest, DriftTest, Exploration, ProbeRate, ServiceSpec};
 
 use crate::fault::Fault;
 use crate::luck::Luck;
@@ -88,6 +88,8 @@ pub struct Settings {
     pub refresh: bool,
     /// The least time between two programmings.
     pub min_interval: Duration,
+    /// Backends are probed besides their traffic.
+    pub probes: bool,
 }
 
 impl Settings {
@@ -110,6 +112,7 @@ impl Settings {
             drain: luck.pick(&[DrainTest::Passive, DrainTest::Overload, DrainTest::Overload]),
             refresh: luck.chance(0.7),
             min_interval,
+            probes: true,
         };
         let usual = Settings {
             exploration: spec.exploration,
@@ -121,6 +124,7 @@ impl Settings {
             drain: spec.drain,
             refresh: spec.refresh,
             min_interval,
+            probes: false,
         };
         if by_default { usual } else { drawn }
     }
@@ -137,6 +141,7 @@ impl Settings {
             drain: self.drain,
             refresh: self.refresh,
             min_interval: self.min_interval,
+            probe: self.probes.then(ProbeRate::default),
             ..spec
         }
     }

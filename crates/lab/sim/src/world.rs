@@ -86,6 +86,8 @@ pub struct World {
     pending: Option<(u64, Plan)>,
     next_probe: Vec<u64>,
     probe_every: Vec<u64>,
+    next_check: Vec<u64>,
+    check_every: Vec<u64>,
     keeps_answers: bool,
     /// Every answer so far, unless [`World::forget_answers`] was called.
     pub answers: Vec<Answer>,
@@ -122,6 +124,8 @@ impl World {
             pending: None,
             next_probe: vec![0; n],
             probe_every: vec![u64::MAX; n],
+            next_check: vec![0; n],
+            check_every: vec![u64::MAX; n],
             keeps_answers: true,
             answers: Vec::new(),
             records: Vec::new(),
@@ -279,14 +283,17 @@ impl World {
     fn tick(&mut self) {
         let now = self.plant.now();
         for i in 0..self.plant.len() {
-            let failure =
-                if self.blind { Some(FailureKind::Timeout) } else { self.plant.liveness(i) };
-            self.tell(Event::Liveness {
-                backend: BackendId(i as u32),
-                successes: if failure.is_none() { 3 } else { 0 },
-                failure,
-                started: now,
-            });
+            if now.0 >= self.next_check[i] && self.check_every[i] != u64::MAX {
+                self.next_check[i] = now.0 + self.check_every[i];
+                let failure =
+                    if self.blind { Some(FailureKind::Timeout) } else { self.plant.liveness(i) };
+                self.tell(Event::Liveness {
+                    backend: BackendId(i as u32),
+                    successes: u32::from(failure.is_none()),
+                    failure,
+                    started: now,
+                });
+            }
             if now.0 >= self.next_probe[i] && self.probe_every[i] != u64::MAX {
                 self.next_probe[i] = now.0 + self.probe_every[i];
                 self.probe(i);
@@ -327,10 +334,20 @@ impl World {
                     self.pending = Some((now.0 + PROGRAMMING, plan));
                 }
                 Action::ProbeRate { backend, interval, .. } => {
-                    self.probe_every[backend.0 as usize] = interval.as_nanos() as u64;
+                    let every = interval.as_nanos() as u64;
+                    self.probe_every[backend.0 as usize] =
+                        if every == 0 { u64::MAX } else { every };
+                }
+                Action::CheckRate { backend, interval, at_once } => {
+                    let i = backend.0 as usize;
+                    let every = interval.map_or(u64::MAX, |interval| interval.as_nanos() as u64);
+                    self.check_every[i] = every;
+                    let wait = if at_once { 0 } else { every };
+                    self.next_check[i] =
+                        self.next_check[i].min(now.0.saturating_add(wait)).max(now.0);
                 }
                 Action::Record(record) => self.records.push((now, record)),
-                Action::CheckRate { .. } | Action::SaveMemory => {}
+                Action::SaveMemory => {}
             }
         }
     }

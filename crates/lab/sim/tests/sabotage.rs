@@ -37,7 +37,7 @@ fn caught(sabotage: Sabotage) -> Option<(Vec<Order>, Rule)> {
 }
 
 /// Each of these is caught by the rule that is there for it, whatever else it breaks.
-const MEANT_FOR: [(Sabotage, Rule); 43] = [
+const MEANT_FOR: [(Sabotage, Rule); 41] = [
     (Sabotage::ForgetOne, Rule::WholePlan),
     (Sabotage::NotANumber, Rule::WholePlan),
     (Sabotage::SharesOfMoreThanAll, Rule::WholePlan),
@@ -46,13 +46,13 @@ const MEANT_FOR: [(Sabotage, Rule); 43] = [
     (Sabotage::ScaleOneWeight, Rule::WeightsFollowShares),
     (Sabotage::AllZero, Rule::SomebodyServes),
     (Sabotage::LeaveOneAlone, Rule::SurvivesALoss),
-    (Sabotage::SwallowFailures, Rule::FailedGetNothing),
+    (Sabotage::SwallowFailures, Rule::DeadGetNothing),
     (Sabotage::KeepFailedAtOne, Rule::FailedGetNothing),
     (Sabotage::DropZeros, Rule::FailedGetNothing),
     (Sabotage::KeepEjected, Rule::FailedGetNothing),
     (Sabotage::IgnoreBalancerChecks, Rule::FailedGetNothing),
-    (Sabotage::InventFailures, Rule::NobodyFailsForNothing),
-    (Sabotage::BelieveOldTimeouts, Rule::NobodyFailsForNothing),
+    (Sabotage::InventFailures, Rule::LivingNeverFail),
+    (Sabotage::BelieveOldTimeouts, Rule::LivingNeverFail),
     (Sabotage::IgnoreAdministrator, Rule::ReservedIsLeftAlone),
     (Sabotage::PlanOnStaleData, Rule::FreshData),
     (Sabotage::ProgramWhileObserving, Rule::MaySteer),
@@ -77,8 +77,6 @@ const MEANT_FOR: [(Sabotage, Rule); 43] = [
     (Sabotage::ForeignMemory, Rule::Resumes),
     (Sabotage::IgnoreReload, Rule::Agreement),
     (Sabotage::IgnoreForeign, Rule::Agreement),
-    (Sabotage::MistakeRefusals, Rule::FailedGetNothing),
-    (Sabotage::NeverRevoke, Rule::FailedGetNothing),
     (Sabotage::LoseRamp, Rule::Ramp),
     (Sabotage::HurryRamp, Rule::Ramp),
 ];

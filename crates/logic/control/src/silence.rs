@@ -152,7 +152,8 @@ impl Controller {
         let left: Vec<&Backend> =
             members.iter().copied().filter(|b| b.id != id && !b.aside).collect();
         let holds = |b: &&Backend| b.wanted.weight > 0 || b.programmed.is_some_and(|w| w > 0);
-        if !left.iter().any(holds) {
+        // The loss of one more must not be the loss of all.
+        if left.iter().filter(|b| holds(b)).count() < left.len().min(2) || left.is_empty() {
             return false;
         }
         let known: Vec<f64> = members.iter().filter_map(|b| b.knowledge.capacity_rps()).collect();

@@ -57,8 +57,8 @@ impl Ledger {
             let what = format!("told {:?}: {}", self.told, record.reason);
             self.violate(Rule::DriftIsFresh, place, what);
         }
-        // Who fails and keeps a weight all the same serves: most of the pool fails with it. So may who is parked.
-        let has_failed = |a: &super::Account| a.out && !a.pardoned && a.believed == Some(0);
+        // Who fails and keeps a weight all the same serves: nobody else does.
+        let has_failed = |a: &super::Account| a.out && a.believed == Some(0);
         let is_out = |a: &super::Account| a.reserved || has_failed(a);
         let out = |i: &usize| self.accounts.get(*i).is_some_and(is_out);
         if place.filter(out).is_some() {
@@ -111,7 +111,7 @@ impl Ledger {
         if count > self.measured && count > 1 {
             let bears = |b: &&plimsoll_control::Belief| {
                 let a = &self.accounts[b.backend.0 as usize];
-                if a.serves() || a.pardoned { b.capacity_rps.unwrap_or(0.0) } else { 0.0 }
+                if a.is_usable() { b.capacity_rps.unwrap_or(0.0) } else { 0.0 }
             };
             let all: f64 = beliefs.iter().map(|b| bears(&b)).sum();
             let part = beliefs.iter().filter(|b| b.is_measured).map(|b| bears(&b)).sum::<f64>();
@@ -145,8 +145,7 @@ impl Ledger {
     fn check_put_back(&mut self, stand: &Stand<'_>, able_s: f64) {
         let Some((ended, waited_s)) = &mut self.put_back_by else { return };
         // Without traffic there is nothing to decide, and without anybody who serves nothing to be had.
-        let may = stand.seen.plant.rate_rps() > 1.0
-            && self.accounts.iter().any(|a| a.serves() || a.pardoned);
+        let may = stand.seen.plant.rate_rps() > 1.0 && self.accounts.iter().any(|a| a.is_usable());
         *waited_s += if may { able_s } else { 0.0 };
         if stand.seen.controller.decided_at().is_some_and(|at| at >= *ended) {
             self.put_back_by = None;

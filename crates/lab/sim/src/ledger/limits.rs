@@ -135,7 +135,7 @@ impl Ledger {
     fn bearable(&self, plan: &Plan, seen: &Seen<'_>, step: f64, freely: bool) -> Option<Vec<f64>> {
         plan.entries
             .iter()
-            .filter(|e| self.accounts[e.backend.0 as usize].serves())
+            .filter(|e| self.accounts[e.backend.0 as usize].is_usable())
             .map(|e| {
                 let belief = seen.beliefs.iter().find(|b| b.backend == e.backend)?;
                 // Loads are packed by curves, and rescaled again and again one ends elsewhere than the estimate.
@@ -176,7 +176,7 @@ impl Ledger {
         }
         let shares = || {
             let serves =
-                |e: &&plimsoll_model::PlanEntry| self.accounts[e.backend.0 as usize].serves();
+                |e: &&plimsoll_model::PlanEntry| self.accounts[e.backend.0 as usize].is_usable();
             plan.entries.iter().filter(serves).map(|e| e.share)
         };
         let spread = shares().fold(0.0, f64::max) - shares().fold(1.0, f64::min);

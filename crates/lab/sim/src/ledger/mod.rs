@@ -33,28 +33,21 @@ const EXCUSED_S: f64 = 6.0;
 #[derive(Clone, Debug, Default)]
 struct Account {
     steered: bool,
-    /// A liveness round failed and three in a row have not succeeded since.
-    live_failed: bool,
-    /// That round was refused or reset: nobody listens.
-    surely_dead: bool,
-    good_rounds: u32,
-    good_began: Nanos,
-    /// So many probes of the work URL failed that it counts as failed.
-    work_failed: bool,
-    work_failures: u32,
-    work_successes: u32,
-    /// The last probe of the work URL that failed was answered, and wrongly: no dead process does that.
-    answers_wrongly: bool,
-    ever_worked: bool,
     balancer_down: bool,
     /// An administrator has it, as of the last reading.
     reserved: bool,
     errors_total: u64,
     in_flight: u32,
-    /// It fails its checks and may stay in, for most of the pool did when it failed.
-    pardoned: bool,
-    /// When anything bad was last told of it.
+    /// When a check or a probe of it was last said to have failed, or the balancer that it is down.
     bad_news_at: Option<Nanos>,
+    /// When it was last seen to answer, and how much it had by then.
+    answered: Option<(Nanos, u64)>,
+    /// When it was last not well in truth, by the world's clock.
+    unwell_at: Option<Nanos>,
+    /// Since when it is dead in truth and holds a weight all the same, by the world's clock.
+    dead_since: Option<Nanos>,
+    /// The controller said that it is set aside.
+    aside: bool,
     /// When the controller said that it is back.
     returned_at: Option<Nanos>,
     /// The same, or that it joins, or was in all the time: at the latest from here on its share may ramp
@@ -75,28 +68,14 @@ struct Account {
 }
 
 impl Account {
-    fn has_failed(&self) -> bool {
-        self.live_failed || self.work_failed
-    }
-
-    /// It may serve, and the controller says nothing else.
-    fn serves(&self) -> bool {
-        self.is_usable() && !self.out
-    }
-
-    /// It is to get nothing: by its checks, by the balancer's own or by what the controller says.
-    fn is_to_get_nothing(&self) -> bool {
-        (self.has_failed() || self.balancer_down || self.out) && !self.pardoned && !self.reserved
-    }
-
-    /// Nobody doubts that it is dead.
-    fn is_surely_dead(&self) -> bool {
-        let refuses = self.live_failed && self.surely_dead;
-        refuses || (self.balancer_down && !self.has_failed())
-    }
-
+    /// It may serve, as far as the controller says.
     fn is_usable(&self) -> bool {
-        self.steered && !self.has_failed() && !self.reserved && !self.balancer_down
+        self.steered && !self.reserved && !self.is_to_get_nothing()
+    }
+
+    /// It is to get nothing: by the balancer's own checks or by what the controller says.
+    fn is_to_get_nothing(&self) -> bool {
+        (self.balancer_down || self.out || self.aside) && !self.reserved
     }
 }
 
@@ -302,15 +281,5 @@ impl Ledger {
         if self.violation.is_none() && !self.tolerated.contains(&rule) {
             self.violation = Some(Violation { rule, backend, at: self.world, what });
         }
-    }
-
-    /// Whether most of the pool fails its checks in ways that others than the backends can cause.
-    fn is_panic(&self) -> bool {
-        let members = || self.accounts.iter().filter(|a| a.steered && !a.reserved);
-        // Whom the balancer alone calls down may count among the living: the laxer account.
-        let dead = members().filter(|a| a.live_failed && a.surely_dead).count();
-        let well = members().filter(|a| !a.has_failed() && !a.balancer_down && !a.out).count();
-        let alive = members().count() - dead;
-        alive >= 2 && 2 * well < alive
     }
 }

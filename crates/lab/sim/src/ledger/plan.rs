@@ -5,7 +5,7 @@ use std::time::Duration;
 use plimsoll_control::{Action, Exploration, Record, RecordKind};
 use plimsoll_model::{BackendId, MethodKind, Nanos, Plan};
 
-use super::{Account, Ledger, Outstanding, Rule, Seen};
+use super::{Ledger, Outstanding, Rule, Seen};
 
 /// Shares sum to 1 up to this: rounding of sums of 64-bit numbers, no more.
 const WHOLE: f64 = 1e-6;
@@ -22,8 +22,10 @@ const UNANSWERED: Duration = Duration::from_secs(5);
 const GIVEN_BACK: &str = "given back by an administrator";
 /// The sink's own limit, whatever the reason but a change of the pool.
 const SINK_INTERVAL: Duration = Duration::from_millis(100);
-/// Bad news explain a failure for so long: rounds and probes hang for seconds, errors gather in a mean.
+/// What is or was wrong explains a failure for so long: checks and probes hang for seconds, errors gather in a mean.
 const NEWS: Duration = Duration::from_secs(60);
+/// Who has answered within this time is alive, whatever is told of it.
+const ANSWERS: Duration = Duration::from_secs(1);
 /// So often within a minute a foreign weight is put right at once; from then on at the usual pace. The
 /// controller counts five in minutes that follow one another, so that two fives may meet.
 const FOREIGN_LIMIT: usize = 10;
@@ -110,14 +112,14 @@ impl Ledger {
         for e in &plan.entries {
             let i = e.backend.0 as usize;
             let Some(a) = self.accounts.get(i) else { continue };
-            serves |= e.weight > 0 && (a.is_usable() || (a.pardoned && !a.reserved));
+            serves |= e.weight > 0 && a.is_usable();
             if a.reserved {
                 let what = format!("weight {} though an administrator has it", e.weight);
                 self.violate(Rule::ReservedIsLeftAlone, Some(i), what);
             } else if e.weight > 0 && a.is_to_get_nothing() && somebody {
                 let what = format!(
-                    "weight {} after it failed, by the balancer: {}, by the controller: {} ({})",
-                    e.weight, a.balancer_down, a.out, plan.reason
+                    "weight {} after it failed, by the balancer: {}, by the controller: {}, set aside: {} ({})",
+                    e.weight, a.balancer_down, a.out, a.aside, plan.reason
                 );
                 self.violate(Rule::FailedGetNothing, Some(i), what);
             }
@@ -126,8 +128,7 @@ impl Ledger {
             let what = format!("only those who fail have weights: {plan:?}");
             self.violate(Rule::SomebodyServes, None, what);
         }
-        // Whom the controller has out for reasons of its own is not counted.
-        let others = self.accounts.iter().filter(|a| a.serves()).count();
+        let others = self.accounts.iter().filter(|a| a.is_usable()).count();
         let holders = plan.entries.iter().filter(|e| e.weight > 0).count();
         // KnapsackLB's ways of exploring give one all the traffic, to measure it.
         let packs = self.spec.as_ref().is_some_and(|s| s.exploration == Exploration::Packed);
@@ -218,8 +219,6 @@ impl Ledger {
     fn recorded(&mut self, clock: Nanos, record: &Record) {
         let place = record.backend.as_ref().and_then(|b| b.strip_prefix('s')?.parse().ok());
         self.recorded_change(clock, record, place);
-        let serves = |a: &Account| a.is_usable() && !a.out;
-        let somebody = self.accounts.iter().any(serves);
         let Some((i, a)) = place.and_then(|i: usize| Some((i, self.accounts.get_mut(i)?))) else {
             return;
         };
@@ -227,29 +226,27 @@ impl Ledger {
             a.ramps_since = Some(clock);
         }
         match record.kind {
+            RecordKind::SetAside => a.aside = true,
+            RecordKind::Restored => a.aside = false,
             RecordKind::Failed => {
-                // A pardon ends by another word of it; where most fail it is given anew.
-                (a.out, a.returned_at, a.pardoned) = (true, None, false);
-                if a.bad_news_at.is_none_or(|at| clock.since(at) >= NEWS) {
+                (a.out, a.aside, a.returned_at) = (true, false, None);
+                let since = |at: Option<Nanos>, now: Nanos| at.map(|at| now.since(at));
+                let unwell = since(a.unwell_at, self.world).is_some_and(|since| since < NEWS);
+                let news = since(a.bad_news_at, clock).is_some_and(|since| since < NEWS);
+                let answers = a.answered.is_some_and(|(at, _)| clock.since(at) < ANSWERS);
+                if !unwell && (!news || answers) && !a.balancer_down {
                     let what = format!("said to have failed: {}", record.reason);
-                    self.violate(Rule::NobodyFailsForNothing, Some(i), what);
+                    self.violate(Rule::LivingNeverFail, Some(i), what);
                 }
             }
             // An administrator gives back who fails, too.
             RecordKind::Returned if a.out && record.reason != GIVEN_BACK => {
-                let was_in = std::mem::take(&mut a.pardoned);
-                (a.out, a.returned_at) = (false, (!was_in).then_some(clock));
-                // Where nobody serves, who is alive need not prove it by three rounds.
-                if !somebody && a.good_rounds > 0 {
-                    (a.live_failed, a.surely_dead) = (false, false);
-                    (a.work_failed, a.work_failures) = (false, 0);
-                }
+                (a.out, a.returned_at) = (false, Some(clock));
             }
             _ => return,
         }
-        // Out for its errors, or back later than the account has it: the controller's own reasons.
+        // Out or back for the controller's own reasons.
         self.note_pool_change();
-        self.pardon_in_panic();
     }
 }
 
@@ -258,6 +255,7 @@ mod tests {
     use plimsoll_control::{BackendSpec, ServiceSpec};
     use plimsoll_model::PlanEntry;
 
+    use super::super::Account;
     use super::*;
 
     /// What a plan of these weights violates where an account of the second of two backends says `of_it`.
@@ -284,12 +282,12 @@ mod tests {
         let well = |_: &mut Account| {};
         let held_down = |a: &mut Account| a.balancer_down = true;
         let out = |a: &mut Account| a.out = true;
-        let pardoned = |a: &mut Account| (a.out, a.pardoned) = (true, true);
+        let aside = |a: &mut Account| a.aside = true;
         let reserved = |a: &mut Account| a.reserved = true;
         assert_eq!(violated(&[(0, 5), (1, 5)], well), None);
         assert_eq!(violated(&[(0, 5), (1, 5)], held_down), Some(Rule::FailedGetNothing));
         assert_eq!(violated(&[(0, 5), (1, 5)], out), Some(Rule::FailedGetNothing));
-        assert_eq!(violated(&[(0, 5), (1, 5)], pardoned), None);
+        assert_eq!(violated(&[(0, 5), (1, 5)], aside), Some(Rule::FailedGetNothing));
         assert_eq!(violated(&[(0, 5), (1, 0)], out), None);
         assert_eq!(violated(&[(0, 5)], out), Some(Rule::WholePlan));
         assert_eq!(violated(&[(0, 5)], well), Some(Rule::WholePlan));

@@ -55,7 +55,7 @@ impl Ledger {
             return;
         }
         // Whom the controller still has out, for reasons of its own, cannot help.
-        let usable = || self.accounts.iter().enumerate().filter(|(_, a)| a.serves());
+        let usable = || self.accounts.iter().enumerate().filter(|(_, a)| a.is_usable());
         let all: f64 = usable().map(|(j, _)| plant.capacity_rps(j)).sum();
         let settled = |back: Option<Nanos>| back.is_none_or(|at| clock.since(at) > ramp);
         let others = || {
@@ -109,7 +109,7 @@ impl Ledger {
         let Some(spec) = &self.spec else { return };
         let (slow_start, max_step) = (spec.slow_start, spec.max_step);
         let climbs = |a: &Account| {
-            a.serves() && a.returned_at.is_some_and(|at| seen.clock.since(at) < slow_start)
+            a.is_usable() && a.returned_at.is_some_and(|at| seen.clock.since(at) < slow_start)
         };
         // What puts the balancer right may be as old as the decision that it repeats.
         let repeats = self.reason_to_reassert || self.foreign || self.method_changed;
@@ -125,7 +125,7 @@ impl Ledger {
         let is_settled = |e: &&PlanEntry| {
             let a = &self.accounts[e.backend.0 as usize];
             let ramps = a.ramps_since.is_some_and(|at| seen.clock.since(at) <= slow_start);
-            a.serves() && !ramps
+            a.is_usable() && !ramps
         };
         let settled = || plan.entries.iter().filter(is_settled);
         let had = |e: &PlanEntry| {

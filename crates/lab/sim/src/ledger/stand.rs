@@ -6,11 +6,14 @@ use plimsoll_control::{Belief, Controller, ServiceView};
 use plimsoll_model::Nanos;
 
 use super::{Ledger, Rule};
-use crate::plant::Plant;
+use crate::plant::{Condition, Plant};
 
 /// Once the controller knows, a failed backend is without traffic within this, for as long as the
 /// balancer can be steered: one reading (a second at sample level) and one exchange.
 const FAILED_OUT_WITHIN: Duration = Duration::from_secs(2);
+/// Whoever is dead holds no weight after so long in which the controller could act: checks of idle ones are a second
+/// apart and may be lost, readings of its traffic as well, and a plan may be refused.
+const DEAD_OUT_WITHIN: Duration = Duration::from_secs(10);
 /// A plan that the balancer refused is tried again within this (the controller backs off up to 5 s).
 const TRIED_AGAIN_WITHIN: Duration = Duration::from_millis(5_500);
 /// Sink and controller agree within this: a steady controller decides every 10 s at the latest.
@@ -65,14 +68,20 @@ impl Ledger {
         self.last_stand = stand.now;
         let able_s = if able { passed_s.min(LONGEST_STEP_S) } else { 0.0 };
         self.let_excuses_expire(able_s);
+        for (i, a) in self.accounts.iter_mut().enumerate() {
+            if stand.seen.plant.condition(i) != Condition::Well {
+                a.unwell_at = Some(stand.now);
+            }
+        }
         self.check_rescaled(stand);
         self.check_measured(stand, able_s);
         // No time that is allowed passes while the process is away, or its machine is.
         if !able || passed_s > LONGEST_STEP_S {
-            self.accounts.iter_mut().for_each(|a| a.overdue = None);
+            self.accounts.iter_mut().for_each(|a| (a.overdue, a.dead_since) = (None, None));
             (self.disagreeing, self.deserted, self.misread) = (None, None, None);
         } else {
             self.check_failed(stand);
+            self.check_dead(stand);
             self.check_somebody(stand);
             self.check_agreement(stand);
             self.check_belief(stand);
@@ -86,37 +95,50 @@ impl Ledger {
     }
 
     fn check_failed(&mut self, stand: &Stand<'_>) {
-        let usable = self.accounts.iter().any(|a| a.is_usable());
         // Where the controller has nobody left, weights stay as they are.
-        let serves = self.accounts.iter().any(|a| a.serves());
+        let somebody = self.accounts.iter().any(|a| a.is_usable());
         for i in 0..self.accounts.len() {
             let a = &mut self.accounts[i];
-            let somebody = serves || (usable && a.has_failed());
-            let wrong =
-                somebody && a.steered && a.is_to_get_nothing() && stand.seen.plant.weight(i) > 0;
-            if !wrong {
+            let held = stand.seen.plant.weight(i);
+            if !(somebody && a.steered && a.is_to_get_nothing() && held > 0) {
                 a.overdue = None;
                 continue;
             }
             let since = *a.overdue.get_or_insert(stand.now);
             if stand.now.since(since) > FAILED_OUT_WITHIN {
-                let (by_checks, down, out) = (a.has_failed(), a.balancer_down, a.out);
+                let (down, out, aside) = (a.balancer_down, a.out, a.aside);
                 let what = format!(
-                    "weight {} for more than {FAILED_OUT_WITHIN:?} after it failed, by its checks: \
-                     {by_checks}, by the balancer: {down}, by the controller: {out}",
-                    stand.seen.plant.weight(i)
+                    "weight {held} for more than {FAILED_OUT_WITHIN:?} after it failed, by the balancer: \
+                     {down}, by the controller: {out}, set aside: {aside}"
                 );
                 self.violate(Rule::FailedGetNothing, Some(i), what);
             }
         }
     }
 
+    /// Who is dead in truth holds a weight for no longer than it takes to notice.
+    fn check_dead(&mut self, stand: &Stand<'_>) {
+        let plant = stand.seen.plant;
+        let lives =
+            |i: usize| self.accounts[i].is_usable() && plant.condition(i) != Condition::Dead;
+        let somebody = (0..self.accounts.len()).any(lives);
+        for i in 0..self.accounts.len() {
+            let a = &mut self.accounts[i];
+            let dead = plant.condition(i) == Condition::Dead && plant.weight(i) > 0;
+            if !(dead && somebody && a.steered && !a.reserved) {
+                a.dead_since = None;
+                continue;
+            }
+            let since = *a.dead_since.get_or_insert(stand.now);
+            if stand.now.since(since) > DEAD_OUT_WITHIN {
+                let what = format!("weight {} though it is dead since {since:?}", plant.weight(i));
+                self.violate(Rule::DeadGetNothing, Some(i), what);
+            }
+        }
+    }
+
     fn check_somebody(&mut self, stand: &Stand<'_>) {
-        // While most fail in doubtful ways, those who fail may serve as well as those who do not.
-        let may = |i: &usize| {
-            let a = &self.accounts[*i];
-            a.is_usable() || (a.steered && a.pardoned && !a.reserved)
-        };
+        let may = |i: &usize| self.accounts[*i].is_usable();
         let somebody = self.accounts.iter().any(|a| a.is_usable());
         let all_zero =
             || (0..self.accounts.len()).filter(may).all(|i| stand.seen.plant.weight(i) == 0);

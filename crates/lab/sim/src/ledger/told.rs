@@ -14,12 +14,6 @@ use super::{Account, Ledger};
 const STALL: Duration = Duration::from_millis(500);
 /// … and for so long it was more than that.
 const LEAP: Duration = Duration::from_secs(60);
-/// So many rounds in a row bring a failed backend back at the earliest.
-const ROUNDS_TO_RETURN: u32 = 3;
-/// So many probes of the work URL in a row fail a backend; of time-outs it takes more.
-const PROBES_TO_FAIL: u32 = 3;
-const TIMEOUTS_TO_FAIL: u32 = 8;
-
 /// Readings are kept so far apart at the least, and for so long.
 const READINGS_APART: Duration = Duration::from_millis(900);
 const READINGS_KEPT: Duration = Duration::from_millis(4_500);
@@ -65,11 +59,15 @@ impl Ledger {
                 self.outstanding = None;
                 self.note_reason_to_reassert();
             }
-            Event::Probe { backend, outcome, .. } => self.told_probe(clock, *backend, *outcome),
+            Event::Probe { backend, outcome, .. } => {
+                if *outcome != Outcome::Success {
+                    self.note_bad_news(clock, *backend);
+                }
+            }
             Event::Liveness { backend, successes, failure, started } => {
                 let timed_out = *successes == 0 && *failure == Some(FailureKind::Timeout);
-                if !(timed_out && *started < self.stalled_at) {
-                    self.told_round(clock, *backend, *successes, *failure, *started);
+                if *successes == 0 && !(timed_out && *started < self.stalled_at) {
+                    self.note_bad_news(clock, *backend);
                 }
             }
             Event::Applied(applied) => self.told_applied(clock, applied),
@@ -108,20 +106,19 @@ impl Ledger {
             let by_others = expects && a.believed.is_some_and(|w| w != server.weight);
             foreign |= by_others;
             // Whose hand ever gave it: a failed one is to get nothing.
-            let fails = a.out || a.has_failed() || a.balancer_down;
-            refilled |= by_others && server.weight > 0 && fails;
+            refilled |= by_others && server.weight > 0 && a.is_to_get_nothing();
             a.believed = Some(server.weight);
             let reserved = matches!(server.status, ServerStatus::Drain | ServerStatus::Maintenance);
             let down = server.status == ServerStatus::Down;
             if reserved != a.reserved || down != a.balancer_down {
                 pool_changed = true;
             }
-            if a.balancer_down && !down {
-                // It was out for the balancer's word and is back by it.
-                (a.work_failed, a.work_failures) = (false, 0);
-            }
-            if down || server.errors_total > a.errors_total {
+            if down {
                 a.bad_news_at = Some(clock);
+            }
+            let told = server.answered_total.unwrap_or(0);
+            if restarted || a.answered.is_none_or(|(_, before)| told > before) {
+                a.answered = Some((clock, told));
             }
             (a.errors_total, a.in_flight) = (server.errors_total, server.in_flight);
             a.note_reading(report.at, server.started_total, restarted);
@@ -140,7 +137,12 @@ impl Ledger {
         if first {
             self.note_what_to_resume(report);
         }
-        self.pardon_in_panic();
+    }
+
+    fn note_bad_news(&mut self, clock: Nanos, id: BackendId) {
+        if let Some(a) = self.accounts.get_mut(id.0 as usize).filter(|a| a.steered) {
+            a.bad_news_at = Some(clock);
+        }
     }
 
     /// Whether the first plan must be what the memory holds.
@@ -164,68 +166,6 @@ impl Ledger {
             .iter()
             .any(|s| serves(s.backend) && weight(s.backend).is_some_and(|w| w > 0));
         self.must_resume = all_known && differs && anybody;
-    }
-
-    fn told_round(
-        &mut self,
-        clock: Nanos,
-        id: BackendId,
-        successes: u32,
-        failure: Option<FailureKind>,
-        started: Nanos,
-    ) {
-        let Some(a) = self.accounts.get_mut(id.0 as usize).filter(|a| a.steered) else { return };
-        if started < a.good_began {
-            return;
-        }
-        if successes == 0 {
-            a.good_rounds = 0;
-            a.bad_news_at = Some(clock);
-            a.surely_dead = matches!(failure, Some(FailureKind::Refused | FailureKind::Reset));
-            if !std::mem::replace(&mut a.live_failed, true) {
-                self.note_pool_change();
-            }
-            self.judge_failure(id);
-            return;
-        }
-        a.good_began = started;
-        if a.good_rounds == 0 && !a.answers_wrongly {
-            // What hung or refused before was the dead one.
-            a.work_failures = 0;
-        }
-        a.good_rounds += 1;
-        if a.live_failed && a.good_rounds >= ROUNDS_TO_RETURN {
-            (a.live_failed, a.surely_dead) = (false, false);
-            (a.work_failed, a.work_failures) = (false, 0);
-            self.note_pool_change();
-        }
-    }
-
-    fn told_probe(&mut self, clock: Nanos, id: BackendId, outcome: Outcome) {
-        let judged = self.accounts.iter().any(|a| a.ever_worked);
-        let Some(a) = self.accounts.get_mut(id.0 as usize).filter(|a| a.steered) else { return };
-        match outcome {
-            Outcome::Success => {
-                (a.ever_worked, a.work_failures, a.answers_wrongly) = (true, 0, false);
-                a.work_successes += 1;
-                if a.work_failed && a.work_successes >= PROBES_TO_FAIL {
-                    a.work_failed = false;
-                }
-            }
-            Outcome::Failure(kind) => {
-                a.bad_news_at = Some(clock);
-                a.work_successes = 0;
-                a.work_failures += 1;
-                a.answers_wrongly =
-                    matches!(kind, FailureKind::Status | FailureKind::Body | FailureKind::Protocol);
-                let needed =
-                    if kind == FailureKind::Timeout { TIMEOUTS_TO_FAIL } else { PROBES_TO_FAIL };
-                if judged && a.work_failures >= needed {
-                    a.work_failed = true;
-                    self.judge_failure(id);
-                }
-            }
-        }
     }
 
     fn told_applied(&mut self, clock: Nanos, applied: &Applied) {
@@ -253,28 +193,10 @@ impl Ledger {
         let (Some(weights), Some(shares)) = (&self.last_plan, &self.last_shares) else { return };
         for ((id, weight), (_, share)) in weights.iter().zip(shares) {
             let held = self.accounts.get_mut(id.0 as usize);
-            if let Some(a) = held.filter(|a| a.believed == Some(*weight)) {
+            // Who is set aside gets back what it had.
+            if let Some(a) = held.filter(|a| a.believed == Some(*weight) && !a.aside) {
                 a.granted_share = *share;
             }
-        }
-    }
-
-    /// Who fails while most are well is pardoned no longer, whatever it was pardoned for.
-    fn judge_failure(&mut self, id: BackendId) {
-        if self.is_panic() {
-            self.pardon_in_panic();
-        } else if let Some(a) = self.accounts.get_mut(id.0 as usize) {
-            a.pardoned = false;
-        }
-    }
-
-    /// While most of the pool fails in doubtful ways nobody is taken out for it.
-    pub(super) fn pardon_in_panic(&mut self) {
-        if !self.is_panic() {
-            return;
-        }
-        for a in self.accounts.iter_mut().filter(|a| a.steered && (a.has_failed() || a.out)) {
-            a.pardoned |= !a.is_surely_dead();
         }
     }
 }

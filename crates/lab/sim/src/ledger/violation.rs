@@ -19,8 +19,10 @@ pub enum Rule {
     SurvivesALoss,
     /// Who failed gets nothing, once the controller knows.
     FailedGetNothing,
-    /// Nobody is said to have failed of whom nothing bad was told.
-    NobodyFailsForNothing,
+    /// Who is dead gets nothing.
+    DeadGetNothing,
+    /// Nobody is said to have failed who is well.
+    LivingNeverFail,
     /// What an administrator has is left alone.
     ReservedIsLeftAlone,
     /// No plan on stale data.
@@ -69,13 +71,14 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Rule; 28] = [
+    pub const ALL: [Rule; 29] = [
         Rule::WholePlan,
         Rule::WeightsFollowShares,
         Rule::SomebodyServes,
         Rule::SurvivesALoss,
         Rule::FailedGetNothing,
-        Rule::NobodyFailsForNothing,
+        Rule::DeadGetNothing,
+        Rule::LivingNeverFail,
         Rule::ReservedIsLeftAlone,
         Rule::FreshData,
         Rule::MaySteer,

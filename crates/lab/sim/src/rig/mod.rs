@@ -79,6 +79,8 @@ pub struct Rig<P> {
     roster: Vec<bool>,
     next_probe: Vec<u64>,
     probe_every: Vec<u64>,
+    next_check: Vec<u64>,
+    check_every: Vec<u64>,
     troubles: Troubles,
     sink: Sink,
     store: Store,
@@ -106,6 +108,8 @@ impl<P: Plant> Rig<P> {
             roster: vec![true; n],
             next_probe: vec![0; n],
             probe_every: vec![u64::MAX; n],
+            next_check: vec![0; n],
+            check_every: vec![u64::MAX; n],
             troubles: Troubles::new(&scenario),
             sink: Sink::new(scenario.seed),
             store: Store::default(),
@@ -260,7 +264,12 @@ impl<P: Plant> Rig<P> {
             return;
         }
         for i in 0..self.plant.len() {
-            if !self.roster[i] || self.luck.chance(self.troubles.rounds_lost) {
+            let due = self.check_every[i] != u64::MAX && self.now >= self.next_check[i];
+            if !due || !self.roster[i] {
+                continue;
+            }
+            self.next_check[i] = self.now + self.check_every[i];
+            if self.luck.chance(self.troubles.rounds_lost) {
                 continue;
             }
             let failure = match self.plant.liveness(i) {
@@ -280,7 +289,7 @@ impl<P: Plant> Rig<P> {
         let Some(process) = &self.process else { return };
         let event = Event::Liveness {
             backend: BackendId(i as u32),
-            successes: if failure.is_some() { 0 } else { 3 },
+            successes: u32::from(failure.is_none()),
             failure,
             started: process.clock(self.now),
         };

@@ -64,6 +64,7 @@ impl<P: Plant> Rig<P> {
             backlog: Vec::new(),
         });
         self.probe_every.iter_mut().for_each(|every| *every = u64::MAX);
+        self.check_every.iter_mut().for_each(|every| *every = u64::MAX);
     }
 
     pub(super) fn kill_controller(&mut self) {
@@ -185,7 +186,15 @@ impl<P: Plant> Rig<P> {
                 self.probe_every[i] = if every == 0 { u64::MAX } else { every };
                 self.next_probe[i] = self.next_probe[i].min(self.now + self.probe_every[i]);
             }
-            Action::CheckRate { .. } | Action::Record(_) => {}
+            Action::CheckRate { backend, interval, at_once } => {
+                let i = backend.0 as usize;
+                let every = interval.map_or(u64::MAX, |interval| interval.as_nanos() as u64);
+                self.check_every[i] = every;
+                let wait = if at_once { 0 } else { every };
+                let due = self.next_check[i].min(self.now.saturating_add(wait));
+                self.next_check[i] = due.max(self.now);
+            }
+            Action::Record(_) => {}
             Action::SaveMemory => {
                 if let Some(process) = &self.process {
                     self.store.save(self.now, &process.controller);
