@@ -93,9 +93,10 @@ impl Controller {
             }
             let wanted = match checks.interval {
                 Some(interval) => Some(interval),
-                None if !suspect && b.life.answered_within(now, TELLS) => None,
+                None if !suspect && b.life.is_told() && b.life.answered_within(now, TELLS) => None,
                 None => {
-                    let due = if suspect { SUSPECT } else { IDLE };
+                    let untold = !b.life.is_told() && now.since(b.served_at) < TELLS;
+                    let due = if suspect || untold { SUSPECT } else { IDLE };
                     let part = if probes { 0.5 } else { 1.0 };
                     let afforded = if checks.requests > 0 {
                         within_budget(b, checks.requests, part)

@@ -224,7 +224,7 @@ impl Backend {
             Recent { rate_rps: window.rate_rps(), in_flight: window.in_flight, latency_us };
         self.smoothed.0 = FADING * self.smoothed.0 + window.in_flight * window.seconds;
         self.smoothed.1 = FADING * self.smoothed.1 + window.started;
-        self.health.answers(window.completed, window.errors);
+        self.health.answers(window.completed, window.wrong_answers);
         // What hangs has a capacity of its own, that of a hung backend.
         if self.life.silent().is_none_or(|silent| silent < HUNG) {
             self.knowledge.observe(window, steady, setting, typical_us);

@@ -368,7 +368,7 @@ impl Controller {
             b.probed = Some((now, latency_us));
         }
         // What clients get tells more than what a probe does.
-        let doubted = b.life.answered_within(now, STALE) && b.health.error_share() == 0.0;
+        let doubted = b.life.answered_within(now, STALE) && !b.health.is_failing_fast();
         let turn = b.health.work(now, outcome, judged && !doubted);
         self.on_turn(now, id, turn, out);
         if let Some(change) = change {

@@ -528,6 +528,7 @@ mod tests {
             started: rate_rps,
             completed: rate_rps,
             errors: 0.0,
+            wrong_answers: 0.0,
             in_flight: 3.0,
             seen: vec![(3, 10)],
             growth: 0.0,

@@ -94,6 +94,8 @@ impl Life {
         self.lost += errors;
         match &mut self.silent {
             Some(silent) => *silent += at.since(then).min(GAP),
+            // An open connection need not wait for anything.
+            None if server.answered_total.is_none() => {}
             None if started > 0 || server.in_flight > 0 => self.silent = Some(Duration::ZERO),
             None => {}
         }
@@ -117,6 +119,11 @@ impl Life {
     /// From now on it is waited for as if it had just been asked.
     pub fn wait_anew(&mut self) {
         (self.silent, self.lost) = (None, 0);
+    }
+
+    /// Requests are counted, and the answers to them: traffic tells all that a check could.
+    pub fn is_told(&self) -> bool {
+        self.last.is_some_and(|(_, server)| server.answered_total.is_some())
     }
 
     /// When it last answered.
@@ -276,8 +283,10 @@ mod tests {
         };
         life.observe(at(0), &uncounted(1, 10, 0));
         life.observe(at(100), &uncounted(1, 12, 2));
-        assert!(life.silent().is_some(), "two failed, and one waits");
+        assert!(life.has_lost() && life.answered_at().is_none(), "two failed, and one is open");
         life.observe(at(200), &uncounted(1, 13, 2));
-        assert_eq!(life.silent(), None);
+        assert_eq!(life.answered_at(), Some(at(200)));
+        (3..100).for_each(|k| life.observe(at(100 * k), &uncounted(1, 13, 2)));
+        assert_eq!(life.silent(), None, "an open connection need not wait for anything");
     }
 }

@@ -58,6 +58,8 @@ pub(crate) struct Window {
     /// Requests that left it with an answer that counts.
     pub completed: f64,
     pub errors: f64,
+    /// Those of them that the server itself gave as answers, as far as the balancer tells them apart.
+    pub wrong_answers: f64,
     /// Time average of requests in flight, queued in the balancer included.
     pub in_flight: f64,
     /// How often each number of requests was seen at the server.
@@ -209,11 +211,20 @@ impl Meter {
             .filter(|&(_, &count)| count > 0)
             .map(|(n, &count)| (n as u32, count))
             .collect();
+        let completed = (started - growth - errors).max(0.0);
+        // Of those that were answered, what did not end well. (Bytes or packets are always enough.)
+        let wrong_answers = match (first.answered_total, report.answered_total) {
+            (Some(before), Some(now)) => {
+                (now.saturating_sub(before) as f64 - completed).clamp(0.0, errors.max(0.0))
+            }
+            _ => errors,
+        };
         Some(Window {
             seconds,
             started,
-            completed: (started - growth - errors).max(0.0),
+            completed,
             errors,
+            wrong_answers,
             in_flight: self.area / seconds,
             seen,
             growth,

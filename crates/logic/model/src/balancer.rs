@@ -65,9 +65,8 @@ pub struct ServerReport {
     pub started_total: u64,
     /// Requests that failed so far: no connection, no valid answer, or a 5xx.
     pub errors_total: u64,
-    /// How often the server itself has shown that it answers, where the balancer tells: a server whose number grows
-    /// is alive. What is counted differs, so only growth means something (HAProxy: responses with headers, `hrsp_*`;
-    /// in TCP mode bytes, `bout`; layer 4: packets from the server).
+    /// Requests that the server itself has answered so far, well or not (HAProxy in HTTP mode: the sum of `hrsp_*`).
+    /// `None` where the balancer counts connections, of which an open one need not wait for anything.
     pub answered_total: Option<u64>,
 }
 

@@ -37,8 +37,8 @@ pub(super) struct ServerRow {
     pub(super) queued: u32,
     pub(super) started: u64,
     pub(super) errors: u64,
-    /// How often the server itself has answered.
-    pub(super) answered: u64,
+    /// Requests that the server itself has answered.
+    pub(super) answered: Option<u64>,
     /// Status and weight in `show stat`, which show whether the state may have changed.
     shown: Vec<u8>,
 }
@@ -157,8 +157,8 @@ fn find(rows: &[ServerRow], hint: usize, name: &[u8]) -> Option<usize> {
     if rows.get(hint).is_some_and(is_it) { Some(hint) } else { rows.iter().position(is_it) }
 }
 
-/// How often the server itself has answered: responses with headers, or in TCP mode, where there are none, bytes.
-fn answered(row: &StatRow<'_>) -> Result<u64, String> {
+/// Requests that the server itself has answered: responses with headers. In TCP mode there are none.
+fn answered(row: &StatRow<'_>) -> Result<Option<u64>, String> {
     let responses = [
         ("hrsp_1xx", Stat::Answers1xx),
         ("hrsp_2xx", Stat::Answers2xx),
@@ -168,11 +168,12 @@ fn answered(row: &StatRow<'_>) -> Result<u64, String> {
         ("hrsp_other", Stat::OtherAnswers),
     ];
     if responses.iter().all(|(_, column)| row.get(*column).is_empty()) {
-        return number("bout", row.get(Stat::BytesOut));
+        return Ok(None);
     }
-    responses.into_iter().try_fold(0u64, |sum, (name, column)| {
-        Ok(sum.saturating_add(number(name, row.get(column))?))
-    })
+    let sum = responses.into_iter().try_fold(0u64, |sum, (name, column)| {
+        Ok::<_, String>(sum.saturating_add(number(name, row.get(column))?))
+    });
+    sum.map(Some)
 }
 
 impl ServerRow {

@@ -22,7 +22,6 @@ pub(super) enum Stat {
     Answers4xx,
     Answers5xx,
     OtherAnswers,
-    BytesOut,
     Status,
     EffectiveWeight,
     CheckStatus,
@@ -30,7 +29,7 @@ pub(super) enum Stat {
     Algorithm,
 }
 
-const NAMES: [&str; 24] = [
+const NAMES: [&str; 23] = [
     "pxname",
     "iid",
     "svname",
@@ -49,7 +48,6 @@ const NAMES: [&str; 24] = [
     "hrsp_4xx",
     "hrsp_5xx",
     "hrsp_other",
-    "bout",
     "status",
     "weight",
     "check_status",

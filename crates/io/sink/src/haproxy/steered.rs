@@ -124,7 +124,7 @@ fn server_report(backend: BackendId, row: &ServerRow) -> ServerReport {
         queued: row.queued,
         started_total: row.started,
         errors_total: row.errors,
-        answered_total: Some(row.answered),
+        answered_total: row.answered,
     }
 }
 
