@@ -34,6 +34,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 impl Ledger {
     /// Takes down what the controller asks, and compares.
     pub fn asked(&mut self, action: &Action, seen: &Seen<'_>) {
+        self.note_unwell(seen.plant);
         self.has_acted |= matches!(action, Action::Program(_) | Action::Record(_));
         match action {
             Action::Program(plan) => self.asked_plan(plan, seen),

@@ -68,11 +68,7 @@ impl Ledger {
         self.last_stand = stand.now;
         let able_s = if able { passed_s.min(LONGEST_STEP_S) } else { 0.0 };
         self.let_excuses_expire(able_s);
-        for (i, a) in self.accounts.iter_mut().enumerate() {
-            if stand.seen.plant.condition(i) != Condition::Well {
-                a.unwell_at = Some(stand.now);
-            }
-        }
+        self.note_unwell(stand.seen.plant);
         self.check_rescaled(stand);
         self.check_measured(stand, able_s);
         // No time that is allowed passes while the process is away, or its machine is.
@@ -112,6 +108,16 @@ impl Ledger {
                      {down}, by the controller: {out}, set aside: {aside}"
                 );
                 self.violate(Rule::FailedGetNothing, Some(i), what);
+            }
+        }
+    }
+
+    /// Takes down who is not well in truth.
+    pub(super) fn note_unwell(&mut self, plant: &dyn Plant) {
+        let now = plant.now();
+        for (i, a) in self.accounts.iter_mut().enumerate() {
+            if plant.condition(i) != Condition::Well {
+                a.unwell_at = Some(now);
             }
         }
     }
