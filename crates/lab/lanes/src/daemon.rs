@@ -115,8 +115,6 @@ pub fn configuration(steered: &Steered, store: &Path, api: SocketAddr) -> Value 
     let mut service = json!({
         "name": SERVICE,
         "backends": backends,
-        "probe": { "path": "/work", "timeout": "2s" },
-        "liveness": { "path": "/health" },
         "sink": { "haproxy": { "socket": steered.socket, "backend": SECTION } },
     });
     if let Some(exploration) = steered.exploration {

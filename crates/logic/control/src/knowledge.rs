@@ -522,6 +522,22 @@ mod tests {
 
     use super::*;
 
+    impl Knowledge {
+        /// One core, known for sure.
+        pub fn known(service_us: f64) -> Self {
+            let estimate = Throughput {
+                service_us,
+                cores: 1.0,
+                capacity_rps: 1e6 / service_us,
+                rel_se: 0.01,
+                cores_rel_se: Some(0.01),
+                lower_bound: false,
+                margin: 100.0,
+            };
+            Knowledge { estimate: Some(estimate), ..Knowledge::default() }
+        }
+    }
+
     fn window(rate_rps: f64) -> Window {
         Window {
             seconds: 1.0,

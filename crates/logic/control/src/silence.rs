@@ -145,8 +145,7 @@ impl Controller {
         self.raise(Urgent::Silence(format!("{name} is restored: {why}")));
     }
 
-    /// Whether the others can carry the traffic. Who is not known counts as the mean of those who are; while
-    /// nobody is, half of the pool has to do.
+    /// Whether the others can carry the traffic. While it is not known what they bear, half of the pool has to do.
     fn can_spare(&self, id: BackendId) -> bool {
         let members: Vec<&Backend> = self.backends.iter().filter(|b| b.is_usable()).collect();
         let left: Vec<&Backend> =
@@ -156,13 +155,12 @@ impl Controller {
         if left.iter().filter(|b| holds(b)).count() < left.len().min(2) || left.is_empty() {
             return false;
         }
-        let known: Vec<f64> = members.iter().filter_map(|b| b.knowledge.capacity_rps()).collect();
-        if known.is_empty() {
-            return 2 * left.len() >= members.len();
+        let bears =
+            |b: &&Backend| b.knowledge.capacity_rps().filter(|_| !b.knowledge.is_lower_bound());
+        match left.iter().map(bears).sum::<Option<f64>>() {
+            Some(room) => room > self.rate(),
+            None => 2 * left.len() >= members.len(),
         }
-        let mean = known.iter().sum::<f64>() / known.len() as f64;
-        let room: f64 = left.iter().map(|b| b.knowledge.capacity_rps().unwrap_or(mean)).sum();
-        room > self.rate()
     }
 
     /// The decision with nothing for those who are set aside, unless that leaves nobody.
@@ -190,5 +188,173 @@ impl Cause {
     /// For people: a silence of so long.
     pub(crate) fn silence(silent: Duration) -> Cause {
         Cause::Silence(u32::try_from(silent.as_millis()).unwrap_or(u32::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::{
+        Applied, BalancerReport, Method, MethodKind, Plan, ServerReport, ServerStatus,
+    };
+
+    use super::*;
+    use crate::event::Event;
+    use crate::spec::{BackendSpec, ServiceSpec};
+    use crate::view::BackendState;
+
+    /// A controller and four servers of 25 requests a second each, read every 100 ms.
+    struct Pool {
+        controller: Controller,
+        tenths: u64,
+        servers: Vec<ServerReport>,
+        records: Vec<(RecordKind, String)>,
+    }
+
+    impl Pool {
+        fn new(n: u32) -> Self {
+            let backend = |i| BackendSpec { id: BackendId(i), name: format!("s{i}") };
+            let spec = ServiceSpec::new("shop", (0..n).map(backend).collect());
+            let server = |i| ServerReport {
+                backend: BackendId(i),
+                weight: 10,
+                status: ServerStatus::Up,
+                in_flight: 1,
+                queued: 0,
+                started_total: 100,
+                errors_total: 0,
+                answered_total: Some(99),
+            };
+            Pool {
+                controller: Controller::new(spec, None, Nanos::ZERO, 1),
+                tenths: 0,
+                servers: (0..n).map(server).collect(),
+                records: Vec::new(),
+            }
+        }
+
+        /// Lets so many tenths of a second pass; these servers answer nothing.
+        fn run(&mut self, tenths: u64, silent: &[usize]) {
+            for _ in 0..tenths {
+                self.tenths += 1;
+                for (i, s) in self.servers.iter_mut().enumerate().filter(|(_, s)| s.weight > 0) {
+                    let started = 2 + u64::from(self.tenths.is_multiple_of(2));
+                    s.started_total += started;
+                    if silent.contains(&i) {
+                        s.in_flight += started as u32;
+                    } else {
+                        s.in_flight = 1;
+                        s.answered_total = Some(s.started_total - 1);
+                    }
+                }
+                let at = Nanos(self.tenths * 100_000_000);
+                let report = BalancerReport {
+                    at,
+                    method: Method { name: "roundrobin".to_owned(), kind: MethodKind::Split },
+                    generation: 1,
+                    servers: self.servers.clone(),
+                };
+                self.step(at, Event::Balancer(report));
+                self.step(at, Event::Tick);
+            }
+        }
+
+        fn step(&mut self, at: Nanos, event: Event) {
+            for action in self.controller.step(at, event) {
+                match action {
+                    Action::Program(plan) => self.apply(at, &plan),
+                    Action::Record(record) => {
+                        self.records.push((record.kind, record.backend.unwrap_or_default()));
+                    }
+                    _ => {}
+                }
+            }
+        }
+
+        fn apply(&mut self, at: Nanos, plan: &Plan) {
+            for entry in &plan.entries {
+                self.servers[entry.backend.0 as usize].weight = entry.weight;
+            }
+            let weights = plan.entries.iter().map(|e| (e.backend, e.weight)).collect();
+            let applied = Applied { epoch: plan.epoch, weights, commands: 1 };
+            self.step(at, Event::Applied(applied));
+        }
+
+        fn weights(&self) -> Vec<u32> {
+            self.servers.iter().map(|s| s.weight).collect()
+        }
+
+        fn count(&self, kind: RecordKind) -> usize {
+            self.records.iter().filter(|(k, _)| *k == kind).count()
+        }
+
+        fn state(&self, i: usize) -> BackendState {
+            self.controller.view(Nanos(self.tenths * 100_000_000)).backends[i].state
+        }
+    }
+
+    #[test]
+    fn who_pauses_is_set_aside_and_has_its_whole_weight_back_with_its_first_answer() {
+        let mut pool = Pool::new(4);
+        pool.run(900, &[]);
+        let before = pool.weights();
+        pool.run(9, &[2]);
+        assert_eq!((pool.weights()[2], pool.state(2)), (0, BackendState::SetAside));
+        // What waits there is answered at last.
+        pool.servers[2].in_flight = 0;
+        pool.servers[2].answered_total = Some(pool.servers[2].started_total);
+        pool.run(1, &[]);
+        assert_eq!(pool.weights(), before, "the very weights of before, at once");
+        assert_eq!((pool.count(RecordKind::SetAside), pool.count(RecordKind::Restored)), (1, 1));
+        assert_eq!(pool.count(RecordKind::Failed), 0);
+    }
+
+    #[test]
+    fn whose_silence_lasts_beyond_its_past_has_failed_and_what_most_do_is_laid_to_nobody() {
+        let mut pool = Pool::new(4);
+        pool.run(900, &[]);
+        pool.run(25, &[1]);
+        assert_eq!((pool.state(1), pool.weights()[1]), (BackendState::Failed, 0));
+        let mut pool = Pool::new(4);
+        pool.run(900, &[]);
+        pool.run(100, &[0, 1, 2]);
+        assert!(pool.weights().iter().all(|w| *w > 0));
+        assert_eq!(pool.count(RecordKind::SetAside) + pool.count(RecordKind::Failed), 0);
+    }
+
+    #[test]
+    fn nobody_is_set_aside_without_whom_the_others_could_not_carry_the_traffic() {
+        let mut pool = Pool::new(1);
+        pool.run(900, &[]);
+        pool.run(15, &[0]);
+        assert_eq!((pool.weights()[0] > 0, pool.count(RecordKind::SetAside)), (true, 0));
+        let mut pool = Pool::new(3);
+        pool.run(900, &[]);
+        for b in &mut pool.controller.backends {
+            let service_us = 1e6 / if b.id.0 == 0 { 100.0 } else { 22.5 };
+            b.knowledge = crate::knowledge::Knowledge::known(service_us);
+        }
+        assert!(!pool.controller.can_spare(BackendId(0)), "45 req/s of 75 would be left");
+        assert!(pool.controller.can_spare(BackendId(1)));
+    }
+
+    #[test]
+    fn whom_nobody_waits_for_any_longer_is_tried_once_more() {
+        let mut pool = Pool::new(4);
+        pool.run(900, &[]);
+        pool.run(9, &[2]);
+        assert_eq!(pool.state(2), BackendState::SetAside);
+        let gave_up = |pool: &mut Pool| {
+            let s = &mut pool.servers[2];
+            s.errors_total += u64::from(std::mem::take(&mut s.in_flight));
+        };
+        // Clients gave up one after the other, long before.
+        pool.servers[2].in_flight = 0;
+        pool.run(1, &[]);
+        assert!(pool.weights()[2] > 0, "it is tried again");
+        pool.run(9, &[2]);
+        assert_eq!(pool.state(2), BackendState::SetAside);
+        gave_up(&mut pool);
+        pool.run(1, &[]);
+        assert_eq!(pool.state(2), BackendState::Failed);
     }
 }
