@@ -9,6 +9,7 @@
 
 mod arena;
 mod command;
+mod container;
 mod fault;
 pub mod flows;
 mod law;
@@ -33,6 +34,7 @@ pub use arena::{
     Yardsticks, integer_weights, static_shares, yardsticks,
 };
 pub use command::EXPLORATIONS;
+pub use container::{Container, ContainerPool, ContainerPoolSpec, Outcome};
 pub use fault::Fault;
 pub use ledger::{Rule, Violation};
 pub use luck::Luck;

@@ -1,0 +1,218 @@
+//! Containers under CPU quotas in simulation, beside weights in proportion to their quotas:
+//! `cargo run --release -p plimsoll-sim --example real -- [loads|pauses|neighbour] [seeds=N] [load=PERCENT]
+//! [method=roundrobin|leastconn] [verbose]`. Prints the ratios of mean response times, per seed; lanes of one seed have the
+//! same arrivals and the same work.
+
+use plimsoll_control::RecordKind;
+use plimsoll_sim::{ContainerPool, ContainerPoolSpec, Method};
+
+/// Parts of a core: real.md's six servers, two thirds of their quotas.
+const QUOTAS: [f64; 6] = [0.0267, 0.0267, 0.0427, 0.064, 0.1067, 0.1867];
+const CPU_S: f64 = 0.0055;
+/// After so many seconds a pool counts as learned.
+const LEARNED_S: f64 = 180.0;
+
+#[derive(Clone)]
+struct Asked {
+    seeds: u64,
+    loads: Vec<f64>,
+    methods: Vec<Method>,
+    verbose: bool,
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let value = |name: &str| words.iter().find_map(|w| w.strip_prefix(name)?.strip_prefix('='));
+    let asked = Asked {
+        seeds: value("seeds").map_or(4, |n| n.parse().expect("seeds=N, a number")),
+        loads: value("load").map_or(vec![0.5, 0.7, 0.85], |l| {
+            vec![l.parse::<f64>().expect("load=PERCENT, a number") / 100.0]
+        }),
+        methods: match value("method") {
+            Some("roundrobin") => vec![Method::RoundRobin],
+            Some("leastconn") => vec![Method::LeastConn],
+            None => vec![Method::RoundRobin, Method::LeastConn],
+            Some(other) => panic!("method={other}: expected roundrobin or leastconn"),
+        },
+        verbose: words.iter().any(|w| w == "verbose"),
+    };
+    match words.first().map(String::as_str) {
+        Some("pauses") => pauses(&asked),
+        Some("neighbour") => neighbour(&asked),
+        _ => loads(&asked),
+    }
+}
+
+fn spec(method: Method, load: f64, seed: u64, by_quota: bool) -> ContainerPoolSpec {
+    let weight = |q: &f64| if by_quota { (q * 1_000.0).round() as u32 } else { 100 };
+    let mut spec = ContainerPoolSpec {
+        quotas: QUOTAS.to_vec(),
+        cpu_s: CPU_S,
+        method,
+        weights: QUOTAS.iter().map(weight).collect(),
+        rate_rps: 1.0,
+        seed,
+    };
+    spec.rate_rps = load * spec.capacities().iter().sum::<f64>();
+    spec
+}
+
+/// Mean (ms) and errors of what was sent between these seconds; who gave up counts with ten seconds.
+fn mean(pool: &ContainerPool, from_s: f64, to_s: f64) -> (f64, usize) {
+    let sent = pool.outcomes.iter().filter(|o| (from_s..to_s).contains(&o.sent_s));
+    let (mut sum, mut n, mut errors) = (0.0, 0, 0);
+    for outcome in sent {
+        sum += outcome.latency_ms.unwrap_or(10_000.0);
+        n += 1;
+        errors += usize::from(outcome.latency_ms.is_none());
+    }
+    (sum / f64::from(n.max(1)), errors)
+}
+
+fn count(pool: &ContainerPool, kind: RecordKind) -> usize {
+    pool.records.iter().filter(|(_, record)| record.kind == kind).count()
+}
+
+fn tell(pool: &ContainerPool, verbose: bool) {
+    if !verbose {
+        return;
+    }
+    for (at, record) in &pool.records {
+        println!("    {at:8.2} {:?} {:?} {}", record.kind, record.backend, record.reason);
+    }
+    if let Some(controller) = pool.controller() {
+        for b in controller.beliefs() {
+            println!(
+                "    {}: weight {}, believed {:?} ± {:.0} %, at least: {}, service {:?} us",
+                b.backend,
+                b.wanted,
+                b.capacity_rps.map(|rps| rps.round()),
+                b.capacity_error * 100.0,
+                b.is_lower_bound,
+                b.service_us.map(f64::round),
+            );
+        }
+    }
+}
+
+fn geometric(ratios: &[f64]) -> f64 {
+    (ratios.iter().map(|r| r.ln()).sum::<f64>() / ratios.len().max(1) as f64).exp()
+}
+
+fn loads(asked: &Asked) {
+    println!(
+        "method      load   oracle ms  equal  plimsoll: learning, after  failed  aside  drift  errors"
+    );
+    for &method in &asked.methods {
+        for &load in &asked.loads {
+            let mut ratios = Vec::new();
+            for seed in 0..asked.seeds {
+                let mut lanes =
+                    [true, false, false].map(|q| ContainerPool::new(spec(method, load, seed, q)));
+                lanes[2].attach();
+                lanes.iter_mut().for_each(|lane| lane.run_for(480.0));
+                let after = |lane: usize| mean(&lanes[lane], LEARNED_S, 470.0).0;
+                let (oracle, equal, ours) = (after(0), after(1), after(2));
+                let learning =
+                    mean(&lanes[2], 0.0, LEARNED_S).0 / mean(&lanes[1], 0.0, LEARNED_S).0;
+                println!(
+                    "{:10} {load:5.2} {oracle:10.1} {:6.2} {learning:14.2} {:9.3} {:9} {:6} {:6} {:7}",
+                    format!("{method:?}"),
+                    equal / oracle,
+                    ours / oracle,
+                    count(&lanes[2], RecordKind::Failed),
+                    count(&lanes[2], RecordKind::SetAside),
+                    count(&lanes[2], RecordKind::Drift),
+                    mean(&lanes[2], 0.0, 480.0).1,
+                );
+                ratios.push(ours / oracle);
+                tell(&lanes[2], asked.verbose);
+            }
+            println!(
+                "{:10} {load:5.2} geometric mean of the ratios {:.3}",
+                format!("{method:?}"),
+                geometric(&ratios)
+            );
+        }
+    }
+}
+
+/// Half an hour of pauses, beside the weights that the controller had learned before.
+fn pauses(asked: &Asked) {
+    println!("method     pauses                     frozen ms  plimsoll/frozen  failed  drift");
+    for &method in &asked.methods {
+        for (what, every_s, long_s, all) in [
+            ("0.2 s every 10 s", 10.0, 0.2, false),
+            ("1 s every minute", 60.0, 1.0, false),
+            ("all 0.5 s every minute", 60.0, 0.5, true),
+        ] {
+            for seed in 0..asked.seeds {
+                let mut ours = ContainerPool::new(spec(method, 0.7, seed, false));
+                ours.attach();
+                ours.run_for(LEARNED_S);
+                let mut frozen = ContainerPool::new(spec(method, 0.7, seed, false));
+                frozen.run_for(LEARNED_S);
+                frozen.set_weights(ours.weights());
+                let mut round = 0;
+                while ours.now_s() < LEARNED_S + 1_800.0 {
+                    for lane in [&mut ours, &mut frozen] {
+                        let n = QUOTAS.len();
+                        let who = if all { 0..n } else { round % n..round % n + 1 };
+                        who.for_each(|i| lane.pause(i, long_s));
+                        lane.run_for(every_s);
+                    }
+                    round += 1;
+                }
+                let of = |lane: &ContainerPool| mean(lane, LEARNED_S, LEARNED_S + 1_790.0).0;
+                println!(
+                    "{:10} {what:26} {:9.1} {:16.3} {:7} {:6}",
+                    format!("{method:?}"),
+                    of(&frozen),
+                    of(&ours) / of(&frozen),
+                    count(&ours, RecordKind::Failed),
+                    count(&ours, RecordKind::Drift)
+                );
+                tell(&ours, asked.verbose);
+            }
+        }
+    }
+}
+
+/// A neighbour takes half of the largest for 75 s.
+fn neighbour(asked: &Asked) {
+    println!(
+        "method     frozen ms: during, after   plimsoll ms: during, errors, 30 to 120 s after   told after s  failed"
+    );
+    for &method in &asked.methods {
+        for seed in 0..asked.seeds {
+            let mut lanes = [true, false].map(|q| ContainerPool::new(spec(method, 0.7, seed, q)));
+            lanes[1].attach();
+            for lane in &mut lanes {
+                lane.run_for(LEARNED_S);
+                lane.set_quota(5, 0.5 * QUOTAS[5]);
+                lane.run_for(75.0);
+                lane.set_quota(5, QUOTAS[5]);
+                lane.run_for(140.0);
+            }
+            let end = LEARNED_S + 75.0;
+            let of = |lane: usize, from: f64, to: f64| mean(&lanes[lane], from, to);
+            let told = lanes[1].records.iter().find(|(at, record)| {
+                *at > LEARNED_S
+                    && record.kind == RecordKind::Drift
+                    && record.backend.as_deref() == Some("s5")
+            });
+            println!(
+                "{:10} {:9.0} {:8.0} {:21.0} {:6} {:21.0} {:16.1} {:6}",
+                format!("{method:?}"),
+                of(0, LEARNED_S, end).0,
+                of(0, end + 30.0, end + 120.0).0,
+                of(1, LEARNED_S, end).0,
+                of(1, LEARNED_S, end + 120.0).1,
+                of(1, end + 30.0, end + 120.0).0,
+                told.map_or(f64::NAN, |(at, _)| at - LEARNED_S),
+                count(&lanes[1], RecordKind::Failed),
+            );
+            tell(&lanes[1], asked.verbose);
+        }
+    }
+}

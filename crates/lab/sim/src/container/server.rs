@@ -1,0 +1,139 @@
+//! One server in a container: it shares its CPU among its requests, at full speed until the allowance of the period is
+//! spent (Linux, `Documentation/scheduler/sched-bwc.rst`).
+
+/// Period of a quota, seconds; what Kubernetes sets.
+pub(super) const PERIOD_S: f64 = 0.1;
+
+/// A request that is being served.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    /// It is done when every request has had so much CPU since the server began, seconds.
+    done_at: f64,
+    /// When it was sent, seconds.
+    sent: f64,
+}
+
+/// A server.
+#[derive(Clone, Debug)]
+pub struct Container {
+    quota: f64,
+    allowance_s: f64,
+    period_left_s: f64,
+    /// CPU that a request has had that was there from the beginning, seconds.
+    served_s: f64,
+    jobs: Vec<Job>,
+    paused_until: f64,
+}
+
+impl Container {
+    /// A server that may use this part of a core (1: all of it), whose first period ends after `phase` of one.
+    pub fn new(quota: f64, phase: f64) -> Self {
+        Container {
+            quota,
+            allowance_s: quota * PERIOD_S,
+            period_left_s: phase * PERIOD_S,
+            served_s: 0.0,
+            jobs: Vec::new(),
+            paused_until: f64::NEG_INFINITY,
+        }
+    }
+
+    /// Requests that it is serving.
+    pub fn in_flight(&self) -> u32 {
+        self.jobs.len() as u32
+    }
+
+    /// The part of a core that it may use from the next period on.
+    pub fn set_quota(&mut self, quota: f64) {
+        self.quota = quota;
+    }
+
+    /// Nothing of it runs until then, seconds.
+    pub fn pause_until(&mut self, until: f64) {
+        self.paused_until = until;
+    }
+
+    /// Takes a request that needs so much CPU, seconds.
+    pub fn take(&mut self, now: f64, cpu_s: f64) {
+        self.jobs.push(Job { done_at: self.served_s + cpu_s, sent: now });
+    }
+
+    /// Lets time pass; gives back when the requests were sent that it has answered.
+    pub fn advance(&mut self, now: f64, seconds: f64, answered: &mut Vec<f64>) {
+        self.period_left_s -= seconds;
+        if self.period_left_s <= 0.0 {
+            self.period_left_s += PERIOD_S;
+            self.allowance_s = self.quota * PERIOD_S;
+        }
+        if now < self.paused_until {
+            return;
+        }
+        let mut cpu_s = if self.quota >= 1.0 { seconds } else { seconds.min(self.allowance_s) };
+        while cpu_s > 0.0 && !self.jobs.is_empty() {
+            let next = self.jobs.iter().map(|job| job.done_at).fold(f64::INFINITY, f64::min);
+            let n = self.jobs.len() as f64;
+            let needed = (next - self.served_s) * n;
+            let used = needed.min(cpu_s);
+            self.served_s += used / n;
+            self.allowance_s -= used;
+            cpu_s -= used;
+            if needed <= used {
+                let done = |job: &Job| job.done_at <= next;
+                answered.extend(self.jobs.iter().filter(|job| done(job)).map(|job| job.sent));
+                self.jobs.retain(|job| !done(job));
+            }
+        }
+    }
+
+    /// Gives up what was sent before; gives back how many requests that were.
+    pub fn give_up(&mut self, sent_before: f64) -> u64 {
+        let before = self.jobs.len();
+        self.jobs.retain(|job| job.sent >= sent_before);
+        (before - self.jobs.len()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEP_S: f64 = 2e-4;
+
+    /// When requests of 5 ms of CPU that are sent at these times are answered.
+    fn answered_at(mut server: Container, sent: &[f64], seconds: f64) -> Vec<f64> {
+        let (mut all, mut next) = (Vec::new(), 0);
+        for step in 0..(seconds / STEP_S) as u64 {
+            let now = step as f64 * STEP_S;
+            while next < sent.len() && sent[next] <= now {
+                server.take(now, 0.005);
+                next += 1;
+            }
+            let mut answered = Vec::new();
+            server.advance(now, STEP_S, &mut answered);
+            all.extend(answered.iter().map(|_| now + STEP_S));
+        }
+        all
+    }
+
+    #[test]
+    fn alone_a_request_takes_its_work_and_two_share() {
+        let alone = answered_at(Container::new(1.0, 1.0), &[0.0], 1.0);
+        assert!((alone[0] - 0.005).abs() < 1e-3, "{alone:?}");
+        let two = answered_at(Container::new(1.0, 1.0), &[0.0, 0.0], 1.0);
+        assert!(two.iter().all(|at| (at - 0.010).abs() < 1e-3), "{two:?}");
+    }
+
+    #[test]
+    fn it_works_at_full_speed_until_its_allowance_is_spent() {
+        // 10 ms of every 100: two requests at once, the third in the next period.
+        let sent = [0.0, 0.006, 0.012];
+        let at = answered_at(Container::new(0.1, 1.0), &sent, 1.0);
+        assert!(at[1] < 0.02 && (at[2] - 0.105).abs() < 2e-3, "{at:?}");
+        let many: Vec<f64> = (0..1_000).map(|_| 0.0).collect();
+        let mut server = Container::new(0.1, 1.0);
+        server.pause_until(1.0);
+        let done = answered_at(server, &many[..100], 20.0);
+        assert!(done.iter().all(|at| *at > 1.0), "it paused");
+        assert_eq!(done.len(), 100, "20 a second");
+    }
+}
