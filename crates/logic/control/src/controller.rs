@@ -294,6 +294,7 @@ impl Controller {
             dispersion: typical::dispersion(
                 known().filter_map(|k| Some((!k.is_lower_bound(), k.own_dispersion()?))),
             ),
+            quotas: known().any(Knowledge::is_held),
         }
     }
 

@@ -60,7 +60,7 @@ impl Backend {
         self.judged_from.get_or_insert(now + LEARNING);
         let lasting_s = LASTING_CHANGE_S.max(PAUSES * self.life.longest_pause().as_secs_f64());
         let moved = self.knowledge.note_interval(&interval, lasting_s);
-        if self.knowledge.quota().is_some() {
+        if self.knowledge.may_be_held() {
             self.watch = None;
             return moved.map(|grain::Moved { ratio, requests, seconds }| Change {
                 ratio,

@@ -30,14 +30,21 @@ const HELD: f64 = 0.7;
 const HELD_ERRORS: f64 = 3.0;
 const NOT_HELD: f64 = 0.85;
 const NOT_HELD_ERROR: f64 = 0.1;
+/// Requests at a time that are few, and several.
+const FEW: u32 = 2;
+const SEVERAL: u32 = 4;
+/// Where others of the pool are held to quotas, one that does several at a time no faster than this part more is taken for held, too, once
+/// that is known so well.
+const NO_FASTER: f64 = 1.3;
+const NO_FASTER_ERROR: f64 = 0.25;
 /// Completions without which nothing is said of a rate.
 const ENOUGH: f64 = 25.0;
 /// Completions that a rate remembers.
-const MEMORY: f64 = 400.0;
+const MEMORY: f64 = 3_000.0;
 /// Seconds of lasting work that count as recent: so many blocks of a second.
 const RECENT: usize = 12;
-/// A recent rate is another than before by so many standard errors.
-const OTHER: f64 = 4.5;
+/// A recent rate is another than before by so many nats of likelihood: it is looked at forty times a second, over twelve spans.
+const OTHER: f64 = 14.0;
 /// Lasting work in less than this part of ten seconds is too little to hold a backend back.
 const AT_EASE: f64 = 0.05;
 /// By this much more is believed, step by step, of who bore more before and is at ease with less.
@@ -128,6 +135,16 @@ pub(crate) struct Grain {
     lasting: Work,
     ratio: Ratio,
     held: bool,
+    /// Lasting work of few requests at a time, and of several, of the stratum that is open.
+    #[serde(skip)]
+    few: Work,
+    #[serde(skip)]
+    several: Work,
+    /// How much faster several are done than few.
+    scale: Ratio,
+    /// Others of the pool are held to quotas.
+    #[serde(skip)]
+    assumed: bool,
     /// Lasting work that is known of.
     known: Work,
     /// The last of it, which is not yet part of that.
@@ -162,6 +179,11 @@ impl Grain {
         if lasts {
             self.lasting.add(work);
             self.note_lasting(work);
+            if before.max(after) <= FEW {
+                self.few.add(work);
+            } else if before.min(after) >= SEVERAL {
+                self.several.add(work);
+            }
         } else {
             self.first.add(work);
         }
@@ -204,6 +226,7 @@ impl Grain {
     fn close_stratum(&mut self) {
         let (first, lasting) = (std::mem::take(&mut self.first), std::mem::take(&mut self.lasting));
         self.ratio.note(first, lasting);
+        self.scale.note(std::mem::take(&mut self.few), std::mem::take(&mut self.several));
         if let Some((log, error)) = self.ratio.log() {
             if log < HELD.ln() && log < -HELD_ERRORS * error {
                 self.held = true;
@@ -242,9 +265,11 @@ impl Grain {
             since.add(*block);
             let lasts = since.seconds >= lasting_s || i + 1 == RECENT;
             let expected = quota.capacity_rps * since.seconds;
-            let error = (scatter * (1.0 / expected.max(1.0) + 1.0 / self.known.completions)).sqrt();
             let ratio = since.completions.max(0.5) / expected;
-            (lasts && ratio.ln().abs() > OTHER * error).then_some((ratio, since))
+            // Of a Poisson process, as much less as it scatters more and as the known rate is in doubt itself.
+            let nats = since.completions * ratio.ln() + expected - since.completions;
+            let doubt = scatter * (1.0 + expected / self.known.completions);
+            (lasts && nats > OTHER * doubt).then_some((ratio, since))
         });
         let (ratio, since) = moved?;
         if ratio < 1.0 {
@@ -257,13 +282,35 @@ impl Grain {
         Some(Moved { ratio, requests: since.completions, seconds: since.seconds })
     }
 
+    /// It is held to a quota by what was seen of it.
+    pub fn is_held(&self) -> bool {
+        self.held
+    }
+
+    /// It is, or others of its pool are.
+    pub fn may_be_held(&self) -> bool {
+        self.held || self.assumed
+    }
+
+    /// Others of its pool are held to quotas, or none are.
+    pub fn assume(&mut self, quotas: bool) {
+        self.assumed = quotas;
+    }
+
+    /// More requests at a time are done no faster: whatever holds it back is not the number of them.
+    fn is_saturated(&self) -> bool {
+        let told = self.scale.log().filter(|(_, error)| *error < NO_FASTER_ERROR);
+        told.is_some_and(|(log, _)| log < NO_FASTER.ln())
+    }
+
     /// What it bears, where it is held to a quota and that is known.
     pub fn quota(&self) -> Option<Quota> {
         let mut all = self.known;
         if all.completions < ENOUGH {
             self.recent.iter().for_each(|block| all.add(*block));
         }
-        let capacity_rps = all.rate().filter(|_| self.held)?;
+        let capacity_rps =
+            all.rate().filter(|_| self.held || (self.assumed && self.is_saturated()))?;
         Some(Quota { capacity_rps, error: (self.scatter() / all.completions).sqrt() })
     }
 

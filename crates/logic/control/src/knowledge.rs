@@ -328,6 +328,16 @@ impl Knowledge {
         moved
     }
 
+    /// It is held to a quota of CPU by what was seen of it.
+    pub fn is_held(&self) -> bool {
+        self.grain.is_held()
+    }
+
+    /// It is held to a quota, or others of its pool are.
+    pub fn may_be_held(&self) -> bool {
+        self.grain.may_be_held()
+    }
+
     /// What it bears under its quota, where it has one.
     pub fn quota(&self) -> Option<Quota> {
         self.grain.quota()
@@ -369,6 +379,7 @@ impl Knowledge {
     /// `typical` is what the pool's backends have in common.
     pub fn refit(&mut self, choice: CurveChoice, typical: Typical) {
         self.dispersion = typical.dispersion;
+        self.grain.assume(typical.quotas);
         if std::mem::take(&mut self.stale) {
             self.take_estimate();
         }

@@ -96,6 +96,8 @@ impl Controller {
             .backends
             .iter()
             .enumerate()
+            // Under quotas work that lasts tells, and measuring on purpose would make it.
+            .filter(|(_, b)| !b.knowledge.may_be_held())
             .filter(|(_, b)| b.is_usable() && now >= b.refresh_due.at)
             .filter_map(|(i, b)| Some((ignorance(now, b)?, i)))
             .collect();

@@ -12,11 +12,13 @@ pub(crate) struct Typical {
     pub variability: f64,
     /// How service scatters, once somebody knows.
     pub dispersion: Option<Dispersion>,
+    /// Some are held to quotas of CPU, which the others then are as well: they are deployed alike.
+    pub quotas: bool,
 }
 
 impl Default for Typical {
     fn default() -> Self {
-        Typical { variability: 1.0, dispersion: None }
+        Typical { variability: 1.0, dispersion: None, quotas: false }
     }
 }
 

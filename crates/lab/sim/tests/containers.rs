@@ -1,0 +1,64 @@
+//! Containers under CPU quotas: the living never fail, and clients wait hardly longer than by weights in
+//! proportion to the quotas. (Figures over more seeds: `--example real`.)
+
+use plimsoll_control::RecordKind;
+use plimsoll_sim::{ContainerPool, ContainerPoolSpec, Method};
+
+const QUOTAS: [f64; 6] = [0.0267, 0.0267, 0.0427, 0.064, 0.1067, 0.1867];
+
+fn pool(method: Method, load: f64, by_quota: bool) -> ContainerPool {
+    let weight = |q: &f64| if by_quota { (q * 1_000.0) as u32 } else { 100 };
+    let spec = ContainerPoolSpec {
+        quotas: QUOTAS.to_vec(),
+        cpu_s: 0.0055,
+        method,
+        weights: QUOTAS.iter().map(weight).collect(),
+        rate_rps: load * QUOTAS.iter().sum::<f64>() / 0.0055,
+        seed: 1,
+    };
+    ContainerPool::new(spec)
+}
+
+/// Mean response time of what was sent from then on; who gave up counts with ten seconds.
+fn mean_ms(pool: &ContainerPool, from_s: f64) -> f64 {
+    let sent = pool.outcomes.iter().filter(|o| o.sent_s >= from_s);
+    let (sum, n) = sent.fold((0.0, 0), |(sum, n), o| (sum + o.latency_ms.unwrap_or(1e4), n + 1));
+    sum / f64::from(n)
+}
+
+fn count(pool: &ContainerPool, kind: RecordKind) -> usize {
+    pool.records.iter().filter(|(_, record)| record.kind == kind).count()
+}
+
+#[test]
+fn weights_come_near_those_by_quota_and_nobody_fails() {
+    for method in [Method::RoundRobin, Method::LeastConn] {
+        for load in [0.5, 0.7, 0.85] {
+            let mut oracle = pool(method, load, true);
+            let mut learned = pool(method, load, false);
+            learned.attach();
+            oracle.run_for(480.0);
+            learned.run_for(480.0);
+            let ratio = mean_ms(&learned, 180.0) / mean_ms(&oracle, 180.0);
+            assert!(ratio < 1.8, "{method:?} at {load}: {ratio:.2}");
+            assert_eq!(count(&learned, RecordKind::Failed), 0, "{method:?} at {load}");
+        }
+    }
+}
+
+#[test]
+fn a_pause_is_no_change_and_no_failure() {
+    for all in [false, true] {
+        let mut learned = pool(Method::LeastConn, 0.7, false);
+        learned.attach();
+        learned.run_for(180.0);
+        let before = count(&learned, RecordKind::Drift);
+        for minute in 0..20 {
+            let who = if all { 0..6 } else { minute % 6..minute % 6 + 1 };
+            who.for_each(|i| learned.pause(i, 1.0));
+            learned.run_for(30.0);
+        }
+        assert_eq!(count(&learned, RecordKind::Failed), 0, "all at once: {all}");
+        assert_eq!(count(&learned, RecordKind::Drift), before, "all at once: {all}");
+    }
+}
