@@ -4,6 +4,8 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{Haproxy, free_port, plan, serve, until};
@@ -183,6 +185,10 @@ backend shop
     let report = sink.read_back().await.unwrap();
     let counts: Vec<(u64, u64)> =
         report.servers.iter().map(|s| (s.started_total, s.errors_total)).collect();
+    let answered: Vec<Option<u64>> = report.servers.iter().map(|s| s.answered_total).collect();
+    // A head that came is an answer, whatever follows; what HAProxy itself answers for a server is none.
+    let expected = [3, 3, 3, 0, 0, 3, 0, 0, 0].map(Some);
+    assert_eq!(answered, expected, "of {names:?}");
     // HAProxy tries a refusing server twice for each request: six attempts, six failures.
     let expected = [(3, 0), (3, 0), (3, 3), (3, 3), (3, 3), (3, 3), (6, 6), (3, 3), (3, 3)];
     assert_eq!(counts, expected, "of {names:?}");
@@ -211,6 +217,71 @@ backend shop
     let [dead, ok] = sink.read_back().await.unwrap().servers[..] else { panic!("two servers") };
     assert!(dead.started_total > 0 && dead.errors_total == dead.started_total, "{dead:?}");
     assert_eq!((ok.started_total, ok.errors_total), (6, 0));
+}
+
+#[tokio::test]
+async fn answers_count_while_the_server_gives_them_and_fall_with_the_counters() {
+    let (web, hangs) = (free_port(), Arc::new(AtomicBool::new(false)));
+    let silent = hangs.clone();
+    let port = serve(move |mut stream| {
+        let mut request = [0; 4096];
+        if stream.read(&mut request).is_ok_and(|n| n > 0) {
+            if silent.load(Ordering::SeqCst) {
+                // HAProxy gives up first, and answers 504.
+                let _ = stream.read(&mut request);
+                return;
+            }
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let haproxy = Haproxy::start(&format!(
+        "
+frontend web
+  bind 127.0.0.1:{web}
+  default_backend shop
+backend shop
+  balance leastconn
+  timeout server 200ms
+  server s1 127.0.0.1:{port}
+"
+    ));
+    let mut sink = haproxy.sink(&["s1"]);
+    let gets = |count: usize| async move {
+        let all = move || (0..count).for_each(|_| get(web, "/"));
+        tokio::task::spawn_blocking(all).await.unwrap();
+    };
+    assert_eq!(first_server(&mut sink).await.answered_total, Some(0));
+    gets(4).await;
+    assert_eq!(first_server(&mut sink).await.answered_total, Some(4));
+    hangs.store(true, Ordering::SeqCst);
+    gets(2).await;
+    let hanging = first_server(&mut sink).await;
+    assert_eq!((hanging.answered_total, hanging.errors_total), (Some(4), 2));
+    hangs.store(false, Ordering::SeqCst);
+    gets(1).await;
+    assert_eq!(first_server(&mut sink).await.answered_total, Some(5));
+    haproxy.ask("clear counters all");
+    gets(1).await;
+    assert_eq!(first_server(&mut sink).await.answered_total, Some(1));
+}
+
+#[tokio::test]
+async fn in_tcp_mode_connections_are_counted_and_no_answers() {
+    let (web, port) = (free_port(), serve(|_| {}));
+    let haproxy = Haproxy::start(&format!(
+        "
+frontend web
+  mode tcp
+  bind 127.0.0.1:{web}
+  default_backend shop
+backend shop
+  mode tcp
+  balance leastconn
+  server s1 127.0.0.1:{port}
+"
+    ));
+    let mut sink = haproxy.sink(&["s1"]);
+    assert_eq!(first_server(&mut sink).await.answered_total, None);
 }
 
 #[tokio::test]
