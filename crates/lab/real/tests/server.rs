@@ -15,16 +15,27 @@ struct Server {
 
 impl Server {
     fn start(arguments: &[&str]) -> Server {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let mut server = Server::spawn(arguments);
+            // Another connection may have taken the port meanwhile; then it ends at once.
+            while server.child.try_wait().unwrap().is_none() {
+                let reached = TcpStream::connect(server.address);
+                // A port on which nobody listens may be connected to itself.
+                if reached.is_ok_and(|s| s.local_addr().ok() != s.peer_addr().ok()) {
+                    return server;
+                }
+                assert!(Instant::now() < end, "the server does not listen");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+
+    fn spawn(arguments: &[&str]) -> Server {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll-real-server"));
         command.args(["--listen", &address.to_string()]).args(arguments).stdin(Stdio::null());
-        let server = Server { child: command.spawn().unwrap(), address };
-        let end = Instant::now() + PATIENCE;
-        while TcpStream::connect(address).is_err() {
-            assert!(Instant::now() < end, "the server does not listen");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        server
+        Server { child: command.spawn().unwrap(), address }
     }
 
     fn connect(&self) -> Client {
