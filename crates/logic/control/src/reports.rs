@@ -88,7 +88,12 @@ impl Controller {
             self.on_foreign(now, &foreign, out);
         }
         self.note_drained(now);
+        // Whose silence has just been judged has not changed, as far as is known: it does not work.
+        let works = |b: &Backend| b.is_usable() && !b.aside;
         for (id, change) in told.drifted {
+            if !self.get(id).is_some_and(|b| works(b)) {
+                continue;
+            }
             self.on_change(now, id, change, out);
         }
         if told.pool.seconds > 0.0 {

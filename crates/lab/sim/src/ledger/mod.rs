@@ -40,10 +40,11 @@ struct Account {
     in_flight: u32,
     /// When a check or a probe of it was last said to have failed, or the balancer that it is down.
     bad_news_at: Option<Nanos>,
-    /// When it was last seen to answer, and how much it had by then.
-    answered: Option<(Nanos, u64)>,
-    /// When it was last not well in truth, by the world's clock.
-    unwell_at: Option<Nanos>,
+    /// When it was last seen to answer.
+    answered_at: Option<Nanos>,
+    answered_total: Option<u64>,
+    /// When it was last not well in truth, by the world's clock and by the controller's: a machine may sleep.
+    unwell_at: Option<(Nanos, Nanos)>,
     /// Since when it is dead in truth and holds a weight all the same, by the world's clock.
     dead_since: Option<Nanos>,
     /// The controller said that it is set aside.

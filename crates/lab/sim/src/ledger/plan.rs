@@ -34,7 +34,6 @@ const MINUTE: Duration = Duration::from_secs(60);
 impl Ledger {
     /// Takes down what the controller asks, and compares.
     pub fn asked(&mut self, action: &Action, seen: &Seen<'_>) {
-        self.note_unwell(seen.plant);
         self.has_acted |= matches!(action, Action::Program(_) | Action::Record(_));
         match action {
             Action::Program(plan) => self.asked_plan(plan, seen),
@@ -231,10 +230,12 @@ impl Ledger {
             RecordKind::Restored => a.aside = false,
             RecordKind::Failed => {
                 (a.out, a.aside, a.returned_at) = (true, false, None);
-                let since = |at: Option<Nanos>, now: Nanos| at.map(|at| now.since(at));
-                let unwell = since(a.unwell_at, self.world).is_some_and(|since| since < NEWS);
-                let news = since(a.bad_news_at, clock).is_some_and(|since| since < NEWS);
-                let answers = a.answered.is_some_and(|(at, _)| clock.since(at) < ANSWERS);
+                let lately = |(world, then): (Nanos, Nanos)| {
+                    self.world.since(world).min(clock.since(then)) < NEWS
+                };
+                let unwell = a.unwell_at.is_some_and(lately);
+                let news = a.bad_news_at.is_some_and(|at| clock.since(at) < NEWS);
+                let answers = a.answered_at.is_some_and(|at| clock.since(at) < ANSWERS);
                 if !unwell && (!news || answers) && !a.balancer_down {
                     let what = format!("said to have failed: {}", record.reason);
                     self.violate(Rule::LivingNeverFail, Some(i), what);

@@ -68,7 +68,6 @@ impl Ledger {
         self.last_stand = stand.now;
         let able_s = if able { passed_s.min(LONGEST_STEP_S) } else { 0.0 };
         self.let_excuses_expire(able_s);
-        self.note_unwell(stand.seen.plant);
         self.check_rescaled(stand);
         self.check_measured(stand, able_s);
         // No time that is allowed passes while the process is away, or its machine is.
@@ -112,12 +111,12 @@ impl Ledger {
         }
     }
 
-    /// Takes down who is not well in truth.
-    pub(super) fn note_unwell(&mut self, plant: &dyn Plant) {
-        let now = plant.now();
+    /// Takes down who is not well in truth, whether or not the controller is there to see it.
+    pub fn note_unwell(&mut self, plant: &dyn Plant) {
+        let (now, clock) = (plant.now(), self.last_clock);
         for (i, a) in self.accounts.iter_mut().enumerate() {
             if plant.condition(i) != Condition::Well {
-                a.unwell_at = Some(now);
+                a.unwell_at = Some((now, clock));
             }
         }
     }

@@ -116,9 +116,9 @@ impl Ledger {
             if down {
                 a.bad_news_at = Some(clock);
             }
-            let told = server.answered_total.unwrap_or(0);
-            if restarted || a.answered.is_none_or(|(_, before)| told > before) {
-                a.answered = Some((clock, told));
+            let before = std::mem::replace(&mut a.answered_total, server.answered_total);
+            if !restarted && before.is_some_and(|before| server.answered_total > Some(before)) {
+                a.answered_at = Some(report.at.min(clock));
             }
             (a.errors_total, a.in_flight) = (server.errors_total, server.in_flight);
             a.note_reading(report.at, server.started_total, restarted);

@@ -144,6 +144,7 @@ impl<P: Plant> Rig<P> {
         while let Some((at, happening)) = self.agenda.next(end) {
             self.now = at;
             self.plant.advance(Nanos(at));
+            self.ledger.note_unwell(&self.plant);
             self.happen(happening);
             if let Some(violation) = self.ledger.take_violation() {
                 return Err(violation);
