@@ -5,6 +5,7 @@ use std::time::Duration;
 use plimsoll_learn::drift::{Change, RateWatch};
 use plimsoll_model::{BackendId, Nanos, ServerStatus};
 
+use crate::backlog::Corrected;
 use crate::health::Health;
 use crate::knowledge::{Knowledge, Setting};
 use crate::life::Life;
@@ -65,6 +66,8 @@ pub(crate) struct Backend {
     pub meter: Meter,
     /// What the balancer holds.
     pub programmed: Option<u32>,
+    /// The weight that corrects for its backlog, and the planned one in its place.
+    pub corrected: Option<Corrected>,
     pub status: Option<ServerStatus>,
     /// In flight as of the last report.
     pub in_flight: u32,
@@ -141,6 +144,7 @@ impl Backend {
             knowledge: Knowledge::default(),
             meter: Meter::default(),
             programmed: None,
+            corrected: None,
             status: None,
             in_flight: 0,
             recent: Recent::default(),
@@ -183,6 +187,12 @@ impl Backend {
     /// An administrator drains it or has it in maintenance: none of our business.
     pub fn is_reserved(&self) -> bool {
         matches!(self.status, Some(ServerStatus::Drain | ServerStatus::Maintenance))
+    }
+
+    /// The weight that the balancer holds by plan: less what corrects it for a backlog.
+    pub fn planned_weight(&self) -> Option<u32> {
+        let corrected = self.corrected.filter(|c| self.programmed == Some(c.held));
+        corrected.map_or(self.programmed, |c| Some(c.planned))
     }
 
     /// It may be given traffic.

@@ -48,6 +48,8 @@ pub(crate) struct Pending {
     pub decision: Decision,
     pub before: Vec<(BackendId, u32)>,
     pub on_trial: bool,
+    /// It corrects the last plan for backlogs.
+    pub corrects: bool,
 }
 
 /// Why a plan cannot wait.

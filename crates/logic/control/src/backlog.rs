@@ -1,0 +1,168 @@
+//! Between two decisions the weights of a split follow the backlogs: whoever has more requests in flight than its fair
+//! part of all that are in flight gets fewer of the next ones, until it has caught up.
+//!
+//! A split by fixed weights lets chance pile up requests at one backend while another is idle, and pays for every error of a
+//! believed capacity with a queue that grows. For the next interval, in which `x` requests are planned for a backend,
+//! one with `n` in flight whose fair part is `f` gets `x + (f − n)·m/(m + x)`, `m = max(f, n)`: of a difference as
+//! much counts as will still be there, for a backlog of `m` lasts about `m/x` intervals. What all have in common moves
+//! nothing: the differences add up to zero. `O(n)` per interval.
+//!
+//! It does not help where an interval is much longer than a backlog lasts, and costs nothing there.
+
+use plimsoll_model::{BackendId, Nanos, Plan, PlanEntry};
+
+use crate::controller::{Controller, Pending};
+use crate::decide::IDLE_RPS;
+use crate::event::Action;
+use crate::plan::{Decision, Wish};
+use crate::reserve::AFTER_A_LOSS;
+use crate::spec::Exploration;
+use crate::trial::moved;
+
+/// Sweeps in which what some may not take is given to the others.
+const SWEEPS: usize = 3;
+
+/// A weight that corrects for a backlog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Corrected {
+    /// The planned weight.
+    pub planned: u32,
+    /// The one that is held in its place.
+    pub held: u32,
+}
+
+/// A backend that serves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Serving {
+    /// Its part of the traffic by plan; all add up to one.
+    share: f64,
+    /// What is expected to be in flight there, in relation to the others.
+    expected: f64,
+    in_flight: f64,
+    /// It is given no more than this part of the traffic.
+    most: f64,
+}
+
+/// The part of the traffic that each is to get in an interval in which so many requests arrive.
+fn corrected_shares(pool: &[Serving], arrivals: f64) -> Vec<f64> {
+    let all: f64 = pool.iter().map(|b| b.in_flight).sum();
+    let expected: f64 = pool.iter().map(|b| b.expected).sum();
+    let wanted = |b: &Serving| {
+        let planned = b.share * arrivals;
+        let fair = all * b.expected / expected;
+        let most = fair.max(b.in_flight);
+        let stays = if most > 0.0 { most / (most + planned) } else { 0.0 };
+        (planned + (fair - b.in_flight) * stays).max(0.0) / arrivals
+    };
+    let mut shares: Vec<f64> = pool.iter().map(wanted).collect();
+    let normalise = |shares: &mut Vec<f64>| {
+        let sum: f64 = shares.iter().sum();
+        shares.iter_mut().for_each(|share| *share /= sum);
+    };
+    for _ in 0..SWEEPS {
+        normalise(&mut shares);
+        shares.iter_mut().zip(pool).for_each(|(share, b)| *share = share.min(b.most));
+    }
+    normalise(&mut shares);
+    shares
+}
+
+impl Controller {
+    /// Corrects the weights of the last decision for the backlogs of this moment, where that moves enough of the traffic.
+    pub(crate) fn follow_backlogs(&mut self, now: Nanos, out: &mut Vec<Action>) {
+        if !self.may_follow(now) {
+            return;
+        }
+        let Some(decision) = self.decision.clone() else { return };
+        let Some(weights) = self.corrected_weights(&decision) else { return };
+        let held: Vec<(BackendId, u32)> = self
+            .backends
+            .iter()
+            .filter(|b| b.is_usable())
+            .filter_map(|b| Some((b.id, b.programmed?)))
+            .collect();
+        if moved(&parts(&held), &parts(&weights)) < self.spec.min_change {
+            return;
+        }
+        let mut decision = decision;
+        for (wish, (_, weight)) in decision.wishes.iter_mut().zip(&weights) {
+            if let Some(b) = self.backends.iter_mut().find(|b| b.id == wish.id) {
+                b.corrected = Some(Corrected { planned: wish.weight, held: *weight });
+            }
+            wish.weight = *weight;
+        }
+        self.epoch += 1;
+        let entries = parts(&weights).into_iter().zip(&weights);
+        let mut entries: Vec<PlanEntry> = entries
+            .map(|((backend, share), (_, weight))| PlanEntry { backend, share, weight: *weight })
+            .collect();
+        let others = self.backends.iter().filter(|b| !b.is_usable() && !b.is_reserved());
+        entries.extend(others.map(|b| PlanEntry { backend: b.id, share: 0.0, weight: 0 }));
+        entries.sort_by_key(|e| e.backend);
+        let (epoch, before) = (self.epoch, held);
+        self.pending =
+            Some(Pending { epoch, sent_at: now, decision, before, on_trial: false, corrects: true });
+        let reason = "corrected for the backlogs".to_owned();
+        out.push(Action::Correct(Plan { epoch, at: now, reason, entries }));
+    }
+
+    /// The balancer splits by weights, the pool is as it was decided for, nobody's load is measured, and the last change is
+    /// long enough ago.
+    fn may_follow(&self, now: Nanos) -> bool {
+        self.method.as_ref().is_some_and(|method| method.is_keyless_split())
+            && self.may_steer()
+            && self.watches()
+            && self.spec.exploration == Exploration::Packed
+            && self.reassert.is_none()
+            && now >= self.foreign_until
+            && now >= self.retry_at
+            && self.is_paced(now)
+            && self.rate() >= IDLE_RPS
+            && !self.is_pinned()
+            && self.drain_run.is_none()
+            && self.aside().next().is_none()
+    }
+
+    /// Weights by the backlogs, in the order of the decision's wishes.
+    fn corrected_weights(&self, decision: &Decision) -> Option<Vec<(BackendId, u32)>> {
+        let usable = || self.backends.iter().filter(|b| b.is_usable());
+        let find = |id: BackendId| usable().find(|b| b.id == id);
+        // Whoever joined or left since has a decision of its own coming.
+        if usable().count() != decision.wishes.len()
+            || decision.wishes.iter().any(|w| find(w.id).is_none())
+        {
+            return None;
+        }
+        let rate_rps = self.rate();
+        let total: f64 = decision.wishes.iter().map(|w| f64::from(w.weight)).sum();
+        let serve = || decision.wishes.iter().filter(|w| w.weight > 0);
+        let serving = |w: &Wish| {
+            let b = find(w.id)?;
+            let share = f64::from(w.weight) / total;
+            let bears = b.knowledge.capacity_rps().filter(|_| b.knowledge.is_known());
+            let bears = bears.filter(|_| b.ramping_since.is_none());
+            let most = share.max(AFTER_A_LOSS * bears.unwrap_or(0.0) / rate_rps);
+            let expected = share * w.expected_us.unwrap_or(1.0);
+            Some(Serving { share, expected, in_flight: f64::from(b.in_flight), most })
+        };
+        let pool: Vec<Serving> = serve().map(serving).collect::<Option<_>>()?;
+        if pool.len() < 2 {
+            return None;
+        }
+        let arrivals = rate_rps * self.bearable_interval().as_secs_f64();
+        let shares = corrected_shares(&pool, arrivals);
+        let greatest = decision.wishes.iter().map(|w| w.weight).max().map_or(0.0, f64::from);
+        let most = shares.iter().copied().fold(0.0, f64::max);
+        let mut corrected = shares.iter().map(|s| ((s / most * greatest).round() as u32).max(1));
+        let weight = |w: &Wish| {
+            let weight = if w.weight > 0 { corrected.next()? } else { 0 };
+            Some((w.id, weight))
+        };
+        decision.wishes.iter().map(weight).collect()
+    }
+}
+
+fn parts(weights: &[(BackendId, u32)]) -> Vec<(BackendId, f64)> {
+    let sum: f64 = weights.iter().map(|(_, w)| f64::from(*w)).sum();
+    weights.iter().map(|(id, w)| (*id, f64::from(*w) / sum.max(1.0))).collect()
+}
