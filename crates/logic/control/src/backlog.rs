@@ -2,10 +2,10 @@
 //! part of all that are in flight gets fewer of the next ones, until it has caught up.
 //!
 //! A split by fixed weights lets chance pile up requests at one backend while another is idle, and pays for every error of a
-//! believed capacity with a queue that grows. For the next interval, in which `x` requests are planned for a backend,
-//! one with `n` in flight whose fair part is `f` gets `x + (f − n)·m/(m + x)`, `m = max(f, n)`: of a difference as
-//! much counts as will still be there, for a backlog of `m` lasts about `m/x` intervals. What all have in common moves
-//! nothing: the differences add up to zero. `O(n)` per interval.
+//! believed capacity with a queue that grows. For the next interval, in which `x` requests are planned for a backend that
+//! could serve `y` more, one with `n` in flight whose fair part is `f` gets `x + (f − n)·m/(m + y)`, `m = max(f, n)`: of
+//! a difference as much counts as will still be there, for a backlog of `m` lasts about `m/y` intervals. What all have
+//! in common moves nothing: the differences add up to zero. `O(n)` per interval.
 //!
 //! It does not help where an interval is much longer than a backlog lasts, and costs nothing there.
 
@@ -15,7 +15,6 @@ use crate::controller::{Controller, Pending};
 use crate::decide::IDLE_RPS;
 use crate::event::Action;
 use crate::plan::{Decision, Wish};
-use crate::reserve::AFTER_A_LOSS;
 use crate::spec::Exploration;
 use crate::trial::moved;
 
@@ -39,8 +38,17 @@ struct Serving {
     /// What is expected to be in flight there, in relation to the others.
     expected: f64,
     in_flight: f64,
+    /// What it can serve beyond its part, in the same unit.
+    spare: f64,
+    /// It may be given more than its part: how much it can serve is known.
+    grows: bool,
+}
+
+impl Serving {
     /// It is given no more than this part of the traffic.
-    most: f64,
+    fn most(&self) -> f64 {
+        if self.grows { self.share + self.spare } else { self.share }
+    }
 }
 
 /// The part of the traffic that each is to get in an interval in which so many requests arrive.
@@ -51,19 +59,30 @@ fn corrected_shares(pool: &[Serving], arrivals: f64) -> Vec<f64> {
         let planned = b.share * arrivals;
         let fair = all * b.expected / expected;
         let most = fair.max(b.in_flight);
-        let stays = if most > 0.0 { most / (most + planned) } else { 0.0 };
+        let stays = if most > 0.0 { most / (most + b.spare * arrivals) } else { 0.0 };
         (planned + (fair - b.in_flight) * stays).max(0.0) / arrivals
     };
     let mut shares: Vec<f64> = pool.iter().map(wanted).collect();
-    let normalise = |shares: &mut Vec<f64>| {
-        let sum: f64 = shares.iter().sum();
-        shares.iter_mut().for_each(|share| *share /= sum);
-    };
+    let mut full = vec![false; pool.len()];
     for _ in 0..SWEEPS {
-        normalise(&mut shares);
-        shares.iter_mut().zip(pool).for_each(|(share, b)| *share = share.min(b.most));
+        let sum = |shares: &[f64], of: bool| -> f64 {
+            shares.iter().zip(&full).filter(|(_, full)| **full == of).map(|(share, _)| share).sum()
+        };
+        let scale = (1.0 - sum(&shares, true)) / sum(&shares, false);
+        if !(scale > 0.0 && scale.is_finite()) {
+            break;
+        }
+        for ((share, full), b) in shares.iter_mut().zip(&mut full).zip(pool) {
+            if !*full {
+                *share *= scale;
+                *full = *share >= b.most();
+                *share = share.min(b.most());
+            }
+        }
     }
-    normalise(&mut shares);
+    // Somebody must take what is left.
+    let sum: f64 = shares.iter().sum();
+    shares.iter_mut().for_each(|share| *share /= sum);
     shares
 }
 
@@ -100,8 +119,14 @@ impl Controller {
         entries.extend(others.map(|b| PlanEntry { backend: b.id, share: 0.0, weight: 0 }));
         entries.sort_by_key(|e| e.backend);
         let (epoch, before) = (self.epoch, held);
-        self.pending =
-            Some(Pending { epoch, sent_at: now, decision, before, on_trial: false, corrects: true });
+        self.pending = Some(Pending {
+            epoch,
+            sent_at: now,
+            decision,
+            before,
+            on_trial: false,
+            corrects: true,
+        });
         let reason = "corrected for the backlogs".to_owned();
         out.push(Action::Correct(Plan { epoch, at: now, reason, entries }));
     }
@@ -140,10 +165,10 @@ impl Controller {
             let b = find(w.id)?;
             let share = f64::from(w.weight) / total;
             let bears = b.knowledge.capacity_rps().filter(|_| b.knowledge.is_known());
-            let bears = bears.filter(|_| b.ramping_since.is_none());
-            let most = share.max(AFTER_A_LOSS * bears.unwrap_or(0.0) / rate_rps);
+            let spare = bears.map_or(share, |rps| (rps / rate_rps - share).max(0.0));
+            let grows = bears.is_some() && b.ramping_since.is_none();
             let expected = share * w.expected_us.unwrap_or(1.0);
-            Some(Serving { share, expected, in_flight: f64::from(b.in_flight), most })
+            Some(Serving { share, expected, in_flight: f64::from(b.in_flight), spare, grows })
         };
         let pool: Vec<Serving> = serve().map(serving).collect::<Option<_>>()?;
         if pool.len() < 2 {
@@ -165,4 +190,53 @@ impl Controller {
 fn parts(weights: &[(BackendId, u32)]) -> Vec<(BackendId, f64)> {
     let sum: f64 = weights.iter().map(|(_, w)| f64::from(*w)).sum();
     weights.iter().map(|(id, w)| (*id, f64::from(*w) / sum.max(1.0))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn serving(share: f64, in_flight: f64, spare: f64) -> Serving {
+        Serving { share, expected: share, in_flight, spare, grows: true }
+    }
+
+    #[test]
+    fn fair_backlogs_leave_the_plan_as_it_is() {
+        for all in [0.0, 2.0, 100.0] {
+            let pool = [0.2, 0.3, 0.5].map(|share| serving(share, share * all, 0.1));
+            let shares = corrected_shares(&pool, 10.0);
+            let kept = shares.iter().zip(&pool).all(|(share, b)| (share - b.share).abs() < 1e-9);
+            assert!(kept, "{shares:?}");
+        }
+    }
+
+    #[test]
+    fn the_longer_the_backlog_the_less_it_gets_and_nobody_more_than_it_can_serve() {
+        let part = |in_flight: f64| {
+            let pool = [serving(0.5, in_flight, 0.1), serving(0.5, 2.0, 0.1)];
+            let shares = corrected_shares(&pool, 20.0);
+            assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+            shares[0]
+        };
+        let parts: Vec<f64> = [0.0, 2.0, 3.0, 5.0, 200.0].map(part).to_vec();
+        assert!(parts.windows(2).all(|pair| pair[0] > pair[1]), "{parts:?}");
+        assert!(parts[0] <= 0.6 + 1e-9 && parts[4] < 0.1, "{parts:?}");
+    }
+
+    #[test]
+    fn a_backlog_that_is_gone_within_the_interval_moves_little() {
+        let moved = |spare: f64| {
+            let pool = [serving(0.5, 3.0, spare), serving(0.5, 1.0, spare)];
+            0.5 - corrected_shares(&pool, 20.0)[0]
+        };
+        assert!(moved(0.02) > 3.0 * moved(2.0), "{} {}", moved(0.02), moved(2.0));
+    }
+
+    #[test]
+    fn a_backend_whose_capacity_is_not_known_is_given_no_more_than_planned() {
+        let unknown = Serving { grows: false, ..serving(0.3, 0.0, 0.3) };
+        let pool = [serving(0.4, 9.0, 0.4), serving(0.3, 2.0, 0.3), unknown];
+        let shares = corrected_shares(&pool, 20.0);
+        assert!(shares[0] < 0.4 && shares[1] > 0.3 && shares[2] <= 0.3 + 1e-9, "{shares:?}");
+    }
 }

@@ -405,8 +405,14 @@ impl Controller {
         self.epoch += 1;
         self.reassert = None;
         let before = self.backends.iter().filter_map(|b| Some((b.id, b.programmed?))).collect();
-        self.pending =
-            Some(Pending { epoch: self.epoch, sent_at: now, decision, before, on_trial, corrects: false });
+        self.pending = Some(Pending {
+            epoch: self.epoch,
+            sent_at: now,
+            decision,
+            before,
+            on_trial,
+            corrects: false,
+        });
         self.backends.iter_mut().for_each(|b| b.corrected = None);
         record(out, RecordKind::Plan, None, format!("plan {}: {reason}", self.epoch));
         out.push(Action::Program(Plan { epoch: self.epoch, at: now, reason, entries: weights }));

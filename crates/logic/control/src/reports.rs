@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_learn::drift::Change;
-use plimsoll_model::{
-    BackendId, BalancerReport, MethodKind, Nanos, ServerReport, ServerStatus,
-};
+use plimsoll_model::{BackendId, BalancerReport, MethodKind, Nanos, ServerReport, ServerStatus};
 
 use crate::backend::Backend;
 use crate::controller::{Controller, STALE, Urgent, record};
@@ -143,7 +141,8 @@ impl Controller {
         // What a weight comes to: its part of the sum of those who serve, of the traffic there is.
         let planned = |s: &ServerReport| {
             let b = self.backends.iter().find(|b| b.id == s.backend);
-            let planned = b.filter(|b| b.programmed == Some(s.weight)).and_then(Backend::planned_weight);
+            let planned =
+                b.filter(|b| b.programmed == Some(s.weight)).and_then(Backend::planned_weight);
             f64::from(planned.unwrap_or(s.weight))
         };
         let serve = report.servers.iter().filter(|s| s.status.takes_traffic());

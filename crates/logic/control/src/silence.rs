@@ -261,7 +261,7 @@ mod tests {
         fn step(&mut self, at: Nanos, event: Event) {
             for action in self.controller.step(at, event) {
                 match action {
-                    Action::Program(plan) => self.apply(at, &plan),
+                    Action::Program(plan) | Action::Correct(plan) => self.apply(at, &plan),
                     Action::Record(record) => {
                         self.records.push((record.kind, record.backend.unwrap_or_default()));
                     }

@@ -34,7 +34,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 impl Ledger {
     /// Takes down what the controller asks, and compares.
     pub fn asked(&mut self, action: &Action, seen: &Seen<'_>) {
-        self.has_acted |= matches!(action, Action::Program(_) | Action::Correct(_) | Action::Record(_));
+        self.has_acted |=
+            matches!(action, Action::Program(_) | Action::Correct(_) | Action::Record(_));
         match action {
             Action::Program(plan) => self.asked_plan(plan, seen),
             Action::Correct(plan) => self.asked_correction(plan, seen.clock),
