@@ -9,7 +9,7 @@
 //!
 //! It does not help where an interval is much longer than a backlog lasts, and costs nothing there.
 
-use plimsoll_model::{BackendId, Nanos, Plan, PlanEntry};
+use plimsoll_model::{BackendId, Method, Nanos, Plan, PlanEntry};
 
 use crate::controller::{Controller, Pending};
 use crate::decide::IDLE_RPS;
@@ -93,14 +93,21 @@ impl Controller {
             return;
         }
         let Some(decision) = self.decision.clone() else { return };
-        let Some(weights) = self.corrected_weights(&decision) else { return };
+        let planned = || decision.wishes.iter().map(|w| (w.id, w.weight)).collect();
+        let weights = if self.needs_corrections() {
+            self.corrected_weights(&decision)
+        } else {
+            self.backends.iter().any(|b| b.corrected.is_some()).then(planned)
+        };
+        let Some(weights) = weights else { return };
         let held: Vec<(BackendId, u32)> = self
             .backends
             .iter()
             .filter(|b| b.is_usable())
             .filter_map(|b| Some((b.id, b.programmed?)))
             .collect();
-        if moved(&parts(&held), &parts(&weights)) < self.spec.min_change {
+        let moves = moved(&parts(&held), &parts(&weights));
+        if moves == 0.0 || (self.needs_corrections() && moves < self.spec.min_change) {
             return;
         }
         let mut decision = decision;
@@ -131,13 +138,24 @@ impl Controller {
         out.push(Action::Correct(Plan { epoch, at: now, reason, entries }));
     }
 
-    /// The balancer splits by weights, the pool is as it was decided for, nobody's load is measured, and the last change is
-    /// long enough ago.
-    fn may_follow(&self, now: Nanos) -> bool {
-        self.method.as_ref().is_some_and(|method| method.is_keyless_split())
-            && self.may_steer()
+    /// CPU quotas make backlogs that last. Elsewhere weights by plan serve nearly as well, and arrivals that do not follow from
+    /// what is in flight tell more of cores.
+    fn needs_corrections(&self) -> bool {
+        self.backends.iter().any(|b| b.knowledge.is_held())
+    }
+
+    /// Weights follow backlogs at all: the balancer splits by weights without keys, and nothing is done the paper's way.
+    pub(crate) fn follows_backlogs(&self) -> bool {
+        self.method.as_ref().is_some_and(Method::is_keyless_split)
             && self.watches()
             && self.spec.exploration == Exploration::Packed
+    }
+
+    /// The pool is as it was decided for, nobody's load is measured, and the last change is
+    /// long enough ago.
+    fn may_follow(&self, now: Nanos) -> bool {
+        self.follows_backlogs()
+            && self.may_steer()
             && self.reassert.is_none()
             && now >= self.foreign_until
             && now >= self.retry_at

@@ -14,6 +14,12 @@ use crate::reserve::{BLENDS, blend, in_flight_survives, split_survives};
 use crate::shape::Shape;
 use crate::spec::ServiceSpec;
 
+/// Requests beyond this many times what a backend works on are a backlog, to be worked off …
+const CALM_QUEUE: f64 = 3.0;
+/// … within so many seconds.
+const DRAIN_S: f64 = 3.0;
+/// … as far as this part of the pool's spare capacity allows.
+const SPARE_FOR_QUEUES: f64 = 0.8;
 /// A backend of which nothing is known may get this part of what one core of the pool's middle speed
 /// bears.
 const FIRST_SIP: f64 = 0.5;
@@ -54,6 +60,8 @@ struct Candidate<'a> {
     limited: Option<&'static str>,
     /// It may be trusted beyond what was seen of it.
     may_stretch: bool,
+    /// Requests beyond what it should have in flight.
+    backlog: f64,
     /// What it is given whatever the packing says.
     pinned_rps: Option<f64>,
 }
@@ -74,6 +82,7 @@ pub(crate) fn decide(
     let mut candidates: Vec<Candidate<'_>> =
         usable.iter().map(|b| candidate(now, spec, b, middle_us, rate_rps, careful)).collect();
     stretch_unknown(&mut candidates, rate_rps);
+    work_off_queues(&mut candidates, rate_rps);
     let capacity_rps: f64 = candidates
         .iter()
         .map(|c| c.backend.knowledge.capacity_rps().unwrap_or(c.shape.capacity()))
@@ -349,7 +358,9 @@ fn candidate<'a>(
             (max_load, limited) = (step, Some("its share grows step by step"));
         }
     }
-    let may_stretch = backend.ramp(now) >= 1.0;
+    let calm = CALM_QUEUE * knowledge.cores() + CALM_QUEUE;
+    let backlog = if careful { (f64::from(backend.in_flight) - calm).max(0.0) } else { 0.0 };
+    let may_stretch = backlog == 0.0 && backend.ramp(now) >= 1.0;
     let ramp = backend.ramp(now);
     if ramp < 1.0 {
         (max_load, limited) = (max_load * ramp, Some("it is ramping up"));
@@ -361,7 +372,24 @@ fn candidate<'a>(
     if pinned_rps.is_some() {
         limited = Some("it is measured anew");
     }
-    Candidate { backend, shape, max_load, limited, may_stretch, pinned_rps }
+    Candidate { backend, shape, max_load, limited, may_stretch, backlog, pinned_rps }
+}
+
+/// Overrun backends get less than they bear until their queues are gone, as far as the others have room
+/// for what they are spared.
+fn work_off_queues(candidates: &mut [Candidate<'_>], rate_rps: f64) {
+    let wanted = |c: &Candidate<'_>| (c.backlog / DRAIN_S).min(c.max_load);
+    let all: f64 = candidates.iter().map(|c| c.max_load).sum();
+    let spared: f64 = candidates.iter().map(wanted).sum();
+    let room = SPARE_FOR_QUEUES * (all - rate_rps);
+    if spared <= 0.0 || room <= 0.0 {
+        return;
+    }
+    let part = (room / spared).min(1.0);
+    for c in candidates.iter_mut().filter(|c| c.backlog > 0.0) {
+        c.max_load -= part * wanted(c);
+        c.limited = Some("its queue is being worked off");
+    }
 }
 
 /// Where bounds on growth leave the pool too small for its traffic, those whose end was never seen take
