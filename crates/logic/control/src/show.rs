@@ -3,6 +3,7 @@
 use plimsoll_model::{Curve, MethodKind, Nanos};
 
 use crate::backend::Backend;
+use crate::backlog::Corrected;
 use crate::controller::Controller;
 use crate::shape::Shape;
 use crate::view::{BackendView, Belief, CurveView, Phase, PlanView, ServiceView};
@@ -91,9 +92,11 @@ impl Controller {
 }
 
 fn backend_view(b: &Backend, now: Nanos, total_rps: f64, checks: u32) -> BackendView {
+    let is_in_force = |c: &Corrected| b.programmed == Some(c.held) && c.planned == b.wanted.weight;
+    let corrected = b.corrected.filter(is_in_force);
     BackendView {
         backend: b.name.clone(),
-        weight: b.wanted.weight,
+        weight: corrected.map_or(b.wanted.weight, |c| c.held),
         share: if total_rps > 0.0 { b.recent.rate_rps / total_rps } else { b.wanted.share },
         programmed: b.programmed,
         state: b.state(now),
@@ -102,7 +105,12 @@ fn backend_view(b: &Backend, now: Nanos, total_rps: f64, checks: u32) -> Backend
         asked_rps: b.asked_rps(checks),
         asked_part: b.asked_part(checks),
         check_interval_s: b.checked.map(|interval| interval.as_secs_f64()),
-        reason: b.wanted.reason.clone(),
+        reason: match corrected {
+            Some(c) if c.held != c.planned => {
+                format!("{}; {} by plan, corrected for the backlogs", b.wanted.reason, c.planned)
+            }
+            _ => b.wanted.reason.clone(),
+        },
     }
 }
 
