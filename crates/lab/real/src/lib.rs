@@ -12,6 +12,7 @@ mod error;
 mod event;
 mod kind;
 mod make;
+mod php;
 mod pool;
 mod ratio;
 mod report;
@@ -31,10 +32,11 @@ pub use args::{Args, Format};
 use calibrate::calibrate;
 pub use error::RealError;
 pub use kind::LaneKind;
-pub use make::Make;
+pub use make::{Installed, Make};
 pub use pool::{Pool, Size};
 use report::Report;
 use run::{Setting, Trial};
+pub use server::Model;
 pub use servers::Servers;
 
 /// Arguments that do not fit together.
@@ -84,7 +86,7 @@ fn print(args: &Args, report: &Report) -> io::Result<()> {
 fn measure(args: &Args) -> Result<Report, RealError> {
     let pool = args.pool();
     // Whatever is missing shows now rather than after minutes.
-    pool.make.program()?;
+    pool.make.find()?;
     haproxy_version().ok_or(LaneError::NoHaproxy)?;
     plimsoll()?;
     if let Some(dir) = &args.out {

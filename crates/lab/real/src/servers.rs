@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use crate::cgroup::{Cgroups, Group, Limits, Quota};
 use crate::server::Mode;
-use crate::{Pool, RealError};
+use crate::{Installed, Pool, RealError};
 
 /// Under a small quota a program takes long to start.
 const START_WITHIN: Duration = Duration::from_secs(30);
@@ -29,7 +29,7 @@ struct Server {
     cores: f64,
     // In the order in which they are to end: a group must be empty to go.
     neighbour: Option<(Member, Group)>,
-    process: Option<Member>,
+    processes: Vec<Member>,
     group: Group,
     _parent: Group,
 }
@@ -39,7 +39,7 @@ pub struct Servers {
     lane: String,
     servers: Vec<Server>,
     pool: Pool,
-    program: PathBuf,
+    installed: Installed,
 }
 
 impl Servers {
@@ -55,7 +55,7 @@ impl Servers {
         lane: &str,
         number: u8,
     ) -> Result<Self, RealError> {
-        let program = pool.make.program()?;
+        let installed = pool.make.find()?;
         // Another run at the same time listens elsewhere.
         let run = 64 + (std::process::id() % 128) as u8;
         let mut servers = Vec::new();
@@ -68,12 +68,12 @@ impl Servers {
                 address: (Ipv4Addr::new(127, run, number, i), PORT).into(),
                 cores: size.cores,
                 neighbour: None,
-                process: None,
+                processes: Vec::new(),
                 group,
                 _parent: parent,
             });
         }
-        let mut all = Servers { lane: lane.to_owned(), servers, pool: pool.clone(), program };
+        let mut all = Servers { lane: lane.to_owned(), servers, pool: pool.clone(), installed };
         for i in 0..all.servers.len() {
             all.spawn(family, i)?;
         }
@@ -88,18 +88,20 @@ impl Servers {
         self.servers.iter().map(|server| (server.name.clone(), server.address)).collect()
     }
 
-    /// Starts the process of one that has none.
+    /// Starts the processes of one that has none.
     ///
     /// # Errors
     /// When the system refuses.
     pub fn spawn(&mut self, family: &Family, i: usize) -> Result<(), RealError> {
         let server = &mut self.servers[i];
-        let arguments = self.pool.make.arguments(&self.pool, server.address, family.dir());
-        let arguments = arguments.map_err(LaneError::system("write a server's files"))?;
-        let mut command = server.group.command(&self.program);
-        command.args(arguments).stdin(Stdio::null());
-        server.process =
-            Some(spawn(family, &format!("{}-{}", self.lane, server.name), &mut command)?);
+        let name = format!("{}-{}", self.lane, server.name);
+        let programs =
+            self.installed.programs(&self.pool, server.address, &family.dir().join(&name));
+        for program in programs.map_err(LaneError::system("write a server's files"))? {
+            let mut command = server.group.command(&program.path);
+            command.args(program.arguments).stdin(Stdio::null());
+            server.processes.push(spawn(family, &name, &mut command)?);
+        }
         Ok(())
     }
 
@@ -107,7 +109,7 @@ impl Servers {
         let server = &mut self.servers[i];
         let end = Instant::now() + START_WITHIN;
         loop {
-            if let Some(ended) = server.process.as_mut().and_then(Member::ended) {
+            if let Some(ended) = server.processes.iter_mut().find_map(Member::ended) {
                 return Err(ended.into());
             }
             match get(server.address, "/health") {
@@ -126,8 +128,8 @@ impl Servers {
     /// # Errors
     /// The first that does not.
     pub fn check(&mut self) -> Result<(), LaneError> {
-        let processes = self.servers.iter_mut().filter_map(|server| server.process.as_mut());
-        processes.filter_map(Member::ended).next().map_or(Ok(()), Err)
+        let mut processes = self.servers.iter_mut().flat_map(|server| &mut server.processes);
+        processes.find_map(Member::ended).map_or(Ok(()), Err)
     }
 
     /// Lets a neighbour burn this part of the server's quota, inside the same quota.
@@ -170,8 +172,8 @@ impl Servers {
     /// Kills a server: its port refuses from now on.
     pub fn kill(&mut self, i: usize) {
         let server = &mut self.servers[i];
-        server.group.signal(Signal::KILL);
-        server.process = None;
+        server.group.kill();
+        server.processes.clear();
     }
 
     /// Changes how one of the lab's own servers behaves.
