@@ -12,6 +12,7 @@ mod error;
 mod event;
 mod kind;
 mod make;
+mod noticed;
 mod php;
 mod pool;
 mod ratio;

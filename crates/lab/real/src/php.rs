@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use plimsoll_lanes::program_places;
+use plimsoll_lanes::{find_program, program_places};
 
 use crate::Pool;
 use crate::make::Program;
@@ -111,13 +111,16 @@ fn newest_fpm(places: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
             "" => Some(vec![u32::MAX]),
             text => text.split('.').map(|part| part.parse().ok()).collect(),
         };
-        Some((version?, entry.path())).filter(|(_, path)| path.is_file())
+        let program = find_program(&name, entry.path().parent().map(Path::to_owned).into_iter());
+        Some((version?, program?))
     };
     programs.filter_map(versioned).max().map(|(_, path)| path)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -128,11 +131,17 @@ mod tests {
             Some(path.file_name()?.to_str()?.to_owned())
         };
         assert_eq!(found(), None);
+        let install = |name: &str, mode: u32| {
+            let file = dir.path().join(name);
+            fs::write(&file, "").unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        };
         for name in ["php-fpm8.2", "php-fpm7.4", "php-fpm8.10", "php-fpm-check", "php8.3"] {
-            fs::write(dir.path().join(name), "").unwrap();
+            install(name, 0o755);
         }
+        install("php-fpm9.0", 0o644);
         assert_eq!(found().as_deref(), Some("php-fpm8.10"));
-        fs::write(dir.path().join("php-fpm"), "").unwrap();
+        install("php-fpm", 0o755);
         assert_eq!(found().as_deref(), Some("php-fpm"));
     }
 }
