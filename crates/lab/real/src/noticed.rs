@@ -32,7 +32,7 @@ pub struct Noticed {
     pub failed: Reaction,
     /// It was said to work at another rate than before.
     pub change: Reaction,
-    /// It was restored, or returned, from the event's end.
+    /// What was set aside or failed was restored, or returned, from the event's end.
     pub back: Reaction,
 }
 
@@ -74,11 +74,15 @@ pub fn noticed(
             let first = |kinds: &[RecordKind], within: &Range<Duration>| {
                 first(ran, event, pool, kinds, within)
             };
+            let (set_aside, failed) =
+                (first(&[RecordKind::SetAside], &during), first(&[RecordKind::Failed], &during));
             found.times += 1;
-            found.set_aside.add(first(&[RecordKind::SetAside], &during));
-            found.failed.add(first(&[RecordKind::Failed], &during));
+            found.set_aside.add(set_aside);
+            found.failed.add(failed);
             found.change.add(first(&[RecordKind::Drift], &during));
-            found.back.add(first(&[RecordKind::Restored, RecordKind::Returned], &after));
+            if set_aside.or(failed).is_some() {
+                found.back.add(first(&[RecordKind::Restored, RecordKind::Returned], &after));
+            }
         }
     }
     Some(found)
@@ -151,7 +155,9 @@ mod tests {
     #[test]
     fn reactions_are_timed_from_the_event_and_about_its_server_alone() {
         use RecordKind::*;
-        let args = Line::parse_from(["real", "--event", "stop@100s+20s/100s:s3"]).args;
+        let args =
+            Line::parse_from(["real", "--event", "stop@100s+20s/100s:s3", "--measure", "320s"])
+                .args;
         let (pool, event) = (args.pool(), &args.events[0]);
         let ran = ran(&[
             (50.0, Failed, Some("s3")),
@@ -165,11 +171,12 @@ mod tests {
             (220.1, Restored, Some("s3")),
             (301.5, SetAside, Some("s3")),
             (331.0, Drift, Some("s3")),
+            (421.0, Restored, Some("s3")),
         ]);
         let runs = [&ran];
         let found = noticed(event, &args, &pool, &runs, ran.kind, 0.7).unwrap();
         let reaction = |r: Reaction| (r.count, r.latest_s.map(|s| (s * 1e3).round() / 1e3));
-        assert_eq!(found.times, 4);
+        assert_eq!(found.times, 4, "at 100, 200, 300 and 400 s");
         assert_eq!(reaction(found.set_aside), (3, Some(2.5)));
         assert_eq!(reaction(found.failed), (1, Some(9.5)));
         assert_eq!(reaction(found.change), (0, None));

@@ -311,6 +311,16 @@ fn windows(event: &Event, events: &[Event], end: Duration) -> Vec<(String, Vec<R
     found
 }
 
+/// A warning where true capacities are too low because the machine had no more to give.
+pub fn busy_at_calibration(busy: Option<f64>) -> Option<String> {
+    let busy = busy.filter(|busy| *busy > MOST_BUSY)?;
+    Some(format!(
+        "the machine was {:.0} % busy while true capacities were measured: they are too low, and the oracle's \
+         weights and all loads with them",
+        busy * 100.0
+    ))
+}
+
 fn warnings(args: &Args, all: &[Ran]) -> Vec<String> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut found = args.doubts(cores);
