@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use plimsoll_lanes::{Family, LaneError, Member};
@@ -30,6 +30,8 @@ struct Server {
     // In the order in which they are to end: a group must be empty to go.
     neighbour: Option<(Member, Group)>,
     processes: Vec<Member>,
+    /// Where the lab's own server is told how to behave.
+    input: Option<ChildStdin>,
     group: Group,
     _parent: Group,
 }
@@ -69,6 +71,7 @@ impl Servers {
                 cores: size.cores,
                 neighbour: None,
                 processes: Vec::new(),
+                input: None,
                 group,
                 _parent: parent,
             });
@@ -99,8 +102,14 @@ impl Servers {
             self.installed.programs(&self.pool, server.address, &family.dir().join(&name));
         for program in programs.map_err(LaneError::system("write a server's files"))? {
             let mut command = server.group.command(&program.path);
-            command.args(program.arguments).stdin(Stdio::null());
-            server.processes.push(spawn(family, &name, &mut command)?);
+            command.args(program.arguments);
+            command.stdin(match self.installed {
+                Installed::Own(_) => Stdio::piped(),
+                _ => Stdio::null(),
+            });
+            let mut process = spawn(family, &name, &mut command)?;
+            server.input = process.take_input();
+            server.processes.push(process);
         }
         Ok(())
     }
@@ -112,7 +121,7 @@ impl Servers {
             if let Some(ended) = server.processes.iter_mut().find_map(Member::ended) {
                 return Err(ended.into());
             }
-            match get(server.address, "/health") {
+            match ask(server.address) {
                 Ok(()) => return Ok(()),
                 Err(source) if Instant::now() > end => {
                     let (name, address) = (server.name.clone(), server.address);
@@ -174,20 +183,20 @@ impl Servers {
         let server = &mut self.servers[i];
         server.group.kill();
         server.processes.clear();
+        server.input = None;
     }
 
-    /// Changes how one of the lab's own servers behaves.
+    /// Changes how one of the lab's own servers behaves, however much it has to do.
     ///
     /// # Errors
-    /// When it does not answer.
-    pub fn set_mode(&self, i: usize, mode: Mode) -> Result<(), RealError> {
-        let server = &self.servers[i];
-        let (name, address) = (server.name.clone(), server.address);
-        get(address, &format!("/mode?set={}", mode.name())).map_err(|source| RealError::Mute {
-            name,
-            address,
-            source,
-        })
+    /// When it has ended, or is not the lab's own.
+    pub fn set_mode(&mut self, i: usize, mode: Mode) -> Result<(), LaneError> {
+        let server = &mut self.servers[i];
+        let written = match &mut server.input {
+            Some(input) => writeln!(input, "{}", mode.name()),
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        };
+        written.map_err(LaneError::system(format!("tell {} how to behave", server.name)))
     }
 }
 
@@ -195,11 +204,11 @@ fn spawn(family: &Family, name: &str, command: &mut Command) -> Result<Member, L
     family.spawn(name, command).map_err(LaneError::system(format!("start {name}")))
 }
 
-/// Asks once, on a connection that is closed in order: whether the answer is 200.
-fn get(address: SocketAddr, target: &str) -> io::Result<()> {
+/// Asks for its health once, on a connection that is closed in order: whether the answer is 200.
+fn ask(address: SocketAddr) -> io::Result<()> {
     let mut stream = TcpStream::connect_timeout(&address, ANSWER_WITHIN)?;
     stream.set_read_timeout(Some(ANSWER_WITHIN))?;
-    let request = format!("GET {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let request = format!("GET /health HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
@@ -207,5 +216,5 @@ fn get(address: SocketAddr, target: &str) -> io::Result<()> {
         return Ok(());
     }
     let first = answer.lines().next().unwrap_or("nothing");
-    Err(io::Error::other(format!("{target} answered `{first}`")))
+    Err(io::Error::other(format!("/health answered `{first}`")))
 }
