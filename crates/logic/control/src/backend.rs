@@ -116,6 +116,8 @@ pub(crate) struct Backend {
     pub relearned: Option<(Nanos, f64)>,
     /// The last probe that was answered well: when, microseconds.
     pub probed: Option<(Nanos, f64)>,
+    /// Mean time of the last probes, however they ended, microseconds, and how many they were.
+    pub probe_time: (f64, f64),
     /// What it is given on purpose.
     pub pin: Option<Pin>,
     pub refresh_due: Due,
@@ -169,6 +171,7 @@ impl Backend {
             changed: None,
             relearned: None,
             probed: None,
+            probe_time: (0.0, 0.0),
             pin: None,
             refresh_due: Due::default(),
             idle_since: None,
