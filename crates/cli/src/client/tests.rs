@@ -49,7 +49,7 @@ fn curve(name: &str) -> CurveView {
     }
 }
 
-fn view(name: &str) -> ServiceView {
+pub(super) fn view(name: &str) -> ServiceView {
     ServiceView {
         service: name.to_owned(),
         method: MethodKind::Split,

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_control::ServiceView;
 use plimsoll_model::Outcome;
 use plimsoll_probe::{Address, Probe, ProbeResult, Prober};
 use tokio::task::JoinSet;
 
 use super::finding::{Finding, Findings};
-use super::running::Told;
 use crate::config::{Probe as ProbeConfig, Service};
 use crate::run::translate::{self, ServiceSetup};
 
@@ -26,7 +26,7 @@ struct Looked {
 pub async fn examine(
     service: &Service,
     setup: &ServiceSetup,
-    told: Option<&Told>,
+    told: Option<&ServiceView>,
     findings: &mut Findings,
 ) {
     let mut looks = JoinSet::new();
@@ -59,7 +59,9 @@ pub async fn examine(
         if let (Some(work), Some(probe)) = (work, &service.probe) {
             findings.add(answer(&about, "probe", &probe.http.path, work, nobody));
             let latency = work.as_ref().ok().filter(|_| succeeded(work)).map(|r| r.latency);
-            let capacity = told.and_then(|told| told.capacity_rps.get(name).copied());
+            let curves = told.map(|view| view.curves.as_slice()).unwrap_or_default();
+            let curve = curves.iter().find(|curve| curve.backend == *name);
+            let capacity = curve.map(|curve| curve.capacity_rps);
             findings.append(cost(&about, probe, capacity, latency));
         }
         if let (Some(liveness), Some(config)) = (liveness, &service.liveness) {
