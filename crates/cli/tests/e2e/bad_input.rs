@@ -112,16 +112,17 @@ fn probes(daemon: &Daemon) -> f64 {
 #[test]
 fn a_backend_of_less_than_one_request_a_second_serves_a_little_and_is_not_failed() {
     let mut specs = emulated(&[1.0; 3]);
-    specs[2].service = Service::deterministic(Duration::from_millis(1_500));
+    specs[2].service = Service::deterministic(Duration::from_millis(3_000));
     let rig = Rig::of("roundrobin", specs, 0).without_checks();
     let daemon = rig.daemon();
-    let clients = rig.clients(60.0);
-    std::thread::sleep(Duration::from_secs(25));
+    let _clients = rig.clients(60.0);
+    std::thread::sleep(Duration::from_secs(22));
     assert_eq!(daemon.events("failed", ""), [""; 0]);
     let share = daemon.backend("s3")["share"].as_f64().expect("a share");
-    let report = clients.snapshot().expect("clients");
     assert!(share < 0.1, "{share}: {}", daemon.log());
-    assert!(report.total.errors == 0, "{report:?}");
+    // That it takes seconds for a request is soon no surprise.
+    let times = daemon.events("set_aside", "").len();
+    assert!(times <= 5, "{times} times: {}", daemon.log());
 }
 
 /// The part of the clients' requests that fail within 15 s after s4, which answers each with 500 at once from the

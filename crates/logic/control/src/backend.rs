@@ -229,7 +229,8 @@ impl Backend {
         self.smoothed.1 = FADING * self.smoothed.1 + window.started;
         self.health.answers(window.completed, window.wrong_answers);
         // What hangs has a capacity of its own, that of a hung backend.
-        if self.life.silent().is_none_or(|silent| silent < HUNG) {
+        let hung = HUNG.max(self.life.usual_pause().mul_f64(2.0));
+        if self.life.silent().is_none_or(|silent| silent < hung) {
             self.knowledge.observe(window, steady, setting, typical_us);
         }
         let kept = OUTDONE_KEPT;
