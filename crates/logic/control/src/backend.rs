@@ -119,6 +119,8 @@ pub(crate) struct Backend {
     pub relearned: Option<(Nanos, f64)>,
     /// The last probe that was answered well: when, microseconds.
     pub probed: Option<(Nanos, f64)>,
+    /// Mean time of the last probes, however they ended, microseconds, and how many they were.
+    pub probe_time: (f64, f64),
     /// What it is given on purpose.
     pub pin: Option<Pin>,
     pub refresh_due: Due,
@@ -173,6 +175,7 @@ impl Backend {
             changed: None,
             relearned: None,
             probed: None,
+            probe_time: (0.0, 0.0),
             pin: None,
             refresh_due: Due::default(),
             idle_since: None,
@@ -236,7 +239,8 @@ impl Backend {
         self.smoothed.1 = FADING * self.smoothed.1 + window.started;
         self.health.answers(window.completed, window.wrong_answers);
         // What hangs has a capacity of its own, that of a hung backend.
-        if self.life.silent().is_none_or(|silent| silent < HUNG) {
+        let hung = HUNG.max(self.life.usual_pause().mul_f64(2.0));
+        if self.life.silent().is_none_or(|silent| silent < hung) {
             self.knowledge.observe(window, steady, setting, typical_us);
         }
         let kept = OUTDONE_KEPT;

@@ -104,7 +104,7 @@ impl Controller {
 
     /// Who failed for its silence and answers a client after all had only paused.
     fn note_answers(&mut self, now: Nanos, out: &mut Vec<Action>) {
-        let since = |b: &Backend| b.life.answered_at() == self.seen_at;
+        let since = |b: &Backend| b.life.is_told() && b.life.answered_at() == self.seen_at;
         let back: Vec<BackendId> =
             self.backends.iter().filter(|b| since(b)).map(|b| b.id).collect();
         for id in back {
