@@ -3,6 +3,7 @@
 //! Each has its arguments, an `execute` that writes to any writer and can be tested against a made-up
 //! daemon, and a `run` that gives the exit code.
 
+pub mod complaints;
 pub mod curves;
 pub mod events;
 mod failure;

@@ -10,6 +10,7 @@ use plimsoll_terminal::table::{Cell, Table, left, right};
 use plimsoll_terminal::{Format, Screen, Tone, json, maybe, number};
 use serde::Serialize;
 
+use super::complaints::{self, Complaint};
 use super::{Common, Failure, finish, method, phase, state};
 
 /// Show every service and its backends
@@ -42,6 +43,9 @@ pub(super) fn execute(args: &Args, screen: &Screen, out: &mut dyn Write) -> Resu
     for summary in summaries.iter().filter(|service| !service.ready) {
         writeln!(out, "{}", not_ready(summary, screen))?;
     }
+    for complaint in views.iter().flat_map(complaints::of) {
+        writeln!(out, "{}", line(&complaint, screen))?;
+    }
     if views.is_empty() {
         writeln!(out, "the daemon has no services")?;
         return Ok(());
@@ -62,6 +66,15 @@ fn not_ready(summary: &ServiceSummary, screen: &Screen) -> String {
         None => ("NOT READY", Tone::Warn, summary.not_ready.as_deref().unwrap_or(unread)),
     };
     format!("{} {}: {}", screen.paint(tone, word), summary.service, why)
+}
+
+fn line(complaint: &Complaint, screen: &Screen) -> String {
+    let (word, tone) = match complaint.is_outage {
+        true => ("OUTAGE", Tone::Bad),
+        false => ("WARNING", Tone::Warn),
+    };
+    let Complaint { about, message, .. } = complaint;
+    format!("{} {about}: {message}", screen.paint(tone, word))
 }
 
 fn services(views: &[ServiceView]) -> Table {

@@ -49,7 +49,7 @@ fn curve(name: &str) -> CurveView {
     }
 }
 
-fn view(name: &str) -> ServiceView {
+pub(super) fn view(name: &str) -> ServiceView {
     ServiceView {
         service: name.to_owned(),
         method: MethodKind::Split,
@@ -181,6 +181,7 @@ fn status_puts_trouble_first() {
     let daemon = Daemon::start(&["shop"]);
     let calm = show_status(daemon.common(None, Format::Table)).expect("a table");
     let expected = "\
+WARNING shop/s3: it has failed and gets nothing
 SERVICE  METHOD              PHASE   EPOCH  IN USE  TRAFFIC (req/s)  CAPACITY (req/s)  LATENCY (ms)  EXPECTED (ms)  DRAIN (s)
 shop     roundrobin (split)  steady     12     2/3            400.0             500.0          44.1           44.7       2.50
 
@@ -194,6 +195,11 @@ s3       failed      ? → 0        0.0             0.00                 -      
         text.lines().map(|l| l.split_whitespace().map(str::to_owned).collect()).collect()
     };
     assert_eq!(squeezed(&calm), squeezed(expected), "\n{calm}");
+
+    daemon.publishers[0].publish(ServiceView { latency_ms: None, ..view("shop") });
+    let unknown = show_status(daemon.common(None, Format::Table)).expect("a table");
+    let shown = squeezed(&expected.replace("44.1", "-"));
+    assert_eq!(squeezed(&unknown), shown, "\n{unknown}");
 
     daemon.publishers[0].plan_refused(13, "no such server\nTROUBLE forged");
     let refused = show_status(daemon.common(None, Format::Table)).expect("a table");

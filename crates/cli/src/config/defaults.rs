@@ -38,7 +38,7 @@ pub const MAX_STEP: f64 = 2.0;
 /// `limits.min_change`
 pub const MIN_CHANGE: f64 = 0.01;
 /// `limits.min_interval`
-pub const MIN_INTERVAL: Duration = Duration::from_secs(1);
+pub const MIN_INTERVAL: Duration = Duration::from_millis(250);
 
 /// `limits.slow_start`
 pub const SLOW_START: Duration = Duration::from_secs(10);

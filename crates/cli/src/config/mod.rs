@@ -28,8 +28,7 @@ pub use read::Cursor;
 pub use report::{ConfigError, Position, Report};
 pub use schema::{l4_name, listen, unix_path};
 pub use types::{
-    Backend, Config, Connection, CurveFamily, Exploration, Http, Probe, Scheme, Service, Sink,
-    Socket, Tls,
+    Backend, Config, Connection, CurveFamily, Exploration, Http, Scheme, Service, Sink, Socket, Tls,
 };
 
 /// What the daemon's document must have first.

@@ -132,7 +132,7 @@ fn the_rest_has_defaults() {
         + "    objective: traffic
     learn: { exploration: packed, curve: auto, drift: sequential, refresh: true, drain: passive,
              latency_factor: 3, max_step: 2.0 }
-    limits: { min_change: 0.01, min_interval: 1s, slow_start: 10s }
+    limits: { min_change: 0.01, min_interval: 250ms, slow_start: 10s }
 store: { path: ./plimsoll-state }
 api: { listen: \"127.0.0.1:7400\" }
 ";

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_control::ServiceView;
 use plimsoll_model::Outcome;
 use plimsoll_probe::{Address, Probe, ProbeResult, Prober};
 use tokio::task::JoinSet;
 
 use super::finding::{Finding, Findings};
-use super::running::Told;
-use crate::config::{Probe as ProbeConfig, Service};
+use crate::config::Service;
 use crate::run::translate::{self, ServiceSetup};
 
 /// The part of a backend's capacity that probes may cost.
@@ -26,7 +26,7 @@ struct Looked {
 pub async fn examine(
     service: &Service,
     setup: &ServiceSetup,
-    told: Option<&Told>,
+    told: Option<&ServiceView>,
     findings: &mut Findings,
 ) {
     let mut looks = JoinSet::new();
@@ -56,14 +56,25 @@ pub async fn examine(
     for Looked { at, work, liveness } in &looked {
         let name = &service.backends[*at].name;
         let about = format!("{}/{name}", service.name);
+        let curves = told.map(|view| view.curves.as_slice()).unwrap_or_default();
+        let curve = curves.iter().find(|curve| curve.backend == *name);
+        let capacity = curve.map(|curve| curve.capacity_rps);
         if let (Some(work), Some(probe)) = (work, &service.probe) {
             findings.add(answer(&about, "probe", &probe.http.path, work, nobody));
             let latency = work.as_ref().ok().filter(|_| succeeded(work)).map(|r| r.latency);
-            let capacity = told.and_then(|told| told.capacity_rps.get(name).copied());
-            findings.append(cost(&about, probe, capacity, latency));
+            // Half a number given leaves the other half to adapt.
+            if let (Some(interval), Some(requests)) = (probe.interval, probe.requests) {
+                let rate = f64::from(requests) / interval.as_secs_f64();
+                findings.append(cost(&about, "probe", rate, capacity, latency));
+            }
         }
         if let (Some(liveness), Some(config)) = (liveness, &service.liveness) {
             findings.add(answer(&about, "liveness", &config.http.path, liveness, false));
+            let latency = liveness.as_ref().ok().filter(|_| succeeded(liveness)).map(|r| r.latency);
+            if let Some(interval) = config.interval {
+                let rate = f64::from(config.requests) / interval.as_secs_f64();
+                findings.append(cost(&about, "liveness", rate, capacity, latency));
+            }
         }
     }
     if service.liveness.is_none() && service.probe.is_none() {
@@ -110,37 +121,34 @@ fn answer(
         Outcome::Failure(_) => Finding::warning(
             about,
             format!("{which} {path}: {status}{}", result.detail),
-            "it will be given no traffic until that has changed",
+            "unless clients get answers from it, it is given no traffic until that has changed",
         ),
     }
 }
 
-/// What an explicit rate of probes costs: of the capacity where a daemon has learned it, else of one
-/// core that is busy for as long as the probe took.
+/// What an explicit rate of probes or checks costs: of the capacity where a daemon has learned it, else of one core that
+/// is busy for as long as one took.
 fn cost(
     about: &str,
-    probe: &ProbeConfig,
+    which: &str,
+    rate_rps: f64,
     capacity_rps: Option<f64>,
     latency: Option<Duration>,
 ) -> Findings {
     let mut findings = Findings::default();
-    // Half a number given leaves the other half to adapt.
-    let (Some(interval), Some(requests)) = (probe.interval, probe.requests) else {
-        return findings;
-    };
-    let rate = f64::from(requests) / interval.as_secs_f64();
     let (part, of) = match (capacity_rps, latency) {
-        (Some(capacity), _) if capacity > 0.0 => (rate / capacity, "of its capacity"),
-        (_, Some(latency)) => (rate * latency.as_secs_f64(), "of one core"),
+        (Some(capacity), _) if capacity > 0.0 => (rate_rps / capacity, "of its capacity"),
+        (_, Some(latency)) => (rate_rps * latency.as_secs_f64(), "of one core"),
         _ => return findings,
     };
-    let what = format!("{rate:.1} probes a second cost {:.1} % {of}", 100.0 * part);
+    let asked = if which == "probe" { "probes" } else { "checks" };
+    let what = format!("{rate_rps:.1} {asked} a second cost {:.1} % {of}", 100.0 * part);
     if part > BUDGET {
-        findings.add(Finding::warning(
-            about,
-            what,
-            "leave out probe.interval and probe.requests, and probing adapts to 1 %",
-        ));
+        let advice = format!(
+            "they are made as they were asked for; leave out {which}.interval and {which}.requests to stay \
+             within 1 %"
+        );
+        findings.add(Finding::warning(about, what, advice));
     } else {
         findings.add(Finding::ok(about, what));
     }

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use plimsoll_control::ServiceView;
 use plimsoll_model::{MethodKind, ServerStatus};
 use plimsoll_sink::{AccessLevel, AgentState, HaproxySink, InspectedServer, Inspection};
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 
 use super::finding::{Finding, Findings};
-use super::running::Told;
 use super::steered;
 use crate::config::{Backend, Service};
 use crate::run::sink::Place;
@@ -29,7 +29,7 @@ const LOOKUP: Duration = Duration::from_secs(2);
 pub async fn examine(
     service: &Service,
     setup: &ServiceSetup,
-    told: Option<&Told>,
+    told: Option<&ServiceView>,
     findings: &mut Findings,
 ) {
     let name = &service.name;
@@ -58,12 +58,40 @@ pub async fn examine(
     names(name, &inspection, findings);
     for server in inspection.servers.iter().filter(|server| server.backend.is_some()) {
         judge(name, server, findings);
+        if told.is_none() && server.status.takes_traffic() && server.weight == 0 {
+            findings.add(Finding::warning(
+                format!("{name}/{}", server.name),
+                "its weight in HAProxy is 0, so that it gets nothing, and no daemon runs to change that",
+                "start the daemon, or set its weight",
+            ));
+        }
         let backend = service.backends.iter().find(|backend| backend.name == server.name);
         if let Some(backend) = backend {
             compare_address(name, backend, server, findings).await;
         }
     }
+    queues(name, &inspection, findings);
     hints(name, &inspection, findings);
+}
+
+/// Requests that wait in HAProxy before any server works on them.
+fn queues(name: &str, inspection: &Inspection, findings: &mut Findings) {
+    let requests =
+        |n: u32| if n == 1 { "1 request waits".to_owned() } else { format!("{n} requests wait") };
+    if inspection.queued > 0 {
+        findings.add(Finding::warning(
+            name,
+            format!("{} in HAProxy's queue until a server is free", requests(inspection.queued)),
+            "every server has `maxconn` requests: raise it, add servers, or admit less",
+        ));
+    }
+    for server in inspection.servers.iter().filter(|server| server.queued > 0) {
+        findings.add(Finding::warning(
+            format!("{name}/{}", server.name),
+            format!("{} in HAProxy's queue for it", requests(server.queued)),
+            "it has `maxconn` requests: raise that, or give it less",
+        ));
+    }
 }
 
 fn process(name: &str, socket: &str, inspection: &Inspection, now: u64, findings: &mut Findings) {
@@ -119,7 +147,12 @@ fn is_older(version: &str, least: (u32, u32)) -> bool {
     }
 }
 
-fn method(name: &str, inspection: &Inspection, told: Option<&Told>, findings: &mut Findings) {
+fn method(
+    name: &str,
+    inspection: &Inspection,
+    told: Option<&ServiceView>,
+    findings: &mut Findings,
+) {
     let method = &inspection.method;
     let algo = &method.name;
     match method.kind {
@@ -138,8 +171,8 @@ fn method(name: &str, inspection: &Inspection, told: Option<&Told>, findings: &m
             findings.add(Finding::ok(name, format!("`{algo}`: weights scale what is in flight")));
         }
     }
-    match told {
-        Some(Told { advice: Some(advice), .. }) => findings.add(Finding::warning(
+    match told.map(|view| &view.plan.advice) {
+        Some(Some(advice)) => findings.add(Finding::warning(
             name,
             format!(
                 "`{}` would serve better: {:.1} ms instead of {:.1} ms in the mean (−{:.0} %)",
@@ -316,6 +349,7 @@ mod tests {
             effective_weight: 100,
             initial_weight: 100,
             maxconn: None,
+            queued: 0,
             checked: true,
             check_status: String::new(),
             agent: AgentState::Absent,
@@ -329,11 +363,24 @@ mod tests {
             started_at: 100,
             threads: 1,
             maxconn: 100,
+            queued: 0,
             level: Some(AccessLevel::Admin),
             method: Method { name: method.to_owned(), kind },
             servers,
             missing: Vec::new(),
         }
+    }
+
+    fn view(advice: Option<Advice>) -> ServiceView {
+        let controller = plimsoll_control::Controller::new(
+            plimsoll_control::ServiceSpec::new("shop", Vec::new()),
+            None,
+            plimsoll_model::Nanos::ZERO,
+            1,
+        );
+        let mut view = controller.view(plimsoll_model::Nanos::ZERO);
+        view.plan.advice = advice;
+        view
     }
 
     fn worst(look: impl FnOnce(&mut Findings)) -> Option<(Severity, String)> {
@@ -388,23 +435,38 @@ mod tests {
 
     #[test]
     fn a_method_is_judged_and_the_better_one_named() {
-        let of = |kind, told: Option<Told>| {
+        let of = |kind, told: Option<ServiceView>| {
             let inspection = inspection("some", kind, Vec::new());
             worst(|f| method("shop", &inspection, told.as_ref(), f)).expect("a finding")
         };
         assert_eq!(of(MethodKind::NoLiveWeights, None).0, Severity::Error);
         assert_eq!(of(MethodKind::Split, None).0, Severity::Note);
         assert_eq!(of(MethodKind::InFlight, None).0, Severity::Ok);
-        assert_eq!(of(MethodKind::Split, Some(Told::default())).0, Severity::Ok);
+        assert_eq!(of(MethodKind::Split, Some(view(None))).0, Severity::Ok);
         let advice = Advice {
             method: "leastconn".to_owned(),
             expected_ms: 34.6,
             present_ms: 44.7,
             gain: 0.226,
         };
-        let told = Told { advice: Some(advice), ..Told::default() };
-        let found = of(MethodKind::Split, Some(told));
+        let found = of(MethodKind::Split, Some(view(Some(advice))));
         assert!(found.0 == Severity::Warning && found.1.contains("−23 %"), "{found:?}");
+    }
+
+    #[test]
+    fn requests_that_wait_in_haproxy_are_said() {
+        let mut inspection = inspection("leastconn", MethodKind::InFlight, vec![server("s1")]);
+        assert_eq!(worst(|f| queues("shop", &inspection, f)), None);
+        inspection.servers[0].queued = 3;
+        let found = worst(|f| queues("shop", &inspection, f)).expect("a finding");
+        assert!(
+            found.0 == Severity::Warning && found.1.starts_with("3 requests wait"),
+            "{found:?}"
+        );
+        inspection.servers[0].queued = 0;
+        inspection.queued = 1;
+        let found = worst(|f| queues("shop", &inspection, f)).expect("a finding");
+        assert!(found.1.contains("1 request waits in HAProxy's queue until"), "{found:?}");
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 
 mod backends;
 mod balancer;
+mod clients;
 mod finding;
 mod l4;
 mod machine;
@@ -16,6 +17,7 @@ use std::process::ExitCode;
 use crate::config::{Config, Service};
 use crate::run;
 use finding::{Finding, Findings};
+use plimsoll_control::ServiceView;
 use plimsoll_terminal::{Format, Screen, complain};
 use running::Running;
 
@@ -89,7 +91,7 @@ async fn examine(config: &Config, path: &Path) -> Findings {
     findings
 }
 
-async fn examine_service(service: &Service, told: Option<running::Told>) -> Findings {
+async fn examine_service(service: &Service, told: Option<ServiceView>) -> Findings {
     let mut findings = Findings::default();
     let setup =
         match run::translate::service(service, &run::translate::numbered(service), true, None) {
@@ -101,6 +103,9 @@ async fn examine_service(service: &Service, told: Option<running::Told>) -> Find
             }
         };
     balancer::examine(service, &setup, told.as_ref(), &mut findings).await;
+    if let Some(view) = &told {
+        clients::examine(view, &mut findings);
+    }
     backends::examine(service, &setup, told.as_ref(), &mut findings).await;
     findings
 }

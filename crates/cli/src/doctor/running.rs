@@ -1,33 +1,19 @@
-//! What a daemon that runs already can tell: advice, capacities, what it holds.
+//! What a daemon that runs already can tell: what clients feel, advice, capacities.
 
 use std::collections::BTreeMap;
 
-use plimsoll_api::wire::{ServiceCurves, ServicePlan, Services};
-use plimsoll_control::Advice;
-use plimsoll_model::MethodKind;
+use plimsoll_api::wire::Services;
+use plimsoll_control::ServiceView;
 
 use crate::client::Failure;
 use crate::client::http::Client;
 use crate::config::Config;
 
-/// What the daemon says of one service.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Told {
-    /// What its weights mean.
-    pub method: Option<MethodKind>,
-    /// What would serve better.
-    pub advice: Option<Advice>,
-    /// Capacity by backend, requests per second, where it is known.
-    pub capacity_rps: BTreeMap<String, f64>,
-    /// Why it cannot steer.
-    pub trouble: Option<String>,
-}
-
 /// Who answers at `api.listen`.
 #[derive(Debug)]
 pub enum Running {
-    /// A daemon, with what it says of its services.
-    Daemon(BTreeMap<String, Told>),
+    /// A daemon, with what it shows of its services.
+    Daemon(BTreeMap<String, ServiceView>),
     /// Nobody.
     Nobody,
     /// Something else.
@@ -47,8 +33,8 @@ impl Running {
         }
     }
 
-    /// What it says of this service.
-    pub fn service(&self, name: &str) -> Option<Told> {
+    /// What it shows of this service.
+    pub fn service(&self, name: &str) -> Option<ServiceView> {
         match self {
             Running::Daemon(told) => told.get(name).cloned(),
             Running::Nobody | Running::Stranger(_) => None,
@@ -56,22 +42,14 @@ impl Running {
     }
 }
 
-fn ask(client: &Client) -> Result<BTreeMap<String, Told>, Failure> {
+fn ask(client: &Client) -> Result<BTreeMap<String, ServiceView>, Failure> {
     let Services { services } = client.get("/v1/services")?;
     let mut all = BTreeMap::new();
     for service in services {
-        let path = format!("/v1/services/{}", service.service);
         // One that is taken away meanwhile is left out.
-        let plan: Option<ServicePlan> = client.get_if_there(&format!("{path}/plan"))?;
-        let curves: Option<ServiceCurves> = client.get_if_there(&format!("{path}/curves"))?;
-        let known = curves.map(|c| c.curves).unwrap_or_default().into_iter();
-        let told = Told {
-            method: plan.as_ref().map(|plan| plan.method),
-            advice: plan.and_then(|plan| plan.plan.advice),
-            capacity_rps: known.map(|c| (c.curve.backend, c.curve.capacity_rps)).collect(),
-            trouble: service.trouble,
-        };
-        all.insert(service.service, told);
+        if let Some(view) = client.get_if_there(&format!("/v1/services/{}", service.service))? {
+            all.insert(service.service, view);
+        }
     }
     Ok(all)
 }

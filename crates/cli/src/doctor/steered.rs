@@ -1,11 +1,11 @@
 //! What Plimsoll's own layer-4 balancer is like as a balancer that is steered. What it needs of its machine
 //! is the layer-4 doctor's to find (`doctor --config` with an `l4` section).
 
+use plimsoll_control::ServiceView;
 use plimsoll_model::{MethodKind, ServerStatus};
 use plimsoll_sink::{L4Sink, L4SinkConfig, WeightSink as _};
 
 use super::finding::{Finding, Findings};
-use super::running::Told;
 use crate::run::translate::ServiceSetup;
 
 /// Looks at the balancer of one service.
@@ -13,7 +13,7 @@ pub async fn examine(
     name: &str,
     place: &L4SinkConfig,
     setup: &ServiceSetup,
-    told: Option<&Told>,
+    told: Option<&ServiceView>,
     findings: &mut Findings,
 ) {
     let report = match L4Sink::new(place.clone(), setup.sink.servers.clone()) {

@@ -303,6 +303,10 @@ impl Service {
                 self.program(plan);
                 true
             }
+            Action::Correct(plan) => {
+                self.sink.program(plan);
+                false
+            }
             Action::ProbeRate { backend, interval, requests } => {
                 self.set_rate(backend, interval, requests);
                 false

@@ -1,5 +1,7 @@
 //! What commands say of a running daemon, in the forms that other programs rely on.
 
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use crate::rig::{Rig, out, plimsoll, until};
@@ -56,4 +58,38 @@ fn the_configuration_tells_where_to_ask_and_tables_are_for_people() {
         plimsoll(&["status", "--api", daemon.api(), "--service", "no"]).status.code(),
         Some(1)
     );
+}
+
+#[test]
+fn explicit_checks_and_probes_are_obeyed_and_said_where_they_cost_more_than_the_budget() {
+    let mut rig = Rig::new("roundrobin", &[1.0, 1.0]);
+    rig.service =
+        "    probe: { path: /work, interval: 100ms, requests: 2 }\n    liveness: { path: \
+                   /health, interval: 100ms, requests: 2 }\n"
+            .to_owned();
+    let daemon = rig.daemon();
+    // Traffic would tell all, and 20 probes a second are a tenth of what one bears.
+    let _clients = rig.clients(100.0);
+    let counted = || {
+        let stats = rig.bed.stats().expect("the testbed runs");
+        let s1 = stats.backends[0].clone();
+        (s1.light, s1.served)
+    };
+    until("the backend to be known", || daemon.backend("s1")["asked_part"].is_number());
+    let (began, (checks, _)) = (Instant::now(), counted());
+    until("a hundred checks", || counted().0 >= checks + 100);
+    // 20 a second, but this machine has others to serve.
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    let asked = daemon.backend("s1")["asked_rps"].as_f64().expect("a number");
+    assert!((asked - 40.0).abs() < 0.1, "{asked}");
+    until("its cost to be said", || {
+        daemon.events("warning", "the checks and probes asked for cost").contains(&"s1".to_owned())
+    });
+    let status = out(&plimsoll(&["status", "--api", daemon.api()]));
+    let column = |line: &str| line.split_whitespace().last().map(str::to_owned);
+    let mut lines = status.lines().skip_while(|line| !line.starts_with("BACKEND"));
+    assert!(lines.next().is_some_and(|heads| heads.ends_with("ASKED (%)")), "{status}");
+    let part =
+        column(lines.next().expect("a line of s1")).and_then(|part| part.parse::<f64>().ok());
+    assert!(part.is_some_and(|part| part > 5.0), "{status}");
 }

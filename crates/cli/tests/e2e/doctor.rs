@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use plimsoll_testbed::Mode;
+use plimsoll_testbed::{Change, Mode};
 
-use crate::rig::{Rig, arg, out, plimsoll};
+use crate::rig::{Rig, arg, out, plimsoll, until};
 
 fn doctor(rig: &Rig) -> (Option<i32>, Vec<(String, String, String)>) {
     let output = plimsoll(&["doctor", "--config", arg(&rig.write_config()), "-o", "json"]);
@@ -69,4 +69,57 @@ fn what_is_wrong_is_found_all_at_once() {
     let (code, findings) = doctor(&rig);
     assert_eq!(code, Some(1));
     assert!(says(&findings, "error", "shop", "is HAProxy running"), "{findings:?}");
+}
+
+#[test]
+fn it_says_in_a_sentence_each_what_clients_suffer_from() {
+    let rig = Rig::new("roundrobin", &[1.0; 4]).without_checks();
+    let daemon = rig.daemon();
+    let clients = rig.clients(120.0);
+    let all_serve = || doctor(&rig).1;
+    until("all to serve", || {
+        says(&all_serve(), "ok", "shop", "4 of 4 backends serve; clients wait")
+    });
+    let status = || out(&plimsoll(&["status", "--api", daemon.api()]));
+    assert!(!status().contains("WARNING"), "{}", status());
+    // One is gone, one hangs, and what is left is thirty times as slow.
+    rig.set_mode("s1", Mode::Refuse);
+    rig.bed.set("s2", Change::speed(1e-9)).expect("the testbed runs");
+    until("both to be named", || {
+        let (code, found) = doctor(&rig);
+        assert_eq!(code, Some(0), "warnings alone: {found:?}");
+        says(&found, "warning", "shop/s1", "it has failed and gets nothing")
+            && says(&found, "warning", "shop/s2", "it is set aside and gets nothing")
+    });
+    assert!(status().contains("WARNING shop/s2: it is set aside and gets nothing"), "{}", status());
+    for slow in ["s3", "s4"] {
+        rig.bed.set(slow, Change::speed(0.2)).expect("the testbed runs");
+    }
+    until("the wait to be said", || {
+        says(&doctor(&rig).1, "warning", "shop", "times as long as an unloaded backend takes")
+    });
+    drop(clients);
+    for gone in ["s2", "s3", "s4"] {
+        rig.set_mode(gone, Mode::Refuse);
+    }
+    until("that nobody serves to be said", || {
+        let (code, found) = doctor(&rig);
+        code == Some(1) && says(&found, "error", "shop", "no backend serves")
+    });
+    assert!(status().contains("OUTAGE shop: no backend serves"), "{}", status());
+    assert_eq!(daemon.weights()["phase"], "short_of_capacity");
+}
+
+#[test]
+fn weights_of_zero_and_queues_are_seen_in_haproxy_without_a_daemon() {
+    let rig = Rig::new("leastconn\n  default-server maxconn 1", &[1.0, 0.001]);
+    rig.haproxy.ask("set server shop/s1 weight 0");
+    let _clients = rig.clients(20.0);
+    until("requests to wait", || {
+        let (code, found) = doctor(&rig);
+        let queued = |about| says(&found, "warning", about, "in HAProxy's queue");
+        assert_eq!(code, Some(0), "{found:?}");
+        assert!(says(&found, "warning", "shop/s1", "its weight in HAProxy is 0"), "{found:?}");
+        queued("shop") || queued("shop/s2")
+    });
 }

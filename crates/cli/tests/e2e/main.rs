@@ -2,6 +2,7 @@
 //! run it. Nothing here measures time; waits are bounded generously.
 
 mod asking;
+mod bad_input;
 mod bad_starts;
 mod changing;
 mod doctor;
@@ -14,3 +15,4 @@ mod reload;
 mod rig;
 mod sharing;
 mod signals;
+mod silence;

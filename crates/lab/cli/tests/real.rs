@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use plimsoll_lanes::haproxy_version;
+use plimsoll_real::Make;
 use plimsoll_real::cgroup::{CgroupError, Cgroups};
 
 /// Whether this machine can run lanes; says why not.
@@ -59,22 +60,32 @@ fn a_run_that_is_asked_or_made_to_end_leaves_no_group() {
     if !is_possible() {
         return;
     }
-    for signal in ["TERM", "KILL"] {
-        let mut command = real(&["--lanes", "roundrobin-equal", "--calibrate", "600s"]);
-        let mut run = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        wait_for("servers in their groups", || {
-            let server = |dir: &PathBuf| {
-                let procs = dir.join("calibration/s6/server/cgroup.procs");
-                fs::read_to_string(procs).is_ok_and(|text| !text.trim().is_empty())
-            };
-            groups_of(run.id()).iter().any(server)
-        });
-        let kill = ["-s", signal, &run.id().to_string()].map(str::to_owned);
-        assert!(Command::new("kill").args(kill).status().unwrap().success());
-        let status = run.wait().unwrap();
-        assert_eq!(status.code(), (signal == "TERM").then_some(130), "{status}");
-        let process = run.id();
-        wait_for("no group is left", || groups_of(process).is_empty());
+    for make in [Make::Own, Make::Php] {
+        if let (Make::Php, Err(why)) = (make, make.find()) {
+            eprintln!("skipped: {why}");
+            continue;
+        }
+        for signal in ["TERM", "KILL"] {
+            let lanes = ["--lanes", "roundrobin-equal", "--calibrate", "600s"];
+            let mut command = real(&lanes);
+            command.args(["--make", make.name(), "--threads", "2"]);
+            let mut run = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            let process = run.id();
+            // A server of the lab's own is one process; nginx and php-fpm are two masters with theirs.
+            let least = if make == Make::Php { 5 } else { 1 };
+            wait_for("servers in their groups", || {
+                groups_of(process).iter().any(|dir| {
+                    let procs = dir.join("calibration/s6/server/cgroup.procs");
+                    fs::read_to_string(procs).is_ok_and(|text| text.lines().count() >= least)
+                })
+            });
+            let kill = ["-s", signal, &process.to_string()].map(str::to_owned);
+            assert!(Command::new("kill").args(kill).status().unwrap().success());
+            let status = run.wait().unwrap();
+            assert_eq!(status.code(), (signal == "TERM").then_some(130), "{status}");
+            // The kernel lets go of groups without processes alone.
+            wait_for("no group is left", || groups_of(process).is_empty());
+        }
     }
 }
 
@@ -102,6 +113,10 @@ fn a_short_run_reports_every_lane_and_event() {
         "kill@4s+500ms:s2",
         "--event",
         "errors@5s+500ms:s3",
+        "--event",
+        "unhealthy@1s+500ms:s4",
+        "--event",
+        "hang@2s+1s:largest",
         "-o",
         "json",
     ])
@@ -126,7 +141,49 @@ fn a_short_run_reports_every_lane_and_event() {
         assert!(capacity > ideal * 0.1 && capacity < ideal * 2.0, "{server}");
     }
     let events = report["events"].as_array().unwrap();
+    let during = |event: &str| -> (u64, u64) {
+        let own = events.iter().filter(|one| one["event"] == event && one["when"] == "during");
+        let count = |one: &serde_json::Value, what: &str| one["measured"][what].as_u64().unwrap();
+        let counts = own.map(|one| (count(one, "requests"), count(one, "errors")));
+        counts.reduce(|a, b| (a.0 + b.0, a.1 + b.1)).expect("a report of the event")
+    };
     for name in ["neighbour@1s+1s", "pause@3s+200ms", "kill@4s+500ms:s2", "errors@5s+500ms:s3"] {
-        assert!(events.iter().any(|during| during["event"] == name), "{name}");
+        during(name);
+    }
+    // Health checks that fail are nobody's errors: no HAProxy of the lab's asks for them.
+    assert_eq!(during("unhealthy@1s+500ms:s4").1, 0);
+    // Both lanes send some of their requests to the largest, which answers none of them.
+    let (requests, errors) = during("hang@2s+1s:largest");
+    assert!(errors > 0 && errors < requests, "{errors} of {requests}");
+}
+
+#[test]
+fn other_makes_are_measured_alike() {
+    if !is_possible() {
+        return;
+    }
+    for make in [Make::Node, Make::Php] {
+        if let Err(why) = make.find() {
+            eprintln!("skipped: {why}");
+            continue;
+        }
+        let mut command = real(&["--lanes", "roundrobin-equal", "--loads", "0.3", "-o", "json"]);
+        command.args(["--calibrate", "4s", "--learn", "1s", "--measure", "2s"]);
+        let run = command.args(["--make", make.name()]).spawn().unwrap();
+        let process = run.id();
+        let output = run.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["make"], make.name());
+        for server in report["servers"].as_array().unwrap() {
+            let number = |what: &str| server[what].as_f64().unwrap();
+            let ideal = number("cores") / 0.0055;
+            let capacity = number("capacity_rps");
+            assert!(capacity > ideal * 0.1 && capacity < ideal * 2.0, "{server}");
+        }
+        let cell = &report["cells"][0];
+        assert!(cell["learning"]["requests"].as_u64().unwrap() > 0, "{cell}");
+        assert_eq!(cell["learning"]["errors"], 0, "{cell}");
+        assert_eq!(groups_of(process), [""; 0].map(PathBuf::from));
     }
 }

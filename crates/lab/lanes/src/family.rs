@@ -98,6 +98,11 @@ impl Member {
         })
     }
 
+    /// Its standard input, where the command asked for a pipe; once.
+    pub fn take_input(&mut self) -> Option<ChildStdin> {
+        self.child.stdin.take()
+    }
+
     /// Asks it to end; one that does not within five seconds is killed.
     pub fn end(mut self) {
         // One that has ended already cannot be asked.

@@ -10,8 +10,6 @@ use std::time::{Duration, Instant};
 use crate::family::Member;
 use crate::{Family, LaneError, program};
 
-/// Where Debian puts it, which is not in everybody's PATH.
-const ALSO_IN: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 /// It has read its configuration long before.
 const START_WITHIN: Duration = Duration::from_secs(5);
 /// How often to look whether it has.
@@ -106,7 +104,7 @@ pub fn haproxy_version() -> Option<String> {
 
 /// The program, in PATH or where it usually is.
 fn find() -> Result<PathBuf, LaneError> {
-    find_in(program::in_path().chain(ALSO_IN.map(PathBuf::from)))
+    find_in(program::places())
 }
 
 fn find_in(places: impl Iterator<Item = PathBuf>) -> Result<PathBuf, LaneError> {

@@ -38,4 +38,4 @@ pub use machine::{CpuClock, raise_descriptor_limit};
 pub use measured::{Measured, mean_of, within};
 pub use plimsoll_api::wire::Event;
 pub use pool::{Backend, Distribution, Pool};
-pub use program::plimsoll;
+pub use program::{find as find_program, places as program_places, plimsoll};

@@ -20,8 +20,16 @@ fn plimsoll_beside(this: &Path, path: impl Iterator<Item = PathBuf>) -> Result<P
         .ok_or(LaneError::NoPlimsoll { beside })
 }
 
+/// Where Debian puts servers, which is not in everybody's PATH.
+const ALSO_IN: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
+
+/// The directories in which servers are looked for: those of PATH, and `sbin`.
+pub fn places() -> impl Iterator<Item = PathBuf> {
+    in_path().chain(ALSO_IN.map(PathBuf::from))
+}
+
 /// The directories of PATH.
-pub fn in_path() -> impl Iterator<Item = PathBuf> {
+fn in_path() -> impl Iterator<Item = PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).collect::<Vec<_>>().into_iter()
 }

@@ -78,7 +78,7 @@ pub struct Args {
     /// How that scatters.
     #[arg(long, value_enum, default_value_t = Distribution::Exponential)]
     pub distribution: Distribution,
-    /// CPU time of a health check of the lab's own server.
+    /// CPU time of a health check, which waits in the queue of the same threads or processes.
     #[arg(long, value_name = "D", value_parser = parse_duration, default_value = "0s")]
     pub health_work: Duration,
     /// How long true capacities are measured, before any lane runs.
@@ -188,7 +188,24 @@ impl Args {
                 }
             }
             if matches!(event.what, What::Mode(_)) && self.make != Make::Own {
-                found.push(format!("--event {}: only --make own can do that", event.text));
+                found.push(format!("--event {}: needs --make own", event.text));
+            }
+        }
+        found.extend(self.conflicts(&pool));
+        found
+    }
+
+    /// Events that cannot befall the same server at the same time: one would end or hinder the other.
+    fn conflicts(&self, pool: &Pool) -> Vec<String> {
+        let mut found = Vec::new();
+        for (i, one) in self.events.iter().enumerate() {
+            for other in &self.events[..i] {
+                if one.conflicts_with(other, pool, self.span()) {
+                    found.push(format!(
+                        "--event {}: the same server at the same time as {}",
+                        one.text, other.text
+                    ));
+                }
             }
         }
         found
@@ -245,5 +262,31 @@ mod tests {
         // Twice the same lane, two servers below 1 ms, no such server, an event after the end.
         assert_eq!(wrong.problems().len(), 5, "{:?}", wrong.problems());
         assert!(Line::try_parse_from(["real", "--loads", "85"]).is_err());
+    }
+
+    #[test]
+    fn only_the_lab_s_own_server_can_be_told_to_misbehave() {
+        for event in ["hang@1s+1s", "unhealthy@1s+1s:s2", "errors@1s+1s:all"] {
+            assert_eq!(read(&["--event", event]).problems(), [""; 0]);
+            for make in ["node", "php"] {
+                let problems = read(&["--make", make, "--event", event]).problems();
+                assert_eq!(problems, [format!("--event {event}: needs --make own")]);
+            }
+        }
+        assert_eq!(read(&["--make", "php", "--event", "stop@1s+1s"]).problems(), [""; 0]);
+    }
+
+    #[test]
+    fn events_that_hinder_each_other_are_named() {
+        let problems =
+            |one: &str, other: &str| read(&["--event", one, "--event", other]).problems().len();
+        assert_eq!(problems("hang@10s+20s:s1", "errors@15s+30s:s1"), 1);
+        assert_eq!(problems("kill@10s:s1", "unhealthy@100s+1s:all"), 1);
+        assert_eq!(problems("neighbour@10s+60s", "neighbour@30s+60s:s6"), 1);
+        assert_eq!(problems("stop@10s+5s/1m:s1", "kill@70s+1s:s1"), 1);
+        assert_eq!(problems("hang@10s+20s:s1", "errors@15s+30s:s2"), 0);
+        assert_eq!(problems("hang@10s+5s:s1", "errors@15s+30s:s1"), 0);
+        assert_eq!(problems("neighbour@10s+60s", "kill@30s+1s"), 0);
+        assert_eq!(problems("load@10s:0.5", "pause@10s+1s"), 0);
     }
 }

@@ -19,7 +19,7 @@ pub enum RealError {
         /// Which.
         what: &'static str,
         /// Where it was looked for.
-        looked: String,
+        looked: &'static str,
         /// What helps.
         hint: &'static str,
     },

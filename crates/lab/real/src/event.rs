@@ -26,6 +26,23 @@ pub enum What {
     Load(f64),
 }
 
+/// What of a server an event takes hold of: one at a time.
+#[derive(PartialEq)]
+enum Hold {
+    Processes,
+    Neighbour,
+}
+
+impl What {
+    fn hold(self) -> Option<Hold> {
+        match self {
+            What::Stop | What::Kill | What::Mode(_) => Some(Hold::Processes),
+            What::Neighbour(_) => Some(Hold::Neighbour),
+            What::Pause | What::Load(_) => None,
+        }
+    }
+}
+
 /// Whom it befalls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Which {
@@ -84,6 +101,18 @@ impl Event {
             }
         }
         found
+    }
+
+    /// Whether both befall the same server at the same time, and one would end or hinder the other.
+    pub fn conflicts_with(&self, other: &Event, pool: &Pool, end: Duration) -> bool {
+        let theirs = other.which.positions(pool);
+        let others = other.stretches(end);
+        let overlaps = |own: &Range<Duration>| {
+            others.iter().any(|other| own.start < other.end && other.start < own.end)
+        };
+        self.what.hold().is_some_and(|hold| other.what.hold() == Some(hold))
+            && self.which.positions(pool).iter().any(|i| theirs.contains(i))
+            && self.stretches(end).iter().any(overlaps)
     }
 
     /// Whether one whom it befalls does no work: who calls it failed is right.

@@ -12,6 +12,8 @@ mod error;
 mod event;
 mod kind;
 mod make;
+mod noticed;
+mod php;
 mod pool;
 mod ratio;
 mod report;
@@ -24,17 +26,18 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use plimsoll_lanes::{
-    Family, Interrupt, LaneError, haproxy_version, plimsoll, raise_descriptor_limit,
+    CpuClock, Family, Interrupt, LaneError, haproxy_version, plimsoll, raise_descriptor_limit,
 };
 
 pub use args::{Args, Format};
 use calibrate::calibrate;
 pub use error::RealError;
 pub use kind::LaneKind;
-pub use make::Make;
+pub use make::{Installed, Make};
 pub use pool::{Pool, Size};
 use report::Report;
 use run::{Setting, Trial};
+pub use server::Model;
 pub use servers::Servers;
 
 /// Arguments that do not fit together.
@@ -84,7 +87,7 @@ fn print(args: &Args, report: &Report) -> io::Result<()> {
 fn measure(args: &Args) -> Result<Report, RealError> {
     let pool = args.pool();
     // Whatever is missing shows now rather than after minutes.
-    pool.make.program()?;
+    pool.make.find()?;
     haproxy_version().ok_or(LaneError::NoHaproxy)?;
     plimsoll()?;
     if let Some(dir) = &args.out {
@@ -99,7 +102,9 @@ fn measure(args: &Args) -> Result<Report, RealError> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     args.doubts(cores).iter().for_each(|doubt| eprintln!("warning: {doubt}"));
     eprintln!("calibrating {} servers for {} s", pool.sizes.len(), args.calibrate.as_secs());
+    let clock = CpuClock::now();
     let capacities_rps = calibrate(&family, &cgroups, &pool, args.calibrate, &interrupt)?;
+    let busy = clock.and_then(|clock| clock.busy_share());
     let total: f64 = capacities_rps.iter().sum();
     let each: Vec<String> = capacities_rps.iter().map(|c| format!("{c:.2}")).collect();
     eprintln!("true capacities: {} = {total:.1} requests/s", each.join(" + "));
@@ -128,5 +133,7 @@ fn measure(args: &Args) -> Result<Report, RealError> {
             }
         }
     }
-    Ok(Report::new(args, &pool, &capacities_rps, &all))
+    let mut report = Report::new(args, &pool, &capacities_rps, &all);
+    report.warnings.splice(0..0, report::busy_at_calibration(busy));
+    Ok(report)
 }

@@ -1,12 +1,16 @@
 //! What a server is, and how it is started.
 
 use std::ffi::OsString;
+use std::fs;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use plimsoll_lanes::{find_program, program_places};
 use plimsoll_testbed::format_duration;
 
+use crate::php;
 use crate::{Pool, RealError};
 
 /// What a server is.
@@ -17,6 +21,8 @@ pub enum Make {
     Own,
     /// Node.js: one thread that does everything.
     Node,
+    /// php-fpm behind nginx: as many processes as --threads says.
+    Php,
 }
 
 impl Make {
@@ -25,40 +31,88 @@ impl Make {
         match self {
             Make::Own => "own",
             Make::Node => "node",
+            Make::Php => "php",
         }
     }
 
-    /// The program; what it needs on disk is written to `dir`.
+    /// What it is made of.
     ///
     /// # Errors
-    /// When it is not installed.
-    pub fn program(self) -> Result<PathBuf, RealError> {
+    /// When something of it is not installed.
+    pub fn find(self) -> Result<Installed, RealError> {
+        let in_places = |name| find_program(name, program_places());
+        let missing = |what, looked, hint| RealError::Missing { what, looked, hint };
         match self {
-            Make::Own => beside("plimsoll-real-server").ok_or_else(|| RealError::Missing {
-                what: "plimsoll-real-server",
-                looked: "beside this program".to_owned(),
-                hint: "cargo build -p plimsoll-real --bins builds it",
-            }),
-            Make::Node => in_path("node").ok_or_else(|| RealError::Missing {
-                what: "node",
-                looked: "in PATH".to_owned(),
-                hint: "on Debian and Ubuntu: apt-get install nodejs",
-            }),
+            Make::Own => beside("plimsoll-real-server").map(Installed::Own).ok_or(missing(
+                "plimsoll-real-server",
+                "beside this program",
+                "cargo build -p plimsoll-real --bins builds it",
+            )),
+            Make::Node => in_places("node").map(Installed::Node).ok_or(missing(
+                "node",
+                PLACES,
+                "on Debian and Ubuntu: apt-get install nodejs",
+            )),
+            Make::Php => Installed::php(in_places("nginx"), php::find_fpm()),
         }
     }
+}
 
-    /// What it is started with. `dir` is where the files of the run are.
+/// Where servers are looked for, for people.
+const PLACES: &str = "in PATH, /usr/sbin and /usr/local/sbin";
+
+/// The programs that a server of some make consists of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Installed {
+    /// The lab's own.
+    Own(PathBuf),
+    /// Node.js.
+    Node(PathBuf),
+    /// php-fpm behind nginx.
+    Php {
+        /// Which speaks HTTP.
+        nginx: PathBuf,
+        /// Which works.
+        fpm: PathBuf,
+    },
+}
+
+/// A process to be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Its file.
+    pub path: PathBuf,
+    /// What it is started with.
+    pub arguments: Vec<OsString>,
+}
+
+impl Installed {
+    fn php(nginx: Option<PathBuf>, fpm: Option<PathBuf>) -> Result<Self, RealError> {
+        let (what, hint) = match (nginx, fpm) {
+            (Some(nginx), Some(fpm)) => return Ok(Installed::Php { nginx, fpm }),
+            (Some(_), None) => ("php-fpm", "on Debian and Ubuntu: apt-get install php-fpm"),
+            (None, Some(_)) => ("nginx", "on Debian and Ubuntu: apt-get install nginx"),
+            (None, None) => {
+                ("nginx and php-fpm", "on Debian and Ubuntu: apt-get install nginx php-fpm")
+            }
+        };
+        Err(RealError::Missing { what, looked: PLACES, hint })
+    }
+
+    /// The processes of one server of this pool, in the order in which they start. What they need on disk
+    /// is in `dir`, which nobody else uses.
     ///
     /// # Errors
     /// When a file cannot be written.
-    pub fn arguments(
-        self,
+    pub fn programs(
+        &self,
         pool: &Pool,
         address: SocketAddr,
         dir: &Path,
-    ) -> std::io::Result<Vec<OsString>> {
-        Ok(match self {
-            Make::Own => {
+    ) -> io::Result<Vec<Program>> {
+        fs::create_dir_all(dir)?;
+        let (path, arguments) = match self {
+            Installed::Own(path) => {
                 let text: [String; 10] = [
                     "--listen".into(),
                     address.to_string(),
@@ -71,16 +125,23 @@ impl Make {
                     "--health-work".into(),
                     format_duration(pool.health_work),
                 ];
-                text.map(OsString::from).into()
+                (path, text.map(OsString::from).into())
             }
-            Make::Node => {
+            Installed::Node(path) => {
                 let script = dir.join("server.js");
-                std::fs::write(&script, NODE)?;
-                let work_us = pool.work.mean.as_micros().to_string();
-                let (host, port) = (address.ip().to_string(), address.port().to_string());
-                vec![script.into(), host.into(), port.into(), work_us.into()]
+                fs::write(&script, NODE)?;
+                let text = [
+                    address.ip().to_string(),
+                    address.port().to_string(),
+                    pool.work.mean.as_micros().to_string(),
+                    pool.health_work.as_micros().to_string(),
+                ];
+                let text = text.map(OsString::from);
+                (path, [script.into()].into_iter().chain(text).collect())
             }
-        })
+            Installed::Php { nginx, fpm } => return php::programs(nginx, fpm, pool, address, dir),
+        };
+        Ok(vec![Program { path: path.clone(), arguments }])
     }
 }
 
@@ -88,14 +149,27 @@ impl Make {
 const NODE: &str = include_str!("server.js");
 
 /// A program of this name where this one is, or one directory up, as examples and tests are built.
-pub fn beside(name: &str) -> Option<PathBuf> {
+fn beside(name: &str) -> Option<PathBuf> {
     let own = std::env::current_exe().ok()?;
-    let dirs = own.ancestors().skip(1).take(2);
-    dirs.map(|dir| dir.join(name)).find(|file| file.is_file())
+    find_program(name, own.ancestors().skip(1).take(2).map(Path::to_owned))
 }
 
-/// A program of this name in PATH.
-pub fn in_path(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_php_lacks_is_said_in_one_line() {
+        let there = || Some(PathBuf::from("/x"));
+        assert!(Installed::php(there(), there()).is_ok());
+        for (nginx, fpm, expected) in [
+            (there(), None, "php-fpm not found"),
+            (None, there(), "nginx not found"),
+            (None, None, "nginx and php-fpm not found"),
+        ] {
+            let text = Installed::php(nginx, fpm).unwrap_err().to_string();
+            assert!(text.starts_with(expected) && text.contains("apt-get install"), "{text}");
+            assert_eq!(text.lines().count(), 1);
+        }
+    }
 }

@@ -34,7 +34,7 @@ pub struct Pool {
     pub threads: usize,
     /// The CPU work of requests.
     pub work: Service,
-    /// The CPU work of a health check of the lab's own server.
+    /// The CPU work of a health check.
     pub health_work: Duration,
 }
 

@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::LaneKind;
 use crate::args::Args;
 use crate::event::{Event, What};
+use crate::noticed::{Noticed, noticed};
 use crate::ratio::{Pair, Ratio, pairs};
 use crate::run::Ran;
 use crate::{Pool, make::Make};
@@ -39,6 +40,8 @@ pub struct Report {
     pub lanes: Vec<Summary>,
     /// What each event did; one per event, stretch, load and lane.
     pub events: Vec<During>,
+    /// What Plimsoll did about each event; one per event, load and lane that it steers.
+    pub noticed: Vec<Noticed>,
     /// What makes these numbers doubtful.
     pub warnings: Vec<String>,
 }
@@ -124,6 +127,11 @@ impl Report {
         let cells: Vec<Cell> =
             each(args).map(|(load, kind)| cell(args, pool, all, load, kind)).collect();
         let events = each(args).flat_map(|(load, kind)| events(args, all, load, kind)).collect();
+        let noticed = |(load, kind)| {
+            let runs: Vec<&Ran> = of(all, load, kind).collect();
+            let one = |event: &Event| noticed(event, args, pool, &runs, kind, load);
+            args.events.iter().filter_map(one).collect::<Vec<_>>()
+        };
         Report {
             servers: pool.sizes.iter().zip(capacities_rps).map(server).collect(),
             make: match args.make {
@@ -134,6 +142,7 @@ impl Report {
             warnings: warnings(args, all),
             cells,
             events,
+            noticed: each(args).flat_map(noticed).collect(),
         }
     }
 }
@@ -300,6 +309,16 @@ fn windows(event: &Event, events: &[Event], end: Duration) -> Vec<(String, Vec<R
         }
     }
     found
+}
+
+/// A warning where true capacities are too low because the machine had no more to give.
+pub fn busy_at_calibration(busy: Option<f64>) -> Option<String> {
+    let busy = busy.filter(|busy| *busy > MOST_BUSY)?;
+    Some(format!(
+        "the machine was {:.0} % busy while true capacities were measured: they are too low, and the oracle's \
+         weights and all loads with them",
+        busy * 100.0
+    ))
 }
 
 fn warnings(args: &Args, all: &[Ran]) -> Vec<String> {

@@ -1,23 +1,27 @@
 'use strict';
-// GET /work?work_us=N burns N microseconds of this process's CPU; GET /health answers from the same loop.
+// GET /work?work_us=N burns N microseconds of this process's CPU; GET /health waits for the same loop.
 const http = require('http');
-const [host, port, usualWorkUs] = process.argv.slice(2);
+const [host, port, usualWorkUs, healthUs] = process.argv.slice(2);
+const MOST_US = 60e6;
 
 function burn(us) {
   const start = process.cpuUsage();
   let state = 1;
   for (;;) {
-    for (let i = 0; i < 500; i++) state = Math.imul(state, 1664525) + 1013904223;
     const used = process.cpuUsage(start);
-    if (used.user + used.system >= us) return state;
+    if (used.user + used.system >= Math.min(us, MOST_US)) return state;
+    for (let i = 0; i < 500; i++) state = Math.imul(state, 1664525) + 1013904223;
   }
 }
 
 const server = http.createServer((request, response) => {
   const url = new URL(request.url, 'http://lab');
+  const wanted = url.searchParams.get('work_us') ?? usualWorkUs;
   let status = 200;
-  if (url.pathname === '/work') burn(Number(url.searchParams.get('work_us') ?? usualWorkUs));
-  else if (url.pathname !== '/health') status = 404;
+  if (url.pathname === '/health') burn(Number(healthUs));
+  else if (url.pathname !== '/work') status = 404;
+  else if (/^\d+$/.test(wanted)) burn(Number(wanted));
+  else status = 400;
   response.writeHead(status, { 'content-type': 'text/plain', 'content-length': 3 });
   response.end('OK\n');
 });

@@ -2,8 +2,8 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use plimsoll_lanes::{Family, LaneError, Member};
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use crate::cgroup::{Cgroups, Group, Limits, Quota};
 use crate::server::Mode;
-use crate::{Pool, RealError};
+use crate::{Installed, Pool, RealError};
 
 /// Under a small quota a program takes long to start.
 const START_WITHIN: Duration = Duration::from_secs(30);
@@ -29,7 +29,9 @@ struct Server {
     cores: f64,
     // In the order in which they are to end: a group must be empty to go.
     neighbour: Option<(Member, Group)>,
-    process: Option<Member>,
+    processes: Vec<Member>,
+    /// Where the lab's own server is told how to behave.
+    input: Option<ChildStdin>,
     group: Group,
     _parent: Group,
 }
@@ -39,7 +41,7 @@ pub struct Servers {
     lane: String,
     servers: Vec<Server>,
     pool: Pool,
-    program: PathBuf,
+    installed: Installed,
 }
 
 impl Servers {
@@ -55,7 +57,7 @@ impl Servers {
         lane: &str,
         number: u8,
     ) -> Result<Self, RealError> {
-        let program = pool.make.program()?;
+        let installed = pool.make.find()?;
         // Another run at the same time listens elsewhere.
         let run = 64 + (std::process::id() % 128) as u8;
         let mut servers = Vec::new();
@@ -68,12 +70,13 @@ impl Servers {
                 address: (Ipv4Addr::new(127, run, number, i), PORT).into(),
                 cores: size.cores,
                 neighbour: None,
-                process: None,
+                processes: Vec::new(),
+                input: None,
                 group,
                 _parent: parent,
             });
         }
-        let mut all = Servers { lane: lane.to_owned(), servers, pool: pool.clone(), program };
+        let mut all = Servers { lane: lane.to_owned(), servers, pool: pool.clone(), installed };
         for i in 0..all.servers.len() {
             all.spawn(family, i)?;
         }
@@ -88,18 +91,26 @@ impl Servers {
         self.servers.iter().map(|server| (server.name.clone(), server.address)).collect()
     }
 
-    /// Starts the process of one that has none.
+    /// Starts the processes of one that has none.
     ///
     /// # Errors
     /// When the system refuses.
     pub fn spawn(&mut self, family: &Family, i: usize) -> Result<(), RealError> {
         let server = &mut self.servers[i];
-        let arguments = self.pool.make.arguments(&self.pool, server.address, family.dir());
-        let arguments = arguments.map_err(LaneError::system("write a server's files"))?;
-        let mut command = server.group.command(&self.program);
-        command.args(arguments).stdin(Stdio::null());
-        server.process =
-            Some(spawn(family, &format!("{}-{}", self.lane, server.name), &mut command)?);
+        let name = format!("{}-{}", self.lane, server.name);
+        let programs =
+            self.installed.programs(&self.pool, server.address, &family.dir().join(&name));
+        for program in programs.map_err(LaneError::system("write a server's files"))? {
+            let mut command = server.group.command(&program.path);
+            command.args(program.arguments);
+            command.stdin(match self.installed {
+                Installed::Own(_) => Stdio::piped(),
+                _ => Stdio::null(),
+            });
+            let mut process = spawn(family, &name, &mut command)?;
+            server.input = process.take_input();
+            server.processes.push(process);
+        }
         Ok(())
     }
 
@@ -107,10 +118,10 @@ impl Servers {
         let server = &mut self.servers[i];
         let end = Instant::now() + START_WITHIN;
         loop {
-            if let Some(ended) = server.process.as_mut().and_then(Member::ended) {
+            if let Some(ended) = server.processes.iter_mut().find_map(Member::ended) {
                 return Err(ended.into());
             }
-            match get(server.address, "/health") {
+            match ask(server.address) {
                 Ok(()) => return Ok(()),
                 Err(source) if Instant::now() > end => {
                     let (name, address) = (server.name.clone(), server.address);
@@ -126,8 +137,8 @@ impl Servers {
     /// # Errors
     /// The first that does not.
     pub fn check(&mut self) -> Result<(), LaneError> {
-        let processes = self.servers.iter_mut().filter_map(|server| server.process.as_mut());
-        processes.filter_map(Member::ended).next().map_or(Ok(()), Err)
+        let mut processes = self.servers.iter_mut().flat_map(|server| &mut server.processes);
+        processes.find_map(Member::ended).map_or(Ok(()), Err)
     }
 
     /// Lets a neighbour burn this part of the server's quota, inside the same quota.
@@ -170,22 +181,22 @@ impl Servers {
     /// Kills a server: its port refuses from now on.
     pub fn kill(&mut self, i: usize) {
         let server = &mut self.servers[i];
-        server.group.signal(Signal::KILL);
-        server.process = None;
+        server.group.kill();
+        server.processes.clear();
+        server.input = None;
     }
 
-    /// Changes how one of the lab's own servers behaves.
+    /// Changes how one of the lab's own servers behaves, however much it has to do.
     ///
     /// # Errors
-    /// When it does not answer.
-    pub fn set_mode(&self, i: usize, mode: Mode) -> Result<(), RealError> {
-        let server = &self.servers[i];
-        let (name, address) = (server.name.clone(), server.address);
-        get(address, &format!("/mode?set={}", mode.name())).map_err(|source| RealError::Mute {
-            name,
-            address,
-            source,
-        })
+    /// When it has ended, or is not the lab's own.
+    pub fn set_mode(&mut self, i: usize, mode: Mode) -> Result<(), LaneError> {
+        let server = &mut self.servers[i];
+        let written = match &mut server.input {
+            Some(input) => writeln!(input, "{}", mode.name()),
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        };
+        written.map_err(LaneError::system(format!("tell {} how to behave", server.name)))
     }
 }
 
@@ -193,11 +204,11 @@ fn spawn(family: &Family, name: &str, command: &mut Command) -> Result<Member, L
     family.spawn(name, command).map_err(LaneError::system(format!("start {name}")))
 }
 
-/// Asks once, on a connection that is closed in order: whether the answer is 200.
-fn get(address: SocketAddr, target: &str) -> io::Result<()> {
+/// Asks for its health once, on a connection that is closed in order: whether the answer is 200.
+fn ask(address: SocketAddr) -> io::Result<()> {
     let mut stream = TcpStream::connect_timeout(&address, ANSWER_WITHIN)?;
     stream.set_read_timeout(Some(ANSWER_WITHIN))?;
-    let request = format!("GET {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let request = format!("GET /health HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
@@ -205,5 +216,5 @@ fn get(address: SocketAddr, target: &str) -> io::Result<()> {
         return Ok(());
     }
     let first = answer.lines().next().unwrap_or("nothing");
-    Err(io::Error::other(format!("{target} answered `{first}`")))
+    Err(io::Error::other(format!("/health answered `{first}`")))
 }

@@ -2,6 +2,7 @@
 
 use plimsoll_lanes::Measured;
 
+use crate::noticed::Reaction;
 use crate::ratio::Ratio;
 use crate::report::Report;
 
@@ -81,6 +82,25 @@ pub fn text(report: &Report) -> String {
         }
         text += &aligned(&rows);
     }
+    if !report.noticed.is_empty() {
+        text +=
+            "\nwhat Plimsoll did about events: seconds until it did, at the latest (how often)\n";
+        let mut rows =
+            vec![row(["EVENT", "LOAD", "LANE", "TIMES", "SET ASIDE", "FAILED", "CHANGE", "BACK"])];
+        for noticed in &report.noticed {
+            let mut cells = vec![
+                noticed.event.clone(),
+                noticed.load.to_string(),
+                noticed.lane.to_owned(),
+                noticed.times.to_string(),
+            ];
+            let reactions = [noticed.set_aside, noticed.failed, noticed.change, noticed.back];
+            cells.extend(reactions.map(reaction));
+            rows.push(cells);
+        }
+        text += &aligned(&rows);
+        text += "BACK: restored or returned, from the end of the event\n";
+    }
     for warning in &report.warnings {
         text += &format!("\nwarning: {warning}\n");
     }
@@ -106,6 +126,11 @@ fn count(value: Option<usize>) -> String {
 fn numbers(measured: &Measured) -> [String; 5] {
     let Measured { requests, errors, mean_ms, p50_ms, p99_ms, .. } = *measured;
     [requests.to_string(), errors.to_string(), ms(mean_ms), ms(p50_ms), ms(p99_ms)]
+}
+
+fn reaction(reaction: Reaction) -> String {
+    let latest = reaction.latest_s;
+    latest.map_or(dash(), |seconds| format!("{seconds:.2} ({})", reaction.count))
 }
 
 fn ratio(ratio: Option<Ratio>) -> [String; 2] {

@@ -34,7 +34,7 @@ impl Server {
     fn spawn(arguments: &[&str]) -> Server {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll-real-server"));
-        command.args(["--listen", &address.to_string()]).args(arguments).stdin(Stdio::null());
+        command.args(["--listen", &address.to_string()]).args(arguments).stdin(Stdio::piped());
         Server { child: command.spawn().unwrap(), address }
     }
 
@@ -42,6 +42,16 @@ impl Server {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Client(stream)
+    }
+
+    /// Changes how it behaves, and waits until it does: until this is so.
+    fn tell(&mut self, mode: &str, mut is_so: impl FnMut(&mut Client) -> bool) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{mode}").unwrap();
+        let end = Instant::now() + PATIENCE;
+        while !is_so(&mut self.connect()) {
+            assert!(Instant::now() < end, "it does not behave as {mode}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// CPU time of all its threads.
@@ -136,19 +146,32 @@ fn health_waits_behind_work() {
 
 #[test]
 fn modes_fail_in_their_own_way() {
-    let server = Server::start(&["--mode", "fail-health"]);
-    let mut client = server.connect();
-    assert_eq!((client.get("/health"), client.get("/work?work_us=10")), (503, 200));
-    assert_eq!(client.get("/mode?set=fail-work"), 200);
-    assert_eq!((client.get("/health"), client.get("/work?work_us=10")), (200, 500));
-    assert_eq!(client.get("/mode?set=hang-work"), 200);
-    let mut hung = server.connect();
-    hung.send("/work?work_us=10");
-    assert_eq!(client.get("/health"), 200);
-    // Nothing has come by the time at which everybody else was served, nor soon after.
-    hung.0.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-    assert_eq!(hung.receive().unwrap_err().kind(), io::ErrorKind::WouldBlock);
-    assert_eq!(client.get("/mode?set=normal"), 200);
-    assert_eq!((client.get("/health"), client.get("/work?work_us=10")), (200, 200));
-    assert_eq!(client.get("/mode?set=asleep"), 400);
+    const WORK: &str = "/work?work_us=10";
+    for model in ["threads", "event-loop"] {
+        let mut server = Server::start(&["--mode", "fail-health", "--model", model]);
+        let mut client = server.connect();
+        assert_eq!((client.get("/health"), client.get(WORK)), (503, 200));
+        server.tell("fail-work", |client| client.get(WORK) == 500);
+        assert_eq!((client.get("/health"), client.get(WORK)), (200, 500));
+        let mut hung = None;
+        server.tell("hang-work", |client| {
+            client.send(WORK);
+            let mut client = Client(client.0.try_clone().unwrap());
+            client.0.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+            let silence = client.receive().err();
+            hung = silence.map(|silence| (client, silence));
+            hung.is_some()
+        });
+        let (mut hung, silence) = hung.unwrap();
+        assert_eq!(silence.kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(client.get("/health"), 200);
+        server.tell("normal", |client| {
+            client.0.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+            client.send(WORK);
+            client.receive().is_ok_and(|status| status == 200)
+        });
+        assert_eq!((client.get("/health"), client.get(WORK)), (200, 200));
+        // What hung once is not answered when the others are.
+        assert_eq!(hung.receive().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
 }

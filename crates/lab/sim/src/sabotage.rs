@@ -404,6 +404,10 @@ impl Seam {
                         out.push(Action::Program(plan));
                     }
                 }
+                Action::Correct(plan) => {
+                    self.believed.extend(plan.entries.iter().map(|e| (e.backend, e.weight)));
+                    out.push(Action::Correct(plan));
+                }
                 Action::Record(record) => {
                     if sabotage == Sabotage::Panic && record.kind == RecordKind::Left {
                         panic!("broken on purpose");

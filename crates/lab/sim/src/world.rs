@@ -333,6 +333,7 @@ impl World {
                     self.planned_rps.push((now, controller.view(now).plan.rate_rps));
                     self.pending = Some((now.0 + PROGRAMMING, plan));
                 }
+                Action::Correct(plan) => self.pending = Some((now.0 + PROGRAMMING, plan)),
                 Action::ProbeRate { backend, interval, .. } => {
                     let every = interval.as_nanos() as u64;
                     self.probe_every[backend.0 as usize] =

@@ -20,8 +20,11 @@ impl Controller {
             self.last_program = Some(now);
         }
         let Some(pending) = self.pending.take_if(|p| p.epoch == applied.epoch) else { return };
-        self.note_zeroed(now, &pending.before);
         self.retry_after = FIRST_RETRY;
+        if pending.corrects {
+            return;
+        }
+        self.note_zeroed(now, &pending.before);
         let missed = pending.decision.wishes.iter().find_map(|w| {
             let held = applied.weights.iter().find(|(id, _)| *id == w.id).map(|(_, held)| *held);
             (held != Some(w.weight)).then_some(w.id)

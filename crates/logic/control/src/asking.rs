@@ -1,5 +1,5 @@
 //! How often backends are asked anything. What costs them (checks that are requests, probes of the work URL) comes out
-//! of one budget: 1 % of what a backend bears. Its traffic tells more than any of them, and they stop while it does;
+//! of one budget: 1 % of what a backend bears, a probe by the time that it takes beside a request of clients. Its traffic tells more than any of them, and they stop while it does;
 //! a number that an administrator gave is obeyed.
 
 use std::time::Duration;
@@ -18,7 +18,7 @@ const SUSPECT: Duration = Duration::from_millis(250);
 const IDLE: Duration = Duration::from_secs(1);
 /// Between requests to a backend of which nothing is known.
 const UNKNOWN: Duration = Duration::from_secs(5);
-/// What costs is never further apart, so that a wrong answer is seen.
+/// What costs as much as a request is never further apart, so that a wrong answer is seen.
 const RAREST: Duration = Duration::from_secs(60);
 /// Traffic within this time tells all.
 const TELLS: Duration = Duration::from_secs(2);
@@ -26,17 +26,19 @@ const TELLS: Duration = Duration::from_secs(2);
 const LOOKED_INTO: Duration = Duration::from_millis(100);
 /// … and by one that costs from this part of the time on after which the backend is set aside.
 const LOOKED_INTO_AT_COST: f64 = 0.5;
+/// The time of a probe is the mean of so many.
+const PROBES_KEPT: f64 = 20.0;
 /// A new interval must differ by this factor to be worth changing.
 const WORTH_CHANGING: f64 = 1.25;
 
-/// The time between two of what costs so many requests, within this part of the budget.
-fn within_budget(b: &Backend, requests: u32, part: f64) -> Duration {
-    let capacity = b.knowledge.capacity_rps().filter(|_| b.knowledge.error() < 0.5);
+/// The time between two of what costs as much as so many requests, within this part of the budget.
+fn within_budget(b: &Backend, requests: f64, part: f64) -> Duration {
     let apart = |capacity: f64| {
-        let seconds = f64::from(requests) / (part * BUDGET * capacity);
-        Duration::from_secs_f64(seconds.clamp(0.0, 3_600.0)).clamp(SUSPECT, RAREST)
+        let seconds = requests / (part * BUDGET * capacity);
+        let rarest = RAREST.mul_f64(requests.max(1.0));
+        Duration::from_secs_f64(seconds.clamp(0.0, 36_000.0)).clamp(SUSPECT, rarest)
     };
-    capacity.map_or(UNKNOWN, apart)
+    b.calibrated_rps().map_or(UNKNOWN, apart)
 }
 
 fn differ(was: Duration, is: Duration) -> bool {
@@ -59,18 +61,55 @@ impl Backend {
             || waits.is_some_and(|silent| silent >= looked_into)
     }
 
+    /// What it bears, where that is known well enough to hold the cost of something against.
+    fn calibrated_rps(&self) -> Option<f64> {
+        self.knowledge.capacity_rps().filter(|_| self.knowledge.error() < 0.5)
+    }
+
+    /// Takes how long a probe took, however it ended.
+    pub(crate) fn note_probe_time(&mut self, latency_us: f64) {
+        let kept = self.probe_time.1.min(PROBES_KEPT);
+        let mean = (self.probe_time.0 * kept + latency_us) / (kept + 1.0);
+        self.probe_time = (mean, kept + 1.0);
+    }
+
+    /// The work of a probe in requests of clients, one at the least: by the time that each takes, less what clients wait
+    /// for one another, for probes wait as well.
+    fn probe_cost(&self) -> f64 {
+        let Some(rps) = self.calibrated_rps() else { return 1.0 };
+        let request_us = self.knowledge.cores() * 1e6 / rps;
+        let waits_us = self.recent.latency_us.map_or(0.0, |us| (us - request_us).max(0.0));
+        ((self.probe_time.0 - waits_us) / request_us).max(1.0)
+    }
+
+    /// The time between rounds of so many probes, within this part of the budget. Where a request of clients is not
+    /// known yet, a core is what a probe's time is held against.
+    fn probe_interval(&self, requests: u32, part: f64) -> Duration {
+        let apart = within_budget(self, f64::from(requests) * self.probe_cost(), part);
+        if self.calibrated_rps().is_some() {
+            return apart;
+        }
+        let busy_s = f64::from(requests) * self.probe_time.0 / 1e6;
+        apart.max(Duration::from_secs_f64((busy_s / (part * BUDGET)).min(3_600.0)))
+    }
+
     /// Requests per second that it is sent by us.
     pub(crate) fn asked_rps(&self, requests_per_check: u32) -> f64 {
-        let per_second = |interval: Duration| 1.0 / interval.as_secs_f64().max(1e-9);
-        let checks = self.checked.map_or(0.0, |t| f64::from(requests_per_check) * per_second(t));
-        let probes = self.probing.map_or(0.0, |(t, n)| f64::from(n) * per_second(t));
-        checks + probes
+        self.checks_rps(requests_per_check) + self.probes_rps()
+    }
+
+    fn checks_rps(&self, requests_per_check: u32) -> f64 {
+        self.checked.map_or(0.0, |t| f64::from(requests_per_check) / t.as_secs_f64().max(1e-9))
+    }
+
+    fn probes_rps(&self) -> f64 {
+        self.probing.map_or(0.0, |(t, n)| f64::from(n) / t.as_secs_f64().max(1e-9))
     }
 
     /// The part of its capacity that this costs, where that is known.
     pub(crate) fn asked_part(&self, requests_per_check: u32) -> Option<f64> {
-        let capacity = self.knowledge.capacity_rps().filter(|_| self.knowledge.error() < 0.5)?;
-        Some(self.asked_rps(requests_per_check) / capacity)
+        let cost = self.checks_rps(requests_per_check) + self.probes_rps() * self.probe_cost();
+        Some(cost / self.calibrated_rps()?)
     }
 }
 
@@ -99,7 +138,7 @@ impl Controller {
                     let due = if suspect || untold { SUSPECT } else { IDLE };
                     let part = if probes { 0.5 } else { 1.0 };
                     let afforded = if checks.requests > 0 {
-                        within_budget(b, checks.requests, part)
+                        within_budget(b, f64::from(checks.requests), part)
                     } else {
                         SUSPECT
                     };
@@ -136,7 +175,7 @@ impl Controller {
         let part = if self.spec.checks.requests > 0 { 0.5 } else { 1.0 };
         for b in &mut self.backends {
             let requests = asked.requests.unwrap_or(1).max(1);
-            let interval = asked.interval.unwrap_or_else(|| within_budget(b, requests, part));
+            let interval = asked.interval.unwrap_or_else(|| b.probe_interval(requests, part));
             if b.probing.is_none_or(|(was, n)| n != requests || differ(was, interval)) {
                 b.probing = Some((interval, requests));
                 out.push(Action::ProbeRate { backend: b.id, interval, requests });
@@ -165,5 +204,98 @@ impl Controller {
                 record(out, RecordKind::Warning, Some(&b.name), line);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::{BackendId, FailureKind, Outcome};
+
+    use super::*;
+    use crate::event::Event;
+    use crate::knowledge::Knowledge;
+    use crate::spec::{BackendSpec, CheckSpec, ProbeRate, ServiceSpec};
+
+    /// A controller of one backend that bears 200 requests a second, and all that it has asked for so far.
+    fn controller(probe: ProbeRate, checks: CheckSpec) -> (Controller, Vec<Action>) {
+        let backend = BackendSpec { id: BackendId(0), name: "s0".to_owned() };
+        let spec =
+            ServiceSpec { probe: Some(probe), checks, ..ServiceSpec::new("shop", vec![backend]) };
+        let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
+        controller.backends[0].knowledge = Knowledge::known(5_000.0);
+        let out = controller.step(Nanos::ZERO, Event::Tick);
+        (controller, out)
+    }
+
+    fn probe(controller: &mut Controller, outcome: Outcome, ms: f64) -> Vec<Action> {
+        let event = Event::Probe {
+            backend: BackendId(0),
+            outcome,
+            latency_us: ms * 1e3,
+            detail: String::new(),
+        };
+        controller.step(Nanos(1), event)
+    }
+
+    fn interval(controller: &Controller) -> f64 {
+        controller.backends[0].probing.expect("it is probed").0.as_secs_f64()
+    }
+
+    #[test]
+    fn a_probe_that_costs_thirty_requests_is_thirty_times_as_rare_whether_it_is_answered_or_not() {
+        let (mut controller, _) = controller(ProbeRate::default(), CheckSpec::default());
+        assert_eq!(interval(&controller), 0.5, "one of 200 a second is half a percent");
+        probe(&mut controller, Outcome::Success, 5.0);
+        assert_eq!(interval(&controller), 0.5);
+        for outcome in [Outcome::Success, Outcome::Failure(FailureKind::Timeout)] {
+            controller.backends[0].probe_time = (0.0, 0.0);
+            probe(&mut controller, outcome, 150.0);
+            assert!((interval(&controller) - 15.0).abs() < 0.1, "{}", interval(&controller));
+            let part = controller.backends[0].asked_part(0).expect("a part");
+            assert!((part - BUDGET).abs() < 1e-4, "{part}");
+        }
+        // One that waited as long as clients do costs no more.
+        controller.backends[0].probe_time = (0.0, 0.0);
+        controller.backends[0].recent.latency_us = Some(80_000.0);
+        probe(&mut controller, Outcome::Success, 80.0);
+        assert!(interval(&controller) < 1.0, "{}", interval(&controller));
+    }
+
+    #[test]
+    fn a_dear_probe_is_rare_before_anything_is_known_of_requests() {
+        let (mut controller, _) = controller(ProbeRate::default(), CheckSpec::default());
+        controller.backends[0].knowledge = Knowledge::default();
+        controller.step(Nanos(1), Event::Tick);
+        assert_eq!(interval(&controller), 5.0);
+        // At no time was it idle, so that it says nothing of rest.
+        controller.backends[0].in_flight = 9;
+        probe(&mut controller, Outcome::Success, 150.0);
+        assert!((interval(&controller) - 15.0).abs() < 0.1, "{}", interval(&controller));
+    }
+
+    #[test]
+    fn what_an_administrator_asked_for_is_obeyed_and_said_once_where_it_costs_more_than_the_budget()
+    {
+        let often = |ms| Some(Duration::from_millis(ms));
+        let asked = |probe_ms, check_ms| {
+            let probe = ProbeRate { interval: often(probe_ms), requests: Some(2) };
+            controller(probe, CheckSpec { requests: 3, interval: often(check_ms) })
+        };
+        let warnings = |out: &[Action]| -> Vec<String> {
+            let reason = |action: &Action| match action {
+                Action::Record(record) => Some(record.reason.clone()),
+                _ => None,
+            };
+            out.iter().filter_map(reason).collect()
+        };
+        let (mut dear, out) = asked(100, 100);
+        let b = &dear.backends[0];
+        assert_eq!((b.probing, b.checked), (Some((Duration::from_millis(100), 2)), often(100)));
+        let said = warnings(&out);
+        assert!(said.len() == 1 && said[0].contains("cost 25.0 % of its capacity"), "{said:?}");
+        assert!(warnings(&dear.step(Nanos(9), Event::Tick)).is_empty(), "once");
+        let (cheap, out) = asked(2_000, 4_000);
+        assert_eq!(warnings(&out), [""; 0]);
+        assert!(cheap.backends[0].asked_part(3).is_some_and(|part| part < 0.015));
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use plimsoll_learn::drift::{Change, RateWatch};
 use plimsoll_model::{BackendId, Nanos, ServerStatus};
 
+use crate::backlog::Corrected;
 use crate::health::Health;
 use crate::knowledge::{Knowledge, Setting};
 use crate::life::Life;
@@ -65,6 +66,8 @@ pub(crate) struct Backend {
     pub meter: Meter,
     /// What the balancer holds.
     pub programmed: Option<u32>,
+    /// The weight that corrects for its backlog, and the planned one in its place.
+    pub corrected: Option<Corrected>,
     pub status: Option<ServerStatus>,
     /// In flight as of the last report.
     pub in_flight: u32,
@@ -116,6 +119,8 @@ pub(crate) struct Backend {
     pub relearned: Option<(Nanos, f64)>,
     /// The last probe that was answered well: when, microseconds.
     pub probed: Option<(Nanos, f64)>,
+    /// Mean time of the last probes, however they ended, microseconds, and how many they were.
+    pub probe_time: (f64, f64),
     /// What it is given on purpose.
     pub pin: Option<Pin>,
     pub refresh_due: Due,
@@ -141,6 +146,7 @@ impl Backend {
             knowledge: Knowledge::default(),
             meter: Meter::default(),
             programmed: None,
+            corrected: None,
             status: None,
             in_flight: 0,
             recent: Recent::default(),
@@ -169,6 +175,7 @@ impl Backend {
             changed: None,
             relearned: None,
             probed: None,
+            probe_time: (0.0, 0.0),
             pin: None,
             refresh_due: Due::default(),
             idle_since: None,
@@ -183,6 +190,12 @@ impl Backend {
     /// An administrator drains it or has it in maintenance: none of our business.
     pub fn is_reserved(&self) -> bool {
         matches!(self.status, Some(ServerStatus::Drain | ServerStatus::Maintenance))
+    }
+
+    /// The weight that the balancer holds by plan: less what corrects it for a backlog.
+    pub fn planned_weight(&self) -> Option<u32> {
+        let corrected = self.corrected.filter(|c| self.programmed == Some(c.held));
+        corrected.map_or(self.programmed, |c| Some(c.planned))
     }
 
     /// It may be given traffic.
@@ -226,7 +239,8 @@ impl Backend {
         self.smoothed.1 = FADING * self.smoothed.1 + window.started;
         self.health.answers(window.completed, window.wrong_answers);
         // What hangs has a capacity of its own, that of a hung backend.
-        if self.life.silent().is_none_or(|silent| silent < HUNG) {
+        let hung = HUNG.max(self.life.usual_pause().mul_f64(2.0));
+        if self.life.silent().is_none_or(|silent| silent < hung) {
             self.knowledge.observe(window, steady, setting, typical_us);
         }
         let kept = OUTDONE_KEPT;

@@ -90,6 +90,9 @@ impl Controller {
         if self.pending.is_none() && now >= self.next_decision && self.search.is_none() {
             self.decide(now, out);
         }
+        if self.pending.is_none() {
+            self.follow_backlogs(now, out);
+        }
     }
 
     pub(crate) fn rate(&self) -> f64 {
@@ -320,7 +323,7 @@ impl Controller {
         self.have_two_hold_weight(now, &mut decision);
         let same = !self.pins_changed
             && decision.wishes.iter().all(|w| {
-                self.backends.iter().any(|b| b.id == w.id && b.programmed == Some(w.weight))
+                self.backends.iter().any(|b| b.id == w.id && b.planned_weight() == Some(w.weight))
             });
         if same {
             self.adopt(now, &decision, None);
@@ -356,7 +359,8 @@ impl Controller {
     /// which the lightest server gets a turn, `(Σw / w_min) / RPS`: a round robin that is changed more
     /// often starves it.
     pub(crate) fn bearable_interval(&self) -> Duration {
-        let held = || self.backends.iter().filter_map(|b| b.programmed).filter(|&w| w > 0);
+        let planned = || self.backends.iter().filter_map(Backend::planned_weight);
+        let held = || planned().filter(|&w| w > 0);
         let total: f64 = held().map(f64::from).sum();
         let turn = match held().min() {
             Some(least) if self.rate() > 0.0 => total / f64::from(least) / self.rate(),
@@ -401,8 +405,15 @@ impl Controller {
         self.epoch += 1;
         self.reassert = None;
         let before = self.backends.iter().filter_map(|b| Some((b.id, b.programmed?))).collect();
-        self.pending =
-            Some(Pending { epoch: self.epoch, sent_at: now, decision, before, on_trial });
+        self.pending = Some(Pending {
+            epoch: self.epoch,
+            sent_at: now,
+            decision,
+            before,
+            on_trial,
+            corrects: false,
+        });
+        self.backends.iter_mut().for_each(|b| b.corrected = None);
         record(out, RecordKind::Plan, None, format!("plan {}: {reason}", self.epoch));
         out.push(Action::Program(Plan { epoch: self.epoch, at: now, reason, entries: weights }));
     }

@@ -64,6 +64,8 @@ pub enum Event {
 pub enum Action {
     /// Program these weights.
     Program(Plan),
+    /// Program these weights, which correct the last plan for the backlogs of the moment: nothing of them need be kept.
+    Correct(Plan),
     /// From now on probe this backend so; `interval` zero stops its probes.
     ProbeRate {
         /// Whom.

@@ -14,10 +14,11 @@ const MAX_ROUNDS_TO_RETURN: u32 = 48;
 const MAX_PROBES_TO_RETURN: u32 = 12;
 /// How long a failure is held against a backend that returns.
 const FLAP_MEMORY: Duration = Duration::from_secs(60);
-/// A backend that was ejected for its errors is not let back before this time has passed …
+/// A backend that its clients found to fail, by errors or by silence, is not let back by its checks before this time has
+/// passed …
 const FIRST_EJECTION: Duration = Duration::from_secs(5);
-/// … doubled with every ejection that follows before it has served well for [`FLAP_MEMORY`], or for as long as it was
-/// out, up to this (Envoy's longest): its checks pass while its clients get errors, so every return costs clients some.
+/// … doubled with every such failure that follows before it has served well for [`FLAP_MEMORY`], or for as long as it was
+/// out, up to this (Envoy's longest): its checks pass while its clients get nothing good, so every return costs some.
 const LONGEST_EJECTION: Duration = Duration::from_secs(300);
 /// So many probes of the work URL in a row must fail before the backend counts as failed. Time-outs
 /// need more, for an overloaded backend is slow, not dead.
@@ -64,7 +65,7 @@ impl Cause {
             Cause::Silence(ms) => {
                 format!("no request was answered for {:.1} s", f64::from(ms) / 1e3)
             }
-            Cause::Broken => "connections to it fail".to_owned(),
+            Cause::Broken => "requests sent to it fail at once".to_owned(),
             Cause::Balancer => "the balancer's health check says it is down".to_owned(),
             Cause::Work(k) => format!("probes of the work URL fail: {}", kind(k)),
             Cause::Errors => "its answers to clients are errors".to_owned(),
@@ -91,6 +92,8 @@ pub(crate) struct Round {
     pub why: Option<FailureKind>,
     /// Clients get answers, or wait for one: that tells more.
     pub doubted: bool,
+    /// Clients get answers and lose no request: not even a refused check proves death.
+    pub contradicted: bool,
     /// A slow backend is not failed before its checks have failed for so long.
     pub patience: Duration,
 }
@@ -110,6 +113,10 @@ pub(crate) struct Health {
     held_down: bool,
     /// Since when checks have failed, of which each by itself proves nothing.
     doubted_from: Option<Nanos>,
+    /// When the first of the checks began that have failed in a row.
+    failing_from: Option<Nanos>,
+    /// The last check that would prove death, if clients did not get answers.
+    refused: Option<(Nanos, Option<FailureKind>)>,
     good_rounds: u32,
     good_round_began: Nanos,
     rounds_needed: u32,
@@ -123,9 +130,9 @@ pub(crate) struct Health {
     work_broken: Option<FailureKind>,
     errors: f64,
     answers: f64,
-    /// It was ejected for its errors until then, for so long.
-    ejected_until: Nanos,
-    ejected_for: Duration,
+    /// Its checks do not let it back until then, for so long after its clients found it to fail.
+    barred_until: Nanos,
+    barred_for: Duration,
 }
 
 impl Health {
@@ -164,12 +171,17 @@ impl Health {
         }
         if successes > 0 {
             self.good_round_began = started;
-            self.doubted_from = None;
+            (self.doubted_from, self.failing_from, self.refused) = (None, None, None);
         }
         if successes == 0 {
             self.good_rounds = 0;
-            if self.is_down() || is_death(why) {
+            self.failing_from.get_or_insert(started);
+            if self.is_down() || is_death(why) && !round.contradicted {
                 return self.fail(now, Cause::Liveness(why));
+            }
+            if is_death(why) {
+                self.refused = Some((now, why));
+                return None;
             }
             if round.doubted {
                 self.doubted_from = None;
@@ -187,13 +199,40 @@ impl Health {
         match self.down {
             // Alive again, but does it do its work?
             Some(Cause::Liveness(_) | Cause::Silence(_) | Cause::Broken)
-                if self.good_rounds >= self.rounds_needed =>
+                if self.good_rounds >= self.rounds_needed && !self.is_barred(now) =>
             {
                 self.down = self.work_broken.map(Cause::Work);
                 if self.down.is_none() { self.recover(now) } else { None }
             }
             _ => None,
         }
+    }
+
+    /// Its clients have found that it fails, whatever its checks say.
+    fn is_barred(&self, now: Nanos) -> bool {
+        let by_clients = matches!(self.down, Some(Cause::Silence(_) | Cause::Broken));
+        by_clients && now < self.barred_until
+    }
+
+    fn bar(&mut self, now: Nanos) {
+        let remembered = FLAP_MEMORY.max(self.barred_for);
+        let again = self.returned_at.is_some_and(|at| now.since(at) < remembered);
+        self.barred_for = match self.barred_for {
+            last if again && !last.is_zero() => (2 * last).min(LONGEST_EJECTION),
+            _ => FIRST_EJECTION,
+        };
+        self.barred_until = now + self.barred_for;
+    }
+
+    /// Clients got an answer at this time, though checks had failed before it and have since.
+    pub fn is_contradicted_by(&self, answered_at: Option<Nanos>) -> bool {
+        self.failing_from.is_some_and(|from| answered_at.is_some_and(|at| at >= from))
+    }
+
+    /// A request was lost: a check that was refused within this time was right.
+    pub fn believe_refusal(&mut self, now: Nanos, within: Duration) -> Option<Turn> {
+        let (at, why) = self.refused?;
+        (now.since(at) < within).then(|| self.fail(now, Cause::Liveness(why))).flatten()
     }
 
     fn forget_work(&mut self) {
@@ -204,18 +243,25 @@ impl Health {
     /// No request was answered for so long that it counts as failed.
     pub fn fail_silent(&mut self, now: Nanos, silent: Duration) -> Option<Turn> {
         self.good_rounds = 0;
+        self.bar(now);
         self.fail(now, Cause::silence(silent))
     }
 
     /// Requests fail at once, one after the other.
     pub fn fail_broken(&mut self, now: Nanos) -> Option<Turn> {
         self.good_rounds = 0;
+        self.bar(now);
         self.fail(now, Cause::Broken)
     }
 
-    /// It failed for its silence, and has answered a client since: it had paused.
+    /// It failed for its silence, or for checks without an answer, and has answered a client since: it had paused.
     pub fn answered(&mut self, now: Nanos) -> Option<Turn> {
-        matches!(self.down, Some(Cause::Silence(_))).then(|| self.recover(now)).flatten()
+        let paused = match self.down {
+            Some(Cause::Silence(_)) => true,
+            Some(Cause::Liveness(why)) => !is_death(why),
+            _ => false,
+        };
+        paused.then(|| self.recover(now)).flatten()
     }
 
     /// Takes what the balancer's own check says.
@@ -306,13 +352,7 @@ impl Health {
         self.errors = 0.0;
         self.answers = 0.0;
         self.work_successes = 0;
-        let remembered = FLAP_MEMORY.max(self.ejected_for);
-        let again = self.returned_at.is_some_and(|at| now.since(at) < remembered);
-        self.ejected_for = match self.ejected_for {
-            last if again && !last.is_zero() => (2 * last).min(LONGEST_EJECTION),
-            _ => FIRST_EJECTION,
-        };
-        self.ejected_until = now + self.ejected_for;
+        self.bar(now);
         self.fail(now, Cause::Errors)
     }
 
@@ -321,7 +361,7 @@ impl Health {
         let needed =
             if self.ever_worked { self.rounds_needed.min(MAX_PROBES_TO_RETURN) } else { 0 };
         let works = self.work_failures == 0 && self.work_successes >= needed;
-        (self.is_ejected() && now >= self.ejected_until && works)
+        (self.is_ejected() && now >= self.barred_until && works)
             .then(|| self.recover(now))
             .flatten()
     }
@@ -387,7 +427,7 @@ impl Health {
             return None;
         }
         self.down = None;
-        self.doubted_from = None;
+        (self.doubted_from, self.failing_from, self.refused) = (None, None, None);
         self.returned_at = Some(now);
         Some(Turn::Returned)
     }
@@ -407,7 +447,10 @@ mod tests {
         why: Option<FailureKind>,
     ) -> Option<Turn> {
         let patience = Duration::ZERO;
-        h.liveness(now, &Round { started, successes, why, doubted: false, patience })
+        h.liveness(
+            now,
+            &Round { started, successes, why, doubted: false, contradicted: false, patience },
+        )
     }
 
     #[test]
@@ -551,7 +594,15 @@ mod tests {
         let timed_out = |h: &mut Health, s: u64, doubted: bool| {
             let why = Some(FailureKind::Timeout);
             let patience = Duration::from_secs(2);
-            h.liveness(at(s), &Round { started: at(s - 1), successes: 0, why, doubted, patience })
+            let round = Round {
+                started: at(s - 1),
+                successes: 0,
+                why,
+                doubted,
+                contradicted: false,
+                patience,
+            };
+            h.liveness(at(s), &round)
         };
         (1..60).for_each(|s| assert_eq!(timed_out(&mut h, s, true), None));
         assert_eq!(timed_out(&mut h, 60, false), None);
@@ -570,5 +621,47 @@ mod tests {
         round(&mut h, NOW, NOW, 0, Some(FailureKind::Refused));
         assert!(!h.is_doubtful());
         assert_eq!(h.answered(NOW), None);
+    }
+    #[test]
+    fn checks_do_not_let_back_whom_clients_found_silent_before_its_time_which_doubles() {
+        let at = |s: u64| Nanos(s * 1_000_000_000);
+        let mut h = Health::default();
+        let mut out_for = Vec::new();
+        let mut now = 100;
+        for _ in 0..3 {
+            assert!(h.fail_silent(at(now), Duration::from_secs(3)).is_some());
+            let back =
+                (now..).find(|s| (0..20).any(|_| round(&mut h, at(*s), at(*s), 1, None).is_some()));
+            let back = back.expect("at last");
+            out_for.push(back - now);
+            now = back + 1;
+        }
+        assert_eq!(out_for, [5, 10, 20]);
+        // An answer tells more.
+        assert!(h.fail_silent(at(now), Duration::from_secs(3)).is_some());
+        assert_eq!(h.answered(at(now)), Some(Turn::Returned));
+    }
+
+    #[test]
+    fn a_refused_check_is_not_believed_against_answers_until_a_request_is_lost() {
+        let at = |s: u64| Nanos(s * 1_000_000_000);
+        let within = Duration::from_secs(2);
+        let refused = |h: &mut Health, s: u64| {
+            let why = Some(FailureKind::Refused);
+            let patience = Duration::ZERO;
+            let (doubted, contradicted) = (true, true);
+            h.liveness(
+                at(s),
+                &Round { started: at(s), successes: 0, why, doubted, contradicted, patience },
+            )
+        };
+        let mut h = Health::default();
+        assert_eq!(h.believe_refusal(at(0), within), None, "nothing was refused");
+        (1..60).for_each(|s| assert_eq!(refused(&mut h, s), None));
+        assert!(h.is_contradicted_by(Some(at(30))) && !h.is_contradicted_by(Some(at(0))));
+        assert_eq!(h.believe_refusal(at(62), within), None, "long ago");
+        let cause = Cause::Liveness(Some(FailureKind::Refused));
+        assert_eq!(h.believe_refusal(at(60), within), Some(Turn::Failed(cause)));
+        assert_eq!(h.answered(at(61)), None, "an answer that was under way proves nothing");
     }
 }

@@ -27,6 +27,7 @@ mod advice;
 mod answers;
 mod asking;
 mod backend;
+mod backlog;
 mod climbers;
 mod controller;
 mod decide;

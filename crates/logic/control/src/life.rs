@@ -6,18 +6,28 @@ use plimsoll_model::{Nanos, ServerReport};
 
 /// Whatever its past, a silence is looked into after so long, …
 const LEAST_ASIDE: Duration = Duration::from_millis(500);
-/// … and no later than this; also while its past is too short to tell.
-const MOST_ASIDE: Duration = Duration::from_secs(2);
-/// A backend that may only pause is not declared failed before this, …
-const LEAST_FAILED: Duration = Duration::from_secs(2);
-/// … and after this it is, unless it is known to need longer.
-const MOST_FAILED: Duration = Duration::from_secs(10);
+/// … and no later than 2 s after the first request that was not answered, of which two readings and a plan take some
+/// part; also while its past is too short to tell.
+const MOST_ASIDE: Duration = Duration::from_millis(1_850);
+/// A backend that may only pause is not declared failed before this, which makes 2 s, …
+const LEAST_FAILED: Duration = Duration::from_millis(1_850);
+/// … and after this it is, which makes 10 s, unless it is known to need longer.
+const MOST_FAILED: Duration = Duration::from_millis(9_850);
 /// Whatever it has to do, an answer is not waited for longer than this.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A silence counts as beyond the usual from this multiple of the longest pause on, …
 const BEYOND: f64 = 1.5;
 /// … and as beyond doubt from this one.
 const BEYOND_DOUBT: f64 = 3.0;
+/// A silence tells a dead backend from one that has been given a single long request once so many answers are missing at
+/// the pace of before.
+const MISSED: f64 = 10.0;
+/// The pace of answers is that of so many seconds.
+const PACE_S: f64 = 10.0;
+/// What it usually lets requests wait is the mean over so many readings with answers, …
+const USUAL_OVER: f64 = 8.0;
+/// … and a silence is beyond that from this multiple on.
+const BEYOND_USUAL: f64 = 2.0;
 /// The past is too short to tell until it has answered for so long.
 const PAST: Duration = Duration::from_secs(60);
 /// The longest pause is that of the last two of these: half an hour to an hour.
@@ -26,6 +36,8 @@ const REMEMBERED: Duration = Duration::from_secs(1_800);
 const GAP: Duration = Duration::from_secs(1);
 /// So many requests in a row that fail at once, with none answered between, are a dead server's.
 const BROKEN: u64 = 3;
+/// So many answers in a row that are errors, with no good one between, need no share to be told.
+const ONLY_ERRORS: u64 = 5;
 
 /// The longest pauses of the present half hour and of the one before it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,8 +77,14 @@ pub(crate) struct Life {
     first_answer: Option<Nanos>,
     answered_at: Option<Nanos>,
     pauses: Pauses,
+    /// Mean time that requests wait for the next answer, seconds, and over how many answers.
+    usual: (f64, f64),
+    /// Answers, and the seconds in which they came, fading.
+    pace: (f64, f64),
     /// Requests that failed in the balancer's hands since the last answer.
     lost: u64,
+    /// Answers that were errors since the last reading with a good one.
+    wrong: u64,
 }
 
 impl Life {
@@ -77,23 +95,30 @@ impl Life {
             || server.errors_total < last.errors_total
             || server.answered_total < last.answered_total;
         if fell {
-            (self.silent, self.lost) = (None, 0);
+            (self.silent, self.lost, self.wrong) = (None, 0, 0);
             return;
         }
         let started = server.started_total - last.started_total;
         let errors = server.errors_total - last.errors_total;
         let left = started + u64::from(last.in_flight);
-        let answered = match (last.answered_total, server.answered_total) {
-            (Some(before), Some(now)) => now > before,
-            _ => left > errors + u64::from(server.in_flight),
+        let passed = at.since(then).min(GAP);
+        let answers = match (last.answered_total, server.answered_total) {
+            (Some(before), Some(now)) => now - before,
+            _ => left.saturating_sub(errors + u64::from(server.in_flight)),
         };
-        if answered {
+        if answers > 0 {
+            self.wrong = if errors >= answers { self.wrong + answers } else { 0 };
             self.note_answer(at);
+            self.note_pace(answers as f64, passed);
             return;
         }
         self.lost += errors;
+        // Who is given nothing owes no answers.
+        if self.silent.is_none() && server.weight > 0 {
+            self.note_pace(0.0, passed);
+        }
         match &mut self.silent {
-            Some(silent) => *silent += at.since(then).min(GAP),
+            Some(silent) => *silent += passed,
             // An open connection need not wait for anything.
             None if server.answered_total.is_none() => {}
             None if started > 0 || server.in_flight > 0 => self.silent = Some(Duration::ZERO),
@@ -102,13 +127,36 @@ impl Life {
     }
 
     fn note_answer(&mut self, at: Nanos) {
-        if let Some(silent) = self.silent.take() {
+        let silent = self.silent.take();
+        if let Some(silent) = silent {
             self.pauses.note(at, silent);
         }
+        let (mean, count) = self.usual;
+        let kept = count.min(USUAL_OVER - 1.0);
+        let pause = silent.unwrap_or_default().as_secs_f64();
+        self.usual = ((mean * kept + pause) / (kept + 1.0), kept + 1.0);
         self.pauses.turn(at);
         self.first_answer.get_or_insert(at);
         self.answered_at = Some(at);
         self.lost = 0;
+    }
+
+    fn note_pace(&mut self, answers: f64, passed: Duration) {
+        let passed = passed.as_secs_f64();
+        let kept = (-passed / PACE_S).exp();
+        self.pace = (self.pace.0 * kept + answers, self.pace.1 * kept + passed);
+    }
+
+    /// The time in which so many answers came before that their absence tells something.
+    fn telling(&self) -> Duration {
+        let (answers, seconds) = self.pace;
+        Duration::try_from_secs_f64(MISSED * seconds / answers).unwrap_or(Duration::MAX)
+    }
+
+    /// The time that requests usually wait for the next answer, whoever gets it.
+    pub fn usual_pause(&self) -> Duration {
+        let (mean, count) = self.usual;
+        Duration::from_secs_f64(if count >= 3.0 { mean } else { 0.0 })
     }
 
     /// For how long requests have waited without any answer; none while nobody waits.
@@ -118,7 +166,7 @@ impl Life {
 
     /// From now on it is waited for as if it had just been asked.
     pub fn wait_anew(&mut self) {
-        (self.silent, self.lost) = (None, 0);
+        (self.silent, self.lost, self.wrong) = (None, 0, 0);
     }
 
     /// Requests are counted, and the answers to them: traffic tells all that a check could.
@@ -146,6 +194,11 @@ impl Life {
         self.lost > 0
     }
 
+    /// Its last answers were all errors.
+    pub fn only_errs(&self) -> bool {
+        self.wrong >= ONLY_ERRORS && self.is_told()
+    }
+
     /// Several requests in a row were lost at once and nobody is left who waits: a dead server's way, and not an
     /// overloaded one's.
     pub fn is_broken(&self) -> bool {
@@ -155,23 +208,21 @@ impl Life {
 
     /// After so long without an answer it is set aside.
     pub fn aside_after(&self, now: Nanos) -> Duration {
-        if !self.has_past(now) {
-            return MOST_ASIDE;
-        }
-        self.longest_pause().mul_f64(BEYOND).clamp(LEAST_ASIDE, MOST_ASIDE)
+        let after = match self.has_past(now) {
+            true => self.longest_pause().mul_f64(BEYOND).max(self.telling()),
+            false => MOST_ASIDE,
+        };
+        after.clamp(LEAST_ASIDE, MOST_ASIDE).max(self.usual_pause().mul_f64(BEYOND_USUAL))
     }
 
     /// After so long without an answer it counts as failed. `backlog` is the time that what waits there takes it.
     pub fn failed_after(&self, now: Nanos, backlog: Duration) -> Duration {
-        if !self.has_past(now) {
-            return MOST_FAILED.max((2 * backlog).min(PATIENCE));
-        }
         let longest = self.longest_pause();
-        longest
-            .mul_f64(BEYOND_DOUBT)
-            .clamp(LEAST_FAILED, MOST_FAILED)
-            .max(longest.mul_f64(BEYOND))
-            .max((2 * backlog).min(PATIENCE))
+        let (after, beyond) = match self.has_past(now) {
+            true => (longest.mul_f64(BEYOND_DOUBT).max(self.telling()), longest.mul_f64(BEYOND)),
+            false => (MOST_FAILED, self.usual_pause().mul_f64(BEYOND_DOUBT)),
+        };
+        after.clamp(LEAST_FAILED, MOST_FAILED).max(beyond).max((2 * backlog).min(PATIENCE))
     }
 
     fn has_past(&self, now: Nanos) -> bool {
@@ -202,11 +253,11 @@ mod tests {
         }
     }
 
-    /// A backend that has answered every 100 ms for two minutes.
+    /// A backend that has answered thrice every 100 ms for two minutes.
     fn lively() -> (Life, u64) {
         let mut life = Life::default();
-        (0..1_200).for_each(|k| life.observe(at(100 * k), &server(1, k, 0, k)));
-        (life, 1_199)
+        (0..1_200).for_each(|k| life.observe(at(100 * k), &server(1, 3 * k, 0, 3 * k)));
+        (life, 3_597)
     }
 
     #[test]
@@ -240,6 +291,30 @@ mod tests {
     }
 
     #[test]
+    fn one_long_request_of_few_is_waited_for() {
+        let mut life = Life::default();
+        (0..100).for_each(|k| life.observe(at(1_000 * k), &server(0, k, 0, k)));
+        // Answers came once a second: two that are missing are no evidence.
+        assert_eq!(life.aside_after(at(100_000)), MOST_ASIDE);
+        assert_eq!(life.failed_after(at(100_000), Duration::ZERO), MOST_FAILED);
+    }
+
+    #[test]
+    fn who_needs_seconds_for_every_request_is_not_set_aside_for_it() {
+        let mut life = Life::default();
+        let mut set_aside = Vec::new();
+        for tenth in 0..1_200 {
+            // One request after the other, of 3 s each.
+            life.observe(at(100 * tenth), &server(1, 1 + tenth / 30, 0, tenth / 30));
+            if life.silent().is_some_and(|silent| silent >= life.aside_after(at(100 * tenth))) {
+                set_aside.push(tenth / 10);
+            }
+        }
+        assert!(set_aside.iter().all(|second| *second < 10), "{set_aside:?}");
+        assert!(life.aside_after(at(120_000)) > Duration::from_secs(5));
+    }
+
+    #[test]
     fn a_pause_is_forgotten_after_an_hour() {
         let (mut life, n) = lively();
         (0..20).for_each(|k| life.observe(at(120_000 + 100 * k), &server(1, n + 1, 0, n)));
@@ -262,6 +337,18 @@ mod tests {
         assert!(life.is_broken());
         life.observe(at(120_300), &server(0, n + 5, 4, n + 1));
         assert!(!life.has_lost(), "it answers");
+    }
+
+    #[test]
+    fn answers_that_are_all_errors_are_told_from_those_of_which_one_is_good() {
+        let (mut life, n) = lively();
+        // An answer of 5xx counts as an answer and as an error.
+        life.observe(at(120_000), &server(1, n + 5, 4, n + 4));
+        assert!(!life.only_errs());
+        life.observe(at(120_100), &server(1, n + 6, 5, n + 5));
+        assert!(life.only_errs() && !life.has_lost());
+        life.observe(at(120_200), &server(1, n + 8, 6, n + 7));
+        assert!(!life.only_errs(), "one was good");
     }
 
     #[test]

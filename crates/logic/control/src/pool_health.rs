@@ -15,7 +15,18 @@ const MOST_EJECTED: f64 = 0.34;
 /// taking it out would only overload the next.
 const SLOW: f64 = 3.0;
 /// Checks are not believed against answers to clients that are no older than this.
-const ANSWERS: Duration = Duration::from_secs(2);
+pub(crate) const ANSWERS: Duration = Duration::from_secs(2);
+
+impl Backend {
+    /// The recent share of errors among its answers.
+    fn error_share(&self) -> f64 {
+        if self.life.only_errs() { 1.0 } else { self.health.error_share() }
+    }
+
+    fn is_failing_fast(&self) -> bool {
+        self.life.only_errs() || self.health.is_failing_fast()
+    }
+}
 
 impl Controller {
     pub(crate) fn on_liveness(
@@ -33,17 +44,23 @@ impl Controller {
         }
         let anybody = self.backends.iter().any(|b| b.is_usable());
         let shared = self.is_doubt_shared(id);
+        // It has not been seen yet whether clients get answers.
+        let is_new = now.since(self.began_at) < ANSWERS;
+        let unread = self.seen_at.is_none();
         let Some(b) = self.get(id) else { return };
         let answers = b.life.answered_at().is_some_and(|at| at >= started)
             || b.life.answered_within(now, ANSWERS);
         let doubted = shared || answers || b.life.silent().is_some();
+        let told = b.life.is_told() || unread;
+        let contradicted = told && (answers || is_new) && !b.life.has_lost();
         let patience = b.failed_after(now);
-        let round = Round { started, successes, why: failure, doubted, patience };
+        let round = Round { started, successes, why: failure, doubted, contradicted, patience };
+        let is_contradicted = b.health.is_contradicted_by(b.life.answered_at());
         let turn = b.health.liveness(now, &round);
         // Where nobody serves, who is alive need not prove it any longer.
         let last_hope = successes > 0 && !anybody && !b.is_reserved();
         let turn = if last_hope { turn.or_else(|| b.health.return_at_once(now)) } else { turn };
-        if successes == 0 && answers && b.is_usable() && !b.warned_checks {
+        if successes == 0 && is_contradicted && b.is_usable() && !b.warned_checks {
             b.warned_checks = true;
             let name = b.name.clone();
             let line = "its checks fail though clients get answers from it: they are not believed";
@@ -90,25 +107,25 @@ impl Controller {
         let members = self.backends.iter().filter(|b| !b.is_reserved()).count();
         let usable: Vec<&Backend> = self.backends.iter().filter(|b| b.is_usable()).collect();
         let fails_fast = |b: &&&Backend| {
-            let errs = b.health.is_failing_fast() && !b.health.is_down();
+            let errs = b.is_failing_fast() && !b.health.is_down();
             errs && b.stretch().is_none_or(|stretch| stretch < SLOW)
         };
         let Some(worst) = usable
             .iter()
             .filter(fails_fast)
-            .max_by(|a, b| a.health.error_share().total_cmp(&b.health.error_share()))
+            .max_by(|a, b| a.error_share().total_cmp(&b.error_share()))
         else {
             return;
         };
         let id = worst.id;
-        let well = usable.iter().filter(|b| !b.health.is_failing_fast()).count();
+        let well = usable.iter().filter(|b| !b.is_failing_fast()).count();
         let ejected = self.backends.iter().filter(|b| b.health.is_ejected()).count() + 1;
         let room: f64 = usable
             .iter()
-            .filter(|b| !b.health.is_failing_fast())
+            .filter(|b| !b.is_failing_fast())
             .filter_map(|b| b.knowledge.capacity_rps())
             .sum();
-        let total_failure = worst.health.error_share() > 0.5;
+        let total_failure = worst.error_share() > 0.5;
         let spare = room > self.history.rate_rps().unwrap_or(0.0);
         let few = ejected as f64 <= (MOST_EJECTED * members as f64).max(1.0);
         // Where most give errors, the fault is not a backend's.
@@ -175,7 +192,8 @@ mod tests {
     use crate::spec::{BackendSpec, ServiceSpec};
 
     fn told(started: Nanos, successes: u32, why: Option<FailureKind>) -> Round {
-        Round { started, successes, why, doubted: false, patience: Duration::ZERO }
+        let (doubted, contradicted, patience) = (false, false, Duration::ZERO);
+        Round { started, successes, why, doubted, contradicted, patience }
     }
 
     #[test]
@@ -208,8 +226,9 @@ mod tests {
     #[test]
     fn who_is_back_is_asked_for_no_more_than_was_seen_of_it() {
         let spec = BackendSpec { id: BackendId(0), name: "s0".to_owned() };
-        let now = Nanos::ZERO;
-        let mut controller = Controller::new(ServiceSpec::new("shop", vec![spec]), None, now, 1);
+        let now = Nanos(10_000_000_000);
+        let spec = ServiceSpec::new("shop", vec![spec]);
+        let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
         controller.backends[0].ask_rps = 700.0;
         let refused = Some(FailureKind::Refused);
         controller.on_liveness(now, BackendId(0), 0, refused, now, &mut Vec::new());
@@ -217,7 +236,7 @@ mod tests {
         controller.on_liveness(now, BackendId(0), 3, None, now, &mut Vec::new());
         assert!(controller.backends[0].is_usable());
         let asked = |controller: &mut Controller, second: u64| {
-            let at = Nanos(second * 1_000_000_000);
+            let at = now + Duration::from_secs(second);
             (0..4).for_each(|round| _ = in_flight::learn(at, &mut controller.backends, round));
             controller.backends[0].ask_rps
         };
@@ -271,7 +290,7 @@ mod tests {
         let spec = BackendSpec { id: BackendId(0), name: "s0".to_owned() };
         let mut controller =
             Controller::new(ServiceSpec::new("shop", vec![spec]), None, Nanos::ZERO, 1);
-        let now = Nanos::ZERO;
+        let now = Nanos(10_000_000_000);
         controller.backends[0].watch_probe(now, 1e3);
         assert!(controller.backends[0].probe_watch.is_some());
         let refused = Some(FailureKind::Refused);

@@ -216,8 +216,8 @@ mod tests {
     fn a_change_of_the_pool_ends_what_is_measured_on_purpose() {
         let backends = (0..3).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
         let spec = ServiceSpec::new("shop", backends.collect());
-        let now = Nanos::ZERO;
-        let mut controller = Controller::new(spec, None, now, 1);
+        let now = Nanos(10_000_000_000);
+        let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
         let mut out = Vec::new();
         controller.begin_refresh(now, 0, &mut out);
         assert!(controller.backends[0].pin.is_some());

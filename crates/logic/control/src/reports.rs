@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_learn::drift::Change;
-use plimsoll_model::{BackendId, BalancerReport, MethodKind, Nanos, ServerStatus};
+use plimsoll_model::{BackendId, BalancerReport, MethodKind, Nanos, ServerReport, ServerStatus};
 
 use crate::backend::Backend;
 use crate::controller::{Controller, STALE, Urgent, record};
@@ -105,7 +105,7 @@ impl Controller {
 
     /// Who failed for its silence and answers a client after all had only paused.
     fn note_answers(&mut self, now: Nanos, out: &mut Vec<Action>) {
-        let since = |b: &Backend| b.life.answered_at() == self.seen_at;
+        let since = |b: &Backend| b.life.is_told() && b.life.answered_at() == self.seen_at;
         let back: Vec<BackendId> =
             self.backends.iter().filter(|b| since(b)).map(|b| b.id).collect();
         for id in back {
@@ -149,8 +149,14 @@ impl Controller {
         let mut told = Told { pool, reserved: Vec::new(), drifted: Vec::new(), foreign: None };
         let typical_us = self.typical_us;
         // What a weight comes to: its part of the sum of those who serve, of the traffic there is.
+        let planned = |s: &ServerReport| {
+            let b = self.backends.iter().find(|b| b.id == s.backend);
+            let planned =
+                b.filter(|b| b.programmed == Some(s.weight)).and_then(Backend::planned_weight);
+            f64::from(planned.unwrap_or(s.weight))
+        };
         let serve = report.servers.iter().filter(|s| s.status.takes_traffic());
-        let sum: f64 = serve.map(|s| f64::from(s.weight)).sum();
+        let sum: f64 = serve.map(planned).sum();
         let per_weight = self.history.rate_rps().filter(|_| sum > 0.0).map(|rate| rate / sum);
         let is_split = report.method.kind == MethodKind::Split;
         // What waited to be read for too long is no ground for a change either: the next readings tell it again.
@@ -189,7 +195,8 @@ impl Controller {
                 told.pool.seconds = seconds;
                 told.pool.started += window.started * scale;
                 told.pool.in_flight += window.in_flight;
-                let rps = per_weight.map(|rps| rps * f64::from(server.weight));
+                let planned = b.planned_weight().unwrap_or(server.weight);
+                let rps = per_weight.map(|rps| rps * f64::from(planned));
                 let setting = Setting { rps, is_split };
                 if is_whole {
                     b.observe(&window, steady, setting, typical_us);

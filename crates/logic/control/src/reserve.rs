@@ -101,7 +101,7 @@ impl Controller {
             return false;
         }
         let usable = || self.backends.iter().filter(|b| b.is_usable());
-        let held: Option<Vec<u32>> = usable().map(|b| b.programmed).collect();
+        let held: Option<Vec<u32>> = usable().map(Backend::planned_weight).collect();
         // What is planned with a margin may use it up before it is planned anew.
         held.is_some_and(|held| !self.survives(&held, AFTER_A_LOSS * self.rate()))
     }

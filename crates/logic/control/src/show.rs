@@ -3,12 +3,15 @@
 use plimsoll_model::{Curve, MethodKind, Nanos};
 
 use crate::backend::Backend;
+use crate::backlog::Corrected;
 use crate::controller::Controller;
 use crate::shape::Shape;
-use crate::view::{BackendView, Belief, CurveView, Phase, PlanView, ServiceView};
+use crate::view::{BackendState, BackendView, Belief, CurveView, Phase, PlanView, ServiceView};
 
 /// Points of a curve drawn for plots.
 const DRAWN: usize = 33;
+/// From this part of the traffic on backends speak for the pool.
+const MOST: f64 = 0.5;
 
 impl Controller {
     /// Everything there is to show.
@@ -19,18 +22,59 @@ impl Controller {
             service: self.spec.name.clone(),
             method: method.map_or(MethodKind::Split, |m| m.kind),
             method_name: method.map_or_else(String::new, |m| m.name.clone()),
-            phase: self.phase,
+            phase: self.shown_phase(now),
             epoch: self.epoch,
             rate_rps: self.history.rate_rps().unwrap_or(0.0),
-            latency_ms: self.history.mean_us().map(|us| us / 1e3),
+            // Readings that never met a request in flight tell no time.
+            latency_ms: self.history.mean_us().filter(|us| *us > 0.0).map(|us| us / 1e3),
             drain_s: self.drain.longest().map(|took| took.as_secs_f64()),
             trouble: self.trouble.clone(),
             backends: {
                 let checks = self.spec.checks.requests;
-                self.backends.iter().map(|b| backend_view(b, now, rate, checks)).collect()
+                let shown = |b| BackendView {
+                    state: self.shown_state(b, now),
+                    ..backend_view(b, now, rate, checks)
+                };
+                self.backends.iter().map(shown).collect()
             },
             plan: self.plan_view(),
             curves: self.backends.iter().filter_map(curve_view).collect(),
+        }
+    }
+
+    /// The phase as its backends bear it out: who is served by nobody is short of capacity, and a pool whose traffic
+    /// goes in its greater part to backends that are being learned or join is not steady.
+    fn shown_phase(&self, now: Nanos) -> Phase {
+        let serving = || self.backends.iter().filter(|b| b.is_usable() && !b.aside);
+        let is_deserted = serving().all(|b| b.programmed.unwrap_or(b.wanted.weight) == 0);
+        let unsettled = |b: &&Backend| {
+            matches!(self.shown_state(b, now), BackendState::Exploring | BackendState::Joining)
+        };
+        let share = |b: &Backend| b.wanted.share;
+        match self.phase {
+            Phase::Observing => Phase::Observing,
+            _ if is_deserted && self.seen_at.is_some() => Phase::ShortOfCapacity,
+            Phase::Steady
+                if serving().filter(unsettled).map(share).sum::<f64>()
+                    > MOST * serving().map(share).sum::<f64>() =>
+            {
+                Phase::Exploring
+            }
+            phase => phase,
+        }
+    }
+
+    /// Once the pool is packed nobody's weight moves for the sake of learning, but for those that are measured: what is
+    /// known of the others is enough for the load that they have.
+    fn shown_state(&self, b: &Backend, now: Nanos) -> BackendState {
+        let is_settled = matches!(self.phase, Phase::Steady | Phase::ShortOfCapacity);
+        match b.state(now) {
+            BackendState::Exploring
+                if is_settled && b.pin.is_none() && b.knowledge.capacity_rps().is_some() =>
+            {
+                BackendState::Ready
+            }
+            state => state,
         }
     }
 
@@ -91,9 +135,11 @@ impl Controller {
 }
 
 fn backend_view(b: &Backend, now: Nanos, total_rps: f64, checks: u32) -> BackendView {
+    let is_in_force = |c: &Corrected| b.programmed == Some(c.held) && c.planned == b.wanted.weight;
+    let corrected = b.corrected.filter(is_in_force);
     BackendView {
         backend: b.name.clone(),
-        weight: b.wanted.weight,
+        weight: corrected.map_or(b.wanted.weight, |c| c.held),
         share: if total_rps > 0.0 { b.recent.rate_rps / total_rps } else { b.wanted.share },
         programmed: b.programmed,
         state: b.state(now),
@@ -102,7 +148,12 @@ fn backend_view(b: &Backend, now: Nanos, total_rps: f64, checks: u32) -> Backend
         asked_rps: b.asked_rps(checks),
         asked_part: b.asked_part(checks),
         check_interval_s: b.checked.map(|interval| interval.as_secs_f64()),
-        reason: b.wanted.reason.clone(),
+        reason: match corrected {
+            Some(c) if c.held != c.planned => {
+                format!("{}; {} by plan, corrected for the backlogs", b.wanted.reason, c.planned)
+            }
+            _ => b.wanted.reason.clone(),
+        },
     }
 }
 
@@ -130,4 +181,69 @@ fn curve_view(b: &Backend) -> Option<CurveView> {
         points: k.points().iter().map(|p| (p.load, p.latency_us / 1e3, p.requests)).collect(),
         line,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::BackendId;
+
+    use super::*;
+    use crate::knowledge::Knowledge;
+    use crate::spec::{BackendSpec, ServiceSpec};
+    use crate::trial::PoolWindow;
+
+    /// Three backends that serve alike.
+    fn controller() -> Controller {
+        let backends = (0..3).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
+        let spec = ServiceSpec::new("shop", backends.collect());
+        let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
+        controller.seen_at = Some(Nanos::ZERO);
+        for b in &mut controller.backends {
+            (b.programmed, b.wanted.weight, b.wanted.share) = (Some(10), 10, 1.0 / 3.0);
+        }
+        controller
+    }
+
+    fn shown(controller: &Controller) -> (Phase, Vec<BackendState>) {
+        let view = controller.view(Nanos::ZERO);
+        (view.phase, view.backends.iter().map(|b| b.state).collect())
+    }
+
+    #[test]
+    fn phase_and_states_do_not_contradict_each_other() {
+        use BackendState::{Exploring, Failed, Joining, Ready};
+        let mut controller = controller();
+        assert_eq!(shown(&controller), (Phase::Exploring, vec![Exploring; 3]));
+        controller.phase = Phase::Steady;
+        assert_eq!(shown(&controller), (Phase::Exploring, vec![Exploring; 3]), "nothing is known");
+        for b in &mut controller.backends {
+            // A lower bound, which is all that little load can tell.
+            (0..10).for_each(|_| b.knowledge.observe_at_rest(1e4));
+            assert!(!b.knowledge.is_known());
+        }
+        assert_eq!(shown(&controller), (Phase::Steady, vec![Ready; 3]));
+        controller.phase = Phase::Exploring;
+        assert_eq!(shown(&controller), (Phase::Exploring, vec![Exploring; 3]));
+        controller.phase = Phase::Steady;
+        controller.backends[0].begin_ramp(Nanos::ZERO);
+        assert_eq!(shown(&controller), (Phase::Steady, vec![Joining, Ready, Ready]));
+        controller.backends[1].begin_ramp(Nanos::ZERO);
+        assert_eq!(shown(&controller), (Phase::Exploring, vec![Joining, Joining, Ready]));
+        for b in &mut controller.backends {
+            b.knowledge = Knowledge::known(1e4);
+            b.health.balancer(Nanos::ZERO, true);
+        }
+        assert_eq!(shown(&controller), (Phase::ShortOfCapacity, vec![Failed; 3]), "nobody serves");
+    }
+
+    #[test]
+    fn a_latency_that_no_reading_has_met_is_not_known() {
+        let mut controller = controller();
+        let window =
+            |in_flight| PoolWindow { at: Nanos(1), seconds: 1.0, started: 50.0, in_flight };
+        controller.history.push(window(0.0));
+        assert_eq!(controller.view(Nanos(1)).latency_ms, None);
+        controller.history.push(window(1.0));
+        assert_eq!(controller.view(Nanos(1)).latency_ms, Some(10.0));
+    }
 }

@@ -12,6 +12,7 @@ use crate::controller::{Controller, Urgent, record};
 use crate::event::{Action, RecordKind};
 use crate::health::Cause;
 use crate::plan::Decision;
+use crate::pool_health::ANSWERS;
 
 /// A silence counts as one of several at once from this part of the time on after which it is set aside.
 const SUSPECT: f64 = 0.5;
@@ -62,6 +63,11 @@ impl Controller {
     /// Looks after every reading who has not answered for how long.
     pub(crate) fn judge_silence(&mut self, now: Nanos, out: &mut Vec<Action>) {
         self.fail_broken(now, out);
+        // What answers nothing but errors looks fast, and is given more by a balancer that counts: it is not waited for
+        // until a window closes.
+        if self.backends.iter().any(|b| b.is_usable() && b.life.only_errs()) {
+            self.eject_failing(now, out);
+        }
         if self.is_silence_shared(now) {
             let held: Vec<BackendId> = self.aside().map(|b| b.id).collect();
             held.into_iter().for_each(|id| self.restore(id, "so do most others", out));
@@ -99,12 +105,16 @@ impl Controller {
         }
     }
 
-    /// Whose requests fail at once, one after the other: no check need tell.
+    /// Whose requests fail at once, one after the other: no check need tell. One is enough where a check was refused.
     fn fail_broken(&mut self, now: Nanos, out: &mut Vec<Action>) {
-        let broken = self.backends.iter().filter(|b| b.is_usable() && b.life.is_broken());
-        for id in broken.map(|b| b.id).collect::<Vec<_>>() {
-            let turn = self.get(id).and_then(|b| b.health.fail_broken(now));
-            self.on_turn(now, id, turn, out);
+        let losing = self.backends.iter_mut().filter(|b| b.is_usable() && b.life.has_lost());
+        let turns = losing.filter_map(|b| {
+            let refused = b.health.believe_refusal(now, ANSWERS);
+            let broken = || b.life.is_broken().then(|| b.health.fail_broken(now)).flatten();
+            Some((b.id, refused.or_else(broken)?))
+        });
+        for (id, turn) in turns.collect::<Vec<_>>() {
+            self.on_turn(now, id, Some(turn), out);
         }
     }
 
@@ -261,7 +271,7 @@ mod tests {
         fn step(&mut self, at: Nanos, event: Event) {
             for action in self.controller.step(at, event) {
                 match action {
-                    Action::Program(plan) => self.apply(at, &plan),
+                    Action::Program(plan) | Action::Correct(plan) => self.apply(at, &plan),
                     Action::Record(record) => {
                         self.records.push((record.kind, record.backend.unwrap_or_default()));
                     }

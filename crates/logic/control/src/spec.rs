@@ -149,7 +149,7 @@ impl ServiceSpec {
             latency_factor: 3.0,
             max_step: 2.0,
             min_change: 0.01,
-            min_interval: Duration::from_secs(1),
+            min_interval: Duration::from_millis(250),
             round: Duration::from_secs(10),
             probe: None,
             checks: CheckSpec::default(),

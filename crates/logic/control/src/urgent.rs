@@ -147,7 +147,7 @@ impl Controller {
     /// The mean weight of those that hold one and do not ramp up; 1 where there is none.
     fn typical_weight(&self) -> f64 {
         let settled = |b: &&Backend| b.is_usable() && b.ramping_since.is_none();
-        let held = self.backends.iter().filter(settled).filter_map(|b| b.programmed);
+        let held = self.backends.iter().filter(settled).filter_map(Backend::planned_weight);
         let held: Vec<f64> = held.filter(|&w| w > 0).map(f64::from).collect();
         (held.iter().sum::<f64>() / held.len().max(1) as f64).max(1.0)
     }
@@ -155,7 +155,7 @@ impl Controller {
     /// The weight that a backend keeps; one that joins, returns or had none is like the others, or as much less as
     /// is known.
     pub(crate) fn weight_as_is(&self, b: &Backend, ramp: f64) -> u32 {
-        let w = match b.programmed.filter(|&w| w > 0 && b.ramping_since.is_none()) {
+        let w = match b.planned_weight().filter(|&w| w > 0 && b.ramping_since.is_none()) {
             Some(held) => f64::from(held),
             None => self.typical_weight() * self.size_beside_others(b),
         };

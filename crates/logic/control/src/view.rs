@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Not enough is known; weights move to learn.
+    /// Not enough is known, or most of the traffic goes to backends that are being learned or join; weights move.
     Exploring,
-    /// The pool is known and packed.
+    /// The pool is known, as far as its load requires, and packed.
     Steady,
-    /// There is more traffic than capacity: shared in proportion to capacity.
+    /// There is more traffic than capacity: shared in proportion to capacity. Also where no backend serves.
     ShortOfCapacity,
     /// Nothing is programmed: asked so, or the balancer cannot be steered.
     Observing,
@@ -19,9 +19,9 @@ pub enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BackendState {
-    /// Known and in use.
+    /// In use, and known as far as its load requires.
     Ready,
-    /// In use, its capacity not yet known.
+    /// In use, and its weight moves to learn what it bears.
     Exploring,
     /// It does not answer at the moment: it gets nothing until it does, and all of its share from then on.
     SetAside,
@@ -54,7 +54,7 @@ pub struct BackendView {
     pub expected_ms: Option<f64>,
     /// Requests per second that Plimsoll itself sends to it: checks by request, and probes.
     pub asked_rps: f64,
-    /// The part of its capacity that these cost, where that is known.
+    /// The part of its capacity that these cost, a probe by its own time, where that is known.
     pub asked_part: Option<f64>,
     /// Time between checks for life, seconds; `None`: its traffic tells, or nobody checks.
     pub check_interval_s: Option<f64>,
@@ -167,7 +167,7 @@ pub struct ServiceView {
     pub epoch: u64,
     /// Traffic, requests per second.
     pub rate_rps: f64,
-    /// Mean response time over the last windows, milliseconds.
+    /// Mean response time over the last windows, milliseconds; `None` without traffic, or while no reading met any.
     pub latency_ms: Option<f64>,
     /// The longest of the last drains that were seen, seconds: so long requests go on after a weight of 0. 600 where
     /// connections never end. Measuring waits as long, but a minute at the most.

@@ -68,7 +68,7 @@ impl Controller {
 
     /// What the weights in force make of the traffic under a split, of those whose weight is known.
     fn shares_in_force(&self) -> Vec<(BackendId, f64)> {
-        shares(self.backends.iter().filter_map(|b| Some((b.id, b.programmed?))).collect())
+        shares(self.backends.iter().filter_map(|b| Some((b.id, b.planned_weight()?))).collect())
     }
 
     /// What a change costs: the part of the traffic that it moves comes to curves that are only known to

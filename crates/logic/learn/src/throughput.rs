@@ -47,8 +47,11 @@ const BLOCK_POLLS: f64 = 50.0;
 const BLOCK_SECONDS: f64 = 10.0;
 /// A block discounted below this many polls says nothing any more.
 const LEAST_POLLS: f64 = 0.5;
-/// Completions without which there is no estimate.
+/// Completions without which there is no estimate, …
 const LEAST_COMPLETIONS: f64 = 20.0;
+/// … but for a backend that needs seconds for each: three, old ones discounted, when it has been at work for so long.
+const FEW_COMPLETIONS: f64 = 2.9;
+const AT_WORK_S: f64 = 8.0;
 
 /// One window of a balancer's report on one backend.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -273,9 +276,16 @@ impl ThroughputEstimator {
         self.blocks.iter().map(|block| block.completions).sum()
     }
 
-    /// The best estimate; none before 20 completions.
+    /// Seconds in which something was in flight.
+    fn at_work_s(&self) -> f64 {
+        self.blocks.iter().filter(|b| b.polls > 0.0).map(|b| b.seconds * b.busy(1.0).0).sum()
+    }
+
+    /// The best estimate; none before 20 completions, or 3 that took 8 s of work.
     pub fn estimate(&self, hints: Hints) -> Option<Throughput> {
-        if self.completions() < LEAST_COMPLETIONS {
+        let completions = self.completions();
+        let is_slow = || completions >= FEW_COMPLETIONS && self.at_work_s() >= AT_WORK_S;
+        if completions < LEAST_COMPLETIONS && !is_slow() {
             return None;
         }
         let seen = estimate::Seen {

@@ -23,6 +23,14 @@ pub struct Method {
     pub kind: MethodKind,
 }
 
+impl Method {
+    /// Weights split the traffic, and no request belongs to a server: they may change as often as is useful. (A change
+    /// of a hash's weights moves keys, and what is cached for them is lost.)
+    pub fn is_keyless_split(&self) -> bool {
+        self.kind == MethodKind::Split && matches!(self.name.as_str(), "roundrobin" | "random")
+    }
+}
+
 /// What the balancer says of a server's health and administrative state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

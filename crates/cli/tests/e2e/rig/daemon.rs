@@ -97,7 +97,11 @@ impl Daemon {
 
     /// What a command that asks the daemon says, as JSON.
     pub fn ask(&self, command: &str) -> Value {
-        let output = plimsoll(&[command, "--api", &self.api, "-o", "json"]);
+        self.ask_with(command, &[])
+    }
+
+    fn ask_with(&self, command: &str, more: &[&str]) -> Value {
+        let output = plimsoll(&[&[command, "--api", &self.api, "-o", "json"], more].concat());
         assert!(output.status.success(), "{command}: {output:?}");
         serde_json::from_str(&out(&output)).expect("JSON")
     }
@@ -116,11 +120,19 @@ impl Daemon {
 
     /// Whether some event of this kind says this.
     pub fn has_event(&self, kind: &str, reason: &str) -> bool {
-        let events = self.ask("events")["services"][0]["events"].clone();
-        events.as_array().into_iter().flatten().any(|event| {
+        !self.events(kind, reason).is_empty()
+    }
+
+    /// Whom the events of this kind that say this are about, oldest first; empty names for the whole service.
+    pub fn events(&self, kind: &str, reason: &str) -> Vec<String> {
+        let all = self.ask_with("events", &["--limit", "1000"]);
+        let events = all["services"][0]["events"].clone();
+        let is_it = |event: &&Value| {
             event["kind"] == kind
                 && event["reason"].as_str().is_some_and(|why| why.contains(reason))
-        })
+        };
+        let named = |event: &Value| event["backend"].as_str().unwrap_or_default().to_owned();
+        events.as_array().into_iter().flatten().filter(is_it).map(named).collect()
     }
 
     pub fn log(&self) -> String {

@@ -2,6 +2,7 @@
 
 mod daemon;
 mod haproxy;
+pub mod process;
 pub mod relay;
 
 use std::net::{SocketAddr, TcpListener};
@@ -15,6 +16,7 @@ use plimsoll_testbed::{BackendSpec, Change, Mode, Service, Testbed, TestbedSpec}
 
 pub use daemon::Daemon;
 pub use haproxy::Haproxy;
+pub use process::ServerProcess;
 
 /// The longest wait for what should take a second or two: these tests share a small machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -75,6 +77,8 @@ pub fn err(output: &Output) -> String {
 pub struct Rig {
     pub dir: tempfile::TempDir,
     pub bed: Testbed,
+    /// More backends, each in a process of its own.
+    pub processes: Vec<ServerProcess>,
     pub haproxy: Haproxy,
     /// Names of the backends that the configuration names.
     pub configured: Vec<String>,
@@ -91,21 +95,26 @@ impl Rig {
     /// Backends s1, s2, … of these speeds, each of one core that takes 5 ms for a request at speed 1,
     /// and an HAProxy that balances so.
     pub fn new(balance: &str, speeds: &[f64]) -> Self {
-        let service = Service::exponential(Duration::from_millis(5));
-        let backends = (1..)
-            .zip(speeds)
-            .map(|(i, &speed)| BackendSpec { speed, ..BackendSpec::new(format!("s{i}"), service) });
-        let spec = TestbedSpec { admin: None, backends: backends.collect() };
-        let bed = Testbed::start(spec).expect("backends");
+        Self::of(balance, emulated(speeds), 0)
+    }
+
+    /// These backends, and after them so many of speed 1 in processes of their own.
+    pub fn of(balance: &str, backends: Vec<BackendSpec>, processes: usize) -> Self {
+        let names = (backends.len() + 1..).map(|i| format!("s{i}"));
+        let processes: Vec<_> = names.take(processes).map(ServerProcess::start).collect();
+        let bed = Testbed::start(TestbedSpec { admin: None, backends }).expect("backends");
         let dir = tempfile::tempdir().expect("a directory");
-        let haproxy = Haproxy::start(dir.path(), balance, bed.addresses());
-        let configured = bed.addresses().iter().map(|(name, _)| name.clone()).collect();
+        let mut servers = bed.addresses().to_vec();
+        servers.extend(processes.iter().map(|server| (server.name.clone(), server.address)));
+        let haproxy = Haproxy::start(dir.path(), balance, &servers);
+        let configured = servers.into_iter().map(|(name, _)| name).collect();
         let service = "    probe: { path: /work, timeout: 2s }\n    liveness: { path: /health, \
                        interval: 100ms, requests: 3, timeout: 1s }\n"
             .to_owned();
         Rig {
             dir,
             bed,
+            processes,
             haproxy,
             configured,
             api: free_address(),
@@ -113,6 +122,17 @@ impl Rig {
             level: "admin",
             socket: None,
         }
+    }
+
+    /// README's configuration: no probes, and no checks by request.
+    pub fn without_checks(mut self) -> Self {
+        self.service = String::new();
+        self
+    }
+
+    fn address(&self, name: &str) -> Option<SocketAddr> {
+        let process = self.processes.iter().find(|server| server.name == name);
+        self.bed.address(name).or(process.map(|server| server.address))
     }
 
     /// A file in the directory.
@@ -126,7 +146,7 @@ impl Rig {
             .configured
             .iter()
             .map(|name| {
-                let address = self.bed.address(name).unwrap_or_else(free_address);
+                let address = self.address(name).unwrap_or_else(free_address);
                 format!("      - {{ name: {name}, address: \"{address}\" }}\n")
             })
             .collect();
@@ -189,7 +209,7 @@ impl Rig {
     pub fn clients(&self, rate_rps: f64) -> LoadHandle {
         let url = format!("http://{}/work", self.haproxy.address);
         let target = Target::resolve(&url).expect("a URL");
-        start(LoadSpec::poisson(target, rate_rps, Duration::from_secs(120))).expect("clients")
+        start(LoadSpec::poisson(target, rate_rps, Duration::from_secs(600))).expect("clients")
     }
 
     /// Has a backend behave so from now on.
@@ -201,6 +221,15 @@ impl Rig {
     pub fn weight(&self, server: &str) -> u32 {
         self.haproxy.weight(server)
     }
+}
+
+/// Backends s1, s2, … of these speeds, each of one core that takes 5 ms for a request at speed 1.
+pub fn emulated(speeds: &[f64]) -> Vec<BackendSpec> {
+    let service = Service::exponential(Duration::from_millis(5));
+    let named = (1..).zip(speeds);
+    named
+        .map(|(i, &speed)| BackendSpec { speed, ..BackendSpec::new(format!("s{i}"), service) })
+        .collect()
 }
 
 /// A path as an argument.

@@ -1,7 +1,7 @@
 use plimsoll_model::{BackendId, Method, MethodKind, ServerStatus};
 
 use super::link::LinkError;
-use super::stat::{SERVER_ROW, Stat, StatTable};
+use super::stat::{BACKEND_ROW, SERVER_ROW, Stat, StatTable};
 use super::steered::status;
 use super::table::small;
 use super::{HaproxySink, SteeredBackend, info};
@@ -70,6 +70,8 @@ pub struct InspectedServer {
     pub initial_weight: u32,
     /// Most requests at a time; none when there is no limit.
     pub maxconn: Option<u32>,
+    /// Requests that wait for this server in HAProxy.
+    pub queued: u32,
     /// Whether a health check is on.
     pub checked: bool,
     /// What the last health check said; empty when there was none.
@@ -91,6 +93,8 @@ pub struct Inspection {
     pub threads: u32,
     /// Its connection limit.
     pub maxconn: u32,
+    /// Requests that wait in HAProxy for any server to be free.
+    pub queued: u32,
     /// What the socket allows, where HAProxy tells.
     pub level: Option<AccessLevel>,
     /// How the backend picks; the name is empty at `level user`, which is not told.
@@ -110,11 +114,11 @@ impl HaproxySink {
         let HaproxySink { connection, backend } = self;
         connection.poll(&mut [&mut *backend], true).await?;
         let id = connection.found(backend)?;
-        let lines = format!("show info\nshow stat {id} 4 -1\n");
+        let lines = format!("show info\nshow stat {id} 6 -1\n");
         let asked = connection.link.exchange(&lines).await;
         asked.map(|_| ()).map_err(|error| connection.link.error(error))?;
         let answers = connection.link.answers();
-        let details = backend
+        let (details, queued) = backend
             .details(answers.get(1))
             .map_err(|reason| connection.link.error(LinkError::Protocol(reason)))?;
         let text = answers.get(0);
@@ -136,6 +140,7 @@ impl HaproxySink {
             started_at: backend.snapshot.process.started_at,
             threads,
             maxconn,
+            queued,
             level: connection.level(),
             method,
             servers,
@@ -165,6 +170,7 @@ impl SteeredBackend {
                 effective_weight: detail.effective_weight,
                 initial_weight: row.state.initial_weight,
                 maxconn: detail.maxconn,
+                queued: row.queued,
                 checked: row.state.checked(),
                 check_status: detail.check_status,
                 agent,
@@ -173,12 +179,15 @@ impl SteeredBackend {
         .collect()
     }
 
-    /// What a poll passes over.
-    fn details(&self, stat: &[u8]) -> Result<Vec<Details>, String> {
-        let mut details = Vec::new();
+    /// What a poll passes over: of its servers, and how many requests wait for any of them.
+    fn details(&self, stat: &[u8]) -> Result<(Vec<Details>, u32), String> {
+        let (mut details, mut queued) = (Vec::new(), 0);
         StatTable::new().read(stat, |row| {
             let text = |column| String::from_utf8_lossy(row.get(column)).into_owned();
             let ours = row.get(Stat::Proxy) == self.name.as_bytes();
+            if ours && row.get(Stat::Kind) == BACKEND_ROW {
+                queued = small("qcur", row.get(Stat::Queued))?;
+            }
             if ours && row.get(Stat::Kind) == SERVER_ROW {
                 let maxconn = small("slim", row.get(Stat::MaxConn))?;
                 details.push(Details {
@@ -192,7 +201,7 @@ impl SteeredBackend {
             }
             Ok(())
         })?;
-        Ok(details)
+        Ok((details, queued))
     }
 }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use plimsoll_real::server::{Mode, Model, Settings, serve};
+use plimsoll_real::server::{Behaviour, Mode, Model, Settings, serve};
 use plimsoll_testbed::parse_duration;
 
 /// Serve HTTP requests that burn CPU time.
@@ -26,21 +26,27 @@ struct Args {
     /// CPU time of a health check.
     #[arg(long, value_name = "D", value_parser = parse_duration, default_value = "0s")]
     health_work: Duration,
-    /// How it behaves; /mode?set=MODE changes it later.
+    /// How it behaves at first; each line on standard input that names a mode changes it.
     #[arg(long, value_enum, default_value_t)]
     mode: Mode,
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    let behaviour = Behaviour::new(args.mode);
     let settings = Settings {
         listen: args.listen,
         model: args.model,
         threads: args.threads.max(1),
         work: args.work,
         health: args.health_work,
-        mode: args.mode,
+        behaviour: behaviour.clone(),
     };
+    std::thread::spawn(move || {
+        if let Some(line) = behaviour.follow(std::io::stdin().lock()) {
+            eprintln!("plimsoll-real-server: `{line}` is no mode; no more are taken");
+        }
+    });
     match serve(&settings) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

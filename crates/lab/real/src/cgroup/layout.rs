@@ -18,7 +18,12 @@ pub enum Layout {
         cpuset: Option<PathBuf>,
     },
     /// One hierarchy.
-    V2(PathBuf),
+    V2 {
+        /// Where it is mounted.
+        root: PathBuf,
+        /// Whether it has `cpuset`, too.
+        has_cpuset: bool,
+    },
 }
 
 /// What a group may use.
@@ -68,8 +73,13 @@ impl Layout {
             let at = PathBuf::from(at);
             let has = |text: &str, separator: char, name| text.split(separator).any(|o| o == name);
             match kind {
-                "cgroup2" if has(controllers(&at).trim_end(), ' ', "cpu") => {
-                    return Some(Layout::V2(at));
+                "cgroup2" => {
+                    let controllers = controllers(&at);
+                    let controllers = controllers.trim_end();
+                    if has(controllers, ' ', "cpu") {
+                        let has_cpuset = has(controllers, ' ', "cpuset");
+                        return Some(Layout::V2 { root: at, has_cpuset });
+                    }
                 }
                 "cgroup" => {
                     if has(options, ',', "cpu") {
@@ -92,7 +102,17 @@ impl Layout {
                 let cpuset = cpuset.as_ref().filter(|_| with_cpuset).map(|dir| dir.join(group));
                 [cpu.join(group)].into_iter().chain(cpuset).collect()
             }
-            Layout::V2(root) => vec![root.join(group)],
+            Layout::V2 { root, .. } => vec![root.join(group)],
+        }
+    }
+
+    /// What is written to a group's `cgroup.subtree_control` before there is a group within it; version 1
+    /// has no such thing.
+    pub fn delegation(&self) -> Option<&'static str> {
+        match self {
+            Layout::V1 { .. } => None,
+            Layout::V2 { has_cpuset: false, .. } => Some("+cpu"),
+            Layout::V2 { has_cpuset: true, .. } => Some("+cpu +cpuset"),
         }
     }
 
@@ -104,7 +124,7 @@ impl Layout {
                 ("cpu.cfs_period_us", period.to_string()),
                 ("cpu.cfs_quota_us", quota.to_string()),
             ],
-            (Layout::V2(_), Some((quota, period))) => {
+            (Layout::V2 { .. }, Some((quota, period))) => {
                 vec![("cpu.max", format!("{quota} {period}"))]
             }
             (_, None) => Vec::new(),
@@ -132,7 +152,9 @@ cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0
         assert_eq!(v1, Layout::V1 { cpu, cpuset });
         let unified = "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n";
         let all = |_: &Path| "cpuset cpu io memory\n".to_owned();
-        assert_eq!(Layout::of(unified, all), Some(Layout::V2("/sys/fs/cgroup".into())));
+        let v2 = |has_cpuset| Layout::V2 { root: "/sys/fs/cgroup".into(), has_cpuset };
+        assert_eq!(Layout::of(unified, all), Some(v2(true)));
+        assert_eq!(Layout::of(unified, |_| "cpu\n".to_owned()), Some(v2(false)));
         assert_eq!(Layout::of(unified, |_| "io cpuset\n".to_owned()), None);
         assert_eq!(Layout::of("proc /proc proc rw 0 0\n", none), None);
     }
@@ -140,7 +162,7 @@ cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0
     #[test]
     fn quotas_are_written_as_each_version_wants_them() {
         let v1 = Layout::V1 { cpu: "/c".into(), cpuset: Some("/s".into()) };
-        let v2 = Layout::V2("/u".into());
+        let v2 = Layout::V2 { root: "/u".into(), has_cpuset: true };
         let quota = Quota { cores: 0.04, period: Duration::from_millis(100) };
         let limits = Limits { quota: Some(quota), cpus: None };
         let own = |pairs: &[(&'static str, &str)]| -> Vec<(&'static str, String)> {

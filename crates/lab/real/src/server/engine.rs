@@ -12,7 +12,7 @@ use super::burn::burn;
 use super::connection::{Connection, Gone};
 use super::request::Wanted;
 use super::workers::{Job, Workers};
-use super::{Mode, Model, Settings};
+use super::{Behaviour, Mode, Model, Settings};
 
 /// Connections have tokens of 2³² and more (slotmap versions start at 1); these lie below.
 const LISTENER: Token = Token(0);
@@ -26,7 +26,7 @@ pub(super) struct Engine {
     workers: Option<Workers>,
     work: Duration,
     health: Duration,
-    mode: Mode,
+    behaviour: Behaviour,
 }
 
 impl Engine {
@@ -41,8 +41,9 @@ impl Engine {
                 Some(Workers::start(settings.threads, &waker)?)
             }
         };
-        let &Settings { work, health, mode, .. } = settings;
-        Ok(Engine { poll, listener, connections: SlotMap::new(), workers, work, health, mode })
+        let (connections, behaviour) = (SlotMap::new(), settings.behaviour.clone());
+        let &Settings { work, health, .. } = settings;
+        Ok(Engine { poll, listener, connections, workers, work, health, behaviour })
     }
 
     pub(super) fn run(mut self) -> io::Result<()> {
@@ -101,17 +102,12 @@ impl Engine {
     /// Takes requests of this connection until one must be worked for.
     fn proceed(&mut self, key: DefaultKey) {
         while let Some(Some(wanted)) = self.with(key, Connection::next) {
-            let (work, status) = match (wanted, self.mode) {
+            let (work, status) = match (wanted, self.behaviour.mode()) {
                 (Wanted::Work(_), Mode::HangWork) => return,
                 (Wanted::Work(_), Mode::FailWork) => (Duration::ZERO, 500),
                 (Wanted::Work(work), _) => (work.unwrap_or(self.work), 200),
                 (Wanted::Health, Mode::FailHealth) => (self.health, 503),
                 (Wanted::Health, _) => (self.health, 200),
-                (Wanted::Mode(mode), _) => {
-                    self.mode = mode;
-                    self.answer(key, 200);
-                    continue;
-                }
                 (Wanted::Unknown, _) => (Duration::ZERO, 404),
                 (Wanted::Malformed, _) => (Duration::ZERO, 400),
             };

@@ -1,7 +1,7 @@
 //! The lab's own server: real CPU work over keep-alive HTTP/1.1.
 //!
 //! `GET /work?work_us=N` burns N microseconds of its thread's CPU; `GET /health` waits in the same queue
-//! for the same threads; `GET /mode?set=MODE` changes how it behaves, at once.
+//! for the same threads. How it behaves is changed on standard input, at once.
 
 mod burn;
 mod connection;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-pub use mode::Mode;
+pub use mode::{Behaviour, Mode};
 
 /// Who does the work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -39,7 +39,7 @@ impl Model {
 }
 
 /// How the server works.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Where it listens.
     pub listen: SocketAddr,
@@ -51,8 +51,8 @@ pub struct Settings {
     pub work: Duration,
     /// CPU time of a health check.
     pub health: Duration,
-    /// How it behaves at first.
-    pub mode: Mode,
+    /// How it behaves.
+    pub behaviour: Behaviour,
 }
 
 /// Serves until it is killed.

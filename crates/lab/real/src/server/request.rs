@@ -2,10 +2,6 @@
 
 use std::time::Duration;
 
-use clap::ValueEnum;
-
-use super::Mode;
-
 /// More than any test asks for; a bound against slips of the pen.
 const MOST_WORK: Duration = Duration::from_secs(60);
 
@@ -15,7 +11,6 @@ pub(super) enum Wanted {
     /// So much CPU work; the server's own measure where none is named.
     Work(Option<Duration>),
     Health,
-    Mode(Mode),
     /// There is no such thing.
     Unknown,
     /// The query makes no sense.
@@ -36,10 +31,6 @@ impl Wanted {
                 Some(Err(_)) => Wanted::Malformed,
             },
             "/health" => Wanted::Health,
-            "/mode" => match value("set").and_then(|name| Mode::from_str(name, false).ok()) {
-                Some(mode) => Wanted::Mode(mode),
-                None => Wanted::Malformed,
-            },
             _ => Wanted::Unknown,
         }
     }
@@ -60,8 +51,6 @@ mod tests {
         assert_eq!(Wanted::of("/work?work_us=999999999999"), Wanted::Work(Some(MOST_WORK)));
         assert_eq!(Wanted::of("/work?work_us=-1"), Wanted::Malformed);
         assert_eq!(Wanted::of("/health?x"), Wanted::Health);
-        assert_eq!(Wanted::of("/mode?set=hang-work"), Wanted::Mode(Mode::HangWork));
-        assert_eq!(Wanted::of("/mode?set=sulk"), Wanted::Malformed);
         assert_eq!(Wanted::of("/workshop"), Wanted::Unknown);
     }
 }

@@ -301,7 +301,9 @@ impl ContainerPool {
         let Some(controller) = &mut self.controller else { return };
         for action in controller.step(Nanos(self.now), event) {
             match action {
-                Action::Program(plan) => self.pending = Some((self.now + PROGRAMMING_NS, plan)),
+                Action::Program(plan) | Action::Correct(plan) => {
+                    self.pending = Some((self.now + PROGRAMMING_NS, plan));
+                }
                 Action::CheckRate { backend, interval, at_once } => {
                     let i = backend.0 as usize;
                     self.check_every[i] = interval.map(|interval| interval.as_nanos() as u64);

@@ -73,7 +73,7 @@ impl Ledger {
             || self.measured_at.is_some_and(|at| self.world.since(at) < PUT_BACK_WITHIN)
     }
 
-    fn check_changes_something(&mut self, plan: &Plan) {
+    pub(super) fn check_changes_something(&mut self, plan: &Plan) {
         let same = plan.entries.iter().all(|e| {
             let account = self.accounts.get(e.backend.0 as usize);
             account.is_some_and(|a| a.believed == Some(e.weight))

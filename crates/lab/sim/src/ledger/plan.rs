@@ -34,9 +34,11 @@ const MINUTE: Duration = Duration::from_secs(60);
 impl Ledger {
     /// Takes down what the controller asks, and compares.
     pub fn asked(&mut self, action: &Action, seen: &Seen<'_>) {
-        self.has_acted |= matches!(action, Action::Program(_) | Action::Record(_));
+        self.has_acted |=
+            matches!(action, Action::Program(_) | Action::Correct(_) | Action::Record(_));
         match action {
             Action::Program(plan) => self.asked_plan(plan, seen),
+            Action::Correct(plan) => self.asked_correction(plan, seen.clock),
             Action::Record(record) => self.recorded(seen.clock, record),
             Action::ProbeRate { .. } | Action::CheckRate { .. } | Action::SaveMemory => {}
         }
@@ -62,6 +64,21 @@ impl Ledger {
         self.method_changed &= self.reason_to_reassert;
         self.pool_excuses = self.pool_excuses.saturating_sub(1);
         (self.reason_to_reassert, self.foreign) = (false, false);
+    }
+
+    /// A correction of the last plan: as sound and as well timed as a plan.
+    fn asked_correction(&mut self, plan: &Plan, clock: Nanos) {
+        self.checks += 1;
+        self.check_form(plan);
+        self.check_who(plan);
+        self.check_when(clock, plan);
+        self.check_pace(clock, plan);
+        self.check_changes_something(plan);
+        self.epoch = plan.epoch;
+        self.outstanding = Some(Outstanding { epoch: plan.epoch, at: clock });
+        self.last_plan = Some(plan.entries.iter().map(|e| (e.backend, e.weight)).collect());
+        self.last_plan_at = Some(clock);
+        self.disagreeing = None;
     }
 
     fn check_form(&mut self, plan: &Plan) {

@@ -180,6 +180,7 @@ impl<P: Plant> Rig<P> {
                 self.tally.rounds += u64::from(plan.reason.starts_with("exploring:"));
                 self.program(life, plan);
             }
+            Action::Correct(plan) => self.program(life, plan),
             Action::ProbeRate { backend, interval, .. } => {
                 let i = backend.0 as usize;
                 let every = interval.as_nanos() as u64;

@@ -127,30 +127,31 @@ impl Backend {
         &self.replies
     }
 
-    pub(super) fn light_paths(&self) -> &[String] {
-        &self.spec.light_paths
+    /// The work of a request for this path, as a multiple of the usual; none for light paths.
+    pub(super) fn cost(&self, path: &str) -> Option<f64> {
+        self.spec.cost(path)
     }
 
-    /// Decides about a request; `id` is the caller's name for it.
-    pub(super) fn admit(&mut self, now: Nanos, id: u64, light: bool) -> Verdict {
-        let verdict = match self.spec.mode {
-            Mode::Normal if light => {
+    /// Decides about a request of this cost; `id` is the caller's name for it.
+    pub(super) fn admit(&mut self, now: Nanos, id: u64, cost: Option<f64>) -> Verdict {
+        let verdict = match (self.spec.mode, cost) {
+            (Mode::Normal, None) => {
                 self.light += 1;
                 return Verdict::Reply(ReplyKind::Ok);
             }
-            Mode::Normal => return self.admit_work(now, id),
+            (Mode::Normal, Some(cost)) => return self.admit_work(now, id, cost),
             // Its listener is closed; what still came in is cut off.
-            Mode::Refuse | Mode::Reset => Verdict::Reset,
-            Mode::Silent => Verdict::Ignore,
-            Mode::HangHeaders => Verdict::HangHeaders,
-            Mode::Huge => Verdict::Huge,
-            Mode::Status(_) => Verdict::Reply(ReplyKind::Forced),
+            (Mode::Refuse | Mode::Reset, _) => Verdict::Reset,
+            (Mode::Silent, _) => Verdict::Ignore,
+            (Mode::HangHeaders, _) => Verdict::HangHeaders,
+            (Mode::Huge, _) => Verdict::Huge,
+            (Mode::Status(_), _) => Verdict::Reply(ReplyKind::Forced),
         };
         self.mistreated += 1;
         verdict
     }
 
-    fn admit_work(&mut self, now: Nanos, id: u64) -> Verdict {
+    fn admit_work(&mut self, now: Nanos, id: u64, cost: f64) -> Verdict {
         let spec = &self.spec;
         // Without an error rate nothing is drawn, so that service times do not depend on it being 0.
         let fails = spec.error_rate > 0.0 && self.rng.random::<f64>() < spec.error_rate;
@@ -166,7 +167,7 @@ impl Backend {
         if fails {
             self.failing.insert(id);
         }
-        let work = spec.service.sample(&mut self.rng);
+        let work = cost * spec.service.sample(&mut self.rng);
         self.queue.arrive(now, Job { id, work });
         Verdict::Queued
     }
@@ -255,6 +256,7 @@ mod tests {
     use std::time::Duration;
 
     const MS: u64 = 1_000_000;
+    const USUAL: Option<f64> = Some(1.0);
 
     fn backend(edit: impl FnOnce(&mut BackendSpec)) -> Backend {
         let mut spec = BackendSpec::new("s1", Service::deterministic(Duration::from_millis(10)));
@@ -266,12 +268,22 @@ mod tests {
     #[test]
     fn more_than_the_queue_holds_is_rejected() {
         let mut b = backend(|s| s.queue_limit = Some(1));
-        let verdicts: Vec<Verdict> = (0..3).map(|id| b.admit(Nanos(0), id, false)).collect();
+        let verdicts: Vec<Verdict> = (0..3).map(|id| b.admit(Nanos(0), id, USUAL)).collect();
         let rejected = Verdict::Reply(ReplyKind::Rejected);
         assert_eq!(verdicts, [Verdict::Queued, Verdict::Queued, rejected]);
-        assert_eq!(b.admit(Nanos(0), 9, true), Verdict::Reply(ReplyKind::Ok));
+        assert_eq!(b.admit(Nanos(0), 9, None), Verdict::Reply(ReplyKind::Ok));
         assert_eq!(b.pop_finished(Nanos(10 * MS)), Some((0, ReplyKind::Ok, Nanos(10 * MS))));
-        assert_eq!(b.admit(Nanos(10 * MS), 4, false), Verdict::Queued);
+        assert_eq!(b.admit(Nanos(10 * MS), 4, USUAL), Verdict::Queued);
+    }
+
+    #[test]
+    fn requests_for_a_path_may_take_more_work() {
+        let mut b = backend(|s| s.costs = [("/report".to_owned(), 30.0)].into());
+        assert_eq!(b.cost("/health"), None);
+        assert_eq!(b.cost("/"), USUAL);
+        let cost = b.cost("/report");
+        assert_eq!(b.admit(Nanos(0), 1, cost), Verdict::Queued);
+        assert_eq!(b.next_finish(), Some(Nanos(300 * MS)));
     }
 
     #[test]
@@ -279,11 +291,11 @@ mod tests {
         let mut fast = backend(|s| s.error_rate = 0.3);
         let n = 10_000;
         let failed =
-            (0..n).filter(|id| fast.admit(Nanos(0), *id, false) != Verdict::Queued).count();
+            (0..n).filter(|id| fast.admit(Nanos(0), *id, USUAL) != Verdict::Queued).count();
         assert!((failed as f64 / n as f64 - 0.3).abs() < 0.02, "{failed}");
 
         let mut slow = backend(|s| (s.error_rate, s.fast_fail) = (1.0, false));
-        assert_eq!(slow.admit(Nanos(0), 1, false), Verdict::Queued);
+        assert_eq!(slow.admit(Nanos(0), 1, USUAL), Verdict::Queued);
         let done = slow.pop_finished(Nanos(10 * MS));
         assert_eq!(done, Some((1, ReplyKind::Error, Nanos(10 * MS))));
         assert_eq!((slow.errors, slow.served), (1, 0));
@@ -292,7 +304,7 @@ mod tests {
     #[test]
     fn a_change_of_speed_reaches_requests_in_service() {
         let mut b = backend(|_| {});
-        b.admit(Nanos(0), 1, false);
+        b.admit(Nanos(0), 1, USUAL);
         b.apply(Nanos(5 * MS), &Change::speed(0.5));
         assert_eq!(b.next_finish(), Some(Nanos(15 * MS)));
         b.apply(Nanos(5 * MS), &Change::mode(Mode::Refuse));
@@ -309,7 +321,7 @@ mod tests {
                 SocketAddr::from(([127, 0, 0, 1], 1)),
                 Nanos::ZERO,
             );
-            b.admit(Nanos(0), 1, false);
+            b.admit(Nanos(0), 1, USUAL);
             b.next_finish()
         };
         assert_eq!(draw("a"), draw("a"));

@@ -30,8 +30,8 @@ pub(super) enum Role {
 /// A complete request.
 #[derive(Debug, Default)]
 pub(super) struct Request {
-    /// For a light path.
-    pub light: bool,
+    /// Its work, as a multiple of the usual; none for a light path.
+    pub cost: Option<f64>,
     /// For the admin API only: method, path, body.
     pub admin: Option<Box<AdminRequest>>,
 }
@@ -122,14 +122,17 @@ impl Conn {
         self.phase = Phase::Swallowed;
     }
 
-    /// The next request, when it is its turn and all of it is here.
-    pub(super) fn next_request(&mut self, light_paths: &[String]) -> Result<Option<Request>, Gone> {
+    /// The next request, when it is its turn and all of it is here; `cost` says how much work its path is.
+    pub(super) fn next_request(
+        &mut self,
+        cost: impl Fn(&str) -> Option<f64>,
+    ) -> Result<Option<Request>, Gone> {
         loop {
             if !self.outbox.is_empty() {
                 return Ok(None);
             }
             let request = match &mut self.phase {
-                Phase::Head => self.try_head(light_paths)?,
+                Phase::Head => self.try_head(&cost)?,
                 Phase::Body(body, request) => Self::try_body(&mut self.inbox, body, request)?,
                 Phase::Waiting | Phase::Huge(_) => return Ok(None),
                 Phase::Swallowed => {
@@ -156,7 +159,7 @@ impl Conn {
         }
     }
 
-    fn try_head(&mut self, light_paths: &[String]) -> Result<Option<Request>, Gone> {
+    fn try_head(&mut self, cost: impl Fn(&str) -> Option<f64>) -> Result<Option<Request>, Gone> {
         if self.inbox.bytes().is_empty() {
             return Ok(None);
         }
@@ -171,7 +174,7 @@ impl Conn {
                 body_too_long: false,
             }));
         } else {
-            request.light = light_paths.iter().any(|light| light == path);
+            request.cost = cost(path);
         }
         self.keep_alive = head.keep_alive;
         self.head_only = head.method == "HEAD";

@@ -226,11 +226,12 @@ impl Engine {
     /// Takes requests from a connection until it has none, or one that takes time.
     fn serve(&mut self, key: DefaultKey) {
         while let Some(conn) = self.conns.get_mut(key) {
-            let light_paths = match conn.role {
-                Role::Backend(i) => self.backends[i].light_paths(),
-                Role::Admin => &[],
+            let role = conn.role;
+            let cost = |path: &str| match role {
+                Role::Backend(i) => self.backends[i].cost(path),
+                Role::Admin => None,
             };
-            let outcome = match (conn.next_request(light_paths), conn.role) {
+            let outcome = match (conn.next_request(cost), role) {
                 (Ok(None), _) => return,
                 (Ok(Some(request)), Role::Backend(i)) => self.work(key, i, &request),
                 (Ok(Some(request)), Role::Admin) => self.administer(key, request),
@@ -245,7 +246,7 @@ impl Engine {
 
     fn work(&mut self, key: DefaultKey, i: usize, request: &Request) -> Result<(), Gone> {
         let backend = &mut self.backends[i];
-        let verdict = backend.admit(self.clock.now(), key.data().as_ffi(), request.light);
+        let verdict = backend.admit(self.clock.now(), key.data().as_ffi(), request.cost);
         let conn = self.conns.get_mut(key).ok_or(Gone)?;
         match verdict {
             Verdict::Queued => self.schedule(i),

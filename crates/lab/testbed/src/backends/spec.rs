@@ -1,6 +1,6 @@
 //! What a testbed is: the written form of its backends, and what makes it valid.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
@@ -57,6 +57,9 @@ pub struct BackendSpec {
     /// Paths answered at once with 200, without service.
     #[serde(default = "default_light_paths")]
     pub light_paths: Vec<String>,
+    /// Paths whose requests take this multiple of the work of others.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub costs: BTreeMap<String, f64>,
     /// How it behaves at the start.
     #[serde(default)]
     pub mode: Mode,
@@ -94,6 +97,7 @@ impl BackendSpec {
             fast_fail: yes(),
             seed: 0,
             light_paths: default_light_paths(),
+            costs: BTreeMap::new(),
             mode: Mode::default(),
         }
     }
@@ -101,6 +105,12 @@ impl BackendSpec {
     /// Requests per second that it can serve: `cores · speed / mean`.
     pub fn capacity_rps(&self) -> f64 {
         f64::from(self.cores) * self.speed / self.service.mean.as_secs_f64()
+    }
+
+    /// The work of a request for this path, as a multiple of the usual; none for light paths.
+    pub(super) fn cost(&self, path: &str) -> Option<f64> {
+        let light = self.light_paths.iter().any(|light| light == path);
+        (!light).then(|| self.costs.get(path).copied().unwrap_or(1.0))
     }
 
     fn problems(&self) -> Vec<String> {
@@ -120,6 +130,12 @@ impl BackendSpec {
         }
         if let Some(bad) = self.light_paths.iter().find(|p| !p.starts_with('/')) {
             found.push(format!("light_paths: expected paths that begin with /, found `{bad}`"));
+        }
+        for (path, cost) in &self.costs {
+            if !path.starts_with('/') || !cost.is_finite() || *cost <= 0.0 {
+                let what = "expected a path that begins with / and a number above 0";
+                found.push(format!("costs: {what}, found `{path}: {cost}`"));
+            }
         }
         found
     }

@@ -212,6 +212,26 @@ fn a_backend_that_changed_is_learned_anew() {
 }
 
 #[test]
+fn a_backend_that_needs_seconds_for_a_request_is_known_after_a_few() {
+    let mut estimator = ThroughputEstimator::new(ThroughputOptions::default());
+    // One request after the other, of 3 s each, while others wait.
+    for second in 1..=12 {
+        let completions = if second % 3 == 0 { 1.0 } else { 0.0 };
+        let window = InFlightWindow {
+            seconds: 1.0,
+            completions,
+            levels: vec![(9, 40)],
+            ..InFlightWindow::default()
+        };
+        estimator.observe(&window).expect("a sound window");
+        let got = estimator.estimate(Hints::default());
+        assert_eq!(got.is_some(), second >= 9, "{got:?}");
+    }
+    let got = estimator.estimate(Hints::default()).expect("four completions");
+    assert!((0.2..0.5).contains(&got.capacity_rps) && got.rel_se > 0.2, "{got:?}");
+}
+
+#[test]
 fn memory_is_bounded_and_survives_storage() {
     let mut estimator = ThroughputEstimator::new(ThroughputOptions { memory_requests: 0.0 });
     let mut server = Server::new(2, Service::Exponential, SERVICE_S, 5);
