@@ -1,27 +1,36 @@
-//! What reading the balancer costs: processor time of the daemon and of HAProxy, with probing off.
+//! What the daemon costs by default: its processor time and HAProxy's, over pools of living backends.
 //!
-//! `cargo bench -p plimsoll --bench polling [-- --seconds N] [--daemon PATH]`: for each size a real HAProxy
-//! and `plimsoll run`, one service per HAProxy backend; first without requests, then with a few. HAProxy's
-//! own cost of serving them, measured without the daemon, is taken off. `--daemon` measures another build.
+//! `cargo bench -p plimsoll --bench polling [-- OPTIONS]`: for each row a real HAProxy as in README and `plimsoll
+//! run` with README's configuration, one service per HAProxy backend; every backend answers. HAProxy's own cost of
+//! serving the requests and of its checks, measured before the daemon starts, is taken off.
+//!
+//! `--settle S` and `--intervals N` (of 10 s) say when and how long is measured, `--only TEXT` leaves out the rows
+//! that do not contain it, `--daemon PATH` measures another build.
+
+mod pool;
 
 use std::error::Error;
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{JoinHandle, sleep};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use pool::{Pool, address};
+
 /// Services, and servers of each.
-const SIZES: [(usize, usize); 3] = [(1, 100), (10, 10), (300, 10)];
-/// What clients ask of the whole pool, requests per second.
-const RATE_RPS: u64 = 200;
-/// Until the daemon has read everything once and has made its first decisions.
-const WARM_UP: Duration = Duration::from_secs(10);
+const SIZES: [(usize, usize); 3] = [(1, 100), (1, 1_000), (300, 10)];
+const METHODS: [&str; 2] = ["leastconn", "roundrobin"];
+/// What clients ask of each backend in the mean, requests per second.
+const RATES: [f64; 3] = [0.0, 0.1, 1.0];
+const HTTP: &str = "http";
+/// The configuration beside the default, for comparison.
+const LIVENESS: [&str; 2] =
+    ["{ path: /, requests: 1 }", "{ path: /, requests: 1, interval: 100ms }"];
+const INTERVAL: Duration = Duration::from_secs(10);
+/// `USER_HZ`: what `/proc/PID/stat` counts in, on every Linux.
+const TICKS_PER_SECOND: f64 = 100.0;
 
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
@@ -35,187 +44,215 @@ impl Drop for Process {
     }
 }
 
+/// What is measured together.
+struct Row {
+    services: usize,
+    servers: usize,
+    mode: &'static str,
+    method: &'static str,
+    rate_each: f64,
+    liveness: Option<&'static str>,
+}
+
+impl Row {
+    fn backends(&self) -> usize {
+        self.services * self.servers
+    }
+
+    fn is_http(&self) -> bool {
+        self.mode == HTTP
+    }
+
+    fn name(&self) -> String {
+        let liveness =
+            self.liveness.map_or("default".to_owned(), |text| format!("liveness: {text}"));
+        format!(
+            "{} × {} | {} {} | {:.1} | {liveness}",
+            self.services, self.servers, self.mode, self.method, self.rate_each
+        )
+    }
+}
+
+struct Options {
+    daemon: PathBuf,
+    settle: Duration,
+    intervals: usize,
+}
+
 fn main() -> Fallible<()> {
     let arguments: Vec<String> = std::env::args().collect();
     let value = |name: &str| {
         let at = arguments.iter().position(|argument| argument == name)?;
         arguments.get(at + 1).cloned()
     };
-    let span = Duration::from_secs(value("--seconds").map_or(Ok(60), |text| text.parse())?);
-    let built = env!("CARGO_BIN_EXE_plimsoll");
-    let daemon = value("--daemon").map_or_else(|| PathBuf::from(built), PathBuf::from);
+    let number = |name, default: u64| value(name).map_or(Ok(default), |text| text.parse());
+    let options = Options {
+        daemon: value("--daemon").unwrap_or(env!("CARGO_BIN_EXE_plimsoll").to_owned()).into(),
+        settle: Duration::from_secs(number("--settle", 180)?),
+        intervals: usize::try_from(number("--intervals", 6)?)?,
+    };
+    let only = value("--only").unwrap_or_default();
     println!(
-        "processor time over {} s, in % of a core; {RATE_RPS} req/s where there are any\n",
-        span.as_secs()
+        "processor time in % of a core: median of {} intervals of {} s, and the most of one, from {} s after the \
+         start\n",
+        options.intervals,
+        INTERVAL.as_secs(),
+        options.settle.as_secs()
     );
-    println!("| services × servers | requests | daemon | HAProxy, for being read | descriptors |");
-    println!("|---|---|---|---|---|");
+    println!(
+        "| services × servers | mode, method | req/s of each | configuration | daemon | daemon at most | \
+         before that | HAProxy, for being read | answers/s | descriptors | MB |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|---|");
+    for row in rows().iter().filter(|row| row.name().contains(&only)) {
+        measure(&options, row)?;
+    }
+    Ok(())
+}
+
+fn rows() -> Vec<Row> {
+    let mut rows = Vec::new();
     for (services, servers) in SIZES {
-        measure(&daemon, services, servers, span)?;
+        for method in METHODS {
+            for rate_each in RATES {
+                let mode = HTTP;
+                rows.push(Row { services, servers, mode, method, rate_each, liveness: None });
+            }
+        }
+        let (method, rate_each) = (METHODS[0], 1.0);
+        for liveness in LIVENESS.map(Some) {
+            rows.push(Row { services, servers, mode: HTTP, method, rate_each, liveness });
+        }
+        if services == 1 {
+            // Answers are not counted there: checks tell.
+            rows.push(Row { services, servers, mode: "tcp", method, rate_each, liveness: None });
+        }
     }
-    Ok(())
+    rows
 }
 
-fn measure(program: &Path, services: usize, servers: usize, span: Duration) -> Fallible<()> {
+fn measure(options: &Options, row: &Row) -> Fallible<()> {
     let dir = tempfile::tempdir()?;
-    let web = TcpListener::bind("127.0.0.1:0")?;
-    let origin = web.local_addr()?.port();
-    std::thread::spawn(move || {
-        for stream in web.incoming().flatten() {
-            std::thread::spawn(move || answer(stream));
-        }
-    });
     let front = free_port()?;
-    let haproxy = start_haproxy(dir.path(), services, servers, front, origin)?;
-    let config = write_config(dir.path(), services, servers)?;
-    for loaded in [false, true] {
-        let stop = Arc::new(AtomicBool::new(!loaded));
-        let clients = start_clients(front, services, stop.clone());
-        let alone = cpu(haproxy.0.id(), None, span / 4)?.0;
-        let log = std::fs::File::create(dir.path().join("daemon.log"))?;
-        let mut command = Command::new(program);
-        command.args(["run", "--config"]).arg(&config).stdout(Stdio::null()).stderr(log);
-        let daemon = Process(command.spawn()?);
-        sleep(WARM_UP);
-        let (theirs, ours) = cpu(haproxy.0.id(), Some(daemon.0.id()), span)?;
-        let open = std::fs::read_dir(format!("/proc/{}/fd", daemon.0.id()))?.count();
-        stop.store(true, Ordering::Relaxed);
-        clients.join().map_err(|_| "the clients failed")?;
-        println!(
-            "| {services} × {servers} | {} | {:.1} | {:.1} | {open} |",
-            if loaded { "some" } else { "none" },
-            ours,
-            (theirs - alone).max(0.0),
-        );
-        drop(daemon);
+    let pool = Pool::start(row.services, row.servers)?;
+    let haproxy = pool::start_haproxy(dir.path(), row, front, pool.port())?;
+    let config = write_config(dir.path(), row, pool.port())?;
+    pool.ask(front, row.rate_each * row.backends() as f64, row.is_http());
+    sleep(INTERVAL / 2);
+    let alone = Cpu::over(INTERVAL, haproxy.0.id())?;
+    let log = std::fs::File::create(dir.path().join("daemon.log"))?;
+    let mut command = Command::new(&options.daemon);
+    command.args(["run", "--config"]).arg(&config).stdout(Stdio::null()).stderr(log);
+    let daemon = Process(command.spawn()?);
+    let before = Cpu::over(options.settle, daemon.0.id())?;
+    let answered = pool.answered();
+    let began = Instant::now();
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..options.intervals {
+        let (us, them) = (Cpu::start(daemon.0.id())?, Cpu::start(haproxy.0.id())?);
+        sleep(INTERVAL);
+        ours.push(us.percent()?);
+        theirs.push(them.percent()?);
+    }
+    let answers = (pool.answered() - answered) as f64 / began.elapsed().as_secs_f64();
+    let open = std::fs::read_dir(format!("/proc/{}/fd", daemon.0.id()))?.count();
+    println!(
+        "| {} | {:.1} | {:.1} | {before:.1} | {:.1} | {answers:.0} | {open} | {:.0} |",
+        row.name(),
+        median(&mut ours),
+        ours.last().copied().unwrap_or_default(),
+        (median(&mut theirs) - alone).max(0.0),
+        resident_mb(daemon.0.id())?,
+    );
+    // The others' end is no answer: clients go before HAProxy, and the daemon before all.
+    drop(daemon);
+    drop((pool, haproxy));
+    said(&dir.path().join("daemon.log"))
+}
+
+/// Shows what the daemon complained of: what is measured must be a pool that works.
+fn said(log: &Path) -> Fallible<()> {
+    let text = std::fs::read_to_string(log)?;
+    let is_bad = |line: &&str| [" WARN ", " ERROR ", "failed"].iter().any(|bad| line.contains(bad));
+    let bad: Vec<&str> = text.lines().filter(is_bad).collect();
+    if let Some(last) = bad.last() {
+        eprintln!("{} complaints of the daemon, the last: {last}", bad.len());
     }
     Ok(())
 }
 
-fn start_haproxy(
-    dir: &Path,
-    services: usize,
-    servers: usize,
-    front: u16,
-    origin: u16,
-) -> Fallible<Process> {
-    let mut text = format!(
-        "global\n  maxconn 1000\n  stats socket {0}/admin.sock level admin\n  stats maxconn \
-         1000\ndefaults\n  mode http\n  timeout connect 1s\n  timeout client 20s\n  timeout server \
-         20s\nfrontend front\n  bind 127.0.0.1:{front}\n  use_backend %[path,field(2,/)]\n",
-        dir.display()
-    );
-    for service in 0..services {
-        writeln!(text, "backend pool{service}\n  balance roundrobin")?;
-        for server in 0..servers {
-            writeln!(text, "  server s{server} 127.0.0.1:{origin} weight 100")?;
-        }
-    }
-    std::fs::write(dir.join("haproxy.cfg"), text)?;
-    let program = std::env::var("HAPROXY").unwrap_or_else(|_| "/usr/sbin/haproxy".to_owned());
-    let mut command = Command::new(program);
-    command.arg("-db").arg("-f").arg(dir.join("haproxy.cfg")).stdout(Stdio::null());
-    let process = Process(command.stderr(Stdio::null()).spawn()?);
-    let ready = Instant::now() + Duration::from_secs(10);
-    while UnixStream::connect(dir.join("admin.sock")).is_err() {
-        if Instant::now() > ready {
-            return Err("HAProxy does not answer".into());
-        }
-        sleep(Duration::from_millis(20));
-    }
-    Ok(process)
-}
-
-fn write_config(dir: &Path, services: usize, servers: usize) -> Fallible<PathBuf> {
+/// README's, for so many services.
+fn write_config(dir: &Path, row: &Row, port: u16) -> Fallible<PathBuf> {
     let mut text = "services:\n".to_owned();
-    for service in 0..services {
+    for service in 0..row.services {
         writeln!(text, "  - name: pool{service}\n    backends:")?;
-        for server in 0..servers {
-            writeln!(text, "      - {{ name: s{server}, address: \"127.0.0.1:{}\" }}", 2 + server)?;
+        for server in 0..row.servers {
+            let address = address(service * row.servers + server);
+            writeln!(text, "      - {{ name: s{server}, address: \"{address}:{port}\" }}")?;
+        }
+        if let Some(liveness) = row.liveness {
+            writeln!(text, "    liveness: {liveness}")?;
         }
         writeln!(
             text,
-            "    probe: {{ path: /, interval: 1h, requests: 1 }}\n    liveness: {{ path: /, interval: \
-             1h, requests: 1 }}\n    sink: {{ haproxy: {{ socket: {}/admin.sock, backend: \
-             pool{service} }} }}",
+            "    sink: {{ haproxy: {{ socket: {}/admin.sock, backend: pool{service} }} }}",
             dir.display()
         )?;
     }
-    writeln!(
-        text,
-        "store: {{ path: {}/state }}\napi: {{ listen: \"127.0.0.1:{}\" }}",
-        dir.display(),
-        free_port()?
-    )?;
+    let api = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), free_port()?);
+    writeln!(text, "store: {{ path: {}/state }}\napi: {{ listen: \"{api}\" }}", dir.display())?;
     let path = dir.join("plimsoll.yaml");
     std::fs::write(&path, text)?;
     Ok(path)
 }
 
-/// Requests one after the other on a kept connection, evenly over time and services.
-fn start_clients(front: u16, services: usize, stop: Arc<AtomicBool>) -> JoinHandle<()> {
-    std::thread::spawn(move || {
-        let Ok(stream) = TcpStream::connect(("127.0.0.1", front)) else { return };
-        let Ok(mut writer) = stream.try_clone() else { return };
-        let mut reader = BufReader::new(stream);
-        let began = Instant::now();
-        for turn in 0u64.. {
-            if stop.load(Ordering::Relaxed) {
-                return;
-            }
-            let due = began + Duration::from_nanos(turn * 1_000_000_000 / RATE_RPS);
-            sleep(due.saturating_duration_since(Instant::now()));
-            let service = turn % services as u64;
-            let request = format!("GET /pool{service} HTTP/1.1\r\nHost: a\r\n\r\n");
-            if writer.write_all(request.as_bytes()).is_err() || read_answer(&mut reader).is_none() {
-                return;
-            }
-        }
-    })
+/// A process's time so far, user and system.
+struct Cpu {
+    pid: u32,
+    began: Instant,
+    ticks: u64,
 }
 
-fn read_answer(reader: &mut impl BufRead) -> Option<()> {
-    let mut line = String::new();
-    while line != "\r\n" {
-        line.clear();
-        if reader.read_line(&mut line).ok()? == 0 {
-            return None;
-        }
+impl Cpu {
+    fn start(pid: u32) -> Fallible<Self> {
+        Ok(Cpu { pid, began: Instant::now(), ticks: Self::ticks(pid)? })
     }
-    Some(())
-}
 
-/// An origin that answers every request with nothing.
-fn answer(mut stream: TcpStream) {
-    let mut request = [0; 4096];
-    while stream.read(&mut request).is_ok_and(|length| length > 0) {
-        if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").is_err() {
-            return;
-        }
+    /// In % of a core, since it was started.
+    fn percent(&self) -> Fallible<f64> {
+        let seconds = (Self::ticks(self.pid)? - self.ticks) as f64 / TICKS_PER_SECOND;
+        Ok(100.0 * seconds / self.began.elapsed().as_secs_f64())
+    }
+
+    fn over(span: Duration, pid: u32) -> Fallible<f64> {
+        let cpu = Self::start(pid)?;
+        sleep(span);
+        cpu.percent()
+    }
+
+    /// Threads that have ended count as well.
+    fn ticks(pid: u32) -> Fallible<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        // The name, in brackets, may hold blanks.
+        let (_, after) = text.rsplit_once(") ").ok_or("no name in /proc/PID/stat")?;
+        let fields: Vec<&str> = after.split(' ').collect();
+        let field = |at: usize| Fallible::Ok(fields.get(at).ok_or("short stat")?.parse::<u64>()?);
+        Ok(field(11)? + field(12)?)
     }
 }
 
-/// What two processes take, in % of a core.
-fn cpu(first: u32, second: Option<u32>, span: Duration) -> Fallible<(f64, f64)> {
-    let read = || Fallible::Ok((cpu_ns(first)?, second.map_or(Ok(0), cpu_ns)?));
-    let (began, before) = (Instant::now(), read()?);
-    sleep(span);
-    let after = read()?;
-    let percent = |from: u64, to: u64| {
-        100.0 * to.saturating_sub(from) as f64 / began.elapsed().as_nanos() as f64
-    };
-    Ok((percent(before.0, after.0), percent(before.1, after.1)))
+fn resident_mb(pid: u32) -> Fallible<f64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kb: f64 = line.and_then(|l| l.split_whitespace().next()).ok_or("no VmRSS")?.parse()?;
+    Ok(kb / 1e3)
 }
 
-/// Processor time of a process so far: the first number of each thread's schedstat, nanoseconds.
-fn cpu_ns(pid: u32) -> Fallible<u64> {
-    let mut total = 0;
-    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        // A thread may end between the listing and the reading.
-        let Ok(text) = std::fs::read_to_string(thread?.path().join("schedstat")) else { continue };
-        total += text.split_whitespace().next().ok_or("empty schedstat")?.parse::<u64>()?;
-    }
-    Ok(total)
+/// The median; sorts.
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let n = values.len();
+    if n == 0 { f64::NAN } else { (values[(n - 1) / 2] + values[n / 2]) / 2.0 }
 }
 
 fn free_port() -> std::io::Result<u16> {

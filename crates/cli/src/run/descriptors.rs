@@ -6,9 +6,9 @@ use crate::config::Config;
 
 /// The store, the log, the API with some clients, the runtime's own, and names that are looked up.
 const OTHERS: u64 = 128;
-/// Connections of probes that one backend has at the same time, where probing adapts: one, and another while
-/// one that hangs waits for its time-out.
-const PROBES: u64 = 2;
+/// Connections of probes that one backend has at the same time, where probing adapts: one, another while
+/// one that hangs waits for its time-out, and four that wait for the server's end.
+const PROBES: u64 = 6;
 
 /// How many descriptors a daemon takes at the most in ordinary work.
 pub fn needed(config: &Config) -> u64 {
@@ -90,9 +90,9 @@ mod tests {
             needed(&config::parse("F", &format!("services:\n{text}")).expect("a configuration"))
         };
         let bare = service("one", "");
-        assert_eq!(of(&bare), OTHERS + 1 + 2 * 3);
+        assert_eq!(of(&bare), OTHERS + 1 + 2 * 7);
         let checked = service("two", "    liveness: { path: /, requests: 5 }\n");
-        assert_eq!(of(&(bare + &checked)), OTHERS + 1 + 2 * 3 + 1 + 2 * 7);
+        assert_eq!(of(&(bare + &checked)), OTHERS + 1 + 2 * 7 + 1 + 2 * 11);
     }
 
     #[test]

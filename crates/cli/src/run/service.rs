@@ -12,7 +12,7 @@ use plimsoll_model::{BackendId, MethodKind, Outcome, Plan};
 use plimsoll_probe::{Clock, LivenessEvent, ProbeEvent, ProbePlan, Scheduler, Target};
 use plimsoll_store::{PlanRecord, PlanRecordEntry};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
+use tokio::time::{Interval, MissedTickBehavior, interval_at, timeout};
 
 use super::balancers::Balancers;
 use super::keeper::Keeper;
@@ -23,10 +23,16 @@ use super::sink;
 use super::sink_task::{SinkHandle, SinkReport};
 use super::translate::ServiceSetup;
 
-/// The controller's clock; a search advances by one candidate a tick, about 10 ms of work.
+/// The controller's clock; a search advances by one candidate a tick, about 10 ms of work …
 const TICK: Duration = Duration::from_millis(50);
-/// The view is shown this often, and at once after a plan or a failure.
+/// … and no more often than at so long for each backend of all services.
+const TICK_EACH: Duration = Duration::from_micros(50);
+/// However many there are, the clock is no slower: a longer silence would count as want of time.
+const SLOWEST_TICK: Duration = Duration::from_millis(200);
+/// The view is shown this often, and at once after a plan or a failure, …
 const SHOW_EVERY: Duration = Duration::from_millis(200);
+/// … but no more often than at so long for each backend of all services: to draw one takes 5 µs.
+const SHOW_EACH: Duration = Duration::from_micros(300);
 /// The balancer has so long to answer the last plan.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 /// Idle backends are checked so many times a second, over all services.
@@ -52,6 +58,7 @@ pub struct Shared {
 /// One service, from its start to its end or its panic.
 pub struct Service {
     name: Arc<str>,
+    origin: Instant,
     /// Names by identity, for the store.
     names: BTreeMap<BackendId, Arc<str>>,
     clock: Clock,
@@ -112,6 +119,7 @@ impl Service {
             .map_err(|error| error.to_string())?;
         let mut service = Service {
             name: setup.spec.name.as_str().into(),
+            origin: shared.origin,
             names: BTreeMap::new(),
             clock,
             controller: Controller::new(setup.spec.clone(), memory, clock.now(), shared.seed),
@@ -141,8 +149,7 @@ impl Service {
         mut setups: watch::Receiver<Arc<ServiceSetup>>,
     ) -> Result<(), String> {
         let mut store = self.keeper.trouble();
-        let mut tick = interval(TICK);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut tick = self.clock_of_controller();
         self.show();
         loop {
             match self.next(&mut setups, &mut store, &mut tick).await {
@@ -203,7 +210,12 @@ impl Service {
                     return report.map_or(Told::Broken, |r| Told::Event(self.sink_event(r)));
                 }
                 Some(round) = self.rounds.next() => return Told::Event(liveness(&round)),
-                _ = tick.tick() => return Told::Event(Event::Tick),
+                _ = tick.tick() => {
+                    if tick.period() != self.tick() {
+                        *tick = self.clock_of_controller();
+                    }
+                    return Told::Event(Event::Tick);
+                }
                 Some(probe) = self.probes.recv() => {
                     if let Some(event) = self.probe_event(&probe) {
                         return Told::Event(event);
@@ -272,7 +284,7 @@ impl Service {
         for action in actions {
             show |= self.carry_out(action, took);
         }
-        if show || self.shown.elapsed() >= SHOW_EVERY {
+        if show || self.shown.elapsed() >= self.show_every() {
             self.show();
         }
         if is_report && self.passive.is_due() {
@@ -351,7 +363,7 @@ impl Service {
     /// Looking after many idle backends must not keep this machine busy: what is not urgent comes the more seldom the more there
     /// are in all services. What an operator has set stays.
     fn stretched(&self, interval: Duration) -> Duration {
-        let all = self.backends.load(Ordering::Relaxed) as f64;
+        let all = f64::from(self.all_backends());
         let is_asked =
             self.setup.spec.checks.interval.is_some() || interval < Duration::from_secs(1);
         if is_asked { interval } else { interval.mul_f64((all / IDLE_CHECKS).max(1.0)) }
@@ -381,6 +393,29 @@ impl Service {
         }
     }
 
+    /// How many backends all services have.
+    fn all_backends(&self) -> u32 {
+        u32::try_from(self.backends.load(Ordering::Relaxed)).unwrap_or(u32::MAX)
+    }
+
+    fn show_every(&self) -> Duration {
+        SHOW_EVERY.max(SHOW_EACH.saturating_mul(self.all_backends()))
+    }
+
+    fn tick(&self) -> Duration {
+        TICK.max(TICK_EACH.saturating_mul(self.all_backends())).min(SLOWEST_TICK)
+    }
+
+    /// Ticks for all services at once: a machine that wakes seldom does the same with less.
+    fn clock_of_controller(&self) -> Interval {
+        let period = self.tick();
+        let passed = self.origin.elapsed().as_nanos() % period.as_nanos();
+        let left = period.saturating_sub(Duration::from_nanos(u64::try_from(passed).unwrap_or(0)));
+        let mut tick = interval_at((Instant::now() + left).into(), period);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        tick
+    }
+
     fn show(&mut self) {
         self.shown = Instant::now();
         let mut view = self.controller.view(self.clock.now());
@@ -388,7 +423,9 @@ impl Service {
             let stretched = |s: f64| self.stretched(Duration::from_secs_f64(s)).as_secs_f64();
             backend.check_interval_s = backend.check_interval_s.map(stretched);
         }
-        self.passive.see(&view);
+        if self.setup.spec.probe.is_some() {
+            self.passive.see(&view);
+        }
         self.publisher.publish(view);
     }
 

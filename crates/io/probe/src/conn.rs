@@ -11,38 +11,58 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::Address;
+use crate::closing::{Closer, Orderly};
 use crate::failure::{Failure, Stage, Stop};
+use crate::resolve::Resolver;
 
 /// A connection to a backend, in the clear or not.
 #[derive(Debug)]
 pub(crate) enum Conn {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+    Plain(Orderly),
+    Tls(Box<TlsStream<Orderly>>),
 }
 
-/// Connects to the first address that takes it.
-pub(crate) async fn dial(addrs: &[SocketAddr]) -> Result<TcpStream, Stop> {
-    let mut last = Stop::Backend(Failure::new(
-        plimsoll_model::FailureKind::Refused,
-        "cannot connect: no address",
-    ));
-    for addr in addrs {
-        match TcpStream::connect(addr).await {
-            Ok(stream) => {
-                // A request is one write: waiting for more to send would only add delay.
-                stream.set_nodelay(true).map_err(|e| Stop::from_io(Stage::Connect, e))?;
-                return Ok(stream);
-            }
-            Err(error) => last = Stop::from_io(Stage::Connect, error),
-        }
+/// Opens connections to one backend.
+#[derive(Debug)]
+pub(crate) struct Dialer {
+    resolver: Resolver,
+    closer: Closer,
+}
+
+impl Dialer {
+    pub fn new(address: Address) -> Self {
+        Dialer { resolver: Resolver::new(address), closer: Closer::new() }
     }
-    Err(last)
+
+    pub fn resolver(&self) -> &Resolver {
+        &self.resolver
+    }
+
+    /// Connects to the first address that takes it.
+    pub async fn dial(&self, addrs: &[SocketAddr]) -> Result<Orderly, Stop> {
+        let mut last = Stop::Backend(Failure::new(
+            plimsoll_model::FailureKind::Refused,
+            "cannot connect: no address",
+        ));
+        for addr in addrs {
+            match TcpStream::connect(addr).await {
+                Ok(stream) => {
+                    // A request is one write: waiting for more to send would only add delay.
+                    stream.set_nodelay(true).map_err(|e| Stop::from_io(Stage::Connect, e))?;
+                    return Ok(Orderly::new(stream, &self.closer));
+                }
+                Err(error) => last = Stop::from_io(Stage::Connect, error),
+            }
+        }
+        Err(last)
+    }
 }
 
 impl Conn {
     /// Adds TLS to a fresh connection.
     pub async fn secure(
-        stream: TcpStream,
+        stream: Orderly,
         config: &Arc<ClientConfig>,
         name: ServerName<'static>,
     ) -> Result<Self, Stop> {

@@ -17,6 +17,7 @@
 mod address;
 mod cadence;
 mod clock;
+mod closing;
 mod conn;
 mod event;
 mod exchange;

@@ -3,23 +3,18 @@ use std::time::{Duration, Instant};
 
 use plimsoll_model::{BackendId, Outcome};
 use rand::Rng;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
 
 use crate::cadence::chance;
-use crate::conn::dial;
+use crate::conn::Dialer;
 use crate::failure::{Detail, Failure, LocalFault, Stop};
-use crate::resolve::Resolver;
 use crate::tally::Tally;
 use crate::{Clock, LivenessEvent, PlanError, Probe, ProbeResult, Prober, SpecError};
 
 /// So many rounds may overlap at the most.
 const MAX_INTERVALS: u128 = 1_000;
-/// For so long the server's end of a closed connection is waited for.
-const LINGER: Duration = Duration::from_secs(1);
 
 /// What a liveness check does.
 #[derive(Clone, Debug)]
@@ -96,14 +91,14 @@ pub(crate) struct Watch {
 
 enum Checker {
     Http(Prober),
-    Connect(Arc<Resolver>),
+    Connect(Arc<Dialer>),
 }
 
 impl Watch {
     pub fn new(
         backend: BackendId,
         spec: LivenessSpec,
-        resolver: Arc<Resolver>,
+        dialer: Arc<Dialer>,
         clock: Clock,
         tally: Arc<Tally>,
         events: mpsc::Sender<LivenessEvent>,
@@ -112,9 +107,9 @@ impl Watch {
         let checker = match &spec.check {
             LivenessCheck::Http(probe) => {
                 let keep = spec.requests as usize;
-                Checker::Http(Prober::sharing(resolver, probe.clone(), keep)?)
+                Checker::Http(Prober::sharing(dialer, probe.clone(), keep)?)
             }
-            LivenessCheck::Connect => Checker::Connect(resolver),
+            LivenessCheck::Connect => Checker::Connect(dialer),
         };
         Ok(Watch { backend, spec, checker: Arc::new(checker), clock, tally, events, pace })
     }
@@ -223,25 +218,15 @@ impl Checker {
     async fn check(&self, limit: Duration) -> Result<ProbeResult, LocalFault> {
         match self {
             Checker::Http(prober) => prober.probe_within(limit).await,
-            Checker::Connect(resolver) => check_connect(resolver, limit).await,
+            Checker::Connect(dialer) => check_connect(dialer, limit).await,
         }
     }
 }
 
-/// Closes a connection in order, so that the server reads its end and no reset. What the server says first is read:
-/// left unread it would make a reset of the close. Checks are rare, so that few sockets wait out their minute.
-async fn close(mut stream: TcpStream) {
-    let _ = stream.shutdown().await;
-    let mut said = [0; 512];
-    let until_end = async { while stream.read(&mut said).await.is_ok_and(|n| n > 0) {} };
-    let _ = timeout(LINGER, until_end).await;
-}
-
-async fn check_connect(resolver: &Resolver, limit: Duration) -> Result<ProbeResult, LocalFault> {
+async fn check_connect(dialer: &Dialer, limit: Duration) -> Result<ProbeResult, LocalFault> {
     let started = Instant::now();
     let connected = timeout(limit, async {
-        let stream = dial(&resolver.resolve().await?).await?;
-        tokio::spawn(close(stream));
+        dialer.dial(&dialer.resolver().resolve().await?).await?;
         Ok(())
     });
     let failure = match connected.await {

@@ -6,11 +6,10 @@ use rustls::pki_types::ServerName;
 use tokio::time::timeout;
 
 use crate::Address;
-use crate::conn::{Conn, dial};
+use crate::conn::{Conn, Dialer};
 use crate::exchange::{Answer, Broken, exchange};
 use crate::failure::{Detail, Failure, LocalFault, Stop};
 use crate::probe::Probe;
-use crate::resolve::Resolver;
 use crate::spec::SpecError;
 
 /// Idle connections older than this are closed: servers close theirs after 5 s (Apache) to 75 s
@@ -42,7 +41,7 @@ pub struct Prober {
     probe: Arc<Probe>,
     request: Box<[u8]>,
     server_name: Option<ServerName<'static>>,
-    resolver: Arc<Resolver>,
+    dialer: Arc<Dialer>,
     idle: Mutex<Vec<Idle>>,
     max_idle: usize,
 }
@@ -66,18 +65,18 @@ impl Prober {
     /// # Errors
     /// [`SpecError::ServerName`] when the probe is HTTPS and the address gives no name to check.
     pub fn new(address: Address, probe: Arc<Probe>, max_idle: usize) -> Result<Self, SpecError> {
-        Self::sharing(Arc::new(Resolver::new(address)), probe, max_idle)
+        Self::sharing(Arc::new(Dialer::new(address)), probe, max_idle)
     }
 
-    /// As [`Prober::new`], with a resolver that others use too.
+    /// As [`Prober::new`], with a dialer that others use too.
     pub(crate) fn sharing(
-        resolver: Arc<Resolver>,
+        dialer: Arc<Dialer>,
         probe: Arc<Probe>,
         max_idle: usize,
     ) -> Result<Self, SpecError> {
-        let request = probe.request(resolver.address()).into_boxed_slice();
-        let server_name = probe.server_name(resolver.address())?;
-        Ok(Prober { probe, request, server_name, resolver, idle: Mutex::default(), max_idle })
+        let request = probe.request(dialer.resolver().address()).into_boxed_slice();
+        let server_name = probe.server_name(dialer.resolver().address())?;
+        Ok(Prober { probe, request, server_name, dialer, idle: Mutex::default(), max_idle })
     }
 
     /// Probes the backend once, within the time-out of its spec.
@@ -132,9 +131,9 @@ impl Prober {
     }
 
     async fn connect(&self, progress: &mut Progress) -> Result<Conn, Stop> {
-        let addrs = self.resolver.resolve().await?;
+        let addrs = self.dialer.resolver().resolve().await?;
         progress.started = Instant::now();
-        let stream = dial(&addrs).await?;
+        let stream = self.dialer.dial(&addrs).await?;
         match (self.probe.tls(), &self.server_name) {
             (Some(config), Some(name)) => Conn::secure(stream, config, name.clone()).await,
             _ => Ok(Conn::Plain(stream)),

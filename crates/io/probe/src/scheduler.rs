@@ -7,9 +7,9 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use crate::conn::Dialer;
 use crate::liveness::{Pace, Watch};
 use crate::measure::Measure;
-use crate::resolve::Resolver;
 use crate::tally::Tally;
 use crate::{
     Address, Clock, LivenessEvent, LivenessSpec, Probe, ProbeEvent, ProbePlan, Prober, SpecError,
@@ -163,10 +163,10 @@ impl Scheduler {
         plan: ProbePlan,
         pace: Pace,
     ) -> Result<Running, SpecError> {
-        let resolver = Arc::new(Resolver::new(target.address.clone()));
+        let dialer = Arc::new(Dialer::new(target.address.clone()));
         let max_in_flight = target.max_in_flight.max(1);
         let prober = match &target.probe {
-            Some(probe) => Some(Prober::sharing(resolver.clone(), probe.clone(), max_in_flight)?),
+            Some(probe) => Some(Prober::sharing(dialer.clone(), probe.clone(), max_in_flight)?),
             None => None,
         };
         let (plan, planned) = watch::channel(plan);
@@ -174,7 +174,7 @@ impl Scheduler {
         let mut tasks = JoinSet::new();
         if let Some(spec) = target.liveness.clone() {
             let (tally, events) = (self.tally.clone(), self.liveness.clone());
-            let watch = Watch::new(backend, spec, resolver, self.clock, tally, events, paced)?;
+            let watch = Watch::new(backend, spec, dialer, self.clock, tally, events, paced)?;
             tasks.spawn_on(watch.run(self.seed), &self.runtime);
         }
         if let Some(prober) = prober {

@@ -35,7 +35,7 @@ const UNHURRIED: usize = 20;
 pub(crate) const FIRST_RETRY: Duration = Duration::from_millis(200);
 pub(crate) const LAST_RETRY: Duration = Duration::from_secs(5);
 /// Without an event for so long, this process itself had no time: what timed out meanwhile proves
-/// nothing. (Ticks come every 50 ms.)
+/// nothing. (Ticks come every 50 to 200 ms.)
 const STALL: Duration = Duration::from_millis(500);
 /// What was learned is kept this often, besides after every plan.
 const SAVE_EVERY: Duration = Duration::from_secs(10);

@@ -359,11 +359,11 @@ impl Controller {
     /// which the lightest server gets a turn, `(Σw / w_min) / RPS`: a round robin that is changed more
     /// often starves it.
     pub(crate) fn bearable_interval(&self) -> Duration {
-        let held: Vec<u32> =
-            self.backends.iter().filter_map(Backend::planned_weight).filter(|&w| w > 0).collect();
-        let total: f64 = held.iter().map(|&w| f64::from(w)).sum();
-        let turn = match held.iter().min() {
-            Some(&least) if self.rate() > 0.0 => total / f64::from(least) / self.rate(),
+        let planned = || self.backends.iter().filter_map(Backend::planned_weight);
+        let held = || planned().filter(|&w| w > 0);
+        let total: f64 = held().map(f64::from).sum();
+        let turn = match held().min() {
+            Some(least) if self.rate() > 0.0 => total / f64::from(least) / self.rate(),
             _ => 0.0,
         };
         self.spec

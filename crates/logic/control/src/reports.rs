@@ -68,9 +68,10 @@ impl Controller {
         // What waited to be read, for this process had no time, is as old as it is.
         self.seen_at = Some(report.at.min(now));
         let told = self.read_servers(now, report, restarted);
-        for server in &report.servers {
+        for (hint, server) in report.servers.iter().enumerate() {
             let down = server.status == ServerStatus::Down;
-            let turn = self.get(server.backend).and_then(|b| b.health.balancer(now, down));
+            let at = self.place(hint, server.backend);
+            let turn = at.and_then(|at| self.backends[at].health.balancer(now, down));
             self.on_turn(now, server.backend, turn, out);
         }
         self.note_answers(now, out);
@@ -130,6 +131,15 @@ impl Controller {
         self.window_clock.reset();
     }
 
+    /// Where a backend is. Reports have them in the same order, so that the hint is nearly always right.
+    fn place(&self, hint: usize, id: BackendId) -> Option<usize> {
+        let is_it = |b: &Backend| b.id == id;
+        match self.backends.get(hint) {
+            Some(b) if is_it(b) => Some(hint),
+            _ => self.backends.iter().position(is_it),
+        }
+    }
+
     /// Gives every backend what its server shows.
     fn read_servers(&mut self, now: Nanos, report: &BalancerReport, restarted: bool) -> Told {
         let steady = self.is_calm(now);
@@ -153,10 +163,9 @@ impl Controller {
         let watches = self.watches() && now.since(report.at) < STALE;
         let expects = self.pending.is_none() && !restarted;
         let undecided = self.decision.is_none();
-        for server in &report.servers {
-            let Some(b) = self.backends.iter_mut().find(|b| b.id == server.backend) else {
-                continue;
-            };
+        for (hint, server) in report.servers.iter().enumerate() {
+            let Some(at) = self.place(hint, server.backend) else { continue };
+            let b = &mut self.backends[at];
             if let Some(foreign) = ForeignWeight::seen(b, server.weight).filter(|_| expects) {
                 told.foreign = told.foreign.filter(|f| f.of_failed).or(Some(foreign));
             }

@@ -17,6 +17,8 @@ pub(crate) const MAX_IN_FLIGHT: usize = 511;
 /// Reports remembered at the most, and so many of a service time: further back than ten of them nobody looks.
 const MOST_PAST: usize = 512;
 const PAST_OF_SERVICE: f64 = 32.0;
+/// So many of the last are looked at one by one.
+const NEAR: usize = 8;
 const _: () = assert!(MOST_PAST as f64 > LONG_BEFORE * PAST_OF_SERVICE);
 
 /// When windows begin and end: for all backends of a pool at the same reports, for rates are added up.
@@ -181,7 +183,12 @@ impl Meter {
     /// may be any number where curves are rescaled by latencies alone.)
     fn before(&self, at: Nanos, micros: f64) -> Option<u32> {
         let lag = Duration::try_from_secs_f64(micros / 1e6).ok()?;
-        let old = self.past.partition_point(|&(then, _)| at.since(then) >= lag);
+        let is_old = |&(then, _): &(Nanos, u32)| at.since(then) >= lag;
+        // Mostly it is among the last, which are at hand: in large pools readings are as far apart as service takes.
+        if let Some(&(_, last)) = self.past.iter().rev().take(NEAR).find(|&past| is_old(past)) {
+            return Some(last);
+        }
+        let old = self.past.partition_point(is_old);
         Some(self.past.get(old.checked_sub(1)?)?.1)
     }
 

@@ -74,8 +74,16 @@ async fn a_head_that_drips_runs_into_the_total_timeout() {
     let server = Server::start(|mut stream, _| async move {
         read_request(&mut stream).await;
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nX-Drip: ").await;
-        while stream.write_all(b"x").await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+        let (mut reader, mut writer) = stream.split();
+        let drip = async {
+            while writer.write_all(b"x").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            () = drip => {}
+            // The client's end: it sends no other request.
+            _ = read_request(&mut reader) => {}
         }
     })
     .await;

@@ -1,5 +1,6 @@
 //! The prober against real sockets on loopback: servers that are right, wrong, slow and gone.
 
+mod closing;
 mod failures;
 mod framing;
 mod keeping;
