@@ -15,6 +15,7 @@ use crate::controller::{Controller, Pending};
 use crate::decide::IDLE_RPS;
 use crate::event::Action;
 use crate::plan::{Decision, Wish};
+use crate::reserve::AFTER_A_LOSS;
 use crate::spec::Exploration;
 use crate::trial::moved;
 
@@ -47,7 +48,8 @@ struct Serving {
 impl Serving {
     /// It is given no more than this part of the traffic.
     fn most(&self) -> f64 {
-        if self.grows { self.share + self.spare } else { self.share }
+        let bears = if self.grows { self.share + self.spare } else { 0.0 };
+        self.share.max(AFTER_A_LOSS * bears)
     }
 }
 
