@@ -6,9 +6,12 @@ use crate::config::Config;
 
 /// The store, the log, the API with some clients, the runtime's own, and names that are looked up.
 const OTHERS: u64 = 128;
-/// Connections of probes that one backend has at the same time, where probing adapts: one, another while
-/// one that hangs waits for its time-out, and four that wait for the server's end.
-const PROBES: u64 = 6;
+/// Connections of probes that one backend has at the same time, where probing adapts: one, and another while
+/// one that hangs waits for its time-out.
+const PROBES: u64 = 2;
+/// So many times as many are there at the most while servers answer too late: each has connections that are given up
+/// and wait for its end.
+const LATE: u64 = 3;
 
 /// How many descriptors a daemon takes at the most in ordinary work.
 pub fn needed(config: &Config) -> u64 {
@@ -52,11 +55,12 @@ impl Limits {
 pub const ADVICE: &str = "raise the hard limit: `LimitNOFILE=` in systemd's unit, `ulimit -Hn` in a shell, `--ulimit nofile` \
      for a container";
 
-/// Raises the soft limit to what is needed, as far as the hard one allows; warns where that is not enough.
+/// Raises the soft limit to what is needed at the worst, as far as the hard one allows; warns where that is not
+/// enough for ordinary work.
 pub fn raise(needed: u64) {
     let limits = Limits::now();
-    if limits.soft < needed && limits.soft < limits.hard {
-        let wanted = needed.min(limits.hard);
+    let wanted = (LATE * needed).min(limits.hard);
+    if limits.soft < wanted {
         let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
         match setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }) {
             Ok(()) => tracing::info!("limit of open files raised from {} to {wanted}", limits.soft),
@@ -90,9 +94,9 @@ mod tests {
             needed(&config::parse("F", &format!("services:\n{text}")).expect("a configuration"))
         };
         let bare = service("one", "");
-        assert_eq!(of(&bare), OTHERS + 1 + 2 * 7);
+        assert_eq!(of(&bare), OTHERS + 1 + 2 * 3);
         let checked = service("two", "    liveness: { path: /, requests: 5 }\n");
-        assert_eq!(of(&(bare + &checked)), OTHERS + 1 + 2 * 7 + 1 + 2 * 11);
+        assert_eq!(of(&(bare + &checked)), OTHERS + 1 + 2 * 3 + 1 + 2 * 7);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use super::keeper::Keeper;
 use super::record::{self, unix_ms};
 use super::rounds::Rounds;
 use super::samples::Passive;
-use super::sink;
+use super::sink::{self, Place};
 use super::sink_task::{SinkHandle, SinkReport};
 use super::translate::ServiceSetup;
 
@@ -35,7 +35,8 @@ const SHOW_EVERY: Duration = Duration::from_millis(200);
 const SHOW_EACH: Duration = Duration::from_micros(300);
 /// The balancer has so long to answer the last plan.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
-/// Idle backends are checked so many times a second, over all services.
+/// Where nothing speaks against a backend, and there are more than this in all services, they are checked as often as
+/// so many would be: at most 100 times a second those without traffic, and 400 those whose traffic does not tell.
 const IDLE_CHECKS: f64 = 100.0;
 /// Probes and rounds that wait to be taken.
 const WAITING: usize = 1_024;
@@ -312,7 +313,7 @@ impl Service {
                 false
             }
             Action::CheckRate { backend, interval, at_once } => {
-                let interval = interval.map(|interval| self.stretched(interval));
+                let interval = interval.map(|interval| self.stretched(interval, at_once));
                 let scheduler = match self.setup.probes.watched.contains_key(&backend) {
                     true => &self.watches,
                     false => &self.measures,
@@ -360,13 +361,16 @@ impl Service {
         }
     }
 
-    /// Looking after many idle backends must not keep this machine busy: what is not urgent comes the more seldom the more there
-    /// are in all services. What an operator has set stays.
-    fn stretched(&self, interval: Duration) -> Duration {
-        let all = f64::from(self.all_backends());
-        let is_asked =
-            self.setup.spec.checks.interval.is_some() || interval < Duration::from_secs(1);
-        if is_asked { interval } else { interval.mul_f64((all / IDLE_CHECKS).max(1.0)) }
+    /// Looking after many backends must not keep this machine busy: where nothing speaks against one, its checks come the
+    /// more seldom the more there are in all services. What an operator has set stays.
+    fn stretched(&self, interval: Duration, suspect: bool) -> Duration {
+        // At layer 4 lost requests are not seen: nothing but checks tells of a death.
+        let is_blind = matches!(self.setup.sink.place, Place::L4(_));
+        let is_urgent = interval < Duration::from_secs(1) && (suspect || is_blind);
+        if is_urgent || self.setup.spec.checks.interval.is_some() {
+            return interval;
+        }
+        interval.mul_f64((f64::from(self.all_backends()) / IDLE_CHECKS).max(1.0))
     }
 
     fn note(&self, record: Record) {
@@ -419,8 +423,9 @@ impl Service {
     fn show(&mut self) {
         self.shown = Instant::now();
         let mut view = self.controller.view(self.clock.now());
-        for backend in &mut view.backends {
-            let stretched = |s: f64| self.stretched(Duration::from_secs_f64(s)).as_secs_f64();
+        for (backend, suspect) in view.backends.iter_mut().zip(self.controller.suspected()) {
+            let stretched =
+                |s: f64| self.stretched(Duration::from_secs_f64(s), suspect).as_secs_f64();
             backend.check_interval_s = backend.check_interval_s.map(stretched);
         }
         if self.setup.spec.probe.is_some() {

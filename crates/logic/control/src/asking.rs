@@ -145,13 +145,17 @@ impl Controller {
                     Some(due.max(afforded))
                 }
             };
+            // Whose traffic does not tell is checked as often when nothing speaks against it, but less urgently.
+            let turned = checks.requests == 0
+                && suspect != b.suspected
+                && !(suspect && now.since(b.looked_at) < SUSPECT);
             let changes = match (b.checked, wanted) {
                 (None, None) => false,
-                (Some(was), Some(is)) => differ(was, is),
+                (Some(was), Some(is)) => turned || differ(was, is),
                 _ => true,
             };
             if changes {
-                b.checked = wanted;
+                (b.checked, b.suspected) = (wanted, suspect);
                 if suspect {
                     b.looked_at = now;
                 }
@@ -209,7 +213,10 @@ impl Controller {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_model::{BackendId, FailureKind, Outcome};
+    use plimsoll_model::{
+        BackendId, BalancerReport, FailureKind, Method, MethodKind, Outcome, ServerReport,
+        ServerStatus,
+    };
 
     use super::*;
     use crate::event::Event;
@@ -259,6 +266,40 @@ mod tests {
         controller.backends[0].recent.latency_us = Some(80_000.0);
         probe(&mut controller, Outcome::Success, 80.0);
         assert!(interval(&controller) < 1.0, "{}", interval(&controller));
+    }
+
+    #[test]
+    fn whose_traffic_does_not_tell_is_looked_at_at_once_when_a_request_is_lost() {
+        let backend = BackendSpec { id: BackendId(0), name: "s0".to_owned() };
+        let spec = ServiceSpec::new("shop", vec![backend]);
+        let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
+        // Two requests every 100 ms; those of one are lost.
+        let mut asked = Vec::new();
+        for tenths in 0..80u64 {
+            let server = ServerReport {
+                backend: BackendId(0),
+                weight: 1,
+                status: ServerStatus::Up,
+                in_flight: 0,
+                queued: 0,
+                started_total: 2 * tenths,
+                errors_total: 2 * tenths.saturating_sub(30).min(1),
+                answered_total: None,
+            };
+            let report = BalancerReport {
+                at: Nanos(tenths * 100_000_000),
+                method: Method { name: "leastconn".to_owned(), kind: MethodKind::InFlight },
+                generation: 1,
+                servers: vec![server],
+            };
+            for action in controller.step(report.at, Event::Balancer(report)) {
+                if let Action::CheckRate { interval, at_once, .. } = action {
+                    asked.push((tenths, interval, at_once));
+                }
+            }
+        }
+        let (lost, answered) = ((31, Some(SUSPECT), true), (32, Some(SUSPECT), false));
+        assert_eq!(asked[asked.len() - 2..], [lost, answered], "{asked:?}");
     }
 
     #[test]

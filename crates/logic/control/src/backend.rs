@@ -88,6 +88,8 @@ pub(crate) struct Backend {
     pub warned_checks: bool,
     /// How it is checked for life, as last asked for.
     pub checked: Option<Duration>,
+    /// That was asked for because something speaks against it.
+    pub suspected: bool,
     /// When it was last looked at at once.
     pub looked_at: Nanos,
     pub wanted: Wanted,
@@ -158,6 +160,7 @@ impl Backend {
             tried: false,
             warned_checks: false,
             checked: None,
+            suspected: false,
             looked_at: Nanos::ZERO,
             wanted: Wanted::default(),
             granted_share: 0.0,

@@ -94,6 +94,11 @@ impl Controller {
         })
     }
 
+    /// Which backends are checked because something speaks against them, in the order of the configuration.
+    pub fn suspected(&self) -> impl Iterator<Item = bool> + '_ {
+        self.backends.iter().map(|b| b.suspected)
+    }
+
     /// The last plan's epoch; 0 before the first.
     pub fn epoch(&self) -> u64 {
         self.epoch
