@@ -123,7 +123,7 @@ fn enter_a_network_of_its_own() -> bool {
     if std::env::var_os(INSIDE).is_some() {
         ip("link set lo up");
         ip("link add d0 type veth peer name d1");
-        // Nobody answers there, and nobody says so.
+        // Packets to a host that has vanished are lost there without a word.
         ["link set d0 arp off", "link set d0 up", "link set d1 up"].into_iter().for_each(ip);
         ip("addr add 10.9.0.254/24 dev d0");
         (0..OF_EACH).for_each(|i| ip(&format!("addr add {}/32 dev lo", host(i))));

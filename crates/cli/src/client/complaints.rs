@@ -147,8 +147,8 @@ mod tests {
             ("shop/s2", "is 0 where it should be 64"),
             ("shop/s3", "has failed and gets nothing: connection refused"),
         ];
-        for ((about, message), (whom, part)) in said[1..].iter().zip(expected) {
-            assert!(about == whom && message.contains(part), "{about}: {message}");
+        for ((about, message), (backend, part)) in said[1..].iter().zip(expected) {
+            assert!(about == backend && message.contains(part), "{about}: {message}");
         }
         assert_eq!(said.len(), 4);
     }

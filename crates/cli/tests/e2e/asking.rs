@@ -68,7 +68,7 @@ fn explicit_checks_and_probes_are_obeyed_and_said_where_they_cost_more_than_the_
                    /health, interval: 100ms, requests: 2 }\n"
             .to_owned();
     let daemon = rig.daemon();
-    // Traffic would tell all, and 20 probes a second are a tenth of what one bears.
+    // Traffic would do, and 20 probes a second are a tenth of a backend's capacity.
     let _clients = rig.clients(100.0);
     let counted = || {
         let stats = rig.bed.stats().expect("the testbed runs");

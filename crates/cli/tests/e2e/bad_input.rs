@@ -60,7 +60,7 @@ fn checks_that_fail_though_work_succeeds_are_said_once_and_not_believed() {
     }
     let mut rig = Rig::of("leastconn", specs, 0);
     let port = free_address().port();
-    // s3 answers wrongly, s4 resets, and nobody listens there for s5.
+    // s3 answers wrongly, s4 resets, and nothing listens there for s5.
     let pages = [(ips[0], Mode::Normal), (ips[2], Mode::Status(500)), (ips[3], Mode::Reset)];
     let _pages = health_pages(port, &pages);
     rig.service = format!("    liveness: {{ path: /health, port: {port}, interval: 100ms }}\n");

@@ -102,7 +102,7 @@ fn it_says_in_a_sentence_each_what_clients_suffer_from() {
     for gone in ["s2", "s3", "s4"] {
         rig.set_mode(gone, Mode::Refuse);
     }
-    until("that nobody serves to be said", || {
+    until("the outage to be said", || {
         let (code, found) = doctor(&rig);
         code == Some(1) && says(&found, "error", "shop", "no backend serves")
     });

@@ -54,7 +54,7 @@ fn hung_work_behind_an_open_port_is_set_aside_then_failed_and_back_with_an_answe
     rig.bed.set("s4", Change::speed(1.0)).expect("the testbed runs");
     until("it to serve again", || !is_in(&daemon, "s4", "failed") && rig.weight("s4") > 0);
     assert!(daemon.has_event("returned", "it serves again"));
-    // Who waited there has an answer at last.
+    // The requests that waited there were answered at last.
     assert_eq!(clients.snapshot().expect("clients").total.errors, 0);
 }
 

@@ -1,5 +1,6 @@
 //! How often backends are asked anything. What costs them (checks that are requests, probes of the work URL) comes out
-//! of one budget: 1 % of what a backend bears, a probe by the time that it takes beside a request of clients. Its traffic tells more than any of them, and they stop while it does;
+//! of one budget: 1 % of a backend's capacity, where a probe counts by its time beside a request of clients. Traffic tells more
+//! than any of them, and they stop while it does;
 //! a number that an administrator gave is obeyed.
 
 use std::time::Duration;
@@ -61,7 +62,7 @@ impl Backend {
             || waits.is_some_and(|silent| silent >= looked_into)
     }
 
-    /// What it bears, where that is known well enough to hold the cost of something against.
+    /// Its capacity, where that is known well enough to compare a cost with.
     fn calibrated_rps(&self) -> Option<f64> {
         self.knowledge.capacity_rps().filter(|_| self.knowledge.error() < 0.5)
     }
@@ -223,7 +224,7 @@ mod tests {
     use crate::knowledge::Knowledge;
     use crate::spec::{BackendSpec, CheckSpec, ProbeRate, ServiceSpec};
 
-    /// A controller of one backend that bears 200 requests a second, and all that it has asked for so far.
+    /// A controller of one backend with a capacity of 200 requests a second, and its first actions.
     fn controller(probe: ProbeRate, checks: CheckSpec) -> (Controller, Vec<Action>) {
         let backend = BackendSpec { id: BackendId(0), name: "s0".to_owned() };
         let spec =

@@ -36,7 +36,7 @@ const REMEMBERED: Duration = Duration::from_secs(1_800);
 const GAP: Duration = Duration::from_secs(1);
 /// So many requests in a row that fail at once, with none answered between, are a dead server's.
 const BROKEN: u64 = 3;
-/// So many answers in a row that are errors, with no good one between, need no share to be told.
+/// So many answers in a row that are errors, with no good one between, are evidence enough, whatever their share.
 const ONLY_ERRORS: u64 = 5;
 
 /// The longest pauses of the present half hour and of the one before it.
@@ -115,7 +115,7 @@ impl Life {
             return;
         }
         self.lost += errors;
-        // Who is given nothing owes no answers.
+        // A backend without weight owes no answers.
         if self.silent.is_none() && server.weight > 0 {
             self.note_pace(0.0, passed);
         }
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn who_needs_seconds_for_every_request_is_not_set_aside_for_it() {
+    fn a_backend_that_needs_seconds_for_every_request_is_not_set_aside_for_it() {
         let mut life = Life::default();
         let mut set_aside = Vec::new();
         for tenth in 0..1_200 {

@@ -51,8 +51,8 @@ impl Controller {
         let answers = b.life.answered_at().is_some_and(|at| at >= started)
             || b.life.answered_within(now, ANSWERS);
         let doubted = shared || answers || b.life.silent().is_some();
-        let told = b.life.is_told() || unread;
-        let contradicted = told && (answers || is_new) && !b.life.has_lost();
+        let counts = b.life.is_told() || unread;
+        let contradicted = counts && (answers || is_new) && !b.life.has_lost();
         let patience = b.failed_after(now);
         let round = Round { started, successes, why: failure, doubted, contradicted, patience };
         let is_contradicted = b.health.is_contradicted_by(b.life.answered_at());

@@ -42,8 +42,8 @@ impl Controller {
         }
     }
 
-    /// The phase as its backends bear it out: who is served by nobody is short of capacity, and a pool whose traffic
-    /// goes in its greater part to backends that are being learned or join is not steady.
+    /// The phase that agrees with the backends' states: a pool in which no backend serves is short of capacity, and one is
+    /// not steady while most of its traffic goes to backends that are being learned or join.
     fn shown_phase(&self, now: Nanos) -> Phase {
         let serving = || self.backends.iter().filter(|b| b.is_usable() && !b.aside);
         let is_deserted = serving().all(|b| b.programmed.unwrap_or(b.wanted.weight) == 0);
@@ -64,8 +64,8 @@ impl Controller {
         }
     }
 
-    /// Once the pool is packed nobody's weight moves for the sake of learning, but for those that are measured: what is
-    /// known of the others is enough for the load that they have.
+    /// Once the pool is packed no weight moves for the sake of learning, but for backends that are measured on purpose: what
+    /// is known of the others is enough for their load.
     fn shown_state(&self, b: &Backend, now: Nanos) -> BackendState {
         let is_settled = matches!(self.phase, Phase::Steady | Phase::ShortOfCapacity);
         match b.state(now) {
@@ -238,7 +238,11 @@ mod tests {
             b.knowledge = Knowledge::known(1e4);
             b.health.balancer(Nanos::ZERO, true);
         }
-        assert_eq!(shown(&controller), (Phase::ShortOfCapacity, vec![Failed; 3]), "nobody serves");
+        assert_eq!(
+            shown(&controller),
+            (Phase::ShortOfCapacity, vec![Failed; 3]),
+            "no backend serves"
+        );
     }
 
     #[test]

@@ -63,8 +63,8 @@ impl Controller {
     /// Looks after every reading who has not answered for how long.
     pub(crate) fn judge_silence(&mut self, now: Nanos, out: &mut Vec<Action>) {
         self.fail_broken(now, out);
-        // What answers nothing but errors looks fast, and is given more by a balancer that counts: it is not waited for
-        // until a window closes.
+        // A backend that answers nothing but errors looks fast, and least connections give it more: it is judged before the
+        // window closes.
         if self.backends.iter().any(|b| b.is_usable() && b.life.only_errs()) {
             self.eject_failing(now, out);
         }
@@ -105,7 +105,8 @@ impl Controller {
         }
     }
 
-    /// Whose requests fail at once, one after the other: no check need tell. One is enough where a check was refused.
+    /// Fails backends whose requests fail at once, one after the other, without waiting for a check. One lost request is
+    /// enough where a check was refused.
     fn fail_broken(&mut self, now: Nanos, out: &mut Vec<Action>) {
         let losing = self.backends.iter_mut().filter(|b| b.is_usable() && b.life.has_lost());
         let turns = losing.filter_map(|b| {

@@ -21,7 +21,7 @@ pub enum Phase {
 pub enum BackendState {
     /// In use, and known as far as its load requires.
     Ready,
-    /// In use, and its weight moves to learn what it bears.
+    /// In use, and its weight moves to learn its capacity.
     Exploring,
     /// It does not answer at the moment: it gets nothing until it does, and all of its share from then on.
     SetAside,

@@ -123,7 +123,7 @@ impl Daemon {
         !self.events(kind, reason).is_empty()
     }
 
-    /// Whom the events of this kind that say this are about, oldest first; empty names for the whole service.
+    /// The backends of all events of this kind that say this, oldest first; an empty name for the whole service.
     pub fn events(&self, kind: &str, reason: &str) -> Vec<String> {
         let all = self.ask_with("events", &["--limit", "1000"]);
         let events = all["services"][0]["events"].clone();

@@ -9,7 +9,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::{free_address, signal, until};
 
-/// Where the process is told its name and address.
+/// The environment variable with the name and address of the backend.
 const BACKEND: &str = "PLIMSOLL_TEST_BACKEND";
 
 pub struct ServerProcess {

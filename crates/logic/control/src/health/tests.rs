@@ -1,0 +1,220 @@
+use super::*;
+
+const NOW: Nanos = Nanos(0);
+
+fn round(
+    h: &mut Health,
+    now: Nanos,
+    started: Nanos,
+    successes: u32,
+    why: Option<FailureKind>,
+) -> Option<Turn> {
+    let patience = Duration::ZERO;
+    h.liveness(
+        now,
+        &Round { started, successes, why, doubted: false, contradicted: false, patience },
+    )
+}
+
+#[test]
+fn one_round_without_success_fails_and_three_good_ones_return() {
+    let mut h = Health::default();
+    assert_eq!(round(&mut h, NOW, NOW, 1, Some(FailureKind::Reset)), None);
+    let cause = Cause::Liveness(Some(FailureKind::Refused));
+    assert_eq!(round(&mut h, NOW, NOW, 0, Some(FailureKind::Refused)), Some(Turn::Failed(cause)));
+    assert_eq!(round(&mut h, NOW, NOW, 3, None), None);
+    assert_eq!(round(&mut h, NOW, NOW, 3, None), None);
+    assert_eq!(round(&mut h, NOW, NOW, 3, None), Some(Turn::Returned));
+}
+
+#[test]
+fn a_round_that_hung_does_not_outweigh_a_later_one() {
+    let mut h = Health::default();
+    round(&mut h, Nanos(10), Nanos(9), 3, None);
+    assert_eq!(round(&mut h, Nanos(11), Nanos(2), 0, Some(FailureKind::Timeout)), None);
+    assert!(round(&mut h, Nanos(12), Nanos(11), 0, None).is_some());
+}
+
+#[test]
+fn flapping_takes_longer_every_time() {
+    let mut h = Health::default();
+    let mut rounds = Vec::new();
+    for _ in 0..3 {
+        round(&mut h, NOW, NOW, 0, None);
+        rounds.push((1..).find(|_| round(&mut h, NOW, NOW, 3, None).is_some()).unwrap());
+    }
+    assert_eq!(rounds, [3, 6, 12]);
+    round(&mut h, Nanos(120_000_000_000), NOW, 0, None);
+    assert_eq!((1..).find(|_| round(&mut h, NOW, NOW, 3, None).is_some()), Some(3), "forgiven");
+}
+
+#[test]
+fn a_wrong_url_fails_nobody_and_a_wrong_answer_fails_one() {
+    let (ok, bad) = (Outcome::Success, Outcome::Failure(FailureKind::Status));
+    let mut h = Health::default();
+    for _ in 0..20 {
+        assert_eq!(h.work(NOW, bad, false), None);
+    }
+    assert_eq!(h.work_failure(), Some(FailureKind::Status));
+    let failed = Turn::Failed(Cause::Work(FailureKind::Status));
+    assert_eq!(h.work(NOW, bad, true), Some(failed));
+    assert_eq!(round(&mut h, NOW, NOW, 3, None), None, "alive, but not at work");
+    assert_eq!(h.work(NOW, ok, true), None);
+    assert_eq!(h.work(NOW, ok, true), None);
+    assert_eq!(h.work(NOW, ok, true), Some(Turn::Returned));
+}
+
+fn fail_work(h: &mut Health, kind: FailureKind) {
+    for _ in 0..PROBES_TO_FAIL {
+        h.work(NOW, Outcome::Failure(kind), true);
+    }
+}
+
+fn pass_rounds(h: &mut Health) -> Option<Turn> {
+    (0..ROUNDS_TO_RETURN).find_map(|_| round(h, NOW, NOW, 3, None))
+}
+
+#[test]
+fn who_lives_again_and_fails_its_work_is_not_back_though_it_was_never_seen_to_work() {
+    let mut h = Health::default();
+    round(&mut h, NOW, NOW, 0, Some(FailureKind::Refused));
+    fail_work(&mut h, FailureKind::Status);
+    assert_eq!(pass_rounds(&mut h), None);
+    assert_eq!(h.cause(), Some(Cause::Work(FailureKind::Status)));
+    assert_eq!(h.work(NOW, Outcome::Success, true), None, "once may be chance");
+    h.work(NOW, Outcome::Success, true);
+    assert_eq!(h.work(NOW, Outcome::Success, true), Some(Turn::Returned));
+}
+
+#[test]
+fn what_the_dead_one_refused_is_forgotten_and_what_is_refused_since_is_not() {
+    let mut h = Health::default();
+    round(&mut h, NOW, NOW, 0, Some(FailureKind::Refused));
+    fail_work(&mut h, FailureKind::Refused);
+    assert_eq!(pass_rounds(&mut h), Some(Turn::Returned));
+    round(&mut h, NOW, NOW, 0, Some(FailureKind::Refused));
+    round(&mut h, NOW, NOW, 3, None);
+    fail_work(&mut h, FailureKind::Refused);
+    assert_eq!((0..20).find_map(|_| round(&mut h, NOW, NOW, 3, None)), None);
+}
+
+#[test]
+fn failures_before_and_after_a_return_add_up() {
+    let mut h = Health::default();
+    round(&mut h, NOW, NOW, 0, Some(FailureKind::Timeout));
+    round(&mut h, NOW, NOW, 3, None);
+    let bad = Outcome::Failure(FailureKind::Status);
+    (0..2).for_each(|_| assert_eq!(h.work(NOW, bad, true), None));
+    assert_eq!(pass_rounds(&mut h), Some(Turn::Returned));
+    let failed = Turn::Failed(Cause::Work(FailureKind::Status));
+    assert_eq!(h.work(NOW, bad, true), Some(failed));
+}
+
+#[test]
+fn who_the_balancer_holds_down_is_back_by_its_word_only() {
+    let mut h = Health::default();
+    h.balancer(NOW, true);
+    round(&mut h, NOW, NOW, 0, Some(FailureKind::Timeout));
+    assert_eq!(pass_rounds(&mut h), None, "it would get nothing");
+    assert_eq!(h.cause(), Some(Cause::Balancer));
+    assert_eq!(h.balancer(NOW, false), Some(Turn::Returned));
+}
+
+#[test]
+fn who_is_needed_and_held_down_returns_by_a_round_after_the_balancers_word() {
+    let mut h = Health::default();
+    round(&mut h, NOW, NOW, 0, Some(FailureKind::Refused));
+    h.balancer(NOW, true);
+    round(&mut h, NOW, NOW, 3, None);
+    assert_eq!(h.return_at_once(NOW), None, "it would get nothing");
+    assert_eq!(h.balancer(NOW, false), None, "one good round is not enough by itself");
+    assert_eq!(h.return_at_once(NOW), Some(Turn::Returned), "nobody else serves");
+}
+
+#[test]
+fn errors_to_clients_are_seen() {
+    let mut h = Health::default();
+    h.answers(1_000.0, 4.0);
+    assert!(!h.is_failing_fast());
+    for _ in 0..10 {
+        h.answers(10.0, 30.0);
+    }
+    assert!(h.error_share() > 0.6);
+    let mut later = h.clone();
+    later.fade(30.0);
+    assert_eq!(later.error_share(), 0.0, "long ago");
+    assert_eq!(h.eject(NOW), Some(Turn::Failed(Cause::Errors)));
+    assert_eq!(round(&mut h, NOW, NOW, 3, None), None, "being alive is not enough to return");
+}
+
+#[test]
+fn a_check_that_a_slow_one_fails_as_well_fails_nobody_while_clients_tell_or_before_it_lasts() {
+    let mut h = Health::default();
+    let at = |s: u64| Nanos(s * 1_000_000_000);
+    let timed_out = |h: &mut Health, s: u64, doubted: bool| {
+        let why = Some(FailureKind::Timeout);
+        let patience = Duration::from_secs(2);
+        let round =
+            Round { started: at(s - 1), successes: 0, why, doubted, contradicted: false, patience };
+        h.liveness(at(s), &round)
+    };
+    (1..60).for_each(|s| assert_eq!(timed_out(&mut h, s, true), None));
+    assert_eq!(timed_out(&mut h, 60, false), None);
+    assert_eq!(timed_out(&mut h, 61, true), None, "clients get answers again");
+    assert_eq!(timed_out(&mut h, 62, false), None);
+    assert!(timed_out(&mut h, 63, false).is_some(), "for 2 s, and nobody asks it anything");
+}
+
+#[test]
+fn who_failed_for_its_silence_is_back_with_an_answer_and_who_refuses_is_not() {
+    let mut h = Health::default();
+    assert!(h.fail_silent(NOW, Duration::from_secs(3)).is_some());
+    assert!(h.is_doubtful());
+    assert_eq!(h.answered(NOW), Some(Turn::Returned));
+    assert!(h.fail_silent(NOW, Duration::from_secs(3)).is_some());
+    round(&mut h, NOW, NOW, 0, Some(FailureKind::Refused));
+    assert!(!h.is_doubtful());
+    assert_eq!(h.answered(NOW), None);
+}
+#[test]
+fn silent_backend_is_not_let_back_by_checks_before_a_time_that_doubles() {
+    let at = |s: u64| Nanos(s * 1_000_000_000);
+    let mut h = Health::default();
+    let mut out_for = Vec::new();
+    let mut now = 100;
+    for _ in 0..3 {
+        assert!(h.fail_silent(at(now), Duration::from_secs(3)).is_some());
+        let back =
+            (now..).find(|s| (0..20).any(|_| round(&mut h, at(*s), at(*s), 1, None).is_some()));
+        let back = back.expect("at last");
+        out_for.push(back - now);
+        now = back + 1;
+    }
+    assert_eq!(out_for, [5, 10, 20]);
+    // An answer tells more.
+    assert!(h.fail_silent(at(now), Duration::from_secs(3)).is_some());
+    assert_eq!(h.answered(at(now)), Some(Turn::Returned));
+}
+
+#[test]
+fn a_refused_check_is_not_believed_against_answers_until_a_request_is_lost() {
+    let at = |s: u64| Nanos(s * 1_000_000_000);
+    let within = Duration::from_secs(2);
+    let refused = |h: &mut Health, s: u64| {
+        let why = Some(FailureKind::Refused);
+        let patience = Duration::ZERO;
+        let (doubted, contradicted) = (true, true);
+        h.liveness(
+            at(s),
+            &Round { started: at(s), successes: 0, why, doubted, contradicted, patience },
+        )
+    };
+    let mut h = Health::default();
+    assert_eq!(h.believe_refusal(at(0), within), None, "nothing was refused");
+    (1..60).for_each(|s| assert_eq!(refused(&mut h, s), None));
+    assert!(h.is_contradicted_by(Some(at(30))) && !h.is_contradicted_by(Some(at(0))));
+    assert_eq!(h.believe_refusal(at(62), within), None, "long ago");
+    let cause = Cause::Liveness(Some(FailureKind::Refused));
+    assert_eq!(h.believe_refusal(at(60), within), Some(Turn::Failed(cause)));
+    assert_eq!(h.answered(at(61)), None, "an answer that was under way proves nothing");
+}
