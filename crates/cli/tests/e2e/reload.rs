@@ -28,8 +28,11 @@ fn backends_join_and_leave_and_mistakes_change_nothing() {
     std::fs::write(rig.path("plimsoll.yaml"), bad).expect("written");
     daemon.signal("HUP");
     until("the refusal", || daemon.has_event("warning", "the old one stays"));
-    let log = daemon.log();
-    assert!(log.contains("services[0].probe.path") && log.contains("api.lisen"), "{log}");
+    // The log is written by a thread of its own.
+    until("all mistakes to be logged", || {
+        let log = daemon.log();
+        log.contains("services[0].probe.path") && log.contains("api.lisen")
+    });
     assert_eq!(names(&daemon), ["s1", "s2", "s3"]);
 
     rig.configured.remove(0);

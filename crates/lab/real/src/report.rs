@@ -315,8 +315,8 @@ fn windows(event: &Event, events: &[Event], end: Duration) -> Vec<(String, Vec<R
 pub fn busy_at_calibration(busy: Option<f64>) -> Option<String> {
     let busy = busy.filter(|busy| *busy > MOST_BUSY)?;
     Some(format!(
-        "the machine was {:.0} % busy while true capacities were measured: they are too low, and the oracle's \
-         weights and all loads with them",
+        "the machine was {:.0} % busy while true capacities were measured: they may be too low, and with them \
+         all loads and the oracle's weights",
         busy * 100.0
     ))
 }

@@ -1,10 +1,12 @@
 //! Containers under CPU quotas in simulation, beside weights in proportion to their quotas:
-//! `cargo run --release -p plimsoll-sim --example real -- [loads|pauses|neighbour] [seeds=N] [load=PERCENT]
+//! `cargo run --release -p plimsoll-sim --example real -- [loads|pauses|neighbour|steps|days] [seeds=N] [load=PERCENT]
 //! [method=roundrobin|leastconn] [verbose]`. Prints the ratios of mean response times, per seed; lanes of one seed have the
 //! same arrivals and the same work.
 
 use plimsoll_control::RecordKind;
 use plimsoll_sim::{ContainerPool, ContainerPoolSpec, Method};
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 /// Parts of a core: real.md's six servers, two thirds of their quotas.
 const QUOTAS: [f64; 6] = [0.0267, 0.0267, 0.0427, 0.064, 0.1067, 0.1867];
@@ -39,6 +41,8 @@ fn main() {
     match words.first().map(String::as_str) {
         Some("pauses") => pauses(&asked),
         Some("neighbour") => neighbour(&asked),
+        Some("steps") => steps(&asked),
+        Some("days") => days(&asked),
         _ => loads(&asked),
     }
 }
@@ -213,6 +217,79 @@ fn neighbour(asked: &Asked) {
                 count(&lanes[1], RecordKind::Failed),
             );
             tell(&lanes[1], asked.verbose);
+        }
+    }
+}
+
+/// The load in steps; from a minute after each the mean is held against that of weights by quota.
+fn steps(asked: &Asked) {
+    println!("method      plimsoll/oracle at 60 %, 85 %, 50 % (after 8 %)   failed  drift  errors");
+    for &method in &asked.methods {
+        let mut all = [const { Vec::new() }; 3];
+        for seed in 0..asked.seeds {
+            let mut lanes = [true, false].map(|q| ContainerPool::new(spec(method, 0.08, seed, q)));
+            lanes[1].attach();
+            let full = spec(method, 1.0, seed, true).rate_rps;
+            lanes.iter_mut().for_each(|lane| lane.run_for(LEARNED_S));
+            let ratios = [0.6, 0.85, 0.5].map(|load| {
+                let from = lanes[0].now_s() + 60.0;
+                for lane in &mut lanes {
+                    lane.set_rate(load * full);
+                    lane.run_for(300.0);
+                }
+                mean(&lanes[1], from, from + 230.0).0 / mean(&lanes[0], from, from + 230.0).0
+            });
+            println!(
+                "{:10} {:14.3} {:6.3} {:6.3} {:31} {:6} {:7}",
+                format!("{method:?}"),
+                ratios[0],
+                ratios[1],
+                ratios[2],
+                count(&lanes[1], RecordKind::Failed),
+                count(&lanes[1], RecordKind::Drift),
+                mean(&lanes[1], 0.0, f64::INFINITY).1,
+            );
+            tell(&lanes[1], asked.verbose);
+            all.iter_mut().zip(ratios).for_each(|(all, ratio)| all.push(ratio));
+        }
+        let [a, b, c] = all.map(|ratios| geometric(&ratios));
+        println!("{:10} geometric means {a:.3} {b:.3} {c:.3}", format!("{method:?}"));
+    }
+}
+
+/// Whole days of pauses (of one, up to 1.5 s; of all, up to 0.5 s), quotas that change and overload: `seeds` of them per
+/// method. Nobody is ever dead.
+fn days(asked: &Asked) {
+    println!("method      day  requests  failed  aside  drift  given up");
+    for &method in &asked.methods {
+        for seed in 0..asked.seeds {
+            let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+            let mut pool = ContainerPool::new(spec(method, 0.5, seed, false));
+            let full = spec(method, 1.0, seed, true).rate_rps;
+            pool.attach();
+            let (mut requests, mut given_up) = (0, 0);
+            while pool.now_s() < 86_400.0 {
+                let i = rng.random_range(0..QUOTAS.len());
+                match rng.random_range(0..12) {
+                    0 => pool.set_rate(full * rng.random_range(0.05..0.95)),
+                    1 => pool.set_rate(full * rng.random_range(0.9..1.3)),
+                    2 => pool.set_quota(i, QUOTAS[i] * rng.random_range(0.5..1.0)),
+                    3 => QUOTAS.iter().enumerate().for_each(|(i, q)| pool.set_quota(i, *q)),
+                    4 => (0..QUOTAS.len()).for_each(|i| pool.pause(i, 0.5)),
+                    _ => pool.pause(i, rng.random_range(0.05..1.5)),
+                }
+                pool.run_for(rng.random_range(5.0..60.0));
+                requests += pool.outcomes.len();
+                given_up += pool.outcomes.drain(..).filter(|o| o.latency_ms.is_none()).count();
+            }
+            println!(
+                "{:10} {seed:4} {requests:9} {:7} {:6} {:6} {given_up:9}",
+                format!("{method:?}"),
+                count(&pool, RecordKind::Failed),
+                count(&pool, RecordKind::SetAside),
+                count(&pool, RecordKind::Drift),
+            );
+            tell(&pool, asked.verbose);
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::controller::{Controller, Pending};
 use crate::decide::IDLE_RPS;
 use crate::event::Action;
 use crate::plan::{Decision, Wish};
+use crate::reserve::AFTER_A_LOSS;
 use crate::spec::Exploration;
 use crate::trial::moved;
 
@@ -47,7 +48,8 @@ struct Serving {
 impl Serving {
     /// It is given no more than this part of the traffic.
     fn most(&self) -> f64 {
-        if self.grows { self.share + self.spare } else { self.share }
+        let bears = if self.grows { self.share + self.spare } else { 0.0 };
+        self.share.max(AFTER_A_LOSS * bears)
     }
 }
 
@@ -92,13 +94,19 @@ impl Controller {
         if !self.may_follow(now) {
             return;
         }
-        let Some(decision) = self.decision.clone() else { return };
+        let needed = self.needs_corrections();
+        if !needed && self.backends.iter().all(|b| b.corrected.is_none()) {
+            return;
+        }
+        let Some(decision) = &self.decision else { return };
+        // Whoever joined or left since has a decision of its own coming.
+        let usable = |w: &Wish| self.backends.iter().any(|b| b.id == w.id && b.is_usable());
+        let members = self.backends.iter().filter(|b| b.is_usable()).count();
+        if members != decision.wishes.len() || !decision.wishes.iter().all(usable) {
+            return;
+        }
         let planned = || decision.wishes.iter().map(|w| (w.id, w.weight)).collect();
-        let weights = if self.needs_corrections() {
-            self.corrected_weights(&decision)
-        } else {
-            self.backends.iter().any(|b| b.corrected.is_some()).then(planned)
-        };
+        let weights = if needed { self.corrected_weights(decision) } else { Some(planned()) };
         let Some(weights) = weights else { return };
         let held: Vec<(BackendId, u32)> = self
             .backends
@@ -107,10 +115,10 @@ impl Controller {
             .filter_map(|b| Some((b.id, b.programmed?)))
             .collect();
         let moves = moved(&parts(&held), &parts(&weights));
-        if moves == 0.0 || (self.needs_corrections() && moves < self.spec.min_change) {
+        if moves == 0.0 || (needed && moves < self.spec.min_change) {
             return;
         }
-        let mut decision = decision;
+        let mut decision = decision.clone();
         for (wish, (_, weight)) in decision.wishes.iter_mut().zip(&weights) {
             if let Some(b) = self.backends.iter_mut().find(|b| b.id == wish.id) {
                 b.corrected = Some(Corrected { planned: wish.weight, held: *weight });
@@ -168,19 +176,11 @@ impl Controller {
 
     /// Weights by the backlogs, in the order of the decision's wishes.
     fn corrected_weights(&self, decision: &Decision) -> Option<Vec<(BackendId, u32)>> {
-        let usable = || self.backends.iter().filter(|b| b.is_usable());
-        let find = |id: BackendId| usable().find(|b| b.id == id);
-        // Whoever joined or left since has a decision of its own coming.
-        if usable().count() != decision.wishes.len()
-            || decision.wishes.iter().any(|w| find(w.id).is_none())
-        {
-            return None;
-        }
         let rate_rps = self.rate();
         let total: f64 = decision.wishes.iter().map(|w| f64::from(w.weight)).sum();
         let serve = || decision.wishes.iter().filter(|w| w.weight > 0);
         let serving = |w: &Wish| {
-            let b = find(w.id)?;
+            let b = self.backends.iter().find(|b| b.id == w.id)?;
             let share = f64::from(w.weight) / total;
             let bears = b.knowledge.capacity_rps().filter(|_| b.knowledge.is_known());
             let spare = bears.map_or(share, |rps| (rps / rate_rps - share).max(0.0));

@@ -90,7 +90,7 @@ impl Controller {
         if self.pending.is_none() && now >= self.next_decision && self.search.is_none() {
             self.decide(now, out);
         }
-        if self.pending.is_none() {
+        if self.pending.is_none() && !is_tick {
             self.follow_backlogs(now, out);
         }
     }

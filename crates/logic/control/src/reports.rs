@@ -149,14 +149,14 @@ impl Controller {
         let mut told = Told { pool, reserved: Vec::new(), drifted: Vec::new(), foreign: None };
         let typical_us = self.typical_us;
         // What a weight comes to: its part of the sum of those who serve, of the traffic there is.
-        let planned = |s: &ServerReport| {
-            let b = self.backends.iter().find(|b| b.id == s.backend);
+        let planned = |(hint, s): (usize, &ServerReport)| {
+            let b = self.place(hint, s.backend).map(|at| &self.backends[at]);
             let planned =
                 b.filter(|b| b.programmed == Some(s.weight)).and_then(Backend::planned_weight);
             f64::from(planned.unwrap_or(s.weight))
         };
-        let serve = report.servers.iter().filter(|s| s.status.takes_traffic());
-        let sum: f64 = serve.map(planned).sum();
+        let servers = report.servers.iter().enumerate();
+        let sum: f64 = servers.filter(|(_, s)| s.status.takes_traffic()).map(planned).sum();
         let per_weight = self.history.rate_rps().filter(|_| sum > 0.0).map(|rate| rate / sum);
         let is_split = report.method.kind == MethodKind::Split;
         // What waited to be read for too long is no ground for a change either: the next readings tell it again.
