@@ -57,7 +57,7 @@ bench-l4: deps
 	nice -n -20 taskset -c 1 $(or $(CARGO_TARGET_DIR),target)/release/examples/ns_per_packet 7 1048576 "client to server" "server to client" "LRU table, hit"
 	nice -n -20 taskset -c 1 $(or $(CARGO_TARGET_DIR),target)/release/examples/ns_per_packet 9 300000 "first packet" insert
 
-# Processor time of the daemon and of HAProxy with probing off; about ten minutes.
+# Processor time of the daemon by default, and of HAProxy for being read, over living backends; 45 minutes.
 bench-polling: deps
 	$(CARGO) bench --locked -p plimsoll --bench polling
 

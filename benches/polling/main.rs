@@ -20,14 +20,22 @@ use std::time::{Duration, Instant};
 use pool::{Pool, address};
 
 /// Services, and servers of each.
-const SIZES: [(usize, usize); 3] = [(1, 100), (1, 1_000), (300, 10)];
-const METHODS: [&str; 2] = ["leastconn", "roundrobin"];
-/// What clients ask of each backend in the mean, requests per second.
-const RATES: [f64; 3] = [0.0, 0.1, 1.0];
+const SIZES: [(usize, usize); 2] = [(1, 1_000), (300, 10)];
+/// HAProxy's mode and method, and what clients ask of each backend in the mean, requests per second.
+const LOADS: [(&str, &str, f64); 5] = [
+    (HTTP, "leastconn", 0.0),
+    (HTTP, "leastconn", 0.1),
+    (HTTP, "leastconn", 1.0),
+    (HTTP, "roundrobin", 0.0),
+    (HTTP, "roundrobin", 1.0),
+];
 const HTTP: &str = "http";
-/// The configuration beside the default, for comparison.
-const LIVENESS: [&str; 2] =
-    ["{ path: /, requests: 1 }", "{ path: /, requests: 1, interval: 100ms }"];
+/// For one service, for comparison: answers that HAProxy does not count, and configuration beside the default.
+const BESIDE: [(&str, Option<&str>); 3] = [
+    ("tcp", None),
+    (HTTP, Some("{ path: /, requests: 1 }")),
+    (HTTP, Some("{ path: /, requests: 1, interval: 100ms }")),
+];
 const INTERVAL: Duration = Duration::from_secs(10);
 /// `USER_HZ`: what `/proc/PID/stat` counts in, on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -88,7 +96,7 @@ fn main() -> Fallible<()> {
     let number = |name, default: u64| value(name).map_or(Ok(default), |text| text.parse());
     let options = Options {
         daemon: value("--daemon").unwrap_or(env!("CARGO_BIN_EXE_plimsoll").to_owned()).into(),
-        settle: Duration::from_secs(number("--settle", 180)?),
+        settle: Duration::from_secs(number("--settle", 120)?),
         intervals: usize::try_from(number("--intervals", 6)?)?,
     };
     let only = value("--only").unwrap_or_default();
@@ -113,20 +121,13 @@ fn main() -> Fallible<()> {
 fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for (services, servers) in SIZES {
-        for method in METHODS {
-            for rate_each in RATES {
-                let mode = HTTP;
-                rows.push(Row { services, servers, mode, method, rate_each, liveness: None });
-            }
+        for (mode, method, rate_each) in LOADS {
+            rows.push(Row { services, servers, mode, method, rate_each, liveness: None });
         }
-        let (method, rate_each) = (METHODS[0], 1.0);
-        for liveness in LIVENESS.map(Some) {
-            rows.push(Row { services, servers, mode: HTTP, method, rate_each, liveness });
-        }
-        if services == 1 {
-            // Answers are not counted there: checks tell.
-            rows.push(Row { services, servers, mode: "tcp", method, rate_each, liveness: None });
-        }
+    }
+    let (services, servers) = SIZES[0];
+    for (mode, liveness) in BESIDE {
+        rows.push(Row { services, servers, mode, method: "leastconn", rate_each: 1.0, liveness });
     }
     rows
 }

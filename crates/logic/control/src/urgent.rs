@@ -39,7 +39,7 @@ impl Controller {
     pub(crate) fn is_deserted(&self) -> bool {
         let usable = || self.backends.iter().filter(|b| b.is_usable());
         let holds = |b: &Backend| b.programmed.is_none_or(|weight| weight > 0);
-        self.may_steer() && usable().count() > 0 && !usable().any(holds)
+        self.may_steer() && !usable().any(holds) && usable().next().is_some()
     }
 
     fn is_bearable_to_sink(&self, now: Nanos) -> bool {
