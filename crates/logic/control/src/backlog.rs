@@ -247,7 +247,7 @@ mod tests {
             let pool = [serving(0.5, 3.0, spare), serving(0.5, 1.0, spare)];
             0.5 - corrected_shares(&pool, 20.0)[0]
         };
-        assert!(moved(0.02) > 3.0 * moved(2.0), "{} {}", moved(0.02), moved(2.0));
+        assert!(moved(0.1) > 3.0 * moved(10.0), "{} {}", moved(0.1), moved(10.0));
     }
 
     #[test]
