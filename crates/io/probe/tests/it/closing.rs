@@ -14,7 +14,7 @@ use crate::server::{PATIENCE, Server, probe, prober, spec};
 /// Answers a request in these pieces, a moment before each; then waits for the client's end.
 async fn answers(stream: &mut tokio::net::TcpStream, pieces: &[&str]) -> io::Result<()> {
     let mut request = [0; 4096];
-    stream.read(&mut request).await?;
+    let _some_of_it = stream.read(&mut request).await?;
     for piece in pieces {
         sleep(Duration::from_millis(100)).await;
         stream.write_all(piece.as_bytes()).await?;
