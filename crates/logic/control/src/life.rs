@@ -36,8 +36,6 @@ const REMEMBERED: Duration = Duration::from_secs(1_800);
 const GAP: Duration = Duration::from_secs(1);
 /// So many requests in a row that fail at once, with none answered between, are a dead server's.
 const BROKEN: u64 = 3;
-/// So many answers in a row that are errors, with no good one between, are evidence enough, whatever their share.
-const ONLY_ERRORS: u64 = 5;
 
 /// The longest pauses of the present half hour and of the one before it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -83,8 +81,6 @@ pub(crate) struct Life {
     pace: (f64, f64),
     /// Requests that failed in the balancer's hands since the last answer.
     lost: u64,
-    /// Answers that were errors since the last reading with a good one.
-    wrong: u64,
 }
 
 impl Life {
@@ -95,21 +91,18 @@ impl Life {
             || server.errors_total < last.errors_total
             || server.answered_total < last.answered_total;
         if fell {
-            (self.silent, self.lost, self.wrong) = (None, 0, 0);
+            (self.silent, self.lost) = (None, 0);
             return;
         }
         let started = server.started_total - last.started_total;
         let errors = server.errors_total - last.errors_total;
         let left = started + u64::from(last.in_flight);
         let passed = at.since(then).min(GAP);
-        // Errors are requests that clients gave up, too, which say nothing of the answers beside them.
-        let good = left.saturating_sub(errors + u64::from(server.in_flight));
         let answers = match (last.answered_total, server.answered_total) {
             (Some(before), Some(now)) => now - before,
-            _ => good,
+            _ => left.saturating_sub(errors + u64::from(server.in_flight)),
         };
         if answers > 0 {
-            self.wrong = if good == 0 { self.wrong + answers } else { 0 };
             self.note_answer(at);
             self.note_pace(answers as f64, passed);
             return;
@@ -168,7 +161,7 @@ impl Life {
 
     /// From now on it is waited for as if it had just been asked.
     pub fn wait_anew(&mut self) {
-        (self.silent, self.lost, self.wrong) = (None, 0, 0);
+        (self.silent, self.lost) = (None, 0);
     }
 
     /// Requests are counted, and the answers to them: traffic tells all that a check could.
@@ -194,11 +187,6 @@ impl Life {
     /// A request was lost and none was answered since: worth a look.
     pub fn has_lost(&self) -> bool {
         self.lost > 0
-    }
-
-    /// Its last answers were all errors.
-    pub fn only_errs(&self) -> bool {
-        self.wrong >= ONLY_ERRORS && self.is_told()
     }
 
     /// Several requests in a row were lost at once and nobody is left who waits: a dead server's way, and not an
@@ -339,18 +327,6 @@ mod tests {
         assert!(life.is_broken());
         life.observe(at(120_300), &server(0, n + 5, 4, n + 1));
         assert!(!life.has_lost(), "it answers");
-    }
-
-    #[test]
-    fn answers_that_are_all_errors_are_told_from_those_of_which_one_is_good() {
-        let (mut life, n) = lively();
-        // An answer of 5xx counts as an answer and as an error.
-        life.observe(at(120_000), &server(1, n + 4, 4, n + 4));
-        assert!(!life.only_errs());
-        life.observe(at(120_100), &server(1, n + 5, 5, n + 5));
-        assert!(life.only_errs() && !life.has_lost());
-        life.observe(at(120_200), &server(1, n + 7, 6, n + 7));
-        assert!(!life.only_errs(), "one was good");
     }
 
     #[test]

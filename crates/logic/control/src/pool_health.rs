@@ -17,17 +17,6 @@ const SLOW: f64 = 3.0;
 /// Checks are not believed against answers to clients that are no older than this.
 pub(crate) const ANSWERS: Duration = Duration::from_secs(2);
 
-impl Backend {
-    /// The recent share of errors among its answers.
-    fn error_share(&self) -> f64 {
-        if self.life.only_errs() { 1.0 } else { self.health.error_share() }
-    }
-
-    fn is_failing_fast(&self) -> bool {
-        self.life.only_errs() || self.health.is_failing_fast()
-    }
-}
-
 impl Controller {
     pub(crate) fn on_liveness(
         &mut self,
@@ -107,25 +96,25 @@ impl Controller {
         let members = self.backends.iter().filter(|b| !b.is_reserved()).count();
         let usable: Vec<&Backend> = self.backends.iter().filter(|b| b.is_usable()).collect();
         let fails_fast = |b: &&&Backend| {
-            let errs = b.is_failing_fast() && !b.health.is_down();
+            let errs = b.health.is_failing_fast() && !b.health.is_down();
             errs && b.stretch().is_none_or(|stretch| stretch < SLOW)
         };
         let Some(worst) = usable
             .iter()
             .filter(fails_fast)
-            .max_by(|a, b| a.error_share().total_cmp(&b.error_share()))
+            .max_by(|a, b| a.health.error_share().total_cmp(&b.health.error_share()))
         else {
             return;
         };
         let id = worst.id;
-        let well = usable.iter().filter(|b| !b.is_failing_fast()).count();
+        let well = usable.iter().filter(|b| !b.health.is_failing_fast()).count();
         let ejected = self.backends.iter().filter(|b| b.health.is_ejected()).count() + 1;
         let room: f64 = usable
             .iter()
-            .filter(|b| !b.is_failing_fast())
+            .filter(|b| !b.health.is_failing_fast())
             .filter_map(|b| b.knowledge.capacity_rps())
             .sum();
-        let total_failure = worst.error_share() > 0.5;
+        let total_failure = worst.health.error_share() > 0.5;
         let spare = room > self.history.rate_rps().unwrap_or(0.0);
         let few = ejected as f64 <= (MOST_EJECTED * members as f64).max(1.0);
         // Where most give errors, the fault is not a backend's.

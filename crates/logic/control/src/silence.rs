@@ -63,11 +63,6 @@ impl Controller {
     /// Looks after every reading who has not answered for how long.
     pub(crate) fn judge_silence(&mut self, now: Nanos, out: &mut Vec<Action>) {
         self.fail_broken(now, out);
-        // A backend that answers nothing but errors looks fast, and least connections give it more: it is judged before the
-        // window closes.
-        if self.backends.iter().any(|b| b.is_usable() && b.life.only_errs()) {
-            self.eject_failing(now, out);
-        }
         if self.is_silence_shared(now) {
             let held: Vec<BackendId> = self.aside().map(|b| b.id).collect();
             held.into_iter().for_each(|id| self.restore(id, "so do most others", out));
