@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use plimsoll_config::{ConfigError, Document};
 use plimsoll_terminal::printable;
 use serde::Serialize;
 
-use crate::config::{Config, ConfigError};
-use crate::run;
+use crate::config::{self, Sections};
 
 /// Exit status when all is well.
 pub const OK: u8 = 0;
@@ -39,7 +39,7 @@ pub fn check(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
-    let outcome = run::load(file);
+    let outcome = Document::load(file).and_then(|document| config::all(&document));
     let errors = outcome.as_ref().err().map_or(&[][..], Vec::as_slice);
     match format {
         Format::Json => {
@@ -47,7 +47,7 @@ pub fn check(
             writeln!(out, "{}", serde_json::to_string_pretty(&answer)?)?;
         }
         Format::Lines => match &outcome {
-            Ok(config) => writeln!(out, "{}: ok ({})", file.display(), summary(config))?,
+            Ok(sections) => writeln!(out, "{}: ok ({})", file.display(), summary(sections))?,
             Err(errors) => errors.iter().for_each(|error| {
                 // The exit status says so, too, where nobody can read this.
                 let _ = writeln!(err, "{}", printable(&error.to_string()));
@@ -62,9 +62,19 @@ pub fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-fn summary(config: &Config) -> String {
-    let backends = config.services.iter().map(|service| service.backends.len()).sum();
-    format!("{}, {}", count(config.services.len(), "service"), count(backends, "backend"))
+fn summary(sections: &Sections) -> String {
+    let mut parts = Vec::new();
+    if let Some(daemon) = &sections.daemon {
+        let backends = daemon.services.iter().map(|service| service.backends.len()).sum();
+        parts.push(count(daemon.services.len(), "service"));
+        parts.push(count(backends, "backend"));
+    }
+    if let Some(l4) = &sections.l4 {
+        let servers = l4.balancer.vips.iter().map(|vip| vip.backends.len()).sum();
+        parts.push(format!("layer 4: {}", count(l4.balancer.vips.len(), "service")));
+        parts.push(count(servers, "server"));
+    }
+    parts.join(", ")
 }
 
 #[cfg(test)]
@@ -97,6 +107,29 @@ mod tests {
     fn a_good_file_is_summed_up() {
         let answer = checked("good", Some(GOOD), Format::Lines);
         assert_eq!(answer, (0, "D/f.yaml: ok (1 service, 1 backend)\n".into(), String::new()));
+    }
+
+    const LAYER_4: &str = "l4:
+  interfaces: [ { name: eth0 } ]
+  vips: [ { name: web, address: \"10.0.9.9:80\", backends: [ { name: s1, address: \"10.0.2.2\" } ] } ]
+";
+
+    #[test]
+    fn one_file_may_hold_the_sections_of_several_commands() {
+        let summed_up = |text: &str| {
+            let (status, out, err) = checked("sections", Some(text), Format::Lines);
+            assert_eq!((status, err.as_str()), (0, ""), "{text}");
+            out
+        };
+        assert_eq!(summed_up(LAYER_4), "D/f.yaml: ok (layer 4: 1 service, 1 server)\n");
+        let both = format!("{GOOD}{LAYER_4}");
+        let expected = "D/f.yaml: ok (1 service, 1 backend, layer 4: 1 service, 1 server)\n";
+        assert_eq!(summed_up(&both), expected);
+        let bad = both.replace("9001", "0").replace("10.0.9.9:80", "10.0.9.9") + "proxies: 1\n";
+        let (status, _, err) = checked("wrong-sections", Some(&bad), Format::Lines);
+        let keys: Vec<&str> = err.lines().filter_map(|line| line.split(": ").nth(1)).collect();
+        assert_eq!(status, 2);
+        assert_eq!(keys, ["services[0].backends[0].address", "l4.vips[0].address", "proxies"]);
     }
 
     #[test]

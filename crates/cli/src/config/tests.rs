@@ -5,9 +5,11 @@ mod mutations;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use plimsoll_control::{CurveChoice, Exploration};
 use plimsoll_model::Objective;
+use plimsoll_probe::{Connection, ProbeSpec, Scheme, TlsSpec};
+use plimsoll_sink::{Poll, Sink, SocketAddress};
 
-use super::types::{Expect, Method};
 use super::*;
 
 /// Every key there is.
@@ -73,38 +75,40 @@ fn every_key_means_what_it_says() {
     let service = &config.services[0];
     let addresses: Vec<String> = service.backends.iter().map(|b| b.address.to_string()).collect();
     assert_eq!(addresses, ["127.0.0.1:9001", "[::1]:9001", "shop-3.example:80"]);
-    let probe = service.probe.as_ref().unwrap();
+    let probe = &service.probe.as_ref().unwrap().value;
     assert_eq!((probe.interval, probe.requests), (Some(Duration::from_millis(50)), Some(20)));
-    let expected = Http {
+    assert_eq!(probe.jitter, 0.0);
+    let expected = ProbeSpec {
         scheme: Scheme::Https,
-        method: Method::Post,
+        method: "POST".into(),
         path: "/work?n=1".into(),
         host: Some("shop.example".into()),
         headers: vec![("X-Probe".into(), "1".into()), ("Accept".into(), "*/*".into())],
-        body: Some("{}".into()),
-        expect: Expect { status: vec![200..=200, 202..=204], body: Some("fine".into()) },
+        body: Some(b"{}".to_vec()),
+        expect_status: "200,202-204".parse().unwrap(),
+        expect_body: Some(b"fine".to_vec()),
         connection: Connection::New,
         timeout: Duration::from_secs(2),
-        jitter: 0.0,
         max_body: 1024,
-        tls: Tls {
-            ca: Some(PathBuf::from("./ca.pem")),
-            server_name: Some(Host::Name("shop.example".into())),
+        tls: Some(TlsSpec {
+            ca_file: Some(PathBuf::from("./ca.pem")),
+            server_name: Some("shop.example".into()),
             insecure: false,
-        },
+        }),
     };
-    assert_eq!(probe.http, expected);
-    let liveness = service.liveness.as_ref().unwrap();
+    assert_eq!(probe.request, expected);
+    let liveness = &service.liveness.as_ref().unwrap().value;
     assert_eq!((liveness.port, liveness.requests), (Some(9100), 3));
-    assert_eq!(liveness.http.scheme, Scheme::Https, "as the probe's");
-    assert_eq!((&liveness.http.host, &liveness.http.tls), (&expected.host, &expected.tls));
-    assert_eq!((liveness.http.method, &liveness.http.body), (Method::Get, &None));
+    assert_eq!(liveness.request.scheme, Scheme::Https, "as the probe's");
+    assert_eq!((&liveness.request.host, &liveness.request.tls), (&expected.host, &expected.tls));
+    assert_eq!((liveness.request.method.as_str(), &liveness.request.body), ("GET", &None));
     assert_eq!((service.objective, service.theta), (Objective::Max, Some(0.2)));
-    let Sink::Haproxy(haproxy) = &service.sink else { panic!("{:?}", service.sink) };
-    assert_eq!(haproxy.socket, Socket::Tcp(address::address("127.0.0.1:9999").unwrap()));
+    let Sink::Haproxy(haproxy) = &service.sink.value else { panic!("{:?}", service.sink) };
+    assert_eq!(haproxy.socket, SocketAddress::Tcp("127.0.0.1:9999".into()));
+    assert_eq!(haproxy.poll, Poll::Every(Duration::from_millis(200)));
     assert_eq!(haproxy.timeout, Duration::from_millis(500));
     assert_eq!(service.learn.exploration, Exploration::Literal);
-    assert_eq!((service.learn.curve, service.learn.max_step), (CurveFamily::Poly2, 1.5));
+    assert_eq!((service.learn.curve, service.learn.max_step), (CurveChoice::Poly2, 1.5));
     assert_eq!(service.limits.min_change, 0.05);
     assert_eq!(config.store.path, PathBuf::from("/var/lib/plimsoll/state"));
     assert_eq!(config.api.listen, "0.0.0.0:7400".parse().unwrap());
@@ -115,15 +119,15 @@ fn the_rest_has_defaults() {
     let config = parse("F", LEAST).unwrap();
     let service = &config.services[0];
     assert_eq!((&service.liveness, service.theta), (&None, None));
-    let probe = service.probe.as_ref().unwrap();
+    let probe = &service.probe.as_ref().unwrap().value;
     assert_eq!((probe.interval, probe.requests), (None, None));
-    assert_eq!(probe.http.expect.status, [200..=399]);
+    assert_eq!(probe.request.expect_status, "200-399".parse().unwrap());
     let bare = parse("F", &LEAST.replace("    probe: { path: /work }\n", "")).unwrap();
     assert_eq!(bare.services[0].probe, None, "traffic tells");
     assert_eq!(service.objective, Objective::Traffic);
-    let Sink::Haproxy(haproxy) = &service.sink else { panic!("{:?}", service.sink) };
-    assert_eq!(haproxy.socket, Socket::Unix(PathBuf::from("/run/haproxy/admin.sock")));
-    assert_eq!(haproxy.poll, None, "by the method");
+    let Sink::Haproxy(haproxy) = &service.sink.value else { panic!("{:?}", service.sink) };
+    assert_eq!(haproxy.socket, SocketAddress::Unix(PathBuf::from("/run/haproxy/admin.sock")));
+    assert_eq!(haproxy.poll, Poll::ByReading);
     assert_eq!(config.store.path, PathBuf::from("./plimsoll-state"));
     assert_eq!(config.api.listen, "127.0.0.1:7400".parse().unwrap());
 
@@ -352,9 +356,14 @@ fn a_service_has_one_sink_and_a_layer_4_service_one_controller() {
             "{ l4: { socket: /run/l4.sock, vip: web } }",
             "{}",
             "services[0].sink",
-            "either { haproxy",
+            "one balancer: { haproxy",
         ),
-        ("web } }", "web }, haproxy: { socket: /s, backend: b } }", "services[0].sink", "not both"),
+        (
+            "web } }",
+            "web }, haproxy: { socket: /s, backend: b } }",
+            "services[0].sink",
+            "not several",
+        ),
     ] {
         assert!(LEAST_L4.contains(good), "{good}");
         let found = parse("F", &LEAST_L4.replacen(good, bad, 1)).unwrap_err();
@@ -387,27 +396,19 @@ fn whatever_is_not_a_configuration_is_said_to_be_none() {
 }
 
 #[test]
-fn files_that_cannot_be_read_are_problems_at_their_beginning() {
-    let dir = std::env::temp_dir().join(format!("plimsoll-config-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
-    let latin1 = dir.join("latin1.yaml");
-    std::fs::write(&latin1, b"services:\n  - name: caf\xe9\n").unwrap();
-    let huge = dir.join("huge.yaml");
-    File::create(&huge).unwrap().set_len(defaults::MAX_FILE as u64 + 1).unwrap();
-    for (path, place, part) in [
-        (&dir, ":1:1: config: ", "cannot be read: Is a directory"),
-        (&dir.join("none"), ":1:1: config: ", "cannot be read: No such file or directory"),
-        (&latin1, ":2:14: config: ", "expected UTF-8"),
-        (&huge, ":1:1: config: ", "longer than 8 MiB"),
-    ] {
-        let found = load(path).unwrap_err();
-        let line = format!("{}{place}", path.display());
-        assert_eq!(found.len(), 1);
-        let text = found[0].to_string();
-        assert!(
-            text.starts_with(&line) && text.contains(part) && !text.contains("os error"),
-            "{text}"
-        );
-    }
-    std::fs::remove_dir_all(&dir).unwrap();
+fn what_only_a_part_can_judge_has_its_place() {
+    let long = LEAST.replace("/work", &format!("/{}", "x".repeat(9_000)));
+    let found = errors(&long);
+    let start = "F:4:12: services[0].probe: the request's head is 9";
+    assert!(found.len() == 1 && found[0].starts_with(start), "{found:?}");
+    let https = "/work, scheme: https, tls: { ca: /no/such.pem }";
+    assert_eq!(errors(&LEAST.replace("/work", https)), Vec::<String>::new(), "no file is read");
+}
+
+#[test]
+fn sections_of_other_commands_are_left_to_them() {
+    let text = format!("{LEAST}l4: of another command\n");
+    assert_eq!(parse("F", &text), parse("F", LEAST));
+    let found = errors(&format!("{LEAST}l5: of none\n"));
+    assert!(found[0].starts_with("F:6:1: l5: unknown key; did you mean \"l4\"?"), "{found:?}");
 }

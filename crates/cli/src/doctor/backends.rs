@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_config::Address;
 use plimsoll_control::ServiceView;
 use plimsoll_model::Outcome;
-use plimsoll_probe::{Address, Probe, ProbeResult, Prober};
+use plimsoll_probe::{Probe, ProbeResult, Prober};
 use tokio::task::JoinSet;
 
 use super::finding::{Finding, Findings};
@@ -31,7 +32,7 @@ pub async fn examine(
 ) {
     let mut looks = JoinSet::new();
     let health = service.liveness.as_ref().map(|liveness| {
-        Probe::new(translate::request(&liveness.http)).map(Arc::new).map_err(|e| e.to_string())
+        Probe::new(liveness.value.request.clone()).map(Arc::new).map_err(|e| e.to_string())
     });
     for (at, id) in translate::numbered(service).into_iter().enumerate() {
         let Some(work) = setup.probes.measured.get(&id).cloned() else { continue };
@@ -59,8 +60,9 @@ pub async fn examine(
         let curves = told.map(|view| view.curves.as_slice()).unwrap_or_default();
         let curve = curves.iter().find(|curve| curve.backend == *name);
         let capacity = curve.map(|curve| curve.capacity_rps);
-        if let (Some(work), Some(probe)) = (work, &service.probe) {
-            findings.add(answer(&about, "probe", &probe.http.path, work, nobody));
+        if let (Some(work), Some(probe)) = (work, service.probe.as_ref().map(|probe| &probe.value))
+        {
+            findings.add(answer(&about, "probe", &probe.request.path, work, nobody));
             let latency = work.as_ref().ok().filter(|_| succeeded(work)).map(|r| r.latency);
             // Half a number given leaves the other half to adapt.
             if let (Some(interval), Some(requests)) = (probe.interval, probe.requests) {
@@ -68,8 +70,10 @@ pub async fn examine(
                 findings.append(cost(&about, "probe", rate, capacity, latency));
             }
         }
-        if let (Some(liveness), Some(config)) = (liveness, &service.liveness) {
-            findings.add(answer(&about, "liveness", &config.http.path, liveness, false));
+        if let (Some(liveness), Some(config)) =
+            (liveness, service.liveness.as_ref().map(|l| &l.value))
+        {
+            findings.add(answer(&about, "liveness", &config.request.path, liveness, false));
             let latency = liveness.as_ref().ok().filter(|_| succeeded(liveness)).map(|r| r.latency);
             if let Some(interval) = config.interval {
                 let rate = f64::from(config.requests) / interval.as_secs_f64();

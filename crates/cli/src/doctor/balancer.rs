@@ -6,14 +6,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use plimsoll_control::ServiceView;
 use plimsoll_model::{MethodKind, ServerStatus};
-use plimsoll_sink::{AccessLevel, AgentState, HaproxySink, InspectedServer, Inspection};
+use plimsoll_sink::{AccessLevel, AgentState, HaproxySink, InspectedServer, Inspection, Sink};
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 
 use super::finding::{Finding, Findings};
 use super::steered;
 use crate::config::{Backend, Service};
-use crate::run::sink::Place;
 use crate::run::translate::ServiceSetup;
 
 /// The oldest version that tells all that is relied on; 2.6 is what is tested.
@@ -33,12 +32,12 @@ pub async fn examine(
     findings: &mut Findings,
 ) {
     let name = &service.name;
-    let haproxy = match &setup.sink.place {
-        Place::Haproxy(haproxy) => haproxy.clone(),
-        Place::L4(l4) => return steered::examine(name, l4, setup, told, findings).await,
+    let haproxy = match &setup.sink {
+        Sink::Haproxy(haproxy) => haproxy.clone(),
+        Sink::L4(l4) => return steered::examine(name, l4, setup, told, findings).await,
     };
     let socket = haproxy.socket.to_string();
-    let sink = HaproxySink::new(haproxy, setup.sink.servers.clone());
+    let sink = HaproxySink::new(haproxy, setup.servers.clone());
     let inspected = match sink {
         Ok(mut sink) => sink.inspect().await,
         Err(error) => Err(error),
@@ -473,7 +472,7 @@ mod tests {
     async fn an_address_that_is_another_is_a_warning() {
         let backend = |address: &str| Backend {
             name: "s1".to_owned(),
-            address: crate::config::parse_address(address).expect("an address"),
+            address: address.parse().expect("an address"),
         };
         for (address, expected) in [
             ("127.0.0.1:9001", None),

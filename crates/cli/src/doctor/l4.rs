@@ -1,35 +1,34 @@
 //! The layer-4 part: of a configuration with an `l4` section, or of the machine alone.
 
 use std::io::{self, Write};
-use std::path::Path;
 use std::process::ExitCode;
 
+use plimsoll_l4::L4Config;
 use plimsoll_l4::doctor::{Finding, Level, examine};
 use plimsoll_terminal::table::{Cell, Table, left};
-use plimsoll_terminal::{Format, Screen, Tone, complain, json, printable};
+use plimsoll_terminal::{Format, Screen, Tone, json, printable};
 use serde::Serialize;
 
-use super::{BAD_CONFIG, FOUND};
-use crate::config;
+use super::FOUND;
+use super::finding::{self, Findings};
 
-/// Whether a file is about layer 4; what cannot be read is left to who reads the rest.
-pub fn concerns(path: &Path) -> bool {
-    let has_section = config::load_as(path, "l4", "a mapping", |cursor| {
-        Some(cursor.entries("a mapping")?.iter().any(|entry| entry.key == "l4"))
-    });
-    has_section.unwrap_or(false)
+/// What was found about the `l4` section of a file with sections of other commands, in their form.
+pub fn findings(config: &L4Config) -> Findings {
+    let mut findings = Findings::default();
+    for Finding { check, about, level, found, why, advice } in examine(Some(config)) {
+        let about = format!("l4 {check}, {about}");
+        findings.add(match level {
+            Level::Ok => finding::Finding::ok(about, found),
+            Level::Warn => finding::Finding::warning(about, format!("{found}: {why}"), advice),
+            Level::Fail => finding::Finding::error(about, format!("{found}: {why}"), advice),
+        });
+    }
+    findings
 }
 
-/// Looks, and exits 0 when nothing fails, 1 when something does, 2 when the configuration is wrong.
-pub fn run(path: Option<&Path>, format: Format) -> ExitCode {
-    let config = match path.map(crate::l4::load_config).transpose() {
-        Ok(config) => config,
-        Err(problems) => {
-            problems.iter().for_each(|problem| complain!("{problem}"));
-            return ExitCode::from(BAD_CONFIG);
-        }
-    };
-    let findings = examine(config.as_ref());
+/// Looks, and exits 0 when nothing fails, 1 when something does.
+pub fn run(config: Option<&L4Config>, format: Format) -> ExitCode {
+    let findings = examine(config);
     let mut out = io::stdout().lock();
     let shown = match format {
         Format::Json => to_json(&findings, &mut out),
@@ -125,16 +124,5 @@ mod tests {
             (&false.into(), &"fail".into())
         );
         assert!(fails(&findings) && !fails(&findings[..1]));
-    }
-
-    #[test]
-    fn a_file_is_known_by_its_section() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("f.yaml");
-        for (text, l4) in [("l4: { }", true), ("services: [ ]", false), (": : :", false)] {
-            std::fs::write(&path, text).expect("written");
-            assert_eq!(concerns(&path), l4, "{text}");
-        }
-        assert!(!concerns(&dir.path().join("none")));
     }
 }

@@ -14,9 +14,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::config::{Config, Service};
+use crate::config::{self, Config, Sections, Service};
 use crate::run;
 use finding::{Finding, Findings};
+use plimsoll_config::{ConfigError, Document};
 use plimsoll_control::ServiceView;
 use plimsoll_terminal::{Format, Screen, complain};
 use running::Running;
@@ -39,20 +40,28 @@ pub struct DoctorArgs {
 
 /// Looks, and exits 0 when nothing is wrong, 1 when something is, 2 when the configuration is.
 pub fn run(args: &DoctorArgs) -> ExitCode {
-    let path = match &args.config {
-        Some(path) if !l4::concerns(path) => path,
-        other => return l4::run(other.as_deref(), args.output),
+    let Some(path) = &args.config else { return l4::run(None, args.output) };
+    let wrong = |problems: Vec<ConfigError>| {
+        problems.iter().for_each(|problem| complain!("{problem}"));
+        ExitCode::from(BAD_CONFIG)
     };
-    let config = match run::load(path) {
-        Ok(config) => config,
-        Err(problems) => {
-            problems.iter().for_each(|problem| complain!("{problem}"));
-            return ExitCode::from(BAD_CONFIG);
+    let read = Document::load(path).and_then(|document| config::all(&document));
+    let (config, layer_4) = match read {
+        Err(problems) => return wrong(problems),
+        Ok(Sections { daemon: None, l4 }) => {
+            return l4::run(l4.as_ref().map(|l4| &l4.balancer), args.output);
         }
+        Ok(Sections { daemon: Some(daemon), l4 }) => (daemon, l4),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let findings = match runtime {
-        Ok(runtime) => runtime.block_on(examine(&config, path)),
+        Ok(runtime) => {
+            let mut findings = runtime.block_on(examine(&config, path));
+            if let Some(section) = layer_4 {
+                findings.append(l4::findings(&section.balancer));
+            }
+            findings
+        }
         Err(error) => {
             complain!("plimsoll: cannot start: {error}");
             return ExitCode::from(FOUND);

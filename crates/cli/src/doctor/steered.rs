@@ -3,7 +3,7 @@
 
 use plimsoll_control::ServiceView;
 use plimsoll_model::{MethodKind, ServerStatus};
-use plimsoll_sink::{L4Sink, L4SinkConfig, WeightSink as _};
+use plimsoll_sink::{L4Sink, L4SinkConfig, ReportSource as _};
 
 use super::finding::{Finding, Findings};
 use crate::run::translate::ServiceSetup;
@@ -16,8 +16,8 @@ pub async fn examine(
     told: Option<&ServiceView>,
     findings: &mut Findings,
 ) {
-    let report = match L4Sink::new(place.clone(), setup.sink.servers.clone()) {
-        Ok(mut sink) => sink.read_back().await,
+    let report = match L4Sink::new(place.clone(), setup.servers.clone()) {
+        Ok(mut sink) => sink.read().await,
         Err(error) => Err(error),
     };
     let report = match report {
@@ -43,7 +43,7 @@ pub async fn examine(
         findings.add(Finding::error(name, what, ""));
     }
     for server in &report.servers {
-        let named = setup.sink.servers.iter().find(|(id, _)| *id == server.backend);
+        let named = setup.servers.iter().find(|(id, _)| *id == server.backend);
         let about = format!("{name}/{}", named.map_or("?", |(_, server)| server));
         match server.status {
             ServerStatus::Down => findings.add(Finding::error(

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use plimsoll_config::{ConfigError, Cursor, Document};
 use plimsoll_cookie::Layout;
 use plimsoll_l4::{
     AttachMode, Backend, BackendState, CookieConfig, Interface, L4Config, Limits, Load, Mac,
@@ -12,7 +13,7 @@ use plimsoll_l4::{
 };
 
 use super::agent;
-use crate::config::{self, ConfigError, Cursor};
+use crate::config::KEYS;
 
 /// Where things are pinned unless the configuration says otherwise.
 pub const PIN_DIR: &str = "/sys/fs/bpf/plimsoll/l4";
@@ -61,11 +62,12 @@ pub fn load(path: &Path) -> Result<L4Config, Vec<ConfigError>> {
 /// # Errors
 /// As [`load`].
 pub fn load_section(path: &Path) -> Result<Section, Vec<ConfigError>> {
-    config::load_as(path, "l4", "a mapping with interfaces and vips", document)
+    Document::load(path)?.read(document)
 }
 
-fn document(cursor: &Cursor<'_>) -> Option<Section> {
-    let fields = cursor.fields(&["l4"])?;
+/// Reads the section; the other sections of the document are others' to read.
+pub fn document(cursor: &Cursor<'_>) -> Option<Section> {
+    let fields = cursor.fields(KEYS)?;
     fields.required("l4", "a mapping with interfaces and vips", section)
 }
 
@@ -105,7 +107,7 @@ fn section(cursor: &Cursor<'_>) -> Option<Section> {
     let socket = fields.optional("socket", socket);
     let metrics = fields.optional("metrics", |c| {
         let fields = c.fields(&["listen"])?;
-        fields.required("listen", "an address and port such as \"127.0.0.1:7401\"", config::listen)
+        fields.required("listen", "an address and port such as \"127.0.0.1:7401\"", Cursor::listen)
     });
     let balancer = L4Config {
         interfaces: interfaces?,
@@ -124,7 +126,7 @@ fn section(cursor: &Cursor<'_>) -> Option<Section> {
 
 fn socket(cursor: &Cursor<'_>) -> Option<Socket> {
     let fields = cursor.fields(&["path", "mode"])?;
-    let path = fields.required("path", "the path of a Unix socket", config::unix_path);
+    let path = fields.required("path", "the path of a Unix socket", Cursor::unix_path);
     let mode = fields.or("mode", SOCKET_MODE, |c| {
         let what = "permissions in quotes, such as \"0600\" or \"0660\"";
         let text = c.text(what)?;
@@ -251,7 +253,9 @@ fn interface(cursor: &Cursor<'_>) -> Option<Interface> {
 }
 
 fn name<'a>(cursor: &Cursor<'a>) -> Option<&'a str> {
-    cursor.text_if("a name of 1 to 63 letters", config::l4_name)
+    cursor.text_if("a name of 1 to 63 letters", |text| {
+        (1..64).contains(&text.len()) && !text.contains(char::is_control)
+    })
 }
 
 fn vip(cursor: &Cursor<'_>) -> Option<Vip> {

@@ -2,7 +2,7 @@
 
 mod agent;
 mod ask;
-mod config;
+pub mod config;
 mod follow;
 mod loads;
 mod metrics;
@@ -11,8 +11,6 @@ mod routes;
 mod run;
 mod status;
 mod steer;
-
-pub use config::load as load_config;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

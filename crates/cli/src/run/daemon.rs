@@ -8,8 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use plimsoll_api::{Hub, MAX_EVENTS, Part, Publisher, serve};
+use plimsoll_config::ConfigError;
 use plimsoll_control::{Controller, Memory, Record, RecordKind};
 use plimsoll_model::Nanos;
+use plimsoll_sink::Steering;
 use plimsoll_store::{Holder, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -17,7 +19,6 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::balancers::Balancers;
 use super::descriptors;
 use super::file::Follow;
 use super::keeper::{Keeper, KeeperThread};
@@ -163,9 +164,8 @@ impl Daemon {
         let store = spawn_blocking(move || Store::open(&path, &holder));
         let store = Arc::new(store.await.map_err(io::Error::other)??);
         let (keeper, thread) = Keeper::start(store.clone())?;
-        let balancers = Balancers::default();
-        let shared =
-            Shared { origin, seed: options.seed, keeper, balancers, backends: Arc::default() };
+        let steering = Steering::new(origin);
+        let shared = Shared { seed: options.seed, keeper, steering, backends: Arc::default() };
         let hub = Hub::new(env!("CARGO_PKG_VERSION"));
         hub.count_lost_log_lines(log::lost());
         let running = BTreeMap::new();
@@ -203,11 +203,11 @@ impl Daemon {
         descriptors::raise(descriptors::needed(&self.config));
         let services = self.config.services.clone();
         let mut setups = Vec::new();
-        for (i, service) in services.iter().enumerate() {
+        for service in &services {
             setups.push(
                 self.setup(service)
                     .await?
-                    .map_err(|error| StartError::Config(self.problem(i, &error)))?,
+                    .map_err(|error| StartError::Config(error.to_string()))?,
             );
         }
         let backends: usize = services.iter().map(|service| service.backends.len()).sum();
@@ -231,7 +231,7 @@ impl Daemon {
     async fn setup(
         &self,
         service: &config::Service,
-    ) -> Result<Result<ServiceSetup, translate::Unusable>, StartError> {
+    ) -> Result<Result<ServiceSetup, ConfigError>, StartError> {
         let (store, wanted) = (self.store.clone(), service.clone());
         let before = self.running.get(&service.name).map(|r| (r.config.clone(), r.setup.clone()));
         let observe = self.options.observe;
@@ -297,7 +297,7 @@ impl Daemon {
     /// Takes up the configuration file as it is now. What is wrong with it is logged, and the old one
     /// stays.
     async fn reload(&mut self, why: &str) {
-        let config = match super::load(&self.options.file) {
+        let config = match config::load(&self.options.file) {
             Ok(config) => config,
             Err(problems) => {
                 return self.refuse(problems.iter().map(ToString::to_string).collect());
@@ -309,10 +309,10 @@ impl Daemon {
         }
         let mut setups = Vec::new();
         let mut problems = Vec::new();
-        for (i, service) in config.services.iter().enumerate() {
+        for service in &config.services {
             match self.setup(service).await {
                 Ok(Ok(setup)) => setups.push(setup),
-                Ok(Err(error)) => problems.push(self.problem(i, &error)),
+                Ok(Err(error)) => problems.push(error.to_string()),
                 Err(error) => problems.push(error.to_string()),
             }
         }
@@ -334,10 +334,6 @@ impl Daemon {
         }
         self.config = config;
         tracing::info!("{why}: the configuration was taken up");
-    }
-
-    fn problem(&self, service: usize, error: &translate::Unusable) -> String {
-        super::problem(&self.options.file, service, error).to_string()
     }
 
     fn refuse(&self, problems: Vec<String>) {

@@ -16,7 +16,8 @@ const LATE: u64 = 3;
 /// How many descriptors a daemon takes at the most in ordinary work.
 pub fn needed(config: &Config) -> u64 {
     let services = config.services.iter().map(|service| {
-        let checks = service.liveness.as_ref().map_or(1, |liveness| u64::from(liveness.requests));
+        let checks =
+            service.liveness.as_ref().map_or(1, |liveness| u64::from(liveness.value.requests));
         // One for the balancer: HAProxys behind several services have fewer, layer-4 services one each.
         1 + service.backends.len() as u64 * (PROBES + checks)
     });

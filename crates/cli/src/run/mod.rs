@@ -1,34 +1,28 @@
 //! `plimsoll run`: the daemon.
 //!
-//! One task per service drives its controller (`service`), another holds the connection to its balancer: one
-//! per HAProxy for all services behind it (`haproxy_task`, found by `balancers`), one per service at layer 4
-//! (`l4_task`). A thread writes the store (`keeper`), and one task waits for signals, follows the
+//! One task per service drives its controller (`service`), another, of `plimsoll_sink`, holds the connection to its
+//! balancer. A thread writes the store (`keeper`), and one task waits for signals, follows the
 //! configuration file and starts, changes and ends services (`daemon`).
 
-mod balancers;
 mod daemon;
 pub mod descriptors;
 pub mod file;
-mod haproxy_task;
 mod keeper;
-mod l4_task;
 pub mod log;
 pub mod record;
 mod rounds;
 mod samples;
 mod service;
-pub mod sink;
-mod sink_task;
 mod supervise;
 pub mod translate;
 
 use std::hash::{BuildHasher, RandomState};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use plimsoll_terminal::complain;
 
-use crate::config::{self, Config, ConfigError, Position};
+use crate::config;
 
 /// Exit code for a configuration that is wrong.
 const BAD_CONFIG: u8 = 2;
@@ -56,31 +50,10 @@ pub struct RunArgs {
     pub seed: Option<u64>,
 }
 
-/// Reads a configuration, and checks that every part can be told what it says.
-///
-/// # Errors
-/// Everything that is wrong with it.
-pub fn load(file: &Path) -> Result<Config, Vec<ConfigError>> {
-    let config = config::load(file)?;
-    let services = config.services.iter().enumerate();
-    let problems: Vec<ConfigError> = services
-        .filter_map(|(i, service)| Some(problem(file, i, &translate::check(service).err()?)))
-        .collect();
-    if problems.is_empty() { Ok(config) } else { Err(problems) }
-}
-
-/// What a part refuses, as a problem of the file. The parts do not know places.
-fn problem(file: &Path, service: usize, error: &translate::Unusable) -> ConfigError {
-    let key = format!("services[{service}].{}", error.key);
-    let Position { line, column } = config::place(file, &key);
-    let message = error.message.clone();
-    ConfigError { file: file.display().to_string(), line, column, key, message }
-}
-
 /// Steers until SIGTERM or SIGINT, and exits 0 then; 1 when it cannot start, 2 when the configuration
 /// is wrong.
 pub fn run(args: &RunArgs) -> ExitCode {
-    let config = match load(&args.config) {
+    let config = match config::load(&args.config) {
         Ok(config) => config,
         Err(problems) => {
             problems.iter().for_each(|problem| complain!("{problem}"));

@@ -10,17 +10,15 @@ use plimsoll_api::Publisher;
 use plimsoll_control::{Action, Controller, Event, Memory, Record, RecordKind, ServiceSpec};
 use plimsoll_model::{BackendId, MethodKind, Outcome, Plan};
 use plimsoll_probe::{Clock, LivenessEvent, ProbeEvent, ProbePlan, Scheduler, Target};
+use plimsoll_sink::{SinkHandle, SinkReport, Steered, Steering};
 use plimsoll_store::{PlanRecord, PlanRecordEntry};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Interval, MissedTickBehavior, interval_at, timeout};
 
-use super::balancers::Balancers;
 use super::keeper::Keeper;
 use super::record::{self, unix_ms};
 use super::rounds::Rounds;
 use super::samples::Passive;
-use super::sink::{self, Place};
-use super::sink_task::{SinkHandle, SinkReport};
 use super::translate::ServiceSetup;
 
 /// The controller's clock; a search advances by one candidate a tick, about 10 ms of work …
@@ -44,14 +42,12 @@ const WAITING: usize = 1_024;
 /// What the services share.
 #[derive(Clone, Debug)]
 pub struct Shared {
-    /// The origin of every [`plimsoll_model::Nanos`] in the daemon.
-    pub origin: Instant,
     /// Drives phases, jitter and the models' luck.
     pub seed: u64,
     /// Keeps what was learned.
     pub keeper: Keeper,
-    /// Holds the connections to the HAProxys.
-    pub balancers: Balancers,
+    /// Holds the connections to balancers, and the origin of every [`plimsoll_model::Nanos`] in the daemon.
+    pub steering: Steering,
     /// How many backends all services have.
     pub backends: Arc<AtomicUsize>,
 }
@@ -107,7 +103,7 @@ impl Service {
         memory: Option<Memory>,
         publisher: Publisher,
     ) -> Result<Self, String> {
-        let clock = Clock::new(shared.origin);
+        let clock = Clock::new(shared.steering.origin);
         let runtime = tokio::runtime::Handle::current();
         let (probe_sender, probes) = mpsc::channel(WAITING);
         let (round_sender, rounds) = mpsc::channel(WAITING);
@@ -115,12 +111,16 @@ impl Service {
             let (probes, rounds) = (probe_sender.clone(), round_sender.clone());
             Scheduler::new(runtime.clone(), clock, shared.seed, probes, rounds)
         };
-        let (name, observe) = (&setup.spec.name, setup.spec.observe);
-        let sink = sink::steer(&shared.balancers, name, &setup.sink, observe, shared.origin)
-            .map_err(|error| error.to_string())?;
+        let steered = Steered {
+            service: setup.spec.name.clone(),
+            servers: setup.servers.clone(),
+            observe: setup.spec.observe,
+        };
+        let sink =
+            setup.sink.start(&shared.steering, steered).map_err(|error| error.to_string())?;
         let mut service = Service {
             name: setup.spec.name.as_str().into(),
-            origin: shared.origin,
+            origin: shared.steering.origin,
             names: BTreeMap::new(),
             clock,
             controller: Controller::new(setup.spec.clone(), memory, clock.now(), shared.seed),
@@ -132,8 +132,8 @@ impl Service {
             rounds: Rounds::new(rounds),
             keeper: shared.keeper.clone(),
             publisher,
-            passive: Passive::new(shared.origin),
-            shown: shared.origin,
+            passive: Passive::new(shared.steering.origin),
+            shown: shared.steering.origin,
             backends: shared.backends.clone(),
         };
         service.aim(&setup)?;
@@ -364,8 +364,7 @@ impl Service {
     /// Looking after many backends must not keep this machine busy: where nothing speaks against one, its checks come the
     /// more seldom the more there are in all services. What an operator has set stays.
     fn stretched(&self, interval: Duration, suspect: bool) -> Duration {
-        // At layer 4 lost requests are not seen: nothing but checks tells of a death.
-        let is_blind = matches!(self.setup.sink.place, Place::L4(_));
+        let is_blind = !self.setup.sink.reports_losses();
         let is_urgent = interval < Duration::from_secs(1) && (suspect || is_blind);
         if is_urgent || self.setup.spec.checks.interval.is_some() {
             return interval;
@@ -436,9 +435,8 @@ impl Service {
 
     /// Goes on with another setup of the same service behind the same balancer.
     fn reconfigure(&mut self, setup: Arc<ServiceSetup>) {
-        let servers = setup.sink.servers.clone();
-        if servers != self.setup.sink.servers {
-            self.sink.set_servers(servers);
+        if setup.servers != self.setup.servers {
+            self.sink.set_servers(setup.servers.clone());
         }
         if let Err(error) = self.aim(&setup) {
             tracing::error!(service = %self.name, "{error}");

@@ -5,16 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_control::{BackendSpec, CheckSpec, CurveChoice, Exploration, ProbeRate, ServiceSpec};
-use plimsoll_model::{BackendId, SinkLimits};
+use plimsoll_config::{Address, ConfigError, Placed};
+use plimsoll_control::{BackendSpec, CheckSpec, ProbeRate, ServiceSpec};
+use plimsoll_model::BackendId;
 use plimsoll_probe::{
-    Address, Connection, LivenessCheck, LivenessSpec, Probe, ProbeSpec, Scheme, StatusSet, Target,
-    TlsSpec,
+    LivenessCheck, LivenessConfig, LivenessSpec, Probe, ProbeSpec, SpecError, Target,
 };
-use plimsoll_sink::{HaproxyConfig, L4SinkConfig, SocketAddress};
+use plimsoll_sink::{Servers, Sink};
 
-use super::sink::{self, Place};
-use super::sink_task::Poll;
 use crate::config;
 
 /// The watch of a service whose configuration names none: a bare connection. It costs a backend next
@@ -29,8 +27,10 @@ pub struct ServiceSetup {
     pub spec: ServiceSpec,
     /// For the probes.
     pub probes: ProbeSetup,
-    /// For the balancer.
-    pub sink: SinkSetup,
+    /// The balancer.
+    pub sink: Sink,
+    /// Identities and names of its servers.
+    pub servers: Servers,
 }
 
 /// What measures the backends, and what watches them.
@@ -44,52 +44,24 @@ pub struct ProbeSetup {
     pub jitter: f64,
 }
 
-/// The balancer, and whom to steer there.
-#[derive(Clone, Debug)]
-pub struct SinkSetup {
-    /// Where it is.
-    pub place: Place,
-    /// Time between two readings.
-    pub poll: Poll,
-    /// Identities and names of its servers.
-    pub servers: Vec<(BackendId, String)>,
-}
-
-/// Something in the configuration that no part can be told.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key}: {message}")]
-pub struct Unusable {
-    /// The key within the service, such as `probe`.
-    pub key: String,
-    /// What is wrong.
-    pub message: String,
-}
-
-impl Unusable {
-    fn new(key: &str, why: impl std::fmt::Display) -> Self {
-        Unusable { key: key.to_owned(), message: why.to_string() }
-    }
-}
-
 /// The setup of one service. `ids` are the identities of its backends, in the order of the
 /// configuration; `before` is the service as it ran so far, whose probes are kept where they are the
 /// same.
 ///
 /// # Errors
-/// When a part refuses what it would be told.
+/// When a file that the configuration names cannot be used.
 pub fn service(
     service: &config::Service,
     ids: &[BackendId],
     observe: bool,
     before: Option<(&config::Service, &ServiceSetup)>,
-) -> Result<ServiceSetup, Unusable> {
-    let sink = sink_setup(service, ids);
-    let limits = sink::limits(&sink.place, sink.servers.clone());
-    let limits = limits.map_err(|error| Unusable::new("sink", error))?;
+) -> Result<ServiceSetup, ConfigError> {
+    let names = service.backends.iter().map(|backend| backend.name.clone());
     Ok(ServiceSetup {
-        spec: spec(service, ids, limits, observe),
+        spec: spec(service, ids, observe),
         probes: probes(service, ids, before)?,
-        sink,
+        sink: service.sink.value.clone(),
+        servers: ids.iter().copied().zip(names).collect(),
     })
 }
 
@@ -98,43 +70,15 @@ pub fn numbered(service: &config::Service) -> Vec<BackendId> {
     (1..).map(BackendId).take(service.backends.len()).collect()
 }
 
-/// Finds what no part can be told, without reading any file.
-///
-/// # Errors
-/// As [`service`], but for the file of TLS authorities.
-pub fn check(service: &config::Service) -> Result<(), Unusable> {
-    let mut plain = service.clone();
-    let liveness = plain.liveness.as_mut().map(|liveness| &mut liveness.http);
-    let probe = plain.probe.as_mut().map(|probe| &mut probe.http);
-    for http in probe.into_iter().chain(liveness) {
-        (http.scheme, http.tls) = (config::Scheme::Http, config::Tls::default());
-    }
-    self::service(&plain, &numbered(service), false, None).map(|_| ())
-}
-
-fn spec(
-    service: &config::Service,
-    ids: &[BackendId],
-    sink: SinkLimits,
-    observe: bool,
-) -> ServiceSpec {
+fn spec(service: &config::Service, ids: &[BackendId], observe: bool) -> ServiceSpec {
     let named = service.backends.iter().zip(ids);
     let backends =
         named.map(|(backend, &id)| BackendSpec { id, name: backend.name.clone() }).collect();
     ServiceSpec {
         objective: service.objective,
         theta: service.theta,
-        exploration: match service.learn.exploration {
-            config::Exploration::Packed => Exploration::Packed,
-            config::Exploration::Bisect => Exploration::Bisect,
-            config::Exploration::Literal => Exploration::Literal,
-        },
-        curve: match service.learn.curve {
-            config::CurveFamily::Auto => CurveChoice::Auto,
-            config::CurveFamily::Hyperbola => CurveChoice::Hyperbola,
-            config::CurveFamily::Isotonic => CurveChoice::Isotonic,
-            config::CurveFamily::Poly2 => CurveChoice::Poly2,
-        },
+        exploration: service.learn.exploration,
+        curve: service.learn.curve,
         drift: service.learn.drift,
         refresh: service.learn.refresh,
         drain: service.learn.drain,
@@ -146,62 +90,41 @@ fn spec(
         probe: service
             .probe
             .as_ref()
+            .map(|probe| &probe.value)
             .map(|probe| ProbeRate { interval: probe.interval, requests: probe.requests }),
         checks: service.liveness.as_ref().map_or(CheckSpec::default(), |liveness| CheckSpec {
-            requests: liveness.requests,
-            interval: liveness.interval,
+            requests: liveness.value.requests,
+            interval: liveness.value.interval,
         }),
         observe,
-        sink,
+        sink: service.sink.value.limits(),
         ..ServiceSpec::new(&service.name, backends)
     }
-}
-
-fn sink_setup(service: &config::Service, ids: &[BackendId]) -> SinkSetup {
-    let (place, poll) = match &service.sink {
-        config::Sink::Haproxy(haproxy) => {
-            let socket = match &haproxy.socket {
-                config::Socket::Unix(path) => SocketAddress::Unix(path.clone()),
-                config::Socket::Tcp(address) => SocketAddress::Tcp(address.to_string()),
-            };
-            let (backend, timeout) = (haproxy.backend.clone(), haproxy.timeout);
-            (Place::Haproxy(HaproxyConfig { socket, backend, timeout }), haproxy.poll)
-        }
-        config::Sink::L4(l4) => {
-            let (socket, vip, timeout) = (l4.socket.clone(), l4.vip.clone(), l4.timeout);
-            (Place::L4(L4SinkConfig { socket, vip, timeout }), l4.poll)
-        }
-    };
-    let names = service.backends.iter().map(|backend| backend.name.clone());
-    let poll = poll.map_or(Poll::ByReading, Poll::Every);
-    SinkSetup { place, poll, servers: ids.iter().copied().zip(names).collect() }
 }
 
 fn probes(
     service: &config::Service,
     ids: &[BackendId],
     before: Option<(&config::Service, &ServiceSetup)>,
-) -> Result<ProbeSetup, Unusable> {
+) -> Result<ProbeSetup, ConfigError> {
     let work = work_probe(service, before)?;
     let liveness = liveness(service, before)?;
-    let port = service.liveness.as_ref().and_then(|liveness| liveness.port);
+    let port = service.liveness.as_ref().and_then(|liveness| liveness.value.port);
     let mut setup = ProbeSetup {
         measured: BTreeMap::new(),
         watched: BTreeMap::new(),
-        jitter: service.probe.as_ref().map_or(0.0, |probe| probe.http.jitter),
+        jitter: service.probe.as_ref().map_or(0.0, |probe| probe.value.jitter),
     };
-    for (i, (backend, &id)) in service.backends.iter().zip(ids).enumerate() {
-        let unusable = |why| Unusable::new(&format!("backends[{i}].address"), why);
+    for (backend, &id) in service.backends.iter().zip(ids) {
         let target = Target {
-            address: address(&backend.address).map_err(unusable)?,
+            address: backend.address.clone(),
             probe: work.clone(),
             liveness: Some(liveness.clone()),
             max_in_flight: Target::DEFAULT_MAX_IN_FLIGHT,
         };
         let elsewhere = port.filter(|port| *port != backend.address.port);
         if let Some(port) = elsewhere {
-            let there = config::Address { port, ..backend.address.clone() };
-            let address = address(&there).map_err(unusable)?;
+            let address = Address { port, ..backend.address.clone() };
             setup.watched.insert(id, Target { address, probe: None, ..target.clone() });
             setup.measured.insert(id, Target { liveness: None, ..target });
         } else {
@@ -211,94 +134,60 @@ fn probes(
     Ok(setup)
 }
 
-fn address(address: &config::Address) -> Result<Address, String> {
-    address.to_string().parse().map_err(|error| format!("{error}"))
-}
-
 fn work_probe(
     service: &config::Service,
     before: Option<(&config::Service, &ServiceSetup)>,
-) -> Result<Option<Arc<Probe>>, Unusable> {
+) -> Result<Option<Arc<Probe>>, ConfigError> {
     let Some(probe) = &service.probe else { return Ok(None) };
     if let Some((was, setup)) = before
-        && was.probe.as_ref().is_some_and(|was| is_same_request(&was.http, &probe.http))
+        && let Some(was) = &was.probe
+        && is_same_request(&was.value.request, &probe.value.request)
         && let Some(target) = setup.probes.measured.values().next()
     {
         return Ok(target.probe.clone());
     }
-    let made = Probe::new(request(&probe.http)).map(Arc::new);
-    made.map(Some).map_err(|e| Unusable::new("probe", e))
+    made(probe, &probe.value.request).map(Some)
 }
 
 fn liveness(
     service: &config::Service,
     before: Option<(&config::Service, &ServiceSetup)>,
-) -> Result<LivenessSpec, Unusable> {
-    let unusable = |error: &dyn std::fmt::Display| Unusable::new("liveness", error);
+) -> Result<LivenessSpec, ConfigError> {
     let Some(liveness) = &service.liveness else {
         let spec = LivenessSpec::new(LivenessCheck::Connect, WATCH_CHECKS, WATCH_TIMEOUT);
-        return spec.map_err(|e| unusable(&e));
+        // These constants are within its bounds.
+        return spec.map_err(|error| service.sink.problem(error));
     };
+    let LivenessConfig { request, requests, .. } = &liveness.value;
     if let Some((was, setup)) = before
         && let Some(old) = &was.liveness
-        && is_same_request(&old.http, &liveness.http)
-        && old.requests == liveness.requests
+        && is_same_request(&old.value.request, request)
+        && old.value.requests == *requests
     {
         let targets = setup.probes.watched.values().chain(setup.probes.measured.values());
         if let Some(spec) = targets.filter_map(|target| target.liveness.as_ref()).next() {
             return Ok(spec.clone());
         }
     }
-    let probe = Probe::new(request(&liveness.http)).map_err(|e| unusable(&e))?;
-    let check = LivenessCheck::Http(Arc::new(probe));
-    LivenessSpec::new(check, liveness.requests, liveness.http.timeout).map_err(|e| unusable(&e))
+    let check = LivenessCheck::Http(made(liveness, request)?);
+    let spec = LivenessSpec::new(check, *requests, request.timeout);
+    spec.map_err(|error| liveness.problem(error))
+}
+
+/// The probe of a section; its file of authorities is read.
+fn made<T>(section: &Placed<T>, request: &ProbeSpec) -> Result<Arc<Probe>, ConfigError> {
+    Probe::new(request.clone()).map(Arc::new).map_err(|error: SpecError| section.problem(error))
 }
 
 /// Whether a probe made for the one serves the other. A file of authorities may have changed though
 /// its name has not.
-fn is_same_request(a: &config::Http, b: &config::Http) -> bool {
-    a == b && a.tls.ca.is_none()
-}
-
-/// The request that a probe sends, and the answer it takes for a success.
-pub fn request(http: &config::Http) -> ProbeSpec {
-    let https = http.scheme == config::Scheme::Https;
-    // The configuration knows no other statuses than the set does.
-    let expect_status = StatusSet::new(http.expect.status.iter().cloned()).unwrap_or_default();
-    ProbeSpec {
-        scheme: if https { Scheme::Https } else { Scheme::Http },
-        method: http.method.as_str().to_owned(),
-        path: http.path.clone(),
-        host: http.host.clone(),
-        headers: http.headers.clone(),
-        body: http.body.clone().map(String::into_bytes),
-        expect_status,
-        expect_body: http.expect.body.clone().map(String::into_bytes),
-        timeout: http.timeout,
-        connection: match http.connection {
-            config::Connection::Keep => Connection::Keep,
-            config::Connection::New => Connection::New,
-        },
-        max_body: http.max_body,
-        tls: https.then(|| TlsSpec {
-            ca_file: http.tls.ca.clone(),
-            server_name: http.tls.server_name.as_ref().map(server_name),
-            insecure: http.tls.insecure,
-        }),
-    }
-}
-
-/// An IPv6 address has no brackets in a certificate.
-fn server_name(host: &config::Host) -> String {
-    match host {
-        config::Host::Ip(ip) => ip.to_string(),
-        config::Host::Name(name) => name.clone(),
-    }
+fn is_same_request(a: &ProbeSpec, b: &ProbeSpec) -> bool {
+    a == b && a.tls.as_ref().is_none_or(|tls| tls.ca_file.is_none())
 }
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_control::{DrainTest, DriftTest};
+    use plimsoll_control::{CurveChoice, DrainTest, DriftTest, Exploration};
 
     use super::*;
 
@@ -329,15 +218,12 @@ mod tests {
         let named: Vec<(u32, &str)> =
             setup.spec.backends.iter().map(|b| (b.id.0, b.name.as_str())).collect();
         assert_eq!(named, [(7, "s1"), (3, "s2")]);
-        assert_eq!(setup.sink.servers, [(BackendId(7), "s1".into()), (BackendId(3), "s2".into())]);
+        assert_eq!(setup.servers, [(BackendId(7), "s1".into()), (BackendId(3), "s2".into())]);
         let address = |id| setup.probes.measured[&BackendId(id)].address.to_string();
         assert_eq!(
             (address(7), address(3)),
             ("127.0.0.1:9001".into(), "shop-2.example:9002".into())
         );
-        let Place::Haproxy(haproxy) = &setup.sink.place else { panic!("{:?}", setup.sink.place) };
-        assert_eq!(haproxy.backend, "pool");
-        assert_eq!(haproxy.socket, SocketAddress::Unix("/run/h.sock".into()));
         assert!(setup.spec.observe);
         assert_eq!(setup.spec.sink.range, 0..=256);
     }
@@ -380,32 +266,6 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_asked_as_it_was_written() {
-        let text = LEAST.replace(
-            "{ path: /work }",
-            "{ path: /work, method: POST, scheme: https, host: h.example, headers: { X-A: b }, body: \
-             \"{}\", expect: { status: [200, 204-206], body: ok }, connection: new, timeout: 3s, \
-             max_body: 9, tls: { server_name: \"::1\", insecure: true } }",
-        );
-        let spec = request(&read(&text).probe.expect("a probe").http);
-        let expected = ProbeSpec {
-            scheme: Scheme::Https,
-            method: "POST".into(),
-            path: "/work".into(),
-            host: Some("h.example".into()),
-            headers: vec![("X-A".into(), "b".into())],
-            body: Some(b"{}".to_vec()),
-            expect_status: "200,204-206".parse().expect("a set"),
-            expect_body: Some(b"ok".to_vec()),
-            timeout: Duration::from_secs(3),
-            connection: Connection::New,
-            max_body: 9,
-            tls: Some(TlsSpec { ca_file: None, server_name: Some("::1".into()), insecure: true }),
-        };
-        assert_eq!(spec, expected);
-    }
-
-    #[test]
     fn the_watch_may_be_on_another_port_and_is_never_missing() {
         let bare = translate(LEAST).probes;
         assert!(bare.watched.is_empty());
@@ -439,12 +299,15 @@ mod tests {
     }
 
     #[test]
-    fn what_no_part_can_be_told_is_named() {
-        let key = |text: &str| check(&read(text)).map_err(|error| error.key);
-        assert_eq!(key(LEAST), Ok(()));
-        let long = LEAST.replace("/work", &format!("/{}", "a".repeat(9_000)));
-        assert_eq!(key(&long), Err("probe".to_owned()));
-        let https = "/work, scheme: https, tls: { ca: /no/such.pem }";
-        assert_eq!(key(&LEAST.replace("/work", https)), Ok(()), "no file is read");
+    fn a_file_of_authorities_that_is_not_there_is_a_problem_at_its_section() {
+        let text = LEAST.replace("/work", "/work, scheme: https, tls: { ca: /no/such.pem }");
+        let service = read(&text);
+        let problem =
+            super::service(&service, &numbered(&service), false, None).expect_err("no file");
+        let text = problem.to_string();
+        assert!(
+            text.starts_with("F:6:12: services[0].probe: ") && text.contains("/no/such.pem"),
+            "{text}"
+        );
     }
 }

@@ -6,7 +6,7 @@ use plimsoll_model::Hyperbola;
 use plimsoll_pack::Choice;
 
 use super::json::{Json, Value};
-use crate::config::{ConfigError, Position, Report};
+use plimsoll_config::{ConfigError, Position, Report};
 
 /// A backend without `max_weight` may be loaded to this part of its curve's capacity.
 const DEFAULT_UTILISATION: f64 = 0.985;
@@ -54,19 +54,19 @@ pub struct CurveInput {
 /// # Errors
 /// All that is wrong.
 pub fn parse(file: &str, text: &str) -> Result<Input, Vec<ConfigError>> {
-    let report = Report::default();
+    let report = Report::new(file);
     let document = match Json::read(text) {
         Ok(document) => document,
         Err(error) => {
             let place = format!(" at line {} column {}", error.line(), error.column());
             let at = Position { line: error.line(), column: error.column().max(1) };
             report.add(at, "json", error.to_string().replace(&place, ""));
-            return Err(report.into_errors(file));
+            return Err(report.into_errors());
         }
     };
     let reader = Reader { text, report };
     let input = reader.problem(&document);
-    let problems = reader.report.into_errors(file);
+    let problems = reader.report.into_errors();
     input.filter(|_| problems.is_empty()).ok_or(problems)
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use plimsoll_model::{BackendId, MethodKind};
-use plimsoll_sink::{L4Sink, L4SinkConfig, SinkErrorKind, WeightSink};
+use plimsoll_sink::{L4Sink, L4SinkConfig, ReportSource, SinkErrorKind, WeightSink};
 use plimsoll_testbed::net::SiteSpec;
 
 use crate::contract::{Bed, holds, plan};
@@ -15,8 +15,8 @@ struct Balancer<'a>(&'a Place);
 
 impl Balancer<'_> {
     fn of(&self, vip: &str, servers: &[&str]) -> L4Sink {
-        let (socket, vip) = (self.0.socket(), vip.to_owned());
-        let config = L4SinkConfig { socket, vip, timeout: Duration::from_secs(5) };
+        let timeout = Duration::from_secs(5);
+        let config = L4SinkConfig { timeout, ..L4SinkConfig::new(self.0.socket(), vip) };
         let names = servers.iter().map(|name| (*name).to_owned());
         L4Sink::new(config, (1..).map(BackendId).zip(names).collect()).expect("good names")
     }
@@ -65,7 +65,7 @@ async fn the_layer_4_balancer_keeps_what_every_sink_promises() {
     holds(&bed).await;
 
     let mut sink = bed.sink(&["s1", "s2", "s3"]);
-    let error = bed.of("wex", &["s1"]).read_back().await.expect_err("unknown");
+    let error = bed.of("wex", &["s1"]).read().await.expect_err("unknown");
     assert!(error.to_string().contains("no service \"wex\"; it has web"), "{error}");
     assert_eq!(error.kind(), SinkErrorKind::UnknownBackend);
     for nonsense in ["", "{}", "{\"read\":7}", "set server web/s1 weight 5"] {
@@ -74,14 +74,14 @@ async fn the_layer_4_balancer_keeps_what_every_sink_promises() {
 
     // Weights that happen to be the configured ones are the controller's once it has said so.
     sink.apply(&plan(&[10, 20, 30])).await.expect("applied");
-    let before = sink.read_back().await.expect("read");
+    let before = sink.read().await.expect("read");
     assert_eq!(before.method.kind, MethodKind::Split);
     place.write("l4.yaml", &file.replace("weight: 10", "weight: 99"));
     drop(daemon);
-    let error = sink.read_back().await.expect_err("nobody there");
+    let error = sink.read().await.expect_err("nobody there");
     assert_eq!((error.kind(), error.retryable()), (SinkErrorKind::Unreachable, true), "{error}");
     let daemon = place.balance();
-    let after = sink.read_back().await.expect("read");
+    let after = sink.read().await.expect("read");
     assert_eq!(after.generation, before.generation);
     assert_eq!(each(&place.status(), "weight"), [10, 20, 30]);
 
@@ -93,7 +93,7 @@ async fn the_layer_4_balancer_keeps_what_every_sink_promises() {
     assert!(place.run("lb", &["l4", "detach"], "l4.yaml").status.success());
     place.write("l4.yaml", &file.replace("weighted_round_robin", "round_robin"));
     let _daemon = place.balance();
-    let anew = sink.read_back().await.expect("read");
+    let anew = sink.read().await.expect("read");
     assert_ne!(anew.generation, before.generation);
     assert_eq!(anew.method.kind, MethodKind::NoLiveWeights);
     let error = sink.apply(&plan(&[1, 2, 3])).await.expect_err("no weights");

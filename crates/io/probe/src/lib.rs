@@ -14,10 +14,10 @@
 //!
 //! What this machine lacks (descriptors, memory) is a [`LocalFault`] and never a backend's failure.
 
-mod address;
 mod cadence;
 mod clock;
 mod closing;
+mod config;
 mod conn;
 mod event;
 mod exchange;
@@ -36,8 +36,8 @@ mod status;
 mod tally;
 mod tls;
 
-pub use address::{Address, AddressError};
 pub use clock::Clock;
+pub use config::{LivenessConfig, ProbeConfig};
 pub use event::{LivenessEvent, ProbeEvent};
 pub use failure::{Detail, LocalFault};
 pub use liveness::{LivenessCheck, LivenessSpec};

@@ -2,11 +2,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memchr::memmem::Finder;
+use plimsoll_config::Address;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
 use crate::spec::{Connection, ProbeSpec, Scheme, SpecError};
-use crate::{Address, request, tls};
+use crate::{request, tls};
 
 /// A checked [`ProbeSpec`]: what is asked, which answer is a success, and the TLS authorities, read
 /// from their file once. Shared by all backends of a service.
@@ -23,20 +24,28 @@ impl Probe {
     /// # Errors
     /// The first thing that is wrong with the spec.
     pub fn new(spec: ProbeSpec) -> Result<Self, SpecError> {
-        request::validate(&spec)?;
+        Probe::check(&spec)?;
         let tls = match spec.scheme {
             Scheme::Http => None,
-            Scheme::Https => {
-                let tls = spec.tls.clone().unwrap_or_default();
-                let host = spec.host.as_deref().map(host_of);
-                if let Some(name) = tls.server_name.clone().or(host) {
-                    tls::server_name(&name)?;
-                }
-                Some(tls::client_config(&tls)?)
-            }
+            Scheme::Https => Some(tls::client_config(&spec.tls.clone().unwrap_or_default())?),
         };
         let expect_body = spec.expect_body.as_ref().map(|text| Finder::new(text).into_owned());
         Ok(Probe { spec, expect_body, tls })
+    }
+
+    /// Checks the spec, and reads no file.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn check(spec: &ProbeSpec) -> Result<(), SpecError> {
+        request::validate(spec)?;
+        if spec.scheme == Scheme::Https {
+            let given = spec.tls.as_ref().and_then(|tls| tls.server_name.clone());
+            if let Some(name) = given.or_else(|| spec.host.as_deref().map(host_of)) {
+                tls::server_name(&name)?;
+            }
+        }
+        Ok(())
     }
 
     /// What was checked.
@@ -91,7 +100,7 @@ impl Probe {
         let given = self.spec.tls.as_ref().and_then(|tls| tls.server_name.clone());
         let name = given
             .or_else(|| self.spec.host.as_deref().map(host_of))
-            .unwrap_or_else(|| address.host());
+            .unwrap_or_else(|| address.host.bare());
         tls::server_name(&name).map(Some)
     }
 }

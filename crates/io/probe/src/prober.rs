@@ -1,11 +1,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use plimsoll_config::Address;
 use plimsoll_model::Outcome;
 use rustls::pki_types::ServerName;
 use tokio::time::timeout;
 
-use crate::Address;
 use crate::conn::{Conn, Dialer};
 use crate::exchange::{Answer, Broken, exchange};
 use crate::failure::{Detail, Failure, LocalFault, Stop};

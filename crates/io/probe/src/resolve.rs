@@ -3,12 +3,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_config::Address;
 use plimsoll_model::FailureKind;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::Address;
 use crate::failure::Failure;
 
 /// How long a name's addresses are used before they are looked up again. Their own time to live is
@@ -66,7 +66,7 @@ impl Resolver {
         let mut state = self.state.lock().await;
         let now = Instant::now();
         if state.lookup.is_none() && state.due.is_none_or(|due| due <= now) {
-            let (host, port) = (self.address.host(), self.address.port());
+            let (host, port) = (self.address.host.bare(), self.address.port);
             state.lookup = Some(tokio::spawn(async move {
                 tokio::net::lookup_host((host, port)).await.map(Iterator::collect)
             }));
@@ -87,7 +87,7 @@ impl Resolver {
     }
 
     fn unresolved(&self, reason: &str) -> Failure {
-        let detail = format!("cannot resolve {}: {reason}", self.address.host());
+        let detail = format!("cannot resolve {}: {reason}", self.address.host.bare());
         Failure::new(FailureKind::Refused, detail)
     }
 }

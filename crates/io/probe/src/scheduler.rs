@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_config::Address;
 use plimsoll_model::BackendId;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
@@ -11,9 +12,7 @@ use crate::conn::Dialer;
 use crate::liveness::{Pace, Watch};
 use crate::measure::Measure;
 use crate::tally::Tally;
-use crate::{
-    Address, Clock, LivenessEvent, LivenessSpec, Probe, ProbeEvent, ProbePlan, Prober, SpecError,
-};
+use crate::{Clock, LivenessEvent, LivenessSpec, Probe, ProbeEvent, ProbePlan, Prober, SpecError};
 
 /// Rounds of checks are no closer than this.
 const LEAST_INTERVAL: Duration = Duration::from_millis(1);

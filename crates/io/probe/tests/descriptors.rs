@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 #[tokio::test]
 async fn a_full_table_of_descriptors_is_a_local_fault_and_no_event() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = plimsoll_probe::Address::from(listener.local_addr().expect("a bound socket"));
+    let address = plimsoll_config::Address::from(listener.local_addr().expect("a bound socket"));
     let probe = Arc::new(Probe::new(ProbeSpec::default()).expect("a valid spec"));
     setrlimit(Resource::Nofile, Rlimit { current: Some(64), maximum: Some(64) })
         .expect("a lower limit");

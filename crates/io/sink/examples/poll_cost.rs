@@ -6,28 +6,25 @@ use std::error::Error;
 use std::time::Instant;
 
 use plimsoll_model::BackendId;
-use plimsoll_sink::{HaproxyConfig, HaproxySink, WeightSink};
+use plimsoll_sink::{HaproxyConfig, HaproxySink, ReportSource, WeightSink};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let usage = "usage: poll_cost SOCKET BACKEND [POLLS]";
-    let config = HaproxyConfig {
-        socket: arguments.next().ok_or(usage)?.parse()?,
-        backend: arguments.next().ok_or(usage)?,
-        timeout: HaproxyConfig::DEFAULT_TIMEOUT,
-    };
+    let socket = arguments.next().ok_or(usage)?.parse()?;
+    let config = HaproxyConfig::new(socket, &arguments.next().ok_or(usage)?);
     let polls: u32 = arguments.next().map_or(Ok(2000), |text| text.parse())?;
     let mut sink = HaproxySink::new(config, Vec::new())?;
     let found = sink.inspect().await?;
     let names = found.servers.iter().map(|server| server.name.clone());
     sink.set_servers((0..).map(BackendId).zip(names).collect())?;
-    sink.read_back().await?;
+    sink.read().await?;
     let ours = cpu_ns(std::process::id())?;
     let theirs = cpu_ns(found.pid)?;
     let start = Instant::now();
     for _ in 0..polls {
-        sink.read_back().await?;
+        sink.read().await?;
     }
     let per_poll = |nanoseconds: u64| nanoseconds as f64 / 1e3 / f64::from(polls);
     println!(

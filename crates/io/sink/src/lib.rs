@@ -1,8 +1,11 @@
 //! Programs weights into balancers that Plimsoll did not build, and reads back what they hold.
 //!
-//! [`WeightSink`] is what the daemon sees. [`HaproxySink`] drives HAProxy over its runtime API: one
-//! kept connection, one write per batch, every answer attributed to its command. [`L4Sink`] drives
-//! Plimsoll's own layer-4 balancer through its daemon's socket.
+//! What steers is a [`WeightSink`], what reports rates, requests in flight and weights a [`ReportSource`];
+//! [`HaproxySink`] (over HAProxy's runtime API: one kept connection, one write per batch, every answer attributed
+//! to its command) and [`L4Sink`] (Plimsoll's own layer-4 balancer, through its daemon's socket) are both.
+//!
+//! A daemon sees neither: it reads a [`Sink`] from the configuration, starts it, and holds a [`SinkHandle`] to give
+//! plans to and to take reports from. A new balancer is a module with a [`SinkConfig`], and a line in `registry`.
 //!
 //! A plan is checked before anything is sent, undone when it fails halfway, and [`Applied`] says what
 //! the balancer really holds afterwards.
@@ -10,7 +13,9 @@
 mod error;
 mod haproxy;
 mod l4;
+mod registry;
 mod servers;
+mod steer;
 
 use std::future::Future;
 
@@ -19,14 +24,23 @@ use plimsoll_model::{Applied, BalancerReport, Plan, SinkLimits};
 pub use error::{SinkError, SinkErrorKind};
 pub use haproxy::{
     AccessLevel, AgentState, HaproxyConfig, HaproxyConnection, HaproxySink, InspectedServer,
-    Inspection, ProcessIdentity, SocketAddress, SteeredBackend, Witness, haproxy_limits,
+    Inspection, ProcessIdentity, SocketAddress, SteeredBackend, Witness,
 };
 pub use l4::{L4Sink, L4SinkConfig, wire};
+pub use registry::{Sink, one_sink};
+pub use steer::{Loss, Poll, Servers, SinkConfig, SinkHandle, SinkReport, Steered, Steering};
 
-/// A balancer whose weights can be set and read while it runs.
+/// A balancer whose weights can be set while it runs.
 pub trait WeightSink: Send {
     /// What the balancer bears: its range of weights, and how often they may change.
     fn limits(&self) -> SinkLimits;
+
+    /// Replaces the servers that are steered, given with their names in the balancer: some joined or left.
+    ///
+    /// # Errors
+    /// [`SinkError::InvalidName`] for names that the balancer could not have, or that come twice; the present
+    /// servers then stay.
+    fn set_servers(&mut self, servers: Servers) -> Result<(), SinkError>;
 
     /// Programs all weights of a plan, sending only those that differ from what the balancer holds
     /// now.
@@ -35,10 +49,13 @@ pub trait WeightSink: Send {
     /// Nothing is sent when the plan, a name, the method or the permission is wrong. When a command
     /// fails halfway, the weights already changed are put back, and the error says which.
     fn apply(&mut self, plan: &Plan) -> impl Future<Output = Result<Applied, SinkError>> + Send;
+}
 
-    /// What the balancer holds and has counted: method, weights, states, requests.
+/// Reports what a balancer holds and has counted.
+pub trait ReportSource: Send {
+    /// Reads method, weights, states, and the requests since it started.
     ///
     /// # Errors
     /// When the balancer cannot be reached or understood, or does not know a configured name.
-    fn read_back(&mut self) -> impl Future<Output = Result<BalancerReport, SinkError>> + Send;
+    fn read(&mut self) -> impl Future<Output = Result<BalancerReport, SinkError>> + Send;
 }

@@ -4,7 +4,7 @@ mod common;
 
 use common::fake::{Fake, Fault};
 use common::plan;
-use plimsoll_sink::{HaproxySink, SinkError, SinkErrorKind, WeightSink};
+use plimsoll_sink::{HaproxySink, ReportSource, SinkError, SinkErrorKind, WeightSink};
 
 fn shop() -> (Fake, HaproxySink) {
     let fake = Fake::start(&[("s1", 10), ("s2", 20), ("s3", 30), ("s4", 40)]);
@@ -107,7 +107,7 @@ async fn a_batch_that_hangs_is_undone_in_time() {
 #[tokio::test]
 async fn a_haproxy_that_is_gone_in_mid_batch_leaves_its_weights_unknown() {
     let (fake, mut sink) = shop();
-    sink.read_back().await.unwrap();
+    sink.read().await.unwrap();
     faults(&fake, &[Fault::Cut]);
     fake.state.lock().unwrap().closed = true;
     let error = sink.apply(&plan(&[11, 20, 30, 40])).await.unwrap_err();
@@ -123,7 +123,7 @@ async fn an_endless_answer_is_cut_off() {
     let SinkError::Interrupted { source, .. } = error else { panic!("{error}") };
     // Sixteen megabytes or half a second, whichever comes first.
     assert!(matches!(source.kind(), SinkErrorKind::Protocol | SinkErrorKind::Timeout), "{source}");
-    assert_eq!(sink.read_back().await.unwrap().servers.len(), 4, "the next call starts anew");
+    assert_eq!(sink.read().await.unwrap().servers.len(), 4, "the next call starts anew");
 }
 
 #[tokio::test]
@@ -161,18 +161,18 @@ async fn answers_that_make_no_sense_are_errors_and_the_next_call_starts_anew() {
     ] {
         let (fake, mut sink) = shop();
         fake.state.lock().unwrap().instead.push((command, answer));
-        let error = sink.read_back().await.unwrap_err();
+        let error = sink.read().await.unwrap_err();
         assert_eq!(error.kind(), SinkErrorKind::Protocol, "{command}: {error}");
         assert!(error.to_string().contains(said), "{command}: {error}");
         fake.state.lock().unwrap().instead.clear();
-        assert_eq!(sink.read_back().await.unwrap().servers.len(), 4);
+        assert_eq!(sink.read().await.unwrap().servers.len(), 4);
     }
 }
 
 #[tokio::test]
 async fn a_process_that_stops_and_has_no_successor_is_told() {
     let (fake, mut sink) = shop();
-    sink.read_back().await.unwrap();
+    sink.read().await.unwrap();
     let stopping = ("show info", "Pid: 42\nStopping: 1\nStart_time_sec: 1000");
     fake.state.lock().unwrap().instead.push(stopping);
     let error = sink.apply(&plan(&[11, 20, 30, 40])).await.unwrap_err();

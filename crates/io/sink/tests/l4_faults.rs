@@ -14,7 +14,7 @@ use std::time::Duration;
 use contract::plan;
 use plimsoll_model::{BackendId, MethodKind, ServerStatus};
 use plimsoll_sink::wire::{Answer, Question, Refusal, Report, Server};
-use plimsoll_sink::{L4Sink, L4SinkConfig, SinkError, SinkErrorKind, WeightSink};
+use plimsoll_sink::{L4Sink, L4SinkConfig, ReportSource, SinkError, SinkErrorKind, WeightSink};
 
 /// What becomes of a question that is no reading.
 #[derive(Clone, Debug)]
@@ -87,7 +87,7 @@ impl Fake {
 
     fn sink(&self) -> L4Sink {
         let timeout = Duration::from_millis(400);
-        let config = L4SinkConfig { socket: self.path.clone(), vip: "web".to_owned(), timeout };
+        let config = L4SinkConfig { timeout, ..L4SinkConfig::new(self.path.clone(), "web") };
         let servers = vec![(BackendId(1), "s1".to_owned()), (BackendId(2), "s2".to_owned())];
         L4Sink::new(config, servers).expect("good names")
     }
@@ -168,7 +168,7 @@ fn obey(state: &mut State, question: Question) -> String {
 #[tokio::test]
 async fn what_a_daemon_tells_becomes_a_report() {
     let fake = Fake::start(&[]);
-    let report = fake.sink().read_back().await.expect("read");
+    let report = fake.sink().read().await.expect("read");
     assert_eq!((report.method.kind, report.generation), (MethodKind::Split, 5));
     let second = report.servers[1];
     assert_eq!((second.in_flight, second.started_total, second.queued), (3, 40, 0));
@@ -244,13 +244,12 @@ async fn an_absent_daemon_is_a_clear_error_and_a_dropped_call_harms_nothing() {
     let mut sink = fake.sink();
     let long = plan(&[1, 2]);
     assert!(tokio::time::timeout(Duration::from_millis(50), sink.apply(&long)).await.is_err());
-    assert_eq!(sink.read_back().await.expect("read").servers[0].weight, 10);
+    assert_eq!(sink.read().await.expect("read").servers[0].weight, 10);
     let path = fake.path.clone();
     drop(fake);
-    let config =
-        L4SinkConfig { socket: path, vip: "web".to_owned(), timeout: Duration::from_secs(1) };
+    let config = L4SinkConfig::new(path, "web");
     let mut sink = L4Sink::new(config.clone(), Vec::new()).expect("good names");
-    let error = sink.read_back().await.expect_err("nobody");
+    let error = sink.read().await.expect_err("nobody");
     assert_eq!((error.kind(), error.retryable()), (SinkErrorKind::Unreachable, true));
     assert!(error.to_string().contains("no such socket: does `plimsoll l4 run` run"), "{error}");
     for bad in ["", "a\nb", &"x".repeat(64)] {

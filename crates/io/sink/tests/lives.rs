@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use common::{Haproxy, free_port, plan, sink_at};
-use plimsoll_sink::{SinkErrorKind, SocketAddress, WeightSink};
+use plimsoll_sink::{ReportSource, SinkErrorKind, SocketAddress, WeightSink};
 
 const SHOP: &str = "
 backend shop
@@ -20,10 +20,10 @@ async fn after_a_restart_the_generation_differs_and_the_weights_are_gone() {
     let mut haproxy = Haproxy::start(SHOP);
     let mut sink = haproxy.sink(&["s1", "s2"]);
     sink.apply(&plan(&[77, 88])).await.unwrap();
-    let before = sink.read_back().await.unwrap();
-    assert_eq!(sink.read_back().await.unwrap().generation, before.generation);
+    let before = sink.read().await.unwrap();
+    assert_eq!(sink.read().await.unwrap().generation, before.generation);
     haproxy.restart();
-    let after = sink.read_back().await.unwrap();
+    let after = sink.read().await.unwrap();
     assert_ne!(after.generation, before.generation);
     assert_eq!([after.servers[0].weight, after.servers[1].weight], [10, 20]);
     assert!(after.at > before.at);
@@ -35,10 +35,10 @@ async fn after_a_reload_the_kept_connection_leaves_the_old_worker() {
     let mut haproxy = Haproxy::start_master_worker(SHOP);
     let mut sink = haproxy.sink(&["s1", "s2"]);
     sink.apply(&plan(&[77, 88])).await.unwrap();
-    let before = sink.read_back().await.unwrap();
+    let before = sink.read().await.unwrap();
     let reloaded = SHOP.replace("leastconn", "roundrobin");
     haproxy.reload(&format!("\nbackend first\n  server s1 127.0.0.1:1 weight 99\n{reloaded}"));
-    let after = sink.read_back().await.unwrap();
+    let after = sink.read().await.unwrap();
     assert_ne!(after.generation, before.generation);
     assert_eq!([after.servers[0].weight, after.servers[1].weight], [10, 20]);
     assert_eq!(after.method.name, "roundrobin", "the method is learned anew");
@@ -62,25 +62,25 @@ async fn cleared_counters_are_a_new_generation() {
     })
     .await
     .unwrap();
-    let before = sink.read_back().await.unwrap();
+    let before = sink.read().await.unwrap();
     assert!(before.servers.iter().any(|server| server.started_total > 0));
     haproxy.ask("clear counters all");
-    let after = sink.read_back().await.unwrap();
+    let after = sink.read().await.unwrap();
     assert!(after.servers.iter().all(|server| server.started_total == 0));
     assert_ne!(after.generation, before.generation);
-    assert_eq!(sink.read_back().await.unwrap().generation, after.generation);
+    assert_eq!(sink.read().await.unwrap().generation, after.generation);
 }
 
 #[tokio::test]
 async fn operators_may_look_and_users_not_even_that() {
     let haproxy = Haproxy::start(SHOP);
     let mut operator = haproxy.sink_on("operator", &["s1", "s2"]);
-    assert_eq!(operator.read_back().await.unwrap().method.name, "leastconn");
+    assert_eq!(operator.read().await.unwrap().method.name, "leastconn");
     let error = operator.apply(&plan(&[1, 2])).await.unwrap_err();
     assert_eq!(error.kind(), SinkErrorKind::Permission);
     assert!(error.to_string().contains("level operator, and needs level admin"), "{error}");
     let mut user = haproxy.sink_on("user", &["s1", "s2"]);
-    let error = user.read_back().await.unwrap_err();
+    let error = user.read().await.unwrap_err();
     assert_eq!(error.kind(), SinkErrorKind::Permission);
     assert!(error.to_string().contains("level user, and needs level operator"), "{error}");
     assert!(!error.retryable());
@@ -92,9 +92,9 @@ async fn operators_may_look_and_users_not_even_that() {
 async fn an_absent_haproxy_is_a_clear_error_and_its_return_is_noticed() {
     let mut haproxy = Haproxy::start(SHOP);
     let mut sink = haproxy.sink(&["s1", "s2"]);
-    sink.read_back().await.unwrap();
+    sink.read().await.unwrap();
     haproxy.stop();
-    let error = sink.read_back().await.unwrap_err();
+    let error = sink.read().await.unwrap_err();
     assert_eq!(error.kind(), SinkErrorKind::Unreachable);
     assert!(error.to_string().contains("is HAProxy running"), "{error}");
     assert!(error.retryable());
@@ -103,7 +103,7 @@ async fn an_absent_haproxy_is_a_clear_error_and_its_return_is_noticed() {
     haproxy.start_again();
     sink.apply(&plan(&[1, 2])).await.unwrap();
     let nowhere = SocketAddress::Unix(PathBuf::from("/nonexistent/admin.sock"));
-    let error = sink_at(nowhere, "shop", &["s1"]).read_back().await.unwrap_err();
+    let error = sink_at(nowhere, "shop", &["s1"]).read().await.unwrap_err();
     assert!(error.to_string().contains("/nonexistent/admin.sock: no such socket"), "{error}");
 }
 
@@ -115,7 +115,7 @@ async fn the_runtime_api_may_listen_on_tcp() {
     ));
     for address in [format!("127.0.0.1:{port}"), format!("tcp://localhost:{port}")] {
         let mut sink = sink_at(address.parse().unwrap(), "shop", &["s1", "s2"]);
-        assert_eq!(sink.read_back().await.unwrap().servers.len(), 2);
+        assert_eq!(sink.read().await.unwrap().servers.len(), 2);
         sink.apply(&plan(&[5, 6])).await.unwrap();
     }
     assert_eq!(haproxy.weight("s2"), "6");
@@ -125,7 +125,7 @@ async fn the_runtime_api_may_listen_on_tcp() {
 async fn the_masters_socket_is_recognised() {
     let haproxy = Haproxy::start_master_worker(SHOP);
     let socket = SocketAddress::Unix(haproxy.socket("master"));
-    let error = sink_at(socket, "shop", &["s1"]).read_back().await.unwrap_err();
+    let error = sink_at(socket, "shop", &["s1"]).read().await.unwrap_err();
     assert_eq!(error.kind(), SinkErrorKind::Protocol);
     assert!(error.to_string().contains("master"), "{error}");
 }
@@ -134,7 +134,7 @@ async fn the_masters_socket_is_recognised() {
 async fn an_idle_connection_is_kept_and_a_call_that_was_dropped_harms_nothing() {
     let haproxy = Haproxy::start(SHOP);
     let mut sink = haproxy.sink(&["s1", "s2"]);
-    sink.read_back().await.unwrap();
+    sink.read().await.unwrap();
     let connections = || {
         haproxy
             .ask("show info")
@@ -145,13 +145,13 @@ async fn an_idle_connection_is_kept_and_a_call_that_was_dropped_harms_nothing() 
     };
     let before = connections();
     for _ in 0..20 {
-        sink.read_back().await.unwrap();
+        sink.read().await.unwrap();
     }
     assert_eq!(connections() - before, 1, "only our own question connected");
     for _ in 0..20 {
         let soon = Instant::now() + Duration::from_micros(50);
         let _ = tokio::time::timeout_at(soon.into(), sink.apply(&plan(&[9, 8]))).await;
-        let report = sink.read_back().await.unwrap();
+        let report = sink.read().await.unwrap();
         assert_eq!(report.servers.len(), 2);
     }
     sink.apply(&plan(&[3, 4])).await.unwrap();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{Haproxy, free_port, plan, serve, until};
 use plimsoll_model::{MethodKind, ServerReport, ServerStatus};
-use plimsoll_sink::{AccessLevel, AgentState, SinkErrorKind, WeightSink};
+use plimsoll_sink::{AccessLevel, AgentState, ReportSource, SinkErrorKind, WeightSink};
 
 #[tokio::test]
 async fn every_method_is_told_with_what_its_weights_mean() {
@@ -37,7 +37,7 @@ async fn every_method_is_told_with_what_its_weights_mean() {
         ));
         let mut sink = haproxy.sink(&["s1", "s2"]);
         for _ in 0..2 {
-            let method = sink.read_back().await.unwrap().method;
+            let method = sink.read().await.unwrap().method;
             assert_eq!((method.name.as_str(), method.kind), (name, kind), "balance {balance}");
         }
         let before = haproxy.ask("show servers state shop");
@@ -53,8 +53,8 @@ async fn every_method_is_told_with_what_its_weights_mean() {
     }
 }
 
-async fn first_server(sink: &mut impl WeightSink) -> ServerReport {
-    sink.read_back().await.unwrap().servers[0]
+async fn first_server(sink: &mut impl ReportSource) -> ServerReport {
+    sink.read().await.unwrap().servers[0]
 }
 
 #[tokio::test]
@@ -105,7 +105,7 @@ backend shop
         haproxy.ask("show stat -1 4 -1").contains("dead,0,0,0,0,,0,0,0,,0,,0,0,0,0,DOWN")
     });
     let statuses = |servers: &[ServerReport]| servers.iter().map(|s| s.status).collect::<Vec<_>>();
-    let report = sink.read_back().await.unwrap();
+    let report = sink.read().await.unwrap();
     assert_eq!(
         statuses(&report.servers),
         [ServerStatus::Up, ServerStatus::Down, ServerStatus::Down, ServerStatus::Maintenance]
@@ -182,7 +182,7 @@ backend shop
     })
     .await
     .unwrap();
-    let report = sink.read_back().await.unwrap();
+    let report = sink.read().await.unwrap();
     let counts: Vec<(u64, u64)> =
         report.servers.iter().map(|s| (s.started_total, s.errors_total)).collect();
     let answered: Vec<Option<u64>> = report.servers.iter().map(|s| s.answered_total).collect();
@@ -214,7 +214,7 @@ backend shop
     ));
     let mut sink = haproxy.sink(&["dead", "ok"]);
     tokio::task::spawn_blocking(move || (0..6).for_each(|_| get(web, "/"))).await.unwrap();
-    let [dead, ok] = sink.read_back().await.unwrap().servers[..] else { panic!("two servers") };
+    let [dead, ok] = sink.read().await.unwrap().servers[..] else { panic!("two servers") };
     assert!(dead.started_total > 0 && dead.errors_total == dead.started_total, "{dead:?}");
     assert_eq!((ok.started_total, ok.errors_total), (6, 0));
 }
@@ -352,7 +352,7 @@ backend shop
     ));
     let mut sink = haproxy.sink(&["s1", "s2"]);
     until("the agent to halve the weight", || haproxy.weight("s2") == "20");
-    assert_eq!(sink.read_back().await.unwrap().servers[1].weight, 20, "reading goes on");
+    assert_eq!(sink.read().await.unwrap().servers[1].weight, 20, "reading goes on");
     assert_eq!(sink.inspect().await.unwrap().servers[1].agent, AgentState::Active);
     let error = sink.apply(&plan(&[10, 10])).await.unwrap_err();
     assert_eq!(error.kind(), SinkErrorKind::Conflict);

@@ -5,7 +5,7 @@ mod contract;
 
 use common::{Haproxy, named, plan, sink_at};
 use plimsoll_model::{BackendId, MethodKind, ServerStatus};
-use plimsoll_sink::{HaproxySink, SinkError, SocketAddress, WeightSink};
+use plimsoll_sink::{HaproxySink, ReportSource, SinkError, SocketAddress, WeightSink};
 
 const LEASTCONN: &str = "
 backend shop
@@ -59,15 +59,13 @@ async fn a_weight_that_is_too_great_is_told_with_the_range() {
 async fn unknown_names_are_told_with_those_that_exist() {
     let haproxy = Haproxy::start(LEASTCONN);
     let mut sink = haproxy.sink(&["s1", "sX"]);
-    for error in
-        [sink.read_back().await.unwrap_err(), sink.apply(&plan(&[1, 2])).await.unwrap_err()]
-    {
+    for error in [sink.read().await.unwrap_err(), sink.apply(&plan(&[1, 2])).await.unwrap_err()] {
         let said = "backend \"shop\" has no server sX; it has s1, s2, s3";
         assert_eq!(error.to_string(), said);
     }
     assert_eq!(haproxy.weight("s1"), "10");
     let socket = SocketAddress::Unix(haproxy.socket("admin"));
-    let error = sink_at(socket, "shoq", &["s1"]).read_back().await.unwrap_err();
+    let error = sink_at(socket, "shoq", &["s1"]).read().await.unwrap_err();
     assert_eq!(error.to_string(), "HAProxy has no backend \"shoq\"; it has shop");
     assert!(matches!(error, SinkError::UnknownBackend { .. }));
 }
@@ -76,14 +74,14 @@ async fn unknown_names_are_told_with_those_that_exist() {
 async fn servers_join_and_leave_at_run_time() {
     let haproxy = Haproxy::start(LEASTCONN);
     let mut sink = haproxy.sink(&["s1", "s2"]);
-    assert_eq!(sink.read_back().await.unwrap().servers.len(), 2);
+    assert_eq!(sink.read().await.unwrap().servers.len(), 2);
     sink.set_servers(named(&["s1", "s2", "s3"])).unwrap();
-    assert_eq!(sink.read_back().await.unwrap().servers[2].weight, 30);
+    assert_eq!(sink.read().await.unwrap().servers[2].weight, 30);
     assert!(sink.set_servers(named(&["s1", "s1"])).is_err());
     assert!(sink.set_servers(named(&["s1; shutdown sessions server shop/s1"])).is_err());
-    assert_eq!(sink.read_back().await.unwrap().servers.len(), 3, "a bad list changes nothing");
+    assert_eq!(sink.read().await.unwrap().servers.len(), 3, "a bad list changes nothing");
     sink.set_servers(vec![(BackendId(3), "s3".into())]).unwrap();
-    let report = sink.read_back().await.unwrap();
+    let report = sink.read().await.unwrap();
     assert_eq!((report.servers[0].backend, report.servers[0].weight), (BackendId(3), 30));
     assert!(sink.apply(&plan(&[5])).await.is_err(), "b1 has left");
 }
@@ -103,7 +101,7 @@ backend shop
 ",
     );
     let mut sink = haproxy.sink(&["s1"]);
-    let report = sink.read_back().await.unwrap();
+    let report = sink.read().await.unwrap();
     assert_eq!((report.method.name.as_str(), report.servers[0].weight), ("roundrobin", 5));
 }
 
@@ -111,11 +109,11 @@ backend shop
 async fn a_backend_that_gets_its_first_server_at_run_time() {
     let haproxy = Haproxy::start("\nbackend shop\n  balance leastconn\n");
     let mut sink = haproxy.sink(&[]);
-    let report = sink.read_back().await.unwrap();
+    let report = sink.read().await.unwrap();
     assert_eq!((report.method.kind, report.servers.len()), (MethodKind::InFlight, 0));
     haproxy.ask("add server shop/s1 127.0.0.1:1 weight 12");
     sink.set_servers(named(&["s1"])).unwrap();
-    let report = sink.read_back().await.unwrap();
+    let report = sink.read().await.unwrap();
     assert_eq!(report.servers[0].weight, 12);
     assert_eq!(report.servers[0].status, ServerStatus::Maintenance);
     assert_eq!(weights(&sink.apply(&plan(&[13])).await.unwrap().weights), [13]);

@@ -3,9 +3,7 @@
 
 use std::time::Duration;
 
-use plimsoll_control::{
-    Action, BackendSpec, Controller, Event, Memory, Record, ServiceSpec, poll_interval,
-};
+use plimsoll_control::{Action, BackendSpec, Controller, Event, Memory, Record, ServiceSpec};
 use plimsoll_model::{Applied, BackendId, FailureKind, Nanos, Outcome, Plan, ServerStatus};
 use plimsoll_queueing::ServiceTime;
 
@@ -42,7 +40,7 @@ impl WorldSpec {
     pub fn new(pool: Vec<BackendModel>, method: Method, load: f64, seed: u64) -> Self {
         let service_us = 30_000.0;
         let capacity: f64 = pool.iter().map(|b| b.capacity_rps(service_us)).sum();
-        let poll = poll_interval(method.kind());
+        let poll = method.kind().poll_interval();
         WorldSpec {
             weights: vec![1; pool.len()],
             pool,

@@ -45,7 +45,6 @@ mod paper;
 mod plan;
 mod points;
 mod pool_health;
-mod reading;
 mod refresh;
 mod reports;
 mod reserve;
@@ -66,7 +65,6 @@ mod worth;
 pub use controller::Controller;
 pub use event::{Action, Event, Record, RecordKind};
 pub use memory::Memory;
-pub use reading::poll_interval;
 pub use spec::{
     BackendSpec, CheckSpec, CurveChoice, DrainTest, DriftTest, Exploration, ProbeRate, ServiceSpec,
 };

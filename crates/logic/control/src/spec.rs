@@ -154,11 +154,7 @@ impl ServiceSpec {
             probe: None,
             checks: CheckSpec::default(),
             observe: false,
-            sink: SinkLimits {
-                range: 0..=256,
-                min_interval: Duration::from_millis(100),
-                picks_per_weight: 16,
-            },
+            sink: SinkLimits::haproxy(),
         }
     }
 }

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{BackendId, Nanos};
@@ -12,6 +14,20 @@ pub enum MethodKind {
     InFlight,
     /// The balancer does not take weights while it runs (static-rr, map-based hash, first).
     NoLiveWeights,
+}
+
+impl MethodKind {
+    /// The time between two readings of a balancer that picks in this way, unless an operator says otherwise.
+    ///
+    /// A slow-down of few cores is seen in requests that meet no other, which polls farther apart than 25 ms miss.
+    /// Behind an in-flight method what is in flight is much the same for a while: 50 ms tell cores better there, and
+    /// changes hardly later (`docs/benchmarks.md`, "A changing world").
+    pub fn poll_interval(self) -> Duration {
+        Duration::from_millis(match self {
+            MethodKind::InFlight => 50,
+            MethodKind::Split | MethodKind::NoLiveWeights => 25,
+        })
+    }
 }
 
 /// A balancer's method of picking.

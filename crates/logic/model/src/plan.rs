@@ -64,6 +64,15 @@ pub struct SinkLimits {
     pub picks_per_weight: u32,
 }
 
+impl SinkLimits {
+    /// What every HAProxy bears. It takes a weight within microseconds; the least interval only keeps a caller that
+    /// runs wild from keeping it busy. `lb_fwrr.c` scales weights by 16, and a round has as many picks as they come
+    /// to together.
+    pub const fn haproxy() -> Self {
+        SinkLimits { range: 0..=256, min_interval: Duration::from_millis(50), picks_per_weight: 16 }
+    }
+}
+
 /// What the balancer holds after a plan was applied, read back from it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Applied {

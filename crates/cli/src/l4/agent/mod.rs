@@ -185,6 +185,6 @@ fn keys(path: &Path) -> Result<Keys, String> {
     found.ok_or_else(|| format!("{}: expected a copy of the balancers' key file", path.display()))
 }
 
-fn joined(errors: &[crate::config::ConfigError]) -> String {
+fn joined(errors: &[plimsoll_config::ConfigError]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }

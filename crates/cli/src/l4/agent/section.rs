@@ -3,9 +3,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use plimsoll_config::Cursor;
 use plimsoll_l4::{AgentConfig, L4Config, agent_dir, doctor, network};
-
-use crate::config::{self, Cursor};
 
 /// As written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,7 +23,7 @@ pub fn section(cursor: &Cursor<'_>) -> Option<Section> {
         let name = |item: &Cursor<'_>| item.text("an interface's name").map(str::to_owned);
         items.iter().map(name).collect()
     });
-    let listen = fields.optional("listen", config::listen);
+    let listen = fields.optional("listen", Cursor::listen);
     Some(Section { interfaces: interfaces?, listen: listen? })
 }
 

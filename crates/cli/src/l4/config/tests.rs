@@ -18,7 +18,7 @@ fn read(text: &str) -> Result<L4Config, Vec<String>> {
 }
 
 fn read_section(text: &str) -> Result<Section, Vec<String>> {
-    let read = config::parse_as("f.yaml", text, "l4", "a mapping", document);
+    let read = Document::parse("f.yaml", text).and_then(|written| written.read(document));
     read.map_err(|errors| errors.iter().map(ToString::to_string).collect())
 }
 

@@ -1,9 +1,9 @@
 use std::fmt::Write as _;
 
-use plimsoll_model::{Applied, MethodKind, Plan};
+use plimsoll_model::{Applied, MethodKind, Plan, SinkLimits};
 
 use super::link::LinkError;
-use super::{HaproxyConnection, SteeredBackend, WEIGHTS, method};
+use super::{HaproxyConnection, SteeredBackend, method};
 use crate::SinkError;
 use crate::servers::planned;
 
@@ -52,7 +52,8 @@ struct Programming<'a> {
 
 impl Programming<'_> {
     async fn apply(&mut self, plan: &Plan) -> Result<Applied, SinkError> {
-        let wanted = planned(plan, &self.backend.servers, &WEIGHTS, "HAProxy's")?;
+        let wanted =
+            planned(plan, &self.backend.servers, &SinkLimits::haproxy().range, "HAProxy's")?;
         let mut begun: Option<Begun> = None;
         loop {
             let changes = match self.prepare(plan.epoch, &wanted).await {

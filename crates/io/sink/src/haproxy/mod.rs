@@ -3,6 +3,7 @@
 mod address;
 mod apply;
 mod catalogue;
+mod config;
 mod connection;
 mod info;
 mod inspect;
@@ -15,46 +16,23 @@ mod stat;
 mod state;
 mod steered;
 mod table;
+mod task;
+mod tasks;
 mod witness;
 
-use std::ops::RangeInclusive;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use plimsoll_model::{Applied, BackendId, BalancerReport, Plan, SinkLimits};
 
 pub use address::SocketAddress;
+pub use config::HaproxyConfig;
 pub use connection::HaproxyConnection;
 pub use inspect::{AccessLevel, AgentState, InspectedServer, Inspection};
 pub use steered::SteeredBackend;
+pub use tasks::HaproxyTasks;
 pub use witness::{ProcessIdentity, Witness};
 
-use crate::{SinkError, WeightSink};
-
-/// HAProxy's weights.
-const WEIGHTS: RangeInclusive<u32> = 0..=256;
-
-/// `lb_fwrr.c` scales weights by 16 and a round has as many picks as they come to together.
-const PICKS_PER_WEIGHT: u32 = 16;
-/// HAProxy takes a weight in microseconds; what it bears is set by the traffic. This only keeps a
-/// caller that runs wild from keeping it busy.
-const MIN_INTERVAL: Duration = Duration::from_millis(50);
-
-/// Where HAProxy is, and which of its backends is steered.
-#[derive(Clone, Debug)]
-pub struct HaproxyConfig {
-    /// The runtime API, `level admin` (or `operator`, to observe only).
-    pub socket: SocketAddress,
-    /// The backend's name in HAProxy's configuration.
-    pub backend: String,
-    /// Bound on connecting and on each exchange. The first one to exceed it ends the call, but for a
-    /// batch, which is then undone within as many again.
-    pub timeout: Duration,
-}
-
-impl HaproxyConfig {
-    /// Time-out where none is configured.
-    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
-}
+use crate::{ReportSource, Servers, SinkError, WeightSink};
 
 /// Steers one backend of HAProxy on a connection of its own.
 ///
@@ -75,7 +53,7 @@ impl HaproxySink {
         config: HaproxyConfig,
         servers: Vec<(BackendId, String)>,
     ) -> Result<Self, SinkError> {
-        let HaproxyConfig { socket, backend, timeout } = config;
+        let HaproxyConfig { socket, backend, timeout, .. } = config;
         Ok(HaproxySink {
             backend: SteeredBackend::new(&backend, servers)?,
             connection: HaproxyConnection::new(socket, timeout, Instant::now()),
@@ -88,31 +66,24 @@ impl HaproxySink {
         self.connection.set_origin(origin);
         self
     }
-
-    /// Replaces the servers that are steered: some joined or left.
-    ///
-    /// # Errors
-    /// As [`HaproxySink::new`]; the present servers then stay.
-    pub fn set_servers(&mut self, servers: Vec<(BackendId, String)>) -> Result<(), SinkError> {
-        self.backend.set_servers(servers)
-    }
-}
-
-/// What every HAProxy bears.
-pub fn haproxy_limits() -> SinkLimits {
-    SinkLimits { range: WEIGHTS, min_interval: MIN_INTERVAL, picks_per_weight: PICKS_PER_WEIGHT }
 }
 
 impl WeightSink for HaproxySink {
     fn limits(&self) -> SinkLimits {
-        haproxy_limits()
+        SinkLimits::haproxy()
+    }
+
+    fn set_servers(&mut self, servers: Servers) -> Result<(), SinkError> {
+        self.backend.set_servers(servers)
     }
 
     async fn apply(&mut self, plan: &Plan) -> Result<Applied, SinkError> {
         self.backend.apply(&mut self.connection, plan).await
     }
+}
 
-    async fn read_back(&mut self) -> Result<BalancerReport, SinkError> {
+impl ReportSource for HaproxySink {
+    async fn read(&mut self) -> Result<BalancerReport, SinkError> {
         let mut reports = self.connection.read(&mut [&mut self.backend]).await?;
         reports.swap_remove(0)
     }

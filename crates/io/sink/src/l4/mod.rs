@@ -4,11 +4,11 @@
 //! plan at once or none, and keeps them through its own restarts. A request is a connection here: what is
 //! in flight are the connections that are open.
 
+mod config;
 mod link;
 pub mod wire;
 
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use plimsoll_model::{
@@ -16,7 +16,9 @@ use plimsoll_model::{
 };
 
 use crate::servers::{checked, planned};
-use crate::{SinkError, WeightSink};
+pub use config::L4SinkConfig;
+
+use crate::{ReportSource, Servers, SinkError, WeightSink};
 use link::{Link, LinkError};
 use wire::{Answer, Question, Refusal, Report, Server};
 
@@ -28,17 +30,6 @@ const WEIGHTS: RangeInclusive<u32> = 0..=256;
 const MIN_INTERVAL: Duration = Duration::from_millis(50);
 /// A new list is gone through from the next connection on.
 const PICKS_PER_WEIGHT: u32 = 0;
-
-/// Where the balancer is, and which of its services is steered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct L4SinkConfig {
-    /// The daemon's socket.
-    pub socket: PathBuf,
-    /// The service's name in the layer-4 configuration.
-    pub vip: String,
-    /// Bound on one question and its answer.
-    pub timeout: Duration,
-}
 
 /// Steers one service of the layer-4 balancer.
 ///
@@ -75,16 +66,7 @@ impl L4Sink {
         self
     }
 
-    /// Replaces the servers that are steered: some joined or left.
-    ///
-    /// # Errors
-    /// As [`L4Sink::new`]; the present servers then stay.
-    pub fn set_servers(&mut self, servers: Vec<(BackendId, String)>) -> Result<(), SinkError> {
-        self.servers = checked(servers, check_name)?;
-        Ok(())
-    }
-
-    async fn read(&mut self) -> Result<Report, SinkError> {
+    async fn ask(&mut self) -> Result<Report, SinkError> {
         let question = Question::Read { vip: self.vip.clone() };
         let answer = self.link.ask(&question).await.map_err(|error| self.link.error(error))?;
         let report = self.done(answer, 0)?;
@@ -121,7 +103,7 @@ impl L4Sink {
 
     async fn apply_plan(&mut self, plan: &Plan) -> Result<Applied, SinkError> {
         let wanted = planned(plan, &self.servers, &WEIGHTS, "the balancer's")?;
-        let before = self.read().await?;
+        let before = self.ask().await?;
         let held = |name: &str| find(&before, name).map(|server| u32::from(server.weight));
         let differ = wanted.iter().any(|(name, weight)| held(name) != Some(*weight));
         // Weights that happen to be as configured are ours only once they were set.
@@ -159,7 +141,7 @@ impl L4Sink {
     ) -> Result<Applied, SinkError> {
         let held = |report: &Report, name: &str| find(report, name).map(|s| u32::from(s.weight));
         let mut unrestored = Vec::new();
-        match self.read().await {
+        match self.ask().await {
             Ok(now) => {
                 let all = wanted.iter().all(|(name, weight)| held(&now, name) == Some(*weight));
                 if all && now.steered && now.epoch == epoch {
@@ -186,21 +168,28 @@ impl L4Sink {
     }
 }
 
+fn limits() -> SinkLimits {
+    SinkLimits { range: WEIGHTS, min_interval: MIN_INTERVAL, picks_per_weight: PICKS_PER_WEIGHT }
+}
+
 impl WeightSink for L4Sink {
     fn limits(&self) -> SinkLimits {
-        SinkLimits {
-            range: WEIGHTS,
-            min_interval: MIN_INTERVAL,
-            picks_per_weight: PICKS_PER_WEIGHT,
-        }
+        limits()
+    }
+
+    fn set_servers(&mut self, servers: Servers) -> Result<(), SinkError> {
+        self.servers = checked(servers, check_name)?;
+        Ok(())
     }
 
     async fn apply(&mut self, plan: &Plan) -> Result<Applied, SinkError> {
         self.apply_plan(plan).await
     }
+}
 
-    async fn read_back(&mut self) -> Result<BalancerReport, SinkError> {
-        let report = self.read().await?;
+impl ReportSource for L4Sink {
+    async fn read(&mut self) -> Result<BalancerReport, SinkError> {
+        let report = self.ask().await?;
         let at = Nanos::ZERO + self.origin.elapsed();
         let servers = self
             .servers

@@ -73,7 +73,7 @@ impl Fake {
     pub fn sink(&self, servers: &[&str]) -> HaproxySink {
         let socket = SocketAddress::Unix(self.path.clone());
         let timeout = Duration::from_millis(500);
-        let config = HaproxyConfig { socket, backend: "shop".to_owned(), timeout };
+        let config = HaproxyConfig { timeout, ..HaproxyConfig::new(socket, "shop") };
         HaproxySink::new(config, named(servers)).expect("good names")
     }
 

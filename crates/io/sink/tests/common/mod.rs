@@ -151,12 +151,7 @@ impl Drop for Haproxy {
 }
 
 pub fn sink_at(socket: SocketAddress, backend: &str, servers: &[&str]) -> HaproxySink {
-    let config = HaproxyConfig {
-        socket,
-        backend: backend.to_owned(),
-        timeout: HaproxyConfig::DEFAULT_TIMEOUT,
-    };
-    HaproxySink::new(config, named(servers)).expect("good names")
+    HaproxySink::new(HaproxyConfig::new(socket, backend), named(servers)).expect("good names")
 }
 
 /// Servers with identities 1, 2, 3, …

@@ -3,11 +3,11 @@
 #![allow(dead_code, reason = "every test file uses another part")]
 
 use plimsoll_model::{BackendId, Nanos, Plan, PlanEntry};
-use plimsoll_sink::{SinkError, SinkErrorKind, WeightSink};
+use plimsoll_sink::{ReportSource, SinkError, SinkErrorKind, WeightSink};
 
 /// A balancer whose service has servers s1, s2 and s3 with weights 10, 20 and 30.
 pub trait Bed {
-    type Sink: WeightSink;
+    type Sink: WeightSink + ReportSource;
     /// A sink that steers these.
     fn sink(&self, servers: &[&str]) -> Self::Sink;
     /// The weight that a server has, not asked through a sink.
@@ -30,9 +30,9 @@ fn weights(applied: &[(BackendId, u32)]) -> Vec<u32> {
 pub async fn holds(bed: &impl Bed) {
     let all = ["s1", "s2", "s3"];
     let mut sink = bed.sink(&all);
-    let report = sink.read_back().await.expect("read");
+    let report = sink.read().await.expect("read");
     assert_eq!(report.servers.iter().map(|s| s.weight).collect::<Vec<_>>(), [10, 20, 30]);
-    assert_eq!(sink.read_back().await.expect("read").generation, report.generation);
+    assert_eq!(sink.read().await.expect("read").generation, report.generation);
 
     // A part of the servers may be planned, and only what differs is sent.
     let applied = sink.apply(&plan(&[1])).await.expect("applied");
@@ -45,19 +45,19 @@ pub async fn holds(bed: &impl Bed) {
     assert_eq!((again.commands, weights(&again.weights)), (0, vec![256, 20, 0]));
 
     bed.meddle(99);
-    assert_eq!(sink.read_back().await.expect("read").servers[1].weight, 99);
+    assert_eq!(sink.read().await.expect("read").servers[1].weight, 99);
     let applied = sink.apply(&plan(&[256, 20, 0])).await.expect("applied");
     assert_eq!((applied.commands, bed.weight("s2")), (1, 20));
 
     refuses(bed, &mut sink).await;
     let mut part = bed.sink(&all[..2]);
-    assert_eq!(part.read_back().await.expect("read").servers.len(), 2);
+    assert_eq!(part.read().await.expect("read").servers.len(), 2);
     assert_eq!(part.apply(&plan(&[5, 20])).await.expect("applied").weights.len(), 2);
     assert_eq!([1, 2, 3].map(|n| bed.weight(&format!("s{n}"))), [5, 20, 0], "s3 keeps its own");
 }
 
 /// What is wrong is refused before anything is sent.
-async fn refuses(bed: &impl Bed, sink: &mut impl WeightSink) {
+async fn refuses(bed: &impl Bed, sink: &mut (impl WeightSink + ReportSource)) {
     let mut twice = plan(&[5, 6]);
     twice.entries[1].backend = BackendId(1);
     for (bad, said) in [
@@ -73,7 +73,7 @@ async fn refuses(bed: &impl Bed, sink: &mut impl WeightSink) {
     }
     let mut stranger = bed.sink(&["s1", "sX"]);
     for error in [
-        stranger.read_back().await.expect_err("unknown"),
+        stranger.read().await.expect_err("unknown"),
         stranger.apply(&plan(&[1, 2])).await.expect_err("unknown"),
     ] {
         assert!(matches!(error, SinkError::UnknownServers { .. }), "{error}");

@@ -1,8 +1,6 @@
 //! The pool, its balancer, its clients and, where one is attached, its controller.
 
-use plimsoll_control::{
-    Action, BackendSpec, Controller, Event, Record, ServiceSpec, poll_interval,
-};
+use plimsoll_control::{Action, BackendSpec, Controller, Event, Record, ServiceSpec};
 use plimsoll_model::{Applied, BackendId, BalancerReport, Nanos, Plan, ServerReport, ServerStatus};
 use plimsoll_queueing::{HaproxyLeastconn, Pick};
 use rand::{Rng, SeedableRng};
@@ -161,7 +159,7 @@ impl ContainerPool {
     /// Lets so many seconds pass.
     pub fn run_for(&mut self, seconds: f64) {
         let end = self.now + (seconds * 1e9) as u64;
-        let poll = poll_interval(self.spec.method.kind()).as_nanos() as u64;
+        let poll = self.spec.method.kind().poll_interval().as_nanos() as u64;
         let mut answered = Vec::new();
         while self.now < end {
             let now = self.now_s();

@@ -2,7 +2,7 @@
 //! handles them: one thing at a time, of plans that wait only the last, nothing read while a plan is
 //! under way.
 
-use plimsoll_control::{Event, poll_interval};
+use plimsoll_control::Event;
 use plimsoll_model::{Applied, BackendId, BalancerReport, Nanos, Plan};
 
 use super::happening::Happening;
@@ -83,7 +83,7 @@ impl<P: Plant> Rig<P> {
 
     pub(super) fn poll(&mut self) {
         let lost = self.troubles.balancer_away || self.sink.refused;
-        let by_daemon = poll_interval(self.troubles.method.kind());
+        let by_daemon = self.troubles.method.kind().poll_interval();
         let next = if lost { RETRY_NS } else { nanos(by_daemon.max(self.scenario.cadence.poll)) };
         self.agenda.at(self.now + next, Happening::Poll);
         let Some(process) = &self.process else { return };

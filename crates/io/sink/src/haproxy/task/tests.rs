@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use plimsoll_model::{BackendId, Nanos, Plan, PlanEntry};
 
-use super::super::sink_task::SinkHandle;
 use super::*;
+use crate::SinkHandle;
 
 /// HAProxy with backends `a` and `b` of one server each; a weight for `a` is never answered.
 struct Fake {
@@ -33,7 +33,7 @@ impl Fake {
         Fake { dir, connections }
     }
 
-    fn subscribe(&self, balancers: &Balancers, backend: &str) -> SinkHandle {
+    fn subscribe(&self, balancers: &HaproxyTasks, backend: &str) -> SinkHandle {
         let (handle, end) = SinkHandle::new();
         let servers = vec![(BackendId(1), "s1".to_owned())];
         let backend = SteeredBackend::new(backend, servers).expect("names");
@@ -110,7 +110,7 @@ async fn until(handle: &mut SinkHandle, mut wanted: impl FnMut(&SinkReport) -> b
 
 #[tokio::test]
 async fn a_plan_that_hangs_at_one_service_does_not_stop_the_others() {
-    let (fake, balancers) = (Fake::start(), Balancers::default());
+    let (fake, balancers) = (Fake::start(), HaproxyTasks::default());
     let mut a = fake.subscribe(&balancers, "a");
     let mut b = fake.subscribe(&balancers, "b");
     for handle in [&mut a, &mut b] {
@@ -128,7 +128,7 @@ async fn a_plan_that_hangs_at_one_service_does_not_stop_the_others() {
 
 #[tokio::test]
 async fn services_behind_one_haproxy_do_not_take_a_connection_each() {
-    let (fake, balancers) = (Fake::start(), Balancers::default());
+    let (fake, balancers) = (Fake::start(), HaproxyTasks::default());
     let mut handles = [fake.subscribe(&balancers, "a"), fake.subscribe(&balancers, "b")];
     for _ in 0..3 {
         for handle in &mut handles {
@@ -152,7 +152,7 @@ async fn a_haproxy_that_is_not_there_is_lost_again_and_again_and_a_plan_fails() 
     let timeout = Duration::from_secs(1);
     let subscriber = Subscriber::new(names, backend, timeout, Poll::ByReading, false, end);
     handle.program(plan(5, 1));
-    Balancers::default().subscribe(subscriber, std::time::Instant::now());
+    HaproxyTasks::default().subscribe(subscriber, std::time::Instant::now());
     until(&mut handle, |report| matches!(report, SinkReport::Failed(5, loss) if loss.retryable))
         .await;
     for _ in 0..2 {
@@ -180,7 +180,7 @@ fn intervals_do_not_change_below_a_hundred_servers_and_grow_with_many() {
 
 #[tokio::test]
 async fn a_corrected_server_name_is_steered_at_the_next_reading() {
-    let (fake, balancers) = (Fake::start(), Balancers::default());
+    let (fake, balancers) = (Fake::start(), HaproxyTasks::default());
     let mut b = fake.subscribe(&balancers, "b");
     until(&mut b, |report| matches!(report, SinkReport::Read(..))).await;
     let server = |id, name: &str| (BackendId(id), name.to_owned());

@@ -1,34 +1,31 @@
-//! The task that reads and programs one service of Plimsoll's layer-4 balancer.
+//! The task that reads and programs one service of one balancer, on a connection of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_control::poll_interval;
 use plimsoll_model::MethodKind;
-use plimsoll_sink::{L4Sink, WeightSink};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::sink_task::{
-    Loss, Orders, Poll, RETRY, Refusal, SinkEnd, SinkHandle, SinkReport, left_alone,
-};
+use super::{Loss, Orders, Poll, RETRY, Refusal, SinkEnd, SinkHandle, SinkReport, left_alone};
+use crate::{ReportSource, WeightSink};
 
 /// A plan waits so long for a reading under way, which takes a millisecond on a healthy balancer.
 const GIVE_WAY: Duration = Duration::from_millis(10);
 
 /// Starts it on the runtime of the caller; it ends when the handle is dropped.
-pub fn start(sink: L4Sink, poll: Poll) -> SinkHandle {
+pub fn start<B: WeightSink + ReportSource + 'static>(balancer: B, poll: Poll) -> SinkHandle {
     let (handle, end) = SinkHandle::new();
     let interval = match poll {
-        Poll::ByReading => poll_interval(MethodKind::Split),
+        Poll::ByReading => MethodKind::Split.poll_interval(),
         Poll::Every(time) => time,
     };
-    tokio::spawn(L4Task { sink, poll, interval, end, refusal: Refusal::default() }.run());
+    tokio::spawn(Alone { balancer, poll, interval, end, refusal: Refusal::default() }.run());
     handle
 }
 
-struct L4Task {
-    sink: L4Sink,
+struct Alone<B> {
+    balancer: B,
     poll: Poll,
     /// Between two readings.
     interval: Duration,
@@ -36,7 +33,7 @@ struct L4Task {
     refusal: Refusal,
 }
 
-impl L4Task {
+impl<B: WeightSink + ReportSource> Alone<B> {
     async fn run(mut self) {
         let bell = Arc::new(Notify::new());
         self.end.mailbox.ring(&bell);
@@ -62,12 +59,12 @@ impl L4Task {
 
     async fn carry_out(&mut self, orders: Orders) {
         if let Some(servers) = orders.servers
-            && let Err(error) = self.sink.set_servers(servers)
+            && let Err(error) = self.balancer.set_servers(servers)
         {
             self.end.tell(SinkReport::Lost(Loss::from(&error)));
         }
         let Some(plan) = orders.plan else { return };
-        self.end.tell(match self.sink.apply(&plan).await {
+        self.end.tell(match self.balancer.apply(&plan).await {
             Ok(applied) => SinkReport::Applied(applied),
             Err(error) => {
                 self.refusal.note(&error);
@@ -87,7 +84,7 @@ impl L4Task {
         };
         let read = tokio::select! {
             biased;
-            read = self.sink.read_back() => read,
+            read = self.balancer.read() => read,
             () = ordered => return self.interval,
         };
         match read {
@@ -97,7 +94,7 @@ impl L4Task {
             }
             Ok(report) => {
                 if self.poll == Poll::ByReading {
-                    self.interval = poll_interval(report.method.kind);
+                    self.interval = report.method.kind.poll_interval();
                 }
                 self.end.tell(match self.refusal.standing() {
                     Some(loss) => SinkReport::Lost(loss),

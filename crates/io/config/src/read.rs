@@ -5,13 +5,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use super::address::{self, Address};
-use super::report::{Position, Report, quoted};
-use super::scalar::{self, BadDuration, Kind};
-use super::tree::{Entry, Node, Value};
+use crate::address::Address;
+use crate::report::{Position, Report, quoted};
+use crate::scalar::{self, BadDuration, Kind};
+use crate::tree::{Entry, Node, Value};
 
 /// A value, and the path that leads to it.
 #[derive(Clone, Debug)]
@@ -32,10 +34,19 @@ impl<'a> Cursor<'a> {
         self.node.at
     }
 
+    /// The path of keys that leads to the value, such as `services[0].probe`; `config` for the whole document.
+    pub fn key(&self) -> &str {
+        if self.path.is_empty() { "config" } else { &self.path }
+    }
+
+    /// The file, as the caller named it.
+    pub fn file(&self) -> &'a str {
+        self.report.file()
+    }
+
     /// Reports a problem with the value as it is.
     pub fn problem<T>(&self, message: impl Display) -> Option<T> {
-        let key = if self.path.is_empty() { "config" } else { &self.path };
-        self.report.add(self.node.at, key, message.to_string());
+        self.report.add(self.node.at, self.key(), message.to_string());
         None
     }
 
@@ -142,10 +153,27 @@ impl<'a> Cursor<'a> {
     /// `host:port`.
     pub fn address(&self) -> Option<Address> {
         let text = self.text("host:port, such as \"127.0.0.1:9001\"")?;
-        match address::address(text) {
+        match text.parse::<Address>() {
             Ok(address) => Some(address),
             Err(expected) => self.problem(format!("{expected}, found {}", quoted(text))),
         }
+    }
+
+    /// Where to listen: an IP address of this machine, or all of them, and a port.
+    pub fn listen(&self) -> Option<SocketAddr> {
+        let what = "an IP address and a port, such as \"127.0.0.1:7400\"";
+        match self.text(what)?.parse::<SocketAddr>() {
+            Ok(address) if address.port() > 0 => Some(address),
+            _ => self.expected(what),
+        }
+    }
+
+    /// The path of a Unix socket.
+    pub fn unix_path(&self) -> Option<PathBuf> {
+        // sun_path holds 108 bytes, one of them the end.
+        const LONGEST: usize = 107;
+        let what = format!("the path of a Unix socket, 1 to {LONGEST} bytes");
+        self.text_if(&what, |path| (1..=LONGEST).contains(&path.len())).map(PathBuf::from)
     }
 
     /// The items of a list.

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_control::poll_interval;
 use plimsoll_model::{BalancerReport, MethodKind};
-use plimsoll_sink::{HaproxyConnection, SinkError, SocketAddress, SteeredBackend};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::balancers::{Balancers, Message, Twin};
-use super::sink_task::{Loss, Orders, Poll, RETRY, Refusal, SinkEnd, SinkReport, left_alone};
+use super::tasks::{HaproxyTasks, Message, Twin};
+use super::{HaproxyConnection, SocketAddress, SteeredBackend};
+use crate::SinkError;
+use crate::steer::{Loss, Orders, Poll, RETRY, Refusal, SinkEnd, SinkReport, left_alone};
 
 /// A server costs HAProxy about 3 µs to be read: at so long for each, reading takes no more than a twentieth of a core.
 const PER_SERVER: Duration = Duration::from_micros(65);
@@ -81,7 +81,7 @@ impl Subscriber {
             Poll::Every(time) => time,
             Poll::ByReading => {
                 let rows = u32::try_from(rows).unwrap_or(u32::MAX);
-                poll_interval(self.kind).max(PER_SERVER.saturating_mul(rows).min(LONGEST))
+                self.kind.poll_interval().max(PER_SERVER.saturating_mul(rows).min(LONGEST))
             }
         }
     }
@@ -128,7 +128,7 @@ pub struct HaproxyTask {
     /// Some came by another spelling of the socket.
     has_strangers: bool,
     inbox: mpsc::UnboundedReceiver<Message>,
-    balancers: Balancers,
+    tasks: HaproxyTasks,
     origin: std::time::Instant,
     /// Rung when a service wants something.
     bell: Arc<Notify>,
@@ -148,7 +148,7 @@ impl HaproxyTask {
         address: SocketAddress,
         subscribers: Vec<Subscriber>,
         inbox: mpsc::UnboundedReceiver<Message>,
-        balancers: Balancers,
+        tasks: HaproxyTasks,
         origin: std::time::Instant,
     ) -> Self {
         let mut task = HaproxyTask {
@@ -157,7 +157,7 @@ impl HaproxyTask {
             subscribers: Vec::new(),
             has_strangers: false,
             inbox,
-            balancers,
+            tasks,
             origin,
             bell: Arc::new(Notify::new()),
             turn: 0,
@@ -177,7 +177,7 @@ impl HaproxyTask {
                 self.take(message).await;
             }
             self.send_strangers_home();
-            if self.subscribers.is_empty() && self.balancers.leave(self.number, &self.inbox) {
+            if self.subscribers.is_empty() && self.tasks.leave(self.number, &self.inbox) {
                 return;
             }
             if !rung {
@@ -255,7 +255,7 @@ impl HaproxyTask {
         let strange: Vec<Subscriber> =
             self.subscribers.extract_if(.., |s| &s.address != address).collect();
         for subscriber in strange {
-            self.balancers.subscribe(subscriber, self.origin);
+            self.tasks.subscribe(subscriber, self.origin);
         }
         self.members_changed();
     }
@@ -366,7 +366,7 @@ impl HaproxyTask {
         }
         self.looked = opened;
         self.look_again = None;
-        let twin = match self.balancers.twin(self.number, &mut self.connection).await {
+        let twin = match self.tasks.twin(self.number, &mut self.connection).await {
             Twin::Task(twin) => twin,
             Twin::Unproven => {
                 self.look_again = Some(Instant::now() + LOOK_AGAIN);
@@ -375,7 +375,7 @@ impl HaproxyTask {
             Twin::None => return false,
         };
         let subscribers = std::mem::take(&mut self.subscribers);
-        match self.balancers.hand_over(self.number, twin, subscribers, &mut self.inbox) {
+        match self.tasks.hand_over(self.number, twin, subscribers, &mut self.inbox) {
             Ok(()) => true,
             Err(back) => {
                 self.join(back);

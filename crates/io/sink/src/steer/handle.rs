@@ -1,12 +1,14 @@
-//! What a service and the task that reads its balancer tell one another.
+//! What a service and the task that reads its balancer exchange.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use plimsoll_model::{Applied, BackendId, BalancerReport, Plan};
-use plimsoll_sink::{SinkError, SinkErrorKind};
+use plimsoll_model::{Applied, BalancerReport, Plan};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
+
+use super::Servers;
+use crate::{SinkError, SinkErrorKind};
 
 /// A balancer that cannot be read is tried again this often.
 pub const RETRY: Duration = Duration::from_millis(500);
@@ -21,15 +23,6 @@ const REFUSED_FOR: Duration = Duration::from_secs(10);
 const WAITING: usize = 16;
 /// Of these, some are kept for what becomes of plans.
 const FOR_PLANS: usize = 4;
-
-/// Time between two readings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Poll {
-    /// By what the balancer was last seen to do.
-    ByReading,
-    /// The same whatever it does.
-    Every(Duration),
-}
 
 /// What came of reading the balancer, or of a plan.
 #[derive(Debug)]
@@ -89,7 +82,7 @@ impl SinkHandle {
     }
 
     /// Steers these servers from now on. A plan that waits was made for those before, and is dropped.
-    pub fn set_servers(&self, servers: Vec<(BackendId, String)>) {
+    pub fn set_servers(&self, servers: Servers) {
         self.mailbox.put(|orders| {
             orders.plan = None;
             orders.servers = Some(servers);
@@ -122,7 +115,7 @@ pub struct Mailbox(Mutex<Orders>);
 #[derive(Debug, Default)]
 pub struct Orders {
     /// First, to steer these servers.
-    pub servers: Option<Vec<(BackendId, String)>>,
+    pub servers: Option<Servers>,
     /// Then, to carry out this plan.
     pub plan: Option<Plan>,
     /// Nothing any more.

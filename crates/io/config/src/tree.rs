@@ -5,8 +5,10 @@
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput};
 
-use super::defaults::MAX_DEPTH;
-use super::report::Position;
+use crate::report::Position;
+
+/// Deeper nesting than this is a mistake; the deepest schema needs 7.
+const MAX_DEPTH: usize = 32;
 
 /// A value and where it begins.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,24 +20,15 @@ pub struct Node {
 }
 
 impl Node {
-    /// Where that begins which a key leads to, such as `services[0].probe`; of what is not written, where
-    /// it would be.
-    pub fn place(&self, key: &str) -> Position {
-        let mut node = self;
-        for step in key.split(['.', '[']) {
-            let next = match (&node.value, step.strip_suffix(']')) {
-                (Value::List(items), Some(index)) => {
-                    index.parse::<usize>().ok().and_then(|index| items.get(index))
-                }
-                (Value::Map(entries), None) => {
-                    entries.iter().find(|entry| entry.key == step).map(|entry| &entry.value)
-                }
-                _ => None,
-            };
-            let Some(next) = next else { break };
-            node = next;
+    /// A mapping without entries, at the beginning.
+    pub const EMPTY: Node = Node { at: Position::START, value: Value::Map(Vec::new()) };
+
+    /// The value of a key, if this is a mapping that has it.
+    pub fn get(&self, key: &str) -> Option<&Node> {
+        match &self.value {
+            Value::Map(entries) => entries.iter().find(|e| e.key == key).map(|e| &e.value),
+            _ => None,
         }
-        node.at
     }
 }
 
@@ -229,17 +222,6 @@ mod tests {
         assert_eq!(flow[0].value.value, Value::Scalar { text: "2".into(), plain: false });
         assert_eq!((items[1].at, block[0].value.at), (at(4, 5), at(4, 8)));
         assert_eq!(block[1].value.at, block[1].key_at, "nothing stands where its key does");
-    }
-
-    #[test]
-    fn keys_lead_to_places() {
-        let root = read("a: 1\nb:\n  - {c: 2}\n  - d: e\n").unwrap().unwrap();
-        for (key, line, column) in
-            [("a", 1, 4), ("b", 3, 3), ("b[0].c", 3, 9), ("b[1].d", 4, 8), ("b[1].x.y", 4, 5)]
-        {
-            assert_eq!(root.place(key), at(line, column), "{key}");
-        }
-        assert_eq!((root.place("x"), root.place("b[7]")), (at(1, 1), at(3, 3)));
     }
 
     #[test]

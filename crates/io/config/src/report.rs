@@ -54,23 +54,35 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 /// Collects problems; shared by all readers of one file.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Report {
+    file: String,
     problems: RefCell<Vec<(Position, String, String)>>,
 }
 
 impl Report {
+    /// None yet, of this file as the caller names it.
+    pub fn new(file: &str) -> Self {
+        Report { file: file.to_owned(), problems: RefCell::default() }
+    }
+
+    /// The file.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
     /// Adds a problem.
     pub fn add(&self, at: Position, key: &str, message: String) {
         self.problems.borrow_mut().push((at, key.to_owned(), message));
     }
 
     /// The problems in order of their place in the file.
-    pub fn into_errors(self, file: &str) -> Vec<ConfigError> {
+    pub fn into_errors(self) -> Vec<ConfigError> {
+        let file = self.file;
         let mut problems = self.problems.into_inner();
         problems.sort_by_key(|(at, ..)| *at);
         let error = |(at, key, message): (Position, String, String)| ConfigError {
-            file: file.to_owned(),
+            file: file.clone(),
             line: at.line,
             column: at.column,
             key,
@@ -102,11 +114,10 @@ mod tests {
 
     #[test]
     fn errors_come_in_order_of_place_and_on_one_line_each() {
-        let report = Report::default();
+        let report = Report::new("dir/f.yaml");
         report.add(Position { line: 9, column: 1 }, "b", "late".into());
         report.add(Position { line: 2, column: 7 }, "a", format!("found {}", quoted("x\ny")));
-        let lines: Vec<String> =
-            report.into_errors("dir/f.yaml").iter().map(ToString::to_string).collect();
+        let lines: Vec<String> = report.into_errors().iter().map(ToString::to_string).collect();
         assert_eq!(lines, [r#"dir/f.yaml:2:7: a: found "x\ny""#, "dir/f.yaml:9:1: b: late"]);
     }
 }

@@ -3,18 +3,16 @@
 //! A task is found by its socket as the configuration spells it. Two spellings of one HAProxy have a task
 //! each until both are connected: then the processes prove to be the same ([`Witness`]), and the younger
 //! task hands its services to the older one.
-//!
-//! [`Witness`]: plimsoll_sink::Witness
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use plimsoll_sink::{HaproxyConnection, ProcessIdentity, SocketAddress, Witness};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::haproxy_task::{HaproxyTask, Subscriber};
+use super::task::{HaproxyTask, Subscriber};
+use super::{HaproxyConnection, ProcessIdentity, SocketAddress, Witness};
 
 /// What a task is asked by another one, or by a service that begins.
 pub enum Message {
@@ -48,7 +46,7 @@ const PROOF: Duration = Duration::from_secs(1);
 
 /// The tasks, shared by all services.
 #[derive(Clone, Debug, Default)]
-pub struct Balancers(Arc<Mutex<Registry>>);
+pub struct HaproxyTasks(Arc<Mutex<Registry>>);
 
 #[derive(Debug, Default)]
 struct Registry {
@@ -63,7 +61,7 @@ struct Entry {
     identity: Option<ProcessIdentity>,
 }
 
-impl Balancers {
+impl HaproxyTasks {
     fn lock(&self) -> MutexGuard<'_, Registry> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

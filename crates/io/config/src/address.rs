@@ -1,9 +1,10 @@
 //! Addresses: an IP address or a host name, and a port.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
 
-/// Who to connect to.
+/// A host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Host {
     /// By number.
@@ -12,10 +13,10 @@ pub enum Host {
     Name(String),
 }
 
-/// Who to connect to, and where.
+/// Where a backend listens: `10.0.0.1:80`, `[::1]:8080` or `app-3.internal:80`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
-    /// Who.
+    /// The host.
     pub host: Host,
     /// Never 0.
     pub port: u16,
@@ -37,11 +38,62 @@ impl fmt::Display for Address {
     }
 }
 
-/// Reads `host:port`: `10.0.0.1:80`, `[::1]:80` or `name.example:80`.
-///
-/// # Errors
-/// What was expected.
-pub fn address(text: &str) -> Result<Address, &'static str> {
+impl Host {
+    /// As it stands in a certificate or a name look-up: an IPv6 address without its brackets.
+    pub fn bare(&self) -> String {
+        match self {
+            Host::Ip(ip) => ip.to_string(),
+            Host::Name(name) => name.clone(),
+        }
+    }
+}
+
+impl Address {
+    /// The address itself, when it needs no resolving.
+    pub fn socket_addr(&self) -> Option<SocketAddr> {
+        match self.host {
+            Host::Ip(ip) => Some(SocketAddr::new(ip, self.port)),
+            Host::Name(_) => None,
+        }
+    }
+}
+
+impl From<SocketAddr> for Address {
+    fn from(address: SocketAddr) -> Self {
+        Address { host: Host::Ip(address.ip()), port: address.port() }
+    }
+}
+
+/// Why a text is not an address or a host: what was expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expected(&'static str);
+
+impl fmt::Display for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for Expected {}
+
+impl FromStr for Address {
+    type Err = Expected;
+
+    fn from_str(text: &str) -> Result<Self, Expected> {
+        address(text).map_err(Expected)
+    }
+}
+
+impl FromStr for Host {
+    type Err = Expected;
+
+    /// Reads a host: an IPv4 address, an IPv6 address in brackets, or a name.
+    fn from_str(text: &str) -> Result<Self, Expected> {
+        host(text).map_err(Expected)
+    }
+}
+
+fn address(text: &str) -> Result<Address, &'static str> {
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => {
             (host, port)
@@ -59,11 +111,7 @@ pub fn address(text: &str) -> Result<Address, &'static str> {
     Ok(Address { host: self::host(host)?, port })
 }
 
-/// Reads a host: an IPv4 address, an IPv6 address in brackets, or a name.
-///
-/// # Errors
-/// What was expected.
-pub fn host(text: &str) -> Result<Host, &'static str> {
+fn host(text: &str) -> Result<Host, &'static str> {
     if let Some(inner) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         return match inner.parse::<Ipv6Addr>() {
             Ok(ip) => reachable(ip.into()),

@@ -1,0 +1,68 @@
+//! `sink: { l4: { … } }`
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use plimsoll_config::{Cursor, Once};
+use plimsoll_model::SinkLimits;
+
+use super::{L4Sink, check_name};
+use crate::SinkError;
+use crate::steer::{self, Poll, Servers, SinkConfig, SinkHandle, Steered, Steering};
+
+/// Where the balancer is, and which of its services is steered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct L4SinkConfig {
+    /// The daemon's socket.
+    pub socket: PathBuf,
+    /// The service's name in the layer-4 configuration.
+    pub vip: String,
+    /// Time between two readings of its counters.
+    pub poll: Poll,
+    /// Bound on one question and its answer.
+    pub timeout: Duration,
+}
+
+impl L4SinkConfig {
+    /// With the default of everything else.
+    pub fn new(socket: PathBuf, vip: &str) -> Self {
+        L4SinkConfig { socket, vip: vip.to_owned(), poll: Poll::default(), timeout: steer::TIMEOUT }
+    }
+}
+
+impl SinkConfig for L4SinkConfig {
+    const KEY: &'static str = "l4";
+    const FORM: &'static str = "{ socket: …, vip: … }";
+    /// Packets do not tell an answer from an error.
+    const REPORTS_LOSSES: bool = false;
+
+    fn read(cursor: &Cursor<'_>, steered: &mut Once<String>) -> Option<Self> {
+        let fields = cursor.fields(&["socket", "vip", "poll", "timeout"])?;
+        let what = "the path of the daemon's l4.socket";
+        let socket = fields.required("socket", what, Cursor::unix_path);
+        let what = "the service's name in the layer-4 configuration";
+        let vip = fields.required("vip", what, |c| {
+            c.text_if("a name of 1 to 63 letters", |name| check_name("service name", name).is_ok())
+        });
+        let poll = fields.or("poll", Poll::default(), steer::poll);
+        let timeout = fields.or("timeout", steer::TIMEOUT, steer::timeout);
+        let (socket, vip) = (socket?, vip?.to_owned());
+        let at = fields.get("vip").unwrap_or(cursor);
+        let what = "a layer-4 service that no other service steers";
+        steered.take(format!("layer-4 socket {} vip {vip}", socket.display()), at, what)?;
+        Some(L4SinkConfig { socket, vip, poll: poll?, timeout: timeout? })
+    }
+
+    fn limits(&self) -> SinkLimits {
+        super::limits()
+    }
+
+    fn check(&self, servers: &Servers) -> Result<(), SinkError> {
+        L4Sink::new(self.clone(), servers.clone()).map(drop)
+    }
+
+    fn start(&self, steering: &Steering, steered: Steered) -> Result<SinkHandle, SinkError> {
+        let sink = L4Sink::new(self.clone(), steered.servers)?.with_origin(steering.origin);
+        Ok(steer::start_alone(sink, self.poll))
+    }
+}

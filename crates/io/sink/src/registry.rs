@@ -1,0 +1,90 @@
+//! The balancers that can be steered: one line each at the end of this file.
+
+use plimsoll_config::{Cursor, Once};
+use plimsoll_model::SinkLimits;
+
+use crate::haproxy::HaproxyConfig;
+use crate::l4::L4SinkConfig;
+use crate::{Servers, SinkConfig, SinkError, SinkHandle, Steered, Steering};
+
+/// Makes [`Sink`], which is any of them, and the text that lists their forms.
+macro_rules! registry {
+    ($($(#[$doc:meta])* $kind:ident($config:ty)),+ $(,)?) => {
+        /// The balancer of a service: its `sink` in the configuration.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Sink {
+            $($(#[$doc])* $kind($config)),+
+        }
+
+        const KEYS: &[&str] = &[$(<$config>::KEY),+];
+        const FORMS: &[&str] = &[$(<$config>::FORM),+];
+
+        impl Sink {
+            /// Reads `sink`: one balancer, whose servers no service of `steered` steers already.
+            pub fn read(cursor: &Cursor<'_>, steered: &mut Once<String>) -> Option<Self> {
+                let fields = cursor.fields(KEYS)?;
+                let mut given = Vec::new();
+                $(
+                    if let Some(cursor) = fields.get(<$config>::KEY) {
+                        given.push(<$config>::read(cursor, steered).map(Sink::$kind));
+                    }
+                )+
+                match given.len() {
+                    0 => cursor.expected(one_sink()),
+                    1 => given.swap_remove(0),
+                    _ => cursor.expected(format!("{}, not several", one_sink())),
+                }
+            }
+
+            /// What the balancer bears.
+            pub fn limits(&self) -> SinkLimits {
+                match self {
+                    $(Sink::$kind(config) => config.limits()),+
+                }
+            }
+
+            /// Whether its reports count requests that were lost: where they do not, checks alone show that a
+            /// server died.
+            pub fn reports_losses(&self) -> bool {
+                match self {
+                    $(Sink::$kind(_) => <$config>::REPORTS_LOSSES),+
+                }
+            }
+
+            /// Checks the names of servers, without a look at the balancer.
+            ///
+            /// # Errors
+            /// [`SinkError::InvalidName`] for names that the balancer could not have, or that come twice.
+            pub fn check(&self, servers: &Servers) -> Result<(), SinkError> {
+                match self {
+                    $(Sink::$kind(config) => config.check(servers)),+
+                }
+            }
+
+            /// Begins to read the balancer, and to carry out plans, on the runtime of the caller; ends when the
+            /// handle is dropped.
+            ///
+            /// # Errors
+            /// As [`Sink::check`].
+            pub fn start(&self, steering: &Steering, steered: Steered) -> Result<SinkHandle, SinkError> {
+                match self {
+                    $(Sink::$kind(config) => config.start(steering, steered)),+
+                }
+            }
+        }
+    };
+}
+
+/// What is expected as `sink`, for messages.
+pub fn one_sink() -> String {
+    let forms: Vec<String> =
+        KEYS.iter().zip(FORMS).map(|(key, form)| format!("{{ {key}: {form} }}")).collect();
+    format!("one balancer: {}", forms.join(" or "))
+}
+
+registry! {
+    /// HAProxy, over its runtime API.
+    Haproxy(HaproxyConfig),
+    /// Plimsoll's own layer-4 balancer, over its daemon's socket.
+    L4(L4SinkConfig),
+}

@@ -1,0 +1,107 @@
+//! How a service's balancer is read and programmed, whichever kind it is: a task reads it as often as its method
+//! needs, carries out plans, and reports what came of both.
+
+mod alone;
+mod handle;
+
+use std::time::{Duration, Instant};
+
+use plimsoll_config::{Cursor, Once};
+use plimsoll_model::{BackendId, SinkLimits};
+
+pub(crate) use alone::start as start_alone;
+pub use handle::{Loss, SinkHandle, SinkReport};
+pub(crate) use handle::{Orders, RETRY, Refusal, SinkEnd, left_alone};
+
+use crate::SinkError;
+use crate::haproxy::HaproxyTasks;
+
+/// Identities of servers, and their names in the balancer.
+pub type Servers = Vec<(BackendId, String)>;
+
+/// Bounds of `sink.*.timeout`.
+const TIMEOUTS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_secs(3_600);
+/// Default of `sink.*.timeout`.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(1);
+/// Bounds of `sink.*.poll`: readings of what is in flight farther apart than 200 ms are too few for a mean response
+/// time to within 5 % in 20 s.
+const POLLS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(10)..=Duration::from_millis(200);
+
+/// Reads `sink.*.timeout`.
+pub(crate) fn timeout(cursor: &Cursor<'_>) -> Option<Duration> {
+    cursor.duration(TIMEOUTS)
+}
+
+/// Reads `sink.*.poll`.
+pub(crate) fn poll(cursor: &Cursor<'_>) -> Option<Poll> {
+    cursor.duration(POLLS).map(Poll::Every)
+}
+
+/// Time between two readings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Poll {
+    /// By what the balancer was last seen to do.
+    #[default]
+    ByReading,
+    /// The same whatever it does.
+    Every(Duration),
+}
+
+/// What all services of a process share to be steered.
+#[derive(Clone, Debug)]
+pub struct Steering {
+    /// Reports count from this instant.
+    pub origin: Instant,
+    pub(crate) haproxys: HaproxyTasks,
+}
+
+impl Steering {
+    /// Nothing is steered yet. Reports count from `origin`.
+    pub fn new(origin: Instant) -> Self {
+        Steering { origin, haproxys: HaproxyTasks::default() }
+    }
+}
+
+/// One service to steer.
+#[derive(Clone, Debug)]
+pub struct Steered {
+    /// Its name, for messages.
+    pub service: String,
+    /// Its servers.
+    pub servers: Servers,
+    /// No plan will come: nothing stands in its way.
+    pub observe: bool,
+}
+
+/// Where the balancer of a service is, as the service's `sink` names it: what a kind of balancer must be able to
+/// say, and to do.
+pub trait SinkConfig: Sized {
+    /// The key in `sink`, such as `haproxy`.
+    const KEY: &'static str;
+    /// What stands there, such as `{ socket: …, backend: … }`.
+    const FORM: &'static str;
+    /// Whether its reports count requests that were lost: where they do not, checks alone show that a server died.
+    const REPORTS_LOSSES: bool;
+
+    /// Reads it. Two services that steered the same would undo each other's weights: what this one steers is taken
+    /// from `steered`, or reported as taken.
+    fn read(cursor: &Cursor<'_>, steered: &mut Once<String>) -> Option<Self>;
+
+    /// What the balancer bears.
+    fn limits(&self) -> SinkLimits;
+
+    /// Checks the names of servers, without a look at the balancer.
+    ///
+    /// # Errors
+    /// [`SinkError::InvalidName`] for names that the balancer could not have, or that come twice.
+    fn check(&self, servers: &Servers) -> Result<(), SinkError>;
+
+    /// Begins to read the balancer, and to carry out plans, on the runtime of the caller; ends when the handle is
+    /// dropped.
+    ///
+    /// # Errors
+    /// As [`SinkConfig::check`].
+    fn start(&self, steering: &Steering, steered: Steered) -> Result<SinkHandle, SinkError>;
+}
