@@ -4,24 +4,10 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use plimsoll_config::{ConfigError, Document};
-use plimsoll_terminal::printable;
+use plimsoll_terminal::{Format, exit, printable};
 use serde::Serialize;
 
 use crate::config::{self, Sections};
-
-/// Exit status when all is well.
-pub const OK: u8 = 0;
-/// Exit status when the configuration is wrong, or cannot be read.
-pub const BAD_CONFIG: u8 = 2;
-
-/// How to answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// For people: one line on `out` when all is well, else one line on `err` for each problem.
-    Lines,
-    /// For programs: one JSON object on `out`, whatever the outcome.
-    Json,
-}
 
 #[derive(Serialize)]
 struct Answer<'a> {
@@ -29,7 +15,8 @@ struct Answer<'a> {
     errors: &'a [ConfigError],
 }
 
-/// Checks the configuration in `file` and returns the exit status.
+/// Checks the configuration in `file` and returns the exit status. A table is one line on `out` when all is well, else one
+/// line on `err` for each problem; JSON is one object on `out`, whatever the outcome.
 ///
 /// # Errors
 /// When the answer cannot be written.
@@ -46,7 +33,7 @@ pub fn check(
             let answer = Answer { ok: outcome.is_ok(), errors };
             writeln!(out, "{}", serde_json::to_string_pretty(&answer)?)?;
         }
-        Format::Lines => match &outcome {
+        Format::Table => match &outcome {
             Ok(sections) => writeln!(out, "{}: ok ({})", file.display(), summary(sections))?,
             Err(errors) => errors.iter().for_each(|error| {
                 // The exit status says so, too, where nobody can read this.
@@ -54,7 +41,7 @@ pub fn check(
             }),
         },
     }
-    Ok(if outcome.is_ok() { OK } else { BAD_CONFIG })
+    Ok(if outcome.is_ok() { 0 } else { exit::MALFORMED })
 }
 
 /// A number of things, in words.
@@ -105,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_good_file_is_summed_up() {
-        let answer = checked("good", Some(GOOD), Format::Lines);
+        let answer = checked("good", Some(GOOD), Format::Table);
         assert_eq!(answer, (0, "D/f.yaml: ok (1 service, 1 backend)\n".into(), String::new()));
     }
 
@@ -117,7 +104,7 @@ mod tests {
     #[test]
     fn one_file_may_hold_the_sections_of_several_commands() {
         let summed_up = |text: &str| {
-            let (status, out, err) = checked("sections", Some(text), Format::Lines);
+            let (status, out, err) = checked("sections", Some(text), Format::Table);
             assert_eq!((status, err.as_str()), (0, ""), "{text}");
             out
         };
@@ -126,7 +113,7 @@ mod tests {
         let expected = "D/f.yaml: ok (1 service, 1 backend, layer 4: 1 service, 1 server)\n";
         assert_eq!(summed_up(&both), expected);
         let bad = both.replace("9001", "0").replace("10.0.9.9:80", "10.0.9.9") + "proxies: 1\n";
-        let (status, _, err) = checked("wrong-sections", Some(&bad), Format::Lines);
+        let (status, _, err) = checked("wrong-sections", Some(&bad), Format::Table);
         let keys: Vec<&str> = err.lines().filter_map(|line| line.split(": ").nth(1)).collect();
         assert_eq!(status, 2);
         assert_eq!(keys, ["services[0].backends[0].address", "l4.vips[0].address", "proxies"]);
@@ -135,7 +122,7 @@ mod tests {
     #[test]
     fn every_problem_gets_its_line_and_nothing_else_is_said() {
         let bad = GOOD.replace("9001", "0").replace("path: /work", "path: work, time: 1s");
-        let (status, out, err) = checked("bad", Some(&bad), Format::Lines);
+        let (status, out, err) = checked("bad", Some(&bad), Format::Table);
         assert_eq!((status, out.as_str()), (2, ""));
         let starts = [
             "D/f.yaml:3:37: services[0].backends[0].address: expected a port",
@@ -152,14 +139,14 @@ mod tests {
     #[test]
     fn what_only_the_parts_find_has_its_place_too() {
         let long = GOOD.replace("/work", &format!("/{}", "x".repeat(9_000)));
-        let (status, _, err) = checked("long", Some(&long), Format::Lines);
+        let (status, _, err) = checked("long", Some(&long), Format::Table);
         let start = "D/f.yaml:4:12: services[0].probe: the request's head is 9";
         assert!(status == 2 && err.starts_with(start) && err.lines().count() == 1, "{err}");
     }
 
     #[test]
     fn a_missing_file_is_a_problem_like_any_other() {
-        let (status, out, err) = checked("missing", None, Format::Lines);
+        let (status, out, err) = checked("missing", None, Format::Table);
         let expected = "D/f.yaml:1:1: config: cannot be read: No such file or directory\n";
         assert_eq!((status, out.as_str(), err.as_str()), (2, "", expected));
     }

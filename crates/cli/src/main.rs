@@ -71,12 +71,8 @@ fn main() -> ExitCode {
 }
 
 fn check(args: &CheckArgs) -> ExitCode {
-    let format = match args.output {
-        Format::Table => check::Format::Lines,
-        Format::Json => check::Format::Json,
-    };
     let (mut out, mut err) = (std::io::stdout().lock(), std::io::stderr().lock());
-    match check::check(&args.config, format, &mut out, &mut err) {
+    match check::check(&args.config, args.output, &mut out, &mut err) {
         Ok(code) => ExitCode::from(code),
         // A reader that closed the pipe has seen enough.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,

@@ -15,15 +15,11 @@ use plimsoll_pack::{
     CurveBackend, CurveProblem, Effort, MenuProblem, PackError, Packing, pack_curves, pack_menus,
     pack_two_step, pack_units,
 };
-use plimsoll_terminal::complain;
+use plimsoll_terminal::{Format, complain, exit};
 
 use answer::{Answer, Weight};
 use input::{CurveInput, Input, MenuInput};
 
-/// Exit code for an answer that cannot be written.
-const UNWRITTEN: u8 = 1;
-/// Exit code for malformed input and arguments that do not fit it.
-const MALFORMED: u8 = 2;
 /// Exit code for a well-formed problem that has no solution.
 const INFEASIBLE: u8 = 3;
 /// `--method exact` shares curves out in this many whole units.
@@ -45,7 +41,7 @@ pub struct SolveArgs {
     pub method: SolveMethod,
     /// What to print.
     #[arg(short, long, value_enum, default_value = "table")]
-    pub output: SolveOutput,
+    pub output: Format,
 }
 
 /// `--objective`
@@ -72,15 +68,6 @@ pub enum SolveMethod {
     TwoStep,
 }
 
-/// `--output`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum SolveOutput {
-    /// One JSON object.
-    Json,
-    /// A table for people.
-    Table,
-}
-
 /// Reads, solves and prints. Problems with the input go to standard error, one line each.
 pub fn run(args: &SolveArgs) -> ExitCode {
     let name = args.file.display().to_string();
@@ -88,21 +75,21 @@ pub fn run(args: &SolveArgs) -> ExitCode {
         Ok(text) => text,
         Err(error) => {
             complain!("{name}:1:1: problem: cannot be read: {error}");
-            return ExitCode::from(MALFORMED);
+            return ExitCode::from(exit::MALFORMED);
         }
     };
     let input = match input::parse(&name, &text) {
         Ok(input) => input,
         Err(problems) => {
             problems.iter().for_each(|problem| complain!("{problem}"));
-            return ExitCode::from(MALFORMED);
+            return ExitCode::from(exit::MALFORMED);
         }
     };
     match solve(&input, args) {
         Ok(answer) => {
             let text = match args.output {
-                SolveOutput::Json => answer.to_json(),
-                SolveOutput::Table => answer.to_table(),
+                Format::Json => answer.to_json(),
+                Format::Table => answer.to_table(),
             };
             match writeln!(std::io::stdout(), "{text}") {
                 Ok(()) => {}
@@ -110,7 +97,7 @@ pub fn run(args: &SolveArgs) -> ExitCode {
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
                 Err(error) => {
                     complain!("plimsoll: cannot write the answer: {error}");
-                    return ExitCode::from(UNWRITTEN);
+                    return ExitCode::from(exit::FAILED);
                 }
             }
             if let Some(reason) = answer.infeasible_because() {
@@ -121,7 +108,7 @@ pub fn run(args: &SolveArgs) -> ExitCode {
         }
         Err(problem) => {
             complain!("{name}: {problem}");
-            ExitCode::from(MALFORMED)
+            ExitCode::from(exit::MALFORMED)
         }
     }
 }

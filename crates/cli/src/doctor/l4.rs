@@ -6,10 +6,9 @@ use std::process::ExitCode;
 use plimsoll_l4::L4Config;
 use plimsoll_l4::doctor::{Finding, Level, examine};
 use plimsoll_terminal::table::{Cell, Table, left};
-use plimsoll_terminal::{Format, Screen, Tone, json, printable};
+use plimsoll_terminal::{Format, Screen, Tone, exit, json, printable};
 use serde::Serialize;
 
-use super::FOUND;
 use super::finding::{self, Findings};
 
 /// What was found about the `l4` section of a file with sections of other commands, in their form.
@@ -38,7 +37,7 @@ pub fn run(config: Option<&L4Config>, format: Format) -> ExitCode {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             plimsoll_terminal::fail(&format!("cannot write the answer: {error}"))
         }
-        _ if fails(&findings) => ExitCode::from(FOUND),
+        _ if fails(&findings) => ExitCode::from(exit::FAILED),
         _ => ExitCode::SUCCESS,
     }
 }

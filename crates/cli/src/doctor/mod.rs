@@ -19,13 +19,8 @@ use crate::run;
 use finding::{Finding, Findings};
 use plimsoll_config::{ConfigError, Document};
 use plimsoll_control::ServiceView;
-use plimsoll_terminal::{Format, Screen, complain};
+use plimsoll_terminal::{Format, Screen, complain, exit};
 use running::Running;
-
-/// Exit code when something is wrong.
-const FOUND: u8 = 1;
-/// Exit code for a configuration that is wrong.
-const BAD_CONFIG: u8 = 2;
 
 /// Look for what keeps Plimsoll from helping, and say what to do
 #[derive(clap::Args, Clone, Debug)]
@@ -43,7 +38,7 @@ pub fn run(args: &DoctorArgs) -> ExitCode {
     let Some(path) = &args.config else { return l4::run(None, args.output) };
     let wrong = |problems: Vec<ConfigError>| {
         problems.iter().for_each(|problem| complain!("{problem}"));
-        ExitCode::from(BAD_CONFIG)
+        ExitCode::from(exit::MALFORMED)
     };
     let read = Document::load(path).and_then(|document| config::all(&document));
     let (config, layer_4) = match read {
@@ -64,7 +59,7 @@ pub fn run(args: &DoctorArgs) -> ExitCode {
         }
         Err(error) => {
             complain!("plimsoll: cannot start: {error}");
-            return ExitCode::from(FOUND);
+            return ExitCode::from(exit::FAILED);
         }
     };
     let mut out = std::io::stdout().lock();
@@ -75,9 +70,9 @@ pub fn run(args: &DoctorArgs) -> ExitCode {
     match shown.and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             complain!("plimsoll: cannot write the answer: {error}");
-            ExitCode::from(FOUND)
+            ExitCode::from(exit::FAILED)
         }
-        _ if findings.has_errors() => ExitCode::from(FOUND),
+        _ if findings.has_errors() => ExitCode::from(exit::FAILED),
         _ => ExitCode::SUCCESS,
     }
 }

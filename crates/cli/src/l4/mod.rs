@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use plimsoll_terminal::complain;
+use plimsoll_terminal::{complain, exit};
 
 /// The layer-4 data plane: XDP, no state per connection
 #[derive(Debug, Subcommand)]
@@ -47,7 +47,7 @@ impl Pinned {
                 for error in errors {
                     complain!("{error}");
                 }
-                ExitCode::from(BAD_CONFIG)
+                ExitCode::from(exit::MALFORMED)
             }),
         }
     }
@@ -59,9 +59,6 @@ pub struct DetachArgs {
     #[command(flatten)]
     pinned: Pinned,
 }
-
-/// Exit code for a configuration that is wrong.
-const BAD_CONFIG: u8 = 2;
 
 /// Runs a subcommand.
 pub fn main(command: &L4) -> ExitCode {

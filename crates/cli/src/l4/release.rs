@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use plimsoll_sink::wire::{Answer, Question};
-use plimsoll_terminal::complain;
+use plimsoll_terminal::{complain, exit};
 
-use super::{BAD_CONFIG, config};
+use super::config;
 
 /// The daemon answers at once unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -32,7 +32,7 @@ pub fn run(args: &ReleaseArgs) -> ExitCode {
         Ok(section) => section,
         Err(errors) => {
             errors.iter().for_each(|problem| complain!("{problem}"));
-            return ExitCode::from(BAD_CONFIG);
+            return ExitCode::from(exit::MALFORMED);
         }
     };
     let Some(socket) = section.socket else {

@@ -7,16 +7,16 @@ use std::process::ExitCode;
 use std::time::{Instant, SystemTime};
 
 use plimsoll_l4::{Balancer, Keys, L4Error, Pending};
-use plimsoll_terminal::complain;
+use plimsoll_terminal::{complain, exit};
 use tokio::sync::mpsc;
 use tracing::{debug, error, info, warn};
 
+use super::config;
 use super::follow::{Keep, Signals, follow_until_told};
 use super::loads::Loads;
 use super::metrics::Metrics;
 use super::routes::Routes;
 use super::steer::{Asked, Listener, answer, inbox};
-use super::{BAD_CONFIG, config};
 use crate::check::count;
 use crate::run::log;
 use crate::run::record::unix_ms;
@@ -50,7 +50,7 @@ pub fn run(args: &RunArgs) -> ExitCode {
             for error in errors {
                 complain!("{error}");
             }
-            return ExitCode::from(BAD_CONFIG);
+            return ExitCode::from(exit::MALFORMED);
         }
     };
     if args.check {

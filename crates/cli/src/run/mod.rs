@@ -20,12 +20,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use plimsoll_terminal::complain;
+use plimsoll_terminal::{complain, exit};
 
 use crate::config;
 
-/// Exit code for a configuration that is wrong.
-const BAD_CONFIG: u8 = 2;
 /// Threads of the runtime: one may be at a controller's step, of 10 ms at the most, while the other
 /// keeps connections and timers going.
 const WORKERS: usize = 2;
@@ -57,7 +55,7 @@ pub fn run(args: &RunArgs) -> ExitCode {
         Ok(config) => config,
         Err(problems) => {
             problems.iter().for_each(|problem| complain!("{problem}"));
-            return ExitCode::from(BAD_CONFIG);
+            return ExitCode::from(exit::MALFORMED);
         }
     };
     let log = match log::init(args.log_format, args.verbose) {
@@ -81,7 +79,7 @@ pub fn run(args: &RunArgs) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(daemon::StartError::Config(lines)) => {
             lines.lines().for_each(|line| log.complain(line));
-            ExitCode::from(BAD_CONFIG)
+            ExitCode::from(exit::MALFORMED)
         }
         Err(error) => log.fail(&error.to_string()),
     }

@@ -4,6 +4,7 @@
 // They panic where nobody can read what they print.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod exit;
 pub mod table;
 pub mod view;
 

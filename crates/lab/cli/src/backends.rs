@@ -5,12 +5,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use plimsoll_terminal::table::{Table, left, right};
-use plimsoll_terminal::{Screen, complain, fail, number};
+use plimsoll_terminal::{Screen, complain, exit, fail, number};
 use plimsoll_testbed::{
     BackendSpec, Service, ServiceKind, StartError, Testbed, TestbedSpec, format_duration,
 };
 
-use crate::MALFORMED;
 use crate::stop::StopSignals;
 
 /// Host emulated backends: real HTTP, cores that exist only on a schedule.
@@ -27,7 +26,7 @@ pub async fn run(args: &Args) -> ExitCode {
         Ok(spec) => spec,
         Err(problems) => {
             problems.iter().for_each(|problem| complain!("{problem}"));
-            return ExitCode::from(MALFORMED);
+            return ExitCode::from(exit::MALFORMED);
         }
     };
     let mut signals = match StopSignals::listen() {
@@ -40,7 +39,7 @@ pub async fn run(args: &Args) -> ExitCode {
         Err(StartError::Spec(problems)) => {
             let file = args.spec.display();
             problems.iter().for_each(|problem| complain!("{file}: {problem}"));
-            return ExitCode::from(MALFORMED);
+            return ExitCode::from(exit::MALFORMED);
         }
         Err(error) => return fail(&error.to_string()),
     };

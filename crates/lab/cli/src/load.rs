@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use plimsoll_terminal::table::{Cell, Table, left, right};
-use plimsoll_terminal::{Format, Screen, complain, json, maybe, number, printable};
+use plimsoll_terminal::{Format, Screen, complain, exit, json, maybe, number, printable};
 use plimsoll_testbed::load::{
     Arrivals, LoadHandle, LoadReport, LoadSpec, Pattern, Record, Summary, Target, start,
 };
 
+use crate::duration;
 use crate::stop::StopSignals;
-use crate::{FAILED, INTERRUPTED, MALFORMED, duration};
 
 /// Runs shorter than this show no progress.
 const QUIET_BELOW: Duration = Duration::from_secs(2);
@@ -99,16 +99,16 @@ pub async fn run(args: &Args) -> ExitCode {
         Ok(spec) => spec,
         Err(problems) => {
             problems.iter().for_each(|problem| complain!("{problem}"));
-            return ExitCode::from(MALFORMED);
+            return ExitCode::from(exit::MALFORMED);
         }
     };
     let address = spec.target.address();
     let report = match put(spec, args).await {
         Ok(Some(report)) => report,
-        Ok(None) => return ExitCode::from(INTERRUPTED),
+        Ok(None) => return ExitCode::from(exit::INTERRUPTED),
         Err(problem) => {
             complain!("{problem}");
-            return ExitCode::from(FAILED);
+            return ExitCode::from(exit::FAILED);
         }
     };
     // A reader that closed the pipe has seen enough.
@@ -117,12 +117,12 @@ pub async fn run(args: &Args) -> ExitCode {
         && let Err(error) = write_records(file, &report.records)
     {
         complain!("{}: cannot be written: {error}", file.display());
-        return ExitCode::from(FAILED);
+        return ExitCode::from(exit::FAILED);
     }
     if !report.connected && report.total.requests > 0 {
         let why = report.first_error.as_deref().unwrap_or("no connection was made in time");
         complain!("{}: nothing could be connected at {address}: {}", args.url, printable(why));
-        return ExitCode::from(FAILED);
+        return ExitCode::from(exit::FAILED);
     }
     ExitCode::SUCCESS
 }

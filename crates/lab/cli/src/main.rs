@@ -21,13 +21,6 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use plimsoll_terminal::fail;
 
-/// Exit code for what went wrong at run time.
-const FAILED: u8 = 1;
-/// Exit code for bad arguments and bad files.
-const MALFORMED: u8 = 2;
-/// Exit code of a command that an interrupt ended before it was done: 128 + SIGINT.
-const INTERRUPTED: u8 = 130;
-
 /// Tries Plimsoll out on one machine: emulated backends, load, comparisons, simulations, experiments.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100)]

@@ -9,10 +9,8 @@ use std::time::{Duration, Instant};
 use plimsoll_lanes::{Interrupt, raise_descriptor_limit};
 use plimsoll_papers::{Context, Experiment, Failure, Provenance, Ran};
 use plimsoll_terminal::table::{self, Table, left};
-use plimsoll_terminal::{Format, Screen, Tone, complain, fail, json, written};
+use plimsoll_terminal::{Format, Screen, Tone, complain, exit, fail, json, written};
 use serde::Serialize;
-
-use crate::{FAILED, INTERRUPTED, MALFORMED};
 
 mod show;
 
@@ -134,7 +132,7 @@ pub fn run(args: &RunArgs) -> ExitCode {
         Ok(chosen) => chosen,
         Err(problems) => {
             problems.iter().for_each(|problem| complain!("plimsoll-lab: {problem}"));
-            return ExitCode::from(MALFORMED);
+            return ExitCode::from(exit::MALFORMED);
         }
     };
     let interrupt = match Interrupt::listen() {
@@ -159,7 +157,7 @@ pub fn run(args: &RunArgs) -> ExitCode {
                 }
                 ran.push(one);
             }
-            Err(Failure::Interrupted) => return ExitCode::from(INTERRUPTED),
+            Err(Failure::Interrupted) => return ExitCode::from(exit::INTERRUPTED),
             Err(error) => {
                 complain!("plimsoll-lab: {}: {error}", experiment.name);
                 failed = true;
@@ -172,7 +170,7 @@ pub fn run(args: &RunArgs) -> ExitCode {
             return code;
         }
     }
-    if failed { ExitCode::from(FAILED) } else { ExitCode::SUCCESS }
+    if failed { ExitCode::from(exit::FAILED) } else { ExitCode::SUCCESS }
 }
 
 fn document(ran: &Ran) -> serde_json::Value {

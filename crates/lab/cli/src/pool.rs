@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use plimsoll_sim::{paper_pool, small_pool};
-use plimsoll_terminal::{Format, Screen, complain, fail, json};
+use plimsoll_terminal::{Format, Screen, complain, exit, fail, json};
 
-use crate::{INTERRUPTED, MALFORMED, duration};
+use crate::duration;
 use plimsoll_lanes::{
     Distribution, Interrupt, LaneError, LaneKind, Pool, plimsoll, raise_descriptor_limit,
 };
@@ -99,11 +99,11 @@ pub fn run(args: &Args) -> ExitCode {
     let problems = problems(args);
     if !problems.is_empty() {
         problems.iter().for_each(|problem| complain!("{problem}"));
-        return ExitCode::from(MALFORMED);
+        return ExitCode::from(exit::MALFORMED);
     }
     let report = match measure(args) {
         Ok(Some(report)) => report,
-        Ok(None) => return ExitCode::from(INTERRUPTED),
+        Ok(None) => return ExitCode::from(exit::INTERRUPTED),
         Err(error) => return fail(&error.to_string()),
     };
     if let Some(dir) = &args.out

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::ValueEnum;
 use plimsoll_lanes::Distribution;
+use plimsoll_terminal::Format;
 use plimsoll_testbed::{Service, parse_duration};
 
 use crate::cgroup::Quota;
@@ -93,16 +93,6 @@ pub struct Args {
     /// How to print the result.
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: Format,
-}
-
-/// `--output`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// Aligned columns.
-    #[default]
-    Table,
-    /// One JSON object.
-    Json,
 }
 
 fn load(text: &str) -> Result<f64, String> {

@@ -28,8 +28,9 @@ use std::process::ExitCode;
 use plimsoll_lanes::{
     CpuClock, Family, Interrupt, LaneError, haproxy_version, plimsoll, raise_descriptor_limit,
 };
+use plimsoll_terminal::{Format, complain, exit};
 
-pub use args::{Args, Format};
+pub use args::Args;
 use calibrate::calibrate;
 pub use error::RealError;
 pub use kind::LaneKind;
@@ -40,30 +41,25 @@ use run::{Setting, Trial};
 pub use server::Model;
 pub use servers::Servers;
 
-/// Arguments that do not fit together.
-const MALFORMED: u8 = 2;
-/// SIGINT or SIGTERM came.
-const INTERRUPTED: u8 = 130;
-
 /// Runs everything and prints what was measured. Exits 2 when the arguments do not fit, 1 when it cannot
 /// run, 130 when it was interrupted.
 pub fn run(args: &Args) -> ExitCode {
     let problems = args.problems();
     if !problems.is_empty() {
-        problems.iter().for_each(|problem| eprintln!("{problem}"));
-        return ExitCode::from(MALFORMED);
+        problems.iter().for_each(|problem| complain!("{problem}"));
+        return ExitCode::from(exit::MALFORMED);
     }
     let report = match measure(args) {
         Ok(report) => report,
-        Err(RealError::Interrupted) => return ExitCode::from(INTERRUPTED),
+        Err(RealError::Interrupted) => return ExitCode::from(exit::INTERRUPTED),
         Err(error) => {
-            eprintln!("real: {error}");
+            complain!("real: {error}");
             return ExitCode::FAILURE;
         }
     };
     match print(args, &report) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            eprintln!("real: cannot write the result: {error}");
+            complain!("real: cannot write the result: {error}");
             ExitCode::FAILURE
         }
         _ => ExitCode::SUCCESS,
@@ -100,14 +96,14 @@ fn measure(args: &Args) -> Result<Report, RealError> {
     let cgroups = cgroup::Cgroups::open()?;
     let family = Family::start()?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    args.doubts(cores).iter().for_each(|doubt| eprintln!("warning: {doubt}"));
-    eprintln!("calibrating {} servers for {} s", pool.sizes.len(), args.calibrate.as_secs());
+    args.doubts(cores).iter().for_each(|doubt| complain!("warning: {doubt}"));
+    complain!("calibrating {} servers for {} s", pool.sizes.len(), args.calibrate.as_secs());
     let clock = CpuClock::now();
     let capacities_rps = calibrate(&family, &cgroups, &pool, args.calibrate, &interrupt)?;
     let busy = clock.and_then(|clock| clock.busy_share());
     let total: f64 = capacities_rps.iter().sum();
     let each: Vec<String> = capacities_rps.iter().map(|c| format!("{c:.2}")).collect();
-    eprintln!("true capacities: {} = {total:.1} requests/s", each.join(" + "));
+    complain!("true capacities: {} = {total:.1} requests/s", each.join(" + "));
     let setting = Setting {
         args,
         pool: &pool,
@@ -119,7 +115,7 @@ fn measure(args: &Args) -> Result<Report, RealError> {
     let groups = kind::groups(&args.lanes, args.concurrent as usize);
     let runs = args.rounds as usize * args.loads.len() * groups.len();
     let minutes = runs as f64 * args.span().as_secs_f64() / 60.0;
-    eprintln!("{runs} runs of {} s: {minutes:.0} minutes", args.span().as_secs());
+    complain!("{runs} runs of {} s: {minutes:.0} minutes", args.span().as_secs());
     let mut all = Vec::new();
     for round in 0..args.rounds {
         for &load in &args.loads {

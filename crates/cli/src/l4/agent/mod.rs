@@ -11,10 +11,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use plimsoll_l4::{Agent, Keys, Pending, agent_dir, detach_agent};
-use plimsoll_terminal::complain;
+use plimsoll_terminal::{complain, exit};
 use tracing::{error, info, warn};
 
-use super::BAD_CONFIG;
 use super::config::load_section;
 use super::follow::{Keep, Signals, follow_until_told};
 use crate::run::log;
@@ -71,7 +70,7 @@ fn pinned(config: Option<&Path>) -> Result<PathBuf, ExitCode> {
             Ok(l4) => Ok(agent_dir(&l4)),
             Err(errors) => {
                 errors.iter().for_each(|problem| complain!("{problem}"));
-                Err(ExitCode::from(BAD_CONFIG))
+                Err(ExitCode::from(exit::MALFORMED))
             }
         },
     }
@@ -82,7 +81,7 @@ fn pinned(config: Option<&Path>) -> Result<PathBuf, ExitCode> {
 fn run(args: &RunArgs) -> ExitCode {
     if let Err(errors) = load_section(&args.config) {
         errors.iter().for_each(|problem| complain!("{problem}"));
-        return ExitCode::from(BAD_CONFIG);
+        return ExitCode::from(exit::MALFORMED);
     }
     let log = match log::init(args.log_format, args.verbose) {
         Ok(log) => log,

@@ -15,9 +15,8 @@ use std::time::{Duration, Instant};
 
 use plimsoll_control::ServiceView;
 use plimsoll_sim::small_pool;
-use plimsoll_terminal::{Format, Screen, complain, fail, json};
+use plimsoll_terminal::{Format, Screen, complain, exit, fail, json};
 
-use crate::INTERRUPTED;
 use live::{Frame, LaneFrame, Live};
 use plimsoll_lanes::{
     CpuClock, Distribution, Family, Finished, Interrupt, Lane, LaneError, LaneKind, Learning, Pool,
@@ -67,7 +66,7 @@ pub fn run(args: &Args) -> ExitCode {
         Ok(Some(report)) => report,
         Ok(None) => {
             complain!("plimsoll-lab: interrupted; everything that was started has ended");
-            return ExitCode::from(INTERRUPTED);
+            return ExitCode::from(exit::INTERRUPTED);
         }
         Err(error) => return fail(&error.to_string()),
     };

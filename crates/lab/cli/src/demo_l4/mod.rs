@@ -21,10 +21,9 @@ use std::time::{Duration, Instant};
 use plimsoll_l4::bench::BenchError;
 use plimsoll_l4::{L4Error, Policy};
 use plimsoll_lanes::{CpuClock, Interrupt, LaneError};
-use plimsoll_terminal::{Format, Screen, complain, fail, json};
+use plimsoll_terminal::{Format, Screen, complain, exit, fail, json};
 use plimsoll_testbed::net::{NetError, requirements};
 
-use crate::INTERRUPTED;
 use churn::Change;
 use lane::{Finished, Lane};
 use live::Live;
@@ -132,7 +131,7 @@ pub fn run(args: &Args) -> ExitCode {
         Ok(Some(report)) => report,
         Ok(None) => {
             complain!("plimsoll-lab: interrupted; everything that was started has ended");
-            return ExitCode::from(INTERRUPTED);
+            return ExitCode::from(exit::INTERRUPTED);
         }
         Err(error) => return fail(&error.to_string()),
     };
