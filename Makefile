@@ -17,12 +17,14 @@ demo-l4: lab ## layer-4 connections that stay while servers come and go (1 min, 
 test: deps check ## formatting, lints and all tests; lists at the end what did not run here, and why
 	CARGO='$(CARGO)' scripts/test --locked --workspace
 
-# What decides (crates/logic), the configuration and the other unit tests of the daemon, the sinks. Without simulated
-# days, end-to-end tests, the lab and layer 4. No lints: `make check`. One command, so that all is built once.
-LOGIC = model queueing cookie feedback learn pack policy admission control
-QUICK_TESTS = registry codec vectors faults l4_faults lives many reports weights
-quick: deps ## tests for while you work: unit tests of logic and daemon, policies, sinks (3 min warm)
-	$(CARGO) test --locked $(LOGIC:%=-p plimsoll-%) -p plimsoll-sink -p plimsoll --lib --bins $(QUICK_TESTS:%=--test %)
+# All tests of what decides (crates/logic), of sinks, probes and API, and the unit tests of the daemon, its configuration
+# among them. Without simulated days, end-to-end tests, the lab and layer 4. One command, so that all is built once; a
+# test file that belongs here is named in QUICK_TESTS. No lints: `make check`.
+QUICK = model queueing cookie feedback learn pack policy admission control sink probe api
+QUICK_TESTS = it registry haproxy allocation codec vectors curves menus rounding api \
+    faults l4_faults lives many reports weights
+quick: deps ## tests for while you work: logic, configuration, sinks, probes, API (2 min when built)
+	$(CARGO) test --locked $(QUICK:%=-p plimsoll-%) -p plimsoll --lib --bins $(QUICK_TESTS:%=--test %)
 
 check: ## formatting and lints, as errors
 	$(CARGO) fmt --all --check
