@@ -1,65 +1,74 @@
-# Two commands do everything on a fresh machine: `make demo` and `make test`.
-# Both install what is missing (a C linker, HAProxy) and build.
+# Two commands do everything on a fresh machine: `make demo` and `make test`. Both install what is missing (a C
+# linker, HAProxy) and build. `make help` lists the others; its text is what follows ## here.
 
 CARGO ?= cargo
+RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
 
-.PHONY: demo demo-l4 test check build lab deps soak bench-solver bench-pool bench-failover bench-polling bench-l4
+.PHONY: demo demo-l4 test quick check build lab deps soak help \
+    bench-solver bench-pool bench-failover bench-polling bench-l4
 
-demo: lab
+demo: lab ## an unequal pool behind real HAProxys, with and without Plimsoll (4 min; the default)
 	$(CARGO) run --locked --release -q -p plimsoll-lab -- demo
 
-# Connections at layer 4 that stay while servers come and go. Needs root: `sudo make demo-l4`, or `make lab` as
-# yourself and then `sudo target/release/plimsoll-lab demo-l4`.
-demo-l4: lab
+# Needs root: `sudo make demo-l4`, or `make lab` as yourself and then `sudo target/release/plimsoll-lab demo-l4`.
+demo-l4: lab ## layer-4 connections that stay while servers come and go (1 min, root)
 	$(CARGO) run --locked --release -q -p plimsoll-lab -- demo-l4 --svg $(or $(CARGO_TARGET_DIR),target)/demo-l4.svg
 
-test: deps check
-	$(CARGO) test --locked --workspace
+test: deps check ## formatting, lints and all tests; lists at the end what did not run here, and why
+	CARGO='$(CARGO)' scripts/test --locked --workspace
 
-# Formatting and lints, as errors.
-check:
+# All tests of what decides (crates/logic), of sinks, probes and API, and the unit tests of the daemon, its configuration
+# among them. Without simulated days, end-to-end tests, the lab and layer 4. One command, so that all is built once; a
+# test file that belongs here is named in QUICK_TESTS. No lints: `make check`.
+QUICK = model queueing cookie feedback learn pack policy admission control sink probe api
+QUICK_TESTS = it registry haproxy allocation codec vectors curves menus rounding api \
+    faults l4_faults lives many reports weights
+quick: deps ## tests for while you work: logic, configuration, sinks, probes, API (2 min when built)
+	$(CARGO) test --locked $(QUICK:%=-p plimsoll-%) -p plimsoll --lib --bins $(QUICK_TESTS:%=--test %)
+
+check: ## formatting and lints, as errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
-build: deps
+build: deps ## the plimsoll binary, target/release/plimsoll
 	$(CARGO) build --locked --release -p plimsoll
 
 # plimsoll-lab, and the plimsoll beside it that it starts. Not in one command: Cargo would then build plimsoll
 # with the generators of packets that only the lab asks for.
-lab: build
+lab: build ## plimsoll-lab, beside the plimsoll that it starts
 	$(CARGO) build --locked --release -p plimsoll-lab -p plimsoll-real
 
-deps:
+deps: ## installs what a fresh Debian 12 lacks; does nothing when all is there
 	@scripts/install-deps
 
-# A thousand simulated days of faults, every one by its seed (docs/simulation.md). SOAK_SEEDS=FROM..TO runs
-# others.
+# Every day by its seed (docs/simulation.md).
 SOAK_SEEDS ?= 0..1000
-soak: deps
+soak: deps ## a thousand simulated days of faults (3 CPU hours); SOAK_SEEDS=FROM..TO for others
 	$(CARGO) run --locked --release -q -p plimsoll-lab -- soak --seeds $(SOAK_SEEDS) --days 1
 	$(CARGO) run --locked --release -q -p plimsoll-lab -- soak --seeds $(SOAK_SEEDS) --days 0.002 --level requests
 
-# The numbers of docs/benchmarks.md; each prints what it measured.
-bench-solver: deps
+# The figures of docs/benchmarks.md; each prints what it measured.
+bench-solver: deps ## the solver against CBC
 	$(CARGO) build --locked --release -p plimsoll-pack --examples
 	python3 benches/solver/against_cbc.py
 
-# About six minutes each: lanes side by side, interleaved, on 30 emulated backends.
-bench-pool: lab
-	$(or $(CARGO_TARGET_DIR),target)/release/plimsoll-lab pool --load 0.7 --service 50ms --learn 180s --measure 40s --rounds 3 \
+# Lanes side by side, interleaved, on 30 emulated backends.
+bench-pool: lab ## the pool of the KnapsackLB paper behind real HAProxys (two runs of 6 min)
+	$(RELEASE)/plimsoll-lab pool --load 0.7 --service 50ms --learn 180s --measure 40s --rounds 3 \
 	    --concurrent 4 --lanes static-oracle,plimsoll-roundrobin,plimsoll-leastconn,plimsoll-roundrobin-literal
-	$(or $(CARGO_TARGET_DIR),target)/release/plimsoll-lab pool --load 0.85 --service 50ms --learn 150s --measure 50s --rounds 3 \
+	$(RELEASE)/plimsoll-lab pool --load 0.85 --service 50ms --learn 150s --measure 50s --rounds 3 \
 	    --concurrent 4 --lanes static-oracle,plimsoll-roundrobin,plimsoll-leastconn,leastconn-cores
 
-# Nanoseconds per packet of the layer-4 program, as root; about five minutes.
-bench-l4: deps
+bench-l4: deps ## nanoseconds per packet of the layer-4 program (5 min, root)
 	$(CARGO) build --locked --release -p plimsoll-l4 --examples
-	nice -n -20 taskset -c 1 $(or $(CARGO_TARGET_DIR),target)/release/examples/ns_per_packet 7 1048576 "client to server" "server to client" "LRU table, hit"
-	nice -n -20 taskset -c 1 $(or $(CARGO_TARGET_DIR),target)/release/examples/ns_per_packet 9 300000 "first packet" insert
+	nice -n -20 taskset -c 1 $(RELEASE)/examples/ns_per_packet 7 1048576 "client to server" "server to client" "LRU table, hit"
+	nice -n -20 taskset -c 1 $(RELEASE)/examples/ns_per_packet 9 300000 "first packet" insert
 
-# Processor time of the daemon by default, and of HAProxy for being read, over living backends; 45 minutes.
-bench-polling: deps
+bench-polling: deps ## processor time of the daemon by default, and of HAProxy for being read (45 min)
 	$(CARGO) bench --locked -p plimsoll --bench polling
 
-bench-failover: deps
+bench-failover: deps ## time until a dead backend has no weight, and until a killed controller steers again
 	$(CARGO) bench --locked -p plimsoll --bench failover
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
