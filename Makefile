@@ -4,10 +4,10 @@
 CARGO ?= cargo
 RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
 
-.PHONY: demo demo-l4 test quick check build lab deps soak help \
+.PHONY: demo demo-l4 test quick check build dist lab deps soak help \
     bench-solver bench-pool bench-failover bench-polling bench-l4
 
-demo: lab ## an unequal pool behind real HAProxys, with and without Plimsoll (4 min; the default)
+demo: build ## an unequal pool behind real HAProxys, with and without Plimsoll (4 min; the default)
 	$(CARGO) run --locked --release -q -p plimsoll-lab -- demo
 
 # Needs root: `sudo make demo-l4`, or `make lab` as yourself and then `sudo target/release/plimsoll-lab demo-l4`.
@@ -20,7 +20,7 @@ test: deps check ## formatting, lints and all tests; lists at the end what did n
 # All tests of what decides (crates/logic), of sinks, probes and API, and the unit tests of the daemon, its configuration
 # among them. Without simulated days, end-to-end tests, the lab and layer 4. One command, so that all is built once; a
 # test file that belongs here is named in QUICK_TESTS. No lints: `make check`.
-QUICK = model queueing cookie feedback learn pack policy admission control sink probe api
+QUICK = model queueing cookie feedback learn pack policy admission control config sink probe api
 QUICK_TESTS = it registry haproxy allocation codec vectors curves menus rounding api \
     faults l4_faults lives many reports weights
 quick: deps ## tests for while you work: logic, configuration, sinks, probes, API (2 min when built)
@@ -35,6 +35,9 @@ build: deps ## the plimsoll binary, target/release/plimsoll
 
 # plimsoll-lab, and the plimsoll beside it that it starts. Not in one command: Cargo would then build plimsoll
 # with the generators of packets that only the lab asks for.
+dist: deps ## the plimsoll binary for packages, optimised across crates: target/dist/plimsoll
+	$(CARGO) build --locked --profile dist -p plimsoll
+
 lab: build ## plimsoll-lab, beside the plimsoll that it starts
 	$(CARGO) build --locked --release -p plimsoll-lab -p plimsoll-real
 
