@@ -125,14 +125,23 @@ pub fn record(service: &str, record: &Record) {
     let (backend, reason) = (record.backend.as_deref(), &record.reason);
     let kind = super::record::word(record.kind);
     match record.kind {
-        RecordKind::Failed | RecordKind::Foreign | RecordKind::Rollback | RecordKind::Warning => {
+        RecordKind::Failed
+        | RecordKind::Ejected
+        | RecordKind::Foreign
+        | RecordKind::Rollback
+        | RecordKind::Warning => {
             tracing::warn!(service, backend, kind, "{reason}");
         }
         RecordKind::Plan
         | RecordKind::SetAside
         | RecordKind::Restored
         | RecordKind::Drift
+        | RecordKind::Doubted
+        | RecordKind::Relearned
+        | RecordKind::Underestimated
         | RecordKind::Refresh
+        | RecordKind::Drained
+        | RecordKind::GivenBack
         | RecordKind::Returned
         | RecordKind::Joined
         | RecordKind::Left

@@ -18,7 +18,7 @@ fn args() -> SolveArgs {
         objective: None,
         theta: None,
         method: SolveMethod::Auto,
-        output: SolveOutput::Json,
+        output: Format::Json,
     }
 }
 

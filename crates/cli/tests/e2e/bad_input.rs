@@ -139,9 +139,9 @@ fn fast_errors(balance: &str) -> (f64, bool) {
     let before = total();
     std::thread::sleep(Duration::from_secs(15));
     let after = total();
-    assert!(daemon.events("failed", "").iter().all(|name| name == "s4"));
+    assert!(daemon.events("ejected", "").iter().all(|name| name == "s4"));
     let part = (after.errors - before.errors) as f64 / (after.requests - before.requests) as f64;
-    (part, daemon.has_event("failed", "its answers to clients are errors"))
+    (part, daemon.has_event("ejected", "its answers to clients are errors"))
 }
 
 #[test]

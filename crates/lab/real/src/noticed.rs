@@ -74,8 +74,10 @@ pub fn noticed(
             let first = |kinds: &[RecordKind], within: &Range<Duration>| {
                 first(ran, event, pool, kinds, within)
             };
-            let (set_aside, failed) =
-                (first(&[RecordKind::SetAside], &during), first(&[RecordKind::Failed], &during));
+            let (set_aside, failed) = (
+                first(&[RecordKind::SetAside], &during),
+                first(&[RecordKind::Failed, RecordKind::Ejected], &during),
+            );
             found.times += 1;
             found.set_aside.add(set_aside);
             found.failed.add(failed);

@@ -238,7 +238,10 @@ fn living_failed(
             befalls && event.stretches(span).iter().any(|stretch| stretch.contains(at))
         })
     };
-    let failures = ran.decisions.iter().filter(|(_, d)| d.kind == RecordKind::Failed);
+    let failures = ran
+        .decisions
+        .iter()
+        .filter(|(_, d)| matches!(d.kind, RecordKind::Failed | RecordKind::Ejected));
     failures
         .filter(|(at, _)| stretch.contains(at))
         .filter(|(at, d)| !is_down(at, d.backend.as_deref().unwrap_or_default()))

@@ -168,8 +168,6 @@ impl FromStr for Sabotage {
     }
 }
 
-/// What is said of whom is taken out for its errors.
-const EJECTED: &str = "its answers to clients are errors";
 /// A reading older than this is stale by any account.
 const LONG_AGO: Duration = Duration::from_secs(4);
 
@@ -427,9 +425,9 @@ impl Seam {
         let place = record.backend.as_ref().and_then(|b| b.strip_prefix('s')?.parse().ok());
         let Some(id) = place.map(BackendId) else { return };
         match record.kind {
-            RecordKind::Failed => {
+            RecordKind::Failed | RecordKind::Ejected => {
                 self.failed.clone_from(&record.backend);
-                if record.reason == EJECTED {
+                if record.kind == RecordKind::Ejected {
                     self.ejected.insert(id);
                 }
                 let weight = |id| f64::from(self.believed.get(id).copied().unwrap_or(0));
@@ -439,7 +437,7 @@ impl Seam {
                 }
                 self.out.insert(id);
             }
-            RecordKind::Returned => {
+            RecordKind::Returned | RecordKind::GivenBack => {
                 self.returned.push(id);
                 self.out.remove(&id);
                 self.ejected.remove(&id);
@@ -504,9 +502,8 @@ impl Seam {
 
     /// What it says besides.
     fn false_record(&self, sabotage: Sabotage, record: &Record) -> Option<Record> {
-        let drains = record.reason.starts_with("overloaded and set to 0");
         match (sabotage, record.kind) {
-            (Sabotage::DrainAgain, RecordKind::Refresh) if drains => Some(record.clone()),
+            (Sabotage::DrainAgain, RecordKind::Drained) => Some(record.clone()),
             (Sabotage::InventFailures, RecordKind::Plan) => Some(Record {
                 kind: RecordKind::Failed,
                 backend: Some("s0".to_owned()),

@@ -16,12 +16,8 @@ impl Verdict {
     pub fn of(record: &Record) -> Option<Verdict> {
         match record.kind {
             RecordKind::Drift => Some(Verdict::Changed),
-            RecordKind::Refresh if record.reason.starts_with("it may work at") => {
-                Some(Verdict::MayHaveChanged)
-            }
-            RecordKind::Refresh if record.reason.starts_with("it completes") => {
-                Some(Verdict::Underestimated)
-            }
+            RecordKind::Doubted => Some(Verdict::MayHaveChanged),
+            RecordKind::Underestimated => Some(Verdict::Underestimated),
             _ => None,
         }
     }

@@ -91,7 +91,7 @@ fn rounds_keep_the_least_interval_to_what_is_urgent_and_weigh_everybody_who_serv
         let gaps = w.plans.windows(2).filter(|pair| begins_a_round(&pair[1].1));
         let least = gaps.map(|pair| pair[1].0.since(pair[0].0)).min().expect("rounds");
         assert!(least >= min_interval, "{way:?}: {least:?}");
-        let given_back = when(&w, RecordKind::Returned, "s5");
+        let given_back = when(&w, RecordKind::GivenBack, "s5");
         let mut since = w.plans.iter().filter(|(at, _)| *at >= given_back);
         assert!(since.any(|(_, plan)| begins_a_round(plan)), "{way:?}");
         let left_out =

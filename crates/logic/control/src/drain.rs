@@ -166,7 +166,7 @@ impl Controller {
             self.pins_moved(now);
             let line =
                 format!("overloaded and set to 0 it was at rest after {:.1} s", took.as_secs_f64());
-            record(out, RecordKind::Refresh, Some(&name), line);
+            record(out, RecordKind::Drained, Some(&name), line);
         }
     }
 }

@@ -184,7 +184,7 @@ impl Controller {
                 "it completes {:.2} times what it was thought to bear: its curve is rescaled",
                 change.ratio
             );
-            record(out, RecordKind::Refresh, Some(&b.name.clone()), line);
+            record(out, RecordKind::Underestimated, Some(&b.name.clone()), line);
             self.end_refresh(id);
             self.drifted("somebody completes more than it was thought to bear".to_owned());
         }
@@ -200,7 +200,7 @@ impl Controller {
             let bears_more = b.knowledge.is_known() && ratio > BEARS_MORE;
             if bears_more {
                 let line = format!("it bears {ratio:.2} times what it did: learned anew");
-                record(out, RecordKind::Refresh, Some(&b.name), line);
+                record(out, RecordKind::Relearned, Some(&b.name), line);
             }
             if bears_more || now.since(since) > RELEARNING {
                 b.relearned = None;
@@ -234,7 +234,7 @@ impl Controller {
                  nobody, learned anew",
                 change.ratio
             );
-            record(out, RecordKind::Refresh, Some(&b.name), line);
+            record(out, RecordKind::Doubted, Some(&b.name), line);
             return;
         }
         let began = now - Duration::from_secs_f64(change.seconds);
@@ -250,7 +250,7 @@ impl Controller {
                  its own traffic",
                 change.ratio
             );
-            record(out, RecordKind::Refresh, Some(&b.name), line);
+            record(out, RecordKind::Doubted, Some(&b.name), line);
             return;
         }
         // More is believed with caution: what is given too much pays for it at once.

@@ -104,16 +104,28 @@ pub enum RecordKind {
     Restored,
     /// A backend failed.
     Failed,
+    /// A backend gets nothing, for its answers to clients are errors.
+    Ejected,
     /// A backend is back.
     Returned,
+    /// An administrator gave a backend back.
+    GivenBack,
     /// A backend joined.
     Joined,
     /// A backend left.
     Left,
     /// A backend works at another rate than before, or the traffic is another.
     Drift,
+    /// A backend may work at another rate than before, or most of the pool does: it is learned anew from its own traffic.
+    Doubted,
+    /// A backend that was learned anew has a greater capacity than before.
+    Relearned,
+    /// A backend completes more than its capacity was thought to be.
+    Underestimated,
     /// A curve is measured anew on purpose.
     Refresh,
+    /// The drain time was measured on purpose.
+    Drained,
     /// The phase changed.
     Phase,
     /// The balancer was lost, restarted, or found again.

@@ -7,7 +7,7 @@ use plimsoll_model::{BackendId, FailureKind, Nanos};
 use crate::backend::Backend;
 use crate::controller::{Controller, STALE, Urgent, record};
 use crate::event::{Action, RecordKind};
-use crate::health::{Round, Turn};
+use crate::health::{Cause, Round, Turn};
 
 /// At most this part of the pool is taken out for errors.
 const MOST_EJECTED: f64 = 0.34;
@@ -142,7 +142,9 @@ impl Controller {
                 b.life.wait_anew();
                 b.forget_watched();
                 let why = cause.describe();
-                record(out, RecordKind::Failed, Some(&name), why.clone());
+                let kind =
+                    if cause == Cause::Errors { RecordKind::Ejected } else { RecordKind::Failed };
+                record(out, kind, Some(&name), why.clone());
                 self.raise(Urgent::Pool(format!("{name} failed: {why}")));
                 self.paper_lost(id);
             }

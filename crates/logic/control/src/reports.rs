@@ -81,7 +81,7 @@ impl Controller {
             self.stop_refreshing(now);
             let why = if reserved { "taken out" } else { "given back" };
             let reason = format!("{why} by an administrator");
-            let kind = if reserved { RecordKind::Left } else { RecordKind::Returned };
+            let kind = if reserved { RecordKind::Left } else { RecordKind::GivenBack };
             record(out, kind, Some(&name), reason);
             self.raise(Urgent::Pool(format!("{name} was {why} by an administrator")));
         }

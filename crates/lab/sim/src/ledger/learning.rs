@@ -37,12 +37,18 @@ pub(super) enum Told {
 impl Ledger {
     /// Takes down whom a record names as changed, and whether it may.
     pub(super) fn recorded_change(&mut self, clock: Nanos, record: &Record, place: Option<usize>) {
-        if matches!(record.kind, RecordKind::Drift | RecordKind::Refresh) {
+        if matches!(
+            record.kind,
+            RecordKind::Drift
+                | RecordKind::Doubted
+                | RecordKind::Relearned
+                | RecordKind::Underestimated
+                | RecordKind::Refresh
+                | RecordKind::Drained
+        ) {
             self.named.extend(place);
         }
-        if record.kind == RecordKind::Refresh
-            && record.reason.starts_with("overloaded and set to 0")
-        {
+        if record.kind == RecordKind::Drained {
             self.check_drain_again(clock);
         }
         if record.kind != RecordKind::Drift {

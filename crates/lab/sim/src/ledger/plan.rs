@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_control::{Action, Exploration, Record, RecordKind};
-use plimsoll_model::{BackendId, MethodKind, Nanos, Plan};
+use plimsoll_model::{BackendId, MethodKind, Nanos, Plan, SinkLimits};
 
 use super::{Ledger, Outstanding, Rule, Seen};
 
@@ -18,10 +18,8 @@ const ROUNDING: (f64, f64) = (0.02, 2.0);
 const STALE: Duration = Duration::from_secs(2);
 /// A plan without an answer for so long counts as lost, and another may be made.
 const UNANSWERED: Duration = Duration::from_secs(5);
-/// What the controller says of whom an administrator had.
-const GIVEN_BACK: &str = "given back by an administrator";
 /// The sink's own limit, whatever the reason but a change of the pool.
-const SINK_INTERVAL: Duration = Duration::from_millis(100);
+const SINK_INTERVAL: Duration = SinkLimits::haproxy().min_interval;
 /// What is or was wrong explains a failure for so long: checks and probes hang for seconds, errors gather in a mean.
 const NEWS: Duration = Duration::from_secs(60);
 /// Who has answered within this time is alive, whatever is told of it.
@@ -239,13 +237,14 @@ impl Ledger {
         let Some((i, a)) = place.and_then(|i: usize| Some((i, self.accounts.get_mut(i)?))) else {
             return;
         };
-        if matches!(record.kind, RecordKind::Returned | RecordKind::Joined) {
+        if matches!(record.kind, RecordKind::Returned | RecordKind::GivenBack | RecordKind::Joined)
+        {
             a.ramps_since = Some(clock);
         }
         match record.kind {
             RecordKind::SetAside => a.aside = true,
             RecordKind::Restored => a.aside = false,
-            RecordKind::Failed => {
+            RecordKind::Failed | RecordKind::Ejected => {
                 (a.out, a.aside, a.returned_at) = (true, false, None);
                 let lately = |(world, then): (Nanos, Nanos)| {
                     self.world.since(world).min(clock.since(then)) < NEWS
@@ -259,7 +258,7 @@ impl Ledger {
                 }
             }
             // An administrator gives back who fails, too.
-            RecordKind::Returned if a.out && record.reason != GIVEN_BACK => {
+            RecordKind::Returned if a.out => {
                 (a.out, a.returned_at) = (false, Some(clock));
             }
             _ => return,
