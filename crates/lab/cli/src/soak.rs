@@ -117,14 +117,14 @@ pub fn run(args: &Args) -> ExitCode {
     }
     let began = Instant::now();
     let totals = soak(args, &seeds, began);
-    let Tally { steps, plans, rounds, faults, .. } = totals.tally;
+    let Tally { steps, plans, rounds, faults, digest, .. } = totals.tally;
     let explored = match args.exploration {
         Exploration::Packed => String::new(),
         _ => format!(" ({rounds} to explore)"),
     };
     let code = answer(&format!(
         "{} runs of {:.2} days: {steps} steps, {plans} plans{explored}, {faults} faults, {} violations, \
-         {:.0} s\n",
+         {:.0} s; digest {digest}\n",
         totals.runs,
         args.days,
         totals.violations,

@@ -10,6 +10,7 @@
 mod arena;
 mod command;
 mod container;
+mod digest;
 mod fault;
 pub mod flows;
 mod law;
@@ -35,6 +36,7 @@ pub use arena::{
 };
 pub use command::EXPLORATIONS;
 pub use container::{Container, ContainerPool, ContainerPoolSpec, Outcome};
+pub use digest::Digest;
 pub use fault::Fault;
 pub use ledger::{Rule, Violation};
 pub use luck::Luck;

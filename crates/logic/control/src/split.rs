@@ -489,6 +489,33 @@ mod tests {
     }
 
     #[test]
+    fn returned_backend_gets_a_share_that_grows_over_its_slow_start() {
+        let slow_start = Duration::from_secs(10);
+        let mut backends: Vec<Backend> = (0..3)
+            .map(|i| {
+                let spec = BackendSpec { id: BackendId(i), name: format!("s{i}") };
+                let mut backend = Backend::new(&spec, slow_start);
+                // A capacity of 100 requests a second each.
+                backend.knowledge = crate::knowledge::Knowledge::known(10_000.0);
+                backend.recent.rate_rps = 40.0;
+                backend
+            })
+            .collect();
+        backends[0].begin_ramp(Nanos::ZERO);
+        let share_after = |seconds: u64| {
+            let now = Nanos::ZERO + Duration::from_secs(seconds);
+            let decision = decide(now, &spec(), &backends, 120.0, false).expect("a packing");
+            decision.wishes[0].share
+        };
+        let shares = [0, 3, 6, 10].map(share_after);
+        assert!(shares.is_sorted(), "{shares:?}");
+        // A tenth of its capacity at first; of 120 requests a second.
+        assert!(shares[0] <= 0.1 * 100.0 / 120.0 && shares[0] > 0.0, "{shares:?}");
+        assert!(shares[1] <= 0.37 * 100.0 / 120.0, "{shares:?}");
+        assert!((shares[3] - 1.0 / 3.0).abs() < 0.02, "{shares:?}");
+    }
+
+    #[test]
     fn small_weights_are_used_only_where_they_are_near_enough() {
         // Four of next to nothing beside one: 1 each of 44 would take 7 % from it.
         let shares = [0.003, 0.988, 0.003, 0.003, 0.003];

@@ -16,6 +16,7 @@ use std::ops::Add;
 use plimsoll_control::{BackendSpec, Belief, Event, ServiceSpec};
 use plimsoll_model::{BackendId, FailureKind, Nanos, Outcome};
 
+use crate::digest::Digest;
 use crate::ledger::{Ledger, Rule, Seen, Stand, Violation};
 use crate::luck::Luck;
 use crate::plant::Plant;
@@ -50,6 +51,8 @@ pub struct Tally {
     pub lives: u64,
     /// Comparisons that could have failed.
     pub checks: u64,
+    /// Of all that the controllers asked for.
+    pub digest: Digest,
 }
 
 impl Add for Tally {
@@ -63,6 +66,7 @@ impl Add for Tally {
             faults: self.faults + other.faults,
             lives: self.lives + other.lives,
             checks: self.checks + other.checks,
+            digest: self.digest + other.digest,
         }
     }
 }

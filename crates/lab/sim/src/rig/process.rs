@@ -163,6 +163,7 @@ impl<P: Plant> Rig<P> {
         self.seam.beliefs(&process.controller, &mut self.beliefs);
         for action in asked {
             self.trace(format_args!("asks {action:?}"));
+            self.tally.digest.note(self.now, &action);
             if let Some(process) = &self.process {
                 let (plant, controller, beliefs) =
                     (&self.plant, &process.controller, &self.beliefs);
