@@ -5,14 +5,14 @@ use std::time::Duration;
 use plimsoll_learn::drift::{Change, RateWatch};
 use plimsoll_model::{BackendId, Nanos, ServerStatus};
 
-use crate::backlog::Corrected;
-use crate::health::Health;
-use crate::knowledge::{Knowledge, Setting};
-use crate::life::Life;
-use crate::refresh::Due;
+use crate::belief::knowledge::{Knowledge, Setting};
+use crate::experiments::refresh::Due;
+use crate::members::health::Health;
+use crate::members::life::Life;
+use crate::observe::traffic::{Meter, Window};
+use crate::propose::backlog::Corrected;
+use crate::show::view::BackendState;
 use crate::spec::BackendSpec;
-use crate::traffic::{Meter, Window};
-use crate::view::BackendState;
 
 /// In flight beyond `a·cores + b` a backend is overrun.
 const OVERRUN: (f64, f64) = (4.0, 10.0);

@@ -5,19 +5,19 @@ use std::time::Duration;
 use plimsoll_model::{BackendId, Method, MethodKind, Nanos};
 
 use crate::backend::Backend;
-use crate::climbers::PaperRun;
-use crate::drain::{DrainRun, DrainTimes};
+use crate::belief::knowledge::Knowledge;
+use crate::belief::typical::{self, Typical};
+use crate::commit::plan::Decision;
 use crate::event::{Action, Event, Record, RecordKind};
-use crate::knowledge::Knowledge;
+use crate::experiments::drain::{DrainRun, DrainTimes};
+use crate::experiments::refresh::Refresh;
+use crate::gate::trial::{PoolHistory, Rejected, Trial};
 use crate::memory::Memory;
-use crate::plan::Decision;
-use crate::refresh::Refresh;
-use crate::search::{Question, Search, Searched};
+use crate::observe::traffic::{WINDOW, WindowClock};
+use crate::paper::climbers::PaperRun;
+use crate::propose::search::{Question, Search, Searched};
+use crate::show::view::{Advice, Phase};
 use crate::spec::ServiceSpec;
-use crate::traffic::{WINDOW, WindowClock};
-use crate::trial::{PoolHistory, Rejected, Trial};
-use crate::typical::{self, Typical};
-use crate::view::{Advice, Phase};
 
 /// A report older than this is no ground for a plan.
 pub(crate) const STALE: Duration = Duration::from_secs(2);

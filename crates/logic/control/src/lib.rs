@@ -1,15 +1,21 @@
 //! The controller of one service: a state machine without clock, socket or randomness of its own.
 //!
 //! The daemon and the simulator drive the same code: [`Controller::step`] takes the time and an
-//! [`Event`], and gives back [`Action`]s. It reads from outside in:
+//! [`Event`], and gives back [`Action`]s. A folder for each idea, in the order in which a report passes through:
 //!
-//! 1. Reports of the balancer become windows (`traffic`), windows become knowledge of each backend
-//!    (`knowledge`): its time at rest, its cores, its curve. `health` says who may serve at all.
-//! 2. A decision is made for the method that the balancer picks by: `split` packs curves,
-//!    `in_flight` weighs by capacity and searches whom to park (`search`). `paper` explores the way
-//!    KnapsackLB does (`climbers`), for comparison.
-//! 3. `decide` says when, and whether a decision is worth programming; `trial` takes back what made
-//!    clients wait longer.
+//! 1. `observe`: reports of the balancer become windows of traffic.
+//! 2. `belief`: windows become what is believed of each backend, with its error: unloaded service time, cores,
+//!    capacity, curve, quota; and whether it has changed.
+//! 3. `members`: who serves at all, by signs of life, checks and returns; what asking may cost.
+//! 4. `propose`: the weights that the pool should have under its traffic. `split` packs curves for methods that
+//!    split the traffic; `in_flight` weighs by capacity for those that count requests, and `search` says which
+//!    backends to park; `backlog` corrects between decisions; `reserve` keeps the loss of any one server bearable.
+//! 5. `gate`: when a proposal is made, and whether it is worth programming; `trial` takes back what made clients
+//!    wait longer.
+//! 6. `commit`: a decision on its way to the balancer, and what the sink answers.
+//!
+//! `experiments` give loads on purpose, to measure. `paper` explores as KnapsackLB does, for comparison. `show` is
+//! what an operator sees.
 //!
 //! ```
 //! use plimsoll_control::{BackendSpec, Controller, Event, ServiceSpec};
@@ -23,51 +29,27 @@
 //! }));
 //! ```
 
-mod advice;
-mod answers;
-mod asking;
 mod backend;
-mod backlog;
-mod climbers;
+mod belief;
+mod commit;
 mod controller;
-mod decide;
-mod drain;
-mod drift;
 mod event;
-mod grain;
-mod health;
-mod in_flight;
-mod knowledge;
-mod leave;
-mod life;
+mod experiments;
+mod gate;
+mod members;
 mod memory;
+mod observe;
 mod paper;
-mod plan;
-mod points;
-mod pool_health;
-mod refresh;
-mod reports;
-mod reserve;
-mod search;
-mod shape;
+mod propose;
 mod show;
-mod silence;
 mod spec;
-mod split;
-mod traffic;
-mod trial;
-mod typical;
-mod urgent;
-mod variability;
-mod view;
-mod worth;
 
 pub use controller::Controller;
 pub use event::{Action, Event, Record, RecordKind};
 pub use memory::Memory;
+pub use show::view::{
+    Advice, BackendState, BackendView, Belief, CurveView, Phase, PlanView, ServiceView,
+};
 pub use spec::{
     BackendSpec, CheckSpec, CurveChoice, DrainTest, DriftTest, Exploration, ProbeRate, ServiceSpec,
-};
-pub use view::{
-    Advice, BackendState, BackendView, Belief, CurveView, Phase, PlanView, ServiceView,
 };

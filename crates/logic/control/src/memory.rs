@@ -3,9 +3,9 @@
 use plimsoll_model::{BackendId, Nanos};
 use serde::{Deserialize, Serialize};
 
+use crate::belief::knowledge::Knowledge;
 use crate::controller::Controller;
-use crate::knowledge::Knowledge;
-use crate::view::Phase;
+use crate::show::view::Phase;
 
 /// The version of the memory's form; others are not read.
 const VERSION: u32 = 1;

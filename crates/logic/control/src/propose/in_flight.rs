@@ -11,11 +11,11 @@
 use plimsoll_model::Nanos;
 
 use crate::backend::{Backend, Pin};
-use crate::knowledge::KNOWN;
-use crate::plan::{AsIs, Decision, Wish};
-use crate::reserve::unpark;
-use crate::search::{Found, Member, proportional};
-use crate::split::middle_service_us;
+use crate::belief::knowledge::KNOWN;
+use crate::commit::plan::{AsIs, Decision, Wish};
+use crate::propose::reserve::unpark;
+use crate::propose::search::{Found, Member, proportional};
+use crate::propose::split::middle_service_us;
 
 /// Exponent of the closed loop: below 1, so that it settles.
 const GAIN: f64 = 0.7;

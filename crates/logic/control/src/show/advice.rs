@@ -9,10 +9,10 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
 use crate::controller::Controller;
-use crate::in_flight;
-use crate::search::{Found, Question, Search, requests_for};
-use crate::split;
-use crate::view::{Advice, Phase};
+use crate::propose::in_flight;
+use crate::propose::search::{Found, Question, Search, requests_for};
+use crate::propose::split;
+use crate::show::view::{Advice, Phase};
 
 /// How often the question is asked; it is answered only when it has become another.
 const EVERY: Duration = Duration::from_secs(5 * 60);

@@ -12,9 +12,9 @@
 use plimsoll_model::{BackendId, Curve, MethodKind};
 
 use crate::backend::Backend;
+use crate::commit::plan::{AsIs, Decision};
 use crate::controller::Controller;
-use crate::plan::{AsIs, Decision};
-use crate::trial::moved;
+use crate::gate::trial::moved;
 
 /// In steady state a plan must promise to shorten the mean response time by this part.
 const MIN_GAIN: f64 = 0.005;
@@ -109,7 +109,7 @@ mod tests {
     use plimsoll_model::{Method, Nanos};
 
     use super::*;
-    use crate::plan::Wish;
+    use crate::commit::plan::Wish;
     use crate::spec::{BackendSpec, ServiceSpec};
 
     fn decision(shares: [f64; 2], expected_us: f64) -> Decision {

@@ -12,14 +12,14 @@ use plimsoll_learn::drift::{
 use plimsoll_model::{BackendId, Curve, Nanos};
 
 use crate::backend::Backend;
+use crate::belief::grain;
+use crate::belief::shape::Shape;
+use crate::belief::typical::Typical;
+use crate::commit::plan::Decision;
 use crate::controller::{Controller, Urgent, record};
 use crate::event::{Action, RecordKind};
-use crate::grain;
-use crate::plan::Decision;
-use crate::shape::Shape;
+use crate::show::view::Phase;
 use crate::spec::{CurveChoice, DriftTest};
-use crate::typical::Typical;
-use crate::view::Phase;
 
 /// Cores that differ by more than this part from those watched with, known or bounded, make another
 /// measure of work.
@@ -385,9 +385,9 @@ mod tests {
     use plimsoll_queueing::QueueCurve;
 
     use super::*;
-    use crate::plan::Wish;
+    use crate::commit::plan::Wish;
+    use crate::gate::trial::PoolWindow;
     use crate::spec::{BackendSpec, ServiceSpec};
-    use crate::trial::PoolWindow;
 
     fn at(seconds: u64) -> Nanos {
         Nanos(seconds * 1_000_000_000)

@@ -12,8 +12,8 @@ use plimsoll_model::{BackendId, MethodKind, Nanos};
 use crate::backend::{Backend, Pin};
 use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
+use crate::show::view::Phase;
 use crate::spec::DrainTest;
-use crate::view::Phase;
 
 /// Drain times kept; the greatest of them is believed.
 const KEPT: usize = 8;

@@ -7,17 +7,19 @@
 //! those who do not serve; who fails has lost requests at the weight it was given. While a share ramps up
 //! the pool is packed with what is known, and rounds wait.
 
+pub(crate) mod climbers;
+
 use plimsoll_learn::{Assignment, ExploreMode, ExploreOptions, Measurement, schedule};
 use plimsoll_model::{BackendId, Nanos};
 use plimsoll_pack::round_to_range;
 
-use crate::climbers::{PaperRun, Round, SETTLING};
+use crate::commit::plan::{Decision, Wish};
 use crate::controller::{Controller, record};
-use crate::decide::IDLE_RPS;
 use crate::event::{Action, RecordKind};
-use crate::plan::{Decision, Wish};
+use crate::gate::decide::IDLE_RPS;
+use crate::paper::climbers::{PaperRun, Round, SETTLING};
+use crate::show::view::Phase;
 use crate::spec::Exploration;
-use crate::view::Phase;
 
 /// The part of the capacity that may be refreshed at a time (§4.5).
 const REFRESH_SHARE: f64 = 0.05;
@@ -251,9 +253,9 @@ mod tests {
     use plimsoll_model::{Applied, FailureKind, MethodKind};
 
     use super::*;
-    use crate::climbers::Climber;
+    use crate::gate::trial::PoolWindow;
+    use crate::paper::climbers::Climber;
     use crate::spec::{BackendSpec, ServiceSpec};
-    use crate::trial::PoolWindow;
 
     const NOW: Nanos = Nanos(10_000_000_000);
 

@@ -5,9 +5,9 @@ use plimsoll_model::{Applied, Nanos};
 use crate::backend::Backend;
 use crate::controller::{Controller, FIRST_RETRY, LAST_RETRY, Urgent, record};
 use crate::event::{Action, RecordKind};
+use crate::gate::trial::Trial;
+use crate::show::view::Phase;
 use crate::spec::ServiceSpec;
-use crate::trial::Trial;
-use crate::view::Phase;
 
 impl Controller {
     pub(crate) fn on_applied(&mut self, now: Nanos, applied: &Applied, out: &mut Vec<Action>) {

@@ -6,15 +6,15 @@ use std::time::Duration;
 use plimsoll_model::{BackendId, MethodKind, Nanos, Plan, PlanEntry};
 
 use crate::backend::Backend;
+use crate::commit::plan::{Decision, Wish};
 use crate::controller::{Controller, Pending, record};
 use crate::event::{Action, RecordKind};
-use crate::in_flight;
-use crate::plan::{Decision, Wish};
-use crate::search::{Question, Search, Searched};
+use crate::gate::trial::{Verdict, moved};
+use crate::propose::in_flight;
+use crate::propose::search::{Question, Search, Searched};
+use crate::propose::split;
+use crate::show::view::Phase;
 use crate::spec::Exploration;
-use crate::split;
-use crate::trial::{Verdict, moved};
-use crate::view::Phase;
 
 /// Time between decisions while exploring, …
 pub(crate) const EXPLORE_EVERY: Duration = Duration::from_secs(4);
@@ -501,9 +501,9 @@ mod tests {
     use plimsoll_model::{Applied, BackendId};
 
     use super::*;
+    use crate::belief::typical::Typical;
+    use crate::gate::trial::PoolWindow;
     use crate::spec::{BackendSpec, ServiceSpec};
-    use crate::trial::PoolWindow;
-    use crate::typical::Typical;
 
     #[test]
     fn shares_grow_only_from_what_was_seen_under_the_weights_in_force() {

@@ -13,7 +13,7 @@ use plimsoll_queueing::{HaproxyLeastconn, Run, ServiceTime, Station, simulate};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
-use crate::reserve::in_flight_survives;
+use crate::propose::reserve::in_flight_survives;
 
 /// The largest weight used under leastconn, of 256: HAProxy's key is `(n + 1)·256 / weight` in
 /// integers, so greater weights make coarser keys.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use plimsoll_model::{BackendId, Nanos};
 
-use crate::plan::Decision;
+use crate::commit::plan::Decision;
 
 /// Windows kept: two minutes.
 const KEPT: usize = 120;

@@ -10,9 +10,9 @@
 use plimsoll_model::{MethodKind, Nanos};
 
 use crate::backend::Backend;
+use crate::commit::plan::Decision;
 use crate::controller::Controller;
-use crate::plan::Decision;
-use crate::view::Phase;
+use crate::show::view::Phase;
 
 /// After the loss of one server the others are loaded to no more than this part of their capacity, by plan: what is
 /// believed of capacities and of the traffic is off by some percent.
@@ -157,7 +157,7 @@ mod tests {
     use plimsoll_model::BackendId;
 
     use super::*;
-    use crate::plan::Wish;
+    use crate::commit::plan::Wish;
     use crate::spec::{BackendSpec, ServiceSpec};
 
     #[test]

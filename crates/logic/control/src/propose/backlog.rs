@@ -11,13 +11,13 @@
 
 use plimsoll_model::{BackendId, Method, Nanos, Plan, PlanEntry};
 
+use crate::commit::plan::{Decision, Wish};
 use crate::controller::{Controller, Pending};
-use crate::decide::IDLE_RPS;
 use crate::event::Action;
-use crate::plan::{Decision, Wish};
-use crate::reserve::AFTER_A_LOSS;
+use crate::gate::decide::IDLE_RPS;
+use crate::gate::trial::moved;
+use crate::propose::reserve::AFTER_A_LOSS;
 use crate::spec::Exploration;
-use crate::trial::moved;
 
 /// Sweeps in which what some may not take is given to the others.
 const SWEEPS: usize = 3;

@@ -6,11 +6,11 @@ use plimsoll_learn::drift::Change;
 use plimsoll_model::{BackendId, BalancerReport, MethodKind, Nanos, ServerReport, ServerStatus};
 
 use crate::backend::Backend;
+use crate::belief::knowledge::Setting;
 use crate::controller::{Controller, STALE, Urgent, record};
 use crate::event::{Action, RecordKind};
-use crate::knowledge::Setting;
-use crate::trial::PoolWindow;
-use crate::view::Phase;
+use crate::gate::trial::PoolWindow;
+use crate::show::view::Phase;
 
 /// How fast the least response time is forgotten, per second: a service can become slower for good.
 const TYPICAL_CREEP: f64 = 1.002;

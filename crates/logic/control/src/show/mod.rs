@@ -1,12 +1,17 @@
 //! The controller as an operator sees it.
 
+pub(crate) mod advice;
+pub(crate) mod view;
+
 use plimsoll_model::{Curve, MethodKind, Nanos};
 
 use crate::backend::Backend;
-use crate::backlog::Corrected;
+use crate::belief::shape::Shape;
 use crate::controller::Controller;
-use crate::shape::Shape;
-use crate::view::{BackendState, BackendView, Belief, CurveView, Phase, PlanView, ServiceView};
+use crate::propose::backlog::Corrected;
+use crate::show::view::{
+    BackendState, BackendView, Belief, CurveView, Phase, PlanView, ServiceView,
+};
 
 /// Points of a curve drawn for plots.
 const DRAWN: usize = 33;
@@ -193,9 +198,9 @@ mod tests {
     use plimsoll_model::BackendId;
 
     use super::*;
-    use crate::knowledge::Knowledge;
+    use crate::belief::knowledge::Knowledge;
+    use crate::gate::trial::PoolWindow;
     use crate::spec::{BackendSpec, ServiceSpec};
-    use crate::trial::PoolWindow;
 
     /// Three backends that serve alike.
     fn controller() -> Controller {

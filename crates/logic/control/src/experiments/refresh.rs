@@ -10,10 +10,10 @@ use std::time::Duration;
 use plimsoll_model::{BackendId, MethodKind, Nanos};
 
 use crate::backend::{Backend, Pin};
+use crate::belief::knowledge::OPTIMISM;
 use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
-use crate::knowledge::OPTIMISM;
-use crate::view::Phase;
+use crate::show::view::Phase;
 
 /// The part of all capacity that is refreshed at a time (KnapsackLB §4.5); one backend always may be.
 const SHARE: f64 = 0.05;
@@ -239,7 +239,7 @@ mod tests {
             let spec = BackendSpec { id: BackendId(0), name: "s0".to_owned() };
             let mut b = Backend::new(&spec, Duration::ZERO);
             (0..20).for_each(|_| b.knowledge.observe_at_rest(1e4));
-            b.knowledge.refit(CurveChoice::Auto, crate::typical::Typical::default());
+            b.knowledge.refit(CurveChoice::Auto, crate::belief::typical::Typical::default());
             (b.programmed, b.served_at) = (Some(5), now);
             b
         };

@@ -8,11 +8,11 @@ use std::time::Duration;
 use plimsoll_model::{BackendId, Nanos};
 
 use crate::backend::Backend;
+use crate::commit::plan::Decision;
 use crate::controller::{Controller, Urgent, record};
 use crate::event::{Action, RecordKind};
-use crate::health::Cause;
-use crate::plan::Decision;
-use crate::pool_health::ANSWERS;
+use crate::members::health::Cause;
+use crate::members::pool_health::ANSWERS;
 
 /// A silence counts as one of several at once from this part of the time on after which it is set aside.
 const SUSPECT: f64 = 0.5;
@@ -205,8 +205,8 @@ mod tests {
 
     use super::*;
     use crate::event::Event;
+    use crate::show::view::BackendState;
     use crate::spec::{BackendSpec, ServiceSpec};
-    use crate::view::BackendState;
 
     /// A controller and four servers of 25 requests a second each, read every 100 ms.
     struct Pool {
@@ -337,7 +337,7 @@ mod tests {
         pool.run(900, &[]);
         for b in &mut pool.controller.backends {
             let service_us = 1e6 / if b.id.0 == 0 { 100.0 } else { 22.5 };
-            b.knowledge = crate::knowledge::Knowledge::known(service_us);
+            b.knowledge = crate::belief::knowledge::Knowledge::known(service_us);
         }
         assert!(!pool.controller.can_spare(BackendId(0)), "45 req/s of 75 would be left");
         assert!(pool.controller.can_spare(BackendId(1)));

@@ -7,7 +7,7 @@ use plimsoll_model::{BackendId, FailureKind, Nanos};
 use crate::backend::Backend;
 use crate::controller::{Controller, STALE, Urgent, record};
 use crate::event::{Action, RecordKind};
-use crate::health::{Cause, Round, Turn};
+use crate::members::health::{Cause, Round, Turn};
 
 /// At most this part of the pool is taken out for errors.
 const MOST_EJECTED: f64 = 0.34;
@@ -179,7 +179,7 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::in_flight;
+    use crate::propose::in_flight;
     use crate::spec::{BackendSpec, ServiceSpec};
 
     fn told(started: Nanos, successes: u32, why: Option<FailureKind>) -> Round {
@@ -247,7 +247,8 @@ mod tests {
         let mut controller = Controller::new(ServiceSpec::new("shop", vec![spec]), None, now, 1);
         let wrong = Outcome::Failure(FailureKind::Status);
         let h = &mut controller.backends[0].health;
-        let probe = |h: &mut crate::health::Health, outcome| h.work(now, outcome, true).is_some();
+        let probe =
+            |h: &mut crate::members::health::Health, outcome| h.work(now, outcome, true).is_some();
         (0..3).for_each(|_| assert!(!probe(h, Outcome::Success)));
         let mut needed = Vec::new();
         for _ in 0..3 {

@@ -4,12 +4,12 @@
 use plimsoll_model::{BackendId, MethodKind, Nanos};
 
 use crate::backend::Backend;
+use crate::commit::plan::{Decision, Wish};
 use crate::controller::{Controller, Urgent, record};
-use crate::decide::{EXPLORE_EVERY, IDLE_RPS, RESCUE_EVERY};
 use crate::event::{Action, RecordKind};
-use crate::in_flight;
-use crate::plan::{Decision, Wish};
-use crate::split;
+use crate::gate::decide::{EXPLORE_EVERY, IDLE_RPS, RESCUE_EVERY};
+use crate::propose::in_flight;
+use crate::propose::split;
 
 impl Controller {
     /// Whether what is urgent may be done now. It is kept until then: also while nothing may be steered.

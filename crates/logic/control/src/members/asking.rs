@@ -220,8 +220,8 @@ mod tests {
     };
 
     use super::*;
+    use crate::belief::knowledge::Knowledge;
     use crate::event::Event;
-    use crate::knowledge::Knowledge;
     use crate::spec::{BackendSpec, CheckSpec, ProbeRate, ServiceSpec};
 
     /// A controller of one backend with a capacity of 200 requests a second, and its first actions.

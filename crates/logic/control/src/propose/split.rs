@@ -9,9 +9,9 @@ use plimsoll_pack::{
 use plimsoll_queueing::QueueCurve;
 
 use crate::backend::{Backend, Pin};
-use crate::plan::{Decision, Wish};
-use crate::reserve::{BLENDS, blend, in_flight_survives, split_survives};
-use crate::shape::Shape;
+use crate::belief::shape::Shape;
+use crate::commit::plan::{Decision, Wish};
+use crate::propose::reserve::{BLENDS, blend, in_flight_survives, split_survives};
 use crate::spec::ServiceSpec;
 
 /// Requests beyond this many times what a backend works on are a backlog, to be worked off …
@@ -496,7 +496,7 @@ mod tests {
                 let spec = BackendSpec { id: BackendId(i), name: format!("s{i}") };
                 let mut backend = Backend::new(&spec, slow_start);
                 // A capacity of 100 requests a second each.
-                backend.knowledge = crate::knowledge::Knowledge::known(10_000.0);
+                backend.knowledge = crate::belief::knowledge::Knowledge::known(10_000.0);
                 backend.recent.rate_rps = 40.0;
                 backend
             })

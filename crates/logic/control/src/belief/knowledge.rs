@@ -15,13 +15,13 @@ use plimsoll_model::Curve;
 use plimsoll_queueing::QueueCurve;
 use serde::{Deserialize, Serialize};
 
-use crate::grain::{Grain, Moved, Quota};
-use crate::points::Points;
-use crate::shape::Shape;
+use crate::belief::grain::{Grain, Moved, Quota};
+use crate::belief::points::Points;
+use crate::belief::shape::Shape;
+use crate::belief::typical::Typical;
+use crate::belief::variability::{PRIOR_REQUESTS, Waits};
+use crate::observe::traffic::Window;
 use crate::spec::CurveChoice;
-use crate::traffic::Window;
-use crate::typical::Typical;
-use crate::variability::{PRIOR_REQUESTS, Waits};
 
 /// A fitted family replaces the queue when the queue's cross-validated error is above the first, its own
 /// is below this part of the queue's, and its capacity is this near to what the throughput says.

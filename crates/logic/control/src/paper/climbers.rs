@@ -8,7 +8,7 @@ use plimsoll_learn::{
 use plimsoll_model::{BackendId, Nanos};
 
 use crate::backend::Backend;
-use crate::traffic::WINDOW;
+use crate::observe::traffic::WINDOW;
 
 /// The part of a round, from its beginning, whose measurements still show the weights before.
 pub(crate) const SETTLING: f64 = 0.4;

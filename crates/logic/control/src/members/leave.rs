@@ -6,7 +6,7 @@ use plimsoll_model::{Nanos, Plan, PlanEntry};
 use crate::backend::Backend;
 use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
-use crate::health::Cause;
+use crate::members::health::Cause;
 
 /// The greatest weight where all are in proportion to capacity.
 const PROPORTIONAL: f64 = 128.0;

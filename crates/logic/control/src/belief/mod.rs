@@ -1,0 +1,9 @@
+//! What is believed of a backend, with its error: unloaded service time, cores, capacity, curve, quota; and whether it has changed.
+
+pub(crate) mod drift;
+pub(crate) mod grain;
+pub(crate) mod knowledge;
+pub(crate) mod points;
+pub(crate) mod shape;
+pub(crate) mod typical;
+pub(crate) mod variability;

@@ -1,0 +1,4 @@
+//! Loads given on purpose: curves measured anew, drain times.
+
+pub(crate) mod drain;
+pub(crate) mod refresh;

@@ -1,0 +1,6 @@
+//! When a proposal is made, and whether it is worth programming: pace, gain against risk, trial and rollback.
+
+pub(crate) mod decide;
+pub(crate) mod trial;
+pub(crate) mod urgent;
+pub(crate) mod worth;

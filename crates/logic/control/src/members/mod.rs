@@ -1,0 +1,8 @@
+//! Who serves: signs of life, checks and their budget, failures and returns.
+
+pub(crate) mod asking;
+pub(crate) mod health;
+pub(crate) mod leave;
+pub(crate) mod life;
+pub(crate) mod pool_health;
+pub(crate) mod silence;

@@ -1,0 +1,7 @@
+//! What the weights should be: a function of the pool and its traffic.
+
+pub(crate) mod backlog;
+pub(crate) mod in_flight;
+pub(crate) mod reserve;
+pub(crate) mod search;
+pub(crate) mod split;
