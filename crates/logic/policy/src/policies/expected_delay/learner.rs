@@ -44,6 +44,10 @@ const CHANGE: f32 = 2.0;
 /// And its threshold: by noise alone passed about once in e^12 requests. A doubling takes 40 requests of
 /// exponential service to pass it, the sums growing by 0.31 each.
 const ALARM: f32 = 12.0;
+/// No request counts as more times what was expected than this: under a heavy tail one slow request would be taken for
+/// a slow backend. What is cut off is the same part of every backend's time, where all do the same work. (A likelihood
+/// ratio that is bounded is the robust one: Huber, 1965, A robust version of the probability ratio test.)
+const FARTHEST: f32 = 8.0;
 /// It begins with so many requests of the backend: what is expected of the first comes from the pool's first
 /// successes, which are its shortest requests, and all others are many times as long.
 const WATCHED_FROM: f32 = 4.0;
@@ -193,9 +197,11 @@ impl Learner {
     /// A success that found so many took so long.
     pub(super) fn success(&mut self, found: u32, latency_us: f32, pool: &Pool) {
         // No time at all has no logarithm.
-        let latency_us = latency_us.max(1.0);
+        let mut latency_us = latency_us.max(1.0);
         if self.service_us.is_some() && self.requests >= WATCHED_FROM {
-            self.watch(latency_us / self.expected_us(found), pool.noise);
+            let expected_us = self.expected_us(found);
+            latency_us = latency_us.min(FARTHEST * expected_us);
+            self.watch(latency_us / expected_us, pool.noise);
         }
         let seen = &mut self.seen[level(found)];
         seen.requests += 1.0;
@@ -395,6 +401,22 @@ mod tests {
         assert_eq!(learner.found(98, Nanos(1_000)), Some(2), "a clock read twice");
         assert_eq!(learner.found(900, Nanos(1_000)), Some(0));
         assert_eq!(learner.found(1, Nanos(1_000)), None);
+    }
+
+    #[test]
+    fn one_request_a_thousand_times_as_long_is_no_change_of_the_backend() {
+        let mut learner = Learner::new();
+        learn(&mut learner, 1, 50_000.0, 200, 1);
+        let before = learner.service_us().unwrap();
+        learner.success(0, 50_000_000.0, &POOL);
+        learn(&mut learner, 1, 50_000.0, 40, 2);
+        let after = learner.service_us().unwrap();
+        assert!((after / before - 1.0).abs() < 0.1, "{before} {after}");
+        // Ten in a row are one.
+        for _ in 0..10 {
+            learner.success(0, 500_000.0, &POOL);
+        }
+        assert!(learner.service_us().unwrap() > 2.0 * before);
     }
 
     #[test]
