@@ -46,7 +46,7 @@ pub struct RunArgs {
     /// Where results go, each into a directory of its name
     #[arg(long, value_name = "DIR", default_value = "lab-results")]
     out: PathBuf,
-    /// Show within seconds that it works; the numbers are worth little
+    /// Show within seconds that it works; the numbers get no verdict
     #[arg(long)]
     quick: bool,
     /// Seed of everything random
@@ -263,7 +263,7 @@ fn tone(verdict: plimsoll_papers::Verdict) -> Tone {
     match verdict {
         Verdict::Agrees | Verdict::Better => Tone::Good,
         Verdict::Differs => Tone::Warn,
-        Verdict::NotComparable => Tone::Quiet,
+        Verdict::Fitted | Verdict::NotComparable | Verdict::QuickRun => Tone::Quiet,
     }
 }
 

@@ -11,6 +11,7 @@
 
 mod bloc;
 mod cheetah;
+mod comparison;
 mod context;
 mod csv;
 mod experiment;
@@ -24,10 +25,11 @@ mod run;
 mod summary;
 mod svg;
 
+pub use comparison::{Baseline, Better, Bound, Comparison, Parameters, Tolerance, Verdict};
 pub use context::{Context, Failure};
 pub use experiment::{Experiment, Paper, Provenance};
 pub use manifest::Manifest;
-pub use outcome::{Cell, Column, Comparison, Outcome, Row, Table, Value, Verdict};
+pub use outcome::{Cell, Column, Outcome, Row, Table, Value};
 pub use plot::{Axis, Bars, Lines, Mark, Plot, PlotKind, Points};
 pub use registry::{experiments, find, near_names, papers};
 pub use report::report;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Plot, Provenance};
+use crate::{Comparison, Plot, Provenance};
 
 /// What came of one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -145,88 +145,5 @@ impl From<&str> for Value {
 impl From<String> for Value {
     fn from(value: String) -> Self {
         Value::Text(value)
-    }
-}
-
-/// How our number stands to the paper's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// The same within what the set-up allows.
-    Agrees,
-    /// Better than the paper's, in the sense of the paper.
-    Better,
-    /// Something else; the sentence says why.
-    Differs,
-    /// Two different things; the sentence says why.
-    NotComparable,
-}
-
-impl Verdict {
-    /// Its name for people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Verdict::Agrees => "agrees",
-            Verdict::Better => "better",
-            Verdict::Differs => "differs",
-            Verdict::NotComparable => "not comparable",
-        }
-    }
-
-    /// Agrees when it is so, differs when it is not.
-    pub fn agrees_if(yes: bool) -> Self {
-        if yes { Verdict::Agrees } else { Verdict::Differs }
-    }
-
-    /// Agrees when ours is within this part of the paper's (0.1: ±10 %), differs when it is not.
-    pub fn within(part: f64, paper: f64, ours: f64) -> Self {
-        let near = (ours - paper).abs() <= part * paper.abs();
-        Verdict::agrees_if(near)
-    }
-
-    /// Better when ours is less than the paper's by more than this part of it; agrees when it is within
-    /// it, differs when it is more.
-    pub fn less_is_better(part: f64, paper: f64, ours: f64) -> Self {
-        if ours < paper - part * paper.abs() {
-            Verdict::Better
-        } else {
-            Verdict::within(part, paper, ours)
-        }
-    }
-}
-
-/// One number of the paper beside ours.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Comparison {
-    /// What was compared.
-    pub what: String,
-    /// What the paper says.
-    pub paper: Value,
-    /// What we found.
-    pub ours: Value,
-    /// The unit of both; empty when they have none.
-    pub unit: String,
-    /// How they stand to each other.
-    pub verdict: Verdict,
-    /// Where ours comes from.
-    pub provenance: Provenance,
-    /// Why they differ, in a sentence; may be empty only where they agree.
-    pub why: String,
-}
-
-impl Comparison {
-    /// All of it, in the order of the fields.
-    pub fn new(
-        what: impl Into<String>,
-        paper: impl Into<Value>,
-        ours: impl Into<Value>,
-        unit: &str,
-        verdict: Verdict,
-        provenance: Provenance,
-        why: impl Into<String>,
-    ) -> Self {
-        let (what, paper, ours) = (what.into(), paper.into(), ours.into());
-        let (unit, why) = (unit.to_owned(), why.into());
-        Comparison { what, paper, ours, unit, verdict, provenance, why }
     }
 }

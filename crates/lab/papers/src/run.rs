@@ -68,8 +68,9 @@ pub fn run(experiment: &Experiment, context: &Context, out: &Path) -> Result<Ran
     let fresh = tempfile::Builder::new().prefix(".plimsoll-").tempdir_in(out);
     let fresh = fresh.map_err(Failure::file(format!("write into {}", out.display())))?;
     let started = Timestamp::now();
-    let outcome = (experiment.run)(context)?;
+    let mut outcome = (experiment.run)(context)?;
     context.check()?;
+    outcome.comparisons.iter_mut().for_each(|one| one.judge(context.quick));
     let manifest = Manifest::new(experiment, context, started);
     let result = ResultFile { experiment: identity(experiment), outcome };
     write(&result, &manifest, fresh, &dir)?;

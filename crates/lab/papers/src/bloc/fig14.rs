@@ -5,11 +5,12 @@ use std::time::Duration;
 use plimsoll_sim::{Arena, Change, Step};
 
 use super::cluster::{BACKENDS, Cluster, run_in};
-use super::show::{holds, notes};
+use super::show::notes;
 use super::ways::{ALL, Way};
+use crate::Provenance::Simulated;
 use crate::outcome::{Outcome, Table};
 use crate::plot::{Axis, Lines, Mark, Plot, Points};
-use crate::{Cell, Context, Experiment, Failure, Provenance};
+use crate::{Cell, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -29,12 +30,15 @@ pub const EXPERIMENT: Experiment = Experiment {
 const ADDED_S: f64 = 60.0;
 /// How long the run is (§6.5).
 const WHOLE_S: f64 = 300.0;
-/// Slightly more than ten backends serve, and less than eleven.
-const RATE_RPS: f64 = 42.0;
+/// The paper says "slightly higher than the capacity". At this rate least connections' mean response of the
+/// first minute is the paper's 5 s: 6 requests a second more than ten backends serve make a queue of 360, 9 s.
+const RATE_RPS: f64 = 46.0;
 /// Runs over which means are taken: each is of a few thousand requests.
 const RUNS: u64 = 20;
-/// The paper's fall.
-const THEIRS: f64 = 0.32;
+/// The paper's mean responses in the first minute and in the end, seconds, and BLOC's fall, percent.
+const THEIR_FIRST_S: f64 = 5.0;
+const THEIR_LAST_S: f64 = 3.4;
+const THEIR_FALL: f64 = 32.0;
 
 struct Ran {
     way: Way,
@@ -49,24 +53,42 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         all.push(one(context, way)?);
     }
     let (lc, bloc) = (&all[0], &all[3]);
-    let fall = 1.0 - bloc.after() / bloc.before();
+    let fall = 100.0 * (1.0 - bloc.after() / bloc.before());
+    let part = Tolerance::Part(0.1);
+    let number = |what: &str, paper: (f64, Tolerance), ours: f64, unit: &str| {
+        Comparison::number(Simulated, what, paper, ours, unit)
+    };
+    let ten = "BLOC holds all queues to ten from the start, 2.5 s; the paper's 5 s needs queues of twenty, which \
+               its capacity of 10 does not let in.";
     let comparisons = vec![
-        holds(
-            "mean response under BLOC, first minute and the last three",
-            "5.0 and 3.4 s",
-            format!("{:.2} and {:.2} s, {:.0} % less", bloc.before(), bloc.after(), 100.0 * fall),
-            fall > 0.5 * THEIRS,
-            "BLOC holds all queues below ten from the start, so that nobody waits 5 s; the eleventh backend \
-             changes how full they are.",
+        number(
+            "mean response under least connections, the first minute",
+            (THEIR_FIRST_S, part),
+            lc.before(),
+            "s",
+        )
+        .fitted(format!("{RATE_RPS:.0} requests/s"))
+        .why("The queue grows with every request beyond the capacity."),
+        number("mean response under BLOC, the first minute", (THEIR_FIRST_S, part), bloc.before(), "s")
+            .why(ten),
+        number(
+            "mean response under BLOC, the last three minutes",
+            (THEIR_LAST_S, part),
+            bloc.after(),
+            "s",
+        )
+        .why(ten),
+        number("fall under BLOC", (THEIR_FALL, Tolerance::Absolute(10.0)), fall, "%").why(
+            "46 requests/s overload eleven backends as well: their queues stay as full as those of ten.",
         ),
-        holds(
-            "mean response under least connections, the last three minutes over the first",
-            "still overloaded",
-            format!("{:.2} beside {:.2} s", lc.after(), lc.before()),
-            lc.after() > 0.8 * lc.before(),
-            "At 42 requests/s ten backends fall behind by two requests a second, and eleven catch up by two: the \
-             queue of the first minute is gone a minute later. Nearer to 44 it would stay.",
-        ),
+        Comparison::order(
+            Simulated,
+            "mean response under least connections: still overloaded with eleven backends",
+            "no less than in the first minute",
+            [("first minute", lc.before()), ("last three", lc.after())],
+            "s",
+        )
+        .why("Eleven backends serve 44 requests/s: below that the queue of the first minute goes."),
     ];
     let mut notes = notes();
     notes.push(format!(
@@ -117,9 +139,9 @@ impl Ran {
         shown.iter().map(|(mean, _)| mean).sum::<f64>() / shown.len() as f64
     }
 
-    /// The second half of the first minute, when queues are what they will be.
+    /// The first minute.
     fn before(&self) -> f64 {
-        self.mean(ADDED_S / 2.0, ADDED_S)
+        self.mean(0.0, ADDED_S)
     }
 
     fn after(&self) -> f64 {
@@ -133,7 +155,7 @@ fn table(all: &[Ran]) -> Table {
         "Mean response before and after an eleventh backend",
         &[
             ("method", ""),
-            ("before_s", "s, second 30 to 60"),
+            ("before_s", "s, second 0 to 60"),
             ("after_s", "s, second 120 to 300"),
             ("lost_per_s_before", "requests/s"),
             ("lost_per_s_after", "requests/s"),
@@ -148,7 +170,7 @@ fn table(all: &[Ran]) -> Table {
             ran.way.name.into(),
             ran.before().into(),
             ran.after().into(),
-            lost(30, 60).into(),
+            lost(0, 60).into(),
             lost(120, 300).into(),
         ];
         table.row(Provenance::Simulated, cells);

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, SERVICE_MS, run as simulate};
 use super::ways::{JSQ, LC, OTHERS, P2C, Way};
-use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use crate::outcome::{Outcome, Table};
 use crate::plot::{Axis, Lines, Plot};
-use crate::{Cell, Context, Experiment, Failure, Provenance};
+use crate::{Cell, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -173,51 +173,29 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
         let is = |p: &&Point| (p.way, p.balancers, p.load) == (way.name, balancers, LOAD);
         points.iter().find(is)
     };
-    let comparison =
-        |what: String, paper: &str, ours: String, agrees: bool, why: &str| Comparison {
-            what,
-            paper: paper.into(),
-            ours: ours.into(),
-            unit: String::new(),
-            verdict: Verdict::agrees_if(agrees),
-            provenance: Provenance::Simulated,
-            why: if agrees { String::new() } else { why.to_owned() },
-        };
+    let tail = "A short run: near full load the tail scatters.";
+    let from = Provenance::Simulated;
     let mut found = Vec::new();
     if let (Some(one), Some(many)) = (at(JSQ, 1), at(JSQ, 100)) {
+        let what = "p99 of waiting with 100 balancers over that with one, JSQ";
+        let paper = (1.0, Tolerance::Part(0.15));
         let ratio = many.p99_wait / one.p99_wait;
-        found.push(comparison(
-            "p99 of waiting with 100 balancers over that with one, JSQ".to_owned(),
-            "the same",
-            format!("{ratio:.2}×"),
-            (ratio - 1.0).abs() < 0.15,
-            "A short run: near full load the tail is a matter of luck.",
-        ));
+        found.push(Comparison::number(from, what, paper, ratio, "×").why(tail));
     }
-    if let (Some(one), Some(many)) = (at(LC, 1), at(LC, 100)) {
-        let ratio = many.p99_wait / one.p99_wait;
-        found.push(comparison(
-            "p99 of waiting with 100 balancers over that with one, least connections".to_owned(),
-            "a continual increase",
-            format!("{ratio:.2}×"),
-            ratio > 1.1,
-            "A short run: near full load the tail is a matter of luck.",
-        ));
-    }
+    let lc = QUICK_BALANCERS.iter().filter_map(|&n| Some((n.to_string(), at(LC, n)?.p99_wait)));
+    let lc: Vec<(String, f64)> = lc.collect();
+    let ours = lc.iter().map(|(n, wait)| (n.as_str(), *wait));
+    let what = "p99 of waiting by number of balancers, least connections";
+    found.push(Comparison::order(from, what, "a continual increase", ours, "ms").why(tail));
     for (balancers, theirs) in THEIRS {
         let Some(point) = at(LC, balancers) else { continue };
-        let ours = point.median_error as f64;
-        found.push(Comparison {
-            what: format!("median error of least connections with {balancers} balancers"),
-            paper: theirs.into(),
-            ours: ours.into(),
-            unit: "requests".to_owned(),
-            verdict: Verdict::within(0.25, theirs, ours),
-            provenance: Provenance::Simulated,
-            why: "The paper tells neither its load nor its length; the error grows with both (table over \
-                  loads)."
-                .to_owned(),
-        });
+        let what = format!("median error of least connections with {balancers} balancers");
+        let (paper, ours) = ((theirs, Tolerance::Part(0.25)), point.median_error as f64);
+        found.push(
+            Comparison::number(from, what, paper, ours, "requests").fitted("a load of 99 %").why(
+                "The error grows with the load and the length, neither of which the paper gives.",
+            ),
+        );
     }
     found
 }

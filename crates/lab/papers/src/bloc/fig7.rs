@@ -7,9 +7,9 @@ use plimsoll_sim::{Arena, Window};
 use super::cluster::run_in;
 use super::fig6::{LOAD, cluster, rest};
 use super::ways::{JSQ, LC, Way};
-use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use crate::outcome::{Outcome, Table};
 use crate::plot::{Axis, Lines, Mark, Plot, Points};
-use crate::{Cell, Context, Experiment, Failure, Provenance};
+use crate::{Bound, Cell, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -121,13 +121,12 @@ fn plot(all: &[Queues]) -> Plot {
             longest.push((second as f64, f64::from(*most)));
             shortest.push((second as f64, f64::from(*least)));
         }
-        let place = lines.len();
         let line = |label: &str, points| {
             Lines::new(&format!("{}, {label}", queues.way), Provenance::Simulated, points)
                 .drawn(Mark::Line)
         };
         lines.push(line("longest", longest));
-        lines.push(line("shortest", shortest).like(place));
+        lines.push(line("shortest", shortest));
     }
     let y = Axis::linear("requests in the queue");
     Plot::lines(
@@ -141,27 +140,18 @@ fn plot(all: &[Queues]) -> Plot {
 
 fn comparisons(all: &[Queues]) -> Vec<Comparison> {
     let [lc, jsq, ..] = all else { return Vec::new() };
+    let from = Provenance::Simulated;
+    let paper = (THEIR_QUEUE, Tolerance::Part(0.3));
     let ratio = lc.spread() / jsq.spread();
+    let what = "longest less shortest queue, least connections over JSQ";
     vec![
-        Comparison {
-            what: "mean queue under least connections".to_owned(),
-            paper: THEIR_QUEUE.into(),
-            ours: lc.length().into(),
-            unit: "requests".to_owned(),
-            verdict: Verdict::within(0.3, THEIR_QUEUE, lc.length()),
-            provenance: Provenance::Simulated,
-            why: "Near full load a queue's mean is a matter of the last per cent of load and of how services \
-                  scatter, neither of which the paper tells."
-                .to_owned(),
-        },
-        Comparison {
-            what: "longest less shortest queue, least connections over JSQ".to_owned(),
-            paper: "very large".into(),
-            ours: format!("{:.1} against {:.1}, {ratio:.0}×", lc.spread(), jsq.spread()).into(),
-            unit: String::new(),
-            verdict: Verdict::agrees_if(ratio > 3.0),
-            provenance: Provenance::Simulated,
-            why: "JSQ keeps ten queues of equal servers within one request of each other.".to_owned(),
-        },
+        Comparison::number(from, "mean queue under least connections", paper, lc.length(), "requests")
+            .fitted("the load of 99 % of bloc-fig6")
+            .why(
+                "Near full load a queue's mean depends on the last per cent of load and on how services \
+                 scatter, neither of which the paper gives.",
+            ),
+        Comparison::bound(from, what, ("very large", Bound::AtLeast(3.0)), ratio, "×")
+            .why("JSQ keeps ten queues of equal servers within one request of each other."),
     ]
 }

@@ -2,7 +2,7 @@
 
 use super::cluster::{Cluster, Seen, run};
 use super::ways::Way;
-use crate::outcome::{Comparison, Table, Verdict};
+use crate::outcome::Table;
 use crate::plot::{Axis, Lines, Mark, Plot};
 use crate::{Cell, Context, Failure, Provenance};
 
@@ -133,55 +133,6 @@ pub fn distributions<'a>(title: &str, shown: impl IntoIterator<Item = &'a Ran>) 
         Axis::linear("part of the requests").from_to(0.0, 1.0),
         shown.into_iter().map(line).collect(),
     )
-}
-
-/// A number of the paper beside ours, which agrees within this part of it.
-pub fn within(
-    part: f64,
-    what: impl Into<String>,
-    paper: f64,
-    ours: f64,
-    unit: &str,
-    why: &str,
-) -> Comparison {
-    let verdict = Verdict::within(part, paper, ours);
-    comparison(what, paper, ours, unit, verdict, why)
-}
-
-/// A statement of the paper, which holds here or does not.
-pub fn holds(
-    what: impl Into<String>,
-    paper: &str,
-    ours: String,
-    holds: bool,
-    why: &str,
-) -> Comparison {
-    let verdict = Verdict::agrees_if(holds);
-    comparison(what, paper, ours, "", verdict, why)
-}
-
-/// What the paper does not tell, or what cannot be held against it.
-pub fn told(what: impl Into<String>, paper: &str, ours: String, why: &str) -> Comparison {
-    comparison(what, paper, ours, "", Verdict::NotComparable, why)
-}
-
-fn comparison(
-    what: impl Into<String>,
-    paper: impl Into<crate::Value>,
-    ours: impl Into<crate::Value>,
-    unit: &str,
-    verdict: Verdict,
-    why: &str,
-) -> Comparison {
-    Comparison {
-        what: what.into(),
-        paper: paper.into(),
-        ours: ours.into(),
-        unit: unit.to_owned(),
-        verdict,
-        provenance: Provenance::Simulated,
-        why: if verdict == Verdict::Agrees { String::new() } else { why.to_owned() },
-    }
 }
 
 /// What a reader of any of these figures must know.

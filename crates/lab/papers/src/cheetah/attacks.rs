@@ -7,10 +7,10 @@ use plimsoll_l4::bench::{Flood, Forged, Replies, Rig, SERVERS, chi_square, flood
 use plimsoll_l4::{Policy, REASONS};
 use plimsoll_testbed::net::{Namespaces, requirements};
 
-use super::show::compare_from;
-use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use crate::Provenance::Measured;
+use crate::outcome::{Outcome, Table};
 use crate::plot::{Axis, Bars, Plot};
-use crate::{Cell, Context, Experiment, Failure, Provenance, Value};
+use crate::{Bound, Cell, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -129,27 +129,29 @@ fn plot(first: &Flood, forged: &Forged) -> Plot {
 
 fn comparisons(first: &Flood, forged: &Forged) -> Vec<Comparison> {
     let grown = first.after.bytes() as f64 - first.before.bytes() as f64;
-    let none = |value: f64| Verdict::agrees_if(value == 0.0);
-    let even = chi_square(&forged.by_server);
-    let row = |what: &str, paper: Value, ours: f64, unit: &str, verdict| {
-        let why = "The program does not keep what it promises.";
-        compare_from(Provenance::Measured, what, paper, ours, unit, verdict, why)
-    };
+    let why = "The program does not keep what it promises.";
+    let none = (0.0, Tolerance::Absolute(0.0));
+    let what = "packets of live connections lost or misled during a flood of first packets";
+    let of = format!("of {}", first.asked);
+    let even = ("evenly", Bound::AtMost(CHI_SQUARE));
+    let statistic = chi_square(&forged.by_server);
     vec![
-        row("state that a flood of first packets adds", 0.0.into(), grown, "bytes", none(grown)),
-        row(
-            "packets of live connections lost or misled during it",
-            0.0.into(),
-            first.astray as f64,
-            &format!("of {}", first.asked),
-            none(first.astray as f64),
-        ),
-        row(
-            "forged cookies spread evenly",
-            format!("below {CHI_SQUARE}").into(),
+        Comparison::number(
+            Measured,
+            "state that a flood of first packets adds",
+            none,
+            grown,
+            "bytes",
+        )
+        .why(why),
+        Comparison::number(Measured, what, none, first.astray as f64, &of).why(why),
+        Comparison::bound(
+            Measured,
+            "forged cookies spread over the servers",
             even,
+            statistic,
             "Pearson's statistic",
-            Verdict::agrees_if(even < CHI_SQUARE),
-        ),
+        )
+        .why(why),
     ]
 }

@@ -13,10 +13,10 @@ use plimsoll_sim::flows::{
 
 use super::cluster::{ENTRIES, RING_WEIGHT, SERVERS, build, notes, traffic};
 use super::cookies::ByCookie;
-use super::show::compare;
-use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use crate::Provenance::Simulated;
+use crate::outcome::{Outcome, Table};
 use crate::plot::{Axis, Lines, Plot};
-use crate::{Cell, Context, Experiment, Failure, Provenance};
+use crate::{Cell, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -251,31 +251,25 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
     let cookies = || points.iter().filter(|p| matches!(p.way, Way::Cookie(_)));
     let broken: u64 = cookies().map(|p| p.broken.plain).sum();
     let connections: u64 = cookies().map(|p| p.broken.connections).sum();
+    let beamer_at = "Beamer and Faild (indirection table, daisy chaining) at 80 updates a minute";
+    let cookie = "cookie under round_robin, power_of_n and hash_map, all rates and orders";
+    let paper = (THEIRS_PERCENT, Tolerance::Part(0.4));
+    let none = (0.0, Tolerance::Absolute(0.0));
+    let of = format!("broken of {connections}");
     vec![
-        compare(
-            "Beamer and Faild (indirection table, daisy chaining) at 80 updates a minute",
-            THEIRS_PERCENT,
-            beamer.chained_percent(),
-            "% broken",
-            Verdict::within(0.4, THEIRS_PERCENT, beamer.chained_percent()),
-            "It hangs on how many of the connections are long and on which entries a joining server takes.",
+        Comparison::number(Simulated, beamer_at, paper, beamer.chained_percent(), "% broken").why(
+            "It depends on how many of the connections are long and on which entries a joining server takes.",
         ),
-        compare(
+        Comparison::silent(
+            Simulated,
             "the same without daisy chaining",
             "a second line, without numbers in the text",
             percent(beamer),
             "",
-            Verdict::NotComparable,
-            "The line has no numbers in the text, and the order of updates is not told.",
-        ),
-        compare(
-            "cookie under round_robin, power_of_n and hash_map, all rates and orders",
-            0.0,
-            broken as f64,
-            &format!("broken of {connections}"),
-            Verdict::agrees_if(broken == 0),
-            "A cookie named another server than the one that holds the connection.",
-        ),
+        )
+        .why("The line has no numbers in the text, and the order of updates is not given."),
+        Comparison::number(Simulated, cookie, none, broken as f64, &of)
+            .why("A cookie named another server than the one that holds the connection."),
     ]
 }
 

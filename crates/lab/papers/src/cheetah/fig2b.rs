@@ -10,10 +10,10 @@ use plimsoll_policy::{PolicyKind, Settings};
 use plimsoll_sim::flows::{Reweigh, Spreading};
 
 use super::cluster::{RING_WEIGHT, SERVERS, build, notes, traffic};
-use super::show::compare;
-use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use crate::Provenance::Simulated;
+use crate::outcome::{Outcome, Table};
 use crate::plot::{Axis, Lines, Plot};
-use crate::{Cell, Context, Experiment, Failure, Provenance};
+use crate::{Cell, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -188,14 +188,17 @@ fn ratio(points: &[Point], worse: Way, better: Way) -> f64 {
 
 fn comparisons(context: &Context, points: &[Point]) -> Vec<Comparison> {
     let mut all = ratios(points);
-    all.push(compare(
-        "round robin over awrr, every 0.1 s",
-        "not in this figure",
-        ratio(points, ROUND_ROBIN, AWRR),
-        "×",
-        Verdict::NotComparable,
-        "The paper has no AWRR in this figure.",
-    ));
+    let awrr = ratio(points, ROUND_ROBIN, AWRR);
+    all.push(
+        Comparison::silent(
+            Simulated,
+            "round robin over awrr, every 0.1 s",
+            "not in this figure",
+            awrr,
+            "×",
+        )
+        .why("The paper has no AWRR in this figure."),
+    );
     if !context.quick {
         all.extend(hash_alone(points));
     }
@@ -206,7 +209,7 @@ fn comparisons(context: &Context, points: &[Point]) -> Vec<Comparison> {
 fn ratios(points: &[Point]) -> Vec<Comparison> {
     let times = |what, paper: f64, part: f64, (worse, better), why| {
         let ours = ratio(points, worse, better);
-        compare(what, paper, ours, "×", Verdict::within(part, paper, ours), why)
+        Comparison::number(Simulated, what, (paper, Tolerance::Part(part)), ours, "×").why(why)
     };
     vec![
         times(
@@ -214,8 +217,9 @@ fn ratios(points: &[Point]) -> Vec<Comparison> {
             2.0,
             0.3,
             (RINGS[1], HASH),
-            "A ring is as uneven as its points are few, and the paper does not tell how many there are.",
-        ),
+            "A ring is as uneven as its points are few, and the paper does not say how many there are.",
+        )
+        .fitted("32 points per server on the ring"),
         times(
             "consistent hash (ring of 256 points per server) over uniform hash",
             2.0,
@@ -255,7 +259,8 @@ fn hash_alone(points: &[Point]) -> [Comparison; 2] {
     let at = |active: f64, what, paper, why| {
         let is = |p: &&Point| p.way == HASH && p.active == active;
         let ours = points.iter().find(is).map_or(f64::NAN, |p| p.imbalance_percent);
-        compare(what, paper, ours, "% above the mean", Verdict::within(0.2, paper, ours), why)
+        let paper = (paper, Tolerance::Part(0.2));
+        Comparison::number(Simulated, what, paper, ours, "% above the mean").why(why)
     };
     [
         at(

@@ -7,10 +7,10 @@ use plimsoll_sim::flows::{Comeback, IndirectionTable, Rebalanced, Traffic};
 
 use super::cluster::{ENTRIES, SERVERS, build, notes, traffic};
 use super::cookies::{ByCookie, Carried};
-use super::show::compare;
-use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use crate::Provenance::Simulated;
+use crate::outcome::{Outcome, Table};
 use crate::plot::{Axis, Lines, Plot};
-use crate::{Cell, Context, Experiment, Failure, Provenance};
+use crate::{Cell, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -212,25 +212,18 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
     for ((threshold, theirs), why) in THEIRS.into_iter().zip(WHY) {
         let of = |method| points.iter().find(|p| p.is(method, threshold));
         let ours = of(HOME).map_or(f64::NAN, Point::percent);
-        all.push(compare(
-            &format!("a table that takes out who is {threshold:.0} % above the mean"),
-            theirs,
-            ours,
-            "% broken",
-            Verdict::within(0.5, theirs, ours),
-            why,
-        ));
+        let what = format!("a table that takes out servers {threshold:.0} % above the mean");
+        let paper = (theirs, Tolerance::Part(0.5));
+        all.push(Comparison::number(Simulated, what, paper, ours, "% broken").why(why));
     }
     let cookies = || points.iter().filter(|p| p.method.starts_with("cookie"));
     let broken: u64 = cookies().map(|p| p.broken).sum();
     let connections: u64 = cookies().map(|p| p.connections).sum();
-    all.push(compare(
-        "cookie, whatever the policy",
-        0.0,
-        broken as f64,
-        &format!("broken of {connections}"),
-        Verdict::agrees_if(broken == 0),
-        "A cookie named another server than the one that holds the connection.",
-    ));
+    let none = (0.0, Tolerance::Absolute(0.0));
+    let of = format!("broken of {connections}");
+    all.push(
+        Comparison::number(Simulated, "cookie, whatever the policy", none, broken as f64, &of)
+            .why("A cookie named another server than the one that holds the connection."),
+    );
     all
 }

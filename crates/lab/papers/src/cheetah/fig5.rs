@@ -13,10 +13,10 @@ use plimsoll_l4::bench::{
 };
 use plimsoll_testbed::net::{Namespaces, requirements};
 
-use super::show::compare_from;
-use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use crate::Provenance::Measured;
+use crate::outcome::{Outcome, Table};
 use crate::plot::{Axis, Bars, Lines, Plot};
-use crate::{Cell, Context, Experiment, Failure, Provenance};
+use crate::{Cell, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -243,33 +243,24 @@ fn over_flows(costs: &[Cost]) -> Plot {
 fn comparisons(costs: &[Cost], first: &[Cost]) -> Vec<Comparison> {
     let mut all: Vec<Comparison> = Vec::new();
     for (ours, name, why) in BESIDE {
-        let (paper, ours) = (theirs(name), ratio(costs, ours));
-        // The more the others cost, the better.
-        let verdict = match Verdict::within(0.25, paper, ours) {
-            Verdict::Differs if ours > paper => Verdict::Better,
-            verdict => verdict,
-        };
-        all.push(compare_from(
-            Provenance::Measured,
-            &format!("{name}, to the cookie"),
-            paper,
-            ours,
-            "times the cycles, or the time",
-            verdict,
-            why,
-        ));
+        let (what, paper) =
+            (format!("{name}, to the cookie"), (theirs(name), Tolerance::Part(0.25)));
+        let unit = "times the cycles, or the time";
+        all.push(Comparison::number(Measured, what, paper, ratio(costs, ours), unit).why(why));
     }
     let new = |title: &str| {
         first.iter().find(|cost| cost.title == title).map_or(f64::NAN, |cost| cost.min_ns)
     };
-    all.push(compare_from(
-        Provenance::Measured,
-        "a new entry of a connection table, to a first packet without one (round_robin)",
-        "not shown",
-        new("LRU table, insert, round_robin") / new("first packet, round_robin"),
-        "times the time",
-        Verdict::NotComparable,
-        "The paper's figure is of all packets of its load together.",
-    ));
+    let (entry, first) = (new("LRU table, insert, round_robin"), new("first packet, round_robin"));
+    all.push(
+        Comparison::silent(
+            Measured,
+            "a new entry of a connection table, to a first packet without one (round_robin)",
+            "not shown",
+            entry / first,
+            "times the time",
+        )
+        .why("The paper's figure is of all packets of its load together."),
+    );
     all
 }

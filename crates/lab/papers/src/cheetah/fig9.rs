@@ -14,10 +14,10 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::service::Service;
-use super::show::compare_from;
-use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use crate::Provenance::Measured;
+use crate::outcome::{Outcome, Table};
 use crate::plot::{Axis, Lines, Mark, Plot};
-use crate::{Cell, Context, Experiment, Failure, Provenance};
+use crate::{Cell, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -362,43 +362,36 @@ fn plot(reports: &[(Method, ClientReport)]) -> Plot {
 }
 
 fn comparisons(reports: &[(Method, ClientReport)]) -> Vec<Comparison> {
-    let theirs = |method: Method| METHODS.iter().find(|(one, _)| *one == method).map(|one| one.1);
     let mut all: Vec<Comparison> = Vec::new();
-    for (method, report) in reports {
-        let (paper, ours) = (theirs(*method).unwrap_or_default(), worst(report));
-        let verdict = match method {
-            Cookie if report.broken.is_empty() => Verdict::Agrees,
-            Cookie => Verdict::Differs,
-            _ => Verdict::within(0.5, paper, ours),
-        };
-        let why = if *method == Cookie {
-            "A connection broke under the cookie."
-        } else {
+    for ((method, report), (_, theirs)) in reports.iter().zip(METHODS) {
+        let name = method.name();
+        if *method == Cookie {
+            let (none, broken) = ((theirs, Tolerance::Absolute(0.0)), report.broken.len() as f64);
+            let of = format!("broken of {}", report.opened);
+            let one = Comparison::number(Measured, name, none, broken, &of);
+            all.push(one.why("A connection broke under the cookie."));
+            continue;
+        }
+        let (what, paper) = (format!("{name}, worst second"), (theirs, Tolerance::Part(0.5)));
+        all.push(Comparison::number(Measured, what, paper, worst(report), "% broken").why(
             "A third of these connections last longer than 20 s and are open at most of the 15 changes, and a \
              client learns at its next request that its connection is gone; the paper does not say how long its \
-             connections were idle, nor when its clients gave up, and counts some after the run."
-        };
-        all.push(compare_from(
-            Provenance::Measured,
-            &format!("{}, worst second", method.name()),
-            paper,
-            ours,
-            "% broken",
-            verdict,
-            why,
+             connections were idle, nor when its clients gave up, and counts some after the run.",
         ));
     }
-    let broken: Vec<f64> = reports.iter().map(|(_, report)| report.broken_share()).collect();
-    let ordered = [1, 2, 3].windows(2).all(|pair| broken[pair[0]] > broken[pair[1]])
-        && broken[3] >= broken[0];
-    all.push(compare_from(
-        Provenance::Measured,
-        "hash, consistent hash, Beamer, cookie: which breaks more",
-        "in this order",
-        if ordered { "in this order" } else { "in another order" },
-        "",
-        Verdict::agrees_if(ordered),
-        "Too few connections, or too few that were open at a change.",
-    ));
+    let percent = reports.iter().map(|(method, report)| {
+        let short = ["cookie", "hash", "consistent hash", "Beamer"][*method as usize];
+        (short, 100.0 * report.broken_share())
+    });
+    let mut percent: Vec<(&str, f64)> = percent.collect();
+    // As the paper has them, from the fewest to the most: cookie, Beamer, consistent hash, hash.
+    if let Some(others) = percent.get_mut(1..) {
+        others.reverse();
+    }
+    let what = "cookie, Beamer, consistent hash, hash: broken of all connections";
+    all.push(
+        Comparison::order(Measured, what, "more and more", percent, "%")
+            .why("Too few connections, or too few that were open at a change."),
+    );
     all
 }

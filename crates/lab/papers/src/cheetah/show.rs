@@ -1,42 +1,9 @@
-//! Comparisons that the figures share.
+//! Lines and the table that the figures made of trials share.
 
 use super::trial::{Named, Trial};
-use crate::outcome::{Comparison, Table, Verdict};
+use crate::outcome::Table;
 use crate::plot::Lines;
-use crate::{Cell, Provenance, Value};
-
-/// A value of the paper beside ours, which is simulated; `why` is for where they differ.
-pub fn compare(
-    what: &str,
-    paper: impl Into<Value>,
-    ours: impl Into<Value>,
-    unit: &str,
-    verdict: Verdict,
-    why: &str,
-) -> Comparison {
-    compare_from(Provenance::Simulated, what, paper, ours, unit, verdict, why)
-}
-
-/// The same from elsewhere.
-pub fn compare_from(
-    provenance: Provenance,
-    what: &str,
-    paper: impl Into<Value>,
-    ours: impl Into<Value>,
-    unit: &str,
-    verdict: Verdict,
-    why: &str,
-) -> Comparison {
-    Comparison {
-        what: what.to_owned(),
-        paper: paper.into(),
-        ours: ours.into(),
-        unit: unit.to_owned(),
-        verdict,
-        provenance,
-        why: if verdict == Verdict::Agrees { String::new() } else { why.to_owned() },
-    }
-}
+use crate::{Cell, Provenance};
 
 /// A line for each policy, through these points of its trials.
 pub fn lines(all: &[Trial], policies: &[Named], point: fn(&Trial) -> (f64, f64)) -> Vec<Lines> {

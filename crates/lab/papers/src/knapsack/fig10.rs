@@ -13,9 +13,10 @@ use plimsoll_queueing::MmcCurve;
 use super::explored::{
     Backend, Explored, KINDS, SERVICE_US, explore, firsts, true_w_max, truth_us,
 };
-use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use crate::Provenance::Simulated;
+use crate::outcome::{Outcome, Table};
 use crate::plot::{Axis, Lines, Mark, Plot, Points};
-use crate::{Cell, Context, Experiment, Failure, Provenance};
+use crate::{Bound, Cell, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -254,45 +255,21 @@ fn plot(k: usize, backend: &Backend, fitted: &Fitted) -> Plot {
 fn compare(errors: &[Errors; 4]) -> Vec<Comparison> {
     let mut found = Vec::new();
     for ((kind, errors), theirs) in KINDS.iter().zip(errors).zip(THEIR_POINTS) {
-        let comparison = |what: &str,
-                          paper: crate::Value,
-                          ours: crate::Value,
-                          unit: &str,
-                          verdict,
-                          why: &str| {
-            Comparison {
-                what: format!("{}, {what}", kind.name),
-                paper,
-                ours,
-                unit: unit.to_owned(),
-                verdict,
-                provenance: Provenance::Simulated,
-                why: why.to_owned(),
-            }
-        };
-        found.push(comparison(
-            "points without drops",
-            (theirs as f64).into(),
-            errors.points.into(),
-            "",
-            Verdict::agrees_if((errors.points - theirs as f64).abs() <= 1.5),
-            "Where the exploration lands relative to the edge decides how many of its steps are drops; one \
-             core is overloaded by the first weight, 1/30, already.",
-        ));
-        let shown = format!(
-            "{:.0} % (Plimsoll's curve: {:.0} %)",
-            100.0 * errors.theirs,
-            100.0 * errors.ours
-        );
-        found.push(comparison(
-            "error of degree 2",
-            "fits well".into(),
-            shown.into(),
-            "",
-            Verdict::agrees_if(errors.theirs <= 0.15),
-            "A queue has a pole at its capacity and a parabola has none; the paper judges by eye, at the \
-             measured points.",
-        ));
+        let what = |what: &str| format!("{}, {what}", kind.name);
+        let points = (theirs as f64, Tolerance::Absolute(1.5));
+        let fits = ("fits well", Bound::AtMost(15.0));
+        let error = 100.0 * errors.theirs;
+        found.extend([
+            Comparison::number(Simulated, what("points without drops"), points, errors.points, "").why(
+                "Where the exploration lands relative to the edge decides how many of its steps are drops; one \
+                 core is overloaded by the first weight, 1/30, already.",
+            ),
+            Comparison::bound(Simulated, what("error of degree 2"), fits, error, "%").why(format!(
+                "A queue has a pole at its capacity and a parabola has none (Plimsoll's curve: {:.0} %); the \
+                 paper judges by eye, at the measured points.",
+                100.0 * errors.ours
+            )),
+        ]);
     }
     found
 }

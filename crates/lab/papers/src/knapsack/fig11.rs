@@ -15,9 +15,10 @@ use plimsoll_pack::{
 
 use super::explored::{Explored, KINDS, SERVICE_US, explore, firsts, models, total_rps, truth_us};
 use super::instances::UNITS;
-use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use crate::Provenance::Simulated;
+use crate::outcome::{Outcome, Table};
 use crate::plot::{Axis, Bars, Plot};
-use crate::{Cell, Context, Experiment, Failure, Provenance};
+use crate::{Cell, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -254,44 +255,40 @@ fn compare(given: &[Given]) -> Vec<Comparison> {
     let mut found = Vec::new();
     for (k, kind) in KINDS.iter().enumerate().skip(1) {
         let ours = given[0].ratios()[k];
-        found.push(Comparison {
-            what: format!("weight of {} over one core, ILP on sum", kind.name),
-            paper: THEIRS[k].into(),
-            ours: ours.into(),
-            unit: String::new(),
-            verdict: Verdict::within(0.15, THEIRS[k], ours),
-            provenance: Provenance::Simulated,
-            why: "On queues the sum, which does not weigh a backend by its traffic, loads the few large \
-                  backends to the end of their menus to relieve the many small ones: with the true curves, \
-                  too. Weights near the ratio of capacities, as the paper's, need other curves, which it \
-                  does not give in numbers."
-                .to_owned(),
-        });
+        let what = format!("weight of {} over one core, ILP on sum", kind.name);
+        let paper = (THEIRS[k], Tolerance::Part(0.15));
+        found.push(Comparison::number(Simulated, what, paper, ours, "").why(
+            "On queues the sum, which does not weigh a backend by its traffic, loads the few large backends to \
+             the end of their menus to relieve the many small ones: with the true curves, too. Weights near the \
+             ratio of capacities, as the paper's, need other curves, which it does not give in numbers.",
+        ));
     }
     let ratios: Vec<String> = given[2].ratios().iter().map(|r| format!("{r:.1}")).collect();
-    let theirs: Vec<String> = THEIRS.iter().map(ToString::to_string).collect();
-    found.push(Comparison {
-        what: "ratio of the weights, Plimsoll on traffic".to_owned(),
-        paper: theirs.join(" : ").into(),
-        ours: ratios.join(" : ").into(),
-        unit: String::new(),
-        verdict: Verdict::Differs,
-        provenance: Provenance::Simulated,
-        why: "Another objective, the mean over clients: it leaves the small backends idler than the paper \
-              does, since on queues large ones wait less at the same load, but not as idle as the sum."
-            .to_owned(),
-    });
+    let theirs = THEIRS.map(|ratio| ratio.to_string()).join(" : ");
     let best = given[4].mean_ms;
     let over = |i: usize| 100.0 * (given[i].mean_ms / best - 1.0);
-    found.push(Comparison {
-        what: "mean latency of clients above the best weights: ILP on sum, Plimsoll".to_owned(),
-        paper: "not reported".into(),
-        ours: format!("{:.1} % and {:.1} %", over(0), over(2)).into(),
-        unit: String::new(),
-        verdict: Verdict::NotComparable,
-        provenance: Provenance::Simulated,
-        why: "The true curves are known only in simulation.".to_owned(),
-    });
+    let above = format!("{:.1} % and {:.1} %", over(0), over(2));
+    found.extend([
+        Comparison::silent(
+            Simulated,
+            "ratio of the weights, Plimsoll on traffic",
+            theirs,
+            ratios.join(" : "),
+            "",
+        )
+        .why(
+            "Another objective, the mean over clients: it leaves the small backends idler than the paper does, \
+             since on queues large ones wait less at the same load, but not as idle as the sum.",
+        ),
+        Comparison::silent(
+            Simulated,
+            "mean latency of clients above the best weights: ILP on sum, Plimsoll",
+            "not reported",
+            above,
+            "",
+        )
+        .why("The true curves are known only in simulation."),
+    ]);
     found
 }
 

@@ -15,9 +15,9 @@ use super::dynamics::episode::{self, Length};
 use super::dynamics::quiet::{self, Quiet};
 use super::dynamics::seen::{Seen, groups, mean, median};
 use super::dynamics::{self, Disturbance, GROUPS, LOAD, WAYS, Way, emulated, optimum, tables};
-use crate::outcome::{Comparison, Outcome, Value, Verdict};
+use crate::outcome::Outcome;
 use crate::plot::{Axis, Bars, Plot};
-use crate::{Context, Experiment, Failure, Provenance};
+use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -277,16 +277,14 @@ fn weight_comparisons(
                  paper's unweighted sum.",
                 a[i], b[i]
             );
-            let verdict = Verdict::within(0.25, THEIR_GAINS[i], ours);
             let name = format!("25 and 26 fail: cumulative gain of {}", names[i]);
-            Comparison::new(name, THEIR_GAINS[i], ours, "weight", verdict, from, why)
+            let paper = (THEIR_GAINS[i], Tolerance::Part(0.25));
+            Comparison::number(from, name, paper, ours, "weight").why(why)
         };
         return Ok(gains(&ours).into_iter().enumerate().map(|(i, ours)| one(i, ours)).collect());
     }
     let ours = loss(&ours);
     let (low, high) = THEIR_LOSS;
-    let near = (low - 1.0..=high + 1.0).contains(&ours);
-    let verdict = Verdict::agrees_if(near);
     let why = format!(
         "{machines}; exact queues that lose a quarter of their speed lose {:.1} % when packed for the mean \
          client and {:.1} % by the paper's unweighted sum.",
@@ -294,7 +292,8 @@ fn weight_comparisons(
         loss(&sum_best)
     );
     let name = "25 to 28 at 75 %: their loss of weight";
-    Ok(vec![Comparison::new(name, format!("{low}–{high}"), ours, "%", verdict, from, why)])
+    let paper = (low, high, Tolerance::Absolute(1.0));
+    Ok(vec![Comparison::range(from, name, paper, ours, "%").why(why)])
 }
 
 fn time_comparisons(runs: &[Seen], what: Disturbance, from: Provenance) -> Vec<Comparison> {
@@ -311,10 +310,14 @@ fn time_comparisons(runs: &[Seen], what: Disturbance, from: Provenance) -> Vec<C
     };
     let count = runs.clone().count();
     let one = |part: &str, theirs: f64, (ours, seen): (Option<f64>, usize)| {
-        let verdict = ours.map_or(Verdict::Differs, |s| Verdict::less_is_better(0.5, theirs, s));
-        let ours = ours.map_or_else(|| Value::from("never in most runs"), Value::from);
         let why = format!("{why} Median; so it was in {seen} of {count} runs.");
-        Comparison::new(format!("{}: {part}", what.name()), theirs, ours, "s", verdict, from, why)
+        let what = format!("{}: {part}", what.name());
+        let paper = format!("within {theirs}");
+        match ours {
+            Some(s) => Comparison::bound(from, what, (&paper, Bound::AtMost(theirs)), s, "s"),
+            None => Comparison::word(from, what, &paper, "never in most runs"),
+        }
+        .why(why)
     };
     vec![
         one("first noticed", theirs, when(|s| s.reaction.first_s)),
@@ -356,7 +359,7 @@ fn client_comparison(
          lost.{best}",
         lost.unwrap_or(0.0)
     );
-    Comparison::new(name, "not given", ours, "ms", Verdict::NotComparable, from, why)
+    Comparison::silent(from, name, "not given", ours, "ms").why(why)
 }
 
 fn quiet_comparison(quiet: &Quiet) -> Comparison {
@@ -368,8 +371,7 @@ fn quiet_comparison(quiet: &Quiet) -> Comparison {
     } else {
         "The paper does not say how often its threshold fires on noise."
     };
-    let verdict = Verdict::NotComparable;
-    Comparison::new(name, "not given", rate, "1/h", verdict, Provenance::Simulated, why)
+    Comparison::silent(Provenance::Simulated, name, "not given", rate, "1/h").why(why)
 }
 
 fn notes() -> Vec<String> {

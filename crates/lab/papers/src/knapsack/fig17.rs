@@ -16,9 +16,9 @@ use super::dynamics::seen::{Seen, groups, mean, median};
 use super::dynamics::{
     self, Disturbance, GROUPS, GROWN, LOAD, WAYS, Way, emulated, optimum, tables,
 };
-use crate::outcome::{Comparison, Outcome, Value, Verdict};
+use crate::outcome::{Outcome, Value};
 use crate::plot::{Axis, Bars, Plot};
-use crate::{Context, Experiment, Failure, Provenance};
+use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -145,7 +145,7 @@ fn comparisons(runs: &[Seen], real: &[Seen], best_ms: f64) -> Result<Vec<Compari
     let later = |runs, way| mean(of(runs, Method::RoundRobin, way).map(|seen| seen.later_ms));
     let over = |from, what: &str, ours: Option<f64>, than: Option<f64>, why: String| {
         let ours = ours.zip(than).map_or(f64::NAN, |(ours, than)| ours / than);
-        Comparison::new(what, "not given", ours, "", Verdict::NotComparable, from, why)
+        Comparison::silent(from, what, "not given", ours, "").why(why)
     };
     let (ours, frozen) = (later(runs, Way::Plimsoll), later(runs, Way::Frozen));
     all.push(over(
@@ -181,8 +181,8 @@ fn taken_comparison(plimsoll: &[&Seen], from: Provenance) -> Result<Comparison, 
          {by_mean:.2}, packed by the paper's unweighted sum {by_sum:.2}: large ones are the fuller \
          already. The paper's curves come from its own machines.{scatter}"
     );
-    let verdict = Verdict::agrees_if(ours > 0.5);
-    Ok(Comparison::new(what, "most", ours, "part of them", verdict, from, why))
+    let paper = ("most", Bound::AtLeast(0.5));
+    Ok(Comparison::bound(from, what, paper, ours, "part of them").why(why))
 }
 
 fn busiest_comparison(plimsoll: &[&Seen], from: Provenance) -> Comparison {
@@ -195,8 +195,8 @@ fn busiest_comparison(plimsoll: &[&Seen], from: Provenance) -> Comparison {
         _ => "",
     };
     let why = format!("The pool as a whole is used to {:.2}.{learned}", GROWN * LOAD);
-    let verdict = Verdict::agrees_if(busiest < 1.0);
-    Comparison::new(what, "not overloaded", busiest, unit, verdict, from, why)
+    let paper = ("not overloaded", Bound::AtMost(1.0));
+    Comparison::bound(from, what, paper, busiest, unit).why(why)
 }
 
 fn planned_comparison(plimsoll: &[&Seen], from: Provenance) -> Comparison {
@@ -209,5 +209,5 @@ fn planned_comparison(plimsoll: &[&Seen], from: Provenance) -> Comparison {
         plimsoll.len()
     );
     let what = "time until new weights";
-    Comparison::new(what, THEIR_ILP_S, ours, "s", Verdict::NotComparable, from, why)
+    Comparison::silent(from, what, THEIR_ILP_S, ours, "s").why(why)
 }

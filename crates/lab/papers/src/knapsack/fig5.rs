@@ -16,9 +16,9 @@ use plimsoll_testbed::{BackendSpec, Service, Testbed, TestbedSpec};
 use super::ping::busy::BusyServer;
 use super::ping::connect;
 use super::ping::echo::Echo;
-use crate::outcome::{Cell, Comparison, Outcome, Table, Verdict};
+use crate::outcome::{Cell, Outcome, Table};
 use crate::plot::{Axis, Lines, Plot, Points};
-use crate::{Context, Experiment, Failure, Provenance};
+use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -255,33 +255,30 @@ fn compare(provenance: Provenance, levels: &[Level]) -> Vec<Comparison> {
     let range = format!("from {:.0} % to {:.0} % load", 100.0 * low.load, 100.0 * high.load);
     let mut found = Vec::new();
     if let Some(app) = growth(|l| l.app_ms) {
-        found.push(Comparison {
-            what: format!("application latency, {range}"),
-            paper: "rises with load".into(),
-            ours: format!("{app:.1}×").into(),
-            unit: String::new(),
-            verdict: Verdict::agrees_if(app > 1.5),
-            provenance,
-            why: "Few requests in a short run: the mean of a queue is slow to settle.".to_owned(),
-        });
+        let what = format!("application latency, {range}");
+        let paper = ("rises with load", Bound::AtLeast(1.5));
+        found.push(
+            Comparison::bound(provenance, what, paper, app, "×")
+                .why("Few requests in a short run: the mean of a queue is slow to settle."),
+        );
     }
-    for (name, grown, ms) in [
-        ("TCP connect", growth(|l| l.tcp_ms), high.tcp_ms),
-        ("ICMP echo", growth(|l| l.icmp_ms), high.icmp_ms),
+    for (name, value) in [
+        ("TCP connect", (|l: &Level| l.tcp_ms) as fn(&Level) -> Option<f64>),
+        ("ICMP echo", |l| l.icmp_ms),
     ] {
-        let (Some(grown), Some(ms), Some(app_ms)) = (grown, ms, high.app_ms) else { continue };
-        // A ping that moved by a thousandth of the latency says nothing of it.
-        let flat = grown < 1.5 || (grown - 1.0) * ms < 0.01 * app_ms;
-        found.push(Comparison {
-            what: format!("{name}, {range}"),
-            paper: "unaffected".into(),
-            ours: format!("{grown:.1}×, {:.0} µs at the end", 1e3 * ms).into(),
-            unit: String::new(),
-            verdict: Verdict::agrees_if(flat),
-            provenance,
-            why: "Backend, clients and ping share two cores: a ping waits for a CPU as everybody does."
-                .to_owned(),
-        });
+        let (Some(before), Some(after), Some(app_ms)) = (value(low), value(high), high.app_ms)
+        else {
+            continue;
+        };
+        let what = format!("{name}, {range}: what it grows by, of the application latency");
+        let grown = 100.0 * (after - before) / app_ms;
+        let paper = ("unaffected", Bound::AtMost(1.0));
+        found.push(Comparison::bound(provenance, what, paper, grown, "%").why(format!(
+            "From {:.0} to {:.0} µs. Backend, clients and ping share two cores: a ping waits for a CPU as \
+             every process does.",
+            1e3 * before,
+            1e3 * after
+        )));
     }
     found
 }

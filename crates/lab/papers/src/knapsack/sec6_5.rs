@@ -13,9 +13,10 @@ use super::baselines::changed;
 use super::cpu::agents::{self, Awrr};
 use super::cpu::{self, Track, controller, even_shares, mean_us};
 use super::dynamics::seen::{mean, median};
-use crate::outcome::{Comparison, Outcome, Table, Value, Verdict};
+use crate::Provenance::Simulated;
+use crate::outcome::{Outcome, Table};
 use crate::plot::{Axis, Lines, Mark, Plot};
-use crate::{Cell, Context, Experiment, Failure, Provenance};
+use crate::{Cell, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -186,21 +187,16 @@ fn iterations_table() -> Table {
 
 /// The paper's ratio, if it is one of iterations.
 fn iterations_comparison() -> Comparison {
-    let ours = agents::exact_iterations(0.5, ROUGHLY);
-    Comparison {
-        what: "iterations of the agents, half steps and exact readings, where a packing takes one"
-            .to_owned(),
-        paper: THEIR_RATIO.into(),
-        ours: (ours as f64).into(),
-        unit: "×".to_owned(),
-        verdict: Verdict::within(0.0, THEIR_RATIO, ours as f64),
-        provenance: Provenance::Simulated,
-        why: format!(
-            "From a spread of 23 points half steps leave {:.0} points after two iterations, which is \
-             \"roughly the same\", or not.",
+    let what = "iterations of the agents, half steps and exact readings, where a packing takes one";
+    let paper = (THEIR_RATIO, Tolerance::Absolute(0.0));
+    let ours = agents::exact_iterations(0.5, ROUGHLY) as f64;
+    Comparison::number(Simulated, what, paper, ours, "×")
+        .fitted("a spread of 2 points as \"roughly the same\"")
+        .why(format!(
+            "From a spread of 23 points half steps leave {:.0} points after two iterations, which is \"roughly \
+             the same\", or not.",
             100.0 * SPREADS[0]
-        ),
-    }
+        ))
 }
 
 fn plot(all: &[Ran], seed: u64, seconds: f64) -> Plot {
@@ -245,17 +241,15 @@ fn comparisons(all: &[Ran]) -> Vec<Comparison> {
             100.0 * agents::reading_error(how.interval_s),
             after(plimsoll),
         );
-        Some(Comparison {
-            what: format!(
-                "time until they measure an even load, over Plimsoll's until its weights are good: {name}"
-            ),
-            paper: THEIR_RATIO.into(),
-            ours: ratio.map_or_else(|| Value::from("not reached"), Value::from),
-            unit: "×".to_owned(),
-            verdict: ratio.map_or(Verdict::Differs, |r| Verdict::within(0.25, THEIR_RATIO, r)),
-            provenance: Provenance::Simulated,
-            why,
-        })
+        let what = format!(
+            "time until they measure an even load, over Plimsoll's until its weights are good: {name}"
+        );
+        let paper = (THEIR_RATIO, Tolerance::Part(0.25));
+        let found = match ratio {
+            Some(ratio) => Comparison::number(Simulated, what, paper, ratio, "×"),
+            None => Comparison::word(Simulated, what, "4 ×", "not reached"),
+        };
+        Some(found.why(why))
     };
     std::iter::once(iterations_comparison()).chain(ALL.into_iter().filter_map(one)).collect()
 }

@@ -12,9 +12,10 @@ use rand::RngCore;
 
 use super::trio::rig::{Rig, Setup, wait};
 use super::trio::{self, NAMES, Seen, clients_for, others};
-use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use crate::Provenance::Emulated;
+use crate::outcome::{Outcome, Table};
 use crate::plot::{Axis, Bars, Plot};
-use crate::{Context, Experiment, Failure, Provenance};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -173,14 +174,8 @@ fn plots(rows: &[(&str, Provenance, Seen)]) -> Vec<Plot> {
 }
 
 fn compare(seen: &Seen) -> Vec<Comparison> {
-    let comparison = |what: &str, paper: f64, ours: f64, unit: &str, why: &str| Comparison {
-        what: what.to_owned(),
-        paper: paper.into(),
-        ours: ours.into(),
-        unit: unit.to_owned(),
-        verdict: Verdict::within(0.1, paper, ours),
-        provenance: Provenance::Emulated,
-        why: why.to_owned(),
+    let comparison = |what: &str, paper: f64, ours: f64, unit: &str, why: &str| {
+        Comparison::number(Emulated, what, (paper, Tolerance::Part(0.1)), ours, unit).why(why)
     };
     let [(low_cpu, low_ms), (high_cpu, high_ms)] = THEIRS;
     vec![
@@ -189,8 +184,9 @@ fn compare(seen: &Seen) -> Vec<Comparison> {
             100.0 * high_cpu,
             100.0 * seen.high().cpu,
             "%",
-            "The number of clients is whole, and is chosen by simulation under round robin.",
-        ),
+            "The number of clients is whole.",
+        )
+        .fitted("the number of clients, by simulation under round robin"),
         comparison(
             "CPU of the slow backend",
             100.0 * low_cpu,

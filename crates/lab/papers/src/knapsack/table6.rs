@@ -11,9 +11,9 @@ use plimsoll_sim::{BackendModel, HaproxyRoundRobin};
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use crate::outcome::{Outcome, Table};
 use crate::plot::{Axis, Bars, Plot};
-use crate::{Cell, Context, Experiment, Failure, Provenance};
+use crate::{Cell, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -180,26 +180,16 @@ fn plot(splits: &[Split]) -> Plot {
 fn compare(split: &Split) -> Comparison {
     let random = split.who.starts_with("random");
     let (paper, theirs) = if random { ("Azure TM", 4.0) } else { ("NGINX", 0.0) };
-    let verdict = match (split.off() - theirs).abs() <= EXACT {
-        _ if random => Verdict::NotComparable,
-        true => Verdict::Agrees,
-        false => Verdict::Differs,
-    };
-    let why = if random {
-        "Independent draws are within a point at this number; DNS answers are cached, so that one draw \
-         stands for many requests."
-    } else {
-        "Another balancer than the paper's, or its algorithm alone; to whole percent they are the same."
-    };
-    Comparison {
-        what: format!("{}: furthest from its weight (paper: {paper})", split.who),
-        paper: theirs.into(),
-        ours: split.off().into(),
-        unit: "points".to_owned(),
-        verdict,
-        provenance: split.provenance,
-        why: why.to_owned(),
+    let what = format!("{}: furthest from its weight (paper: {paper})", split.who);
+    let (from, theirs) = (split.provenance, (theirs, Tolerance::Absolute(EXACT)));
+    let found = Comparison::number(from, what, theirs, split.off(), "points");
+    if random {
+        return found.incomparable(
+            "Independent draws are within a point at this number; DNS answers are cached, so that one draw \
+             stands for many requests.",
+        );
     }
+    found.why("Another balancer than the paper's, or its algorithm alone; to whole percent they are the same.")
 }
 
 #[cfg(test)]

@@ -8,9 +8,9 @@ use plimsoll_policy::PolicyKind;
 use super::rig::{Rig, Setup, wait};
 use super::{Seen, clients_for, others};
 use crate::knapsack::baselines::{Both, build};
-use crate::outcome::{Comparison, Outcome, Table};
+use crate::outcome::{Outcome, Table};
 use crate::plot::{Axis, Lines, Plot, Points};
-use crate::{Context, Failure, Provenance};
+use crate::{Comparison, Context, Failure, Provenance};
 
 /// How busy three equal backends are in the paper.
 pub const EQUAL_CPU: f64 = 0.8;
