@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Comparison, Plot, Provenance};
+use crate::{Comparison, Failure, Plot, Provenance};
 
 /// What came of one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -39,6 +39,12 @@ pub struct Column {
     pub unit: String,
 }
 
+impl Column {
+    fn new(name: &str, unit: &str) -> Self {
+        Column { name: name.to_owned(), unit: unit.to_owned() }
+    }
+}
+
 /// One row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
@@ -58,6 +64,17 @@ pub enum Cell {
     Text(String),
     /// Nothing: not measured, or there is none.
     Empty,
+}
+
+impl Cell {
+    /// From the text of a CSV file.
+    fn read(text: &str) -> Self {
+        match text.parse::<f64>() {
+            Ok(number) => number.into(),
+            Err(_) if text.is_empty() => Cell::Empty,
+            Err(_) => text.into(),
+        }
+    }
 }
 
 impl From<f64> for Cell {
@@ -100,16 +117,64 @@ impl<T: Into<Cell>> From<Option<T>> for Cell {
 impl Table {
     /// An empty table; columns are names and units.
     pub fn new(name: &str, title: &str, columns: &[(&str, &str)]) -> Self {
-        let column = |(name, unit): &(&str, &str)| Column {
-            name: (*name).to_owned(),
-            unit: (*unit).to_owned(),
-        };
         Table {
             name: name.to_owned(),
             title: title.to_owned(),
-            columns: columns.iter().map(column).collect(),
+            columns: columns.iter().map(|(name, unit)| Column::new(name, unit)).collect(),
             rows: Vec::new(),
         }
+    }
+
+    /// A table of these rows, whose fields are its columns; `units` has theirs, in their order.
+    ///
+    /// # Errors
+    /// When a row has a field that is no number, word or nothing.
+    pub fn of<Row: Serialize>(
+        name: &str,
+        title: &str,
+        units: &[&str],
+        rows: impl IntoIterator<Item = (Provenance, Row)>,
+    ) -> Result<Self, Failure> {
+        let mut table = Table::new(name, title, &[]);
+        let trouble = |error: csv::Error| Failure::Other(format!("table {name}: {error}"));
+        for (provenance, row) in rows {
+            let mut writer = csv::Writer::from_writer(Vec::new());
+            writer.serialize(row).map_err(trouble)?;
+            let text = writer.into_inner().map_err(|error| Failure::Other(error.to_string()))?;
+            let mut reader = csv::Reader::from_reader(text.as_slice());
+            if table.columns.is_empty() {
+                let names = reader.headers().map_err(trouble)?;
+                let units = units.iter().copied().chain(std::iter::repeat(""));
+                let columns = names.iter().zip(units);
+                table.columns = columns.map(|(name, unit)| Column::new(name, unit)).collect();
+            }
+            for record in reader.records() {
+                table.row(provenance, record.map_err(trouble)?.iter().map(Cell::read));
+            }
+        }
+        Ok(table)
+    }
+
+    /// Its text as CSV (RFC 4180): a head with names, one line per row, the provenance last.
+    ///
+    /// # Errors
+    /// Never: it is written into memory.
+    pub(crate) fn csv(&self) -> Result<String, Failure> {
+        let trouble = |error: csv::Error| Failure::Other(format!("table {}: {error}", self.name));
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        let heads = self.columns.iter().map(|column| column.name.as_str());
+        writer.write_record(heads.chain(["provenance"])).map_err(trouble)?;
+        for row in &self.rows {
+            let cells = row.cells.iter().map(|cell| match cell {
+                Cell::Number(value) => value.to_string(),
+                Cell::Text(value) => value.clone(),
+                Cell::Empty => String::new(),
+            });
+            let all = cells.chain([row.provenance.to_string()]);
+            writer.write_record(all).map_err(trouble)?;
+        }
+        let text = writer.into_inner().map_err(|error| Failure::Other(error.to_string()))?;
+        String::from_utf8(text).map_err(|error| Failure::Other(error.to_string()))
     }
 
     /// Adds a row; missing cells stay empty.
@@ -145,5 +210,43 @@ impl From<&str> for Value {
 impl From<String> for Value {
     fn from(value: String) -> Self {
         Value::Text(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_quoted_where_they_must_be() {
+        let mut table = Table::new("t", "T", &[("name", ""), ("latency_ms", "ms")]);
+        table.row(Provenance::Measured, ["a, \"b\"\nc".into(), 1.5.into()]);
+        table.row(Provenance::Reported, ["plain".into()]);
+        assert_eq!(
+            table.csv().unwrap(),
+            "name,latency_ms,provenance\n\"a, \"\"b\"\"\nc\",1.5,measured\nplain,,reported\n"
+        );
+    }
+
+    #[test]
+    fn a_row_is_a_type_and_its_fields_are_columns() {
+        #[derive(Serialize)]
+        struct Row<'a> {
+            name: &'a str,
+            latency_ms: Option<f64>,
+            requests: usize,
+        }
+        let rows = [
+            (Provenance::Measured, Row { name: "a, b", latency_ms: Some(7.0), requests: 3 }),
+            (Provenance::Reported, Row { name: "", latency_ms: None, requests: 0 }),
+            (Provenance::Reported, Row { name: "c", latency_ms: Some(f64::NAN), requests: 1 }),
+        ];
+        let table = Table::of("t", "T", &["", "ms"], rows).unwrap();
+        let mut same =
+            Table::new("t", "T", &[("name", ""), ("latency_ms", "ms"), ("requests", "")]);
+        same.row(Provenance::Measured, ["a, b".into(), 7.0.into(), 3_usize.into()]);
+        same.row(Provenance::Reported, [Cell::Empty, Cell::Empty, 0_usize.into()]);
+        same.row(Provenance::Reported, ["c".into(), f64::NAN.into(), 1_usize.into()]);
+        assert_eq!(table, same);
     }
 }

@@ -12,7 +12,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
-use crate::{Context, Experiment, Failure, Manifest, Outcome, csv, summary, svg};
+use crate::{Context, Experiment, Failure, Manifest, Outcome, draw, summary};
 
 /// The file that makes a directory a result.
 pub(crate) const RESULT: &str = "result.json";
@@ -132,10 +132,10 @@ fn files(result: &ResultFile, manifest: &Manifest) -> Result<Vec<(String, String
         ("README.md".to_owned(), summary::document(result, manifest)),
     ];
     for table in &result.outcome.tables {
-        files.push((format!("{}.csv", table.name), csv::document(table)));
+        files.push((format!("{}.csv", table.name), table.csv()?));
     }
     for plot in &result.outcome.plots {
-        files.push((format!("{}.svg", plot.name), svg::document(plot)?));
+        files.push((format!("{}.svg", plot.name), draw::document(plot)?));
     }
     Ok(files)
 }

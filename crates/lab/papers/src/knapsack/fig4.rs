@@ -34,8 +34,8 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             .to_owned(),
     );
     outcome.notes.push(
-        "With hardly more clients than cores, none of which rests, leastconn leaves no core idle and is \
-         the limit already: weights under it, learned or given, can only cost. Under round robin they \
+        "With hardly more clients than cores, none of which rests, leastconn leaves no core idle, as the \
+         central queue does: weights under it, learned or given, can only cost. Under round robin they \
          help, as far as they were learned in 40 s."
             .to_owned(),
     );

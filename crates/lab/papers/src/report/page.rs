@@ -5,7 +5,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::Entry;
 use crate::summary::{shown, value};
-use crate::{Cell, Comparison, Failure, Manifest, Plot, Provenance, Table, Value, Verdict, svg};
+use crate::{Cell, Comparison, Failure, Manifest, Plot, Provenance, Table, Value, Verdict, draw};
 
 const STYLE: &str = include_str!("page.css");
 
@@ -115,7 +115,7 @@ fn section(Entry { result, manifest }: &Entry) -> Result<Markup, Failure> {
 }
 
 fn figure(plot: &Plot) -> Result<Markup, Failure> {
-    let drawing = PreEscaped(svg::document(plot)?);
+    let drawing = PreEscaped(draw::document(plot)?);
     Ok(html! { figure role="img" aria-label=(plot.title) { (drawing) } })
 }
 
