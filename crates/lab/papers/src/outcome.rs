@@ -39,6 +39,34 @@ pub struct Column {
     pub unit: String,
 }
 
+/// A row as a type: its fields are columns, for [`Table::push`].
+pub(crate) struct Typed<Fields> {
+    /// Name and unit of each field.
+    pub columns: &'static [(&'static str, &'static str)],
+    /// Their values.
+    pub fields: Fields,
+}
+
+/// Adds a row to a table, as a type of its own, a line a column: `name: value;`, or `name: value, "unit for
+/// people";` where the name does not say all. The name is `snake_case`, with the unit where there is one.
+macro_rules! row {
+    ($table:ident, $from:expr, { $($name:ident: $value:expr $(, $unit:literal)?;)+ }) => {{
+        #[allow(non_camel_case_types, reason = "every field has a type of its own, called after it")]
+        let row = {
+            #[derive(serde::Serialize)]
+            struct Fields<$($name),+> {
+                $($name: $name),+
+            }
+            $crate::outcome::Typed {
+                columns: &[$((stringify!($name), concat!("" $(, $unit)?))),+],
+                fields: Fields { $($name: $value),+ },
+            }
+        };
+        $table.push($from, row)
+    }};
+}
+pub(crate) use row;
+
 impl Column {
     fn new(name: &str, unit: &str) -> Self {
         Column { name: name.to_owned(), unit: unit.to_owned() }
@@ -125,34 +153,41 @@ impl Table {
         }
     }
 
-    /// A table of these rows, whose fields are its columns; `units` has theirs, in their order.
+    /// An empty table whose columns are those of its first row, see [`row!`].
+    pub(crate) fn empty(name: &str, title: &str) -> Self {
+        Table::new(name, title, &[])
+    }
+
+    /// Adds a row for [`row!`]. The first one's fields are the table's columns; others may lack some.
     ///
     /// # Errors
-    /// When a row has a field that is no number, word or nothing.
-    pub fn of<Row: Serialize>(
-        name: &str,
-        title: &str,
-        units: &[&str],
-        rows: impl IntoIterator<Item = (Provenance, Row)>,
-    ) -> Result<Self, Failure> {
-        let mut table = Table::new(name, title, &[]);
-        let trouble = |error: csv::Error| Failure::Other(format!("table {name}: {error}"));
-        for (provenance, row) in rows {
-            let mut writer = csv::Writer::from_writer(Vec::new());
-            writer.serialize(row).map_err(trouble)?;
-            let text = writer.into_inner().map_err(|error| Failure::Other(error.to_string()))?;
-            let mut reader = csv::Reader::from_reader(text.as_slice());
-            if table.columns.is_empty() {
-                let names = reader.headers().map_err(trouble)?;
-                let units = units.iter().copied().chain(std::iter::repeat(""));
-                let columns = names.iter().zip(units);
-                table.columns = columns.map(|(name, unit)| Column::new(name, unit)).collect();
-            }
-            for record in reader.records() {
-                table.row(provenance, record.map_err(trouble)?.iter().map(Cell::read));
+    /// When a value is no number, word or nothing, or a field is no column.
+    pub(crate) fn push<Fields: Serialize>(
+        &mut self,
+        provenance: Provenance,
+        row: Typed<Fields>,
+    ) -> Result<(), Failure> {
+        // `r#type` is called so because of Rust's keyword.
+        let columns = row.columns.iter().map(|(name, unit)| (name.trim_start_matches("r#"), unit));
+        if self.columns.is_empty() {
+            self.columns = columns.clone().map(|(name, unit)| Column::new(name, unit)).collect();
+        }
+        let trouble = |error: String| Failure::Other(format!("table {}: {error}", self.name));
+        let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
+        writer.serialize(row.fields).map_err(|error| trouble(error.to_string()))?;
+        let text = writer.into_inner().map_err(|error| trouble(error.to_string()))?;
+        let reader = csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_slice());
+        let mut cells = vec![Cell::Empty; self.columns.len()];
+        for record in reader.into_records() {
+            let record = record.map_err(|error| trouble(error.to_string()))?;
+            for ((name, _), value) in columns.clone().zip(&record) {
+                let place = self.columns.iter().position(|column| column.name == name);
+                let place = place.ok_or_else(|| trouble(format!("no column is called {name}")))?;
+                cells[place] = Cell::read(value);
             }
         }
-        Ok(table)
+        self.rows.push(Row { provenance, cells });
+        Ok(())
     }
 
     /// Its text as CSV (RFC 4180): a head with names, one line per row, the provenance last.
@@ -230,23 +265,22 @@ mod tests {
 
     #[test]
     fn a_row_is_a_type_and_its_fields_are_columns() {
-        #[derive(Serialize)]
-        struct Row<'a> {
-            name: &'a str,
-            latency_ms: Option<f64>,
-            requests: usize,
-        }
-        let rows = [
-            (Provenance::Measured, Row { name: "a, b", latency_ms: Some(7.0), requests: 3 }),
-            (Provenance::Reported, Row { name: "", latency_ms: None, requests: 0 }),
-            (Provenance::Reported, Row { name: "c", latency_ms: Some(f64::NAN), requests: 1 }),
-        ];
-        let table = Table::of("t", "T", &["", "ms"], rows).unwrap();
-        let mut same =
-            Table::new("t", "T", &[("name", ""), ("latency_ms", "ms"), ("requests", "")]);
+        let mut table = Table::empty("t", "T");
+        row!(table, Provenance::Measured, {
+            r#type: "a, b";
+            latency_ms: Some(7.0), "ms";
+            requests: 3_u64;
+        })
+        .unwrap();
+        row!(table, Provenance::Reported, { requests: 1; latency_ms: f64::NAN; }).unwrap();
+        row!(table, Provenance::Reported, { r#type: ""; latency_ms: None::<f64>; }).unwrap();
+        let columns = [("type", ""), ("latency_ms", "ms"), ("requests", "")];
+        let mut same = Table::new("t", "T", &columns);
         same.row(Provenance::Measured, ["a, b".into(), 7.0.into(), 3_usize.into()]);
-        same.row(Provenance::Reported, [Cell::Empty, Cell::Empty, 0_usize.into()]);
-        same.row(Provenance::Reported, ["c".into(), f64::NAN.into(), 1_usize.into()]);
+        same.row(Provenance::Reported, [Cell::Empty, f64::NAN.into(), 1_usize.into()]);
+        same.row(Provenance::Reported, []);
         assert_eq!(table, same);
+        let wrong = row!(table, Provenance::Measured, { latency: 1.0; }).unwrap_err();
+        assert!(wrong.to_string().contains("no column is called latency"), "{wrong}");
     }
 }

@@ -8,9 +8,9 @@ use super::cluster::{BACKENDS, Cluster, run_in};
 use super::show::notes;
 use super::ways::{ALL, Way};
 use crate::Provenance::Simulated;
-use crate::outcome::{Outcome, Table};
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Mark, Plot, Points};
-use crate::{Cell, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -95,7 +95,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         "Open clients, {RATE_RPS:.0} requests/s, where ten backends serve 40 and eleven 44; means over \
          {RUNS} runs."
     ));
-    let tables = vec![table(&all)];
+    let tables = vec![table(&all)?];
     Ok(Outcome { tables, plots: vec![plot(&all)], comparisons, notes })
 }
 
@@ -149,33 +149,22 @@ impl Ran {
     }
 }
 
-fn table(all: &[Ran]) -> Table {
-    let mut table = Table::new(
-        "added",
-        "Mean response before and after an eleventh backend",
-        &[
-            ("method", ""),
-            ("before_s", "s, second 0 to 60"),
-            ("after_s", "s, second 120 to 300"),
-            ("lost_per_s_before", "requests/s"),
-            ("lost_per_s_after", "requests/s"),
-        ],
-    );
+fn table(all: &[Ran]) -> Result<Table, Failure> {
+    let mut table = Table::empty("added", "Mean response before and after an eleventh backend");
     for ran in all {
         let lost = |from: usize, to: usize| {
             let shown = &ran.seconds[from..to];
             shown.iter().map(|(_, lost)| lost).sum::<f64>() / shown.len() as f64
         };
-        let cells: [Cell; 5] = [
-            ran.way.name.into(),
-            ran.before().into(),
-            ran.after().into(),
-            lost(0, 60).into(),
-            lost(120, 300).into(),
-        ];
-        table.row(Provenance::Simulated, cells);
+        row!(table, Provenance::Simulated, {
+            method: ran.way.name;
+            before_s: ran.before(), "s, second 0 to 60";
+            after_s: ran.after(), "s, second 120 to 300";
+            lost_per_s_before: lost(0, 60), "requests/s";
+            lost_per_s_after: lost(120, 300), "requests/s";
+        })?;
     }
-    table
+    Ok(table)
 }
 
 fn plot(all: &[Ran]) -> Plot {

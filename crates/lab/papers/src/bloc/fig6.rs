@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use super::cluster::{Cluster, SERVICE_MS, run as simulate};
 use super::ways::{JSQ, LC, OTHERS, P2C, Way};
-use crate::outcome::{Outcome, Table};
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Plot};
-use crate::{Cell, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -64,7 +64,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         points.push(point(context, way, load, balancers)?);
     }
     Ok(Outcome {
-        tables: vec![table(&points)],
+        tables: vec![table(&points)?],
         plots: plots(&points),
         comparisons: comparisons(&points),
         notes: vec![
@@ -107,33 +107,21 @@ fn point(context: &Context, way: Way, load: f64, balancers: u32) -> Result<Point
     })
 }
 
-fn table(points: &[Point]) -> Table {
-    let mut table = Table::new(
-        "waits",
-        "What requests wait, and how far picks are from the shortest queue",
-        &[
-            ("method", ""),
-            ("load", "part of the capacity"),
-            ("balancers", ""),
-            ("mean_wait_ms", "ms"),
-            ("p99_wait_ms", "ms"),
-            ("median_error", "requests"),
-            ("mean_error", "requests"),
-        ],
-    );
+fn table(points: &[Point]) -> Result<Table, Failure> {
+    let mut table =
+        Table::empty("waits", "What requests wait, and how far picks are from the shortest queue");
     for p in points {
-        let cells: [Cell; 7] = [
-            p.way.into(),
-            p.load.into(),
-            p.balancers.into(),
-            p.mean_wait.into(),
-            p.p99_wait.into(),
-            p.median_error.into(),
-            p.mean_error.into(),
-        ];
-        table.row(Provenance::Simulated, cells);
+        row!(table, Provenance::Simulated, {
+            method: p.way;
+            load: p.load, "part of the capacity";
+            balancers: p.balancers;
+            mean_wait_ms: p.mean_wait, "ms";
+            p99_wait_ms: p.p99_wait, "ms";
+            median_error: p.median_error, "requests";
+            mean_error: p.mean_error, "requests";
+        })?;
     }
-    table
+    Ok(table)
 }
 
 fn plots(points: &[Point]) -> Vec<Plot> {

@@ -7,9 +7,9 @@ use plimsoll_sim::{Arena, Window};
 use super::cluster::run_in;
 use super::fig6::{LOAD, cluster, rest};
 use super::ways::{JSQ, LC, Way};
-use crate::outcome::{Outcome, Table};
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Mark, Plot, Points};
-use crate::{Bound, Cell, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
+use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -45,7 +45,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         all.push(queues(context, way)?);
     }
     Ok(Outcome {
-        tables: vec![table(&all)],
+        tables: vec![table(&all)?],
         plots: vec![plot(&all)],
         comparisons: comparisons(&all),
         notes: vec![
@@ -86,29 +86,18 @@ impl Queues {
     }
 }
 
-fn table(all: &[Queues]) -> Table {
-    let mut table = Table::new(
-        "queues",
-        "Queues with 100 balancers, means over time",
-        &[
-            ("method", ""),
-            ("mean_queue", "requests"),
-            ("shortest", "requests"),
-            ("longest", "requests"),
-            ("longest_less_shortest", "requests"),
-        ],
-    );
+fn table(all: &[Queues]) -> Result<Table, Failure> {
+    let mut table = Table::empty("queues", "Queues with 100 balancers, means over time");
     for queues in all {
-        let cells: [Cell; 5] = [
-            queues.way.into(),
-            queues.length().into(),
-            queues.mean(|(least, ..)| f64::from(*least)).into(),
-            queues.mean(|(_, most, _)| f64::from(*most)).into(),
-            queues.spread().into(),
-        ];
-        table.row(Provenance::Simulated, cells);
+        row!(table, Provenance::Simulated, {
+            method: queues.way;
+            mean_queue: queues.length(), "requests";
+            shortest: queues.mean(|(least, ..)| f64::from(*least)), "requests";
+            longest: queues.mean(|(_, most, _)| f64::from(*most)), "requests";
+            longest_less_shortest: queues.spread(), "requests";
+        })?;
     }
-    table
+    Ok(table)
 }
 
 fn plot(all: &[Queues]) -> Plot {

@@ -8,9 +8,9 @@ use plimsoll_l4::{Policy, REASONS};
 use plimsoll_testbed::net::{Namespaces, requirements};
 
 use crate::Provenance::Measured;
-use crate::outcome::{Outcome, Table};
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Bars, Plot};
-use crate::{Bound, Cell, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
+use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -53,7 +53,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             .to_owned(),
     ];
     Ok(Outcome {
-        tables: vec![table(&first, &forged)],
+        tables: vec![table(&first, &forged)?],
         plots: vec![plot(&first, &forged)],
         comparisons: comparisons(&first, &forged),
         notes,
@@ -69,38 +69,31 @@ fn on_rig<T: Send>(
     net.inside("lb", || work(&Rig::new(net.pins(), policy, SERVERS, Replies::Uplink)?))?
 }
 
-fn table(first: &Flood, forged: &Forged) -> Table {
-    let mut table =
-        Table::new("attacks", "What came of them", &[("what", ""), ("value", ""), ("unit", "")]);
-    let mut row = |what: &str, value: f64, unit: &str| {
-        let cells: [Cell; 3] = [what.into(), value.into(), unit.into()];
-        table.row(Provenance::Measured, cells);
-    };
-    row("first packets", first.sent as f64, "packets");
-    row(
-        "first packets, live connections' turns included",
-        first.sent as f64 / first.seconds,
-        "packets/s",
-    );
-    row("maps before", first.before.bytes() as f64, "bytes");
-    row("maps after", first.after.bytes() as f64, "bytes");
-    row("remembered fragments after", first.after.fragments as f64, "entries");
-    row("packets of live connections", first.asked as f64, "packets");
-    row("of these, lost or misled", first.astray as f64, "packets");
+fn table(first: &Flood, forged: &Forged) -> Result<Table, Failure> {
+    let turns = "first packets, live connections' turns included";
+    let statistic = "forged cookies, Pearson's statistic against an even spread";
     let (least, most) = ends(&first.opened);
-    row("first packets, server with the fewest", least, "packets");
-    row("first packets, server with the most", most, "packets");
-    row("forged cookies", forged.sent as f64, "packets");
-    row("of these, counted as nobody's", forged.counted as f64, "packets");
-    let (least, most) = ends(&forged.by_server);
-    row("forged cookies, server with the fewest", least, "packets");
-    row("forged cookies, server with the most", most, "packets");
-    row(
-        "forged cookies, Pearson's statistic against an even spread",
-        chi_square(&forged.by_server),
-        "",
-    );
-    table
+    let (least_forged, most_forged) = ends(&forged.by_server);
+    let mut table = Table::empty("attacks", "What came of them");
+    for (what, value, unit) in [
+        ("first packets", first.sent as f64, "packets"),
+        (turns, first.sent as f64 / first.seconds, "packets/s"),
+        ("maps before", first.before.bytes() as f64, "bytes"),
+        ("maps after", first.after.bytes() as f64, "bytes"),
+        ("remembered fragments after", first.after.fragments as f64, "entries"),
+        ("packets of live connections", first.asked as f64, "packets"),
+        ("of these, lost or misled", first.astray as f64, "packets"),
+        ("first packets, server with the fewest", least, "packets"),
+        ("first packets, server with the most", most, "packets"),
+        ("forged cookies", forged.sent as f64, "packets"),
+        ("of these, counted as nobody's", forged.counted as f64, "packets"),
+        ("forged cookies, server with the fewest", least_forged, "packets"),
+        ("forged cookies, server with the most", most_forged, "packets"),
+        (statistic, chi_square(&forged.by_server), ""),
+    ] {
+        row!(table, Measured, { what: what; value: value; unit: unit; })?;
+    }
+    Ok(table)
 }
 
 fn ends(counts: &[u64]) -> (f64, f64) {

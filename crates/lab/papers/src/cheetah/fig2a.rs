@@ -14,9 +14,9 @@ use plimsoll_sim::flows::{
 use super::cluster::{ENTRIES, RING_WEIGHT, SERVERS, build, notes, traffic};
 use super::cookies::ByCookie;
 use crate::Provenance::Simulated;
-use crate::outcome::{Outcome, Table};
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Plot};
-use crate::{Cell, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -138,7 +138,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             16 * weight
         ),
     ]);
-    let tables = vec![table(&points)];
+    let tables = vec![table(&points)?];
     Ok(Outcome { tables, plots: plots(&points), comparisons: comparisons(&points), notes })
 }
 
@@ -163,40 +163,24 @@ fn point(
     })
 }
 
-fn table(points: &[Point]) -> Table {
-    let mut table = Table::new(
-        "broken",
-        "Connections that updates of the pool broke",
-        &[
-            ("updates", ""),
-            ("updates_per_minute", ""),
-            ("method", ""),
-            ("broken_percent", "% of the connections"),
-            ("broken_with_daisy_chaining_percent", "% of the connections"),
-            ("broken", "connections"),
-            ("broken_with_daisy_chaining", "connections"),
-            ("connections", ""),
-            ("updates_made", ""),
-        ],
-    );
+fn table(points: &[Point]) -> Result<Table, Failure> {
+    let mut table = Table::empty("broken", "Connections that updates of the pool broke");
     for p in points {
-        let count = |n: u64| Cell::from(n as f64);
         // A cookie needs no chain, and there is none to follow.
         let chained = !matches!(p.way, Way::Cookie(_));
-        let cells: [Cell; 9] = [
-            p.order.into(),
-            p.rate.into(),
-            p.way.name().into(),
-            p.broken.plain_percent().into(),
-            chained.then(|| p.broken.chained_percent()).into(),
-            count(p.broken.plain),
-            if chained { count(p.broken.chained) } else { Cell::Empty },
-            count(p.broken.connections),
-            p.updates.into(),
-        ];
-        table.row(Provenance::Simulated, cells);
+        row!(table, Provenance::Simulated, {
+            updates: p.order;
+            updates_per_minute: p.rate;
+            method: p.way.name();
+            broken_percent: p.broken.plain_percent(), "% of the connections";
+            broken_with_daisy_chaining_percent: chained.then(|| p.broken.chained_percent()), "% of the connections";
+            broken: p.broken.plain, "connections";
+            broken_with_daisy_chaining: chained.then_some(p.broken.chained), "connections";
+            connections: p.broken.connections;
+            updates_made: p.updates;
+        })?;
     }
-    table
+    Ok(table)
 }
 
 fn plots(points: &[Point]) -> Vec<Plot> {

@@ -11,9 +11,9 @@ use plimsoll_sim::flows::{Reweigh, Spreading};
 
 use super::cluster::{RING_WEIGHT, SERVERS, build, notes, traffic};
 use crate::Provenance::Simulated;
-use crate::outcome::{Outcome, Table};
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Plot};
-use crate::{Cell, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -114,7 +114,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         "One balancer sees all connections, as in the paper.".to_owned(),
     ]);
     Ok(Outcome {
-        tables: vec![table(&points)],
+        tables: vec![table(&points)?],
         plots: vec![plot(&points)],
         comparisons: comparisons(context, &points),
         notes,
@@ -137,27 +137,17 @@ fn point(context: &Context, way: Way, active: f64) -> Result<Point, Failure> {
     Ok(Point { way, active, imbalance_percent: spreading.imbalance_percent() })
 }
 
-fn table(points: &[Point]) -> Table {
-    let mut table = Table::new(
-        "imbalance",
-        "The most loaded server over the mean",
-        &[
-            ("method", ""),
-            ("active_connections", ""),
-            ("connections_per_server", ""),
-            ("imbalance_percent", "% above the mean"),
-        ],
-    );
+fn table(points: &[Point]) -> Result<Table, Failure> {
+    let mut table = Table::empty("imbalance", "The most loaded server over the mean");
     for p in points {
-        let cells: [Cell; 4] = [
-            p.way.name.into(),
-            p.active.into(),
-            (p.active / SERVERS as f64).into(),
-            p.imbalance_percent.into(),
-        ];
-        table.row(Provenance::Simulated, cells);
+        row!(table, Provenance::Simulated, {
+            method: p.way.name;
+            active_connections: p.active;
+            connections_per_server: p.active / SERVERS as f64;
+            imbalance_percent: p.imbalance_percent, "% above the mean";
+        })?;
     }
-    table
+    Ok(table)
 }
 
 fn plot(points: &[Point]) -> Plot {

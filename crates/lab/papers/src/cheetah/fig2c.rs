@@ -8,9 +8,9 @@ use plimsoll_sim::flows::{Comeback, IndirectionTable, Rebalanced, Traffic};
 use super::cluster::{ENTRIES, SERVERS, build, notes, traffic};
 use super::cookies::{ByCookie, Carried};
 use crate::Provenance::Simulated;
-use crate::outcome::{Outcome, Table};
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Plot};
-use crate::{Cell, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -110,7 +110,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
          second. The other policies have no threshold."
             .to_owned(),
     ]);
-    let tables = vec![table(&points)];
+    let tables = vec![table(&points)?];
     Ok(Outcome { tables, plots: vec![plot(&points)], comparisons: comparisons(&points), notes })
 }
 
@@ -159,35 +159,21 @@ fn carried(
     })
 }
 
-fn table(points: &[Point]) -> Table {
-    let mut table = Table::new(
-        "broken",
-        "What balance costs in broken connections",
-        &[
-            ("method", ""),
-            ("threshold_percent", "% above the mean"),
-            ("imbalance_percent", "% above the mean"),
-            ("broken_percent", "% of the connections"),
-            ("broken", "connections"),
-            ("broken_without_daisy_chaining", "connections"),
-            ("connections", ""),
-            ("changes_per_minute", "of the table"),
-        ],
-    );
+fn table(points: &[Point]) -> Result<Table, Failure> {
+    let mut table = Table::empty("broken", "What balance costs in broken connections");
     for p in points {
-        let cells: [Cell; 8] = [
-            p.method.as_str().into(),
-            p.threshold.into(),
-            p.imbalance_percent.into(),
-            p.percent().into(),
-            (p.broken as f64).into(),
-            p.plain.map(|n| n as f64).into(),
-            (p.connections as f64).into(),
-            p.changes_per_minute.into(),
-        ];
-        table.row(Provenance::Simulated, cells);
+        row!(table, Provenance::Simulated, {
+            method: p.method.as_str();
+            threshold_percent: p.threshold, "% above the mean";
+            imbalance_percent: p.imbalance_percent, "% above the mean";
+            broken_percent: p.percent(), "% of the connections";
+            broken: p.broken, "connections";
+            broken_without_daisy_chaining: p.plain.map(|n| n as f64), "connections";
+            connections: p.connections;
+            changes_per_minute: p.changes_per_minute, "of the table";
+        })?;
     }
-    table
+    Ok(table)
 }
 
 fn plot(points: &[Point]) -> Plot {

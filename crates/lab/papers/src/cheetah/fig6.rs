@@ -52,7 +52,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         ),
     ];
     Ok(Outcome {
-        tables: vec![table("completion", "Completion times", &trials)],
+        tables: vec![table("completion", "Completion times", &trials)?],
         plots: vec![plot(&trials, policies)],
         comparisons: comparisons(&trials),
         notes,

@@ -54,7 +54,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             .to_owned(),
     ];
     Ok(Outcome {
-        tables: vec![table("variance", "Variance of the servers' load at 60 %", &trials)],
+        tables: vec![table("variance", "Variance of the servers' load at 60 %", &trials)?],
         plots: vec![plot(&trials, policies)],
         comparisons: comparisons(&trials),
         notes,

@@ -72,7 +72,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             .to_owned(),
     ];
     Ok(Outcome {
-        tables: vec![table("bimodal", "Completion times of a bimodal load", &trials)],
+        tables: vec![table("bimodal", "Completion times of a bimodal load", &trials)?],
         plots: vec![plot(&trials, &policies, loads)],
         comparisons: comparisons(&trials, loads),
         notes,

@@ -15,9 +15,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::service::Service;
 use crate::Provenance::Measured;
-use crate::outcome::{Outcome, Table};
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Mark, Plot};
-use crate::{Cell, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -178,7 +178,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             .to_owned(),
     ];
     Ok(Outcome {
-        tables: vec![table(&reports), seconds(&reports)],
+        tables: vec![table(&reports)?, seconds(&reports)?],
         plots: vec![plot(&reports)],
         comparisons: comparisons(&reports),
         notes,
@@ -283,21 +283,8 @@ fn worst(report: &ClientReport) -> f64 {
     percents(report).into_iter().fold(0.0, f64::max)
 }
 
-fn table(reports: &[(Method, ClientReport)]) -> Table {
-    let mut table = Table::new(
-        "broken",
-        "Connections broken while servers come and go",
-        &[
-            ("method", ""),
-            ("connections", ""),
-            ("broken", ""),
-            ("broken_percent", "% of all connections"),
-            ("worst_second_percent", "% of those that ended in it"),
-            ("how", ""),
-            ("answered_by_another", "connections"),
-            ("requests", ""),
-        ],
-    );
+fn table(reports: &[(Method, ClientReport)]) -> Result<Table, Failure> {
+    let mut table = Table::empty("broken", "Connections broken while servers come and go");
     for (method, report) in reports {
         let how = report.by_break();
         let words: Vec<String> = how.iter().map(|(how, n)| format!("{how:?} {n}")).collect();
@@ -305,45 +292,40 @@ fn table(reports: &[(Method, ClientReport)]) -> Table {
             .broken
             .iter()
             .filter(|one| one.how == plimsoll_testbed::net::clients::Break::ChangedServer);
-        let cells: [Cell; 8] = [
-            method.name().into(),
-            (report.opened as f64).into(),
-            report.broken.len().into(),
-            (100.0 * report.broken_share()).into(),
-            worst(report).into(),
-            words.join(", ").into(),
-            another.count().into(),
-            (report.requests as f64).into(),
-        ];
-        table.row(Provenance::Measured, cells);
+        row!(table, Provenance::Measured, {
+            method: method.name();
+            connections: report.opened;
+            broken: report.broken.len();
+            broken_percent: 100.0 * report.broken_share(), "% of all connections";
+            worst_second_percent: worst(report), "% of those that ended in it";
+            how: words.join(", ");
+            answered_by_another: another.count(), "connections";
+            requests: report.requests;
+        })?;
     }
     for (method, percent) in METHODS {
-        let cells: [Cell; 5] =
-            [method.name().into(), Cell::Empty, Cell::Empty, Cell::Empty, percent.into()];
-        table.row(Provenance::Reported, cells);
+        row!(table, Provenance::Reported, {
+            method: method.name();
+            worst_second_percent: percent;
+        })?;
     }
-    table
+    Ok(table)
 }
 
-fn seconds(reports: &[(Method, ClientReport)]) -> Table {
-    let mut table = Table::new(
-        "seconds",
-        "Second by second",
-        &[("method", ""), ("second", "s"), ("opened", ""), ("ended", ""), ("broken", "")],
-    );
+fn seconds(reports: &[(Method, ClientReport)]) -> Result<Table, Failure> {
+    let mut table = Table::empty("seconds", "Second by second");
     for (method, report) in reports {
         for (second, one) in report.seconds.iter().enumerate() {
-            let cells: [Cell; 5] = [
-                method.name().into(),
-                second.into(),
-                (one.opened as f64).into(),
-                (one.ended as f64).into(),
-                (one.broken as f64).into(),
-            ];
-            table.row(Provenance::Measured, cells);
+            row!(table, Provenance::Measured, {
+                method: method.name();
+                second: second, "s";
+                opened: one.opened;
+                ended: one.ended;
+                broken: one.broken;
+            })?;
         }
     }
-    table
+    Ok(table)
 }
 
 fn plot(reports: &[(Method, ClientReport)]) -> Plot {

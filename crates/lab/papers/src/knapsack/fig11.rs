@@ -16,9 +16,9 @@ use plimsoll_pack::{
 use super::explored::{Explored, KINDS, SERVICE_US, explore, firsts, models, total_rps, truth_us};
 use super::instances::UNITS;
 use crate::Provenance::Simulated;
-use crate::outcome::{Outcome, Table};
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Bars, Plot};
-use crate::{Cell, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -87,7 +87,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     }
     let overloads: f64 = given[0].overloads;
     Ok(Outcome {
-        tables: vec![table(&given, repeats)],
+        tables: vec![table(&given, repeats)?],
         plots: vec![ratio_plot(&given), weight_plot(&given)],
         comparisons: compare(&given),
         notes: vec![
@@ -183,42 +183,31 @@ impl Given {
     }
 }
 
-fn table(given: &[Given], repeats: u64) -> Table {
-    let mut table = Table::new(
-        "weights",
-        "Mean weight of a backend, by type",
-        &[
-            ("way", ""),
-            ("type", ""),
-            ("weight", "part of the traffic"),
-            ("ratio", "to one core"),
-            ("utilisation_percent", "%"),
-            ("client_mean_ms", "ms on the true curves"),
-            ("overloads", "explorations that overload a backend"),
-            ("explorations", ""),
-        ],
-    );
+fn table(given: &[Given], repeats: u64) -> Result<Table, Failure> {
+    let mut table = Table::empty("weights", "Mean weight of a backend, by type");
     for ((_, name), given) in WAYS.iter().zip(given) {
         for (k, kind) in KINDS.iter().enumerate() {
             let busy = given.weights[k] * total_rps() / kind.model.capacity_rps(SERVICE_US);
-            let cells: [Cell; 8] = [
-                (*name).into(),
-                kind.name.into(),
-                given.weights[k].into(),
-                given.ratios()[k].into(),
-                (100.0 * busy).into(),
-                given.mean_ms.into(),
-                given.overloads.into(),
-                (repeats as f64).into(),
-            ];
-            table.row(Provenance::Simulated, cells);
+            row!(table, Provenance::Simulated, {
+                way: *name;
+                r#type: kind.name;
+                weight: given.weights[k], "part of the traffic";
+                ratio: given.ratios()[k], "to one core";
+                utilisation_percent: 100.0 * busy, "%";
+                client_mean_ms: given.mean_ms, "ms on the true curves";
+                overloads: given.overloads, "explorations that overload a backend";
+                explorations: repeats;
+            })?;
         }
     }
     for (kind, ratio) in KINDS.iter().zip(THEIRS) {
-        let cells: [Cell; 4] = ["paper".into(), kind.name.into(), Cell::Empty, ratio.into()];
-        table.row(Provenance::Reported, cells);
+        row!(table, Provenance::Reported, {
+            way: "paper";
+            r#type: kind.name;
+            ratio: ratio;
+        })?;
     }
-    table
+    Ok(table)
 }
 
 fn categories() -> Vec<String> {

@@ -87,7 +87,7 @@ fn setting(speed: f64, clients: u32, seed: u64) -> Setting {
 fn run(context: &Context) -> Result<Outcome, Failure> {
     let setting_of = |clients| setting(SPEED_OF_FOUR, clients, context.seed);
     let both = Both::run(context, setting_of(CLIENTS), (0.0, 0.9))?;
-    let mut outcome = both.outcome("Thirty backends, weights by cores", &SHOWN);
+    let mut outcome = both.outcome("Thirty backends, weights by cores", &SHOWN)?;
     for to in ["KLB", "Plimsoll leastconn"] {
         let pairs = THEIRS.map(|(from, paper)| (from, to, paper));
         let cuts = both.cuts(&pairs, Some(FOUR), WHY);

@@ -53,7 +53,7 @@ fn setting(seed: u64) -> Setting {
 fn run(context: &Context) -> Result<Outcome, Failure> {
     let setting = setting(context.seed);
     let both = Both::run(context, setting.clone(), (0.0, 0.95))?;
-    let mut outcome = both.outcome("Three unequal backends", &UNWEIGHTED);
+    let mut outcome = both.outcome("Three unequal backends", &UNWEIGHTED)?;
     for to in ["KLB", "Plimsoll leastconn"] {
         let pairs = THEIRS.map(|(from, paper)| (from, to, paper));
         outcome.comparisons.extend(both.cuts(&pairs, None, WHY));

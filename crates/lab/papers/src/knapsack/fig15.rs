@@ -39,7 +39,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     let both = Both::run(context, thirty(context.seed), (0.0, 1.0))?;
     // 16 % more than KLB is 13.8 % less than the other.
     let less = 100.0 * (1.0 - 1.0 / 1.16);
-    let mut outcome = both.outcome("What makes the gain", &SHOWN);
+    let mut outcome = both.outcome("What makes the gain", &SHOWN)?;
     let found = &mut outcome.comparisons;
     found.extend(both.cuts(&[("ILP on CPU", "KLB", less)], None, WHY_CPU));
     for open in [false, true] {

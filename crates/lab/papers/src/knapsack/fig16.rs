@@ -90,9 +90,9 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     let best = |what| best_ms.iter().find(|(w, _)| *w == what).map(|(_, ms)| *ms);
     let comparisons = comparisons(&runs, &real, &quiet, &best)?;
     runs.extend(real);
-    let mut tables = vec![tables::runs(&runs, best), tables::weights(&runs, &WHATS)?];
-    tables.push(tables::quiet(&quiet));
-    tables.push(changed::table(&methods));
+    let mut tables = vec![tables::runs(&runs, best)?, tables::weights(&runs, &WHATS)?];
+    tables.push(tables::quiet(&quiet)?);
+    tables.push(changed::table(&methods)?);
     let mut plots = plots(&runs)?;
     for ((what, rows), file) in methods.iter().zip(["methods-failure", "methods-capacity"]) {
         plots.extend(changed::before_and_after(file, what, rows));

@@ -62,9 +62,9 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     runs.extend(real);
     Ok(Outcome {
         tables: vec![
-            tables::runs(&runs, |_| Some(best_ms)),
+            tables::runs(&runs, |_| Some(best_ms))?,
             tables::weights(&runs, &[WHAT])?,
-            changed::table(&[(WHAT.name(), methods)]),
+            changed::table(&[(WHAT.name(), methods)])?,
         ],
         plots,
         comparisons,

@@ -16,7 +16,7 @@ use plimsoll_testbed::{BackendSpec, Service, Testbed, TestbedSpec};
 use super::ping::busy::BusyServer;
 use super::ping::connect;
 use super::ping::echo::Echo;
-use crate::outcome::{Cell, Outcome, Table};
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Plot, Points};
 use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance};
 
@@ -106,7 +106,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         notes.push("No ICMP: this system refuses raw sockets to whoever ran this.".to_owned());
     }
     Ok(Outcome {
-        tables: vec![table(&measured, &emulated)],
+        tables: vec![table(&measured, &emulated)?],
         plots: vec![
             plot("measured", "A server that burns CPU", Provenance::Measured, &measured),
             plot("emulated", "An emulated backend of two cores", Provenance::Emulated, &emulated),
@@ -188,39 +188,29 @@ fn median_ms(mut times: Vec<Duration>) -> Option<f64> {
     times.get(times.len() / 2).map(|time| time.as_secs_f64() * 1e3)
 }
 
-fn table(measured: &[Level], emulated: &[Level]) -> Table {
-    let mut table = Table::new(
-        "levels",
-        "Application latency and pings over load",
-        &[
-            ("load_percent", "% of capacity asked for"),
-            ("cpu_percent", "%"),
-            ("application_ms", "ms, mean"),
-            ("tcp_connect_ms", "ms, median"),
-            ("icmp_echo_ms", "ms, median"),
-            ("requests", ""),
-        ],
-    );
+fn table(measured: &[Level], emulated: &[Level]) -> Result<Table, Failure> {
+    let mut table = Table::empty("levels", "Application latency and pings over load");
     let both = [(Provenance::Measured, measured), (Provenance::Emulated, emulated)];
     for (provenance, levels) in both {
         for level in levels {
-            let cells: [Cell; 6] = [
-                (100.0 * level.load).into(),
-                (100.0 * level.cpu).into(),
-                level.app_ms.into(),
-                level.tcp_ms.into(),
-                level.icmp_ms.into(),
-                (level.requests as f64).into(),
-            ];
-            table.row(provenance, cells);
+            row!(table, provenance, {
+                load_percent: 100.0 * level.load, "% of capacity asked for";
+                cpu_percent: 100.0 * level.cpu, "%";
+                application_ms: level.app_ms, "ms, mean";
+                tcp_connect_ms: level.tcp_ms, "ms, median";
+                icmp_echo_ms: level.icmp_ms, "ms, median";
+                requests: level.requests;
+            })?;
         }
     }
     for level in emulated {
-        let cells =
-            [(100.0 * level.load).into(), (100.0 * level.load).into(), exact_ms(level).into()];
-        table.row(Provenance::Simulated, cells);
+        row!(table, Provenance::Simulated, {
+            load_percent: 100.0 * level.load;
+            cpu_percent: 100.0 * level.load;
+            application_ms: exact_ms(level);
+        })?;
     }
-    table
+    Ok(table)
 }
 
 /// What an M/M/c queue takes at this load.

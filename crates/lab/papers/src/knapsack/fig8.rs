@@ -12,9 +12,9 @@ use plimsoll_pack::{Effort, MenuProblem, pack_curves, pack_menus};
 use super::instances::{Instance, UNITS};
 use super::timing::cpu_ms;
 use crate::Provenance::Measured;
-use crate::outcome::{Outcome, Table};
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Plot, Points};
-use crate::{Bound, Cell, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
+use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -70,39 +70,34 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             cells.push((weights, backends, THEIRS[row][column], solve(backends, weights, budget)?));
         }
     }
-    let mut table = Table::new(
-        "times",
-        "CPU time of one solution",
-        &[
-            ("backends", ""),
-            ("weights", ""),
-            ("time_ms", "ms"),
-            ("end", ""),
-            ("gap", "part of the objective"),
-        ],
-    );
-    for (weights, backends, theirs, ours) in &cells {
-        let size = [Cell::from(*backends), Cell::from(*weights)];
-        let end = if ours.overload { "overload" } else { "solved" };
-        let (ms, gap) = (Cell::from(ours.ms), Cell::from(ours.gap));
-        table.row(Provenance::Measured, size.clone().into_iter().chain([ms, end.into(), gap]));
+    let mut table = Table::empty("times", "CPU time of one solution");
+    for &(weights, backends, theirs, ref ours) in &cells {
+        row!(table, Measured, {
+            backends: backends;
+            weights: weights;
+            time_ms: ours.ms, "ms";
+            end: if ours.overload { "overload" } else { "solved" };
+            gap: ours.gap, "part of the objective";
+        })?;
         let (ms, end) = match theirs {
-            Ms(ms) => (Some(*ms), "solved"),
+            Ms(ms) => (Some(ms), "solved"),
             Overload => (None, "overload"),
             TimeOut => (None, "over 20 minutes"),
         };
-        table.row(Provenance::Reported, size.into_iter().chain([ms.into(), end.into()]));
+        row!(table, Provenance::Reported, {
+            backends: backends;
+            weights: weights;
+            time_ms: ms;
+            end: end;
+        })?;
     }
     let comparisons = cells.iter().map(|(w, b, theirs, ours)| compare(*w, *b, *theirs, ours));
     let comparisons = comparisons.collect();
     let continuous = BACKENDS.map(|backends| curves_ms(backends, budget));
-    let mut without = Table::new(
-        "continuous",
-        "CPU time of the same question without a grid: any weight, least sum of latencies",
-        &[("backends", ""), ("time_ms", "ms")],
-    );
-    for (&backends, ms) in BACKENDS.iter().zip(continuous) {
-        without.row(Provenance::Measured, [backends.into(), ms?.into()]);
+    let title = "CPU time of the same question without a grid: any weight, least sum of latencies";
+    let mut without = Table::empty("continuous", title);
+    for (backends, ms) in BACKENDS.into_iter().zip(continuous) {
+        row!(without, Measured, { backends: backends; time_ms: ms?, "ms"; })?;
     }
     let plots = vec![plot(&cells)];
     let notes = vec![

@@ -15,9 +15,9 @@ use super::explored::{
     Explored, KINDS, LOAD, SERVICE_US, explore, firsts, models, total_rps, true_w_max,
 };
 use crate::Provenance::Simulated;
-use crate::outcome::{Outcome, Table};
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Mark, Plot, Points};
-use crate::{Bound, Cell, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
+use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -55,7 +55,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     let own = own(context)?;
     let both = [("as printed", &printed), ("mended", &mended)];
     Ok(Outcome {
-        tables: vec![trials(&both), plans(&own), summary(&both, &own)],
+        tables: vec![trials(&both)?, plans(&own)?, summary(&both, &own)?],
         plots: vec![
             plot("printed", "Weights tried by Algorithm 1 as printed", &printed),
             plot("mended", "Weights tried by Algorithm 1, stopping rule mended", &mended),
@@ -115,67 +115,45 @@ impl Own {
     }
 }
 
-fn trials(both: &[(&str, &Explored)]) -> Table {
-    let mut table = Table::new(
-        "trials",
-        "Weights tried for the first backend of each type",
-        &[
-            ("rule", ""),
-            ("type", ""),
-            ("iteration", ""),
-            ("round", "rounds of 10 s"),
-            ("weight", "part of the traffic"),
-            ("latency_ms", "ms"),
-            ("drop", ""),
-        ],
-    );
+fn trials(both: &[(&str, &Explored)]) -> Result<Table, Failure> {
+    let mut table = Table::empty("trials", "Weights tried for the first backend of each type");
     for (rule, explored) in both {
         for (kind, first) in KINDS.iter().zip(firsts()) {
             for (i, trial) in explored.backends[first].trials.iter().enumerate() {
-                let cells: [Cell; 7] = [
-                    (*rule).into(),
-                    kind.name.into(),
-                    (i + 1).into(),
-                    trial.round.into(),
-                    trial.weight.into(),
-                    (trial.latency_us / 1e3).into(),
-                    if trial.bad { "yes" } else { "no" }.into(),
-                ];
-                table.row(Provenance::Simulated, cells);
+                row!(table, Provenance::Simulated, {
+                    rule: *rule;
+                    r#type: kind.name;
+                    iteration: i + 1;
+                    round: trial.round, "rounds of 10 s";
+                    weight: trial.weight, "part of the traffic";
+                    latency_ms: trial.latency_us / 1e3, "ms";
+                    drop: if trial.bad { "yes" } else { "no" };
+                })?;
             }
         }
     }
-    table
+    Ok(table)
 }
 
-fn plans(own: &Own) -> Table {
-    let mut columns = vec![("time_s", "s")];
-    columns.extend(
-        ["one_core", "two_cores", "four_cores", "eight_cores"].map(|n| (n, "part of the traffic")),
-    );
+fn plans(own: &Own) -> Result<Table, Failure> {
     let title = "Weights that Plimsoll gave the first backend of each type, by plan";
-    let mut table = Table::new("plimsoll", title, &columns);
-    for (at, shares) in &own.plans {
-        let cells = [*at].into_iter().chain(*shares).map(Cell::from);
-        table.row(Provenance::Simulated, cells);
+    let mut table = Table::empty("plimsoll", title);
+    for &(at, [one, two, four, eight]) in &own.plans {
+        row!(table, Simulated, {
+            time_s: at, "s";
+            one_core: one, "part of the traffic";
+            two_cores: two, "part of the traffic";
+            four_cores: four, "part of the traffic";
+            eight_cores: eight, "part of the traffic";
+        })?;
     }
-    table
+    Ok(table)
 }
 
-fn summary(both: &[(&str, &Explored)], own: &Own) -> Table {
-    let mut table = Table::new(
+fn summary(both: &[(&str, &Explored)], own: &Own) -> Result<Table, Failure> {
+    let mut table = Table::empty(
         "w_max",
         "Greatest weight without drops, and the greatest tried, by type (mean of its backends)",
-        &[
-            ("rule", ""),
-            ("type", ""),
-            ("w_max", "part of the traffic"),
-            ("greatest_tried", "part of the traffic"),
-            ("fewest_steps", ""),
-            ("most_steps", ""),
-            ("rounds_per_step", ""),
-            ("seconds", "s"),
-        ],
     );
     for (k, kind) in KINDS.iter().enumerate() {
         for (rule, explored) in both {
@@ -183,37 +161,39 @@ fn summary(both: &[(&str, &Explored)], own: &Own) -> Table {
             let of = &explored.backends[from..from + kind.count];
             let most = of.iter().flat_map(|b| &b.trials).map(|t| t.weight).fold(0.0, f64::max);
             let steps = of.iter().map(|b| b.trials.len());
-            let cells: [Cell; 8] = [
-                (*rule).into(),
-                kind.name.into(),
-                explored.mean_w_max(k).into(),
-                most.into(),
-                steps.clone().min().into(),
-                steps.max().into(),
-                explored.rounds_per_step().into(),
-                explored.seconds().into(),
-            ];
-            table.row(Provenance::Simulated, cells);
+            row!(table, Provenance::Simulated, {
+                rule: *rule;
+                r#type: kind.name;
+                w_max: explored.mean_w_max(k), "part of the traffic";
+                greatest_tried: most, "part of the traffic";
+                fewest_steps: steps.clone().min();
+                most_steps: steps.max();
+                rounds_per_step: explored.rounds_per_step();
+                seconds: explored.seconds(), "s";
+            })?;
         }
-        let cells: [Cell; 4] =
-            ["Plimsoll".into(), kind.name.into(), Cell::Empty, own.most(k).into()];
-        table.row(Provenance::Simulated, cells);
+        row!(table, Provenance::Simulated, {
+            rule: "Plimsoll";
+            r#type: kind.name;
+            greatest_tried: own.most(k);
+        })?;
         let edge = true_w_max(&kind.model.curve(SERVICE_US));
-        let truth: [Cell; 3] = ["true curve".into(), kind.name.into(), edge.into()];
-        table.row(Provenance::Simulated, truth);
-        let theirs: [Cell; 8] = [
-            "paper".into(),
-            kind.name.into(),
-            kind.their_w_max.into(),
-            Cell::Empty,
-            THEIR_STEPS.0.into(),
-            THEIR_STEPS.1.into(),
-            THEIR_ROUNDS.into(),
-            THEIR_SECONDS.into(),
-        ];
-        table.row(Provenance::Reported, theirs);
+        row!(table, Provenance::Simulated, {
+            rule: "true curve";
+            r#type: kind.name;
+            w_max: edge;
+        })?;
+        row!(table, Provenance::Reported, {
+            rule: "paper";
+            r#type: kind.name;
+            w_max: kind.their_w_max;
+            fewest_steps: THEIR_STEPS.0;
+            most_steps: THEIR_STEPS.1;
+            rounds_per_step: THEIR_ROUNDS;
+            seconds: THEIR_SECONDS;
+        })?;
     }
-    table
+    Ok(table)
 }
 
 fn plot(name: &str, title: &str, explored: &Explored) -> Plot {

@@ -14,9 +14,9 @@ use super::cpu::agents::{self, Awrr};
 use super::cpu::{self, Track, controller, even_shares, mean_us};
 use super::dynamics::seen::{mean, median};
 use crate::Provenance::Simulated;
-use crate::outcome::{Outcome, Table};
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Mark, Plot};
-use crate::{Cell, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -92,97 +92,75 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     let methods = changed::through(context, &setting, &happening, cpu::SERVICE_US, (0.1, 1.0))?;
     let mut plots = vec![plot(&all, context.seed, seconds)];
     plots.extend(changed::before_and_after("methods", "One of four at 75 %", &methods));
-    let methods = changed::table(&[("one of four at 75 %", methods)]);
+    let methods = changed::table(&[("one of four at 75 %", methods)])?;
     Ok(Outcome {
-        tables: vec![runs_table(&all), summary_table(&all), iterations_table(), methods],
+        tables: vec![runs_table(&all)?, summary_table(&all)?, iterations_table()?, methods],
         plots,
         comparisons: comparisons(&all),
         notes: notes(&even, &best).into_iter().chain(changed::notes()).collect(),
     })
 }
 
-fn runs_table(all: &[Ran]) -> Table {
-    let mut table = Table::new(
-        "runs",
-        "Each run: from the change on",
-        &[
-            ("who", ""),
-            ("seed", ""),
-            ("noticed_or_stopped_s", "s"),
-            ("iterations", "programmed weights until then; Plimsoll: plans in all"),
-            ("good_s", "s until clients' expected mean stays within 3 % of the least"),
-            ("even_s", "s until true utilisation stays within 5 points for 30 s"),
-            ("later_ms", "ms, clients' mean over the last minute"),
-        ],
-    );
+fn runs_table(all: &[Ran]) -> Result<Table, Failure> {
+    let mut table = Table::empty("runs", "Each run: from the change on");
     for Ran { name, seed, track, good_s } in all {
-        let cells: [Cell; 7] = [
-            (*name).into(),
-            (*seed as f64).into(),
-            track.stopped_s.into(),
-            track.iterations.into(),
-            (*good_s).into(),
-            track.even_s().into(),
-            track.later_ms.into(),
-        ];
-        table.row(track.provenance, cells);
+        row!(table, track.provenance, {
+            who: *name;
+            seed: *seed;
+            noticed_or_stopped_s: track.stopped_s, "s";
+            iterations: track.iterations, "programmed weights until then; Plimsoll: plans in all";
+            good_s: *good_s, "s until clients' expected mean stays within 3 % of the least";
+            even_s: track.even_s(), "s until true utilisation stays within 5 points for 30 s";
+            later_ms: track.later_ms, "ms, clients' mean over the last minute";
+        })?;
     }
-    table
+    Ok(table)
 }
 
 fn of<'a>(all: &'a [Ran], name: &'static str) -> impl Iterator<Item = &'a Ran> + Clone {
     all.iter().filter(move |ran| ran.name == name)
 }
 
-fn summary_table(all: &[Ran]) -> Table {
-    let mut table = Table::new(
+fn summary_table(all: &[Ran]) -> Result<Table, Failure> {
+    let mut table = Table::empty(
         "summary",
         "Medians over all runs; empty where less than half of them got there",
-        &[
-            ("who", ""),
-            ("runs", ""),
-            ("noticed_or_stopped_s", "s"),
-            ("iterations", "mean"),
-            ("good_s", "s"),
-            ("good_runs", ""),
-            ("even_s", "s"),
-            ("even_runs", ""),
-            ("later_ms", "ms, mean"),
-        ],
     );
     for (name, _) in ALL {
         let runs = of(all, name);
         let (good, good_runs) = median(runs.clone().map(|r| r.good_s));
         let (even, even_runs) = median(runs.clone().map(|r| r.track.even_s()));
         let (stopped, _) = median(runs.clone().map(|r| r.track.stopped_s));
-        let cells: [Cell; 9] = [
-            name.into(),
-            runs.clone().count().into(),
-            stopped.into(),
-            mean(runs.clone().map(|r| r.track.iterations as f64)).into(),
-            good.into(),
-            good_runs.into(),
-            even.into(),
-            even_runs.into(),
-            mean(runs.map(|r| r.track.later_ms)).into(),
-        ];
-        table.row(Provenance::Simulated, cells);
+        row!(table, Provenance::Simulated, {
+            who: name;
+            runs: runs.clone().count();
+            noticed_or_stopped_s: stopped, "s";
+            iterations: mean(runs.clone().map(|r| r.track.iterations as f64)), "mean";
+            good_s: good, "s";
+            good_runs: good_runs;
+            even_s: even, "s";
+            even_runs: even_runs;
+            later_ms: mean(runs.map(|r| r.track.later_ms)), "ms, mean";
+        })?;
     }
-    table
+    Ok(table)
 }
 
 /// Iterations of exact readings; a packing of known curves takes one.
-fn iterations_table() -> Table {
-    let mut table = Table::new(
+fn iterations_table() -> Result<Table, Failure> {
+    let mut table = Table::empty(
         "iterations",
         "Iterations of exact CPU readings until utilisation is even; a packing of known curves takes one",
-        &[("spread_points", "points"), ("half_steps", "iterations"), ("whole_steps", "iterations")],
     );
     for same in SPREADS {
         let [half, whole] = [0.5, 0.0].map(|alpha| agents::exact_iterations(alpha, same));
-        table.row(Provenance::Simulated, [(100.0 * same).into(), half.into(), whole.into()]);
+        row!(table, Provenance::Simulated, {
+            spread_points: 100.0 * same, "points";
+            half_steps: half, "iterations";
+            whole_steps: whole, "iterations";
+        })?;
     }
-    table
+    Ok(table)
 }
 
 /// The paper's ratio, if it is one of iterations.

@@ -13,7 +13,7 @@ use rand::RngCore;
 use super::trio::rig::{Rig, Setup, wait};
 use super::trio::{self, NAMES, Seen, clients_for, others};
 use crate::Provenance::Emulated;
-use crate::outcome::{Outcome, Table};
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Bars, Plot};
 use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
@@ -80,8 +80,8 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         ("hash of the 5-tuple", Provenance::Simulated, hashed),
     ];
     let others = others::run(context, clients, (0.4, 1.0))?;
-    let mut outcome = others.outcome("Third backend at 60 %", &others::SHOWN);
-    outcome.tables.insert(0, table(&rows));
+    let mut outcome = others.outcome("Third backend at 60 %", &others::SHOWN)?;
+    outcome.tables.insert(0, table(&rows)?);
     outcome.plots.splice(0..0, plots(&rows));
     outcome.comparisons = compare(&emulated);
     outcome.notes.insert(
@@ -112,31 +112,30 @@ fn emulate(context: &Context, clients: u32) -> Result<Seen, Failure> {
     rig.since(&from)
 }
 
-fn table(rows: &[(&str, Provenance, Seen)]) -> Table {
-    let mut table = Table::new(
-        "backends",
-        "Each backend, the third at 60 % of the others' capacity",
-        &[
-            ("method", ""),
-            ("backend", ""),
-            ("cpu_percent", "%"),
-            ("latency_ms", "ms"),
-            ("share_percent", "% of requests"),
-            ("mean_ms", "ms, all backends"),
-        ],
-    );
+fn table(rows: &[(&str, Provenance, Seen)]) -> Result<Table, Failure> {
+    let title = "Each backend, the third at 60 % of the others' capacity";
+    let mut table = Table::empty("backends", title);
     for (name, provenance, seen) in rows {
         for (backend, of) in NAMES.into_iter().zip(&seen.backends) {
-            let numbers = [100.0 * of.cpu, of.latency_ms, 100.0 * of.share, seen.mean_ms];
-            let head = [(*name).into(), backend.into()];
-            table.row(*provenance, head.into_iter().chain(numbers.map(Into::into)));
+            row!(table, *provenance, {
+                method: name;
+                backend: backend;
+                cpu_percent: 100.0 * of.cpu, "%";
+                latency_ms: of.latency_ms, "ms";
+                share_percent: 100.0 * of.share, "% of requests";
+                mean_ms: seen.mean_ms, "ms, all backends";
+            })?;
         }
     }
     for (backend, (cpu, ms)) in ["lc", "hc"].into_iter().zip(THEIRS) {
-        let cells = ["hash of the 5-tuple".into(), backend.into(), (100.0 * cpu).into(), ms.into()];
-        table.row(Provenance::Reported, cells);
+        row!(table, Provenance::Reported, {
+            method: "hash of the 5-tuple";
+            backend: backend;
+            cpu_percent: 100.0 * cpu;
+            latency_ms: ms;
+        })?;
     }
-    table
+    Ok(table)
 }
 
 fn plots(rows: &[(&str, Provenance, Seen)]) -> Vec<Plot> {

@@ -14,7 +14,7 @@ use plimsoll_pack::{Effort, MenuProblem, pack_curves, pack_menus};
 use super::instances::{Instance, UNITS};
 use super::timing::cpu_ms;
 use crate::Provenance::Measured;
-use crate::outcome::{Outcome, Table};
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Plot, Points};
 use crate::{Baseline, Better, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 use cbc::Cbc;
@@ -90,7 +90,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             .to_owned()
     });
     Ok(Outcome {
-        tables: vec![table(&rows)],
+        tables: vec![table(&rows)?],
         plots: vec![plot(&rows)],
         comparisons: rows.iter().filter_map(compare).collect(),
         notes,
@@ -115,32 +115,29 @@ fn solve(
     Ok(Row { backends, kind, menus_ms, gap: packing.gap, curves_ms, excess, cbc: None })
 }
 
-fn table(rows: &[Row]) -> Table {
-    let mut table = Table::new(
-        "times",
-        "CPU time of one solution",
-        &[
-            ("backends", ""),
-            ("pool", ""),
-            ("ten_weights_ms", "ms"),
-            ("gap", "part of the objective"),
-            ("any_weight_ms", "ms"),
-            ("ten_weights_cost_more", "part of the least sum of latencies"),
-            ("cbc_ms", "ms"),
-            ("cbc_end", ""),
-        ],
-    );
+fn table(rows: &[Row]) -> Result<Table, Failure> {
+    let mut table = Table::empty("times", "CPU time of one solution");
     for row in rows {
-        let head = [row.backends.into(), row.kind.into()];
-        let times = [row.menus_ms, row.gap, row.curves_ms, row.excess].map(Into::into);
         let end = |cbc: Cbc| if cbc.ended { "proven" } else { "not proven within a minute" };
-        let cbc = [row.cbc.map(|cbc| cbc.cpu_ms).into(), row.cbc.map(end).into()];
-        table.row(Provenance::Measured, head.into_iter().chain(times).chain(cbc));
+        row!(table, Measured, {
+            backends: row.backends;
+            pool: row.kind;
+            ten_weights_ms: row.menus_ms, "ms";
+            gap: row.gap, "part of the objective";
+            any_weight_ms: row.curves_ms, "ms";
+            ten_weights_cost_more: row.excess, "part of the least sum of latencies";
+            cbc_ms: row.cbc.map(|cbc| cbc.cpu_ms), "ms";
+            cbc_end: row.cbc.map(end);
+        })?;
     }
     for (backends, ms) in THEIRS {
-        table.row(Provenance::Reported, [backends.into(), "alike".into(), ms.into()]);
+        row!(table, Provenance::Reported, {
+            backends: backends;
+            pool: "alike";
+            ten_weights_ms: ms;
+        })?;
     }
-    table
+    Ok(table)
 }
 
 fn plot(rows: &[Row]) -> Plot {

@@ -11,7 +11,7 @@ use plimsoll_pack::{Choice, Effort, MenuProblem, pack_curves, pack_menus};
 use super::instances::{Instance, UNITS};
 use super::timing::cpu_ms;
 use crate::Provenance::Measured;
-use crate::outcome::{Outcome, Table};
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Bars, Plot};
 use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
@@ -57,7 +57,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     let mixed = solve("mixed", &Instance::mixed(BACKENDS, context.seed), budget)?;
     let pools = [alike, mixed];
     Ok(Outcome {
-        tables: vec![table(&pools)],
+        tables: vec![table(&pools)?],
         plots: vec![plot(&pools)],
         comparisons: comparisons(&pools[0]).into_iter().chain(comparisons(&pools[1])).collect(),
         notes: vec![
@@ -90,30 +90,30 @@ fn solve(pool: &'static str, instance: &Instance, budget: Duration) -> Result<Ou
     })
 }
 
-fn table(pools: &[Ours]) -> Table {
-    let mut table = Table::new(
-        "steps",
-        "CPU time and accuracy",
-        &[
-            ("pool", ""),
-            ("weights", ""),
-            ("time_ms", "ms"),
-            ("accuracy", "least sum of latencies over the one found"),
-        ],
-    );
+fn table(pools: &[Ours]) -> Result<Table, Failure> {
+    let mut table = Table::empty("steps", "CPU time and accuracy");
     for ours in pools {
         for (i, way) in WAYS.into_iter().enumerate() {
             let accuracy = 1.0 / ours.cost[i];
-            let cells = [ours.pool.into(), way.into(), ours.ms[i].into(), accuracy.into()];
-            table.row(Provenance::Measured, cells);
+            row!(table, Provenance::Measured, {
+                pool: ours.pool;
+                weights: way;
+                time_ms: ours.ms[i], "ms";
+                accuracy: accuracy, "least sum of latencies over the one found";
+            })?;
         }
     }
     for (way, ms, accuracy) in
         [(WAYS[0], THEIR_ONE_MS, 1.0), (WAYS[1], THEIR_TWO_MS, THEIR_ACCURACY)]
     {
-        table.row(Provenance::Reported, ["alike".into(), way.into(), ms.into(), accuracy.into()]);
+        row!(table, Provenance::Reported, {
+            pool: "alike";
+            weights: way;
+            time_ms: ms;
+            accuracy: accuracy;
+        })?;
     }
-    table
+    Ok(table)
 }
 
 fn plot(pools: &[Ours]) -> Plot {

@@ -11,9 +11,9 @@ use plimsoll_sim::{BackendModel, HaproxyRoundRobin};
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::outcome::{Outcome, Table};
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Bars, Plot};
-use crate::{Cell, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -79,7 +79,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         Split::new("random by weight", Provenance::Simulated, drawn(context.seed)),
     ];
     Ok(Outcome {
-        tables: vec![table(&splits)],
+        tables: vec![table(&splits)?],
         plots: vec![plot(&splits)],
         comparisons: splits.iter().map(compare).collect(),
         notes: vec![
@@ -140,29 +140,24 @@ fn drawn(seed: u64) -> [u64; 3] {
     counts
 }
 
-fn table(splits: &[Split]) -> Table {
-    let mut table = Table::new(
-        "split",
-        "Part of the requests that each backend got",
-        &[
-            ("balancer", ""),
-            ("requests", ""),
-            ("backend_1", "%"),
-            ("backend_2", "%"),
-            ("backend_3", "%"),
-            ("furthest_off", "points"),
-        ],
-    );
+fn table(splits: &[Split]) -> Result<Table, Failure> {
+    let mut table = Table::empty("split", "Part of the requests that each backend got");
     let theirs =
         [("NGINX, paper", NGINX), ("Azure Traffic Manager, paper", AZURE)].map(|(who, percent)| {
             Split { who, provenance: Provenance::Reported, requests: u64::from(REQUESTS), percent }
         });
     for split in splits.iter().chain(&theirs) {
-        let head: [Cell; 2] = [split.who.into(), (split.requests as f64).into()];
-        let parts = split.percent.map(Cell::from);
-        table.row(split.provenance, head.into_iter().chain(parts).chain([split.off().into()]));
+        let [one, two, three] = split.percent;
+        row!(table, split.provenance, {
+            balancer: split.who;
+            requests: split.requests;
+            backend_1: one, "%";
+            backend_2: two, "%";
+            backend_3: three, "%";
+            furthest_off: split.off(), "points";
+        })?;
     }
-    table
+    Ok(table)
 }
 
 fn plot(splits: &[Split]) -> Plot {

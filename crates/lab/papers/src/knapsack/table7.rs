@@ -11,7 +11,7 @@ use plimsoll_pack::{Effort, MenuProblem, PackError, pack_curves, pack_menus};
 use super::instances::{Instance, UNITS};
 use super::timing::cpu_ms;
 use crate::Provenance::Measured;
-use crate::outcome::{Outcome, Table};
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Bars, Plot};
 use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
@@ -81,7 +81,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         notes.push(format!("One service in {QUICK_PART} was solved."));
     }
     Ok(Outcome {
-        tables: vec![table(&sizes)],
+        tables: vec![table(&sizes)?],
         plots: vec![plot(&sizes)],
         comparisons: compare(seconds, curves_seconds),
         notes,
@@ -112,38 +112,27 @@ fn solve(size: &mut Size, seed: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-fn table(sizes: &[Size]) -> Table {
-    let mut table = Table::new(
-        "services",
-        "CPU time of one solution of every service",
-        &[
-            ("backends", "per service"),
-            ("services", ""),
-            ("ten_weights_s", "s"),
-            ("slowest_service_ms", "ms"),
-            ("any_weight_s", "s"),
-            ("unproven", "services"),
-            ("short_of_capacity", "services"),
-        ],
-    );
+fn table(sizes: &[Size]) -> Result<Table, Failure> {
+    let mut table = Table::empty("services", "CPU time of one solution of every service");
     for size in sizes {
         let (menus, curves) = (size.menus_ms / 1e3, size.curves_ms / 1e3);
-        table.row(
-            Provenance::Measured,
-            [
-                size.backends.into(),
-                size.services.into(),
-                menus.into(),
-                size.slowest_ms.into(),
-                curves.into(),
-                size.unproven.into(),
-                size.short.into(),
-            ],
-        );
+        row!(table, Provenance::Measured, {
+            backends: size.backends, "per service";
+            services: size.services;
+            ten_weights_s: menus, "s";
+            slowest_service_ms: size.slowest_ms, "ms";
+            any_weight_s: curves, "s";
+            unproven: size.unproven, "services";
+            short_of_capacity: size.short, "services";
+        })?;
     }
-    let all = "all".into();
-    table.row(Provenance::Reported, [all, 3330usize.into(), THEIRS_SECONDS.into()]);
-    table
+    let all = "all";
+    row!(table, Provenance::Reported, {
+        backends: all;
+        services: 3330usize;
+        ten_weights_s: THEIRS_SECONDS;
+    })?;
+    Ok(table)
 }
 
 fn plot(sizes: &[Size]) -> Plot {

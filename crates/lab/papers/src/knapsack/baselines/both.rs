@@ -107,13 +107,13 @@ impl Both {
     }
 
     /// Everything but what is compared with the paper.
-    pub fn outcome(&self, title: &str, shown: &[&str]) -> Outcome {
-        Outcome {
-            tables: vec![table(&self.setting.kinds, &self.rows)],
+    pub fn outcome(&self, title: &str, shown: &[&str]) -> Result<Outcome, Failure> {
+        Ok(Outcome {
+            tables: vec![table(&self.setting.kinds, &self.rows)?],
             plots: self.plots(title, shown),
             comparisons: Vec::new(),
             notes: self.notes(),
-        }
+        })
     }
 
     fn overloads(&self) -> String {

@@ -1,50 +1,41 @@
 use super::{Kind, KindRan, Ran};
-use crate::outcome::Table;
+use crate::outcome::{Table, row};
 use crate::plot::{Axis, Bars, Plot};
-use crate::{Baseline, Better, Cell, Comparison, Provenance, Tolerance};
+use crate::{Baseline, Better, Comparison, Failure, Provenance, Tolerance};
 
 /// All rows, one line per method, source and type, and one per method and source for all clients.
-pub fn table(kinds: &[Kind], rows: &[Ran]) -> Table {
-    let mut table = Table::new(
-        "methods",
-        "Latency and CPU utilisation (busy cores over cores) by type of backend",
-        &[
-            ("method", ""),
-            ("clients", ""),
-            ("backends", ""),
-            ("latency_ms", "ms"),
-            ("standard_error_ms", "ms"),
-            ("p99_ms", "ms"),
-            ("utilisation", "part of the cores"),
-            ("share", "part of the requests"),
-            ("served_rps", "requests/s"),
-            ("errors", "requests"),
-            ("overload", ""),
-        ],
-    );
+pub fn table(kinds: &[Kind], rows: &[Ran]) -> Result<Table, Failure> {
+    let title = "Latency and CPU utilisation (busy cores over cores) by type of backend";
+    let mut table = Table::empty("methods", title);
     for ran in rows {
         let overload = if ran.overload { "yes" } else { "no" };
-        let head = |label: &str| -> Vec<Cell> {
-            vec![ran.method.name.into(), ran.clients.name().into(), label.into()]
-        };
-        let mut all = head("all");
-        all.extend([ran.mean_ms.into(), ran.error_ms.into(), ran.p99_ms.into(), Cell::Empty]);
-        all.extend([
-            1.0.into(),
-            ran.served_rps.into(),
-            (ran.errors as f64).into(),
-            overload.into(),
-        ]);
-        table.row(ran.provenance, all);
+        row!(table, ran.provenance, {
+            method: ran.method.name;
+            clients: ran.clients.name();
+            backends: "all";
+            latency_ms: ran.mean_ms, "ms";
+            standard_error_ms: ran.error_ms, "ms";
+            p99_ms: ran.p99_ms, "ms";
+            utilisation: (), "part of the cores";
+            share: 1.0, "part of the requests";
+            served_rps: ran.served_rps, "requests/s";
+            errors: ran.errors, "requests";
+            overload: overload;
+        })?;
         for (kind, seen) in kinds.iter().zip(&ran.kinds) {
-            let mut cells = head(&kind.label);
-            cells.extend([seen.latency_ms.into(), Cell::Empty, Cell::Empty]);
-            cells.extend([seen.utilisation.into(), seen.share.into()]);
-            cells.extend([(seen.share * ran.served_rps).into(), Cell::Empty, overload.into()]);
-            table.row(ran.provenance, cells);
+            row!(table, ran.provenance, {
+                method: ran.method.name;
+                clients: ran.clients.name();
+                backends: &kind.label;
+                latency_ms: seen.latency_ms;
+                utilisation: seen.utilisation;
+                share: seen.share;
+                served_rps: seen.share * ran.served_rps;
+                overload: overload;
+            })?;
         }
     }
-    table
+    Ok(table)
 }
 
 /// Two plots of these rows, in their order: latency and CPU by type. Overloads are left out: beside theirs,
@@ -177,8 +168,8 @@ fn provenance(a: &Ran, b: &Ran) -> Provenance {
 mod tests {
     use super::super::{Clients, METHODS, method};
     use super::*;
-    use crate::Verdict;
     use crate::outcome::Value;
+    use crate::{Cell, Verdict};
 
     fn ran(latencies: [Option<f64>; 3]) -> Ran {
         let kind = |latency_ms| KindRan { latency_ms, ..KindRan::default() };
@@ -244,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_table_has_a_line_for_all_and_one_per_type() {
-        let table = table(&kinds(), &[ran([Some(1.0), None, Some(2.0)])]);
+        let table = table(&kinds(), &[ran([Some(1.0), None, Some(2.0)])]).unwrap();
         assert_eq!(table.rows.len(), 4);
         assert_eq!(table.rows[2].cells[3], Cell::Empty);
     }

@@ -8,7 +8,7 @@ use plimsoll_policy::PolicyKind;
 use super::rig::{Rig, Setup, wait};
 use super::{Seen, clients_for, others};
 use crate::knapsack::baselines::{Both, build};
-use crate::outcome::{Outcome, Table};
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Plot, Points};
 use crate::{Comparison, Context, Failure, Provenance};
 
@@ -73,10 +73,10 @@ impl Sweep {
         let others = others::run(context, clients, (0.5, 1.0))?;
         let title = "Third backend at 60 %";
         let Outcome { mut tables, plots: more, notes: more_notes, .. } =
-            others.outcome(title, &others::SHOWN);
+            others.outcome(title, &others::SHOWN)?;
         let swept = Swept { points, clients, others };
         let comparisons = compare(context, &swept)?;
-        tables.insert(0, table(&swept.points));
+        tables.insert(0, table(&swept.points)?);
         let mut figure_plots = plots(self.balance, &swept.points);
         figure_plots.extend(more);
         let mut notes = notes(clients);
@@ -116,39 +116,26 @@ impl Sweep {
 }
 
 /// One row per ratio, backend and provenance.
-pub fn table(points: &[Point]) -> Table {
-    let mut table = Table::new(
-        "backends",
-        "Each backend over the capacity of the third",
-        &[
-            ("capacity_ratio", "part of the others' capacity"),
-            ("backend", ""),
-            ("cpu_percent", "%"),
-            ("latency_ms", "ms"),
-            ("share_percent", "% of requests"),
-            ("total_rps", "requests/s"),
-            ("errors", "requests"),
-        ],
-    );
+pub fn table(points: &[Point]) -> Result<Table, Failure> {
+    let mut table = Table::empty("backends", "Each backend over the capacity of the third");
     for point in points {
         let both =
             [(Provenance::Emulated, &point.emulated), (Provenance::Simulated, &point.simulated)];
         for (provenance, seen) in both {
             for (name, backend) in super::NAMES.into_iter().zip(&seen.backends) {
-                let cells = [
-                    point.ratio.into(),
-                    name.into(),
-                    (100.0 * backend.cpu).into(),
-                    backend.latency_ms.into(),
-                    (100.0 * backend.share).into(),
-                    seen.rps.into(),
-                    (seen.errors as f64).into(),
-                ];
-                table.row(provenance, cells);
+                row!(table, provenance, {
+                    capacity_ratio: point.ratio, "part of the others' capacity";
+                    backend: name;
+                    cpu_percent: 100.0 * backend.cpu, "%";
+                    latency_ms: backend.latency_ms, "ms";
+                    share_percent: 100.0 * backend.share, "% of requests";
+                    total_rps: seen.rps, "requests/s";
+                    errors: seen.errors, "requests";
+                })?;
             }
         }
     }
-    table
+    Ok(table)
 }
 
 /// CPU and latency of the two kinds of backend, over the ratio.
