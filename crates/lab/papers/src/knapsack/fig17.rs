@@ -12,7 +12,7 @@ use plimsoll_sim::Method;
 
 use super::baselines::changed;
 use super::dynamics::episode::{self, Length};
-use super::dynamics::seen::{Seen, groups, mean, median};
+use super::dynamics::seen::{Seen, groups, mean, median, standard_error};
 use super::dynamics::{
     self, Disturbance, GROUPS, GROWN, LOAD, WAYS, Way, emulated, optimum, tables,
 };
@@ -115,11 +115,13 @@ fn weights_plot(runs: &[Seen]) -> Result<Plot, Failure> {
     let ours = groups(of(runs, Method::RoundRobin, Way::Plimsoll));
     let best = tables::best_groups(WHAT, Objective::Traffic)?;
     let paper = tables::best_groups(WHAT, Objective::Sum)?;
-    let more = |parts: &[(f64, f64)]| {
-        parts.iter().map(|(before, after)| Some(100.0 * (after / before - 1.0))).collect()
-    };
+    let change = |(before, after): (f64, f64)| 100.0 * (after / before - 1.0);
+    let more = |parts: &[(f64, f64)]| parts.iter().map(|part| Some(change(*part))).collect();
+    let runs = of(runs, Method::RoundRobin, Way::Plimsoll);
+    let each = |range| runs.clone().map(move |seen| change(seen.group(range)));
+    let errors = GROUPS.iter().map(|(_, range)| standard_error(each(range))).collect();
     let series = vec![
-        Bars::new("Plimsoll, roundrobin", Provenance::Simulated, more(&ours)),
+        Bars::new("Plimsoll, roundrobin", Provenance::Simulated, more(&ours)).errors(errors),
         Bars::new(tables::BEST[0].0, Provenance::Simulated, more(&best)),
         Bars::new(tables::BEST[1].0, Provenance::Simulated, more(&paper)),
     ];

@@ -16,6 +16,7 @@ use plimsoll_testbed::{BackendSpec, Service, Testbed, TestbedSpec};
 use super::ping::busy::BusyServer;
 use super::ping::connect;
 use super::ping::echo::Echo;
+use crate::lanes::served;
 use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Plot, Points};
 use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance};
@@ -177,10 +178,8 @@ fn level(
 
 /// Requests answered between two looks, and their mean latency in milliseconds.
 fn between(before: &LoadReport, after: &LoadReport) -> (u64, Option<f64>) {
-    let answered = |report: &LoadReport| report.total.requests - report.total.errors;
-    let sum = |report: &LoadReport| report.total.mean_ms.unwrap_or(0.0) * answered(report) as f64;
-    let count = answered(after) - answered(before);
-    (count, (count > 0).then(|| (sum(after) - sum(before)) / count as f64))
+    let (count, sum_ms) = served(&before.total, &after.total);
+    (count as u64, (count > 0.0).then(|| sum_ms / count))
 }
 
 fn median_ms(mut times: Vec<Duration>) -> Option<f64> {

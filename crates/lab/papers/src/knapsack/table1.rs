@@ -10,9 +10,10 @@ use plimsoll_model::Nanos;
 use plimsoll_policy::{Policy, Request};
 use rand::RngCore;
 
-use super::trio::rig::{Rig, Setup, wait};
+use super::trio::rig::{Rig, Setup};
 use super::trio::{self, NAMES, Seen, clients_for, others};
 use crate::Provenance::Emulated;
+use crate::lanes::wait;
 use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Bars, Plot};
 use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
@@ -106,9 +107,9 @@ fn emulate(context: &Context, clients: u32) -> Result<Seen, Failure> {
     };
     let mut rig = Rig::start(context, &family, &setup)?;
     let (settle, measured) = context.pick((1, 3), (3, 60));
-    wait(context, Duration::from_secs(settle), (0.0, 0.02), "clients come")?;
+    wait(context, Duration::from_secs(settle), (0.0, 0.02), "clients come", || Ok(()))?;
     let from = rig.mark()?;
-    wait(context, Duration::from_secs(measured), (0.02, 0.4), "HAProxy hashes")?;
+    wait(context, Duration::from_secs(measured), (0.02, 0.4), "HAProxy hashes", || Ok(()))?;
     rig.since(&from)
 }
 

@@ -3,7 +3,7 @@
 //! A real HAProxy in front of three emulated backends; NGINX's smooth weighted round robin and HAProxy's
 //! own keys simulated; and a random draw by weight, which is what weighted DNS answers come to.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use plimsoll_lanes::{Distribution, Family, Lane, LaneKind, Pool};
 use plimsoll_queueing::{Pick, SmoothRoundRobin};
@@ -11,6 +11,7 @@ use plimsoll_sim::{BackendModel, HaproxyRoundRobin};
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use crate::lanes::wait;
 use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Bars, Plot};
 use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
@@ -101,12 +102,7 @@ fn haproxy(context: &Context) -> Result<Split, Failure> {
     let (kind, weights) = (LaneKind::Roundrobin, WEIGHTS.to_vec());
     let mut lane = Lane::start_with(&family, &pool, kind, weights, "split")?;
     lane.open(&family)?;
-    let begin = Instant::now();
-    while begin.elapsed() < time {
-        let done = begin.elapsed().as_secs_f64() / time.as_secs_f64();
-        context.progress(done, "requests through HAProxy")?;
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait(context, time, (0.0, 1.0), "requests through HAProxy", || Ok(lane.check()?))?;
     let report = lane.finish()?.report;
     let count = |name: &str| report.by_backend.get(name).map_or(0, |backend| backend.requests);
     let counts = ["s1", "s2", "s3"].map(count);

@@ -12,14 +12,12 @@ use plimsoll_testbed::{Change, Mode};
 use super::episode::busiest;
 use super::seen::{Noted, Reaction, Seen};
 use super::{Disturbance, LOAD, Way, table3};
-use crate::{Context, Failure, Provenance};
+use crate::{Context, Failure, Provenance, lanes};
 
 /// Mean service time: slow enough that two cores carry two lanes of the whole pool.
 const SERVICE: Duration = Duration::from_millis(80);
 /// How often lanes are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How often whoever waits hears of it.
-const BLINK: Duration = Duration::from_millis(50);
 /// What counts as the first seconds after a change.
 const FIRST: Duration = Duration::from_secs(10);
 
@@ -163,24 +161,23 @@ impl Bench<'_> {
         lanes: &mut [&mut Lane],
         seen: &mut Looks,
     ) -> Result<(), Failure> {
-        let until = Instant::now() + time;
+        let Range { start, end } = self.progress;
+        let done = |now: Duration| {
+            start + (end - start) * (now.as_secs_f64() / self.whole.as_secs_f64()).min(1.0)
+        };
+        let part = (done(self.began.elapsed()), done(self.began.elapsed() + time));
         let mut next = Instant::now();
-        while Instant::now() < until {
-            let done = self.began.elapsed().as_secs_f64() / self.whole.as_secs_f64();
-            let Range { start, end } = self.progress;
-            self.context.progress(start + (end - start) * done.min(1.0), what)?;
-            if Instant::now() >= next {
-                next += LOOK_EVERY;
-                for lane in lanes.iter_mut() {
-                    lane.check()?;
-                }
-                if let Some(lane) = lanes.first() {
-                    seen.note(lane);
-                }
+        lanes::wait(self.context, time, part, what, || {
+            if Instant::now() < next {
+                return Ok(());
             }
-            std::thread::sleep(BLINK.min(until.saturating_duration_since(Instant::now())));
-        }
-        Ok(())
+            next += LOOK_EVERY;
+            lanes.iter_mut().try_for_each(|lane| lane.check())?;
+            if let Some(lane) = lanes.first() {
+                seen.note(lane);
+            }
+            Ok(())
+        })
     }
 
     /// Makes the change in every lane, or takes it back.

@@ -127,6 +127,13 @@ pub fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     (count > 0).then(|| sum / f64::from(count))
 }
 
+/// The standard error of the mean; nothing for fewer than two values.
+pub fn standard_error(values: impl Iterator<Item = f64> + Clone) -> Option<f64> {
+    let (count, middle) = (values.clone().count() as f64, mean(values.clone())?);
+    let squares: f64 = values.map(|value| (value - middle).powi(2)).sum();
+    (count > 1.0).then(|| (squares / (count - 1.0) / count).sqrt())
+}
+
 /// The median over all runs, where one in which it never happened counts as later than any other; and in
 /// how many it happened.
 pub fn median(values: impl Iterator<Item = Option<f64>>) -> (Option<f64>, usize) {
@@ -201,6 +208,13 @@ mod tests {
         let traffic = reaction(Disturbance::Traffic, &noted);
         assert_eq!((traffic.first_s, traffic.planned_s), (None, Some(3.0)));
         assert_eq!(reaction(Disturbance::Traffic, &noted[..4]).planned_s, None);
+    }
+
+    #[test]
+    fn a_standard_error_needs_two_values() {
+        let error = |values: &[f64]| standard_error(values.iter().copied());
+        assert_eq!((error(&[]), error(&[3.0])), (None, None));
+        assert_eq!(error(&[1.0, 3.0]), Some(1.0));
     }
 
     #[test]

@@ -5,9 +5,10 @@ use std::time::Duration;
 use plimsoll_lanes::Family;
 use plimsoll_policy::PolicyKind;
 
-use super::rig::{Rig, Setup, wait};
+use super::rig::{Rig, Setup};
 use super::{Seen, clients_for, others};
 use crate::knapsack::baselines::{Both, build};
+use crate::lanes::wait;
 use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Plot, Points};
 use crate::{Comparison, Context, Failure, Provenance};
@@ -104,9 +105,9 @@ impl Sweep {
             let part = |i: usize| done * i as f64 / ratios.len() as f64;
             let what = format!("{} at capacity ratio {ratio}", self.balance);
             rig.set_ratio(ratio)?;
-            wait(context, settle, (part(i), part(i)), &what)?;
+            wait(context, settle, (part(i), part(i)), &what, || Ok(()))?;
             let from = rig.mark()?;
-            wait(context, measured, (part(i), part(i + 1)), &what)?;
+            wait(context, measured, (part(i), part(i + 1)), &what, || Ok(()))?;
             let emulated = rig.since(&from)?;
             let simulated = simulate(self.policy, [1; 3], ratio, clients, context.seed)?;
             points.push(Point { ratio, emulated, simulated });
