@@ -224,40 +224,35 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
         let is = |p: &&Point| p.way == way && p.order == order && p.rate == highest;
         points.iter().find(is).map_or(Broken::default(), |p| p.broken)
     };
-    let beamer = at(TABLE, AT_RANDOM);
-    let percent = |broken: Broken| {
-        format!(
-            "{:.2} % at random, {:.2} % rolling",
-            broken.plain_percent(),
-            at_rolling(points, highest)
-        )
-    };
     let cookies = || points.iter().filter(|p| matches!(p.way, Way::Cookie(_)));
     let broken: u64 = cookies().map(|p| p.broken.plain).sum();
     let connections: u64 = cookies().map(|p| p.broken.connections).sum();
-    let beamer_at = "Beamer and Faild (indirection table, daisy chaining) at 80 updates a minute";
     let cookie = "cookie under round_robin, power_of_n and hash_map, all rates and orders";
     let paper = (THEIRS_PERCENT, Tolerance::Part(0.4));
     let none = (0.0, Tolerance::Absolute(0.0));
     let of = format!("broken of {connections}");
-    vec![
-        Comparison::number(Simulated, beamer_at, paper, beamer.chained_percent(), "% broken").why(
-            "It depends on how many of the connections are long and on which entries a joining server takes.",
-        ),
-        Comparison::silent(
-            Simulated,
-            "the same without daisy chaining",
-            "a second line, without numbers in the text",
-            percent(beamer),
-            "",
-        )
-        .why("The line has no numbers in the text, and the order of updates is not given."),
+    let mut all = Vec::new();
+    for order in [AT_RANDOM, ROLLING] {
+        let beamer = at(TABLE, order);
+        let what = format!(
+            "Beamer and Faild (indirection table, daisy chaining) at 80 updates a minute, {order}"
+        );
+        let chained = beamer.chained_percent();
+        all.push(Comparison::number(Simulated, what, paper, chained, "% broken").why(
+            "The order of updates is not given; it depends on how many of the connections are long and on which \
+             entries a joining server takes.",
+        ));
+        let what = format!("the same without daisy chaining, {order}");
+        let line = "a second line, without numbers in the text";
+        let plain = beamer.plain_percent();
+        all.push(
+            Comparison::silent(Simulated, what, line, plain, "% broken")
+                .why("The line has no numbers in the text."),
+        );
+    }
+    all.push(
         Comparison::number(Simulated, cookie, none, broken as f64, &of)
             .why("A cookie named another server than the one that holds the connection."),
-    ]
-}
-
-fn at_rolling(points: &[Point], rate: f64) -> f64 {
-    let is = |p: &&Point| p.way == TABLE && p.order == ROLLING && p.rate == rate;
-    points.iter().find(is).map_or(f64::NAN, |p| p.broken.plain_percent())
+    );
+    all
 }
