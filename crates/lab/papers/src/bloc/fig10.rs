@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::cluster::Cluster;
+use super::methods::{ALL, BLOC, JSQ, Method, P2C};
 use super::show::{Case, Ran, notes, run_all, table};
-use super::ways::{ALL, BLOC, JSQ, P2C, Way};
 use crate::Provenance::Simulated;
 use crate::outcome::Outcome;
 use crate::plot::{Axis, Lines, Plot};
@@ -25,19 +25,19 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 const COSTS_MS: [f64; 5] = [100.0, 150.0, 250.0, 350.0, 500.0];
-const SHOWN: [Way; 3] = [P2C, JSQ, BLOC];
+const SHOWN: [Method; 3] = [P2C, JSQ, BLOC];
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
     let mut cases = Vec::new();
-    for way in ALL {
+    for method in ALL {
         for service_ms in COSTS_MS {
             let cluster = Cluster { service_ms, ..Cluster::new(context) };
-            cases.push(Case::new(format!("{service_ms:.0}"), way, cluster));
+            cases.push(Case::new(format!("{service_ms:.0}"), method, cluster));
         }
     }
     let all = run_all(context, cases)?;
-    let of = |way: Way| all.iter().filter(move |ran| ran.case.way == way);
-    let ratios = |value: fn(&Ran) -> f64, over: Way| -> (f64, f64) {
+    let of = |method: Method| all.iter().filter(move |ran| ran.case.method == method);
+    let ratios = |value: fn(&Ran) -> f64, over: Method| -> (f64, f64) {
         let pairs = of(over).zip(of(BLOC)).map(|(other, bloc)| value(other) / value(bloc));
         pairs.fold((f64::MAX, 0.0), |(least, most), r| (least.min(r), most.max(r)))
     };
@@ -60,9 +60,10 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         tail("the greatest", high),
     ];
     let line = |value: f64| {
-        SHOWN.map(|way| {
-            let points = of(way).map(|ran| (ran.case.cluster.service_ms, ran.at(value))).collect();
-            Lines::new(way.name, Provenance::Simulated, points)
+        SHOWN.map(|method| {
+            let points =
+                of(method).map(|ran| (ran.case.cluster.service_ms, ran.at(value))).collect();
+            Lines::new(method.name, Provenance::Simulated, points)
         })
     };
     let plot = |name: &str, title: &str, quantile: f64| {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::cluster::Cluster;
+use super::methods::{ALL, Door, bloc};
 use super::show::{Case, Ran, distributions, notes, run_all, table};
-use super::ways::{ALL, Door, bloc};
 use crate::Provenance::Simulated;
 use crate::outcome::Outcome;
 use crate::plot::{Axis, Bars, Plot};
@@ -27,8 +27,8 @@ pub const EXPERIMENT: Experiment = Experiment {
 fn run(context: &Context) -> Result<Outcome, Failure> {
     let cluster = Cluster::new(context);
     let fifteen = bloc("BLOC, capacity 15", Door::Static(15));
-    let ways = ALL.into_iter().chain([fifteen]);
-    let all = run_all(context, ways.map(|way| Case::new("", way, cluster)).collect())?;
+    let methods = ALL.into_iter().chain([fifteen]);
+    let all = run_all(context, methods.map(|method| Case::new("", method, cluster)).collect())?;
     let (lc, ten, average, adaptive) = (&all[0], &all[3], &all[4], &all[5]);
     let fifteen = &all[ALL.len()];
     let imbalance = |ran: &Ran| ran.seen.report.imbalance();

@@ -5,8 +5,8 @@ use std::time::Duration;
 use plimsoll_policy::PolicyKind;
 
 use super::cluster::{Cluster, run as run_one};
+use super::methods::{ALL, Balance, Door, Method, bloc};
 use super::show::{Case, Ran, distributions, notes, run_all, table};
-use super::ways::{ALL, Balance, Door, Way, bloc};
 use crate::Provenance::Simulated;
 use crate::outcome::{Outcome, Table};
 use crate::plot::{Axis, Bars, Plot};
@@ -27,10 +27,10 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 const TEN: Door = Door::Static(10);
-const PARTS: [Way; 4] = [
-    Way { name: "admission", balance: Balance::By(PolicyKind::PowerOfN), door: TEN, tries: 1 },
-    Way { name: "admission, back-off", tries: 1, ..bloc("", TEN) },
-    Way {
+const PARTS: [Method; 4] = [
+    Method { name: "admission", balance: Balance::By(PolicyKind::PowerOfN), door: TEN, tries: 1 },
+    Method { name: "admission, back-off", tries: 1, ..bloc("", TEN) },
+    Method {
         name: "admission, tries",
         balance: Balance::By(PolicyKind::PowerOfN),
         door: TEN,
@@ -45,8 +45,8 @@ const THEIR_GAIN: f64 = 22.0;
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
     let cluster = Cluster::new(context);
-    let ways = PARTS.into_iter().chain(ALL);
-    let all = run_all(context, ways.map(|way| Case::new("", way, cluster)).collect())?;
+    let methods = PARTS.into_iter().chain(ALL);
+    let all = run_all(context, methods.map(|method| Case::new("", method, cluster)).collect())?;
     let [alone, back_off, tries, whole, lc] = [0, 1, 2, 3, 4].map(|i| &all[i]);
     let number = |what: &str, paper: (f64, Tolerance), ours: f64| {
         Comparison::number(Simulated, format!("requests dropped: {what}"), paper, ours, "%")
@@ -56,7 +56,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     let comparisons = vec![
         number("admission alone", (THEIRS[0], part(0.15)), alone.lost())
             .fitted("150 ms from an answer to the user's next request (table over it)")
-            .why("How many depends on how soon a user comes back who was refused."),
+            .why("How many depends on how soon a refused user comes back."),
         Comparison::order(
             Simulated,
             "requests dropped: backing off without trying again",
@@ -85,7 +85,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         )
         .why("No request waits behind more than nine."),
     ];
-    let names = PARTS.map(|way| way.name.to_owned()).to_vec();
+    let names = PARTS.map(|method| method.name.to_owned()).to_vec();
     let lost = all[..4].iter().map(|ran| Some(ran.lost())).collect();
     let theirs = vec![Some(THEIRS[0]), None, Some(THEIRS[1]), Some(THEIRS[2])];
     let series = vec![
@@ -103,7 +103,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
 
 /// Drops over how soon users come back.
 fn between(context: &Context) -> Result<Table, Failure> {
-    let names = PARTS.map(|way| way.name.replace([',', ' '], "_").replace("__", "_"));
+    let names = PARTS.map(|method| method.name.replace([',', ' '], "_").replace("__", "_"));
     let columns: Vec<(&str, &str)> = [("between_ms", "ms, from an answer to the next request")]
         .into_iter()
         .chain(names.iter().map(|name| (name.as_str(), "% dropped")))
@@ -115,9 +115,9 @@ fn between(context: &Context) -> Result<Table, Failure> {
         let between = Duration::from_millis(u64::from(ms));
         let cluster = Cluster { between, ..Cluster::new(context) };
         let mut cells = vec![ms.into()];
-        for way in PARTS {
-            let seen = run_one(&cluster, way)?;
-            cells.push(Ran { case: Case::new("", way, cluster), seen }.lost().into());
+        for method in PARTS {
+            let seen = run_one(&cluster, method)?;
+            cells.push(Ran { case: Case::new("", method, cluster), seen }.lost().into());
         }
         table.row(Provenance::Simulated, cells);
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::cluster::Cluster;
+use super::methods::{ADAPTIVE, ALL, AVERAGE, BLOC, Method, P2C};
 use super::show::{Case, Ran, notes, run_all, table};
-use super::ways::{ADAPTIVE, ALL, AVERAGE, BLOC, P2C, Way};
 use crate::Provenance::Simulated;
 use crate::outcome::Outcome;
 use crate::plot::{Axis, Lines, Plot};
@@ -26,13 +26,13 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 const RATES_RPS: [f64; 6] = [25.0, 30.0, 35.0, 40.0, 43.0, 47.0];
 /// What also runs without the settling minute: all five minutes count, as in the paper's runs.
-const FROM_NOTHING_TOO: [Way; 4] = [BLOC, P2C, ADAPTIVE, AVERAGE];
+const FROM_NOTHING_TOO: [Method; 4] = [BLOC, P2C, ADAPTIVE, AVERAGE];
 /// Clients give up after the default of the paper's system.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long the paper's runs are, seconds: an overload without admission gets worse all the time.
 const WHOLE_S: f64 = 300.0;
 /// What goes before and does not count, seconds: a learned capacity begins with a trial that lets in 16 per
-/// backend. Were the measurement to begin while these wait, their service would be taken from those who count.
+/// backend. Were the measurement to begin while these wait, their service would be taken from those that count.
 const SETTLING_S: f64 = 60.0;
 /// The label of the runs that count from their first request.
 const FROM_NOTHING: &str = "from nothing";
@@ -41,15 +41,15 @@ const WORST_S: f64 = 2.6;
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
     let mut cases = Vec::new();
-    for way in ALL {
+    for method in ALL {
         for rate in RATES_RPS {
             let cluster = cluster(context, rate, SETTLING_S);
-            cases.push(Case::new(format!("{rate}"), way, cluster));
+            cases.push(Case::new(format!("{rate}"), method, cluster));
         }
     }
     let worst = RATES_RPS[RATES_RPS.len() - 1];
-    for way in FROM_NOTHING_TOO {
-        cases.push(Case::new(FROM_NOTHING, way, cluster(context, worst, 0.0)));
+    for method in FROM_NOTHING_TOO {
+        cases.push(Case::new(FROM_NOTHING, method, cluster(context, worst, 0.0)));
     }
     let mut all = run_all(context, cases)?;
     let from_nothing = all.split_off(all.len() - FROM_NOTHING_TOO.len());
@@ -79,8 +79,8 @@ fn cluster(context: &Context, rate_rps: f64, settling_s: f64) -> Cluster {
     whole.open(rate_rps)
 }
 
-fn of(all: &[Ran], way: Way) -> impl DoubleEndedIterator<Item = &Ran> {
-    all.iter().filter(move |ran| ran.case.way == way)
+fn of(all: &[Ran], method: Method) -> impl DoubleEndedIterator<Item = &Ran> {
+    all.iter().filter(move |ran| ran.case.method == method)
 }
 
 /// The least that can be lost of what came: (λ − μ)/λ, percent.
@@ -94,7 +94,7 @@ fn least(ran: &Ran) -> f64 {
 fn beside_least(ran: &Ran, why: &str) -> Comparison {
     let least = least(ran);
     let from = if ran.case.label == FROM_NOTHING { ", from nothing" } else { "" };
-    let method = ran.case.way.name;
+    let method = ran.case.method.name;
     let what =
         format!("lost at 47 requests/s under {method}{from}, of which (λ − μ)/λ cannot be served");
     let ours = format!("{:.1} %, least {least:.1} %", ran.lost());
@@ -103,7 +103,8 @@ fn beside_least(ran: &Ran, why: &str) -> Comparison {
 
 fn comparisons(all: &[Ran], from_nothing: &[Ran]) -> Vec<Comparison> {
     let [bloc, lc, adaptive, average] = from_nothing else { return Vec::new() };
-    let worst = |ran: &Ran| format!("90th percentile at 47 requests/s under {}", ran.case.way.name);
+    let worst =
+        |ran: &Ran| format!("90th percentile at 47 requests/s under {}", ran.case.method.name);
     let low = "No request waits behind more than nine.";
     let mut found = vec![
         Comparison::number(
@@ -135,21 +136,21 @@ fn comparisons(all: &[Ran], from_nothing: &[Ran]) -> Vec<Comparison> {
     let learning = "It lets in more until it has learned, which it serves as well.";
     let average_sinks = "The mean of what was in flight is below the limit that made it, so the limit sinks to one.";
     found.extend([beside_least(adaptive, learning), beside_least(average, average_sinks)]);
-    for (way, why) in [
+    for (method, why) in [
         (BLOC, "A full queue of ten per backend throughout."),
         (ADAPTIVE, "It keeps queues short for up to 1.5 % of the throughput."),
         (AVERAGE, average_sinks),
     ] {
-        found.extend(of(all, way).next_back().map(|ran| beside_least(ran, why)));
+        found.extend(of(all, method).next_back().map(|ran| beside_least(ran, why)));
     }
     found
 }
 
 fn plot(name: &str, title: &str, y: Axis, all: &[Ran], value: fn(&Ran) -> f64) -> Plot {
-    let line = |way: Way| {
-        let points = RATES_RPS.into_iter().zip(of(all, way).map(value));
+    let line = |method: Method| {
+        let points = RATES_RPS.into_iter().zip(of(all, method).map(value));
         let points = points.filter(|(_, value)| value.is_finite()).collect();
-        Lines::new(way.name, Provenance::Simulated, points)
+        Lines::new(method.name, Provenance::Simulated, points)
     };
     let x = Axis::linear("requests per second");
     Plot::lines(name, title, x, y, ALL.map(line).to_vec())

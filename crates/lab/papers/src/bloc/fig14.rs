@@ -5,8 +5,8 @@ use std::time::Duration;
 use plimsoll_sim::{Arena, Change, Step};
 
 use super::cluster::{BACKENDS, Cluster, run_in};
+use super::methods::{ALL, Method};
 use super::show::notes;
-use super::ways::{ALL, Way};
 use crate::Provenance::Simulated;
 use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Mark, Plot, Points};
@@ -44,7 +44,7 @@ const THEIR_FALL: f64 = 32.0;
 const SHOWN_EVERY: usize = 20;
 
 struct Ran {
-    way: Way,
+    method: Method,
     /// By second: mean response in seconds, requests lost.
     seconds: Vec<(f64, f64)>,
     /// The standard error of the mean responses over runs.
@@ -53,9 +53,9 @@ struct Ran {
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
     let mut all = Vec::new();
-    for (i, way) in ALL.into_iter().enumerate() {
-        context.progress(i as f64 / ALL.len() as f64, way.name)?;
-        all.push(one(context, way)?);
+    for (i, method) in ALL.into_iter().enumerate() {
+        context.progress(i as f64 / ALL.len() as f64, method.name)?;
+        all.push(one(context, method)?);
     }
     let (lc, bloc) = (&all[0], &all[3]);
     let fall = 100.0 * (1.0 - bloc.after() / bloc.before());
@@ -104,7 +104,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     Ok(Outcome { tables, plots: vec![plot(&all)], comparisons, notes })
 }
 
-fn one(context: &Context, way: Way) -> Result<Ran, Failure> {
+fn one(context: &Context, method: Method) -> Result<Ran, Failure> {
     let runs = context.pick(2, RUNS);
     let mut seconds = vec![(0.0, 0.0, 0.0); WHOLE_S as usize];
     // Of the means of single runs.
@@ -128,7 +128,7 @@ fn one(context: &Context, way: Way) -> Result<Ran, Failure> {
             ],
             ..eleven.open(RATE_RPS).arena()
         };
-        let report = run_in(&arena, way, eleven.frontends)?.report;
+        let report = run_in(&arena, method, eleven.frontends)?.report;
         for (sum, window) in seconds.iter_mut().zip(&report.windows) {
             sum.0 += window.mean_us / 1e6 * window.requests as f64;
             sum.1 += window.requests as f64;
@@ -145,7 +145,7 @@ fn one(context: &Context, way: Way) -> Result<Ran, Failure> {
         ((square - mean * mean).max(0.0) / (runs - 1) as f64).sqrt()
     };
     let errors = seconds.iter().zip(squares).map(error).collect();
-    Ok(Ran { way, seconds, errors })
+    Ok(Ran { method, seconds, errors })
 }
 
 impl Ran {
@@ -172,7 +172,7 @@ fn table(all: &[Ran]) -> Result<Table, Failure> {
             shown.iter().map(|(_, lost)| lost).sum::<f64>() / shown.len() as f64
         };
         row!(table, Provenance::Simulated, {
-            method: ran.way.name;
+            method: ran.method.name;
             before_s: ran.before(), "s, second 0 to 60";
             after_s: ran.after(), "s, second 120 to 300";
             lost_per_s_before: lost(0, 60), "requests/s";
@@ -189,7 +189,7 @@ fn plot(all: &[Ran]) -> Plot {
         // One in so many seconds, so that they can be seen.
         let errors = ran.errors.iter().enumerate();
         let errors = errors.map(|(s, error)| if s % SHOWN_EVERY == 0 { *error } else { 0.0 });
-        Lines::new(ran.way.name, Provenance::Simulated, points)
+        Lines::new(ran.method.name, Provenance::Simulated, points)
             .drawn(Mark::Line)
             .errors(errors.collect())
     };

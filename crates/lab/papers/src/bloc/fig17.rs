@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::cluster::Cluster;
+use super::methods::{ALL, Door, bloc};
 use super::show::{Case, Ran, notes, run_all, table};
-use super::ways::{ALL, Door, bloc};
 use crate::Provenance::Simulated;
 use crate::outcome::Outcome;
 use crate::plot::{Axis, Lines, Plot};
@@ -31,7 +31,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     let swept = CAPACITIES.map(|capacity| {
         Case::new(format!("{capacity}"), bloc("BLOC", Door::Static(capacity)), cluster)
     });
-    let others = ALL.map(|way| Case::new("", way, cluster));
+    let others = ALL.map(|method| Case::new("", method, cluster));
     let all = run_all(context, swept.into_iter().chain(others).collect())?;
     let (swept, lc) = (&all[..CAPACITIES.len()], &all[CAPACITIES.len()]);
     let least = swept.iter().zip(CAPACITIES).min_by(|a, b| a.0.range().total_cmp(&b.0.range()));

@@ -5,8 +5,8 @@ use std::time::Duration;
 use plimsoll_queueing::ServiceTime;
 
 use super::cluster::Cluster;
+use super::methods::ALL;
 use super::show::{Case, distributions, notes, run_all, table};
-use super::ways::ALL;
 use crate::Provenance::Simulated;
 use crate::outcome::Outcome;
 use crate::{Comparison, Context, Experiment, Failure, Provenance};
@@ -31,7 +31,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     // A lognormal variable of this mean and deviation: a normal one would be negative at times.
     let sigma = (1.0 + SCATTER * SCATTER).ln().sqrt();
     let cluster = Cluster { service: ServiceTime::Lognormal { sigma }, ..Cluster::new(context) };
-    let all = run_all(context, ALL.map(|way| Case::new("", way, cluster)).into())?;
+    let all = run_all(context, ALL.map(|method| Case::new("", method, cluster)).into())?;
     let (lc, bloc) = (&all[0], &all[3]);
     let order = |what: &str, paper: &str, ours: [f64; 2]| {
         Comparison::order(Simulated, what, paper, ["BLOC", "LC"].into_iter().zip(ours), "s")

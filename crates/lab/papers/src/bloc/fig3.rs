@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::cluster::Cluster;
+use super::methods::{ALL, LC, P2C};
 use super::show::{Case, Ran, distributions, notes, run_all, table};
-use super::ways::{ALL, LC, P2C};
 use crate::Provenance::Simulated;
 use crate::outcome::Outcome;
 use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
@@ -28,11 +28,11 @@ const FRONTENDS: [u32; 5] = [1, 5, 10, 20, 40];
 fn run(context: &Context) -> Result<Outcome, Failure> {
     let of = |frontends| Cluster { frontends, ..Cluster::new(context) };
     let mut cases = Vec::new();
-    for way in [P2C, LC] {
-        cases.extend(FRONTENDS.map(|n| Case::new(format!("1:{n}"), way, of(n))));
+    for method in [P2C, LC] {
+        cases.extend(FRONTENDS.map(|n| Case::new(format!("1:{n}"), method, of(n))));
     }
-    let others = ALL.into_iter().filter(|way| ![P2C, LC].contains(way));
-    cases.extend(others.map(|way| Case::new("1:40", way, of(40))));
+    let others = ALL.into_iter().filter(|method| ![P2C, LC].contains(method));
+    cases.extend(others.map(|method| Case::new("1:40", method, of(40))));
     let all = run_all(context, cases)?;
     // One frontend that looks at all backends knows as much as a central balancer; P2C does not.
     let (one, many) = (&all[FRONTENDS.len()], &all[FRONTENDS.len() - 1]);

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::cluster::{Cluster, SERVICE_MS, run as simulate};
-use super::ways::{JSQ, LC, OTHERS, P2C, Way};
+use super::methods::{JSQ, LC, Method, OTHERS, P2C};
 use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Plot};
 use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
@@ -35,7 +35,7 @@ const QUICK_BALANCERS: [u32; 3] = [1, 20, 100];
 const THEIRS: [(u32, f64); 2] = [(20, 3.0), (100, 9.0)];
 
 struct Point {
-    way: &'static str,
+    method: &'static str,
     load: f64,
     balancers: u32,
     /// Milliseconds.
@@ -48,20 +48,20 @@ struct Point {
 fn run(context: &Context) -> Result<Outcome, Failure> {
     let balancers: &[u32] = if context.quick { &QUICK_BALANCERS } else { &BALANCERS };
     let loads: &[f64] = if context.quick { &LOADS[3..] } else { &LOADS };
-    let mut plan: Vec<(Way, f64, u32)> = Vec::new();
+    let mut plan: Vec<(Method, f64, u32)> = Vec::new();
     for &load in loads {
-        for way in [JSQ, LC] {
-            plan.extend(balancers.iter().map(|&n| (way, load, n)));
+        for method in [JSQ, LC] {
+            plan.extend(balancers.iter().map(|&n| (method, load, n)));
         }
-        for way in rest() {
-            plan.extend(QUICK_BALANCERS.map(|n| (way, load, n)));
+        for method in rest() {
+            plan.extend(QUICK_BALANCERS.map(|n| (method, load, n)));
         }
     }
     let mut points = Vec::new();
-    for (i, &(way, load, balancers)) in plan.iter().enumerate() {
-        let what = format!("{} at {load}, {balancers} balancers", way.name);
+    for (i, &(method, load, balancers)) in plan.iter().enumerate() {
+        let what = format!("{} at {load}, {balancers} balancers", method.name);
         context.progress(i as f64 / plan.len() as f64, &what)?;
-        points.push(point(context, way, load, balancers)?);
+        points.push(point(context, method, load, balancers)?);
     }
     Ok(Outcome {
         tables: vec![table(&points)?],
@@ -90,14 +90,14 @@ pub fn cluster(context: &Context, load: f64, frontends: u32) -> Cluster {
 }
 
 /// All but the paper's two.
-pub fn rest() -> Vec<Way> {
+pub fn rest() -> Vec<Method> {
     [P2C].into_iter().chain(OTHERS).collect()
 }
 
-fn point(context: &Context, way: Way, load: f64, balancers: u32) -> Result<Point, Failure> {
-    let seen = simulate(&cluster(context, load, balancers), way)?;
+fn point(context: &Context, method: Method, load: f64, balancers: u32) -> Result<Point, Failure> {
+    let seen = simulate(&cluster(context, load, balancers), method)?;
     Ok(Point {
-        way: way.name,
+        method: method.name,
         load,
         balancers,
         mean_wait: seen.report.mean_us / 1e3 - SERVICE_MS,
@@ -112,7 +112,7 @@ fn table(points: &[Point]) -> Result<Table, Failure> {
         Table::empty("waits", "What requests wait, and how far picks are from the shortest queue");
     for p in points {
         row!(table, Provenance::Simulated, {
-            method: p.way;
+            method: p.method;
             load: p.load, "part of the capacity";
             balancers: p.balancers;
             mean_wait_ms: p.mean_wait, "ms";
@@ -126,13 +126,13 @@ fn table(points: &[Point]) -> Result<Table, Failure> {
 
 fn plots(points: &[Point]) -> Vec<Plot> {
     let x = || Axis::linear("balancers");
-    let line = |way: &Way, value: fn(&Point) -> f64| {
-        let those = points.iter().filter(|p| p.way == way.name && p.load == LOAD);
+    let line = |method: &Method, value: fn(&Point) -> f64| {
+        let those = points.iter().filter(|p| p.method == method.name && p.load == LOAD);
         let points = those.map(|p| (f64::from(p.balancers), value(p))).collect();
-        Lines::new(way.name, Provenance::Simulated, points)
+        Lines::new(method.name, Provenance::Simulated, points)
     };
     let lines = |value: fn(&Point) -> f64| {
-        [JSQ, LC].iter().chain(&rest()).map(|way| line(way, value)).collect::<Vec<_>>()
+        [JSQ, LC].iter().chain(&rest()).map(|method| line(method, value)).collect::<Vec<_>>()
     };
     let title = format!("at {:.0} % load, ten backends", 100.0 * LOAD);
     let theirs = THEIRS.map(|(n, error)| (f64::from(n), error)).to_vec();
@@ -157,8 +157,8 @@ fn plots(points: &[Point]) -> Vec<Plot> {
 }
 
 fn comparisons(points: &[Point]) -> Vec<Comparison> {
-    let at = |way: Way, balancers: u32| {
-        let is = |p: &&Point| (p.way, p.balancers, p.load) == (way.name, balancers, LOAD);
+    let at = |method: Method, balancers: u32| {
+        let is = |p: &&Point| (p.method, p.balancers, p.load) == (method.name, balancers, LOAD);
         points.iter().find(is)
     };
     let tail = "A short run: near full load the tail scatters.";

@@ -6,7 +6,7 @@ use plimsoll_sim::{Arena, Window};
 
 use super::cluster::run_in;
 use super::fig6::{LOAD, cluster, rest};
-use super::ways::{JSQ, LC, Way};
+use super::methods::{JSQ, LC, Method};
 use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Mark, Plot, Points};
 use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
@@ -32,17 +32,17 @@ const THEIR_QUEUE: f64 = 30.0;
 const SHOWN_S: usize = 300;
 
 struct Queues {
-    way: &'static str,
+    method: &'static str,
     /// Of every second: the shortest and the longest queue, and the mean of all.
     seconds: Vec<(u32, u32, f64)>,
 }
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
-    let ways: Vec<Way> = [LC, JSQ].into_iter().chain(rest()).collect();
+    let methods: Vec<Method> = [LC, JSQ].into_iter().chain(rest()).collect();
     let mut all = Vec::new();
-    for (i, &way) in ways.iter().enumerate() {
-        context.progress(i as f64 / ways.len() as f64, way.name)?;
-        all.push(queues(context, way)?);
+    for (i, &method) in methods.iter().enumerate() {
+        context.progress(i as f64 / methods.len() as f64, method.name)?;
+        all.push(queues(context, method)?);
     }
     Ok(Outcome {
         tables: vec![table(&all)?],
@@ -50,16 +50,16 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         comparisons: comparisons(&all),
         notes: vec![
             "As in bloc-fig6: ten backends that serve one request at a time, 250 ms each, at 99 % load. \
-             Queues are read every second, and hold who is served."
+             Queues are read every second, and include requests in service."
                 .to_owned(),
         ],
     })
 }
 
-fn queues(context: &Context, way: Way) -> Result<Queues, Failure> {
+fn queues(context: &Context, method: Method) -> Result<Queues, Failure> {
     let open = cluster(context, LOAD, BALANCERS).arena();
     let arena = Arena { window_s: Some(1.0), ..open };
-    let windows = run_in(&arena, way, BALANCERS)?.report.windows;
+    let windows = run_in(&arena, method, BALANCERS)?.report.windows;
     let warm_up = (f64::from(arena.warm_up) / arena.rate_rps) as usize;
     let last = (f64::from(arena.requests) / arena.rate_rps) as usize;
     let second = |window: &Window| {
@@ -69,7 +69,7 @@ fn queues(context: &Context, way: Way) -> Result<Queues, Failure> {
         Some((*least, *most, mean))
     };
     let measured = &windows[warm_up.min(windows.len())..last.min(windows.len())];
-    Ok(Queues { way: way.name, seconds: measured.iter().filter_map(second).collect() })
+    Ok(Queues { method: method.name, seconds: measured.iter().filter_map(second).collect() })
 }
 
 impl Queues {
@@ -90,7 +90,7 @@ fn table(all: &[Queues]) -> Result<Table, Failure> {
     let mut table = Table::empty("queues", "Queues with 100 balancers, means over time");
     for queues in all {
         row!(table, Provenance::Simulated, {
-            method: queues.way;
+            method: queues.method;
             mean_queue: queues.length(), "requests";
             shortest: queues.mean(|(least, ..)| f64::from(*least)), "requests";
             longest: queues.mean(|(_, most, _)| f64::from(*most)), "requests";
@@ -111,7 +111,7 @@ fn plot(all: &[Queues]) -> Plot {
             shortest.push((second as f64, f64::from(*least)));
         }
         let line = |label: &str, points| {
-            Lines::new(&format!("{}, {label}", queues.way), Provenance::Simulated, points)
+            Lines::new(&format!("{}, {label}", queues.method), Provenance::Simulated, points)
                 .drawn(Mark::Line)
         };
         lines.push(line("longest", longest));

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::cluster::Cluster;
+use super::methods::{ALL, LC};
 use super::show::{Case, distributions, notes, run_all, table};
-use super::ways::{ALL, LC};
 use crate::Provenance::Simulated;
 use crate::outcome::Outcome;
 use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
@@ -29,7 +29,7 @@ const THEIR_LC: f64 = 2.77;
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
     let cluster = Cluster::new(context);
-    let mut cases: Vec<Case> = ALL.map(|way| Case::new("", way, cluster)).into();
+    let mut cases: Vec<Case> = ALL.map(|method| Case::new("", method, cluster)).into();
     cases.push(Case::new("one frontend", LC, Cluster { frontends: 1, ..cluster }));
     let all = run_all(context, cases)?;
     let (lc, jsq, bloc, one) = (&all[0], &all[1], &all[3], &all[ALL.len()]);

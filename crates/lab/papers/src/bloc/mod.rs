@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cluster.rs    the paper's cluster, simulated: frontends that balance, ten backends, a gateway, clients
-//! ways.rs       who picks, and whom backends let in
+//! methods.rs    the policies of frontends and the admission of backends
 //! views.rs      balancers that know the true queues, and what others do not know of them
 //! show.rs       tables, plots and comparisons that the figures share
 //! ```
@@ -20,9 +20,9 @@ mod fig3;
 mod fig6;
 mod fig7;
 mod fig9;
+mod methods;
 mod show;
 mod views;
-mod ways;
 
 use crate::{Experiment, Missing, Paper};
 

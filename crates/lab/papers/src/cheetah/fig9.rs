@@ -36,7 +36,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 /// How often weights follow the load (AWRR), and how exactly changes are in time.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Who balances.
+/// A method of balancing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Method {
     Cookie,

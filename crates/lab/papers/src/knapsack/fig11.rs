@@ -42,7 +42,7 @@ const ROOM: f64 = 1.02;
 
 /// A way to weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Weighting {
     Paper,
     PaperAnyWeight,
     Plimsoll,
@@ -50,12 +50,12 @@ enum Way {
     TrueTraffic,
 }
 
-const WAYS: [(Way, &str); 5] = [
-    (Way::Paper, "ILP as in the paper: degree 2, ten weights, sum"),
-    (Way::PaperAnyWeight, "degree 2, any weight, sum"),
-    (Way::Plimsoll, "Plimsoll: hyperbola, any weight, traffic"),
-    (Way::TrueSum, "true curves, any weight, sum"),
-    (Way::TrueTraffic, "true curves, any weight, traffic (best)"),
+const WEIGHTINGS: [(Weighting, &str); 5] = [
+    (Weighting::Paper, "ILP as in the paper: degree 2, ten weights, sum"),
+    (Weighting::PaperAnyWeight, "degree 2, any weight, sum"),
+    (Weighting::Plimsoll, "Plimsoll: hyperbola, any weight, traffic"),
+    (Weighting::TrueSum, "true curves, any weight, sum"),
+    (Weighting::TrueTraffic, "true curves, any weight, traffic (best)"),
 ];
 
 /// What one way gave, mean of all explorations.
@@ -74,13 +74,13 @@ struct Given {
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
     let repeats: u64 = context.pick(2, 30);
-    let mut given = [Given::default(); WAYS.len()];
+    let mut given = [Given::default(); WEIGHTINGS.len()];
     for repeat in 0..repeats {
         context.progress(repeat as f64 / repeats as f64, "explore, fit and pack")?;
         let seed = context.seed.wrapping_add(repeat);
         let explored = explore(context, seed, ExploreMode::Bisect)?;
-        for ((way, _), given) in WAYS.iter().zip(&mut given) {
-            given.add(&shares(*way, &explored)?);
+        for ((weighting, _), given) in WEIGHTINGS.iter().zip(&mut given) {
+            given.add(&shares(*weighting, &explored)?);
         }
     }
     for given in &mut given {
@@ -114,35 +114,37 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     })
 }
 
-fn shares(way: Way, explored: &Explored) -> Result<Vec<f64>, Failure> {
-    if matches!(way, Way::TrueSum | Way::TrueTraffic) {
+fn shares(weighting: Weighting, explored: &Explored) -> Result<Vec<f64>, Failure> {
+    if matches!(weighting, Weighting::TrueSum | Weighting::TrueTraffic) {
         let curves: Vec<_> = models().iter().map(|model| model.curve(SERVICE_US)).collect();
         let backends: Vec<CurveBackend> = curves
             .iter()
             .map(|curve| CurveBackend { curve, max_load: 0.999 * curve.capacity() })
             .collect();
         let problem = CurveProblem { backends: &backends, total: total_rps(), theta: None };
-        let objective = if way == Way::TrueSum { Objective::Sum } else { Objective::Traffic };
+        let objective =
+            if weighting == Weighting::TrueSum { Objective::Sum } else { Objective::Traffic };
         return Ok(pack_curves(&problem, objective)?.weights);
     }
-    let family = if way == Way::Plimsoll { None } else { Some(Family::Poly2) };
+    let family = if weighting == Weighting::Plimsoll { None } else { Some(Family::Poly2) };
     let fits: Vec<CurveFit> = explored
         .backends
         .iter()
         .map(|backend| backend.curve(family).map_err(|error| Failure::Other(error.to_string())))
         .collect::<Result<_, _>>()?;
-    if way == Way::Paper {
+    if weighting == Weighting::Paper {
         return by_menus(explored, &fits);
     }
-    let limits: Vec<f64> = match way {
-        Way::Plimsoll => fits.iter().map(CurveFit::max_load).collect(),
+    let limits: Vec<f64> = match weighting {
+        Weighting::Plimsoll => fits.iter().map(CurveFit::max_load).collect(),
         _ => explored.backends.iter().map(|backend| backend.w_max).collect(),
     };
     let carriers = fits.iter().zip(&limits);
     let backends: Vec<CurveBackend> =
         carriers.map(|(fit, &max_load)| CurveBackend { curve: &fit.curve, max_load }).collect();
     let problem = CurveProblem { backends: &backends, total: 1.0, theta: None };
-    let objective = if way == Way::Plimsoll { Objective::Traffic } else { Objective::Sum };
+    let objective =
+        if weighting == Weighting::Plimsoll { Objective::Traffic } else { Objective::Sum };
     Ok(pack_curves(&problem, objective)?.weights)
 }
 
@@ -193,11 +195,11 @@ impl Given {
 
 fn table(given: &[Given], repeats: u64) -> Result<Table, Failure> {
     let mut table = Table::empty("weights", "Mean weight of a backend, by type");
-    for ((_, name), given) in WAYS.iter().zip(given) {
+    for ((_, name), given) in WEIGHTINGS.iter().zip(given) {
         for (k, kind) in KINDS.iter().enumerate() {
             let busy = given.weights[k] * total_rps() / kind.model.capacity_rps(SERVICE_US);
             row!(table, Provenance::Simulated, {
-                way: *name;
+                weighting: *name;
                 r#type: kind.name;
                 weight: given.weights[k], "part of the traffic";
                 ratio: given.ratios()[k], "to one core";
@@ -210,7 +212,7 @@ fn table(given: &[Given], repeats: u64) -> Result<Table, Failure> {
     }
     for (kind, ratio) in KINDS.iter().zip(THEIRS) {
         row!(table, Provenance::Reported, {
-            way: "paper";
+            weighting: "paper";
             r#type: kind.name;
             ratio: ratio;
         })?;
@@ -300,16 +302,16 @@ mod tests {
     fn plimsoll_comes_nearer_to_the_best_than_the_ilp_on_sum() {
         let context = Context::new(3, true, Interrupt::never());
         let explored = explore(&context, 3, ExploreMode::Bisect).unwrap();
-        let mean_ms = |way| {
+        let mean_ms = |weighting| {
             let mut given = Given::default();
-            let shares = shares(way, &explored).unwrap();
+            let shares = shares(weighting, &explored).unwrap();
             assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9);
             given.add(&shares);
-            assert_eq!(given.overloads, 0.0, "{way:?}");
+            assert_eq!(given.overloads, 0.0, "{weighting:?}");
             given.mean_ms
         };
-        let best = mean_ms(Way::TrueTraffic);
-        assert!(best <= mean_ms(Way::TrueSum) && best <= mean_ms(Way::Plimsoll));
-        assert!(mean_ms(Way::Plimsoll) < mean_ms(Way::Paper));
+        let best = mean_ms(Weighting::TrueTraffic);
+        assert!(best <= mean_ms(Weighting::TrueSum) && best <= mean_ms(Weighting::Plimsoll));
+        assert!(mean_ms(Weighting::Plimsoll) < mean_ms(Weighting::Paper));
     }
 }

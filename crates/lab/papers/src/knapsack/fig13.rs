@@ -113,7 +113,7 @@ const FITTED: &str = "cores of speed 0.95 in the four-core type, and two clients
 const WHY: &str = "The cut is a matter of how many clients there are and of how much worse four-core backends \
                    scale, neither of which the paper tells (tables over both). With fewer clients, or open \
                    ones at 70 % of the capacity, HAProxy's leastconn relieves slow backends by itself: it \
-                   counts requests in flight, and there is nothing left to cut. KLB's weights scatter with the luck \
+                   counts requests in flight, and there is nothing left to cut. KLB's weights scatter with the noise \
                    of its measurements (another --seed); where it cuts more it has \
                    moved more to the eight-core backends than the paper's: the unweighted sum of latencies \
                    fills those two first.";

@@ -1,7 +1,7 @@
 //! Figure 16 (§6.4): backends of Table 3's pool fail, or lose a quarter of their capacity.
 //!
 //! Simulated: Plimsoll's controller with its sequential test, with the paper's bare threshold, and in the
-//! paper's way altogether, against nobody who reacts, over several seeds. Emulated: the real daemon and a
+//! paper's method altogether, against weights that stay, over several seeds. Emulated: the real daemon and a
 //! real HAProxy beside another that keeps the weights of before. Then the price of a test: how often it
 //! fires while nothing happens.
 
@@ -14,7 +14,9 @@ use super::baselines::changed::{self, Through};
 use super::dynamics::episode::{self, Length};
 use super::dynamics::quiet::{self, Quiet};
 use super::dynamics::seen::{Seen, groups, mean, median, standard_error};
-use super::dynamics::{self, Disturbance, GROUPS, LOAD, WAYS, Way, emulated, optimum, tables};
+use super::dynamics::{
+    self, Disturbance, GROUPS, LOAD, STEERINGS, Steering, emulated, optimum, tables,
+};
 use crate::outcome::Outcome;
 use crate::plot::{Axis, Bars, Plot};
 use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
@@ -35,8 +37,13 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 const WHATS: [Disturbance; 2] = [Disturbance::Failure, Disturbance::Capacity];
-const WATCHING: [Way; 5] =
-    [Way::Plimsoll, Way::Threshold, Way::Untested, Way::PaperMended, Way::PaperPrinted];
+const WATCHING: [Steering; 5] = [
+    Steering::Plimsoll,
+    Steering::Threshold,
+    Steering::Untested,
+    Steering::PaperMended,
+    Steering::PaperPrinted,
+];
 
 /// What the paper gives of Fig. 16(a): DIP-1 to 16, DIP-17 to 24, DIP-27 to 30 gain so much weight.
 const THEIR_GAINS: [f64; 3] = [0.012, 0.027, 0.066];
@@ -52,7 +59,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         Length { learning_s: 60.0, settling_s: 20.0, measured_s: 20.0 },
         Length { learning_s: 400.0, settling_s: 60.0, measured_s: 120.0 },
     );
-    let mut runs = episode::every_way(context, &WHATS, length, context.pick(1, 3), 0.0..0.15)?;
+    let mut runs = episode::every_steering(context, &WHATS, length, context.pick(1, 3), 0.0..0.15)?;
     let quiet = watch(context, 0.15..0.2)?;
     let seconds = Duration::from_secs;
     let (length, whats) = context.pick(
@@ -119,14 +126,14 @@ fn every_method(
 }
 
 fn watch(context: &Context, progress: std::ops::Range<f64>) -> Result<Vec<Quiet>, Failure> {
-    let ways = if context.quick { &WATCHING[..2] } else { &WATCHING[..] };
+    let steerings = if context.quick { &WATCHING[..2] } else { &WATCHING[..] };
     let (learning_s, quiet_s) = context.pick((60.0, 60.0), (400.0, 3600.0));
     let mut quiet = Vec::new();
-    for (i, &way) in ways.iter().enumerate() {
-        let done = i as f64 / ways.len() as f64;
+    for (i, &steering) in steerings.iter().enumerate() {
+        let done = i as f64 / steerings.len() as f64;
         let done = progress.start + (progress.end - progress.start) * done;
-        context.progress(done, &format!("a quiet hour: {}", way.name()))?;
-        quiet.push(quiet::run(context, way, learning_s, quiet_s, context.seed)?);
+        context.progress(done, &format!("a quiet hour: {}", steering.name()))?;
+        quiet.push(quiet::run(context, steering, learning_s, quiet_s, context.seed)?);
     }
     Ok(quiet)
 }
@@ -135,11 +142,11 @@ fn of(
     runs: &[Seen],
     what: Disturbance,
     method: Method,
-    way: Way,
+    steering: Steering,
     from: Provenance,
 ) -> impl Iterator<Item = &Seen> + Clone {
-    let key = (what, method, way, from);
-    runs.iter().filter(move |seen| (seen.what, seen.method, seen.way, seen.provenance) == key)
+    let key = (what, method, steering, from);
+    runs.iter().filter(move |seen| (seen.what, seen.method, seen.steering, seen.provenance) == key)
 }
 
 fn plimsoll(
@@ -147,7 +154,7 @@ fn plimsoll(
     what: Disturbance,
     from: Provenance,
 ) -> impl Iterator<Item = &Seen> + Clone {
-    of(runs, what, Method::RoundRobin, Way::Plimsoll, from)
+    of(runs, what, Method::RoundRobin, Steering::Plimsoll, from)
 }
 
 /// The gains of the paper's three groups after the failure, from those of ours.
@@ -168,9 +175,9 @@ fn plots(runs: &[Seen]) -> Result<Vec<Plot>, Failure> {
         (WHATS[0], "latency-failure", "DIP-25 and DIP-26 fail: clients' mean, one run of each"),
         (WHATS[1], "latency-capacity", "DIP-25 to DIP-28 at 75 %: clients' mean, one run of each"),
     ] {
-        let shown: Vec<&Seen> = WAYS[..5]
+        let shown: Vec<&Seen> = STEERINGS[..5]
             .iter()
-            .filter_map(|&(m, way)| of(runs, what, m, way, Provenance::Simulated).next())
+            .filter_map(|&(m, steering)| of(runs, what, m, steering, Provenance::Simulated).next())
             .collect();
         plots.push(tables::latencies(name, title, &shown, 60.0));
         let real = |seen: &&Seen| (seen.what, seen.provenance) == (what, Provenance::Emulated);
@@ -215,7 +222,7 @@ fn failure_plot(runs: &[Seen]) -> Result<Plot, Failure> {
     let names = names.map(str::to_owned).to_vec();
     Ok(Plot::bars(
         "weights-failure",
-        "Who gets the weight of 25 and 26",
+        "Where the weight of 25 and 26 goes",
         "backends",
         y,
         names,
@@ -360,14 +367,16 @@ fn client_comparison(
     from: Provenance,
     best: Option<f64>,
 ) -> Comparison {
-    let later = |way| mean(of(runs, what, Method::RoundRobin, way, from).map(|s| s.later_ms));
-    let (ours, frozen) = (later(Way::Plimsoll), later(Way::Frozen));
+    let later =
+        |steering| mean(of(runs, what, Method::RoundRobin, steering, from).map(|s| s.later_ms));
+    let (ours, frozen) = (later(Steering::Plimsoll), later(Steering::Frozen));
     let (ours, frozen) = (ours.unwrap_or(f64::NAN), frozen.unwrap_or(f64::NAN));
     let best = best.filter(|_| from == Provenance::Simulated);
     let best =
         best.map_or_else(String::new, |ms| format!(" The best static split has {ms:.1} ms."));
     let name = format!("{}: clients' mean once settled", what.name());
-    let lost = mean(of(runs, what, Method::RoundRobin, Way::Frozen, from).map(|s| s.lost as f64));
+    let lost =
+        mean(of(runs, what, Method::RoundRobin, Steering::Frozen, from).map(|s| s.lost as f64));
     let why = format!(
         "With the weights of before it is {frozen:.1} ms for those that are served, and {:.0} requests are \
          lost.{best}",
@@ -378,8 +387,8 @@ fn client_comparison(
 
 fn quiet_comparison(quiet: &Quiet) -> Comparison {
     let rate = quiet.false_alarms as f64 / quiet.hours;
-    let name = format!("false alarms in a quiet hour: {}", quiet.way.name());
-    let why = if quiet.way == Way::Plimsoll {
+    let name = format!("false alarms in a quiet hour: {}", quiet.steering.name());
+    let why = if quiet.steering == Steering::Plimsoll {
         "The paper does not say how often its threshold fires on noise. The sequential test is meant to \
          fire at most once a day in a pool of thirty."
     } else {
@@ -404,9 +413,9 @@ fn notes() -> Vec<String> {
          then takes everything, and with frozen weights all is lost. A real HAProxy tries again, under \
          roundrobin elsewhere: nothing is lost there. Under leastconn the dead have the fewest connections, and \
          a second try finds the other dead one: without a health check that loses requests for real.",
-        "The paper's ways explore and notice changes as the paper does, learn polynomials of degree two and \
+        "The paper's methods explore and notice changes as the paper does, learn polynomials of degree two and \
          minimise the unweighted sum of latencies.",
-        "The paper's ways are rebuilt in this controller, under exponential service times: a threshold on the \
+        "The paper's methods are rebuilt in this controller, under exponential service times: a threshold on the \
          mean of a few requests then fires on noise, and every false alarm moves weights. Under steadier \
          service times, which the paper's fixed computation may have, it would fire less.",
         "Emulated, requests through the changes of the table of methods take 120 ms, so that four lanes run \

@@ -46,18 +46,18 @@ const ROUGHLY: f64 = 0.02;
 const SHOWN_S: f64 = 120.0;
 
 #[derive(Clone, Copy)]
-enum Who {
+enum Balancing {
     Agents(Awrr),
     Plimsoll(DriftTest),
 }
 
-const fn agents(alpha: f64, interval_s: f64) -> Who {
-    Who::Agents(Awrr { alpha, interval_s })
+const fn agents(alpha: f64, interval_s: f64) -> Balancing {
+    Balancing::Agents(Awrr { alpha, interval_s })
 }
 
-const ALL: [(&str, Who); 7] = [
-    ("Plimsoll", Who::Plimsoll(DriftTest::Sequential)),
-    ("Plimsoll, bare ±20 %", Who::Plimsoll(DriftTest::Literal)),
+const ALL: [(&str, Balancing); 7] = [
+    ("Plimsoll", Balancing::Plimsoll(DriftTest::Sequential)),
+    ("Plimsoll, bare ±20 %", Balancing::Plimsoll(DriftTest::Literal)),
     ("agents, half steps, 1 s", agents(0.5, THEIR_INTERVAL_S)),
     ("agents, half steps, 5 s", agents(0.5, 5.0)),
     ("agents, half steps, 10 s", agents(0.5, 10.0)),
@@ -76,13 +76,13 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     let (seeds, seconds) = context.pick((2, 120.0), (20, 300.0));
     let (even, best) = (even_shares(), controller::best_shares()?);
     let mut all = Vec::new();
-    for (i, (name, who)) in ALL.into_iter().enumerate() {
+    for (i, (name, balancing)) in ALL.into_iter().enumerate() {
         context.progress(0.1 * i as f64 / ALL.len() as f64, name)?;
         for seed in (0..seeds).map(|n| context.seed.wrapping_add(n)) {
             context.check()?;
-            let track = match who {
-                Who::Agents(how) => agents::run(how, seconds, seed),
-                Who::Plimsoll(test) => controller::run(context, test, seconds, seed)?,
+            let track = match balancing {
+                Balancing::Agents(how) => agents::run(how, seconds, seed),
+                Balancing::Plimsoll(test) => controller::run(context, test, seconds, seed)?,
             };
             let good_s = track.good_s(mean_us(&best));
             all.push(Ran { name, seed, track, good_s });
@@ -105,7 +105,7 @@ fn runs_table(all: &[Ran]) -> Result<Table, Failure> {
     let mut table = Table::empty("runs", "Each run: from the change on");
     for Ran { name, seed, track, good_s } in all {
         row!(table, track.provenance, {
-            who: *name;
+            balancing: *name;
             seed: *seed;
             noticed_or_stopped_s: track.stopped_s, "s";
             iterations: track.iterations, "programmed weights until then; Plimsoll: plans in all";
@@ -132,7 +132,7 @@ fn summary_table(all: &[Ran]) -> Result<Table, Failure> {
         let (even, even_runs) = median(runs.clone().map(|r| r.track.even_s()));
         let (stopped, _) = median(runs.clone().map(|r| r.track.stopped_s));
         row!(table, Provenance::Simulated, {
-            who: name;
+            balancing: name;
             runs: runs.clone().count();
             noticed_or_stopped_s: stopped, "s";
             iterations: mean(runs.clone().map(|r| r.track.iterations as f64)), "mean";
@@ -179,7 +179,7 @@ fn iterations_comparison() -> Comparison {
 
 fn plot(all: &[Ran], seed: u64, seconds: f64) -> Plot {
     let shown_s = seconds.min(SHOWN_S);
-    let line = |(name, _): (&'static str, Who)| {
+    let line = |(name, _): (&'static str, Balancing)| {
         let ran = of(all, name).find(|ran| ran.seed == seed)?;
         let mut points: Vec<(f64, f64)> =
             ran.track.spreads().into_iter().map(|(at, spread)| (at, 100.0 * spread)).collect();
@@ -202,8 +202,8 @@ fn comparisons(all: &[Ran]) -> Vec<Comparison> {
         seconds.map_or_else(|| "never in most runs".to_owned(), |s| format!("after {s:.0} s"))
     };
     let noticed = after(stopped(ALL[0].0));
-    let one = |(name, who): (&'static str, Who)| {
-        let Who::Agents(how) = who else { return None };
+    let one = |(name, balancing): (&'static str, Balancing)| {
+        let Balancing::Agents(how) = balancing else { return None };
         let (agents, runs) = good(name);
         let ratio = stopped(name).zip(plimsoll).map(|(agents, plimsoll)| agents / plimsoll);
         let why = format!(

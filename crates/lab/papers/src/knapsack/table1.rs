@@ -192,7 +192,7 @@ fn compare(seen: &Seen) -> Vec<Comparison> {
             100.0 * low_cpu,
             100.0 * seen.low().cpu,
             "%",
-            "An equal split means 51 / 0.6 = 85 %; the rest is luck of the run.",
+            "An equal split means 51 / 0.6 = 85 %; the rest is noise of the run.",
         ),
         comparison(
             "latency of the slow backend over that of the fast",

@@ -47,7 +47,7 @@ struct Ours {
     cost: [f64; 3],
 }
 
-const WAYS: [&str; 3] = ["100 weights", "10 weights twice", "any weight"];
+const METHODS: [&str; 3] = ["100 weights", "10 weights twice", "any weight"];
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
     let budget = context.pick(Duration::from_millis(50), Duration::from_secs(1));
@@ -93,22 +93,22 @@ fn solve(pool: &'static str, instance: &Instance, budget: Duration) -> Result<Ou
 fn table(pools: &[Ours]) -> Result<Table, Failure> {
     let mut table = Table::empty("steps", "CPU time and accuracy");
     for ours in pools {
-        for (i, way) in WAYS.into_iter().enumerate() {
+        for (i, method) in METHODS.into_iter().enumerate() {
             let accuracy = 1.0 / ours.cost[i];
             row!(table, Provenance::Measured, {
                 pool: ours.pool;
-                weights: way;
+                weights: method;
                 time_ms: ours.ms[i], "ms";
                 accuracy: accuracy, "least sum of latencies over the one found";
             })?;
         }
     }
-    for (way, ms, accuracy) in
-        [(WAYS[0], THEIR_ONE_MS, 1.0), (WAYS[1], THEIR_TWO_MS, THEIR_ACCURACY)]
+    for (method, ms, accuracy) in
+        [(METHODS[0], THEIR_ONE_MS, 1.0), (METHODS[1], THEIR_TWO_MS, THEIR_ACCURACY)]
     {
         row!(table, Provenance::Reported, {
             pool: "alike";
-            weights: way;
+            weights: method;
             time_ms: ms;
             accuracy: accuracy;
         })?;
@@ -123,9 +123,9 @@ fn plot(pools: &[Ours]) -> Plot {
     });
     let theirs = vec![Some(THEIR_ONE_MS), Some(THEIR_TWO_MS), None];
     let series = ours.chain([Bars::new("paper, alike", Provenance::Reported, theirs).like(0)]);
-    let ways = WAYS.map(str::to_owned).to_vec();
+    let methods = METHODS.map(str::to_owned).to_vec();
     let y = Axis::log("CPU time (ms)");
-    Plot::bars("times", "Time of one packing of 100 backends", "", y, ways, series.collect())
+    Plot::bars("times", "Time of one packing of 100 backends", "", y, methods, series.collect())
 }
 
 fn comparisons(ours: &Ours) -> Vec<Comparison> {

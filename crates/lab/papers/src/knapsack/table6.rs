@@ -43,17 +43,17 @@ const AZURE: [f64; 3] = [18.0, 34.0, 48.0];
 const EXACT: f64 = 0.5;
 
 struct Split {
-    who: &'static str,
+    balancer: &'static str,
     provenance: Provenance,
     requests: u64,
     percent: [f64; 3],
 }
 
 impl Split {
-    fn new(who: &'static str, provenance: Provenance, counts: [u64; 3]) -> Self {
+    fn new(balancer: &'static str, provenance: Provenance, counts: [u64; 3]) -> Self {
         let requests: u64 = counts.iter().sum();
         let percent = counts.map(|n| 100.0 * n as f64 / requests.max(1) as f64);
-        Split { who, provenance, requests, percent }
+        Split { balancer, provenance, requests, percent }
     }
 
     /// How far the worst of them is from its weight, points.
@@ -138,14 +138,18 @@ fn drawn(seed: u64) -> [u64; 3] {
 
 fn table(splits: &[Split]) -> Result<Table, Failure> {
     let mut table = Table::empty("split", "Part of the requests that each backend got");
-    let theirs =
-        [("NGINX, paper", NGINX), ("Azure Traffic Manager, paper", AZURE)].map(|(who, percent)| {
-            Split { who, provenance: Provenance::Reported, requests: u64::from(REQUESTS), percent }
-        });
+    let theirs = [("NGINX, paper", NGINX), ("Azure Traffic Manager, paper", AZURE)].map(
+        |(balancer, percent)| Split {
+            balancer,
+            provenance: Provenance::Reported,
+            requests: u64::from(REQUESTS),
+            percent,
+        },
+    );
     for split in splits.iter().chain(&theirs) {
         let [one, two, three] = split.percent;
         row!(table, split.provenance, {
-            balancer: split.who;
+            balancer: split.balancer;
             requests: split.requests;
             backend_1: one, "%";
             backend_2: two, "%";
@@ -157,8 +161,9 @@ fn table(splits: &[Split]) -> Result<Table, Failure> {
 }
 
 fn plot(splits: &[Split]) -> Plot {
-    let bars = |who, from, percent: [f64; 3]| Bars::new(who, from, percent.map(Some).to_vec());
-    let ours = splits.iter().map(|s| bars(s.who, s.provenance, s.percent));
+    let bars =
+        |balancer, from, percent: [f64; 3]| Bars::new(balancer, from, percent.map(Some).to_vec());
+    let ours = splits.iter().map(|s| bars(s.balancer, s.provenance, s.percent));
     let theirs = [
         bars("NGINX, paper", Provenance::Reported, NGINX),
         bars("Azure TM, paper", Provenance::Reported, AZURE),
@@ -169,9 +174,9 @@ fn plot(splits: &[Split]) -> Plot {
 }
 
 fn compare(split: &Split) -> Comparison {
-    let random = split.who.starts_with("random");
+    let random = split.balancer.starts_with("random");
     let (paper, theirs) = if random { ("Azure TM", 4.0) } else { ("NGINX", 0.0) };
-    let what = format!("{}: furthest from its weight (paper: {paper})", split.who);
+    let what = format!("{}: furthest from its weight (paper: {paper})", split.balancer);
     let (from, theirs) = (split.provenance, (theirs, Tolerance::Absolute(EXACT)));
     let found = Comparison::number(from, what, theirs, split.off(), "points");
     if random {

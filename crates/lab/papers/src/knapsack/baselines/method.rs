@@ -22,7 +22,7 @@ pub enum Weights {
     BestSplit,
 }
 
-/// A way of balancing.
+/// A method of balancing.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Method {
     /// Its name in tables and plots.

@@ -11,7 +11,7 @@ use plimsoll_testbed::{Change, Mode};
 
 use super::episode::busiest;
 use super::seen::{Noted, Reaction, Seen};
-use super::{Disturbance, LOAD, Way, table3};
+use super::{Disturbance, LOAD, Steering, table3};
 use crate::{Context, Failure, Provenance, lanes};
 
 /// Mean service time: slow enough that two cores carry two lanes of the whole pool.
@@ -124,16 +124,16 @@ pub fn run(
     let events = steered.events();
     steered.close();
     frozen.close();
-    let steered = (Way::Plimsoll, steered.finish()?);
-    let frozen = (Way::Frozen, frozen.finish()?);
+    let steered = (Steering::Plimsoll, steered.finish()?);
+    let frozen = (Steering::Frozen, frozen.finish()?);
     let mut seen = Vec::new();
     for change in &changes {
-        for (way, lane) in [&steered, &frozen] {
+        for (steering, lane) in [&steered, &frozen] {
             let mut held = change.seen.held.clone();
-            if *way == Way::Frozen {
+            if *steering == Steering::Frozen {
                 held.iter_mut().for_each(|(_, held)| held.clone_from(&weights));
             }
-            seen.push(report(&bench, change, (*way, lane), &held, &events));
+            seen.push(report(&bench, change, (*steering, lane), &held, &events));
         }
     }
     Ok(seen)
@@ -205,7 +205,7 @@ impl Bench<'_> {
 fn report(
     bench: &Bench<'_>,
     change: &Happened,
-    (way, lane): (Way, &Finished),
+    (steering, lane): (Steering, &Finished),
     held: &[(Instant, Vec<u32>)],
     events: &[Event],
 ) -> Seen {
@@ -220,8 +220,8 @@ fn report(
     let (later, all) = (over(settled, end), over(at, end));
     let shares = |from: Instant, to: Instant| mean_shares(held, from, to);
     let after = shares(change.at + length.settling, change.end);
-    let reaction = match way {
-        Way::Frozen => Reaction::default(),
+    let reaction = match steering {
+        Steering::Frozen => Reaction::default(),
         _ => Reaction::of(change.what, bench.rate_rps, &noted(bench, change, events)),
     };
     let series =
@@ -232,7 +232,7 @@ fn report(
         provenance: Provenance::Emulated,
         what: change.what,
         method: Method::RoundRobin,
-        way,
+        steering,
         seed: bench.context.seed,
         held: held.first().map(|(_, held)| held.clone()).unwrap_or_default(),
         before: shares(change.at - length.before, change.at),

@@ -5,7 +5,7 @@ use std::ops::Range;
 use plimsoll_control::RecordKind;
 use plimsoll_sim::Method;
 
-use super::{Disturbance, GROUPS, Way};
+use super::{Disturbance, GROUPS, Steering};
 use crate::Provenance;
 
 /// One run.
@@ -17,8 +17,8 @@ pub struct Seen {
     pub what: Disturbance,
     /// How the balancer picks.
     pub method: Method,
-    /// Who reacted.
-    pub way: Way,
+    /// What set the weights.
+    pub steering: Steering,
     /// Its seed.
     pub seed: u64,
     /// The weights that the balancer held when it happened.
@@ -83,14 +83,14 @@ impl Reaction {
         let concerned = what.concerned();
         let mut each_s: Vec<(usize, f64)> = Vec::new();
         let (mut shared_s, mut false_alarms) = (None, 0);
-        for &Noted { at_s: at, kind, place: who, .. } in noted {
-            let news = at >= 0.0 && who.is_some_and(|i| concerned.contains(&i)) && kind == sign;
+        for &Noted { at_s: at, kind, place: backend, .. } in noted {
+            let news = at >= 0.0 && backend.is_some_and(|i| concerned.contains(&i)) && kind == sign;
             let drift = kind == RecordKind::Drift;
             if news {
                 // The first time counts.
-                let new = who.filter(|i| each_s.iter().all(|(seen, _)| seen != i));
+                let new = backend.filter(|i| each_s.iter().all(|(seen, _)| seen != i));
                 each_s.extend(new.map(|i| (i, at)));
-            } else if drift && at >= 0.0 && who.is_none() && what == Disturbance::Traffic {
+            } else if drift && at >= 0.0 && backend.is_none() && what == Disturbance::Traffic {
                 shared_s = shared_s.or(Some(at));
             } else if drift {
                 false_alarms += 1;

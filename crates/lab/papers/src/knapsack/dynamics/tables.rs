@@ -5,7 +5,7 @@ use plimsoll_pack::PackError;
 
 use super::quiet::Quiet;
 use super::seen::{Seen, groups};
-use super::{Disturbance, GROUPS, Way, method_name, optimum};
+use super::{Disturbance, GROUPS, Steering, method_name, optimum};
 use crate::outcome::{Table, row};
 use crate::plot::{Axis, Lines, Mark, Plot};
 use crate::{Failure, Provenance};
@@ -20,7 +20,7 @@ pub fn runs(runs: &[Seen], best_ms: impl Fn(Disturbance) -> Option<f64>) -> Resu
         row!(table, seen.provenance, {
             change: seen.what.name();
             method: method_name(seen.method);
-            who: seen.way.name();
+            steering: seen.steering.name();
             seed: seen.seed;
             first_noticed_s: r.first_s, "s after the change";
             all_noticed_s: r.all_s, "s after the change";
@@ -44,31 +44,38 @@ pub fn weights(runs: &[Seen], whats: &[Disturbance]) -> Result<Table, Failure> {
     let title =
         "Cumulative parts of the traffic by type before and after (under round robin: weights)";
     let mut table = Table::empty("weights", title);
-    let mut rows = |what: Disturbance, method: &str, who: &str, from, groups: Vec<(f64, f64)>| {
-        GROUPS.iter().zip(groups).try_for_each(|((name, _), (before, after))| {
-            row!(table, from, {
-                change: what.name();
-                method: method;
-                who: who;
-                backends: name;
-                before: before, "part of the traffic";
-                after: after, "part of the traffic";
-                change_absolute: after - before, "part of the traffic";
-                change_percent: 100.0 * (after / before - 1.0), "%";
+    let mut rows =
+        |what: Disturbance, method: &str, steering: &str, from, groups: Vec<(f64, f64)>| {
+            GROUPS.iter().zip(groups).try_for_each(|((name, _), (before, after))| {
+                row!(table, from, {
+                    change: what.name();
+                    method: method;
+                    steering: steering;
+                    backends: name;
+                    before: before, "part of the traffic";
+                    after: after, "part of the traffic";
+                    change_absolute: after - before, "part of the traffic";
+                    change_percent: 100.0 * (after / before - 1.0), "%";
+                })
             })
-        })
-    };
-    let mut done: Vec<(Disturbance, &str, Way, Provenance)> = Vec::new();
+        };
+    let mut done: Vec<(Disturbance, &str, Steering, Provenance)> = Vec::new();
     for seen in runs {
-        let key = (seen.what, method_name(seen.method), seen.way, seen.provenance);
+        let key = (seen.what, method_name(seen.method), seen.steering, seen.provenance);
         if !done.contains(&key) {
             done.push(key);
-            rows(seen.what, key.1, seen.way.name(), seen.provenance, groups(alike(runs, seen)))?;
+            rows(
+                seen.what,
+                key.1,
+                seen.steering.name(),
+                seen.provenance,
+                groups(alike(runs, seen)),
+            )?;
         }
     }
     for &what in whats {
-        for (who, objective) in BEST {
-            rows(what, "", who, Provenance::Simulated, best_groups(what, objective)?)?;
+        for (steering, objective) in BEST {
+            rows(what, "", steering, Provenance::Simulated, best_groups(what, objective)?)?;
         }
     }
     Ok(table)
@@ -89,8 +96,8 @@ pub fn best_groups(what: Disturbance, objective: Objective) -> Result<Vec<(f64, 
 
 /// The runs that differ from this one in their seed alone.
 pub fn alike<'a>(runs: &'a [Seen], like: &Seen) -> impl Iterator<Item = &'a Seen> + Clone {
-    let key = (like.what, like.method, like.way, like.provenance);
-    runs.iter().filter(move |s| (s.what, s.method, s.way, s.provenance) == key)
+    let key = (like.what, like.method, like.steering, like.provenance);
+    runs.iter().filter(move |s| (s.what, s.method, s.steering, s.provenance) == key)
 }
 
 /// False alarms while nothing happens.
@@ -98,7 +105,7 @@ pub fn quiet(runs: &[Quiet]) -> Result<Table, Failure> {
     let mut table = Table::empty("quiet", "Changes reported while there is none (roundrobin)");
     for q in runs {
         row!(table, Provenance::Simulated, {
-            who: q.way.name();
+            steering: q.steering.name();
             simulated_hours: q.hours, "h";
             false_alarms: q.false_alarms;
             false_alarms_per_hour: q.false_alarms as f64 / q.hours, "1/h";
@@ -114,7 +121,7 @@ pub fn latencies(name: &str, title: &str, runs: &[&Seen], until_s: f64) -> Plot 
     let line = |seen: &&Seen| {
         let near = |(at, _): &&(f64, f64)| (-20.0..=until_s).contains(at);
         let points = seen.series.iter().filter(near).copied().collect();
-        let label = format!("{} ({})", seen.way.name(), method_name(seen.method));
+        let label = format!("{} ({})", seen.steering.name(), method_name(seen.method));
         Lines::new(&label, seen.provenance, points).drawn(Mark::Line)
     };
     let (x, y) = (Axis::linear("time since the change (s)"), Axis::log("clients' mean (ms)"));
