@@ -9,7 +9,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::Provenance;
-use crate::outcome::Value;
+use crate::outcome::Cell;
 use crate::summary::figures;
 
 /// How near ours must be to the paper's.
@@ -196,9 +196,9 @@ pub struct Comparison {
     /// What was compared.
     pub what: String,
     /// What the paper says.
-    pub paper: Value,
+    pub paper: Cell,
     /// What we found.
-    pub ours: Value,
+    pub ours: Cell,
     /// The unit of both; empty when they have none.
     pub unit: String,
     /// Where ours comes from.
@@ -220,7 +220,7 @@ impl Comparison {
     fn new(
         from: Provenance,
         what: impl Into<String>,
-        (paper, ours): (Value, Value),
+        (paper, ours): (Cell, Cell),
         unit: &str,
         check: Check,
     ) -> Self {
@@ -301,8 +301,8 @@ impl Comparison {
     pub fn silent(
         from: Provenance,
         what: impl Into<String>,
-        paper: impl Into<Value>,
-        ours: impl Into<Value>,
+        paper: impl Into<Cell>,
+        ours: impl Into<Cell>,
         unit: &str,
     ) -> Self {
         Comparison::new(from, what, (paper.into(), ours.into()), unit, Check::Nothing)
@@ -370,10 +370,10 @@ impl Comparison {
             return String::new();
         }
         let fitted = match &self.parameters {
-            Parameters::Fitted(parameter) => {
+            Parameters::Fitted(parameter) if self.verdict != Verdict::NotComparable => {
                 format!("Chosen to give the paper's number: {parameter}.")
             }
-            Parameters::Given => String::new(),
+            _ => String::new(),
         };
         let baseline = self.baseline.as_ref().map_or_else(String::new, |base| {
             let (paper, here) = (figures(base.paper), figures(base.here));
@@ -464,6 +464,10 @@ mod tests {
         let mut one = fitted(10.0).why("So.");
         one.judge(false);
         assert_eq!(one.reason(), "Chosen to give the paper's number: the pause of 150 ms. So.");
+        let mut silent = Comparison::silent(SIMULATED, "x", "not given", 1.0, "");
+        silent = silent.fitted("the pause of 150 ms").why("So.");
+        silent.judge(false);
+        assert_eq!(silent.reason(), "So.");
     }
 
     #[test]

@@ -72,7 +72,7 @@ pub fn document(plot: &Plot) -> Result<String, Failure> {
     let entries = entries(plot);
     let short = entries.iter().all(|(label, ..)| label.chars().count() <= SHORT_LABEL);
     let columns = if short { 2 } else { 1 };
-    let rows = entries.len().div_ceil(columns);
+    let rows = entries.len().div_ceil(columns).max(1);
     let head = TITLE_HEIGHT + ENTRY_HEIGHT * rows as u32;
     let mut text = String::new();
     {

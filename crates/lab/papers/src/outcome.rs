@@ -82,13 +82,13 @@ pub struct Row {
     pub cells: Vec<Cell>,
 }
 
-/// One cell.
+/// One cell of a table, or one of two compared values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Cell {
     /// A number.
     Number(f64),
-    /// A word.
+    /// A word, or a range or ratio such as 1:2:4.
     Text(String),
     /// Nothing: not measured, or there is none.
     Empty,
@@ -217,34 +217,6 @@ impl Table {
         let mut cells: Vec<Cell> = cells.into_iter().collect();
         cells.resize(self.columns.len(), Cell::Empty);
         self.rows.push(Row { provenance, cells });
-    }
-}
-
-/// A value of the paper or of ours.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Value {
-    /// One number.
-    Number(f64),
-    /// A range, a ratio such as 1:2:4, or a word.
-    Text(String),
-}
-
-impl From<f64> for Value {
-    fn from(value: f64) -> Self {
-        if value.is_finite() { Value::Number(value) } else { Value::Text(value.to_string()) }
-    }
-}
-
-impl From<&str> for Value {
-    fn from(value: &str) -> Self {
-        Value::Text(value.to_owned())
-    }
-}
-
-impl From<String> for Value {
-    fn from(value: String) -> Self {
-        Value::Text(value)
     }
 }
 

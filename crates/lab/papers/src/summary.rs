@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::{Cell, Comparison, Manifest, PlotKind, ResultFile, Table, Value};
+use crate::{Cell, Comparison, Manifest, PlotKind, ResultFile, Table};
 
 /// The text of `README.md`.
 pub fn document(result: &ResultFile, manifest: &Manifest) -> String {
@@ -47,8 +47,8 @@ fn comparisons(text: &mut String, all: &[Comparison]) {
     for c in all {
         let cells = [
             escape(&c.what),
-            escape(&value(&c.paper)),
-            format!("{} ({})", escape(&value(&c.ours)), c.provenance),
+            escape(&shown(&c.paper)),
+            format!("{} ({})", escape(&shown(&c.ours)), c.provenance),
             escape(&c.unit),
             escape(&c.tolerance),
             c.verdict().name().to_owned(),
@@ -68,20 +68,12 @@ fn markdown(text: &mut String, table: &Table) {
     }
 }
 
-/// A cell for people.
+/// A cell or a compared value for people.
 pub fn shown(cell: &Cell) -> String {
     match cell {
         Cell::Number(number) => figures(*number),
         Cell::Text(text) => text.clone(),
         Cell::Empty => String::new(),
-    }
-}
-
-/// A compared value for people.
-pub fn value(value: &Value) -> String {
-    match value {
-        Value::Number(number) => figures(*number),
-        Value::Text(text) => text.clone(),
     }
 }
 

@@ -16,7 +16,7 @@ use super::dynamics::seen::{Seen, groups, mean, median, standard_error};
 use super::dynamics::{
     self, Disturbance, GROUPS, GROWN, LOAD, STEERINGS, Steering, emulated, optimum, tables,
 };
-use crate::outcome::{Outcome, Value};
+use crate::outcome::{Cell, Outcome};
 use crate::plot::{Axis, Bars, Plot};
 use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance};
 
@@ -204,7 +204,7 @@ fn busiest_comparison(plimsoll: &[&Seen], from: Provenance) -> Comparison {
 
 fn planned_comparison(plimsoll: &[&Seen], from: Provenance) -> Comparison {
     let (planned_s, there) = median(plimsoll.iter().map(|seen| seen.reaction.planned_s));
-    let ours = planned_s.map_or_else(|| Value::from("never in most runs"), Value::from);
+    let ours = planned_s.map_or_else(|| Cell::from("never in most runs"), Cell::from);
     let why = format!(
         "The paper's is its ILP alone, without the time until the change is noticed, which it does not give \
          for traffic; ours is all of it, the wait until the rate is sure included. Median; in {there} of \

@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::Entry;
-use crate::summary::{shown, value};
-use crate::{Cell, Comparison, Failure, Manifest, Plot, Provenance, Table, Value, Verdict, draw};
+use crate::summary::shown;
+use crate::{Cell, Comparison, Failure, Manifest, Plot, Provenance, Table, Verdict, draw};
 
 const STYLE: &str = include_str!("page.css");
 
@@ -144,8 +144,8 @@ fn compared(all: &[Comparison]) -> Markup {
     }
 }
 
-fn with_unit(number: &Value, unit: &str) -> String {
-    let text = value(number);
+fn with_unit(number: &Cell, unit: &str) -> String {
+    let text = shown(number);
     if unit.is_empty() { text } else { format!("{text} {unit}") }
 }
 

@@ -168,7 +168,6 @@ fn provenance(a: &Ran, b: &Ran) -> Provenance {
 mod tests {
     use super::super::{Clients, METHODS, method};
     use super::*;
-    use crate::outcome::Value;
     use crate::{Cell, Verdict};
 
     fn ran(latencies: [Option<f64>; 3]) -> Ran {
@@ -219,7 +218,7 @@ mod tests {
         let less = of(&to, None, None, 40.0).reason();
         assert!(less.starts_with("b: ") && less.ends_with(" so."), "{less}");
         assert!(less.contains("wait 1.1 ms where they waited 1.0"), "{less}");
-        assert!(matches!(compare_means((&from, &to)).ours, Value::Number(n) if n < -9.0));
+        assert!(matches!(compare_means((&from, &to)).ours, Cell::Number(n) if n < -9.0));
     }
 
     #[test]
