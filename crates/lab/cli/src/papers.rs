@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use plimsoll_lanes::{Interrupt, raise_descriptor_limit};
-use plimsoll_papers::{Context, Experiment, Failure, Provenance, Ran};
+use plimsoll_papers::{Context, Experiment, Failure, Missing, Provenance, Ran};
 use plimsoll_terminal::table::{self, Table, left};
 use plimsoll_terminal::{Format, Screen, Tone, complain, exit, fail, json, written};
 use serde::Serialize;
@@ -44,7 +44,7 @@ pub struct RunArgs {
     /// Where results go, each into a directory of its name
     #[arg(long, value_name = "DIR", default_value = "lab-results")]
     out: PathBuf,
-    /// Show within seconds that it works; the numbers are worth little
+    /// Show within seconds that it works; the numbers get no verdict
     #[arg(long)]
     quick: bool,
     /// Seed of everything random
@@ -66,24 +66,29 @@ pub struct ReportArgs {
     out: Option<PathBuf>,
 }
 
-/// One experiment in `list -o json`.
+/// One experiment in `list -o json`, or one that is missing.
 #[derive(Serialize)]
 struct Listed<'a> {
     name: &'a str,
     paper: &'a str,
     figure: &'a str,
     title: &'a str,
-    claim: &'a str,
+    claim: Option<&'a str>,
     provenance: &'a [Provenance],
-    seconds: f64,
-    quick_seconds: f64,
+    seconds: Option<f64>,
+    quick_seconds: Option<f64>,
+    /// Why there is none; it can be run where this is `null`.
+    missing: Option<&'a str>,
 }
 
 /// Prints the experiments.
 pub fn list(args: &ListArgs) -> ExitCode {
-    let all = plimsoll_papers::experiments();
+    let (all, missing) = (plimsoll_papers::experiments(), plimsoll_papers::missing());
     answer(|out| match args.output {
-        Format::Json => json(out, &all.iter().map(|e| listed(e)).collect::<Vec<_>>()),
+        Format::Json => {
+            let missing = missing.iter().map(|one| absent(one));
+            json(out, &all.iter().map(|e| listed(e)).chain(missing).collect::<Vec<_>>())
+        }
         Format::Table => {
             let columns = ["NAME", "FIGURE", "PROVENANCE", "TAKES", "QUICK", "WHAT"].map(left);
             let mut rows = Table::new(columns);
@@ -94,6 +99,10 @@ pub fn list(args: &ListArgs) -> ExitCode {
                     [e.name, e.figure, &provenance(e), &full, &quick, e.title]
                         .map(table::Cell::from),
                 );
+            }
+            for one in &missing {
+                let what = format!("{}. {}", one.title, one.why);
+                rows.row([one.name, one.figure, "missing", "", "", &what].map(table::Cell::from));
             }
             out.write_all(rows.render(&Screen::stdout()).as_bytes())
         }
@@ -106,10 +115,25 @@ fn listed<'a>(e: &'a Experiment) -> Listed<'a> {
         paper: e.paper.name,
         figure: e.figure,
         title: e.title,
-        claim: e.claim,
+        claim: Some(e.claim),
         provenance: e.provenance,
-        seconds: e.takes.as_secs_f64(),
-        quick_seconds: e.takes_quick.as_secs_f64(),
+        seconds: Some(e.takes.as_secs_f64()),
+        quick_seconds: Some(e.takes_quick.as_secs_f64()),
+        missing: None,
+    }
+}
+
+fn absent(one: &Missing) -> Listed<'static> {
+    Listed {
+        name: one.name,
+        paper: one.paper.name,
+        figure: one.figure,
+        title: one.title,
+        claim: None,
+        provenance: &[],
+        seconds: None,
+        quick_seconds: None,
+        missing: Some(one.why),
     }
 }
 
@@ -207,6 +231,9 @@ fn chosen(args: &RunArgs) -> Result<Vec<&'static Experiment>, Vec<String>> {
 }
 
 fn unknown(name: &str) -> String {
+    if let Some(missing) = plimsoll_papers::find_missing(name) {
+        return format!("{name} ({}) is missing: {}", missing.figure, missing.why);
+    }
     let near = plimsoll_papers::near_names(name);
     if near.is_empty() {
         return format!("no experiment is called {name:?}; `plimsoll-lab list` shows all");
@@ -261,7 +288,7 @@ fn tone(verdict: plimsoll_papers::Verdict) -> Tone {
     match verdict {
         Verdict::Agrees | Verdict::Better => Tone::Good,
         Verdict::Differs => Tone::Warn,
-        Verdict::NotComparable => Tone::Quiet,
+        Verdict::Fitted | Verdict::NotComparable | Verdict::QuickRun => Tone::Quiet,
     }
 }
 
@@ -300,6 +327,8 @@ mod tests {
         assert_eq!(problems.len(), 2);
         assert!(problems[0].contains("did you mean knapsack-fig8"), "{}", problems[0]);
         assert!(problems[1].contains("plimsoll-lab list"), "{}", problems[1]);
+        let problems = chosen(&read(&["knapsack-fig18"]).unwrap()).unwrap_err();
+        assert!(problems[0].contains("knapsack-fig18 (Figure 18) is missing: "), "{}", problems[0]);
         let problems = chosen(&read(&["--paper", "knapsacks"]).unwrap()).unwrap_err();
         assert_eq!(
             problems,

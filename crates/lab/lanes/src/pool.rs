@@ -157,8 +157,8 @@ impl Pool {
         Ok(round_to_range(&packing.weights, judged, 0..=GREATEST_WEIGHT)?.weights)
     }
 
-    /// What the mean client of a central queue would wait, milliseconds: the practical lower limit,
-    /// simulated.
+    /// What the mean client of a central queue would wait, milliseconds, simulated: a reference near what
+    /// the best policies reach, not a bound ([`Central`]).
     pub fn limit_ms(&self) -> f64 {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(self.seed);
         Central::simulate(&self.stations(), &self.run(), &mut rng).mean_us / 1e3

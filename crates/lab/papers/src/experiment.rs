@@ -48,6 +48,19 @@ pub struct Paper {
     pub citation: &'static str,
 }
 
+impl Paper {
+    /// A figure of it that no experiment repeats.
+    pub const fn missing(
+        &'static self,
+        name: &'static str,
+        figure: &'static str,
+        title: &'static str,
+        why: &'static str,
+    ) -> Missing {
+        Missing { name, paper: self, figure, title, why }
+    }
+}
+
 /// One figure, table or section of a paper, as something that can be run.
 #[derive(Debug)]
 pub struct Experiment {
@@ -69,4 +82,19 @@ pub struct Experiment {
     pub takes_quick: Duration,
     /// Runs it.
     pub run: fn(&Context) -> Result<Outcome, Failure>,
+}
+
+/// A figure, table or section of a paper that no experiment repeats.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// The name that its experiment would have.
+    pub name: &'static str,
+    /// The paper.
+    pub paper: &'static Paper,
+    /// "Figure 18".
+    pub figure: &'static str,
+    /// What it is about, in a few words.
+    pub title: &'static str,
+    /// Why there is none, in a sentence.
+    pub why: &'static str,
 }

@@ -11,10 +11,12 @@
 
 mod bloc;
 mod cheetah;
+mod comparison;
 mod context;
-mod csv;
+mod draw;
 mod experiment;
 mod knapsack;
+mod lanes;
 mod manifest;
 mod outcome;
 mod plot;
@@ -22,15 +24,15 @@ mod registry;
 mod report;
 mod run;
 mod summary;
-mod svg;
 
+pub use comparison::{Baseline, Better, Bound, Comparison, Parameters, Tolerance, Verdict};
 pub use context::{Context, Failure};
-pub use experiment::{Experiment, Paper, Provenance};
+pub use draw::document as svg_document;
+pub use experiment::{Experiment, Missing, Paper, Provenance};
 pub use manifest::Manifest;
-pub use outcome::{Cell, Column, Comparison, Outcome, Row, Table, Value, Verdict};
+pub use outcome::{Cell, Column, Outcome, Row, Table};
 pub use plot::{Axis, Bars, Lines, Mark, Plot, PlotKind, Points};
-pub use registry::{experiments, find, near_names, papers};
+pub use registry::{experiments, find, find_missing, missing, near_names, papers};
 pub use report::report;
 pub use run::{Identity, Ran, ResultFile, run};
-pub use summary::{figures, value as shown_value};
-pub use svg::document as svg_document;
+pub use summary::{figures, shown as shown_value};

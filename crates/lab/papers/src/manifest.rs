@@ -20,7 +20,7 @@ pub struct Manifest {
     pub command: String,
     /// The seed of everything random.
     pub seed: u64,
-    /// Whether it was a quick run, whose numbers are worth little.
+    /// Whether it was a quick run, whose numbers get no verdict.
     pub quick: bool,
     /// When it began, UTC.
     pub started: String,

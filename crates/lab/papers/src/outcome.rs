@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Plot, Provenance};
+use crate::{Comparison, Failure, Plot, Provenance};
 
 /// What came of one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -39,6 +39,40 @@ pub struct Column {
     pub unit: String,
 }
 
+/// A row as a type: its fields are columns, for [`Table::push`].
+pub(crate) struct Typed<Fields> {
+    /// Name and unit of each field.
+    pub columns: &'static [(&'static str, &'static str)],
+    /// Their values.
+    pub fields: Fields,
+}
+
+/// Adds a row to a table, as a type of its own, a line a column: `name: value;`, or `name: value, "unit for
+/// people";` where the name does not say all. The name is `snake_case`, with the unit where there is one.
+macro_rules! row {
+    ($table:ident, $from:expr, { $($name:ident: $value:expr $(, $unit:literal)?;)+ }) => {{
+        #[allow(non_camel_case_types, reason = "every field has a type of its own, called after it")]
+        let row = {
+            #[derive(serde::Serialize)]
+            struct Fields<$($name),+> {
+                $($name: $name),+
+            }
+            $crate::outcome::Typed {
+                columns: &[$((stringify!($name), concat!("" $(, $unit)?))),+],
+                fields: Fields { $($name: $value),+ },
+            }
+        };
+        $table.push($from, row)
+    }};
+}
+pub(crate) use row;
+
+impl Column {
+    fn new(name: &str, unit: &str) -> Self {
+        Column { name: name.to_owned(), unit: unit.to_owned() }
+    }
+}
+
 /// One row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
@@ -48,16 +82,27 @@ pub struct Row {
     pub cells: Vec<Cell>,
 }
 
-/// One cell.
+/// One cell of a table, or one of two compared values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Cell {
     /// A number.
     Number(f64),
-    /// A word.
+    /// A word, or a range or ratio such as 1:2:4.
     Text(String),
     /// Nothing: not measured, or there is none.
     Empty,
+}
+
+impl Cell {
+    /// From the text of a CSV file.
+    fn read(text: &str) -> Self {
+        match text.parse::<f64>() {
+            Ok(number) => number.into(),
+            Err(_) if text.is_empty() => Cell::Empty,
+            Err(_) => text.into(),
+        }
+    }
 }
 
 impl From<f64> for Cell {
@@ -100,16 +145,71 @@ impl<T: Into<Cell>> From<Option<T>> for Cell {
 impl Table {
     /// An empty table; columns are names and units.
     pub fn new(name: &str, title: &str, columns: &[(&str, &str)]) -> Self {
-        let column = |(name, unit): &(&str, &str)| Column {
-            name: (*name).to_owned(),
-            unit: (*unit).to_owned(),
-        };
         Table {
             name: name.to_owned(),
             title: title.to_owned(),
-            columns: columns.iter().map(column).collect(),
+            columns: columns.iter().map(|(name, unit)| Column::new(name, unit)).collect(),
             rows: Vec::new(),
         }
+    }
+
+    /// An empty table whose columns are those of its first row, see [`row!`].
+    pub(crate) fn empty(name: &str, title: &str) -> Self {
+        Table::new(name, title, &[])
+    }
+
+    /// Adds a row for [`row!`]. The first one's fields are the table's columns; others may lack some.
+    ///
+    /// # Errors
+    /// When a value is no number, word or nothing, or a field is no column.
+    pub(crate) fn push<Fields: Serialize>(
+        &mut self,
+        provenance: Provenance,
+        row: Typed<Fields>,
+    ) -> Result<(), Failure> {
+        // `r#type` is called so because of Rust's keyword.
+        let columns = row.columns.iter().map(|(name, unit)| (name.trim_start_matches("r#"), unit));
+        if self.columns.is_empty() {
+            self.columns = columns.clone().map(|(name, unit)| Column::new(name, unit)).collect();
+        }
+        let trouble = |error: String| Failure::Other(format!("table {}: {error}", self.name));
+        let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
+        writer.serialize(row.fields).map_err(|error| trouble(error.to_string()))?;
+        let text = writer.into_inner().map_err(|error| trouble(error.to_string()))?;
+        let reader = csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_slice());
+        let mut cells = vec![Cell::Empty; self.columns.len()];
+        for record in reader.into_records() {
+            let record = record.map_err(|error| trouble(error.to_string()))?;
+            for ((name, _), value) in columns.clone().zip(&record) {
+                let place = self.columns.iter().position(|column| column.name == name);
+                let place = place.ok_or_else(|| trouble(format!("no column is called {name}")))?;
+                cells[place] = Cell::read(value);
+            }
+        }
+        self.rows.push(Row { provenance, cells });
+        Ok(())
+    }
+
+    /// Its text as CSV (RFC 4180): a head with names, one line per row, the provenance last.
+    ///
+    /// # Errors
+    /// Never: it is written into memory.
+    pub(crate) fn csv(&self) -> Result<String, Failure> {
+        let trouble = |error: csv::Error| Failure::Other(format!("table {}: {error}", self.name));
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        let heads = self.columns.iter().map(|column| column.name.as_str());
+        writer.write_record(heads.chain(["provenance"])).map_err(trouble)?;
+        for row in &self.rows {
+            let cells = row.cells.iter().map(|cell| match cell {
+                Cell::Number(value) => value.to_string(),
+                Cell::Text(value) => value.clone(),
+                Cell::Empty => String::new(),
+            });
+            let all = cells.chain([row.provenance.to_string()]);
+            writer.write_record(all).map_err(trouble)?;
+        }
+        let text = writer.into_inner().map_err(|error| Failure::Other(error.to_string()))?;
+        String::from_utf8(text).map_err(|error| Failure::Other(error.to_string()))
     }
 
     /// Adds a row; missing cells stay empty.
@@ -120,113 +220,39 @@ impl Table {
     }
 }
 
-/// A value of the paper or of ours.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Value {
-    /// One number.
-    Number(f64),
-    /// A range, a ratio such as 1:2:4, or a word.
-    Text(String),
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl From<f64> for Value {
-    fn from(value: f64) -> Self {
-        if value.is_finite() { Value::Number(value) } else { Value::Text(value.to_string()) }
-    }
-}
-
-impl From<&str> for Value {
-    fn from(value: &str) -> Self {
-        Value::Text(value.to_owned())
-    }
-}
-
-impl From<String> for Value {
-    fn from(value: String) -> Self {
-        Value::Text(value)
-    }
-}
-
-/// How our number stands to the paper's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// The same within what the set-up allows.
-    Agrees,
-    /// Better than the paper's, in the sense of the paper.
-    Better,
-    /// Something else; the sentence says why.
-    Differs,
-    /// Two different things; the sentence says why.
-    NotComparable,
-}
-
-impl Verdict {
-    /// Its name for people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Verdict::Agrees => "agrees",
-            Verdict::Better => "better",
-            Verdict::Differs => "differs",
-            Verdict::NotComparable => "not comparable",
-        }
+    #[test]
+    fn fields_are_quoted_where_they_must_be() {
+        let mut table = Table::new("t", "T", &[("name", ""), ("latency_ms", "ms")]);
+        table.row(Provenance::Measured, ["a, \"b\"\nc".into(), 1.5.into()]);
+        table.row(Provenance::Reported, ["plain".into()]);
+        assert_eq!(
+            table.csv().unwrap(),
+            "name,latency_ms,provenance\n\"a, \"\"b\"\"\nc\",1.5,measured\nplain,,reported\n"
+        );
     }
 
-    /// Agrees when it is so, differs when it is not.
-    pub fn agrees_if(yes: bool) -> Self {
-        if yes { Verdict::Agrees } else { Verdict::Differs }
-    }
-
-    /// Agrees when ours is within this part of the paper's (0.1: ±10 %), differs when it is not.
-    pub fn within(part: f64, paper: f64, ours: f64) -> Self {
-        let near = (ours - paper).abs() <= part * paper.abs();
-        Verdict::agrees_if(near)
-    }
-
-    /// Better when ours is less than the paper's by more than this part of it; agrees when it is within
-    /// it, differs when it is more.
-    pub fn less_is_better(part: f64, paper: f64, ours: f64) -> Self {
-        if ours < paper - part * paper.abs() {
-            Verdict::Better
-        } else {
-            Verdict::within(part, paper, ours)
-        }
-    }
-}
-
-/// One number of the paper beside ours.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Comparison {
-    /// What was compared.
-    pub what: String,
-    /// What the paper says.
-    pub paper: Value,
-    /// What we found.
-    pub ours: Value,
-    /// The unit of both; empty when they have none.
-    pub unit: String,
-    /// How they stand to each other.
-    pub verdict: Verdict,
-    /// Where ours comes from.
-    pub provenance: Provenance,
-    /// Why they differ, in a sentence; may be empty only where they agree.
-    pub why: String,
-}
-
-impl Comparison {
-    /// All of it, in the order of the fields.
-    pub fn new(
-        what: impl Into<String>,
-        paper: impl Into<Value>,
-        ours: impl Into<Value>,
-        unit: &str,
-        verdict: Verdict,
-        provenance: Provenance,
-        why: impl Into<String>,
-    ) -> Self {
-        let (what, paper, ours) = (what.into(), paper.into(), ours.into());
-        let (unit, why) = (unit.to_owned(), why.into());
-        Comparison { what, paper, ours, unit, verdict, provenance, why }
+    #[test]
+    fn a_row_is_a_type_and_its_fields_are_columns() {
+        let mut table = Table::empty("t", "T");
+        row!(table, Provenance::Measured, {
+            r#type: "a, b";
+            latency_ms: Some(7.0), "ms";
+            requests: 3_u64;
+        })
+        .unwrap();
+        row!(table, Provenance::Reported, { requests: 1; latency_ms: f64::NAN; }).unwrap();
+        row!(table, Provenance::Reported, { r#type: ""; latency_ms: None::<f64>; }).unwrap();
+        let columns = [("type", ""), ("latency_ms", "ms"), ("requests", "")];
+        let mut same = Table::new("t", "T", &columns);
+        same.row(Provenance::Measured, ["a, b".into(), 7.0.into(), 3_usize.into()]);
+        same.row(Provenance::Reported, [Cell::Empty, f64::NAN.into(), 1_usize.into()]);
+        same.row(Provenance::Reported, []);
+        assert_eq!(table, same);
+        let wrong = row!(table, Provenance::Measured, { latency: 1.0; }).unwrap_err();
+        assert!(wrong.to_string().contains("no column is called latency"), "{wrong}");
     }
 }

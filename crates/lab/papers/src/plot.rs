@@ -93,17 +93,26 @@ pub struct Lines {
     pub like: Option<usize>,
     /// Its points, from left to right.
     pub points: Points,
+    /// The standard error of each, none drawn where it is 0; empty where there are no repetitions.
+    #[serde(default)]
+    pub errors: Vec<f64>,
 }
 
 impl Lines {
     /// A line with its points marked.
     pub fn new(label: &str, provenance: Provenance, points: Points) -> Self {
-        Lines { label: label.to_owned(), provenance, mark: Mark::default(), like: None, points }
+        let (label, mark) = (label.to_owned(), Mark::default());
+        Lines { label, provenance, mark, like: None, points, errors: Vec::new() }
     }
 
     /// The same, drawn like this.
     pub fn drawn(self, mark: Mark) -> Self {
         Lines { mark, ..self }
+    }
+
+    /// The same with the standard error of each point.
+    pub fn errors(self, errors: Vec<f64>) -> Self {
+        Lines { errors, ..self }
     }
 
     /// The same in the colour of the line at this place, as the paper's beside ours.
@@ -123,12 +132,21 @@ pub struct Bars {
     pub values: Vec<Option<f64>>,
     /// The series whose colour it shares, by its place; its own when not given.
     pub like: Option<usize>,
+    /// The standard error of each value; empty where there are no repetitions.
+    #[serde(default)]
+    pub errors: Vec<Option<f64>>,
 }
 
 impl Bars {
     /// A bar over each category.
     pub fn new(label: &str, provenance: Provenance, values: Vec<Option<f64>>) -> Self {
-        Bars { label: label.to_owned(), provenance, values, like: None }
+        let (label, errors) = (label.to_owned(), Vec::new());
+        Bars { label, provenance, values, like: None, errors }
+    }
+
+    /// The same with the standard error of each value.
+    pub fn errors(self, errors: Vec<Option<f64>>) -> Self {
+        Bars { errors, ..self }
     }
 
     /// The same in the colour of the series at this place, as the paper's beside ours.

@@ -1,27 +1,38 @@
 //! Every experiment there is.
 
-use crate::{Experiment, Paper, bloc, cheetah, knapsack};
+use crate::{Experiment, Missing, Paper, bloc, cheetah, knapsack};
 
 /// How unlike a name may be to be offered instead of an unknown one: 0 has nothing in common.
 const NEAR: f64 = 0.7;
 /// How many names are offered at most.
 const MOST_NEAR: usize = 5;
 
-/// Every paper and its experiments: one line each. A new experiment is a line in its paper's list.
-const PAPERS: &[(&Paper, &[&Experiment])] = &[
-    (&knapsack::PAPER, knapsack::EXPERIMENTS),
-    (&bloc::PAPER, bloc::EXPERIMENTS),
-    (&cheetah::PAPER, cheetah::EXPERIMENTS),
+/// Every paper, its experiments and what has none: one line each. A new experiment is a line in its paper's
+/// list.
+const PAPERS: &[(&Paper, &[&Experiment], &[Missing])] = &[
+    (&knapsack::PAPER, knapsack::EXPERIMENTS, knapsack::MISSING),
+    (&bloc::PAPER, bloc::EXPERIMENTS, bloc::MISSING),
+    (&cheetah::PAPER, cheetah::EXPERIMENTS, cheetah::MISSING),
 ];
 
 /// All papers.
 pub fn papers() -> Vec<&'static Paper> {
-    PAPERS.iter().map(|(paper, _)| *paper).collect()
+    PAPERS.iter().map(|(paper, ..)| *paper).collect()
 }
 
 /// All experiments, in the order of their papers.
 pub fn experiments() -> Vec<&'static Experiment> {
-    PAPERS.iter().flat_map(|(_, experiments)| experiments.iter().copied()).collect()
+    PAPERS.iter().flat_map(|(_, experiments, _)| experiments.iter().copied()).collect()
+}
+
+/// What the papers show and no experiment repeats, in the order of their papers.
+pub fn missing() -> Vec<&'static Missing> {
+    PAPERS.iter().flat_map(|(.., missing)| missing.iter()).collect()
+}
+
+/// The missing one of this name.
+pub fn find_missing(name: &str) -> Option<&'static Missing> {
+    missing().into_iter().find(|one| one.name == name)
 }
 
 /// The experiment of this name.
@@ -64,6 +75,21 @@ mod tests {
             assert!(!experiment.provenance.is_empty() && experiment.claim.ends_with('.'));
             assert_eq!(find(experiment.name).map(|e| e.name), Some(experiment.name));
         }
+    }
+
+    #[test]
+    fn what_is_missing_says_why_and_is_no_experiment() {
+        let names: BTreeSet<&str> = missing().iter().map(|one| one.name).collect();
+        assert_eq!(names.len(), missing().len());
+        for one in missing() {
+            assert!(
+                one.name.starts_with(one.paper.key) && find(one.name).is_none(),
+                "{}",
+                one.name
+            );
+            assert!(one.why.ends_with('.') && !one.title.is_empty(), "{}", one.name);
+        }
+        assert_eq!(find_missing("knapsack-fig18").map(|one| one.figure), Some("Figure 18"));
     }
 
     #[test]

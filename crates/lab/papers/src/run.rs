@@ -12,7 +12,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
-use crate::{Context, Experiment, Failure, Manifest, Outcome, csv, summary, svg};
+use crate::{Context, Experiment, Failure, Manifest, Outcome, draw, summary};
 
 /// The file that makes a directory a result.
 pub(crate) const RESULT: &str = "result.json";
@@ -68,8 +68,9 @@ pub fn run(experiment: &Experiment, context: &Context, out: &Path) -> Result<Ran
     let fresh = tempfile::Builder::new().prefix(".plimsoll-").tempdir_in(out);
     let fresh = fresh.map_err(Failure::file(format!("write into {}", out.display())))?;
     let started = Timestamp::now();
-    let outcome = (experiment.run)(context)?;
+    let mut outcome = (experiment.run)(context)?;
     context.check()?;
+    outcome.comparisons.iter_mut().for_each(|one| one.judge(context.quick));
     let manifest = Manifest::new(experiment, context, started);
     let result = ResultFile { experiment: identity(experiment), outcome };
     write(&result, &manifest, fresh, &dir)?;
@@ -131,10 +132,10 @@ fn files(result: &ResultFile, manifest: &Manifest) -> Result<Vec<(String, String
         ("README.md".to_owned(), summary::document(result, manifest)),
     ];
     for table in &result.outcome.tables {
-        files.push((format!("{}.csv", table.name), csv::document(table)));
+        files.push((format!("{}.csv", table.name), table.csv()?));
     }
     for plot in &result.outcome.plots {
-        files.push((format!("{}.svg", plot.name), svg::document(plot)?));
+        files.push((format!("{}.svg", plot.name), draw::document(plot)?));
     }
     Ok(files)
 }

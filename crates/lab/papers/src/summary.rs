@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::{Cell, Comparison, Manifest, PlotKind, ResultFile, Table, Value};
+use crate::{Cell, Comparison, Manifest, PlotKind, ResultFile, Table};
 
 /// The text of `README.md`.
 pub fn document(result: &ResultFile, manifest: &Manifest) -> String {
@@ -13,7 +13,7 @@ pub fn document(result: &ResultFile, manifest: &Manifest) -> String {
     );
     if manifest.quick {
         text.push_str(
-            "\nA quick run: it shows that the experiment works, its numbers are worth little.\n",
+            "\nA quick run: it shows that the experiment works, its numbers get no verdict.\n",
         );
     }
     if !result.outcome.comparisons.is_empty() {
@@ -41,15 +41,18 @@ pub fn document(result: &ResultFile, manifest: &Manifest) -> String {
 }
 
 fn comparisons(text: &mut String, all: &[Comparison]) {
-    text.push_str("| what | paper | ours | unit | | why |\n|---|---|---|---|---|---|\n");
+    text.push_str(
+        "| what | paper | ours | unit | tolerance | | why |\n|---|---|---|---|---|---|---|\n",
+    );
     for c in all {
         let cells = [
             escape(&c.what),
-            escape(&value(&c.paper)),
-            format!("{} ({})", escape(&value(&c.ours)), c.provenance),
+            escape(&shown(&c.paper)),
+            format!("{} ({})", escape(&shown(&c.ours)), c.provenance),
             escape(&c.unit),
-            c.verdict.name().to_owned(),
-            escape(&c.why),
+            escape(&c.tolerance),
+            c.verdict().name().to_owned(),
+            escape(&c.reason()),
         ];
         put(text, format_args!("| {} |\n", cells.join(" | ")));
     }
@@ -65,20 +68,12 @@ fn markdown(text: &mut String, table: &Table) {
     }
 }
 
-/// A cell for people.
+/// A cell or a compared value for people.
 pub fn shown(cell: &Cell) -> String {
     match cell {
         Cell::Number(number) => figures(*number),
         Cell::Text(text) => text.clone(),
         Cell::Empty => String::new(),
-    }
-}
-
-/// A compared value for people.
-pub fn value(value: &Value) -> String {
-    match value {
-        Value::Number(number) => figures(*number),
-        Value::Text(text) => text.clone(),
     }
 }
 

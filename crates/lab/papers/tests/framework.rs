@@ -9,7 +9,7 @@ use std::time::Duration;
 use plimsoll_lanes::Interrupt;
 use plimsoll_papers::{
     Axis, Bars, Comparison, Context, Experiment, Failure, Lines, Manifest, Outcome, Paper, Plot,
-    Provenance, ResultFile, Table, Verdict, report, run,
+    Provenance, ResultFile, Table, Tolerance, Verdict, report, run,
 };
 
 const PAPER: Paper = Paper { key: "toy", name: "Toy", citation: "Nobody, Nowhere, 2025" };
@@ -44,15 +44,16 @@ fn whole(context: &Context) -> Result<Outcome, Failure> {
             Plot::lines("lines", "Lines", x, y.clone(), vec![line]),
             Plot::bars("bars", "Bars", "", y, vec!["one".into()], vec![bars]),
         ],
-        comparisons: vec![Comparison {
-            what: "latency".into(),
-            paper: 4.0.into(),
-            ours: seed.into(),
-            unit: "ms".into(),
-            verdict: Verdict::less_is_better(0.1, 4.0, seed),
-            provenance: Provenance::Simulated,
-            why: "Another toy.".into(),
-        }],
+        comparisons: vec![
+            Comparison::number(
+                Provenance::Simulated,
+                "latency",
+                (4.0, Tolerance::Part(0.1)),
+                seed,
+                "ms",
+            )
+            .why("Another toy."),
+        ],
         notes: vec!["A <note>.".into()],
     })
 }
@@ -84,7 +85,8 @@ fn names(dir: &Path) -> Vec<String> {
 #[test]
 fn a_result_has_all_its_files_and_reads_back() {
     let out = tempfile::tempdir().unwrap();
-    let ran = run(&toy("toy-1", whole), &context(7), out.path()).unwrap();
+    let full = Context::new(7, false, Interrupt::never());
+    let ran = run(&toy("toy-1", whole), &full, out.path()).unwrap();
     assert_eq!(names(out.path()), ["toy-1"]);
     let expected =
         ["README.md", "bars.svg", "lines.svg", "manifest.json", "numbers.csv", "result.json"];
@@ -96,12 +98,23 @@ fn a_result_has_all_its_files_and_reads_back() {
     );
     let read: ResultFile = serde_json::from_str(&text("result.json")).unwrap();
     assert_eq!(read, ran.result);
-    assert_eq!(read.outcome.comparisons[0].verdict, Verdict::Differs);
-    for part in
-        ["# toy-1: A toy", "> Toys are fun.", "| latency | 4 | 7 (simulated) | ms | differs"]
-    {
+    assert_eq!(read.outcome.comparisons[0].verdict(), Verdict::Differs);
+    for part in [
+        "# toy-1: A toy",
+        "> Toys are fun.",
+        "| latency | 4 | 7 (simulated) | ms | ± 10 % | differs",
+    ] {
         assert!(text("README.md").contains(part), "{part}:\n{}", text("README.md"));
     }
+}
+
+#[test]
+fn a_quick_run_gets_no_verdict_however_near_it_is() {
+    let out = tempfile::tempdir().unwrap();
+    let ran = run(&toy("toy-1", whole), &context(4), out.path()).unwrap();
+    assert_eq!(ran.result.outcome.comparisons[0].verdict(), Verdict::QuickRun);
+    let text = fs::read_to_string(ran.dir.join("README.md")).unwrap();
+    assert!(text.contains("| latency | 4 | 4 (simulated) | ms | ± 10 % | quick run"), "{text}");
 }
 
 #[test]

@@ -1,5 +1,7 @@
-//! The practical lower limit: one queue that all share and that always feeds the fastest free core.
-//! No balancer that must choose on arrival can do better than know this.
+//! A reference for balancers: one queue that all share and that always feeds the fastest free core.
+//!
+//! It is no bound. Where speeds differ much it is better to leave a slow core idle and wait for a fast one:
+//! at speeds 1 : 8 a threshold rule has a mean 6 % below it.
 
 use crate::des::{PoolResult, Run, Station};
 use crate::service::exponential;

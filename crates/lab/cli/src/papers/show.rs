@@ -13,12 +13,19 @@ pub fn text(ran: &Ran) -> String {
     let mut text = screen.paint(Tone::Head, &format!("{}: {} ({})", id.name, id.title, id.figure));
     text.push('\n');
     if ran.manifest.quick {
-        text.push_str("a quick run: its numbers are worth little\n");
+        text.push_str("a quick run: its numbers get no verdict\n");
     }
     text.push('\n');
-    let columns =
-        [left("WHAT"), right("PAPER"), right("OURS"), left("UNIT"), left("FROM"), left("VERDICT")];
-    let mut table = Table::new(columns.into_iter().chain([left("WHY")]).collect::<Vec<_>>());
+    let mut table = Table::new([
+        left("WHAT"),
+        right("PAPER"),
+        right("OURS"),
+        left("UNIT"),
+        left("FROM"),
+        left("TOLERANCE"),
+        left("VERDICT"),
+        left("WHY"),
+    ]);
     for c in &ran.result.outcome.comparisons {
         table.row([
             Cell::from(&c.what),
@@ -26,8 +33,9 @@ pub fn text(ran: &Ran) -> String {
             Cell::from(shown_value(&c.ours)),
             Cell::from(&c.unit),
             Cell::from(c.provenance.name()),
-            Cell::toned(c.verdict.name(), tone(c.verdict)),
-            Cell::from(&c.why),
+            Cell::from(&c.tolerance),
+            Cell::toned(c.verdict().name(), tone(c.verdict())),
+            Cell::from(c.reason()),
         ]);
     }
     text.push_str(&table.render(&screen));

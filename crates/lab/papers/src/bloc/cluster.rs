@@ -11,8 +11,8 @@ use plimsoll_sim::{
     AdmissionDoor, Arena, ArenaReport, BackendModel, Clients, Ingress, Patience, Surroundings,
 };
 
+use super::methods::{Balance, Method};
 use super::views::{Jsq, Judged, Truth};
-use super::ways::{Balance, Way};
 use crate::{Context, Failure};
 
 /// Backends behind the frontends.
@@ -26,13 +26,13 @@ const USERS: u32 = 100;
 /// From frontend to backend and back, each.
 const NETWORK: Duration = Duration::from_millis(1);
 /// From an answer to the user's next request, in the mean: a new connection through the gateway. The paper
-/// does not tell it, but who is refused comes back so soon, and is refused again: it decides how many
-/// requests are dropped, and with this one admission alone drops the paper's third (bloc-fig12).
+/// does not give it. A refused user comes back so soon, and is refused again: it decides how many
+/// requests are dropped, and is chosen so that admission alone drops the paper's third (bloc-fig12).
 const BETWEEN: Duration = Duration::from_millis(150);
 /// Requests are counted over windows of this length, seconds (§2).
 const WINDOW_S: f64 = 2.0;
 
-/// Who sends.
+/// The clients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Load {
     /// So many users, each of whom sends again when answered.
@@ -52,7 +52,7 @@ pub struct Cluster {
     pub service_ms: f64,
     /// How that scatters.
     pub service: ServiceTime,
-    /// Who sends.
+    /// The clients.
     pub load: Load,
     /// From an answer to a closed user's next request, in the mean.
     pub between: Duration,
@@ -64,7 +64,7 @@ pub struct Cluster {
     pub requests: u32,
     /// How many of them, the first, do not count; `None` for a tenth.
     pub warm_up: Option<u32>,
-    /// What luck.
+    /// Seed of everything random.
     pub seed: u64,
 }
 
@@ -131,17 +131,17 @@ pub struct Seen {
 }
 
 /// Runs it.
-pub fn run(cluster: &Cluster, way: Way) -> Result<Seen, Failure> {
-    run_in(&cluster.arena(), way, cluster.frontends)
+pub fn run(cluster: &Cluster, method: Method) -> Result<Seen, Failure> {
+    run_in(&cluster.arena(), method, cluster.frontends)
 }
 
 /// The same in an arena that is the caller's.
-pub fn run_in(arena: &Arena, way: Way, frontends: u32) -> Result<Seen, Failure> {
+pub fn run_in(arena: &Arena, method: Method, frontends: u32) -> Result<Seen, Failure> {
     let backends = arena.pool.len();
     let warm_up_s = f64::from(arena.warm_up) / arena.rate_rps;
     let truth = Truth::new(backends, Nanos::from_secs_f64(warm_up_s));
     let one = || -> Result<Box<dyn Policy>, Failure> {
-        let policy: Box<dyn Policy> = match way.balance {
+        let policy: Box<dyn Policy> = match method.balance {
             Balance::Jsq => Box::new(Jsq::new(truth.clone(), backends)),
             Balance::By(kind) => kind
                 .build(&vec![1; backends], &Settings::default())
@@ -151,12 +151,12 @@ pub fn run_in(arena: &Arena, way: Way, frontends: u32) -> Result<Seen, Failure> 
     };
     let mut balancers = (0..frontends).map(|_| one()).collect::<Result<Vec<_>, _>>()?;
     let mut ingress: Vec<Box<dyn Ingress>> = Vec::new();
-    if let Some(capacity) = way.door.capacity() {
+    if let Some(capacity) = method.door.capacity() {
         let options = AdmissionOptions { capacity, deadline_ms: None };
         ingress = AdmissionDoor::for_each(&arena.pool, &options)
             .map_err(|e| Failure::Other(e.to_string()))?;
     }
-    let arena = Arena { retry: RetryOptions::of_refusals(way.tries - 1), ..arena.clone() };
+    let arena = Arena { retry: RetryOptions::of_refusals(method.tries - 1), ..arena.clone() };
     let around = Surroundings { ingress: &mut ingress };
     let report = arena.run_with(&mut balancers, around);
     Ok(Seen { report, truth })
@@ -166,7 +166,7 @@ pub fn run_in(arena: &Arena, way: Way, frontends: u32) -> Result<Seen, Failure> 
 mod tests {
     use plimsoll_lanes::Interrupt;
 
-    use super::super::ways::{BLOC, JSQ, LC, P2C};
+    use super::super::methods::{BLOC, JSQ, LC, P2C};
     use super::*;
 
     fn paper() -> Cluster {
@@ -176,7 +176,8 @@ mod tests {
     #[test]
     fn one_balancer_knows_as_much_as_all_and_a_hundred_know_little() {
         let open = Cluster { requests: 60_000, network: Duration::ZERO, ..paper() }.open(36.0);
-        let p99 = |way, frontends| run(&Cluster { frontends, ..open }, way).unwrap().report.p99_us;
+        let p99 =
+            |method, frontends| run(&Cluster { frontends, ..open }, method).unwrap().report.p99_us;
         let (jsq, one, many) = (p99(JSQ, 100), p99(LC, 1), p99(LC, 100));
         assert!((one / jsq - 1.0).abs() < 0.05, "{one} {jsq}");
         assert!(many > 3.0 * jsq, "{many} {jsq}");
@@ -184,8 +185,8 @@ mod tests {
 
     #[test]
     fn bloc_keeps_to_its_capacity_and_answers_within_a_narrower_range() {
-        let range = |way| {
-            let report = run(&paper(), way).unwrap().report;
+        let range = |method| {
+            let report = run(&paper(), method).unwrap().report;
             assert!(report.goodput_rps > 35.0 && report.goodput_rps <= 40.5, "{report:?}");
             (report.p90_us - report.p10_us, report.times_us.last().copied().unwrap_or(0.0))
         };

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use super::cluster::Cluster;
-use super::show::{Case, Ran, holds, notes, run_all, table};
-use super::ways::{ALL, BLOC, JSQ, P2C, Way};
+use super::methods::{ALL, BLOC, JSQ, Method, P2C};
+use super::show::{Case, Ran, notes, run_all, table};
+use crate::Provenance::Simulated;
 use crate::outcome::Outcome;
 use crate::plot::{Axis, Lines, Plot};
-use crate::{Context, Experiment, Failure, Provenance};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -24,44 +25,45 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 const COSTS_MS: [f64; 5] = [100.0, 150.0, 250.0, 350.0, 500.0];
-const SHOWN: [Way; 3] = [P2C, JSQ, BLOC];
+const SHOWN: [Method; 3] = [P2C, JSQ, BLOC];
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
     let mut cases = Vec::new();
-    for way in ALL {
+    for method in ALL {
         for service_ms in COSTS_MS {
             let cluster = Cluster { service_ms, ..Cluster::new(context) };
-            cases.push(Case::new(format!("{service_ms:.0}"), way, cluster));
+            cases.push(Case::new(format!("{service_ms:.0}"), method, cluster));
         }
     }
     let all = run_all(context, cases)?;
-    let of = |way: Way| all.iter().filter(move |ran| ran.case.way == way);
-    let ratios = |value: fn(&Ran) -> f64, over: Way| -> (f64, f64) {
+    let of = |method: Method| all.iter().filter(move |ran| ran.case.method == method);
+    let ratios = |value: fn(&Ran) -> f64, over: Method| -> (f64, f64) {
         let pairs = of(over).zip(of(BLOC)).map(|(other, bloc)| value(other) / value(bloc));
         pairs.fold((f64::MAX, 0.0), |(least, most), r| (least.min(r), most.max(r)))
     };
     let (least, most) = ratios(Ran::range, P2C);
     let (low, high) = ratios(|ran| ran.at(0.99), JSQ);
+    let range = |what: &str, ours: f64| {
+        let what = format!("range p10 to p90, least connections over BLOC, {what} of all costs");
+        Comparison::range(Simulated, what, (2.0, 4.0, Tolerance::Part(0.1)), ours, "×")
+            .why("Simulated services do not scatter, so BLOC's range is narrower still.")
+    };
+    let tail = |what: &str, ours: f64| {
+        let what = format!("p99, JSQ over BLOC, {what} of all costs");
+        Comparison::number(Simulated, what, (1.0, Tolerance::Part(0.15)), ours, "×")
+            .why("A refused request starts anew, and its tries count.")
+    };
     let comparisons = vec![
-        holds(
-            "range p10 to p90, least connections over BLOC, all costs",
-            "2 to 4×",
-            format!("{least:.1} to {most:.1}×"),
-            least > 2.0,
-            "Simulated services do not scatter, so BLOC's range is narrower still.",
-        ),
-        holds(
-            "p99, JSQ over BLOC, all costs",
-            "about 1",
-            format!("{low:.2} to {high:.2}×"),
-            low > 0.9 && high < 1.15,
-            "A refused request starts anew, and its tries count.",
-        ),
+        range("the least", least),
+        range("the greatest", most),
+        tail("the least", low),
+        tail("the greatest", high),
     ];
     let line = |value: f64| {
-        SHOWN.map(|way| {
-            let points = of(way).map(|ran| (ran.case.cluster.service_ms, ran.at(value))).collect();
-            Lines::new(way.name, Provenance::Simulated, points)
+        SHOWN.map(|method| {
+            let points =
+                of(method).map(|ran| (ran.case.cluster.service_ms, ran.at(value))).collect();
+            Lines::new(method.name, Provenance::Simulated, points)
         })
     };
     let plot = |name: &str, title: &str, quantile: f64| {

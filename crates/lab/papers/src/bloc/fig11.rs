@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use super::cluster::Cluster;
-use super::show::{Case, Ran, distributions, holds, notes, run_all, table, told};
-use super::ways::{ALL, Door, bloc};
+use super::methods::{ALL, Door, bloc};
+use super::show::{Case, Ran, distributions, notes, run_all, table};
+use crate::Provenance::Simulated;
 use crate::outcome::Outcome;
 use crate::plot::{Axis, Bars, Plot};
-use crate::{Context, Experiment, Failure, Provenance};
+use crate::{Comparison, Context, Experiment, Failure, Provenance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -26,44 +27,43 @@ pub const EXPERIMENT: Experiment = Experiment {
 fn run(context: &Context) -> Result<Outcome, Failure> {
     let cluster = Cluster::new(context);
     let fifteen = bloc("BLOC, capacity 15", Door::Static(15));
-    let ways = ALL.into_iter().chain([fifteen]);
-    let all = run_all(context, ways.map(|way| Case::new("", way, cluster)).collect())?;
+    let methods = ALL.into_iter().chain([fifteen]);
+    let all = run_all(context, methods.map(|method| Case::new("", method, cluster)).collect())?;
     let (lc, ten, average, adaptive) = (&all[0], &all[3], &all[4], &all[5]);
     let fifteen = &all[ALL.len()];
-    let ranges = |runs: &[&Ran]| {
-        let one = |ran: &&Ran| format!("{:.2}", ran.range());
-        runs.iter().map(one).collect::<Vec<_>>().join(" < ") + " s"
-    };
     let imbalance = |ran: &Ran| ran.seen.report.imbalance();
+    let order = |what: &str, paper: &str, ours: &[(&str, f64)], unit: &str| {
+        Comparison::order(Simulated, what, paper, ours.iter().copied(), unit)
+    };
+    let (lc_range, lost) =
+        (("LC", lc.range()), "requests lost: capacity 10, the mean in flight, adaptive");
+    let lost_here = format!("{:.0}, {:.0}, {:.0} %", ten.lost(), average.lost(), adaptive.lost());
     let comparisons = vec![
-        holds(
-            "range p10 to p90: capacity 10, 15, least connections",
+        order(
+            "range p10 to p90 by capacity",
             "10 < 15 < LC",
-            ranges(&[ten, fifteen, lc]),
-            ten.range() < fifteen.range() && fifteen.range() < lc.range(),
-            "Above 10 no queue is full with 100 users, unless picks are uneven.",
-        ),
-        holds(
-            "range p10 to p90: the mean in flight, least connections",
+            &[("10", ten.range()), ("15", fifteen.range()), lc_range],
+            "s",
+        )
+        .why("Above 10 no queue is full with 100 users, unless picks are uneven."),
+        order(
+            "range p10 to p90 with the mean in flight",
             "less than LC",
-            ranges(&[average, lc]),
-            average.range() < lc.range(),
-            "The mean ratchets down: each is below the limit that made it.",
+            &[("mean", average.range()), lc_range],
+            "s",
+        )
+        .why("The mean ratchets down: each is below the limit that made it."),
+        Comparison::silent(Simulated, lost, "not given", lost_here, "").why(
+            "A refused user asks again 150 ms later: requests lost say how many users are out, not how many are \
+             served, which is 40 a second under all.",
         ),
-        told(
-            "requests lost: capacity 10, the mean in flight, adaptive",
-            "not given",
-            format!("{:.0}, {:.0}, {:.0} %", ten.lost(), average.lost(), adaptive.lost()),
-            "Whoever finds no place in a queue asks again 150 ms later: requests lost say how many users are out, \
-             not how many are served, which is 40 a second under all.",
-        ),
-        holds(
-            "imbalance: capacity 10 beside least connections",
-            "less",
-            format!("{:.2} beside {:.2} requests", imbalance(ten), imbalance(lc)),
-            imbalance(ten) < imbalance(lc),
-            "With 100 users hardly a backend is ever idle, so all serve the same, whatever they are sent.",
-        ),
+        order(
+            "imbalance with capacity 10",
+            "less than LC",
+            &[("10", imbalance(ten)), ("LC", imbalance(lc))],
+            "requests",
+        )
+        .why("With 100 users hardly a backend is ever idle, so all serve the same, whatever they are sent."),
     ];
     let shown = [ten, fifteen, average, adaptive, lc];
     let names = shown.map(|ran| ran.name()).to_vec();

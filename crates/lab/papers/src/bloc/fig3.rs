@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use super::cluster::Cluster;
-use super::show::{Case, Ran, distributions, holds, notes, run_all, table};
-use super::ways::{ALL, LC, P2C};
+use super::methods::{ALL, LC, P2C};
+use super::show::{Case, Ran, distributions, notes, run_all, table};
+use crate::Provenance::Simulated;
 use crate::outcome::Outcome;
-use crate::{Context, Experiment, Failure, Provenance};
+use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -27,39 +28,33 @@ const FRONTENDS: [u32; 5] = [1, 5, 10, 20, 40];
 fn run(context: &Context) -> Result<Outcome, Failure> {
     let of = |frontends| Cluster { frontends, ..Cluster::new(context) };
     let mut cases = Vec::new();
-    for way in [P2C, LC] {
-        cases.extend(FRONTENDS.map(|n| Case::new(format!("1:{n}"), way, of(n))));
+    for method in [P2C, LC] {
+        cases.extend(FRONTENDS.map(|n| Case::new(format!("1:{n}"), method, of(n))));
     }
-    let others = ALL.into_iter().filter(|way| ![P2C, LC].contains(way));
-    cases.extend(others.map(|way| Case::new("1:40", way, of(40))));
+    let others = ALL.into_iter().filter(|method| ![P2C, LC].contains(method));
+    cases.extend(others.map(|method| Case::new("1:40", method, of(40))));
     let all = run_all(context, cases)?;
     // One frontend that looks at all backends knows as much as a central balancer; P2C does not.
     let (one, many) = (&all[FRONTENDS.len()], &all[FRONTENDS.len() - 1]);
     let ratio = |value: fn(&Ran) -> f64| value(many) / value(one);
-    let (range, tail, median) = (ratio(Ran::range), ratio(|r| r.at(0.99)), ratio(|r| r.at(0.5)));
+    let (range, tail) = (ratio(Ran::range), ratio(|r| r.at(0.99)));
+    let median = |what: &str, ran: &Ran| {
+        let paper = (2.5, Tolerance::Part(0.1));
+        Comparison::number(Simulated, format!("median, {what}"), paper, ran.at(0.5), "s")
+            .why("Closed clients: the mean is users over throughput, whatever the method.")
+    };
+    let range_paper = (5.0, Tolerance::Part(0.2));
+    let tail_paper = ("more than 1.4", Bound::AtLeast(1.4));
     let comparisons = vec![
-        holds(
-            "p10 to p90, 40 frontends over one",
-            "almost 5×",
-            format!("{range:.1}×"),
-            (4.0..8.0).contains(&range),
-            "One simulated frontend knows all queues without the jitter of a real cluster, so that its own range \
-             is much narrower.",
-        ),
-        holds(
-            "p99, 40 frontends over one",
-            "more than 1.4×",
-            format!("{tail:.2}×"),
-            tail > 1.4,
-            "The tail depends on how unevenly requests reach the frontends.",
-        ),
-        holds(
-            "median, 40 frontends over one",
-            "about 2.5 s in both",
-            format!("{:.2} and {:.2} s", one.at(0.5), many.at(0.5)),
-            (median - 1.0).abs() < 0.1,
-            "Closed clients: the mean is users over throughput, whatever the method.",
-        ),
+        Comparison::number(Simulated, "p10 to p90, 40 frontends over one", range_paper, range, "×")
+            .why(
+                "One simulated frontend knows all queues without the jitter of a real cluster, so that its \
+                 own range is much narrower.",
+            ),
+        Comparison::bound(Simulated, "p99, 40 frontends over one", tail_paper, tail, "×")
+            .why("The tail depends on how unevenly requests reach the frontends."),
+        median("one frontend", one),
+        median("40 frontends", many),
     ];
     let plot = distributions("Least connections (P2C) by frontends", &all[..FRONTENDS.len()]);
     let tables = vec![table(("upstreams", ""), &all)];

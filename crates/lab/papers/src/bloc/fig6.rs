@@ -7,10 +7,10 @@
 use std::time::Duration;
 
 use super::cluster::{Cluster, SERVICE_MS, run as simulate};
-use super::ways::{JSQ, LC, OTHERS, P2C, Way};
-use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use super::methods::{JSQ, LC, Method, OTHERS, P2C};
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Plot};
-use crate::{Cell, Context, Experiment, Failure, Provenance};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -35,7 +35,7 @@ const QUICK_BALANCERS: [u32; 3] = [1, 20, 100];
 const THEIRS: [(u32, f64); 2] = [(20, 3.0), (100, 9.0)];
 
 struct Point {
-    way: &'static str,
+    method: &'static str,
     load: f64,
     balancers: u32,
     /// Milliseconds.
@@ -48,23 +48,23 @@ struct Point {
 fn run(context: &Context) -> Result<Outcome, Failure> {
     let balancers: &[u32] = if context.quick { &QUICK_BALANCERS } else { &BALANCERS };
     let loads: &[f64] = if context.quick { &LOADS[3..] } else { &LOADS };
-    let mut plan: Vec<(Way, f64, u32)> = Vec::new();
+    let mut plan: Vec<(Method, f64, u32)> = Vec::new();
     for &load in loads {
-        for way in [JSQ, LC] {
-            plan.extend(balancers.iter().map(|&n| (way, load, n)));
+        for method in [JSQ, LC] {
+            plan.extend(balancers.iter().map(|&n| (method, load, n)));
         }
-        for way in rest() {
-            plan.extend(QUICK_BALANCERS.map(|n| (way, load, n)));
+        for method in rest() {
+            plan.extend(QUICK_BALANCERS.map(|n| (method, load, n)));
         }
     }
     let mut points = Vec::new();
-    for (i, &(way, load, balancers)) in plan.iter().enumerate() {
-        let what = format!("{} at {load}, {balancers} balancers", way.name);
+    for (i, &(method, load, balancers)) in plan.iter().enumerate() {
+        let what = format!("{} at {load}, {balancers} balancers", method.name);
         context.progress(i as f64 / plan.len() as f64, &what)?;
-        points.push(point(context, way, load, balancers)?);
+        points.push(point(context, method, load, balancers)?);
     }
     Ok(Outcome {
-        tables: vec![table(&points)],
+        tables: vec![table(&points)?],
         plots: plots(&points),
         comparisons: comparisons(&points),
         notes: vec![
@@ -90,14 +90,14 @@ pub fn cluster(context: &Context, load: f64, frontends: u32) -> Cluster {
 }
 
 /// All but the paper's two.
-pub fn rest() -> Vec<Way> {
+pub fn rest() -> Vec<Method> {
     [P2C].into_iter().chain(OTHERS).collect()
 }
 
-fn point(context: &Context, way: Way, load: f64, balancers: u32) -> Result<Point, Failure> {
-    let seen = simulate(&cluster(context, load, balancers), way)?;
+fn point(context: &Context, method: Method, load: f64, balancers: u32) -> Result<Point, Failure> {
+    let seen = simulate(&cluster(context, load, balancers), method)?;
     Ok(Point {
-        way: way.name,
+        method: method.name,
         load,
         balancers,
         mean_wait: seen.report.mean_us / 1e3 - SERVICE_MS,
@@ -107,44 +107,32 @@ fn point(context: &Context, way: Way, load: f64, balancers: u32) -> Result<Point
     })
 }
 
-fn table(points: &[Point]) -> Table {
-    let mut table = Table::new(
-        "waits",
-        "What requests wait, and how far picks are from the shortest queue",
-        &[
-            ("method", ""),
-            ("load", "part of the capacity"),
-            ("balancers", ""),
-            ("mean_wait_ms", "ms"),
-            ("p99_wait_ms", "ms"),
-            ("median_error", "requests"),
-            ("mean_error", "requests"),
-        ],
-    );
+fn table(points: &[Point]) -> Result<Table, Failure> {
+    let mut table =
+        Table::empty("waits", "What requests wait, and how far picks are from the shortest queue");
     for p in points {
-        let cells: [Cell; 7] = [
-            p.way.into(),
-            p.load.into(),
-            p.balancers.into(),
-            p.mean_wait.into(),
-            p.p99_wait.into(),
-            p.median_error.into(),
-            p.mean_error.into(),
-        ];
-        table.row(Provenance::Simulated, cells);
+        row!(table, Provenance::Simulated, {
+            method: p.method;
+            load: p.load, "part of the capacity";
+            balancers: p.balancers;
+            mean_wait_ms: p.mean_wait, "ms";
+            p99_wait_ms: p.p99_wait, "ms";
+            median_error: p.median_error, "requests";
+            mean_error: p.mean_error, "requests";
+        })?;
     }
-    table
+    Ok(table)
 }
 
 fn plots(points: &[Point]) -> Vec<Plot> {
     let x = || Axis::linear("balancers");
-    let line = |way: &Way, value: fn(&Point) -> f64| {
-        let those = points.iter().filter(|p| p.way == way.name && p.load == LOAD);
+    let line = |method: &Method, value: fn(&Point) -> f64| {
+        let those = points.iter().filter(|p| p.method == method.name && p.load == LOAD);
         let points = those.map(|p| (f64::from(p.balancers), value(p))).collect();
-        Lines::new(way.name, Provenance::Simulated, points)
+        Lines::new(method.name, Provenance::Simulated, points)
     };
     let lines = |value: fn(&Point) -> f64| {
-        [JSQ, LC].iter().chain(&rest()).map(|way| line(way, value)).collect::<Vec<_>>()
+        [JSQ, LC].iter().chain(&rest()).map(|method| line(method, value)).collect::<Vec<_>>()
     };
     let title = format!("at {:.0} % load, ten backends", 100.0 * LOAD);
     let theirs = THEIRS.map(|(n, error)| (f64::from(n), error)).to_vec();
@@ -169,55 +157,33 @@ fn plots(points: &[Point]) -> Vec<Plot> {
 }
 
 fn comparisons(points: &[Point]) -> Vec<Comparison> {
-    let at = |way: Way, balancers: u32| {
-        let is = |p: &&Point| (p.way, p.balancers, p.load) == (way.name, balancers, LOAD);
+    let at = |method: Method, balancers: u32| {
+        let is = |p: &&Point| (p.method, p.balancers, p.load) == (method.name, balancers, LOAD);
         points.iter().find(is)
     };
-    let comparison =
-        |what: String, paper: &str, ours: String, agrees: bool, why: &str| Comparison {
-            what,
-            paper: paper.into(),
-            ours: ours.into(),
-            unit: String::new(),
-            verdict: Verdict::agrees_if(agrees),
-            provenance: Provenance::Simulated,
-            why: if agrees { String::new() } else { why.to_owned() },
-        };
+    let tail = "A short run: near full load the tail scatters.";
+    let from = Provenance::Simulated;
     let mut found = Vec::new();
     if let (Some(one), Some(many)) = (at(JSQ, 1), at(JSQ, 100)) {
+        let what = "p99 of waiting with 100 balancers over that with one, JSQ";
+        let paper = (1.0, Tolerance::Part(0.15));
         let ratio = many.p99_wait / one.p99_wait;
-        found.push(comparison(
-            "p99 of waiting with 100 balancers over that with one, JSQ".to_owned(),
-            "the same",
-            format!("{ratio:.2}×"),
-            (ratio - 1.0).abs() < 0.15,
-            "A short run: near full load the tail is a matter of luck.",
-        ));
+        found.push(Comparison::number(from, what, paper, ratio, "×").why(tail));
     }
-    if let (Some(one), Some(many)) = (at(LC, 1), at(LC, 100)) {
-        let ratio = many.p99_wait / one.p99_wait;
-        found.push(comparison(
-            "p99 of waiting with 100 balancers over that with one, least connections".to_owned(),
-            "a continual increase",
-            format!("{ratio:.2}×"),
-            ratio > 1.1,
-            "A short run: near full load the tail is a matter of luck.",
-        ));
-    }
+    let lc = QUICK_BALANCERS.iter().filter_map(|&n| Some((n.to_string(), at(LC, n)?.p99_wait)));
+    let lc: Vec<(String, f64)> = lc.collect();
+    let ours = lc.iter().map(|(n, wait)| (n.as_str(), *wait));
+    let what = "p99 of waiting by number of balancers, least connections";
+    found.push(Comparison::order(from, what, "a continual increase", ours, "ms").why(tail));
     for (balancers, theirs) in THEIRS {
         let Some(point) = at(LC, balancers) else { continue };
-        let ours = point.median_error as f64;
-        found.push(Comparison {
-            what: format!("median error of least connections with {balancers} balancers"),
-            paper: theirs.into(),
-            ours: ours.into(),
-            unit: "requests".to_owned(),
-            verdict: Verdict::within(0.25, theirs, ours),
-            provenance: Provenance::Simulated,
-            why: "The paper tells neither its load nor its length; the error grows with both (table over \
-                  loads)."
-                .to_owned(),
-        });
+        let what = format!("median error of least connections with {balancers} balancers");
+        let (paper, ours) = ((theirs, Tolerance::Part(0.25)), point.median_error as f64);
+        found.push(
+            Comparison::number(from, what, paper, ours, "requests").fitted("a load of 99 %").why(
+                "The error grows with the load and the length, neither of which the paper gives.",
+            ),
+        );
     }
     found
 }

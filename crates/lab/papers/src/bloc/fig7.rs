@@ -6,10 +6,10 @@ use plimsoll_sim::{Arena, Window};
 
 use super::cluster::run_in;
 use super::fig6::{LOAD, cluster, rest};
-use super::ways::{JSQ, LC, Way};
-use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use super::methods::{JSQ, LC, Method};
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Mark, Plot, Points};
-use crate::{Cell, Context, Experiment, Failure, Provenance};
+use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -32,34 +32,34 @@ const THEIR_QUEUE: f64 = 30.0;
 const SHOWN_S: usize = 300;
 
 struct Queues {
-    way: &'static str,
+    method: &'static str,
     /// Of every second: the shortest and the longest queue, and the mean of all.
     seconds: Vec<(u32, u32, f64)>,
 }
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
-    let ways: Vec<Way> = [LC, JSQ].into_iter().chain(rest()).collect();
+    let methods: Vec<Method> = [LC, JSQ].into_iter().chain(rest()).collect();
     let mut all = Vec::new();
-    for (i, &way) in ways.iter().enumerate() {
-        context.progress(i as f64 / ways.len() as f64, way.name)?;
-        all.push(queues(context, way)?);
+    for (i, &method) in methods.iter().enumerate() {
+        context.progress(i as f64 / methods.len() as f64, method.name)?;
+        all.push(queues(context, method)?);
     }
     Ok(Outcome {
-        tables: vec![table(&all)],
+        tables: vec![table(&all)?],
         plots: vec![plot(&all)],
         comparisons: comparisons(&all),
         notes: vec![
             "As in bloc-fig6: ten backends that serve one request at a time, 250 ms each, at 99 % load. \
-             Queues are read every second, and hold who is served."
+             Queues are read every second, and include requests in service."
                 .to_owned(),
         ],
     })
 }
 
-fn queues(context: &Context, way: Way) -> Result<Queues, Failure> {
+fn queues(context: &Context, method: Method) -> Result<Queues, Failure> {
     let open = cluster(context, LOAD, BALANCERS).arena();
     let arena = Arena { window_s: Some(1.0), ..open };
-    let windows = run_in(&arena, way, BALANCERS)?.report.windows;
+    let windows = run_in(&arena, method, BALANCERS)?.report.windows;
     let warm_up = (f64::from(arena.warm_up) / arena.rate_rps) as usize;
     let last = (f64::from(arena.requests) / arena.rate_rps) as usize;
     let second = |window: &Window| {
@@ -69,7 +69,7 @@ fn queues(context: &Context, way: Way) -> Result<Queues, Failure> {
         Some((*least, *most, mean))
     };
     let measured = &windows[warm_up.min(windows.len())..last.min(windows.len())];
-    Ok(Queues { way: way.name, seconds: measured.iter().filter_map(second).collect() })
+    Ok(Queues { method: method.name, seconds: measured.iter().filter_map(second).collect() })
 }
 
 impl Queues {
@@ -86,29 +86,18 @@ impl Queues {
     }
 }
 
-fn table(all: &[Queues]) -> Table {
-    let mut table = Table::new(
-        "queues",
-        "Queues with 100 balancers, means over time",
-        &[
-            ("method", ""),
-            ("mean_queue", "requests"),
-            ("shortest", "requests"),
-            ("longest", "requests"),
-            ("longest_less_shortest", "requests"),
-        ],
-    );
+fn table(all: &[Queues]) -> Result<Table, Failure> {
+    let mut table = Table::empty("queues", "Queues with 100 balancers, means over time");
     for queues in all {
-        let cells: [Cell; 5] = [
-            queues.way.into(),
-            queues.length().into(),
-            queues.mean(|(least, ..)| f64::from(*least)).into(),
-            queues.mean(|(_, most, _)| f64::from(*most)).into(),
-            queues.spread().into(),
-        ];
-        table.row(Provenance::Simulated, cells);
+        row!(table, Provenance::Simulated, {
+            method: queues.method;
+            mean_queue: queues.length(), "requests";
+            shortest: queues.mean(|(least, ..)| f64::from(*least)), "requests";
+            longest: queues.mean(|(_, most, _)| f64::from(*most)), "requests";
+            longest_less_shortest: queues.spread(), "requests";
+        })?;
     }
-    table
+    Ok(table)
 }
 
 fn plot(all: &[Queues]) -> Plot {
@@ -121,13 +110,12 @@ fn plot(all: &[Queues]) -> Plot {
             longest.push((second as f64, f64::from(*most)));
             shortest.push((second as f64, f64::from(*least)));
         }
-        let place = lines.len();
         let line = |label: &str, points| {
-            Lines::new(&format!("{}, {label}", queues.way), Provenance::Simulated, points)
+            Lines::new(&format!("{}, {label}", queues.method), Provenance::Simulated, points)
                 .drawn(Mark::Line)
         };
         lines.push(line("longest", longest));
-        lines.push(line("shortest", shortest).like(place));
+        lines.push(line("shortest", shortest));
     }
     let y = Axis::linear("requests in the queue");
     Plot::lines(
@@ -141,27 +129,18 @@ fn plot(all: &[Queues]) -> Plot {
 
 fn comparisons(all: &[Queues]) -> Vec<Comparison> {
     let [lc, jsq, ..] = all else { return Vec::new() };
+    let from = Provenance::Simulated;
+    let paper = (THEIR_QUEUE, Tolerance::Part(0.3));
     let ratio = lc.spread() / jsq.spread();
+    let what = "longest less shortest queue, least connections over JSQ";
     vec![
-        Comparison {
-            what: "mean queue under least connections".to_owned(),
-            paper: THEIR_QUEUE.into(),
-            ours: lc.length().into(),
-            unit: "requests".to_owned(),
-            verdict: Verdict::within(0.3, THEIR_QUEUE, lc.length()),
-            provenance: Provenance::Simulated,
-            why: "Near full load a queue's mean is a matter of the last per cent of load and of how services \
-                  scatter, neither of which the paper tells."
-                .to_owned(),
-        },
-        Comparison {
-            what: "longest less shortest queue, least connections over JSQ".to_owned(),
-            paper: "very large".into(),
-            ours: format!("{:.1} against {:.1}, {ratio:.0}×", lc.spread(), jsq.spread()).into(),
-            unit: String::new(),
-            verdict: Verdict::agrees_if(ratio > 3.0),
-            provenance: Provenance::Simulated,
-            why: "JSQ keeps ten queues of equal servers within one request of each other.".to_owned(),
-        },
+        Comparison::number(from, "mean queue under least connections", paper, lc.length(), "requests")
+            .fitted("the load of 99 % of bloc-fig6")
+            .why(
+                "Near full load a queue's mean depends on the last per cent of load and on how services \
+                 scatter, neither of which the paper gives.",
+            ),
+        Comparison::bound(from, what, ("very large", Bound::AtLeast(3.0)), ratio, "×")
+            .why("JSQ keeps ten queues of equal servers within one request of each other."),
     ]
 }

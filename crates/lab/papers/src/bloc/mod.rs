@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cluster.rs    the paper's cluster, simulated: frontends that balance, ten backends, a gateway, clients
-//! ways.rs       who picks, and whom backends let in
+//! methods.rs    the policies of frontends and the admission of backends
 //! views.rs      balancers that know the true queues, and what others do not know of them
 //! show.rs       tables, plots and comparisons that the figures share
 //! ```
@@ -20,11 +20,11 @@ mod fig3;
 mod fig6;
 mod fig7;
 mod fig9;
+mod methods;
 mod show;
 mod views;
-mod ways;
 
-use crate::{Experiment, Paper};
+use crate::{Experiment, Missing, Paper};
 
 /// The paper.
 pub const PAPER: Paper = Paper {
@@ -47,4 +47,32 @@ pub const EXPERIMENTS: &[&Experiment] = &[
     &fig14::EXPERIMENT,
     &fig17::EXPERIMENT,
     &fig18::EXPERIMENT,
+];
+
+/// What it shows and no experiment repeats.
+pub const MISSING: &[Missing] = &[
+    PAPER.missing(
+        "bloc-fig4",
+        "Figure 4",
+        "A view of all queues shared through Redis",
+        "No such view is built: bloc-fig9 has JSQ, which knows all queues.",
+    ),
+    PAPER.missing(
+        "bloc-fig5",
+        "Figure 5",
+        "A timeout of 3 s against one of 20 s: half of the requests dropped",
+        "Frontends with a timeout of their own are not simulated.",
+    ),
+    PAPER.missing(
+        "bloc-fig15",
+        "Figure 15",
+        "Image resizing (40 to 650 ms) and rotation (10 to 80 ms)",
+        "The applications are not built, and the paper gives ranges of their costs only.",
+    ),
+    PAPER.missing(
+        "bloc-fig16",
+        "Figure 16",
+        "A chain of resizing and rotation",
+        "Chains of services are not simulated.",
+    ),
 ];

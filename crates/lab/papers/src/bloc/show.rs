@@ -1,8 +1,8 @@
 //! Tables, plots and comparisons that the figures share.
 
 use super::cluster::{Cluster, Seen, run};
-use super::ways::Way;
-use crate::outcome::{Comparison, Table, Verdict};
+use super::methods::Method;
+use crate::outcome::Table;
 use crate::plot::{Axis, Lines, Mark, Plot};
 use crate::{Cell, Context, Failure, Provenance};
 
@@ -13,16 +13,16 @@ const POINTS: usize = 100;
 pub struct Case {
     /// What distinguishes it from the others of its figure besides the way.
     pub label: String,
-    /// Who balances.
-    pub way: Way,
+    /// The method.
+    pub method: Method,
     /// On what.
     pub cluster: Cluster,
 }
 
 impl Case {
     /// One run; the label may be empty.
-    pub fn new(label: impl Into<String>, way: Way, cluster: Cluster) -> Self {
-        Case { label: label.into(), way, cluster }
+    pub fn new(label: impl Into<String>, method: Method, cluster: Cluster) -> Self {
+        Case { label: label.into(), method, cluster }
     }
 }
 
@@ -38,9 +38,9 @@ pub struct Ran {
 pub fn run_all(context: &Context, cases: Vec<Case>) -> Result<Vec<Ran>, Failure> {
     let count = cases.len() as f64;
     let one = |(i, case): (usize, Case)| {
-        let what = format!("{} {}", case.way.name, case.label);
+        let what = format!("{} {}", case.method.name, case.label);
         context.progress(i as f64 / count, what.trim())?;
-        let seen = run(&case.cluster, case.way)?;
+        let seen = run(&case.cluster, case.method)?;
         Ok(Ran { case, seen })
     };
     cases.into_iter().enumerate().map(one).collect()
@@ -49,8 +49,8 @@ pub fn run_all(context: &Context, cases: Vec<Case>) -> Result<Vec<Ran>, Failure>
 impl Ran {
     /// Its name in plots.
     pub fn name(&self) -> String {
-        let Case { label, way, .. } = &self.case;
-        if label.is_empty() { way.name.to_owned() } else { format!("{}, {label}", way.name) }
+        let Case { label, method, .. } = &self.case;
+        if label.is_empty() { method.name.to_owned() } else { format!("{}, {label}", method.name) }
     }
 
     /// This quantile of the responses, seconds.
@@ -97,7 +97,7 @@ pub fn table(what: (&str, &str), all: &[Ran]) -> Table {
     for ran in all {
         let report = &ran.seen.report;
         let cells: [Cell; 14] = [
-            ran.case.way.name.into(),
+            ran.case.method.name.into(),
             ran.case.label.as_str().into(),
             ran.case.cluster.frontends.into(),
             ran.at(0.1).into(),
@@ -135,55 +135,6 @@ pub fn distributions<'a>(title: &str, shown: impl IntoIterator<Item = &'a Ran>) 
     )
 }
 
-/// A number of the paper beside ours, which agrees within this part of it.
-pub fn within(
-    part: f64,
-    what: impl Into<String>,
-    paper: f64,
-    ours: f64,
-    unit: &str,
-    why: &str,
-) -> Comparison {
-    let verdict = Verdict::within(part, paper, ours);
-    comparison(what, paper, ours, unit, verdict, why)
-}
-
-/// A statement of the paper, which holds here or does not.
-pub fn holds(
-    what: impl Into<String>,
-    paper: &str,
-    ours: String,
-    holds: bool,
-    why: &str,
-) -> Comparison {
-    let verdict = Verdict::agrees_if(holds);
-    comparison(what, paper, ours, "", verdict, why)
-}
-
-/// What the paper does not tell, or what cannot be held against it.
-pub fn told(what: impl Into<String>, paper: &str, ours: String, why: &str) -> Comparison {
-    comparison(what, paper, ours, "", Verdict::NotComparable, why)
-}
-
-fn comparison(
-    what: impl Into<String>,
-    paper: impl Into<crate::Value>,
-    ours: impl Into<crate::Value>,
-    unit: &str,
-    verdict: Verdict,
-    why: &str,
-) -> Comparison {
-    Comparison {
-        what: what.into(),
-        paper: paper.into(),
-        ours: ours.into(),
-        unit: unit.to_owned(),
-        verdict,
-        provenance: Provenance::Simulated,
-        why: if verdict == Verdict::Agrees { String::new() } else { why.to_owned() },
-    }
-}
-
 /// What a reader of any of these figures must know.
 pub fn notes() -> Vec<String> {
     [
@@ -191,7 +142,7 @@ pub fn notes() -> Vec<String> {
          by what they see of their own requests; a gateway sends each request to a frontend drawn at random; \
          1 ms each way between frontend and backend. Closed clients: 100 users (`hey -c 100`), 150 ms in the \
          mean between an answer and the next request, which makes admission alone drop the paper's third \
-         (table over it in bloc-fig12); the paper does not tell it.",
+         (table over it in bloc-fig12); the paper does not give it.",
         "JSQ knows all queues, which no real balancer does; the paper takes one frontend with LC for it. \
          \"LC (P2C)\" is the paper's baseline (and Envoy's): of two backends the one with fewer of the \
          frontend's own requests; \"LC over all\" looks at all ten.",

@@ -108,7 +108,7 @@ impl Truth {
 
 /// Any policy, whose picks are held against the truth.
 pub struct Judged {
-    /// Who picks.
+    /// The policy.
     pub policy: Box<dyn Policy>,
     /// Which all balancers have in common.
     pub truth: Truth,

@@ -7,10 +7,10 @@ use plimsoll_l4::bench::{Flood, Forged, Replies, Rig, SERVERS, chi_square, flood
 use plimsoll_l4::{Policy, REASONS};
 use plimsoll_testbed::net::{Namespaces, requirements};
 
-use super::show::compare_from;
-use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use crate::Provenance::Measured;
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Bars, Plot};
-use crate::{Cell, Context, Experiment, Failure, Provenance, Value};
+use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -53,7 +53,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             .to_owned(),
     ];
     Ok(Outcome {
-        tables: vec![table(&first, &forged)],
+        tables: vec![table(&first, &forged)?],
         plots: vec![plot(&first, &forged)],
         comparisons: comparisons(&first, &forged),
         notes,
@@ -69,38 +69,31 @@ fn on_rig<T: Send>(
     net.inside("lb", || work(&Rig::new(net.pins(), policy, SERVERS, Replies::Uplink)?))?
 }
 
-fn table(first: &Flood, forged: &Forged) -> Table {
-    let mut table =
-        Table::new("attacks", "What came of them", &[("what", ""), ("value", ""), ("unit", "")]);
-    let mut row = |what: &str, value: f64, unit: &str| {
-        let cells: [Cell; 3] = [what.into(), value.into(), unit.into()];
-        table.row(Provenance::Measured, cells);
-    };
-    row("first packets", first.sent as f64, "packets");
-    row(
-        "first packets, live connections' turns included",
-        first.sent as f64 / first.seconds,
-        "packets/s",
-    );
-    row("maps before", first.before.bytes() as f64, "bytes");
-    row("maps after", first.after.bytes() as f64, "bytes");
-    row("remembered fragments after", first.after.fragments as f64, "entries");
-    row("packets of live connections", first.asked as f64, "packets");
-    row("of these, lost or misled", first.astray as f64, "packets");
+fn table(first: &Flood, forged: &Forged) -> Result<Table, Failure> {
+    let turns = "first packets, live connections' turns included";
+    let statistic = "forged cookies, Pearson's statistic against an even spread";
     let (least, most) = ends(&first.opened);
-    row("first packets, server with the fewest", least, "packets");
-    row("first packets, server with the most", most, "packets");
-    row("forged cookies", forged.sent as f64, "packets");
-    row("of these, counted as nobody's", forged.counted as f64, "packets");
-    let (least, most) = ends(&forged.by_server);
-    row("forged cookies, server with the fewest", least, "packets");
-    row("forged cookies, server with the most", most, "packets");
-    row(
-        "forged cookies, Pearson's statistic against an even spread",
-        chi_square(&forged.by_server),
-        "",
-    );
-    table
+    let (least_forged, most_forged) = ends(&forged.by_server);
+    let mut table = Table::empty("attacks", "What came of them");
+    for (what, value, unit) in [
+        ("first packets", first.sent as f64, "packets"),
+        (turns, first.sent as f64 / first.seconds, "packets/s"),
+        ("maps before", first.before.bytes() as f64, "bytes"),
+        ("maps after", first.after.bytes() as f64, "bytes"),
+        ("remembered fragments after", first.after.fragments as f64, "entries"),
+        ("packets of live connections", first.asked as f64, "packets"),
+        ("of these, lost or misled", first.astray as f64, "packets"),
+        ("first packets, server with the fewest", least, "packets"),
+        ("first packets, server with the most", most, "packets"),
+        ("forged cookies", forged.sent as f64, "packets"),
+        ("of these, counted as nobody's", forged.counted as f64, "packets"),
+        ("forged cookies, server with the fewest", least_forged, "packets"),
+        ("forged cookies, server with the most", most_forged, "packets"),
+        (statistic, chi_square(&forged.by_server), ""),
+    ] {
+        row!(table, Measured, { what: what; value: value; unit: unit; })?;
+    }
+    Ok(table)
 }
 
 fn ends(counts: &[u64]) -> (f64, f64) {
@@ -129,27 +122,29 @@ fn plot(first: &Flood, forged: &Forged) -> Plot {
 
 fn comparisons(first: &Flood, forged: &Forged) -> Vec<Comparison> {
     let grown = first.after.bytes() as f64 - first.before.bytes() as f64;
-    let none = |value: f64| Verdict::agrees_if(value == 0.0);
-    let even = chi_square(&forged.by_server);
-    let row = |what: &str, paper: Value, ours: f64, unit: &str, verdict| {
-        let why = "The program does not keep what it promises.";
-        compare_from(Provenance::Measured, what, paper, ours, unit, verdict, why)
-    };
+    let why = "The program does not keep what it promises.";
+    let none = (0.0, Tolerance::Absolute(0.0));
+    let what = "packets of live connections lost or misled during a flood of first packets";
+    let of = format!("of {}", first.asked);
+    let even = ("evenly", Bound::AtMost(CHI_SQUARE));
+    let statistic = chi_square(&forged.by_server);
     vec![
-        row("state that a flood of first packets adds", 0.0.into(), grown, "bytes", none(grown)),
-        row(
-            "packets of live connections lost or misled during it",
-            0.0.into(),
-            first.astray as f64,
-            &format!("of {}", first.asked),
-            none(first.astray as f64),
-        ),
-        row(
-            "forged cookies spread evenly",
-            format!("below {CHI_SQUARE}").into(),
+        Comparison::number(
+            Measured,
+            "state that a flood of first packets adds",
+            none,
+            grown,
+            "bytes",
+        )
+        .why(why),
+        Comparison::number(Measured, what, none, first.astray as f64, &of).why(why),
+        Comparison::bound(
+            Measured,
+            "forged cookies spread over the servers",
             even,
+            statistic,
             "Pearson's statistic",
-            Verdict::agrees_if(even < CHI_SQUARE),
-        ),
+        )
+        .why(why),
     ]
 }

@@ -12,7 +12,7 @@ use plimsoll_sim::flows::{Steering, Update, Watch};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// The balancer: the policy, and nothing else but the cookie's salt and who exists.
+/// The balancer: the policy, and nothing else but the cookie's salt and the servers that exist.
 pub struct ByCookie {
     policy: Box<dyn Policy>,
     codec: CookieCodec,

@@ -13,10 +13,10 @@ use plimsoll_sim::flows::{
 
 use super::cluster::{ENTRIES, RING_WEIGHT, SERVERS, build, notes, traffic};
 use super::cookies::ByCookie;
-use super::show::compare;
-use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use crate::Provenance::Simulated;
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Plot};
-use crate::{Cell, Context, Experiment, Failure, Provenance};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -41,7 +41,7 @@ const ROLLING_S: f64 = 60.0;
 const THEIRS_PERCENT: f64 = 1.0;
 
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum Method {
     /// A policy that hashes, by packet.
     Hash(PolicyKind),
     /// Beamer's and Faild's table.
@@ -50,37 +50,39 @@ enum Way {
     Cookie(PolicyKind),
 }
 
-const TABLE: Way = Way::Table;
-const COOKIES: [Way; 3] = [
-    Way::Cookie(PolicyKind::RoundRobin),
-    Way::Cookie(PolicyKind::PowerOfN),
-    Way::Cookie(PolicyKind::HashMap),
+const TABLE: Method = Method::Table;
+const COOKIES: [Method; 3] = [
+    Method::Cookie(PolicyKind::RoundRobin),
+    Method::Cookie(PolicyKind::PowerOfN),
+    Method::Cookie(PolicyKind::HashMap),
 ];
-const WAYS: [Way; 7] = [
+const METHODS: [Method; 7] = [
     TABLE,
-    Way::Hash(PolicyKind::HashMaglev),
-    Way::Hash(PolicyKind::HashRing),
-    Way::Hash(PolicyKind::HashMap),
+    Method::Hash(PolicyKind::HashMaglev),
+    Method::Hash(PolicyKind::HashRing),
+    Method::Hash(PolicyKind::HashMap),
     COOKIES[0],
     COOKIES[1],
     COOKIES[2],
 ];
 
-impl Way {
+impl Method {
     fn name(self) -> String {
         match self {
-            Way::Hash(kind) => kind.to_string(),
-            Way::Table => "indirection table".to_owned(),
-            Way::Cookie(kind) => format!("cookie, {kind}"),
+            Method::Hash(kind) => kind.to_string(),
+            Method::Table => "indirection table".to_owned(),
+            Method::Cookie(kind) => format!("cookie, {kind}"),
         }
     }
 
     fn steering(self, weights: &[u32], seed: u64) -> Result<Box<dyn Steering>, Failure> {
         let policy = |kind| build(kind, weights, &Settings::default());
         Ok(match self {
-            Way::Hash(kind) => Box::new(ByKey::new(policy(kind)?)),
-            Way::Table => Box::new(IndirectionTable::new(ENTRIES, weights, Comeback::Share, seed)),
-            Way::Cookie(kind) => Box::new(ByCookie::new(policy(kind)?, weights.len(), seed)),
+            Method::Hash(kind) => Box::new(ByKey::new(policy(kind)?)),
+            Method::Table => {
+                Box::new(IndirectionTable::new(ENTRIES, weights, Comeback::Share, seed))
+            }
+            Method::Cookie(kind) => Box::new(ByCookie::new(policy(kind)?, weights.len(), seed)),
         })
     }
 }
@@ -88,7 +90,7 @@ impl Way {
 struct Point {
     order: &'static str,
     rate: f64,
-    way: Way,
+    method: Method,
     updates: usize,
     broken: Broken,
 }
@@ -108,15 +110,15 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     };
     // A ring of many points is what takes the time.
     let weight = context.pick(1, RING_WEIGHT);
-    let count = (orders.len() * rates.len() * WAYS.len()) as f64;
+    let count = (orders.len() * rates.len() * METHODS.len()) as f64;
     let mut points = Vec::new();
     for (name, order, servers) in orders {
         for &rate in rates {
             let updates = Updates { per_minute: rate, order, servers, seed: context.seed };
-            for way in WAYS {
-                let what = format!("{} at {rate} updates a minute, {name}", way.name());
+            for method in METHODS {
+                let what = format!("{} at {rate} updates a minute, {name}", method.name());
                 context.progress(points.len() as f64 / count, &what)?;
-                points.push(point(&traffic, name, &updates, way, weight)?);
+                points.push(point(&traffic, name, &updates, method, weight)?);
             }
         }
     }
@@ -130,7 +132,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         ),
         format!(
             "At random: leaving and joining are equally likely, and so are all servers that can; {SERVERS} \
-             in the pool and {OUT} out at the start. Rolling upgrade: who leaves is back after {ROLLING_S:.0} s."
+             in the pool and {OUT} out at the start. Rolling upgrade: a server that leaves is back after {ROLLING_S:.0} s."
         ),
         format!(
             "Indirection table: {ENTRIES} entries; a server that joins takes an even share from all others, \
@@ -138,7 +140,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             16 * weight
         ),
     ]);
-    let tables = vec![table(&points)];
+    let tables = vec![table(&points)?];
     Ok(Outcome { tables, plots: plots(&points), comparisons: comparisons(&points), notes })
 }
 
@@ -146,71 +148,56 @@ fn point(
     traffic: &Traffic,
     order: &'static str,
     updates: &Updates,
-    way: Way,
+    method: Method,
     weight: u32,
 ) -> Result<Point, Failure> {
     let weights: Vec<u32> = updates.weights().iter().map(|takes| takes * weight).collect();
     let all = updates.until(traffic.ends());
     let ticks: Vec<Nanos> = all.iter().map(|(at, _)| *at).collect();
-    let mut tracking = Tracking::new(way.steering(&weights, updates.seed)?, &all, &weights);
+    let mut tracking = Tracking::new(method.steering(&weights, updates.seed)?, &all, &weights);
     traffic.run(&ticks, &mut tracking);
     Ok(Point {
         order,
         rate: updates.per_minute,
-        way,
+        method,
         updates: all.len(),
         broken: tracking.broken(),
     })
 }
 
-fn table(points: &[Point]) -> Table {
-    let mut table = Table::new(
-        "broken",
-        "Connections that updates of the pool broke",
-        &[
-            ("updates", ""),
-            ("updates_per_minute", ""),
-            ("method", ""),
-            ("broken_percent", "% of the connections"),
-            ("broken_with_daisy_chaining_percent", "% of the connections"),
-            ("broken", "connections"),
-            ("broken_with_daisy_chaining", "connections"),
-            ("connections", ""),
-            ("updates_made", ""),
-        ],
-    );
+fn table(points: &[Point]) -> Result<Table, Failure> {
+    let mut table = Table::empty("broken", "Connections that updates of the pool broke");
     for p in points {
-        let count = |n: u64| Cell::from(n as f64);
         // A cookie needs no chain, and there is none to follow.
-        let chained = !matches!(p.way, Way::Cookie(_));
-        let cells: [Cell; 9] = [
-            p.order.into(),
-            p.rate.into(),
-            p.way.name().into(),
-            p.broken.plain_percent().into(),
-            chained.then(|| p.broken.chained_percent()).into(),
-            count(p.broken.plain),
-            if chained { count(p.broken.chained) } else { Cell::Empty },
-            count(p.broken.connections),
-            p.updates.into(),
-        ];
-        table.row(Provenance::Simulated, cells);
+        let chained = !matches!(p.method, Method::Cookie(_));
+        row!(table, Provenance::Simulated, {
+            updates: p.order;
+            updates_per_minute: p.rate;
+            method: p.method.name();
+            broken_percent: p.broken.plain_percent(), "% of the connections";
+            broken_with_daisy_chaining_percent: chained.then(|| p.broken.chained_percent()), "% of the connections";
+            broken: p.broken.plain, "connections";
+            broken_with_daisy_chaining: chained.then_some(p.broken.chained), "connections";
+            connections: p.broken.connections;
+            updates_made: p.updates;
+        })?;
     }
-    table
+    Ok(table)
 }
 
 fn plots(points: &[Point]) -> Vec<Plot> {
-    let line = |label: String, way: Way, value: fn(&Broken) -> f64| {
-        let those = points.iter().filter(|p| p.way == way && p.order == AT_RANDOM);
+    let line = |label: String, method: Method, value: fn(&Broken) -> f64| {
+        let those = points.iter().filter(|p| p.method == method && p.order == AT_RANDOM);
         let points = those.map(|p| (p.rate, value(&p.broken))).collect();
         Lines::new(&label, Provenance::Simulated, points)
     };
-    let chained =
-        |way: Way| line(format!("{}, daisy chaining", way.name()), way, Broken::chained_percent);
-    let plain = |way: Way| line(way.name(), way, Broken::plain_percent);
-    let hashes = || WAYS.into_iter().filter(|way| !matches!(way, Way::Cookie(_)));
+    let chained = |method: Method| {
+        line(format!("{}, daisy chaining", method.name()), method, Broken::chained_percent)
+    };
+    let plain = |method: Method| line(method.name(), method, Broken::plain_percent);
+    let hashes = || METHODS.into_iter().filter(|method| !matches!(method, Method::Cookie(_)));
     let mut few = vec![line("Beamer, Faild".to_owned(), TABLE, Broken::chained_percent)];
-    few.push(chained(Way::Hash(PolicyKind::HashMaglev)));
+    few.push(chained(Method::Hash(PolicyKind::HashMaglev)));
     few.push(plain(COOKIES[0]));
     let theirs = vec![(80.0, THEIRS_PERCENT)];
     few.push(Lines::new("Beamer, Faild, paper", Provenance::Reported, theirs).like(0));
@@ -236,50 +223,39 @@ fn has_positive(line: &Lines) -> bool {
 
 fn comparisons(points: &[Point]) -> Vec<Comparison> {
     let highest = RATES[RATES.len() - 1];
-    let at = |way: Way, order: &str| {
-        let is = |p: &&Point| p.way == way && p.order == order && p.rate == highest;
+    let at = |method: Method, order: &str| {
+        let is = |p: &&Point| p.method == method && p.order == order && p.rate == highest;
         points.iter().find(is).map_or(Broken::default(), |p| p.broken)
     };
-    let beamer = at(TABLE, AT_RANDOM);
-    let percent = |broken: Broken| {
-        format!(
-            "{:.2} % at random, {:.2} % rolling",
-            broken.plain_percent(),
-            at_rolling(points, highest)
-        )
-    };
-    let cookies = || points.iter().filter(|p| matches!(p.way, Way::Cookie(_)));
+    let cookies = || points.iter().filter(|p| matches!(p.method, Method::Cookie(_)));
     let broken: u64 = cookies().map(|p| p.broken.plain).sum();
     let connections: u64 = cookies().map(|p| p.broken.connections).sum();
-    vec![
-        compare(
-            "Beamer and Faild (indirection table, daisy chaining) at 80 updates a minute",
-            THEIRS_PERCENT,
-            beamer.chained_percent(),
-            "% broken",
-            Verdict::within(0.4, THEIRS_PERCENT, beamer.chained_percent()),
-            "It hangs on how many of the connections are long and on which entries a joining server takes.",
-        ),
-        compare(
-            "the same without daisy chaining",
-            "a second line, without numbers in the text",
-            percent(beamer),
-            "",
-            Verdict::NotComparable,
-            "The line has no numbers in the text, and the order of updates is not told.",
-        ),
-        compare(
-            "cookie under round_robin, power_of_n and hash_map, all rates and orders",
-            0.0,
-            broken as f64,
-            &format!("broken of {connections}"),
-            Verdict::agrees_if(broken == 0),
-            "A cookie named another server than the one that holds the connection.",
-        ),
-    ]
-}
-
-fn at_rolling(points: &[Point], rate: f64) -> f64 {
-    let is = |p: &&Point| p.way == TABLE && p.order == ROLLING && p.rate == rate;
-    points.iter().find(is).map_or(f64::NAN, |p| p.broken.plain_percent())
+    let cookie = "cookie under round_robin, power_of_n and hash_map, all rates and orders";
+    let paper = (THEIRS_PERCENT, Tolerance::Part(0.4));
+    let none = (0.0, Tolerance::Absolute(0.0));
+    let of = format!("broken of {connections}");
+    let mut all = Vec::new();
+    for order in [AT_RANDOM, ROLLING] {
+        let beamer = at(TABLE, order);
+        let what = format!(
+            "Beamer and Faild (indirection table, daisy chaining) at 80 updates a minute, {order}"
+        );
+        let chained = beamer.chained_percent();
+        all.push(Comparison::number(Simulated, what, paper, chained, "% broken").why(
+            "The order of updates is not given; it depends on how many of the connections are long and on which \
+             entries a joining server takes.",
+        ));
+        let what = format!("the same without daisy chaining, {order}");
+        let line = "a second line, without numbers in the text";
+        let plain = beamer.plain_percent();
+        all.push(
+            Comparison::silent(Simulated, what, line, plain, "% broken")
+                .why("The line has no numbers in the text."),
+        );
+    }
+    all.push(
+        Comparison::number(Simulated, cookie, none, broken as f64, &of)
+            .why("A cookie named another server than the one that holds the connection."),
+    );
+    all
 }

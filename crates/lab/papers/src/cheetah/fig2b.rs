@@ -10,10 +10,10 @@ use plimsoll_policy::{PolicyKind, Settings};
 use plimsoll_sim::flows::{Reweigh, Spreading};
 
 use super::cluster::{RING_WEIGHT, SERVERS, build, notes, traffic};
-use super::show::compare;
-use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use crate::Provenance::Simulated;
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Plot};
-use crate::{Cell, Context, Experiment, Failure, Provenance};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -38,39 +38,39 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// A policy, what a server weighs, and how many ticks pass between new weights.
 #[derive(Clone, Copy, PartialEq)]
-struct Way {
+struct Method {
     name: &'static str,
     kind: PolicyKind,
     weight: u32,
     awrr_every: Option<usize>,
 }
 
-const fn plain(name: &'static str, kind: PolicyKind) -> Way {
-    Way { name, kind, weight: RING_WEIGHT, awrr_every: None }
+const fn plain(name: &'static str, kind: PolicyKind) -> Method {
+    Method { name, kind, weight: RING_WEIGHT, awrr_every: None }
 }
 
-const fn ring(name: &'static str, weight: u32) -> Way {
-    Way { name, kind: PolicyKind::HashRing, weight, awrr_every: None }
+const fn ring(name: &'static str, weight: u32) -> Method {
+    Method { name, kind: PolicyKind::HashRing, weight, awrr_every: None }
 }
 
-const fn awrr(name: &'static str, every: usize) -> Way {
-    Way { name, kind: PolicyKind::RoundRobin, weight: 10, awrr_every: Some(every) }
+const fn awrr(name: &'static str, every: usize) -> Method {
+    Method { name, kind: PolicyKind::RoundRobin, weight: 10, awrr_every: Some(every) }
 }
 
-const RINGS: [Way; 5] = [
+const RINGS: [Method; 5] = [
     ring("hash_ring, 16 points", 1),
     ring("hash_ring, 32 points", 2),
     ring("hash_ring, 64 points", 4),
     ring("hash_ring, 128 points", 8),
     ring("hash_ring, 256 points", 16),
 ];
-const HASH: Way = plain("hash_map", PolicyKind::HashMap);
-const ROUND_ROBIN: Way = plain("round_robin", PolicyKind::RoundRobin);
-const TWO: Way = plain("power_of_n", PolicyKind::PowerOfN);
-const LEAST: Way = plain("least_connections", PolicyKind::LeastConnections);
-const AWRR: Way = awrr("awrr, every 0.1 s", 1);
+const HASH: Method = plain("hash_map", PolicyKind::HashMap);
+const ROUND_ROBIN: Method = plain("round_robin", PolicyKind::RoundRobin);
+const TWO: Method = plain("power_of_n", PolicyKind::PowerOfN);
+const LEAST: Method = plain("least_connections", PolicyKind::LeastConnections);
+const AWRR: Method = awrr("awrr, every 0.1 s", 1);
 /// The paper's, then the others.
-const WAYS: [Way; 10] = [
+const METHODS: [Method; 10] = [
     RINGS[1],
     HASH,
     ROUND_ROBIN,
@@ -84,24 +84,24 @@ const WAYS: [Way; 10] = [
 ];
 
 struct Point {
-    way: Way,
+    method: Method,
     active: f64,
     imbalance_percent: f64,
 }
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
     let active: &[f64] = context.pick(&QUICK_ACTIVE, &ACTIVE);
-    let mut plan: Vec<(Way, f64)> = Vec::new();
-    for way in WAYS {
-        plan.extend(active.iter().map(|&n| (way, n)));
+    let mut plan: Vec<(Method, f64)> = Vec::new();
+    for method in METHODS {
+        plan.extend(active.iter().map(|&n| (method, n)));
     }
-    let others = RINGS.iter().filter(|ring| !WAYS.contains(ring));
+    let others = RINGS.iter().filter(|ring| !METHODS.contains(ring));
     plan.extend(others.map(|&ring| (ring, context.pick(QUICK_ACTIVE[0], SWEPT))));
     let mut points = Vec::new();
-    for (i, &(way, active)) in plan.iter().enumerate() {
-        let what = format!("{}, {active:.0} connections", way.name);
+    for (i, &(method, active)) in plan.iter().enumerate() {
+        let what = format!("{}, {active:.0} connections", method.name);
         context.progress(i as f64 / plan.len() as f64, &what)?;
-        points.push(point(context, way, active)?);
+        points.push(point(context, method, active)?);
     }
     let mut notes = notes();
     notes.extend([
@@ -114,7 +114,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         "One balancer sees all connections, as in the paper.".to_owned(),
     ]);
     Ok(Outcome {
-        tables: vec![table(&points)],
+        tables: vec![table(&points)?],
         plots: vec![plot(&points)],
         comparisons: comparisons(context, &points),
         notes,
@@ -127,57 +127,47 @@ fn turns(open: &[u32]) -> Vec<u32> {
     awrr::weights(&loads).into_iter().map(u32::from).collect()
 }
 
-fn point(context: &Context, way: Way, active: f64) -> Result<Point, Failure> {
+fn point(context: &Context, method: Method, active: f64) -> Result<Point, Failure> {
     let traffic = traffic(context, active, context.pick(2.0, 120.0));
-    let policy = build(way.kind, &[way.weight; SERVERS], &Settings::default())?;
-    let reweigh = way.awrr_every.map(|every| Reweigh { every, weights: turns });
+    let policy = build(method.kind, &[method.weight; SERVERS], &Settings::default())?;
+    let reweigh = method.awrr_every.map(|every| Reweigh { every, weights: turns });
     let mut spreading =
         Spreading::new(policy, reweigh, SERVERS, traffic.counted_from(), context.seed);
     traffic.run(&traffic.every(TICK), &mut spreading);
-    Ok(Point { way, active, imbalance_percent: spreading.imbalance_percent() })
+    Ok(Point { method, active, imbalance_percent: spreading.imbalance_percent() })
 }
 
-fn table(points: &[Point]) -> Table {
-    let mut table = Table::new(
-        "imbalance",
-        "The most loaded server over the mean",
-        &[
-            ("method", ""),
-            ("active_connections", ""),
-            ("connections_per_server", ""),
-            ("imbalance_percent", "% above the mean"),
-        ],
-    );
+fn table(points: &[Point]) -> Result<Table, Failure> {
+    let mut table = Table::empty("imbalance", "The most loaded server over the mean");
     for p in points {
-        let cells: [Cell; 4] = [
-            p.way.name.into(),
-            p.active.into(),
-            (p.active / SERVERS as f64).into(),
-            p.imbalance_percent.into(),
-        ];
-        table.row(Provenance::Simulated, cells);
+        row!(table, Provenance::Simulated, {
+            method: p.method.name;
+            active_connections: p.active;
+            connections_per_server: p.active / SERVERS as f64;
+            imbalance_percent: p.imbalance_percent, "% above the mean";
+        })?;
     }
-    table
+    Ok(table)
 }
 
 fn plot(points: &[Point]) -> Plot {
-    let line = |way: &Way| {
-        let those = points.iter().filter(|p| p.way == *way);
+    let line = |method: &Method| {
+        let those = points.iter().filter(|p| p.method == *method);
         let points = those.map(|p| (p.active, p.imbalance_percent)).collect();
-        Lines::new(way.name, Provenance::Simulated, points)
+        Lines::new(method.name, Provenance::Simulated, points)
     };
     Plot::lines(
         "imbalance",
         "The most loaded of 468 servers above the mean",
         Axis::linear("active connections"),
         Axis::log("imbalance (%)"),
-        WAYS.iter().map(line).collect(),
+        METHODS.iter().map(line).collect(),
     )
 }
 
 /// The mean over the numbers of connections of how much more one is out of balance than the other.
-fn ratio(points: &[Point], worse: Way, better: Way) -> f64 {
-    let of = |way: Way| points.iter().filter(move |p| p.way == way);
+fn ratio(points: &[Point], worse: Method, better: Method) -> f64 {
+    let of = |method: Method| points.iter().filter(move |p| p.method == method);
     let ratios = of(worse).filter_map(|w| {
         let b = of(better).find(|b| b.active == w.active)?;
         Some(w.imbalance_percent / b.imbalance_percent)
@@ -188,14 +178,17 @@ fn ratio(points: &[Point], worse: Way, better: Way) -> f64 {
 
 fn comparisons(context: &Context, points: &[Point]) -> Vec<Comparison> {
     let mut all = ratios(points);
-    all.push(compare(
-        "round robin over awrr, every 0.1 s",
-        "not in this figure",
-        ratio(points, ROUND_ROBIN, AWRR),
-        "×",
-        Verdict::NotComparable,
-        "The paper has no AWRR in this figure.",
-    ));
+    let awrr = ratio(points, ROUND_ROBIN, AWRR);
+    all.push(
+        Comparison::silent(
+            Simulated,
+            "round robin over awrr, every 0.1 s",
+            "not in this figure",
+            awrr,
+            "×",
+        )
+        .why("The paper has no AWRR in this figure."),
+    );
     if !context.quick {
         all.extend(hash_alone(points));
     }
@@ -206,7 +199,7 @@ fn comparisons(context: &Context, points: &[Point]) -> Vec<Comparison> {
 fn ratios(points: &[Point]) -> Vec<Comparison> {
     let times = |what, paper: f64, part: f64, (worse, better), why| {
         let ours = ratio(points, worse, better);
-        compare(what, paper, ours, "×", Verdict::within(part, paper, ours), why)
+        Comparison::number(Simulated, what, (paper, Tolerance::Part(part)), ours, "×").why(why)
     };
     vec![
         times(
@@ -214,8 +207,9 @@ fn ratios(points: &[Point]) -> Vec<Comparison> {
             2.0,
             0.3,
             (RINGS[1], HASH),
-            "A ring is as uneven as its points are few, and the paper does not tell how many there are.",
-        ),
+            "A ring is as uneven as its points are few, and the paper does not say how many there are.",
+        )
+        .fitted("32 points per server on the ring"),
         times(
             "consistent hash (ring of 256 points per server) over uniform hash",
             2.0,
@@ -253,9 +247,10 @@ fn ratios(points: &[Point]) -> Vec<Comparison> {
 /// The uniform hash at two of the paper's numbers of connections.
 fn hash_alone(points: &[Point]) -> [Comparison; 2] {
     let at = |active: f64, what, paper, why| {
-        let is = |p: &&Point| p.way == HASH && p.active == active;
+        let is = |p: &&Point| p.method == HASH && p.active == active;
         let ours = points.iter().find(is).map_or(f64::NAN, |p| p.imbalance_percent);
-        compare(what, paper, ours, "% above the mean", Verdict::within(0.2, paper, ours), why)
+        let paper = (paper, Tolerance::Part(0.2));
+        Comparison::number(Simulated, what, paper, ours, "% above the mean").why(why)
     };
     [
         at(

@@ -13,10 +13,10 @@ use plimsoll_l4::bench::{
 };
 use plimsoll_testbed::net::{Namespaces, requirements};
 
-use super::show::compare_from;
-use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use crate::Provenance::Measured;
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Bars, Lines, Plot};
-use crate::{Cell, Context, Experiment, Failure, Provenance};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -115,7 +115,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
          --example ns_per_packet`."
             .to_owned(),
     ];
-    let tables = vec![table(&costs), first_table(&first)];
+    let tables = vec![table(&costs)?, first_table(&first)?];
     let plots = vec![ratios(&costs), over_flows(&costs)];
     Ok(Outcome { tables, plots, comparisons: comparisons(&costs, &first), notes })
 }
@@ -155,57 +155,39 @@ fn theirs(name: &str) -> f64 {
     of(name) / of(THEIRS[0].0)
 }
 
-fn table(costs: &[Cost]) -> Table {
-    let mut table = Table::new(
-        "established",
-        "Packets of established connections",
-        &[
-            ("method", ""),
-            ("flows", ""),
-            ("min_ns", "ns a packet"),
-            ("median_ns", "ns a packet"),
-            ("cycles", "a packet"),
-            ("ratio", "to the cookie's"),
-        ],
-    );
+fn table(costs: &[Cost]) -> Result<Table, Failure> {
+    let mut table = Table::empty("established", "Packets of established connections");
     for cost in costs {
         let flows = cost.flows.unwrap_or_default();
-        let cells: [Cell; 6] = [
-            cost.title.as_str().into(),
-            (flows as f64).into(),
-            cost.min_ns.into(),
-            cost.median_ns.into(),
-            Cell::Empty,
-            (cost.min_ns / at(costs, COOKIE, flows)).into(),
-        ];
-        table.row(Provenance::Measured, cells);
+        row!(table, Provenance::Measured, {
+            method: cost.title.as_str();
+            flows: flows;
+            min_ns: cost.min_ns, "ns a packet";
+            median_ns: cost.median_ns, "ns a packet";
+            cycles: (), "a packet";
+            ratio: cost.min_ns / at(costs, COOKIE, flows), "to the cookie's";
+        })?;
     }
     for (name, cycles) in THEIRS {
-        let cells: [Cell; 6] = [
-            name.into(),
-            Cell::Empty,
-            Cell::Empty,
-            Cell::Empty,
-            cycles.into(),
-            theirs(name).into(),
-        ];
-        table.row(Provenance::Reported, cells);
+        row!(table, Provenance::Reported, {
+            method: name;
+            cycles: cycles;
+            ratio: theirs(name);
+        })?;
     }
-    table
+    Ok(table)
 }
 
-fn first_table(costs: &[Cost]) -> Table {
-    let mut table = Table::new(
-        "first",
-        "First packets, none of a flow that was there before",
-        &[("method", ""), ("min_ns", "ns a packet"), ("median_ns", "ns a packet")],
-    );
+fn first_table(costs: &[Cost]) -> Result<Table, Failure> {
+    let mut table = Table::empty("first", "First packets, none of a flow that was there before");
     for cost in costs {
-        let cells: [Cell; 3] =
-            [cost.title.as_str().into(), cost.min_ns.into(), cost.median_ns.into()];
-        table.row(Provenance::Measured, cells);
+        row!(table, Provenance::Measured, {
+            method: cost.title.as_str();
+            min_ns: cost.min_ns, "ns a packet";
+            median_ns: cost.median_ns, "ns a packet";
+        })?;
     }
-    table
+    Ok(table)
 }
 
 fn ratios(costs: &[Cost]) -> Plot {
@@ -243,33 +225,24 @@ fn over_flows(costs: &[Cost]) -> Plot {
 fn comparisons(costs: &[Cost], first: &[Cost]) -> Vec<Comparison> {
     let mut all: Vec<Comparison> = Vec::new();
     for (ours, name, why) in BESIDE {
-        let (paper, ours) = (theirs(name), ratio(costs, ours));
-        // The more the others cost, the better.
-        let verdict = match Verdict::within(0.25, paper, ours) {
-            Verdict::Differs if ours > paper => Verdict::Better,
-            verdict => verdict,
-        };
-        all.push(compare_from(
-            Provenance::Measured,
-            &format!("{name}, to the cookie"),
-            paper,
-            ours,
-            "times the cycles, or the time",
-            verdict,
-            why,
-        ));
+        let (what, paper) =
+            (format!("{name}, to the cookie"), (theirs(name), Tolerance::Part(0.25)));
+        let unit = "times the cycles, or the time";
+        all.push(Comparison::number(Measured, what, paper, ratio(costs, ours), unit).why(why));
     }
     let new = |title: &str| {
         first.iter().find(|cost| cost.title == title).map_or(f64::NAN, |cost| cost.min_ns)
     };
-    all.push(compare_from(
-        Provenance::Measured,
-        "a new entry of a connection table, to a first packet without one (round_robin)",
-        "not shown",
-        new("LRU table, insert, round_robin") / new("first packet, round_robin"),
-        "times the time",
-        Verdict::NotComparable,
-        "The paper's figure is of all packets of its load together.",
-    ));
+    let (entry, first) = (new("LRU table, insert, round_robin"), new("first packet, round_robin"));
+    all.push(
+        Comparison::silent(
+            Measured,
+            "a new entry of a connection table, to a first packet without one (round_robin)",
+            "not shown",
+            entry / first,
+            "times the time",
+        )
+        .why("The paper's figure is of all packets of its load together."),
+    );
     all
 }

@@ -6,11 +6,12 @@ use std::time::Duration;
 use plimsoll_l4::Policy;
 use plimsoll_testbed::Service as Work;
 
-use super::show::{compare_from, lines, trials as table};
+use super::show::{lines, trials as table};
 use super::trial::{self, Named, Trial, p99_ms};
-use crate::outcome::{Comparison, Outcome, Verdict};
+use crate::Provenance::Emulated;
+use crate::outcome::Outcome;
 use crate::plot::{Axis, Plot};
-use crate::{Context, Experiment, Failure, Provenance};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -51,7 +52,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         ),
     ];
     Ok(Outcome {
-        tables: vec![table("completion", "Completion times", &trials)],
+        tables: vec![table("completion", "Completion times", &trials)?],
         plots: vec![plot(&trials, policies)],
         comparisons: comparisons(&trials),
         notes,
@@ -74,18 +75,9 @@ fn comparisons(all: &[Trial]) -> Vec<Comparison> {
     loads
         .map(|load| {
             let ours = p99_ms(all, "hash", load) / p99_ms(all, TURN.0, load);
-            let verdict = match ours {
-                _ if ours < THEIRS.0 * 0.9 => Verdict::Differs,
-                _ if ours > THEIRS.1 * 1.1 => Verdict::Better,
-                _ => Verdict::Agrees,
-            };
-            compare_from(
-                Provenance::Emulated,
-                &format!("99th percentile, hash to turns, load {load}"),
-                "2 to 3",
-                ours,
-                "times",
-                verdict,
+            let what = format!("99th percentile, hash to turns, load {load}");
+            let paper = (THEIRS.0, THEIRS.1, Tolerance::Part(0.1));
+            Comparison::range(Emulated, what, paper, ours, "times").why(
                 "The ratio grows with the load; the paper gives one range for all. Our servers do nothing beside \
                  the requests' work, so that turns leave hardly any queue.",
             )

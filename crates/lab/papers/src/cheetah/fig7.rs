@@ -5,11 +5,12 @@ use std::time::Duration;
 use plimsoll_l4::Policy;
 use plimsoll_testbed::Service as Work;
 
-use super::show::{compare_from, lines, trials as table};
+use super::show::{lines, trials as table};
 use super::trial::{self, Named, Trial};
-use crate::outcome::{Comparison, Outcome, Verdict};
+use crate::Provenance::Emulated;
+use crate::outcome::Outcome;
 use crate::plot::{Axis, Plot};
-use crate::{Context, Experiment, Failure, Provenance};
+use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -53,7 +54,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             .to_owned(),
     ];
     Ok(Outcome {
-        tables: vec![table("variance", "Variance of the servers' load at 60 %", &trials)],
+        tables: vec![table("variance", "Variance of the servers' load at 60 %", &trials)?],
         plots: vec![plot(&trials, policies)],
         comparisons: comparisons(&trials),
         notes,
@@ -78,14 +79,9 @@ fn comparisons(all: &[Trial]) -> Vec<Comparison> {
     };
     turns
         .map(|one| {
-            let ours = of(one);
-            compare_from(
-                Provenance::Emulated,
-                &format!("variance of the load, hash to turns, {} servers", one.servers),
-                "considerably larger",
-                ours,
-                "times",
-                Verdict::agrees_if(ours > CONSIDERABLY),
+            let what = format!("variance of the load, hash to turns, {} servers", one.servers);
+            let paper = ("considerably larger", Bound::AtLeast(CONSIDERABLY));
+            Comparison::bound(Emulated, what, paper, of(one), "times").why(
                 "Too few requests, or a machine too busy to serve them in time: turns are even by construction.",
             )
         })

@@ -6,11 +6,12 @@ use std::time::Duration;
 use plimsoll_l4::{Load, Policy};
 use plimsoll_testbed::{Service as Work, ServiceKind};
 
-use super::show::{compare_from, trials as table};
+use super::show::trials as table;
 use super::trial::{self, Named, Trial, p99_ms};
-use crate::outcome::{Comparison, Outcome, Verdict};
+use crate::Provenance::Emulated;
+use crate::outcome::Outcome;
 use crate::plot::{Axis, Bars, Plot};
-use crate::{Context, Experiment, Failure, Provenance};
+use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -71,7 +72,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             .to_owned(),
     ];
     Ok(Outcome {
-        tables: vec![table("bimodal", "Completion times of a bimodal load", &trials)],
+        tables: vec![table("bimodal", "Completion times of a bimodal load", &trials)?],
         plots: vec![plot(&trials, &policies, loads)],
         comparisons: comparisons(&trials, loads),
         notes,
@@ -96,32 +97,20 @@ fn plot(all: &[Trial], policies: &[Named], loads: &[f64]) -> Plot {
 fn comparisons(all: &[Trial], loads: &[f64]) -> Vec<Comparison> {
     let mut rows = Vec::new();
     for &load in loads {
+        let lower = |policy: &str| p99_ms(all, "hash", load) / p99_ms(all, policy, load);
         for (policy, theirs) in THEIRS {
-            let ours = p99_ms(all, "hash", load) / p99_ms(all, policy, load);
-            // The more often lower, the better.
-            let verdict = match Verdict::within(0.25, theirs, ours) {
-                Verdict::Differs if ours > theirs => Verdict::Better,
-                verdict => verdict,
-            };
-            rows.push(compare_from(
-                Provenance::Emulated,
-                &format!("99th percentile, hash to {policy}, load {load}"),
-                theirs,
-                ours,
-                "times",
-                verdict,
-                "The paper's load is not known, and the ratio hangs on it. awrr moves shares of the next turns, \
+            let what = format!("99th percentile, hash to {policy}, load {load}");
+            let paper = (theirs, Tolerance::Part(0.25));
+            rows.push(Comparison::number(Emulated, what, paper, lower(policy), "times").why(
+                "The paper's load is not known, and the ratio depends on it. awrr moves shares of the next turns, \
                  and half a second of work is over before they matter; power of two looks at every connection.",
             ));
         }
         if all.iter().any(|one| one.policy == "least_connections") {
-            rows.push(compare_from(
-                Provenance::Emulated,
-                &format!("99th percentile, hash to least connections, load {load}"),
-                "below 1",
-                p99_ms(all, "hash", load) / p99_ms(all, "least_connections", load),
-                "times",
-                Verdict::Better,
+            let what = format!("99th percentile, hash to least connections, load {load}");
+            let paper = ("performs poorly, below 1", Bound::AtMost(1.0));
+            let ours = lower("least_connections");
+            rows.push(Comparison::bound(Emulated, what, paper, ours, "times").why(
                 "The paper's balancer sends everything to one server until the next report, 10 ms later; ours \
                  counts the connections that it opens itself.",
             ));

@@ -14,10 +14,10 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::service::Service;
-use super::show::compare_from;
-use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use crate::Provenance::Measured;
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Mark, Plot};
-use crate::{Cell, Context, Experiment, Failure, Provenance};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -36,7 +36,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 /// How often weights follow the load (AWRR), and how exactly changes are in time.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Who balances.
+/// A method of balancing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Method {
     Cookie,
@@ -178,7 +178,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             .to_owned(),
     ];
     Ok(Outcome {
-        tables: vec![table(&reports), seconds(&reports)],
+        tables: vec![table(&reports)?, seconds(&reports)?],
         plots: vec![plot(&reports)],
         comparisons: comparisons(&reports),
         notes,
@@ -283,21 +283,8 @@ fn worst(report: &ClientReport) -> f64 {
     percents(report).into_iter().fold(0.0, f64::max)
 }
 
-fn table(reports: &[(Method, ClientReport)]) -> Table {
-    let mut table = Table::new(
-        "broken",
-        "Connections broken while servers come and go",
-        &[
-            ("method", ""),
-            ("connections", ""),
-            ("broken", ""),
-            ("broken_percent", "% of all connections"),
-            ("worst_second_percent", "% of those that ended in it"),
-            ("how", ""),
-            ("answered_by_another", "connections"),
-            ("requests", ""),
-        ],
-    );
+fn table(reports: &[(Method, ClientReport)]) -> Result<Table, Failure> {
+    let mut table = Table::empty("broken", "Connections broken while servers come and go");
     for (method, report) in reports {
         let how = report.by_break();
         let words: Vec<String> = how.iter().map(|(how, n)| format!("{how:?} {n}")).collect();
@@ -305,45 +292,40 @@ fn table(reports: &[(Method, ClientReport)]) -> Table {
             .broken
             .iter()
             .filter(|one| one.how == plimsoll_testbed::net::clients::Break::ChangedServer);
-        let cells: [Cell; 8] = [
-            method.name().into(),
-            (report.opened as f64).into(),
-            report.broken.len().into(),
-            (100.0 * report.broken_share()).into(),
-            worst(report).into(),
-            words.join(", ").into(),
-            another.count().into(),
-            (report.requests as f64).into(),
-        ];
-        table.row(Provenance::Measured, cells);
+        row!(table, Provenance::Measured, {
+            method: method.name();
+            connections: report.opened;
+            broken: report.broken.len();
+            broken_percent: 100.0 * report.broken_share(), "% of all connections";
+            worst_second_percent: worst(report), "% of those that ended in it";
+            how: words.join(", ");
+            answered_by_another: another.count(), "connections";
+            requests: report.requests;
+        })?;
     }
     for (method, percent) in METHODS {
-        let cells: [Cell; 5] =
-            [method.name().into(), Cell::Empty, Cell::Empty, Cell::Empty, percent.into()];
-        table.row(Provenance::Reported, cells);
+        row!(table, Provenance::Reported, {
+            method: method.name();
+            worst_second_percent: percent;
+        })?;
     }
-    table
+    Ok(table)
 }
 
-fn seconds(reports: &[(Method, ClientReport)]) -> Table {
-    let mut table = Table::new(
-        "seconds",
-        "Second by second",
-        &[("method", ""), ("second", "s"), ("opened", ""), ("ended", ""), ("broken", "")],
-    );
+fn seconds(reports: &[(Method, ClientReport)]) -> Result<Table, Failure> {
+    let mut table = Table::empty("seconds", "Second by second");
     for (method, report) in reports {
         for (second, one) in report.seconds.iter().enumerate() {
-            let cells: [Cell; 5] = [
-                method.name().into(),
-                second.into(),
-                (one.opened as f64).into(),
-                (one.ended as f64).into(),
-                (one.broken as f64).into(),
-            ];
-            table.row(Provenance::Measured, cells);
+            row!(table, Provenance::Measured, {
+                method: method.name();
+                second: second, "s";
+                opened: one.opened;
+                ended: one.ended;
+                broken: one.broken;
+            })?;
         }
     }
-    table
+    Ok(table)
 }
 
 fn plot(reports: &[(Method, ClientReport)]) -> Plot {
@@ -362,43 +344,36 @@ fn plot(reports: &[(Method, ClientReport)]) -> Plot {
 }
 
 fn comparisons(reports: &[(Method, ClientReport)]) -> Vec<Comparison> {
-    let theirs = |method: Method| METHODS.iter().find(|(one, _)| *one == method).map(|one| one.1);
     let mut all: Vec<Comparison> = Vec::new();
-    for (method, report) in reports {
-        let (paper, ours) = (theirs(*method).unwrap_or_default(), worst(report));
-        let verdict = match method {
-            Cookie if report.broken.is_empty() => Verdict::Agrees,
-            Cookie => Verdict::Differs,
-            _ => Verdict::within(0.5, paper, ours),
-        };
-        let why = if *method == Cookie {
-            "A connection broke under the cookie."
-        } else {
+    for ((method, report), (_, theirs)) in reports.iter().zip(METHODS) {
+        let name = method.name();
+        if *method == Cookie {
+            let (none, broken) = ((theirs, Tolerance::Absolute(0.0)), report.broken.len() as f64);
+            let of = format!("broken of {}", report.opened);
+            let one = Comparison::number(Measured, name, none, broken, &of);
+            all.push(one.why("A connection broke under the cookie."));
+            continue;
+        }
+        let (what, paper) = (format!("{name}, worst second"), (theirs, Tolerance::Part(0.5)));
+        all.push(Comparison::number(Measured, what, paper, worst(report), "% broken").why(
             "A third of these connections last longer than 20 s and are open at most of the 15 changes, and a \
              client learns at its next request that its connection is gone; the paper does not say how long its \
-             connections were idle, nor when its clients gave up, and counts some after the run."
-        };
-        all.push(compare_from(
-            Provenance::Measured,
-            &format!("{}, worst second", method.name()),
-            paper,
-            ours,
-            "% broken",
-            verdict,
-            why,
+             connections were idle, nor when its clients gave up, and counts some after the run.",
         ));
     }
-    let broken: Vec<f64> = reports.iter().map(|(_, report)| report.broken_share()).collect();
-    let ordered = [1, 2, 3].windows(2).all(|pair| broken[pair[0]] > broken[pair[1]])
-        && broken[3] >= broken[0];
-    all.push(compare_from(
-        Provenance::Measured,
-        "hash, consistent hash, Beamer, cookie: which breaks more",
-        "in this order",
-        if ordered { "in this order" } else { "in another order" },
-        "",
-        Verdict::agrees_if(ordered),
-        "Too few connections, or too few that were open at a change.",
-    ));
+    let percent = reports.iter().map(|(method, report)| {
+        let short = ["cookie", "hash", "consistent hash", "Beamer"][*method as usize];
+        (short, 100.0 * report.broken_share())
+    });
+    let mut percent: Vec<(&str, f64)> = percent.collect();
+    // As the paper has them, from the fewest to the most: cookie, Beamer, consistent hash, hash.
+    if let Some(others) = percent.get_mut(1..) {
+        others.reverse();
+    }
+    let what = "cookie, Beamer, consistent hash, hash: broken of all connections";
+    all.push(
+        Comparison::order(Measured, what, "more and more", percent, "%")
+            .why("Too few connections, or too few that were open at a change."),
+    );
     all
 }

@@ -25,7 +25,7 @@ mod service;
 mod show;
 mod trial;
 
-use crate::{Experiment, Paper};
+use crate::{Experiment, Missing, Paper};
 
 /// The paper.
 pub const PAPER: Paper = Paper {
@@ -46,4 +46,26 @@ pub const EXPERIMENTS: &[&Experiment] = &[
     &fig8::EXPERIMENT,
     &fig9::EXPERIMENT,
     &attacks::EXPERIMENT,
+];
+
+/// What it shows and no experiment repeats.
+pub const MISSING: &[Missing] = &[
+    PAPER.missing(
+        "cheetah-fig5-stateful",
+        "Figure 5, stateful row",
+        "Cycles per packet of stateful Cheetah",
+        "The stateful balancer with its stack of indices is not built.",
+    ),
+    PAPER.missing(
+        "cheetah-fig5-rss",
+        "Figure 5, RSS row",
+        "Cycles per packet where the network card hashes",
+        "No network card is in the lab: cheetah-fig5 has the hash in software alone.",
+    ),
+    PAPER.missing(
+        "cheetah-table2",
+        "Table 2",
+        "Granularity of TCP timestamps at large web sites",
+        "It asks servers on the Internet, which the lab does not.",
+    ),
 ];

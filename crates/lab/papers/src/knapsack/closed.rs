@@ -1,7 +1,7 @@
 //! A fixed number of clients, each of which sends its next request at once when its last one has ended.
 //!
 //! The arena has them for any policy; here is the one queue that all backends share, and that feeds the
-//! fastest free core, as the limit of all policies. Open clients come whatever happens: an equal split of
+//! fastest free core, as a reference (no bound: `plimsoll_queueing::Central`). Open clients come whatever happens: an equal split of
 //! the paper's pool at 70 % asks 1.5 cores' work of every one-core backend, for which open clients have no
 //! mean latency, while the paper reports one: its clients wait for their answers.
 

@@ -13,9 +13,10 @@ use plimsoll_queueing::MmcCurve;
 use super::explored::{
     Backend, Explored, KINDS, SERVICE_US, explore, firsts, true_w_max, truth_us,
 };
-use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use crate::Provenance::Simulated;
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Mark, Plot, Points};
-use crate::{Cell, Context, Experiment, Failure, Provenance};
+use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -81,17 +82,19 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         };
     }
     let mut plots = Vec::new();
-    let mut points = points_table();
-    let mut curves = curves_table();
+    let points_title = "Points measured on the first backend of each type";
+    let curves_title = "Curves fitted to them, at weights up to the true w_max";
+    let mut points = Table::empty("points", points_title);
+    let mut curves = Table::empty("curves", curves_title);
     for (k, first) in firsts().into_iter().enumerate() {
         let backend = &explored.backends[first];
         let fitted = fits(backend)?;
         plots.push(plot(k, backend, &fitted));
-        add_points(&mut points, k, backend);
-        add_curves(&mut curves, k, &fitted);
+        add_points(&mut points, k, backend)?;
+        add_curves(&mut curves, k, &fitted)?;
     }
     Ok(Outcome {
-        tables: vec![points, curves, errors_table(&errors)],
+        tables: vec![points, curves, errors_table(&errors)?],
         plots,
         comparisons: compare(&errors),
         notes: vec![
@@ -141,88 +144,59 @@ fn add_errors(explored: &Explored, k: usize, errors: &mut Errors) -> Result<(), 
     Ok(())
 }
 
-fn points_table() -> Table {
-    Table::new(
-        "points",
-        "Points measured on the first backend of each type",
-        &[("type", ""), ("weight", "part of the traffic"), ("latency_ms", "ms"), ("used", "")],
-    )
-}
-
-fn add_points(table: &mut Table, k: usize, backend: &Backend) {
+fn add_points(table: &mut Table, k: usize, backend: &Backend) -> Result<(), Failure> {
     let mut row = |weight: f64, us: f64, used: &str| {
-        let cells: [Cell; 4] =
-            [KINDS[k].name.into(), weight.into(), (us / 1e3).into(), used.into()];
-        table.row(Provenance::Simulated, cells);
+        row!(table, Simulated, {
+            r#type: KINDS[k].name;
+            weight: weight, "part of the traffic";
+            latency_ms: us / 1e3, "ms";
+            used: used;
+        })
     };
-    row(0.0, backend.l0_us, "yes");
-    for trial in &backend.trials {
-        row(trial.weight, trial.latency_us, if trial.bad { "no: drop" } else { "yes" });
-    }
+    row(0.0, backend.l0_us, "yes")?;
+    let used = |bad: bool| if bad { "no: drop" } else { "yes" };
+    backend.trials.iter().try_for_each(|t| row(t.weight, t.latency_us, used(t.bad)))
 }
 
-fn curves_table() -> Table {
-    Table::new(
-        "curves",
-        "Curves fitted to them, at weights up to the true w_max",
-        &[
-            ("type", ""),
-            ("weight", "part of the traffic"),
-            ("true_ms", "ms"),
-            ("degree_2_ms", "ms"),
-            ("plimsoll_ms", "ms"),
-            ("plimsoll_family", ""),
-        ],
-    )
-}
-
-fn add_curves(table: &mut Table, k: usize, fitted: &Fitted) {
+fn add_curves(table: &mut Table, k: usize, fitted: &Fitted) -> Result<(), Failure> {
     let truth = KINDS[k].model.curve(SERVICE_US);
     let edge = true_w_max(&truth);
     for i in 0..=20 {
         let weight = edge * f64::from(i) / 20.0;
-        let cells: [Cell; 6] = [
-            KINDS[k].name.into(),
-            weight.into(),
-            (truth_us(&truth, weight) / 1e3).into(),
-            (latency_us(&fitted.theirs, weight) / 1e3).into(),
-            (latency_us(&fitted.ours, weight) / 1e3).into(),
-            fitted.ours.family.to_string().into(),
-        ];
-        table.row(Provenance::Simulated, cells);
+        row!(table, Simulated, {
+            r#type: KINDS[k].name;
+            weight: weight, "part of the traffic";
+            true_ms: truth_us(&truth, weight) / 1e3, "ms";
+            degree_2_ms: latency_us(&fitted.theirs, weight) / 1e3, "ms";
+            plimsoll_ms: latency_us(&fitted.ours, weight) / 1e3, "ms";
+            plimsoll_family: fitted.ours.family.to_string();
+        })?;
     }
+    Ok(())
 }
 
-fn errors_table(errors: &[Errors; 4]) -> Table {
-    let mut table = Table::new(
-        "errors",
-        "Error against the true curve",
-        &[
-            ("type", ""),
-            ("curve", ""),
-            ("points", "mean number without drops"),
-            ("error_percent", "%"),
-            ("error_at_90_percent_of_w_max", "%"),
-        ],
-    );
+fn errors_table(errors: &[Errors; 4]) -> Result<Table, Failure> {
+    let mut table = Table::empty("errors", "Error against the true curve");
     for ((kind, errors), theirs) in KINDS.iter().zip(errors).zip(THEIR_POINTS) {
         for (name, all, high) in [
             ("degree 2, monotone", errors.theirs, errors.theirs_high),
             ("Plimsoll", errors.ours, errors.ours_high),
         ] {
-            let cells: [Cell; 5] = [
-                kind.name.into(),
-                name.into(),
-                errors.points.into(),
-                (100.0 * all).into(),
-                (100.0 * high).into(),
-            ];
-            table.row(Provenance::Simulated, cells);
+            row!(table, Provenance::Simulated, {
+                r#type: kind.name;
+                curve: name;
+                points: errors.points, "mean number without drops";
+                error_percent: 100.0 * all, "%";
+                error_at_90_percent_of_w_max: 100.0 * high, "%";
+            })?;
         }
-        let cells: [Cell; 3] = [kind.name.into(), "degree 2, monotone".into(), theirs.into()];
-        table.row(Provenance::Reported, cells);
+        row!(table, Provenance::Reported, {
+            r#type: kind.name;
+            curve: "degree 2, monotone";
+            points: theirs;
+        })?;
     }
-    table
+    Ok(table)
 }
 
 fn plot(k: usize, backend: &Backend, fitted: &Fitted) -> Plot {
@@ -254,45 +228,21 @@ fn plot(k: usize, backend: &Backend, fitted: &Fitted) -> Plot {
 fn compare(errors: &[Errors; 4]) -> Vec<Comparison> {
     let mut found = Vec::new();
     for ((kind, errors), theirs) in KINDS.iter().zip(errors).zip(THEIR_POINTS) {
-        let comparison = |what: &str,
-                          paper: crate::Value,
-                          ours: crate::Value,
-                          unit: &str,
-                          verdict,
-                          why: &str| {
-            Comparison {
-                what: format!("{}, {what}", kind.name),
-                paper,
-                ours,
-                unit: unit.to_owned(),
-                verdict,
-                provenance: Provenance::Simulated,
-                why: why.to_owned(),
-            }
-        };
-        found.push(comparison(
-            "points without drops",
-            (theirs as f64).into(),
-            errors.points.into(),
-            "",
-            Verdict::agrees_if((errors.points - theirs as f64).abs() <= 1.5),
-            "Where the exploration lands relative to the edge decides how many of its steps are drops; one \
-             core is overloaded by the first weight, 1/30, already.",
-        ));
-        let shown = format!(
-            "{:.0} % (Plimsoll's curve: {:.0} %)",
-            100.0 * errors.theirs,
-            100.0 * errors.ours
-        );
-        found.push(comparison(
-            "error of degree 2",
-            "fits well".into(),
-            shown.into(),
-            "",
-            Verdict::agrees_if(errors.theirs <= 0.15),
-            "A queue has a pole at its capacity and a parabola has none; the paper judges by eye, at the \
-             measured points.",
-        ));
+        let what = |what: &str| format!("{}, {what}", kind.name);
+        let points = (theirs as f64, Tolerance::Absolute(1.5));
+        let fits = ("fits well", Bound::AtMost(15.0));
+        let error = 100.0 * errors.theirs;
+        found.extend([
+            Comparison::number(Simulated, what("points without drops"), points, errors.points, "").why(
+                "Where the exploration lands relative to the edge decides how many of its steps are drops; one \
+                 core is overloaded by the first weight, 1/30, already.",
+            ),
+            Comparison::bound(Simulated, what("error of degree 2"), fits, error, "%").why(format!(
+                "A queue has a pole at its capacity and a parabola has none (Plimsoll's curve: {:.0} %); the \
+                 paper judges by eye, at the measured points.",
+                100.0 * errors.ours
+            )),
+        ]);
     }
     found
 }

@@ -15,9 +15,10 @@ use plimsoll_pack::{
 
 use super::explored::{Explored, KINDS, SERVICE_US, explore, firsts, models, total_rps, truth_us};
 use super::instances::UNITS;
-use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use crate::Provenance::Simulated;
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Bars, Plot};
-use crate::{Cell, Context, Experiment, Failure, Provenance};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -41,7 +42,7 @@ const ROOM: f64 = 1.02;
 
 /// A way to weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Weighting {
     Paper,
     PaperAnyWeight,
     Plimsoll,
@@ -49,12 +50,12 @@ enum Way {
     TrueTraffic,
 }
 
-const WAYS: [(Way, &str); 5] = [
-    (Way::Paper, "ILP as in the paper: degree 2, ten weights, sum"),
-    (Way::PaperAnyWeight, "degree 2, any weight, sum"),
-    (Way::Plimsoll, "Plimsoll: hyperbola, any weight, traffic"),
-    (Way::TrueSum, "true curves, any weight, sum"),
-    (Way::TrueTraffic, "true curves, any weight, traffic (best)"),
+const WEIGHTINGS: [(Weighting, &str); 5] = [
+    (Weighting::Paper, "ILP as in the paper: degree 2, ten weights, sum"),
+    (Weighting::PaperAnyWeight, "degree 2, any weight, sum"),
+    (Weighting::Plimsoll, "Plimsoll: hyperbola, any weight, traffic"),
+    (Weighting::TrueSum, "true curves, any weight, sum"),
+    (Weighting::TrueTraffic, "true curves, any weight, traffic (best)"),
 ];
 
 /// What one way gave, mean of all explorations.
@@ -62,6 +63,8 @@ const WAYS: [(Way, &str); 5] = [
 struct Given {
     /// Mean weight of a backend, by type.
     weights: [f64; 4],
+    /// Standard error of that over explorations.
+    errors: [f64; 4],
     /// What clients would wait on the true curves, milliseconds; the mean over explorations that
     /// overload nobody.
     mean_ms: f64,
@@ -71,22 +74,27 @@ struct Given {
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
     let repeats: u64 = context.pick(2, 30);
-    let mut given = [Given::default(); WAYS.len()];
+    let mut given = [Given::default(); WEIGHTINGS.len()];
     for repeat in 0..repeats {
         context.progress(repeat as f64 / repeats as f64, "explore, fit and pack")?;
         let seed = context.seed.wrapping_add(repeat);
         let explored = explore(context, seed, ExploreMode::Bisect)?;
-        for ((way, _), given) in WAYS.iter().zip(&mut given) {
-            given.add(&shares(*way, &explored)?);
+        for ((weighting, _), given) in WEIGHTINGS.iter().zip(&mut given) {
+            given.add(&shares(*weighting, &explored)?);
         }
     }
     for given in &mut given {
-        given.weights = given.weights.map(|sum| sum / repeats as f64);
+        let n = repeats as f64;
+        given.weights = given.weights.map(|sum| sum / n);
+        for (error, mean) in given.errors.iter_mut().zip(given.weights) {
+            // The sum of squares until now.
+            *error = ((*error / n - mean * mean).max(0.0) / (n - 1.0).max(1.0)).sqrt();
+        }
         given.mean_ms /= (repeats as f64 - given.overloads).max(1.0);
     }
     let overloads: f64 = given[0].overloads;
     Ok(Outcome {
-        tables: vec![table(&given, repeats)],
+        tables: vec![table(&given, repeats)?],
         plots: vec![ratio_plot(&given), weight_plot(&given)],
         comparisons: compare(&given),
         notes: vec![
@@ -106,35 +114,37 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     })
 }
 
-fn shares(way: Way, explored: &Explored) -> Result<Vec<f64>, Failure> {
-    if matches!(way, Way::TrueSum | Way::TrueTraffic) {
+fn shares(weighting: Weighting, explored: &Explored) -> Result<Vec<f64>, Failure> {
+    if matches!(weighting, Weighting::TrueSum | Weighting::TrueTraffic) {
         let curves: Vec<_> = models().iter().map(|model| model.curve(SERVICE_US)).collect();
         let backends: Vec<CurveBackend> = curves
             .iter()
             .map(|curve| CurveBackend { curve, max_load: 0.999 * curve.capacity() })
             .collect();
         let problem = CurveProblem { backends: &backends, total: total_rps(), theta: None };
-        let objective = if way == Way::TrueSum { Objective::Sum } else { Objective::Traffic };
+        let objective =
+            if weighting == Weighting::TrueSum { Objective::Sum } else { Objective::Traffic };
         return Ok(pack_curves(&problem, objective)?.weights);
     }
-    let family = if way == Way::Plimsoll { None } else { Some(Family::Poly2) };
+    let family = if weighting == Weighting::Plimsoll { None } else { Some(Family::Poly2) };
     let fits: Vec<CurveFit> = explored
         .backends
         .iter()
         .map(|backend| backend.curve(family).map_err(|error| Failure::Other(error.to_string())))
         .collect::<Result<_, _>>()?;
-    if way == Way::Paper {
+    if weighting == Weighting::Paper {
         return by_menus(explored, &fits);
     }
-    let limits: Vec<f64> = match way {
-        Way::Plimsoll => fits.iter().map(CurveFit::max_load).collect(),
+    let limits: Vec<f64> = match weighting {
+        Weighting::Plimsoll => fits.iter().map(CurveFit::max_load).collect(),
         _ => explored.backends.iter().map(|backend| backend.w_max).collect(),
     };
     let carriers = fits.iter().zip(&limits);
     let backends: Vec<CurveBackend> =
         carriers.map(|(fit, &max_load)| CurveBackend { curve: &fit.curve, max_load }).collect();
     let problem = CurveProblem { backends: &backends, total: 1.0, theta: None };
-    let objective = if way == Way::Plimsoll { Objective::Traffic } else { Objective::Sum };
+    let objective =
+        if weighting == Weighting::Plimsoll { Objective::Traffic } else { Objective::Sum };
     Ok(pack_curves(&problem, objective)?.weights)
 }
 
@@ -161,9 +171,10 @@ fn by_menus(explored: &Explored, fits: &[CurveFit]) -> Result<Vec<f64>, Failure>
 
 impl Given {
     fn add(&mut self, shares: &[f64]) {
-        for ((sum, kind), from) in self.weights.iter_mut().zip(&KINDS).zip(firsts()) {
-            let of = &shares[from..from + kind.count];
-            *sum += of.iter().sum::<f64>() / of.len() as f64;
+        for (k, (kind, from)) in KINDS.iter().zip(firsts()).enumerate() {
+            let weight = shares[from..from + kind.count].iter().sum::<f64>() / kind.count as f64;
+            self.weights[k] += weight;
+            self.errors[k] += weight * weight;
         }
         let latency = |(share, model): (&f64, &plimsoll_sim::BackendModel)| {
             let curve = model.curve(SERVICE_US);
@@ -182,42 +193,31 @@ impl Given {
     }
 }
 
-fn table(given: &[Given], repeats: u64) -> Table {
-    let mut table = Table::new(
-        "weights",
-        "Mean weight of a backend, by type",
-        &[
-            ("way", ""),
-            ("type", ""),
-            ("weight", "part of the traffic"),
-            ("ratio", "to one core"),
-            ("utilisation_percent", "%"),
-            ("client_mean_ms", "ms on the true curves"),
-            ("overloads", "explorations that overload a backend"),
-            ("explorations", ""),
-        ],
-    );
-    for ((_, name), given) in WAYS.iter().zip(given) {
+fn table(given: &[Given], repeats: u64) -> Result<Table, Failure> {
+    let mut table = Table::empty("weights", "Mean weight of a backend, by type");
+    for ((_, name), given) in WEIGHTINGS.iter().zip(given) {
         for (k, kind) in KINDS.iter().enumerate() {
             let busy = given.weights[k] * total_rps() / kind.model.capacity_rps(SERVICE_US);
-            let cells: [Cell; 8] = [
-                (*name).into(),
-                kind.name.into(),
-                given.weights[k].into(),
-                given.ratios()[k].into(),
-                (100.0 * busy).into(),
-                given.mean_ms.into(),
-                given.overloads.into(),
-                (repeats as f64).into(),
-            ];
-            table.row(Provenance::Simulated, cells);
+            row!(table, Provenance::Simulated, {
+                weighting: *name;
+                r#type: kind.name;
+                weight: given.weights[k], "part of the traffic";
+                ratio: given.ratios()[k], "to one core";
+                utilisation_percent: 100.0 * busy, "%";
+                client_mean_ms: given.mean_ms, "ms on the true curves";
+                overloads: given.overloads, "explorations that overload a backend";
+                explorations: repeats;
+            })?;
         }
     }
     for (kind, ratio) in KINDS.iter().zip(THEIRS) {
-        let cells: [Cell; 4] = ["paper".into(), kind.name.into(), Cell::Empty, ratio.into()];
-        table.row(Provenance::Reported, cells);
+        row!(table, Provenance::Reported, {
+            weighting: "paper";
+            r#type: kind.name;
+            ratio: ratio;
+        })?;
     }
-    table
+    Ok(table)
 }
 
 fn categories() -> Vec<String> {
@@ -243,7 +243,8 @@ fn ratio_plot(given: &[Given]) -> Plot {
 fn weight_plot(given: &[Given]) -> Plot {
     let bars = SHOWN.iter().map(|&(i, name)| {
         let weights = given[i].weights.map(Some).to_vec();
-        Bars::new(name, Provenance::Simulated, weights)
+        let errors = given[i].errors.map(Some).to_vec();
+        Bars::new(name, Provenance::Simulated, weights).errors(errors)
     });
     let y = Axis::linear("weight (part of the traffic)");
     let title = "Weight of a backend, by type";
@@ -254,44 +255,40 @@ fn compare(given: &[Given]) -> Vec<Comparison> {
     let mut found = Vec::new();
     for (k, kind) in KINDS.iter().enumerate().skip(1) {
         let ours = given[0].ratios()[k];
-        found.push(Comparison {
-            what: format!("weight of {} over one core, ILP on sum", kind.name),
-            paper: THEIRS[k].into(),
-            ours: ours.into(),
-            unit: String::new(),
-            verdict: Verdict::within(0.15, THEIRS[k], ours),
-            provenance: Provenance::Simulated,
-            why: "On queues the sum, which does not weigh a backend by its traffic, loads the few large \
-                  backends to the end of their menus to relieve the many small ones: with the true curves, \
-                  too. Weights near the ratio of capacities, as the paper's, need other curves, which it \
-                  does not give in numbers."
-                .to_owned(),
-        });
+        let what = format!("weight of {} over one core, ILP on sum", kind.name);
+        let paper = (THEIRS[k], Tolerance::Part(0.15));
+        found.push(Comparison::number(Simulated, what, paper, ours, "").why(
+            "On queues the sum, which does not weigh a backend by its traffic, loads the few large backends to \
+             the end of their menus to relieve the many small ones: with the true curves, too. Weights near the \
+             ratio of capacities, as the paper's, need other curves, which it does not give in numbers.",
+        ));
     }
     let ratios: Vec<String> = given[2].ratios().iter().map(|r| format!("{r:.1}")).collect();
-    let theirs: Vec<String> = THEIRS.iter().map(ToString::to_string).collect();
-    found.push(Comparison {
-        what: "ratio of the weights, Plimsoll on traffic".to_owned(),
-        paper: theirs.join(" : ").into(),
-        ours: ratios.join(" : ").into(),
-        unit: String::new(),
-        verdict: Verdict::Differs,
-        provenance: Provenance::Simulated,
-        why: "Another objective, the mean over clients: it leaves the small backends idler than the paper \
-              does, since on queues large ones wait less at the same load, but not as idle as the sum."
-            .to_owned(),
-    });
+    let theirs = THEIRS.map(|ratio| ratio.to_string()).join(" : ");
     let best = given[4].mean_ms;
     let over = |i: usize| 100.0 * (given[i].mean_ms / best - 1.0);
-    found.push(Comparison {
-        what: "mean latency of clients above the best weights: ILP on sum, Plimsoll".to_owned(),
-        paper: "not reported".into(),
-        ours: format!("{:.1} % and {:.1} %", over(0), over(2)).into(),
-        unit: String::new(),
-        verdict: Verdict::NotComparable,
-        provenance: Provenance::Simulated,
-        why: "The true curves are known only in simulation.".to_owned(),
-    });
+    let above = format!("{:.1} % and {:.1} %", over(0), over(2));
+    found.extend([
+        Comparison::silent(
+            Simulated,
+            "ratio of the weights, Plimsoll on traffic",
+            theirs,
+            ratios.join(" : "),
+            "",
+        )
+        .why(
+            "Another objective, the mean over clients: it leaves the small backends idler than the paper does, \
+             since on queues large ones wait less at the same load, but not as idle as the sum.",
+        ),
+        Comparison::silent(
+            Simulated,
+            "mean latency of clients above the best weights: ILP on sum, Plimsoll",
+            "not reported",
+            above,
+            "",
+        )
+        .why("The true curves are known only in simulation."),
+    ]);
     found
 }
 
@@ -305,16 +302,16 @@ mod tests {
     fn plimsoll_comes_nearer_to_the_best_than_the_ilp_on_sum() {
         let context = Context::new(3, true, Interrupt::never());
         let explored = explore(&context, 3, ExploreMode::Bisect).unwrap();
-        let mean_ms = |way| {
+        let mean_ms = |weighting| {
             let mut given = Given::default();
-            let shares = shares(way, &explored).unwrap();
+            let shares = shares(weighting, &explored).unwrap();
             assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9);
             given.add(&shares);
-            assert_eq!(given.overloads, 0.0, "{way:?}");
+            assert_eq!(given.overloads, 0.0, "{weighting:?}");
             given.mean_ms
         };
-        let best = mean_ms(Way::TrueTraffic);
-        assert!(best <= mean_ms(Way::TrueSum) && best <= mean_ms(Way::Plimsoll));
-        assert!(mean_ms(Way::Plimsoll) < mean_ms(Way::Paper));
+        let best = mean_ms(Weighting::TrueTraffic);
+        assert!(best <= mean_ms(Weighting::TrueSum) && best <= mean_ms(Weighting::Plimsoll));
+        assert!(mean_ms(Weighting::Plimsoll) < mean_ms(Weighting::Paper));
     }
 }

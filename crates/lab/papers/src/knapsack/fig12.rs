@@ -31,7 +31,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     ] {
         comparisons.extend(both.cuts(&[(from, to, paper)], None, why));
     }
-    Ok(Outcome { comparisons, ..both.outcome("Thirty backends, no weights", &UNWEIGHTED) })
+    Ok(Outcome { comparisons, ..both.outcome("Thirty backends, no weights", &UNWEIGHTED)? })
 }
 
 const BY_ROUND_ROBIN: &str = "An equal split asks the one-core backends for more than they serve, so what is \

@@ -8,8 +8,8 @@ use std::time::Duration;
 use plimsoll_sim::BackendModel;
 
 use super::baselines::{Both, Coming, Kind, Ran, Setting, Sweep, UNWEIGHTED};
-use crate::outcome::{Comparison, Outcome, Verdict};
-use crate::{Context, Experiment, Failure, Provenance};
+use crate::outcome::Outcome;
+use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -53,7 +53,7 @@ fn setting(seed: u64) -> Setting {
 fn run(context: &Context) -> Result<Outcome, Failure> {
     let setting = setting(context.seed);
     let both = Both::run(context, setting.clone(), (0.0, 0.95))?;
-    let mut outcome = both.outcome("Three unequal backends", &UNWEIGHTED);
+    let mut outcome = both.outcome("Three unequal backends", &UNWEIGHTED)?;
     for to in ["KLB", "Plimsoll leastconn"] {
         let pairs = THEIRS.map(|(from, paper)| (from, to, paper));
         outcome.comparisons.extend(both.cuts(&pairs, None, WHY));
@@ -74,19 +74,13 @@ fn evenness(ran: &Ran) -> Comparison {
         ran.kinds.iter().map(|k| 100.0 * k.utilisation).fold(from, f)
     };
     let spread = of(f64::max, 0.0) - of(f64::min, 100.0);
-    let verdict = Verdict::agrees_if(spread <= 10.0);
-    let why = "The least sum of latencies is not even in CPU: a slow core's requests take longer at the \
-               same utilisation, so it is given less; ten weights per backend and curves of degree two through \
-               rounds of ten seconds add to that.";
-    Comparison {
-        what: format!("spread of CPU under KLB ({} clients)", ran.clients.name()),
-        paper: "uniform".into(),
-        ours: format!("{spread:.0} points").into(),
-        unit: String::new(),
-        verdict,
-        provenance: ran.provenance,
-        why: if verdict == Verdict::Agrees { String::new() } else { why.to_owned() },
-    }
+    let what = format!("spread of CPU under KLB ({} clients)", ran.clients.name());
+    let paper = ("uniform", Bound::AtMost(10.0));
+    Comparison::bound(ran.provenance, what, paper, spread, "points").why(
+        "The least sum of latencies is not even in CPU: a slow core's requests take longer at the same \
+         utilisation, so it is given less; ten weights per backend and curves of degree two through rounds of \
+         ten seconds add to that.",
+    )
 }
 
 const WHY: &str = "The paper does not tell the load of this pool, how its clients send, or how its service \

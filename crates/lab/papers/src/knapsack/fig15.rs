@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::baselines::{Both, Ran, Setting, thirty};
-use crate::outcome::{Comparison, Outcome, Verdict};
-use crate::{Context, Experiment, Failure, Provenance};
+use crate::outcome::Outcome;
+use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -39,11 +39,11 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     let both = Both::run(context, thirty(context.seed), (0.0, 1.0))?;
     // 16 % more than KLB is 13.8 % less than the other.
     let less = 100.0 * (1.0 - 1.0 / 1.16);
-    let mut outcome = both.outcome("What makes the gain", &SHOWN);
+    let mut outcome = both.outcome("What makes the gain", &SHOWN)?;
     let found = &mut outcome.comparisons;
     found.extend(both.cuts(&[("ILP on CPU", "KLB", less)], None, WHY_CPU));
     for open in [false, true] {
-        found.push(order(["random(2)", "P2 by latency", "KLB"].map(|n| both.sim(n, open))));
+        found.push(order(["KLB", "P2 by latency", "random(2)"].map(|n| both.sim(n, open))));
         found.push(equal_connections(both.setting(), both.sim("ILP on connections", open)));
     }
     if let Some(ran) = both.lane("ILP on connections") {
@@ -57,31 +57,18 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     Ok(outcome)
 }
 
-/// From the slowest to the fastest, by the mean of all clients.
-fn order(mut rows: [&Ran; 3]) -> Comparison {
-    let paper = rows.map(|r| r.method.name).join(" > ");
-    rows.sort_by(|a, b| b.mean_ms.total_cmp(&a.mean_ms));
-    let ours = rows.map(|r| format!("{} ({:.0} ms)", r.method.name, r.mean_ms)).join(" > ");
-    let same = rows.map(|r| r.method.name).join(" > ") == paper;
-    let overload = rows.iter().find(|r| r.overload).map(|r| {
-        format!(
+/// From the fastest to the slowest, by the mean of all clients.
+fn order(rows: [&Ran; 3]) -> Comparison {
+    let what = format!("mean latency ({} clients)", rows[0].clients.name());
+    let paper = rows.map(|r| r.method.name).join(" < ");
+    let ours = rows.map(|r| (r.method.name, r.mean_ms));
+    let found = Comparison::order(Provenance::Simulated, what, &paper, ours, "ms").why(WHY_ORDER);
+    match rows.iter().find(|r| r.overload) {
+        Some(r) => found.incomparable(format!(
             "{} overloads some backend: its mean grows with the time that one looks on.",
             r.method.name
-        )
-    });
-    let (verdict, why) = match overload {
-        Some(why) => (Verdict::NotComparable, why),
-        None if same => (Verdict::Agrees, String::new()),
-        None => (Verdict::Differs, WHY_ORDER.to_owned()),
-    };
-    Comparison {
-        what: format!("mean latency, from the slowest ({} clients)", rows[0].clients.name()),
-        paper: paper.into(),
-        ours: ours.into(),
-        unit: String::new(),
-        verdict,
-        provenance: Provenance::Simulated,
-        why,
+        )),
+        None => found,
     }
 }
 
@@ -93,19 +80,12 @@ fn equal_connections(setting: &Setting, ran: &Ran) -> Comparison {
         rps * seen.latency_ms.unwrap_or(0.0) / 1e3
     });
     let (least, most) = per_backend.fold((f64::MAX, 0.0f64), |(a, b), n| (a.min(n), b.max(n)));
-    let agrees = most <= 1.5 * least;
-    Comparison {
-        what: format!(
-            "connections per backend under the ILP on them, most over fewest type ({} clients)",
-            ran.clients.name()
-        ),
-        paper: "equal".into(),
-        ours: format!("{:.2}", most / least.max(1e-9)).into(),
-        unit: String::new(),
-        verdict: Verdict::agrees_if(agrees),
-        provenance: ran.provenance,
-        why: if agrees { String::new() } else { WHY_CONNECTIONS.to_owned() },
-    }
+    let what = format!(
+        "connections per backend under the ILP on them, most over fewest type ({} clients)",
+        ran.clients.name()
+    );
+    let (paper, ours) = (("equal", Bound::AtMost(1.5)), most / least.max(1e-9));
+    Comparison::bound(ran.provenance, what, paper, ours, "×").why(WHY_CONNECTIONS)
 }
 
 const WHY_CPU: &str = "How far an even CPU utilisation lies from the best split depends on how backends differ. \
@@ -122,6 +102,7 @@ const WHY_CONNECTIONS: &str = "The weights even out connections at the open load
 mod tests {
     use super::super::baselines::{Clients, METHODS};
     use super::*;
+    use crate::Verdict;
 
     #[test]
     fn the_order_is_that_of_the_means() {
@@ -138,9 +119,14 @@ mod tests {
             overload: false,
         };
         let rows = [ran(0, 30.0), ran(1, 20.0), ran(2, 10.0)];
-        assert_eq!(order([&rows[0], &rows[1], &rows[2]]).verdict, Verdict::Agrees);
-        assert_eq!(order([&rows[1], &rows[0], &rows[2]]).verdict, Verdict::Differs);
+        let verdict = |rows| {
+            let mut one = order(rows);
+            one.judge(false);
+            one.verdict()
+        };
+        assert_eq!(verdict([&rows[2], &rows[1], &rows[0]]), Verdict::Agrees);
+        assert_eq!(verdict([&rows[2], &rows[0], &rows[1]]), Verdict::Differs);
         let over = Ran { overload: true, ..ran(0, 30.0) };
-        assert_eq!(order([&over, &rows[1], &rows[2]]).verdict, Verdict::NotComparable);
+        assert_eq!(verdict([&rows[2], &rows[1], &over]), Verdict::NotComparable);
     }
 }

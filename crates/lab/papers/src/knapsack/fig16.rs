@@ -1,7 +1,7 @@
 //! Figure 16 (§6.4): backends of Table 3's pool fail, or lose a quarter of their capacity.
 //!
 //! Simulated: Plimsoll's controller with its sequential test, with the paper's bare threshold, and in the
-//! paper's way altogether, against nobody who reacts, over several seeds. Emulated: the real daemon and a
+//! paper's method altogether, against weights that stay, over several seeds. Emulated: the real daemon and a
 //! real HAProxy beside another that keeps the weights of before. Then the price of a test: how often it
 //! fires while nothing happens.
 
@@ -13,11 +13,13 @@ use plimsoll_sim::Method;
 use super::baselines::changed::{self, Through};
 use super::dynamics::episode::{self, Length};
 use super::dynamics::quiet::{self, Quiet};
-use super::dynamics::seen::{Seen, groups, mean, median};
-use super::dynamics::{self, Disturbance, GROUPS, LOAD, WAYS, Way, emulated, optimum, tables};
-use crate::outcome::{Comparison, Outcome, Value, Verdict};
+use super::dynamics::seen::{Seen, groups, mean, median, standard_error};
+use super::dynamics::{
+    self, Disturbance, GROUPS, LOAD, STEERINGS, Steering, emulated, optimum, tables,
+};
+use crate::outcome::Outcome;
 use crate::plot::{Axis, Bars, Plot};
-use crate::{Context, Experiment, Failure, Provenance};
+use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -35,8 +37,13 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 const WHATS: [Disturbance; 2] = [Disturbance::Failure, Disturbance::Capacity];
-const WATCHING: [Way; 5] =
-    [Way::Plimsoll, Way::Threshold, Way::Untested, Way::PaperMended, Way::PaperPrinted];
+const WATCHING: [Steering; 5] = [
+    Steering::Plimsoll,
+    Steering::Threshold,
+    Steering::Untested,
+    Steering::PaperMended,
+    Steering::PaperPrinted,
+];
 
 /// What the paper gives of Fig. 16(a): DIP-1 to 16, DIP-17 to 24, DIP-27 to 30 gain so much weight.
 const THEIR_GAINS: [f64; 3] = [0.012, 0.027, 0.066];
@@ -52,7 +59,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         Length { learning_s: 60.0, settling_s: 20.0, measured_s: 20.0 },
         Length { learning_s: 400.0, settling_s: 60.0, measured_s: 120.0 },
     );
-    let mut runs = episode::every_way(context, &WHATS, length, context.pick(1, 3), 0.0..0.15)?;
+    let mut runs = episode::every_steering(context, &WHATS, length, context.pick(1, 3), 0.0..0.15)?;
     let quiet = watch(context, 0.15..0.2)?;
     let seconds = Duration::from_secs;
     let (length, whats) = context.pick(
@@ -90,9 +97,9 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     let best = |what| best_ms.iter().find(|(w, _)| *w == what).map(|(_, ms)| *ms);
     let comparisons = comparisons(&runs, &real, &quiet, &best)?;
     runs.extend(real);
-    let mut tables = vec![tables::runs(&runs, best), tables::weights(&runs, &WHATS)?];
-    tables.push(tables::quiet(&quiet));
-    tables.push(changed::table(&methods));
+    let mut tables = vec![tables::runs(&runs, best)?, tables::weights(&runs, &WHATS)?];
+    tables.push(tables::quiet(&quiet)?);
+    tables.push(changed::table(&methods)?);
     let mut plots = plots(&runs)?;
     for ((what, rows), file) in methods.iter().zip(["methods-failure", "methods-capacity"]) {
         plots.extend(changed::before_and_after(file, what, rows));
@@ -119,14 +126,14 @@ fn every_method(
 }
 
 fn watch(context: &Context, progress: std::ops::Range<f64>) -> Result<Vec<Quiet>, Failure> {
-    let ways = if context.quick { &WATCHING[..2] } else { &WATCHING[..] };
+    let steerings = if context.quick { &WATCHING[..2] } else { &WATCHING[..] };
     let (learning_s, quiet_s) = context.pick((60.0, 60.0), (400.0, 3600.0));
     let mut quiet = Vec::new();
-    for (i, &way) in ways.iter().enumerate() {
-        let done = i as f64 / ways.len() as f64;
+    for (i, &steering) in steerings.iter().enumerate() {
+        let done = i as f64 / steerings.len() as f64;
         let done = progress.start + (progress.end - progress.start) * done;
-        context.progress(done, &format!("a quiet hour: {}", way.name()))?;
-        quiet.push(quiet::run(context, way, learning_s, quiet_s, context.seed)?);
+        context.progress(done, &format!("a quiet hour: {}", steering.name()))?;
+        quiet.push(quiet::run(context, steering, learning_s, quiet_s, context.seed)?);
     }
     Ok(quiet)
 }
@@ -135,11 +142,11 @@ fn of(
     runs: &[Seen],
     what: Disturbance,
     method: Method,
-    way: Way,
+    steering: Steering,
     from: Provenance,
 ) -> impl Iterator<Item = &Seen> + Clone {
-    let key = (what, method, way, from);
-    runs.iter().filter(move |seen| (seen.what, seen.method, seen.way, seen.provenance) == key)
+    let key = (what, method, steering, from);
+    runs.iter().filter(move |seen| (seen.what, seen.method, seen.steering, seen.provenance) == key)
 }
 
 fn plimsoll(
@@ -147,7 +154,7 @@ fn plimsoll(
     what: Disturbance,
     from: Provenance,
 ) -> impl Iterator<Item = &Seen> + Clone {
-    of(runs, what, Method::RoundRobin, Way::Plimsoll, from)
+    of(runs, what, Method::RoundRobin, Steering::Plimsoll, from)
 }
 
 /// The gains of the paper's three groups after the failure, from those of ours.
@@ -168,9 +175,9 @@ fn plots(runs: &[Seen]) -> Result<Vec<Plot>, Failure> {
         (WHATS[0], "latency-failure", "DIP-25 and DIP-26 fail: clients' mean, one run of each"),
         (WHATS[1], "latency-capacity", "DIP-25 to DIP-28 at 75 %: clients' mean, one run of each"),
     ] {
-        let shown: Vec<&Seen> = WAYS[..5]
+        let shown: Vec<&Seen> = STEERINGS[..5]
             .iter()
-            .filter_map(|&(m, way)| of(runs, what, m, way, Provenance::Simulated).next())
+            .filter_map(|&(m, steering)| of(runs, what, m, steering, Provenance::Simulated).next())
             .collect();
         plots.push(tables::latencies(name, title, &shown, 60.0));
         let real = |seen: &&Seen| (seen.what, seen.provenance) == (what, Provenance::Emulated);
@@ -183,6 +190,16 @@ fn plots(runs: &[Seen]) -> Result<Vec<Plot>, Failure> {
     Ok(plots)
 }
 
+/// The standard errors over runs of what is shown of them.
+fn errors<'a>(
+    runs: impl Iterator<Item = &'a Seen>,
+    shown: impl Fn(&[(f64, f64)]) -> Vec<f64>,
+) -> Vec<Option<f64>> {
+    let each: Vec<Vec<f64>> = runs.map(|seen| shown(&groups(std::iter::once(seen)))).collect();
+    let count = each.first().map_or(0, Vec::len);
+    (0..count).map(|i| standard_error(each.iter().map(|values| values[i]))).collect()
+}
+
 fn failure_plot(runs: &[Seen]) -> Result<Plot, Failure> {
     let what = Disturbance::Failure;
     let bars = |name: &str, from, parts: &[(f64, f64)]| {
@@ -191,7 +208,9 @@ fn failure_plot(runs: &[Seen]) -> Result<Plot, Failure> {
     let mut series = Vec::new();
     for from in [Provenance::Simulated, Provenance::Emulated] {
         if plimsoll(runs, what, from).next().is_some() {
-            series.push(bars("Plimsoll", from, &groups(plimsoll(runs, what, from))));
+            let runs = plimsoll(runs, what, from);
+            let each = errors(runs.clone(), |parts| gains(parts).to_vec());
+            series.push(bars("Plimsoll", from, &groups(runs)).errors(each));
         }
     }
     for (name, objective) in tables::BEST {
@@ -203,7 +222,7 @@ fn failure_plot(runs: &[Seen]) -> Result<Plot, Failure> {
     let names = names.map(str::to_owned).to_vec();
     Ok(Plot::bars(
         "weights-failure",
-        "Who gets the weight of 25 and 26",
+        "Where the weight of 25 and 26 goes",
         "backends",
         y,
         names,
@@ -221,8 +240,10 @@ fn capacity_plot(runs: &[Seen]) -> Result<Plot, Failure> {
     let mut series = Vec::new();
     for from in [Provenance::Simulated, Provenance::Emulated] {
         if plimsoll(runs, what, from).next().is_some() {
-            let parts = groups(plimsoll(runs, what, from));
-            series.push(Bars::new("Plimsoll", from, four(&parts)));
+            let runs = plimsoll(runs, what, from);
+            let changes = |parts: &[(f64, f64)]| four(parts).into_iter().flatten().collect();
+            let each = errors(runs.clone(), changes);
+            series.push(Bars::new("Plimsoll", from, four(&groups(runs))).errors(each));
         }
     }
     for (name, objective) in tables::BEST {
@@ -277,16 +298,14 @@ fn weight_comparisons(
                  paper's unweighted sum.",
                 a[i], b[i]
             );
-            let verdict = Verdict::within(0.25, THEIR_GAINS[i], ours);
             let name = format!("25 and 26 fail: cumulative gain of {}", names[i]);
-            Comparison::new(name, THEIR_GAINS[i], ours, "weight", verdict, from, why)
+            let paper = (THEIR_GAINS[i], Tolerance::Part(0.25));
+            Comparison::number(from, name, paper, ours, "weight").why(why)
         };
         return Ok(gains(&ours).into_iter().enumerate().map(|(i, ours)| one(i, ours)).collect());
     }
     let ours = loss(&ours);
     let (low, high) = THEIR_LOSS;
-    let near = (low - 1.0..=high + 1.0).contains(&ours);
-    let verdict = Verdict::agrees_if(near);
     let why = format!(
         "{machines}; exact queues that lose a quarter of their speed lose {:.1} % when packed for the mean \
          client and {:.1} % by the paper's unweighted sum.",
@@ -294,7 +313,8 @@ fn weight_comparisons(
         loss(&sum_best)
     );
     let name = "25 to 28 at 75 %: their loss of weight";
-    Ok(vec![Comparison::new(name, format!("{low}–{high}"), ours, "%", verdict, from, why)])
+    let paper = (low, high, Tolerance::Absolute(1.0));
+    Ok(vec![Comparison::range(from, name, paper, ours, "%").why(why)])
 }
 
 fn time_comparisons(runs: &[Seen], what: Disturbance, from: Provenance) -> Vec<Comparison> {
@@ -311,10 +331,14 @@ fn time_comparisons(runs: &[Seen], what: Disturbance, from: Provenance) -> Vec<C
     };
     let count = runs.clone().count();
     let one = |part: &str, theirs: f64, (ours, seen): (Option<f64>, usize)| {
-        let verdict = ours.map_or(Verdict::Differs, |s| Verdict::less_is_better(0.5, theirs, s));
-        let ours = ours.map_or_else(|| Value::from("never in most runs"), Value::from);
         let why = format!("{why} Median; so it was in {seen} of {count} runs.");
-        Comparison::new(format!("{}: {part}", what.name()), theirs, ours, "s", verdict, from, why)
+        let what = format!("{}: {part}", what.name());
+        let paper = format!("within {theirs}");
+        match ours {
+            Some(s) => Comparison::bound(from, what, (&paper, Bound::AtMost(theirs)), s, "s"),
+            None => Comparison::word(from, what, &paper, "never in most runs"),
+        }
+        .why(why)
     };
     vec![
         one("first noticed", theirs, when(|s| s.reaction.first_s)),
@@ -343,33 +367,34 @@ fn client_comparison(
     from: Provenance,
     best: Option<f64>,
 ) -> Comparison {
-    let later = |way| mean(of(runs, what, Method::RoundRobin, way, from).map(|s| s.later_ms));
-    let (ours, frozen) = (later(Way::Plimsoll), later(Way::Frozen));
+    let later =
+        |steering| mean(of(runs, what, Method::RoundRobin, steering, from).map(|s| s.later_ms));
+    let (ours, frozen) = (later(Steering::Plimsoll), later(Steering::Frozen));
     let (ours, frozen) = (ours.unwrap_or(f64::NAN), frozen.unwrap_or(f64::NAN));
     let best = best.filter(|_| from == Provenance::Simulated);
     let best =
         best.map_or_else(String::new, |ms| format!(" The best static split has {ms:.1} ms."));
     let name = format!("{}: clients' mean once settled", what.name());
-    let lost = mean(of(runs, what, Method::RoundRobin, Way::Frozen, from).map(|s| s.lost as f64));
+    let lost =
+        mean(of(runs, what, Method::RoundRobin, Steering::Frozen, from).map(|s| s.lost as f64));
     let why = format!(
         "With the weights of before it is {frozen:.1} ms for those that are served, and {:.0} requests are \
          lost.{best}",
         lost.unwrap_or(0.0)
     );
-    Comparison::new(name, "not given", ours, "ms", Verdict::NotComparable, from, why)
+    Comparison::silent(from, name, "not given", ours, "ms").why(why)
 }
 
 fn quiet_comparison(quiet: &Quiet) -> Comparison {
     let rate = quiet.false_alarms as f64 / quiet.hours;
-    let name = format!("false alarms in a quiet hour: {}", quiet.way.name());
-    let why = if quiet.way == Way::Plimsoll {
+    let name = format!("false alarms in a quiet hour: {}", quiet.steering.name());
+    let why = if quiet.steering == Steering::Plimsoll {
         "The paper does not say how often its threshold fires on noise. The sequential test is meant to \
          fire at most once a day in a pool of thirty."
     } else {
         "The paper does not say how often its threshold fires on noise."
     };
-    let verdict = Verdict::NotComparable;
-    Comparison::new(name, "not given", rate, "1/h", verdict, Provenance::Simulated, why)
+    Comparison::silent(Provenance::Simulated, name, "not given", rate, "1/h").why(why)
 }
 
 fn notes() -> Vec<String> {
@@ -388,9 +413,9 @@ fn notes() -> Vec<String> {
          then takes everything, and with frozen weights all is lost. A real HAProxy tries again, under \
          roundrobin elsewhere: nothing is lost there. Under leastconn the dead have the fewest connections, and \
          a second try finds the other dead one: without a health check that loses requests for real.",
-        "The paper's ways explore and notice changes as the paper does, learn polynomials of degree two and \
+        "The paper's methods explore and notice changes as the paper does, learn polynomials of degree two and \
          minimise the unweighted sum of latencies.",
-        "The paper's ways are rebuilt in this controller, under exponential service times: a threshold on the \
+        "The paper's methods are rebuilt in this controller, under exponential service times: a threshold on the \
          mean of a few requests then fires on noise, and every false alarm moves weights. Under steadier \
          service times, which the paper's fixed computation may have, it would fire less.",
         "Emulated, requests through the changes of the table of methods take 120 ms, so that four lanes run \

@@ -12,13 +12,13 @@ use plimsoll_sim::Method;
 
 use super::baselines::changed;
 use super::dynamics::episode::{self, Length};
-use super::dynamics::seen::{Seen, groups, mean, median};
+use super::dynamics::seen::{Seen, groups, mean, median, standard_error};
 use super::dynamics::{
-    self, Disturbance, GROUPS, GROWN, LOAD, WAYS, Way, emulated, optimum, tables,
+    self, Disturbance, GROUPS, GROWN, LOAD, STEERINGS, Steering, emulated, optimum, tables,
 };
-use crate::outcome::{Comparison, Outcome, Value, Verdict};
+use crate::outcome::{Cell, Outcome};
 use crate::plot::{Axis, Bars, Plot};
-use crate::{Context, Experiment, Failure, Provenance};
+use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -44,11 +44,11 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         Length { learning_s: 100.0, settling_s: 30.0, measured_s: 30.0 },
         Length { learning_s: 400.0, settling_s: 60.0, measured_s: 120.0 },
     );
-    let mut runs = episode::every_way(context, &[WHAT], length, context.pick(1, 5), 0.0..0.2)?;
+    let mut runs = episode::every_steering(context, &[WHAT], length, context.pick(1, 5), 0.0..0.2)?;
     let best_ms = optimum::mean_after_ms(WHAT, context.pick(50_000, 1_000_000), context.seed)?;
-    let shown: Vec<&Seen> = WAYS[..5]
+    let shown: Vec<&Seen> = STEERINGS[..5]
         .iter()
-        .filter_map(|way| runs.iter().find(|seen| (seen.method, seen.way) == *way))
+        .filter_map(|steering| runs.iter().find(|seen| (seen.method, seen.steering) == *steering))
         .collect();
     let title = "A tenth more traffic: clients' mean, one run of each";
     let setting = dynamics::setting(context.seed);
@@ -62,9 +62,9 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     runs.extend(real);
     Ok(Outcome {
         tables: vec![
-            tables::runs(&runs, |_| Some(best_ms)),
+            tables::runs(&runs, |_| Some(best_ms))?,
             tables::weights(&runs, &[WHAT])?,
-            changed::table(&[(WHAT.name(), methods)]),
+            changed::table(&[(WHAT.name(), methods)])?,
         ],
         plots,
         comparisons,
@@ -75,7 +75,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             "Plimsoll counts the traffic, so there is nothing to notice (first_noticed_s is empty): \
              new_plan_s is the first plan packed for more than half of the additional requests."
                 .to_owned(),
-            "The paper's ways are rebuilt in this controller, under exponential service times: a \
+            "The paper's methods are rebuilt in this controller, under exponential service times: a \
              threshold on the mean of a few requests then fires on noise, and every false alarm moves \
              weights. Under steadier service times it would fire less."
                 .to_owned(),
@@ -107,19 +107,21 @@ fn real(context: &Context, progress: std::ops::Range<f64>) -> Result<Vec<Seen>, 
     emulated::run(context, &[WHAT], length, progress)
 }
 
-fn of(runs: &[Seen], method: Method, way: Way) -> impl Iterator<Item = &Seen> + Clone {
-    runs.iter().filter(move |seen| (seen.method, seen.way) == (method, way))
+fn of(runs: &[Seen], method: Method, steering: Steering) -> impl Iterator<Item = &Seen> + Clone {
+    runs.iter().filter(move |seen| (seen.method, seen.steering) == (method, steering))
 }
 
 fn weights_plot(runs: &[Seen]) -> Result<Plot, Failure> {
-    let ours = groups(of(runs, Method::RoundRobin, Way::Plimsoll));
+    let ours = groups(of(runs, Method::RoundRobin, Steering::Plimsoll));
     let best = tables::best_groups(WHAT, Objective::Traffic)?;
     let paper = tables::best_groups(WHAT, Objective::Sum)?;
-    let more = |parts: &[(f64, f64)]| {
-        parts.iter().map(|(before, after)| Some(100.0 * (after / before - 1.0))).collect()
-    };
+    let change = |(before, after): (f64, f64)| 100.0 * (after / before - 1.0);
+    let more = |parts: &[(f64, f64)]| parts.iter().map(|part| Some(change(*part))).collect();
+    let runs = of(runs, Method::RoundRobin, Steering::Plimsoll);
+    let each = |range| runs.clone().map(move |seen| change(seen.group(range)));
+    let errors = GROUPS.iter().map(|(_, range)| standard_error(each(range))).collect();
     let series = vec![
-        Bars::new("Plimsoll, roundrobin", Provenance::Simulated, more(&ours)),
+        Bars::new("Plimsoll, roundrobin", Provenance::Simulated, more(&ours)).errors(errors),
         Bars::new(tables::BEST[0].0, Provenance::Simulated, more(&best)),
         Bars::new(tables::BEST[1].0, Provenance::Simulated, more(&paper)),
     ];
@@ -137,17 +139,18 @@ fn taken(parts: &[(f64, f64)]) -> f64 {
 fn comparisons(runs: &[Seen], real: &[Seen], best_ms: f64) -> Result<Vec<Comparison>, Failure> {
     let mut all = Vec::new();
     for (runs, from) in [(runs, Provenance::Simulated), (real, Provenance::Emulated)] {
-        let plimsoll: Vec<&Seen> = of(runs, Method::RoundRobin, Way::Plimsoll).collect();
+        let plimsoll: Vec<&Seen> = of(runs, Method::RoundRobin, Steering::Plimsoll).collect();
         all.push(taken_comparison(&plimsoll, from)?);
         all.push(busiest_comparison(&plimsoll, from));
         all.push(planned_comparison(&plimsoll, from));
     }
-    let later = |runs, way| mean(of(runs, Method::RoundRobin, way).map(|seen| seen.later_ms));
+    let later =
+        |runs, steering| mean(of(runs, Method::RoundRobin, steering).map(|seen| seen.later_ms));
     let over = |from, what: &str, ours: Option<f64>, than: Option<f64>, why: String| {
         let ours = ours.zip(than).map_or(f64::NAN, |(ours, than)| ours / than);
-        Comparison::new(what, "not given", ours, "", Verdict::NotComparable, from, why)
+        Comparison::silent(from, what, "not given", ours, "").why(why)
     };
-    let (ours, frozen) = (later(runs, Way::Plimsoll), later(runs, Way::Frozen));
+    let (ours, frozen) = (later(runs, Steering::Plimsoll), later(runs, Steering::Frozen));
     all.push(over(
         Provenance::Simulated,
         "clients' mean afterwards over that of the best static split",
@@ -158,8 +161,8 @@ fn comparisons(runs: &[Seen], real: &[Seen], best_ms: f64) -> Result<Vec<Compari
     all.push(over(
         Provenance::Emulated,
         "clients' mean afterwards over that with the weights of before",
-        later(real, Way::Plimsoll),
-        later(real, Way::Frozen),
+        later(real, Steering::Plimsoll),
+        later(real, Steering::Frozen),
         "One run, two lanes side by side, each with arrivals of its own.".to_owned(),
     ));
     Ok(all)
@@ -181,8 +184,8 @@ fn taken_comparison(plimsoll: &[&Seen], from: Provenance) -> Result<Comparison, 
          {by_mean:.2}, packed by the paper's unweighted sum {by_sum:.2}: large ones are the fuller \
          already. The paper's curves come from its own machines.{scatter}"
     );
-    let verdict = Verdict::agrees_if(ours > 0.5);
-    Ok(Comparison::new(what, "most", ours, "part of them", verdict, from, why))
+    let paper = ("most", Bound::AtLeast(0.5));
+    Ok(Comparison::bound(from, what, paper, ours, "part of them").why(why))
 }
 
 fn busiest_comparison(plimsoll: &[&Seen], from: Provenance) -> Comparison {
@@ -195,13 +198,13 @@ fn busiest_comparison(plimsoll: &[&Seen], from: Provenance) -> Comparison {
         _ => "",
     };
     let why = format!("The pool as a whole is used to {:.2}.{learned}", GROWN * LOAD);
-    let verdict = Verdict::agrees_if(busiest < 1.0);
-    Comparison::new(what, "not overloaded", busiest, unit, verdict, from, why)
+    let paper = ("not overloaded", Bound::AtMost(1.0));
+    Comparison::bound(from, what, paper, busiest, unit).why(why)
 }
 
 fn planned_comparison(plimsoll: &[&Seen], from: Provenance) -> Comparison {
     let (planned_s, there) = median(plimsoll.iter().map(|seen| seen.reaction.planned_s));
-    let ours = planned_s.map_or_else(|| Value::from("never in most runs"), Value::from);
+    let ours = planned_s.map_or_else(|| Cell::from("never in most runs"), Cell::from);
     let why = format!(
         "The paper's is its ILP alone, without the time until the change is noticed, which it does not give \
          for traffic; ours is all of it, the wait until the rate is sure included. Median; in {there} of \
@@ -209,5 +212,5 @@ fn planned_comparison(plimsoll: &[&Seen], from: Provenance) -> Comparison {
         plimsoll.len()
     );
     let what = "time until new weights";
-    Comparison::new(what, THEIR_ILP_S, ours, "s", Verdict::NotComparable, from, why)
+    Comparison::silent(from, what, THEIR_ILP_S, ours, "s").why(why)
 }

@@ -3,8 +3,9 @@
 use plimsoll_policy::PolicyKind;
 
 use super::trio::sweep::{self, Sweep, Swept};
-use crate::outcome::{Comparison, Outcome, Verdict};
-use crate::{Context, Experiment, Failure, Provenance};
+use crate::Provenance::Emulated;
+use crate::outcome::Outcome;
+use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -30,44 +31,32 @@ fn compare(_: &Context, swept: &Swept) -> Result<Vec<Comparison>, Failure> {
     let (Some(equal), Some(least)) = (points.first(), points.last()) else {
         return Ok(Vec::new());
     };
-    let percent = |value: f64| format!("{:.0} %", 100.0 * value);
     let cpu = equal.emulated.backends.iter().map(|b| b.cpu).sum::<f64>() / 3.0;
-    let full = least.emulated.low().cpu;
-    let idle = least.emulated.high().cpu;
-    let ratios: Vec<f64> = points.iter().map(|p| p.emulated.latency_ratio()).collect();
-    let grows = ratios.last() > ratios.first();
-    let named = |(ratio, p): (&f64, &sweep::Point)| format!("{ratio:.1}× at {}", percent(p.ratio));
-    let shown: Vec<String> = ratios.iter().zip(points).map(named).collect();
-    let comparison = |what: &str, paper: &str, ours: String, verdict, why: &str| Comparison {
-        what: what.to_owned(),
-        paper: paper.into(),
-        ours: ours.into(),
-        unit: String::new(),
-        verdict,
-        provenance: Provenance::Emulated,
-        why: why.to_owned(),
-    };
+    let (full, idle) = (least.emulated.low().cpu, least.emulated.high().cpu);
+    let ratios: Vec<(String, f64)> = points
+        .iter()
+        .map(|p| (format!("at {:.0} %", 100.0 * p.ratio), p.emulated.latency_ratio()))
+        .collect();
+    let ratios = ratios.iter().map(|(at, ratio)| (at.as_str(), *ratio));
+    let short = "A short run; the simulated rows have the long-run values.";
+    let (slow, others) = ("CPU of the slow backend at the lowest ratio", "CPU at the lowest ratio");
+    let latency = "latency of the slow backend over that of the others";
+    let theirs = (100.0 * sweep::EQUAL_CPU, Tolerance::Absolute(6.0));
+    let close = ("close to 100", Bound::AtLeast(90.0));
+    let (full, idle) = (100.0 * full, 100.0 * idle);
     Ok(vec![
-        comparison(
-            "CPU with three equal backends",
-            "close to 80 %",
-            percent(cpu),
-            Verdict::agrees_if((cpu - sweep::EQUAL_CPU).abs() <= 0.06),
-            "The number of clients is chosen so by simulation; what is left is luck of the run.",
-        ),
-        comparison(
-            "CPU of the slow backend at the lowest ratio",
-            "close to 100 %",
-            format!("{}, the others {}", percent(full), percent(idle)),
-            Verdict::agrees_if(full >= 0.9 && idle < full),
-            "A short run; the simulated row has the long-run value.",
-        ),
-        comparison(
-            "latency of the slow backend over that of the others",
-            "grows as capacity falls",
-            shown.join(", "),
-            Verdict::agrees_if(grows),
-            "A short run; the simulated rows have the long-run values.",
-        ),
+        Comparison::number(Emulated, "CPU with three equal backends", theirs, 100.0 * cpu, "%")
+            .fitted("the number of clients, by simulation")
+            .why("What is left is noise of the run."),
+        Comparison::bound(Emulated, slow, close, full, "%").why(short),
+        Comparison::order(
+            Emulated,
+            others,
+            "the slow backend's is the higher",
+            [("others", idle), ("slow", full)],
+            "%",
+        )
+        .why(short),
+        Comparison::order(Emulated, latency, "grows as capacity falls", ratios, "×").why(short),
     ])
 }

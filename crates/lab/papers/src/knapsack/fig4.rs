@@ -4,8 +4,9 @@ use plimsoll_policy::PolicyKind;
 
 use super::trio::others;
 use super::trio::sweep::{Sweep, Swept, simulate};
-use crate::outcome::{Comparison, Outcome, Verdict};
-use crate::{Context, Experiment, Failure, Provenance};
+use crate::Provenance::{Emulated, Simulated};
+use crate::outcome::Outcome;
+use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -33,8 +34,8 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             .to_owned(),
     );
     outcome.notes.push(
-        "With hardly more clients than cores, none of which rests, leastconn leaves no core idle and is \
-         the limit already: weights under it, learned or given, can only cost. Under round robin they \
+        "With hardly more clients than cores, none of which rests, leastconn leaves no core idle, as the \
+         central queue does: weights under it, learned or given, can only cost. Under round robin they \
          help, as far as they were learned in 40 s."
             .to_owned(),
     );
@@ -50,59 +51,49 @@ fn compare(context: &Context, swept: &Swept) -> Result<Vec<Comparison>, Failure>
             &point.emulated,
             simulate(PolicyKind::RoundRobin, [1; 3], point.ratio, clients, seed)?,
         );
-        let share = real.low().share;
-        found.push(Comparison {
-            what: "connections of the slow backend at 60 %".to_owned(),
-            paper: percent(THEIR_SHARE).into(),
-            ours: percent(share).into(),
-            unit: "%".to_owned(),
-            verdict: Verdict::within(0.1, THEIR_SHARE, share),
-            provenance: Provenance::Emulated,
-            why: "Leastconn splits by how long requests stay: 0.6 / 2.6 = 23 % where all are busy; an \
-                  antagonist that takes cache as well as CPU need not slow each request in proportion."
-                .to_owned(),
-        });
-        let (lc, rr) = (&point.simulated, &robin);
-        let gap = |seen: &super::trio::Seen| seen.low().cpu - seen.high().cpu;
-        found.push(Comparison {
-            what: "CPU of the slow backend above the others at 60 %, leastconn beside round robin"
-                .to_owned(),
-            paper: "slightly smaller".into(),
-            ours: format!("{:.0} beside {:.0} points", percent(gap(lc)), percent(gap(rr))).into(),
-            unit: String::new(),
-            verdict: if (0.5..1.0).contains(&(gap(lc) / gap(rr))) {
-                Verdict::Agrees
-            } else {
-                Verdict::Differs
-            },
-            provenance: Provenance::Simulated,
-            why: "Our clients are hardly more than there are cores and never rest, so leastconn keeps every \
-                  core busy and CPU shows no imbalance; latency does. The paper's others were idle in part."
-                .to_owned(),
-        });
-        found.push(Comparison {
-            what: "latency of the slow backend over that of the others at 60 %".to_owned(),
-            paper: "higher".into(),
-            ours: format!("{:.2}×", real.latency_ratio()).into(),
-            unit: String::new(),
-            verdict: Verdict::agrees_if(real.latency_ratio() > 1.05),
-            provenance: Provenance::Emulated,
-            why: "A short run; the simulated row has the long-run value.".to_owned(),
-        });
+        let gap = |seen: &super::trio::Seen| percent(seen.low().cpu - seen.high().cpu);
+        let gaps = [("leastconn", gap(&point.simulated)), ("roundrobin", gap(&robin))];
+        let higher = ("higher", Bound::AtLeast(1.05));
+        found.extend([
+            Comparison::number(
+                Emulated,
+                "connections of the slow backend at 60 %",
+                (percent(THEIR_SHARE), Tolerance::Part(0.1)),
+                percent(real.low().share),
+                "%",
+            )
+            .why(
+                "Leastconn splits by how long requests stay: 0.6 / 2.6 = 23 % where all are busy; an \
+                 antagonist that takes cache as well as CPU need not slow each request in proportion.",
+            ),
+            Comparison::order(
+                Simulated,
+                "CPU of the slow backend above the others at 60 %",
+                "slightly less under leastconn",
+                gaps,
+                "points",
+            )
+            .why(
+                "Our clients are hardly more than there are cores and never rest, so leastconn keeps every \
+                 core busy and CPU shows no imbalance; latency does. The paper's others were idle in part.",
+            ),
+            Comparison::bound(
+                Emulated,
+                "latency of the slow backend over that of the others at 60 %",
+                higher,
+                real.latency_ratio(),
+                "×",
+            )
+            .why("A short run; the simulated row has the long-run value."),
+        ]);
     }
     let mean = |name: &str| swept.others.lane(name).map(|ran| ran.mean_ms);
     if let (Some(plain), Some(ours)) = (mean("leastconn"), mean("Plimsoll leastconn")) {
-        found.push(Comparison {
-            what: "mean latency at 60 %: Plimsoll under leastconn beside leastconn".to_owned(),
-            paper: "not in this figure".into(),
-            ours: format!("{ours:.0} beside {plain:.0} ms").into(),
-            unit: String::new(),
-            verdict: Verdict::NotComparable,
-            provenance: Provenance::Emulated,
-            why:
-                "The paper compares on three backends in Figure 14 only; see the note on the limit."
-                    .to_owned(),
-        });
+        let what = "mean latency at 60 %: Plimsoll under leastconn beside leastconn";
+        let ours = format!("{ours:.0} beside {plain:.0} ms");
+        let why =
+            "The paper compares on three backends in Figure 14 only; see the note on the limit.";
+        found.push(Comparison::silent(Emulated, what, "not in this figure", ours, "").why(why));
     }
     Ok(found)
 }

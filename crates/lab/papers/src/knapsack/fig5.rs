@@ -16,9 +16,10 @@ use plimsoll_testbed::{BackendSpec, Service, Testbed, TestbedSpec};
 use super::ping::busy::BusyServer;
 use super::ping::connect;
 use super::ping::echo::Echo;
-use crate::outcome::{Cell, Comparison, Outcome, Table, Verdict};
+use crate::lanes::served;
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Plot, Points};
-use crate::{Context, Experiment, Failure, Provenance};
+use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -106,7 +107,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         notes.push("No ICMP: this system refuses raw sockets to whoever ran this.".to_owned());
     }
     Ok(Outcome {
-        tables: vec![table(&measured, &emulated)],
+        tables: vec![table(&measured, &emulated)?],
         plots: vec![
             plot("measured", "A server that burns CPU", Provenance::Measured, &measured),
             plot("emulated", "An emulated backend of two cores", Provenance::Emulated, &emulated),
@@ -177,10 +178,8 @@ fn level(
 
 /// Requests answered between two looks, and their mean latency in milliseconds.
 fn between(before: &LoadReport, after: &LoadReport) -> (u64, Option<f64>) {
-    let answered = |report: &LoadReport| report.total.requests - report.total.errors;
-    let sum = |report: &LoadReport| report.total.mean_ms.unwrap_or(0.0) * answered(report) as f64;
-    let count = answered(after) - answered(before);
-    (count, (count > 0).then(|| (sum(after) - sum(before)) / count as f64))
+    let (count, sum_ms) = served(&before.total, &after.total);
+    (count as u64, (count > 0.0).then(|| sum_ms / count))
 }
 
 fn median_ms(mut times: Vec<Duration>) -> Option<f64> {
@@ -188,39 +187,29 @@ fn median_ms(mut times: Vec<Duration>) -> Option<f64> {
     times.get(times.len() / 2).map(|time| time.as_secs_f64() * 1e3)
 }
 
-fn table(measured: &[Level], emulated: &[Level]) -> Table {
-    let mut table = Table::new(
-        "levels",
-        "Application latency and pings over load",
-        &[
-            ("load_percent", "% of capacity asked for"),
-            ("cpu_percent", "%"),
-            ("application_ms", "ms, mean"),
-            ("tcp_connect_ms", "ms, median"),
-            ("icmp_echo_ms", "ms, median"),
-            ("requests", ""),
-        ],
-    );
+fn table(measured: &[Level], emulated: &[Level]) -> Result<Table, Failure> {
+    let mut table = Table::empty("levels", "Application latency and pings over load");
     let both = [(Provenance::Measured, measured), (Provenance::Emulated, emulated)];
     for (provenance, levels) in both {
         for level in levels {
-            let cells: [Cell; 6] = [
-                (100.0 * level.load).into(),
-                (100.0 * level.cpu).into(),
-                level.app_ms.into(),
-                level.tcp_ms.into(),
-                level.icmp_ms.into(),
-                (level.requests as f64).into(),
-            ];
-            table.row(provenance, cells);
+            row!(table, provenance, {
+                load_percent: 100.0 * level.load, "% of capacity asked for";
+                cpu_percent: 100.0 * level.cpu, "%";
+                application_ms: level.app_ms, "ms, mean";
+                tcp_connect_ms: level.tcp_ms, "ms, median";
+                icmp_echo_ms: level.icmp_ms, "ms, median";
+                requests: level.requests;
+            })?;
         }
     }
     for level in emulated {
-        let cells =
-            [(100.0 * level.load).into(), (100.0 * level.load).into(), exact_ms(level).into()];
-        table.row(Provenance::Simulated, cells);
+        row!(table, Provenance::Simulated, {
+            load_percent: 100.0 * level.load;
+            cpu_percent: 100.0 * level.load;
+            application_ms: exact_ms(level);
+        })?;
     }
-    table
+    Ok(table)
 }
 
 /// What an M/M/c queue takes at this load.
@@ -255,33 +244,30 @@ fn compare(provenance: Provenance, levels: &[Level]) -> Vec<Comparison> {
     let range = format!("from {:.0} % to {:.0} % load", 100.0 * low.load, 100.0 * high.load);
     let mut found = Vec::new();
     if let Some(app) = growth(|l| l.app_ms) {
-        found.push(Comparison {
-            what: format!("application latency, {range}"),
-            paper: "rises with load".into(),
-            ours: format!("{app:.1}×").into(),
-            unit: String::new(),
-            verdict: Verdict::agrees_if(app > 1.5),
-            provenance,
-            why: "Few requests in a short run: the mean of a queue is slow to settle.".to_owned(),
-        });
+        let what = format!("application latency, {range}");
+        let paper = ("rises with load", Bound::AtLeast(1.5));
+        found.push(
+            Comparison::bound(provenance, what, paper, app, "×")
+                .why("Few requests in a short run: the mean of a queue is slow to settle."),
+        );
     }
-    for (name, grown, ms) in [
-        ("TCP connect", growth(|l| l.tcp_ms), high.tcp_ms),
-        ("ICMP echo", growth(|l| l.icmp_ms), high.icmp_ms),
+    for (name, value) in [
+        ("TCP connect", (|l: &Level| l.tcp_ms) as fn(&Level) -> Option<f64>),
+        ("ICMP echo", |l| l.icmp_ms),
     ] {
-        let (Some(grown), Some(ms), Some(app_ms)) = (grown, ms, high.app_ms) else { continue };
-        // A ping that moved by a thousandth of the latency says nothing of it.
-        let flat = grown < 1.5 || (grown - 1.0) * ms < 0.01 * app_ms;
-        found.push(Comparison {
-            what: format!("{name}, {range}"),
-            paper: "unaffected".into(),
-            ours: format!("{grown:.1}×, {:.0} µs at the end", 1e3 * ms).into(),
-            unit: String::new(),
-            verdict: Verdict::agrees_if(flat),
-            provenance,
-            why: "Backend, clients and ping share two cores: a ping waits for a CPU as everybody does."
-                .to_owned(),
-        });
+        let (Some(before), Some(after), Some(app_ms)) = (value(low), value(high), high.app_ms)
+        else {
+            continue;
+        };
+        let what = format!("{name}, {range}: what it grows by, of the application latency");
+        let grown = 100.0 * (after - before) / app_ms;
+        let paper = ("unaffected", Bound::AtMost(1.0));
+        found.push(Comparison::bound(provenance, what, paper, grown, "%").why(format!(
+            "From {:.0} to {:.0} µs. Backend, clients and ping share two cores: a ping waits for a CPU as \
+             every process does.",
+            1e3 * before,
+            1e3 * after
+        )));
     }
     found
 }

@@ -11,9 +11,10 @@ use plimsoll_pack::{Effort, MenuProblem, pack_curves, pack_menus};
 
 use super::instances::{Instance, UNITS};
 use super::timing::cpu_ms;
-use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use crate::Provenance::Measured;
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Plot, Points};
-use crate::{Cell, Context, Experiment, Failure, Provenance};
+use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -50,6 +51,9 @@ const THEIRS: [[Theirs; 4]; 4] = [
     [Ms(7_800.0), Ms(180_000.0), TimeOut, TimeOut],
 ];
 
+/// The paper's solver was stopped after 20 minutes.
+const THEIR_LIMIT_MS: f64 = 20.0 * 60e3;
+
 struct Ours {
     ms: f64,
     overload: bool,
@@ -66,39 +70,34 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             cells.push((weights, backends, THEIRS[row][column], solve(backends, weights, budget)?));
         }
     }
-    let mut table = Table::new(
-        "times",
-        "CPU time of one solution",
-        &[
-            ("backends", ""),
-            ("weights", ""),
-            ("time_ms", "ms"),
-            ("end", ""),
-            ("gap", "part of the objective"),
-        ],
-    );
-    for (weights, backends, theirs, ours) in &cells {
-        let size = [Cell::from(*backends), Cell::from(*weights)];
-        let end = if ours.overload { "overload" } else { "solved" };
-        let (ms, gap) = (Cell::from(ours.ms), Cell::from(ours.gap));
-        table.row(Provenance::Measured, size.clone().into_iter().chain([ms, end.into(), gap]));
+    let mut table = Table::empty("times", "CPU time of one solution");
+    for &(weights, backends, theirs, ref ours) in &cells {
+        row!(table, Measured, {
+            backends: backends;
+            weights: weights;
+            time_ms: ours.ms, "ms";
+            end: if ours.overload { "overload" } else { "solved" };
+            gap: ours.gap, "part of the objective";
+        })?;
         let (ms, end) = match theirs {
-            Ms(ms) => (Some(*ms), "solved"),
+            Ms(ms) => (Some(ms), "solved"),
             Overload => (None, "overload"),
             TimeOut => (None, "over 20 minutes"),
         };
-        table.row(Provenance::Reported, size.into_iter().chain([ms.into(), end.into()]));
+        row!(table, Provenance::Reported, {
+            backends: backends;
+            weights: weights;
+            time_ms: ms;
+            end: end;
+        })?;
     }
     let comparisons = cells.iter().map(|(w, b, theirs, ours)| compare(*w, *b, *theirs, ours));
     let comparisons = comparisons.collect();
     let continuous = BACKENDS.map(|backends| curves_ms(backends, budget));
-    let mut without = Table::new(
-        "continuous",
-        "CPU time of the same question without a grid: any weight, least sum of latencies",
-        &[("backends", ""), ("time_ms", "ms")],
-    );
-    for (&backends, ms) in BACKENDS.iter().zip(continuous) {
-        without.row(Provenance::Measured, [backends.into(), ms?.into()]);
+    let title = "CPU time of the same question without a grid: any weight, least sum of latencies";
+    let mut without = Table::empty("continuous", title);
+    for (backends, ms) in BACKENDS.into_iter().zip(continuous) {
+        row!(without, Measured, { backends: backends; time_ms: ms?, "ms"; })?;
     }
     let plots = vec![plot(&cells)];
     let notes = vec![
@@ -128,42 +127,26 @@ fn curves_ms(backends: usize, budget: Duration) -> Result<f64, Failure> {
 }
 
 fn compare(weights: usize, backends: usize, theirs: Theirs, ours: &Ours) -> Comparison {
-    let shown = if ours.overload {
-        "overload".to_owned()
-    } else {
-        format!("{} ms", crate::summary::figures(ours.ms))
-    };
-    let faster = "An exact solver made for this problem (Lagrangian bound, small core) instead of a \
-                  general ILP solver; another machine as well.";
-    let (paper, verdict, why) = match theirs {
-        Ms(ms) if !ours.overload => (
-            format!("{} ms", crate::summary::figures(ms)),
-            Verdict::less_is_better(0.1, ms, ours.ms),
-            faster,
-        ),
-        Ms(ms) => {
-            (format!("{ms} ms"), Verdict::Differs, "At our load this grid has no other packing.")
+    let what = format!("{backends} backends × {weights} weights");
+    let solver = "An exact solver made for this problem (Lagrangian bound, small core) instead of a general ILP \
+                  solver, on another machine.";
+    let shown = if ours.overload { "overload" } else { "solved" };
+    match theirs {
+        Ms(ms) if !ours.overload => {
+            Comparison::number(Measured, what, (ms, Tolerance::Part(0.1)), ours.ms, "ms").why(solver)
         }
-        Overload if ours.overload => ("overload".to_owned(), Verdict::Agrees, ""),
-        Overload => {
-            ("overload".to_owned(), Verdict::Better, "At our load the grid is fine enough.")
-        }
-        TimeOut if ours.overload => (
-            "over 20 minutes".to_owned(),
-            Verdict::Differs,
-            "The solver ends at once; but the grid's least weight is more than a backend can carry, so \
-             no packing without overload exists, whatever the time.",
+        Ms(_) => Comparison::word(Measured, what, "solved", shown)
+            .why("At our load this grid has no other packing."),
+        Overload => Comparison::word(Measured, what, "overload", shown)
+            .why("At our load the grid is fine enough."),
+        TimeOut if ours.overload => Comparison::word(Measured, what, "over 20 minutes", shown).why(
+            "The solver ends at once; but the grid's least weight is more than a backend can carry, so no \
+             packing without overload exists, whatever the time.",
         ),
-        TimeOut => ("over 20 minutes".to_owned(), Verdict::Better, faster),
-    };
-    Comparison {
-        what: format!("{backends} backends × {weights} weights"),
-        paper: paper.into(),
-        ours: shown.into(),
-        unit: String::new(),
-        verdict,
-        provenance: Provenance::Measured,
-        why: why.to_owned(),
+        TimeOut => {
+            let paper = ("over 20 minutes", Bound::AtLeast(THEIR_LIMIT_MS));
+            Comparison::bound(Measured, what, paper, ours.ms, "ms").why(solver)
+        }
     }
 }
 

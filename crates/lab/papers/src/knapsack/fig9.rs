@@ -14,9 +14,10 @@ use plimsoll_sim::{Method, World, WorldSpec};
 use super::explored::{
     Explored, KINDS, LOAD, SERVICE_US, explore, firsts, models, total_rps, true_w_max,
 };
-use crate::outcome::{Comparison, Outcome, Table, Value, Verdict};
+use crate::Provenance::Simulated;
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Mark, Plot, Points};
-use crate::{Cell, Context, Experiment, Failure, Provenance};
+use crate::{Bound, Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -54,7 +55,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     let own = own(context)?;
     let both = [("as printed", &printed), ("mended", &mended)];
     Ok(Outcome {
-        tables: vec![trials(&both), plans(&own), summary(&both, &own)],
+        tables: vec![trials(&both)?, plans(&own)?, summary(&both, &own)?],
         plots: vec![
             plot("printed", "Weights tried by Algorithm 1 as printed", &printed),
             plot("mended", "Weights tried by Algorithm 1, stopping rule mended", &mended),
@@ -114,67 +115,45 @@ impl Own {
     }
 }
 
-fn trials(both: &[(&str, &Explored)]) -> Table {
-    let mut table = Table::new(
-        "trials",
-        "Weights tried for the first backend of each type",
-        &[
-            ("rule", ""),
-            ("type", ""),
-            ("iteration", ""),
-            ("round", "rounds of 10 s"),
-            ("weight", "part of the traffic"),
-            ("latency_ms", "ms"),
-            ("drop", ""),
-        ],
-    );
+fn trials(both: &[(&str, &Explored)]) -> Result<Table, Failure> {
+    let mut table = Table::empty("trials", "Weights tried for the first backend of each type");
     for (rule, explored) in both {
         for (kind, first) in KINDS.iter().zip(firsts()) {
             for (i, trial) in explored.backends[first].trials.iter().enumerate() {
-                let cells: [Cell; 7] = [
-                    (*rule).into(),
-                    kind.name.into(),
-                    (i + 1).into(),
-                    trial.round.into(),
-                    trial.weight.into(),
-                    (trial.latency_us / 1e3).into(),
-                    if trial.bad { "yes" } else { "no" }.into(),
-                ];
-                table.row(Provenance::Simulated, cells);
+                row!(table, Provenance::Simulated, {
+                    rule: *rule;
+                    r#type: kind.name;
+                    iteration: i + 1;
+                    round: trial.round, "rounds of 10 s";
+                    weight: trial.weight, "part of the traffic";
+                    latency_ms: trial.latency_us / 1e3, "ms";
+                    drop: if trial.bad { "yes" } else { "no" };
+                })?;
             }
         }
     }
-    table
+    Ok(table)
 }
 
-fn plans(own: &Own) -> Table {
-    let mut columns = vec![("time_s", "s")];
-    columns.extend(
-        ["one_core", "two_cores", "four_cores", "eight_cores"].map(|n| (n, "part of the traffic")),
-    );
+fn plans(own: &Own) -> Result<Table, Failure> {
     let title = "Weights that Plimsoll gave the first backend of each type, by plan";
-    let mut table = Table::new("plimsoll", title, &columns);
-    for (at, shares) in &own.plans {
-        let cells = [*at].into_iter().chain(*shares).map(Cell::from);
-        table.row(Provenance::Simulated, cells);
+    let mut table = Table::empty("plimsoll", title);
+    for &(at, [one, two, four, eight]) in &own.plans {
+        row!(table, Simulated, {
+            time_s: at, "s";
+            one_core: one, "part of the traffic";
+            two_cores: two, "part of the traffic";
+            four_cores: four, "part of the traffic";
+            eight_cores: eight, "part of the traffic";
+        })?;
     }
-    table
+    Ok(table)
 }
 
-fn summary(both: &[(&str, &Explored)], own: &Own) -> Table {
-    let mut table = Table::new(
+fn summary(both: &[(&str, &Explored)], own: &Own) -> Result<Table, Failure> {
+    let mut table = Table::empty(
         "w_max",
         "Greatest weight without drops, and the greatest tried, by type (mean of its backends)",
-        &[
-            ("rule", ""),
-            ("type", ""),
-            ("w_max", "part of the traffic"),
-            ("greatest_tried", "part of the traffic"),
-            ("fewest_steps", ""),
-            ("most_steps", ""),
-            ("rounds_per_step", ""),
-            ("seconds", "s"),
-        ],
     );
     for (k, kind) in KINDS.iter().enumerate() {
         for (rule, explored) in both {
@@ -182,37 +161,39 @@ fn summary(both: &[(&str, &Explored)], own: &Own) -> Table {
             let of = &explored.backends[from..from + kind.count];
             let most = of.iter().flat_map(|b| &b.trials).map(|t| t.weight).fold(0.0, f64::max);
             let steps = of.iter().map(|b| b.trials.len());
-            let cells: [Cell; 8] = [
-                (*rule).into(),
-                kind.name.into(),
-                explored.mean_w_max(k).into(),
-                most.into(),
-                steps.clone().min().into(),
-                steps.max().into(),
-                explored.rounds_per_step().into(),
-                explored.seconds().into(),
-            ];
-            table.row(Provenance::Simulated, cells);
+            row!(table, Provenance::Simulated, {
+                rule: *rule;
+                r#type: kind.name;
+                w_max: explored.mean_w_max(k), "part of the traffic";
+                greatest_tried: most, "part of the traffic";
+                fewest_steps: steps.clone().min();
+                most_steps: steps.max();
+                rounds_per_step: explored.rounds_per_step();
+                seconds: explored.seconds(), "s";
+            })?;
         }
-        let cells: [Cell; 4] =
-            ["Plimsoll".into(), kind.name.into(), Cell::Empty, own.most(k).into()];
-        table.row(Provenance::Simulated, cells);
+        row!(table, Provenance::Simulated, {
+            rule: "Plimsoll";
+            r#type: kind.name;
+            greatest_tried: own.most(k);
+        })?;
         let edge = true_w_max(&kind.model.curve(SERVICE_US));
-        let truth: [Cell; 3] = ["true curve".into(), kind.name.into(), edge.into()];
-        table.row(Provenance::Simulated, truth);
-        let theirs: [Cell; 8] = [
-            "paper".into(),
-            kind.name.into(),
-            kind.their_w_max.into(),
-            Cell::Empty,
-            THEIR_STEPS.0.into(),
-            THEIR_STEPS.1.into(),
-            THEIR_ROUNDS.into(),
-            THEIR_SECONDS.into(),
-        ];
-        table.row(Provenance::Reported, theirs);
+        row!(table, Provenance::Simulated, {
+            rule: "true curve";
+            r#type: kind.name;
+            w_max: edge;
+        })?;
+        row!(table, Provenance::Reported, {
+            rule: "paper";
+            r#type: kind.name;
+            w_max: kind.their_w_max;
+            fewest_steps: THEIR_STEPS.0;
+            most_steps: THEIR_STEPS.1;
+            rounds_per_step: THEIR_ROUNDS;
+            seconds: THEIR_SECONDS;
+        })?;
     }
-    table
+    Ok(table)
 }
 
 fn plot(name: &str, title: &str, explored: &Explored) -> Plot {
@@ -257,38 +238,33 @@ fn greatest_try(own: &Own) -> f64 {
 
 fn compare(printed: &Explored, mended: &Explored, own: &Own) -> Vec<Comparison> {
     let mut found: Vec<Comparison> = (0..KINDS.len()).map(|k| w_max(k, mended)).collect();
-    found.push(iterations_mended(mended.steps()));
-    found.push(iterations_printed(printed.steps()));
-    let rounds = mended.rounds_per_step();
-    found.push(comparison(
-        "rounds per iteration, mended",
-        THEIR_ROUNDS,
-        rounds,
-        Verdict::less_is_better(0.2, THEIR_ROUNDS, rounds),
-        "Rounds are needed where wishes sum to more than 1, and one more where nobody is left to take the \
-         rest; iterations late in the run have few wishes.",
+    found.extend(iterations(
+        "mended",
+        mended.steps(),
+        "Ours do not count the measurement at weight 0, and a step back goes to the last good weight, not the \
+         last one; the paper's listing does not lead to its count.",
     ));
-    let seconds = mended.seconds();
-    found.push(comparison(
-        "time of the exploration, mended (s)",
-        format!("under {THEIR_SECONDS}"),
-        seconds,
-        Verdict::agrees_if(seconds <= THEIR_SECONDS),
-        "Rounds of 10 s as in the paper, as many as the slowest backend has iterations, and those in which \
-         not all wishes fit.",
+    found.extend(iterations(
+        "as printed",
+        printed.steps(),
+        "As printed the rule ends at the first step back; backends that 1/30 of the traffic overloads get a \
+         w_max of 0. The paper's program must differ from its listing.",
     ));
-    found.push(tries(mended, own));
+    let under = ("under 180", Bound::AtMost(THEIR_SECONDS));
+    let (rounds, time) = ("rounds per iteration, mended", "time of the exploration, mended");
+    let theirs = (THEIR_ROUNDS, Tolerance::Part(0.2));
+    found.extend([
+        Comparison::number(Simulated, rounds, theirs, mended.rounds_per_step(), "").why(
+            "Rounds are needed where wishes sum to more than 1, and one more where nobody is left to take the \
+             rest; iterations late in the run have few wishes.",
+        ),
+        Comparison::bound(Simulated, time, under, mended.seconds(), "s").why(
+            "Rounds of 10 s as in the paper, as many as the slowest backend has iterations, and those in which \
+             not all wishes fit.",
+        ),
+        tries(mended, own),
+    ]);
     found
-}
-
-fn comparison(
-    what: &str,
-    paper: impl Into<Value>,
-    ours: impl Into<Value>,
-    verdict: Verdict,
-    why: &str,
-) -> Comparison {
-    Comparison::new(what, paper, ours, "", verdict, Provenance::Simulated, why)
 }
 
 /// Each type has reasons of its own to differ.
@@ -316,60 +292,30 @@ fn w_max(k: usize, mended: &Explored) -> Comparison {
         percent(edge),
         percent(theirs)
     );
-    let verdict = Verdict::within(0.15, theirs, ours);
-    comparison(&format!("w_max, {}", kind.name), theirs, ours, verdict, &why)
+    let what = format!("w_max, {}", kind.name);
+    let theirs = (theirs, Tolerance::Part(0.15));
+    Comparison::number(Simulated, what, theirs, ours, "part of the traffic").why(why)
 }
 
-fn shown((few, many): (usize, usize)) -> String {
-    format!("{few} to {many}")
-}
-
-fn iterations_mended((few, many): (usize, usize)) -> Comparison {
-    let near = few + 2 >= THEIR_STEPS.0 && many <= THEIR_STEPS.1 + 2;
-    comparison(
-        "iterations, mended",
-        shown(THEIR_STEPS),
-        shown((few, many)),
-        Verdict::agrees_if(near),
-        "Ours do not count the measurement at weight 0, and a step back goes to the last good weight, not \
-         the last one; the paper's listing does not lead to its count.",
-    )
-}
-
-fn iterations_printed((few, many): (usize, usize)) -> Comparison {
-    let near = few >= THEIR_STEPS.0 && many <= THEIR_STEPS.1;
-    comparison(
-        "iterations, as printed",
-        shown(THEIR_STEPS),
-        shown((few, many)),
-        Verdict::agrees_if(near),
-        "As printed the rule ends at the first step back; backends that 1/30 of the traffic overloads \
-         get a w_max of 0. The paper's program must differ from its listing.",
-    )
+/// The fewest and the most of a backend.
+fn iterations(rule: &str, (few, many): (usize, usize), why: &str) -> [Comparison; 2] {
+    let (least, most) = THEIR_STEPS;
+    [("fewest", few), ("most", many)].map(|(which, ours)| {
+        let what = format!("{which} iterations of a backend, {rule}");
+        let paper = (least as f64, most as f64, Tolerance::Absolute(2.0));
+        Comparison::range(Simulated, what, paper, ours as f64, "").why(why)
+    })
 }
 
 /// Plimsoll's greatest try beside that of the paper's rule here: the paper gives no number.
 fn tries(mended: &Explored, own: &Own) -> Comparison {
-    let theirs = greatest(|k| {
+    let rebuilt = greatest(|k| {
         let of = &mended.backends[firsts()[k]..firsts()[k] + KINDS[k].count];
         of.iter().flat_map(|b| &b.trials).map(|t| t.weight).fold(0.0, f64::max)
     });
-    let ours = greatest_try(own);
-    let verdict = Verdict::less_is_better(0.1, theirs, ours);
-    let why = match verdict {
-        Verdict::Better => {
-            "The paper finds w_max by drops; a packing asks for no weight that it cannot use, but early \
-             ones rest on few requests."
-        }
-        _ => "Early plans rest on few requests and overshoot; later ones take it back.",
-    };
-    let what =
-        "greatest weight tried over w_max: Plimsoll after its first plan, Algorithm 1 mended";
-    comparison(
-        what,
-        format!("above 1; rebuilt here {theirs:.2}"),
-        format!("{ours:.2}"),
-        verdict,
-        why,
-    )
+    let what = "greatest weight tried over w_max, Plimsoll after its first plan";
+    Comparison::silent(Simulated, what, "above 1, no number", greatest_try(own), "").why(format!(
+        "Algorithm 1 mended tries {rebuilt:.2} here: it finds w_max by drops, while a packing asks for no weight \
+         that it cannot use. Early plans rest on few requests."
+    ))
 }

@@ -100,7 +100,7 @@ fn climbers(arena: &Arena) -> Result<Vec<Climber>, Failure> {
     arena.pool.iter().map(climber).collect()
 }
 
-/// One round: everybody who still climbs gets just the weight it asks for.
+/// One round: every backend still explored gets just the weight it asks for.
 fn measure(arena: &Arena, climbers: &mut [Climber], wanted: &[f64], round_s: f64, round: u64) {
     let rate_rps = arena.rate_rps * wanted.iter().sum::<f64>();
     let requests = (rate_rps * round_s).ceil().max(100.0) as u32;

@@ -13,9 +13,10 @@ use super::baselines::changed;
 use super::cpu::agents::{self, Awrr};
 use super::cpu::{self, Track, controller, even_shares, mean_us};
 use super::dynamics::seen::{mean, median};
-use crate::outcome::{Comparison, Outcome, Table, Value, Verdict};
+use crate::Provenance::Simulated;
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Mark, Plot};
-use crate::{Cell, Context, Experiment, Failure, Provenance};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -45,18 +46,18 @@ const ROUGHLY: f64 = 0.02;
 const SHOWN_S: f64 = 120.0;
 
 #[derive(Clone, Copy)]
-enum Who {
+enum Balancing {
     Agents(Awrr),
     Plimsoll(DriftTest),
 }
 
-const fn agents(alpha: f64, interval_s: f64) -> Who {
-    Who::Agents(Awrr { alpha, interval_s })
+const fn agents(alpha: f64, interval_s: f64) -> Balancing {
+    Balancing::Agents(Awrr { alpha, interval_s })
 }
 
-const ALL: [(&str, Who); 7] = [
-    ("Plimsoll", Who::Plimsoll(DriftTest::Sequential)),
-    ("Plimsoll, bare ±20 %", Who::Plimsoll(DriftTest::Literal)),
+const ALL: [(&str, Balancing); 7] = [
+    ("Plimsoll", Balancing::Plimsoll(DriftTest::Sequential)),
+    ("Plimsoll, bare ±20 %", Balancing::Plimsoll(DriftTest::Literal)),
     ("agents, half steps, 1 s", agents(0.5, THEIR_INTERVAL_S)),
     ("agents, half steps, 5 s", agents(0.5, 5.0)),
     ("agents, half steps, 10 s", agents(0.5, 10.0)),
@@ -75,13 +76,13 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     let (seeds, seconds) = context.pick((2, 120.0), (20, 300.0));
     let (even, best) = (even_shares(), controller::best_shares()?);
     let mut all = Vec::new();
-    for (i, (name, who)) in ALL.into_iter().enumerate() {
+    for (i, (name, balancing)) in ALL.into_iter().enumerate() {
         context.progress(0.1 * i as f64 / ALL.len() as f64, name)?;
         for seed in (0..seeds).map(|n| context.seed.wrapping_add(n)) {
             context.check()?;
-            let track = match who {
-                Who::Agents(how) => agents::run(how, seconds, seed),
-                Who::Plimsoll(test) => controller::run(context, test, seconds, seed)?,
+            let track = match balancing {
+                Balancing::Agents(how) => agents::run(how, seconds, seed),
+                Balancing::Plimsoll(test) => controller::run(context, test, seconds, seed)?,
             };
             let good_s = track.good_s(mean_us(&best));
             all.push(Ran { name, seed, track, good_s });
@@ -91,121 +92,94 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     let methods = changed::through(context, &setting, &happening, cpu::SERVICE_US, (0.1, 1.0))?;
     let mut plots = vec![plot(&all, context.seed, seconds)];
     plots.extend(changed::before_and_after("methods", "One of four at 75 %", &methods));
-    let methods = changed::table(&[("one of four at 75 %", methods)]);
+    let methods = changed::table(&[("one of four at 75 %", methods)])?;
     Ok(Outcome {
-        tables: vec![runs_table(&all), summary_table(&all), iterations_table(), methods],
+        tables: vec![runs_table(&all)?, summary_table(&all)?, iterations_table()?, methods],
         plots,
         comparisons: comparisons(&all),
         notes: notes(&even, &best).into_iter().chain(changed::notes()).collect(),
     })
 }
 
-fn runs_table(all: &[Ran]) -> Table {
-    let mut table = Table::new(
-        "runs",
-        "Each run: from the change on",
-        &[
-            ("who", ""),
-            ("seed", ""),
-            ("noticed_or_stopped_s", "s"),
-            ("iterations", "programmed weights until then; Plimsoll: plans in all"),
-            ("good_s", "s until clients' expected mean stays within 3 % of the least"),
-            ("even_s", "s until true utilisation stays within 5 points for 30 s"),
-            ("later_ms", "ms, clients' mean over the last minute"),
-        ],
-    );
+fn runs_table(all: &[Ran]) -> Result<Table, Failure> {
+    let mut table = Table::empty("runs", "Each run: from the change on");
     for Ran { name, seed, track, good_s } in all {
-        let cells: [Cell; 7] = [
-            (*name).into(),
-            (*seed as f64).into(),
-            track.stopped_s.into(),
-            track.iterations.into(),
-            (*good_s).into(),
-            track.even_s().into(),
-            track.later_ms.into(),
-        ];
-        table.row(track.provenance, cells);
+        row!(table, track.provenance, {
+            balancing: *name;
+            seed: *seed;
+            noticed_or_stopped_s: track.stopped_s, "s";
+            iterations: track.iterations, "programmed weights until then; Plimsoll: plans in all";
+            good_s: *good_s, "s until clients' expected mean stays within 3 % of the least";
+            even_s: track.even_s(), "s until true utilisation stays within 5 points for 30 s";
+            later_ms: track.later_ms, "ms, clients' mean over the last minute";
+        })?;
     }
-    table
+    Ok(table)
 }
 
 fn of<'a>(all: &'a [Ran], name: &'static str) -> impl Iterator<Item = &'a Ran> + Clone {
     all.iter().filter(move |ran| ran.name == name)
 }
 
-fn summary_table(all: &[Ran]) -> Table {
-    let mut table = Table::new(
+fn summary_table(all: &[Ran]) -> Result<Table, Failure> {
+    let mut table = Table::empty(
         "summary",
         "Medians over all runs; empty where less than half of them got there",
-        &[
-            ("who", ""),
-            ("runs", ""),
-            ("noticed_or_stopped_s", "s"),
-            ("iterations", "mean"),
-            ("good_s", "s"),
-            ("good_runs", ""),
-            ("even_s", "s"),
-            ("even_runs", ""),
-            ("later_ms", "ms, mean"),
-        ],
     );
     for (name, _) in ALL {
         let runs = of(all, name);
         let (good, good_runs) = median(runs.clone().map(|r| r.good_s));
         let (even, even_runs) = median(runs.clone().map(|r| r.track.even_s()));
         let (stopped, _) = median(runs.clone().map(|r| r.track.stopped_s));
-        let cells: [Cell; 9] = [
-            name.into(),
-            runs.clone().count().into(),
-            stopped.into(),
-            mean(runs.clone().map(|r| r.track.iterations as f64)).into(),
-            good.into(),
-            good_runs.into(),
-            even.into(),
-            even_runs.into(),
-            mean(runs.map(|r| r.track.later_ms)).into(),
-        ];
-        table.row(Provenance::Simulated, cells);
+        row!(table, Provenance::Simulated, {
+            balancing: name;
+            runs: runs.clone().count();
+            noticed_or_stopped_s: stopped, "s";
+            iterations: mean(runs.clone().map(|r| r.track.iterations as f64)), "mean";
+            good_s: good, "s";
+            good_runs: good_runs;
+            even_s: even, "s";
+            even_runs: even_runs;
+            later_ms: mean(runs.map(|r| r.track.later_ms)), "ms, mean";
+        })?;
     }
-    table
+    Ok(table)
 }
 
 /// Iterations of exact readings; a packing of known curves takes one.
-fn iterations_table() -> Table {
-    let mut table = Table::new(
+fn iterations_table() -> Result<Table, Failure> {
+    let mut table = Table::empty(
         "iterations",
         "Iterations of exact CPU readings until utilisation is even; a packing of known curves takes one",
-        &[("spread_points", "points"), ("half_steps", "iterations"), ("whole_steps", "iterations")],
     );
     for same in SPREADS {
         let [half, whole] = [0.5, 0.0].map(|alpha| agents::exact_iterations(alpha, same));
-        table.row(Provenance::Simulated, [(100.0 * same).into(), half.into(), whole.into()]);
+        row!(table, Provenance::Simulated, {
+            spread_points: 100.0 * same, "points";
+            half_steps: half, "iterations";
+            whole_steps: whole, "iterations";
+        })?;
     }
-    table
+    Ok(table)
 }
 
 /// The paper's ratio, if it is one of iterations.
 fn iterations_comparison() -> Comparison {
-    let ours = agents::exact_iterations(0.5, ROUGHLY);
-    Comparison {
-        what: "iterations of the agents, half steps and exact readings, where a packing takes one"
-            .to_owned(),
-        paper: THEIR_RATIO.into(),
-        ours: (ours as f64).into(),
-        unit: "×".to_owned(),
-        verdict: Verdict::within(0.0, THEIR_RATIO, ours as f64),
-        provenance: Provenance::Simulated,
-        why: format!(
-            "From a spread of 23 points half steps leave {:.0} points after two iterations, which is \
-             \"roughly the same\", or not.",
+    let what = "iterations of the agents, half steps and exact readings, where a packing takes one";
+    let paper = (THEIR_RATIO, Tolerance::Absolute(0.0));
+    let ours = agents::exact_iterations(0.5, ROUGHLY) as f64;
+    Comparison::number(Simulated, what, paper, ours, "×")
+        .fitted("a spread of 2 points as \"roughly the same\"")
+        .why(format!(
+            "From a spread of 23 points half steps leave {:.0} points after two iterations, which is \"roughly \
+             the same\", or not.",
             100.0 * SPREADS[0]
-        ),
-    }
+        ))
 }
 
 fn plot(all: &[Ran], seed: u64, seconds: f64) -> Plot {
     let shown_s = seconds.min(SHOWN_S);
-    let line = |(name, _): (&'static str, Who)| {
+    let line = |(name, _): (&'static str, Balancing)| {
         let ran = of(all, name).find(|ran| ran.seed == seed)?;
         let mut points: Vec<(f64, f64)> =
             ran.track.spreads().into_iter().map(|(at, spread)| (at, 100.0 * spread)).collect();
@@ -228,8 +202,8 @@ fn comparisons(all: &[Ran]) -> Vec<Comparison> {
         seconds.map_or_else(|| "never in most runs".to_owned(), |s| format!("after {s:.0} s"))
     };
     let noticed = after(stopped(ALL[0].0));
-    let one = |(name, who): (&'static str, Who)| {
-        let Who::Agents(how) = who else { return None };
+    let one = |(name, balancing): (&'static str, Balancing)| {
+        let Balancing::Agents(how) = balancing else { return None };
         let (agents, runs) = good(name);
         let ratio = stopped(name).zip(plimsoll).map(|(agents, plimsoll)| agents / plimsoll);
         let why = format!(
@@ -245,17 +219,15 @@ fn comparisons(all: &[Ran]) -> Vec<Comparison> {
             100.0 * agents::reading_error(how.interval_s),
             after(plimsoll),
         );
-        Some(Comparison {
-            what: format!(
-                "time until they measure an even load, over Plimsoll's until its weights are good: {name}"
-            ),
-            paper: THEIR_RATIO.into(),
-            ours: ratio.map_or_else(|| Value::from("not reached"), Value::from),
-            unit: "×".to_owned(),
-            verdict: ratio.map_or(Verdict::Differs, |r| Verdict::within(0.25, THEIR_RATIO, r)),
-            provenance: Provenance::Simulated,
-            why,
-        })
+        let what = format!(
+            "time until they measure an even load, over Plimsoll's until its weights are good: {name}"
+        );
+        let paper = (THEIR_RATIO, Tolerance::Part(0.25));
+        let found = match ratio {
+            Some(ratio) => Comparison::number(Simulated, what, paper, ratio, "×"),
+            None => Comparison::word(Simulated, what, "4 ×", "not reached"),
+        };
+        Some(found.why(why))
     };
     std::iter::once(iterations_comparison()).chain(ALL.into_iter().filter_map(one)).collect()
 }

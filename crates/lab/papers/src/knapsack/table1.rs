@@ -10,11 +10,13 @@ use plimsoll_model::Nanos;
 use plimsoll_policy::{Policy, Request};
 use rand::RngCore;
 
-use super::trio::rig::{Rig, Setup, wait};
+use super::trio::rig::{Rig, Setup};
 use super::trio::{self, NAMES, Seen, clients_for, others};
-use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use crate::Provenance::Emulated;
+use crate::lanes::wait;
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Bars, Plot};
-use crate::{Context, Experiment, Failure, Provenance};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -79,8 +81,8 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         ("hash of the 5-tuple", Provenance::Simulated, hashed),
     ];
     let others = others::run(context, clients, (0.4, 1.0))?;
-    let mut outcome = others.outcome("Third backend at 60 %", &others::SHOWN);
-    outcome.tables.insert(0, table(&rows));
+    let mut outcome = others.outcome("Third backend at 60 %", &others::SHOWN)?;
+    outcome.tables.insert(0, table(&rows)?);
     outcome.plots.splice(0..0, plots(&rows));
     outcome.comparisons = compare(&emulated);
     outcome.notes.insert(
@@ -105,37 +107,36 @@ fn emulate(context: &Context, clients: u32) -> Result<Seen, Failure> {
     };
     let mut rig = Rig::start(context, &family, &setup)?;
     let (settle, measured) = context.pick((1, 3), (3, 60));
-    wait(context, Duration::from_secs(settle), (0.0, 0.02), "clients come")?;
+    wait(context, Duration::from_secs(settle), (0.0, 0.02), "clients come", || Ok(()))?;
     let from = rig.mark()?;
-    wait(context, Duration::from_secs(measured), (0.02, 0.4), "HAProxy hashes")?;
+    wait(context, Duration::from_secs(measured), (0.02, 0.4), "HAProxy hashes", || Ok(()))?;
     rig.since(&from)
 }
 
-fn table(rows: &[(&str, Provenance, Seen)]) -> Table {
-    let mut table = Table::new(
-        "backends",
-        "Each backend, the third at 60 % of the others' capacity",
-        &[
-            ("method", ""),
-            ("backend", ""),
-            ("cpu_percent", "%"),
-            ("latency_ms", "ms"),
-            ("share_percent", "% of requests"),
-            ("mean_ms", "ms, all backends"),
-        ],
-    );
+fn table(rows: &[(&str, Provenance, Seen)]) -> Result<Table, Failure> {
+    let title = "Each backend, the third at 60 % of the others' capacity";
+    let mut table = Table::empty("backends", title);
     for (name, provenance, seen) in rows {
         for (backend, of) in NAMES.into_iter().zip(&seen.backends) {
-            let numbers = [100.0 * of.cpu, of.latency_ms, 100.0 * of.share, seen.mean_ms];
-            let head = [(*name).into(), backend.into()];
-            table.row(*provenance, head.into_iter().chain(numbers.map(Into::into)));
+            row!(table, *provenance, {
+                method: name;
+                backend: backend;
+                cpu_percent: 100.0 * of.cpu, "%";
+                latency_ms: of.latency_ms, "ms";
+                share_percent: 100.0 * of.share, "% of requests";
+                mean_ms: seen.mean_ms, "ms, all backends";
+            })?;
         }
     }
     for (backend, (cpu, ms)) in ["lc", "hc"].into_iter().zip(THEIRS) {
-        let cells = ["hash of the 5-tuple".into(), backend.into(), (100.0 * cpu).into(), ms.into()];
-        table.row(Provenance::Reported, cells);
+        row!(table, Provenance::Reported, {
+            method: "hash of the 5-tuple";
+            backend: backend;
+            cpu_percent: 100.0 * cpu;
+            latency_ms: ms;
+        })?;
     }
-    table
+    Ok(table)
 }
 
 fn plots(rows: &[(&str, Provenance, Seen)]) -> Vec<Plot> {
@@ -173,14 +174,8 @@ fn plots(rows: &[(&str, Provenance, Seen)]) -> Vec<Plot> {
 }
 
 fn compare(seen: &Seen) -> Vec<Comparison> {
-    let comparison = |what: &str, paper: f64, ours: f64, unit: &str, why: &str| Comparison {
-        what: what.to_owned(),
-        paper: paper.into(),
-        ours: ours.into(),
-        unit: unit.to_owned(),
-        verdict: Verdict::within(0.1, paper, ours),
-        provenance: Provenance::Emulated,
-        why: why.to_owned(),
+    let comparison = |what: &str, paper: f64, ours: f64, unit: &str, why: &str| {
+        Comparison::number(Emulated, what, (paper, Tolerance::Part(0.1)), ours, unit).why(why)
     };
     let [(low_cpu, low_ms), (high_cpu, high_ms)] = THEIRS;
     vec![
@@ -189,14 +184,15 @@ fn compare(seen: &Seen) -> Vec<Comparison> {
             100.0 * high_cpu,
             100.0 * seen.high().cpu,
             "%",
-            "The number of clients is whole, and is chosen by simulation under round robin.",
-        ),
+            "The number of clients is whole.",
+        )
+        .fitted("the number of clients, by simulation under round robin"),
         comparison(
             "CPU of the slow backend",
             100.0 * low_cpu,
             100.0 * seen.low().cpu,
             "%",
-            "An equal split means 51 / 0.6 = 85 %; the rest is luck of the run.",
+            "An equal split means 51 / 0.6 = 85 %; the rest is noise of the run.",
         ),
         comparison(
             "latency of the slow backend over that of the fast",

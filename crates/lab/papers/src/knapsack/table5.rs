@@ -10,9 +10,10 @@ use plimsoll_pack::{Choice, Effort, MenuProblem, pack_curves, pack_menus};
 
 use super::instances::{Instance, UNITS};
 use super::timing::cpu_ms;
-use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use crate::Provenance::Measured;
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Bars, Plot};
-use crate::{Context, Experiment, Failure, Provenance};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -46,7 +47,7 @@ struct Ours {
     cost: [f64; 3],
 }
 
-const WAYS: [&str; 3] = ["100 weights", "10 weights twice", "any weight"];
+const METHODS: [&str; 3] = ["100 weights", "10 weights twice", "any weight"];
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
     let budget = context.pick(Duration::from_millis(50), Duration::from_secs(1));
@@ -56,7 +57,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     let mixed = solve("mixed", &Instance::mixed(BACKENDS, context.seed), budget)?;
     let pools = [alike, mixed];
     Ok(Outcome {
-        tables: vec![table(&pools)],
+        tables: vec![table(&pools)?],
         plots: vec![plot(&pools)],
         comparisons: comparisons(&pools[0]).into_iter().chain(comparisons(&pools[1])).collect(),
         notes: vec![
@@ -89,30 +90,30 @@ fn solve(pool: &'static str, instance: &Instance, budget: Duration) -> Result<Ou
     })
 }
 
-fn table(pools: &[Ours]) -> Table {
-    let mut table = Table::new(
-        "steps",
-        "CPU time and accuracy",
-        &[
-            ("pool", ""),
-            ("weights", ""),
-            ("time_ms", "ms"),
-            ("accuracy", "least sum of latencies over the one found"),
-        ],
-    );
+fn table(pools: &[Ours]) -> Result<Table, Failure> {
+    let mut table = Table::empty("steps", "CPU time and accuracy");
     for ours in pools {
-        for (i, way) in WAYS.into_iter().enumerate() {
+        for (i, method) in METHODS.into_iter().enumerate() {
             let accuracy = 1.0 / ours.cost[i];
-            let cells = [ours.pool.into(), way.into(), ours.ms[i].into(), accuracy.into()];
-            table.row(Provenance::Measured, cells);
+            row!(table, Provenance::Measured, {
+                pool: ours.pool;
+                weights: method;
+                time_ms: ours.ms[i], "ms";
+                accuracy: accuracy, "least sum of latencies over the one found";
+            })?;
         }
     }
-    for (way, ms, accuracy) in
-        [(WAYS[0], THEIR_ONE_MS, 1.0), (WAYS[1], THEIR_TWO_MS, THEIR_ACCURACY)]
+    for (method, ms, accuracy) in
+        [(METHODS[0], THEIR_ONE_MS, 1.0), (METHODS[1], THEIR_TWO_MS, THEIR_ACCURACY)]
     {
-        table.row(Provenance::Reported, ["alike".into(), way.into(), ms.into(), accuracy.into()]);
+        row!(table, Provenance::Reported, {
+            pool: "alike";
+            weights: method;
+            time_ms: ms;
+            accuracy: accuracy;
+        })?;
     }
-    table
+    Ok(table)
 }
 
 fn plot(pools: &[Ours]) -> Plot {
@@ -122,9 +123,9 @@ fn plot(pools: &[Ours]) -> Plot {
     });
     let theirs = vec![Some(THEIR_ONE_MS), Some(THEIR_TWO_MS), None];
     let series = ours.chain([Bars::new("paper, alike", Provenance::Reported, theirs).like(0)]);
-    let ways = WAYS.map(str::to_owned).to_vec();
+    let methods = METHODS.map(str::to_owned).to_vec();
     let y = Axis::log("CPU time (ms)");
-    Plot::bars("times", "Time of one packing of 100 backends", "", y, ways, series.collect())
+    Plot::bars("times", "Time of one packing of 100 backends", "", y, methods, series.collect())
 }
 
 fn comparisons(ours: &Ours) -> Vec<Comparison> {
@@ -132,38 +133,29 @@ fn comparisons(ours: &Ours) -> Vec<Comparison> {
                   machine as well.";
     let ratio = "The time of an exact solver with a Lagrangian bound grows about with the number of \
                  weights, that of a general ILP solver much faster; so a second step saves less.";
-    let of = |what: &str, paper: f64, ours_value: f64, unit: &str, verdict, why: &str| Comparison {
-        what: format!("{what}, {} backends", ours.pool),
-        paper: paper.into(),
-        ours: ours_value.into(),
-        unit: unit.to_owned(),
-        verdict,
-        provenance: Provenance::Measured,
-        why: why.to_owned(),
+    let of = |what: &str, paper: (f64, Tolerance), ours_value: f64, unit: &str, why: &str| {
+        let what = format!("{what}, {} backends", ours.pool);
+        Comparison::number(Measured, what, paper, ours_value, unit).why(why)
     };
     let [one, two, _] = ours.ms;
-    let accuracy = ours.cost[0] / ours.cost[1];
-    let verdict = Verdict::within(ACCURACY_WITHIN, THEIR_ACCURACY, accuracy);
-    let less = |paper, ours| Verdict::less_is_better(0.1, paper, ours);
+    let part = Tolerance::Part;
     vec![
-        of("one step of 100 weights", THEIR_ONE_MS, one, "ms", less(THEIR_ONE_MS, one), solver),
-        of("two steps of 10 weights", THEIR_TWO_MS, two, "ms", less(THEIR_TWO_MS, two), solver),
+        of("one step of 100 weights", (THEIR_ONE_MS, part(0.1)), one, "ms", solver),
+        of("two steps of 10 weights", (THEIR_TWO_MS, part(0.1)), two, "ms", solver),
         of(
             "times faster in two steps",
-            THEIR_ONE_MS / THEIR_TWO_MS,
+            (THEIR_ONE_MS / THEIR_TWO_MS, part(0.2)),
             one / two,
             "",
-            Verdict::within(0.2, THEIR_ONE_MS / THEIR_TWO_MS, one / two),
             ratio,
         ),
         of(
             "accuracy of two steps, 100 weights being 1",
-            THEIR_ACCURACY,
-            accuracy,
+            (THEIR_ACCURACY, part(ACCURACY_WITHIN)),
+            ours.cost[0] / ours.cost[1],
             "",
-            verdict,
-            "Above 1 where the second step lands nearer to the optimum than the grid of a hundred \
-             weights does; below where the first step's answer lies more than 10 % of w_max away from it.",
+            "Above 1 where the second step lands nearer to the optimum than the grid of a hundred weights does; \
+             below where the first step's answer lies more than 10 % of w_max away from it.",
         ),
     ]
 }

@@ -3,7 +3,7 @@
 //! A real HAProxy in front of three emulated backends; NGINX's smooth weighted round robin and HAProxy's
 //! own keys simulated; and a random draw by weight, which is what weighted DNS answers come to.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use plimsoll_lanes::{Distribution, Family, Lane, LaneKind, Pool};
 use plimsoll_queueing::{Pick, SmoothRoundRobin};
@@ -11,9 +11,10 @@ use plimsoll_sim::{BackendModel, HaproxyRoundRobin};
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::outcome::{Comparison, Outcome, Table, Verdict};
+use crate::lanes::wait;
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Bars, Plot};
-use crate::{Cell, Context, Experiment, Failure, Provenance};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -42,17 +43,17 @@ const AZURE: [f64; 3] = [18.0, 34.0, 48.0];
 const EXACT: f64 = 0.5;
 
 struct Split {
-    who: &'static str,
+    balancer: &'static str,
     provenance: Provenance,
     requests: u64,
     percent: [f64; 3],
 }
 
 impl Split {
-    fn new(who: &'static str, provenance: Provenance, counts: [u64; 3]) -> Self {
+    fn new(balancer: &'static str, provenance: Provenance, counts: [u64; 3]) -> Self {
         let requests: u64 = counts.iter().sum();
         let percent = counts.map(|n| 100.0 * n as f64 / requests.max(1) as f64);
-        Split { who, provenance, requests, percent }
+        Split { balancer, provenance, requests, percent }
     }
 
     /// How far the worst of them is from its weight, points.
@@ -79,7 +80,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         Split::new("random by weight", Provenance::Simulated, drawn(context.seed)),
     ];
     Ok(Outcome {
-        tables: vec![table(&splits)],
+        tables: vec![table(&splits)?],
         plots: vec![plot(&splits)],
         comparisons: splits.iter().map(compare).collect(),
         notes: vec![
@@ -101,12 +102,7 @@ fn haproxy(context: &Context) -> Result<Split, Failure> {
     let (kind, weights) = (LaneKind::Roundrobin, WEIGHTS.to_vec());
     let mut lane = Lane::start_with(&family, &pool, kind, weights, "split")?;
     lane.open(&family)?;
-    let begin = Instant::now();
-    while begin.elapsed() < time {
-        let done = begin.elapsed().as_secs_f64() / time.as_secs_f64();
-        context.progress(done, "requests through HAProxy")?;
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait(context, time, (0.0, 1.0), "requests through HAProxy", || Ok(lane.check()?))?;
     let report = lane.finish()?.report;
     let count = |name: &str| report.by_backend.get(name).map_or(0, |backend| backend.requests);
     let counts = ["s1", "s2", "s3"].map(count);
@@ -140,34 +136,34 @@ fn drawn(seed: u64) -> [u64; 3] {
     counts
 }
 
-fn table(splits: &[Split]) -> Table {
-    let mut table = Table::new(
-        "split",
-        "Part of the requests that each backend got",
-        &[
-            ("balancer", ""),
-            ("requests", ""),
-            ("backend_1", "%"),
-            ("backend_2", "%"),
-            ("backend_3", "%"),
-            ("furthest_off", "points"),
-        ],
+fn table(splits: &[Split]) -> Result<Table, Failure> {
+    let mut table = Table::empty("split", "Part of the requests that each backend got");
+    let theirs = [("NGINX, paper", NGINX), ("Azure Traffic Manager, paper", AZURE)].map(
+        |(balancer, percent)| Split {
+            balancer,
+            provenance: Provenance::Reported,
+            requests: u64::from(REQUESTS),
+            percent,
+        },
     );
-    let theirs =
-        [("NGINX, paper", NGINX), ("Azure Traffic Manager, paper", AZURE)].map(|(who, percent)| {
-            Split { who, provenance: Provenance::Reported, requests: u64::from(REQUESTS), percent }
-        });
     for split in splits.iter().chain(&theirs) {
-        let head: [Cell; 2] = [split.who.into(), (split.requests as f64).into()];
-        let parts = split.percent.map(Cell::from);
-        table.row(split.provenance, head.into_iter().chain(parts).chain([split.off().into()]));
+        let [one, two, three] = split.percent;
+        row!(table, split.provenance, {
+            balancer: split.balancer;
+            requests: split.requests;
+            backend_1: one, "%";
+            backend_2: two, "%";
+            backend_3: three, "%";
+            furthest_off: split.off(), "points";
+        })?;
     }
-    table
+    Ok(table)
 }
 
 fn plot(splits: &[Split]) -> Plot {
-    let bars = |who, from, percent: [f64; 3]| Bars::new(who, from, percent.map(Some).to_vec());
-    let ours = splits.iter().map(|s| bars(s.who, s.provenance, s.percent));
+    let bars =
+        |balancer, from, percent: [f64; 3]| Bars::new(balancer, from, percent.map(Some).to_vec());
+    let ours = splits.iter().map(|s| bars(s.balancer, s.provenance, s.percent));
     let theirs = [
         bars("NGINX, paper", Provenance::Reported, NGINX),
         bars("Azure TM, paper", Provenance::Reported, AZURE),
@@ -178,28 +174,18 @@ fn plot(splits: &[Split]) -> Plot {
 }
 
 fn compare(split: &Split) -> Comparison {
-    let random = split.who.starts_with("random");
+    let random = split.balancer.starts_with("random");
     let (paper, theirs) = if random { ("Azure TM", 4.0) } else { ("NGINX", 0.0) };
-    let verdict = match (split.off() - theirs).abs() <= EXACT {
-        _ if random => Verdict::NotComparable,
-        true => Verdict::Agrees,
-        false => Verdict::Differs,
-    };
-    let why = if random {
-        "Independent draws are within a point at this number; DNS answers are cached, so that one draw \
-         stands for many requests."
-    } else {
-        "Another balancer than the paper's, or its algorithm alone; to whole percent they are the same."
-    };
-    Comparison {
-        what: format!("{}: furthest from its weight (paper: {paper})", split.who),
-        paper: theirs.into(),
-        ours: split.off().into(),
-        unit: "points".to_owned(),
-        verdict,
-        provenance: split.provenance,
-        why: why.to_owned(),
+    let what = format!("{}: furthest from its weight (paper: {paper})", split.balancer);
+    let (from, theirs) = (split.provenance, (theirs, Tolerance::Absolute(EXACT)));
+    let found = Comparison::number(from, what, theirs, split.off(), "points");
+    if random {
+        return found.incomparable(
+            "Independent draws are within a point at this number; DNS answers are cached, so that one draw \
+             stands for many requests.",
+        );
     }
+    found.why("Another balancer than the paper's, or its algorithm alone; to whole percent they are the same.")
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::Entry;
-use crate::summary::{shown, value};
-use crate::{Cell, Comparison, Failure, Manifest, Plot, Provenance, Table, Value, Verdict, svg};
+use crate::summary::shown;
+use crate::{Cell, Comparison, Failure, Manifest, Plot, Provenance, Table, Verdict, draw};
 
 const STYLE: &str = include_str!("page.css");
 
@@ -61,7 +61,7 @@ fn index(entries: &[Entry]) -> Markup {
 }
 
 fn quick() -> Markup {
-    html! { span class="badge differs" title="It shows that the experiment works; its numbers are worth little." { "quick run" } }
+    html! { span class="badge differs" title="It shows that the experiment works; its numbers get no verdict." { "quick run" } }
 }
 
 fn provenances(all: &[Provenance]) -> Markup {
@@ -70,10 +70,16 @@ fn provenances(all: &[Provenance]) -> Markup {
 
 /// How many of each there are.
 fn verdicts(comparisons: &[Comparison]) -> Markup {
-    let all = [Verdict::Better, Verdict::Agrees, Verdict::Differs, Verdict::NotComparable];
+    let all = [
+        Verdict::Better,
+        Verdict::Agrees,
+        Verdict::Fitted,
+        Verdict::Differs,
+        Verdict::NotComparable,
+    ];
     html! {
         @for verdict in all {
-            @let count = comparisons.iter().filter(|c| c.verdict == verdict).count();
+            @let count = comparisons.iter().filter(|c| c.verdict() == verdict).count();
             @if count > 0 { span class={ "badge " (class(verdict)) } { (count) " " (verdict.name()) } " " }
         }
     }
@@ -84,7 +90,7 @@ fn class(verdict: Verdict) -> &'static str {
         Verdict::Agrees => "agrees",
         Verdict::Better => "better",
         Verdict::Differs => "differs",
-        Verdict::NotComparable => "",
+        Verdict::Fitted | Verdict::NotComparable | Verdict::QuickRun => "",
     }
 }
 
@@ -109,7 +115,7 @@ fn section(Entry { result, manifest }: &Entry) -> Result<Markup, Failure> {
 }
 
 fn figure(plot: &Plot) -> Result<Markup, Failure> {
-    let drawing = PreEscaped(svg::document(plot)?);
+    let drawing = PreEscaped(draw::document(plot)?);
     Ok(html! { figure role="img" aria-label=(plot.title) { (drawing) } })
 }
 
@@ -122,11 +128,14 @@ fn compared(all: &[Comparison]) -> Markup {
                     @for c in all {
                         tr {
                             td { (c.what) }
-                            td.number data-head="paper" { (with_unit(&c.paper, &c.unit)) }
+                            td.number data-head="paper" {
+                                (with_unit(&c.paper, &c.unit))
+                                @if !c.tolerance.is_empty() { div.quiet { (c.tolerance) } }
+                            }
                             td.number data-head="ours" { (with_unit(&c.ours, &c.unit)) }
                             td { span.badge { (c.provenance.name()) } }
-                            td { span class={ "badge " (class(c.verdict)) } { (c.verdict.name()) } }
-                            td.why { (c.why) }
+                            td { span class={ "badge " (class(c.verdict())) } { (c.verdict().name()) } }
+                            td.why { (c.reason()) }
                         }
                     }
                 }
@@ -135,8 +144,8 @@ fn compared(all: &[Comparison]) -> Markup {
     }
 }
 
-fn with_unit(number: &Value, unit: &str) -> String {
-    let text = value(number);
+fn with_unit(number: &Cell, unit: &str) -> String {
+    let text = shown(number);
     if unit.is_empty() { text } else { format!("{text} {unit}") }
 }
 

@@ -1,4 +1,5 @@
-//! What a policy is held against: the best split that does not look, and the limit of all that do.
+//! What a policy is compared with: the best static split, and a central queue, which is a reference and no
+//! bound (`plimsoll_queueing::Central`).
 
 use plimsoll_model::{Curve, Objective};
 use plimsoll_pack::{CurveBackend, CurveProblem, PackError, pack_curves};
@@ -12,7 +13,7 @@ use super::{Arena, ArenaReport};
 /// Squared variation of service times beyond which a split is no longer adapted.
 const LARGEST_VARIATION: f64 = 100.0;
 
-/// The two ends between which policies live.
+/// The two references.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Yardsticks {
     /// Each backend's share in the best static split.

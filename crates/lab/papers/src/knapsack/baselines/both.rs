@@ -3,9 +3,9 @@ use super::method::lanes;
 use super::show::{bars, compare_cuts, compare_means, table};
 use super::simulated::{Simulated, Size, simulated};
 use super::{Clients, Coming, Ran, Setting};
-use crate::outcome::{Comparison, Outcome};
+use crate::outcome::Outcome;
 use crate::plot::Plot;
-use crate::{Context, Failure, Provenance};
+use crate::{Comparison, Context, Failure, Provenance};
 
 /// The part of the time that simulations take.
 const SIMULATED: f64 = 0.15;
@@ -80,9 +80,13 @@ impl Both {
         let kinds = &self.setting.kinds;
         let mut found = Vec::new();
         for &(from, to, paper) in pairs {
-            for pair in self.pairs(from, to) {
-                found.push(compare_cuts(kinds, pair, only, paper, why));
-                found.push(compare_means(pair));
+            for (from, to) in self.pairs(from, to) {
+                let klb = self.rows.iter().find(|r| {
+                    let alike = (r.provenance, r.clients) == (to.provenance, to.clients);
+                    r.method.name == "KLB" && alike
+                });
+                found.push(compare_cuts(kinds, (from, to, klb), only, paper, why));
+                found.push(compare_means((from, to)));
             }
         }
         found
@@ -103,13 +107,13 @@ impl Both {
     }
 
     /// Everything but what is compared with the paper.
-    pub fn outcome(&self, title: &str, shown: &[&str]) -> Outcome {
-        Outcome {
-            tables: vec![table(&self.setting.kinds, &self.rows)],
+    pub fn outcome(&self, title: &str, shown: &[&str]) -> Result<Outcome, Failure> {
+        Ok(Outcome {
+            tables: vec![table(&self.setting.kinds, &self.rows)?],
             plots: self.plots(title, shown),
             comparisons: Vec::new(),
             notes: self.notes(),
-        }
+        })
     }
 
     fn overloads(&self) -> String {

@@ -1,17 +1,14 @@
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use plimsoll_lanes::{
     Distribution, Family, Finished, Lane, LaneKind, Measured, Pool, raise_descriptor_limit,
 };
-use plimsoll_testbed::BackendStats;
-use plimsoll_testbed::load::{LoadReport, Summary};
 
 use super::weights::Known;
 use super::{Clients, KindRan, Method, Ran, Setting, Weights};
+use crate::lanes::{Moment, wait};
 use crate::{Context, Failure, Provenance};
 
-/// How often lanes are looked at while they are waited for.
-const TICK: Duration = Duration::from_millis(100);
 /// What two cores carry of lanes side by side, requests per second.
 const AT_ONCE_RPS: f64 = 1_750.0;
 
@@ -40,13 +37,6 @@ impl Turn {
     fn before(&self, steered: bool) -> Duration {
         if steered { self.learn } else { self.warm_up }
     }
-}
-
-/// What a lane had done at some moment.
-struct Moment {
-    at: Instant,
-    clients: LoadReport,
-    backends: Vec<BackendStats>,
 }
 
 /// Methods side by side, as many as the machine bears at this rate each; those that Plimsoll steers apart
@@ -131,37 +121,22 @@ impl Group<'_> {
                 Clients::Closed(clients) => lane.open_closed(clients as usize)?,
             }
         }
-        let begin = Instant::now();
-        let end = begin + before + self.turn.measure;
-        self.wait(&mut lanes, begin, begin + before, end)?;
-        let first = moments(&lanes)?;
-        self.wait(&mut lanes, begin, end, end)?;
-        let last = moments(&lanes)?;
+        let names: Vec<&str> = lanes.iter().map(|(method, _)| method.name).collect();
+        let what = format!("emulated: {}, {} clients", names.join(", "), self.clients.name());
+        let passed = before.as_secs_f64() / (before + self.turn.measure).as_secs_f64();
+        let middle = self.part.0 + (self.part.1 - self.part.0) * passed;
+        let mut run = |time, part| {
+            let alive = || lanes.iter_mut().try_for_each(|(_, lane)| Ok(lane.check()?));
+            wait(self.context, time, part, &what, alive)?;
+            lanes.iter().map(|(_, lane)| Moment::of(lane)).collect::<Result<Vec<_>, Failure>>()
+        };
+        let first = run(before, (self.part.0, middle))?;
+        let last = run(self.turn.measure, (middle, self.part.1))?;
         lanes.iter().for_each(|(_, lane)| lane.close());
         let moments = first.iter().zip(&last);
         let all = lanes.into_iter().zip(moments);
         all.map(|((method, lane), (first, last))| self.ran(method, first, last, lane.finish()?))
             .collect()
-    }
-
-    fn wait(
-        &self,
-        lanes: &mut [(&'static Method, Lane)],
-        begin: Instant,
-        until: Instant,
-        end: Instant,
-    ) -> Result<(), Failure> {
-        let names: Vec<&str> = lanes.iter().map(|(method, _)| method.name).collect();
-        let what = format!("emulated: {}, {} clients", names.join(", "), self.clients.name());
-        while Instant::now() < until {
-            let passed = begin.elapsed().as_secs_f64() / (end - begin).as_secs_f64();
-            self.context.progress(self.part.0 + (self.part.1 - self.part.0) * passed, &what)?;
-            for (_, lane) in lanes.iter_mut() {
-                lane.check()?;
-            }
-            std::thread::sleep(TICK.min(until.saturating_duration_since(Instant::now())));
-        }
-        Ok(())
     }
 
     fn ran(
@@ -172,24 +147,16 @@ impl Group<'_> {
         finished: Finished,
     ) -> Result<Ran, Failure> {
         let stretch = first.at - finished.started..last.at - finished.started;
-        let seconds = (stretch.end - stretch.start).as_secs_f64();
         let measured = Measured::over(&finished.report.records, &[stretch]);
         let (Some(mean_ms), Some(p99_ms)) = (measured.mean_ms, measured.p99_ms) else {
             return Err(Failure::Other(format!("{}: nobody was served", method.name)));
         };
-        let all = served(&first.clients.total, &last.clients.total).0;
+        let all = last.served(first).0;
         let of = |kind: &super::Kind| {
             let (mut requests, mut sum_ms, mut busy) = (0.0, 0.0, 0.0);
             for &i in &kind.backends {
-                let name = &last.backends[i].name;
-                let none = Summary::default();
-                let by = |m: &Moment| m.clients.by_backend.get(name).unwrap_or(&none).clone();
-                let (count, sum) = served(&by(first), &by(last));
-                requests += count;
-                sum_ms += sum;
-                let worked =
-                    last.backends[i].busy_core_seconds - first.backends[i].busy_core_seconds;
-                busy += worked / seconds / f64::from(last.backends[i].cores);
+                let (count, ms, part) = last.served_by(i, first);
+                (requests, sum_ms, busy) = (requests + count, sum_ms + ms, busy + part);
             }
             KindRan {
                 latency_ms: (requests > 0.0).then(|| sum_ms / requests),
@@ -201,7 +168,7 @@ impl Group<'_> {
             method,
             provenance: Provenance::Emulated,
             clients: self.clients,
-            served_rps: all / seconds,
+            served_rps: all / last.seconds(first),
             mean_ms,
             error_ms: measured.error_ms,
             p99_ms,
@@ -210,28 +177,6 @@ impl Group<'_> {
             overload: false,
         })
     }
-}
-
-fn moments(lanes: &[(&'static Method, Lane)]) -> Result<Vec<Moment>, Failure> {
-    lanes.iter().map(|(_, lane)| moment(lane)).collect()
-}
-
-fn moment(lane: &Lane) -> Result<Moment, Failure> {
-    let (clients, backends) = (lane.so_far(), lane.backends());
-    match (clients, backends) {
-        (Some(clients), Some(backends)) => Ok(Moment { at: Instant::now(), clients, backends }),
-        _ => Err(Failure::Other("clients or backends have stopped".to_owned())),
-    }
-}
-
-/// Requests answered between two moments, and the sum of their latencies, milliseconds.
-fn served(first: &Summary, last: &Summary) -> (f64, f64) {
-    let until = |summary: &Summary| {
-        let count = (summary.requests - summary.errors) as f64;
-        (count, count * summary.mean_ms.unwrap_or(0.0))
-    };
-    let (before, after) = (until(first), until(last));
-    (after.0 - before.0, after.1 - before.1)
 }
 
 #[cfg(test)]
@@ -247,18 +192,5 @@ mod tests {
         assert_eq!(together(150.0), [10, 2]);
         assert_eq!(together(400.0), [4, 4, 2, 2]);
         assert_eq!(together(9_000.0), [1; 12]);
-    }
-
-    #[test]
-    fn what_was_served_between_two_moments_is_their_difference() {
-        let summary = |requests, errors, mean_ms| Summary {
-            requests,
-            errors,
-            mean_ms: Some(mean_ms),
-            ..Summary::default()
-        };
-        let (count, sum_ms) = served(&summary(11, 1, 20.0), &summary(33, 3, 30.0));
-        assert_eq!((count, sum_ms), (20.0, 700.0));
-        assert_eq!(served(&Summary::default(), &summary(2, 0, 5.0)), (2.0, 10.0));
     }
 }

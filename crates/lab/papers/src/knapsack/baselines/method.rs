@@ -22,7 +22,7 @@ pub enum Weights {
     BestSplit,
 }
 
-/// A way of balancing.
+/// A method of balancing.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Method {
     /// Its name in tables and plots.
@@ -89,7 +89,7 @@ pub static METHODS: [Method; 22] = [
     ),
     row("Plimsoll expected delay", "P-ED", ExpectedDelay, Equal, None),
     row("best static split", "best", RoundRobin, BestSplit, Some(Roundrobin)),
-    Method { name: "central queue", short: "limit", policy: None, weights: Equal, lane: None },
+    Method { name: "central queue", short: "central", policy: None, weights: Equal, lane: None },
 ];
 
 /// What figures without weights show.

@@ -1,11 +1,11 @@
-//! Every way of balancing that the figures compare, on one pool at one load.
+//! Every method of balancing that the figures compare, on one pool at one load.
 //!
 //! [`simulated`] runs all of them in simulated time, under the same arrivals; [`emulated`] runs those
 //! that HAProxy has, real HAProxys in front of emulated backends. Emulated and simulated backends burn no
 //! CPU: their utilisation is busy cores over cores.
 //!
 //! ```text
-//! method.rs      who balances, and with which weights: the one list
+//! method.rs      policies and their weights: the one list
 //! both.rs        all of them simulated and emulated, as the figures take them
 //! weights.rs     where weights come from, in simulation
 //! simulated.rs   all of them, open and closed clients
@@ -70,7 +70,7 @@ pub struct Setting {
     pub administrator: Vec<u32>,
     /// How clients come.
     pub clients: Coming,
-    /// What luck.
+    /// Seed of everything random.
     pub seed: u64,
 }
 
@@ -168,7 +168,7 @@ pub struct KindRan {
 /// One method on one pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ran {
-    /// Who balanced.
+    /// The method.
     pub method: &'static Method,
     /// Where the numbers come from.
     pub provenance: Provenance,

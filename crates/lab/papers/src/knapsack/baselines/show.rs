@@ -1,50 +1,41 @@
 use super::{Kind, KindRan, Ran};
-use crate::outcome::{Comparison, Table, Verdict};
+use crate::outcome::{Table, row};
 use crate::plot::{Axis, Bars, Plot};
-use crate::{Cell, Provenance};
+use crate::{Baseline, Better, Comparison, Failure, Provenance, Tolerance};
 
 /// All rows, one line per method, source and type, and one per method and source for all clients.
-pub fn table(kinds: &[Kind], rows: &[Ran]) -> Table {
-    let mut table = Table::new(
-        "methods",
-        "Latency and CPU utilisation (busy cores over cores) by type of backend",
-        &[
-            ("method", ""),
-            ("clients", ""),
-            ("backends", ""),
-            ("latency_ms", "ms"),
-            ("standard_error_ms", "ms"),
-            ("p99_ms", "ms"),
-            ("utilisation", "part of the cores"),
-            ("share", "part of the requests"),
-            ("served_rps", "requests/s"),
-            ("errors", "requests"),
-            ("overload", ""),
-        ],
-    );
+pub fn table(kinds: &[Kind], rows: &[Ran]) -> Result<Table, Failure> {
+    let title = "Latency and CPU utilisation (busy cores over cores) by type of backend";
+    let mut table = Table::empty("methods", title);
     for ran in rows {
         let overload = if ran.overload { "yes" } else { "no" };
-        let head = |label: &str| -> Vec<Cell> {
-            vec![ran.method.name.into(), ran.clients.name().into(), label.into()]
-        };
-        let mut all = head("all");
-        all.extend([ran.mean_ms.into(), ran.error_ms.into(), ran.p99_ms.into(), Cell::Empty]);
-        all.extend([
-            1.0.into(),
-            ran.served_rps.into(),
-            (ran.errors as f64).into(),
-            overload.into(),
-        ]);
-        table.row(ran.provenance, all);
+        row!(table, ran.provenance, {
+            method: ran.method.name;
+            clients: ran.clients.name();
+            backends: "all";
+            latency_ms: ran.mean_ms, "ms";
+            standard_error_ms: ran.error_ms, "ms";
+            p99_ms: ran.p99_ms, "ms";
+            utilisation: (), "part of the cores";
+            share: 1.0, "part of the requests";
+            served_rps: ran.served_rps, "requests/s";
+            errors: ran.errors, "requests";
+            overload: overload;
+        })?;
         for (kind, seen) in kinds.iter().zip(&ran.kinds) {
-            let mut cells = head(&kind.label);
-            cells.extend([seen.latency_ms.into(), Cell::Empty, Cell::Empty]);
-            cells.extend([seen.utilisation.into(), seen.share.into()]);
-            cells.extend([(seen.share * ran.served_rps).into(), Cell::Empty, overload.into()]);
-            table.row(ran.provenance, cells);
+            row!(table, ran.provenance, {
+                method: ran.method.name;
+                clients: ran.clients.name();
+                backends: &kind.label;
+                latency_ms: seen.latency_ms;
+                utilisation: seen.utilisation;
+                share: seen.share;
+                served_rps: seen.share * ran.served_rps;
+                overload: overload;
+            })?;
         }
     }
-    table
+    Ok(table)
 }
 
 /// Two plots of these rows, in their order: latency and CPU by type. Overloads are left out: beside theirs,
@@ -96,68 +87,52 @@ pub fn cut(kinds: &[Kind], from: &Ran, to: &Ran) -> Cut {
 /// What all clients gain, which the paper does not tell: a type can gain by what another loses.
 pub fn compare_means((from, to): (&Ran, &Ran)) -> Comparison {
     let (to_name, from_name) = (to.method.name, from.method.name);
-    let why = match overload(from, to) {
-        Some(why) => why,
-        None => {
-            "The paper tells latencies by type of backend only; of all clients, more or fewer come \
-                 to each type."
-                .to_owned()
-        }
-    };
-    Comparison {
-        what: format!(
-            "cut by {to_name} against {from_name}, mean of all clients ({} clients)",
-            to.clients.name()
-        ),
-        paper: "not told".into(),
-        ours: (100.0 * (1.0 - to.mean_ms / from.mean_ms)).into(),
-        unit: "%".to_owned(),
-        verdict: Verdict::NotComparable,
-        provenance: provenance(from, to),
-        why,
-    }
+    let what = format!(
+        "cut by {to_name} against {from_name}, mean of all clients ({} clients)",
+        to.clients.name()
+    );
+    let ours = 100.0 * (1.0 - to.mean_ms / from.mean_ms);
+    let why = "The paper gives latencies by type of backend only; of all clients, more or fewer come to each \
+               type.";
+    Comparison::silent(provenance(from, to), what, "not given", ours, "%")
+        .why(overload(from, to).unwrap_or_else(|| why.to_owned()))
 }
 
-/// A cut of the paper beside ours, over all types or over one. It agrees within five points; more is
-/// better only where the mean of all clients is cut as well.
+/// Cuts this near to each other are the same, percentage points.
+const NEAR: Tolerance = Tolerance::Absolute(5.0);
+
+/// A cut of the paper beside ours, over all types or over one. `klb` is the paper's method on the same pool
+/// under the same clients: more is better only than that, and only where the mean of all clients is cut as
+/// well.
 pub fn compare_cuts(
     kinds: &[Kind],
-    (from, to): (&Ran, &Ran),
+    (from, to, klb): (&Ran, &Ran, Option<&Ran>),
     only: Option<usize>,
     paper: f64,
     why: &str,
 ) -> Comparison {
     let range = only.map_or(0..kinds.len(), |i| i..i + 1);
     let of = |ran: &Ran| Ran { kinds: ran.kinds[range.clone()].to_vec(), ..ran.clone() };
-    let ours = cut(&kinds[range.clone()], &of(from), &of(to));
-    let verdict = if from.overload || to.overload {
-        Verdict::NotComparable
-    } else if (ours.percent - paper).abs() <= 5.0 {
-        Verdict::Agrees
-    } else if ours.percent > paper && to.mean_ms < from.mean_ms {
-        Verdict::Better
-    } else {
-        Verdict::Differs
-    };
-    let why = if let Some(why) = overload(from, to) {
-        why
-    } else if verdict == Verdict::Agrees {
-        String::new()
-    } else {
-        let place = range.start + ours.place;
-        format!("{} {why}", moved(&ours.kind, (&from.kinds[place], from), (&to.kinds[place], to)))
-    };
+    let cut = |to: &Ran| cut(&kinds[range.clone()], &of(from), &of(to));
+    let ours = cut(to);
     let clients = to.clients.name();
     let (to_name, from_name) = (to.method.name, from.method.name);
-    Comparison {
-        what: format!("cut by {to_name} against {from_name}, {} ({clients} clients)", ours.kind),
-        paper: paper.into(),
-        ours: ours.percent.into(),
-        unit: "%".to_owned(),
-        verdict,
-        provenance: provenance(from, to),
-        why,
+    let what = format!("cut by {to_name} against {from_name}, {} ({clients} clients)", ours.kind);
+    let found = Comparison::number(provenance(from, to), what, (paper, NEAR), ours.percent, "%");
+    if let Some(why) = overload(from, to) {
+        return found.incomparable(why);
     }
+    let klb =
+        klb.filter(|klb| klb.method != to.method && !klb.overload && to.mean_ms < from.mean_ms);
+    let place = range.start + ours.place;
+    let moved = moved(&ours.kind, (&from.kinds[place], from), (&to.kinds[place], to));
+    found.why(format!("{moved} {why}").trim_end()).beside(klb.map(|klb| Baseline {
+        name: "KLB rebuilt".to_owned(),
+        paper,
+        here: cut(klb).percent,
+        same: NEAR,
+        better: Better::More,
+    }))
 }
 
 /// What became of a type of backends and of all clients, the one beside the other.
@@ -191,9 +166,9 @@ fn provenance(a: &Ran, b: &Ran) -> Provenance {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Clients, METHODS};
+    use super::super::{Clients, METHODS, method};
     use super::*;
-    use crate::outcome::Value;
+    use crate::{Cell, Verdict};
 
     fn ran(latencies: [Option<f64>; 3]) -> Ran {
         let kind = |latency_ms| KindRan { latency_ms, ..KindRan::default() };
@@ -222,31 +197,44 @@ mod tests {
         to.mean_ms = 0.9;
         let most = cut(&kinds(), &from, &to);
         assert_eq!((most.kind.as_str(), most.percent), ("b", 50.0));
-        let of = |to: &Ran, only, paper| compare_cuts(&kinds(), (&from, to), only, paper, "so");
-        assert_eq!(of(&to, None, 46.0).verdict, Verdict::Agrees);
-        assert_eq!(of(&to, None, 40.0).verdict, Verdict::Better);
-        assert_eq!(of(&to, Some(0), 40.0).verdict, Verdict::Differs);
+        let klb = Ran { method: method("KLB"), ..ran([Some(9.0), Some(10.9), Some(29.0)]) };
+        let of = |to: &Ran, klb: Option<&Ran>, only, paper| {
+            let mut one = compare_cuts(&kinds(), (&from, to, klb), only, paper, "so.");
+            one.judge(false);
+            one
+        };
+        let verdict = |to: &Ran, klb, only, paper| of(to, klb, only, paper).verdict();
+        assert_eq!(verdict(&to, None, None, 46.0), Verdict::Agrees);
+        assert_eq!(verdict(&to, None, None, 40.0), Verdict::Differs);
+        assert_eq!(verdict(&to, None, Some(0), 40.0), Verdict::Differs);
+        // KLB cuts 45.5 % here, near the 44 % of the paper; 50 % is no more than that beyond the tolerance, 60 % is.
+        assert_eq!(verdict(&to, Some(&klb), None, 44.0), Verdict::Differs);
+        let mut more = Ran { mean_ms: 0.9, ..ran([Some(9.0), Some(8.0), None]) };
+        assert_eq!(verdict(&more, Some(&klb), None, 44.0), Verdict::Better);
+        assert_eq!(verdict(&more, Some(&klb), None, 38.0), Verdict::Differs, "another baseline");
         // What one type gains is nothing better where all clients together lose.
-        to.mean_ms = 1.1;
-        let less = of(&to, None, 40.0);
-        assert_eq!(less.verdict, Verdict::Differs);
-        assert!(less.why.starts_with("b: ") && less.why.ends_with(" so"), "{}", less.why);
-        assert!(less.why.contains("wait 1.1 ms where they waited 1.0"), "{}", less.why);
-        assert!(matches!(compare_means((&from, &to)).ours, Value::Number(n) if n < -9.0));
+        (to.mean_ms, more.mean_ms) = (1.1, 1.1);
+        assert_eq!(verdict(&more, Some(&klb), None, 44.0), Verdict::Differs);
+        let less = of(&to, None, None, 40.0).reason();
+        assert!(less.starts_with("b: ") && less.ends_with(" so."), "{less}");
+        assert!(less.contains("wait 1.1 ms where they waited 1.0"), "{less}");
+        assert!(matches!(compare_means((&from, &to)).ours, Cell::Number(n) if n < -9.0));
     }
 
     #[test]
     fn nothing_is_claimed_of_an_overload() {
         let mut from = ran([Some(1e6); 3]);
         from.overload = true;
-        let comparison = compare_cuts(&kinds(), (&from, &ran([Some(1.0); 3])), None, 45.0, "");
-        assert_eq!(comparison.verdict, Verdict::NotComparable);
-        assert!(comparison.why.contains("grows with the time"));
+        let to = ran([Some(1.0); 3]);
+        let mut comparison = compare_cuts(&kinds(), (&from, &to, None), None, 45.0, "");
+        comparison.judge(false);
+        assert_eq!(comparison.verdict(), Verdict::NotComparable);
+        assert!(comparison.reason().contains("grows with the time"));
     }
 
     #[test]
     fn a_table_has_a_line_for_all_and_one_per_type() {
-        let table = table(&kinds(), &[ran([Some(1.0), None, Some(2.0)])]);
+        let table = table(&kinds(), &[ran([Some(1.0), None, Some(2.0)])]).unwrap();
         assert_eq!(table.rows.len(), 4);
         assert_eq!(table.rows[2].cells[3], Cell::Empty);
     }

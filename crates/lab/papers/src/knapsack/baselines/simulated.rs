@@ -192,7 +192,7 @@ mod tests {
         assert!(!counted.overload && counted.mean_ms < 0.5 * equal.mean_ms);
         let central = run("central queue", Clients::Open);
         assert!(!central.overload && central.mean_ms < counted.mean_ms);
-        // Who waits for an answer overloads nobody.
+        // Clients that wait for their answers overload no backend.
         assert!(!run("roundrobin", Clients::Closed(60)).overload);
         let shares: f64 = equal.kinds.iter().map(|k| k.share).sum();
         assert!((shares - 1.0).abs() < 1e-9);

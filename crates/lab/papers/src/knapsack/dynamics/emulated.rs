@@ -11,15 +11,13 @@ use plimsoll_testbed::{Change, Mode};
 
 use super::episode::busiest;
 use super::seen::{Noted, Reaction, Seen};
-use super::{Disturbance, LOAD, Way, table3};
-use crate::{Context, Failure, Provenance};
+use super::{Disturbance, LOAD, Steering, table3};
+use crate::{Context, Failure, Provenance, lanes};
 
 /// Mean service time: slow enough that two cores carry two lanes of the whole pool.
 const SERVICE: Duration = Duration::from_millis(80);
 /// How often lanes are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How often whoever waits hears of it.
-const BLINK: Duration = Duration::from_millis(50);
 /// What counts as the first seconds after a change.
 const FIRST: Duration = Duration::from_secs(10);
 
@@ -126,16 +124,16 @@ pub fn run(
     let events = steered.events();
     steered.close();
     frozen.close();
-    let steered = (Way::Plimsoll, steered.finish()?);
-    let frozen = (Way::Frozen, frozen.finish()?);
+    let steered = (Steering::Plimsoll, steered.finish()?);
+    let frozen = (Steering::Frozen, frozen.finish()?);
     let mut seen = Vec::new();
     for change in &changes {
-        for (way, lane) in [&steered, &frozen] {
+        for (steering, lane) in [&steered, &frozen] {
             let mut held = change.seen.held.clone();
-            if *way == Way::Frozen {
+            if *steering == Steering::Frozen {
                 held.iter_mut().for_each(|(_, held)| held.clone_from(&weights));
             }
-            seen.push(report(&bench, change, (*way, lane), &held, &events));
+            seen.push(report(&bench, change, (*steering, lane), &held, &events));
         }
     }
     Ok(seen)
@@ -163,24 +161,23 @@ impl Bench<'_> {
         lanes: &mut [&mut Lane],
         seen: &mut Looks,
     ) -> Result<(), Failure> {
-        let until = Instant::now() + time;
+        let Range { start, end } = self.progress;
+        let done = |now: Duration| {
+            start + (end - start) * (now.as_secs_f64() / self.whole.as_secs_f64()).min(1.0)
+        };
+        let part = (done(self.began.elapsed()), done(self.began.elapsed() + time));
         let mut next = Instant::now();
-        while Instant::now() < until {
-            let done = self.began.elapsed().as_secs_f64() / self.whole.as_secs_f64();
-            let Range { start, end } = self.progress;
-            self.context.progress(start + (end - start) * done.min(1.0), what)?;
-            if Instant::now() >= next {
-                next += LOOK_EVERY;
-                for lane in lanes.iter_mut() {
-                    lane.check()?;
-                }
-                if let Some(lane) = lanes.first() {
-                    seen.note(lane);
-                }
+        lanes::wait(self.context, time, part, what, || {
+            if Instant::now() < next {
+                return Ok(());
             }
-            std::thread::sleep(BLINK.min(until.saturating_duration_since(Instant::now())));
-        }
-        Ok(())
+            next += LOOK_EVERY;
+            lanes.iter_mut().try_for_each(|lane| lane.check())?;
+            if let Some(lane) = lanes.first() {
+                seen.note(lane);
+            }
+            Ok(())
+        })
     }
 
     /// Makes the change in every lane, or takes it back.
@@ -208,7 +205,7 @@ impl Bench<'_> {
 fn report(
     bench: &Bench<'_>,
     change: &Happened,
-    (way, lane): (Way, &Finished),
+    (steering, lane): (Steering, &Finished),
     held: &[(Instant, Vec<u32>)],
     events: &[Event],
 ) -> Seen {
@@ -223,8 +220,8 @@ fn report(
     let (later, all) = (over(settled, end), over(at, end));
     let shares = |from: Instant, to: Instant| mean_shares(held, from, to);
     let after = shares(change.at + length.settling, change.end);
-    let reaction = match way {
-        Way::Frozen => Reaction::default(),
+    let reaction = match steering {
+        Steering::Frozen => Reaction::default(),
         _ => Reaction::of(change.what, bench.rate_rps, &noted(bench, change, events)),
     };
     let series =
@@ -235,7 +232,7 @@ fn report(
         provenance: Provenance::Emulated,
         what: change.what,
         method: Method::RoundRobin,
-        way,
+        steering,
         seed: bench.context.seed,
         held: held.first().map(|(_, held)| held.clone()).unwrap_or_default(),
         before: shares(change.at - length.before, change.at),

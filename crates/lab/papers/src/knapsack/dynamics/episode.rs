@@ -7,7 +7,7 @@ use plimsoll_model::Nanos;
 use plimsoll_sim::{Answer, Method, World, WorldSpec};
 
 use super::seen::{Noted, Reaction, Seen, mean};
-use super::{Disturbance, LOAD, SERVICE_US, WAYS, Way, table3};
+use super::{Disturbance, LOAD, SERVICE_US, STEERINGS, Steering, table3};
 use crate::{Context, Failure, Provenance};
 
 /// The part of learning at whose end everything counts.
@@ -30,34 +30,34 @@ pub struct Length {
     pub measured_s: f64,
 }
 
-/// Runs these changes under every way, over so many seeds. Who does not react has the weights that Plimsoll
+/// Runs these changes under every steering, over so many seeds. Frozen weights are those that Plimsoll
 /// had before.
-pub fn every_way(
+pub fn every_steering(
     context: &Context,
     whats: &[Disturbance],
     length: Length,
     seeds: u64,
     progress: Range<f64>,
 ) -> Result<Vec<Seen>, Failure> {
-    let ways = if context.quick { &WAYS[..2] } else { &WAYS[..] };
-    let whole = (whats.len() * ways.len()) as f64;
+    let steerings = if context.quick { &STEERINGS[..2] } else { &STEERINGS[..] };
+    let whole = (whats.len() * steerings.len()) as f64;
     let mut runs: Vec<Seen> = Vec::new();
     for (k, &what) in whats.iter().enumerate() {
-        for (i, &(method, way)) in ways.iter().enumerate() {
-            if way == Way::HealthCheck && what != Disturbance::Failure {
+        for (i, &(method, steering)) in steerings.iter().enumerate() {
+            if steering == Steering::HealthCheck && what != Disturbance::Failure {
                 continue;
             }
-            let done = (k * ways.len() + i) as f64 / whole;
+            let done = (k * steerings.len() + i) as f64 / whole;
             let done = progress.start + (progress.end - progress.start) * done;
-            context.progress(done, &format!("{}: {}", what.name(), way.name()))?;
+            context.progress(done, &format!("{}: {}", what.name(), steering.name()))?;
             for seed in (0..seeds).map(|n| context.seed.wrapping_add(n)) {
-                let nobody = matches!(way, Way::Frozen | Way::HealthCheck);
+                let nobody = matches!(steering, Steering::Frozen | Steering::HealthCheck);
                 let learned = |seen: &&Seen| {
-                    (seen.method, seen.way, seen.seed) == (method, Way::Plimsoll, seed)
+                    (seen.method, seen.steering, seen.seed) == (method, Steering::Plimsoll, seed)
                 };
                 let weights = runs.iter().find(learned).filter(|_| nobody);
                 let weights = weights.map(|seen| seen.held.clone());
-                runs.push(run(context, (what, method, way), length, seed, weights)?);
+                runs.push(run(context, (what, method, steering), length, seed, weights)?);
             }
         }
     }
@@ -67,7 +67,7 @@ pub fn every_way(
 /// Runs it. Without a controller the balancer holds `weights`.
 fn run(
     context: &Context,
-    (what, method, way): (Disturbance, Method, Way),
+    (what, method, steering): (Disturbance, Method, Steering),
     length: Length,
     seed: u64,
     weights: Option<Vec<u32>>,
@@ -78,7 +78,7 @@ fn run(
     spec.rate_rps = Disturbance::Nothing.rate_after();
     spec.weights = weights.unwrap_or(spec.weights);
     let mut world = World::new(spec);
-    let controller = way.configure(world.service_spec());
+    let controller = steering.configure(world.service_spec());
     let learning_s = if controller.is_some() { length.learning_s } else { WARM_UP_S };
     if let Some(spec) = controller {
         world.attach(spec, None);
@@ -86,14 +86,14 @@ fn run(
     advance(context, &mut world, learning_s)?;
     let (held, at) = (world.weights(), world.now());
     disturb(&mut world, what);
-    if way == Way::HealthCheck && what == Disturbance::Failure {
+    if steering == Steering::HealthCheck && what == Disturbance::Failure {
         advance(context, &mut world, HEALTH_CHECK_S.min(length.settling_s))?;
         what.concerned().for_each(|i| world.set_foreign_weight(i, 0));
     }
     let settled = Nanos(at.0 + (length.settling_s * 1e9) as u64);
     let rest_s = settled.since(world.now()).as_secs_f64() + length.measured_s;
     advance(context, &mut world, rest_s)?;
-    Ok(report((what, method, way), &world, at, settled, seed, held))
+    Ok(report((what, method, steering), &world, at, settled, seed, held))
 }
 
 fn advance(context: &Context, world: &mut World, seconds: f64) -> Result<(), Failure> {
@@ -116,7 +116,7 @@ fn disturb(world: &mut World, what: Disturbance) {
 }
 
 fn report(
-    (what, method, way): (Disturbance, Method, Way),
+    (what, method, steering): (Disturbance, Method, Steering),
     world: &World,
     at: Nanos,
     settled: Nanos,
@@ -144,7 +144,7 @@ fn report(
         provenance: Provenance::Simulated,
         what,
         method,
-        way,
+        steering,
         seed,
         held,
         before: shares(&before),

@@ -1,4 +1,4 @@
-//! What §6.4 and §6.5 share: the pool of Table 3, what happens to it, and who reacts to that.
+//! What §6.4 and §6.5 share: the pool of Table 3, what happens to it, and what reacts to that.
 
 pub mod emulated;
 pub mod episode;
@@ -128,16 +128,16 @@ impl Disturbance {
     }
 }
 
-/// Who reacts.
+/// What sets the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Steering {
     /// Plimsoll with every default.
     Plimsoll,
     /// The same with the paper's bare threshold of ±20 % on latency.
     Threshold,
     /// The same without any test for changes.
     Untested,
-    /// The paper's way: its exploration with the stopping rule mended, curves of degree two, the bare
+    /// The paper's method: its exploration with the stopping rule mended, curves of degree two, the bare
     /// threshold, the least unweighted sum of latencies.
     PaperMended,
     /// The same with Algorithm 1 as printed.
@@ -149,21 +149,21 @@ pub enum Way {
     HealthCheck,
 }
 
-impl Way {
+impl Steering {
     /// For tables.
     pub fn name(self) -> &'static str {
         match self {
-            Way::Plimsoll => "Plimsoll",
-            Way::Threshold => "Plimsoll, bare ±20 %",
-            Way::Untested => "Plimsoll, no test",
-            Way::PaperMended => "paper's way, mended",
-            Way::PaperPrinted => "paper's way, as printed",
-            Way::Frozen => "frozen weights",
-            Way::HealthCheck => "frozen, health check",
+            Steering::Plimsoll => "Plimsoll",
+            Steering::Threshold => "Plimsoll, bare ±20 %",
+            Steering::Untested => "Plimsoll, no test",
+            Steering::PaperMended => "paper's method, mended",
+            Steering::PaperPrinted => "paper's method, as printed",
+            Steering::Frozen => "frozen weights",
+            Steering::HealthCheck => "frozen, health check",
         }
     }
 
-    /// What a controller is told for it; nothing where there is none.
+    /// The controller's settings for it; nothing where there is none.
     pub fn configure(self, default: ServiceSpec) -> Option<ServiceSpec> {
         let paper = |exploration| ServiceSpec {
             exploration,
@@ -173,27 +173,27 @@ impl Way {
             ..default.clone()
         };
         match self {
-            Way::Plimsoll => Some(default),
-            Way::Threshold => Some(ServiceSpec { drift: DriftTest::Literal, ..default }),
-            Way::Untested => Some(ServiceSpec { drift: DriftTest::Off, ..default }),
-            Way::PaperMended => Some(paper(Exploration::Bisect)),
-            Way::PaperPrinted => Some(paper(Exploration::Literal)),
-            Way::Frozen | Way::HealthCheck => None,
+            Steering::Plimsoll => Some(default),
+            Steering::Threshold => Some(ServiceSpec { drift: DriftTest::Literal, ..default }),
+            Steering::Untested => Some(ServiceSpec { drift: DriftTest::Off, ..default }),
+            Steering::PaperMended => Some(paper(Exploration::Bisect)),
+            Steering::PaperPrinted => Some(paper(Exploration::Literal)),
+            Steering::Frozen | Steering::HealthCheck => None,
         }
     }
 }
 
-/// Who reacts behind which method; a quick run has the first two. The first five are plotted.
-pub const WAYS: [(Method, Way); 9] = [
-    (Method::RoundRobin, Way::Plimsoll),
-    (Method::RoundRobin, Way::Frozen),
-    (Method::RoundRobin, Way::HealthCheck),
-    (Method::LeastConn, Way::Plimsoll),
-    (Method::LeastConn, Way::Frozen),
-    (Method::RoundRobin, Way::Threshold),
-    (Method::RoundRobin, Way::Untested),
-    (Method::RoundRobin, Way::PaperMended),
-    (Method::RoundRobin, Way::PaperPrinted),
+/// What sets the weights, and HAProxy's method; a quick run has the first two. The first five are plotted.
+pub const STEERINGS: [(Method, Steering); 9] = [
+    (Method::RoundRobin, Steering::Plimsoll),
+    (Method::RoundRobin, Steering::Frozen),
+    (Method::RoundRobin, Steering::HealthCheck),
+    (Method::LeastConn, Steering::Plimsoll),
+    (Method::LeastConn, Steering::Frozen),
+    (Method::RoundRobin, Steering::Threshold),
+    (Method::RoundRobin, Steering::Untested),
+    (Method::RoundRobin, Steering::PaperMended),
+    (Method::RoundRobin, Steering::PaperPrinted),
 ];
 
 /// For tables.

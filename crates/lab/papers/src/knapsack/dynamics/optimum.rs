@@ -18,7 +18,7 @@ pub fn before(objective: Objective) -> Result<Vec<f64>, PackError> {
     shares(&pool, LOAD * capacity_rps(&table3()), objective)
 }
 
-/// The same after this; who is dead gets nothing.
+/// The same after this; a dead backend gets nothing.
 pub fn after(what: Disturbance, objective: Objective) -> Result<Vec<f64>, PackError> {
     shares(&what.pool_after(), what.rate_after(), objective)
 }

@@ -3,14 +3,14 @@
 use plimsoll_control::{Phase, RecordKind};
 use plimsoll_sim::{Method, World, WorldSpec};
 
-use super::{LOAD, Way, table3};
+use super::{LOAD, Steering, table3};
 use crate::{Context, Failure};
 
 /// One quiet time after learning.
 #[derive(Clone, Copy, Debug)]
 pub struct Quiet {
-    /// Who watched.
-    pub way: Way,
+    /// What watched.
+    pub steering: Steering,
     /// How long.
     pub hours: f64,
     /// Changes reported.
@@ -24,14 +24,14 @@ pub struct Quiet {
 /// Lets the pool of Table 3 be as it is, under round robin.
 pub fn run(
     context: &Context,
-    way: Way,
+    steering: Steering,
     learning_s: f64,
     quiet_s: f64,
     seed: u64,
 ) -> Result<Quiet, Failure> {
     let mut world = World::new(WorldSpec::new(table3(), Method::RoundRobin, LOAD, seed));
     world.forget_answers();
-    if let Some(spec) = way.configure(world.service_spec()) {
+    if let Some(spec) = steering.configure(world.service_spec()) {
         world.attach(spec, None);
     }
     let mut left_s = learning_s;
@@ -50,7 +50,7 @@ pub fn run(
     let drifts = world.records[records..].iter().filter(|(_, r)| r.kind == RecordKind::Drift);
     let steady = world.controller().is_some_and(|c| c.view(world.now()).phase == Phase::Steady);
     Ok(Quiet {
-        way,
+        steering,
         hours: quiet_s / 3600.0,
         false_alarms: drifts.count(),
         plans: world.plans.len() - plans,

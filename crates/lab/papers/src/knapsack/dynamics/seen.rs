@@ -5,7 +5,7 @@ use std::ops::Range;
 use plimsoll_control::RecordKind;
 use plimsoll_sim::Method;
 
-use super::{Disturbance, GROUPS, Way};
+use super::{Disturbance, GROUPS, Steering};
 use crate::Provenance;
 
 /// One run.
@@ -17,8 +17,8 @@ pub struct Seen {
     pub what: Disturbance,
     /// How the balancer picks.
     pub method: Method,
-    /// Who reacted.
-    pub way: Way,
+    /// What set the weights.
+    pub steering: Steering,
     /// Its seed.
     pub seed: u64,
     /// The weights that the balancer held when it happened.
@@ -83,14 +83,14 @@ impl Reaction {
         let concerned = what.concerned();
         let mut each_s: Vec<(usize, f64)> = Vec::new();
         let (mut shared_s, mut false_alarms) = (None, 0);
-        for &Noted { at_s: at, kind, place: who, .. } in noted {
-            let news = at >= 0.0 && who.is_some_and(|i| concerned.contains(&i)) && kind == sign;
+        for &Noted { at_s: at, kind, place: backend, .. } in noted {
+            let news = at >= 0.0 && backend.is_some_and(|i| concerned.contains(&i)) && kind == sign;
             let drift = kind == RecordKind::Drift;
             if news {
                 // The first time counts.
-                let new = who.filter(|i| each_s.iter().all(|(seen, _)| seen != i));
+                let new = backend.filter(|i| each_s.iter().all(|(seen, _)| seen != i));
                 each_s.extend(new.map(|i| (i, at)));
-            } else if drift && at >= 0.0 && who.is_none() && what == Disturbance::Traffic {
+            } else if drift && at >= 0.0 && backend.is_none() && what == Disturbance::Traffic {
                 shared_s = shared_s.or(Some(at));
             } else if drift {
                 false_alarms += 1;
@@ -125,6 +125,13 @@ impl Seen {
 pub fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (sum, count) = values.fold((0.0, 0u32), |(sum, n), value| (sum + value, n + 1));
     (count > 0).then(|| sum / f64::from(count))
+}
+
+/// The standard error of the mean; nothing for fewer than two values.
+pub fn standard_error(values: impl Iterator<Item = f64> + Clone) -> Option<f64> {
+    let (count, middle) = (values.clone().count() as f64, mean(values.clone())?);
+    let squares: f64 = values.map(|value| (value - middle).powi(2)).sum();
+    (count > 1.0).then(|| (squares / (count - 1.0) / count).sqrt())
 }
 
 /// The median over all runs, where one in which it never happened counts as later than any other; and in
@@ -201,6 +208,13 @@ mod tests {
         let traffic = reaction(Disturbance::Traffic, &noted);
         assert_eq!((traffic.first_s, traffic.planned_s), (None, Some(3.0)));
         assert_eq!(reaction(Disturbance::Traffic, &noted[..4]).planned_s, None);
+    }
+
+    #[test]
+    fn a_standard_error_needs_two_values() {
+        let error = |values: &[f64]| standard_error(values.iter().copied());
+        assert_eq!((error(&[]), error(&[3.0])), (None, None));
+        assert_eq!(error(&[1.0, 3.0]), Some(1.0));
     }
 
     #[test]

@@ -1,18 +1,17 @@
 //! The three backends for real: emulated servers behind a HAProxy, with a fixed number of clients.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use plimsoll_lanes::{Family, Haproxy, LaneError, PATIENCE, Server};
-use plimsoll_testbed::load::{self, Arrivals, LoadHandle, LoadReport, LoadSpec, Summary, Target};
-use plimsoll_testbed::{BackendSpec, Change, Service, Testbed, TestbedSpec, TestbedStats};
+use plimsoll_testbed::load::{self, Arrivals, LoadHandle, LoadSpec, Target};
+use plimsoll_testbed::{BackendSpec, Change, Service, Testbed, TestbedSpec};
 
 use super::{BackendSeen, NAMES, SERVICE_MS, Seen, pool};
+use crate::lanes::Moment;
 use crate::{Context, Failure};
 
 /// No run lasts so long; runs end their clients.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
-/// Between two looks at whether to stop.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What to set up.
 pub struct Setup {
@@ -34,12 +33,6 @@ pub struct Rig {
     clients: LoadHandle,
     haproxy: Haproxy,
     bed: Testbed,
-}
-
-/// Counters at one instant.
-pub struct Mark {
-    load: LoadReport,
-    bed: TestbedStats,
 }
 
 impl Rig {
@@ -87,65 +80,31 @@ impl Rig {
     ///
     /// # Errors
     /// When a part of it has ended.
-    pub fn mark(&mut self) -> Result<Mark, Failure> {
+    pub fn mark(&mut self) -> Result<Moment, Failure> {
         if let Some(ended) = self.haproxy.ended() {
             return Err(ended.into());
         }
-        let load = self.clients.snapshot().ok_or(LaneError::Load(load::LoadError::Ended))?;
-        let bed = self.bed.stats().ok_or(LaneError::BackendsStopped)?;
-        Ok(Mark { load, bed })
+        Moment::now(self.clients.snapshot(), self.bed.stats().map(|stats| stats.backends))
     }
 
     /// What was seen since.
     ///
     /// # Errors
     /// When a part of it has ended.
-    pub fn since(&mut self, from: &Mark) -> Result<Seen, Failure> {
+    pub fn since(&mut self, from: &Moment) -> Result<Seen, Failure> {
         Ok(between(from, &self.mark()?))
     }
 }
 
-/// Waits, telling of it, from the part `done.0` of the whole run to `done.1`.
-pub fn wait(
-    context: &Context,
-    length: Duration,
-    done: (f64, f64),
-    what: &str,
-) -> Result<(), Failure> {
-    let begin = Instant::now();
-    while begin.elapsed() < length {
-        let part = begin.elapsed().as_secs_f64() / length.as_secs_f64();
-        context.progress(done.0 + (done.1 - done.0) * part, what)?;
-        std::thread::sleep(LOOK_EVERY.min(length.saturating_sub(begin.elapsed())));
-    }
-    Ok(())
-}
-
-/// Requests answered and the sum of their latencies, milliseconds.
-fn answered(summary: Option<&Summary>) -> (f64, f64) {
-    summary.map_or((0.0, 0.0), |s| {
-        let count = (s.requests - s.errors) as f64;
-        (count, count * s.mean_ms.unwrap_or(0.0))
-    })
-}
-
-fn between(from: &Mark, to: &Mark) -> Seen {
-    let span = to.bed.uptime_seconds - from.bed.uptime_seconds;
-    let mut backends = [BackendSeen::default(); 3];
-    let (mut all, mut all_ms) = (0.0, 0.0);
-    for (i, (seen, name)) in backends.iter_mut().zip(NAMES).enumerate() {
-        let (before, before_ms) = answered(from.load.by_backend.get(name));
-        let (after, after_ms) = answered(to.load.by_backend.get(name));
-        let (count, ms) = (after - before, after_ms - before_ms);
-        let (earlier, later) = (&from.bed.backends[i], &to.bed.backends[i]);
-        let busy = later.busy_core_seconds - earlier.busy_core_seconds;
-        seen.cpu = busy / (span * f64::from(later.cores));
-        seen.latency_ms = if count > 0.0 { ms / count } else { 0.0 };
-        seen.share = count;
-        (all, all_ms) = (all + count, all_ms + ms);
-    }
+fn between(from: &Moment, to: &Moment) -> Seen {
+    let (all, all_ms) = to.served(from);
     let all = f64::max(all, 1.0);
-    backends.iter_mut().for_each(|seen| seen.share /= all);
-    let errors = to.load.total.errors - from.load.total.errors;
-    Seen { backends, mean_ms: all_ms / all, rps: all / span, errors }
+    let mut backends = [BackendSeen::default(); 3];
+    for (place, seen) in backends.iter_mut().enumerate() {
+        let (count, ms, cpu) = to.served_by(place, from);
+        let latency_ms = if count > 0.0 { ms / count } else { 0.0 };
+        *seen = BackendSeen { cpu, latency_ms, share: count / all };
+    }
+    let (mean_ms, rps) = (all_ms / all, all / to.seconds(from));
+    Seen { backends, mean_ms, rps, errors: to.errors(from) }
 }

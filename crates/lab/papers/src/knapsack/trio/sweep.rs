@@ -5,12 +5,13 @@ use std::time::Duration;
 use plimsoll_lanes::Family;
 use plimsoll_policy::PolicyKind;
 
-use super::rig::{Rig, Setup, wait};
+use super::rig::{Rig, Setup};
 use super::{Seen, clients_for, others};
 use crate::knapsack::baselines::{Both, build};
-use crate::outcome::{Comparison, Outcome, Table};
+use crate::lanes::wait;
+use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Plot, Points};
-use crate::{Context, Failure, Provenance};
+use crate::{Comparison, Context, Failure, Provenance};
 
 /// How busy three equal backends are in the paper.
 pub const EQUAL_CPU: f64 = 0.8;
@@ -73,10 +74,10 @@ impl Sweep {
         let others = others::run(context, clients, (0.5, 1.0))?;
         let title = "Third backend at 60 %";
         let Outcome { mut tables, plots: more, notes: more_notes, .. } =
-            others.outcome(title, &others::SHOWN);
+            others.outcome(title, &others::SHOWN)?;
         let swept = Swept { points, clients, others };
         let comparisons = compare(context, &swept)?;
-        tables.insert(0, table(&swept.points));
+        tables.insert(0, table(&swept.points)?);
         let mut figure_plots = plots(self.balance, &swept.points);
         figure_plots.extend(more);
         let mut notes = notes(clients);
@@ -104,9 +105,9 @@ impl Sweep {
             let part = |i: usize| done * i as f64 / ratios.len() as f64;
             let what = format!("{} at capacity ratio {ratio}", self.balance);
             rig.set_ratio(ratio)?;
-            wait(context, settle, (part(i), part(i)), &what)?;
+            wait(context, settle, (part(i), part(i)), &what, || Ok(()))?;
             let from = rig.mark()?;
-            wait(context, measured, (part(i), part(i + 1)), &what)?;
+            wait(context, measured, (part(i), part(i + 1)), &what, || Ok(()))?;
             let emulated = rig.since(&from)?;
             let simulated = simulate(self.policy, [1; 3], ratio, clients, context.seed)?;
             points.push(Point { ratio, emulated, simulated });
@@ -116,39 +117,26 @@ impl Sweep {
 }
 
 /// One row per ratio, backend and provenance.
-pub fn table(points: &[Point]) -> Table {
-    let mut table = Table::new(
-        "backends",
-        "Each backend over the capacity of the third",
-        &[
-            ("capacity_ratio", "part of the others' capacity"),
-            ("backend", ""),
-            ("cpu_percent", "%"),
-            ("latency_ms", "ms"),
-            ("share_percent", "% of requests"),
-            ("total_rps", "requests/s"),
-            ("errors", "requests"),
-        ],
-    );
+pub fn table(points: &[Point]) -> Result<Table, Failure> {
+    let mut table = Table::empty("backends", "Each backend over the capacity of the third");
     for point in points {
         let both =
             [(Provenance::Emulated, &point.emulated), (Provenance::Simulated, &point.simulated)];
         for (provenance, seen) in both {
             for (name, backend) in super::NAMES.into_iter().zip(&seen.backends) {
-                let cells = [
-                    point.ratio.into(),
-                    name.into(),
-                    (100.0 * backend.cpu).into(),
-                    backend.latency_ms.into(),
-                    (100.0 * backend.share).into(),
-                    seen.rps.into(),
-                    (seen.errors as f64).into(),
-                ];
-                table.row(provenance, cells);
+                row!(table, provenance, {
+                    capacity_ratio: point.ratio, "part of the others' capacity";
+                    backend: name;
+                    cpu_percent: 100.0 * backend.cpu, "%";
+                    latency_ms: backend.latency_ms, "ms";
+                    share_percent: 100.0 * backend.share, "% of requests";
+                    total_rps: seen.rps, "requests/s";
+                    errors: seen.errors, "requests";
+                })?;
             }
         }
     }
-    table
+    Ok(table)
 }
 
 /// CPU and latency of the two kinds of backend, over the ratio.

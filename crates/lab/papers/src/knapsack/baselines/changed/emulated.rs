@@ -7,10 +7,8 @@ use super::super::emulated::{at_once, start};
 use super::super::weights::Known;
 use super::super::{Method, Setting};
 use super::{FIRST_S, Happening, Length, Through};
+use crate::lanes::wait;
 use crate::{Context, Failure, Provenance};
-
-/// How often lanes are looked at while they are waited for.
-const TICK: Duration = Duration::from_millis(100);
 
 type Lanes = Vec<(&'static Method, Lane)>;
 
@@ -87,19 +85,10 @@ impl Bench<'_> {
     }
 
     fn wait(&self, lanes: &mut Lanes, seconds: f64, part: (f64, f64)) -> Result<(), Failure> {
-        let begin = Instant::now();
-        let until = begin + Duration::from_secs_f64(seconds);
         let names: Vec<&str> = lanes.iter().map(|(method, _)| method.name).collect();
         let what = format!("emulated, through the change: {}", names.join(", "));
-        while Instant::now() < until {
-            let passed = begin.elapsed().as_secs_f64() / seconds;
-            self.context.progress(part.0 + (part.1 - part.0) * passed, &what)?;
-            for (_, lane) in lanes.iter_mut() {
-                lane.check()?;
-            }
-            std::thread::sleep(TICK.min(until.saturating_duration_since(Instant::now())));
-        }
-        Ok(())
+        let alive = || lanes.iter_mut().try_for_each(|(_, lane)| Ok(lane.check()?));
+        wait(self.context, Duration::from_secs_f64(seconds), part, &what, alive)
     }
 
     fn through(

@@ -74,7 +74,7 @@ pub struct Length {
 /// One method through one change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Through {
-    /// Who balanced.
+    /// The method.
     pub method: &'static Method,
     /// Where the numbers come from.
     pub provenance: Provenance,

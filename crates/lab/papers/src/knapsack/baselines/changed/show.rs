@@ -1,25 +1,11 @@
 use super::Through;
-use crate::outcome::Table;
+use crate::outcome::{Table, row};
 use crate::plot::{Axis, Bars, Plot};
-use crate::{Cell, Provenance};
+use crate::{Failure, Provenance};
 
 /// One row per method and source. `what` names the change.
-pub fn table(all: &[(&str, Vec<Through>)]) -> Table {
-    let mut table = Table::new(
-        "methods",
-        "Every method through the change: what clients see",
-        &[
-            ("change", ""),
-            ("method", ""),
-            ("in_the_plot", ""),
-            ("before_ms", "ms, clients' mean"),
-            ("first_10s_ms", "ms, clients' mean"),
-            ("later_ms", "ms, clients' mean"),
-            ("later_over_best", "over the best static split, told at once"),
-            ("lost", "requests"),
-            ("overload", ""),
-        ],
-    );
+pub fn table(all: &[(&str, Vec<Through>)]) -> Result<Table, Failure> {
+    let mut table = Table::empty("methods", "Every method through the change: what clients see");
     for (what, rows) in all {
         for row in rows {
             let best = rows.iter().find(|other| {
@@ -28,21 +14,20 @@ pub fn table(all: &[(&str, Vec<Through>)]) -> Table {
             let best = best.filter(|_| row.provenance == Provenance::Simulated);
             let over = best.and_then(|best| Some(row.later_ms? / best.later_ms?));
             let overload = row.overload.map(|yes| if yes { "yes" } else { "no" });
-            let cells: [Cell; 9] = [
-                (*what).into(),
-                row.method.name.into(),
-                row.method.short.into(),
-                row.before_ms.into(),
-                row.first_ms.into(),
-                row.later_ms.into(),
-                over.into(),
-                (row.lost as f64).into(),
-                overload.into(),
-            ];
-            table.row(row.provenance, cells);
+            row!(table, row.provenance, {
+                change: *what;
+                method: row.method.name;
+                in_the_plot: row.method.short;
+                before_ms: row.before_ms, "ms, clients' mean";
+                first_10s_ms: row.first_ms, "ms, clients' mean";
+                later_ms: row.later_ms, "ms, clients' mean";
+                later_over_best: over, "over the best static split, told at once";
+                lost: row.lost, "requests";
+                overload: overload;
+            })?;
         }
     }
-    table
+    Ok(table)
 }
 
 /// What a reader of the table must know.

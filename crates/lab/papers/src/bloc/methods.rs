@@ -1,21 +1,21 @@
-//! Ways of balancing in the paper's cluster: who picks in a frontend, and whom a backend lets in.
+//! Methods of balancing in the paper's cluster: the policy of a frontend, and the admission of a backend.
 
 use plimsoll_admission::{AdaptiveOptions, CapacityOptions};
 use plimsoll_policy::PolicyKind;
 
-/// Who picks in every frontend.
+/// The policy of every frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Balance {
     /// The shortest of all queues, which are known.
     Jsq,
-    /// By what a frontend sees itself, or is told.
+    /// By what a frontend sees itself, or learns from responses and probes.
     By(PolicyKind),
 }
 
-/// Whom a backend lets in.
+/// The admission of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
-    /// Everybody.
+    /// None.
     Open,
     /// So many at once.
     Static(u32),
@@ -26,7 +26,7 @@ pub enum Door {
 }
 
 impl Door {
-    /// What the admission is told; nothing where there is none.
+    /// Its setting; nothing where there is none.
     pub fn capacity(self) -> Option<CapacityOptions> {
         match self {
             Door::Open => None,
@@ -37,14 +37,14 @@ impl Door {
     }
 }
 
-/// A way of balancing.
+/// A method of balancing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct Method {
     /// For tables.
     pub name: &'static str,
-    /// Who picks.
+    /// The policy.
     pub balance: Balance,
-    /// Who is let in.
+    /// The admission.
     pub door: Door,
     /// How often a request is tried that is refused.
     pub tries: u32,
@@ -53,30 +53,30 @@ pub struct Way {
 /// The authors' public code tries three times.
 const TRIES: u32 = 3;
 
-const fn blind(name: &'static str, policy: PolicyKind) -> Way {
-    Way { name, balance: Balance::By(policy), door: Door::Open, tries: 1 }
+const fn blind(name: &'static str, policy: PolicyKind) -> Method {
+    Method { name, balance: Balance::By(policy), door: Door::Open, tries: 1 }
 }
 
 /// BLOC, whole, behind this door.
-pub const fn bloc(name: &'static str, door: Door) -> Way {
-    Way { name, balance: Balance::By(PolicyKind::Bloc), door, tries: TRIES }
+pub const fn bloc(name: &'static str, door: Door) -> Method {
+    Method { name, balance: Balance::By(PolicyKind::Bloc), door, tries: TRIES }
 }
 
 /// The paper's ideal.
-pub const JSQ: Way = Way { name: "JSQ", balance: Balance::Jsq, door: Door::Open, tries: 1 };
+pub const JSQ: Method = Method { name: "JSQ", balance: Balance::Jsq, door: Door::Open, tries: 1 };
 /// The paper's baseline in §3: the fewest of the frontend's own requests, over all backends.
-pub const LC: Way = blind("LC over all", PolicyKind::LeastConnections);
+pub const LC: Method = blind("LC over all", PolicyKind::LeastConnections);
 /// The paper's baseline in its experiments, and Envoy's: of two drawn, the one with fewer of the
 /// frontend's own requests.
-pub const P2C: Way = blind("LC (P2C)", PolicyKind::PowerOfN);
+pub const P2C: Method = blind("LC (P2C)", PolicyKind::PowerOfN);
 /// BLOC with the paper's capacity.
-pub const BLOC: Way = bloc("BLOC, capacity 10", Door::Static(10));
-/// BLOC with the paper's own way to find the capacity.
-pub const AVERAGE: Way = bloc("BLOC, average", Door::Average);
+pub const BLOC: Method = bloc("BLOC, capacity 10", Door::Static(10));
+/// BLOC with the paper's own estimate of the capacity.
+pub const AVERAGE: Method = bloc("BLOC, average", Door::Average);
 /// BLOC with Plimsoll's.
-pub const ADAPTIVE: Way = bloc("BLOC, adaptive", Door::Adaptive);
-/// Other ways that need no admission.
-pub const OTHERS: [Way; 5] = [
+pub const ADAPTIVE: Method = bloc("BLOC, adaptive", Door::Adaptive);
+/// Other methods, which need no admission.
+pub const OTHERS: [Method; 5] = [
     blind("random", PolicyKind::Random),
     blind("round robin", PolicyKind::RoundRobin),
     blind("P2 by latency", PolicyKind::PowerOfNLatency),
@@ -84,5 +84,5 @@ pub const OTHERS: [Way; 5] = [
     blind("Prequal", PolicyKind::Prequal),
 ];
 /// What every figure holds against the paper's two, beside them.
-pub const ALL: [Way; 11] =
+pub const ALL: [Method; 11] =
     [P2C, JSQ, LC, BLOC, AVERAGE, ADAPTIVE, OTHERS[0], OTHERS[1], OTHERS[2], OTHERS[3], OTHERS[4]];

@@ -1,0 +1,483 @@
+//! The paper's statements beside our numbers.
+//!
+//! An experiment says what the paper states, what was found here, how near counts as the same and how its
+//! parameters were chosen. The verdict is computed from that by [`Comparison::judge`], for full runs alone:
+//! its field is private, so no experiment can write one.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Provenance;
+use crate::outcome::Cell;
+use crate::summary::figures;
+
+/// How near ours must be to the paper's.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tolerance {
+    /// Within this part of the paper's number: 0.1 is ±10 %.
+    Part(f64),
+    /// Within so much of it, in its unit.
+    Absolute(f64),
+    /// At most so many times it, and at least as small a part of it: for times on other machines.
+    Factor(f64),
+}
+
+impl Tolerance {
+    /// Whether ours is as near as that to the paper's.
+    pub fn holds(self, paper: f64, ours: f64) -> bool {
+        match self {
+            Tolerance::Part(part) => (ours - paper).abs() <= part * paper.abs(),
+            Tolerance::Absolute(most) => (ours - paper).abs() <= most,
+            Tolerance::Factor(most) => ours / paper <= most && paper / ours <= most,
+        }
+    }
+
+    /// How far from the paper's number it reaches on either side.
+    fn reach(self, paper: f64) -> f64 {
+        match self {
+            Tolerance::Part(part) => part * paper.abs(),
+            Tolerance::Absolute(most) => most,
+            Tolerance::Factor(most) => (most - 1.0) * paper.abs(),
+        }
+    }
+}
+
+impl fmt::Display for Tolerance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Tolerance::Part(part) => write!(f, "± {} %", figures(100.0 * part)),
+            Tolerance::Absolute(0.0) => f.write_str("exactly"),
+            Tolerance::Absolute(most) => write!(f, "± {}", figures(*most)),
+            Tolerance::Factor(most) => write!(f, "within {} times", figures(*most)),
+        }
+    }
+}
+
+/// A limit that the paper states.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bound {
+    /// "At least", "more than".
+    AtLeast(f64),
+    /// "At most", "within", "under".
+    AtMost(f64),
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Bound::AtLeast(least) => write!(f, "at least {}", figures(*least)),
+            Bound::AtMost(most) => write!(f, "at most {}", figures(*most)),
+        }
+    }
+}
+
+/// What decides whether ours agrees.
+#[derive(Clone, Debug, PartialEq)]
+enum Check {
+    /// Near this number.
+    Near(f64, Tolerance, f64),
+    /// Between these numbers, both of which have the tolerance.
+    Between(f64, f64, Tolerance, f64),
+    /// Within this limit.
+    Within(Bound, f64),
+    /// These numbers ascend.
+    Ascends(Vec<f64>),
+    /// Paper's word and ours are the same.
+    Same(bool),
+    /// The paper has nothing that could be compared, or the two are different things.
+    Nothing,
+}
+
+impl Check {
+    fn holds(&self) -> bool {
+        match *self {
+            Check::Near(paper, tolerance, ours) => tolerance.holds(paper, ours),
+            Check::Between(least, most, tolerance, ours) => {
+                let (low, high) = (tolerance.reach(least), tolerance.reach(most));
+                (least - low..=most + high).contains(&ours)
+            }
+            Check::Within(Bound::AtLeast(least), ours) => ours >= least,
+            Check::Within(Bound::AtMost(most), ours) => ours <= most,
+            Check::Ascends(ref ours) => {
+                ours.len() > 1 && ours.windows(2).all(|pair| pair[0] <= pair[1])
+            }
+            Check::Same(same) => same,
+            Check::Nothing => false,
+        }
+    }
+
+    fn tolerance(&self) -> String {
+        match self {
+            Check::Near(_, tolerance, _) | Check::Between(_, _, tolerance, _) => {
+                tolerance.to_string()
+            }
+            Check::Within(bound, _) => bound.to_string(),
+            Check::Ascends(_) => "in this order".to_owned(),
+            Check::Same(_) => "the same".to_owned(),
+            Check::Nothing => String::new(),
+        }
+    }
+}
+
+/// Which numbers are the better ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Better {
+    /// As for times.
+    Less,
+    /// As for gains.
+    More,
+}
+
+/// The paper's own method, run here beside ours: what ours must be better than to be called so.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Baseline {
+    /// What it is.
+    pub name: String,
+    /// Its number in the paper.
+    pub paper: f64,
+    /// Its number here, under the same conditions as ours.
+    pub here: f64,
+    /// How near these two must be for it to be the same baseline.
+    pub same: Tolerance,
+    /// Which numbers are the better ones.
+    pub better: Better,
+}
+
+/// How the parameters were chosen which the number depends on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Parameters {
+    /// The paper gives them, or they were chosen without regard to its number.
+    #[default]
+    Given,
+    /// This one was chosen so that the paper's number comes out.
+    Fitted(String),
+}
+
+/// How ours stands to the paper's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Within the tolerance.
+    Agrees,
+    /// Within the tolerance, because a parameter was chosen so.
+    Fitted,
+    /// Better, beyond the tolerance, than the paper's number and than the paper's method here, which has its
+    /// number here as well.
+    Better,
+    /// Beyond the tolerance; the sentence says why.
+    Differs,
+    /// Two different things, or nothing in the paper; the sentence says why.
+    NotComparable,
+    /// A quick run, whose numbers are worth nothing.
+    QuickRun,
+}
+
+impl Verdict {
+    /// Its name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Agrees => "agrees",
+            Verdict::Fitted => "fitted",
+            Verdict::Better => "better",
+            Verdict::Differs => "differs",
+            Verdict::NotComparable => "not comparable",
+            Verdict::QuickRun => "quick run",
+        }
+    }
+}
+
+/// One statement of the paper beside what was found here.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// What was compared.
+    pub what: String,
+    /// What the paper says.
+    pub paper: Cell,
+    /// What we found.
+    pub ours: Cell,
+    /// The unit of both; empty when they have none.
+    pub unit: String,
+    /// Where ours comes from.
+    pub provenance: Provenance,
+    /// How near counts as the same, in words.
+    pub tolerance: String,
+    /// What ours may be better than.
+    pub baseline: Option<Baseline>,
+    /// How the parameters were chosen.
+    pub parameters: Parameters,
+    /// Until it is judged.
+    #[serde(skip)]
+    check: Option<Check>,
+    verdict: Verdict,
+    why: String,
+}
+
+impl Comparison {
+    fn new(
+        from: Provenance,
+        what: impl Into<String>,
+        (paper, ours): (Cell, Cell),
+        unit: &str,
+        check: Check,
+    ) -> Self {
+        Comparison {
+            what: what.into(),
+            paper,
+            ours,
+            unit: unit.to_owned(),
+            provenance: from,
+            tolerance: check.tolerance(),
+            baseline: None,
+            parameters: Parameters::Given,
+            check: Some(check),
+            verdict: Verdict::QuickRun,
+            why: String::new(),
+        }
+    }
+
+    /// A number of the paper beside ours.
+    pub fn number(
+        from: Provenance,
+        what: impl Into<String>,
+        (paper, tolerance): (f64, Tolerance),
+        ours: f64,
+        unit: &str,
+    ) -> Self {
+        let check = Check::Near(paper, tolerance, ours);
+        Comparison::new(from, what, (paper.into(), ours.into()), unit, check)
+    }
+
+    /// A range of the paper, whose ends have the tolerance.
+    pub fn range(
+        from: Provenance,
+        what: impl Into<String>,
+        (least, most, tolerance): (f64, f64, Tolerance),
+        ours: f64,
+        unit: &str,
+    ) -> Self {
+        let paper = format!("{} to {}", figures(least), figures(most));
+        let check = Check::Between(least, most, tolerance, ours);
+        Comparison::new(from, what, (paper.into(), ours.into()), unit, check)
+    }
+
+    /// A limit that the paper states in these words.
+    pub fn bound(
+        from: Provenance,
+        what: impl Into<String>,
+        (paper, bound): (&str, Bound),
+        ours: f64,
+        unit: &str,
+    ) -> Self {
+        let check = Check::Within(bound, ours);
+        Comparison::new(from, what, (paper.into(), ours.into()), unit, check)
+    }
+
+    /// An order that the paper states in these words: ours, each with its name, ascend.
+    pub fn order<'a>(
+        from: Provenance,
+        what: impl Into<String>,
+        paper: &str,
+        ours: impl IntoIterator<Item = (&'a str, f64)>,
+        unit: &str,
+    ) -> Self {
+        let (names, values): (Vec<&str>, Vec<f64>) = ours.into_iter().unzip();
+        let shown = names.iter().zip(&values).map(|(name, v)| format!("{name} {}", figures(*v)));
+        let ours = shown.collect::<Vec<_>>().join(", ");
+        let check = Check::Ascends(values);
+        Comparison::new(from, what, (paper.into(), ours.into()), unit, check)
+    }
+
+    /// A word that both have or do not have.
+    pub fn word(from: Provenance, what: impl Into<String>, paper: &str, ours: &str) -> Self {
+        let check = Check::Same(paper == ours);
+        Comparison::new(from, what, (paper.into(), ours.into()), "", check)
+    }
+
+    /// What the paper says nothing of that could be compared.
+    pub fn silent(
+        from: Provenance,
+        what: impl Into<String>,
+        paper: impl Into<Cell>,
+        ours: impl Into<Cell>,
+        unit: &str,
+    ) -> Self {
+        Comparison::new(from, what, (paper.into(), ours.into()), unit, Check::Nothing)
+    }
+
+    /// Why ours is what it is, for whoever reads that it does not agree.
+    pub fn why(self, why: impl Into<String>) -> Self {
+        Comparison { why: why.into(), ..self }
+    }
+
+    /// The same, whose paper's number came out because this parameter was chosen so.
+    pub fn fitted(self, parameter: impl Into<String>) -> Self {
+        Comparison { parameters: Parameters::Fitted(parameter.into()), ..self }
+    }
+
+    /// The same beside the paper's method as it did here; where it was not run, nothing can be better.
+    pub fn beside(self, baseline: Option<Baseline>) -> Self {
+        let baseline = baseline.filter(|base| base.paper.is_finite() && base.here.is_finite());
+        Comparison { baseline, ..self }
+    }
+
+    /// The same where the two turn out to be different things.
+    pub fn incomparable(self, why: impl Into<String>) -> Self {
+        let (check, tolerance) = (Some(Check::Nothing), String::new());
+        Comparison { check, tolerance, why: why.into(), ..self }
+    }
+
+    /// Gives the verdict, which a quick run does not get.
+    pub(crate) fn judge(&mut self, quick: bool) {
+        let Some(check) = self.check.take() else { return };
+        self.verdict = match &self.parameters {
+            _ if check == Check::Nothing => Verdict::NotComparable,
+            _ if quick => Verdict::QuickRun,
+            Parameters::Given if check.holds() => Verdict::Agrees,
+            Parameters::Fitted(_) if check.holds() => Verdict::Fitted,
+            Parameters::Given if self.is_better(&check) => Verdict::Better,
+            _ => Verdict::Differs,
+        };
+    }
+
+    /// Whether ours beats the paper's number, and the paper's method as it did here, beyond the tolerance,
+    /// where that method has the paper's number here as well.
+    fn is_better(&self, check: &Check) -> bool {
+        let (&Check::Near(paper, tolerance, ours), Some(base)) = (check, &self.baseline) else {
+            return false;
+        };
+        let beats = |other: f64| {
+            let right_side = match base.better {
+                Better::Less => ours < other,
+                Better::More => ours > other,
+            };
+            right_side && !tolerance.holds(other, ours)
+        };
+        base.same.holds(base.paper, base.here) && beats(paper) && beats(base.here)
+    }
+
+    /// How ours stands to the paper's.
+    pub fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
+    /// Why, for people: nothing where it agrees; the fitted parameter and the baseline where there are such.
+    pub fn reason(&self) -> String {
+        if self.verdict == Verdict::Agrees {
+            return String::new();
+        }
+        let fitted = match &self.parameters {
+            Parameters::Fitted(parameter) if self.verdict != Verdict::NotComparable => {
+                format!("Chosen to give the paper's number: {parameter}.")
+            }
+            _ => String::new(),
+        };
+        let baseline = self.baseline.as_ref().map_or_else(String::new, |base| {
+            let (paper, here) = (figures(base.paper), figures(base.here));
+            format!("{}: {paper} in the paper, {here} here.", base.name)
+        });
+        let parts = [fitted, baseline, self.why.clone()];
+        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIMULATED: Provenance = Provenance::Simulated;
+
+    fn judged(mut comparison: Comparison) -> Verdict {
+        comparison.judge(false);
+        comparison.verdict()
+    }
+
+    fn number(paper: f64, ours: f64) -> Comparison {
+        Comparison::number(SIMULATED, "x", (paper, Tolerance::Part(0.1)), ours, "ms")
+    }
+
+    #[test]
+    fn a_number_agrees_within_its_tolerance_alone() {
+        assert_eq!(judged(number(10.0, 10.9)), Verdict::Agrees);
+        for ours in [11.2, 8.8, 0.001, f64::NAN, f64::INFINITY] {
+            assert_eq!(judged(number(10.0, ours)), Verdict::Differs, "{ours}");
+        }
+        let near = |tolerance, ours| {
+            judged(Comparison::number(SIMULATED, "x", (10.0, tolerance), ours, ""))
+        };
+        assert_eq!(near(Tolerance::Absolute(0.0), 10.0), Verdict::Agrees);
+        assert_eq!(near(Tolerance::Absolute(0.5), 10.6), Verdict::Differs);
+        assert_eq!(near(Tolerance::Factor(2.0), 5.1), Verdict::Agrees);
+        assert_eq!(near(Tolerance::Factor(2.0), 4.9), Verdict::Differs);
+    }
+
+    #[test]
+    fn ranges_limits_orders_and_words_are_checked() {
+        let range = |ours| {
+            let paper = (2.0, 3.0, Tolerance::Part(0.1));
+            judged(Comparison::range(SIMULATED, "x", paper, ours, ""))
+        };
+        assert_eq!([1.9, 3.2].map(range), [Verdict::Agrees; 2]);
+        assert_eq!([1.7, 3.4, f64::NAN].map(range), [Verdict::Differs; 3]);
+        let more = |ours| {
+            let paper = ("more than 80 %", Bound::AtLeast(80.0));
+            judged(Comparison::bound(SIMULATED, "x", paper, ours, "%"))
+        };
+        assert_eq!([84.8, 64.8].map(more), [Verdict::Agrees, Verdict::Differs]);
+        let order = |ours: [f64; 2]| {
+            let ours = [("a", ours[0]), ("b", ours[1])];
+            judged(Comparison::order(SIMULATED, "x", "less", ours, ""))
+        };
+        let orders = [[1.0, 2.0], [2.0, 1.0], [f64::NAN, 1.0]].map(order);
+        assert_eq!(orders, [Verdict::Agrees, Verdict::Differs, Verdict::Differs]);
+        let word = |ours| judged(Comparison::word(SIMULATED, "x", "overload", ours));
+        assert_eq!(["overload", "3 ms"].map(word), [Verdict::Agrees, Verdict::Differs]);
+    }
+
+    #[test]
+    fn better_needs_the_papers_own_method_here_with_the_papers_number() {
+        let base = |here, better| {
+            let (name, same) = ("theirs".to_owned(), Tolerance::Factor(2.0));
+            Some(Baseline { name, paper: 10.0, here, same, better })
+        };
+        assert_eq!(judged(number(10.0, 1.0)), Verdict::Differs, "without a baseline");
+        let less = |here, ours| judged(number(10.0, ours).beside(base(here, Better::Less)));
+        assert_eq!(less(8.0, 1.0), Verdict::Better);
+        assert_eq!(less(4.0, 1.0), Verdict::Differs, "another baseline");
+        assert_eq!(less(6.0, 5.7), Verdict::Differs, "hardly better than the baseline");
+        assert_eq!(less(8.0, 30.0), Verdict::Differs, "worse");
+        let more = |here, ours| judged(number(10.0, ours).beside(base(here, Better::More)));
+        assert_eq!((more(12.0, 14.0), more(12.0, 13.0)), (Verdict::Better, Verdict::Differs));
+    }
+
+    #[test]
+    fn what_was_fitted_never_agrees_and_is_never_better() {
+        let fitted = |ours| number(10.0, ours).fitted("the pause of 150 ms");
+        assert_eq!(judged(fitted(10.0)), Verdict::Fitted);
+        assert_eq!(judged(fitted(20.0)), Verdict::Differs);
+        let (name, same) = ("theirs".to_owned(), Tolerance::Part(0.1));
+        let base = Baseline { name, paper: 10.0, here: 10.0, same, better: Better::Less };
+        assert_eq!(judged(fitted(1.0).beside(Some(base))), Verdict::Differs);
+        let mut one = fitted(10.0).why("So.");
+        one.judge(false);
+        assert_eq!(one.reason(), "Chosen to give the paper's number: the pause of 150 ms. So.");
+        let mut silent = Comparison::silent(SIMULATED, "x", "not given", 1.0, "");
+        silent = silent.fitted("the pause of 150 ms").why("So.");
+        silent.judge(false);
+        assert_eq!(silent.reason(), "So.");
+    }
+
+    #[test]
+    fn quick_runs_and_silence_get_no_verdict() {
+        let mut quick = number(10.0, 10.0);
+        assert_eq!(quick.verdict(), Verdict::QuickRun, "none before it is judged");
+        quick.judge(true);
+        assert_eq!(quick.verdict(), Verdict::QuickRun);
+        let silent = Comparison::silent(SIMULATED, "x", "not given", 1.0, "");
+        assert_eq!(judged(silent), Verdict::NotComparable);
+        assert_eq!(judged(number(10.0, 10.0).incomparable("Overload.")), Verdict::NotComparable);
+    }
+}
