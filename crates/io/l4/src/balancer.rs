@@ -361,6 +361,10 @@ impl Balancer {
         if places.is_none() && self.settings != held {
             places = Some(self.find_places()?);
         }
+        if places.is_some() {
+            // Before the halves that are not in force are written: some CPU may have read that they are.
+            self.program.wait_for_readers()?;
+        }
         self.write_members(&left)?;
         self.write_notes()?;
         if let Some(places) = places {

@@ -29,6 +29,7 @@ pub mod network;
 mod notes;
 mod place;
 mod program;
+mod readers;
 mod reason;
 mod replies;
 mod rights;

@@ -20,12 +20,13 @@ use crate::reason::REASONS;
 use crate::tables::{address_words, vip_bits};
 
 /// Every map of the program, by its name in `bpf/maps.h`.
-pub(crate) const MAPS: [&str; 21] = [
+pub(crate) const MAPS: [&str; 22] = [
     "config",
     "permutations",
     "vips",
     "slots",
     "members",
+    "clocks",
     "macs",
     "counts",
     "reasons",
@@ -112,6 +113,7 @@ pub struct Maps {
     vips: Array<MapData, [u8; LINE_BYTES]>,
     slots: Array<MapData, [u8; SLOTS_BYTES]>,
     members: Array<MapData, [u8; LINE_BYTES]>,
+    clocks: Array<MapData, [u32; 2]>,
     macs: Array<MapData, [u8; LINE_BYTES]>,
     counts: PerCpuArray<MapData, [u64; 8]>,
     reasons: PerCpuArray<MapData, u64>,
@@ -214,6 +216,7 @@ impl Maps {
             vips: opened!(dir, "vips"),
             slots: opened!(dir, "slots"),
             members: opened!(dir, "members"),
+            clocks: opened!(dir, "clocks"),
             macs: opened!(dir, "macs"),
             counts: opened!(dir, "counts"),
             reasons: opened!(dir, "reasons"),
@@ -324,6 +327,17 @@ impl Maps {
 
     pub(crate) fn set_member(&mut self, place: u32, member: MemberValue) -> Result<(), L4Error> {
         self.members.set(place, member.to_bytes(), 0).map_err(L4Error::map("members"))
+    }
+
+    /// A server's clock less the program's, in milliseconds, as the program has heard it; `None` before it has.
+    pub(crate) fn clock(&self, place: u32) -> Result<Option<u32>, L4Error> {
+        let [offset_ms, heard] = self.clocks.get(&place, 0).map_err(L4Error::map("clocks"))?;
+        Ok((heard != 0).then_some(offset_ms))
+    }
+
+    /// Forgets a server's clock, when its place goes to another: all that user space writes of clocks.
+    pub(crate) fn forget_clock(&mut self, place: u32) -> Result<(), L4Error> {
+        self.clocks.set(place, [0, 0], 0).map_err(L4Error::map("clocks"))
     }
 
     pub(crate) fn set_bucket(&mut self, place: u32, entries: &[(u64, u16)]) -> Result<(), L4Error> {
@@ -505,5 +519,44 @@ impl Maps {
             .iter()
             .fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
         Ok(u64::from(hash) << 32 | u64::from(id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_testbed::net::Namespaces;
+
+    use crate::Policy;
+    use crate::bench::packet::{ACK, Segment, read_timestamps, timestamps};
+    use crate::bench::{self, Replies, VIP, server_mac};
+
+    const CLIENT: &str = "10.0.1.2:40000";
+    const REAL: u32 = 0x1234_5678;
+
+    #[test]
+    fn clock_that_the_program_hears_meanwhile_outlives_a_write_of_its_server() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: needs root (network namespaces, BPF)");
+            return;
+        }
+        let net = Namespaces::new(&["lb", "out"]).expect("namespaces");
+        let legs = net.run("lb", &format!("sh -c '{}'", bench::legs(&net.full("out"))));
+        assert!(legs.expect("runs").status.success());
+        net.enter("lb").expect("enters");
+        let rig = bench::Rig::new(net.pins(), Policy::RoundRobin, 1, Replies::Uplink);
+        let mut rig = rig.expect("starts");
+        // As a daemon does that has read the server's entry before its first reply, and writes it after.
+        let read = rig.balancer.maps.member(1).expect("read");
+        let reply = Segment::new(VIP, CLIENT, ACK, timestamps(REAL, 1)).sent_by(server_mac(1));
+        let replied = rig.balancer.run(&reply.bytes(), rig.servers).expect("runs");
+        rig.balancer.maps.set_member(1, read).expect("written");
+
+        let wire = read_timestamps(&replied.packet, 22).0;
+        assert_ne!(wire, REAL, "a cookie");
+        let echo = Segment::new(CLIENT, VIP, ACK, timestamps(9, wire)).bytes();
+        let restored = rig.balancer.run(&echo, rig.clients).expect("runs");
+        assert_eq!(read_timestamps(&restored.packet, 22).1, REAL);
+        drop(rig);
+        net.leave().expect("goes home");
     }
 }

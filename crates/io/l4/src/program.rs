@@ -19,6 +19,7 @@ use crate::error::L4Error;
 use crate::layout::META_LAYOUT;
 use crate::maps::{MAPS, Meta, read_meta, read_own_meta, write_meta};
 use crate::network::Link;
+use crate::readers::Readers;
 use crate::reason::REASONS;
 use crate::rights;
 use crate::tables::{mac_bits, vip_bits};
@@ -37,6 +38,7 @@ pub struct Program {
     id: u32,
     /// And of one that a comparison has put in its place; 0: none.
     stand_in: AtomicU32,
+    readers: Readers,
 }
 
 /// What a run of the program did with a packet.
@@ -125,6 +127,7 @@ impl Program {
             .map_max_entries("vips", 2 << vip_bits)
             .map_max_entries("slots", 2 * meta.vips)
             .map_max_entries("members", members)
+            .map_max_entries("clocks", members)
             .map_max_entries("macs", 2 << mac_bits)
             .map_max_entries("counts", members)
             .map_max_entries("open", members)
@@ -150,7 +153,16 @@ impl Program {
             undisturbed(|| xdp.load(), was_disturbed).map_err(|error| refused(&error))?;
         }
         let info = xdp(&mut ebpf, "balancer")?.info().map_err(|error| refused(&error))?;
-        Ok(Program { ebpf, dir: dir.to_owned(), id: info.id(), stand_in: AtomicU32::new(0) })
+        let (id, stand_in, readers) = (info.id(), AtomicU32::new(0), Readers::of(&mut ebpf)?);
+        Ok(Program { ebpf, dir: dir.to_owned(), id, stand_in, readers })
+    }
+
+    /// Returns when every packet that the program had begun with before has left it.
+    ///
+    /// # Errors
+    /// When the kernel does not wait.
+    pub(crate) fn wait_for_readers(&mut self) -> Result<(), L4Error> {
+        self.readers.wait()
     }
 
     /// Whether this is the program that was pinned last.
