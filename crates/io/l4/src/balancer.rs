@@ -28,6 +28,7 @@ mod clocks;
 pub(crate) mod followed;
 mod newcomer;
 mod recount;
+pub(crate) mod rotation;
 mod silence;
 mod strangers;
 pub(crate) mod ways;
@@ -295,20 +296,14 @@ impl Balancer {
         })
     }
 
-    /// Whether a new salt may take the place of the one before: not while connections may carry cookies of
-    /// that. They change at a version boundary of their server's clock after the epoch took over, and may have
-    /// been silent since. By the program's clock, which nobody sets.
+    /// Whether a new salt may take the place of the one before: not while connections may carry cookies of that. By
+    /// the program's clock, which nobody sets.
     ///
     /// # Errors
     /// When the kernel does not tell.
     pub fn may_rotate(&self) -> Result<bool, L4Error> {
-        if self.keys.salts[self.keys.epoch.other().bit() as usize].is_none() {
-            return Ok(true);
-        }
-        let held = VERSION_MS + self.config.cookie.layout.silence_limit_ms();
-        let since = self.program.clock_ms()?.wrapping_sub(self.settings.switch_ms);
-        // Before the epoch takes over it is negative.
-        Ok((since as i64) >= held as i64)
+        let layout = self.config.cookie.layout;
+        Ok(rotation::held(&self.settings, self.program.clock_ms()?, layout).is_zero())
     }
 
     /// The secrets in force.

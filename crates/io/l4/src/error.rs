@@ -86,6 +86,9 @@ pub enum L4Error {
         /// What is wrong.
         error: String,
     },
+    /// The salt cannot be rotated now.
+    #[error("{0}")]
+    Rotation(String),
     /// Too many services or servers for the tables.
     #[error("{what}: expected at most {limit}; raise l4.limits and run `plimsoll l4 detach` once")]
     Full {

@@ -22,6 +22,7 @@ mod config;
 pub mod doctor;
 mod error;
 mod fill;
+mod guard;
 mod keys;
 mod layout;
 mod maps;
@@ -44,6 +45,7 @@ pub use agent::{
     AGENT_COUNTS, Agent, AgentConfig, AgentMaps, AgentStatus, AgentVip, AgentVipStatus, CpuLoad,
     CpuMeter, NotServer, agent_dir, agent_status, detach_agent,
 };
+pub use balancer::rotation::rotate;
 pub use balancer::{Balancer, Pending};
 pub use config::{
     AttachMode, Backend, BackendState, CookieConfig, Interface, L4Config, Limits, Load, Policy,

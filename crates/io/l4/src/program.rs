@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::xdp::{XdpLink, XdpMode};
@@ -12,10 +13,12 @@ use aya::programs::{ProgramError, ProgramInfo, TestRun, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
+use tracing::warn;
 
 use crate::config::{AttachMode, L4Config, Limits};
 use crate::doctor::{NATIVE_MTU, features};
 use crate::error::L4Error;
+use crate::guard::Guard;
 use crate::layout::META_LAYOUT;
 use crate::maps::{MAPS, Meta, read_meta, read_own_meta, write_meta};
 use crate::network::Link;
@@ -29,11 +32,17 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/ba
 /// `statfs` of a bpffs.
 const BPF_FS_MAGIC: i128 = 0xcafe_4a11;
 
+/// How long the kernel may take to let go of a link that nobody holds.
+const LETS_GO: Duration = Duration::from_secs(2);
+/// What an interface has handed on goes from queue to queue of the kernel for no longer.
+const ON_THEIR_WAY: Duration = Duration::from_millis(50);
+
 /// The loaded program.
 #[derive(Debug)]
 pub struct Program {
     ebpf: Ebpf,
     dir: PathBuf,
+    vip_bits: u32,
     /// The kernel's number of it.
     id: u32,
     /// And of one that a comparison has put in its place; 0: none.
@@ -154,7 +163,7 @@ impl Program {
         }
         let info = xdp(&mut ebpf, "balancer")?.info().map_err(|error| refused(&error))?;
         let (id, stand_in, readers) = (info.id(), AtomicU32::new(0), Readers::of(&mut ebpf)?);
-        Ok(Program { ebpf, dir: dir.to_owned(), id, stand_in, readers })
+        Ok(Program { ebpf, dir: dir.to_owned(), vip_bits, id, stand_in, readers })
     }
 
     /// Returns when every packet that the program had begun with before has left it.
@@ -190,31 +199,79 @@ impl Program {
     }
 
     /// Puts the program onto an interface: into the pinned link where there is one, in one step. A link of
-    /// another mode gives way to a new one; where the driver does not take that, the old mode is kept and
-    /// the answer says why.
+    /// another mode gives way to a new one, with a [`Guard`] in between; where the driver does not take that, the old
+    /// mode is kept and the answer says why.
     ///
     /// # Errors
     /// When another program is there, or the driver does not take it.
     pub fn attach(&mut self, link: &Link, mode: AttachMode) -> Result<Option<String>, L4Error> {
         let path = self.dir.join("links").join(&link.name);
         let failed = |error: String| L4Error::Interface { name: link.name.clone(), error };
-        let xdp = xdp(&mut self.ebpf, "balancer")?;
         let pinned = existing(&path);
         let held = link.xdp.filter(|held| pinned.is_some() && *held != mode);
-        if let Some(pinned) = pinned.filter(|_| held.is_none())
+        if let Some(held) = held {
+            drop(pinned);
+            return Ok(self
+                .change_mode(link, held, mode, &path)
+                .map_err(failed)?
+                .map(|error| failed(format!("stays in the mode it was in: {error}")).to_string()));
+        }
+        let xdp = xdp(&mut self.ebpf, "balancer")?;
+        if let Some(pinned) = pinned
             && let Ok(id) = xdp.attach_to_link(pinned)
         {
             // The pin alone holds it: without that it is off the interface.
             drop(xdp.take_link(id));
             return Ok(None);
         }
-        // There is none, or its interface was removed and there is a new one of its name, or it is of
-        // another mode: the kernel takes one mode at a time.
+        // There is none, or its interface was removed and there is a new one of its name.
         let _ = fs::remove_file(&path);
-        let Err(error) = attach_anew(xdp, link, mode, &path) else { return Ok(None) };
-        let Some(held) = held else { return Err(failed(error)) };
-        attach_anew(xdp, link, held, &path).map_err(failed)?;
-        Ok(Some(failed(format!("stays in the mode it was in: {error}")).to_string()))
+        attach_anew(xdp, link, mode, &path).map(|()| None).map_err(failed)
+    }
+
+    /// Takes the program off an interface and puts it on again in another mode, for the kernel takes one mode at a
+    /// time. Why it is in the mode that it was in, where the driver takes no other.
+    fn change_mode(
+        &mut self,
+        link: &Link,
+        held: AttachMode,
+        mode: AttachMode,
+        path: &Path,
+    ) -> Result<Option<String>, String> {
+        let guard = Guard::on(&self.dir.join("maps"), self.vip_bits, &link.name);
+        if let Err(error) = &guard {
+            let interface = &link.name;
+            warn!(
+                interface,
+                "connections may break while the mode changes; expected a kernel with tcx (6.6 or later): {error}"
+            );
+        }
+        let _ = fs::remove_file(path);
+        let xdp = xdp(&mut self.ebpf, "balancer").map_err(|error| error.to_string())?;
+        // The kernel lets go of a link some time after its last pin is gone.
+        let mut attach = |mode| {
+            let began = Instant::now();
+            loop {
+                match attach_anew(xdp, link, mode, path) {
+                    Err(error) if is_held(&error) && began.elapsed() < LETS_GO => {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    done => return done,
+                }
+            }
+        };
+        let refused = match attach(mode) {
+            Ok(()) => None,
+            Err(error) => {
+                attach(held)?;
+                Some(error)
+            }
+        };
+        // Packets that came before the program did are on their way to the kernel.
+        self.wait_for_readers().map_err(|error| error.to_string())?;
+        std::thread::sleep(ON_THEIR_WAY);
+        drop(guard);
+        Ok(refused)
     }
 
     /// Runs the program on a packet, as if it came in by an interface (`BPF_PROG_TEST_RUN`).
@@ -421,8 +478,13 @@ fn explained(error: L4Error, missing: impl Fn() -> Vec<String>) -> L4Error {
     L4Error::TooOld { release, missing: missing.join(", ") }
 }
 
+/// Whether another program is on the interface.
+fn is_held(text: &str) -> bool {
+    text.contains("os error 16") || text.contains("os error 17")
+}
+
 fn why_not_attached(text: String, mode: AttachMode, mtu: u32) -> String {
-    if text.contains("os error 16") || text.contains("os error 17") {
+    if is_held(&text) {
         return format!(
             "another XDP program is attached (`ip link show` names it), perhaps by a balancer with \
              another l4.pin_dir; expected none: {text}"

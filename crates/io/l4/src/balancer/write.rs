@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use plimsoll_cookie::{Epoch, FlowHash, Salt, SpreadKey};
 use tracing::warn;
 
-use super::{Attached, Balancer, Pending, unix_ms};
+use super::{Attached, Balancer, Pending, rotation, unix_ms};
 use crate::config::{BackendState, Policy};
 use crate::doctor;
 use crate::error::L4Error;
@@ -122,7 +122,7 @@ impl Balancer {
         settings.spread = flow_key(SpreadKey::derive(&self.keys.spread).hash());
         let now_unix = unix_ms();
         let ahead = self.keys.since_unix_ms as i64 - now_unix as i64;
-        // Worked out once for a rotation, so that the boundary does not move with the clocks' drift.
+        // Worked out anew only while it is to come: the boundary does not move with the clocks' drift.
         let active = usize::from(settings.epoch & 1);
         let is_new = settings.salt[active] != before.salt[active];
         // A first epoch has no other to come from: it is in force at once.
@@ -135,6 +135,9 @@ impl Balancer {
             } else {
                 clock_ms.wrapping_add_signed(ahead)
             };
+        } else if ahead > 0 {
+            let clock_ms = self.program.clock_ms()?;
+            settings.switch_ms = rotation::follow(settings.switch_ms, clock_ms, ahead);
         }
         self.settings = settings;
         Ok(())

@@ -23,7 +23,7 @@ pub struct Service {
     pub net: Net,
     pub vip: SocketAddr,
     pub servers: Vec<String>,
-    /// Set: who was asked to push does so.
+    /// While it is set, who was asked to push does so.
     pub push: Arc<AtomicBool>,
 }
 
@@ -175,6 +175,22 @@ impl Connection {
         self.stream.get_mut().write_all(b"push\n").expect("says");
     }
 
+    /// The same, so fast that hardly a moment passes without a segment.
+    pub fn ask_to_rush(&mut self) {
+        self.stream.get_mut().write_all(b"rush\n").expect("says");
+    }
+
+    /// Who answers, after all that was pushed.
+    pub fn ask_after_pushing(&mut self) -> Result<String, String> {
+        self.say()?;
+        loop {
+            let line = self.hear()?;
+            if line != "tick" {
+                return Ok(line);
+            }
+        }
+    }
+
     /// Its socket is gone at once, and says so by a RST.
     pub fn abort(self) {
         sockopt::set_socket_linger(self.stream.get_ref(), Some(Duration::ZERO)).expect("set");
@@ -206,14 +222,22 @@ fn answer(stream: TcpStream, name: &str, push: &AtomicBool) {
     let Ok(mut writer) = stream.try_clone() else { return };
     for line in BufReader::new(stream).lines() {
         let Ok(line) = line else { return };
-        if line == "push" {
+        let pace = match line.as_str() {
+            "push" => Some(Duration::from_millis(50)),
+            "rush" => Some(Duration::from_millis(2)),
+            _ => None,
+        };
+        if let Some(pace) = pace {
             while !push.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            while writer.write_all(b"tick\n").is_ok() {
-                std::thread::sleep(Duration::from_millis(50));
+            while push.load(Ordering::Relaxed) {
+                if writer.write_all(b"tick\n").is_err() {
+                    return;
+                }
+                std::thread::sleep(pace);
             }
-            return;
+            continue;
         }
         if writer.write_all(format!("{name}\n").as_bytes()).is_err() {
             return;
