@@ -1,5 +1,5 @@
 //! The values of the program's maps, field by field as in `bpf/types.h`, written as bytes: the kernel
-//! takes them as they are.
+//! takes them as they are. Tests hold them against the type information of the compiled programs.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -8,6 +8,10 @@ use serde::Serialize;
 
 use crate::config::Policy;
 
+#[cfg(test)]
+mod bound;
+#[cfg(test)]
+pub(crate) mod btf;
 mod way;
 
 pub use way::{By, FOR_EVER, MAX_ASKED, WAY_BYTES, Way};

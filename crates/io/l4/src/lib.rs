@@ -18,6 +18,7 @@ mod agent;
 mod balancer;
 #[cfg(feature = "bench")]
 pub mod bench;
+mod carry;
 mod config;
 pub mod doctor;
 mod error;
@@ -26,6 +27,7 @@ mod guard;
 mod keys;
 mod layout;
 mod maps;
+mod mounts;
 pub mod network;
 mod notes;
 mod place;

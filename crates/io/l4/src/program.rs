@@ -20,7 +20,8 @@ use crate::doctor::{NATIVE_MTU, features};
 use crate::error::L4Error;
 use crate::guard::Guard;
 use crate::layout::META_LAYOUT;
-use crate::maps::{MAPS, Meta, read_meta, read_own_meta, write_meta};
+use crate::maps::{MAPS, MAPS_DIR, Meta, read_meta, read_own_meta, write_meta};
+use crate::mounts::{Mounts, is_own, mounts};
 use crate::network::Link;
 use crate::readers::Readers;
 use crate::reason::REASONS;
@@ -62,8 +63,7 @@ pub struct Ran {
 impl Meta {
     /// What a configuration asks for where these maps are.
     pub(crate) fn wanted(config: &L4Config, found: Option<Meta>) -> Meta {
-        let is_ours = |found: &Meta| found.layout == META_LAYOUT && found.clients > 0;
-        let held = || found.filter(is_ours).map(|found| found.clients);
+        let held = || found.map(|found| found.clients).filter(|clients| *clients > 0);
         Meta {
             layout: META_LAYOUT,
             version_bits: config.cookie.layout.version_bits(),
@@ -75,7 +75,7 @@ impl Meta {
     }
 
     /// Whether maps are as wanted, but for what is missing of those that hold nothing which must last.
-    fn is_as(self, wanted: Meta) -> bool {
+    pub(crate) fn is_as(self, wanted: Meta) -> bool {
         let or = |found: u32, wanted| if found == 0 { wanted } else { found };
         let fragments = or(self.fragments, wanted.fragments);
         let clients = or(self.clients, wanted.clients);
@@ -107,10 +107,18 @@ impl Program {
             }
             None => {}
         }
-        let loaded = Program::load_as(dir, meta, false);
-        let program = loaded.map_err(|error| explained(error, features::missing))?;
-        write_meta(dir, meta)?;
+        let program = Program::load_in(dir, MAPS_DIR, meta)?;
+        write_meta(&dir.join(MAPS_DIR), meta)?;
         Ok(program)
+    }
+
+    /// Loads the program onto the maps in one directory of them; makes those that are missing.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(crate) fn load_in(dir: &Path, maps: &str, meta: Meta) -> Result<Self, L4Error> {
+        let loaded = Program::load_as(dir, maps, meta, false);
+        loaded.map_err(|error| explained(error, features::missing))
     }
 
     /// Loads the program onto pinned maps such that it counts nothing and takes no server's turn: to ask
@@ -119,16 +127,16 @@ impl Program {
     /// # Errors
     /// When nothing is pinned, or by another version, or the kernel refuses.
     pub fn load_dry(dir: &Path) -> Result<Self, L4Error> {
-        Program::load_as(dir, read_own_meta(dir)?, true)
+        Program::load_as(dir, MAPS_DIR, read_own_meta(dir)?, true)
     }
 
-    fn load_as(dir: &Path, meta: Meta, dry: bool) -> Result<Self, L4Error> {
+    fn load_as(dir: &Path, maps: &str, meta: Meta, dry: bool) -> Result<Self, L4Error> {
         let members = meta.vips * meta.stride;
         let (vip_bits, mac_bits) = (vip_bits(meta.vips), mac_bits(members));
         let hop_bits = meta.clients.max(2).ilog2();
         let mut loader = EbpfLoader::new();
         for name in MAPS {
-            loader.map_pin_path(name, dir.join("maps").join(name));
+            loader.map_pin_path(name, dir.join(maps).join(name));
         }
         let dry = u32::from(dry);
         let tick = tick_ms_q20();
@@ -238,7 +246,7 @@ impl Program {
         mode: AttachMode,
         path: &Path,
     ) -> Result<Option<String>, String> {
-        let guard = Guard::on(&self.dir.join("maps"), self.vip_bits, &link.name);
+        let guard = Guard::on(&self.dir.join(MAPS_DIR), self.vip_bits, &link.name);
         if let Err(error) = &guard {
             let interface = &link.name;
             warn!(
@@ -333,7 +341,7 @@ pub fn detach(dir: &Path) -> Result<(), L4Error> {
 
 fn clear_maps(dir: &Path) -> Result<(), L4Error> {
     let failed = |error| L4Error::Bpffs { path: dir.to_owned(), error };
-    for entry in fs::read_dir(dir.join("maps")).map_err(failed)? {
+    for entry in fs::read_dir(dir.join(MAPS_DIR)).map_err(failed)? {
         fs::remove_file(entry.map_err(failed)?.path()).map_err(failed)?;
     }
     Ok(())
@@ -396,7 +404,7 @@ fn absent(name: &str) -> L4Error {
     L4Error::Load(format!("the object holds no program {name}"))
 }
 
-/// Makes the directories, and mounts a bpffs where there is none.
+/// Makes the directories, and mounts a bpffs where there is none and it would last.
 pub(crate) fn prepare(dir: &Path) -> Result<(), L4Error> {
     rights::check()?;
     let root = Path::new("/sys/fs/bpf");
@@ -408,15 +416,21 @@ pub(crate) fn prepare(dir: &Path) -> Result<(), L4Error> {
         rustix::fs::statfs(path).is_ok_and(|stat| i128::from(stat.f_type) == BPF_FS_MAGIC)
     };
     if dir.starts_with(root) && !is_bpffs(root) {
+        if mounts() != Mounts::Machine {
+            return Err(L4Error::OwnMounts(root.to_owned()));
+        }
         mount("bpf", root, "bpf", MountFlags::empty(), None)
             .map_err(|error: Errno| failed(root)(error.into()))?;
     }
-    for part in ["maps", "links"] {
+    for part in [MAPS_DIR, "links"] {
         fs::create_dir_all(dir.join(part)).map_err(failed(dir))?;
     }
     if !is_bpffs(dir) {
         let error = std::io::Error::other("not a bpffs");
         return Err(failed(dir)(error));
+    }
+    if is_own(dir) {
+        warn!("{}", L4Error::OwnMounts(dir.to_owned()));
     }
     Ok(())
 }

@@ -79,6 +79,19 @@ impl Service {
         counted
     }
 
+    /// Packets that the balancer's kernel forwarded itself: without a cookie, but for those without a route.
+    pub fn forwarded(&self) -> u64 {
+        let counters = self.net.exec("lb", "cat /proc/net/snmp /proc/net/snmp6").stdout;
+        let counters = String::from_utf8_lossy(&counters).into_owned();
+        let mut v4 = counters.lines().filter(|line| line.starts_with("Ip: "));
+        let (names, counts) = (v4.next().expect("names"), v4.next().expect("counts"));
+        let mut pairs = names.split(' ').zip(counts.split(' '));
+        let v4 = pairs.find(|(name, _)| *name == "ForwDatagrams").expect("a counter").1;
+        let v6 = counters.lines().find_map(|line| line.strip_prefix("Ip6OutForwDatagrams"));
+        let number = |count: &str| count.trim().parse::<u64>().expect("a number");
+        number(v4) + number(v6.expect("a counter"))
+    }
+
     /// The servers as backends.
     pub fn backends(&self, names: &[&str]) -> Vec<Backend> {
         names
@@ -180,13 +193,16 @@ impl Connection {
         self.stream.get_mut().write_all(b"rush\n").expect("says");
     }
 
-    /// Who answers, after all that was pushed.
-    pub fn ask_after_pushing(&mut self) -> Result<String, String> {
+    /// Whether its own server answers still, after all that was pushed.
+    pub fn stays(&mut self) -> Result<(), String> {
         self.say()?;
         loop {
             let line = self.hear()?;
+            if line == self.server {
+                return Ok(());
+            }
             if line != "tick" {
-                return Ok(line);
+                return Err(format!("{line} answered"));
             }
         }
     }
