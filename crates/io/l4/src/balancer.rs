@@ -137,6 +137,7 @@ impl Balancer {
         if let Some(before) = before {
             balancer.program.wait_for_readers()?;
             before.hand_over(&mut balancer.maps)?;
+            balancer.program.set_handed_over();
             info!(tables = wanted.describe(), "tables made anew; connections go on");
         }
         balancer.program.pin()?;

@@ -43,6 +43,8 @@ const ON_THEIR_WAY: Duration = Duration::from_millis(50);
 pub struct Program {
     ebpf: Ebpf,
     dir: PathBuf,
+    /// Where its maps are, in the directory.
+    maps: &'static str,
     vip_bits: u32,
     /// The kernel's number of it.
     id: u32,
@@ -116,7 +118,7 @@ impl Program {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(crate) fn load_in(dir: &Path, maps: &str, meta: Meta) -> Result<Self, L4Error> {
+    pub(crate) fn load_in(dir: &Path, maps: &'static str, meta: Meta) -> Result<Self, L4Error> {
         let loaded = Program::load_as(dir, maps, meta, false);
         loaded.map_err(|error| explained(error, features::missing))
     }
@@ -130,7 +132,7 @@ impl Program {
         Program::load_as(dir, MAPS_DIR, read_own_meta(dir)?, true)
     }
 
-    fn load_as(dir: &Path, maps: &str, meta: Meta, dry: bool) -> Result<Self, L4Error> {
+    fn load_as(dir: &Path, maps: &'static str, meta: Meta, dry: bool) -> Result<Self, L4Error> {
         let members = meta.vips * meta.stride;
         let (vip_bits, mac_bits) = (vip_bits(meta.vips), mac_bits(members));
         let hop_bits = meta.clients.max(2).ilog2();
@@ -171,7 +173,7 @@ impl Program {
         }
         let info = xdp(&mut ebpf, "balancer")?.info().map_err(|error| refused(&error))?;
         let (id, stand_in, readers) = (info.id(), AtomicU32::new(0), Readers::of(&mut ebpf)?);
-        Ok(Program { ebpf, dir: dir.to_owned(), vip_bits, id, stand_in, readers })
+        Ok(Program { ebpf, dir: dir.to_owned(), maps, vip_bits, id, stand_in, readers })
     }
 
     /// Returns when every packet that the program had begun with before has left it.
@@ -180,6 +182,11 @@ impl Program {
     /// When the kernel does not wait.
     pub(crate) fn wait_for_readers(&mut self) -> Result<(), L4Error> {
         self.readers.wait()
+    }
+
+    /// Its maps have taken the place of those before.
+    pub(crate) fn set_handed_over(&mut self) {
+        self.maps = MAPS_DIR;
     }
 
     /// Whether this is the program that was pinned last.
@@ -213,7 +220,7 @@ impl Program {
     /// # Errors
     /// When another program is there, or the driver does not take it.
     pub fn attach(&mut self, link: &Link, mode: AttachMode) -> Result<Option<String>, L4Error> {
-        let path = self.dir.join("links").join(&link.name);
+        let path = link_pin(&self.dir, &link.name);
         let failed = |error: String| L4Error::Interface { name: link.name.clone(), error };
         let pinned = existing(&path);
         let held = link.xdp.filter(|held| pinned.is_some() && *held != mode);
@@ -246,7 +253,7 @@ impl Program {
         mode: AttachMode,
         path: &Path,
     ) -> Result<Option<String>, String> {
-        let guard = Guard::on(&self.dir.join(MAPS_DIR), self.vip_bits, &link.name);
+        let guard = Guard::on(&self.dir.join(self.maps), self.vip_bits, &link.name);
         if let Err(error) = &guard {
             let interface = &link.name;
             warn!(
@@ -349,19 +356,34 @@ fn clear_maps(dir: &Path) -> Result<(), L4Error> {
 
 /// Takes the program off an interface, or off one that is gone.
 pub(crate) fn detach_interface(dir: &Path, name: &str) {
-    let _ = fs::remove_file(dir.join("links").join(name));
+    let _ = fs::remove_file(link_pin(dir, name));
 }
 
 /// The interfaces whose links are pinned; a link outlives its interface.
 pub(crate) fn pinned_links(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir.join("links")).into_iter().flatten().flatten();
-    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    entries.map(|entry| unpinned(&entry.file_name().to_string_lossy())).collect()
+}
+
+/// Where the link of an interface is pinned.
+pub(crate) fn link_pin(dir: &Path, interface: &str) -> PathBuf {
+    dir.join("links").join(pinned(interface))
+}
+
+/// An interface's name as one that bpffs takes, which takes no dot: no interface has a colon.
+pub(crate) fn pinned(interface: &str) -> String {
+    interface.replace('.', ":")
+}
+
+/// The interface of such a name.
+pub(crate) fn unpinned(name: &str) -> String {
+    name.replace(':', ".")
 }
 
 /// Whether the pinned link of an interface is on any: not when that is gone, or the link was detached. In
 /// whatever network namespace it is, for the kernel says so of the link itself (`fdinfo`).
 pub(crate) fn is_link_on(dir: &Path, name: &str) -> bool {
-    let Ok(pinned) = PinnedLink::from_pin(dir.join("links").join(name)) else { return false };
+    let Ok(pinned) = PinnedLink::from_pin(link_pin(dir, name)) else { return false };
     let link = FdLink::from(pinned);
     let Ok(id) = link.info().map(|info| info.id().to_string()) else { return false };
     let is_its = |text: &String| line(text, "link_id:") == Some(&id);
@@ -540,6 +562,13 @@ mod tests {
             assert!(told(code, AttachMode::Generic, 9000).contains("takes no XDP"));
         }
         assert!(told(16, AttachMode::Native, 9000).contains("another XDP program"));
+    }
+
+    #[test]
+    fn link_of_a_vlan_is_pinned_without_a_dot() {
+        let path = link_pin(Path::new("/pins"), "eth0.100");
+        assert_eq!(path, Path::new("/pins/links/eth0:100"));
+        assert_eq!(unpinned("eth0:100"), "eth0.100");
     }
 
     #[test]
