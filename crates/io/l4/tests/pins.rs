@@ -95,7 +95,7 @@ fn other_sizes_are_taken_up(v6: bool) {
     // What does not fit is refused, and all stays as it is.
     config.limits = Limits { backends: 1, ..limits };
     config.vips[0].backends.pop();
-    let refused = Balancer::start_with(&config, keys()).err().expect("s3 has id 3").to_string();
+    let refused = Balancer::start_with(&config, keys()).expect_err("s3 has id 3").to_string();
     assert!(refused.contains("those that drain included: expected at most 1"), "{refused}");
     assert!(!pins.join("maps-next").exists());
     assert_eq!(newer.refresh().expect("in charge"), Pending::default());

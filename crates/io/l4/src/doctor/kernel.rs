@@ -7,7 +7,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::features::{AGENT, NEEDED, present};
 use super::{Finding, Role, sysctl};
-use crate::mounts::{ADVICE, Mounts, is_own, mounts};
+use crate::mounts::{self, ADVICE, Owner};
 use crate::rights::missing_to_examine;
 
 /// The oldest release with all that the balancer needs.
@@ -89,18 +89,18 @@ fn bpffs() -> Finding {
     let stat = rustix::fs::statfs(path);
     let is_mounted = stat.is_ok_and(|stat| i128::from(stat.f_type) == BPF_FS_MAGIC);
     let own = "in a mount namespace of this process's own: what is pinned goes with it";
-    match mounts() {
-        Mounts::Container if is_mounted => {
-            return finding.ok(
-                "mounted in a container: it must be the machine's, or pins go with the container",
-            );
-        }
-        Mounts::Own if is_mounted && is_own(path) => return finding.fail(own, ADVICE),
-        Mounts::Container | Mounts::Own if !is_mounted => {
-            return finding.fail(format!("not mounted, {own}"), ADVICE);
-        }
-        _ if is_mounted => return finding.ok("mounted"),
-        _ => {}
+    if !is_mounted && mounts::are_own() {
+        return finding.fail(format!("not mounted, {own}"), ADVICE);
+    }
+    if is_mounted {
+        return match mounts::owner(path) {
+            Owner::Machine => finding.ok("mounted"),
+            Owner::Namespace => finding.fail(own, ADVICE),
+            Owner::Unknown => finding.warn(
+                "mounted; this process has mounts of its own, and pins last as long as this one does",
+                ADVICE,
+            ),
+        };
     }
     finding.warn("not mounted", "`plimsoll l4 run` mounts it; or: mount -t bpf bpf /sys/fs/bpf")
 }
