@@ -1,6 +1,7 @@
 /* What user space and the program share: map values, counters, constants. Mirrored field by field in
- * src/layout.rs; META_LAYOUT changes with every change that pinned maps of before do not bear (one more map is
- * made where it is missing), so that a new daemon knows them when it sees them. */
+ * src/layout.rs, and held against each other by tests; META_LAYOUT changes with every change that pinned maps of before
+ * do not bear (one more map is made where it is missing), so that a new daemon knows them when it sees them, and moves
+ * what they hold to new ones (src/carry.rs). */
 #pragma once
 #include <linux/types.h>
 

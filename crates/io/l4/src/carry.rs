@@ -96,8 +96,10 @@ impl Before {
         })?;
         // Servers that drain keep their place among the interfaces.
         for (port, ifindex) in old.ports() {
-            new.set_port_flags(port, old.port_flags(port)?)?;
-            new.set_port(port, ifindex)?;
+            // The kernel takes none that is not in this network namespace.
+            if new.set_port(port, ifindex).is_ok() {
+                new.set_port_flags(port, old.port_flags(port)?)?;
+            }
         }
         for number in 0..from.vips {
             let name = old.vip_name(number)?;

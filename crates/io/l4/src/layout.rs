@@ -16,7 +16,8 @@ mod way;
 
 pub use way::{By, FOR_EVER, MAX_ASKED, WAY_BYTES, Way};
 
-/// Changes with every change of a layout; pinned maps of another one are refused.
+/// Changes with every change of a layout; what pinned maps of one before hold moves to new ones (carry.rs), which must
+/// understand it, and maps of any other are refused.
 pub const META_LAYOUT: u32 = 10;
 /// Places in a list of servers.
 pub const MAX_SLOTS: usize = 8192;

@@ -149,7 +149,10 @@ fn a_layout_of_before_is_upgraded_and_connections_go_on() {
     let pins = service.net.pins();
     let layout = read_meta(&pins).expect("read").expect("there").layout;
     as_layout_9(&pins);
+    // As a start leaves it that is killed on the way.
+    fs::create_dir(pins.join("maps-next")).expect("made");
     drop(service.balance(&config));
+    assert!(!pins.join("maps-next").exists());
     assert_eq!(read_meta(&pins).expect("read").expect("there").layout, layout);
     all_stay(&mut connections, "with the new layout");
     let seen = status(&pins).expect("status").vips.remove(0);
