@@ -6,7 +6,7 @@ use std::process::{Command, exit};
 const CANDIDATES: [&str; 7] =
     ["clang-19", "clang-20", "clang-21", "clang-18", "clang-17", "clang-16", "clang"];
 
-const PROGRAMS: [&str; 3] = ["agent", "balancer", "bench/bench"];
+const PROGRAMS: [&str; 5] = ["agent", "balancer", "bench/bench", "guard", "tests/slow_reader"];
 
 fn main() {
     println!("cargo::rerun-if-changed=bpf");

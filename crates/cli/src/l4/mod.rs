@@ -7,6 +7,7 @@ mod follow;
 mod loads;
 mod metrics;
 mod release;
+mod rotate;
 mod routes;
 mod run;
 mod status;
@@ -25,6 +26,7 @@ pub enum L4 {
     Status(status::StatusArgs),
     Where(ask::WhereArgs),
     Release(release::ReleaseArgs),
+    Rotate(rotate::RotateArgs),
     Detach(DetachArgs),
     #[command(subcommand)]
     Agent(agent::AgentCommand),
@@ -67,6 +69,7 @@ pub fn main(command: &L4) -> ExitCode {
         L4::Status(args) => status::run(args),
         L4::Where(args) => ask::run(args),
         L4::Release(args) => release::run(args),
+        L4::Rotate(args) => rotate::run(args),
         L4::Agent(command) => agent::main(command),
         L4::Detach(args) => match args.pinned.dir() {
             Ok(dir) => done(plimsoll_l4::detach(&dir).map_err(|error| error.to_string())),

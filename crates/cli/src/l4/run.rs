@@ -21,7 +21,7 @@ use crate::check::count;
 use crate::run::log;
 use crate::run::record::unix_ms;
 
-/// A new salt takes over this long after it was written, so that every balancer has read it by then.
+/// A new salt takes over no sooner after it was written, so that every balancer has read it by then.
 const ROTATION_LEAD_MS: u64 = 30_000;
 
 /// Balance the services of a configuration
@@ -222,7 +222,8 @@ impl Keeper {
         self.loads.aim(&section.balancer.vips, self.load_port);
     }
 
-    /// Takes up keys that another balancer or an operator wrote, and rotates the salt when it is time.
+    /// Takes up keys that another balancer or an operator wrote, and makes the next salt as soon as the one before may
+    /// be written over.
     fn keys(&mut self) -> Result<(), L4Error> {
         let cookie = self.balancer.config().cookie.clone();
         let now = unix_ms(SystemTime::now());
@@ -240,13 +241,15 @@ impl Keeper {
             }
         };
         self.keys_said.clear();
+        // Long before it takes over: others may get the file late.
         if let Some(every) = cookie.rotate
-            && now >= keys.since_unix_ms + every.as_millis() as u64
             && self.balancer.may_rotate()?
         {
-            keys = keys.rotated(now + ROTATION_LEAD_MS)?;
+            let due = keys.since_unix_ms + every.as_millis() as u64;
+            let at = due.max(now + ROTATION_LEAD_MS);
+            keys = keys.rotated(at)?;
             keys.save(&cookie.key_file)?;
-            info!(epoch = keys.epoch.bit(), "salt rotated");
+            info!(epoch = keys.epoch.bit(), in_s = (at - now) / 1000, "new salt, to take over");
         }
         if keys != *self.balancer.keys() {
             self.balancer.set_keys(keys)?;

@@ -108,7 +108,43 @@ fn a_clock_that_is_set_forward_rotates_no_salt_that_is_in_use() {
     older.save(&file).expect("saved");
     daemon.wait_for("keys read");
     daemon.settle();
-    assert!(!daemon.log().contains("salt rotated"), "{}", daemon.log());
+    assert!(!daemon.log().contains("new salt"), "{}", daemon.log());
     assert_eq!(Keys::load(&file).expect("read"), Some(older));
     all_stay(&mut connections, "by the salt they have");
+}
+
+#[test]
+fn next_salt_is_known_long_before_it_counts_and_takes_over_by_hand() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(2, 2, false);
+    let mut daemon = Daemon::of(&service, &["s1", "s2"]);
+    daemon.change("l4.key }", "l4.key, rotate: 24h }");
+    daemon.start();
+    let file = daemon.dir.path().join("l4.key");
+    let read = || Keys::load(&file).expect("read").expect("there");
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).expect("later").as_millis() as u64;
+    daemon.wait_for("new salt, to take over");
+    let ready = read();
+    assert!(ready.salts.iter().all(Option::is_some), "both salts are there to be copied");
+    assert!(ready.since_unix_ms > now() + 23 * 3_600_000, "{ready:?}");
+    let mut connections = service.opened(8);
+
+    let rotated = daemon.output(&["rotate", "--after", "5"]);
+    assert!(rotated.status.success(), "{rotated:?}");
+    let forward = read();
+    assert_eq!((forward.epoch, forward.salts), (ready.epoch, ready.salts), "the one that is known");
+    assert!(forward.since_unix_ms <= now() + 5_000, "{forward:?}");
+    while now() < forward.since_unix_ms + 1_500 {
+        all_stay(&mut connections, "before and while it takes over");
+    }
+    connections.extend(service.opened(4));
+    all_stay(&mut connections, "after");
+
+    let refused = daemon.output(&["rotate"]);
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(1), "{text}");
+    assert!(text.contains("the salt before; expected another"), "{text}");
+    assert_eq!(read(), forward, "nothing was written");
 }

@@ -7,6 +7,7 @@ mod daemon;
 mod keys;
 mod macs;
 mod metrics;
+mod mounts;
 mod moves;
 mod replies;
 mod restart;

@@ -2,6 +2,7 @@
 #pragma once
 #include "owner.h"
 #include "leave.h"
+#include "vip.h"
 
 struct packet {
 	struct xdp_md *ctx;
@@ -45,43 +46,8 @@ INLINE __u64 hash_to_client(const struct packet *p, const struct config *c, cons
 	return hash_by(c, vip, which, destination_of(p->ip, family), turned(load32(p->tcp)), family);
 }
 
-INLINE __u32 vip_key(__be16 port, __u32 protocol, __u32 family)
-{
-	return port | protocol << 16 | family << 24;
-}
-
-/* Whether a VIP may have this port: what has not is no VIP's, and the look-up is saved for it. */
-INLINE int port_in_use(const struct vip_index *index, __be16 port)
-{
-	return index->ports >> ((port * 0x9e3779b1U) >> 26) & 1;
-}
-
-/* User space chooses the seeds so that no two VIPs share a place: one look, one compare. */
-INLINE struct vip *find_vip(const struct config *c, const __u32 *address, __be16 port,
-			    const int family)
-{
-	__u32 half = c->vip_half & 1, bits = vip_bits, key = vip_key(port, IPPROTO_TCP, family);
-	const struct vip_index *index = &c->index[half];
-	__u64 sum;
-	if (!port_in_use(index, port))
-		return NULL;
-	if (family == 4)
-		sum = ((__u64)key << 32 | address[0]) * index->seed[0];
-	else
-		sum = key * index->seed[0] + load64(address) * index->seed[1] +
-		      load64(address + 2) * index->seed[2];
-	__u32 at = sum >> (64 - bits) | half << bits;
-	struct vip *vip = bpf_map_lookup_elem(&vips, &at);
-	if (!vip || vip->key != key)
-		return NULL;
-	if (family == 4)
-		return vip->address[0] == address[0] ? vip : NULL;
-	return load64(vip->address) == load64(address) && load64(vip->address + 2) == load64(address + 2) ? vip
-											   : NULL;
-}
-
-/* The server that sent a packet, by its MAC address; 0: none of this VIP. Its place follows from the address
- * and then the VIP, which is known last. */
+/* The server that sent a packet, by its MAC address: its id, with SOURCE_AGENT; 0: none of this VIP. Its place
+ * follows from the address and then the VIP, which is known last. */
 INLINE __u32 find_source(const struct config *c, const struct vip *vip, const __u8 *mac)
 {
 	__u32 half = c->mac_half & 1, bits = mac_bits, number = vip->number;
@@ -96,6 +62,11 @@ INLINE __u32 find_source(const struct config *c, const struct vip *vip, const __
 		if (bucket->key[way] == key)
 			return bucket->id[way];
 	return 0;
+}
+
+INLINE __u32 id_of(__u32 source)
+{
+	return source & (SOURCE_AGENT - 1);
 }
 
 INLINE int to_member(struct xdp_md *ctx, const struct member *m, __u32 at)
@@ -239,10 +210,13 @@ INLINE int to_server(struct packet *p, const struct config *c, struct vip *vip,
 			why = REASON_STALE;
 		goto spread;
 	}
-	if (LIKELY(m->heard)) {
+	struct clock *clock = bpf_map_lookup_elem(&clocks, &at);
+	if (UNLIKELY(m->flags & MEMBER_AGENT)) {
+		/* It restores the echo itself. */
+	} else if (LIKELY(clock && clock->heard)) {
 		set_field(p->tcp, &t->echo_upper,
-			  restore(upper, bpf_ntohs(t->echo_lower), m->offset_ms, now_ms()));
-	} else if (!(m->flags & MEMBER_AGENT)) {
+			  restore(upper, bpf_ntohs(t->echo_lower), clock->offset_ms, now_ms()));
+	} else {
 		/* A server takes an echo of zero for none (RFC 7323, 3.2), a wrong one for an RTT. */
 		count_reason(vip->number, REASON_CLOCK_UNKNOWN);
 		set_field(p->tcp, &t->echo_upper, 0);
@@ -263,20 +237,20 @@ spread:
 
 /* A server's clock, as its first reply tells it. One that moves is counted: now and then clocks drift apart,
  * but where each connection has a clock of its own (tcp_timestamps=1) it moves with nearly every reply. */
-static __noinline void set_clock(struct member *m, __u32 offset, __u32 vip_number, __u32 at)
+static __noinline void set_clock(struct clock *clock, __u32 offset, __u32 vip_number, __u32 at)
 {
 	struct member_count *count = bpf_map_lookup_elem(&counts, &at);
-	if (m->heard) {
+	if (clock->heard) {
 		count_reason(vip_number, REASON_CLOCK_MOVED);
 		if (count && !dry_run)
 			count->clock_moved++;
 	}
-	m->offset_ms = offset;
-	m->heard = 1;
+	clock->offset_ms = offset;
+	clock->heard = 1;
 }
 
-/* Writes the cookie into a server's packet. */
-INLINE void write_cookie(struct packet *p, const struct config *c, const struct vip *vip, __u32 id,
+/* Writes the cookie into a server's packet, unless its agent has done that. */
+INLINE void write_cookie(struct packet *p, const struct config *c, const struct vip *vip, __u32 source,
 			 __u64 now, const int family, const int straight)
 {
 	struct timestamps *t = p->timestamps;
@@ -285,18 +259,20 @@ INLINE void write_cookie(struct packet *p, const struct config *c, const struct 
 		count_reason(vip->number, REASON_REPLY_NO_TIMESTAMP);
 		return;
 	}
-	__u32 at = vip->base + id;
-	struct member *m = bpf_map_lookup_elem(&members, &at);
-	if (!m || (m->flags & MEMBER_AGENT))
+	if (source & SOURCE_AGENT)
+		return;
+	__u32 id = source, at = vip->base + id;
+	struct clock *clock = bpf_map_lookup_elem(&clocks, &at);
+	if (!clock)
 		return;
 	__u16 upper = bpf_ntohs(t->value_upper);
 	__u32 real = (__u32)upper << 16 | bpf_ntohs(t->value_lower);
 	__u32 offset = real - (__u32)now;
 	/* Written only when the clock is new or has moved: the line stays shared between CPUs. */
-	if (UNLIKELY(!m->heard ||
-	    offset - m->offset_ms + OFFSET_TOLERANCE_MS > 2 * OFFSET_TOLERANCE_MS))
-		set_clock(m, offset, vip->number, at);
-	__u32 epoch = epoch_now(c->switch_epoch, upper, m->offset_ms, now);
+	if (UNLIKELY(!clock->heard ||
+	    offset - clock->offset_ms + OFFSET_TOLERANCE_MS > 2 * OFFSET_TOLERANCE_MS))
+		set_clock(clock, offset, vip->number, at);
+	__u32 epoch = epoch_now(c->switch_epoch, upper, clock->offset_ms, now);
 	__u64 hash = hash_to_client(p, c, vip, epoch & 1, family);
 	struct permutation *perm = bpf_map_lookup_elem(&permutations, &epoch);
 	if (!perm)
@@ -341,8 +317,8 @@ INLINE int segment(struct packet *p, const struct config *c, const int family, c
 		return unserved(p->ctx, REASON_NO_SERVICE);
 	if (!straight && p->malformed)
 		return malformed(p->ctx, vip);
-	__u32 id = find_source(c, vip, p->eth->from);
-	if (UNLIKELY(!id)) {
+	__u32 source = find_source(c, vip, p->eth->from), id = id_of(source);
+	if (UNLIKELY(!source)) {
 		/* Without a cookie its client's answer could go to any server: sooner lost, for it is sent again. */
 		count_reason(vip->number, REASON_UNKNOWN_SOURCE);
 		return XDP_DROP;
@@ -352,9 +328,9 @@ INLINE int segment(struct packet *p, const struct config *c, const int family, c
 		return XDP_PASS;
 	}
 	__u64 now = now_ms();
-	if (UNLIKELY(now < vip->asks_until_ms))
+	if (UNLIKELY(now < *asks_of(vip)))
 		tell_owner(hash_to_client(p, c, vip, BY_SPREAD, family), vip->base + id);
-	write_cookie(p, c, vip, id, now, family, straight);
+	write_cookie(p, c, vip, source, now, family, straight);
 	count_reply(p, c, vip, id, family, straight);
 	/* The slow way has no stack left for this. */
 	int known = straight ? by_known(p->ctx, &c->ways[family == 6], p->eth, p->end, now, family) : -1;

@@ -17,6 +17,7 @@ MAP(permutations, BPF_MAP_TYPE_ARRAY, 2, struct permutation);
 MAP(vips, BPF_MAP_TYPE_ARRAY, 2, struct vip);
 MAP(slots, BPF_MAP_TYPE_ARRAY, 2, struct slots);
 MAP(members, BPF_MAP_TYPE_ARRAY, 1, struct member);
+MAP(clocks, BPF_MAP_TYPE_ARRAY, 1, struct clock);
 MAP(macs, BPF_MAP_TYPE_ARRAY, 2, struct mac_bucket);
 MAP(counts, BPF_MAP_TYPE_PERCPU_ARRAY, 1, struct member_count);
 MAP(reasons, BPF_MAP_TYPE_PERCPU_ARRAY, REASONS, __u64);
@@ -48,6 +49,20 @@ struct {
 	__type(key, struct address_key);
 	__type(value, __u32);
 } addresses SEC(".maps");
+
+/* No program reads it, and it is not pinned: the kernel answers an update of a map of maps only when all runs of
+ * programs that had begun before have ended (an RCU grace period), which is what user space wants of it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct {
+		__uint(type, BPF_MAP_TYPE_ARRAY);
+		__uint(max_entries, 1);
+		__type(key, __u32);
+		__type(value, __u32);
+	});
+} readers SEC(".maps");
 
 /* Set by the loader before the program is verified, so that they are constants to the verifier. */
 volatile const __u32 stride = 256;   /* ids of a VIP, 0 included */

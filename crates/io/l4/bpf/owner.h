@@ -15,6 +15,16 @@
 #define ASK_MS 2000
 /* Less than this is left when the time is written anew: not with each of many RSTs. */
 #define ASK_AGAIN_MS (ASK_MS / 2)
+/* VIPs whose numbers end alike share an entry: replies of both are looked up then. */
+#define ASKING 64
+
+/* By now_ms(): until then the replies of a VIP are looked up. The program's own: a new one begins with zeros. */
+__u64 asks_until_ms[ASKING];
+
+INLINE __u64 *asks_of(const struct vip *vip)
+{
+	return &asks_until_ms[vip->number & (ASKING - 1)];
+}
 
 /* An entry: the end of the connection's hash, and its member; 0 while that is not known. */
 #define OWNER_AT(entry) ((__u32)(entry))
@@ -55,15 +65,15 @@ INLINE void note_owner(__u64 hash, __u32 at)
 
 /* Has replies looked up for the connection's server, even if an entry names one: that may be of an earlier
  * connection between the same ends. */
-INLINE void ask_owner(struct vip *vip, __u64 hash)
+INLINE void ask_owner(const struct vip *vip, __u64 hash)
 {
-	__u64 *event = last_of(hash), *entry = owner_of(hash), now = now_ms();
+	__u64 *event = last_of(hash), *entry = owner_of(hash), now = now_ms(), *until = asks_of(vip);
 	if (dry_run || !entry || (event && is_event_of(*event, hash)))
 		return;
 	if (!is_of(*entry, hash))
 		*entry = owned_by(hash, 0);
-	if (vip->asks_until_ms < now + ASK_AGAIN_MS)
-		vip->asks_until_ms = now + ASK_MS;
+	if (*until < now + ASK_AGAIN_MS)
+		*until = now + ASK_MS;
 }
 
 /* A server's segment, while replies are looked up. */

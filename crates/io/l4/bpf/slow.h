@@ -87,10 +87,10 @@ GLOBAL int remember(struct xdp_md *ctx, __u32 tcp_offset)
 		return 0;
 	struct vip *vip = family == 4 ? find_vip(c, key.vip, ports[1], 4)
 				      : find_vip(c, key.vip, ports[1], 6);
-	__u32 id = vip ? find_source(c, vip, eth->to) : 0;
-	if (!id)
+	__u32 source = vip ? find_source(c, vip, eth->to) : 0;
+	if (!source)
 		return 0;
-	__u32 at = vip->base + id;
+	__u32 at = vip->base + id_of(source);
 	bpf_map_update_elem(&fragments, &key, &at, BPF_ANY);
 	return 0;
 }

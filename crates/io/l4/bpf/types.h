@@ -1,10 +1,11 @@
 /* What user space and the program share: map values, counters, constants. Mirrored field by field in
- * src/layout.rs; META_LAYOUT changes with every change that pinned maps of before do not bear (one more map is
- * made where it is missing), so that a new daemon knows them when it sees them. */
+ * src/layout.rs, and held against each other by tests; META_LAYOUT changes with every change that pinned maps of before
+ * do not bear (one more map is made where it is missing), so that a new daemon knows them when it sees them, and moves
+ * what they hold to new ones (src/carry.rs). */
 #pragma once
 #include <linux/types.h>
 
-#define META_LAYOUT 9
+#define META_LAYOUT 10
 
 /* Places in the list a first packet is served from; the size of one half of a `slots` entry. */
 #define MAX_SLOTS 8192
@@ -91,7 +92,8 @@ struct vip_index {
 	__u64 ports; /* bits of the ports in use: see port_in_use() */
 };
 
-/* One entry. Tables come in halves: user space fills the one that is not read, then flips one byte. */
+/* One entry. Tables come in halves: user space fills the one that is not read, then flips one byte. Before it fills
+ * that one again it waits until every run of the program that may have read the byte before has ended. */
 struct config {
 	struct vip_index index[2];
 	__u64 mac_seed[2];
@@ -134,8 +136,7 @@ struct vip {
 	__u8 pad[2];
 	/* What an IPv6 address adds to a connection's hash: by either salt, and by config.spread. */
 	__u64 part[3];
-	/* Written by the program, by now_ms(): until then replies are looked up: see owner.h. */
-	__u64 asks_until_ms;
+	__u8 pad_end[8];
 };
 
 #define BY_SPREAD 2
@@ -167,16 +168,23 @@ struct member {
 	__u8 state;
 	__u8 flags;
 	__u16 weight;
-	/* Written by the program. */
-	__u32 offset_ms;
-	__u32 heard;
-	__u8 pad[32];
+	__u8 pad[40];
 };
+
+/* A server's clock, by its place in `members`: the program's to write. User space sets it to 0 where a place gets
+ * another server, which nobody hears yet. */
+struct clock {
+	__u32 offset_ms; /* the server's less now_ms() */
+	__u32 heard;
+};
+
+/* Of an id in a bucket: the server has an agent. Ids are below MAX_IDS. */
+#define SOURCE_AGENT 0x8000
 
 /* Servers by source address: key = MAC << 16 | VIP's number + 1; 0: free. */
 struct mac_bucket {
 	__u64 key[MAC_WAYS];
-	__u16 id[MAC_WAYS];
+	__u16 id[MAC_WAYS]; /* with SOURCE_AGENT */
 	__u8 pad[4];
 };
 

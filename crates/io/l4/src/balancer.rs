@@ -13,10 +13,11 @@ use rand_chacha::ChaCha20Rng;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tracing::info;
 
+use crate::carry;
 use crate::config::{AttachMode, L4Config, Policy, Vip};
 use crate::error::L4Error;
 use crate::keys::Keys;
-use crate::layout::{ConfigValue, MemberValue};
+use crate::layout::{ConfigValue, MemberValue, VipValue};
 use crate::maps::{Maps, Meta, read_meta};
 use crate::network::{self, Link};
 use crate::notes::boot_ms;
@@ -28,6 +29,7 @@ mod clocks;
 pub(crate) mod followed;
 mod newcomer;
 mod recount;
+pub(crate) mod rotation;
 mod silence;
 mod strangers;
 pub(crate) mod ways;
@@ -55,6 +57,8 @@ pub struct Balancer {
     recounted: recount::Recounted,
     strangers: strangers::Strangers,
     pub(crate) followed: followed::Followed,
+    /// Whether no program has these maps yet: none is put onto an interface.
+    is_unread: bool,
 }
 
 /// How the program is on an interface.
@@ -97,9 +101,9 @@ impl Balancer {
     ) -> Result<(Self, Pending), L4Error> {
         prepare(&config.pin_dir)?;
         let _turn = Turn::wait(&config.pin_dir)?;
-        let wanted = Meta::wanted(config, read_meta(&config.pin_dir)?);
-        let program = Program::load(&config.pin_dir, wanted)?;
-        let maps = Maps::open(&config.pin_dir)?;
+        let found = read_meta(&config.pin_dir)?;
+        let wanted = Meta::wanted(config, found);
+        let (program, maps, before) = carry::load(&config.pin_dir, found, wanted)?;
         let keys = keys(&maps)?;
         let mut seed = [0; 32];
         getrandom(&mut seed[..], GetRandomFlags::empty()).map_err(std::io::Error::from)?;
@@ -120,17 +124,29 @@ impl Balancer {
             recounted: recount::Recounted::default(),
             strangers: strangers::Strangers::default(),
             followed: followed::Followed::default(),
+            is_unread: before.is_some(),
         };
-        balancer.recall()?;
+        let served = before.as_ref().map_or_else(|| balancer.maps.vips(), carry::Before::vips)?;
+        balancer.recall(&served)?;
+        if balancer.is_unread {
+            // Packets go by the maps of before until these hold all that those hold.
+            balancer.take_up(config)?;
+            balancer.is_unread = false;
+        }
         let pending = balancer.take_up(config)?;
+        if let Some(before) = before {
+            balancer.program.wait_for_readers()?;
+            before.hand_over(&mut balancer.maps)?;
+            balancer.program.set_handed_over();
+            info!(tables = wanted.describe(), "tables made anew; connections go on");
+        }
         balancer.program.pin()?;
         Ok((balancer, pending))
     }
 
     /// Takes up servers that an earlier daemon left in the maps: they drain unless they are named.
-    fn recall(&mut self) -> Result<(), L4Error> {
+    fn recall(&mut self, served: &[VipValue]) -> Result<(), L4Error> {
         let meta = self.maps.meta();
-        let served = self.maps.vips()?;
         for number in 0..meta.vips {
             let name = self.maps.vip_name(number)?;
             if name.is_empty() {
@@ -198,11 +214,11 @@ impl Balancer {
         }
         let wanted = Meta::wanted(config, Some(self.maps.meta()));
         if wanted != self.maps.meta() {
-            return Err(L4Error::Pinned {
-                path: self.maps.dir().to_owned(),
-                found: self.maps.meta().describe(),
-                expected: wanted.describe(),
-            });
+            let (found, expected) = (self.maps.meta().describe(), wanted.describe());
+            if carry::is_understood(self.maps.meta(), wanted) {
+                return Err(L4Error::Sizes { found, expected });
+            }
+            return Err(L4Error::Pinned { path: self.maps.dir().to_owned(), found, expected });
         }
         let services = plan(&self.services, config, self.maps.meta())?;
         self.attempt(|balancer| {
@@ -295,20 +311,14 @@ impl Balancer {
         })
     }
 
-    /// Whether a new salt may take the place of the one before: not while connections may carry cookies of
-    /// that. They change at a version boundary of their server's clock after the epoch took over, and may have
-    /// been silent since. By the program's clock, which nobody sets.
+    /// Whether a new salt may take the place of the one before: not while connections may carry cookies of that. By
+    /// the program's clock, which nobody sets.
     ///
     /// # Errors
     /// When the kernel does not tell.
     pub fn may_rotate(&self) -> Result<bool, L4Error> {
-        if self.keys.salts[self.keys.epoch.other().bit() as usize].is_none() {
-            return Ok(true);
-        }
-        let held = VERSION_MS + self.config.cookie.layout.silence_limit_ms();
-        let since = self.program.clock_ms()?.wrapping_sub(self.settings.switch_ms);
-        // Before the epoch takes over it is negative.
-        Ok((since as i64) >= held as i64)
+        let layout = self.config.cookie.layout;
+        Ok(rotation::held(&self.settings, self.program.clock_ms()?, layout).is_zero())
     }
 
     /// The secrets in force.
@@ -348,7 +358,9 @@ impl Balancer {
         self.find_ports(&links, &mut pending)?;
         // Before any server is sent anything: a reply that came in without the program would leave without a
         // cookie, and what the client sends next could go anywhere.
-        self.attach(&mut pending);
+        if !self.is_unread {
+            self.attach(&mut pending);
+        }
         let neighbours = network::neighbours()?;
         // What a write that failed left in memory is forgotten: the kernel's is what is in force.
         let held = self.maps.config()?;
@@ -360,6 +372,10 @@ impl Balancer {
         self.write_keys()?;
         if places.is_none() && self.settings != held {
             places = Some(self.find_places()?);
+        }
+        if places.is_some() {
+            // Before the halves that are not in force are written: some CPU may have read that they are.
+            self.program.wait_for_readers()?;
         }
         self.write_members(&left)?;
         self.write_notes()?;

@@ -21,6 +21,12 @@ pub enum L4Error {
         /// Why it could not be mounted.
         error: io::Error,
     },
+    /// Pins would not outlive the process.
+    #[error(
+        "{0}: in a mount namespace of this process's own, where what is pinned goes with it; {advice}",
+        advice = crate::mounts::ADVICE
+    )]
+    OwnMounts(PathBuf),
     /// The kernel does not take the program.
     #[error("the kernel does not take the program: {0}")]
     Load(String),
@@ -40,13 +46,23 @@ pub enum L4Error {
         /// What failed.
         error: String,
     },
-    /// Pinned maps of another version or with other sizes.
+    /// Pinned maps of a version that is not understood, or with other version bits.
     #[error(
-        "{path}: the pinned maps have {found}, expected {expected}; `plimsoll l4 detach` removes them, and with them the counters"
+        "{path}: the pinned maps have {found}, expected {expected}; `plimsoll l4 detach` removes them, and with them counters and connections"
     )]
     Pinned {
         /// Where they are.
         path: PathBuf,
+        /// What they have.
+        found: String,
+        /// What the configuration asks for.
+        expected: String,
+    },
+    /// Other sizes, at run time.
+    #[error(
+        "the tables have {found}, expected {expected}: start the daemon again, which makes them anew; connections go on"
+    )]
+    Sizes {
         /// What they have.
         found: String,
         /// What the configuration asks for.
@@ -86,8 +102,11 @@ pub enum L4Error {
         /// What is wrong.
         error: String,
     },
+    /// The salt cannot be rotated now.
+    #[error("{0}")]
+    Rotation(String),
     /// Too many services or servers for the tables.
-    #[error("{what}: expected at most {limit}; raise l4.limits and run `plimsoll l4 detach` once")]
+    #[error("{what}: expected at most {limit}; raise l4.limits and start the daemon again")]
     Full {
         /// Of what.
         what: String,

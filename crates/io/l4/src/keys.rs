@@ -9,7 +9,7 @@
 //! spread <64 hexadecimal digits>
 //! ```
 //!
-//! `since` is when the epoch took over, in Unix milliseconds: every balancer that reads the file changes
+//! `since` is when the epoch took or takes over, in Unix milliseconds: every balancer that reads the file changes
 //! at the same time, each server's connections when that server's clock passes its next version boundary.
 
 use std::fmt::{self, Write as _};
@@ -72,6 +72,16 @@ impl Keys {
         let mut salts = self.salts;
         salts[epoch.bit() as usize] = Some(random()?);
         Ok(Keys { epoch, since_unix_ms: at_unix_ms, salts, spread: self.spread })
+    }
+
+    /// The same keys with another salt for the epoch, which nothing may carry yet.
+    ///
+    /// # Errors
+    /// When the kernel gives no randomness.
+    pub fn with_new_salt(&self) -> Result<Self, std::io::Error> {
+        let mut salts = self.salts;
+        salts[self.epoch.bit() as usize] = Some(random()?);
+        Ok(Keys { salts, ..self.clone() })
     }
 
     /// Reads a file; `None` where there is none.

@@ -1,5 +1,5 @@
 //! The values of the program's maps, field by field as in `bpf/types.h`, written as bytes: the kernel
-//! takes them as they are.
+//! takes them as they are. Tests hold them against the type information of the compiled programs.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -8,12 +8,17 @@ use serde::Serialize;
 
 use crate::config::Policy;
 
+#[cfg(test)]
+mod bound;
+#[cfg(test)]
+pub(crate) mod btf;
 mod way;
 
 pub use way::{By, FOR_EVER, MAX_ASKED, WAY_BYTES, Way};
 
-/// Changes with every change of a layout; pinned maps of another one are refused.
-pub const META_LAYOUT: u32 = 9;
+/// Changes with every change of a layout; what pinned maps of one before hold moves to new ones (carry.rs), which must
+/// understand it, and maps of any other are refused.
+pub const META_LAYOUT: u32 = 10;
 /// Places in a list of servers.
 pub const MAX_SLOTS: usize = 8192;
 /// Interfaces a packet can leave by.
@@ -26,6 +31,8 @@ pub const PORT_SHUT: u32 = 2;
 pub const MAX_IDS: usize = 16384;
 /// Entries of a bucket of the table of MAC addresses.
 pub const MAC_WAYS: usize = 6;
+/// Of an id in a bucket: the server has an agent.
+pub const SOURCE_AGENT: u16 = 0x8000;
 /// Bytes of a name, its ending zero included.
 pub const NAME_BYTES: usize = 64;
 
@@ -298,19 +305,9 @@ pub struct MemberValue {
     pub agent: bool,
     /// In force, for who only looks: the program has it in its lists.
     pub weight: u16,
-    /// Written by the program: the server's clock less the program's.
-    pub offset_ms: Option<u32>,
 }
 
 impl MemberValue {
-    /// With the clock that the program has noted meanwhile. Of a server that was not there, or whose agent
-    /// reads its timestamps itself, nothing is known.
-    pub fn with_clock_of(self, held: MemberValue) -> Self {
-        let goes_on = held.state != MemberState::Unused && !self.agent;
-        let offset_ms = if goes_on { held.offset_ms } else { self.offset_ms };
-        MemberValue { offset_ms, ..self }
-    }
-
     /// As the kernel holds it.
     pub fn to_bytes(self) -> [u8; LINE_BYTES] {
         let mut bytes = [0; LINE_BYTES];
@@ -325,8 +322,6 @@ impl MemberValue {
         writer.put(&self.port.to_le_bytes()).put(&self.ifindex.to_le_bytes());
         let flags = u8::from(self.hairpin_tx) | u8::from(self.agent) << 1;
         writer.put(&[state, flags]).put(&self.weight.to_le_bytes());
-        writer.put(&self.offset_ms.unwrap_or(0).to_le_bytes());
-        writer.put(&u32::from(self.offset_ms.is_some()).to_le_bytes());
         bytes
     }
 
@@ -348,7 +343,6 @@ impl MemberValue {
             hairpin_tx: bytes[21] & 1 == 1,
             agent: bytes[21] & 2 == 2,
             weight: u16::from_le_bytes([bytes[22], bytes[23]]),
-            offset_ms: (word(28) != 0).then_some(word(24)),
         }
     }
 }
@@ -437,25 +431,8 @@ mod tests {
             hairpin_tx: true,
             agent: true,
             weight: 300,
-            offset_ms: Some(0xdead_beef),
         };
         assert_eq!(MemberValue::from_bytes(&member.to_bytes()), member);
-        let unheard = MemberValue { offset_ms: None, ..member };
-        assert_eq!(MemberValue::from_bytes(&unheard.to_bytes()), unheard);
-    }
-
-    #[test]
-    fn a_clock_that_was_heard_meanwhile_is_kept() {
-        let state = MemberState::Live;
-        let planned = MemberValue { state, weight: 5, ..MemberValue::default() };
-        let heard = MemberValue { weight: 4, offset_ms: Some(7), ..planned };
-        assert_eq!(planned.with_clock_of(heard), MemberValue { weight: 5, ..heard });
-        let moved = MemberValue { offset_ms: Some(8), ..planned };
-        assert_eq!(moved.with_clock_of(heard).offset_ms, Some(7), "the newer one");
-        let agent = MemberValue { agent: true, ..planned };
-        assert_eq!(agent.with_clock_of(heard).offset_ms, None);
-        // A place that was nobody's: what is known comes with the server.
-        assert_eq!(moved.with_clock_of(MemberValue::default()), moved);
     }
 
     #[test]

@@ -18,17 +18,21 @@ mod agent;
 mod balancer;
 #[cfg(feature = "bench")]
 pub mod bench;
+mod carry;
 mod config;
 pub mod doctor;
 mod error;
 mod fill;
+mod guard;
 mod keys;
 mod layout;
 mod maps;
+mod mounts;
 pub mod network;
 mod notes;
 mod place;
 mod program;
+mod readers;
 mod reason;
 mod replies;
 mod rights;
@@ -43,6 +47,7 @@ pub use agent::{
     AGENT_COUNTS, Agent, AgentConfig, AgentMaps, AgentStatus, AgentVip, AgentVipStatus, CpuLoad,
     CpuMeter, NotServer, agent_dir, agent_status, detach_agent,
 };
+pub use balancer::rotation::rotate;
 pub use balancer::{Balancer, Pending};
 pub use config::{
     AttachMode, Backend, BackendState, CookieConfig, Interface, L4Config, Limits, Load, Policy,

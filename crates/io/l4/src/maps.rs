@@ -19,13 +19,17 @@ use crate::notes::{MemberNote, VipNote};
 use crate::reason::REASONS;
 use crate::tables::{address_words, vip_bits};
 
+/// Where the maps are pinned, in the directory of all pins.
+pub(crate) const MAPS_DIR: &str = "maps";
+
 /// Every map of the program, by its name in `bpf/maps.h`.
-pub(crate) const MAPS: [&str; 21] = [
+pub(crate) const MAPS: [&str; 22] = [
     "config",
     "permutations",
     "vips",
     "slots",
     "members",
+    "clocks",
     "macs",
     "counts",
     "reasons",
@@ -112,6 +116,7 @@ pub struct Maps {
     vips: Array<MapData, [u8; LINE_BYTES]>,
     slots: Array<MapData, [u8; SLOTS_BYTES]>,
     members: Array<MapData, [u8; LINE_BYTES]>,
+    clocks: Array<MapData, [u32; 2]>,
     macs: Array<MapData, [u8; LINE_BYTES]>,
     counts: PerCpuArray<MapData, [u64; 8]>,
     reasons: PerCpuArray<MapData, u64>,
@@ -134,20 +139,17 @@ impl std::fmt::Debug for Maps {
     }
 }
 
-/// A pinned map of the kind that is expected there.
+/// A map of the kind that is expected there, by the directory of maps and its name.
 macro_rules! opened {
-    ($dir:expr, $name:literal) => {
-        $crate::maps::map($dir, $name)?.try_into().map_err($crate::L4Error::map($name))?
+    ($maps:expr, $name:literal) => {
+        $crate::maps::map($maps, $name)?.try_into().map_err($crate::L4Error::map($name))?
     };
 }
 pub(crate) use opened;
 
-fn pin(dir: &Path, name: &'static str) -> Result<MapData, L4Error> {
-    MapData::from_pin(dir.join("maps").join(name)).map_err(L4Error::map(name))
-}
-
-pub(crate) fn map(dir: &Path, name: &'static str) -> Result<Map, L4Error> {
-    Map::from_map_data(pin(dir, name)?).map_err(L4Error::map(name))
+pub(crate) fn map(maps: &Path, name: &'static str) -> Result<Map, L4Error> {
+    let pinned = MapData::from_pin(maps.join(name)).map_err(L4Error::map(name))?;
+    Map::from_map_data(pinned).map_err(L4Error::map(name))
 }
 
 /// Sets a counter to zero on every CPU.
@@ -162,20 +164,35 @@ pub(crate) fn clear<T: Pod>(
     map.set(place, zeros, 0).map_err(L4Error::map(name))
 }
 
+/// Adds to a counter what another one has on each CPU.
+fn add_up<T: Pod>(
+    map: &mut PerCpuArray<MapData, T>,
+    place: u32,
+    other: &PerCpuArray<MapData, T>,
+    was: u32,
+    add: impl Fn(T, T) -> T,
+    name: &'static str,
+) -> Result<(), L4Error> {
+    let before = other.get(&was, 0).map_err(L4Error::map(name))?;
+    let now = map.get(&place, 0).map_err(L4Error::map(name))?;
+    let sums: Vec<T> = now.iter().zip(before.iter()).map(|(now, was)| add(*now, *was)).collect();
+    let sums = PerCpuValues::try_from(sums).map_err(L4Error::map(name))?;
+    map.set(place, sums, 0).map_err(L4Error::map(name))
+}
+
 /// By what the maps pinned in a directory were made; `None` where there are none.
 ///
 /// # Errors
 /// When there are some and they cannot be read.
 pub fn read_meta(dir: &Path) -> Result<Option<Meta>, L4Error> {
-    if !dir.join("maps/meta").exists() {
+    let maps = dir.join(MAPS_DIR);
+    if !maps.join("meta").exists() {
         return Ok(None);
     }
-    let meta: Array<MapData, [u32; 4]> = opened!(dir, "meta");
+    let meta: Array<MapData, [u32; 4]> = opened!(&maps, "meta");
     let [layout, version_bits, vips, stride] = meta.get(&0, 0).map_err(L4Error::map("meta"))?;
     // 0: it is not there, and is made with the next start.
-    let places = |name: &str| {
-        MapInfo::from_pin(dir.join("maps").join(name)).map_or(0, |map| map.max_entries())
-    };
+    let places = |name: &str| MapInfo::from_pin(maps.join(name)).map_or(0, |map| map.max_entries());
     let (fragments, clients) = (places("fragments"), places("hops"));
     Ok(Some(Meta { layout, version_bits, vips, stride, fragments, clients }))
 }
@@ -193,8 +210,8 @@ pub(crate) fn read_own_meta(dir: &Path) -> Result<Meta, L4Error> {
     Ok(meta)
 }
 
-pub(crate) fn write_meta(dir: &Path, meta: Meta) -> Result<(), L4Error> {
-    let mut map: Array<MapData, [u32; 4]> = opened!(dir, "meta");
+pub(crate) fn write_meta(maps: &Path, meta: Meta) -> Result<(), L4Error> {
+    let mut map: Array<MapData, [u32; 4]> = opened!(maps, "meta");
     let words = [meta.layout, meta.version_bits, meta.vips, meta.stride];
     map.set(0, words, 0).map_err(L4Error::map("meta"))
 }
@@ -205,15 +222,21 @@ impl Maps {
     /// # Errors
     /// When nothing is pinned, or by another version.
     pub fn open(dir: &Path) -> Result<Self, L4Error> {
-        let meta = read_own_meta(dir)?;
+        Maps::open_in(dir, MAPS_DIR, read_own_meta(dir)?)
+    }
+
+    /// Opens what is in one directory of maps, made by this.
+    pub(crate) fn open_in(pins: &Path, name: &str, meta: Meta) -> Result<Self, L4Error> {
+        let dir = &pins.join(name);
         Ok(Maps {
-            dir: dir.to_owned(),
+            dir: pins.to_owned(),
             meta,
             config: opened!(dir, "config"),
             permutations: opened!(dir, "permutations"),
             vips: opened!(dir, "vips"),
             slots: opened!(dir, "slots"),
             members: opened!(dir, "members"),
+            clocks: opened!(dir, "clocks"),
             macs: opened!(dir, "macs"),
             counts: opened!(dir, "counts"),
             reasons: opened!(dir, "reasons"),
@@ -289,6 +312,11 @@ impl Maps {
         self.permutations.set(epoch, bytes, 0).map_err(L4Error::map("permutations"))
     }
 
+    /// One epoch's permutation.
+    pub(crate) fn permutation(&self, epoch: u32) -> Result<[u8; PERMUTATION_BYTES], L4Error> {
+        self.permutations.get(&epoch, 0).map_err(L4Error::map("permutations"))
+    }
+
     pub(crate) fn set_vip(&mut self, place: u32, vip: Option<VipValue>) -> Result<(), L4Error> {
         let bytes = vip.map_or([0; LINE_BYTES], VipValue::to_bytes);
         self.vips.set(place, bytes, 0).map_err(L4Error::map("vips"))
@@ -326,6 +354,22 @@ impl Maps {
         self.members.set(place, member.to_bytes(), 0).map_err(L4Error::map("members"))
     }
 
+    /// A server's clock less the program's, in milliseconds, as the program has heard it; `None` before it has.
+    pub(crate) fn clock(&self, place: u32) -> Result<Option<u32>, L4Error> {
+        let [offset_ms, heard] = self.clocks.get(&place, 0).map_err(L4Error::map("clocks"))?;
+        Ok((heard != 0).then_some(offset_ms))
+    }
+
+    /// Notes a clock that was heard, in maps that no program has yet.
+    pub(crate) fn set_clock(&mut self, place: u32, offset_ms: u32) -> Result<(), L4Error> {
+        self.clocks.set(place, [offset_ms, 1], 0).map_err(L4Error::map("clocks"))
+    }
+
+    /// Forgets a server's clock, when its place goes to another: all that user space writes of a clock in use.
+    pub(crate) fn forget_clock(&mut self, place: u32) -> Result<(), L4Error> {
+        self.clocks.set(place, [0, 0], 0).map_err(L4Error::map("clocks"))
+    }
+
     pub(crate) fn set_bucket(&mut self, place: u32, entries: &[(u64, u16)]) -> Result<(), L4Error> {
         self.macs.set(place, bucket_to_bytes(entries), 0).map_err(L4Error::map("macs"))
     }
@@ -348,6 +392,37 @@ impl Maps {
         Ok(sum)
     }
 
+    /// Counts on from what other maps have counted for a server.
+    pub(crate) fn add_count(&mut self, place: u32, other: &Maps, was: u32) -> Result<(), L4Error> {
+        let add = |mut sum: [u64; 8], more: [u64; 8]| {
+            sum.iter_mut().zip(more).for_each(|(sum, more)| *sum = sum.wrapping_add(more));
+            sum
+        };
+        add_up(&mut self.counts, place, &other.counts, was, add, "counts")
+    }
+
+    /// The same of one reason, by the numbers of VIPs.
+    pub(crate) fn add_reason(
+        &mut self,
+        vip_number: u32,
+        other: &Maps,
+        was: u32,
+        reason: u32,
+    ) -> Result<(), L4Error> {
+        let place = |number: u32| number * REASONS.len() as u32 + reason;
+        let (is, was) = (place(vip_number), place(was));
+        add_up(&mut self.reasons, is, &other.reasons, was, u64::wrapping_add, "reasons")
+    }
+
+    /// What connections did last, row by row.
+    pub(crate) fn last(&self, row: u32) -> Result<[u64; LAST_ROW], L4Error> {
+        self.last.get(&row, 0).map_err(L4Error::map("connections"))
+    }
+
+    pub(crate) fn set_last(&mut self, row: u32, events: [u64; LAST_ROW]) -> Result<(), L4Error> {
+        self.last.set(row, events, 0).map_err(L4Error::map("connections"))
+    }
+
     /// Forgets what was counted for a server, when its place goes to another.
     pub(crate) fn clear_count(&mut self, place: u32) -> Result<(), L4Error> {
         clear(&mut self.counts, place, [0; 8], "counts")?;
@@ -360,10 +435,10 @@ impl Maps {
             return Ok(());
         }
         for row in 0..LAST_ROWS {
-            let events = self.last.get(&row, 0).map_err(L4Error::map("connections"))?;
+            let events = self.last(row)?;
             if events.iter().any(|event| open_at(*event) == Some(place)) {
                 let end = |event| if open_at(event) == Some(place) { event & !1 } else { event };
-                self.last.set(row, events.map(end), 0).map_err(L4Error::map("connections"))?;
+                self.set_last(row, events.map(end))?;
             }
         }
         self.set_open(place, 0)
@@ -373,8 +448,7 @@ impl Maps {
     pub(crate) fn remembered(&self) -> Result<BTreeMap<u32, u32>, L4Error> {
         let mut counted = BTreeMap::new();
         for row in 0..LAST_ROWS {
-            let events = self.last.get(&row, 0).map_err(L4Error::map("connections"))?;
-            for place in events.into_iter().filter_map(open_at) {
+            for place in self.last(row)?.into_iter().filter_map(open_at) {
                 *counted.entry(place).or_insert(0) += 1;
             }
         }
@@ -505,5 +579,44 @@ impl Maps {
             .iter()
             .fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
         Ok(u64::from(hash) << 32 | u64::from(id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_testbed::net::Namespaces;
+
+    use crate::Policy;
+    use crate::bench::packet::{ACK, Segment, read_timestamps, timestamps};
+    use crate::bench::{self, Replies, VIP, server_mac};
+
+    const CLIENT: &str = "10.0.1.2:40000";
+    const REAL: u32 = 0x1234_5678;
+
+    #[test]
+    fn clock_that_the_program_hears_meanwhile_outlives_a_write_of_its_server() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: needs root (network namespaces, BPF)");
+            return;
+        }
+        let net = Namespaces::new(&["lb", "out"]).expect("namespaces");
+        let legs = net.run("lb", &format!("sh -c '{}'", bench::legs(&net.full("out"))));
+        assert!(legs.expect("runs").status.success());
+        net.enter("lb").expect("enters");
+        let rig = bench::Rig::new(net.pins(), Policy::RoundRobin, 1, Replies::Uplink);
+        let mut rig = rig.expect("starts");
+        // As a daemon does that has read the server's entry before its first reply, and writes it after.
+        let read = rig.balancer.maps.member(1).expect("read");
+        let reply = Segment::new(VIP, CLIENT, ACK, timestamps(REAL, 1)).sent_by(server_mac(1));
+        let replied = rig.balancer.run(&reply.bytes(), rig.servers).expect("runs");
+        rig.balancer.maps.set_member(1, read).expect("written");
+
+        let wire = read_timestamps(&replied.packet, 22).0;
+        assert_ne!(wire, REAL, "a cookie");
+        let echo = Segment::new(CLIENT, VIP, ACK, timestamps(9, wire)).bytes();
+        let restored = rig.balancer.run(&echo, rig.clients).expect("runs");
+        assert_eq!(read_timestamps(&restored.packet, 22).1, REAL);
+        drop(rig);
+        net.leave().expect("goes home");
     }
 }

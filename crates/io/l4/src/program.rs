@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::xdp::{XdpLink, XdpMode};
@@ -12,13 +13,17 @@ use aya::programs::{ProgramError, ProgramInfo, TestRun, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
+use tracing::warn;
 
 use crate::config::{AttachMode, L4Config, Limits};
 use crate::doctor::{NATIVE_MTU, features};
 use crate::error::L4Error;
+use crate::guard::Guard;
 use crate::layout::META_LAYOUT;
-use crate::maps::{MAPS, Meta, read_meta, read_own_meta, write_meta};
+use crate::maps::{MAPS, MAPS_DIR, Meta, read_meta, read_own_meta, write_meta};
+use crate::mounts::{self, Owner};
 use crate::network::Link;
+use crate::readers::Readers;
 use crate::reason::REASONS;
 use crate::rights;
 use crate::tables::{mac_bits, vip_bits};
@@ -28,15 +33,24 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/ba
 /// `statfs` of a bpffs.
 const BPF_FS_MAGIC: i128 = 0xcafe_4a11;
 
+/// How long the kernel may take to let go of a link that nobody holds.
+const LETS_GO: Duration = Duration::from_secs(2);
+/// What an interface has handed on goes from queue to queue of the kernel for no longer.
+const ON_THEIR_WAY: Duration = Duration::from_millis(50);
+
 /// The loaded program.
 #[derive(Debug)]
 pub struct Program {
     ebpf: Ebpf,
     dir: PathBuf,
+    /// Where its maps are, in the directory.
+    maps: &'static str,
+    vip_bits: u32,
     /// The kernel's number of it.
     id: u32,
     /// And of one that a comparison has put in its place; 0: none.
     stand_in: AtomicU32,
+    readers: Readers,
 }
 
 /// What a run of the program did with a packet.
@@ -51,8 +65,7 @@ pub struct Ran {
 impl Meta {
     /// What a configuration asks for where these maps are.
     pub(crate) fn wanted(config: &L4Config, found: Option<Meta>) -> Meta {
-        let is_ours = |found: &Meta| found.layout == META_LAYOUT && found.clients > 0;
-        let held = || found.filter(is_ours).map(|found| found.clients);
+        let held = || found.map(|found| found.clients).filter(|clients| *clients > 0);
         Meta {
             layout: META_LAYOUT,
             version_bits: config.cookie.layout.version_bits(),
@@ -64,7 +77,7 @@ impl Meta {
     }
 
     /// Whether maps are as wanted, but for what is missing of those that hold nothing which must last.
-    fn is_as(self, wanted: Meta) -> bool {
+    pub(crate) fn is_as(self, wanted: Meta) -> bool {
         let or = |found: u32, wanted| if found == 0 { wanted } else { found };
         let fragments = or(self.fragments, wanted.fragments);
         let clients = or(self.clients, wanted.clients);
@@ -96,10 +109,18 @@ impl Program {
             }
             None => {}
         }
-        let loaded = Program::load_as(dir, meta, false);
-        let program = loaded.map_err(|error| explained(error, features::missing))?;
-        write_meta(dir, meta)?;
+        let program = Program::load_in(dir, MAPS_DIR, meta)?;
+        write_meta(&dir.join(MAPS_DIR), meta)?;
         Ok(program)
+    }
+
+    /// Loads the program onto the maps in one directory of them; makes those that are missing.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(crate) fn load_in(dir: &Path, maps: &'static str, meta: Meta) -> Result<Self, L4Error> {
+        let loaded = Program::load_as(dir, maps, meta, false);
+        loaded.map_err(|error| explained(error, features::missing))
     }
 
     /// Loads the program onto pinned maps such that it counts nothing and takes no server's turn: to ask
@@ -108,16 +129,16 @@ impl Program {
     /// # Errors
     /// When nothing is pinned, or by another version, or the kernel refuses.
     pub fn load_dry(dir: &Path) -> Result<Self, L4Error> {
-        Program::load_as(dir, read_own_meta(dir)?, true)
+        Program::load_as(dir, MAPS_DIR, read_own_meta(dir)?, true)
     }
 
-    fn load_as(dir: &Path, meta: Meta, dry: bool) -> Result<Self, L4Error> {
+    fn load_as(dir: &Path, maps: &'static str, meta: Meta, dry: bool) -> Result<Self, L4Error> {
         let members = meta.vips * meta.stride;
         let (vip_bits, mac_bits) = (vip_bits(meta.vips), mac_bits(members));
         let hop_bits = meta.clients.max(2).ilog2();
         let mut loader = EbpfLoader::new();
         for name in MAPS {
-            loader.map_pin_path(name, dir.join("maps").join(name));
+            loader.map_pin_path(name, dir.join(maps).join(name));
         }
         let dry = u32::from(dry);
         let tick = tick_ms_q20();
@@ -125,6 +146,7 @@ impl Program {
             .map_max_entries("vips", 2 << vip_bits)
             .map_max_entries("slots", 2 * meta.vips)
             .map_max_entries("members", members)
+            .map_max_entries("clocks", members)
             .map_max_entries("macs", 2 << mac_bits)
             .map_max_entries("counts", members)
             .map_max_entries("open", members)
@@ -150,7 +172,21 @@ impl Program {
             undisturbed(|| xdp.load(), was_disturbed).map_err(|error| refused(&error))?;
         }
         let info = xdp(&mut ebpf, "balancer")?.info().map_err(|error| refused(&error))?;
-        Ok(Program { ebpf, dir: dir.to_owned(), id: info.id(), stand_in: AtomicU32::new(0) })
+        let (id, stand_in, readers) = (info.id(), AtomicU32::new(0), Readers::of(&mut ebpf)?);
+        Ok(Program { ebpf, dir: dir.to_owned(), maps, vip_bits, id, stand_in, readers })
+    }
+
+    /// Returns when every packet that the program had begun with before has left it.
+    ///
+    /// # Errors
+    /// When the kernel does not wait.
+    pub(crate) fn wait_for_readers(&mut self) -> Result<(), L4Error> {
+        self.readers.wait()
+    }
+
+    /// Its maps have taken the place of those before.
+    pub(crate) fn set_handed_over(&mut self) {
+        self.maps = MAPS_DIR;
     }
 
     /// Whether this is the program that was pinned last.
@@ -178,31 +214,79 @@ impl Program {
     }
 
     /// Puts the program onto an interface: into the pinned link where there is one, in one step. A link of
-    /// another mode gives way to a new one; where the driver does not take that, the old mode is kept and
-    /// the answer says why.
+    /// another mode gives way to a new one, with a [`Guard`] in between; where the driver does not take that, the old
+    /// mode is kept and the answer says why.
     ///
     /// # Errors
     /// When another program is there, or the driver does not take it.
     pub fn attach(&mut self, link: &Link, mode: AttachMode) -> Result<Option<String>, L4Error> {
-        let path = self.dir.join("links").join(&link.name);
+        let path = link_pin(&self.dir, &link.name);
         let failed = |error: String| L4Error::Interface { name: link.name.clone(), error };
-        let xdp = xdp(&mut self.ebpf, "balancer")?;
         let pinned = existing(&path);
         let held = link.xdp.filter(|held| pinned.is_some() && *held != mode);
-        if let Some(pinned) = pinned.filter(|_| held.is_none())
+        if let Some(held) = held {
+            drop(pinned);
+            return Ok(self
+                .change_mode(link, held, mode, &path)
+                .map_err(failed)?
+                .map(|error| failed(format!("stays in the mode it was in: {error}")).to_string()));
+        }
+        let xdp = xdp(&mut self.ebpf, "balancer")?;
+        if let Some(pinned) = pinned
             && let Ok(id) = xdp.attach_to_link(pinned)
         {
             // The pin alone holds it: without that it is off the interface.
             drop(xdp.take_link(id));
             return Ok(None);
         }
-        // There is none, or its interface was removed and there is a new one of its name, or it is of
-        // another mode: the kernel takes one mode at a time.
+        // There is none, or its interface was removed and there is a new one of its name.
         let _ = fs::remove_file(&path);
-        let Err(error) = attach_anew(xdp, link, mode, &path) else { return Ok(None) };
-        let Some(held) = held else { return Err(failed(error)) };
-        attach_anew(xdp, link, held, &path).map_err(failed)?;
-        Ok(Some(failed(format!("stays in the mode it was in: {error}")).to_string()))
+        attach_anew(xdp, link, mode, &path).map(|()| None).map_err(failed)
+    }
+
+    /// Takes the program off an interface and puts it on again in another mode, for the kernel takes one mode at a
+    /// time. Why it is in the mode that it was in, where the driver takes no other.
+    fn change_mode(
+        &mut self,
+        link: &Link,
+        held: AttachMode,
+        mode: AttachMode,
+        path: &Path,
+    ) -> Result<Option<String>, String> {
+        let guard = Guard::on(&self.dir.join(self.maps), self.vip_bits, &link.name);
+        if let Err(error) = &guard {
+            let interface = &link.name;
+            warn!(
+                interface,
+                "connections may break while the mode changes; expected a kernel with tcx (6.6 or later): {error}"
+            );
+        }
+        let _ = fs::remove_file(path);
+        let xdp = xdp(&mut self.ebpf, "balancer").map_err(|error| error.to_string())?;
+        // The kernel lets go of a link some time after its last pin is gone.
+        let mut attach = |mode| {
+            let began = Instant::now();
+            loop {
+                match attach_anew(xdp, link, mode, path) {
+                    Err(error) if is_held(&error) && began.elapsed() < LETS_GO => {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    done => return done,
+                }
+            }
+        };
+        let refused = match attach(mode) {
+            Ok(()) => None,
+            Err(error) => {
+                attach(held)?;
+                Some(error)
+            }
+        };
+        // Packets that came before the program did are on their way to the kernel.
+        self.wait_for_readers().map_err(|error| error.to_string())?;
+        std::thread::sleep(ON_THEIR_WAY);
+        drop(guard);
+        Ok(refused)
     }
 
     /// Runs the program on a packet, as if it came in by an interface (`BPF_PROG_TEST_RUN`).
@@ -264,7 +348,7 @@ pub fn detach(dir: &Path) -> Result<(), L4Error> {
 
 fn clear_maps(dir: &Path) -> Result<(), L4Error> {
     let failed = |error| L4Error::Bpffs { path: dir.to_owned(), error };
-    for entry in fs::read_dir(dir.join("maps")).map_err(failed)? {
+    for entry in fs::read_dir(dir.join(MAPS_DIR)).map_err(failed)? {
         fs::remove_file(entry.map_err(failed)?.path()).map_err(failed)?;
     }
     Ok(())
@@ -272,19 +356,34 @@ fn clear_maps(dir: &Path) -> Result<(), L4Error> {
 
 /// Takes the program off an interface, or off one that is gone.
 pub(crate) fn detach_interface(dir: &Path, name: &str) {
-    let _ = fs::remove_file(dir.join("links").join(name));
+    let _ = fs::remove_file(link_pin(dir, name));
 }
 
 /// The interfaces whose links are pinned; a link outlives its interface.
 pub(crate) fn pinned_links(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir.join("links")).into_iter().flatten().flatten();
-    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    entries.map(|entry| unpinned(&entry.file_name().to_string_lossy())).collect()
+}
+
+/// Where the link of an interface is pinned.
+pub(crate) fn link_pin(dir: &Path, interface: &str) -> PathBuf {
+    dir.join("links").join(pinned(interface))
+}
+
+/// An interface's name as one that bpffs takes, which takes no dot: no interface has a colon.
+pub(crate) fn pinned(interface: &str) -> String {
+    interface.replace('.', ":")
+}
+
+/// The interface of such a name.
+pub(crate) fn unpinned(name: &str) -> String {
+    name.replace(':', ".")
 }
 
 /// Whether the pinned link of an interface is on any: not when that is gone, or the link was detached. In
 /// whatever network namespace it is, for the kernel says so of the link itself (`fdinfo`).
 pub(crate) fn is_link_on(dir: &Path, name: &str) -> bool {
-    let Ok(pinned) = PinnedLink::from_pin(dir.join("links").join(name)) else { return false };
+    let Ok(pinned) = PinnedLink::from_pin(link_pin(dir, name)) else { return false };
     let link = FdLink::from(pinned);
     let Ok(id) = link.info().map(|info| info.id().to_string()) else { return false };
     let is_its = |text: &String| line(text, "link_id:") == Some(&id);
@@ -327,7 +426,7 @@ fn absent(name: &str) -> L4Error {
     L4Error::Load(format!("the object holds no program {name}"))
 }
 
-/// Makes the directories, and mounts a bpffs where there is none.
+/// Makes the directories, and mounts a bpffs where there is none and it would last.
 pub(crate) fn prepare(dir: &Path) -> Result<(), L4Error> {
     rights::check()?;
     let root = Path::new("/sys/fs/bpf");
@@ -339,15 +438,21 @@ pub(crate) fn prepare(dir: &Path) -> Result<(), L4Error> {
         rustix::fs::statfs(path).is_ok_and(|stat| i128::from(stat.f_type) == BPF_FS_MAGIC)
     };
     if dir.starts_with(root) && !is_bpffs(root) {
+        if mounts::are_own() {
+            return Err(L4Error::OwnMounts(root.to_owned()));
+        }
         mount("bpf", root, "bpf", MountFlags::empty(), None)
             .map_err(|error: Errno| failed(root)(error.into()))?;
     }
-    for part in ["maps", "links"] {
+    for part in [MAPS_DIR, "links"] {
         fs::create_dir_all(dir.join(part)).map_err(failed(dir))?;
     }
     if !is_bpffs(dir) {
         let error = std::io::Error::other("not a bpffs");
         return Err(failed(dir)(error));
+    }
+    if mounts::owner(dir) == Owner::Namespace {
+        warn!("{}", L4Error::OwnMounts(dir.to_owned()));
     }
     Ok(())
 }
@@ -409,8 +514,13 @@ fn explained(error: L4Error, missing: impl Fn() -> Vec<String>) -> L4Error {
     L4Error::TooOld { release, missing: missing.join(", ") }
 }
 
+/// Whether another program is on the interface.
+fn is_held(text: &str) -> bool {
+    text.contains("os error 16") || text.contains("os error 17")
+}
+
 fn why_not_attached(text: String, mode: AttachMode, mtu: u32) -> String {
-    if text.contains("os error 16") || text.contains("os error 17") {
+    if is_held(&text) {
         return format!(
             "another XDP program is attached (`ip link show` names it), perhaps by a balancer with \
              another l4.pin_dir; expected none: {text}"
@@ -452,6 +562,13 @@ mod tests {
             assert!(told(code, AttachMode::Generic, 9000).contains("takes no XDP"));
         }
         assert!(told(16, AttachMode::Native, 9000).contains("another XDP program"));
+    }
+
+    #[test]
+    fn link_of_a_vlan_is_pinned_without_a_dot() {
+        let path = link_pin(Path::new("/pins"), "eth0.100");
+        assert_eq!(path, Path::new("/pins/links/eth0:100"));
+        assert_eq!(unpinned("eth0:100"), "eth0.100");
     }
 
     #[test]

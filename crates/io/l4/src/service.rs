@@ -110,9 +110,6 @@ impl Service {
         let old = self.members.iter().find(is_old)?.0.clone();
         let old = self.members.remove(&old)?;
         let new = self.members.get_mut(name)?;
-        if !new.value.agent {
-            new.value.offset_ms = old.value.offset_ms;
-        }
         new.note.since_ms = old.note.since_ms;
         Some(std::mem::replace(&mut new.id, old.id)).filter(|id| *id != old.id)
     }

@@ -229,7 +229,7 @@ fn backend(maps: &Maps, place: u32, id: u32) -> Result<Option<BackendStatus>, L4
         bytes_out: count.bytes_out,
         new_connections: count.opened,
         open_connections: maps.open_connections(place)?,
-        clock_known: member.offset_ms.is_some(),
+        clock_known: !member.agent && maps.clock(place)?.is_some(),
         clock_moved: count.clock_moved,
     }))
 }

@@ -5,13 +5,14 @@ mod rig;
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use aya::maps::{Array, Map, MapData};
 use plimsoll_l4::{
-    AttachMode, Balancer, L4Error, Pending, Policy, Question, ask, read_meta, status,
+    AttachMode, Balancer, L4Error, Limits, Pending, Policy, Question, ask, read_meta, status,
 };
-use rig::service::{Service, all_stay};
+use rig::service::{Connection, Service, all_stay};
 use rig::{keys, privileged};
 
 fn set_meta(pins: &Path, change: impl Fn(&mut [u32; 4])) {
@@ -24,7 +25,7 @@ fn set_meta(pins: &Path, change: impl Fn(&mut [u32; 4])) {
 }
 
 #[test]
-fn sizes_and_the_place_of_pins_are_fixed() {
+fn sizes_and_the_place_of_pins_are_fixed_while_a_daemon_runs() {
     if !privileged() {
         return;
     }
@@ -36,8 +37,7 @@ fn sizes_and_the_place_of_pins_are_fixed() {
     let refused = balancer.apply(&other).expect_err("other sizes").to_string();
     assert!(refused.contains("for 1024 fragmented packets"), "{refused}");
     assert!(refused.contains("77 fragmented packets"), "{refused}");
-    let refused = Balancer::start_with(&other, keys()).expect_err("other sizes").to_string();
-    assert!(refused.contains("77 fragmented packets"), "{refused}");
+    assert!(refused.contains("start the daemon again"), "{refused}");
     other = config.clone();
     other.limits.clients = Some(5000);
     let refused = balancer.apply(&other).expect_err("other sizes").to_string();
@@ -50,6 +50,115 @@ fn sizes_and_the_place_of_pins_are_fixed() {
     assert!(!moved.pin_dir.exists());
     assert_eq!(balancer.config(), &config, "the one in force stays");
     assert_eq!(balancer.refresh().expect("still in charge"), Pending::default());
+    service.net.leave();
+}
+
+/// The servers push while a daemon with other sizes takes over, as all that drains goes on.
+fn other_sizes_are_taken_up(v6: bool) {
+    let service = Service::new(3, 2, v6);
+    let mut older = service.balance(&service.config(Policy::RoundRobin, &["s1", "s2", "s3"]));
+    let mut clients = service.opened(45);
+    let mut config = service.config(Policy::RoundRobin, &["s1", "s2"]);
+    service.apply(&mut older, &config);
+    clients.iter_mut().for_each(Connection::ask_to_rush);
+    service.push.store(true, Ordering::Relaxed);
+    std::thread::sleep(Duration::from_millis(200));
+    let pins = service.net.pins();
+    let seen = || status(&pins).expect("status").vips.remove(0);
+    let (before, forwarded) = (seen(), service.forwarded());
+
+    let limits = Limits { vips: 70, backends: 500, fragments: 77, clients: Some(5000) };
+    config.limits = limits;
+    let mut newer = service.balance(&config);
+    let meta = read_meta(&pins).expect("read").expect("there");
+    assert_eq!((meta.vips, meta.stride, meta.fragments, meta.clients), (70, 512, 77, 8192));
+    assert!(!pins.join("maps-next").exists());
+    assert!(matches!(older.refresh(), Err(L4Error::Replaced(_))));
+    std::thread::sleep(Duration::from_millis(200));
+    service.push.store(false, Ordering::Relaxed);
+    clients.iter_mut().for_each(|client| client.stays().expect("its own server"));
+    assert_eq!(service.forwarded(), forwarded, "replies left without a cookie");
+
+    newer.refresh().expect("in charge");
+    let after = seen();
+    for (was, is) in before.backends.iter().zip(&after.backends) {
+        assert_eq!((&was.name, was.id), (&is.name, is.id));
+        assert!(is.packets_in > was.packets_in && is.packets_out > was.packets_out, "{is:?}");
+        assert_eq!(is.new_connections, was.new_connections, "{}", is.name);
+        assert_eq!(is.open_connections, was.open_connections, "{}", is.name);
+    }
+    for (reason, count) in &after.fallbacks {
+        assert_eq!(*count, 0, "{reason}");
+    }
+    assert!(service.opened(6).iter().all(|one| one.server != "s3"), "s3 drains");
+
+    // What does not fit is refused, and all stays as it is.
+    config.limits = Limits { backends: 1, ..limits };
+    config.vips[0].backends.pop();
+    let refused = Balancer::start_with(&config, keys()).expect_err("s3 has id 3").to_string();
+    assert!(refused.contains("those that drain included: expected at most 1"), "{refused}");
+    assert!(!pins.join("maps-next").exists());
+    assert_eq!(newer.refresh().expect("in charge"), Pending::default());
+    all_stay(&mut clients, "with the sizes of before");
+    drop(newer);
+    service.net.leave();
+}
+
+#[test]
+fn other_sizes_are_taken_up_by_a_restart_and_connections_go_on() {
+    if privileged() {
+        other_sizes_are_taken_up(false);
+    }
+}
+
+#[test]
+fn other_sizes_are_taken_up_by_a_restart_and_ipv6_connections_go_on() {
+    if privileged() {
+        other_sizes_are_taken_up(true);
+    }
+}
+
+/// Pins as layout 9 has them: servers' clocks in their entries.
+fn as_layout_9(pins: &Path) {
+    let map = |name: &str| {
+        let pinned = MapData::from_pin(pins.join("maps").join(name)).expect("pinned");
+        Map::from_map_data(pinned).expect("a map")
+    };
+    let clocks: Array<_, [u32; 2]> = map("clocks").try_into().expect("an array");
+    let mut members: Array<_, [u8; 64]> = map("members").try_into().expect("an array");
+    for place in 0..members.len() {
+        let (mut bytes, [offset, heard]) =
+            (members.get(&place, 0).expect("read"), clocks.get(&place, 0).expect("read"));
+        bytes[24..28].copy_from_slice(&offset.to_le_bytes());
+        bytes[28..32].copy_from_slice(&heard.to_le_bytes());
+        members.set(place, bytes, 0).expect("written");
+    }
+    fs::remove_file(pins.join("maps/clocks")).expect("removed");
+    set_meta(pins, |words| words[0] = 9);
+}
+
+#[test]
+fn a_layout_of_before_is_upgraded_and_connections_go_on() {
+    if !privileged() {
+        return;
+    }
+    let service = Service::new(2, 2, false);
+    let config = service.config(Policy::RoundRobin, &["s1", "s2"]);
+    drop(service.balance(&config));
+    let mut connections = service.opened(10);
+    let pins = service.net.pins();
+    let layout = read_meta(&pins).expect("read").expect("there").layout;
+    as_layout_9(&pins);
+    // As a start leaves it that is killed on the way.
+    fs::create_dir(pins.join("maps-next")).expect("made");
+    drop(service.balance(&config));
+    assert!(!pins.join("maps-next").exists());
+    assert_eq!(read_meta(&pins).expect("read").expect("there").layout, layout);
+    all_stay(&mut connections, "with the new layout");
+    let seen = status(&pins).expect("status").vips.remove(0);
+    for (reason, count) in &seen.fallbacks {
+        assert_eq!(*count, 0, "{reason}: no clock had to be heard anew");
+    }
     service.net.leave();
 }
 

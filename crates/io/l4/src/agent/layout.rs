@@ -110,6 +110,7 @@ pub fn vip_words(address: SocketAddr) -> [u32; 5] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::btf::Btf;
 
     #[test]
     fn settings_come_back_as_they_went_even_from_before_the_clock_began() {
@@ -120,6 +121,24 @@ mod tests {
             keys: [[7; KEY_BYTES], [9; KEY_BYTES]],
         };
         assert_eq!(Settings::from_bytes(&settings.to_bytes()), settings);
+    }
+
+    #[test]
+    fn values_are_written_as_the_programs_read_them() {
+        let object = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/agent.bpf.o"));
+        let btf = Btf::of(object);
+        let keys = [[7; KEY_BYTES], [9; KEY_BYTES]];
+        let settings = Settings { epoch: Epoch::Odd, switch_ms: 0x5_0000_0001, salts: 3, keys };
+        let switch_epoch = (settings.switch_ms << 1 | 1).to_le_bytes();
+        let salts: &[u8] = &keys.concat();
+        let fields = [("switch_epoch", &switch_epoch[..]), ("salts", &[3]), ("salt", salts)];
+        btf.has("agent_settings", &settings.to_bytes(), &fields);
+        let words = vip_words("[fd00:9::9]:80".parse().expect("an address"));
+        let key = words.map(u32::to_le_bytes).concat();
+        btf.has("agent_vip_key", &key, &[("address", &key[..16]), ("key", &key[16..])]);
+        // As `AgentMaps::set_vip` writes it.
+        let vip = [5u32, 6].map(u32::to_le_bytes).concat();
+        btf.has("agent_vip", &vip, &[("number", &vip[..4]), ("id", &vip[4..])]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use plimsoll_cookie::{Epoch, Layout};
 use super::layout::{AGENT_LAYOUT, COUNTS, MAX_AGENT_VIPS, SETTINGS_BYTES, Settings};
 use crate::error::L4Error;
 use crate::layout::{NAME_BYTES, PERMUTATION_BYTES, name_from_bytes, name_to_bytes};
-use crate::maps::{clear, opened};
+use crate::maps::{MAPS_DIR, clear, opened};
 
 /// A service: its key as the programs have it, and its number with this server's id.
 pub type Entry = ([u32; 5], [u32; 2]);
@@ -32,10 +32,11 @@ impl std::fmt::Debug for AgentMaps {
 
 /// Refuses maps of another shape, before anything is loaded onto them.
 pub(crate) fn check(dir: &Path, layout: Layout) -> Result<(), L4Error> {
-    if !dir.join("maps/meta").exists() {
+    let maps = dir.join(MAPS_DIR);
+    if !maps.join("meta").exists() {
         return Ok(());
     }
-    let meta: Array<MapData, u32> = opened!(dir, "meta");
+    let meta: Array<MapData, u32> = opened!(&maps, "meta");
     let word = |at| meta.get(&at, 0).map_err(L4Error::map("meta"));
     fits(dir, (word(0)?, word(1)?), (AGENT_LAYOUT, layout.version_bits()))
 }
@@ -55,7 +56,8 @@ impl AgentMaps {
     /// # Errors
     /// When nothing is pinned.
     pub fn open(dir: &Path) -> Result<Self, L4Error> {
-        if !dir.join("maps/meta").exists() {
+        let maps = &dir.join(MAPS_DIR);
+        if !maps.join("meta").exists() {
             let error = format!(
                 "{}: nothing is pinned here; expected `plimsoll l4 agent run` to have been started",
                 dir.display()
@@ -63,12 +65,12 @@ impl AgentMaps {
             return Err(L4Error::Map { name: "meta", error });
         }
         Ok(AgentMaps {
-            settings: opened!(dir, "settings"),
-            permutations: opened!(dir, "permutations"),
-            vips: opened!(dir, "vips"),
-            counts: opened!(dir, "counts"),
-            meta: opened!(dir, "meta"),
-            names: opened!(dir, "names"),
+            settings: opened!(maps, "settings"),
+            permutations: opened!(maps, "permutations"),
+            vips: opened!(maps, "vips"),
+            counts: opened!(maps, "counts"),
+            meta: opened!(maps, "meta"),
+            names: opened!(maps, "names"),
             dir: dir.to_owned(),
         })
     }

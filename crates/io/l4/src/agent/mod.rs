@@ -35,7 +35,7 @@ pub use maps::AgentMaps;
 pub(crate) use program::attached as attached_agents;
 pub use status::{AGENT_COUNTS, AgentStatus, AgentVipStatus, agent_status};
 
-use crate::balancer::{Pending, unix_ms};
+use crate::balancer::{Pending, rotation, unix_ms};
 use crate::error::L4Error;
 use crate::keys::Keys;
 use crate::network;
@@ -97,10 +97,11 @@ impl Agent {
         self.refresh()
     }
 
-    /// Puts the programs onto interfaces that came, and off those that are no longer named.
+    /// Puts the programs onto interfaces that came, and off those that are no longer named; follows the time at which
+    /// a salt is to take over.
     ///
     /// # Errors
-    /// When the kernel does not list its interfaces.
+    /// When the kernel does not list its interfaces, or a map cannot be written.
     pub fn refresh(&mut self) -> Result<Pending, L4Error> {
         let mut pending = Pending::default();
         let links = network::links()?;
@@ -131,6 +132,7 @@ impl Agent {
                 self.on.retain(|(other, _)| *other != name);
             }
         }
+        self.follow_rotation()?;
         Ok(pending)
     }
 
@@ -181,6 +183,23 @@ impl Agent {
         })?;
         settings.epoch = self.keys.epoch;
         self.maps.set_settings(settings)
+    }
+}
+
+impl Agent {
+    /// A salt that is to take over does so when the key file says, whatever the clocks' drift until then.
+    fn follow_rotation(&mut self) -> Result<(), L4Error> {
+        let ahead_ms = self.keys.since_unix_ms as i64 - unix_ms() as i64;
+        if ahead_ms <= 0 {
+            return Ok(());
+        }
+        let held = self.maps.settings()?;
+        let (switch_ms, now_ms) = (held.switch_ms as u64, monotonic_ms() as u64);
+        let switch_ms = rotation::follow(switch_ms, now_ms, ahead_ms) as i64;
+        if switch_ms != held.switch_ms {
+            self.maps.set_settings(Settings { switch_ms, ..held })?;
+        }
+        Ok(())
     }
 }
 

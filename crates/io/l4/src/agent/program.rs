@@ -12,7 +12,7 @@ use plimsoll_cookie::Layout;
 
 use super::maps::check;
 use crate::error::L4Error;
-use crate::program::{prepare, refused, undisturbed, was_disturbed};
+use crate::program::{pinned, prepare, refused, undisturbed, unpinned, was_disturbed};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/agent.bpf.o"));
 
@@ -61,7 +61,7 @@ impl AgentProgram {
     /// When the interface is not there, or the kernel has no tcx.
     pub fn attach(&mut self, interface: &str) -> Result<(), L4Error> {
         for (name, hook, way) in HOOKS {
-            let path = self.dir.join("links").join(format!("{interface}:{way}"));
+            let path = self.dir.join("links").join(format!("{}:{way}", pinned(interface)));
             let failed = |error: String| L4Error::Interface { name: interface.to_owned(), error };
             let program = program(&mut self.ebpf, name)?;
             if let Some(link) = existing(&path) {
@@ -93,7 +93,7 @@ pub fn attached(dir: &Path) -> Vec<String> {
     let mut names: Vec<String> = entries
         .filter_map(|entry| {
             let name = entry.file_name().to_string_lossy().into_owned();
-            name.strip_suffix(":ingress").map(str::to_owned)
+            name.strip_suffix(":ingress").map(unpinned)
         })
         .collect();
     names.sort();
@@ -103,7 +103,7 @@ pub fn attached(dir: &Path) -> Vec<String> {
 /// Takes the programs off an interface, or off one that is gone.
 pub fn detach_interface(dir: &Path, interface: &str) {
     for (_, _, way) in HOOKS {
-        let _ = fs::remove_file(dir.join("links").join(format!("{interface}:{way}")));
+        let _ = fs::remove_file(dir.join("links").join(format!("{}:{way}", pinned(interface))));
     }
 }
 

@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use plimsoll_cookie::{Epoch, FlowHash, Salt, SpreadKey};
 use tracing::warn;
 
-use super::{Attached, Balancer, Pending, unix_ms};
+use super::{Attached, Balancer, Pending, rotation, unix_ms};
 use crate::config::{BackendState, Policy};
 use crate::doctor;
 use crate::error::L4Error;
 use crate::fill::{costs, each_once, in_line, in_turn, maglev, same_weights};
 use crate::layout::{
-    FlowKey, MAX_PORTS, MemberState, MemberValue, PORT_SHUT, PORT_TURNS_BACK, VipIndex, VipValue,
-    permutation_to_bytes, policy_code, slots_to_bytes,
+    FlowKey, MAX_PORTS, MemberState, MemberValue, PORT_SHUT, PORT_TURNS_BACK, SOURCE_AGENT,
+    VipIndex, VipValue, permutation_to_bytes, policy_code, slots_to_bytes,
 };
 use crate::network::{Link, Neighbour};
 use crate::place::place_of;
@@ -122,7 +122,7 @@ impl Balancer {
         settings.spread = flow_key(SpreadKey::derive(&self.keys.spread).hash());
         let now_unix = unix_ms();
         let ahead = self.keys.since_unix_ms as i64 - now_unix as i64;
-        // Worked out once for a rotation, so that the boundary does not move with the clocks' drift.
+        // Worked out anew only while it is to come: the boundary does not move with the clocks' drift.
         let active = usize::from(settings.epoch & 1);
         let is_new = settings.salt[active] != before.salt[active];
         // A first epoch has no other to come from: it is in force at once.
@@ -135,6 +135,9 @@ impl Balancer {
             } else {
                 clock_ms.wrapping_add_signed(ahead)
             };
+        } else if ahead > 0 {
+            let clock_ms = self.program.clock_ms()?;
+            settings.switch_ms = rotation::follow(settings.switch_ms, clock_ms, ahead);
         }
         self.settings = settings;
         Ok(())
@@ -156,12 +159,12 @@ impl Balancer {
             for (name, member) in &mut service.members {
                 let place = service.number * stride + u32::from(member.id);
                 let held = self.maps.member(place)?;
-                let mut value = MemberValue { offset_ms: held.offset_ms, ..member.value };
+                let mut value = member.value;
                 if let Some(backend) = &member.backend {
                     let mut is_lost = false;
                     let own = |mac| links.iter().find(|link| link.mac == mac);
                     match place_of(backend, ports, neighbours, own) {
-                        Ok(at) => value = MemberValue { offset_ms: held.offset_ms, ..at },
+                        Ok(at) => value = at,
                         Err(nowhere) => {
                             is_lost = nowhere.is_lost;
                             let why = nowhere.why;
@@ -170,9 +173,6 @@ impl Balancer {
                     }
                     value.weight = member.note.weight.unwrap_or(backend.weight);
                     value.agent = backend.agent;
-                    if value.agent {
-                        value.offset_ms = None;
-                    }
                     value.state = match backend.state {
                         BackendState::Down => MemberState::Gone,
                         _ if is_lost || value.mac == [0; 6] => MemberState::Lost,
@@ -218,12 +218,16 @@ impl Balancer {
                     // Else it is the same server under another name.
                     if held.state == MemberState::Unused {
                         self.maps.clear_count(place)?;
+                        self.maps.forget_clock(place)?;
                     }
                     self.maps.set_member_name(place, name)?;
                 }
-                let value = member.value.with_clock_of(held);
-                if held != value {
-                    self.maps.set_member(place, value)?;
+                // Of before it had an agent: the program has not listened meanwhile.
+                if held.agent && !member.value.agent {
+                    self.maps.forget_clock(place)?;
+                }
+                if held != member.value {
+                    self.maps.set_member(place, member.value)?;
                 }
             }
         }
@@ -327,7 +331,8 @@ impl Balancer {
                     }
                     continue;
                 }
-                servers.push((key, member.id));
+                let agent = if member.value.agent { SOURCE_AGENT } else { 0 };
+                servers.push((key, member.id | agent));
             }
         }
         mac_buckets(&servers, bits, &mut self.rng).ok_or_else(|| L4Error::Full {

@@ -10,6 +10,7 @@ use super::local::{Machine, forwards};
 use super::{Finding, Role, ethtool, interface_sysctl, sysctl};
 use crate::config::{AttachMode, L4Config, UplinkMode};
 use crate::network::Link;
+use crate::program::link_pin;
 
 /// A packet must fit a page with what native XDP keeps beside it.
 pub(crate) const NATIVE_MTU: u32 = 3498;
@@ -72,7 +73,7 @@ fn other_program(link: &Link, machine: &Machine, pins: Option<&Path>) -> Finding
     };
     let loaded = loaded_programs().flatten().find(|program| program.id() == *id);
     let name = loaded.and_then(|one| one.name_as_str().map(str::to_owned)).unwrap_or_default();
-    let pinned = pins.is_some_and(|dir| dir.join("links").join(&link.name).exists());
+    let pinned = pins.is_some_and(|dir| link_pin(dir, &link.name).exists());
     if name == "balancer" && (pinned || pins.is_none()) {
         return finding.ok(format!("Plimsoll's own (program {id})"));
     }

@@ -7,6 +7,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::features::{AGENT, NEEDED, present};
 use super::{Finding, Role, sysctl};
+use crate::mounts::{self, ADVICE, Owner};
 use crate::rights::missing_to_examine;
 
 /// The oldest release with all that the balancer needs.
@@ -84,9 +85,22 @@ fn rights() -> Finding {
 fn bpffs() -> Finding {
     let why = "programs, maps and links are pinned there, so that they outlive the daemon";
     let finding = Finding::new("bpffs", "/sys/fs/bpf", why);
-    let stat = rustix::fs::statfs(Path::new("/sys/fs/bpf"));
-    if stat.is_ok_and(|stat| i128::from(stat.f_type) == BPF_FS_MAGIC) {
-        return finding.ok("mounted");
+    let path = Path::new("/sys/fs/bpf");
+    let stat = rustix::fs::statfs(path);
+    let is_mounted = stat.is_ok_and(|stat| i128::from(stat.f_type) == BPF_FS_MAGIC);
+    let own = "in a mount namespace of this process's own: what is pinned goes with it";
+    if !is_mounted && mounts::are_own() {
+        return finding.fail(format!("not mounted, {own}"), ADVICE);
+    }
+    if is_mounted {
+        return match mounts::owner(path) {
+            Owner::Machine => finding.ok("mounted"),
+            Owner::Namespace => finding.fail(own, ADVICE),
+            Owner::Unknown => finding.warn(
+                "mounted; this process has mounts of its own, and pins last as long as this one does",
+                ADVICE,
+            ),
+        };
     }
     finding.warn("not mounted", "`plimsoll l4 run` mounts it; or: mount -t bpf bpf /sys/fs/bpf")
 }

@@ -68,6 +68,22 @@ fn second_rst_goes_to_the_server_that_sends_again_when_the_syn_is_forgotten() {
 }
 
 #[test]
+fn replies_are_looked_up_though_the_tables_are_written_meanwhile() {
+    if !privileged() {
+        return;
+    }
+    let mut b = rig(SERVERS);
+    let config = b.config.clone();
+    for server in 1..=SERVERS {
+        let client = format!("10.0.1.2:{}", 6000 + u16::from(server));
+        b.reset(&client, VIP);
+        b.balancer.apply(&config).expect("applies");
+        b.pushes(&client, VIP, server);
+        assert_eq!(b.reset(&client, VIP), server, "{client}");
+    }
+}
+
+#[test]
 fn rst_after_a_fin_goes_where_the_fin_went_when_the_syn_is_forgotten() {
     if !privileged() {
         return;

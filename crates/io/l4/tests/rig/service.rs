@@ -23,7 +23,7 @@ pub struct Service {
     pub net: Net,
     pub vip: SocketAddr,
     pub servers: Vec<String>,
-    /// Set: who was asked to push does so.
+    /// While it is set, who was asked to push does so.
     pub push: Arc<AtomicBool>,
 }
 
@@ -77,6 +77,19 @@ impl Service {
             }
         }
         counted
+    }
+
+    /// Packets that the balancer's kernel forwarded itself: without a cookie, but for those without a route.
+    pub fn forwarded(&self) -> u64 {
+        let counters = self.net.exec("lb", "cat /proc/net/snmp /proc/net/snmp6").stdout;
+        let counters = String::from_utf8_lossy(&counters).into_owned();
+        let mut v4 = counters.lines().filter(|line| line.starts_with("Ip: "));
+        let (names, counts) = (v4.next().expect("names"), v4.next().expect("counts"));
+        let mut pairs = names.split(' ').zip(counts.split(' '));
+        let v4 = pairs.find(|(name, _)| *name == "ForwDatagrams").expect("a counter").1;
+        let v6 = counters.lines().find_map(|line| line.strip_prefix("Ip6OutForwDatagrams"));
+        let number = |count: &str| count.trim().parse::<u64>().expect("a number");
+        number(v4) + number(v6.expect("a counter"))
     }
 
     /// The servers as backends.
@@ -175,6 +188,25 @@ impl Connection {
         self.stream.get_mut().write_all(b"push\n").expect("says");
     }
 
+    /// The same, so fast that hardly a moment passes without a segment.
+    pub fn ask_to_rush(&mut self) {
+        self.stream.get_mut().write_all(b"rush\n").expect("says");
+    }
+
+    /// Whether its own server answers still, after all that was pushed.
+    pub fn stays(&mut self) -> Result<(), String> {
+        self.say()?;
+        loop {
+            let line = self.hear()?;
+            if line == self.server {
+                return Ok(());
+            }
+            if line != "tick" {
+                return Err(format!("{line} answered"));
+            }
+        }
+    }
+
     /// Its socket is gone at once, and says so by a RST.
     pub fn abort(self) {
         sockopt::set_socket_linger(self.stream.get_ref(), Some(Duration::ZERO)).expect("set");
@@ -206,14 +238,22 @@ fn answer(stream: TcpStream, name: &str, push: &AtomicBool) {
     let Ok(mut writer) = stream.try_clone() else { return };
     for line in BufReader::new(stream).lines() {
         let Ok(line) = line else { return };
-        if line == "push" {
+        let pace = match line.as_str() {
+            "push" => Some(Duration::from_millis(50)),
+            "rush" => Some(Duration::from_millis(2)),
+            _ => None,
+        };
+        if let Some(pace) = pace {
             while !push.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            while writer.write_all(b"tick\n").is_ok() {
-                std::thread::sleep(Duration::from_millis(50));
+            while push.load(Ordering::Relaxed) {
+                if writer.write_all(b"tick\n").is_err() {
+                    return;
+                }
+                std::thread::sleep(pace);
             }
-            return;
+            continue;
         }
         if writer.write_all(format!("{name}\n").as_bytes()).is_err() {
             return;
