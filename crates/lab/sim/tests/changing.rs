@@ -210,7 +210,7 @@ fn several_small_ones_are_measured_anew_together_within_a_twentieth_of_the_pool(
     world.run_for(2_000.0);
     let mut together: BTreeMap<Nanos, Vec<f64>> = BTreeMap::new();
     for (at, record) in &world.records {
-        if record.reason.contains("measured anew for some seconds: it gets nothing") {
+        if record.reason.contains("measured for some seconds: it gets no traffic") {
             let name = record.backend.as_ref().expect("of somebody");
             let who: usize = name[1..].parse().expect("a number");
             together.entry(*at).or_default().push(pool[who].capacity_rps(SERVICE_US));
@@ -233,7 +233,7 @@ fn the_papers_drain_time_is_measured_by_overloading_one_that_the_others_can_do_w
         let spec = ServiceSpec { drain: DrainTest::Overload, probe, ..world.service_spec() };
         world.attach(spec, None);
         world.run_for(600.0);
-        let is_measured = |record: &Record| record.reason.contains("it was at rest after");
+        let is_measured = |record: &Record| record.reason.contains("it was drained after");
         let measured = world.records.iter().find(|(_, record)| is_measured(record));
         let (ended, record) = measured.expect("a drain time");
         let who = record.backend.as_ref().expect("of somebody");

@@ -135,7 +135,7 @@ fn when_all_are_dead_weights_stay() {
     (0..6).for_each(|i| w.set_alive(i, false));
     w.run_for(5.0);
     assert!(w.weights().iter().any(|&x| x > 0));
-    assert!(has_record(&w, RecordKind::Warning, "nobody serves"));
+    assert!(has_record(&w, RecordKind::Warning, "no backend serves"));
     (0..6).for_each(|i| w.set_alive(i, true));
     w.run_for(60.0);
     let states: Vec<BackendState> = view(&w).backends.iter().map(|b| b.state).collect();
@@ -265,7 +265,7 @@ fn who_joins_before_a_new_controller_goes_on_from_memory_is_in_its_first_plan() 
     w.tell_controller(Event::Reconfigured(Box::new(all)));
     w.run_for(1.0);
     let (_, plan) = &w.plans[before];
-    assert_eq!(plan.reason, "resumed with what was known");
+    assert_eq!(plan.reason, "resumed with the weights from before the restart");
     let of = |id| plan.entries.iter().find(|e| e.backend == id).map(|e| e.weight);
     assert_eq!(of(BackendId(0)), Some(wanted[0]), "as before");
     let mean = f64::from(wanted.iter().sum::<u32>()) / wanted.len() as f64;
@@ -403,7 +403,7 @@ fn backends_join_and_leave_while_it_runs() {
     w.tell_controller(Event::Reconfigured(Box::new(spec)));
     w.run_for(1.0);
     assert_eq!(view(&w).backends.len(), 5);
-    assert!(has_record(&w, RecordKind::Left, "no longer configured"));
+    assert!(has_record(&w, RecordKind::Left, "removed from the configuration"));
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn begins_a_round(plan: &Plan) -> bool {
     plan.reason.starts_with("exploring:")
 }
 
-const ALL_KNOWN: &str = "steady: every backend's curve is known: packing";
+const ALL_KNOWN: &str = "steady: the curve of every backend is known: packing";
 
 fn why_it_ended(world: &World) -> &str {
     let mut phases = world.records.iter().rev().filter(|(_, r)| r.kind == RecordKind::Phase);
@@ -186,7 +186,7 @@ fn who_stays_out_is_not_waited_for_longer_than_rounds_may_take() {
         w.run_for(620.0);
         assert_eq!(
             why_it_ended(&w),
-            "steady: what more rounds would tell is not waited for: packing"
+            "steady: exploration time limit reached: packing"
         );
     }
 }

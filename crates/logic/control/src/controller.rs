@@ -161,7 +161,7 @@ impl Controller {
             typical_us: None,
             calm_since: now,
             decision: None,
-            decision_reason: "nothing was decided yet".to_owned(),
+            decision_reason: "no decision has been made yet".to_owned(),
             decided_at: None,
             pending: None,
             urgent: None,
@@ -382,7 +382,7 @@ impl Controller {
         if all_fail && !judged && !self.warned_url {
             self.warned_url = true;
             let line = "the work URL fails on every backend: are probe.path and probe.expect right? \
-                        Nobody is taken out for it";
+                        No backend is taken out of service for it";
             record(out, RecordKind::Warning, None, line.to_owned());
         }
     }
@@ -399,7 +399,7 @@ impl Controller {
         if self.pending.as_ref().is_some_and(|p| now.since(p.sent_at) > UNANSWERED) {
             self.pending = None;
             // What became of it nobody knows.
-            self.reassert = Some("the last plan was never answered".to_owned());
+            self.reassert = Some("the last plan got no answer from the balancer".to_owned());
         }
     }
 }

@@ -181,12 +181,12 @@ impl Controller {
             let Some(b) = self.get(id) else { continue };
             b.rescale(now, change.ratio.min(MOST), choice, typical);
             let line = format!(
-                "it completes {:.2} times what it was thought to bear: its curve is rescaled",
+                "it completes {:.2} times its estimated capacity: its curve is rescaled",
                 change.ratio
             );
             record(out, RecordKind::Underestimated, Some(&b.name.clone()), line);
             self.end_refresh(id);
-            self.drifted("somebody completes more than it was thought to bear".to_owned());
+            self.drifted("a backend completes more than its estimated capacity".to_owned());
         }
         self.conclude_relearning(now, out);
     }
@@ -199,7 +199,8 @@ impl Controller {
             let ratio = capacity / before;
             let bears_more = b.knowledge.is_known() && ratio > BEARS_MORE;
             if bears_more {
-                let line = format!("it bears {ratio:.2} times what it did: learned anew");
+                let line =
+                    format!("its capacity, learned again, is {ratio:.2} times the one before");
                 record(out, RecordKind::Relearned, Some(&b.name), line);
             }
             if bears_more || now.since(since) > RELEARNING {
@@ -230,8 +231,8 @@ impl Controller {
         if is_shared {
             b.relearn(now);
             let line = format!(
-                "it works at {:.2} of its rate before, and so do {alike} of the {watched} others: laid to \
-                 nobody, learned anew",
+                "it works at {:.2} of its rate before, and so do {alike} of the {watched} others: \
+                 attributed to none of them, it is learned again",
                 change.ratio
             );
             record(out, RecordKind::Doubted, Some(&b.name), line);
@@ -246,7 +247,7 @@ impl Controller {
             // Other cores than believed look the same when load changes: its own traffic will tell which.
             b.relearn(now);
             let line = format!(
-                "it may work at {:.2} of its rate before, or on other cores than believed: learned anew from \
+                "it may work at {:.2} of its rate before, or have more or fewer cores than estimated: it is learned again from \
                  its own traffic",
                 change.ratio
             );
@@ -294,7 +295,7 @@ impl Controller {
             self.literal_rate = None;
             self.literal_at = now + LITERAL_EVERY;
             let line = format!(
-                "latencies spoke for {told:.0} req/s, more than the pool bears: {counted:.0} are planned for again"
+                "latencies implied {told:.0} req/s, more than the pool's capacity: planning for the counted {counted:.0} req/s again"
             );
             record(out, RecordKind::Drift, None, line.clone());
             self.drifted(line);
@@ -311,8 +312,9 @@ impl Controller {
                 let Some(ratio) = ratios.get(ratios.len() / 2) else { return };
                 self.literal_rate = Some(decision.rate_rps * ratio);
                 let word = if grown { "grown" } else { "fallen" };
-                let line =
-                    format!("most latencies moved: traffic has {word} to {ratio:.2} of before");
+                let line = format!(
+                    "most latencies moved: traffic has {word} to {ratio:.2} times the rate before"
+                );
                 record(out, RecordKind::Drift, None, line.clone());
                 self.drifted(line);
             }
@@ -330,7 +332,7 @@ impl Controller {
                     }
                     b.rescale(now, scale, choice, typical);
                     let name = self.backends[i].name.clone();
-                    let line = format!("its latency moved: its curve is rescaled to {scale:.2}");
+                    let line = format!("its latency moved: its curve is rescaled by {scale:.2}");
                     record(out, RecordKind::Drift, Some(&name), line.clone());
                     self.drifted(format!("{name}: {line}"));
                 }

@@ -164,8 +164,10 @@ impl Controller {
             self.drain.note(took);
             self.drain_run = None;
             self.pins_moved(now);
-            let line =
-                format!("overloaded and set to 0 it was at rest after {:.1} s", took.as_secs_f64());
+            let line = format!(
+                "overloaded and set to weight 0, it was drained after {:.1} s",
+                took.as_secs_f64()
+            );
             record(out, RecordKind::Drained, Some(&name), line);
         }
     }

@@ -132,8 +132,9 @@ impl Controller {
             (false, false) => Pin::Times(RAISE),
         });
         self.refreshes.push(Refresh { id: b.id, since: now, served: 0.0, capacity_rps });
-        let why = if parked { "it gets nothing" } else { "its traffic tells too little" };
-        let line = format!("measured anew for some seconds: {why}");
+        let why =
+            if parked { "it gets no traffic" } else { "its traffic is too low to infer them" };
+        let line = format!("capacity and curve are measured for some seconds: {why}");
         record(out, RecordKind::Refresh, Some(&b.name), line);
     }
 

@@ -154,7 +154,12 @@ impl Controller {
                 self.settle(now, &decision, out);
                 self.offer(now, decision, reason, out);
             }
-            Err(error) => record(out, RecordKind::Warning, None, format!("no packing: {error}")),
+            Err(error) => record(
+                out,
+                RecordKind::Warning,
+                None,
+                format!("no weights could be computed: {error}"),
+            ),
         }
         self.schedule_next(now);
     }
@@ -228,9 +233,9 @@ impl Controller {
         {
             self.settle(now, &decision, out);
             let parked = match found.parked {
-                0 => "nobody parked".to_owned(),
-                1 => "the slowest one parked".to_owned(),
-                n => format!("the slowest {n} parked"),
+                0 => "no backend parked".to_owned(),
+                1 => "the slowest backend parked".to_owned(),
+                n => format!("the slowest {n} backends parked"),
             };
             let reason = format!("{}; {parked}", self.why(found.rate_rps));
             self.offer(now, decision, reason, out);
@@ -288,7 +293,7 @@ impl Controller {
         }
         if let Some(short) = decision.short_by_rps {
             let why = format!(
-                "{:.0} req/s arrive, {:.0} can be served: {short:.0} too many",
+                "{:.0} req/s arrive, capacity {:.0} req/s: {short:.0} req/s too many",
                 decision.rate_rps, decision.capacity_rps
             );
             self.set_phase(Phase::ShortOfCapacity, &why, out);
@@ -311,7 +316,11 @@ impl Controller {
             self.set_phase(Phase::Steady, "decisions no longer move traffic", out);
             out.push(Action::SaveMemory);
         } else if now.since(self.explored_since) > MAX_EXPLORING {
-            self.set_phase(Phase::Steady, "what more traffic would teach is not needed", out);
+            self.set_phase(
+                Phase::Steady,
+                "learning took long enough: what is still unknown does not matter at this load",
+                out,
+            );
         }
     }
 
@@ -338,7 +347,13 @@ impl Controller {
         }
         // Whatever it gains: clients must get answers without us, too.
         if self.lacks_reserve() && self.leaves_reserve(&decision) {
-            self.program(now, decision, format!("{reason}; for the reserve"), false, out);
+            self.program(
+                now,
+                decision,
+                format!("{reason}; to have a second backend hold weight"),
+                false,
+                out,
+            );
             return;
         }
         if self.rejected.contains(now, decision.rate_rps, &decision.shares()) {
@@ -436,7 +451,7 @@ impl Controller {
                 b.wanted.expected_us = None;
                 b.wanted.reason = match b.health.cause() {
                     Some(cause) => format!("failed: {}", cause.describe()),
-                    None => "an administrator has it".to_owned(),
+                    None => "drained or in maintenance by an administrator".to_owned(),
                 };
             }
         }
@@ -457,7 +472,7 @@ impl Controller {
             Verdict::Worse { before_us, after_us } => {
                 let Some(trial) = self.trial.take() else { return };
                 let reason = format!(
-                    "clients wait {:.1} ms instead of {:.1} ms: back to the weights before",
+                    "mean response time {:.1} ms instead of {:.1} ms: previous weights restored",
                     after_us / 1e3,
                     before_us / 1e3
                 );
@@ -482,7 +497,7 @@ impl Controller {
                 share: f64::from(weight) / total.max(1.0),
                 weight,
                 expected_us: None,
-                reason: "taken back: clients waited longer".to_owned(),
+                reason: "rolled back: response times rose".to_owned(),
             })
             .collect();
         Decision { wishes, rate_rps: self.rate(), ..Decision::default() }

@@ -86,7 +86,7 @@ impl Controller {
                 if !self.backends.iter().any(|b| b.is_usable()) {
                     if !self.warned_all_failed {
                         self.warned_all_failed = true;
-                        let line = "nobody serves: weights stay as they are".to_owned();
+                        let line = "no backend serves: weights are left unchanged".to_owned();
                         record(out, RecordKind::Warning, None, line);
                     }
                     return;
@@ -173,7 +173,7 @@ impl Controller {
                 share: f64::from(wanted(b)) / total,
                 weight: wanted(b),
                 expected_us: None,
-                reason: "as it was: not enough is known to change it".to_owned(),
+                reason: "unchanged: not enough is known to change it".to_owned(),
             })
             .collect();
         Decision { wishes, rate_rps: self.rate(), still_learning: true, ..Decision::default() }
@@ -196,9 +196,10 @@ impl Controller {
         let known = |id| weights.iter().any(|(known, _)| *known == id);
         let joined = self.backends.iter().filter(|b| b.is_usable() && !known(b.id)).map(|b| {
             let weight = ((typical * b.ramp(now)).round() as u32).max(1);
-            (b.id, weight, "joined since the restart's memory: like the others")
+            (b.id, weight, "joined since the last save: the mean weight of the others")
         });
-        let resumed = serve().map(|&(id, weight)| (id, weight, "as before the restart"));
+        let resumed =
+            serve().map(|&(id, weight)| (id, weight, "the weight from before the restart"));
         let all: Vec<(BackendId, u32, &str)> = resumed.chain(joined).collect();
         let total: f64 = all.iter().map(|(_, w, _)| f64::from(*w)).sum();
         let wish = |(id, weight, reason): (BackendId, u32, &str)| Wish {
@@ -210,7 +211,13 @@ impl Controller {
         };
         let wishes = all.into_iter().map(wish).collect();
         let decision = Decision { wishes, ..Decision::default() };
-        self.program(now, decision, "resumed with what was known".to_owned(), false, out);
+        self.program(
+            now,
+            decision,
+            "resumed with the weights from before the restart".to_owned(),
+            false,
+            out,
+        );
         self.next_decision = now + EXPLORE_EVERY;
     }
 }

@@ -202,7 +202,7 @@ impl Controller {
             };
             if !std::mem::replace(&mut b.warned_cost, true) {
                 let line = format!(
-                    "the checks and probes asked for cost {:.1} % of its capacity (probe.interval, \
+                    "the configured checks and probes cost {:.1} % of its capacity (probe.interval, \
                      probe.requests, liveness.interval, liveness.requests)",
                     part * 100.0
                 );

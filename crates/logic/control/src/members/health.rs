@@ -65,10 +65,10 @@ impl Cause {
             Cause::Silence(ms) => {
                 format!("no request was answered for {:.1} s", f64::from(ms) / 1e3)
             }
-            Cause::Broken => "requests sent to it fail at once".to_owned(),
+            Cause::Broken => "requests to it fail immediately".to_owned(),
             Cause::Balancer => "the balancer's health check says it is down".to_owned(),
             Cause::Work(k) => format!("probes of the work URL fail: {}", kind(k)),
-            Cause::Errors => "its answers to clients are errors".to_owned(),
+            Cause::Errors => "it answers clients with errors".to_owned(),
         }
     }
 }

@@ -55,7 +55,7 @@ impl Controller {
         let mut entries: Vec<PlanEntry> = weights.iter().map(entry).collect();
         entries.sort_by_key(|e| e.backend);
         self.epoch += 1;
-        let reason = "leaving: every healthy backend gets a weight".to_owned();
+        let reason = "Plimsoll stops: every healthy backend gets a weight".to_owned();
         record(out, RecordKind::Plan, None, format!("plan {}: {reason}", self.epoch));
         out.push(Action::Program(Plan { epoch: self.epoch, at: now, reason, entries }));
     }

@@ -52,7 +52,8 @@ impl Controller {
         if successes == 0 && is_contradicted && b.is_usable() && !b.warned_checks {
             b.warned_checks = true;
             let name = b.name.clone();
-            let line = "its checks fail though clients get answers from it: they are not believed";
+            let line =
+                "its health checks fail though clients get answers from it: the checks are ignored";
             record(out, RecordKind::Warning, Some(&name), line.to_owned());
         }
         self.on_turn(now, id, turn, out);

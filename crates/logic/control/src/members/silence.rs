@@ -65,7 +65,8 @@ impl Controller {
         self.fail_broken(now, out);
         if self.is_silence_shared(now) {
             let held: Vec<BackendId> = self.aside().map(|b| b.id).collect();
-            held.into_iter().for_each(|id| self.restore(id, "so do most others", out));
+            held.into_iter()
+                .for_each(|id| self.restore(id, "most other backends are silent as well", out));
             return;
         }
         let serves = |b: &&Backend| b.is_usable();
@@ -90,7 +91,7 @@ impl Controller {
                         b.life.wait_anew();
                         b.tried = true;
                     }
-                    self.restore(id, "nobody waits there any longer: it is tried again", out);
+                    self.restore(id, "no request waits there any longer: it is tried again", out);
                 }
                 Verdict::Restore => self.restore(id, "it answers", out),
             }
@@ -135,12 +136,15 @@ impl Controller {
         let Some(b) = self.get(id) else { return };
         b.aside = true;
         let name = b.name.clone();
-        let reason =
-            format!("no answer for {:.1} s, and {} wait", silent.as_secs_f64(), b.in_flight);
+        let reason = format!(
+            "no answer for {:.1} s, and {} requests wait",
+            silent.as_secs_f64(),
+            b.in_flight
+        );
         record(out, RecordKind::SetAside, Some(&name), reason.clone());
         self.trial = None;
         self.search = None;
-        self.raise(Urgent::Silence(format!("{name} is set aside: {reason}")));
+        self.raise(Urgent::Silence(format!("{name} was set aside: {reason}")));
     }
 
     fn restore(&mut self, id: BackendId, why: &str, out: &mut Vec<Action>) {
@@ -181,7 +185,7 @@ impl Controller {
         for wish in &mut decision.wishes {
             if is_aside(wish.id) {
                 (wish.share, wish.weight, wish.expected_us) = (0.0, 0, None);
-                "set aside: it does not answer at the moment".clone_into(&mut wish.reason);
+                "set aside: it does not answer at present".clone_into(&mut wish.reason);
             } else {
                 wish.share /= sum;
             }

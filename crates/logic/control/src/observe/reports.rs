@@ -56,7 +56,7 @@ impl Controller {
         self.generation = Some(report.generation);
         if let Some(trouble) = self.trouble.take() {
             if self.seen_at.is_some() {
-                let line = format!("the balancer answers again (was: {trouble})");
+                let line = format!("the balancer can be reached again (before: {trouble})");
                 record(out, RecordKind::Balancer, None, line);
             }
             self.conflict = false;
@@ -79,7 +79,7 @@ impl Controller {
         self.call_last_hope(now, out);
         for (name, reserved) in told.reserved {
             self.stop_refreshing(now);
-            let why = if reserved { "taken out" } else { "given back" };
+            let why = if reserved { "taken out of service" } else { "put back into service" };
             let reason = format!("{why} by an administrator");
             let kind = if reserved { RecordKind::Left } else { RecordKind::GivenBack };
             record(out, kind, Some(&name), reason);
@@ -122,7 +122,8 @@ impl Controller {
         self.calm_since = now;
         self.trial = None;
         self.pending = None;
-        self.reassert = Some("the balancer forgot its weights".to_owned());
+        self.reassert =
+            Some("the balancer was restarted or reloaded and lost its weights".to_owned());
     }
 
     /// Forgets the windows that are open.
@@ -207,7 +208,7 @@ impl Controller {
                 b.wanted.weight = server.weight;
                 let part = f64::from(server.weight) / sum.max(1.0);
                 b.wanted.share = if server.status.takes_traffic() { part } else { 0.0 };
-                "as it was: nothing was decided yet".clone_into(&mut b.wanted.reason);
+                "unchanged: no decision has been made yet".clone_into(&mut b.wanted.reason);
             }
             b.note_idle(report.at.min(now));
         }
@@ -235,18 +236,22 @@ impl Controller {
         match report.method.kind {
             MethodKind::NoLiveWeights => {
                 let reason = format!(
-                    "`{name}` takes no weights while it runs: use a method that does (HAProxy: \
+                    "`{name}` does not accept weights at run time: use a method that does (HAProxy: \
                      roundrobin, leastconn, random, a consistent hash; layer 4: all but round_robin and \
                      awrr)"
                 );
                 record(out, RecordKind::Warning, None, reason);
-                self.set_phase(Phase::Observing, "the balancer takes no live weights", out);
+                self.set_phase(
+                    Phase::Observing,
+                    "the balancer does not accept weights at run time",
+                    out,
+                );
             }
             kind => {
                 let means = if kind == MethodKind::Split {
                     "split traffic"
                 } else {
-                    "scale what is in flight"
+                    "scale requests in flight"
                 };
                 record(out, RecordKind::Balancer, None, format!("`{name}`: weights {means}"));
                 if self.method.is_some() && !self.spec.observe {
@@ -266,15 +271,15 @@ impl Controller {
             self.foreign = (now, 0);
         }
         self.foreign.1 += 1;
-        let reason = format!("somebody set its weight from {ours} to {theirs}");
+        let reason = format!("its weight was changed from {ours} to {theirs}, not by Plimsoll");
         record(out, RecordKind::Foreign, Some(name), reason);
         self.trial = None;
         if *of_failed {
             // However often: clients would get errors.
-            let reason = format!("somebody else gave {name} traffic though it failed");
+            let reason = format!("failed backend {name} was given a weight, not by Plimsoll");
             self.raise(Urgent::Refilled(reason));
         }
-        self.reassert = Some(format!("somebody else changed {name}"));
+        self.reassert = Some(format!("the weight of {name} was changed, not by Plimsoll"));
         // Who failed and still holds a weight is no matter of taste.
         let owes =
             |b: &Backend| !b.is_usable() && !b.is_reserved() && b.programmed.is_some_and(|w| w > 0);
@@ -282,8 +287,7 @@ impl Controller {
             self.foreign_until = self.last_program.unwrap_or(now) + USUAL_PACE;
         }
         if self.foreign.1 == FOREIGN_LIMIT + 1 {
-            let line =
-                "somebody keeps changing our weights: they are asserted at the usual pace only";
+            let line = "another party keeps changing weights: ours are programmed again only at the usual interval";
             record(out, RecordKind::Warning, None, line.to_owned());
         }
     }

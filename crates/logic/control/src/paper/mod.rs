@@ -67,7 +67,7 @@ impl Controller {
         }
         let run = self.paper.get_or_insert_with(|| PaperRun::new(now));
         if run.taken > MOST_ROUNDS * self.spec.round {
-            self.end_paper(now, "what more rounds would tell is not waited for: packing", out);
+            self.end_paper(now, "exploration time limit reached: packing", out);
             return false;
         }
         if run.round.as_ref().is_some_and(|round| round.epoch != self.epoch) {
@@ -166,7 +166,7 @@ impl Controller {
                 run.next_look = now + self.spec.round;
                 return;
             }
-            self.end_paper(now, "every backend's curve is known: packing", out);
+            self.end_paper(now, "the curve of every backend is known: packing", out);
             return;
         }
         let assignment = match schedule(&members, &wishes, REFRESH_SHARE) {
@@ -184,7 +184,7 @@ impl Controller {
                 return;
             }
             // … now and in every later round.
-            self.end_paper(now, "no further wish can be granted: packing", out);
+            self.end_paper(now, "no further requested weight fits: packing", out);
             return;
         }
         for c in run.climbers.iter_mut().filter(|c| assignment.granted.contains(&c.id)) {
@@ -199,8 +199,8 @@ impl Controller {
         error: &dyn std::error::Error,
         out: &mut Vec<Action>,
     ) {
-        record(out, RecordKind::Warning, None, format!("no schedule: {error}"));
-        self.end_paper(now, "there is no exploring: packing", out);
+        record(out, RecordKind::Warning, None, format!("no exploration schedule: {error}"));
+        self.end_paper(now, "exploration is not possible: packing", out);
     }
 
     fn end_paper(&mut self, now: Nanos, why: &str, out: &mut Vec<Action>) {
@@ -224,16 +224,16 @@ impl Controller {
             weight,
             expected_us: None,
             reason: if assignment.granted.contains(&id) {
-                "measured at the weight it asked for".to_owned()
+                "measured at its requested weight".to_owned()
             } else {
-                "carries what the others leave".to_owned()
+                "takes the traffic that the measured backends leave".to_owned()
             },
         };
         let wishes = assignment.weights.iter().zip(&rounded.weights).map(wish).collect();
         let rate_rps = self.history.rate_rps().unwrap_or(0.0);
         let decision = Decision { wishes, rate_rps, still_learning: true, ..Decision::default() };
         let reason = format!(
-            "exploring: {} measured, {} wait",
+            "exploring: {} backends measured, {} waiting",
             assignment.granted.len(),
             assignment.waiting.len()
         );

@@ -142,7 +142,7 @@ impl Controller {
             on_trial: false,
             corrects: true,
         });
-        let reason = "corrected for the backlogs".to_owned();
+        let reason = "corrected for backlogs".to_owned();
         out.push(Action::Correct(Plan { epoch, at: now, reason, entries }));
     }
 

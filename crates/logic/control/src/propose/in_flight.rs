@@ -194,15 +194,15 @@ fn explain(backend: &Backend, member: &Member, weight: u32) -> String {
     let k = &backend.knowledge;
     if weight == 0 {
         return format!(
-            "parked: at this load its {:.1} ms at rest would only be slower",
+            "parked: at this load the other backends are faster than its unloaded {:.1} ms",
             member.service_us / 1e3
         );
     }
     match (k.service_us(), k.is_known()) {
-        (None, _) => "nothing is known of it yet".to_owned(),
-        (_, true) => format!("in proportion to its {:.1} req/s", member.capacity_rps),
+        (None, _) => "nothing is known about it yet".to_owned(),
+        (_, true) => format!("in proportion to its capacity of {:.1} req/s", member.capacity_rps),
         (_, false) => format!(
-            "asked to bear {:.1} req/s; {:.1} seen without a queue",
+            "weighted for {:.1} req/s; {:.1} req/s observed without a queue",
             member.weight_rps, member.capacity_rps
         ),
     }

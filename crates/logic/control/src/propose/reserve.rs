@@ -145,7 +145,7 @@ impl Controller {
             let ramp = find(w.id).map_or(1.0, |b| b.ramp(now));
             let weight = f64::from(alone.weight) * size.min(1.0) * ramp;
             w.weight = (weight.round() as u32).max(1);
-            "no server is left alone with the traffic".clone_into(&mut w.reason);
+            "reserve: at least two backends get traffic".clone_into(&mut w.reason);
         }
         let sum: f64 = wishes.iter().map(|w| f64::from(w.weight)).sum();
         wishes.iter_mut().for_each(|w| w.share = f64::from(w.weight) / sum);

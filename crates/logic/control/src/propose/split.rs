@@ -355,7 +355,7 @@ fn candidate<'a>(
         let has = backend.recent.rate_rps.max(backend.granted_share * rate_rps);
         let step = (has * most).max(sip);
         if step < max_load {
-            (max_load, limited) = (step, Some("its share grows step by step"));
+            (max_load, limited) = (step, Some("its share is raised in steps"));
         }
     }
     let calm = CALM_QUEUE * knowledge.cores() + CALM_QUEUE;
@@ -363,14 +363,14 @@ fn candidate<'a>(
     let may_stretch = backlog == 0.0 && backend.ramp(now) >= 1.0;
     let ramp = backend.ramp(now);
     if ramp < 1.0 {
-        (max_load, limited) = (max_load * ramp, Some("it is ramping up"));
+        (max_load, limited) = (max_load * ramp, Some("it is in slow start"));
     }
     let pinned_rps = match backend.pin {
         Some(Pin::Exactly(rps)) => Some(rps),
         _ => None,
     };
     if pinned_rps.is_some() {
-        limited = Some("it is measured anew");
+        limited = Some("it is being measured");
     }
     Candidate { backend, shape, max_load, limited, may_stretch, backlog, pinned_rps }
 }
@@ -388,7 +388,7 @@ fn work_off_queues(candidates: &mut [Candidate<'_>], rate_rps: f64) {
     let part = (room / spared).min(1.0);
     for c in candidates.iter_mut().filter(|c| c.backlog > 0.0) {
         c.max_load -= part * wanted(c);
-        c.limited = Some("its queue is being worked off");
+        c.limited = Some("given less load until its queue is gone");
     }
 }
 
@@ -409,7 +409,7 @@ fn stretch_unknown(candidates: &mut [Candidate<'_>], rate_rps: f64) {
             let needed = c.max_load / plimsoll_learn::USABLE_CAPACITY / q.capacity();
             q.cores *= needed.max(1.0);
         }
-        c.limited = Some("it takes what the known ones cannot");
+        c.limited = Some("it takes the load beyond the known capacity of the others");
     }
 }
 
@@ -417,21 +417,23 @@ fn explain(c: &Candidate<'_>, load: f64, short: bool) -> String {
     let knowledge = &c.backend.knowledge;
     let capacity = c.shape.capacity();
     let what = match knowledge.service_us() {
-        None => return "nothing is known of it yet".to_owned(),
+        None => return "nothing is known about it yet".to_owned(),
         Some(_) if knowledge.is_lower_bound() => {
-            format!("bears {:.1} req/s or more", knowledge.capacity_rps().unwrap_or(capacity))
+            format!("capacity {:.1} req/s or more", knowledge.capacity_rps().unwrap_or(capacity))
         }
-        Some(_) => format!("bears {capacity:.1} req/s"),
+        Some(_) => format!("capacity {capacity:.1} req/s"),
     };
     let part = load / capacity * 100.0;
     match c.limited {
         _ if load == 0.0 && c.max_load > 0.0 => {
-            format!("{what}; parked: at this load it would only be slower")
+            format!("{what}; parked: at this load the other backends are faster")
         }
-        Some(limit) if c.pinned_rps.is_some() => format!("{what}; {limit} at {load:.1}"),
+        Some(limit) if c.pinned_rps.is_some() => format!("{what}; {limit} at {load:.1} req/s"),
         Some(limit) if load >= 0.999 * c.max_load => format!("{what}; {limit}"),
-        _ if short => format!("{what}; short of capacity: shared in proportion"),
-        _ => format!("{what}; gets {load:.1} ({part:.0} %)"),
+        _ if short => {
+            format!("{what}; the pool is short of capacity: share in proportion to capacity")
+        }
+        _ => format!("{what}; planned {load:.1} req/s ({part:.0} %)"),
     }
 }
 
