@@ -3,7 +3,7 @@
 //! All methods but the static split are told what their names say: nobody learns here.
 //!
 //! `cargo run --release -p plimsoll-sim --example limits -- [REQUESTS] [SEEDS]`: medians over seeds, each of which is one
-//! pool and one luck for all methods.
+//! pool and one rng for all methods.
 
 use plimsoll_policy::{Draw, Policy, PolicyKind, Settings};
 use plimsoll_queueing::ServiceTime::{self, Bimodal, Exponential};

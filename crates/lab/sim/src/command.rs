@@ -37,7 +37,7 @@ impl Order {
         }
         self.without.iter().for_each(|fault| line += &format!(" --without {fault}"));
         self.beyond.iter().for_each(|rule| line += &format!(" --beyond {rule}"));
-        self.sabotage.iter().for_each(|way| line += &format!(" --sabotage {way}"));
+        self.mutant.iter().for_each(|mutant| line += &format!(" --mutant {mutant}"));
         line
     }
 }

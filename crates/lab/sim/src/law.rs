@@ -4,7 +4,7 @@
 //! `P(n) ∝ a^n/n!` below `c`, `P(c + k) ∝ a^c/c! · ρ^k` from there on, `a = λ/v`, `ρ = a/c`
 //! (Kleinrock, Queueing Systems I, §3.5). Making a law costs O(c), drawing from it O(c) at the most.
 
-use crate::luck::Luck;
+use crate::random::RandomStream;
 
 /// From this utilisation on there is no stationary law worth the name: queues are followed instead.
 pub const BUSIEST: f64 = 0.97;
@@ -71,12 +71,12 @@ impl Law {
     }
 
     /// A number in flight.
-    pub fn draw(&self, luck: &mut Luck) -> u32 {
-        let u = luck.uniform();
+    pub fn draw(&self, rng: &mut RandomStream) -> u32 {
+        let u = rng.uniform();
         if let Some(n) = self.below.iter().position(|&p| u < p) {
             return n as u32;
         }
-        let over = luck.uniform().max(1e-12).ln() / self.utilisation.clamp(1e-9, BUSIEST).ln();
+        let over = rng.uniform().max(1e-12).ln() / self.utilisation.clamp(1e-9, BUSIEST).ln();
         self.below.len() as u32 + over as u32
     }
 }
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn draws_have_the_mean_that_little_and_erlang_give() {
-        let mut luck = Luck::stream(3, 1);
+        let mut rng = RandomStream::new(3, 1);
         for (cores, load) in [(1, 0.5), (1, 0.9), (4, 0.8), (8, 0.95)] {
             let curve = MmcCurve { service_us: 30_000.0, cores };
             let lambda = load * curve.capacity();
@@ -97,7 +97,7 @@ mod tests {
             let exact = lambda * curve.latency_at(lambda) / 1e6;
             let n = 200_000;
             let drawn: f64 =
-                (0..n).map(|_| f64::from(law.draw(&mut luck))).sum::<f64>() / f64::from(n);
+                (0..n).map(|_| f64::from(law.draw(&mut rng))).sum::<f64>() / f64::from(n);
             assert!((drawn / exact - 1.0).abs() < 0.02, "{cores} at {load}: {drawn}, {exact}");
         }
     }

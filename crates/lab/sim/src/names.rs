@@ -1,4 +1,4 @@
-//! Names of faults, rules and sabotages on the command line.
+//! Names of faults, rules and mutants on the command line.
 
 use std::fmt::Display;
 

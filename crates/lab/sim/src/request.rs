@@ -1,6 +1,6 @@
 //! The pool at request level: every request arrives, is picked a backend by the balancer's real key,
 //! waits, is served first in first out, and leaves. Arrivals are Poisson. When requests come and what work
-//! they are does not depend on who serves them: runs of one seed that differ in weights share their luck. About 0.2 µs per request and
+//! they are does not depend on who serves them: runs of one seed that differ in weights share their rng. About 0.2 µs per request and
 //! ten backends.
 
 use std::cmp::Reverse;
@@ -13,8 +13,8 @@ use plimsoll_queueing::{HaproxyLeastconn, Pick, ServiceTime, SmoothRoundRobin};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::plant::{Condition, Plant};
 use crate::pool::{BackendModel, Method};
+use crate::pool_model::{Condition, PoolModel};
 use crate::roundrobin::HaproxyRoundRobin;
 
 /// An answer that is an error takes this long.
@@ -90,7 +90,7 @@ impl Balancer {
 }
 
 /// The pool.
-pub struct RequestPlant {
+pub struct RequestPool {
     now: u64,
     /// Gaps between requests and the work of each, drawn as it arrives.
     traffic: Xoshiro256PlusPlus,
@@ -110,7 +110,7 @@ pub struct RequestPlant {
     answers: Option<Vec<Answer>>,
 }
 
-impl RequestPlant {
+impl RequestPool {
     /// A pool at time zero.
     pub fn new(
         pool: &[BackendModel],
@@ -135,7 +135,7 @@ impl RequestPlant {
         let traffic = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut probes = traffic.clone();
         probes.jump();
-        RequestPlant {
+        RequestPool {
             now: 0,
             traffic,
             probes,
@@ -280,7 +280,7 @@ impl RequestPlant {
     }
 }
 
-impl Plant for RequestPlant {
+impl PoolModel for RequestPool {
     fn now(&self) -> Nanos {
         Nanos(self.now)
     }

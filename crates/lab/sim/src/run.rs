@@ -8,12 +8,12 @@ use plimsoll_model::Nanos;
 use plimsoll_queueing::ServiceTime;
 
 use crate::fault::Fault;
-use crate::ledger::{Rule, Violation};
-use crate::plant::Plant;
-use crate::request::RequestPlant;
+use crate::invariants::{Rule, Violation};
+use crate::mutant::Mutant;
+use crate::pool_model::PoolModel;
+use crate::request::RequestPool;
 use crate::rig::{Rig, Tally};
-use crate::sabotage::Sabotage;
-use crate::sample::SamplePlant;
+use crate::sample::SampledPool;
 use crate::scenario::{Cadence, Scenario};
 
 /// How finely a run is simulated.
@@ -40,7 +40,7 @@ pub struct Order {
     /// Faults that are left out.
     pub without: Vec<Fault>,
     /// A way in which the controller is broken.
-    pub sabotage: Option<Sabotage>,
+    pub mutant: Option<Mutant>,
     /// Rules whose violations are looked past.
     pub beyond: Vec<Rule>,
     /// From when on everything is printed, seconds.
@@ -77,20 +77,24 @@ impl Order {
         let s = self.scenario();
         match self.level {
             Level::Samples => {
-                let plant = SamplePlant::new(&s.pool, s.service_us, s.method, s.seed);
-                self.run_in(s, plant)
+                let pool_model = SampledPool::new(&s.pool, s.service_us, s.method, s.seed);
+                self.run_in(s, pool_model)
             }
             Level::Requests => {
                 let service = ServiceTime::Exponential;
-                let plant =
-                    RequestPlant::new(&s.pool, &s.weights, s.service_us, service, s.method, s.seed);
-                self.run_in(s, plant)
+                let pool_model =
+                    RequestPool::new(&s.pool, &s.weights, s.service_us, service, s.method, s.seed);
+                self.run_in(s, pool_model)
             }
         }
     }
 
-    fn run_in<P: Plant>(&self, scenario: Scenario, plant: P) -> Result<Tally, Box<Failure>> {
-        let mut rig = Rig::new(scenario.clone(), plant, self.sabotage);
+    fn run_in<P: PoolModel>(
+        &self,
+        scenario: Scenario,
+        pool_model: P,
+    ) -> Result<Tally, Box<Failure>> {
+        let mut rig = Rig::new(scenario.clone(), pool_model, self.mutant);
         rig.tolerate(&self.beyond);
         if let Some(seconds) = self.trace_from {
             rig.trace_from(seconds);
@@ -109,7 +113,7 @@ impl Order {
                 Violation {
                     rule: Rule::NoPanic,
                     backend: None,
-                    at: Nanos(rig.plant().now().0),
+                    at: Nanos(rig.pool_model().now().0),
                     what: what.unwrap_or_default(),
                 }
             }

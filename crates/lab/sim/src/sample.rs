@@ -15,9 +15,9 @@ use plimsoll_model::{
 };
 
 use crate::law::{BUSIEST, Law};
-use crate::luck::Luck;
-use crate::plant::{Condition, Plant};
 use crate::pool::{BackendModel, Method};
+use crate::pool_model::{Condition, PoolModel};
+use crate::random::RandomStream;
 
 /// Clients give up on a backend with more than this in it.
 const MOST_IN_FLIGHT: u64 = 4_000;
@@ -52,7 +52,7 @@ impl Station {
 
 /// The pool.
 #[derive(Clone, Debug)]
-pub struct SamplePlant {
+pub struct SampledPool {
     now: Nanos,
     service_us: f64,
     method: Method,
@@ -61,10 +61,10 @@ pub struct SamplePlant {
     stations: Vec<Station>,
     /// Somebody's part of the traffic may have changed.
     unshared: bool,
-    luck: Luck,
+    rng: RandomStream,
 }
 
-impl SamplePlant {
+impl SampledPool {
     /// A pool of these backends, equal weights, no traffic yet.
     pub fn new(pool: &[BackendModel], service_us: f64, method: Method, seed: u64) -> Self {
         let station = |&model: &BackendModel| Station {
@@ -80,7 +80,7 @@ impl SamplePlant {
             lambda: 0.0,
             law: None,
         };
-        SamplePlant {
+        SampledPool {
             now: Nanos::ZERO,
             service_us,
             method,
@@ -88,7 +88,7 @@ impl SamplePlant {
             generation: 1,
             stations: pool.iter().map(station).collect(),
             unshared: true,
-            luck: Luck::stream(seed, 100),
+            rng: RandomStream::new(seed, 100),
         }
     }
 
@@ -165,8 +165,8 @@ impl SamplePlant {
     fn step(&mut self, i: usize, seconds: f64) {
         let speed = self.speed(i);
         let s = &mut self.stations[i];
-        let luck = &mut self.luck;
-        let arrived = luck.count(s.lambda * seconds);
+        let rng = &mut self.rng;
+        let arrived = rng.count(s.lambda * seconds);
         let (started, errors, in_flight) = (s.started_total, s.errors_total, s.in_flight);
         match s.condition {
             Condition::Dead | Condition::FailsFast | Condition::FailsClients => {
@@ -177,11 +177,11 @@ impl SamplePlant {
             Condition::Hangs => {
                 s.started_total += arrived;
                 s.in_flight += arrived;
-                let lost = luck.count(s.in_flight as f64 * seconds / PATIENCE_S).min(s.in_flight);
+                let lost = rng.count(s.in_flight as f64 * seconds / PATIENCE_S).min(s.in_flight);
                 s.in_flight -= lost;
                 s.errors_total += lost;
             }
-            Condition::Well => s.serve(arrived, speed, seconds, luck),
+            Condition::Well => s.serve(arrived, speed, seconds, rng),
         }
         if s.in_flight > MOST_IN_FLIGHT {
             s.errors_total += s.in_flight - MOST_IN_FLIGHT;
@@ -198,7 +198,7 @@ impl SamplePlant {
 }
 
 impl Station {
-    fn serve(&mut self, arrived: u64, speed: f64, seconds: f64, luck: &mut Luck) {
+    fn serve(&mut self, arrived: u64, speed: f64, seconds: f64, rng: &mut RandomStream) {
         let cores = self.model.cores;
         let fits = |law: &Law| law.lambda == self.lambda && law.speed == speed;
         if !self.law.as_ref().is_some_and(fits) {
@@ -208,22 +208,22 @@ impl Station {
         self.started_total += arrived;
         let is_calm = law.utilisation() < BUSIEST && self.in_flight as f64 <= law.high();
         self.in_flight = if is_calm {
-            let drawn = if luck.chance(law.memory(seconds)) {
+            let drawn = if rng.chance(law.memory(seconds)) {
                 self.in_flight
             } else {
-                u64::from(law.draw(luck))
+                u64::from(law.draw(rng))
             };
             // Nobody is in who has not come.
             drawn.min(self.in_flight + arrived)
         } else {
             let busy = (self.in_flight + arrived).min(u64::from(cores)) as f64;
             let there = self.in_flight + arrived;
-            there - luck.count(busy * speed * seconds).min(there)
+            there - rng.count(busy * speed * seconds).min(there)
         };
     }
 }
 
-impl Plant for SamplePlant {
+impl PoolModel for SampledPool {
     fn now(&self) -> Nanos {
         self.now
     }
@@ -326,7 +326,7 @@ impl Plant for SamplePlant {
             Condition::Hangs => Some(FailureKind::Timeout),
             Condition::Dead => Some(FailureKind::Refused),
         };
-        let latency_us = (self.luck.exponential(1.0) + waits) / speed * 1e6;
+        let latency_us = (self.rng.exponential(1.0) + waits) / speed * 1e6;
         (failed.map_or(Outcome::Success, Outcome::Failure), latency_us)
     }
 
@@ -345,17 +345,17 @@ mod tests {
     use plimsoll_model::Curve;
 
     /// Mean in flight and completions per second of every backend over an hour, and of starts.
-    fn observe(plant: &mut SamplePlant, seconds: u64) -> Vec<(f64, f64)> {
-        let n = plant.len();
-        let (mut area, from) = (vec![0.0; n], plant.report());
+    fn observe(pool_model: &mut SampledPool, seconds: u64) -> Vec<(f64, f64)> {
+        let n = pool_model.len();
+        let (mut area, from) = (vec![0.0; n], pool_model.report());
         for _ in 0..seconds {
-            let to = Nanos(plant.now().0 + 1_000_000_000);
-            plant.advance(to);
-            for (a, s) in area.iter_mut().zip(plant.report().servers) {
+            let to = Nanos(pool_model.now().0 + 1_000_000_000);
+            pool_model.advance(to);
+            for (a, s) in area.iter_mut().zip(pool_model.report().servers) {
                 *a += f64::from(s.in_flight);
             }
         }
-        let to = plant.report();
+        let to = pool_model.report();
         let rate = |i: usize| {
             let started = to.servers[i].started_total - from.servers[i].started_total;
             started as f64 / seconds as f64
@@ -366,10 +366,10 @@ mod tests {
     #[test]
     fn littles_law_gives_the_response_time_of_the_curve() {
         let pool = [BackendModel { cores: 1, speed: 1.0 }, BackendModel { cores: 4, speed: 0.7 }];
-        let mut plant = SamplePlant::new(&pool, 30_000.0, Method::RoundRobin, 5);
-        plant.set_rate(80.0);
-        plant.set_weights(&[(0, 26), (1, 74)]);
-        let seen = observe(&mut plant, 40_000);
+        let mut pool_model = SampledPool::new(&pool, 30_000.0, Method::RoundRobin, 5);
+        pool_model.set_rate(80.0);
+        pool_model.set_weights(&[(0, 26), (1, 74)]);
+        let seen = observe(&mut pool_model, 40_000);
         for (model, (in_flight, rate)) in pool.iter().zip(seen) {
             let exact = model.curve(30_000.0).latency_at(rate);
             let ratio = in_flight / rate * 1e6 / exact;
@@ -380,23 +380,23 @@ mod tests {
     #[test]
     fn an_overloaded_backend_piles_up_what_it_cannot_do_and_works_it_off() {
         let pool = [BackendModel { cores: 2, speed: 1.0 }];
-        let mut plant = SamplePlant::new(&pool, 50_000.0, Method::RoundRobin, 5);
-        plant.set_rate(50.0);
-        plant.advance(Nanos(60_000_000_000));
-        let piled = f64::from(plant.report().servers[0].in_flight);
+        let mut pool_model = SampledPool::new(&pool, 50_000.0, Method::RoundRobin, 5);
+        pool_model.set_rate(50.0);
+        pool_model.advance(Nanos(60_000_000_000));
+        let piled = f64::from(pool_model.report().servers[0].in_flight);
         assert!((piled / 600.0 - 1.0).abs() < 0.3, "{piled} of 10 a second for a minute");
-        plant.set_rate(20.0);
-        plant.advance(Nanos(100_000_000_000));
-        assert!(plant.report().servers[0].in_flight < 60);
+        pool_model.set_rate(20.0);
+        pool_model.advance(Nanos(100_000_000_000));
+        assert!(pool_model.report().servers[0].in_flight < 60);
     }
 
     #[test]
     fn under_leastconn_what_is_in_flight_follows_the_weights() {
         let pool = [BackendModel { cores: 2, speed: 1.0 }, BackendModel { cores: 2, speed: 0.5 }];
-        let mut plant = SamplePlant::new(&pool, 20_000.0, Method::LeastConn, 9);
-        plant.set_rate(90.0);
-        plant.set_weights(&[(0, 100), (1, 50)]);
-        let seen = observe(&mut plant, 20_000);
+        let mut pool_model = SampledPool::new(&pool, 20_000.0, Method::LeastConn, 9);
+        pool_model.set_rate(90.0);
+        pool_model.set_weights(&[(0, 100), (1, 50)]);
+        let seen = observe(&mut pool_model, 20_000);
         let ratio = seen[0].0 / seen[1].0;
         assert!((ratio / 2.0 - 1.0).abs() < 0.1, "{ratio}");
         assert!((seen[0].1 + seen[1].1 - 90.0).abs() < 1.0);
@@ -405,12 +405,12 @@ mod tests {
     #[test]
     fn the_dead_answer_with_errors_and_the_drained_get_nothing() {
         let pool = [BackendModel { cores: 1, speed: 1.0 }; 3];
-        let mut plant = SamplePlant::new(&pool, 20_000.0, Method::RoundRobin, 9);
-        plant.set_rate(30.0);
-        plant.set_condition(0, Condition::Dead);
-        plant.set_status(1, ServerStatus::Drain);
-        plant.advance(Nanos(100_000_000_000));
-        let servers = plant.report().servers;
+        let mut pool_model = SampledPool::new(&pool, 20_000.0, Method::RoundRobin, 9);
+        pool_model.set_rate(30.0);
+        pool_model.set_condition(0, Condition::Dead);
+        pool_model.set_status(1, ServerStatus::Drain);
+        pool_model.advance(Nanos(100_000_000_000));
+        let servers = pool_model.report().servers;
         assert_eq!(servers[0].started_total, servers[0].errors_total);
         assert!(servers[0].started_total > 1_000);
         assert_eq!((servers[1].started_total, servers[2].errors_total), (0, 0));

@@ -8,8 +8,8 @@ use std::time::Duration;
 use plimsoll_control::{DrainTest, DriftTest, Exploration, ProbeRate, ServiceSpec};
 
 use crate::fault::Fault;
-use crate::luck::Luck;
 use crate::pool::{BackendModel, Method};
+use crate::random::RandomStream;
 
 /// The part of the faults that a seed switches on.
 const SWITCHED_ON: (f64, f64) = (0.1, 0.6);
@@ -93,24 +93,24 @@ pub struct Settings {
 }
 
 impl Settings {
-    fn draw(luck: &mut Luck, min_interval: Duration) -> Settings {
+    fn draw(rng: &mut RandomStream, min_interval: Duration) -> Settings {
         let spec = ServiceSpec::new("", Vec::new());
-        let by_default = luck.chance(0.4);
-        // As much luck whether it is used or not.
+        let by_default = rng.chance(0.4);
+        // As much rng whether it is used or not.
         let drawn = Settings {
             exploration: spec.exploration,
-            theta: Some(luck.between(0.05, 0.5)).filter(|_| luck.chance(0.8)),
-            max_step: luck.pick(&[1.2, 1.5, 2.0, 2.0, 4.0]),
-            min_change: luck.pick(&[0.01, 0.01, 0.05, 0.1]),
-            slow_start: Duration::from_secs(luck.pick(&[0, 3, 10, 30, 60])),
-            drift: luck.pick(&[
+            theta: Some(rng.between(0.05, 0.5)).filter(|_| rng.chance(0.8)),
+            max_step: rng.pick(&[1.2, 1.5, 2.0, 2.0, 4.0]),
+            min_change: rng.pick(&[0.01, 0.01, 0.05, 0.1]),
+            slow_start: Duration::from_secs(rng.pick(&[0, 3, 10, 30, 60])),
+            drift: rng.pick(&[
                 DriftTest::Sequential,
                 DriftTest::Sequential,
                 DriftTest::Literal,
                 DriftTest::Off,
             ]),
-            drain: luck.pick(&[DrainTest::Passive, DrainTest::Overload, DrainTest::Overload]),
-            refresh: luck.chance(0.7),
+            drain: rng.pick(&[DrainTest::Passive, DrainTest::Overload, DrainTest::Overload]),
+            refresh: rng.chance(0.7),
             min_interval,
             probes: true,
         };
@@ -175,28 +175,28 @@ pub struct Scenario {
 impl Scenario {
     /// The run of this seed.
     pub fn from_seed(seed: u64, cadence: Cadence) -> Self {
-        let mut luck = Luck::stream(seed, 1);
-        let backends = 2 + luck.index(7);
+        let mut rng = RandomStream::new(seed, 1);
+        let backends = 2 + rng.index(7);
         let pool = (0..backends)
             .map(|_| BackendModel {
-                cores: luck.pick(&[1, 1, 1, 2, 2, 4, 8]),
-                speed: luck.between(0.6, 1.4),
+                cores: rng.pick(&[1, 1, 1, 2, 2, 4, 8]),
+                speed: rng.between(0.6, 1.4),
             })
             .collect();
-        let same = luck.pick(&[1, 1, 10, 100]);
-        let weights = if luck.chance(0.7) {
+        let same = rng.pick(&[1, 1, 10, 100]);
+        let weights = if rng.chance(0.7) {
             vec![same; backends]
         } else {
-            (0..backends).map(|_| 1 + luck.index(100) as u32).collect()
+            (0..backends).map(|_| 1 + rng.index(100) as u32).collect()
         };
-        let part = luck.between(SWITCHED_ON.0, SWITCHED_ON.1);
+        let part = rng.between(SWITCHED_ON.0, SWITCHED_ON.1);
         let often = if cadence == Cadence::SAMPLE_LEVEL { EVERY_S } else { OFTEN_S };
         let mut disturbances = Vec::new();
         for fault in Fault::ALL {
-            // Every fault draws as much luck whether it is on or not.
-            let (on, every_s) = (luck.chance(part), luck.log_between(often.0, often.1));
+            // Every fault draws as much rng whether it is on or not.
+            let (on, every_s) = (rng.chance(part), rng.log_between(often.0, often.1));
             let (low, high) = fault.lasts_s();
-            let lasts_s = luck.log_between(low, high);
+            let lasts_s = rng.log_between(low, high);
             if on {
                 disturbances.push(Disturbance { fault, every_s, lasts_s });
             }
@@ -204,18 +204,18 @@ impl Scenario {
         Scenario {
             seed,
             pool,
-            service_us: luck.pick(&[2_000.0, 5_000.0, 5_000.0, 10_000.0]),
-            method: luck.pick(&[Method::RoundRobin, Method::LeastConn]),
+            service_us: rng.pick(&[2_000.0, 5_000.0, 5_000.0, 10_000.0]),
+            method: rng.pick(&[Method::RoundRobin, Method::LeastConn]),
             weights,
             profile: Profile {
-                load: luck.between(0.15, 0.8),
-                swing: if luck.chance(0.5) { luck.between(0.1, 0.6) } else { 0.0 },
-                wobble: if luck.chance(0.5) { luck.between(0.01, 0.2) } else { 0.0 },
+                load: rng.between(0.15, 0.8),
+                swing: if rng.chance(0.5) { rng.between(0.1, 0.6) } else { 0.0 },
+                wobble: if rng.chance(0.5) { rng.between(0.01, 0.2) } else { 0.0 },
             },
-            balancer_checks: luck.chance(0.5),
+            balancer_checks: rng.chance(0.5),
             settings: {
-                let min_interval = Duration::from_secs(luck.pick(&[1, 1, 2, 5]));
-                Settings::draw(&mut luck, min_interval)
+                let min_interval = Duration::from_secs(rng.pick(&[1, 1, 2, 5]));
+                Settings::draw(&mut rng, min_interval)
             },
             disturbances,
             cadence,

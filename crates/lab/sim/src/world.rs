@@ -7,9 +7,9 @@ use plimsoll_control::{Action, BackendSpec, Controller, Event, Memory, Record, S
 use plimsoll_model::{Applied, BackendId, FailureKind, Nanos, Outcome, Plan, ServerStatus};
 use plimsoll_queueing::ServiceTime;
 
-use crate::plant::{Condition, Plant};
 use crate::pool::{BackendModel, Method};
-use crate::request::{Answer, RequestPlant};
+use crate::pool_model::{Condition, PoolModel};
+use crate::request::{Answer, RequestPool};
 
 /// What to simulate.
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ pub fn poll_asked(
 /// The simulated world.
 pub struct World {
     spec: WorldSpec,
-    plant: RequestPlant,
+    pool_model: RequestPool,
     next_poll: u64,
     next_tick: u64,
     wrong_url: bool,
@@ -105,15 +105,15 @@ impl World {
     pub fn new(spec: WorldSpec) -> Self {
         let n = spec.pool.len();
         let (pool, weights) = (&spec.pool, &spec.weights);
-        let mut plant =
-            RequestPlant::new(pool, weights, spec.service_us, spec.service, spec.method, spec.seed);
-        plant.set_rate(spec.rate_rps);
-        plant.keep_answers();
+        let mut pool_model =
+            RequestPool::new(pool, weights, spec.service_us, spec.service, spec.method, spec.seed);
+        pool_model.set_rate(spec.rate_rps);
+        pool_model.keep_answers();
         if spec.smooth {
-            plant.pick_smoothly();
+            pool_model.pick_smoothly();
         }
         World {
-            plant,
+            pool_model,
             next_poll: 0,
             next_tick: 0,
             wrong_url: false,
@@ -141,7 +141,7 @@ impl World {
 
     /// The specification of a controller for this pool, with every default.
     pub fn service_spec(&self) -> ServiceSpec {
-        let backends = (0..self.plant.len())
+        let backends = (0..self.pool_model.len())
             .map(|i| BackendSpec { id: BackendId(i as u32), name: format!("s{i}") })
             .collect();
         ServiceSpec::new("sim", backends)
@@ -149,7 +149,8 @@ impl World {
 
     /// Puts a controller in charge.
     pub fn attach(&mut self, spec: ServiceSpec, memory: Option<Memory>) {
-        self.controller = Some(Controller::new(spec, memory, self.plant.now(), self.spec.seed));
+        self.controller =
+            Some(Controller::new(spec, memory, self.pool_model.now(), self.spec.seed));
     }
 
     /// The controller in charge.
@@ -165,35 +166,35 @@ impl World {
 
     /// The time.
     pub fn now(&self) -> Nanos {
-        self.plant.now()
+        self.pool_model.now()
     }
 
     /// The weights that the balancer holds.
     pub fn weights(&self) -> Vec<u32> {
-        (0..self.plant.len()).map(|i| self.plant.weight(i)).collect()
+        (0..self.pool_model.len()).map(|i| self.pool_model.weight(i)).collect()
     }
 
     /// Kills a backend or brings it back. Its requests in flight are lost.
     pub fn set_alive(&mut self, i: usize, alive: bool) {
         let condition = if alive { Condition::Well } else { Condition::Dead };
-        self.plant.set_condition(i, condition);
+        self.pool_model.set_condition(i, condition);
     }
 
     /// Lets a backend answer every request with an error, at once.
     pub fn set_failing_fast(&mut self, i: usize, failing: bool) {
         let condition = if failing { Condition::FailsFast } else { Condition::Well };
-        self.plant.set_condition(i, condition);
+        self.pool_model.set_condition(i, condition);
     }
 
     /// Lets a backend answer clients with errors at once, while its probes and checks succeed.
     pub fn set_failing_clients(&mut self, i: usize, failing: bool) {
         let condition = if failing { Condition::FailsClients } else { Condition::Well };
-        self.plant.set_condition(i, condition);
+        self.pool_model.set_condition(i, condition);
     }
 
     /// Lets an administrator drain a server, or give it back.
     pub fn set_status(&mut self, i: usize, status: ServerStatus) {
-        self.plant.set_status(i, status);
+        self.pool_model.set_status(i, status);
     }
 
     /// Lets no liveness check through, though the backends are well.
@@ -213,22 +214,22 @@ impl World {
 
     /// Changes a backend's speed; requests being served finish as they were going to.
     pub fn set_speed(&mut self, i: usize, speed: f64) {
-        self.plant.set_speed(i, speed);
+        self.pool_model.set_speed(i, speed);
     }
 
     /// Changes the traffic.
     pub fn set_rate(&mut self, rate_rps: f64) {
-        self.plant.set_rate(rate_rps);
+        self.pool_model.set_rate(rate_rps);
     }
 
     /// Restarts the balancer: counters and weights begin anew.
     pub fn restart_balancer(&mut self) {
-        self.plant.restart(&self.spec.weights, self.spec.method);
+        self.pool_model.restart(&self.spec.weights, self.spec.method);
     }
 
     /// Changes a weight behind the controller's back.
     pub fn set_foreign_weight(&mut self, i: usize, weight: u32) {
-        self.plant.set_weights(&[(i, weight)]);
+        self.pool_model.set_weights(&[(i, weight)]);
     }
 
     /// Runs until `seconds` of simulated time have passed.
@@ -237,8 +238,8 @@ impl World {
         loop {
             let programming = self.pending.as_ref().map_or(u64::MAX, |(t, _)| *t);
             let next = self.next_poll.min(self.next_tick).min(programming);
-            self.plant.advance(Nanos(next.min(end)));
-            let answers = self.plant.take_answers();
+            self.pool_model.advance(Nanos(next.min(end)));
+            let answers = self.pool_model.take_answers();
             if self.keeps_answers {
                 self.answers.extend(answers);
             }
@@ -249,7 +250,7 @@ impl World {
                 self.carry_out();
             } else if next == self.next_poll {
                 self.next_poll += self.spec.poll.as_nanos() as u64;
-                let report = self.plant.report();
+                let report = self.pool_model.report();
                 self.tell(Event::Balancer(report));
             } else {
                 self.next_tick += TICK;
@@ -279,12 +280,15 @@ impl World {
 
     /// A tick: liveness rounds, probes that are due, and time passing.
     fn tick(&mut self) {
-        let now = self.plant.now();
-        for i in 0..self.plant.len() {
+        let now = self.pool_model.now();
+        for i in 0..self.pool_model.len() {
             if now.0 >= self.next_check[i] && self.check_every[i] != u64::MAX {
                 self.next_check[i] = now.0 + self.check_every[i];
-                let failure =
-                    if self.blind { Some(FailureKind::Timeout) } else { self.plant.liveness(i) };
+                let failure = if self.blind {
+                    Some(FailureKind::Timeout)
+                } else {
+                    self.pool_model.liveness(i)
+                };
                 self.tell(Event::Liveness {
                     backend: BackendId(i as u32),
                     successes: u32::from(failure.is_none()),
@@ -301,7 +305,7 @@ impl World {
     }
 
     fn probe(&mut self, i: usize) {
-        let (mut outcome, latency_us) = self.plant.probe(i);
+        let (mut outcome, latency_us) = self.pool_model.probe(i);
         if self.wrong_url && outcome == Outcome::Success {
             outcome = Outcome::Failure(FailureKind::Status);
         }
@@ -314,7 +318,7 @@ impl World {
         let before = self.weights();
         let weights: Vec<(usize, u32)> =
             plan.entries.iter().map(|e| (e.backend.0 as usize, e.weight)).collect();
-        self.plant.set_weights(&weights);
+        self.pool_model.set_weights(&weights);
         let commands = weights.iter().filter(|&&(i, w)| before[i] != w).count() as u32;
         let held = self.weights().into_iter().enumerate();
         let held = held.map(|(i, w)| (BackendId(i as u32), w)).collect();
@@ -322,7 +326,7 @@ impl World {
     }
 
     fn tell(&mut self, event: Event) {
-        let now = self.plant.now();
+        let now = self.pool_model.now();
         let Some(controller) = &mut self.controller else { return };
         for action in controller.step(now, event) {
             match action {

@@ -62,7 +62,7 @@ fn one_balancer_is_near_the_central_queue() {
     }
 }
 
-/// The median of three seeds, as in the documentation; where few requests take most of the time, luck is great.
+/// The median of three seeds, as in the documentation; where few requests take most of the time, rng is great.
 fn median(balancers: usize, load: f64, law: ServiceTime, set: ExpectedDelaySettings) -> f64 {
     let mut ratios = [1, 2, 3].map(|seed| {
         let mut arena = arena(load, law, 250_000, seed);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use plimsoll_control::{Exploration, Phase, RecordKind, ServiceSpec};
 use plimsoll_model::{Nanos, Plan, ServerStatus};
-use plimsoll_sim::{BackendModel, Method, Order, Rule, Sabotage, World, WorldSpec, small_pool};
+use plimsoll_sim::{BackendModel, Method, Mutant, Order, Rule, World, WorldSpec, small_pool};
 
 const WAYS: [Exploration; 2] = [Exploration::Bisect, Exploration::Literal];
 
@@ -184,29 +184,26 @@ fn who_stays_out_is_not_waited_for_longer_than_rounds_may_take() {
         w.run_for(15.0);
         w.set_alive(3, false);
         w.run_for(620.0);
-        assert_eq!(
-            why_it_ended(&w),
-            "steady: exploration time limit reached: packing"
-        );
+        assert_eq!(why_it_ended(&w), "steady: exploration time limit reached: packing");
     }
 }
 
 /// Some ways to be broken, and the rules that are there for them: while it explores, too.
-const BROKEN: [(Sabotage, Rule); 6] = [
-    (Sabotage::IgnoreMinInterval, Rule::Pace),
-    (Sabotage::ForgetOne, Rule::WholePlan),
-    (Sabotage::SwallowFailures, Rule::FailedGetNothing),
-    (Sabotage::IgnoreAdministrator, Rule::ReservedIsLeftAlone),
-    (Sabotage::IgnoreApplyFailed, Rule::BeliefIsTrue),
-    (Sabotage::IgnoreReload, Rule::Agreement),
+const BROKEN: [(Mutant, Rule); 6] = [
+    (Mutant::IgnoreMinInterval, Rule::Pace),
+    (Mutant::ForgetOne, Rule::WholePlan),
+    (Mutant::SwallowFailures, Rule::FailedGetNothing),
+    (Mutant::IgnoreAdministrator, Rule::ReservedIsLeftAlone),
+    (Mutant::IgnoreApplyFailed, Rule::BeliefIsTrue),
+    (Mutant::IgnoreReload, Rule::Agreement),
 ];
 
 #[test]
 fn who_is_broken_while_it_explores_is_caught() {
-    for (sabotage, rule) in BROKEN {
+    for (mutant, rule) in BROKEN {
         let order = |seed| Order {
             exploration: Exploration::Bisect,
-            sabotage: Some(sabotage),
+            mutant: Some(mutant),
             beyond: Rule::ALL.into_iter().filter(|r| *r != rule).collect(),
             ..Order::days(seed, 0.015)
         };
@@ -215,7 +212,7 @@ fn who_is_broken_while_it_explores_is_caught() {
             let failure = order(seed).run().err();
             failure.is_some_and(|failure| failure.beliefs.starts_with("Exploring"))
         });
-        println!("{sabotage}: {rule} with seed {caught:?}");
-        assert!(caught.is_some(), "{sabotage} is not caught by {rule}");
+        println!("{mutant}: {rule} with seed {caught:?}");
+        assert!(caught.is_some(), "{mutant} is not caught by {rule}");
     }
 }

@@ -116,7 +116,7 @@ fn bound(load: f64, error: f64) {
     let rate_rps = load * pool.iter().map(|b| b.capacity_rps(SERVICE_US)).sum::<f64>();
     pool.last_mut().expect("a pool").speed *= 0.6;
     let full = rate_rps / pool.iter().map(|b| b.capacity_rps(SERVICE_US)).sum::<f64>();
-    let told = Told { pool: &pool, rate_rps, service: ServiceTime::Exponential };
+    let told = LastEvent { pool: &pool, rate_rps, service: ServiceTime::Exponential };
     let optimum_us = told.mean_us(&best_shares(&pool, rate_rps, ServiceTime::Exponential));
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let mut uniform = || ((rng.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
@@ -161,7 +161,7 @@ fn row(spec: &WorldSpec, change: Change, How { smallest, verbose }: How) -> Row 
     };
     let (mut frozen, mut oracle) = (still(), still());
     if verbose {
-        Told { pool, rate_rps: before_rps, service: spec.service }.print(&world, world.now());
+        LastEvent { pool, rate_rps: before_rps, service: spec.service }.print(&world, world.now());
     }
     let mut after = pool.to_vec();
     let mut rate = before_rps;
@@ -181,7 +181,7 @@ fn row(spec: &WorldSpec, change: Change, How { smallest, verbose }: How) -> Row 
     for (i, weight) in best_weights(&after, rate, spec.service).into_iter().enumerate() {
         oracle.set_foreign_weight(i, weight);
     }
-    let told = Told { pool: &after, rate_rps: rate, service: spec.service };
+    let told = LastEvent { pool: &after, rate_rps: rate, service: spec.service };
     let [mean, alone, optimum] = [&mut world, &mut frozen, &mut oracle].map(|w| {
         w.run_for(SETTLING_S);
         let from = w.now();
@@ -279,13 +279,13 @@ fn row_of(
 }
 
 /// The world after the change, as nobody knows it.
-struct Told<'a> {
+struct LastEvent<'a> {
     pool: &'a [BackendModel],
     rate_rps: f64,
     service: ServiceTime,
 }
 
-impl Told<'_> {
+impl LastEvent<'_> {
     /// What is believed of each backend beside what is, and what the weights cost by the true curves.
     fn print(&self, world: &World, at: Nanos) {
         let Some(controller) = world.controller() else { return };

@@ -6,7 +6,7 @@
 //! first out, is served by one of its cores, and travels back with a chip and the backend's load, where
 //! asked for. Policies that probe are answered after a round trip. Clients may give up. How much work a
 //! request is, is drawn on arrival from a stream of its own: runs that differ in policy only share their
-//! luck. A timeline changes rate, speeds and weights (weight 0 and back: backends leave and come), and makes
+//! rng. A timeline changes rate, speeds and weights (weight 0 and back: backends leave and come), and makes
 //! backends fail and return. A run is its seed.
 //!
 //! Five to eight million events a second on one core, most of it the policy's own choice.
@@ -138,7 +138,7 @@ pub struct Arena {
     pub warm_up: u32,
     /// From balancer to backend and from backend to balancer, each.
     pub network: Duration,
-    /// What luck.
+    /// What rng.
     pub seed: u64,
     /// What happens on the way, in order of time.
     pub timeline: Vec<Step>,

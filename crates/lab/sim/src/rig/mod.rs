@@ -1,9 +1,9 @@
-//! A controller at work in a plant, with everything between them: readings, probes, liveness rounds,
+//! A controller at work in a pool_model, with everything between them: readings, probes, liveness rounds,
 //! plans on their way, a store, a configuration, and the faults of all these. It behaves as the daemon
 //! does around the same controller (`crates/cli/src/run`).
 //!
 //! Time is discrete: a heap of what happens when, ties in the order in which they were scheduled. After
-//! every event that the controller takes, the [`Ledger`] compares what it did with what it may do.
+//! every event that the controller takes, the [`Invariants`] compares what it did with what it may do.
 
 mod happening;
 mod process;
@@ -17,10 +17,10 @@ use plimsoll_control::{BackendSpec, Belief, Event, ServiceSpec};
 use plimsoll_model::{BackendId, FailureKind, Nanos, Outcome};
 
 use crate::digest::Digest;
-use crate::ledger::{Ledger, Rule, Seen, Stand, Violation};
-use crate::luck::Luck;
-use crate::plant::Plant;
-use crate::sabotage::{Sabotage, Seam};
+use crate::invariants::{Invariants, Rule, Seen, Snapshot, Violation};
+use crate::mutant::{Interceptor, Mutant};
+use crate::pool_model::PoolModel;
+use crate::random::RandomStream;
 use crate::scenario::Scenario;
 
 use happening::{Agenda, Happening};
@@ -74,7 +74,7 @@ impl Add for Tally {
 /// The run.
 pub struct Rig<P> {
     scenario: Scenario,
-    plant: P,
+    pool_model: P,
     now: u64,
     agenda: Agenda,
     process: Option<Process>,
@@ -88,20 +88,20 @@ pub struct Rig<P> {
     troubles: Troubles,
     sink: Sink,
     store: Store,
-    luck: Luck,
-    traffic_luck: Luck,
-    seam: Seam,
-    ledger: Ledger,
+    rng: RandomStream,
+    traffic_rng: RandomStream,
+    interceptor: Interceptor,
+    invariants: Invariants,
     /// What the controller believes after its last step.
     beliefs: Vec<Belief>,
     tally: Tally,
     trace_from: u64,
 }
 
-impl<P: Plant> Rig<P> {
-    /// A run at its beginning. `sabotage` breaks the controller on purpose.
-    pub fn new(scenario: Scenario, plant: P, sabotage: Option<Sabotage>) -> Self {
-        let n = plant.len();
+impl<P: PoolModel> Rig<P> {
+    /// A run at its beginning. `mutant` breaks the controller on purpose.
+    pub fn new(scenario: Scenario, pool_model: P, mutant: Option<Mutant>) -> Self {
+        let n = pool_model.len();
         let backends = (0..n).map(backend_spec).collect();
         let spec = scenario.settings.apply(ServiceSpec::new("sim", backends));
         let mut rig = Rig {
@@ -117,19 +117,19 @@ impl<P: Plant> Rig<P> {
             troubles: Troubles::new(&scenario),
             sink: Sink::new(scenario.seed),
             store: Store::default(),
-            luck: Luck::stream(scenario.seed, 2),
-            traffic_luck: Luck::stream(scenario.seed, 3),
-            seam: Seam::new(sabotage),
-            ledger: Ledger::new(n),
+            rng: RandomStream::new(scenario.seed, 2),
+            traffic_rng: RandomStream::new(scenario.seed, 3),
+            interceptor: Interceptor::new(mutant),
+            invariants: Invariants::new(n),
             beliefs: Vec::new(),
             tally: Tally::default(),
             trace_from: u64::MAX,
             spec,
-            plant,
+            pool_model,
             scenario,
         };
         let initial: Vec<(usize, u32)> = rig.scenario.weights.iter().copied().enumerate().collect();
-        rig.plant.set_weights(&initial);
+        rig.pool_model.set_weights(&initial);
         rig.agenda.at(0, Happening::Traffic);
         rig.agenda.at(0, Happening::Poll);
         rig.agenda.at(0, Happening::Tick);
@@ -147,10 +147,10 @@ impl<P: Plant> Rig<P> {
         let end = (seconds * 1e9) as u64;
         while let Some((at, happening)) = self.agenda.next(end) {
             self.now = at;
-            self.plant.advance(Nanos(at));
-            self.ledger.note_unwell(&self.plant);
+            self.pool_model.advance(Nanos(at));
+            self.invariants.note_unwell(&self.pool_model);
             self.happen(happening);
-            if let Some(violation) = self.ledger.take_violation() {
+            if let Some(violation) = self.invariants.take_violation() {
                 return Err(violation);
             }
         }
@@ -165,7 +165,7 @@ impl<P: Plant> Rig<P> {
 
     /// Looks past violations of these rules.
     pub fn tolerate(&mut self, rules: &[Rule]) {
-        self.ledger.tolerate(rules);
+        self.invariants.tolerate(rules);
     }
 
     /// What the controller believes of the pool, beside what is; one line per backend.
@@ -184,9 +184,9 @@ impl<P: Plant> Rig<P> {
                 "  {}: {:?}, weight {} held, {} wanted; bears {:.0} req/s, believed {bears}\n",
                 b.backend,
                 b.state,
-                self.plant.weight(i),
+                self.pool_model.weight(i),
                 b.weight,
-                self.plant.capacity_rps(i),
+                self.pool_model.capacity_rps(i),
             ));
         }
         lines
@@ -200,12 +200,12 @@ impl<P: Plant> Rig<P> {
 
     /// What it came to so far.
     pub fn tally(&self) -> Tally {
-        Tally { checks: self.ledger.checks(), ..self.tally }
+        Tally { checks: self.invariants.checks(), ..self.tally }
     }
 
     /// The pool.
-    pub fn plant(&self) -> &P {
-        &self.plant
+    pub fn pool_model(&self) -> &P {
+        &self.pool_model
     }
 
     fn happen(&mut self, happening: Happening) {
@@ -226,7 +226,7 @@ impl<P: Plant> Rig<P> {
 
     fn tick(&mut self) {
         self.agenda.at(self.now + nanos(self.scenario.cadence.tick), Happening::Tick);
-        for i in 0..self.plant.len() {
+        for i in 0..self.pool_model.len() {
             if self.roster[i] && self.probe_every[i] != u64::MAX && self.now >= self.next_probe[i] {
                 self.next_probe[i] = self.now + self.probe_every[i];
                 self.probe(i);
@@ -244,7 +244,7 @@ impl<P: Plant> Rig<P> {
         if !self.is_probing() {
             return;
         }
-        let (mut outcome, latency_us) = self.plant.probe(i);
+        let (mut outcome, latency_us) = self.pool_model.probe(i);
         if self.troubles.wrong_url && outcome == Outcome::Success {
             outcome = Outcome::Failure(FailureKind::Status);
         }
@@ -252,11 +252,11 @@ impl<P: Plant> Rig<P> {
             Outcome::Failure(FailureKind::Timeout) => TIMEOUT_NS,
             _ => (latency_us * 1e3) as u64,
         };
-        if self.luck.chance(self.troubles.probes_lost) {
+        if self.rng.chance(self.troubles.probes_lost) {
             return;
         }
         if self.troubles.probes_late_s > 0.0 {
-            late += (self.luck.exponential(self.troubles.probes_late_s) * 1e9) as u64;
+            late += (self.rng.exponential(self.troubles.probes_late_s) * 1e9) as u64;
         }
         let backend = BackendId(i as u32);
         let event = Event::Probe { backend, outcome, latency_us, detail: String::new() };
@@ -268,23 +268,23 @@ impl<P: Plant> Rig<P> {
         if !self.is_probing() {
             return;
         }
-        for i in 0..self.plant.len() {
+        for i in 0..self.pool_model.len() {
             let due = self.check_every[i] != u64::MAX && self.now >= self.next_check[i];
             if !due || !self.roster[i] {
                 continue;
             }
             self.next_check[i] = self.now + self.check_every[i];
-            if self.luck.chance(self.troubles.rounds_lost) {
+            if self.rng.chance(self.troubles.rounds_lost) {
                 continue;
             }
-            let failure = match self.plant.liveness(i) {
+            let failure = match self.pool_model.liveness(i) {
                 Some(failure) => Some(failure),
                 None if self.troubles.blind => Some(FailureKind::Timeout),
                 None => None,
             };
             let mut late = if failure == Some(FailureKind::Timeout) { TIMEOUT_NS } else { 0 };
             if self.troubles.rounds_late_s > 0.0 {
-                late += (self.luck.exponential(self.troubles.rounds_late_s) * 1e9) as u64;
+                late += (self.rng.exponential(self.troubles.rounds_late_s) * 1e9) as u64;
             }
             self.send_round(i, failure, late);
         }
@@ -303,7 +303,7 @@ impl<P: Plant> Rig<P> {
 
     fn follow_profile(&mut self) {
         self.agenda.at(self.now + TRAFFIC_EVERY_NS, Happening::Traffic);
-        self.troubles.wobble = self.traffic_luck.between(-1.0, 1.0);
+        self.troubles.wobble = self.traffic_rng.between(-1.0, 1.0);
         self.set_traffic();
     }
 
@@ -312,7 +312,7 @@ impl<P: Plant> Rig<P> {
         let day = std::f64::consts::TAU * self.now as f64 / 86_400e9;
         let part = 1.0 + profile.swing * day.sin() + profile.wobble * self.troubles.wobble;
         let usual = profile.load * part * self.scenario.capacity_rps();
-        self.plant.set_rate(self.troubles.traffic(usual, self.scenario.capacity_rps()));
+        self.pool_model.set_rate(self.troubles.traffic(usual, self.scenario.capacity_rps()));
     }
 
     /// Compares what the controller did and what is with what may be.
@@ -323,18 +323,18 @@ impl<P: Plant> Rig<P> {
             && !self.troubles.steering_is_disturbed()
             && !self.spec.observe;
         let clock = process.clock(self.now);
-        let stand = Stand {
+        let snapshot = Snapshot {
             now: Nanos(self.now),
             able,
-            view: &|| self.seam.view(&process.controller, clock),
+            view: &|| self.interceptor.view(&process.controller, clock),
             seen: Seen {
                 clock,
-                plant: &self.plant,
+                pool_model: &self.pool_model,
                 controller: &process.controller,
                 beliefs: &self.beliefs,
             },
         };
-        self.ledger.stand(&stand);
+        self.invariants.check(&snapshot);
     }
 }
 

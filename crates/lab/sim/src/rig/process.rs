@@ -5,8 +5,8 @@ use plimsoll_model::{BackendId, FailureKind, Nanos};
 
 use super::happening::Happening;
 use super::{Rig, TIMEOUT_NS};
-use crate::ledger::Seen;
-use crate::plant::Plant;
+use crate::invariants::Seen;
+use crate::pool_model::PoolModel;
 
 /// One life of the controller.
 pub struct Process {
@@ -42,17 +42,17 @@ impl Process {
     }
 }
 
-impl<P: Plant> Rig<P> {
+impl<P: PoolModel> Rig<P> {
     pub(super) fn start_controller(&mut self, memory: Option<Memory>) {
         self.lives += 1;
         self.tally.lives += 1;
-        self.seam.born();
+        self.interceptor.controller_started();
         let recalled = memory.is_some().then(|| self.store.weights()).flatten();
-        let memory = self.seam.memory(memory);
+        let memory = self.interceptor.memory(memory);
         let seed = self.scenario.seed;
         let controller =
-            Controller::new(self.seam.spec(self.spec.clone()), memory, Nanos::ZERO, seed);
-        self.ledger.born(Nanos(self.now), &self.spec, recalled);
+            Controller::new(self.interceptor.spec(self.spec.clone()), memory, Nanos::ZERO, seed);
+        self.invariants.controller_started(Nanos(self.now), &self.spec, recalled);
         self.process = Some(Process {
             controller,
             life: self.lives,
@@ -85,14 +85,14 @@ impl<P: Plant> Rig<P> {
         }
         self.agenda.at(self.now + for_ns, Happening::Wake(life));
         // The last reading was taken and not yet looked at.
-        if !self.troubles.balancer_away && self.luck.chance(0.5) {
+        if !self.troubles.balancer_away && self.rng.chance(0.5) {
             let report = self.read_balancer(started);
             self.hold_back(Event::Balancer(report));
         }
         // Rounds under way ran into their time-outs, though the backends answered: the answers were not
         // taken in time.
-        for i in 0..self.plant.len() {
-            if self.roster[i] && for_ns > TIMEOUT_NS && self.luck.chance(0.5) {
+        for i in 0..self.pool_model.len() {
+            if self.roster[i] && for_ns > TIMEOUT_NS && self.rng.chance(0.5) {
                 self.hold_back(Event::Liveness {
                     backend: BackendId(i as u32),
                     successes: 0,
@@ -151,23 +151,24 @@ impl<P: Plant> Rig<P> {
             return;
         }
         let clock = process.clock(self.now);
-        self.ledger.told(Nanos(self.now), clock, &event);
+        self.invariants.note_event(Nanos(self.now), clock, &event);
         self.trace(format_args!("told {event:?}"));
         let Some(process) = self.process.as_mut() else { return };
         let mut asked = Vec::new();
-        for event in self.seam.events(clock, event) {
+        for event in self.interceptor.events(clock, event) {
             self.tally.steps += 1;
             asked.extend(process.controller.step(clock, event));
         }
-        let asked = self.seam.actions(clock, asked);
-        self.seam.beliefs(&process.controller, &mut self.beliefs);
+        let asked = self.interceptor.actions(clock, asked);
+        self.interceptor.beliefs(&process.controller, &mut self.beliefs);
         for action in asked {
             self.trace(format_args!("asks {action:?}"));
             self.tally.digest.note(self.now, &action);
             if let Some(process) = &self.process {
-                let (plant, controller, beliefs) =
-                    (&self.plant, &process.controller, &self.beliefs);
-                self.ledger.asked(&action, &Seen { clock, plant, controller, beliefs });
+                let (pool_model, controller, beliefs) =
+                    (&self.pool_model, &process.controller, &self.beliefs);
+                self.invariants
+                    .note_action(&action, &Seen { clock, pool_model, controller, beliefs });
             }
             self.carry_out(life, action);
         }

@@ -7,8 +7,8 @@ use plimsoll_model::{Applied, BackendId, BalancerReport, Nanos, Plan};
 
 use super::happening::Happening;
 use super::{RETRY_NS, Rig, nanos};
-use crate::luck::Luck;
-use crate::plant::Plant;
+use crate::pool_model::PoolModel;
+use crate::random::RandomStream;
 
 /// A batch of commands and its answer, and the putting back of a batch.
 const EXCHANGE_NS: u64 = 3_000_000;
@@ -39,13 +39,13 @@ pub struct Sink {
     waiting: Option<Plan>,
     /// It has refused a plan for good: readings say so.
     refused: bool,
-    luck: Luck,
+    rng: RandomStream,
 }
 
 impl Sink {
     pub fn new(seed: u64) -> Self {
-        let luck = Luck::stream(seed, 4);
-        Sink { mood: Mood::Well, busy: false, waiting: None, refused: false, luck }
+        let rng = RandomStream::new(seed, 4);
+        Sink { mood: Mood::Well, busy: false, waiting: None, refused: false, rng }
     }
 
     /// Nothing is under way.
@@ -72,10 +72,10 @@ impl Sink {
     }
 }
 
-impl<P: Plant> Rig<P> {
+impl<P: PoolModel> Rig<P> {
     /// A reading, as of the controller's clock, of those servers that are configured.
     pub(super) fn read_balancer(&self, clock: Nanos) -> BalancerReport {
-        let mut report = self.plant.report();
+        let mut report = self.pool_model.report();
         report.at = clock;
         report.servers.retain(|s| self.roster[s.backend.0 as usize]);
         report
@@ -109,7 +109,7 @@ impl<P: Plant> Rig<P> {
         }
         self.sink.busy = true;
         let takes = match self.sink.mood {
-            Mood::Slow(seconds) => (self.sink.luck.exponential(seconds) * 1e9) as u64,
+            Mood::Slow(seconds) => (self.sink.rng.exponential(seconds) * 1e9) as u64,
             _ => 0,
         };
         self.agenda.at(self.now + EXCHANGE_NS + takes, Happening::Carry(life, plan));
@@ -120,7 +120,7 @@ impl<P: Plant> Rig<P> {
         let is_mine = self.process.as_ref().is_some_and(|p| p.life == life);
         // A process that died in the middle may have sent them or not.
         if !is_mine {
-            if self.sink.luck.chance(0.5) && !self.troubles.balancer_away {
+            if self.sink.rng.chance(0.5) && !self.troubles.balancer_away {
                 self.set(&self.changes(plan));
             }
             return;
@@ -173,7 +173,7 @@ impl<P: Plant> Rig<P> {
             }
             Mood::Rejects { undone: true } => {
                 let before: Vec<(usize, u32)> =
-                    half.iter().map(|&(i, _)| (i, self.plant.weight(i))).collect();
+                    half.iter().map(|&(i, _)| (i, self.pool_model.weight(i))).collect();
                 self.set(half);
                 let answer = Box::new(failed("refused; put back", true));
                 self.agenda.at(self.now + EXCHANGE_NS, Happening::Undo(life, before, answer));
@@ -184,16 +184,16 @@ impl<P: Plant> Rig<P> {
                 return Some(Some(failed("batch interrupted; could not be put back", true)));
             }
             Mood::Silent => {
-                if self.sink.luck.chance(0.5) {
+                if self.sink.rng.chance(0.5) {
                     self.set(&changes);
                 }
                 return Some(None);
             }
         }
         self.set(&changes);
-        let held = (0..self.plant.len())
+        let held = (0..self.pool_model.len())
             .filter(|&i| self.roster[i])
-            .map(|i| (BackendId(i as u32), self.plant.weight(i)));
+            .map(|i| (BackendId(i as u32), self.pool_model.weight(i)));
         let commands = changes.len() as u32;
         Some(Some(Event::Applied(Applied { epoch: plan.epoch, weights: held.collect(), commands })))
     }
@@ -211,21 +211,21 @@ impl<P: Plant> Rig<P> {
             .entries
             .iter()
             .map(|e| (e.backend.0 as usize, e.weight))
-            .filter(|&(i, weight)| self.plant.weight(i) != weight)
+            .filter(|&(i, weight)| self.pool_model.weight(i) != weight)
             .collect();
-        changes.sort_by_key(|&(i, weight)| weight < self.plant.weight(i));
+        changes.sort_by_key(|&(i, weight)| weight < self.pool_model.weight(i));
         changes
     }
 
     fn leaves_nobody(&self, changes: &[(usize, u32)]) -> bool {
-        (0..self.plant.len()).all(|i| {
+        (0..self.pool_model.len()).all(|i| {
             let change = changes.iter().find(|(j, _)| *j == i);
-            change.map_or(self.plant.weight(i), |(_, weight)| *weight) == 0
+            change.map_or(self.pool_model.weight(i), |(_, weight)| *weight) == 0
         })
     }
 
     fn set(&mut self, weights: &[(usize, u32)]) {
-        self.plant.set_weights(weights);
-        self.ledger.weights_changed();
+        self.pool_model.set_weights(weights);
+        self.invariants.weights_changed();
     }
 }

@@ -7,9 +7,9 @@ use super::happening::Happening;
 use super::sink::Mood;
 use super::{Rig, backend_spec};
 use crate::fault::Fault;
-use crate::luck::Luck;
-use crate::plant::{Condition, Plant};
 use crate::pool::Method;
+use crate::pool_model::{Condition, PoolModel};
+use crate::random::RandomStream;
 use crate::scenario::Scenario;
 
 /// A balancer that checks its servers itself notices after this.
@@ -48,8 +48,8 @@ pub enum Trouble {
 
 /// All faults at work.
 pub struct Troubles {
-    /// Luck of each fault, by its place in the scenario.
-    luck: Vec<Luck>,
+    /// RandomStream of each fault, by its place in the scenario.
+    rng: Vec<RandomStream>,
     /// How many faults hold each backend in each condition.
     ills: Vec<[u32; 5]>,
     checked_down: Vec<bool>,
@@ -73,13 +73,13 @@ pub struct Troubles {
 impl Troubles {
     pub fn new(scenario: &Scenario) -> Self {
         let n = scenario.pool.len();
-        let luck = |d: &crate::scenario::Disturbance| {
-            // By the fault, not by its place: without another fault it keeps its luck.
+        let rng = |d: &crate::scenario::Disturbance| {
+            // By the fault, not by its place: without another fault it keeps its rng.
             let number = Fault::ALL.iter().position(|f| *f == d.fault).unwrap_or(0);
-            Luck::stream(scenario.seed, 1_000 + number as u64)
+            RandomStream::new(scenario.seed, 1_000 + number as u64)
         };
         Troubles {
-            luck: scenario.disturbances.iter().map(luck).collect(),
+            rng: scenario.disturbances.iter().map(rng).collect(),
             ills: vec![[0; 5]; n],
             checked_down: vec![false; n],
             reserved: vec![Vec::new(); n],
@@ -121,7 +121,7 @@ impl Troubles {
     }
 }
 
-impl<P: Plant> Rig<P> {
+impl<P: PoolModel> Rig<P> {
     /// Schedules the first of every fault.
     pub(super) fn plan_faults(&mut self) {
         for k in 0..self.scenario.disturbances.len() {
@@ -131,12 +131,12 @@ impl<P: Plant> Rig<P> {
 
     fn plan_next(&mut self, k: usize) {
         let d = self.scenario.disturbances[k];
-        let luck = &mut self.troubles.luck[k];
-        let wait = (luck.exponential(d.every_s) * 1e9) as u64;
+        let rng = &mut self.troubles.rng[k];
+        let wait = (rng.exponential(d.every_s) * 1e9) as u64;
         let at = self.now + wait;
         if d.fault.is_crash() {
             let stale = match d.fault {
-                Fault::CrashStoreStale => (luck.between(30.0, 600.0) * 1e9) as u64,
+                Fault::CrashStoreStale => (rng.between(30.0, 600.0) * 1e9) as u64,
                 _ => 0,
             };
             self.store.expect_crash(at, at.saturating_sub(stale));
@@ -147,7 +147,7 @@ impl<P: Plant> Rig<P> {
     pub(super) fn begin(&mut self, k: usize) {
         self.tally.faults += 1;
         let d = self.scenario.disturbances[k];
-        let seconds = self.troubles.luck[k].exponential(d.lasts_s).max(0.05);
+        let seconds = self.troubles.rng[k].exponential(d.lasts_s).max(0.05);
         let lasts = (seconds * 1e9) as u64;
         let trouble = self.strike(k, d.fault, lasts);
         self.trace(format_args!("{} begins for {seconds:.3} s: {trouble:?}", d.fault));
@@ -155,7 +155,7 @@ impl<P: Plant> Rig<P> {
     }
 
     fn strike(&mut self, k: usize, fault: Fault, lasts: u64) -> Trouble {
-        let i = self.troubles.luck[k].index(self.plant.len());
+        let i = self.troubles.rng[k].index(self.pool_model.len());
         match fault {
             Fault::Death => self.sicken(vec![i], Condition::Dead),
             Fault::Hang => self.sicken(vec![i], Condition::Hangs),
@@ -167,12 +167,12 @@ impl<P: Plant> Rig<P> {
                 Trouble::Flag
             }
             Fault::Neighbour => {
-                let part = self.troubles.luck[k].between(0.3, 0.9);
+                let part = self.troubles.rng[k].between(0.3, 0.9);
                 self.slow(i, part);
                 Trouble::Slowed(i, part)
             }
             Fault::NewSpeed => {
-                let part = self.troubles.luck[k].log_between(0.6, 1.6);
+                let part = self.troubles.rng[k].log_between(0.6, 1.6);
                 // Between half and twice what it was made with, however often it changes.
                 if (0.5..2.0).contains(&(self.troubles.pace[i] * part)) {
                     self.slow(i, part);
@@ -183,12 +183,12 @@ impl<P: Plant> Rig<P> {
             Fault::Maintenance => self.reserve(i, ServerStatus::Maintenance),
             Fault::Leave => self.leave(i),
             Fault::ForeignWeight => {
-                let weight = self.troubles.luck[k].index(257) as u32;
+                let weight = self.troubles.rng[k].index(257) as u32;
                 self.set_foreign(i, weight);
                 Trouble::Flag
             }
             Fault::ForeignFight => {
-                let weight = self.troubles.luck[k].index(257) as u32;
+                let weight = self.troubles.rng[k].index(257) as u32;
                 self.troubles.fights += 1;
                 let fought = Trouble::Fought(i, weight);
                 self.agenda.at(self.now, Happening::Again(k, fought, 400));
@@ -208,9 +208,9 @@ impl<P: Plant> Rig<P> {
 
     /// All backends at once, in half of the cases but this one.
     fn strike_all_but(&mut self, k: usize, i: usize) -> Trouble {
-        let spared = self.troubles.luck[k].chance(0.5).then_some(i);
-        let what = self.troubles.luck[k].pick(&[Condition::Dead, Condition::Hangs]);
-        self.sicken((0..self.plant.len()).filter(|&j| Some(j) != spared).collect(), what)
+        let spared = self.troubles.rng[k].chance(0.5).then_some(i);
+        let what = self.troubles.rng[k].pick(&[Condition::Dead, Condition::Hangs]);
+        self.sicken((0..self.pool_model.len()).filter(|&j| Some(j) != spared).collect(), what)
     }
 
     /// What befalls the controller's process; the rest is switched on and off.
@@ -226,11 +226,11 @@ impl<P: Plant> Rig<P> {
             Fault::Pause => self.stop_process(lasts, false),
             Fault::Sleep => self.stop_process(lasts, true),
             Fault::Suspend => {
-                let clock_stops = self.troubles.luck[k].chance(0.5);
+                let clock_stops = self.troubles.rng[k].chance(0.5);
                 self.stop_process(lasts, clock_stops);
             }
             Fault::ClockStep => {
-                let step_s = self.troubles.luck[k].log_between(STEP_S.0, STEP_S.1);
+                let step_s = self.troubles.rng[k].log_between(STEP_S.0, STEP_S.1);
                 self.step_clock((step_s * 1e9) as u64);
             }
             _ => self.flag(k, fault, true),
@@ -240,9 +240,9 @@ impl<P: Plant> Rig<P> {
 
     /// Faults without a target: on and off.
     fn flag(&mut self, k: usize, fault: Fault, on: bool) {
-        let luck = &mut self.troubles.luck[k];
-        let part = luck.between(0.2, 1.0);
-        let late_s = luck.log_between(0.05, 8.0);
+        let rng = &mut self.troubles.rng[k];
+        let part = rng.between(0.2, 1.0);
+        let late_s = rng.log_between(0.05, 8.0);
         let t = &mut self.troubles;
         match fault {
             Fault::ProbesLost => t.probes_lost = if on { part } else { 0.0 },
@@ -338,7 +338,8 @@ impl<P: Plant> Rig<P> {
     pub(super) fn again(&mut self, k: usize, trouble: Trouble, left: u32) {
         match trouble {
             Trouble::Checked(i) => {
-                let ill = matches!(self.plant.condition(i), Condition::Dead | Condition::Hangs);
+                let ill =
+                    matches!(self.pool_model.condition(i), Condition::Dead | Condition::Hangs);
                 self.troubles.checked_down[i] = ill;
                 self.update_status(i);
             }
@@ -359,7 +360,7 @@ impl<P: Plant> Rig<P> {
             }
             Trouble::Fought(i, weight) if self.troubles.fights > 0 && left > 0 => {
                 self.set_foreign(i, weight);
-                let wait = (self.troubles.luck[k].log_between(FIGHT_S.0, FIGHT_S.1) * 1e9) as u64;
+                let wait = (self.troubles.rng[k].log_between(FIGHT_S.0, FIGHT_S.1) * 1e9) as u64;
                 self.agenda.at(self.now + wait, Happening::Again(k, trouble, left - 1));
             }
             _ => {}
@@ -367,7 +368,7 @@ impl<P: Plant> Rig<P> {
     }
 
     fn flap_time(&mut self, k: usize) -> u64 {
-        (self.troubles.luck[k].between(FLAP_S.0, FLAP_S.1) * 1e9) as u64
+        (self.troubles.rng[k].between(FLAP_S.0, FLAP_S.1) * 1e9) as u64
     }
 
     fn sicken(&mut self, who: Vec<usize>, condition: Condition) -> Trouble {
@@ -380,10 +381,10 @@ impl<P: Plant> Rig<P> {
 
     fn update_condition(&mut self, i: usize) {
         let condition = self.troubles.condition(i);
-        if condition == self.plant.condition(i) {
+        if condition == self.pool_model.condition(i) {
             return;
         }
-        self.plant.set_condition(i, condition);
+        self.pool_model.set_condition(i, condition);
         if self.scenario.balancer_checks {
             self.agenda.at(self.now + CHECK_NS, Happening::Again(0, Trouble::Checked(i), 0));
         }
@@ -391,7 +392,7 @@ impl<P: Plant> Rig<P> {
 
     fn slow(&mut self, i: usize, part: f64) {
         self.troubles.pace[i] *= part;
-        self.plant.set_pace(i, self.troubles.pace[i]);
+        self.pool_model.set_pace(i, self.troubles.pace[i]);
     }
 
     fn reserve(&mut self, i: usize, status: ServerStatus) -> Trouble {
@@ -411,7 +412,7 @@ impl<P: Plant> Rig<P> {
         } else {
             ServerStatus::Up
         };
-        self.plant.set_status(i, status);
+        self.pool_model.set_status(i, status);
     }
 
     fn leave(&mut self, i: usize) -> Trouble {
@@ -436,17 +437,17 @@ impl<P: Plant> Rig<P> {
 
     fn set_foreign(&mut self, i: usize, weight: u32) {
         // Nobody else takes the last server out either.
-        let others = (0..self.plant.len()).any(|j| j != i && self.plant.weight(j) > 0);
+        let others = (0..self.pool_model.len()).any(|j| j != i && self.pool_model.weight(j) > 0);
         if weight > 0 || others {
-            self.plant.set_weights(&[(i, weight)]);
-            self.ledger.weights_changed();
+            self.pool_model.set_weights(&[(i, weight)]);
+            self.invariants.weights_changed();
         }
     }
 
     fn reload(&mut self) {
         let weights = self.scenario.weights.clone();
-        self.plant.restart(&weights, self.troubles.method);
-        self.ledger.weights_changed();
+        self.pool_model.restart(&weights, self.troubles.method);
+        self.invariants.weights_changed();
     }
 
     fn switch_method(&mut self) {

@@ -181,7 +181,7 @@ fn clients_give_up_and_what_is_cancelled_is_not_served() {
         assert_eq!(report.offered(), 90_000);
         assert!(report.p99_us < 300_001.0, "{}", report.p99_us);
     }
-    // Told, cores work in vain only for those who leave in mid-service (two of three here: first in
+    // LastEvent, cores work in vain only for those who leave in mid-service (two of three here: first in
     // first out, a request is begun when little patience is left); untold, nobody is served in time.
     let capacity = 2.0 / 0.03;
     assert!(told.goodput_rps > 0.25 * capacity, "{}", told.goodput_rps);

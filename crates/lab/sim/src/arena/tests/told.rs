@@ -48,5 +48,5 @@ fn requests_have_addresses_and_balancers_hear_of_cpus_where_that_is_asked_for() 
     assert!((560..640).contains(&cpus.len()), "{}", cpus.len());
     let mean = cpus.iter().sum::<f32>() / cpus.len() as f32;
     assert!((0.45..0.55).contains(&mean), "{mean}");
-    assert_eq!(report.mean_us, plain.mean_us, "neither changes the luck");
+    assert_eq!(report.mean_us, plain.mean_us, "neither changes the rng");
 }

@@ -1,12 +1,12 @@
-//! How things stand after a step, against how they may stand.
+//! How things snapshot after a step, against how they may snapshot.
 
 use std::time::Duration;
 
 use plimsoll_control::{Belief, Controller, ServiceView};
 use plimsoll_model::Nanos;
 
-use super::{Ledger, Rule};
-use crate::plant::{Condition, Plant};
+use super::{Invariants, Rule};
+use crate::pool_model::{Condition, PoolModel};
 
 /// Once the controller knows, a failed backend is without traffic within this, for as long as the
 /// balancer can be steered: one reading (a second at sample level) and one exchange.
@@ -35,7 +35,7 @@ pub struct Seen<'a> {
     /// The controller's time.
     pub clock: Nanos,
     /// The pool.
-    pub plant: &'a dyn Plant,
+    pub pool_model: &'a dyn PoolModel,
     /// The controller.
     pub controller: &'a Controller,
     /// What it believes of every backend.
@@ -43,7 +43,7 @@ pub struct Seen<'a> {
 }
 
 /// Everything at one instant.
-pub struct Stand<'a> {
+pub struct Snapshot<'a> {
     /// The world's time.
     pub now: Nanos,
     /// The process has time, the balancer can be read and steered, and nothing is under way.
@@ -54,53 +54,53 @@ pub struct Stand<'a> {
     pub view: &'a dyn Fn() -> ServiceView,
 }
 
-impl Ledger {
-    /// Compares how things stand with how they may.
-    pub fn stand(&mut self, stand: &Stand<'_>) {
-        self.world = stand.now;
+impl Invariants {
+    /// Compares how things snapshot with how they may.
+    pub fn check(&mut self, snapshot: &Snapshot<'_>) {
+        self.world = snapshot.now;
         self.checks += 1;
-        let fresh = self.newest_at.is_some_and(|at| stand.seen.clock.since(at) <= FRESH);
+        let fresh = self.newest_at.is_some_and(|at| snapshot.seen.clock.since(at) <= FRESH);
         let backs_off =
-            self.refused_at.is_some_and(|at| stand.seen.clock.since(at) <= TRIED_AGAIN_WITHIN);
-        let waits = self.outstanding.is_some_and(|o| stand.seen.clock.since(o.at) <= UNANSWERED);
-        let able = stand.able && fresh && !waits && !backs_off && !self.conflict;
-        let passed_s = stand.now.since(self.last_stand).as_secs_f64();
-        self.last_stand = stand.now;
+            self.refused_at.is_some_and(|at| snapshot.seen.clock.since(at) <= TRIED_AGAIN_WITHIN);
+        let waits = self.outstanding.is_some_and(|o| snapshot.seen.clock.since(o.at) <= UNANSWERED);
+        let able = snapshot.able && fresh && !waits && !backs_off && !self.conflict;
+        let passed_s = snapshot.now.since(self.last_check).as_secs_f64();
+        self.last_check = snapshot.now;
         let able_s = if able { passed_s.min(LONGEST_STEP_S) } else { 0.0 };
         self.let_excuses_expire(able_s);
-        self.check_rescaled(stand);
-        self.check_measured(stand, able_s);
+        self.check_rescaled(snapshot);
+        self.check_measured(snapshot, able_s);
         // No time that is allowed passes while the process is away, or its machine is.
         if !able || passed_s > LONGEST_STEP_S {
             self.accounts.iter_mut().for_each(|a| (a.overdue, a.dead_since) = (None, None));
             (self.disagreeing, self.deserted, self.misread) = (None, None, None);
         } else {
-            self.check_failed(stand);
-            self.check_dead(stand);
-            self.check_somebody(stand);
-            self.check_agreement(stand);
-            self.check_belief(stand);
+            self.check_failed(snapshot);
+            self.check_dead(snapshot);
+            self.check_any_serves(snapshot);
+            self.check_agreement(snapshot);
+            self.check_belief(snapshot);
         }
-        self.phase = Some(stand.seen.controller.phase());
+        self.phase = Some(snapshot.seen.controller.phase());
         let has_acted = std::mem::take(&mut self.has_acted);
-        if has_acted || stand.now.since(self.last_look) >= LOOK_EVERY {
-            self.last_look = stand.now;
-            self.check_view(&(stand.view)());
+        if has_acted || snapshot.now.since(self.last_look) >= LOOK_EVERY {
+            self.last_look = snapshot.now;
+            self.check_view(&(snapshot.view)());
         }
     }
 
-    fn check_failed(&mut self, stand: &Stand<'_>) {
+    fn check_failed(&mut self, snapshot: &Snapshot<'_>) {
         // Where the controller has nobody left, weights stay as they are.
-        let somebody = self.accounts.iter().any(|a| a.is_usable());
+        let any_usable = self.accounts.iter().any(|a| a.is_usable());
         for i in 0..self.accounts.len() {
             let a = &mut self.accounts[i];
-            let held = stand.seen.plant.weight(i);
-            if !(somebody && a.steered && a.is_to_get_nothing() && held > 0) {
+            let held = snapshot.seen.pool_model.weight(i);
+            if !(any_usable && a.steered && a.is_to_get_nothing() && held > 0) {
                 a.overdue = None;
                 continue;
             }
-            let since = *a.overdue.get_or_insert(stand.now);
-            if stand.now.since(since) > FAILED_OUT_WITHIN {
+            let since = *a.overdue.get_or_insert(snapshot.now);
+            if snapshot.now.since(since) > FAILED_OUT_WITHIN {
                 let (down, out, aside) = (a.balancer_down, a.out, a.aside);
                 let what = format!(
                     "weight {held} for more than {FAILED_OUT_WITHIN:?} after it failed, by the balancer: \
@@ -112,88 +112,90 @@ impl Ledger {
     }
 
     /// Takes down who is not well in truth, whether or not the controller is there to see it.
-    pub fn note_unwell(&mut self, plant: &dyn Plant) {
-        let (now, clock) = (plant.now(), self.last_clock);
+    pub fn note_unwell(&mut self, pool_model: &dyn PoolModel) {
+        let (now, clock) = (pool_model.now(), self.last_clock);
         for (i, a) in self.accounts.iter_mut().enumerate() {
-            if plant.condition(i) != Condition::Well {
+            if pool_model.condition(i) != Condition::Well {
                 a.unwell_at = Some((now, clock));
             }
         }
     }
 
     /// Who is dead in truth holds a weight for no longer than it takes to notice.
-    fn check_dead(&mut self, stand: &Stand<'_>) {
-        let plant = stand.seen.plant;
+    fn check_dead(&mut self, snapshot: &Snapshot<'_>) {
+        let pool_model = snapshot.seen.pool_model;
         let lives =
-            |i: usize| self.accounts[i].is_usable() && plant.condition(i) != Condition::Dead;
-        let somebody = (0..self.accounts.len()).any(lives);
+            |i: usize| self.accounts[i].is_usable() && pool_model.condition(i) != Condition::Dead;
+        let any_usable = (0..self.accounts.len()).any(lives);
         for i in 0..self.accounts.len() {
             let a = &mut self.accounts[i];
-            let dead = plant.condition(i) == Condition::Dead && plant.weight(i) > 0;
-            if !(dead && somebody && a.steered && !a.reserved) {
+            let dead = pool_model.condition(i) == Condition::Dead && pool_model.weight(i) > 0;
+            if !(dead && any_usable && a.steered && !a.reserved) {
                 a.dead_since = None;
                 continue;
             }
-            let since = *a.dead_since.get_or_insert(stand.now);
-            if stand.now.since(since) > DEAD_OUT_WITHIN {
-                let what = format!("weight {} though it is dead since {since:?}", plant.weight(i));
+            let since = *a.dead_since.get_or_insert(snapshot.now);
+            if snapshot.now.since(since) > DEAD_OUT_WITHIN {
+                let what =
+                    format!("weight {} though it is dead since {since:?}", pool_model.weight(i));
                 self.violate(Rule::DeadGetNothing, Some(i), what);
             }
         }
     }
 
-    fn check_somebody(&mut self, stand: &Stand<'_>) {
+    fn check_any_serves(&mut self, snapshot: &Snapshot<'_>) {
         let may = |i: &usize| self.accounts[*i].is_usable();
-        let somebody = self.accounts.iter().any(|a| a.is_usable());
-        let all_zero =
-            || (0..self.accounts.len()).filter(may).all(|i| stand.seen.plant.weight(i) == 0);
-        let deserted = somebody && all_zero();
+        let any_usable = self.accounts.iter().any(|a| a.is_usable());
+        let all_zero = || {
+            (0..self.accounts.len()).filter(may).all(|i| snapshot.seen.pool_model.weight(i) == 0)
+        };
+        let deserted = any_usable && all_zero();
         if !deserted {
             self.deserted = None;
             return;
         }
-        let since = *self.deserted.get_or_insert(stand.now);
-        if stand.now.since(since) > FAILED_OUT_WITHIN {
+        let since = *self.deserted.get_or_insert(snapshot.now);
+        if snapshot.now.since(since) > FAILED_OUT_WITHIN {
             let what =
                 format!("nobody who may serve has a weight since {:.3} s", since.as_secs_f64());
             self.violate(Rule::SomebodyServes, None, what);
         }
     }
 
-    fn check_agreement(&mut self, stand: &Stand<'_>) {
+    fn check_agreement(&mut self, snapshot: &Snapshot<'_>) {
         let Some(plan) = &self.last_plan else { return };
         let wrong = plan.iter().find_map(|&(id, weight)| {
             let i = id.0 as usize;
             let a = &self.accounts[i];
-            let held = stand.seen.plant.weight(i);
+            let held = snapshot.seen.pool_model.weight(i);
             (a.steered && !a.reserved && held != weight).then_some((i, weight, held))
         });
         // A plan that was lost may have been given up for what is held; and while nobody serves, weights
         // stay as they are.
-        let somebody = self.accounts.iter().any(|a| a.is_usable());
+        let any_usable = self.accounts.iter().any(|a| a.is_usable());
         let wants_another = || {
             let differs = |b: &Belief| {
                 let i = b.backend.0 as usize;
-                b.wanted != stand.seen.plant.weight(i) && !self.accounts[i].reserved
+                b.wanted != snapshot.seen.pool_model.weight(i) && !self.accounts[i].reserved
             };
-            stand.seen.beliefs.iter().any(differs)
+            snapshot.seen.beliefs.iter().any(differs)
         };
-        let wrong = wrong.filter(|_| somebody && wants_another());
+        let wrong = wrong.filter(|_| any_usable && wants_another());
         let Some((i, weight, held)) = wrong else {
             self.disagreeing = None;
             return;
         };
-        let since = *self.disagreeing.get_or_insert(stand.now);
-        if stand.now.since(since) > AGREE_WITHIN {
+        let since = *self.disagreeing.get_or_insert(snapshot.now);
+        if snapshot.now.since(since) > AGREE_WITHIN {
             let what = format!("planned {weight}, held {held} for more than {AGREE_WITHIN:?}");
             self.violate(Rule::Agreement, Some(i), what);
         }
     }
 
-    fn check_belief(&mut self, stand: &Stand<'_>) {
-        let misread = stand.seen.beliefs.iter().find_map(|b| {
+    fn check_belief(&mut self, snapshot: &Snapshot<'_>) {
+        let misread = snapshot.seen.beliefs.iter().find_map(|b| {
             let i = b.backend.0 as usize;
-            let held = stand.seen.plant.weight(i);
+            let held = snapshot.seen.pool_model.weight(i);
             let believed = b.programmed.filter(|believed| *believed != held)?;
             Some((i, believed, held))
         });
@@ -201,8 +203,8 @@ impl Ledger {
             self.misread = None;
             return;
         };
-        let since = *self.misread.get_or_insert(stand.now);
-        if stand.now.since(since) > BELIEVED_WITHIN {
+        let since = *self.misread.get_or_insert(snapshot.now);
+        if snapshot.now.since(since) > BELIEVED_WITHIN {
             let what = format!("believed {believed}, held {held}");
             self.violate(Rule::BeliefIsTrue, Some(i), what);
         }
@@ -216,28 +218,32 @@ mod tests {
 
     use super::*;
     use crate::pool::{BackendModel, Method};
-    use crate::sample::SamplePlant;
+    use crate::sample::SampledPool;
 
     /// What is violated where all hold 1 instead of 5 and the steps come at these seconds.
     fn violated(steps: impl Iterator<Item = f64>) -> Option<Rule> {
         let backend = |i: u32| BackendSpec { id: BackendId(i), name: format!("s{i}") };
         let spec = ServiceSpec::new("sim", (0..2).map(backend).collect());
-        let mut ledger = Ledger::new(2);
-        ledger.born(Nanos::ZERO, &spec, None);
-        ledger.last_plan = Some((0..2).map(|i| (BackendId(i), 5)).collect());
+        let mut invariants = Invariants::new(2);
+        invariants.controller_started(Nanos::ZERO, &spec, None);
+        invariants.last_plan = Some((0..2).map(|i| (BackendId(i), 5)).collect());
         let pool = [BackendModel { cores: 1, speed: 1.0 }; 2];
-        let plant = SamplePlant::new(&pool, 10_000.0, Method::RoundRobin, 1);
+        let pool_model = SampledPool::new(&pool, 10_000.0, Method::RoundRobin, 1);
         let controller = Controller::new(spec, None, Nanos::ZERO, 1);
         let beliefs: Vec<Belief> =
             controller.beliefs().map(|b| Belief { wanted: 5, ..b }).collect();
         for seconds in steps {
             let now = Nanos((seconds * 1e9) as u64);
-            ledger.newest_at = Some(now);
-            let seen =
-                Seen { clock: now, plant: &plant, controller: &controller, beliefs: &beliefs };
-            ledger.stand(&Stand { now, able: true, seen, view: &|| controller.view(now) });
+            invariants.newest_at = Some(now);
+            let seen = Seen {
+                clock: now,
+                pool_model: &pool_model,
+                controller: &controller,
+                beliefs: &beliefs,
+            };
+            invariants.check(&Snapshot { now, able: true, seen, view: &|| controller.view(now) });
         }
-        ledger.take_violation().map(|violation| violation.rule)
+        invariants.take_violation().map(|violation| violation.rule)
     }
 
     #[test]

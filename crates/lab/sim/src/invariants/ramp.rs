@@ -5,7 +5,7 @@ use std::time::Duration;
 use plimsoll_control::Belief;
 use plimsoll_model::{MethodKind, Nanos, Plan, PlanEntry};
 
-use super::{Account, Ledger, Rule, Seen};
+use super::{Account, Invariants, Rule, Seen};
 
 /// For so long after a return the ramp is at its foot: 10 % and less than as much again.
 const FOOT_OF_THE_RAMP: Duration = Duration::from_secs(1);
@@ -36,17 +36,17 @@ fn is_known(seen: &Seen<'_>, kind: MethodKind) -> bool {
     seen.beliefs.iter().all(|b| {
         let is_asked_for_more = kind == MethodKind::InFlight && b.is_lower_bound;
         let right = b.capacity_rps.is_some_and(|rps| {
-            let ratio = rps / seen.plant.capacity_rps(b.backend.0 as usize);
+            let ratio = rps / seen.pool_model.capacity_rps(b.backend.0 as usize);
             (1.0 / KNOWN_WITHIN..KNOWN_WITHIN).contains(&ratio)
         });
         right && b.capacity_error < SURE && !is_asked_for_more
     })
 }
 
-impl Ledger {
+impl Invariants {
     /// Who is back begins with little of its share.
     pub(super) fn check_ramp(&mut self, plan: &Plan, seen: &Seen<'_>) {
-        let Seen { clock, plant, .. } = *seen;
+        let Seen { clock, pool_model, .. } = *seen;
         let ramp = self.spec.as_ref().map_or(Duration::ZERO, |spec| spec.slow_start);
         let foot = RAMP_START + (1.0 - RAMP_START) / ramp.as_secs_f64().max(1.0);
         let most_at_foot = UNSURE * foot;
@@ -56,16 +56,16 @@ impl Ledger {
         }
         // Whom the controller still has out, for reasons of its own, cannot help.
         let usable = || self.accounts.iter().enumerate().filter(|(_, a)| a.is_usable());
-        let all: f64 = usable().map(|(j, _)| plant.capacity_rps(j)).sum();
+        let all: f64 = usable().map(|(j, _)| pool_model.capacity_rps(j)).sum();
         let settled = |back: Option<Nanos>| back.is_none_or(|at| clock.since(at) > ramp);
         let others = || {
             usable()
                 .filter(|(_, a)| settled(a.ramps_since))
-                .map(|(j, _)| (j, plant.capacity_rps(j)))
+                .map(|(j, _)| (j, pool_model.capacity_rps(j)))
         };
         let bear: f64 = others().map(|(_, rps)| rps).sum();
         // Where those who are back are needed, or all are, the ramp gives way to the traffic.
-        if bear <= OTHERS_SUFFICE * plant.rate_rps() {
+        if bear <= OTHERS_SUFFICE * pool_model.rate_rps() {
             return;
         }
         // Of a split it has a part. Where the balancer counts, weights say how much of its capacity each is
@@ -83,17 +83,17 @@ impl Ledger {
         } else {
             (plan.entries.iter().map(|e| f64::from(e.weight)).sum(), all)
         };
-        let rate = seen.controller.view(clock).plan.rate_rps.max(plant.rate_rps());
+        let rate = seen.controller.view(clock).plan.rate_rps.max(pool_model.rate_rps());
         let steep = plan.entries.iter().filter(|e| e.weight > 1).find_map(|e| {
             let i = e.backend.0 as usize;
             let back = self.accounts[i].returned_at?;
             // Small weights, which a round robin follows sooner, are rounded up by as much as one.
             let part = f64::from(e.weight - 1) / sum;
-            let fair = plant.capacity_rps(i) / all;
+            let fair = pool_model.capacity_rps(i) / all;
             let at_foot = clock.since(back) < FOOT_OF_THE_RAMP;
             // A split gives that part of what it bears, which is more than of the traffic where there is little.
             let is_light = self.kind == MethodKind::Split
-                && part * rate <= foot * KNOWN_WITHIN * plant.capacity_rps(i);
+                && part * rate <= foot * KNOWN_WITHIN * pool_model.capacity_rps(i);
             (at_foot && part > most_at_foot * fair && !is_light).then_some((i, part, fair))
         });
         if let Some((i, part, fair)) = steep.filter(|_| is_known(seen, self.kind)) {
@@ -117,7 +117,7 @@ impl Ledger {
             return;
         }
         let packing = seen.controller.view(seen.clock).plan;
-        let rate = packing.rate_rps.max(seen.plant.rate_rps());
+        let rate = packing.rate_rps.max(seen.pool_model.rate_rps());
         let believed = |e: &PlanEntry| -> Option<&Belief> {
             seen.beliefs.iter().find(|b| b.backend == e.backend)
         };
@@ -176,9 +176,9 @@ mod tests {
     use plimsoll_model::{BackendId, PlanEntry};
 
     use super::*;
-    use crate::plant::Plant;
     use crate::pool::{BackendModel, Method};
-    use crate::sample::SamplePlant;
+    use crate::pool_model::PoolModel;
+    use crate::sample::SampledPool;
 
     /// Whether a plan of these weights is too steep for the second backend, which is just back, as the
     /// third is. The first is not. A core bears 100 requests a second.
@@ -186,14 +186,14 @@ mod tests {
         let clock = Nanos(100_000_000_000);
         let model = |cores| BackendModel { cores, speed: 1.0 };
         let pool = cores.map(model);
-        let mut plant = SamplePlant::new(&pool, 10_000.0, Method::LeastConn, 1);
-        plant.set_rate(rate_rps);
+        let mut pool_model = SampledPool::new(&pool, 10_000.0, Method::LeastConn, 1);
+        pool_model.set_rate(rate_rps);
         let backend = |i: u32| BackendSpec { id: BackendId(i), name: format!("s{i}") };
-        let mut ledger = Ledger::new(pool.len());
+        let mut invariants = Invariants::new(pool.len());
         let spec = ServiceSpec::new("sim", (0..3).map(backend).collect());
-        ledger.born(clock, &spec, None);
-        ledger.kind = kind;
-        for a in &mut ledger.accounts[1..] {
+        invariants.controller_started(clock, &spec, None);
+        invariants.kind = kind;
+        for a in &mut invariants.accounts[1..] {
             (a.returned_at, a.ramps_since) = (Some(clock), Some(clock));
         }
         let sum: u32 = weights.iter().sum();
@@ -205,9 +205,9 @@ mod tests {
         let entries = (0..3).zip(weights).map(entry).collect();
         let plan = Plan { epoch: 1, at: clock, reason: String::new(), entries };
         let controller = Controller::new(spec, None, clock, 1);
-        let seen = Seen { clock, plant: &plant, controller: &controller, beliefs: &[] };
-        ledger.check_ramp(&plan, &seen);
-        ledger.take_violation().is_some()
+        let seen = Seen { clock, pool_model: &pool_model, controller: &controller, beliefs: &[] };
+        invariants.check_ramp(&plan, &seen);
+        invariants.take_violation().is_some()
     }
 
     #[test]

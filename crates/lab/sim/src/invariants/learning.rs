@@ -6,7 +6,7 @@ use plimsoll_control::{DrainTest, Record, RecordKind};
 use plimsoll_model::{BackendId, MethodKind, Nanos};
 
 use super::limits::PUT_BACK_WITHIN;
-use super::{Ledger, Rule, Stand};
+use super::{Invariants, Rule, Snapshot};
 
 /// A change is told from readings no older than this, and no further apart.
 const STALE: Duration = Duration::from_secs(2);
@@ -24,7 +24,7 @@ const NONE_AT_ALL: f64 = 1e-6;
 
 /// What the controller was told last.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) enum Told {
+pub(super) enum LastEvent {
     /// A reading of this age, so long after the one before.
     Reading { age: Duration, gap: Option<Duration> },
     /// A probe of this backend.
@@ -34,9 +34,14 @@ pub(super) enum Told {
     Other,
 }
 
-impl Ledger {
+impl Invariants {
     /// Takes down whom a record names as changed, and whether it may.
-    pub(super) fn recorded_change(&mut self, clock: Nanos, record: &Record, place: Option<usize>) {
+    pub(super) fn note_change_record(
+        &mut self,
+        clock: Nanos,
+        record: &Record,
+        place: Option<usize>,
+    ) {
         if matches!(
             record.kind,
             RecordKind::Drift
@@ -54,13 +59,13 @@ impl Ledger {
         if record.kind != RecordKind::Drift {
             return;
         }
-        let fresh = match self.told {
-            Told::Reading { age, gap } => age < STALE && gap.is_some_and(|gap| gap <= STALE),
-            Told::Probe(id) => place == Some(id.0 as usize),
-            Told::Other => false,
+        let fresh = match self.last_event {
+            LastEvent::Reading { age, gap } => age < STALE && gap.is_some_and(|gap| gap <= STALE),
+            LastEvent::Probe(id) => place == Some(id.0 as usize),
+            LastEvent::Other => false,
         };
         if !fresh {
-            let what = format!("told {:?}: {}", self.told, record.reason);
+            let what = format!("told {:?}: {}", self.last_event, record.reason);
             self.violate(Rule::DriftIsFresh, place, what);
         }
         // Who fails and keeps a weight all the same serves: nobody else does.
@@ -84,8 +89,8 @@ impl Ledger {
     }
 
     /// Whoever's curve was rescaled is named, and nobody else's is touched.
-    pub(super) fn check_rescaled(&mut self, stand: &Stand<'_>) {
-        for b in stand.seen.beliefs {
+    pub(super) fn check_rescaled(&mut self, snapshot: &Snapshot<'_>) {
+        for b in snapshot.seen.beliefs {
             let i = b.backend.0 as usize;
             let Some(held) = self.changed.get_mut(i) else { continue };
             let news = *held != b.changed;
@@ -103,11 +108,11 @@ impl Ledger {
     }
 
     /// Loads given on purpose: who asked for them, how many at a time, and for how long.
-    pub(super) fn check_measured(&mut self, stand: &Stand<'_>, able_s: f64) {
-        let beliefs = stand.seen.beliefs;
+    pub(super) fn check_measured(&mut self, snapshot: &Snapshot<'_>, able_s: f64) {
+        let beliefs = snapshot.seen.beliefs;
         let count = beliefs.iter().filter(|b| b.is_measured).count();
         if count == 0 && self.measured == 0 {
-            return self.check_put_back(stand, able_s);
+            return self.check_put_back(snapshot, able_s);
         }
         let Some(spec) = &self.spec else { return };
         let (refresh, drains) = (spec.refresh, spec.drain == DrainTest::Overload);
@@ -128,7 +133,7 @@ impl Ledger {
         }
         // Who counts may well find that what it has is what it wants, and decide nothing.
         if count < self.measured && self.kind == MethodKind::Split {
-            self.put_back_by = Some((stand.seen.clock, 0.0));
+            self.put_back_by = Some((snapshot.seen.clock, 0.0));
         }
         self.measured = count;
         self.measured_at = Some(self.world);
@@ -148,12 +153,13 @@ impl Ledger {
     }
 
     /// After a measurement the pool is decided on anew.
-    fn check_put_back(&mut self, stand: &Stand<'_>, able_s: f64) {
+    fn check_put_back(&mut self, snapshot: &Snapshot<'_>, able_s: f64) {
         let Some((ended, waited_s)) = &mut self.put_back_by else { return };
         // Without traffic there is nothing to decide, and without anybody who serves nothing to be had.
-        let may = stand.seen.plant.rate_rps() > 1.0 && self.accounts.iter().any(|a| a.is_usable());
+        let may = snapshot.seen.pool_model.rate_rps() > 1.0
+            && self.accounts.iter().any(|a| a.is_usable());
         *waited_s += if may { able_s } else { 0.0 };
-        if stand.seen.controller.decided_at().is_some_and(|at| at >= *ended) {
+        if snapshot.seen.controller.decided_at().is_some_and(|at| at >= *ended) {
             self.put_back_by = None;
         } else if *waited_s > PUT_BACK_WITHIN.as_secs_f64() {
             let what = "loads given on purpose were not taken back".to_owned();
@@ -167,17 +173,17 @@ mod tests {
     use plimsoll_control::{BackendSpec, Belief, Controller, ServiceSpec};
 
     use super::*;
-    use crate::ledger::Seen;
+    use crate::invariants::Seen;
     use crate::pool::{BackendModel, Method};
-    use crate::sample::SamplePlant;
+    use crate::sample::SampledPool;
 
     /// What is violated when these are measured all of a sudden, of a pool that bears 970 req/s, 20 and 10.
     fn violated(measured: &[u32]) -> Option<Rule> {
         let bears = [970.0, 20.0, 10.0];
         let backend = |i: u32| BackendSpec { id: BackendId(i), name: format!("s{i}") };
         let spec = ServiceSpec::new("sim", (0..3).map(backend).collect());
-        let mut ledger = Ledger::new(3);
-        ledger.born(Nanos::ZERO, &spec, None);
+        let mut invariants = Invariants::new(3);
+        invariants.controller_started(Nanos::ZERO, &spec, None);
         let belief = |(i, rps): (u32, f64)| Belief {
             backend: BackendId(i),
             programmed: Some(1),
@@ -192,13 +198,14 @@ mod tests {
         };
         let beliefs: Vec<Belief> = (0..3).zip(bears).map(belief).collect();
         let pool = [BackendModel { cores: 1, speed: 1.0 }; 3];
-        let plant = SamplePlant::new(&pool, 10_000.0, Method::RoundRobin, 1);
+        let pool_model = SampledPool::new(&pool, 10_000.0, Method::RoundRobin, 1);
         let controller = Controller::new(spec.clone(), None, Nanos::ZERO, 1);
         let (clock, view) = (Nanos::ZERO, || controller.view(Nanos::ZERO));
-        let seen = Seen { clock, plant: &plant, controller: &controller, beliefs: &beliefs };
-        let stand = Stand { now: clock, able: true, seen, view: &view };
-        ledger.check_measured(&stand, 0.0);
-        ledger.take_violation().map(|violation| violation.rule)
+        let seen =
+            Seen { clock, pool_model: &pool_model, controller: &controller, beliefs: &beliefs };
+        let snapshot = Snapshot { now: clock, able: true, seen, view: &view };
+        invariants.check_measured(&snapshot, 0.0);
+        invariants.take_violation().map(|violation| violation.rule)
     }
 
     #[test]

@@ -7,8 +7,8 @@ use plimsoll_model::{
     Applied, BackendId, BalancerReport, FailureKind, Nanos, Outcome, ServerStatus,
 };
 
-use super::learning::Told;
-use super::{Account, Ledger};
+use super::learning::LastEvent;
+use super::{Account, Invariants};
 
 /// Without an event for so long a process had no time, and time-outs of before prove nothing.
 const STALL: Duration = Duration::from_millis(500);
@@ -32,9 +32,9 @@ impl Account {
     }
 }
 
-impl Ledger {
+impl Invariants {
     /// Takes down an event before the controller takes it.
-    pub fn told(&mut self, world: Nanos, clock: Nanos, event: &Event) {
+    pub fn note_event(&mut self, world: Nanos, clock: Nanos, event: &Event) {
         self.world = world;
         if clock.since(self.last_clock) > STALL {
             self.stalled_at = clock;
@@ -43,17 +43,17 @@ impl Ledger {
             self.leapt_at = Some(clock);
         }
         self.last_clock = clock;
-        self.told = match event {
+        self.last_event = match event {
             Event::Balancer(report) => {
                 let gap = self.newest_at.map(|at| report.at.since(at));
-                Told::Reading { age: clock.since(report.at), gap }
+                LastEvent::Reading { age: clock.since(report.at), gap }
             }
-            Event::Probe { backend, .. } => Told::Probe(*backend),
-            _ => Told::Other,
+            Event::Probe { backend, .. } => LastEvent::Probe(*backend),
+            _ => LastEvent::Other,
         };
         match event {
             Event::Tick | Event::Stopping => {}
-            Event::Balancer(report) => self.told_report(clock, report),
+            Event::Balancer(report) => self.note_report(clock, report),
             Event::BalancerLost { conflict, .. } => {
                 self.conflict = *conflict;
                 self.outstanding = None;
@@ -70,7 +70,7 @@ impl Ledger {
                     self.note_bad_news(clock, *backend);
                 }
             }
-            Event::Applied(applied) => self.told_applied(clock, applied),
+            Event::Applied(applied) => self.note_applied(clock, applied),
             Event::ApplyFailed { epoch, retryable, .. } => {
                 if self.outstanding.take_if(|o| o.epoch == *epoch).is_some() {
                     (self.last_program, self.refused_at) = (Some(clock), Some(clock));
@@ -87,7 +87,7 @@ impl Ledger {
         }
     }
 
-    fn told_report(&mut self, clock: Nanos, report: &BalancerReport) {
+    fn note_report(&mut self, clock: Nanos, report: &BalancerReport) {
         let first = self.newest_at.is_none();
         self.newest_at = self.newest_at.max(Some(report.at));
         self.conflict = false;
@@ -161,14 +161,14 @@ impl Ledger {
             serves(s.backend) && remembered.is_some_and(|remembered| remembered != s.weight)
         });
         // Weights of whom else it knew are no weights for those who are left.
-        let anybody = report
+        let any_serves = report
             .servers
             .iter()
             .any(|s| serves(s.backend) && weight(s.backend).is_some_and(|w| w > 0));
-        self.must_resume = all_known && differs && anybody;
+        self.must_resume = all_known && differs && any_serves;
     }
 
-    fn told_applied(&mut self, clock: Nanos, applied: &Applied) {
+    fn note_applied(&mut self, clock: Nanos, applied: &Applied) {
         for &(id, weight) in &applied.weights {
             if let Some(a) = self.accounts.get_mut(id.0 as usize) {
                 a.believed = Some(weight);
@@ -213,10 +213,14 @@ mod tests {
     fn must_resume(remembered: u32, servers: &[(u32, ServerStatus)]) -> bool {
         let ids = || (0..servers.len() as u32).map(BackendId);
         let backends = ids().map(|id| BackendSpec { id, name: format!("s{}", id.0) }).collect();
-        let mut ledger = Ledger::new(servers.len());
+        let mut invariants = Invariants::new(servers.len());
         let gone = (BackendId(servers.len() as u32), 7);
         let recalled = ids().map(|id| (id, remembered)).chain([gone]).collect();
-        ledger.born(Nanos::ZERO, &ServiceSpec::new("sim", backends), Some(recalled));
+        invariants.controller_started(
+            Nanos::ZERO,
+            &ServiceSpec::new("sim", backends),
+            Some(recalled),
+        );
         let report = BalancerReport {
             at: Nanos::ZERO,
             method: Method { name: "roundrobin".to_owned(), kind: MethodKind::Split },
@@ -235,8 +239,8 @@ mod tests {
                 })
                 .collect(),
         };
-        ledger.told(Nanos::ZERO, Nanos::ZERO, &Event::Balancer(report));
-        ledger.must_resume
+        invariants.note_event(Nanos::ZERO, Nanos::ZERO, &Event::Balancer(report));
+        invariants.must_resume
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use plimsoll_sim::{Fault, Method, Order, Rule, Sabotage, Scenario};
+use plimsoll_sim::{Fault, Method, Mutant, Order, Rule, Scenario};
 
 /// Seeds that a broken controller gets before it counts as not caught.
 const SEEDS: u64 = 40;
@@ -12,22 +12,22 @@ const SEEDS: u64 = 40;
 const DAYS: f64 = 0.05;
 
 /// The runs in which a broken controller is to be caught.
-fn tried(sabotage: Sabotage) -> Vec<Order> {
-    match sabotage {
+fn tried(mutant: Mutant) -> Vec<Order> {
+    match mutant {
         // Few of all runs have room enough for a ramp to matter.
-        Sabotage::HurryRamp => orders(sabotage, Rule::Ramp)
+        Mutant::HurryRamp => orders(mutant, Rule::Ramp)
             .into_iter()
             .map(|order| Order { beyond: Vec::new(), ..order })
             .collect(),
         _ => (0..SEEDS)
-            .map(|seed| Order { sabotage: Some(sabotage), ..Order::days(seed, DAYS) })
+            .map(|seed| Order { mutant: Some(mutant), ..Order::days(seed, DAYS) })
             .collect(),
     }
 }
 
 /// The runs up to the first that catches it, and the rule.
-fn caught(sabotage: Sabotage) -> Option<(Vec<Order>, Rule)> {
-    let mut orders = tried(sabotage);
+fn caught(mutant: Mutant) -> Option<(Vec<Order>, Rule)> {
+    let mut orders = tried(mutant);
     let (last, rule) = orders
         .iter()
         .enumerate()
@@ -37,48 +37,48 @@ fn caught(sabotage: Sabotage) -> Option<(Vec<Order>, Rule)> {
 }
 
 /// Each of these is caught by the rule that is there for it, whatever else it breaks.
-const MEANT_FOR: [(Sabotage, Rule); 41] = [
-    (Sabotage::ForgetOne, Rule::WholePlan),
-    (Sabotage::NotANumber, Rule::WholePlan),
-    (Sabotage::SharesOfMoreThanAll, Rule::WholePlan),
-    (Sabotage::TwoWeights, Rule::WholePlan),
-    (Sabotage::OutOfRange, Rule::WholePlan),
-    (Sabotage::ScaleOneWeight, Rule::WeightsFollowShares),
-    (Sabotage::AllZero, Rule::SomebodyServes),
-    (Sabotage::LeaveOneAlone, Rule::SurvivesALoss),
-    (Sabotage::SwallowFailures, Rule::DeadGetNothing),
-    (Sabotage::KeepFailedAtOne, Rule::FailedGetNothing),
-    (Sabotage::DropZeros, Rule::FailedGetNothing),
-    (Sabotage::KeepEjected, Rule::FailedGetNothing),
-    (Sabotage::IgnoreBalancerChecks, Rule::FailedGetNothing),
-    (Sabotage::InventFailures, Rule::LivingNeverFail),
-    (Sabotage::BelieveOldTimeouts, Rule::LivingNeverFail),
-    (Sabotage::IgnoreAdministrator, Rule::ReservedIsLeftAlone),
-    (Sabotage::PlanOnStaleData, Rule::FreshData),
-    (Sabotage::ProgramWhileObserving, Rule::MaySteer),
-    (Sabotage::IgnoreConflict, Rule::MaySteer),
-    (Sabotage::OldEpoch, Rule::EpochsRise),
-    (Sabotage::IgnoreMinInterval, Rule::Pace),
-    (Sabotage::ShowNonsense, Rule::SaneView),
-    (Sabotage::Panic, Rule::NoPanic),
-    (Sabotage::IgnoreTheta, Rule::Theta),
-    (Sabotage::LeapWhileLearning, Rule::MaxStep),
-    (Sabotage::PlanForNothing, Rule::WorthIt),
-    (Sabotage::BlameTheOthers, Rule::DriftIsLocal),
-    (Sabotage::DriftOnStaleData, Rule::DriftIsFresh),
-    (Sabotage::DriftOfTheDead, Rule::DriftOfTheServing),
-    (Sabotage::RefreshUnasked, Rule::RefreshIsAsked),
-    (Sabotage::RefreshTooMuch, Rule::RefreshIsSmall),
-    (Sabotage::RefreshForever, Rule::RefreshEnds),
-    (Sabotage::DrainAgain, Rule::DrainIsRare),
-    (Sabotage::BelieveInPlans, Rule::BeliefIsTrue),
-    (Sabotage::PlanTooOften, Rule::Pace),
-    (Sabotage::PlanTwice, Rule::OneAtATime),
-    (Sabotage::ForeignMemory, Rule::Resumes),
-    (Sabotage::IgnoreReload, Rule::Agreement),
-    (Sabotage::IgnoreForeign, Rule::Agreement),
-    (Sabotage::LoseRamp, Rule::Ramp),
-    (Sabotage::HurryRamp, Rule::Ramp),
+const MEANT_FOR: [(Mutant, Rule); 41] = [
+    (Mutant::ForgetOne, Rule::WholePlan),
+    (Mutant::NotANumber, Rule::WholePlan),
+    (Mutant::SharesOfMoreThanAll, Rule::WholePlan),
+    (Mutant::TwoWeights, Rule::WholePlan),
+    (Mutant::OutOfRange, Rule::WholePlan),
+    (Mutant::ScaleOneWeight, Rule::WeightsFollowShares),
+    (Mutant::AllZero, Rule::SomebodyServes),
+    (Mutant::LeaveOneAlone, Rule::SurvivesALoss),
+    (Mutant::SwallowFailures, Rule::DeadGetNothing),
+    (Mutant::KeepFailedAtOne, Rule::FailedGetNothing),
+    (Mutant::DropZeros, Rule::FailedGetNothing),
+    (Mutant::KeepEjected, Rule::FailedGetNothing),
+    (Mutant::IgnoreBalancerChecks, Rule::FailedGetNothing),
+    (Mutant::InventFailures, Rule::LivingNeverFail),
+    (Mutant::BelieveOldTimeouts, Rule::LivingNeverFail),
+    (Mutant::IgnoreAdministrator, Rule::ReservedIsLeftAlone),
+    (Mutant::PlanOnStaleData, Rule::FreshData),
+    (Mutant::ProgramWhileObserving, Rule::MaySteer),
+    (Mutant::IgnoreConflict, Rule::MaySteer),
+    (Mutant::OldEpoch, Rule::EpochsRise),
+    (Mutant::IgnoreMinInterval, Rule::Pace),
+    (Mutant::ShowNonsense, Rule::SaneView),
+    (Mutant::Panic, Rule::NoPanic),
+    (Mutant::IgnoreTheta, Rule::Theta),
+    (Mutant::LeapWhileLearning, Rule::MaxStep),
+    (Mutant::PlanForNothing, Rule::WorthIt),
+    (Mutant::BlameTheOthers, Rule::DriftIsLocal),
+    (Mutant::DriftOnStaleData, Rule::DriftIsFresh),
+    (Mutant::DriftOfTheDead, Rule::DriftOfTheServing),
+    (Mutant::RefreshUnasked, Rule::RefreshIsAsked),
+    (Mutant::RefreshTooMuch, Rule::RefreshIsSmall),
+    (Mutant::RefreshForever, Rule::RefreshEnds),
+    (Mutant::DrainAgain, Rule::DrainIsRare),
+    (Mutant::BelieveInPlans, Rule::BeliefIsTrue),
+    (Mutant::PlanTooOften, Rule::Pace),
+    (Mutant::PlanTwice, Rule::OneAtATime),
+    (Mutant::ForeignMemory, Rule::Resumes),
+    (Mutant::IgnoreReload, Rule::Agreement),
+    (Mutant::IgnoreForeign, Rule::Agreement),
+    (Mutant::LoseRamp, Rule::Ramp),
+    (Mutant::HurryRamp, Rule::Ramp),
 ];
 
 /// Where a rule is tried that few of all runs give an occasion for.
@@ -116,13 +116,10 @@ fn place(rule: Rule) -> Option<Place> {
 }
 
 /// The runs in which a rule is to catch this.
-fn orders(sabotage: Sabotage, rule: Rule) -> Vec<Order> {
+fn orders(mutant: Mutant, rule: Rule) -> Vec<Order> {
     let beyond: Vec<Rule> = Rule::ALL.into_iter().filter(|r| *r != rule).collect();
-    let order = |seed| Order {
-        sabotage: Some(sabotage),
-        beyond: beyond.clone(),
-        ..Order::days(seed, DAYS)
-    };
+    let order =
+        |seed| Order { mutant: Some(mutant), beyond: beyond.clone(), ..Order::days(seed, DAYS) };
     let Some(Place { faults, suits }) = place(rule) else { return (0..SEEDS).map(order).collect() };
     let without: Vec<Fault> = Fault::ALL.into_iter().filter(|f| !faults.contains(f)).collect();
     (0..LOOKED_THROUGH)
@@ -144,15 +141,15 @@ fn something_is_there_for_every_invariant_to_catch() {
 
 #[test]
 fn what_an_invariant_is_there_for_it_catches() {
-    for_each(&MEANT_FOR, |&(sabotage, rule)| {
-        let orders = orders(sabotage, rule);
+    for_each(&MEANT_FOR, |&(mutant, rule)| {
+        let orders = orders(mutant, rule);
         let caught = orders.iter().find_map(|order| Some((order.seed, order.run().err()?)));
-        println!("{sabotage}: {rule} with seed {:?}", caught.as_ref().map(|(seed, _)| seed));
-        let (_, failure) = caught.unwrap_or_else(|| panic!("{sabotage} is not caught by {rule}"));
-        assert_eq!(failure.violation.rule, rule, "{sabotage}");
+        println!("{mutant}: {rule} with seed {:?}", caught.as_ref().map(|(seed, _)| seed));
+        let (_, failure) = caught.unwrap_or_else(|| panic!("{mutant} is not caught by {rule}"));
+        assert_eq!(failure.violation.rule, rule, "{mutant}");
         // Runs of their own are not among those of the other test.
         if place(rule).is_some()
-            && let Err(failure) = (Order { sabotage: None, ..failure.order }).run()
+            && let Err(failure) = (Order { mutant: None, ..failure.order }).run()
         {
             panic!("the unbroken one: {failure}");
         }
@@ -177,18 +174,18 @@ fn for_each<T: Sync>(all: &[T], work: impl Fn(&T) + Sync) {
 #[test]
 fn every_broken_controller_is_caught_and_the_unbroken_one_passes_the_same_seeds() {
     let found = Mutex::new(Vec::new());
-    for_each(&Sabotage::ALL, |&sabotage| {
-        let caught = caught(sabotage);
+    for_each(&Mutant::ALL, |&mutant| {
+        let caught = caught(mutant);
         let seen = caught.as_ref().map(|(orders, rule)| (orders.last().map(|o| o.seed), rule));
-        println!("{sabotage}: {seen:?}");
-        found.lock().expect("no panic while it is held").push((sabotage, caught));
+        println!("{mutant}: {seen:?}");
+        found.lock().expect("no panic while it is held").push((mutant, caught));
     });
     let found = found.into_inner().expect("no panic while it was held");
     let missed: Vec<_> = found.iter().filter(|(_, caught)| caught.is_none()).collect();
     assert!(missed.is_empty(), "not caught within {SEEDS} seeds of {DAYS} days: {missed:?}");
     let mut unbroken: Vec<Order> = Vec::new();
     for (orders, _) in found.into_iter().filter_map(|(_, caught)| caught) {
-        let whole = orders.into_iter().map(|order| Order { sabotage: None, ..order });
+        let whole = orders.into_iter().map(|order| Order { mutant: None, ..order });
         for order in whole {
             if !unbroken.contains(&order) {
                 unbroken.push(order);

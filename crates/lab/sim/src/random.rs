@@ -1,5 +1,5 @@
 //! Chance, from seeds alone: every part of a run draws from a stream of its own, so that taking one
-//! fault away leaves the luck of all others as it was.
+//! fault away leaves the rng of all others as it was.
 
 use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Exp1, Poisson};
@@ -11,14 +11,14 @@ const MANY: f64 = 50.0;
 
 /// One stream of chance.
 #[derive(Clone, Debug)]
-pub struct Luck(Xoshiro256PlusPlus);
+pub struct RandomStream(Xoshiro256PlusPlus);
 
-impl Luck {
+impl RandomStream {
     /// The stream of this number under this seed.
-    pub fn stream(seed: u64, number: u64) -> Self {
+    pub fn new(seed: u64, number: u64) -> Self {
         // The golden ratio spreads neighbouring seeds and numbers over all bits.
         let mixed = seed.wrapping_add(number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        Luck(Xoshiro256PlusPlus::seed_from_u64(mixed))
+        RandomStream(Xoshiro256PlusPlus::seed_from_u64(mixed))
     }
 
     /// Between 0 and 1.
@@ -77,21 +77,21 @@ mod tests {
 
     #[test]
     fn counts_have_the_mean_and_the_spread_of_poisson() {
-        let mut luck = Luck::stream(1, 2);
+        let mut rng = RandomStream::new(1, 2);
         for mean in [0.3, 7.0, 200.0] {
             let n = 20_000;
-            let draws: Vec<f64> = (0..n).map(|_| luck.count(mean) as f64).collect();
+            let draws: Vec<f64> = (0..n).map(|_| rng.count(mean) as f64).collect();
             let average = draws.iter().sum::<f64>() / f64::from(n);
             let spread = draws.iter().map(|d| (d - average).powi(2)).sum::<f64>() / f64::from(n);
             assert!((average / mean - 1.0).abs() < 0.05, "{average} for {mean}");
             assert!((spread / mean - 1.0).abs() < 0.08, "{spread} for {mean}");
         }
-        assert_eq!(luck.count(0.0), 0);
+        assert_eq!(rng.count(0.0), 0);
     }
 
     #[test]
     fn streams_repeat_and_differ() {
-        let draw = |seed, number| Luck::stream(seed, number).uniform();
+        let draw = |seed, number| RandomStream::new(seed, number).uniform();
         assert_eq!(draw(4, 1), draw(4, 1));
         assert_ne!(draw(4, 1), draw(4, 2));
         assert_ne!(draw(4, 1), draw(5, 1));

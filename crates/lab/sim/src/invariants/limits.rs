@@ -6,7 +6,7 @@ use std::time::Duration;
 use plimsoll_control::Phase;
 use plimsoll_model::{MethodKind, Nanos, Plan, PlanEntry};
 
-use super::{Ledger, Rule, Seen};
+use super::{Invariants, Rule, Seen};
 
 /// Rounding of sums of 64-bit numbers.
 const ROUNDING: f64 = 1e-6;
@@ -15,7 +15,7 @@ const ROUNDING: f64 = 1e-6;
 const WINDOWS_DIFFER: f64 = 1.3;
 const SIGMA: f64 = 4.0;
 /// Who has next to nothing may be given this part of what a core does.
-const FIRST_SIP: f64 = 0.5;
+const FIRST_LOAD: f64 = 0.5;
 /// Bounds are demanded where the pool could carry this much more than its traffic within them, each at
 /// this part of what it is believed to bear, known and not: doubts take up to 30 % of it.
 const ROOM: f64 = 1.1;
@@ -33,7 +33,7 @@ const ROUNDED: f64 = 0.004;
 /// What was measured on purpose is put back within this.
 pub(super) const PUT_BACK_WITHIN: Duration = Duration::from_secs(75);
 
-impl Ledger {
+impl Invariants {
     /// Compares a plan of the ordinary round with what was set. Plans for a pool that has changed or was
     /// put right have other worries.
     pub(super) fn check_limits(&mut self, plan: &Plan, seen: &Seen<'_>) {
@@ -195,14 +195,14 @@ impl Ledger {
         }
         let quickest =
             seen.beliefs.iter().filter_map(|b| b.service_us).fold(f64::INFINITY, f64::min);
-        let sip = FIRST_SIP * 1e6 / quickest;
+        let first_load = FIRST_LOAD * 1e6 / quickest;
         let leap = plan.entries.iter().find_map(|e| {
             let i = e.backend.0 as usize;
             let (.., most) = self.traffic_seen(i)?;
             let most = most.max(self.accounts[i].granted_share * rate);
             let bound = max_step * WINDOWS_DIFFER * (most + SIGMA * most.sqrt());
             let load = e.share * rate;
-            (load > bound && load > sip * WINDOWS_DIFFER).then_some((i, load, most))
+            (load > bound && load > first_load * WINDOWS_DIFFER).then_some((i, load, most))
         });
         if let Some((i, load, most)) = leap {
             let what = format!(

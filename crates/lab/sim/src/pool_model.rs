@@ -21,7 +21,7 @@ pub enum Condition {
 }
 
 /// A pool behind a balancer. Backends are known by their position.
-pub trait Plant {
+pub trait PoolModel {
     /// The time.
     fn now(&self) -> Nanos;
     /// Lets the time pass.

@@ -1,30 +1,30 @@
 //! What the controller was told, what it asked for, and what it may ask for: the invariants.
 //!
-//! The ledger sits on the outer side of everything that is tested. It sees every event before the
+//! The invariants sits on the outer side of everything that is tested. It sees every event before the
 //! controller does and every action after it, keeps its own account of who failed, how fresh the data
 //! are and what the balancer holds, and compares after every step. Where the controller has discretion
 //! (when to return a backend that flaps, whom to eject for errors) the account is the laxer one.
 
+mod check;
+mod events;
 mod learning;
 mod limits;
 mod plan;
 mod ramp;
 mod shown;
-mod stand;
-mod told;
 mod violation;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use learning::Told;
+use learning::LastEvent;
 use plimsoll_control::{Phase, ServiceSpec};
 use plimsoll_model::{BackendId, MethodKind, Nanos};
 
-pub use stand::{Seen, Stand};
+pub use check::{Seen, Snapshot};
 pub use violation::{Rule, Violation};
 
-/// See [`Ledger::pool_excuses`].
+/// See [`Invariants::pool_excuses`].
 const PLANS_PER_CHANGE: u32 = 2;
 /// What excuses a plan ahead of its time does so for so many seconds in which it could be made.
 const EXCUSED_S: f64 = 6.0;
@@ -88,7 +88,7 @@ struct Outstanding {
 }
 
 /// The account of a run.
-pub struct Ledger {
+pub struct Invariants {
     accounts: Vec<Account>,
     spec: Option<ServiceSpec>,
     world: Nanos,
@@ -135,8 +135,8 @@ pub struct Ledger {
     last_look: Nanos,
     /// A plan or a record has come since.
     has_acted: bool,
-    last_stand: Nanos,
-    told: Told,
+    last_check: Nanos,
+    last_event: LastEvent,
     /// Whom the records of this step name as changed.
     named: Vec<usize>,
     /// When everybody's curve was last rescaled, as of the step before.
@@ -153,10 +153,10 @@ pub struct Ledger {
     violation: Option<Violation>,
 }
 
-impl Ledger {
+impl Invariants {
     /// An account of `n` backends.
     pub fn new(n: usize) -> Self {
-        Ledger {
+        Invariants {
             accounts: vec![Account::default(); n],
             spec: None,
             world: Nanos::ZERO,
@@ -188,8 +188,8 @@ impl Ledger {
             misread: None,
             last_look: Nanos::ZERO,
             has_acted: false,
-            last_stand: Nanos::ZERO,
-            told: Told::default(),
+            last_check: Nanos::ZERO,
+            last_event: LastEvent::default(),
             named: Vec::new(),
             changed: vec![None; n],
             measured: 0,
@@ -205,7 +205,7 @@ impl Ledger {
 
     /// A controller begins to work. What the last one was told it does not know; `recalled` are the
     /// weights in its memory.
-    pub fn born(
+    pub fn controller_started(
         &mut self,
         world: Nanos,
         spec: &ServiceSpec,
@@ -214,9 +214,16 @@ impl Ledger {
         let n = self.accounts.len();
         let (checks, violation) = (self.checks, self.violation.take());
         let tolerated = std::mem::take(&mut self.tolerated);
-        let last_stand = world;
-        *self =
-            Ledger { world, checks, violation, tolerated, recalled, last_stand, ..Ledger::new(n) };
+        let last_check = world;
+        *self = Invariants {
+            world,
+            checks,
+            violation,
+            tolerated,
+            recalled,
+            last_check,
+            ..Invariants::new(n)
+        };
         self.configure(spec);
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use plimsoll_control::{Action, Exploration, Record, RecordKind};
 use plimsoll_model::{BackendId, MethodKind, Nanos, Plan, SinkLimits};
 
-use super::{Ledger, Outstanding, Rule, Seen};
+use super::{Invariants, Outstanding, Rule, Seen};
 
 /// Shares sum to 1 up to this: rounding of sums of 64-bit numbers, no more.
 const WHOLE: f64 = 1e-6;
@@ -29,25 +29,25 @@ const ANSWERS: Duration = Duration::from_secs(1);
 const FOREIGN_LIMIT: usize = 10;
 const MINUTE: Duration = Duration::from_secs(60);
 
-impl Ledger {
+impl Invariants {
     /// Takes down what the controller asks, and compares.
-    pub fn asked(&mut self, action: &Action, seen: &Seen<'_>) {
+    pub fn note_action(&mut self, action: &Action, seen: &Seen<'_>) {
         self.has_acted |=
             matches!(action, Action::Program(_) | Action::Correct(_) | Action::Record(_));
         match action {
-            Action::Program(plan) => self.asked_plan(plan, seen),
-            Action::Correct(plan) => self.asked_correction(plan, seen.clock),
-            Action::Record(record) => self.recorded(seen.clock, record),
+            Action::Program(plan) => self.check_plan(plan, seen),
+            Action::Correct(plan) => self.check_correction(plan, seen.clock),
+            Action::Record(record) => self.note_record(seen.clock, record),
             Action::ProbeRate { .. } | Action::CheckRate { .. } | Action::SaveMemory => {}
         }
     }
 
-    fn asked_plan(&mut self, plan: &Plan, seen: &Seen<'_>) {
+    fn check_plan(&mut self, plan: &Plan, seen: &Seen<'_>) {
         let clock = seen.clock;
         self.checks += 1;
         self.check_form(plan);
-        self.check_who(plan);
-        self.check_when(clock, plan);
+        self.check_members(plan);
+        self.check_timing(clock, plan);
         self.check_pace(clock, plan);
         self.check_ramp(plan, seen);
         self.check_along_ramp(plan, seen);
@@ -65,11 +65,11 @@ impl Ledger {
     }
 
     /// A correction of the last plan: as sound and as well timed as a plan.
-    fn asked_correction(&mut self, plan: &Plan, clock: Nanos) {
+    fn check_correction(&mut self, plan: &Plan, clock: Nanos) {
         self.checks += 1;
         self.check_form(plan);
-        self.check_who(plan);
-        self.check_when(clock, plan);
+        self.check_members(plan);
+        self.check_timing(clock, plan);
         self.check_pace(clock, plan);
         self.check_changes_something(plan);
         self.epoch = plan.epoch;
@@ -121,8 +121,8 @@ impl Ledger {
         }
     }
 
-    fn check_who(&mut self, plan: &Plan) {
-        let somebody = self.accounts.iter().any(|a| a.is_usable());
+    fn check_members(&mut self, plan: &Plan) {
+        let any_usable = self.accounts.iter().any(|a| a.is_usable());
         let mut serves = false;
         for e in &plan.entries {
             let i = e.backend.0 as usize;
@@ -131,7 +131,7 @@ impl Ledger {
             if a.reserved {
                 let what = format!("weight {} though an administrator has it", e.weight);
                 self.violate(Rule::ReservedIsLeftAlone, Some(i), what);
-            } else if e.weight > 0 && a.is_to_get_nothing() && somebody {
+            } else if e.weight > 0 && a.is_to_get_nothing() && any_usable {
                 let what = format!(
                     "weight {} after it failed, by the balancer: {}, by the controller: {}, set aside: {} ({})",
                     e.weight, a.balancer_down, a.out, a.aside, plan.reason
@@ -139,7 +139,7 @@ impl Ledger {
                 self.violate(Rule::FailedGetNothing, Some(i), what);
             }
         }
-        if somebody && !serves {
+        if any_usable && !serves {
             let what = format!("only those who fail have weights: {plan:?}");
             self.violate(Rule::SomebodyServes, None, what);
         }
@@ -153,7 +153,7 @@ impl Ledger {
         }
     }
 
-    fn check_when(&mut self, clock: Nanos, plan: &Plan) {
+    fn check_timing(&mut self, clock: Nanos, plan: &Plan) {
         let age = self.newest_at.map(|at| clock.since(at));
         if age.is_none_or(|age| age >= STALE) {
             let what = format!("the newest reading is {age:?} old ({})", plan.reason);
@@ -231,9 +231,9 @@ impl Ledger {
         }
     }
 
-    fn recorded(&mut self, clock: Nanos, record: &Record) {
+    fn note_record(&mut self, clock: Nanos, record: &Record) {
         let place = record.backend.as_ref().and_then(|b| b.strip_prefix('s')?.parse().ok());
-        self.recorded_change(clock, record, place);
+        self.note_change_record(clock, record, place);
         let Some((i, a)) = place.and_then(|i: usize| Some((i, self.accounts.get_mut(i)?))) else {
             return;
         };
@@ -279,9 +279,13 @@ mod tests {
     /// What a plan of these weights violates where an account of the second of two backends says `of_it`.
     fn violated(weights: &[(u32, u32)], of_it: fn(&mut Account)) -> Option<Rule> {
         let backend = |i: u32| BackendSpec { id: BackendId(i), name: format!("s{i}") };
-        let mut ledger = Ledger::new(2);
-        ledger.born(Nanos::ZERO, &ServiceSpec::new("sim", (0..2).map(backend).collect()), None);
-        of_it(&mut ledger.accounts[1]);
+        let mut invariants = Invariants::new(2);
+        invariants.controller_started(
+            Nanos::ZERO,
+            &ServiceSpec::new("sim", (0..2).map(backend).collect()),
+            None,
+        );
+        of_it(&mut invariants.accounts[1]);
         let sum: u32 = weights.iter().map(|(_, weight)| weight).sum();
         let entry = |&(i, weight): &(u32, u32)| PlanEntry {
             backend: BackendId(i),
@@ -290,9 +294,9 @@ mod tests {
         };
         let entries = weights.iter().map(entry).collect();
         let plan = Plan { epoch: 1, at: Nanos::ZERO, reason: String::new(), entries };
-        ledger.check_form(&plan);
-        ledger.check_who(&plan);
-        ledger.take_violation().map(|violation| violation.rule)
+        invariants.check_form(&plan);
+        invariants.check_members(&plan);
+        invariants.take_violation().map(|violation| violation.rule)
     }
 
     #[test]
