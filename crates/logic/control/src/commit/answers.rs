@@ -1,4 +1,4 @@
-//! What the sink answers to a plan, and what a new configuration changes.
+//! The sink's answers to plans, and changes of the configuration.
 
 use plimsoll_model::{Applied, Nanos};
 
@@ -44,7 +44,7 @@ impl Controller {
                 let decision = &pending.decision;
                 Trial::new(now, &self.history, self.calm_since, pending.before, decision)
             });
-            // No window may span the change: it would show a mixture.
+            // No window may span the change of weights: it would show a mixture.
             self.reset_meters();
             self.calm_since = now;
             out.push(Action::SaveMemory);
