@@ -40,7 +40,7 @@ impl Controller {
         let answers = b.life.answered_at().is_some_and(|at| at >= started)
             || b.life.answered_within(now, ANSWERS);
         let doubted = shared || answers || b.life.silent().is_some();
-        let counts = b.life.is_told() || unread;
+        let counts = b.life.counts_answers() || unread;
         let contradicted = counts && (answers || is_new) && !b.life.has_lost();
         let patience = b.failed_after(now);
         let round = Round { started, successes, why: failure, doubted, contradicted, patience };
