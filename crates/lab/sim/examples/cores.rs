@@ -84,6 +84,6 @@ fn main() {
     println!("clients wait {mean_ms:.2} ms in the mean from {LEARNED_S:.0} s on");
     let hours = seeds as f64 * (AT_S[AT_S.len() - 1] - LEARNED_S) / 3_600.0;
     println!(
-        "{changed} changes told and {learned_anew} learned anew in those {hours:.1} h, of nobody who had changed"
+        "{changed} changes reported and {learned_anew} relearnings in those {hours:.1} h, of backends that had not changed"
     );
 }

@@ -1,9 +1,9 @@
-//! Where the win is: what a balancer gains that counts, by what it is told, over the best static split. These are the tables
-//! that decided which methods to build, of another, coarser simulation; its numbers are printed in brackets beside ours.
-//! All methods but the static split are told what their names say: nobody learns here.
+//! Where the win is: what a balancer gains that counts, by what it is told, over the best static split. These are the
+//! tables that decided which methods to build, of another, coarser simulation; its numbers are printed in brackets
+//! beside ours. All methods but the static split are told what their names say: nobody learns here.
 //!
-//! `cargo run --release -p plimsoll-sim --example limits -- [REQUESTS] [SEEDS]`: medians over seeds, each of which is one
-//! pool and one rng for all methods.
+//! `cargo run --release -p plimsoll-sim --example limits -- [REQUESTS] [SEEDS]`: medians over seeds, each of which is
+//! one pool and one rng for all methods.
 
 use plimsoll_policy::{Draw, Policy, PolicyKind, Settings};
 use plimsoll_queueing::ServiceTime::{self, Bimodal, Exponential};

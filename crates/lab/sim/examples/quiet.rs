@@ -3,7 +3,8 @@
 //! that were learned anew, for they might have changed, and those that were corrected, for they completed more
 //! than was believed.
 //!
-//! `cargo run --release -p plimsoll-sim --example quiet -- paper|small roundrobin|leastconn LOAD SERVICE_MS DAYS [SEED [exponential|regular|bimodal]] [poll=MS]`
+//! `cargo run --release -p plimsoll-sim --example quiet -- paper|small roundrobin|leastconn LOAD SERVICE_MS DAYS [SEED
+//! [exponential|regular|bimodal]] [poll=MS]`
 
 use plimsoll_sim::{Method, Verdict, World, WorldSpec, poll_asked, pool_named, service_named};
 

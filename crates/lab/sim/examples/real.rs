@@ -1,7 +1,7 @@
-//! Containers under CPU quotas in simulation, beside weights in proportion to their quotas:
-//! `cargo run --release -p plimsoll-sim --example real -- [loads|pauses|neighbour|steps|days] [seeds=N] [load=PERCENT]
-//! [method=roundrobin|leastconn] [verbose]`. Prints the ratios of mean response times, per seed; lanes of one seed have the
-//! same arrivals and the same work.
+//! Containers under CPU quotas in simulation, beside weights in proportion to their quotas: `cargo run --release -p
+//! plimsoll-sim --example real -- [loads|pauses|neighbour|steps|days] [seeds=N] [load=PERCENT]
+//! [method=roundrobin|leastconn] [verbose]`. Prints the ratios of mean response times, per seed; lanes of one seed have
+//! the same arrivals and the same work.
 
 use plimsoll_control::RecordKind;
 use plimsoll_sim::{ContainerPool, ContainerPoolSpec, Method};
@@ -257,8 +257,8 @@ fn steps(asked: &Asked) {
     }
 }
 
-/// Whole days of pauses (of one, up to 1.5 s; of all, up to 0.5 s), quotas that change and overload: `seeds` of them per
-/// method. Nobody is ever dead.
+/// Whole days of pauses (of one, up to 1.5 s; of all, up to 0.5 s), quotas that change and overload: `seeds` of them
+/// per method. Nobody is ever dead.
 fn days(asked: &Asked) {
     println!("method      day  requests  failed  aside  drift  given up");
     for &method in &asked.methods {

@@ -6,7 +6,7 @@
 
 use crate::random::RandomStream;
 
-/// From this utilisation on there is no stationary law worth the name: queues are followed instead.
+/// From this utilisation on the stationary law is not used: queues are simulated instead.
 pub const BUSIEST: f64 = 0.97;
 
 /// The law of one backend under one load.
@@ -19,12 +19,12 @@ pub struct Law {
     /// `P(N ≤ n)` for `n < c`.
     below: Vec<f64>,
     utilisation: f64,
-    /// Time in which the number in flight forgets what it was, seconds.
+    /// Relaxation time of the number in flight, seconds.
     relaxation_s: f64,
 }
 
 impl Law {
-    /// The law of `cores` cores that each complete `speed` requests per second, offered `lambda`.
+    /// The law of `cores` cores that each complete `speed` requests per second, at an arrival rate of `lambda`.
     pub fn new(lambda: f64, speed: f64, cores: u32) -> Self {
         let c = f64::from(cores);
         let a = lambda / speed;
@@ -53,24 +53,24 @@ impl Law {
         Law { lambda, speed, below, utilisation, relaxation_s }
     }
 
-    /// Part of the cores' time that is used; above 1 the queue grows for ever.
+    /// Utilisation of the cores; above 1 the queue grows without bound.
     pub fn utilisation(&self) -> f64 {
         self.utilisation
     }
 
-    /// Far more in flight than this is a backlog, not chance: the tail beyond it is a millionth.
+    /// More in flight than this is a backlog and not noise: the tail beyond it is a millionth.
     pub fn high(&self) -> f64 {
         let tail =
             if self.utilisation < BUSIEST { -14.0 / self.utilisation.max(0.05).ln() } else { 0.0 };
         self.below.len() as f64 + tail + 2.0
     }
 
-    /// The part of the past that is still seen after so many seconds.
+    /// The weight of the past after this time.
     pub fn memory(&self, seconds: f64) -> f64 {
         (-seconds / self.relaxation_s).exp()
     }
 
-    /// A number in flight.
+    /// Draws a number in flight.
     pub fn draw(&self, rng: &mut RandomStream) -> u32 {
         let u = rng.uniform();
         if let Some(n) = self.below.iter().position(|&p| u < p) {

@@ -1,6 +1,6 @@
-//! Controllers broken on purpose, one way at a time: what the invariants must catch. Each breaks what
-//! the controller is told or what it asks, on the way between it and the invariants, so that its own code
-//! stays as it is.
+//! Controllers broken on purpose, each in one respect: the invariants must catch them. A mutant changes the events that
+//! the controller gets or the actions that it asks for, on their way between it and the invariants, so that the
+//! controller's own code stays as it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,48 +14,48 @@ use plimsoll_model::{Applied, BackendId, FailureKind, Nanos, Outcome, Plan, Serv
 
 use crate::names::{from_name, kebab};
 
-/// One way to be broken.
+/// A defect of the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mutant {
-    /// It does not hear of failures.
+    /// It gets no news of failures.
     SwallowFailures,
     /// It gives failed backends weight 1 instead of 0.
     KeepFailedAtOne,
-    /// It leaves zeros out of its plans.
+    /// It leaves entries with weight 0 out of its plans.
     DropZeros,
-    /// It believes time-outs from a time in which it did not run.
+    /// It believes time-outs from a period in which it had no CPU time.
     BelieveOldTimeouts,
-    /// It gives those who return their whole weight at once.
+    /// It gives returned backends their full weight at once.
     LoseRamp,
-    /// It ramps four times as fast as it should.
+    /// Its slow start is four times too fast.
     HurryRamp,
-    /// It steers what an administrator has.
+    /// It programs backends that an administrator drains or maintains.
     IgnoreAdministrator,
-    /// It does not see that the balancer was reloaded.
+    /// It does not notice that the balancer was reloaded.
     IgnoreReload,
-    /// It takes every plan for carried out.
+    /// It takes every plan for applied.
     IgnoreApplyFailed,
-    /// It does not see what others do to the weights.
+    /// It does not notice weights set by others.
     IgnoreForeign,
-    /// Its plans reach nobody.
+    /// Its plans are never sent.
     LosePlans,
-    /// It makes plans when the balancer is not there to be read.
+    /// It makes plans while the balancer cannot be read.
     PlanOnStaleData,
-    /// It makes a plan as soon as the last one is carried out.
+    /// It makes a plan as soon as the last one is applied.
     PlanTooOften,
-    /// It makes a plan while another is under way.
+    /// It makes a plan while another one is unanswered.
     PlanTwice,
-    /// It tries again at once where only an administrator can help.
+    /// It retries where only an administrator can help.
     IgnoreConflict,
-    /// It programs though it was asked to observe.
+    /// It programs in observe mode.
     ProgramWhileObserving,
-    /// Its epochs do not rise.
+    /// Its epochs do not increase.
     OldEpoch,
-    /// One weight is twice what it should be.
+    /// One weight is doubled.
     ScaleOneWeight,
     /// All weights are 0.
     AllZero,
-    /// One server has all the traffic.
+    /// One server gets all the traffic.
     LeaveOneAlone,
     /// A weight is out of range.
     OutOfRange,
@@ -63,43 +63,43 @@ pub enum Mutant {
     NotANumber,
     /// Shares do not sum to 1.
     SharesOfMoreThanAll,
-    /// An entry comes twice.
+    /// An entry occurs twice.
     TwoWeights,
     /// It starts with the memory of another pool.
     ForeignMemory,
-    /// It does not know of the bound on the spread of its shares.
+    /// It ignores the bound on the spread of its shares.
     IgnoreTheta,
-    /// While it learns it gives nearly all to who has least.
+    /// While learning it gives nearly all traffic to the backend with the least.
     LeapWhileLearning,
-    /// It changes weights for next to nothing.
+    /// It programs changes that move next to nothing.
     PlanForNothing,
-    /// It takes the change of one backend for one of all.
+    /// It rescales the curves of all backends when one changes.
     BlameTheOthers,
-    /// It calls somebody changed while it sees nothing.
+    /// It reports a change of a backend while it gets no readings.
     DriftOnStaleData,
-    /// It calls changed who has failed.
+    /// It reports a change of a failed backend.
     DriftOfTheDead,
-    /// It measures curves anew though it was asked not to.
+    /// It measures curves although that is switched off.
     RefreshUnasked,
     /// It measures half of the pool at a time.
     RefreshTooMuch,
-    /// It does not end what it measures.
+    /// It does not end measurements.
     RefreshForever,
-    /// It measures drain times by overload time and again.
+    /// It measures drain times by overload too often.
     DrainAgain,
-    /// It believes that the balancer holds whatever it asked for.
+    /// It believes that the balancer holds whatever was planned.
     BelieveInPlans,
-    /// It leaves one out of its plans that serves.
+    /// It leaves a serving backend out of its plans.
     ForgetOne,
-    /// It gives a weight to whom it took out for its errors.
+    /// It gives weight to an ejected backend.
     KeepEjected,
-    /// It does not hear what the balancer's own checks say.
+    /// It ignores the balancer's own health checks.
     IgnoreBalancerChecks,
-    /// It says that somebody failed who did not.
+    /// It reports the failure of a healthy backend.
     InventFailures,
-    /// It does not know how far apart changes are to be.
+    /// It ignores the minimum interval between changes.
     IgnoreMinInterval,
-    /// It shows shares that are none.
+    /// It shows shares that do not sum to one.
     ShowNonsense,
     /// It panics when a backend leaves.
     Panic,
@@ -168,10 +168,10 @@ impl FromStr for Mutant {
     }
 }
 
-/// A reading older than this is stale by any account.
+/// A reading older than this is stale by any standard.
 const LONG_AGO: Duration = Duration::from_secs(4);
 
-/// Makes the shares of a plan what its weights come to.
+/// Sets the shares of a plan to what its weights give.
 fn share_by_weights(plan: &mut Plan) {
     let sum: f64 = plan.entries.iter().map(|e| f64::from(e.weight)).sum();
     if sum > 0.0 {
@@ -179,7 +179,7 @@ fn share_by_weights(plan: &mut Plan) {
     }
 }
 
-/// Leaves out the last of those that have a weight, where another has one.
+/// Removes the last entry with weight, if another one has weight.
 fn forget_one(plan: &mut Plan) {
     let mut serving = plan.entries.iter().enumerate().rev().filter(|(_, e)| e.weight > 0);
     let (Some((last, _)), Some(_)) = (serving.next(), serving.next()) else { return };
@@ -187,7 +187,7 @@ fn forget_one(plan: &mut Plan) {
     share_by_weights(plan);
 }
 
-/// Gives nearly all to who has least of those that have anything.
+/// Gives nearly all traffic to the backend with the least weight above 0.
 fn leap(plan: &mut Plan) {
     let serve = plan.entries.iter_mut().filter(|e| e.weight > 0);
     let least = serve.min_by_key(|e| e.weight).map(|e| e.backend);
@@ -197,15 +197,15 @@ fn leap(plan: &mut Plan) {
     share_by_weights(plan);
 }
 
-/// The interceptor between the controller and everything around it.
+/// Sits between the controller and its environment and applies the mutant's defect.
 #[derive(Default)]
 pub struct Interceptor {
     mutant: Option<Mutant>,
-    /// The weights that the controller believes in.
+    /// The weights that the controller believes in force.
     believed: BTreeMap<BackendId, u32>,
     /// The part of all weights that each backend had before it failed.
     before: BTreeMap<BackendId, f64>,
-    /// Who failed and has not returned, and whether most of the pool did.
+    /// Backends that failed and have not returned.
     out: BTreeSet<BackendId>,
     returned: Vec<BackendId>,
     generation: Option<u64>,
@@ -213,31 +213,31 @@ pub struct Interceptor {
     read_at: Option<Nanos>,
     /// The last event was the answer to a plan.
     answered: bool,
-    /// Who failed in this step.
+    /// The backend that failed in this step.
     failed: Option<String>,
-    /// Who was taken out for its errors.
+    /// Ejected backends.
     ejected: BTreeSet<BackendId>,
-    /// Who is measured for ever.
+    /// The backend whose measurement does not end.
     measured: Option<BackendId>,
 }
 
 impl Interceptor {
-    /// A interceptor that breaks the controller in this way.
+    /// An interceptor for this mutant; without one it changes nothing.
     pub fn new(mutant: Option<Mutant>) -> Self {
         Interceptor { mutant, ..Interceptor::default() }
     }
 
-    /// A controller begins.
+    /// A controller starts.
     pub fn controller_started(&mut self) {
         *self = Interceptor::new(self.mutant);
     }
 
-    /// The memory it gets.
+    /// The memory that the controller gets.
     pub fn memory(&mut self, memory: Option<Memory>) -> Option<Memory> {
         if self.mutant != Some(Mutant::ForeignMemory) {
             return memory;
         }
-        // The same names, another pool: every weight belongs to somebody else.
+        // The same names with the weights of others.
         let mut value = serde_json::to_value(memory?).ok()?;
         let backends = value.get_mut("backends")?.as_array_mut()?;
         let weights: Vec<serde_json::Value> =
@@ -248,7 +248,7 @@ impl Interceptor {
         serde_json::from_value(value).ok()
     }
 
-    /// The specification that it gets.
+    /// The specification that the controller gets.
     pub fn spec(&self, spec: ServiceSpec) -> ServiceSpec {
         match self.mutant {
             Some(Mutant::IgnoreTheta) => ServiceSpec { theta: None, ..spec },
@@ -260,7 +260,7 @@ impl Interceptor {
         }
     }
 
-    /// What it is seen to believe.
+    /// The beliefs that are observed.
     pub fn beliefs(&mut self, controller: &Controller, into: &mut Vec<Belief>) {
         into.clear();
         into.extend(controller.beliefs());
@@ -288,7 +288,7 @@ impl Interceptor {
         }
     }
 
-    /// What it shows.
+    /// The view that is observed.
     pub fn view(&self, controller: &Controller, clock: Nanos) -> ServiceView {
         let mut view = controller.view(clock);
         if self.mutant == Some(Mutant::ShowNonsense) {
@@ -297,7 +297,7 @@ impl Interceptor {
         view
     }
 
-    /// What the controller is told.
+    /// The events that the controller gets.
     pub fn events(&mut self, clock: Nanos, event: Event) -> Vec<Event> {
         let Some(mutant) = self.mutant else { return vec![event] };
         if let Event::Balancer(report) = &event {
@@ -381,7 +381,7 @@ impl Interceptor {
         report
     }
 
-    /// What it asks.
+    /// The actions that are carried out.
     pub fn actions(&mut self, clock: Nanos, actions: Vec<Action>) -> Vec<Action> {
         let Some(mutant) = self.mutant else { return actions };
         let mut out = Vec::with_capacity(actions.len());
@@ -481,7 +481,7 @@ impl Interceptor {
         plan
     }
 
-    /// Gives those who are back the part of all weights that they had, by shares too.
+    /// Gives returned backends their former part of all weights, in shares as well.
     fn lose_ramp(&mut self, plan: &mut Plan) {
         for id in std::mem::take(&mut self.returned) {
             let part = self.before.get(&id).copied().unwrap_or(0.0).min(0.9);
@@ -495,7 +495,7 @@ impl Interceptor {
         share_by_weights(plan);
     }
 
-    /// What it says besides.
+    /// A record that the controller did not make.
     fn false_record(&self, mutant: Mutant, record: &Record) -> Option<Record> {
         match (mutant, record.kind) {
             (Mutant::DrainAgain, RecordKind::Drained) => Some(record.clone()),
@@ -508,7 +508,7 @@ impl Interceptor {
         }
     }
 
-    /// Plans that nobody asked for, and words.
+    /// A plan or record that the controller did not make at this time.
     fn unasked(&mut self, mutant: Mutant, clock: Nanos) -> Option<Action> {
         let stale = self.read_at.is_some_and(|at| clock.since(at) > LONG_AGO);
         let drifted = match mutant {

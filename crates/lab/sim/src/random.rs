@@ -1,15 +1,15 @@
-//! Chance, from seeds alone: every part of a run draws from a stream of its own, so that taking one
-//! fault away leaves the rng of all others as it was.
+//! Random numbers from seeds: every part of a run has a stream of its own, so that leaving one fault out does not
+//! change the random numbers of the others.
 
 use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Exp1, Poisson};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// Above this mean a Poisson count is drawn from a rounded normal: the error of the law is far below
-/// its own spread, and the draw costs the same however many requests there are.
+/// Above this mean a Poisson count is drawn as a rounded normal: its error is far below the standard deviation, and the
+/// cost is the same for any number of requests.
 const MANY: f64 = 50.0;
 
-/// One stream of chance.
+/// A stream of random numbers.
 #[derive(Clone, Debug)]
 pub struct RandomStream(Xoshiro256PlusPlus);
 
@@ -21,17 +21,17 @@ impl RandomStream {
         RandomStream(Xoshiro256PlusPlus::seed_from_u64(mixed))
     }
 
-    /// Between 0 and 1.
+    /// Uniform between 0 and 1.
     pub fn uniform(&mut self) -> f64 {
         self.0.random()
     }
 
-    /// Between two numbers.
+    /// Uniform between two numbers.
     pub fn between(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.uniform()
     }
 
-    /// Between two numbers, every order of magnitude as likely as the next.
+    /// Log-uniform between two numbers.
     pub fn log_between(&mut self, low: f64, high: f64) -> f64 {
         self.between(low.ln(), high.ln()).exp()
     }
@@ -41,12 +41,12 @@ impl RandomStream {
         self.uniform() < probability
     }
 
-    /// One of `n`; 0 when there is none.
+    /// Uniform index below `n`; 0 when `n` is 0.
     pub fn index(&mut self, n: usize) -> usize {
         self.0.random_range(0..n.max(1))
     }
 
-    /// One of these.
+    /// One of these, each as likely.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.index(from.len())]
     }
@@ -57,7 +57,7 @@ impl RandomStream {
         unit * mean
     }
 
-    /// How many of something that happens this often on average.
+    /// Poisson count with this mean.
     pub fn count(&mut self, mean: f64) -> u64 {
         if mean <= 0.0 {
             return 0;
@@ -66,7 +66,7 @@ impl RandomStream {
             let normal: f64 = rand_distr::StandardNormal.sample(&mut self.0);
             return (mean + normal * mean.sqrt()).round().max(0.0) as u64;
         }
-        // A positive finite mean is all that the law asks for.
+        // The distribution requires a positive finite mean.
         Poisson::new(mean).map_or(0, |law| law.sample(&mut self.0) as u64)
     }
 }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_have_the_mean_and_the_spread_of_poisson() {
+    fn counts_have_the_mean_and_variance_of_poisson() {
         let mut rng = RandomStream::new(1, 2);
         for mean in [0.3, 7.0, 200.0] {
             let n = 20_000;

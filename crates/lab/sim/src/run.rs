@@ -1,4 +1,4 @@
-//! Whole runs, by seed.
+//! Whole runs, determined by a seed.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,44 +16,44 @@ use crate::rig::{Rig, Tally};
 use crate::sample::SampledPool;
 use crate::scenario::{Cadence, Scenario};
 
-/// How finely a run is simulated.
+/// Detail of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
-    /// What a reading shows: for days.
+    /// Readings only: for days.
     #[default]
     Samples,
-    /// Every request, and the daemon's own cadence: for minutes to hours.
+    /// Every request, at the daemon's own intervals: for minutes to hours.
     Requests,
 }
 
-/// What to run.
+/// The specification of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Order {
     /// The run's seed.
     pub seed: u64,
-    /// How finely.
+    /// Detail.
     pub level: Level,
-    /// How much simulated time, seconds.
+    /// Simulated time, seconds.
     pub seconds: f64,
     /// How the pool is explored.
     pub exploration: Exploration,
     /// Faults that are left out.
     pub without: Vec<Fault>,
-    /// A way in which the controller is broken.
+    /// The defect of the controller, if any.
     pub mutant: Option<Mutant>,
-    /// Rules whose violations are looked past.
+    /// Rules whose violations are ignored.
     pub beyond: Vec<Rule>,
-    /// From when on everything is printed, seconds.
+    /// From this time on everything is printed, seconds.
     pub trace_from: Option<f64>,
 }
 
 impl Order {
-    /// This seed, so many simulated days.
+    /// This seed for this many simulated days.
     pub fn days(seed: u64, days: f64) -> Self {
         Order { seed, seconds: days * 86_400.0, ..Order::default() }
     }
 
-    /// What the run is.
+    /// The scenario of the run.
     pub fn scenario(&self) -> Scenario {
         let cadence = match self.level {
             Level::Samples => Cadence::SAMPLE_LEVEL,
@@ -63,7 +63,7 @@ impl Order {
         self.without.iter().fold(scenario, |scenario, &fault| scenario.without(fault))
     }
 
-    /// This seed, so many simulated minutes at request level.
+    /// This seed for this many simulated minutes at request level.
     pub fn minutes(seed: u64, minutes: f64) -> Self {
         let level = Level::Requests;
         Order { seed, level, seconds: minutes * 60.0, ..Order::default() }
@@ -122,16 +122,16 @@ impl Order {
     }
 }
 
-/// A run that found something.
+/// A run with a violation.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What the controller did and may not do.
+    /// What the controller did.
     pub violation: Violation,
-    /// What the controller believed of the pool.
+    /// The controller's beliefs about the pool.
     pub beliefs: String,
-    /// What the run was.
+    /// The scenario.
     pub scenario: Scenario,
-    /// How it was ordered.
+    /// The specification of the run.
     pub order: Order,
 }
 

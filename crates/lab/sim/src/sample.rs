@@ -1,14 +1,14 @@
-//! The pool at sample level: no request is simulated, only what a reading of the balancer shows.
+//! The pool at sample level: requests are not simulated, only readings of the balancer.
 //!
-//! Of a backend offered `λ`, the number in flight is drawn from the stationary law of M/M/c ([`Law`])
-//! and stays what it was with probability `e^(−dt/relaxation)`, so that both the law and its memory are
-//! kept. Starts are Poisson of `λ·dt`, completions are starts less growth: Little's law and
-//! `X = v·E[min(n, c)]` hold on average, which is what the controller learns from. Above 97 % of the
-//! capacity, and while a backlog is worked off, the queue is followed instead: it changes by the
-//! difference of two Poisson counts. A step costs about 0.1 µs per backend, whatever the traffic.
+//! The number in flight at a backend with arrival rate `λ` is drawn from the stationary law of M/M/c ([`Law`]) and
+//! stays what it was with probability `e^(−dt/relaxation)`, which preserves both the law and its memory. Starts are
+//! Poisson with mean `λ·dt`, completions are starts minus growth: Little's law and `X = v·E[min(n, c)]` hold on
+//! average, which is what the controller learns from. Above 97 % of the capacity, and with a backlog, the queue is
+//! simulated: it changes by the difference of two Poisson counts. A step costs about 0.1 µs per backend, whatever the
+//! traffic.
 //!
-//! Under leastconn the traffic is shared such that what is in flight is in proportion to the weights;
-//! that an idle server comes first whatever its weight is left to the request-level pool.
+//! Under leastconn the traffic is split so that requests in flight are in proportion to the weights; that an idle
+//! server comes first whatever its weight is simulated at request level only.
 
 use plimsoll_model::{
     BackendId, BalancerReport, FailureKind, Nanos, Outcome, ServerReport, ServerStatus,
@@ -19,13 +19,13 @@ use crate::pool::{BackendModel, Method};
 use crate::pool_model::{Condition, PoolModel};
 use crate::random::RandomStream;
 
-/// Clients give up on a backend with more than this in it.
+/// Requests beyond this many in flight at a backend fail.
 const MOST_IN_FLIGHT: u64 = 4_000;
-/// An answer that is an error takes this long, seconds.
+/// Duration of an error answer, seconds.
 const ERROR_S: f64 = 0.001;
-/// Clients wait so long for a backend that hangs, seconds.
+/// Clients wait this long for a hanging backend, seconds.
 const PATIENCE_S: f64 = 10.0;
-/// Steps are cut into pieces of this, so that a queue that builds up is followed.
+/// Steps are at most this long, so that growing queues are followed.
 const LONGEST_STEP_NS: u64 = 1_000_000_000;
 
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ struct Station {
     started_total: u64,
     errors_total: u64,
     answered_total: u64,
-    /// What it is offered, requests per second.
+    /// Its arrival rate, requests per second.
     lambda: f64,
     law: Option<Law>,
 }
@@ -50,7 +50,7 @@ impl Station {
     }
 }
 
-/// The pool.
+/// A pool in which readings are sampled.
 #[derive(Clone, Debug)]
 pub struct SampledPool {
     now: Nanos,
@@ -59,7 +59,7 @@ pub struct SampledPool {
     rate_rps: f64,
     generation: u64,
     stations: Vec<Station>,
-    /// Somebody's part of the traffic may have changed.
+    /// The split of the traffic has to be computed again.
     unshared: bool,
     rng: RandomStream,
 }
@@ -98,7 +98,7 @@ impl SampledPool {
         s.model.speed * s.pace * 1e6 / self.service_us
     }
 
-    /// Gives every backend its part of the traffic.
+    /// Splits the traffic over the backends.
     fn share(&mut self) {
         self.unshared = false;
         let takes: Vec<bool> = self.stations.iter().map(Station::takes_traffic).collect();
@@ -117,8 +117,8 @@ impl SampledPool {
         }
     }
 
-    /// The rates at which what is in flight is in proportion to the weights: bisection on the number
-    /// in flight per weight.
+    /// The rates at which requests in flight are in proportion to the weights: bisection on the number in flight per
+    /// weight.
     fn parts_in_flight(&self, takes: &[bool]) -> Vec<f64> {
         let rates = |per_weight: f64| -> Vec<f64> {
             (0..self.stations.len())
@@ -213,7 +213,7 @@ impl Station {
             } else {
                 u64::from(law.draw(rng))
             };
-            // Nobody is in who has not come.
+            // No more than were there or arrived.
             drawn.min(self.in_flight + arrived)
         } else {
             let busy = (self.in_flight + arrived).min(u64::from(cores)) as f64;
@@ -344,7 +344,7 @@ mod tests {
     use super::*;
     use plimsoll_model::Curve;
 
-    /// Mean in flight and completions per second of every backend over an hour, and of starts.
+    /// Mean in flight and completions per second of every backend over this time.
     fn observe(pool_model: &mut SampledPool, seconds: u64) -> Vec<(f64, f64)> {
         let n = pool_model.len();
         let (mut area, from) = (vec![0.0; n], pool_model.report());
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overloaded_backend_piles_up_what_it_cannot_do_and_works_it_off() {
+    fn overloaded_backend_builds_up_a_backlog_and_drains_it() {
         let pool = [BackendModel { cores: 2, speed: 1.0 }];
         let mut pool_model = SampledPool::new(&pool, 50_000.0, Method::RoundRobin, 5);
         pool_model.set_rate(50.0);
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn under_leastconn_what_is_in_flight_follows_the_weights() {
+    fn under_leastconn_requests_in_flight_follow_the_weights() {
         let pool = [BackendModel { cores: 2, speed: 1.0 }, BackendModel { cores: 2, speed: 0.5 }];
         let mut pool_model = SampledPool::new(&pool, 20_000.0, Method::LeastConn, 9);
         pool_model.set_rate(90.0);
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_answer_with_errors_and_the_drained_get_nothing() {
+    fn dead_backend_fails_requests_and_drained_backend_gets_none() {
         let pool = [BackendModel { cores: 1, speed: 1.0 }; 3];
         let mut pool_model = SampledPool::new(&pool, 20_000.0, Method::RoundRobin, 9);
         pool_model.set_rate(30.0);

@@ -1,20 +1,19 @@
-//! Controllers broken on purpose, one way at a time, are all caught; the unbroken one passes the same
-//! seeds.
+//! Every mutant of the controller is caught; the unchanged controller passes the same seeds.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use plimsoll_sim::{Fault, Method, Mutant, Order, Rule, Scenario};
 
-/// Seeds that a broken controller gets before it counts as not caught.
+/// Seeds for a mutant before it counts as not caught.
 const SEEDS: u64 = 40;
 /// Simulated days of each.
 const DAYS: f64 = 0.05;
 
-/// The runs in which a broken controller is to be caught.
+/// The runs in which a mutant is to be caught.
 fn tried(mutant: Mutant) -> Vec<Order> {
     match mutant {
-        // Few of all runs have room enough for a ramp to matter.
+        // Few runs have enough room for slow start to matter.
         Mutant::HurryRamp => orders(mutant, Rule::Ramp)
             .into_iter()
             .map(|order| Order { beyond: Vec::new(), ..order })
@@ -36,7 +35,7 @@ fn caught(mutant: Mutant) -> Option<(Vec<Order>, Rule)> {
     Some((orders, rule))
 }
 
-/// Each of these is caught by the rule that is there for it, whatever else it breaks.
+/// Each of these is caught by the rule for it, whatever else it breaks.
 const MEANT_FOR: [(Mutant, Rule); 41] = [
     (Mutant::ForgetOne, Rule::WholePlan),
     (Mutant::NotANumber, Rule::WholePlan),
@@ -44,15 +43,15 @@ const MEANT_FOR: [(Mutant, Rule); 41] = [
     (Mutant::TwoWeights, Rule::WholePlan),
     (Mutant::OutOfRange, Rule::WholePlan),
     (Mutant::ScaleOneWeight, Rule::WeightsFollowShares),
-    (Mutant::AllZero, Rule::SomebodyServes),
+    (Mutant::AllZero, Rule::SomeBackendServes),
     (Mutant::LeaveOneAlone, Rule::SurvivesALoss),
     (Mutant::SwallowFailures, Rule::DeadGetNothing),
     (Mutant::KeepFailedAtOne, Rule::FailedGetNothing),
     (Mutant::DropZeros, Rule::FailedGetNothing),
     (Mutant::KeepEjected, Rule::FailedGetNothing),
     (Mutant::IgnoreBalancerChecks, Rule::FailedGetNothing),
-    (Mutant::InventFailures, Rule::LivingNeverFail),
-    (Mutant::BelieveOldTimeouts, Rule::LivingNeverFail),
+    (Mutant::InventFailures, Rule::HealthyNeverFail),
+    (Mutant::BelieveOldTimeouts, Rule::HealthyNeverFail),
     (Mutant::IgnoreAdministrator, Rule::ReservedIsLeftAlone),
     (Mutant::PlanOnStaleData, Rule::FreshData),
     (Mutant::ProgramWhileObserving, Rule::MaySteer),
@@ -81,18 +80,18 @@ const MEANT_FOR: [(Mutant, Rule); 41] = [
     (Mutant::HurryRamp, Rule::Ramp),
 ];
 
-/// Where a rule is tried that few of all runs give an occasion for.
+/// Runs for a rule that applies in few of all runs.
 struct Place {
     faults: &'static [Fault],
     suits: fn(&Scenario) -> bool,
 }
 
-/// So many seeds are looked through for runs that suit, and so many of those are made.
+/// Seeds searched for suitable runs, of which [`SEEDS`] are made.
 const LOOKED_THROUGH: u64 = 1_000;
 
 fn place(rule: Rule) -> Option<Place> {
     match rule {
-        // Somebody returns to others that are known and do not need it.
+        // A backend returns to others that are known and do not need it.
         Rule::Ramp => Some(Place {
             faults: &[Fault::Death, Fault::Flapping, Fault::Reload],
             suits: |s| {
@@ -115,7 +114,7 @@ fn place(rule: Rule) -> Option<Place> {
     }
 }
 
-/// The runs in which a rule is to catch this.
+/// The runs in which a rule is to catch this mutant.
 fn orders(mutant: Mutant, rule: Rule) -> Vec<Order> {
     let beyond: Vec<Rule> = Rule::ALL.into_iter().filter(|r| *r != rule).collect();
     let order =
@@ -134,20 +133,20 @@ fn orders(mutant: Mutant, rule: Rule) -> Vec<Order> {
 }
 
 #[test]
-fn something_is_there_for_every_invariant_to_catch() {
+fn every_rule_has_a_mutant() {
     let missing = |rule: &&Rule| !MEANT_FOR.iter().any(|(_, meant)| meant == *rule);
     assert_eq!(Rule::ALL.iter().find(missing), None);
 }
 
 #[test]
-fn what_an_invariant_is_there_for_it_catches() {
+fn every_rule_catches_its_mutants_by_itself() {
     for_each(&MEANT_FOR, |&(mutant, rule)| {
         let orders = orders(mutant, rule);
         let caught = orders.iter().find_map(|order| Some((order.seed, order.run().err()?)));
         println!("{mutant}: {rule} with seed {:?}", caught.as_ref().map(|(seed, _)| seed));
         let (_, failure) = caught.unwrap_or_else(|| panic!("{mutant} is not caught by {rule}"));
         assert_eq!(failure.violation.rule, rule, "{mutant}");
-        // Runs of their own are not among those of the other test.
+        // Runs for such rules are not among those of the other test.
         if place(rule).is_some()
             && let Err(failure) = (Order { mutant: None, ..failure.order }).run()
         {
@@ -172,7 +171,7 @@ fn for_each<T: Sync>(all: &[T], work: impl Fn(&T) + Sync) {
 }
 
 #[test]
-fn every_broken_controller_is_caught_and_the_unbroken_one_passes_the_same_seeds() {
+fn every_mutant_is_caught_and_the_unchanged_controller_passes_the_same_seeds() {
     let found = Mutex::new(Vec::new());
     for_each(&Mutant::ALL, |&mutant| {
         let caught = caught(mutant);

@@ -1,8 +1,8 @@
-//! Policies to the limit: the mean of every method over that of the central queue, on pools like that of
-//! KnapsackLB's Table 3, for 1, 10, 40 and 200 balancers, exponential and bimodal service. All methods but
-//! `expected_delay`, which learns, are told the capacities, or what their names say. Medians over seeds; one seed is one pool and one
-//! noise for all. Beside the ratio: tries per request where refusals cost some, and the part that was
-//! dropped; under `again` nothing is, for clients send what was refused for good again until it is served, and wait for as long.
+//! Policies to the limit: the mean of every method over that of the central queue, on pools like that of KnapsackLB's
+//! Table 3, for 1, 10, 40 and 200 balancers, exponential and bimodal service. All methods but `expected_delay`, which
+//! learns, are told the capacities, or what their names say. Medians over seeds; one seed is one pool and one noise for
+//! all. Beside the ratio: tries per request where refusals cost some, and the part that was dropped; under `again`
+//! nothing is, for clients send what was refused for good again until it is served, and wait for as long.
 //!
 //! `cargo run --release -p plimsoll-sim --example arena -- [REQUESTS] [SEEDS] [NETWORK_MS] [BALANCERS] [NAME]`;
 //! `BALANCERS` is one number instead of all four, 0 for all; `NAME` selects the methods whose names contain it.

@@ -6,12 +6,14 @@
 //! its runs came to, against what was to be reached. `roundrobin` picks by HAProxy's own keys, `smooth`
 //! evenly and by the new weights at once.
 //!
-//! `cargo run --release -p plimsoll-sim --example change -- paper|small roundrobin|smooth|leastconn LOAD SEEDS [regular|bimodal] [smallest] [poll=MS] [verbose]`
-//! `cargo run --release -p plimsoll-sim --example change -- bound LOAD ERROR`
+//! `cargo run --release -p plimsoll-sim --example change -- paper|small roundrobin|smooth|leastconn LOAD SEEDS
+//! [regular|bimodal] [smallest] [poll=MS] [verbose]` `cargo run --release -p plimsoll-sim --example change -- bound
+//! LOAD ERROR`
 //!
-//! Service is exponential unless said otherwise, and the oracle knows how it scatters (the costs that `verbose` shows are
-//! by the curves of exponential service). `bound`: what is lost by capacities that are off by a relative ERROR (normal, one standard deviation), the small
-//! pool's largest slowed to 60 %, when they are packed for the best: the mean by the true curves over the optimum.
+//! Service is exponential unless said otherwise, and the oracle knows how it scatters (the costs that `verbose` shows
+//! are by the curves of exponential service). `bound`: what is lost by capacities that are off by a relative ERROR
+//! (normal, one standard deviation), the small pool's largest slowed to 60 %, when they are packed for the best: the
+//! mean by the true curves over the optimum.
 
 mod summary;
 
@@ -116,7 +118,7 @@ fn bound(load: f64, error: f64) {
     let rate_rps = load * pool.iter().map(|b| b.capacity_rps(SERVICE_US)).sum::<f64>();
     pool.last_mut().expect("a pool").speed *= 0.6;
     let full = rate_rps / pool.iter().map(|b| b.capacity_rps(SERVICE_US)).sum::<f64>();
-    let told = LastEvent { pool: &pool, rate_rps, service: ServiceTime::Exponential };
+    let told = Truth { pool: &pool, rate_rps, service: ServiceTime::Exponential };
     let optimum_us = told.mean_us(&best_shares(&pool, rate_rps, ServiceTime::Exponential));
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let mut uniform = || ((rng.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
@@ -161,7 +163,7 @@ fn row(spec: &WorldSpec, change: Change, How { smallest, verbose }: How) -> Row 
     };
     let (mut frozen, mut oracle) = (still(), still());
     if verbose {
-        LastEvent { pool, rate_rps: before_rps, service: spec.service }.print(&world, world.now());
+        Truth { pool, rate_rps: before_rps, service: spec.service }.print(&world, world.now());
     }
     let mut after = pool.to_vec();
     let mut rate = before_rps;
@@ -181,7 +183,7 @@ fn row(spec: &WorldSpec, change: Change, How { smallest, verbose }: How) -> Row 
     for (i, weight) in best_weights(&after, rate, spec.service).into_iter().enumerate() {
         oracle.set_foreign_weight(i, weight);
     }
-    let told = LastEvent { pool: &after, rate_rps: rate, service: spec.service };
+    let told = Truth { pool: &after, rate_rps: rate, service: spec.service };
     let [mean, alone, optimum] = [&mut world, &mut frozen, &mut oracle].map(|w| {
         w.run_for(SETTLING_S);
         let from = w.now();
@@ -279,13 +281,13 @@ fn row_of(
 }
 
 /// The world after the change, as nobody knows it.
-struct LastEvent<'a> {
+struct Truth<'a> {
     pool: &'a [BackendModel],
     rate_rps: f64,
     service: ServiceTime,
 }
 
-impl LastEvent<'_> {
+impl Truth<'_> {
     /// What is believed of each backend beside what is, and what the weights cost by the true curves.
     fn print(&self, world: &World, at: Nanos) {
         let Some(controller) = world.controller() else { return };

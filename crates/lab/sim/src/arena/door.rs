@@ -12,16 +12,16 @@ use rand::RngCore;
 use super::{Ingress, Offer, Refusal};
 use crate::BackendModel;
 
-/// [`Admission`] at a backend's door.
+/// [`Admission`] in front of a backend.
 pub struct AdmissionDoor {
     admission: Admission,
-    /// Of those in the backend, by arrival.
+    /// Permits of admitted requests, by arrival.
     permits: VecDeque<(Nanos, Permit)>,
     heeds_deadlines: bool,
 }
 
 impl AdmissionDoor {
-    /// One that has seen nothing yet.
+    /// An admission without any experience.
     ///
     /// # Errors
     /// When an option is out of range.
@@ -30,7 +30,7 @@ impl AdmissionDoor {
         Ok(AdmissionDoor { admission, permits: VecDeque::new(), heeds_deadlines: true })
     }
 
-    /// One that is not told how long clients wait, to compare with.
+    /// An admission that does not know how long clients wait, for comparison.
     ///
     /// # Errors
     /// When an option is out of range.
@@ -38,7 +38,7 @@ impl AdmissionDoor {
         Ok(AdmissionDoor { heeds_deadlines: false, ..Self::new(options)? })
     }
 
-    /// One for each backend.
+    /// One admission per backend.
     ///
     /// # Errors
     /// When an option is out of range.
@@ -49,7 +49,7 @@ impl AdmissionDoor {
         pool.iter().map(|_| Ok(Box::new(Self::new(options)?) as Box<dyn Ingress>)).collect()
     }
 
-    /// The permit of who was let in so long ago.
+    /// The permit of the request that was admitted this long ago.
     fn take(&mut self, now: Nanos, ago: Duration) -> Option<Permit> {
         let at = self.permits.iter().position(|&(at, _)| at + ago == now)?;
         self.permits.remove(at).map(|(_, permit)| permit)
@@ -81,7 +81,7 @@ impl Ingress for AdmissionDoor {
         ok: bool,
         rng: &mut dyn RngCore,
     ) -> Option<bool> {
-        // A failure is no reason for confidence.
+        // A failure is no evidence of room.
         let chip = ok && self.admission.chip(in_flight, rng);
         if let Some(permit) = self.take(now, latency) {
             let ended = if ok { Ended::Answered } else { Ended::Failed };

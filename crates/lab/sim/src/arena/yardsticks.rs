@@ -1,4 +1,4 @@
-//! What a policy is held against: the best split that does not look, and the limit of all that do.
+//! Baselines of policies: the best static split, and a lower bound for all.
 
 use plimsoll_model::{Curve, Objective};
 use plimsoll_pack::{CurveBackend, CurveProblem, PackError, pack_curves};
@@ -9,7 +9,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::{Arena, ArenaReport};
 
-/// The two ends between which policies live.
+/// The best static split and the central queue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Yardsticks {
     /// Each backend's share in the best static split.

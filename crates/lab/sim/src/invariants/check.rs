@@ -1,4 +1,4 @@
-//! How things snapshot after a step, against how they may snapshot.
+//! Checks the state after a step.
 
 use std::time::Duration;
 
@@ -8,28 +8,28 @@ use plimsoll_model::Nanos;
 use super::{Invariants, Rule};
 use crate::pool_model::{Condition, PoolModel};
 
-/// Once the controller knows, a failed backend is without traffic within this, for as long as the
-/// balancer can be steered: one reading (a second at sample level) and one exchange.
+/// Once the controller knows, a failed backend has no weight within this, while the balancer can be steered: one
+/// reading (a second at sample level) and one exchange.
 const FAILED_OUT_WITHIN: Duration = Duration::from_secs(2);
-/// Whoever is dead holds no weight after so long in which the controller could act: checks of idle ones are a second
+/// A dead backend has no weight after this time in which the controller could act: checks of idle backends are a second
 /// apart and may be lost, readings of its traffic as well, and a plan may be refused.
 const DEAD_OUT_WITHIN: Duration = Duration::from_secs(10);
-/// A plan that the balancer refused is tried again within this (the controller backs off up to 5 s).
+/// A refused plan is retried within this (the controller backs off up to 5 s).
 const TRIED_AGAIN_WITHIN: Duration = Duration::from_millis(5_500);
-/// Sink and controller agree within this: a steady controller decides every 10 s at the latest.
+/// The balancer holds the controller's weights within this: a steady controller decides every 10 s at the latest.
 const AGREE_WITHIN: Duration = Duration::from_secs(15);
-/// What the balancer holds is believed within this: two readings and a plan.
+/// The controller knows the weights in force within this: two readings and a plan.
 const BELIEVED_WITHIN: Duration = Duration::from_secs(3);
-/// A reading this old means that readings do not come.
+/// With a newest reading older than this, readings fail.
 const FRESH: Duration = Duration::from_millis(1_600);
-/// A plan without an answer for so long counts as lost.
+/// A plan without an answer for this long counts as lost.
 const UNANSWERED: Duration = Duration::from_secs(5);
-/// Steps further apart than this have something between them that the account does not see.
+/// Between steps further apart than this something happened that is not accounted for.
 const LONGEST_STEP_S: f64 = 1.0;
-/// The whole view is looked at after every plan and every record, and this often: it costs more than a step.
+/// The whole view is checked after every plan and record, and at this interval: it costs more than a step.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// The controller and what it works on.
+/// The controller with its environment.
 #[derive(Clone, Copy)]
 pub struct Seen<'a> {
     /// The controller's time.
@@ -38,24 +38,24 @@ pub struct Seen<'a> {
     pub pool_model: &'a dyn PoolModel,
     /// The controller.
     pub controller: &'a Controller,
-    /// What it believes of every backend.
+    /// Its beliefs about every backend.
     pub beliefs: &'a [Belief],
 }
 
-/// Everything at one instant.
+/// The state at one instant.
 pub struct Snapshot<'a> {
     /// The world's time.
     pub now: Nanos,
-    /// The process has time, the balancer can be read and steered, and nothing is under way.
+    /// The process has CPU time, the balancer can be read and steered, and no plan is under way.
     pub able: bool,
-    /// The controller, and what it works on.
+    /// The controller with its environment.
     pub seen: Seen<'a>,
-    /// What it shows: made when it is asked for, for that costs more than a step.
+    /// Makes its view: on demand, because that costs more than a step.
     pub view: &'a dyn Fn() -> ServiceView,
 }
 
 impl Invariants {
-    /// Compares how things snapshot with how they may.
+    /// Checks the state.
     pub fn check(&mut self, snapshot: &Snapshot<'_>) {
         self.world = snapshot.now;
         self.checks += 1;
@@ -70,7 +70,7 @@ impl Invariants {
         self.let_excuses_expire(able_s);
         self.check_rescaled(snapshot);
         self.check_measured(snapshot, able_s);
-        // No time that is allowed passes while the process is away, or its machine is.
+        // Time limits do not run while the process or its machine is stopped.
         if !able || passed_s > LONGEST_STEP_S {
             self.accounts.iter_mut().for_each(|a| (a.overdue, a.dead_since) = (None, None));
             (self.disagreeing, self.deserted, self.misread) = (None, None, None);
@@ -90,7 +90,7 @@ impl Invariants {
     }
 
     fn check_failed(&mut self, snapshot: &Snapshot<'_>) {
-        // Where the controller has nobody left, weights stay as they are.
+        // If no usable backend is left, weights stay unchanged.
         let any_usable = self.accounts.iter().any(|a| a.is_usable());
         for i in 0..self.accounts.len() {
             let a = &mut self.accounts[i];
@@ -111,7 +111,7 @@ impl Invariants {
         }
     }
 
-    /// Takes down who is not well in truth, whether or not the controller is there to see it.
+    /// Records which backends are not healthy in truth, whether or not the controller runs.
     pub fn note_unwell(&mut self, pool_model: &dyn PoolModel) {
         let (now, clock) = (pool_model.now(), self.last_clock);
         for (i, a) in self.accounts.iter_mut().enumerate() {
@@ -121,7 +121,7 @@ impl Invariants {
         }
     }
 
-    /// Who is dead in truth holds a weight for no longer than it takes to notice.
+    /// A dead backend holds a weight for no longer than its detection takes.
     fn check_dead(&mut self, snapshot: &Snapshot<'_>) {
         let pool_model = snapshot.seen.pool_model;
         let lives =
@@ -157,8 +157,8 @@ impl Invariants {
         let since = *self.deserted.get_or_insert(snapshot.now);
         if snapshot.now.since(since) > FAILED_OUT_WITHIN {
             let what =
-                format!("nobody who may serve has a weight since {:.3} s", since.as_secs_f64());
-            self.violate(Rule::SomebodyServes, None, what);
+                format!("no usable backend has had a weight since {:.3} s", since.as_secs_f64());
+            self.violate(Rule::SomeBackendServes, None, what);
         }
     }
 
@@ -170,8 +170,8 @@ impl Invariants {
             let held = snapshot.seen.pool_model.weight(i);
             (a.steered && !a.reserved && held != weight).then_some((i, weight, held))
         });
-        // A plan that was lost may have been given up for what is held; and while nobody serves, weights
-        // stay as they are.
+        // After a lost plan the weights in force may have been accepted; and while no backend serves, weights stay
+        // unchanged.
         let any_usable = self.accounts.iter().any(|a| a.is_usable());
         let wants_another = || {
             let differs = |b: &Belief| {
@@ -220,7 +220,7 @@ mod tests {
     use crate::pool::{BackendModel, Method};
     use crate::sample::SampledPool;
 
-    /// What is violated where all hold 1 instead of 5 and the steps come at these seconds.
+    /// The violation where all weights are 1 instead of 5 and the steps are at these seconds.
     fn violated(steps: impl Iterator<Item = f64>) -> Option<Rule> {
         let backend = |i: u32| BackendSpec { id: BackendId(i), name: format!("s{i}") };
         let spec = ServiceSpec::new("sim", (0..2).map(backend).collect());
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_agree_within_a_time_does_so_in_time_that_the_controller_has() {
+    fn time_limit_of_agreement_runs_only_while_the_controller_can_act() {
         let ticks = |from: u32, to: u32| (2 * from..2 * to).map(|half| f64::from(half) / 2.0);
         assert_eq!(violated(ticks(0, 14)), None);
         assert_eq!(violated(ticks(0, 17)), Some(Rule::Agreement));

@@ -1,4 +1,4 @@
-//! What is done to learn: whose curve may be rescaled when, and whom a load may be given on purpose.
+//! Checks of learning: which curves may be rescaled when, and which backends may be given a load to be measured.
 
 use std::time::Duration;
 
@@ -8,24 +8,23 @@ use plimsoll_model::{BackendId, MethodKind, Nanos};
 use super::limits::PUT_BACK_WITHIN;
 use super::{Invariants, Rule, Snapshot};
 
-/// A change is told from readings no older than this, and no further apart.
+/// A change is inferred from readings no older than this, and no further apart.
 const STALE: Duration = Duration::from_secs(2);
-/// The part of all capacity that is measured anew at a time; one backend always may be.
+/// The part of all capacity that is measured at a time; one backend is always allowed.
 const AT_A_TIME: f64 = 0.05;
-/// A measurement takes so long at the most: 30 s for a refresh, 40 s and a drain of 600 s for the paper's
-/// drain time. Windows come once a second.
+/// Longest measurement: 30 s for a refresh, 40 s and a drain of 600 s for the paper's drain time. Windows come once a
+/// second.
 const REFRESH_S: f64 = 35.0;
 const DRAIN_S: f64 = 660.0;
-/// The paper's measurement of the drain time comes every two hours; one may have taken 640 s longer than
-/// the other.
+/// The paper's measurement of the drain time comes every two hours; one may have taken 640 s longer than the other.
 const DRAIN_EVERY: Duration = Duration::from_secs(7_200 - 640);
-/// A factor this near to 1 is no rescaling.
+/// A factor this close to 1 is no rescaling.
 const NONE_AT_ALL: f64 = 1e-6;
 
-/// What the controller was told last.
+/// The controller's last event.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum LastEvent {
-    /// A reading of this age, so long after the one before.
+    /// A reading of this age, this long after the one before.
     Reading { age: Duration, gap: Option<Duration> },
     /// A probe of this backend.
     Probe(BackendId),
@@ -35,7 +34,7 @@ pub(super) enum LastEvent {
 }
 
 impl Invariants {
-    /// Takes down whom a record names as changed, and whether it may.
+    /// Accounts for a record about a change, and checks whether it is allowed.
     pub(super) fn note_change_record(
         &mut self,
         clock: Nanos,
@@ -65,10 +64,10 @@ impl Invariants {
             LastEvent::Other => false,
         };
         if !fresh {
-            let what = format!("told {:?}: {}", self.last_event, record.reason);
+            let what = format!("after {:?}: {}", self.last_event, record.reason);
             self.violate(Rule::DriftIsFresh, place, what);
         }
-        // Who fails and keeps a weight all the same serves: nobody else does.
+        // A failed backend that keeps its weight serves: no other one does.
         let has_failed = |a: &super::Account| a.out && a.believed == Some(0);
         let is_out = |a: &super::Account| a.reserved || has_failed(a);
         let out = |i: &usize| self.accounts.get(*i).is_some_and(is_out);
@@ -78,17 +77,17 @@ impl Invariants {
     }
 
     fn check_drain_again(&mut self, clock: Nanos) {
-        // A clock that leapt may have leapt in the middle of the last.
+        // After a leap of the clock the last measurement may have lasted through it.
         let leapt = self.leapt_at.is_some_and(|at| clock.since(at) < 2 * DRAIN_EVERY);
         let since = self.drained_at.map(|at| clock.since(at)).filter(|_| !leapt);
         if let Some(since) = since.filter(|since| *since < DRAIN_EVERY) {
-            let what = format!("somebody is overloaded on purpose {since:?} after the last");
+            let what = format!("a backend is overloaded on purpose {since:?} after the last one");
             self.violate(Rule::DrainIsRare, None, what);
         }
         self.drained_at = Some(clock);
     }
 
-    /// Whoever's curve was rescaled is named, and nobody else's is touched.
+    /// Every rescaled curve is named in a record, and no other one is rescaled.
     pub(super) fn check_rescaled(&mut self, snapshot: &Snapshot<'_>) {
         for b in snapshot.seen.beliefs {
             let i = b.backend.0 as usize;
@@ -107,7 +106,7 @@ impl Invariants {
         self.named.clear();
     }
 
-    /// Loads given on purpose: who asked for them, how many at a time, and for how long.
+    /// Loads given to measure: whether they are configured, how many at a time, and for how long.
     pub(super) fn check_measured(&mut self, snapshot: &Snapshot<'_>, able_s: f64) {
         let beliefs = snapshot.seen.beliefs;
         let count = beliefs.iter().filter(|b| b.is_measured).count();
@@ -131,7 +130,7 @@ impl Invariants {
                 self.violate(Rule::RefreshIsSmall, None, what);
             }
         }
-        // Who counts may well find that what it has is what it wants, and decide nothing.
+        // Under an in-flight method the controller may find that the weights are already as wanted, and decide nothing.
         if count < self.measured && self.kind == MethodKind::Split {
             self.put_back_by = Some((snapshot.seen.clock, 0.0));
         }
@@ -152,10 +151,10 @@ impl Invariants {
         }
     }
 
-    /// After a measurement the pool is decided on anew.
+    /// After a measurement there must be a new decision.
     fn check_put_back(&mut self, snapshot: &Snapshot<'_>, able_s: f64) {
         let Some((ended, waited_s)) = &mut self.put_back_by else { return };
-        // Without traffic there is nothing to decide, and without anybody who serves nothing to be had.
+        // Without traffic there is nothing to decide, and without a usable backend nothing can be decided.
         let may = snapshot.seen.pool_model.rate_rps() > 1.0
             && self.accounts.iter().any(|a| a.is_usable());
         *waited_s += if may { able_s } else { 0.0 };
@@ -177,7 +176,7 @@ mod tests {
     use crate::pool::{BackendModel, Method};
     use crate::sample::SampledPool;
 
-    /// What is violated when these are measured all of a sudden, of a pool that bears 970 req/s, 20 and 10.
+    /// The violation when these are measured at once, of a pool with capacities of 970, 20 and 10 req/s.
     fn violated(measured: &[u32]) -> Option<Rule> {
         let bears = [970.0, 20.0, 10.0];
         let backend = |i: u32| BackendSpec { id: BackendId(i), name: format!("s{i}") };
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn several_are_measured_at_a_time_only_where_they_bear_little_of_the_whole() {
+    fn several_backends_are_measured_at_once_only_with_a_small_part_of_the_capacity() {
         assert_eq!(violated(&[1, 2]), None, "3 %");
         assert_eq!(violated(&[0]), None, "one always may be");
         assert_eq!(violated(&[0, 2]), Some(Rule::RefreshIsSmall));

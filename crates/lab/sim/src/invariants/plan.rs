@@ -1,4 +1,4 @@
-//! What the controller asked for, against what it may ask for.
+//! Checks of plans.
 
 use std::time::Duration;
 
@@ -7,30 +7,31 @@ use plimsoll_model::{BackendId, MethodKind, Nanos, Plan, SinkLimits};
 
 use super::{Invariants, Outstanding, Rule, Seen};
 
-/// Shares sum to 1 up to this: rounding of sums of 64-bit numbers, no more.
+/// Tolerance of the sum of the shares: rounding of sums of 64-bit numbers.
 const WHOLE: f64 = 1e-6;
 /// HAProxy's greatest weight.
 pub(super) const HEAVIEST: u32 = 256;
-/// Under a split a weight says what its share says up to this part of the whole and so many units of
-/// weight: rounding by marginal cost moves weights by a unit or two.
+/// Under a split a weight deviates from its share by at most this part of the whole and this many units of weight:
+/// rounding by marginal cost moves weights by a unit or two.
 const ROUNDING: (f64, f64) = (0.02, 2.0);
 /// No plan on a reading older than this (ARCHITECTURE.md, "Failure, by design").
 const STALE: Duration = Duration::from_secs(2);
-/// A plan without an answer for so long counts as lost, and another may be made.
+/// A plan without an answer for this long counts as lost, and another one may be made.
 const UNANSWERED: Duration = Duration::from_secs(5);
-/// The sink's own limit, whatever the reason but a change of the pool.
+/// The sink's own limit, which applies to everything except a change of the pool.
 const SINK_INTERVAL: Duration = SinkLimits::haproxy().min_interval;
-/// What is or was wrong explains a failure for so long: checks and probes hang for seconds, errors gather in a mean.
+/// Evidence within this time justifies a failure: checks and probes hang for seconds, and the error share is a moving
+/// mean.
 const NEWS: Duration = Duration::from_secs(60);
-/// Who has answered within this time is alive, whatever is told of it.
+/// A backend that answered within this time is alive, whatever checks say.
 const ANSWERS: Duration = Duration::from_secs(1);
-/// So often within a minute a foreign weight is put right at once; from then on at the usual pace. The
-/// controller counts five in minutes that follow one another, so that two fives may meet.
+/// This many foreign weights per minute are corrected at once; further ones at the usual interval. The controller
+/// counts five in consecutive minutes, so two fives may be close together.
 const FOREIGN_LIMIT: usize = 10;
 const MINUTE: Duration = Duration::from_secs(60);
 
 impl Invariants {
-    /// Takes down what the controller asks, and compares.
+    /// Accounts for an action of the controller and checks it.
     pub fn note_action(&mut self, action: &Action, seen: &Seen<'_>) {
         self.has_acted |=
             matches!(action, Action::Program(_) | Action::Correct(_) | Action::Record(_));
@@ -64,7 +65,7 @@ impl Invariants {
         (self.reason_to_reassert, self.foreign) = (false, false);
     }
 
-    /// A correction of the last plan: as sound and as well timed as a plan.
+    /// Checks a correction of the last plan: form and timing as for a plan.
     fn check_correction(&mut self, plan: &Plan, clock: Nanos) {
         self.checks += 1;
         self.check_form(plan);
@@ -94,7 +95,7 @@ impl Invariants {
             let what = format!("shares sum to {sum}: {plan:?}");
             self.violate(Rule::WholePlan, None, what);
         }
-        // Who fails is given 0 by name: only whom an administrator has is left out.
+        // A failed backend has an entry with weight 0: only reserved ones are left out.
         let is_named = |i: usize| entries.iter().any(|e| e.backend.0 as usize == i);
         let forgotten = (0..self.accounts.len()).find(|&i| {
             let a = &self.accounts[i];
@@ -105,7 +106,7 @@ impl Invariants {
         }
         if weights == 0.0 {
             let what = format!("every weight is 0: {plan:?}");
-            self.violate(Rule::SomebodyServes, None, what);
+            self.violate(Rule::SomeBackendServes, None, what);
         }
         if self.kind != MethodKind::Split || self.method_changed {
             return;
@@ -140,12 +141,12 @@ impl Invariants {
             }
         }
         if any_usable && !serves {
-            let what = format!("only those who fail have weights: {plan:?}");
-            self.violate(Rule::SomebodyServes, None, what);
+            let what = format!("only failed backends have weights: {plan:?}");
+            self.violate(Rule::SomeBackendServes, None, what);
         }
         let others = self.accounts.iter().filter(|a| a.is_usable()).count();
         let holders = plan.entries.iter().filter(|e| e.weight > 0).count();
-        // KnapsackLB's ways of exploring give one all the traffic, to measure it.
+        // KnapsackLB's explorations give all traffic to one backend to measure it.
         let packs = self.spec.as_ref().is_some_and(|s| s.exploration == Exploration::Packed);
         if packs && others >= 2 && holders < 2 {
             let what = format!("one of {others} has all the traffic ({}): {plan:?}", plan.reason);
@@ -194,7 +195,7 @@ impl Invariants {
         }
     }
 
-    /// Whether a foreign weight was told since the last plan, and may be put right at once.
+    /// Whether a foreign weight has been reported since the last plan and may be corrected at once.
     fn may_answer_foreign(&mut self, clock: Nanos) -> bool {
         while self.answered_foreign.front().is_some_and(|at| clock.since(*at) > MINUTE) {
             self.answered_foreign.pop_front();
@@ -211,13 +212,13 @@ impl Invariants {
             return;
         }
         let recalled = self.recalled.take().unwrap_or_default();
-        // Who failed or came back meanwhile has a part in the plan as well.
+        // A backend that failed or returned meanwhile changes the plan.
         if self.pool_excuses > 0 {
             return;
         }
         let holds =
             |(id, held): &&(BackendId, u32)| *held > 0 && self.accounts[id.0 as usize].is_usable();
-        // Where the memory leaves all traffic to one, the others are given some.
+        // Where the memory leaves all traffic to one backend, the others get some.
         let alone = recalled.iter().filter(holds).count() < 2;
         let wrong = plan.entries.iter().find_map(|e| {
             let i = e.backend.0 as usize;
@@ -254,16 +255,16 @@ impl Invariants {
                 let answers = a.answered_at.is_some_and(|at| clock.since(at) < ANSWERS);
                 if !unwell && (!news || answers) && !a.balancer_down {
                     let what = format!("said to have failed: {}", record.reason);
-                    self.violate(Rule::LivingNeverFail, Some(i), what);
+                    self.violate(Rule::HealthyNeverFail, Some(i), what);
                 }
             }
-            // An administrator gives back who fails, too.
+            // An administrator may put a failed backend back as well.
             RecordKind::Returned if a.out => {
                 (a.out, a.returned_at) = (false, Some(clock));
             }
             _ => return,
         }
-        // Out or back for the controller's own reasons.
+        // Failed or returned by the controller's own decision.
         self.note_pool_change();
     }
 }
@@ -276,7 +277,7 @@ mod tests {
     use super::super::Account;
     use super::*;
 
-    /// What a plan of these weights violates where an account of the second of two backends says `of_it`.
+    /// The violation of a plan with these weights, with the account of the second of two backends changed by `of_it`.
     fn violated(weights: &[(u32, u32)], of_it: fn(&mut Account)) -> Option<Rule> {
         let backend = |i: u32| BackendSpec { id: BackendId(i), name: format!("s{i}") };
         let mut invariants = Invariants::new(2);
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_says_that_it_failed_it_gets_nothing_and_is_named() {
+    fn failed_backend_gets_an_entry_with_weight_0_whoever_reports_the_failure() {
         let well = |_: &mut Account| {};
         let held_down = |a: &mut Account| a.balancer_down = true;
         let out = |a: &mut Account| a.out = true;

@@ -1,4 +1,4 @@
-//! What the controller shows: numbers that are some, within what they may be.
+//! Checks of the view: numbers are finite and within their range.
 
 use plimsoll_control::{BackendView, CurveView, PlanView, ServiceView};
 

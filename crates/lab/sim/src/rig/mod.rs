@@ -1,9 +1,9 @@
-//! A controller at work in a pool_model, with everything between them: readings, probes, liveness rounds,
-//! plans on their way, a store, a configuration, and the faults of all these. It behaves as the daemon
-//! does around the same controller (`crates/cli/src/run`).
+//! A controller that steers a pool model, with everything in between simulated: readings, probes, liveness rounds,
+//! plans, a store, a configuration, and the faults of all these. It behaves as the daemon does around the same
+//! controller (`crates/cli/src/run`).
 //!
-//! Time is discrete: a heap of what happens when, ties in the order in which they were scheduled. After
-//! every event that the controller takes, the [`Invariants`] compares what it did with what it may do.
+//! Time is discrete: a heap of scheduled events, with ties in the order of scheduling. After every event that the
+//! controller processes, [`Invariants`] checks what it did.
 
 mod happening;
 mod process;
@@ -29,29 +29,29 @@ use sink::Sink;
 use store::Store;
 use troubles::Troubles;
 
-/// A liveness check or probe without an answer is given up after this.
+/// Time-out of liveness checks and probes.
 const TIMEOUT_NS: u64 = 1_000_000_000;
-/// The traffic follows its profile in steps of this.
+/// Interval at which the traffic follows its profile.
 const TRAFFIC_EVERY_NS: u64 = 60_000_000_000;
-/// A balancer that could not be read is tried again after this, as the daemon does.
+/// Interval of attempts to read a balancer that cannot be read, as in the daemon.
 const RETRY_NS: u64 = 500_000_000;
 
-/// What a run came to.
+/// Counts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Events that the controller took.
+    /// Events that the controllers processed.
     pub steps: u64,
-    /// Plans that it made.
+    /// Plans made.
     pub plans: u64,
-    /// Those of them that began a round of the paper's exploration.
+    /// Plans that began a round of the paper's exploration.
     pub rounds: u64,
     /// Faults that began.
     pub faults: u64,
-    /// Controllers that were started.
+    /// Controllers started.
     pub lives: u64,
-    /// Comparisons that could have failed.
+    /// Checks made.
     pub checks: u64,
-    /// Of all that the controllers asked for.
+    /// Digest of all actions of the controllers.
     pub digest: Digest,
 }
 
@@ -71,7 +71,7 @@ impl Add for Tally {
     }
 }
 
-/// The run.
+/// A run.
 pub struct Rig<P> {
     scenario: Scenario,
     pool_model: P,
@@ -92,14 +92,14 @@ pub struct Rig<P> {
     traffic_rng: RandomStream,
     interceptor: Interceptor,
     invariants: Invariants,
-    /// What the controller believes after its last step.
+    /// The controller's beliefs after its last step.
     beliefs: Vec<Belief>,
     tally: Tally,
     trace_from: u64,
 }
 
 impl<P: PoolModel> Rig<P> {
-    /// A run at its beginning. `mutant` breaks the controller on purpose.
+    /// A run at its beginning, with a mutant or the unchanged controller.
     pub fn new(scenario: Scenario, pool_model: P, mutant: Option<Mutant>) -> Self {
         let n = pool_model.len();
         let backends = (0..n).map(backend_spec).collect();
@@ -139,10 +139,10 @@ impl<P: PoolModel> Rig<P> {
         rig
     }
 
-    /// Runs until so many seconds have passed since the beginning.
+    /// Runs until this many seconds after the beginning.
     ///
     /// # Errors
-    /// The first thing that the controller did and may not do.
+    /// The first violation of a rule.
     pub fn run_until(&mut self, seconds: f64) -> Result<(), Violation> {
         let end = (seconds * 1e9) as u64;
         while let Some((at, happening)) = self.agenda.next(end) {
@@ -158,17 +158,17 @@ impl<P: PoolModel> Rig<P> {
         Ok(())
     }
 
-    /// Prints what the controller is told and asks from this second on.
+    /// Prints the controller's events and actions from this second on.
     pub fn trace_from(&mut self, seconds: f64) {
         self.trace_from = (seconds * 1e9) as u64;
     }
 
-    /// Looks past violations of these rules.
+    /// Ignores violations of these rules.
     pub fn tolerate(&mut self, rules: &[Rule]) {
         self.invariants.tolerate(rules);
     }
 
-    /// What the controller believes of the pool, beside what is; one line per backend.
+    /// The controller's beliefs about the pool beside the truth; one line per backend.
     pub fn beliefs(&self) -> String {
         let Some(process) = &self.process else { return "no controller runs\n".to_owned() };
         let view = process.controller.view(process.clock(self.now));
@@ -176,12 +176,12 @@ impl<P: PoolModel> Rig<P> {
         for b in &view.backends {
             let i = b.backend.strip_prefix('s').and_then(|i| i.parse().ok()).unwrap_or(0);
             let curve = view.curves.iter().find(|c| c.backend == b.backend);
-            let bears = curve.map_or("nothing known".to_owned(), |c| {
+            let believed = curve.map_or("unknown".to_owned(), |c| {
                 let least = if c.capacity_is_lower_bound { "at least " } else { "" };
                 format!("{least}{:.0} ± {:.0} %", c.capacity_rps, c.capacity_error * 100.0)
             });
             lines.push_str(&format!(
-                "  {}: {:?}, weight {} held, {} wanted; bears {:.0} req/s, believed {bears}\n",
+                "  {}: {:?}, weight {} held, {} wanted; capacity {:.0} req/s, believed {believed}\n",
                 b.backend,
                 b.state,
                 self.pool_model.weight(i),
@@ -198,12 +198,12 @@ impl<P: PoolModel> Rig<P> {
         }
     }
 
-    /// What it came to so far.
+    /// The counts so far.
     pub fn tally(&self) -> Tally {
         Tally { checks: self.invariants.checks(), ..self.tally }
     }
 
-    /// The pool.
+    /// The pool model.
     pub fn pool_model(&self) -> &P {
         &self.pool_model
     }
@@ -235,7 +235,7 @@ impl<P: PoolModel> Rig<P> {
         self.tell(Event::Tick);
     }
 
-    /// The controller's process is there and gets time: so do its probes.
+    /// The controller's process exists and has CPU time; so have its probes.
     fn is_probing(&self) -> bool {
         self.process.as_ref().is_some_and(|p| !p.is_away(self.now))
     }
@@ -315,7 +315,7 @@ impl<P: PoolModel> Rig<P> {
         self.pool_model.set_rate(self.troubles.traffic(usual, self.scenario.capacity_rps()));
     }
 
-    /// Compares what the controller did and what is with what may be.
+    /// Checks the state after a step.
     fn judge(&mut self) {
         let Some(process) = &self.process else { return };
         let able = !process.is_away(self.now)

@@ -1,4 +1,4 @@
-//! The controller's process: its clock, its deaths, and the times in which it gets no time.
+//! The controller's process: its clock, its crashes, and periods without CPU time.
 
 use plimsoll_control::{Action, Controller, Event, Memory};
 use plimsoll_model::{BackendId, FailureKind, Nanos};
@@ -12,31 +12,31 @@ use crate::pool_model::PoolModel;
 pub struct Process {
     /// The controller under test.
     pub controller: Controller,
-    /// Which life this is.
+    /// Number of this life.
     pub life: u64,
-    /// When it began: its clock starts anew.
+    /// When it began: its clock starts at 0.
     origin: u64,
-    /// How long its clock stood still.
+    /// Total time that its clock stood still.
     slept: u64,
-    /// How far it stepped ahead.
+    /// Total of the clock's steps forward.
     ahead: u64,
-    /// Since when it stands still.
+    /// Since when its clock stands still.
     asleep_since: Option<u64>,
-    /// Until when it gets no time.
+    /// Until when it has no CPU time.
     away_until: u64,
-    /// What waits for it to get some.
+    /// Events that wait for the process to have CPU time.
     backlog: Vec<Event>,
 }
 
 impl Process {
-    /// What its clock shows: it starts at the process's start and never steps back, for it is monotonic.
-    /// Steps of the wall clock do not show. What shows is a machine that slept (the clock stood still), a
-    /// process that was stopped (it went on), and a step forward.
+    /// The process's clock: it starts with the process, is monotonic and does not follow steps of the wall clock. It
+    /// shows a machine that slept (the clock stood still), a process that was stopped (the clock continued), and a step
+    /// forward.
     pub fn clock(&self, now: u64) -> Nanos {
         Nanos(self.asleep_since.unwrap_or(now) - self.origin - self.slept + self.ahead)
     }
 
-    /// Whether it gets no time now.
+    /// Whether it has no CPU time now.
     pub fn is_away(&self, now: u64) -> bool {
         now < self.away_until
     }
@@ -72,7 +72,7 @@ impl<P: PoolModel> Rig<P> {
         self.sink.forget();
     }
 
-    /// The process gets no time for so long. Its clock stands still meanwhile, or goes on.
+    /// The process has no CPU time for this long. Its clock stands still meanwhile, or continues.
     pub(super) fn stop_process(&mut self, for_ns: u64, clock_stops: bool) {
         let Some(process) = &mut self.process else { return };
         if process.is_away(self.now) {
@@ -84,13 +84,12 @@ impl<P: PoolModel> Rig<P> {
             process.asleep_since = Some(self.now);
         }
         self.agenda.at(self.now + for_ns, Happening::Wake(life));
-        // The last reading was taken and not yet looked at.
+        // The last reading was taken and not yet processed.
         if !self.troubles.balancer_away && self.rng.chance(0.5) {
             let report = self.read_balancer(started);
             self.hold_back(Event::Balancer(report));
         }
-        // Rounds under way ran into their time-outs, though the backends answered: the answers were not
-        // taken in time.
+        // Check rounds under way time out although the backends answered: the answers were not read in time.
         for i in 0..self.pool_model.len() {
             if self.roster[i] && for_ns > TIMEOUT_NS && self.rng.chance(0.5) {
                 self.hold_back(Event::Liveness {
@@ -103,7 +102,7 @@ impl<P: PoolModel> Rig<P> {
         }
     }
 
-    /// The clock is further on from now on, though no time has passed.
+    /// Steps the clock forward without time passing.
     pub(super) fn step_clock(&mut self, by_ns: u64) {
         if let Some(process) = &mut self.process {
             process.ahead += by_ns;
@@ -126,7 +125,7 @@ impl<P: PoolModel> Rig<P> {
         }
     }
 
-    /// Tells the controller after so long.
+    /// Delivers an event to the controller after this time.
     pub(super) fn tell_later(&mut self, late_ns: u64, event: Event) {
         let Some(life) = self.process.as_ref().map(|p| p.life) else { return };
         if late_ns == 0 {
@@ -136,7 +135,7 @@ impl<P: PoolModel> Rig<P> {
         }
     }
 
-    /// Tells the controller now.
+    /// Delivers an event to the controller now.
     pub(super) fn tell(&mut self, event: Event) {
         self.tell_later(0, event);
     }
@@ -144,7 +143,7 @@ impl<P: PoolModel> Rig<P> {
     pub(super) fn tell_life(&mut self, life: u64, event: Event) {
         let Some(process) = self.process.as_mut().filter(|p| p.life == life) else { return };
         if process.is_away(self.now) {
-            // Ticks that were missed are not made up for.
+            // Missed ticks are not repeated.
             if !matches!(event, Event::Tick) {
                 process.backlog.push(event);
             }

@@ -1,6 +1,5 @@
-//! Readings and plans on their way between the controller and the balancer, as the daemon's sink task
-//! handles them: one thing at a time, of plans that wait only the last, nothing read while a plan is
-//! under way.
+//! Readings and plans on their way between controller and balancer, as in the daemon's sink task: one operation at a
+//! time, only the last of several waiting plans, no reading while a plan is under way.
 
 use plimsoll_control::Event;
 use plimsoll_model::{Applied, BackendId, BalancerReport, Nanos, Plan};
@@ -10,34 +9,34 @@ use super::{RETRY_NS, Rig, nanos};
 use crate::pool_model::PoolModel;
 use crate::random::RandomStream;
 
-/// A batch of commands and its answer, and the putting back of a batch.
+/// Duration of a batch of commands with its answer, and of undoing one.
 const EXCHANGE_NS: u64 = 3_000_000;
 
-/// How the balancer takes plans.
+/// How the balancer handles plans.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Mood {
-    /// As it should.
+    /// Normally.
     #[default]
     Well,
-    /// It refuses a weight in the middle; whether the rest can be put back.
+    /// It refuses a weight in the middle of a plan; the rest can be undone or not.
     Rejects { undone: bool },
     /// The connection is cut after the batch.
     Interrupts,
-    /// Nobody ever says what became of the plan.
+    /// Plans are never answered.
     Silent,
-    /// It takes so many seconds.
+    /// Plans take this many seconds in the mean.
     Slow(f64),
     /// It refuses every plan until an administrator acts.
     Forbids,
 }
 
-/// The way to the balancer.
+/// The simulated sink.
 pub struct Sink {
-    /// How the balancer takes plans.
+    /// How the balancer handles plans.
     pub mood: Mood,
     busy: bool,
     waiting: Option<Plan>,
-    /// It has refused a plan for good: readings say so.
+    /// It has refused a plan for good: readings report that.
     refused: bool,
     rng: RandomStream,
 }
@@ -48,32 +47,32 @@ impl Sink {
         Sink { mood: Mood::Well, busy: false, waiting: None, refused: false, rng }
     }
 
-    /// Nothing is under way.
+    /// Whether no plan is under way and the balancer works normally.
     pub fn is_idle(&self) -> bool {
         !self.busy && !self.refused && self.mood == Mood::Well
     }
 
-    /// The process died with it.
+    /// The controller's process has died.
     pub fn forget(&mut self) {
         self.busy = false;
         self.waiting = None;
         self.refused = false;
     }
 
-    /// An administrator made it work again.
+    /// An administrator has repaired it.
     pub fn mend(&mut self) {
         self.mood = Mood::Well;
         self.refused = false;
     }
 
-    /// The servers to steer have changed: a plan that waits was made for others.
+    /// The set of servers has changed: a waiting plan no longer fits.
     pub fn drop_waiting(&mut self) {
         self.waiting = None;
     }
 }
 
 impl<P: PoolModel> Rig<P> {
-    /// A reading, as of the controller's clock, of those servers that are configured.
+    /// A reading of the configured servers, at the controller's time.
     pub(super) fn read_balancer(&self, clock: Nanos) -> BalancerReport {
         let mut report = self.pool_model.report();
         report.at = clock;
@@ -91,7 +90,7 @@ impl<P: PoolModel> Rig<P> {
             return;
         }
         let event = if self.troubles.balancer_away {
-            let reason = "/run/haproxy.sock: nobody answers".to_owned();
+            let reason = "/run/haproxy.sock: connection refused".to_owned();
             Event::BalancerLost { reason, conflict: false }
         } else if self.sink.refused {
             let reason = "the socket's level may not set weights".to_owned();
@@ -115,10 +114,10 @@ impl<P: PoolModel> Rig<P> {
         self.agenda.at(self.now + EXCHANGE_NS + takes, Happening::Carry(life, plan));
     }
 
-    /// The balancer gets the plan's commands.
+    /// Applies a plan at the balancer.
     pub(super) fn carry(&mut self, life: u64, plan: &Plan) {
         let is_mine = self.process.as_ref().is_some_and(|p| p.life == life);
-        // A process that died in the middle may have sent them or not.
+        // A process that died meanwhile may have sent the commands or not.
         if !is_mine {
             if self.sink.rng.chance(0.5) && !self.troubles.balancer_away {
                 self.set(&self.changes(plan));
@@ -131,7 +130,7 @@ impl<P: PoolModel> Rig<P> {
         }
     }
 
-    /// The sink is free again, and its controller hears what became of the plan.
+    /// The sink is free again, and the controller gets the answer.
     fn answered(&mut self, life: u64, answer: Option<Event>) {
         self.sink.busy = false;
         if let Some(plan) = self.sink.waiting.take() {
@@ -142,7 +141,7 @@ impl<P: PoolModel> Rig<P> {
         }
     }
 
-    /// Carries a plan out, or what becomes of it. None: the answer comes later. `Some(None)`: never.
+    /// Applies a plan, or simulates its failure. `None`: the answer comes later. `Some(None)`: never.
     fn apply(&mut self, life: u64, plan: &Plan) -> Option<Option<Event>> {
         let failed = |reason: &str, retryable| Event::ApplyFailed {
             epoch: plan.epoch,
@@ -150,7 +149,7 @@ impl<P: PoolModel> Rig<P> {
             retryable,
         };
         if self.troubles.balancer_away {
-            return Some(Some(failed("nobody answers", true)));
+            return Some(Some(failed("connection refused", true)));
         }
         if plan.entries.iter().any(|e| !self.roster[e.backend.0 as usize]) {
             return Some(Some(failed("a server is not among those that are steered", false)));
@@ -205,7 +204,7 @@ impl<P: PoolModel> Rig<P> {
         }
     }
 
-    /// What differs from what the balancer holds, what grows first.
+    /// Differences from the balancer's weights, growing ones first.
     fn changes(&self, plan: &Plan) -> Vec<(usize, u32)> {
         let mut changes: Vec<(usize, u32)> = plan
             .entries

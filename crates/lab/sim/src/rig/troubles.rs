@@ -1,4 +1,4 @@
-//! What each fault does when it begins, and how it ends.
+//! The effects of each fault when it begins and when it ends.
 
 use plimsoll_control::Event;
 use plimsoll_model::ServerStatus;
@@ -12,45 +12,45 @@ use crate::pool_model::{Condition, PoolModel};
 use crate::random::RandomStream;
 use crate::scenario::Scenario;
 
-/// A balancer that checks its servers itself notices after this.
+/// Delay of the balancer's own checks.
 const CHECK_NS: u64 = 2_000_000_000;
-/// A flapping backend turns this often, seconds.
+/// Time between the changes of a flapping backend, seconds.
 const FLAP_S: (f64, f64) = (1.0, 8.0);
-/// A clock steps by so much, seconds.
+/// Size of a clock step, seconds.
 const STEP_S: (f64, f64) = (10.0, 20_000.0);
-/// Somebody who fights for a weight sets it this often, seconds.
+/// Interval at which another party sets a contested weight, seconds.
 const FIGHT_S: (f64, f64) = (1.0, 15.0);
 
-/// A fault at work: what it has to undo.
+/// An active fault: what has to be undone when it ends.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Trouble {
     /// These backends are in this condition.
     Ill(Vec<usize>, Condition),
-    /// The balancer's own checks follow what became of a backend.
+    /// The balancer's own checks notice the condition of a backend.
     Checked(usize),
-    /// This backend turns between well and dead.
+    /// This backend alternates between healthy and dead.
     Flaps(usize),
-    /// This backend runs at this part of its speed.
+    /// This backend has this part of its speed.
     Slowed(usize, f64),
-    /// An administrator has this backend.
+    /// This backend is drained or in maintenance.
     Reserved(usize, ServerStatus),
     /// This backend is not configured.
     Left(usize),
-    /// Somebody keeps setting this weight.
+    /// Another party keeps setting this weight.
     Fought(usize, u32),
     /// The balancer runs another method.
     OtherMethod,
     /// The controller is not running.
     Down,
-    /// What has no target.
+    /// A fault without a target.
     Flag,
 }
 
-/// All faults at work.
+/// All active faults.
 pub struct Troubles {
-    /// RandomStream of each fault, by its place in the scenario.
+    /// Random numbers of each fault, by its position in the scenario.
     rng: Vec<RandomStream>,
-    /// How many faults hold each backend in each condition.
+    /// Number of faults that put each backend into each condition.
     ills: Vec<[u32; 5]>,
     checked_down: Vec<bool>,
     reserved: Vec<Vec<ServerStatus>>,
@@ -74,7 +74,7 @@ impl Troubles {
     pub fn new(scenario: &Scenario) -> Self {
         let n = scenario.pool.len();
         let rng = |d: &crate::scenario::Disturbance| {
-            // By the fault, not by its place: without another fault it keeps its rng.
+            // Numbered by the kind of fault and not by its position: leaving one fault out does not change the others.
             let number = Fault::ALL.iter().position(|f| *f == d.fault).unwrap_or(0);
             RandomStream::new(scenario.seed, 1_000 + number as u64)
         };
@@ -100,7 +100,7 @@ impl Troubles {
         }
     }
 
-    /// The traffic under what is at work.
+    /// The traffic under the active faults.
     pub fn traffic(&self, usual: f64, capacity_rps: f64) -> f64 {
         if self.is_silent {
             return 0.0;
@@ -108,7 +108,7 @@ impl Troubles {
         self.overload.map_or(usual * self.traffic_factor, |part| part * capacity_rps)
     }
 
-    /// The balancer cannot be read or programmed, or somebody fights for its weights.
+    /// The balancer cannot be read or programmed, or another party contests its weights.
     pub fn steering_is_disturbed(&self) -> bool {
         self.balancer_away || self.fights > 0
     }
@@ -122,7 +122,7 @@ impl Troubles {
 }
 
 impl<P: PoolModel> Rig<P> {
-    /// Schedules the first of every fault.
+    /// Schedules the first occurrence of every fault.
     pub(super) fn plan_faults(&mut self) {
         for k in 0..self.scenario.disturbances.len() {
             self.plan_next(k);
@@ -173,7 +173,7 @@ impl<P: PoolModel> Rig<P> {
             }
             Fault::NewSpeed => {
                 let part = self.troubles.rng[k].log_between(0.6, 1.6);
-                // Between half and twice what it was made with, however often it changes.
+                // The speed stays between half and twice the original, however often it changes.
                 if (0.5..2.0).contains(&(self.troubles.pace[i] * part)) {
                     self.slow(i, part);
                 }
@@ -206,14 +206,14 @@ impl<P: PoolModel> Rig<P> {
         }
     }
 
-    /// All backends at once, in half of the cases but this one.
+    /// All backends at once, in half of the cases without this one.
     fn strike_all_but(&mut self, k: usize, i: usize) -> Trouble {
         let spared = self.troubles.rng[k].chance(0.5).then_some(i);
         let what = self.troubles.rng[k].pick(&[Condition::Dead, Condition::Hangs]);
         self.sicken((0..self.pool_model.len()).filter(|&j| Some(j) != spared).collect(), what)
     }
 
-    /// What befalls the controller's process; the rest is switched on and off.
+    /// Faults of the controller's process; all other faults are switched on and off.
     fn strike_process(&mut self, k: usize, fault: Fault, lasts: u64) -> Trouble {
         match fault {
             Fault::Crash | Fault::CrashStoreLost | Fault::CrashStoreStale => {
@@ -238,7 +238,7 @@ impl<P: PoolModel> Rig<P> {
         Trouble::Flag
     }
 
-    /// Faults without a target: on and off.
+    /// Faults without a target: switched on or off.
     fn flag(&mut self, k: usize, fault: Fault, on: bool) {
         let rng = &mut self.troubles.rng[k];
         let part = rng.between(0.2, 1.0);
@@ -343,7 +343,7 @@ impl<P: PoolModel> Rig<P> {
                 self.troubles.checked_down[i] = ill;
                 self.update_status(i);
             }
-            // Odd: it dies. Even: it is back. About forty turns, and it always ends well.
+            // Odd: it dies. Even: it is back. About forty changes, and it ends healthy.
             Trouble::Flaps(i) => {
                 let dies = left % 2 == 1;
                 let ills = &mut self.troubles.ills[i][Condition::Dead as usize];
@@ -436,7 +436,7 @@ impl<P: PoolModel> Rig<P> {
     }
 
     fn set_foreign(&mut self, i: usize, weight: u32) {
-        // Nobody else takes the last server out either.
+        // Other parties do not take the last server out of service either.
         let others = (0..self.pool_model.len()).any(|j| j != i && self.pool_model.weight(j) > 0);
         if weight > 0 || others {
             self.pool_model.set_weights(&[(i, weight)]);

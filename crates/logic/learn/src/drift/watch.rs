@@ -210,7 +210,7 @@ impl RateWatch {
                 is_beyond_cores,
             });
         }
-        if self.charts.are_below(EVERYDAY) || self.open.completions > LINGERING {
+        if self.charts.are_below(ORDINARY) || self.open.completions > LINGERING {
             self.settle();
         }
         None

@@ -1,8 +1,7 @@
-//! The event loop. Sources of events, each in order of its own: the timeline, news of CPUs, the ends of service (a heap),
-//! what travels back and what travels out (both take a constant time, so a queue is in order), clients
-//! whose patience ends and those who come again (likewise), and arrivals (the next of the process, or a heap
-//! of users who think).
-//! The earliest goes next; ties in that order.
+//! The event loop. Sources of events, each in order of its own: the timeline, news of CPUs, the ends of service (a
+//! heap), what travels back and what travels out (both take a constant time, so a queue is in order), clients whose
+//! patience ends and those who come again (likewise), and arrivals (the next of the process, or a heap of users who
+//! think). The earliest goes next; ties in that order.
 
 mod change;
 mod flight;
