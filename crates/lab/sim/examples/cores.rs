@@ -1,6 +1,6 @@
 //! What a whole controller believes of cores behind a balancer, so long after it began with nothing known: how many
 //! backends of all runs are believed right (within 7 %), to have fewer or more, and of how many only a lower
-//! bound is known; what clients wait, and how often somebody is taken to have changed, which nobody does.
+//! bound is known; what clients wait, and how often a backend is taken to have changed, although none does.
 //!
 //! `cargo run --release -p plimsoll-sim --example cores -- paper|small roundrobin|leastconn LOAD SERVICE_MS SEEDS
 //! [exponential|regular|bimodal] [poll=MS]`

@@ -61,7 +61,7 @@ fn spec(method: Method, load: f64, seed: u64, by_quota: bool) -> ContainerPoolSp
     spec
 }
 
-/// Mean (ms) and errors of what was sent between these seconds; who gave up counts with ten seconds.
+/// Mean (ms) and errors of what was sent between these seconds; clients that gave up count with ten seconds.
 fn mean(pool: &ContainerPool, from_s: f64, to_s: f64) -> (f64, usize) {
     let sent = pool.outcomes.iter().filter(|o| (from_s..to_s).contains(&o.sent_s));
     let (mut sum, mut n, mut errors) = (0.0, 0, 0);
@@ -161,8 +161,8 @@ fn pauses(asked: &Asked) {
                 while ours.now_s() < LEARNED_S + 1_800.0 {
                     for lane in [&mut ours, &mut frozen] {
                         let n = QUOTAS.len();
-                        let who = if all { 0..n } else { round % n..round % n + 1 };
-                        who.for_each(|i| lane.pause(i, long_s));
+                        let which = if all { 0..n } else { round % n..round % n + 1 };
+                        which.for_each(|i| lane.pause(i, long_s));
                         lane.run_for(every_s);
                     }
                     round += 1;
@@ -185,7 +185,7 @@ fn pauses(asked: &Asked) {
 /// A neighbour takes half of the largest for 75 s.
 fn neighbour(asked: &Asked) {
     println!(
-        "method     frozen ms: during, after   plimsoll ms: during, errors, 30 to 120 s after   told after s  failed"
+        "method     frozen ms: during, after   plimsoll ms: during, errors, 30 to 120 s after   detected after s  failed"
     );
     for &method in &asked.methods {
         for seed in 0..asked.seeds {
@@ -200,7 +200,7 @@ fn neighbour(asked: &Asked) {
             }
             let end = LEARNED_S + 75.0;
             let of = |lane: usize, from: f64, to: f64| mean(&lanes[lane], from, to);
-            let told = lanes[1].records.iter().find(|(at, record)| {
+            let detected = lanes[1].records.iter().find(|(at, record)| {
                 *at > LEARNED_S
                     && record.kind == RecordKind::Drift
                     && record.backend.as_deref() == Some("s5")
@@ -213,7 +213,7 @@ fn neighbour(asked: &Asked) {
                 of(1, LEARNED_S, end).0,
                 of(1, LEARNED_S, end + 120.0).1,
                 of(1, end + 30.0, end + 120.0).0,
-                told.map_or(f64::NAN, |(at, _)| at - LEARNED_S),
+                detected.map_or(f64::NAN, |(at, _)| at - LEARNED_S),
                 count(&lanes[1], RecordKind::Failed),
             );
             tell(&lanes[1], asked.verbose);
@@ -258,7 +258,7 @@ fn steps(asked: &Asked) {
 }
 
 /// Whole days of pauses (of one, up to 1.5 s; of all, up to 0.5 s), quotas that change and overload: `seeds` of them
-/// per method. Nobody is ever dead.
+/// per method. No server is ever dead.
 fn days(asked: &Asked) {
     println!("method      day  requests  failed  aside  drift  given up");
     for &method in &asked.methods {

@@ -18,7 +18,7 @@ fn policies(kind: PolicyKind, count: usize, backends: usize) -> Vec<Box<dyn Poli
 }
 
 /// BLOC's cluster in overload, whose clients wait for a second.
-fn within_a_second(capacity: CapacityOptions, told: bool) -> ArenaReport {
+fn within_a_second(capacity: CapacityOptions, with_deadlines: bool) -> ArenaReport {
     let mut arena = Arena::new(vec![BackendModel { cores: 1, speed: 1.0 }; 10], 1.0, 40_000, 2);
     (arena.service_us, arena.rate_rps) = (250e3, 47.0);
     arena.network = Duration::from_millis(1);
@@ -27,7 +27,7 @@ fn within_a_second(capacity: CapacityOptions, told: bool) -> ArenaReport {
     let options = AdmissionOptions { capacity, deadline_ms: None };
     let door = |_| {
         let blind = AdmissionDoor::without_deadlines(&options);
-        let door = if told { AdmissionDoor::new(&options) } else { blind };
+        let door = if with_deadlines { AdmissionDoor::new(&options) } else { blind };
         Box::new(door.expect("valid options")) as Box<dyn Ingress>
     };
     let mut doors: Vec<Box<dyn Ingress>> = (0..10).map(door).collect();
@@ -42,11 +42,16 @@ fn requests_that_would_be_late_are_refused_and_more_are_served_in_time() {
         (CapacityOptions::Static(4), 1.04),
         (CapacityOptions::Static(10), 5.0),
     ] {
-        let (blind, told) = (within_a_second(capacity, false), within_a_second(capacity, true));
-        let ratio = told.goodput_rps / blind.goodput_rps;
+        let (blind, with_deadlines) =
+            (within_a_second(capacity, false), within_a_second(capacity, true));
+        let ratio = with_deadlines.goodput_rps / blind.goodput_rps;
         assert!(ratio > gain, "{capacity:?}: {ratio:.3}");
-        assert!(told.abandoned < blind.abandoned, "{capacity:?}");
-        assert!(told.p99_us < 1_000_001.0, "served in time is in time: {}", told.p99_us);
+        assert!(with_deadlines.abandoned < blind.abandoned, "{capacity:?}");
+        assert!(
+            with_deadlines.p99_us < 1_000_001.0,
+            "served in time is in time: {}",
+            with_deadlines.p99_us
+        );
     }
 }
 

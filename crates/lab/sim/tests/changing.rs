@@ -44,7 +44,7 @@ struct Seen {
     rescaled: bool,
 }
 
-fn changes_told(world: &World, at: Nanos) -> Vec<Seen> {
+fn changes_recorded(world: &World, at: Nanos) -> Vec<Seen> {
     let later = world.records.iter().filter(|(t, _)| *t > at);
     later
         .filter_map(|(t, r)| {
@@ -64,14 +64,14 @@ fn a_slow_down_to_60_percent_is_detected_alone_and_in_time_and_clients_get_the_n
     for seed in [1, 2] {
         let (mut world, mut pool, rate) = learned(seed);
         let weights = world.weights();
-        let who = (0..pool.len()).max_by_key(|&i| weights[i]).expect("a pool");
+        let slowed = (0..pool.len()).max_by_key(|&i| weights[i]).expect("a pool");
         let at = world.now();
-        pool[who].speed *= 0.6;
-        world.set_speed(who, pool[who].speed);
+        pool[slowed].speed *= 0.6;
+        world.set_speed(slowed, pool[slowed].speed);
         let mean = mean_a_minute_later(&mut world);
-        let seen = changes_told(&world, at);
+        let seen = changes_recorded(&world, at);
         let first = seen.first().expect("the change is seen");
-        assert_eq!(first.backend, format!("s{who}"));
+        assert_eq!(first.backend, format!("s{slowed}"));
         // A deviation within three seconds, or three of the longest pauses, is a pause.
         assert!(first.after_s <= 10.0, "seed {seed}: after {:.1} s", first.after_s);
         let others: Vec<&Seen> = seen.iter().filter(|s| s.backend != first.backend).collect();
@@ -98,14 +98,14 @@ fn under_leastconn_a_slow_down_is_detected_in_time_and_relieved_at_once() {
         let spec = world.service_spec();
         world.attach(spec, None);
         world.run_for(300.0);
-        let (at, who) = (world.now(), pool.len() - 1);
-        let before = world.plans.last().expect("it was learned").1.entries[who].share;
-        world.set_speed(who, 0.6 * pool[who].speed);
+        let (at, slowed) = (world.now(), pool.len() - 1);
+        let before = world.plans.last().expect("it was learned").1.entries[slowed].share;
+        world.set_speed(slowed, 0.6 * pool[slowed].speed);
         world.run_for(10.0);
-        let told = changes_told(&world, at);
-        let slow = format!("s{who}");
-        assert!(told.iter().all(|seen| seen.backend == slow), "seed {seed}: {told:?}");
-        let first = told.first().expect("the change is seen");
+        let recorded = changes_recorded(&world, at);
+        let slow = format!("s{slowed}");
+        assert!(recorded.iter().all(|seen| seen.backend == slow), "seed {seed}: {recorded:?}");
+        let first = recorded.first().expect("the change is seen");
         rescaled += u32::from(first.rescaled);
         let first = first.after_s;
         let lowered = world.plans.iter().find(|(t, _)| t.since(at).as_secs_f64() >= first);
@@ -115,7 +115,7 @@ fn under_leastconn_a_slow_down_is_detected_in_time_and_relieved_at_once() {
             lowered_s <= first + 1.5,
             "seed {seed}: seen after {first} s, plan after {lowered_s}"
         );
-        let share = lowered.entries[who].share;
+        let share = lowered.entries[slowed].share;
         assert!(
             share < 0.95 * before,
             "seed {seed}: {share:.3} of the traffic, {before:.3} before"
@@ -133,8 +133,8 @@ fn a_fifth_more_or_less_traffic_is_no_change_of_a_backend_and_weights_follow_in_
         let at = world.now();
         world.set_rate(part * rate);
         let mean = mean_a_minute_later(&mut world);
-        let told = changes_told(&world, at);
-        assert!(told.is_empty(), "{part} of the traffic: {told:?}");
+        let recorded = changes_recorded(&world, at);
+        assert!(recorded.is_empty(), "{part} of the traffic: {recorded:?}");
         // Weights that were made for more than half of the difference.
         let follows = |rps: f64| (rps / rate - 1.0) / (part - 1.0) > 0.5;
         let plan = world.planned_rps.iter().find(|(t, rps)| *t > at && follows(*rps));
@@ -212,8 +212,8 @@ fn several_small_backends_are_measured_at_once_within_5_percent_of_the_pool() {
     for (at, record) in &world.records {
         if record.reason.contains("measured for some seconds: it gets no traffic") {
             let name = record.backend.as_ref().expect("a backend");
-            let who: usize = name[1..].parse().expect("a number");
-            together.entry(*at).or_default().push(pool[who].capacity_rps(SERVICE_US));
+            let measured: usize = name[1..].parse().expect("a number");
+            together.entry(*at).or_default().push(pool[measured].capacity_rps(SERVICE_US));
         }
     }
     assert!(together.values().any(|capacities| capacities.len() > 1), "{together:?}");
@@ -236,10 +236,11 @@ fn the_papers_drain_time_is_measured_by_overloading_a_backend_that_can_be_spared
         let is_measured = |record: &Record| record.reason.contains("it was drained after");
         let measured = world.records.iter().find(|(_, record)| is_measured(record));
         let (ended, record) = measured.expect("a drain time");
-        let who = record.backend.as_ref().expect("a backend");
-        let who: usize = who[1..].parse().expect("a number");
-        let zeroed =
-            |plan: &Plan| plan.entries.iter().any(|e| e.backend.0 as usize == who && e.weight == 0);
+        let measured = record.backend.as_ref().expect("a backend");
+        let measured: usize = measured[1..].parse().expect("a number");
+        let zeroed = |plan: &Plan| {
+            plan.entries.iter().any(|e| e.backend.0 as usize == measured && e.weight == 0)
+        };
         let mut before = world.plans.iter().filter(|(at, _)| at < ended);
         assert!(before.any(|(_, plan)| zeroed(plan)), "seed {seed}: it was set to 0");
         let next = world.plans.iter().find(|(at, _)| at >= ended);

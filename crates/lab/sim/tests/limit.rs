@@ -30,8 +30,8 @@ fn eight_probes() -> ExpectedDelaySettings {
 
 fn run_with(arena: &Arena, set: ExpectedDelaySettings, balancers: usize) -> ArenaReport {
     let settings = Settings { expected_delay: set, ..Settings::default() };
-    let told_nothing = vec![1; arena.pool.len()];
-    let build = |_| PolicyKind::ExpectedDelay.build(&told_nothing, &settings).expect("valid");
+    let equal_weights = vec![1; arena.pool.len()];
+    let build = |_| PolicyKind::ExpectedDelay.build(&equal_weights, &settings).expect("valid");
     let mut policies: Vec<Box<dyn Policy>> = (0..balancers).map(build).collect();
     let mut doors: Vec<Box<dyn Ingress>> = Vec::new();
     let mut arena = arena.clone();
@@ -245,6 +245,6 @@ fn on_equal_goodput_eight_probes_are_better_than_all_others() {
 fn blocs_lower_mean_comes_from_dropped_requests() {
     let arena = arena(0.85, ServiceTime::Exponential, 150_000, 3);
     let ours = run_with(&arena, eight_probes(), 10);
-    let spared = bloc(&arena, 10, 1, false);
-    assert!(spared.drop_ratio() > 0.03 && spared.mean_us < ours.mean_us, "{spared:?}");
+    let dropping = bloc(&arena, 10, 1, false);
+    assert!(dropping.drop_ratio() > 0.03 && dropping.mean_us < ours.mean_us, "{dropping:?}");
 }

@@ -19,10 +19,10 @@ fn alarms(
     let spec = world.service_spec();
     world.attach(spec, None);
     world.run_for(seconds);
-    let told = world.records.iter().filter_map(|(at, r)| Some((*at, Verdict::of(r)?, r)));
+    let verdicts = world.records.iter().filter_map(|(at, r)| Some((*at, Verdict::of(r)?, r)));
     // A backend that is relearned while next to nothing is known is only being learned.
     let is_alarm = |at: Nanos, verdict| verdict == Verdict::Changed || at > LEARNING;
-    told.filter(|(at, verdict, _)| is_alarm(*at, *verdict))
+    verdicts.filter(|(at, verdict, _)| is_alarm(*at, *verdict))
         .map(|(at, _, r)| format!("{:.0} s: {r:?}", at.as_secs_f64()))
         .collect()
 }

@@ -22,7 +22,7 @@ pub struct BackendReport {
 pub struct Window {
     /// Requests served.
     pub requests: u64,
-    /// Requests failed, those nobody was picked for included.
+    /// Requests failed, including those without a picked backend.
     pub errors: u64,
     /// Requests refused for good.
     pub dropped: u64,
@@ -102,7 +102,7 @@ impl ArenaReport {
         self.requests + self.errors + self.unserved + self.dropped + self.abandoned
     }
 
-    /// Tries per request, clients' own included: 1 where nobody refuses.
+    /// Tries per request, clients' own included: 1 without refusals.
     pub fn tries_per_request(&self) -> f64 {
         1.0 + mean((self.retries + self.came_again) as f64, self.offered())
     }

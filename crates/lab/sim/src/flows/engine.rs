@@ -12,7 +12,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::Durations;
 
-/// Is told of all that happens.
+/// Observes all events.
 pub trait Watch {
     /// A connection begins. `slot` is its own until its end, small, and used again after it; `key` is the
     /// hash of its addresses. Those that begin before the system is steady are not `counted`.
@@ -44,7 +44,7 @@ pub struct Traffic {
 }
 
 struct Ends {
-    /// By duration: when, and whose.
+    /// By duration: the time of the end, and the slot.
     queues: Vec<VecDeque<(Nanos, u32)>>,
 }
 

@@ -26,7 +26,7 @@ pub enum Comeback {
 pub struct Moved {
     /// Which.
     pub entry: u32,
-    /// Whose it was.
+    /// The server that had it.
     pub from: u32,
 }
 
@@ -77,7 +77,7 @@ impl IndirectionTable {
         (key % self.entries.len() as u64) as usize
     }
 
-    /// Who has an entry.
+    /// The server of an entry.
     pub fn server_at(&self, entry: usize) -> usize {
         self.entries[entry] as usize
     }
@@ -97,7 +97,7 @@ impl IndirectionTable {
         self.entries.len()
     }
 
-    /// Takes a server out; answers the entries that moved, and whose they were. The last one stays.
+    /// Takes a server out; returns the entries that moved, with their former servers. The last one stays.
     pub fn leave(&mut self, server: usize) -> Vec<Moved> {
         if !self.holds(server) || self.inside.len() == 1 {
             return Vec::new();
@@ -109,7 +109,7 @@ impl IndirectionTable {
         }
         self.inside_place[server] = NOWHERE;
         let moved = std::mem::take(&mut self.owned[server]);
-        // One after the other from a random one on: nobody gets two more than another.
+        // One after the other from a random one on: no server gets two more than another.
         let mut turn = self.rng.random_range(0..self.inside.len());
         for &entry in &moved {
             self.entries[entry as usize] = NOWHERE;
@@ -120,7 +120,7 @@ impl IndirectionTable {
         moved.into_iter().map(|entry| Moved { entry, from: server as u32 }).collect()
     }
 
-    /// Takes a server in; answers the entries that moved, and whose they were.
+    /// Takes a server in; returns the entries that moved, with their former servers.
     pub fn join(&mut self, server: usize) -> Vec<Moved> {
         if self.holds(server) {
             return Vec::new();

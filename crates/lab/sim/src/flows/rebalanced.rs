@@ -2,7 +2,7 @@
 //! mean by more than a threshold leaves the table, and joins again when it has fewer than the mean.
 //!
 //! Source: the Cheetah paper, §2.1, Fig. 2c. A connection breaks when neither the present server of its
-//! entry nor the previous one holds it. It stays with its holder, who is not told, until its time is
+//! entry nor the previous one holds it. It stays with its holder, which does not notice, until its time is
 //! over. Cost of a change of the table: O(connections of the entries that move).
 
 use std::time::Duration;

@@ -105,7 +105,7 @@ impl Invariants {
             let Some(a) = self.accounts.get_mut(server.backend.0 as usize) else { continue };
             let by_others = expects && a.believed.is_some_and(|w| w != server.weight);
             foreign |= by_others;
-            // Whoever set it: a failed backend must have weight 0.
+            // Regardless of who set it: a failed backend must have weight 0.
             refilled |= by_others && server.weight > 0 && a.is_to_get_nothing();
             a.believed = Some(server.weight);
             let reserved = matches!(server.status, ServerStatus::Drain | ServerStatus::Maintenance);

@@ -119,12 +119,12 @@ impl Invariants {
             self.violate(Rule::RefreshIsAsked, None, format!("{count} are measured on purpose"));
         }
         if count > self.measured && count > 1 {
-            let bears = |b: &&plimsoll_control::Belief| {
+            let capacity = |b: &&plimsoll_control::Belief| {
                 let a = &self.accounts[b.backend.0 as usize];
                 if a.is_usable() { b.capacity_rps.unwrap_or(0.0) } else { 0.0 }
             };
-            let all: f64 = beliefs.iter().map(|b| bears(&b)).sum();
-            let part = beliefs.iter().filter(|b| b.is_measured).map(|b| bears(&b)).sum::<f64>();
+            let all: f64 = beliefs.iter().map(|b| capacity(&b)).sum();
+            let part = beliefs.iter().filter(|b| b.is_measured).map(|b| capacity(&b)).sum::<f64>();
             if part > AT_A_TIME * all + 1e-9 {
                 let what = format!("{count} are measured, {:.0} % of all", part / all * 100.0);
                 self.violate(Rule::RefreshIsSmall, None, what);
@@ -178,7 +178,7 @@ mod tests {
 
     /// The violation when these are measured at once, of a pool with capacities of 970, 20 and 10 req/s.
     fn violated(measured: &[u32]) -> Option<Rule> {
-        let bears = [970.0, 20.0, 10.0];
+        let capacity = [970.0, 20.0, 10.0];
         let backend = |i: u32| BackendSpec { id: BackendId(i), name: format!("s{i}") };
         let spec = ServiceSpec::new("sim", (0..3).map(backend).collect());
         let mut invariants = Invariants::new(3);
@@ -195,7 +195,7 @@ mod tests {
             changed: None,
             is_measured: measured.contains(&i),
         };
-        let beliefs: Vec<Belief> = (0..3).zip(bears).map(belief).collect();
+        let beliefs: Vec<Belief> = (0..3).zip(capacity).map(belief).collect();
         let pool = [BackendModel { cores: 1, speed: 1.0 }; 3];
         let pool_model = SampledPool::new(&pool, 10_000.0, Method::RoundRobin, 1);
         let controller = Controller::new(spec.clone(), None, Nanos::ZERO, 1);

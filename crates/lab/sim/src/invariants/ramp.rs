@@ -63,9 +63,9 @@ impl Invariants {
                 .filter(|(_, a)| settled(a.ramps_since))
                 .map(|(j, _)| (j, pool_model.capacity_rps(j)))
         };
-        let bear: f64 = others().map(|(_, rps)| rps).sum();
+        let capacity_rps: f64 = others().map(|(_, rps)| rps).sum();
         // Where returned backends are needed, or all have returned, slow start gives way to the traffic.
-        if bear <= OTHERS_SUFFICE * pool_model.rate_rps() {
+        if capacity_rps <= OTHERS_SUFFICE * pool_model.rate_rps() {
             return;
         }
         // Under a split the weight gives a part of the whole. Under an in-flight method weights give the part of the
@@ -122,7 +122,7 @@ impl Invariants {
         let believed = |e: &PlanEntry| -> Option<&Belief> {
             seen.beliefs.iter().find(|b| b.backend == e.backend)
         };
-        let bears = |e: &PlanEntry| believed(e).and_then(|b| b.capacity_rps);
+        let capacity = |e: &PlanEntry| believed(e).and_then(|b| b.capacity_rps);
         let is_settled = |e: &&PlanEntry| {
             let a = &self.accounts[e.backend.0 as usize];
             let ramps = a.ramps_since.is_some_and(|at| seen.clock.since(at) <= slow_start);
@@ -134,7 +134,7 @@ impl Invariants {
             last.map_or(0.0, |(_, share)| share * packing.rate_rps)
         };
         let carry: f64 =
-            settled().map(|e| (BEARABLE * bears(e).unwrap_or(0.0)).min(max_step * had(e))).sum();
+            settled().map(|e| (BEARABLE * capacity(e).unwrap_or(0.0)).min(max_step * had(e))).sum();
         // Weights that are kept unchanged come from no packing.
         if packing.capacity_rps <= 0.0 || carry < ROOM * rate {
             return;
@@ -142,11 +142,11 @@ impl Invariants {
         let counts = self.kind == MethodKind::InFlight;
         let (sum, all) = if counts {
             let beside = || settled().filter(|e| e.weight > 0);
-            if beside().any(|e| bears(e).is_none()) {
+            if beside().any(|e| capacity(e).is_none()) {
                 return;
             }
             let sum: f64 = beside().map(|e| f64::from(e.weight)).sum();
-            (sum, beside().filter_map(bears).sum())
+            (sum, beside().filter_map(capacity).sum())
         } else {
             (plan.entries.iter().map(|e| f64::from(e.weight)).sum(), packing.rate_rps)
         };

@@ -151,7 +151,7 @@ impl<P: PoolModel> Rig<P> {
         }
         let clock = process.clock(self.now);
         self.invariants.note_event(Nanos(self.now), clock, &event);
-        self.trace(format_args!("told {event:?}"));
+        self.trace(format_args!("event {event:?}"));
         let Some(process) = self.process.as_mut() else { return };
         let mut asked = Vec::new();
         for event in self.interceptor.events(clock, event) {
@@ -161,7 +161,7 @@ impl<P: PoolModel> Rig<P> {
         let asked = self.interceptor.actions(clock, asked);
         self.interceptor.beliefs(&process.controller, &mut self.beliefs);
         for action in asked {
-            self.trace(format_args!("asks {action:?}"));
+            self.trace(format_args!("action {action:?}"));
             self.tally.digest.note(self.now, &action);
             if let Some(process) = &self.process {
                 let (pool_model, controller, beliefs) =

@@ -208,9 +208,9 @@ impl<P: PoolModel> Rig<P> {
 
     /// All backends at once, in half of the cases without this one.
     fn strike_all_but(&mut self, k: usize, i: usize) -> Trouble {
-        let spared = self.troubles.rng[k].chance(0.5).then_some(i);
+        let survivor = self.troubles.rng[k].chance(0.5).then_some(i);
         let what = self.troubles.rng[k].pick(&[Condition::Dead, Condition::Hangs]);
-        self.sicken((0..self.pool_model.len()).filter(|&j| Some(j) != spared).collect(), what)
+        self.sicken((0..self.pool_model.len()).filter(|&j| Some(j) != survivor).collect(), what)
     }
 
     /// Faults of the controller's process; all other faults are switched on and off.
@@ -284,8 +284,8 @@ impl<P: PoolModel> Rig<P> {
     pub(super) fn end(&mut self, k: usize, trouble: Trouble) {
         self.trace(format_args!("{} ends: {trouble:?}", self.scenario.disturbances[k].fault));
         match trouble {
-            Trouble::Ill(who, condition) => {
-                for i in who {
+            Trouble::Ill(backends, condition) => {
+                for i in backends {
                     self.troubles.ills[i][condition as usize] -= 1;
                     self.update_condition(i);
                 }
@@ -371,12 +371,12 @@ impl<P: PoolModel> Rig<P> {
         (self.troubles.rng[k].between(FLAP_S.0, FLAP_S.1) * 1e9) as u64
     }
 
-    fn sicken(&mut self, who: Vec<usize>, condition: Condition) -> Trouble {
-        for &i in &who {
+    fn sicken(&mut self, backends: Vec<usize>, condition: Condition) -> Trouble {
+        for &i in &backends {
             self.troubles.ills[i][condition as usize] += 1;
             self.update_condition(i);
         }
-        Trouble::Ill(who, condition)
+        Trouble::Ill(backends, condition)
     }
 
     fn update_condition(&mut self, i: usize) {

@@ -421,11 +421,11 @@ mod tests {
         assert_eq!(probes(&mut b, 1.0), 0);
         let mut inferred = b.clone();
         inferred.rescale(at(1), 1.0 / 3.0, CurveChoice::Auto, Typical::default());
-        assert_eq!(probes(&mut inferred, 3.0), 0, "its traffic has told already");
+        assert_eq!(probes(&mut inferred, 3.0), 0, "its traffic has shown it already");
         let mut again = b.clone();
         again.relearn(at(1));
-        assert_eq!(probes(&mut again, 3.0), 0, "it is learned anew already");
-        assert_eq!(probes(&mut b, 3.0), 1, "nothing has told yet");
+        assert_eq!(probes(&mut again, 3.0), 0, "it is being relearned already");
+        assert_eq!(probes(&mut b, 3.0), 1, "nothing has shown it yet");
     }
 
     #[test]
@@ -535,6 +535,6 @@ mod tests {
             assert!((found / load - 1.0).abs() < 1e-6);
         }
         assert!(invert(&shape, 1e12).is_some_and(|load| load > 63.0));
-        assert_eq!(invert(&shape, 29_000.0), None, "no load makes it quicker than at rest");
+        assert_eq!(invert(&shape, 29_000.0), None, "no load makes it faster than unloaded");
     }
 }

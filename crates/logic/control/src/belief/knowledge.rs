@@ -569,7 +569,7 @@ mod tests {
         for rate_rps in [90.0, 110.0, 80.0, 120.0] {
             known.observe(&window(rate_rps), true, setting, None);
         }
-        assert_eq!(known.points().len(), 1, "luck: {:?}", known.points());
+        assert_eq!(known.points().len(), 1, "noise: {:?}", known.points());
         known.observe(&window(150.0), true, setting, None);
         assert_eq!(known.points().len(), 2, "traffic has changed: {:?}", known.points());
         assert!((known.points()[1].load - 150.0).abs() < 1e-9);

@@ -106,8 +106,8 @@ mod tests {
     #[test]
     fn the_noise_of_a_second_makes_no_point_of_its_own() {
         let mut points = Points::default();
-        for luck in [-2.0, 2.0, -1.0, 1.0, 0.0] {
-            points.add(10.0, point(10.0 + luck));
+        for noise in [-2.0, 2.0, -1.0, 1.0, 0.0] {
+            points.add(10.0, point(10.0 + noise));
         }
         assert_eq!(points.as_slice().len(), 1);
         assert!((points.as_slice()[0].load - 10.0).abs() < 1e-9);

@@ -227,7 +227,7 @@ mod tests {
         assert!(controller.pins_changed, "what was given is taken back");
         controller.begin_refresh(now, 0, &mut out);
         (0..2).for_each(|_| controller.on_liveness(now, BackendId(1), 3, None, now, &mut out));
-        assert!(controller.backends[0].pin.is_some(), "two rounds bring nobody back");
+        assert!(controller.backends[0].pin.is_some(), "two successful rounds return no backend");
         controller.on_liveness(now, BackendId(1), 3, None, now, &mut out);
         assert!(controller.backends[0].pin.is_none() && controller.refreshes.is_empty());
     }
@@ -244,11 +244,11 @@ mod tests {
             b
         };
         let uncertain =
-            uncertainty(now, &serving()).expect("its probes tell of its time at rest alone");
+            uncertainty(now, &serving()).expect("its probes show its unloaded service time only");
         assert!(uncertain > WELL_KNOWN && uncertain <= 1.0, "{uncertain}");
         let mut parked = serving();
         (parked.programmed, parked.served_at) = (Some(0), Nanos::ZERO);
-        assert!(uncertainty(now, &parked).is_some_and(|of| of > 1.0), "its traffic tells nothing");
+        assert!(uncertainty(now, &parked).is_some_and(|of| of > 1.0), "its traffic shows nothing");
         let mut lately = parked.clone();
         lately.served_at = now - Duration::from_secs(60);
         assert_eq!(uncertainty(now, &lately), None, "it is not forgotten yet");

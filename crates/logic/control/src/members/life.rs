@@ -323,7 +323,7 @@ mod tests {
         life.observe(at(120_000), &server(1, n + 2, 2, n));
         assert!(life.has_lost() && !life.is_broken());
         life.observe(at(120_100), &server(1, n + 4, 3, n));
-        assert!(!life.is_broken(), "somebody still waits");
+        assert!(!life.is_broken(), "a request still waits");
         life.observe(at(120_200), &server(0, n + 4, 4, n));
         assert!(life.is_broken());
         life.observe(at(120_300), &server(0, n + 5, 4, n + 1));

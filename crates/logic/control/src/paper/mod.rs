@@ -337,7 +337,7 @@ mod tests {
         (2..700).for_each(|s| assert_eq!(taken(s, true, true), Some(0), "only others can help"));
         (700..707).for_each(|s| assert_eq!(taken(s, true, false), Some(s - 699)));
         assert_eq!(taken(709, false, false), Some(7), "nothing is read any more");
-        assert_eq!(taken(1_400, true, false), Some(8), "nobody has run meanwhile");
+        assert_eq!(taken(1_400, true, false), Some(8), "no round has run meanwhile");
     }
 
     #[test]

@@ -176,7 +176,7 @@ mod tests {
             "the loss of the first leaves 6"
         );
         assert!(in_flight_survives(&capacity, &[9, 9, 1, 0], 6.0));
-        assert!(in_flight_survives(&capacity, &[9, 9, 1, 1], 12.0), "nobody could carry that");
+        assert!(in_flight_survives(&capacity, &[9, 9, 1, 1], 12.0), "no weights could carry that");
         assert!(!in_flight_survives(&capacity, &[9, 9, 1, 0], 12.0));
         assert!(!split_survives(&capacity, &[90, 0, 1, 1], &[], 5.0));
         assert!(!split_survives(&capacity, &[90, 6, 0, 0], &[], 12.0));

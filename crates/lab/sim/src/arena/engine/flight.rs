@@ -3,7 +3,7 @@
 use plimsoll_policy::{Ending, MAX_AVOID, ServerLoad};
 
 /// A request that no user of a closed loop waits for.
-pub(super) const NOBODY: u32 = u32::MAX;
+pub(super) const NO_USER: u32 = u32::MAX;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Phase {
@@ -52,7 +52,7 @@ pub(super) struct Flight {
 pub(super) struct Flights {
     slots: Vec<Flight>,
     generation: Vec<u32>,
-    /// Who has had the request in each slot and did not serve it.
+    /// Backends that had the request in each slot and did not serve it.
     tried: Vec<[usize; MAX_AVOID]>,
     free: Vec<u32>,
 }

@@ -257,7 +257,7 @@ impl Engine<'_> {
             Ending::Success | Ending::Abandoned => None,
         };
         let rejected = matches!(flight.ending, Ending::Rejected | Ending::TooLate);
-        // Where nothing listens nobody is let in.
+        // A dead backend admits no request.
         if flight.let_in {
             retries.admitted();
         }

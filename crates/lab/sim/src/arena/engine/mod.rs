@@ -21,7 +21,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::address::Addresses;
 use super::report::Collector;
 use super::{Arena, ArenaReport, Clients, Surroundings};
-use flight::{Flight, Flights, NOBODY, Phase};
+use flight::{Flight, Flights, NO_USER, Phase};
 use server::Server;
 
 const NEVER: u64 = u64::MAX;
@@ -68,7 +68,7 @@ pub(super) struct Engine<'a> {
     traffic: Xoshiro256PlusPlus,
     choice: Xoshiro256PlusPlus,
     routing: Xoshiro256PlusPlus,
-    /// Who sends.
+    /// Random numbers of senders.
     senders: Xoshiro256PlusPlus,
     addresses: Addresses,
     flights: Flights,
@@ -81,7 +81,7 @@ pub(super) struct Engine<'a> {
     /// When users of a closed loop send their next.
     thinking: BinaryHeap<Reverse<(u64, u32)>>,
     targets: Vec<usize>,
-    /// Somebody asks for loads.
+    /// Some policy uses reported loads.
     loads: bool,
     network_ns: u64,
     gap_ns: f64,
@@ -192,7 +192,7 @@ impl<'a> Engine<'a> {
         self.collector.done(self.utilisation.into_iter(), self.measured_s, self.events)
     }
 
-    /// `None` when all requests have ended: what the timeline still holds then concerns nobody.
+    /// `None` when all requests have ended: the rest of the timeline has no effect then.
     fn next(&mut self) -> Option<(u64, Source)> {
         let departure = self.departures.peek().map_or(NEVER, |Reverse((t, _))| *t);
         let inbound = self.inbound.front().map_or(NEVER, |&(t, _)| t);
@@ -242,7 +242,7 @@ impl<'a> Engine<'a> {
     /// A user thinks before the next request.
     fn think(&mut self, user: u32, now: u64) {
         let Some((_, think)) = self.arena.clients.users() else { return };
-        if user == NOBODY {
+        if user == NO_USER {
             return;
         }
         let mut next = now;
@@ -253,7 +253,7 @@ impl<'a> Engine<'a> {
         self.thinking.push(Reverse((next, user)));
     }
 
-    /// Whose request comes now, and to which balancer.
+    /// The user of the next request, and its balancer.
     fn sender(&mut self) -> (u32, u32) {
         let balancers = self.balancers.len() as u64;
         let user = match self.arena.clients {
@@ -267,7 +267,7 @@ impl<'a> Engine<'a> {
             1 => 0,
             n => ((u128::from(self.routing.next_u64()) * u128::from(n)) >> 64) as u32,
         };
-        (user.unwrap_or(NOBODY), drawn)
+        (user.unwrap_or(NO_USER), drawn)
     }
 
     fn arrive(&mut self, now: u64) {

@@ -8,7 +8,7 @@ use plimsoll_policy::ServerLoad;
 const LEVELS: usize = 128;
 /// What the newest latency counts for in the mean of its level.
 const NEWEST: f32 = 0.125;
-/// The CPU that is told is a mean over about the last second, nanoseconds.
+/// The reported CPU utilisation is a mean over about this time, nanoseconds.
 const CPU_MEMORY_NS: f64 = 1e9;
 
 #[derive(Clone, Copy, PartialEq)]

@@ -77,7 +77,7 @@ fn a_budget_limits_retries_and_admission_knows_the_tries_left() {
 
 #[test]
 fn failed_requests_are_retried_elsewhere_within_a_budget_of_their_own() {
-    // One of four fails within a millisecond, and looks idle to nobody: the choice is random.
+    // One of four fails within a millisecond, and does not attract requests by looking idle: the choice is random.
     let pool = vec![BackendModel { cores: 4, speed: 1.0 }; 4];
     let mut arena = Arena::new(pool, 0.4, 40_000, 1);
     let after = Duration::from_millis(1);
@@ -190,7 +190,7 @@ fn clients_give_up_and_cancelled_requests_are_not_served() {
 
 #[test]
 fn clients_who_send_refused_requests_again_are_all_served_in_the_end() {
-    // One core and no place to wait, half busy: whoever comes again finds it as full as the first time, or fuller.
+    // One core without a queue, half busy: a request that is sent again finds it as full as the first time, or fuller.
     let mut arena = Arena::new(vec![BackendModel { cores: 1, speed: 1.0 }], 0.5, 100_000, 1);
     let run = |arena: &Arena| {
         let mut doors = StaticLimit::times_cores(&arena.pool, 1.0);
@@ -215,7 +215,7 @@ fn clients_who_send_refused_requests_again_are_all_served_in_the_end() {
         "{}",
         again.mean_us
     );
-    // Whose patience ends in between is gone.
+    // A client whose patience ends in between is gone.
     arena.patience = Some(Patience { after: Duration::from_millis(100), cancels: true });
     let gone = run(&arena);
     assert_eq!(gone.offered(), 90_000);
@@ -323,7 +323,7 @@ impl Policy for Counting {
     }
 
     fn on_finish(&mut self, _: usize, finish: &Finish, _: Nanos) {
-        let load = finish.load.expect("loads are told");
+        let load = finish.load.expect("loads are reported");
         assert_eq!(finish.chip, Some(load.in_flight == 0));
         self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }

@@ -128,7 +128,7 @@ fn needed_backend_returns_after_one_round_once_the_balancer_reports_it_up() {
     round(&mut h, NOW, NOW, 3, None);
     assert_eq!(h.return_at_once(NOW), None, "it would get nothing");
     assert_eq!(h.balancer(NOW, false), None, "one good round is not enough by itself");
-    assert_eq!(h.return_at_once(NOW), Some(Turn::Returned), "nobody else serves");
+    assert_eq!(h.return_at_once(NOW), Some(Turn::Returned), "no other backend serves");
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn a_check_timeout_fails_no_backend_while_clients_get_answers_or_before_patience
     assert_eq!(timed_out(&mut h, 60, false), None);
     assert_eq!(timed_out(&mut h, 61, true), None, "clients get answers again");
     assert_eq!(timed_out(&mut h, 62, false), None);
-    assert!(timed_out(&mut h, 63, false).is_some(), "for 2 s, and nobody asks it anything");
+    assert!(timed_out(&mut h, 63, false).is_some(), "for 2 s, and no client waits");
 }
 
 #[test]
