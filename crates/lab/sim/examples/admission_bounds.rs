@@ -1,9 +1,9 @@
 //! What deadlines and retry budgets do, in the arena.
 //!
-//! *Deadlines*: BLOC's cluster (40 balancers, chips, three retries, ten backends of 250 ms exponential, 1 ms of
-//! network) whose clients wait for a second, with the same admission, with and without deadlines. *Budgets*:
-//! the pool of KnapsackLB's Table 3 behind doors that learn, 10 balancers of `expected_delay` by refusals,
-//! eight retries, from usual load to four times what can be served, and with backends that fail.
+//! *Deadlines*: BLOC's cluster (40 balancers, chips, three retries, ten backends of 250 ms exponential, 1 ms of network) whose
+//! clients wait for a second, with the same admission, with and without deadlines. *Budgets*: the pool of KnapsackLB's
+//! Table 3 with learned admission, 10 balancers of `expected_delay` by refusals, eight retries, from usual load to four
+//! times the capacity, and with backends that fail.
 //!
 //! `cargo run --release -p plimsoll-sim --example admission_bounds`
 

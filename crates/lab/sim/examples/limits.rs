@@ -3,7 +3,7 @@
 //! beside ours. All methods but the static split know what their names say: none of them learns.
 //!
 //! `cargo run --release -p plimsoll-sim --example limits -- [REQUESTS] [SEEDS]`: medians over seeds, each of which is
-//! one pool and one rng for all methods.
+//! one pool with the same random numbers for all methods.
 
 use plimsoll_policy::{Draw, Policy, PolicyKind, Settings};
 use plimsoll_queueing::ServiceTime::{self, Bimodal, Exponential};
@@ -24,9 +24,9 @@ const COLUMNS: [(ServiceTime, f64); 6] = [
 ];
 /// Standard deviation of the logarithm of wrong capacities.
 const SIGMA: f64 = 0.2;
-/// So many ways to be wrong, of each pool.
+/// This many wrong sets of capacities for each pool.
 const ERRORS: u64 = 5;
-/// The greatest weight that HAProxy takes.
+/// HAProxy's greatest weight.
 const GREATEST: u32 = 256;
 
 /// One pool under one load, and its best static split and central queue.
@@ -43,7 +43,7 @@ impl Case {
 
     fn of(&self, kind: PolicyKind, capacities: &[f64], balancers: usize) -> f64 {
         let weights = integer_weights(capacities, GREATEST);
-        // Two choices are drawn alike, and compared by weight.
+        // Two choices are drawn uniformly, and compared by weight.
         let settings = Settings { draw: Draw::Uniform, ..Settings::default() };
         self.mean_us(balancers, || kind.build(&weights, &settings).expect("valid settings"))
     }
@@ -52,7 +52,7 @@ impl Case {
         mean_us / self.yard.static_split.mean_us
     }
 
-    /// Capacities without the slowest, of which as many are out as leave the others with at most this load.
+    /// Capacities without the slowest backends, as many as leave the others with at most this load.
     fn parked(&self, load_of_others: f64) -> Vec<f64> {
         let mut capacities = self.arena.capacities_rps();
         let mut slowest: Vec<usize> = (0..capacities.len()).collect();

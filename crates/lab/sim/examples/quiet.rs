@@ -1,10 +1,12 @@
-//! What a whole controller takes for a change in a world that does not change, from the first request on:
+//! False alarms of the whole controller in a world that does not change, from the first request on:
 //! alarms in this many days, each of which begins without memory. Counted separately are backends
 //! that were relearned, because they might have changed, and those that were corrected, because they completed more
 //! than was believed.
 //!
-//! `cargo run --release -p plimsoll-sim --example quiet -- paper|small roundrobin|leastconn LOAD SERVICE_MS DAYS [SEED
-//! [exponential|regular|bimodal]] [poll=MS]`
+//! ```text
+//! cargo run --release -p plimsoll-sim --example quiet -- paper|small roundrobin|leastconn LOAD SERVICE_MS DAYS \
+//!     [SEED [exponential|regular|bimodal]] [poll=MS]
+//! ```
 
 use plimsoll_sim::{Method, Verdict, World, WorldSpec, poll_asked, pool_named, service_named};
 

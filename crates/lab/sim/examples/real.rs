@@ -1,17 +1,20 @@
-//! Containers under CPU quotas in simulation, beside weights in proportion to their quotas: `cargo run --release -p
-//! plimsoll-sim --example real -- [loads|pauses|neighbour|steps|days] [seeds=N] [load=PERCENT]
-//! [method=roundrobin|leastconn] [verbose]`. Prints the ratios of mean response times, per seed; lanes of one seed have
-//! the same arrivals and the same work.
+//! Containers under CPU quotas in simulation, compared with weights in proportion to their quotas. Prints the ratios of
+//! mean response times, per seed; lanes of one seed have the same arrivals and the same work.
+//!
+//! ```text
+//! cargo run --release -p plimsoll-sim --example real -- [loads|pauses|neighbour|steps|days] [seeds=N] \
+//!     [load=PERCENT] [method=roundrobin|leastconn] [verbose]
+//! ```
 
 use plimsoll_control::RecordKind;
 use plimsoll_sim::{ContainerPool, ContainerPoolSpec, Method};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// Parts of a core: real.md's six servers, two thirds of their quotas.
+/// Quotas in cores: those of the six servers in real.md, two thirds of theirs.
 const QUOTAS: [f64; 6] = [0.0267, 0.0267, 0.0427, 0.064, 0.1067, 0.1867];
 const CPU_S: f64 = 0.0055;
-/// After so many seconds a pool counts as learned.
+/// After this many seconds a pool counts as learned.
 const LEARNED_S: f64 = 180.0;
 
 #[derive(Clone)]
@@ -221,7 +224,7 @@ fn neighbour(asked: &Asked) {
     }
 }
 
-/// The load in steps; from a minute after each the mean is held against that of weights by quota.
+/// The load in steps; from a minute after each the mean is compared with that of weights by quota.
 fn steps(asked: &Asked) {
     println!("method      plimsoll/oracle at 60 %, 85 %, 50 % (after 8 %)   failed  drift  errors");
     for &method in &asked.methods {

@@ -1,14 +1,16 @@
 //! The controller in a world that changes: one backend slowed to 60 %, one half as fast again (the one that
 //! gets the most, or the least), traffic ±20 %.
-//! After each change clients' mean is held against the best static split of the new pool, which an oracle
-//! sets at the moment of the change, and against doing nothing; all three with the same arrivals. (At 95 %
-//! load means of minutes scatter by tens of per cent, and most of that all share.) Under each change what
-//! its runs came to, against what was to be reached. `roundrobin` picks by HAProxy's own keys, `smooth`
-//! evenly and by the new weights at once.
+//! After each change the clients' mean is compared with that of the best static split of the new pool, which an oracle
+//! sets at the moment of the change, and with unchanged weights; all three with the same arrivals. (At 95 % load means
+//! of minutes scatter by tens of per cent, most of which all three share.) Under each change, the results of its runs
+//! against the targets. `roundrobin` picks by HAProxy's own keys, `smooth` in smooth turns and by the new weights at
+//! once.
 //!
-//! `cargo run --release -p plimsoll-sim --example change -- paper|small roundrobin|smooth|leastconn LOAD SEEDS
-//! [regular|bimodal] [smallest] [poll=MS] [verbose]` `cargo run --release -p plimsoll-sim --example change -- bound
-//! LOAD ERROR`
+//! ```text
+//! cargo run --release -p plimsoll-sim --example change -- paper|small roundrobin|smooth|leastconn LOAD SEEDS \
+//!     [regular|bimodal] [smallest] [poll=MS] [verbose]
+//! cargo run --release -p plimsoll-sim --example change -- bound LOAD ERROR
+//! ```
 //!
 //! Service is exponential unless said otherwise, and the oracle knows how it scatters (the costs that `verbose` shows
 //! are by the curves of exponential service). `bound`: what is lost by capacities that are off by a relative ERROR
@@ -35,13 +37,13 @@ const SETTLED_S: f64 = 300.0;
 /// Draws of capacities.
 const DRAWS: usize = 1_000;
 
-/// Over so long what queues were is mostly forgotten: the differences of two worlds from one such span to the
-/// next tell how uncertain their mean is. (At 95 % load it takes longer, and the printed error is too small.)
+/// Correlation of queues has mostly gone after this long: the differences of two worlds from one such span to the next
+/// show the error of their mean. (At 95 % load it takes longer, and the printed error is too small.)
 const BATCH_S: f64 = 20.0;
 
 use summary::Row;
 
-/// What changes.
+/// The change.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Slowed(f64),
@@ -49,7 +51,7 @@ enum Change {
 }
 
 impl Change {
-    /// Whether weights made for so much traffic can be the answer: to another traffic, if they were made for more than
+    /// Whether weights made for this traffic can be the answer: to a change of traffic, if they were made for more than
     /// half of the difference.
     fn may_be_answered_by(self, planned_rps: f64, before_rps: f64) -> bool {
         match self {
@@ -59,7 +61,7 @@ impl Change {
     }
 }
 
-/// What is made of it.
+/// Parameters of the change and of the output.
 #[derive(Clone, Copy, Debug)]
 struct How {
     /// The smallest serving backend changes, not the one with the most traffic.
@@ -214,7 +216,7 @@ fn row(spec: &WorldSpec, change: Change, How { smallest, verbose }: How) -> Row 
     row
 }
 
-/// What clients waited in all, by when they had sent their requests.
+/// Response times of all clients, by when they had sent their requests.
 struct Waits {
     batches_ms: Vec<f64>,
     mean_ms: f64,
@@ -231,7 +233,7 @@ impl Waits {
         Waits { batches_ms, mean_ms: world.since(from).0 }
     }
 
-    /// By which part it was longer than the other's, and its standard error. The arrivals are the same, so that the
+    /// The relative difference of the sum to the other's, with its standard error. The arrivals are the same, so the
     /// differences scatter less than either.
     fn longer_than(&self, other: &Waits) -> (f64, f64) {
         let pairs = self.batches_ms.iter().zip(&other.batches_ms);
@@ -244,8 +246,8 @@ impl Waits {
     }
 }
 
-/// What became of a change of this backend at this time, and what clients waited: with the controller, with weights
-/// left alone, and with the oracle's.
+/// The result of a change of this backend at this time, and the response times: with the controller, with unchanged
+/// weights, and with the oracle's.
 fn row_of(
     world: &World,
     (changed, at): (usize, Nanos),
@@ -292,7 +294,7 @@ struct Truth<'a> {
 }
 
 impl Truth<'_> {
-    /// What is believed of each backend beside what is, and what the weights cost by the true curves.
+    /// The estimates of each backend beside the truth, and what the weights cost by the true curves.
     fn print(&self, world: &World, at: Nanos) {
         let Some(controller) = world.controller() else { return };
         let best = best_shares(self.pool, self.rate_rps, self.service);

@@ -1,6 +1,6 @@
-//! Connections over servers behind a layer-4 balancer, in simulated time: one event for each start and each
-//! end, nothing for the packets between. What a packet would meet is asked when something changes: a
-//! connection whose packets may reach a server that does not hold it counts as broken from then on.
+//! Connections over servers behind a layer-4 balancer, in simulated time: one event for each start and each end, none
+//! for the packets in between. Where a packet would go is determined when something changes: a connection whose packets
+//! may reach a server that does not hold it counts as broken from then on.
 //!
 //! ```text
 //! durations.rs    how long connections last: the web server's distribution of the Cheetah paper

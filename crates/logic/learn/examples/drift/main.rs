@@ -1,7 +1,10 @@
 //! How soon a change of a backend is detected, and how often one is detected without any.
 //!
-//! `cargo run --release -p plimsoll-learn --example drift -- detect RATIO [SEEDS] [poll=MS]` `cargo run --release -p
-//! plimsoll-learn --example drift -- noise DAYS [SEED [SERVICE_MS [leastconn|regular|bimodal]]] [poll=MS]`
+//! ```text
+//! cargo run --release -p plimsoll-learn --example drift -- detect RATIO [SEEDS] [poll=MS]
+//! cargo run --release -p plimsoll-learn --example drift -- noise DAYS \
+//!     [SEED [SERVICE_MS [leastconn|regular|bimodal]]] [poll=MS]
+//! ```
 //!
 //! `detect` changes the speed of a backend at 70 % load and counts the requests that it completes, and
 //! the seconds that pass, until the alarm. `noise` changes nothing, for so many days of a pool of 30

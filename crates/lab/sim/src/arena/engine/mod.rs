@@ -1,7 +1,7 @@
-//! The event loop. Sources of events, each in order of its own: the timeline, news of CPUs, the ends of service (a
-//! heap), what travels back and what travels out (both take a constant time, so a queue is in order), clients whose
-//! patience ends and those who come again (likewise), and arrivals (the next of the process, or a heap of users who
-//! think). The earliest goes next; ties in that order.
+//! The event loop. Sources of events, each in its own order: the timeline, updates of CPU utilisation, ends of service
+//! (a heap), parcels back and out (both take a constant time, so a queue is in order), clients that give up and clients
+//! that send again (likewise), and arrivals (the next of the process, or a heap of thinking users). The earliest event
+//! is next; ties in that order.
 
 mod change;
 mod flight;
@@ -28,11 +28,11 @@ const NEVER: u64 = u64::MAX;
 /// A probe that no request waits for.
 const NOTHING: u32 = u32::MAX;
 
-/// What travels from a balancer to a backend, or back.
+/// A parcel from a balancer to a backend, or back.
 #[derive(Clone, Copy)]
 enum Parcel {
     Request(u32),
-    /// `slot` waits for it, or [`NOTHING`] does; `load` is `None` on the way out and of a dead backend.
+    /// `slot` waits for it, or [`NOTHING`] does; `load` is `None` on the way out and from a dead backend.
     Probe {
         balancer: u32,
         backend: u32,
@@ -52,7 +52,7 @@ enum Source {
     Arrival,
 }
 
-/// What never happens does not overflow.
+/// "Never" must not overflow.
 fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(NEVER / 4)
 }
@@ -64,7 +64,7 @@ pub(super) struct Engine<'a> {
     /// By balancer.
     retries: Vec<Retries>,
     servers: Vec<Server>,
-    /// Arrivals and work; the other streams leave it alone.
+    /// Random numbers of arrivals and work; other parts draw from other streams.
     traffic: Xoshiro256PlusPlus,
     choice: Xoshiro256PlusPlus,
     routing: Xoshiro256PlusPlus,
@@ -78,7 +78,7 @@ pub(super) struct Engine<'a> {
     impatience: VecDeque<(u64, u32, u32)>,
     /// Refused for good, until their clients send them again.
     away: VecDeque<(u64, u32)>,
-    /// When users of a closed loop send their next.
+    /// When users of a closed loop send their next request.
     thinking: BinaryHeap<Reverse<(u64, u32)>>,
     targets: Vec<usize>,
     /// Some policy uses reported loads.
@@ -93,7 +93,7 @@ pub(super) struct Engine<'a> {
     measured_from: u64,
     measured_s: f64,
     events: u64,
-    /// Mean part of its cores that was busy, by backend; known at the last arrival.
+    /// Mean utilisation of the cores, by backend; known at the last arrival.
     utilisation: Vec<f64>,
     collector: Collector,
 }
