@@ -14,6 +14,11 @@ pub enum ServiceTime {
         /// Standard deviation of the logarithm.
         sigma: f64,
     },
+    /// The power law `P(X > x) ∝ x^−α`, scaled to a mean of 1: now and then a request takes hundreds of times as long.
+    Pareto {
+        /// The exponent α, above 1. The variance is infinite up to 2.
+        alpha: f64,
+    },
 }
 
 impl ServiceTime {
@@ -31,6 +36,25 @@ impl ServiceTime {
             }
             // E[exp(σZ)] = exp(σ²/2), which is divided out.
             ServiceTime::Lognormal { sigma } => (sigma * normal(rng) - sigma * sigma / 2.0).exp(),
+            // The least is (α − 1)/α.
+            ServiceTime::Pareto { alpha } => {
+                (alpha - 1.0) / alpha * uniform(rng).powf(-1.0 / alpha)
+            }
+        }
+    }
+
+    /// Squared coefficient of variation; infinite where there is none.
+    pub fn squared_variation(self) -> f64 {
+        match self {
+            ServiceTime::Deterministic => 0.0,
+            ServiceTime::Exponential => 1.0,
+            // E[X²] − 1 of 10 (one in twenty) and 10/19.
+            ServiceTime::Bimodal => 0.05 * 100.0 + 0.95 * (10.0f64 / 19.0).powi(2) - 1.0,
+            ServiceTime::Lognormal { sigma } => (sigma * sigma).exp() - 1.0,
+            ServiceTime::Pareto { alpha } if alpha > 2.0 => {
+                (alpha - 1.0) * (alpha - 1.0) / (alpha * (alpha - 2.0)) - 1.0
+            }
+            ServiceTime::Pareto { .. } => f64::INFINITY,
         }
     }
 }

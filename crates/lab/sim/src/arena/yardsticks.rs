@@ -9,6 +9,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::{Arena, ArenaReport};
 
+/// Squared variation of service times beyond which a split is no longer adapted.
+const LARGEST_VARIATION: f64 = 100.0;
+
 /// The best static split and the central queue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Yardsticks {
@@ -56,7 +59,8 @@ pub fn static_shares(arena: &Arena) -> Result<Vec<f64>, PackError> {
             other => Box::new(QueueCurve {
                 service_us: arena.service_us / b.speed,
                 cores: f64::from(b.cores),
-                variability: (1.0 + squared_variation(other)) / 2.0,
+                // Where the variance is infinite, the split is that of a great one.
+                variability: (1.0 + other.squared_variation().min(LARGEST_VARIATION)) / 2.0,
             }),
         }
     };
@@ -69,17 +73,6 @@ pub fn static_shares(arena: &Arena) -> Result<Vec<f64>, PackError> {
     let loads = pack_curves(&problem, Objective::Traffic)?.weights;
     let sum: f64 = loads.iter().sum();
     Ok(loads.iter().map(|w| w / sum).collect())
-}
-
-/// Squared coefficient of variation.
-fn squared_variation(service: ServiceTime) -> f64 {
-    match service {
-        ServiceTime::Deterministic => 0.0,
-        ServiceTime::Exponential => 1.0,
-        // E[X²] − 1 of 10 (one in twenty) and 10/19.
-        ServiceTime::Bimodal => 0.05 * 100.0 + 0.95 * (10.0f64 / 19.0).powi(2) - 1.0,
-        ServiceTime::Lognormal { sigma } => (sigma * sigma).exp() - 1.0,
-    }
 }
 
 /// Weights in these proportions, the greatest being `greatest`; what is above 0 stays above 0.
