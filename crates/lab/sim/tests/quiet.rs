@@ -22,7 +22,8 @@ fn alarms(
     let verdicts = world.records.iter().filter_map(|(at, r)| Some((*at, Verdict::of(r)?, r)));
     // A backend that is relearned while next to nothing is known is only being learned.
     let is_alarm = |at: Nanos, verdict| verdict == Verdict::Changed || at > LEARNING;
-    verdicts.filter(|(at, verdict, _)| is_alarm(*at, *verdict))
+    verdicts
+        .filter(|(at, verdict, _)| is_alarm(*at, *verdict))
         .map(|(at, _, r)| format!("{:.0} s: {r:?}", at.as_secs_f64()))
         .collect()
 }
