@@ -98,8 +98,8 @@ pub struct Throughput {
     pub cores_rel_se: Option<f64>,
     /// No queue was observed: cores and capacity may be greater.
     pub lower_bound: bool,
-    /// Log likelihood, doubled, by which one core more or less fits worse: 9 are three standard deviations. 0 where
-    /// cores are not whole, and, where it can be inferred at all, until the dispersion is known.
+    /// By how much one core more or less fits worse, squared and in units of the noise: 9 are three standard deviations.
+    /// 0 where cores are not whole, and, where it can be inferred at all, until the dispersion is known.
     #[serde(default)]
     pub margin: f64,
 }

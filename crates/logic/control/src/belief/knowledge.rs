@@ -51,7 +51,7 @@ const RESCALED_ERROR: f64 = 0.06;
 const RESCALED_TOO_FAR: f64 = 10.0;
 /// Requests that are remembered of a backend that may have become faster.
 const RELEARNED_REQUESTS: f64 = 2_000.0;
-/// The cores are certain where one more or less fits worse by this log likelihood: four standard deviations.
+/// The cores are certain where one more or less fits worse by this much, squared: four standard deviations.
 const SURE: f64 = 16.0;
 /// A rate follows the expected one if it is within this many standard deviations of noise.
 const NOISE: f64 = 4.0;
