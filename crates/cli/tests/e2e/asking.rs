@@ -83,7 +83,7 @@ fn explicit_checks_and_probes_are_obeyed_and_said_where_they_cost_more_than_the_
     let asked = daemon.backend("s1")["asked_rps"].as_f64().expect("a number");
     assert!((asked - 40.0).abs() < 0.1, "{asked}");
     until("its cost to be said", || {
-        daemon.events("warning", "the checks and probes asked for cost").contains(&"s1".to_owned())
+        daemon.events("warning", "the configured checks and probes cost").contains(&"s1".to_owned())
     });
     let status = out(&plimsoll(&["status", "--api", daemon.api()]));
     let column = |line: &str| line.split_whitespace().last().map(str::to_owned);

@@ -141,7 +141,7 @@ fn fast_errors(balance: &str) -> (f64, bool) {
     let after = total();
     assert!(daemon.events("ejected", "").iter().all(|name| name == "s4"));
     let part = (after.errors - before.errors) as f64 / (after.requests - before.requests) as f64;
-    (part, daemon.has_event("ejected", "its answers to clients are errors"))
+    (part, daemon.has_event("ejected", "it answers clients with errors"))
 }
 
 #[test]

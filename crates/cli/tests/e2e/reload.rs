@@ -21,7 +21,7 @@ fn backends_join_and_leave_and_mistakes_change_nothing() {
     // No signal: the file's change is enough.
     until("s3 to join", || names(&daemon) == ["s1", "s2", "s3"]);
     until("s3 to be read", || daemon.backend("s3")["programmed"].is_u64());
-    assert!(daemon.has_event("joined", "newly configured"));
+    assert!(daemon.has_event("joined", "added to the configuration"));
 
     let good = rig.config();
     let bad = good.replace("/work", "work").replace("listen:", "lisen:");
@@ -39,7 +39,7 @@ fn backends_join_and_leave_and_mistakes_change_nothing() {
     rig.write_config();
     daemon.signal("HUP");
     until("s1 to leave", || names(&daemon) == ["s2", "s3"]);
-    assert!(daemon.has_event("left", "no longer configured"));
+    assert!(daemon.has_event("left", "removed from the configuration"));
     assert_eq!(daemon.http("/readyz").0, 200);
 }
 

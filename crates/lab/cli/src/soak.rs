@@ -1,5 +1,5 @@
-//! `plimsoll-lab soak`: simulated days of faults, every one by its seed. What a run that finds something
-//! prints repeats it.
+//! `plimsoll-lab soak`: simulated days of faults, each determined by its seed. A run that finds a
+//! violation prints the command that repeats it.
 
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use plimsoll_control::Exploration;
-use plimsoll_sim::{EXPLORATIONS, Fault, Level, Order, Rule, Sabotage, Tally};
+use plimsoll_sim::{EXPLORATIONS, Fault, Level, Mutant, Order, Rule, Tally};
 use plimsoll_terminal::{answer, complain};
 
-/// Between two words of progress.
+/// Time between two lines of progress.
 const EVERY: Duration = Duration::from_secs(10);
 
 /// Simulate the real controller among faults, by seed, and check its invariants at every step
@@ -24,29 +24,29 @@ pub struct Args {
     #[arg(long, value_name = "N", required_unless_present = "seeds", conflicts_with = "seeds",
           value_parser = clap::value_parser!(u64).range(..u64::MAX))]
     seed: Option<u64>,
-    /// Many seeds; the last is not one of them
+    /// A range of seeds, the last one excluded
     #[arg(long, value_name = "FROM..TO", value_parser = seeds)]
     seeds: Option<Range<u64>>,
-    /// How much time is simulated for each
+    /// Simulated time per seed
     #[arg(long, value_name = "D", default_value_t = 1.0, value_parser = days)]
     days: f64,
-    /// How finely: what a reading shows, or every request
+    /// Detail: readings of the balancer only, or every request
     #[arg(long, default_value = "samples", value_name = "LEVEL",
           value_parser = one_of(&Level::NAMED))]
     level: Level,
-    /// How many at once; by default as many as there are cores
+    /// Runs in parallel; by default as many as there are cores
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
     /// How the pool is explored
-    #[arg(long, default_value = "packed", value_name = "WAY", value_parser = one_of(&EXPLORATIONS))]
+    #[arg(long, default_value = "packed", value_name = "NAME", value_parser = one_of(&EXPLORATIONS))]
     exploration: Exploration,
     /// A fault to leave out; may be given again
     #[arg(long, value_name = "FAULT")]
     without: Vec<Fault>,
-    /// A way in which the controller is broken
-    #[arg(long, value_name = "WAY")]
-    sabotage: Option<Sabotage>,
-    /// A rule whose violations are looked past; may be given again
+    /// A defect put into the controller on purpose
+    #[arg(long, value_name = "NAME")]
+    mutant: Option<Mutant>,
+    /// A rule whose violations are ignored; may be given again
     #[arg(long, value_name = "RULE")]
     beyond: Vec<Rule>,
     /// Print everything from this second on
@@ -63,7 +63,7 @@ fn seeds(text: &str) -> Result<Range<u64>, String> {
         .ok_or_else(|| "expected FROM..TO, FROM less than TO".to_owned())
 }
 
-/// For clap: a time that is not nothing.
+/// For clap: a duration above 0.
 fn days(text: &str) -> Result<f64, String> {
     let days = text.parse().ok().filter(|days: &f64| *days > 0.0 && days.is_finite());
     days.ok_or_else(|| "expected a number of days, more than 0".to_owned())
@@ -92,7 +92,7 @@ impl Args {
             level: self.level,
             exploration: self.exploration,
             without: self.without.clone(),
-            sabotage: self.sabotage,
+            mutant: self.mutant,
             beyond: self.beyond.clone(),
             trace_from: self.trace,
             ..Order::days(seed, self.days)
@@ -100,13 +100,13 @@ impl Args {
     }
 }
 
-/// What came of the runs so far.
+/// The results of the runs so far.
 #[derive(Default)]
 struct Totals {
     tally: Tally,
     runs: u64,
     violations: u64,
-    told: Duration,
+    last_progress: Duration,
 }
 
 /// Runs all seeds. Exits 1 when one of them finds a violation.
@@ -156,7 +156,7 @@ fn soak(args: &Args, seeds: &Range<u64>, began: Instant) -> Totals {
                             say(&format!("\nseed {seed}: {failure}\n"));
                         }
                     }
-                    totals.tell(seeds, began.elapsed());
+                    totals.print_progress(seeds, began.elapsed());
                 }
             });
         }
@@ -165,17 +165,17 @@ fn soak(args: &Args, seeds: &Range<u64>, began: Instant) -> Totals {
 }
 
 impl Totals {
-    /// Says now and then how far it is.
-    fn tell(&mut self, seeds: &Range<u64>, passed: Duration) {
-        if passed >= self.told + EVERY {
-            self.told = passed;
+    /// Prints progress at intervals of [`EVERY`].
+    fn print_progress(&mut self, seeds: &Range<u64>, passed: Duration) {
+        if passed >= self.last_progress + EVERY {
+            self.last_progress = passed;
             let (of, seconds) = (seeds.end - seeds.start, passed.as_secs());
             complain!("{} of {of} runs, {} violations, {seconds} s", self.runs, self.violations);
         }
     }
 }
 
-/// Writes to standard output. Where that fails the last line fails as well, and says so.
+/// Writes to standard output. If that fails, so does the last line, which reports it.
 fn say(text: &str) {
     let _ = io::stdout().lock().write_all(text.as_bytes());
 }
@@ -198,14 +198,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_repeats_the_run() {
+    fn printed_command_repeats_the_run() {
         for (_, level) in Level::NAMED {
             for (_, exploration) in EXPLORATIONS {
-                for sabotage in Sabotage::ALL.into_iter().map(Some).chain([None]) {
+                for mutant in Mutant::ALL.into_iter().map(Some).chain([None]) {
                     let order = Order {
                         level,
                         exploration,
-                        sabotage,
+                        mutant,
                         without: Fault::ALL.to_vec(),
                         beyond: Rule::ALL.to_vec(),
                         ..Order::days(93, 0.05)
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_by_name() {
+    fn invalid_arguments_are_refused_with_what_was_expected() {
         for (line, why) in [
             ("", "--seed <N>"),
             ("--seed", "--seed <N>"),

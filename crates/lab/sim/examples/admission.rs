@@ -1,5 +1,5 @@
-//! How good a capacity is that is learned: the adaptive one and the paper's average against every static
-//! value, for BLOC's cluster (40 balancers, chips, three retries, 1 ms of network) and others.
+//! How good a learned capacity is: the adaptive one and the paper's average against every static value, for BLOC's
+//! cluster (40 balancers, chips, three retries, 1 ms of network) and others.
 //!
 //! The best static value is that of the least 99th percentile among those whose goodput is within 1 % of
 //! the greatest. `cargo run --release -p plimsoll-sim --example admission -- [SEED] [NAME]`; `NAME` selects the
@@ -43,7 +43,7 @@ fn alike() -> Vec<BackendModel> {
     vec![BackendModel { cores: 1, speed: 1.0 }; 10]
 }
 
-/// All backends are at half their speed after the warm-up, which is what then counts.
+/// All backends slow down to half their speed after the warm-up, which is what counts then.
 fn slow_down(load: f64) -> Scenario {
     let mut slow =
         scenario("250 ms exponential, half speed from a moment on", alike(), 250.0, load);
@@ -100,7 +100,7 @@ fn row(name: &str, report: &ArenaReport, best: &ArenaReport) {
     );
 }
 
-/// The least part that any admission must drop: of the requests that came, by what can be served.
+/// The least part that any admission must drop, by the requests that arrived and the capacity.
 fn least_drop(arena: &Arena, report: &ArenaReport) -> f64 {
     let speed = |i: usize| {
         let slower = arena.timeline.iter().find_map(|step| match step.change {

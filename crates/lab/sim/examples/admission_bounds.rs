@@ -1,9 +1,9 @@
 //! What deadlines and retry budgets do, in the arena.
 //!
-//! *Deadlines*: BLOC's cluster (40 balancers, chips, three retries, ten backends of 250 ms exponential, 1 ms of
-//! network) whose clients wait for a second, behind the same doors with and without being told. *Budgets*:
-//! the pool of KnapsackLB's Table 3 behind doors that learn, 10 balancers of `expected_delay` by refusals,
-//! eight retries, from usual load to four times what can be served, and with backends that fail.
+//! *Deadlines*: BLOC's cluster (40 balancers, chips, three retries, ten backends of 250 ms exponential, 1 ms of network) whose
+//! clients wait for a second, with the same admission, with and without deadlines. *Budgets*: the pool of KnapsackLB's
+//! Table 3 with learned admission, 10 balancers of `expected_delay` by refusals, eight retries, from usual load to four
+//! times the capacity, and with backends that fail.
 //!
 //! `cargo run --release -p plimsoll-sim --example admission_bounds`
 
@@ -30,7 +30,7 @@ fn percent(part: u64, report: &ArenaReport) -> f64 {
     100.0 * part as f64 / report.offered() as f64
 }
 
-fn within_a_second(capacity: CapacityOptions, load: f64, told: bool) -> ArenaReport {
+fn within_a_second(capacity: CapacityOptions, load: f64, with_deadlines: bool) -> ArenaReport {
     let mut arena = Arena::new(vec![BackendModel { cores: 1, speed: 1.0 }; 10], load, 100_000, 1);
     arena.service_us = 250e3;
     arena.service = ServiceTime::Exponential;
@@ -40,7 +40,7 @@ fn within_a_second(capacity: CapacityOptions, load: f64, told: bool) -> ArenaRep
     arena.retry = RetryOptions::of_refusals(3);
     arena.patience = Some(Patience { after: Duration::from_secs(1), cancels: false });
     let options = AdmissionOptions { capacity, deadline_ms: None };
-    let door = || match told {
+    let door = || match with_deadlines {
         true => AdmissionDoor::new(&options),
         false => AdmissionDoor::without_deadlines(&options),
     };
@@ -50,7 +50,9 @@ fn within_a_second(capacity: CapacityOptions, load: f64, told: bool) -> ArenaRep
 }
 
 fn deadlines() {
-    println!("| door, load | told | in time/s | too late, % | refused, % | tries | p99 ms |");
+    println!(
+        "| admission, load | deadlines | in time/s | too late, % | refused, % | tries | p99 ms |"
+    );
     println!("|---|---|---|---|---|---|---|");
     let doors = [
         ("static 4", CapacityOptions::Static(4)),
@@ -59,11 +61,11 @@ fn deadlines() {
     ];
     for load in [0.85, 1.175] {
         for (name, capacity) in doors {
-            for told in [false, true] {
-                let report = within_a_second(capacity, load, told);
+            for with_deadlines in [false, true] {
+                let report = within_a_second(capacity, load, with_deadlines);
                 println!(
                     "| {name}, {load} | {} | {:.1} | {:.1} | {:.1} | {:.2} | {:.0} |",
-                    if told { "yes" } else { "no" },
+                    if with_deadlines { "yes" } else { "no" },
                     report.goodput_rps,
                     percent(report.abandoned, &report),
                     percent(report.dropped, &report),

@@ -1,6 +1,6 @@
-//! What a whole controller believes of cores behind a balancer, so long after it began with nothing known: how many
-//! backends of all runs are believed right (within 7 %), to have fewer or more, and of how many only a lower
-//! bound is known; what clients wait, and how often somebody is taken to have changed, which nobody does.
+//! The controller's estimates of cores some time after it began without memory: how many backends of all runs are
+//! estimated right (within 7 %), too low or too high, and of how many only a lower bound is known; the clients' mean
+//! response time, and how often a backend is taken to have changed, although none does.
 //!
 //! `cargo run --release -p plimsoll-sim --example cores -- paper|small roundrobin|leastconn LOAD SERVICE_MS SEEDS
 //! [exponential|regular|bimodal] [poll=MS]`
@@ -8,9 +8,9 @@
 use plimsoll_model::Nanos;
 use plimsoll_sim::{Method, Verdict, World, WorldSpec, poll_asked, pool_named, service_named};
 
-/// When to look, seconds.
+/// Times of the estimates, seconds.
 const AT_S: [f64; 5] = [120.0, 300.0, 600.0, 1_500.0, 3_000.0];
-/// From when on what clients wait is of interest.
+/// Time from which on the response times count, seconds.
 const LEARNED_S: f64 = 300.0;
 /// Capacities within this are right: one core of eight is more.
 const RIGHT: f64 = 0.07;
@@ -84,6 +84,6 @@ fn main() {
     println!("clients wait {mean_ms:.2} ms in the mean from {LEARNED_S:.0} s on");
     let hours = seeds as f64 * (AT_S[AT_S.len() - 1] - LEARNED_S) / 3_600.0;
     println!(
-        "{changed} changes told and {learned_anew} learned anew in those {hours:.1} h, of nobody who had changed"
+        "{changed} changes reported and {learned_anew} relearnings in those {hours:.1} h, of backends that had not changed"
     );
 }

@@ -1,5 +1,5 @@
-//! Lets the controller learn the pool of KnapsackLB's Table 3 in simulated time, and holds the result
-//! against the best static split and the central queue.
+//! Lets the controller learn the pool of KnapsackLB's Table 3 in simulated time, and compares the result with the best
+//! static split and the central queue.
 //!
 //! `cargo run --release -p plimsoll-sim --example learn -- LOAD roundrobin|leastconn \
 //!  packed|bisect|literal SEEDS`

@@ -1,9 +1,9 @@
-//! Where the win is: what a balancer gains that counts, by what it is told, over the best static split. These are the tables
-//! that decided which methods to build, of another, coarser simulation; its numbers are printed in brackets beside ours.
-//! All methods but the static split are told what their names say: nobody learns here.
+//! What a least-connections balancer gains over the best static split, by what it knows. These are the
+//! tables that decided which methods to build, of another, coarser simulation; its numbers are printed in brackets
+//! beside ours. All methods but the static split know what their names say: none of them learns.
 //!
-//! `cargo run --release -p plimsoll-sim --example limits -- [REQUESTS] [SEEDS]`: medians over seeds, each of which is one
-//! pool and one luck for all methods.
+//! `cargo run --release -p plimsoll-sim --example limits -- [REQUESTS] [SEEDS]`: medians over seeds, each of which is
+//! one pool with the same random numbers for all methods.
 
 use plimsoll_policy::{Draw, Policy, PolicyKind, Settings};
 use plimsoll_queueing::ServiceTime::{self, Bimodal, Exponential};
@@ -22,11 +22,11 @@ const COLUMNS: [(ServiceTime, f64); 6] = [
     (Bimodal, 0.7),
     (Bimodal, 0.85),
 ];
-/// Standard deviation of the logarithm of capacities that are told wrong.
+/// Standard deviation of the logarithm of wrong capacities.
 const SIGMA: f64 = 0.2;
-/// So many ways to be wrong, of each pool.
+/// This many wrong sets of capacities for each pool.
 const ERRORS: u64 = 5;
-/// The greatest weight that HAProxy takes.
+/// HAProxy's greatest weight.
 const GREATEST: u32 = 256;
 
 /// One pool under one load, and its best static split and central queue.
@@ -43,7 +43,7 @@ impl Case {
 
     fn of(&self, kind: PolicyKind, capacities: &[f64], balancers: usize) -> f64 {
         let weights = integer_weights(capacities, GREATEST);
-        // Two choices are drawn alike, and compared by weight.
+        // Two choices are drawn uniformly, and compared by weight.
         let settings = Settings { draw: Draw::Uniform, ..Settings::default() };
         self.mean_us(balancers, || kind.build(&weights, &settings).expect("valid settings"))
     }
@@ -52,7 +52,7 @@ impl Case {
         mean_us / self.yard.static_split.mean_us
     }
 
-    /// Capacities without the slowest, of which as many are out as leave the others with at most this load.
+    /// Capacities without the slowest backends, as many as leave the others with at most this load.
     fn parked(&self, load_of_others: f64) -> Vec<f64> {
         let mut capacities = self.arena.capacities_rps();
         let mut slowest: Vec<usize> = (0..capacities.len()).collect();
@@ -69,15 +69,15 @@ impl Case {
         capacities
     }
 
-    /// By how much the mean is greater where capacities are told wrong, percent.
+    /// By how much the mean is greater with wrong capacities, percent.
     fn price_of_errors(&self, kind: PolicyKind) -> f64 {
         let capacities = self.arena.capacities_rps();
         let mut sum_us = 0.0;
         for seed in 0..ERRORS {
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
             let mut wrong = || -> f64 { StandardNormal.sample(&mut rng) };
-            let told: Vec<f64> = capacities.iter().map(|c| c * (SIGMA * wrong()).exp()).collect();
-            sum_us += self.of(kind, &told, 1);
+            let known: Vec<f64> = capacities.iter().map(|c| c * (SIGMA * wrong()).exp()).collect();
+            sum_us += self.of(kind, &known, 1);
         }
         100.0 * (sum_us / ERRORS as f64 / self.of(kind, &capacities, 1) - 1.0)
     }
@@ -116,7 +116,7 @@ fn methods(columns: &[Vec<Case>]) {
     let by_cores = |c: &Case| c.arena.pool.iter().map(|b| f64::from(b.cores)).collect::<Vec<_>>();
     let equal = |c: &Case| vec![1.0; c.arena.pool.len()];
     let capacity = |c: &Case| c.arena.capacities_rps();
-    let told =
+    let known =
         |c: &Case| c.mean_us(1, || Box::new(ShortestDelay::new(&c.arena.pool, InFlightBy::Own)));
     type Method<'a> = (&'a str, &'a dyn Fn(&Case) -> f64, [f64; 6]);
     let rows: [Method<'_>; 9] = [
@@ -140,7 +140,7 @@ fn methods(columns: &[Vec<Case>]) {
             &|c| c.of(LeastConnections, &capacity(c), 1),
             [0.93, 0.79, 0.55, 0.33, 0.45, 0.22],
         ),
-        ("shortest expected delay", &told, [0.83, 0.78, 0.58, 0.35, 0.45, 0.22]),
+        ("shortest expected delay", &known, [0.83, 0.78, 0.58, 0.35, 0.45, 0.22]),
         (
             "two random choices ∝ capacity",
             &|c| c.of(PowerOfN, &capacity(c), 1),
@@ -207,7 +207,7 @@ fn main() {
     let cells = cells.into_iter().map(|(cases, load, was)| (parked(cases, load), was));
     row("by HAProxy's key, ∝ capacity", cells);
 
-    println!("\n| capacities told wrong by σ = 20 %: price, % | 70 % | 85 % |");
+    println!("\n| capacities wrong by σ = 20 %: price, % | 70 % | 85 % |");
     println!("|---|---|---|");
     for kind in [PolicyKind::LeastConnections, PolicyKind::LeastconnHaproxy] {
         let cells = [(&columns[1], 1.6), (&columns[2], 5.0)];

@@ -1,5 +1,5 @@
 //! Policies under every law of service times, on every pool: the mean of `expected_delay`, which learns, over that of
-//! least connections told the true capacities, and over the central queue's. Common arrivals and service times in all
+//! least connections with the true capacities, and over the central queue's. Common arrivals and service times in all
 //! cells of a seed; the mean ratio of all seeds, the upper bound of its 95 % interval, the worst seed and the median.
 //!
 //! `cargo run --release -p plimsoll-sim --example matrix -- [REQUESTS] [SEEDS] [LAW] [POOL] [LOAD] [BALANCERS] [METHOD]`;
@@ -48,7 +48,7 @@ struct Cell {
 
 /// Means of one seed.
 struct Means {
-    told: f64,
+    informed: f64,
     learned: f64,
     central: f64,
     tries: f64,
@@ -102,17 +102,17 @@ fn main() {
     );
     for (k, cell) in cells.iter().enumerate() {
         let of: Vec<&Means> = done.iter().filter(|(c, _)| *c == k).map(|(_, m)| m).collect();
-        let mut ratios: Vec<f64> = of.iter().map(|m| m.learned / m.told).collect();
+        let mut ratios: Vec<f64> = of.iter().map(|m| m.learned / m.informed).collect();
         ratios.sort_by(f64::total_cmp);
         let n = ratios.len() as f64;
         let mean = ratios.iter().sum::<f64>() / n;
         let variance = ratios.iter().map(|r| (r - mean) * (r - mean)).sum::<f64>() / (n - 1.0);
         let upper = mean + 1.96 * (variance / n).sqrt();
         let central = of.iter().map(|m| m.learned / m.central).sum::<f64>() / n;
-        let told = of.iter().map(|m| m.told / m.central).sum::<f64>() / n;
+        let informed = of.iter().map(|m| m.informed / m.central).sum::<f64>() / n;
         let tries = of.iter().map(|m| m.tries).sum::<f64>() / n;
         println!(
-            "{:<14} {:<20} {:>5} {mean:>6.3} {upper:>6.3} {:>6.3} {:>6.3} {central:>8.3} {told:>8.3} {tries:>6.2}",
+            "{:<14} {:<20} {:>5} {mean:>6.3} {upper:>6.3} {:>6.3} {:>6.3} {central:>8.3} {informed:>8.3} {tries:>6.2}",
             LAWS[cell.law].0,
             POOLS[cell.pool],
             cell.load,
@@ -133,10 +133,10 @@ fn measure(cell: Cell, seed: u64, requests: u32, balancers: usize, sight: Sight)
         let settings = Settings { expected_delay, ..Settings::default() };
         (0..balancers).map(|_| kind.build(weights, &settings).expect("valid settings")).collect()
     };
-    let told = arena.run(&mut build(PolicyKind::LeastConnections, &capacities));
+    let informed = arena.run(&mut build(PolicyKind::LeastConnections, &capacities));
     let learned = arena.run(&mut build(PolicyKind::ExpectedDelay, &alike));
     Means {
-        told: told.mean_us,
+        informed: informed.mean_us,
         learned: learned.mean_us,
         central: yard.central_mean_us,
         tries: learned.tries_per_request(),

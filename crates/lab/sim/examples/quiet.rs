@@ -1,9 +1,12 @@
-//! What a whole controller takes for a change in a world that does not change, from the first request on:
-//! alarms in so many days, each of which begins anew with nothing known. Counted by themselves are backends
-//! that were learned anew, for they might have changed, and those that were corrected, for they completed more
+//! False alarms of the whole controller in a world that does not change, from the first request on:
+//! alarms in this many days, each of which begins without memory. Counted separately are backends
+//! that were relearned, because they might have changed, and those that were corrected, because they completed more
 //! than was believed.
 //!
-//! `cargo run --release -p plimsoll-sim --example quiet -- paper|small roundrobin|leastconn LOAD SERVICE_MS DAYS [SEED [exponential|regular|bimodal]] [poll=MS]`
+//! ```text
+//! cargo run --release -p plimsoll-sim --example quiet -- paper|small roundrobin|leastconn LOAD SERVICE_MS DAYS \
+//!     [SEED [exponential|regular|bimodal]] [poll=MS]
+//! ```
 
 use plimsoll_sim::{Method, Verdict, World, WorldSpec, poll_asked, pool_named, service_named};
 
@@ -50,13 +53,18 @@ fn main() {
                 Verdict::MayHaveChanged => learned_anew += 1,
                 Verdict::Underestimated => corrected += 1,
             }
-            let who = record.backend.as_deref().unwrap_or("the pool");
-            println!("seed {}, {:.0} s: {who}: {}", first + day, at.as_secs_f64(), record.reason);
+            let backend = record.backend.as_deref().unwrap_or("the pool");
+            println!(
+                "seed {}, {:.0} s: {backend}: {}",
+                first + day,
+                at.as_secs_f64(),
+                record.reason
+            );
         }
         println!("seed {}: {hours:.1} hours, {alarms} alarms so far", first + day);
     }
     println!(
-        "{days} days, {requests:.2e} requests: {alarms} alarms, {learned_anew} learned anew, {corrected} corrected, \
+        "{days} days, {requests:.2e} requests: {alarms} alarms, {learned_anew} relearned, {corrected} corrected, \
          {plans} plans"
     );
 }

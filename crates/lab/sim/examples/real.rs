@@ -1,17 +1,20 @@
-//! Containers under CPU quotas in simulation, beside weights in proportion to their quotas:
-//! `cargo run --release -p plimsoll-sim --example real -- [loads|pauses|neighbour|steps|days] [seeds=N] [load=PERCENT]
-//! [method=roundrobin|leastconn] [verbose]`. Prints the ratios of mean response times, per seed; lanes of one seed have the
-//! same arrivals and the same work.
+//! Containers under CPU quotas in simulation, compared with weights in proportion to their quotas. Prints the ratios of
+//! mean response times, per seed; lanes of one seed have the same arrivals and the same work.
+//!
+//! ```text
+//! cargo run --release -p plimsoll-sim --example real -- [loads|pauses|neighbour|steps|days] [seeds=N] \
+//!     [load=PERCENT] [method=roundrobin|leastconn] [verbose]
+//! ```
 
 use plimsoll_control::RecordKind;
 use plimsoll_sim::{ContainerPool, ContainerPoolSpec, Method};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// Parts of a core: real.md's six servers, two thirds of their quotas.
+/// Quotas in cores: those of the six servers in real.md, two thirds of theirs.
 const QUOTAS: [f64; 6] = [0.0267, 0.0267, 0.0427, 0.064, 0.1067, 0.1867];
 const CPU_S: f64 = 0.0055;
-/// After so many seconds a pool counts as learned.
+/// After this many seconds a pool counts as learned.
 const LEARNED_S: f64 = 180.0;
 
 #[derive(Clone)]
@@ -61,7 +64,7 @@ fn spec(method: Method, load: f64, seed: u64, by_quota: bool) -> ContainerPoolSp
     spec
 }
 
-/// Mean (ms) and errors of what was sent between these seconds; who gave up counts with ten seconds.
+/// Mean (ms) and errors of what was sent between these seconds; clients that gave up count with ten seconds.
 fn mean(pool: &ContainerPool, from_s: f64, to_s: f64) -> (f64, usize) {
     let sent = pool.outcomes.iter().filter(|o| (from_s..to_s).contains(&o.sent_s));
     let (mut sum, mut n, mut errors) = (0.0, 0, 0);
@@ -161,8 +164,8 @@ fn pauses(asked: &Asked) {
                 while ours.now_s() < LEARNED_S + 1_800.0 {
                     for lane in [&mut ours, &mut frozen] {
                         let n = QUOTAS.len();
-                        let who = if all { 0..n } else { round % n..round % n + 1 };
-                        who.for_each(|i| lane.pause(i, long_s));
+                        let which = if all { 0..n } else { round % n..round % n + 1 };
+                        which.for_each(|i| lane.pause(i, long_s));
                         lane.run_for(every_s);
                     }
                     round += 1;
@@ -185,7 +188,7 @@ fn pauses(asked: &Asked) {
 /// A neighbour takes half of the largest for 75 s.
 fn neighbour(asked: &Asked) {
     println!(
-        "method     frozen ms: during, after   plimsoll ms: during, errors, 30 to 120 s after   told after s  failed"
+        "method     frozen ms: during, after   plimsoll ms: during, errors, 30 to 120 s after   detected after s  failed"
     );
     for &method in &asked.methods {
         for seed in 0..asked.seeds {
@@ -200,7 +203,7 @@ fn neighbour(asked: &Asked) {
             }
             let end = LEARNED_S + 75.0;
             let of = |lane: usize, from: f64, to: f64| mean(&lanes[lane], from, to);
-            let told = lanes[1].records.iter().find(|(at, record)| {
+            let detected = lanes[1].records.iter().find(|(at, record)| {
                 *at > LEARNED_S
                     && record.kind == RecordKind::Drift
                     && record.backend.as_deref() == Some("s5")
@@ -213,7 +216,7 @@ fn neighbour(asked: &Asked) {
                 of(1, LEARNED_S, end).0,
                 of(1, LEARNED_S, end + 120.0).1,
                 of(1, end + 30.0, end + 120.0).0,
-                told.map_or(f64::NAN, |(at, _)| at - LEARNED_S),
+                detected.map_or(f64::NAN, |(at, _)| at - LEARNED_S),
                 count(&lanes[1], RecordKind::Failed),
             );
             tell(&lanes[1], asked.verbose);
@@ -221,7 +224,7 @@ fn neighbour(asked: &Asked) {
     }
 }
 
-/// The load in steps; from a minute after each the mean is held against that of weights by quota.
+/// The load in steps; from a minute after each the mean is compared with that of weights by quota.
 fn steps(asked: &Asked) {
     println!("method      plimsoll/oracle at 60 %, 85 %, 50 % (after 8 %)   failed  drift  errors");
     for &method in &asked.methods {
@@ -257,8 +260,8 @@ fn steps(asked: &Asked) {
     }
 }
 
-/// Whole days of pauses (of one, up to 1.5 s; of all, up to 0.5 s), quotas that change and overload: `seeds` of them per
-/// method. Nobody is ever dead.
+/// Whole days of pauses (of one, up to 1.5 s; of all, up to 0.5 s), quotas that change and overload: `seeds` of them
+/// per method. No server is ever dead.
 fn days(asked: &Asked) {
     println!("method      day  requests  failed  aside  drift  given up");
     for &method in &asked.methods {

@@ -1,4 +1,4 @@
-//! The command that makes a run: what a run that finds something prints, so that it can be repeated.
+//! The command line that repeats a run; a run that finds a violation prints it.
 
 use plimsoll_control::Exploration;
 
@@ -7,12 +7,12 @@ use crate::run::{Level, Order};
 const DAY_S: f64 = 86_400.0;
 
 impl Level {
-    /// All, by their names on the command line.
+    /// All levels, by their names on the command line.
     pub const NAMED: [(&str, Level); 2] =
         [("samples", Level::Samples), ("requests", Level::Requests)];
 }
 
-/// All ways to explore, by their names on the command line.
+/// All explorations, by their names on the command line.
 pub const EXPLORATIONS: [(&str, Exploration); 3] = [
     ("packed", Exploration::Packed),
     ("bisect", Exploration::Bisect),
@@ -24,7 +24,7 @@ fn name_of<T: PartialEq>(one: &T, all: &[(&'static str, T)]) -> &'static str {
 }
 
 impl Order {
-    /// The command that makes this run, but for what it prints.
+    /// The command that repeats this run, without options for output.
     pub fn command(&self) -> String {
         let mut line =
             format!("plimsoll-lab soak --seed {} --days {}", self.seed, self.seconds / DAY_S);
@@ -37,7 +37,7 @@ impl Order {
         }
         self.without.iter().for_each(|fault| line += &format!(" --without {fault}"));
         self.beyond.iter().for_each(|rule| line += &format!(" --beyond {rule}"));
-        self.sabotage.iter().for_each(|way| line += &format!(" --sabotage {way}"));
+        self.mutant.iter().for_each(|mutant| line += &format!(" --mutant {mutant}"));
         line
     }
 }

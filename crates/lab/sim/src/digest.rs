@@ -1,13 +1,12 @@
-//! One number for everything that a controller asked for in a run: a change of its code that is to change nothing is
-//! held against it.
+//! A digest of everything that a controller did in a run: refactorings must not change it.
 
 use std::fmt::{self, Write};
 use std::ops::Add;
 
 use plimsoll_control::Action;
 
-/// A digest of actions, their times and the kinds of what was recorded; words for people are left out. Runs add up in
-/// any order.
+/// A digest of actions, their times and the kinds of records, without texts. The digests of several runs add up in any
+/// order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest(u64);
 
@@ -22,9 +21,9 @@ impl Default for Digest {
 }
 
 impl Digest {
-    /// Takes what was asked for at this time, nanoseconds.
+    /// Adds an action at this time, nanoseconds.
     pub fn note(&mut self, at: u64, action: &Action) {
-        // Nothing fails here: the text goes into a number.
+        // Writing into a hash cannot fail.
         let _ = match action {
             Action::Program(plan) | Action::Correct(plan) => {
                 write!(self, "{at} {} {:?}", plan.epoch, plan.entries)
@@ -65,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digest_tells_actions_and_times_from_others_but_not_words() {
+    fn digest_depends_on_actions_and_times_but_not_on_texts() {
         let of = |at: u64, kind: RecordKind, reason: &str| {
             let mut digest = Digest::default();
             let record = Record { kind, backend: None, reason: reason.to_owned() };

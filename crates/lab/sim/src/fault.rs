@@ -1,4 +1,4 @@
-//! What can go wrong around a controller.
+//! Faults in the controller's environment.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,81 +8,81 @@ use crate::names::{from_name, kebab};
 /// One kind of fault. A run has at most one of a kind at a time, and any number of kinds at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// A backend's process dies and is started again.
+    /// A backend's process dies and is restarted later.
     Death,
-    /// A backend takes connections and does not answer.
+    /// A backend accepts connections and does not answer.
     Hang,
     /// A backend dies and comes back every few seconds.
     Flapping,
-    /// A backend answers everything with an error, at once.
+    /// A backend answers every request immediately with an error.
     FailsFast,
     /// Most of the pool dies at once.
     MassDeath,
-    /// A neighbour takes part of a backend's speed.
+    /// Another process takes a part of a backend's CPU.
     Neighbour,
-    /// A backend is slower or faster from now on.
+    /// A backend's speed changes for good.
     NewSpeed,
-    /// Probes of the work URL do not come back.
+    /// Probes of the work URL get lost.
     ProbesLost,
     /// Probes of the work URL come back late.
     ProbesLate,
     /// Every probe of the work URL gets the wrong answer.
     WrongUrl,
-    /// Liveness rounds do not come back.
+    /// Liveness rounds get lost.
     RoundsLost,
     /// Liveness rounds come back late and out of order.
     RoundsLate,
-    /// No liveness check gets through, though the backends are well.
+    /// Every liveness check times out, though all backends are healthy.
     Blind,
-    /// The balancer refuses a weight in the middle of a plan; what was changed is put back.
+    /// The balancer refuses a weight in the middle of a plan; the weights before it are restored.
     SinkRejects,
-    /// The same, and what was changed cannot be put back.
+    /// The same, and the weights before it cannot be restored.
     SinkHalfApplied,
-    /// The connection is cut after a plan was sent: carried out, and reported as failed.
+    /// The connection breaks after a plan was sent: it takes effect and is reported as failed.
     SinkInterrupted,
-    /// A plan is carried out or not, and nobody says so.
+    /// A plan takes effect or not, and is never answered.
     SinkSilent,
-    /// A plan takes seconds.
+    /// Plans take seconds.
     SinkSlow,
-    /// The socket no longer allows weights to be set; only an administrator can mend that.
+    /// The socket no longer permits setting weights, until an administrator acts.
     SinkForbidden,
     /// The balancer cannot be reached.
     BalancerAway,
-    /// The balancer is reloaded: counters and weights begin anew.
+    /// The balancer is reloaded: counters and weights are reset.
     Reload,
     /// The balancer is reloaded with another method.
     NewMethod,
-    /// Somebody else sets a weight.
+    /// Another party sets a weight.
     ForeignWeight,
-    /// Somebody else sets a weight again and again.
+    /// Another party sets a weight again and again.
     ForeignFight,
-    /// The controller dies and is started again from its store.
+    /// The controller dies and is restarted from its store.
     Crash,
     /// The same, and the store is lost.
     CrashStoreLost,
-    /// The same, and the store was not written for minutes.
+    /// The same, and the store has not been written for minutes.
     CrashStoreStale,
-    /// The controller's process gets no time; its clock goes on.
+    /// The controller's process gets no CPU time; its clock continues.
     Pause,
-    /// The controller's machine sleeps: its clock stands still while the world goes on.
+    /// The controller's machine sleeps: its clock stops while the world continues.
     Sleep,
     /// The controller's machine is suspended for minutes to hours; its clock may count that or not.
     Suspend,
-    /// The controller's clock steps forward by minutes to hours. (Backwards it cannot: it is monotonic.)
+    /// The controller's clock steps forward by minutes to hours. (It is monotonic, so it cannot step back.)
     ClockStep,
     /// An administrator drains a backend.
     Drain,
-    /// An administrator takes a backend out.
+    /// An administrator puts a backend into maintenance.
     Maintenance,
-    /// A backend is taken from the configuration and put back.
+    /// A backend is removed from the configuration and added again.
     Leave,
-    /// The administrator asks for observing only.
+    /// An administrator configures observe mode.
     Observe,
-    /// Traffic rises at once.
+    /// Traffic rises suddenly.
     Burst,
     /// Traffic stops.
     Silence,
-    /// More traffic than the pool can bear.
+    /// Traffic exceeds the pool's capacity.
     Overload,
 }
 
@@ -146,7 +146,7 @@ impl Fault {
         }
     }
 
-    /// Whether the controller ends by it.
+    /// Whether it ends the controller's process.
     pub fn is_crash(self) -> bool {
         matches!(self, Fault::Crash | Fault::CrashStoreLost | Fault::CrashStoreStale)
     }
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_go_there_and_back() {
+    fn names_can_be_parsed_again() {
         for fault in Fault::ALL {
             assert_eq!(fault.to_string().parse(), Ok(fault));
         }

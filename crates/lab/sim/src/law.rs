@@ -4,9 +4,9 @@
 //! `P(n) ∝ a^n/n!` below `c`, `P(c + k) ∝ a^c/c! · ρ^k` from there on, `a = λ/v`, `ρ = a/c`
 //! (Kleinrock, Queueing Systems I, §3.5). Making a law costs O(c), drawing from it O(c) at the most.
 
-use crate::luck::Luck;
+use crate::random::RandomStream;
 
-/// From this utilisation on there is no stationary law worth the name: queues are followed instead.
+/// From this utilisation on the stationary law is not used: queues are simulated instead.
 pub const BUSIEST: f64 = 0.97;
 
 /// The law of one backend under one load.
@@ -19,12 +19,12 @@ pub struct Law {
     /// `P(N ≤ n)` for `n < c`.
     below: Vec<f64>,
     utilisation: f64,
-    /// Time in which the number in flight forgets what it was, seconds.
+    /// Relaxation time of the number in flight, seconds.
     relaxation_s: f64,
 }
 
 impl Law {
-    /// The law of `cores` cores that each complete `speed` requests per second, offered `lambda`.
+    /// The law of `cores` cores that each complete `speed` requests per second, at an arrival rate of `lambda`.
     pub fn new(lambda: f64, speed: f64, cores: u32) -> Self {
         let c = f64::from(cores);
         let a = lambda / speed;
@@ -53,30 +53,30 @@ impl Law {
         Law { lambda, speed, below, utilisation, relaxation_s }
     }
 
-    /// Part of the cores' time that is used; above 1 the queue grows for ever.
+    /// Utilisation of the cores; above 1 the queue grows without bound.
     pub fn utilisation(&self) -> f64 {
         self.utilisation
     }
 
-    /// Far more in flight than this is a backlog, not chance: the tail beyond it is a millionth.
+    /// More in flight than this is a backlog and not noise: the tail beyond it is a millionth.
     pub fn high(&self) -> f64 {
         let tail =
             if self.utilisation < BUSIEST { -14.0 / self.utilisation.max(0.05).ln() } else { 0.0 };
         self.below.len() as f64 + tail + 2.0
     }
 
-    /// The part of the past that is still seen after so many seconds.
+    /// The weight of the past after this time.
     pub fn memory(&self, seconds: f64) -> f64 {
         (-seconds / self.relaxation_s).exp()
     }
 
-    /// A number in flight.
-    pub fn draw(&self, luck: &mut Luck) -> u32 {
-        let u = luck.uniform();
+    /// Draws a number in flight.
+    pub fn draw(&self, rng: &mut RandomStream) -> u32 {
+        let u = rng.uniform();
         if let Some(n) = self.below.iter().position(|&p| u < p) {
             return n as u32;
         }
-        let over = luck.uniform().max(1e-12).ln() / self.utilisation.clamp(1e-9, BUSIEST).ln();
+        let over = rng.uniform().max(1e-12).ln() / self.utilisation.clamp(1e-9, BUSIEST).ln();
         self.below.len() as u32 + over as u32
     }
 }
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn draws_have_the_mean_that_little_and_erlang_give() {
-        let mut luck = Luck::stream(3, 1);
+        let mut rng = RandomStream::new(3, 1);
         for (cores, load) in [(1, 0.5), (1, 0.9), (4, 0.8), (8, 0.95)] {
             let curve = MmcCurve { service_us: 30_000.0, cores };
             let lambda = load * curve.capacity();
@@ -97,7 +97,7 @@ mod tests {
             let exact = lambda * curve.latency_at(lambda) / 1e6;
             let n = 200_000;
             let drawn: f64 =
-                (0..n).map(|_| f64::from(law.draw(&mut luck))).sum::<f64>() / f64::from(n);
+                (0..n).map(|_| f64::from(law.draw(&mut rng))).sum::<f64>() / f64::from(n);
             assert!((drawn / exact - 1.0).abs() < 0.02, "{cores} at {load}: {drawn}, {exact}");
         }
     }

@@ -1,9 +1,9 @@
-//! The very controller that the daemon runs, in simulated time.
+//! The controller that the daemon runs, unchanged, in simulated time.
 //!
-//! A [`Plant`] is a pool behind a balancer: [`RequestPlant`] simulates every request and picks by
-//! HAProxy's real keys, [`SamplePlant`] draws what a reading of the balancer would show, which is cheap
-//! enough for days. A [`Rig`] puts the controller in charge of one, with everything that the daemon has
-//! between the two, and lets it go wrong in all the ways of [`Fault`]; after every step the invariants
+//! A [`PoolModel`] is a pool behind a balancer: [`RequestPool`] simulates every request and picks by
+//! HAProxy's real keys, [`SampledPool`] draws what a reading of the balancer would show, which is cheap
+//! enough for days. A [`Rig`] lets the controller steer one, through a simulation of everything that the daemon
+//! has between the two, and injects the faults of [`Fault`]; after every step the invariants
 //! ([`Rule`]) are checked. A [`Scenario`] is made wholly from its seed. [`World`] is a request-level pool
 //! that experiments drive by hand. See `docs/simulation.md`.
 
@@ -13,17 +13,17 @@ mod container;
 mod digest;
 mod fault;
 pub mod flows;
+mod invariants;
 mod law;
-mod ledger;
-mod luck;
+mod mutant;
 mod names;
-mod plant;
 mod pool;
+mod pool_model;
+mod random;
 mod request;
 mod rig;
 mod roundrobin;
 mod run;
-mod sabotage;
 mod sample;
 mod scenario;
 mod verdict;
@@ -38,16 +38,20 @@ pub use command::EXPLORATIONS;
 pub use container::{Container, ContainerPool, ContainerPoolSpec, Outcome};
 pub use digest::Digest;
 pub use fault::Fault;
-pub use ledger::{Rule, Violation};
-pub use luck::Luck;
-pub use plant::{Condition, Plant};
+pub use invariants::{Rule, Violation};
+pub use mutant::Mutant;
 pub use pool::{BackendModel, Method, paper_pool, pool_named, service_named, small_pool};
-pub use request::{Answer, RequestPlant};
+/// The name that `crates/lab/papers` knows it by.
+pub use pool_model::PoolModel as Plant;
+pub use pool_model::{Condition, PoolModel};
+pub use random::RandomStream;
+/// The name that `crates/lab/papers` knows it by.
+pub use request::RequestPool as RequestPlant;
+pub use request::{Answer, RequestPool};
 pub use rig::{Rig, Tally};
 pub use roundrobin::HaproxyRoundRobin;
 pub use run::{Failure, Level, Order};
-pub use sabotage::Sabotage;
-pub use sample::SamplePlant;
+pub use sample::SampledPool;
 pub use scenario::{Cadence, Disturbance, Profile, Scenario};
 pub use verdict::Verdict;
 pub use world::{World, WorldSpec, poll_asked};

@@ -1,4 +1,4 @@
-//! Names of faults, rules and sabotages on the command line.
+//! Names of faults, rules and mutants on the command line.
 
 use std::fmt::Display;
 
@@ -14,10 +14,10 @@ pub fn kebab(name: &str) -> String {
     out
 }
 
-/// The one of this name.
+/// Finds the value with this name.
 ///
 /// # Errors
-/// A line that names them all.
+/// A line with all the names.
 pub fn from_name<T: Copy + Display>(name: &str, all: &[T]) -> Result<T, String> {
     all.iter().copied().find(|one| one.to_string() == name).ok_or_else(|| {
         let names: Vec<String> = all.iter().map(T::to_string).collect();

@@ -1,6 +1,6 @@
-//! The pool at request level: every request arrives, is picked a backend by the balancer's real key,
-//! waits, is served first in first out, and leaves. Arrivals are Poisson. When requests come and what work
-//! they are does not depend on who serves them: runs of one seed that differ in weights share their luck. About 0.2 µs per request and
+//! The pool at request level: every request arrives, gets a backend by the balancer's real key, waits, is served first
+//! in first out, and leaves. Arrivals are Poisson. Arrival times and the work of requests do not depend on which
+//! backend serves them: runs with the same seed and other weights have the same traffic. About 0.2 µs per request with
 //! ten backends.
 
 use std::cmp::Reverse;
@@ -13,15 +13,15 @@ use plimsoll_queueing::{HaproxyLeastconn, Pick, ServiceTime, SmoothRoundRobin};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::plant::{Condition, Plant};
 use crate::pool::{BackendModel, Method};
+use crate::pool_model::{Condition, PoolModel};
 use crate::roundrobin::HaproxyRoundRobin;
 
-/// An answer that is an error takes this long.
+/// Duration of an error answer.
 const ERROR_NS: u64 = 1_000_000;
-/// Clients give up on a backend that hangs after this.
+/// Clients give up on a hanging backend after this.
 const PATIENCE_NS: u64 = 10_000_000_000;
-/// Without traffic the next arrival is looked for this often.
+/// Interval at which arrivals are checked for while there is no traffic.
 const SILENCE_NS: u64 = 100_000_000;
 
 /// One client's request.
@@ -60,7 +60,7 @@ impl Server {
         BackendModel { speed: self.model.speed * self.pace, ..self.model }
     }
 
-    /// The weight that the balancer picks by: who is down or an administrator's gets nothing.
+    /// The weight that the balancer picks by: 0 for servers that are down, drained or in maintenance.
     fn effective(&self) -> u32 {
         match self.status {
             ServerStatus::Up | ServerStatus::Starting => self.weight,
@@ -71,7 +71,7 @@ impl Server {
 
 enum Balancer {
     RoundRobin(HaproxyRoundRobin),
-    /// The same shares, spread evenly and at once.
+    /// The same shares, in smooth turns and effective at once.
     Smooth(SmoothRoundRobin),
     LeastConn(HaproxyLeastconn),
 }
@@ -89,12 +89,12 @@ impl Balancer {
     }
 }
 
-/// The pool.
-pub struct RequestPlant {
+/// A pool in which every request is simulated.
+pub struct RequestPool {
     now: u64,
-    /// Gaps between requests and the work of each, drawn as it arrives.
+    /// Random numbers of arrivals and work.
     traffic: Xoshiro256PlusPlus,
-    /// The work of probes.
+    /// Random numbers of probes.
     probes: Xoshiro256PlusPlus,
     service_us: f64,
     service: ServiceTime,
@@ -106,11 +106,11 @@ pub struct RequestPlant {
     departures: BinaryHeap<Reverse<(u64, usize, u64, bool)>>,
     next_arrival: u64,
     generation: u64,
-    /// Every answer, where they are kept: an hour of a busy pool is a million of them.
+    /// Every answer, if they are kept: an hour of a busy pool has a million.
     answers: Option<Vec<Answer>>,
 }
 
-impl RequestPlant {
+impl RequestPool {
     /// A pool at time zero.
     pub fn new(
         pool: &[BackendModel],
@@ -135,7 +135,7 @@ impl RequestPlant {
         let traffic = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut probes = traffic.clone();
         probes.jump();
-        RequestPlant {
+        RequestPool {
             now: 0,
             traffic,
             probes,
@@ -152,8 +152,8 @@ impl RequestPlant {
         }
     }
 
-    /// Picks by a smooth weighted round robin instead of HAProxy's own: what experiments that are about
-    /// weights alone compare with.
+    /// Picks by a smooth weighted round robin instead of HAProxy's own: a baseline for experiments that are about
+    /// weights only.
     pub fn pick_smoothly(&mut self) {
         if self.method == Method::RoundRobin {
             let parts = as_parts(&self.effective());
@@ -166,12 +166,12 @@ impl RequestPlant {
         self.answers.get_or_insert_default();
     }
 
-    /// Takes the answers kept so far.
+    /// Returns the answers kept so far and removes them.
     pub fn take_answers(&mut self) -> Vec<Answer> {
         self.answers.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Changes a backend's speed for good; requests being served finish as they were going to.
+    /// Changes a backend's speed for good; requests in service finish as scheduled.
     pub fn set_speed(&mut self, i: usize, speed: f64) {
         self.servers[i].model.speed = speed;
     }
@@ -217,7 +217,7 @@ impl RequestPlant {
         self.changed(i);
     }
 
-    /// How long this backend takes for this work, nanoseconds.
+    /// Service time of this work at this backend, nanoseconds.
     fn nanos(&self, i: usize, work: f64) -> u64 {
         (work * self.service_us * 1e3 / self.servers[i].present().speed) as u64
     }
@@ -243,7 +243,7 @@ impl RequestPlant {
     fn finish(&mut self, i: usize, sent: u64, ok: bool) {
         let s = &mut self.servers[i];
         s.errors_total += u64::from(!ok);
-        // Errors that a living server gives are answers; what nobody answers the balancer makes an error of.
+        // Errors that a live server gives are answers; without a live server the balancer makes the error.
         let lives = matches!(s.condition, Condition::FailsFast | Condition::FailsClients);
         s.answered_total += u64::from(ok || lives);
         self.answer(i, sent, ok);
@@ -280,7 +280,7 @@ impl RequestPlant {
     }
 }
 
-impl Plant for RequestPlant {
+impl PoolModel for RequestPool {
     fn now(&self) -> Nanos {
         Nanos(self.now)
     }
@@ -389,7 +389,7 @@ impl Plant for RequestPlant {
         (0..self.servers.len()).for_each(|i| self.changed(i));
     }
 
-    /// As if the probe went ahead of the queue: its load is too small to matter here.
+    /// Probes bypass the queue: their load is negligible here.
     fn probe(&mut self, i: usize) -> (Outcome, f64) {
         let model = self.servers[i].present();
         let work = self.service.draw(&mut self.probes);

@@ -1,9 +1,9 @@
-//! HAProxy's roundrobin, with the keys it really uses.
+//! HAProxy's roundrobin with its real keys.
 //!
 //! A server's turn comes when the group's position reaches its own; a turn moves it on by
 //! `next_weight / eweight` (remainders are carried), `eweight = 16·weight`. Servers wait in three trees:
 //! `init` (not yet served in this round, heaviest first), `curr` (by position) and `next` (the next
-//! round); when nobody is left, `init` and `next` change places (`src/lb_fwrr.c`). A pick costs O(log n)
+//! round); when both are empty, `init` and `next` are swapped (`src/lb_fwrr.c`). A pick costs O(log n)
 //! in HAProxy and O(n) here.
 
 use plimsoll_queueing::Pick;
@@ -15,7 +15,7 @@ const HEAVIEST: i64 = 256 * SCALE;
 enum Tree {
     Out,
     Curr,
-    /// One of the two that change places.
+    /// One of the two that are swapped.
     Side(bool),
 }
 
@@ -24,7 +24,7 @@ struct Server {
     eweight: i64,
     tree: Tree,
     key: i64,
-    /// When it was put into its tree: of equal keys the first comes first.
+    /// When it was inserted: of equal keys the first comes first.
     order: u64,
     npos: i64,
     lpos: i64,
@@ -82,7 +82,7 @@ impl HaproxyRoundRobin {
         self.insert(i, Tree::Side(side), key);
     }
 
-    /// Puts a server where its position belongs.
+    /// Inserts a server into the tree for its position.
     fn queue(&mut self, i: usize) {
         let s = &mut self.servers[i];
         let beyond =
@@ -126,7 +126,7 @@ impl HaproxyRoundRobin {
         }
     }
 
-    /// Gives a server another weight, as `set server … weight` does.
+    /// Changes the weight of a server, as `set server … weight` does.
     pub fn set_weight(&mut self, i: usize, weight: u32) {
         let new = i64::from(weight) * SCALE;
         let old = self.servers[i].eweight;
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_changed_in_the_middle_hold_from_then_on() {
+    fn weights_changed_during_a_round_apply_from_then_on() {
         let mut group = HaproxyRoundRobin::new(&[10, 10, 10]);
         counts(&mut group, 17);
         group.set_weight(0, 0);

@@ -1,4 +1,4 @@
-//! Whole runs, by seed.
+//! Whole runs, determined by a seed.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,52 +8,52 @@ use plimsoll_model::Nanos;
 use plimsoll_queueing::ServiceTime;
 
 use crate::fault::Fault;
-use crate::ledger::{Rule, Violation};
-use crate::plant::Plant;
-use crate::request::RequestPlant;
+use crate::invariants::{Rule, Violation};
+use crate::mutant::Mutant;
+use crate::pool_model::PoolModel;
+use crate::request::RequestPool;
 use crate::rig::{Rig, Tally};
-use crate::sabotage::Sabotage;
-use crate::sample::SamplePlant;
+use crate::sample::SampledPool;
 use crate::scenario::{Cadence, Scenario};
 
-/// How finely a run is simulated.
+/// Detail of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
-    /// What a reading shows: for days.
+    /// Readings only: for days.
     #[default]
     Samples,
-    /// Every request, and the daemon's own cadence: for minutes to hours.
+    /// Every request, at the daemon's own intervals: for minutes to hours.
     Requests,
 }
 
-/// What to run.
+/// The specification of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Order {
     /// The run's seed.
     pub seed: u64,
-    /// How finely.
+    /// Detail.
     pub level: Level,
-    /// How much simulated time, seconds.
+    /// Simulated time, seconds.
     pub seconds: f64,
     /// How the pool is explored.
     pub exploration: Exploration,
     /// Faults that are left out.
     pub without: Vec<Fault>,
-    /// A way in which the controller is broken.
-    pub sabotage: Option<Sabotage>,
-    /// Rules whose violations are looked past.
+    /// The defect of the controller, if any.
+    pub mutant: Option<Mutant>,
+    /// Rules whose violations are ignored.
     pub beyond: Vec<Rule>,
-    /// From when on everything is printed, seconds.
+    /// From this time on everything is printed, seconds.
     pub trace_from: Option<f64>,
 }
 
 impl Order {
-    /// This seed, so many simulated days.
+    /// This seed for this many simulated days.
     pub fn days(seed: u64, days: f64) -> Self {
         Order { seed, seconds: days * 86_400.0, ..Order::default() }
     }
 
-    /// What the run is.
+    /// The scenario of the run.
     pub fn scenario(&self) -> Scenario {
         let cadence = match self.level {
             Level::Samples => Cadence::SAMPLE_LEVEL,
@@ -63,7 +63,7 @@ impl Order {
         self.without.iter().fold(scenario, |scenario, &fault| scenario.without(fault))
     }
 
-    /// This seed, so many simulated minutes at request level.
+    /// This seed for this many simulated minutes at request level.
     pub fn minutes(seed: u64, minutes: f64) -> Self {
         let level = Level::Requests;
         Order { seed, level, seconds: minutes * 60.0, ..Order::default() }
@@ -77,20 +77,24 @@ impl Order {
         let s = self.scenario();
         match self.level {
             Level::Samples => {
-                let plant = SamplePlant::new(&s.pool, s.service_us, s.method, s.seed);
-                self.run_in(s, plant)
+                let pool_model = SampledPool::new(&s.pool, s.service_us, s.method, s.seed);
+                self.run_in(s, pool_model)
             }
             Level::Requests => {
                 let service = ServiceTime::Exponential;
-                let plant =
-                    RequestPlant::new(&s.pool, &s.weights, s.service_us, service, s.method, s.seed);
-                self.run_in(s, plant)
+                let pool_model =
+                    RequestPool::new(&s.pool, &s.weights, s.service_us, service, s.method, s.seed);
+                self.run_in(s, pool_model)
             }
         }
     }
 
-    fn run_in<P: Plant>(&self, scenario: Scenario, plant: P) -> Result<Tally, Box<Failure>> {
-        let mut rig = Rig::new(scenario.clone(), plant, self.sabotage);
+    fn run_in<P: PoolModel>(
+        &self,
+        scenario: Scenario,
+        pool_model: P,
+    ) -> Result<Tally, Box<Failure>> {
+        let mut rig = Rig::new(scenario.clone(), pool_model, self.mutant);
         rig.tolerate(&self.beyond);
         if let Some(seconds) = self.trace_from {
             rig.trace_from(seconds);
@@ -109,7 +113,7 @@ impl Order {
                 Violation {
                     rule: Rule::NoPanic,
                     backend: None,
-                    at: Nanos(rig.plant().now().0),
+                    at: Nanos(rig.pool_model().now().0),
                     what: what.unwrap_or_default(),
                 }
             }
@@ -118,16 +122,16 @@ impl Order {
     }
 }
 
-/// A run that found something.
+/// A run with a violation.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What the controller did and may not do.
+    /// What the controller did.
     pub violation: Violation,
-    /// What the controller believed of the pool.
+    /// The controller's beliefs about the pool.
     pub beliefs: String,
-    /// What the run was.
+    /// The scenario.
     pub scenario: Scenario,
-    /// How it was ordered.
+    /// The specification of the run.
     pub order: Order,
 }
 

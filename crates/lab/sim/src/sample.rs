@@ -1,31 +1,31 @@
-//! The pool at sample level: no request is simulated, only what a reading of the balancer shows.
+//! The pool at sample level: requests are not simulated, only readings of the balancer.
 //!
-//! Of a backend offered `λ`, the number in flight is drawn from the stationary law of M/M/c ([`Law`])
-//! and stays what it was with probability `e^(−dt/relaxation)`, so that both the law and its memory are
-//! kept. Starts are Poisson of `λ·dt`, completions are starts less growth: Little's law and
-//! `X = v·E[min(n, c)]` hold on average, which is what the controller learns from. Above 97 % of the
-//! capacity, and while a backlog is worked off, the queue is followed instead: it changes by the
-//! difference of two Poisson counts. A step costs about 0.1 µs per backend, whatever the traffic.
+//! The number in flight at a backend with arrival rate `λ` is drawn from the stationary law of M/M/c ([`Law`]) and
+//! stays what it was with probability `e^(−dt/relaxation)`, which preserves both the law and its memory. Starts are
+//! Poisson with mean `λ·dt`, completions are starts minus growth: Little's law and `X = v·E[min(n, c)]` hold on
+//! average, which is what the controller learns from. Above 97 % of the capacity, and with a backlog, the queue is
+//! simulated: it changes by the difference of two Poisson counts. A step costs about 0.1 µs per backend, whatever the
+//! traffic.
 //!
-//! Under leastconn the traffic is shared such that what is in flight is in proportion to the weights;
-//! that an idle server comes first whatever its weight is left to the request-level pool.
+//! Under leastconn the traffic is split so that requests in flight are in proportion to the weights; that an idle
+//! server comes first whatever its weight is simulated at request level only.
 
 use plimsoll_model::{
     BackendId, BalancerReport, FailureKind, Nanos, Outcome, ServerReport, ServerStatus,
 };
 
 use crate::law::{BUSIEST, Law};
-use crate::luck::Luck;
-use crate::plant::{Condition, Plant};
 use crate::pool::{BackendModel, Method};
+use crate::pool_model::{Condition, PoolModel};
+use crate::random::RandomStream;
 
-/// Clients give up on a backend with more than this in it.
+/// Requests beyond this many in flight at a backend fail.
 const MOST_IN_FLIGHT: u64 = 4_000;
-/// An answer that is an error takes this long, seconds.
+/// Duration of an error answer, seconds.
 const ERROR_S: f64 = 0.001;
-/// Clients wait so long for a backend that hangs, seconds.
+/// Clients wait this long for a hanging backend, seconds.
 const PATIENCE_S: f64 = 10.0;
-/// Steps are cut into pieces of this, so that a queue that builds up is followed.
+/// Steps are at most this long, so that growing queues are followed.
 const LONGEST_STEP_NS: u64 = 1_000_000_000;
 
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ struct Station {
     started_total: u64,
     errors_total: u64,
     answered_total: u64,
-    /// What it is offered, requests per second.
+    /// Its arrival rate, requests per second.
     lambda: f64,
     law: Option<Law>,
 }
@@ -50,21 +50,21 @@ impl Station {
     }
 }
 
-/// The pool.
+/// A pool in which readings are sampled.
 #[derive(Clone, Debug)]
-pub struct SamplePlant {
+pub struct SampledPool {
     now: Nanos,
     service_us: f64,
     method: Method,
     rate_rps: f64,
     generation: u64,
     stations: Vec<Station>,
-    /// Somebody's part of the traffic may have changed.
+    /// The split of the traffic has to be computed again.
     unshared: bool,
-    luck: Luck,
+    rng: RandomStream,
 }
 
-impl SamplePlant {
+impl SampledPool {
     /// A pool of these backends, equal weights, no traffic yet.
     pub fn new(pool: &[BackendModel], service_us: f64, method: Method, seed: u64) -> Self {
         let station = |&model: &BackendModel| Station {
@@ -80,7 +80,7 @@ impl SamplePlant {
             lambda: 0.0,
             law: None,
         };
-        SamplePlant {
+        SampledPool {
             now: Nanos::ZERO,
             service_us,
             method,
@@ -88,7 +88,7 @@ impl SamplePlant {
             generation: 1,
             stations: pool.iter().map(station).collect(),
             unshared: true,
-            luck: Luck::stream(seed, 100),
+            rng: RandomStream::new(seed, 100),
         }
     }
 
@@ -98,7 +98,7 @@ impl SamplePlant {
         s.model.speed * s.pace * 1e6 / self.service_us
     }
 
-    /// Gives every backend its part of the traffic.
+    /// Splits the traffic over the backends.
     fn share(&mut self) {
         self.unshared = false;
         let takes: Vec<bool> = self.stations.iter().map(Station::takes_traffic).collect();
@@ -117,8 +117,8 @@ impl SamplePlant {
         }
     }
 
-    /// The rates at which what is in flight is in proportion to the weights: bisection on the number
-    /// in flight per weight.
+    /// The rates at which requests in flight are in proportion to the weights: bisection on the number in flight per
+    /// weight.
     fn parts_in_flight(&self, takes: &[bool]) -> Vec<f64> {
         let rates = |per_weight: f64| -> Vec<f64> {
             (0..self.stations.len())
@@ -165,8 +165,8 @@ impl SamplePlant {
     fn step(&mut self, i: usize, seconds: f64) {
         let speed = self.speed(i);
         let s = &mut self.stations[i];
-        let luck = &mut self.luck;
-        let arrived = luck.count(s.lambda * seconds);
+        let rng = &mut self.rng;
+        let arrived = rng.count(s.lambda * seconds);
         let (started, errors, in_flight) = (s.started_total, s.errors_total, s.in_flight);
         match s.condition {
             Condition::Dead | Condition::FailsFast | Condition::FailsClients => {
@@ -177,11 +177,11 @@ impl SamplePlant {
             Condition::Hangs => {
                 s.started_total += arrived;
                 s.in_flight += arrived;
-                let lost = luck.count(s.in_flight as f64 * seconds / PATIENCE_S).min(s.in_flight);
+                let lost = rng.count(s.in_flight as f64 * seconds / PATIENCE_S).min(s.in_flight);
                 s.in_flight -= lost;
                 s.errors_total += lost;
             }
-            Condition::Well => s.serve(arrived, speed, seconds, luck),
+            Condition::Well => s.serve(arrived, speed, seconds, rng),
         }
         if s.in_flight > MOST_IN_FLIGHT {
             s.errors_total += s.in_flight - MOST_IN_FLIGHT;
@@ -198,7 +198,7 @@ impl SamplePlant {
 }
 
 impl Station {
-    fn serve(&mut self, arrived: u64, speed: f64, seconds: f64, luck: &mut Luck) {
+    fn serve(&mut self, arrived: u64, speed: f64, seconds: f64, rng: &mut RandomStream) {
         let cores = self.model.cores;
         let fits = |law: &Law| law.lambda == self.lambda && law.speed == speed;
         if !self.law.as_ref().is_some_and(fits) {
@@ -208,22 +208,22 @@ impl Station {
         self.started_total += arrived;
         let is_calm = law.utilisation() < BUSIEST && self.in_flight as f64 <= law.high();
         self.in_flight = if is_calm {
-            let drawn = if luck.chance(law.memory(seconds)) {
+            let drawn = if rng.chance(law.memory(seconds)) {
                 self.in_flight
             } else {
-                u64::from(law.draw(luck))
+                u64::from(law.draw(rng))
             };
-            // Nobody is in who has not come.
+            // No more than were there or arrived.
             drawn.min(self.in_flight + arrived)
         } else {
             let busy = (self.in_flight + arrived).min(u64::from(cores)) as f64;
             let there = self.in_flight + arrived;
-            there - luck.count(busy * speed * seconds).min(there)
+            there - rng.count(busy * speed * seconds).min(there)
         };
     }
 }
 
-impl Plant for SamplePlant {
+impl PoolModel for SampledPool {
     fn now(&self) -> Nanos {
         self.now
     }
@@ -326,7 +326,7 @@ impl Plant for SamplePlant {
             Condition::Hangs => Some(FailureKind::Timeout),
             Condition::Dead => Some(FailureKind::Refused),
         };
-        let latency_us = (self.luck.exponential(1.0) + waits) / speed * 1e6;
+        let latency_us = (self.rng.exponential(1.0) + waits) / speed * 1e6;
         (failed.map_or(Outcome::Success, Outcome::Failure), latency_us)
     }
 
@@ -344,18 +344,18 @@ mod tests {
     use super::*;
     use plimsoll_model::Curve;
 
-    /// Mean in flight and completions per second of every backend over an hour, and of starts.
-    fn observe(plant: &mut SamplePlant, seconds: u64) -> Vec<(f64, f64)> {
-        let n = plant.len();
-        let (mut area, from) = (vec![0.0; n], plant.report());
+    /// Mean in flight and completions per second of every backend over this time.
+    fn observe(pool_model: &mut SampledPool, seconds: u64) -> Vec<(f64, f64)> {
+        let n = pool_model.len();
+        let (mut area, from) = (vec![0.0; n], pool_model.report());
         for _ in 0..seconds {
-            let to = Nanos(plant.now().0 + 1_000_000_000);
-            plant.advance(to);
-            for (a, s) in area.iter_mut().zip(plant.report().servers) {
+            let to = Nanos(pool_model.now().0 + 1_000_000_000);
+            pool_model.advance(to);
+            for (a, s) in area.iter_mut().zip(pool_model.report().servers) {
                 *a += f64::from(s.in_flight);
             }
         }
-        let to = plant.report();
+        let to = pool_model.report();
         let rate = |i: usize| {
             let started = to.servers[i].started_total - from.servers[i].started_total;
             started as f64 / seconds as f64
@@ -366,10 +366,10 @@ mod tests {
     #[test]
     fn littles_law_gives_the_response_time_of_the_curve() {
         let pool = [BackendModel { cores: 1, speed: 1.0 }, BackendModel { cores: 4, speed: 0.7 }];
-        let mut plant = SamplePlant::new(&pool, 30_000.0, Method::RoundRobin, 5);
-        plant.set_rate(80.0);
-        plant.set_weights(&[(0, 26), (1, 74)]);
-        let seen = observe(&mut plant, 40_000);
+        let mut pool_model = SampledPool::new(&pool, 30_000.0, Method::RoundRobin, 5);
+        pool_model.set_rate(80.0);
+        pool_model.set_weights(&[(0, 26), (1, 74)]);
+        let seen = observe(&mut pool_model, 40_000);
         for (model, (in_flight, rate)) in pool.iter().zip(seen) {
             let exact = model.curve(30_000.0).latency_at(rate);
             let ratio = in_flight / rate * 1e6 / exact;
@@ -378,39 +378,39 @@ mod tests {
     }
 
     #[test]
-    fn an_overloaded_backend_piles_up_what_it_cannot_do_and_works_it_off() {
+    fn overloaded_backend_builds_up_a_backlog_and_drains_it() {
         let pool = [BackendModel { cores: 2, speed: 1.0 }];
-        let mut plant = SamplePlant::new(&pool, 50_000.0, Method::RoundRobin, 5);
-        plant.set_rate(50.0);
-        plant.advance(Nanos(60_000_000_000));
-        let piled = f64::from(plant.report().servers[0].in_flight);
+        let mut pool_model = SampledPool::new(&pool, 50_000.0, Method::RoundRobin, 5);
+        pool_model.set_rate(50.0);
+        pool_model.advance(Nanos(60_000_000_000));
+        let piled = f64::from(pool_model.report().servers[0].in_flight);
         assert!((piled / 600.0 - 1.0).abs() < 0.3, "{piled} of 10 a second for a minute");
-        plant.set_rate(20.0);
-        plant.advance(Nanos(100_000_000_000));
-        assert!(plant.report().servers[0].in_flight < 60);
+        pool_model.set_rate(20.0);
+        pool_model.advance(Nanos(100_000_000_000));
+        assert!(pool_model.report().servers[0].in_flight < 60);
     }
 
     #[test]
-    fn under_leastconn_what_is_in_flight_follows_the_weights() {
+    fn under_leastconn_requests_in_flight_follow_the_weights() {
         let pool = [BackendModel { cores: 2, speed: 1.0 }, BackendModel { cores: 2, speed: 0.5 }];
-        let mut plant = SamplePlant::new(&pool, 20_000.0, Method::LeastConn, 9);
-        plant.set_rate(90.0);
-        plant.set_weights(&[(0, 100), (1, 50)]);
-        let seen = observe(&mut plant, 20_000);
+        let mut pool_model = SampledPool::new(&pool, 20_000.0, Method::LeastConn, 9);
+        pool_model.set_rate(90.0);
+        pool_model.set_weights(&[(0, 100), (1, 50)]);
+        let seen = observe(&mut pool_model, 20_000);
         let ratio = seen[0].0 / seen[1].0;
         assert!((ratio / 2.0 - 1.0).abs() < 0.1, "{ratio}");
         assert!((seen[0].1 + seen[1].1 - 90.0).abs() < 1.0);
     }
 
     #[test]
-    fn the_dead_answer_with_errors_and_the_drained_get_nothing() {
+    fn dead_backend_fails_requests_and_drained_backend_gets_none() {
         let pool = [BackendModel { cores: 1, speed: 1.0 }; 3];
-        let mut plant = SamplePlant::new(&pool, 20_000.0, Method::RoundRobin, 9);
-        plant.set_rate(30.0);
-        plant.set_condition(0, Condition::Dead);
-        plant.set_status(1, ServerStatus::Drain);
-        plant.advance(Nanos(100_000_000_000));
-        let servers = plant.report().servers;
+        let mut pool_model = SampledPool::new(&pool, 20_000.0, Method::RoundRobin, 9);
+        pool_model.set_rate(30.0);
+        pool_model.set_condition(0, Condition::Dead);
+        pool_model.set_status(1, ServerStatus::Drain);
+        pool_model.advance(Nanos(100_000_000_000));
+        let servers = pool_model.report().servers;
         assert_eq!(servers[0].started_total, servers[0].errors_total);
         assert!(servers[0].started_total > 1_000);
         assert_eq!((servers[1].started_total, servers[2].errors_total), (0, 0));

@@ -1,6 +1,6 @@
-//! What a run is, made wholly from its seed: a pool, its traffic, and the faults that befall it. Each
-//! seed switches a random part of all faults on, at random rates (swarm testing: Groce et al., ISSTA
-//! 2012): faults that never rest would hide what only shows in the quiet between two others.
+//! A scenario, determined by its seed: a pool, its traffic, and the faults that occur. Each seed switches a random part
+//! of all faults on, at random rates (swarm testing: Groce et al., ISSTA 2012): if all faults were on all the time,
+//! they would hide defects that only show in a quiet period between two faults.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use std::time::Duration;
 use plimsoll_control::{DrainTest, DriftTest, Exploration, ProbeRate, ServiceSpec};
 
 use crate::fault::Fault;
-use crate::luck::Luck;
 use crate::pool::{BackendModel, Method};
+use crate::random::RandomStream;
 
 /// The part of the faults that a seed switches on.
 const SWITCHED_ON: (f64, f64) = (0.1, 0.6);
@@ -18,10 +18,10 @@ const EVERY_S: (f64, f64) = (600.0, 14_400.0);
 /// … and in runs of minutes.
 const OFTEN_S: (f64, f64) = (20.0, 1_200.0);
 
-/// How one kind of fault comes and goes.
+/// One kind of fault in a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Disturbance {
-    /// Which.
+    /// The fault.
     pub fault: Fault,
     /// Mean time from the end of one to the beginning of the next, seconds; exponential.
     pub every_s: f64,
@@ -34,32 +34,32 @@ pub struct Disturbance {
 pub struct Profile {
     /// Mean load, as a part of the pool's capacity.
     pub load: f64,
-    /// How far the daily cycle goes up and down from it, as a part of it.
+    /// Amplitude of the daily cycle, as a part of the mean load.
     pub swing: f64,
-    /// How far chance moves it every minute, as a part of it.
+    /// Amplitude of the random variation per minute, as a part of the mean load.
     pub wobble: f64,
 }
 
-/// How often things are looked at.
+/// Intervals of readings, ticks and checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cadence {
-    /// Readings of the balancer; never more often than the daemon reads one of this method.
+    /// Interval of readings; never below the daemon's for the method.
     pub poll: Duration,
-    /// Ticks of the controller.
+    /// Interval of the controller's ticks.
     pub tick: Duration,
-    /// Liveness rounds.
+    /// Interval of liveness rounds.
     pub round: Duration,
 }
 
 impl Cadence {
-    /// Readings and liveness rounds as in the daemon; its ticks come twice as often.
+    /// Readings and liveness rounds as in the daemon; ticks twice as often.
     pub const REQUEST_LEVEL: Cadence = Cadence {
         poll: Duration::ZERO,
         tick: Duration::from_millis(100),
         round: Duration::from_millis(100),
     };
-    /// As seldom as the controller's own constants allow: a window is a second, and a process without
-    /// an event for more than half a second counts as stalled.
+    /// The longest intervals that the controller's own constants permit: a window is a second, and a process without an
+    /// event for more than half a second counts as stalled.
     pub const SAMPLE_LEVEL: Cadence = Cadence {
         poll: Duration::from_secs(1),
         tick: Duration::from_millis(500),
@@ -67,50 +67,50 @@ impl Cadence {
     };
 }
 
-/// What an administrator has set: two seeds in five have everything by default.
+/// An administrator's settings: two seeds in five have the defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// How the pool is explored: as the default does, whatever the seed. See [`Scenario::exploring`].
+    /// How the pool is explored: the default for every seed. See [`Scenario::exploring`].
     pub exploration: Exploration,
     /// Bound on the spread of the shares.
     pub theta: Option<f64>,
-    /// The most by which a share grows at a step while it is learned.
+    /// The most by which a share grows in a step while it is learned.
     pub max_step: f64,
-    /// What is not worth programming.
+    /// The least part of the traffic worth moving.
     pub min_change: f64,
-    /// How long the share of one that returns ramps up.
+    /// Duration of slow start.
     pub slow_start: Duration,
-    /// How changes are told from noise.
+    /// How changes are distinguished from noise.
     pub drift: DriftTest,
     /// How drain times are measured.
     pub drain: DrainTest,
-    /// Curves are measured anew on purpose.
+    /// Curves are measured again now and then.
     pub refresh: bool,
-    /// The least time between two programmings.
+    /// The least time between two plans.
     pub min_interval: Duration,
-    /// Backends are probed besides their traffic.
+    /// Backends are probed.
     pub probes: bool,
 }
 
 impl Settings {
-    fn draw(luck: &mut Luck, min_interval: Duration) -> Settings {
+    fn draw(rng: &mut RandomStream, min_interval: Duration) -> Settings {
         let spec = ServiceSpec::new("", Vec::new());
-        let by_default = luck.chance(0.4);
-        // As much luck whether it is used or not.
+        let by_default = rng.chance(0.4);
+        // The same random numbers are drawn whether they are used or not.
         let drawn = Settings {
             exploration: spec.exploration,
-            theta: Some(luck.between(0.05, 0.5)).filter(|_| luck.chance(0.8)),
-            max_step: luck.pick(&[1.2, 1.5, 2.0, 2.0, 4.0]),
-            min_change: luck.pick(&[0.01, 0.01, 0.05, 0.1]),
-            slow_start: Duration::from_secs(luck.pick(&[0, 3, 10, 30, 60])),
-            drift: luck.pick(&[
+            theta: Some(rng.between(0.05, 0.5)).filter(|_| rng.chance(0.8)),
+            max_step: rng.pick(&[1.2, 1.5, 2.0, 2.0, 4.0]),
+            min_change: rng.pick(&[0.01, 0.01, 0.05, 0.1]),
+            slow_start: Duration::from_secs(rng.pick(&[0, 3, 10, 30, 60])),
+            drift: rng.pick(&[
                 DriftTest::Sequential,
                 DriftTest::Sequential,
                 DriftTest::Literal,
                 DriftTest::Off,
             ]),
-            drain: luck.pick(&[DrainTest::Passive, DrainTest::Overload, DrainTest::Overload]),
-            refresh: luck.chance(0.7),
+            drain: rng.pick(&[DrainTest::Passive, DrainTest::Overload, DrainTest::Overload]),
+            refresh: rng.chance(0.7),
             min_interval,
             probes: true,
         };
@@ -147,7 +147,7 @@ impl Settings {
     }
 }
 
-/// A run.
+/// A run's pool, traffic and faults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
     /// The run's seed.
@@ -160,43 +160,43 @@ pub struct Scenario {
     pub method: Method,
     /// The weights of the balancer's own configuration.
     pub weights: Vec<u32>,
-    /// The traffic.
+    /// The traffic over the day.
     pub profile: Profile,
-    /// The balancer checks the backends too, and reports the dead as down.
+    /// The balancer checks the backends as well and reports dead ones as down.
     pub balancer_checks: bool,
-    /// What the administrator has set.
+    /// The administrator's settings.
     pub settings: Settings,
-    /// What goes wrong.
+    /// The faults.
     pub disturbances: Vec<Disturbance>,
-    /// How often things are looked at.
+    /// Intervals of readings, ticks and checks.
     pub cadence: Cadence,
 }
 
 impl Scenario {
-    /// The run of this seed.
+    /// The scenario of this seed.
     pub fn from_seed(seed: u64, cadence: Cadence) -> Self {
-        let mut luck = Luck::stream(seed, 1);
-        let backends = 2 + luck.index(7);
+        let mut rng = RandomStream::new(seed, 1);
+        let backends = 2 + rng.index(7);
         let pool = (0..backends)
             .map(|_| BackendModel {
-                cores: luck.pick(&[1, 1, 1, 2, 2, 4, 8]),
-                speed: luck.between(0.6, 1.4),
+                cores: rng.pick(&[1, 1, 1, 2, 2, 4, 8]),
+                speed: rng.between(0.6, 1.4),
             })
             .collect();
-        let same = luck.pick(&[1, 1, 10, 100]);
-        let weights = if luck.chance(0.7) {
+        let same = rng.pick(&[1, 1, 10, 100]);
+        let weights = if rng.chance(0.7) {
             vec![same; backends]
         } else {
-            (0..backends).map(|_| 1 + luck.index(100) as u32).collect()
+            (0..backends).map(|_| 1 + rng.index(100) as u32).collect()
         };
-        let part = luck.between(SWITCHED_ON.0, SWITCHED_ON.1);
+        let part = rng.between(SWITCHED_ON.0, SWITCHED_ON.1);
         let often = if cadence == Cadence::SAMPLE_LEVEL { EVERY_S } else { OFTEN_S };
         let mut disturbances = Vec::new();
         for fault in Fault::ALL {
-            // Every fault draws as much luck whether it is on or not.
-            let (on, every_s) = (luck.chance(part), luck.log_between(often.0, often.1));
+            // The same random numbers are drawn whether a fault is on or not.
+            let (on, every_s) = (rng.chance(part), rng.log_between(often.0, often.1));
             let (low, high) = fault.lasts_s();
-            let lasts_s = luck.log_between(low, high);
+            let lasts_s = rng.log_between(low, high);
             if on {
                 disturbances.push(Disturbance { fault, every_s, lasts_s });
             }
@@ -204,38 +204,38 @@ impl Scenario {
         Scenario {
             seed,
             pool,
-            service_us: luck.pick(&[2_000.0, 5_000.0, 5_000.0, 10_000.0]),
-            method: luck.pick(&[Method::RoundRobin, Method::LeastConn]),
+            service_us: rng.pick(&[2_000.0, 5_000.0, 5_000.0, 10_000.0]),
+            method: rng.pick(&[Method::RoundRobin, Method::LeastConn]),
             weights,
             profile: Profile {
-                load: luck.between(0.15, 0.8),
-                swing: if luck.chance(0.5) { luck.between(0.1, 0.6) } else { 0.0 },
-                wobble: if luck.chance(0.5) { luck.between(0.01, 0.2) } else { 0.0 },
+                load: rng.between(0.15, 0.8),
+                swing: if rng.chance(0.5) { rng.between(0.1, 0.6) } else { 0.0 },
+                wobble: if rng.chance(0.5) { rng.between(0.01, 0.2) } else { 0.0 },
             },
-            balancer_checks: luck.chance(0.5),
+            balancer_checks: rng.chance(0.5),
             settings: {
-                let min_interval = Duration::from_secs(luck.pick(&[1, 1, 2, 5]));
-                Settings::draw(&mut luck, min_interval)
+                let min_interval = Duration::from_secs(rng.pick(&[1, 1, 2, 5]));
+                Settings::draw(&mut rng, min_interval)
             },
             disturbances,
             cadence,
         }
     }
 
-    /// The pool's capacity when all are well, requests per second.
+    /// The pool's capacity with all backends healthy, requests per second.
     pub fn capacity_rps(&self) -> f64 {
         self.pool.iter().map(|b| b.capacity_rps(self.service_us)).sum()
     }
 
-    /// The same run without a kind of fault; all else stays as it was.
+    /// The same scenario without a kind of fault; all else is unchanged.
     #[must_use]
     pub fn without(mut self, fault: Fault) -> Self {
         self.disturbances.retain(|d| d.fault != fault);
         self
     }
 
-    /// The same run explored in this way. Those of the paper explore under a split only: there the balancer
-    /// begins with one.
+    /// The same scenario with this exploration. The paper's explorations need a split: with them the balancer begins
+    /// with one.
     #[must_use]
     pub fn exploring(mut self, exploration: Exploration) -> Self {
         self.settings.exploration = exploration;
@@ -296,7 +296,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn a_seed_is_a_run_and_seeds_differ() {
+    fn a_seed_determines_a_scenario_and_seeds_differ() {
         let of = |seed| Scenario::from_seed(seed, Cadence::SAMPLE_LEVEL);
         assert_eq!(of(7), of(7));
         assert_ne!(of(7), of(8));

@@ -1,5 +1,5 @@
-//! One controller and a pool at request level: what experiments and the controller's own tests drive by
-//! hand. Faults that come by themselves are the rig's.
+//! One controller and a pool at request level, driven by hand in experiments and in the controller's own tests. Random
+//! faults are simulated by the rig.
 
 use std::time::Duration;
 
@@ -7,36 +7,36 @@ use plimsoll_control::{Action, BackendSpec, Controller, Event, Memory, Record, S
 use plimsoll_model::{Applied, BackendId, FailureKind, Nanos, Outcome, Plan, ServerStatus};
 use plimsoll_queueing::ServiceTime;
 
-use crate::plant::{Condition, Plant};
 use crate::pool::{BackendModel, Method};
-use crate::request::{Answer, RequestPlant};
+use crate::pool_model::{Condition, PoolModel};
+use crate::request::{Answer, RequestPool};
 
-/// What to simulate.
+/// The specification of a simulated world.
 #[derive(Clone, Debug)]
 pub struct WorldSpec {
     /// The backends.
     pub pool: Vec<BackendModel>,
     /// Mean service time at speed 1, microseconds.
     pub service_us: f64,
-    /// How service times scatter.
+    /// Distribution of service times.
     pub service: ServiceTime,
     /// How the balancer picks.
     pub method: Method,
-    /// Round robin spreads evenly, and as weights say from the first pick after a change; HAProxy's own,
-    /// which is the default, follows a change of weights only after a round.
+    /// Round robin takes smooth turns and follows a change of weights at once; HAProxy's own, the default, follows it
+    /// only after a round.
     pub smooth: bool,
     /// Poisson arrivals, requests per second.
     pub rate_rps: f64,
     /// The weights that the balancer starts with.
     pub weights: Vec<u32>,
-    /// How often the balancer is read.
+    /// Interval of readings of the balancer.
     pub poll: Duration,
     /// The run's seed.
     pub seed: u64,
 }
 
 impl WorldSpec {
-    /// This pool at this part of its capacity, 30 ms of exponential service, equal weights.
+    /// This pool at this part of its capacity, with 30 ms of exponential service and equal weights.
     pub fn new(pool: Vec<BackendModel>, method: Method, load: f64, seed: u64) -> Self {
         let service_us = 30_000.0;
         let capacity: f64 = pool.iter().map(|b| b.capacity_rps(service_us)).sum();
@@ -55,10 +55,10 @@ impl WorldSpec {
     }
 }
 
-/// Takes `poll=MS`, the time between two readings of the balancer, out of the words of a command; the last counts.
+/// Removes `poll=MS`, the interval of readings, from the words of a command; the last one counts.
 ///
 /// # Errors
-/// Where MS is no whole number above 0, a line that says so.
+/// A message, if MS is no whole number above 0.
 pub fn poll_asked(
     words: impl IntoIterator<Item = String>,
 ) -> Result<(Option<Duration>, Vec<String>), String> {
@@ -71,14 +71,14 @@ pub fn poll_asked(
     }
 }
 
-/// The simulated world.
+/// A simulated pool with its balancer, clients and controller.
 pub struct World {
     spec: WorldSpec,
-    plant: RequestPlant,
+    pool_model: RequestPool,
     next_poll: u64,
     next_tick: u64,
     wrong_url: bool,
-    /// No liveness check gets through, though the backends are well.
+    /// Every liveness check times out, though all backends are healthy.
     blind: bool,
     controller: Option<Controller>,
     pending: Option<(u64, Plan)>,
@@ -89,11 +89,11 @@ pub struct World {
     keeps_answers: bool,
     /// Every answer so far, unless [`World::forget_answers`] was called.
     pub answers: Vec<Answer>,
-    /// Everything the controller recorded, with its time.
+    /// Everything that the controller recorded, with its time.
     pub records: Vec<(Nanos, Record)>,
-    /// Every plan it programmed.
+    /// Every plan that it programmed.
     pub plans: Vec<(Nanos, Plan)>,
-    /// The traffic that each of these was made for, requests per second.
+    /// The traffic that each plan was made for, requests per second.
     pub planned_rps: Vec<(Nanos, f64)>,
 }
 
@@ -105,15 +105,15 @@ impl World {
     pub fn new(spec: WorldSpec) -> Self {
         let n = spec.pool.len();
         let (pool, weights) = (&spec.pool, &spec.weights);
-        let mut plant =
-            RequestPlant::new(pool, weights, spec.service_us, spec.service, spec.method, spec.seed);
-        plant.set_rate(spec.rate_rps);
-        plant.keep_answers();
+        let mut pool_model =
+            RequestPool::new(pool, weights, spec.service_us, spec.service, spec.method, spec.seed);
+        pool_model.set_rate(spec.rate_rps);
+        pool_model.keep_answers();
         if spec.smooth {
-            plant.pick_smoothly();
+            pool_model.pick_smoothly();
         }
         World {
-            plant,
+            pool_model,
             next_poll: 0,
             next_tick: 0,
             wrong_url: false,
@@ -133,7 +133,7 @@ impl World {
         }
     }
 
-    /// Keeps no more answers, and none of those so far: for runs of hours.
+    /// Keeps no answers from now on and drops those so far: for runs of hours.
     pub fn forget_answers(&mut self) {
         self.keeps_answers = false;
         self.answers = Vec::new();
@@ -141,23 +141,24 @@ impl World {
 
     /// The specification of a controller for this pool, with every default.
     pub fn service_spec(&self) -> ServiceSpec {
-        let backends = (0..self.plant.len())
+        let backends = (0..self.pool_model.len())
             .map(|i| BackendSpec { id: BackendId(i as u32), name: format!("s{i}") })
             .collect();
         ServiceSpec::new("sim", backends)
     }
 
-    /// Puts a controller in charge.
+    /// Starts a controller.
     pub fn attach(&mut self, spec: ServiceSpec, memory: Option<Memory>) {
-        self.controller = Some(Controller::new(spec, memory, self.plant.now(), self.spec.seed));
+        self.controller =
+            Some(Controller::new(spec, memory, self.pool_model.now(), self.spec.seed));
     }
 
-    /// The controller in charge.
+    /// The controller, if one runs.
     pub fn controller(&self) -> Option<&Controller> {
         self.controller.as_ref()
     }
 
-    /// Takes the controller away, as a crash does; the balancer goes on with its weights.
+    /// Stops the controller, as a crash does; the balancer keeps its weights.
     pub fn detach(&mut self) -> Option<Controller> {
         self.pending = None;
         self.controller.take()
@@ -165,70 +166,70 @@ impl World {
 
     /// The time.
     pub fn now(&self) -> Nanos {
-        self.plant.now()
+        self.pool_model.now()
     }
 
     /// The weights that the balancer holds.
     pub fn weights(&self) -> Vec<u32> {
-        (0..self.plant.len()).map(|i| self.plant.weight(i)).collect()
+        (0..self.pool_model.len()).map(|i| self.pool_model.weight(i)).collect()
     }
 
-    /// Kills a backend or brings it back. Its requests in flight are lost.
+    /// Kills or restarts a backend. Its requests in flight are lost.
     pub fn set_alive(&mut self, i: usize, alive: bool) {
         let condition = if alive { Condition::Well } else { Condition::Dead };
-        self.plant.set_condition(i, condition);
+        self.pool_model.set_condition(i, condition);
     }
 
-    /// Lets a backend answer every request with an error, at once.
+    /// Makes a backend answer every request immediately with an error, or ends that.
     pub fn set_failing_fast(&mut self, i: usize, failing: bool) {
         let condition = if failing { Condition::FailsFast } else { Condition::Well };
-        self.plant.set_condition(i, condition);
+        self.pool_model.set_condition(i, condition);
     }
 
-    /// Lets a backend answer clients with errors at once, while its probes and checks succeed.
+    /// Makes a backend answer clients immediately with errors while its probes and checks succeed, or ends that.
     pub fn set_failing_clients(&mut self, i: usize, failing: bool) {
         let condition = if failing { Condition::FailsClients } else { Condition::Well };
-        self.plant.set_condition(i, condition);
+        self.pool_model.set_condition(i, condition);
     }
 
-    /// Lets an administrator drain a server, or give it back.
+    /// Sets a server's status, as an administrator does.
     pub fn set_status(&mut self, i: usize, status: ServerStatus) {
-        self.plant.set_status(i, status);
+        self.pool_model.set_status(i, status);
     }
 
-    /// Lets no liveness check through, though the backends are well.
+    /// Makes every liveness check time out, though all backends are healthy, or ends that.
     pub fn set_blind(&mut self, blind: bool) {
         self.blind = blind;
     }
 
-    /// Points the probes at a URL that no backend knows.
+    /// Points the probes at a URL that no backend has.
     pub fn set_wrong_url(&mut self, wrong: bool) {
         self.wrong_url = wrong;
     }
 
-    /// Tells the controller something, as its surroundings do.
+    /// Sends the controller an event, as its environment does.
     pub fn tell_controller(&mut self, event: Event) {
         self.tell(event);
     }
 
-    /// Changes a backend's speed; requests being served finish as they were going to.
+    /// Changes a backend's speed; requests in service finish as scheduled.
     pub fn set_speed(&mut self, i: usize, speed: f64) {
-        self.plant.set_speed(i, speed);
+        self.pool_model.set_speed(i, speed);
     }
 
     /// Changes the traffic.
     pub fn set_rate(&mut self, rate_rps: f64) {
-        self.plant.set_rate(rate_rps);
+        self.pool_model.set_rate(rate_rps);
     }
 
-    /// Restarts the balancer: counters and weights begin anew.
+    /// Restarts the balancer: counters and weights are reset.
     pub fn restart_balancer(&mut self) {
-        self.plant.restart(&self.spec.weights, self.spec.method);
+        self.pool_model.restart(&self.spec.weights, self.spec.method);
     }
 
-    /// Changes a weight behind the controller's back.
+    /// Changes a weight, not through the controller.
     pub fn set_foreign_weight(&mut self, i: usize, weight: u32) {
-        self.plant.set_weights(&[(i, weight)]);
+        self.pool_model.set_weights(&[(i, weight)]);
     }
 
     /// Runs until `seconds` of simulated time have passed.
@@ -237,8 +238,8 @@ impl World {
         loop {
             let programming = self.pending.as_ref().map_or(u64::MAX, |(t, _)| *t);
             let next = self.next_poll.min(self.next_tick).min(programming);
-            self.plant.advance(Nanos(next.min(end)));
-            let answers = self.plant.take_answers();
+            self.pool_model.advance(Nanos(next.min(end)));
+            let answers = self.pool_model.take_answers();
             if self.keeps_answers {
                 self.answers.extend(answers);
             }
@@ -249,7 +250,7 @@ impl World {
                 self.carry_out();
             } else if next == self.next_poll {
                 self.next_poll += self.spec.poll.as_nanos() as u64;
-                let report = self.plant.report();
+                let report = self.pool_model.report();
                 self.tell(Event::Balancer(report));
             } else {
                 self.next_tick += TICK;
@@ -263,7 +264,7 @@ impl World {
         let mut times: Vec<f64> = Vec::new();
         let mut errors = 0;
         for a in self.answers.iter().rev() {
-            // Answers come in order of their end: a minute covers the slowest.
+            // Answers are in order of their end: a minute covers the slowest.
             if a.sent.0 + 60_000_000_000 < from.0 {
                 break;
             }
@@ -277,14 +278,17 @@ impl World {
         (mean, p99, errors)
     }
 
-    /// A tick: liveness rounds, probes that are due, and time passing.
+    /// A tick: liveness rounds, due probes, and the controller's tick event.
     fn tick(&mut self) {
-        let now = self.plant.now();
-        for i in 0..self.plant.len() {
+        let now = self.pool_model.now();
+        for i in 0..self.pool_model.len() {
             if now.0 >= self.next_check[i] && self.check_every[i] != u64::MAX {
                 self.next_check[i] = now.0 + self.check_every[i];
-                let failure =
-                    if self.blind { Some(FailureKind::Timeout) } else { self.plant.liveness(i) };
+                let failure = if self.blind {
+                    Some(FailureKind::Timeout)
+                } else {
+                    self.pool_model.liveness(i)
+                };
                 self.tell(Event::Liveness {
                     backend: BackendId(i as u32),
                     successes: u32::from(failure.is_none()),
@@ -301,7 +305,7 @@ impl World {
     }
 
     fn probe(&mut self, i: usize) {
-        let (mut outcome, latency_us) = self.plant.probe(i);
+        let (mut outcome, latency_us) = self.pool_model.probe(i);
         if self.wrong_url && outcome == Outcome::Success {
             outcome = Outcome::Failure(FailureKind::Status);
         }
@@ -314,7 +318,7 @@ impl World {
         let before = self.weights();
         let weights: Vec<(usize, u32)> =
             plan.entries.iter().map(|e| (e.backend.0 as usize, e.weight)).collect();
-        self.plant.set_weights(&weights);
+        self.pool_model.set_weights(&weights);
         let commands = weights.iter().filter(|&&(i, w)| before[i] != w).count() as u32;
         let held = self.weights().into_iter().enumerate();
         let held = held.map(|(i, w)| (BackendId(i as u32), w)).collect();
@@ -322,7 +326,7 @@ impl World {
     }
 
     fn tell(&mut self, event: Event) {
-        let now = self.plant.now();
+        let now = self.pool_model.now();
         let Some(controller) = &mut self.controller else { return };
         for action in controller.step(now, event) {
             match action {

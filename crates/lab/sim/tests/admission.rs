@@ -1,4 +1,4 @@
-//! Learned limits, deadlines and retry budgets around policies, in the arena: what they are worth, by their seeds.
+//! Learned limits, deadlines and retry budgets with load-balancing policies, in the arena.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn policies(kind: PolicyKind, count: usize, backends: usize) -> Vec<Box<dyn Poli
 }
 
 /// BLOC's cluster in overload, whose clients wait for a second.
-fn within_a_second(capacity: CapacityOptions, told: bool) -> ArenaReport {
+fn within_a_second(capacity: CapacityOptions, with_deadlines: bool) -> ArenaReport {
     let mut arena = Arena::new(vec![BackendModel { cores: 1, speed: 1.0 }; 10], 1.0, 40_000, 2);
     (arena.service_us, arena.rate_rps) = (250e3, 47.0);
     arena.network = Duration::from_millis(1);
@@ -27,7 +27,7 @@ fn within_a_second(capacity: CapacityOptions, told: bool) -> ArenaReport {
     let options = AdmissionOptions { capacity, deadline_ms: None };
     let door = |_| {
         let blind = AdmissionDoor::without_deadlines(&options);
-        let door = if told { AdmissionDoor::new(&options) } else { blind };
+        let door = if with_deadlines { AdmissionDoor::new(&options) } else { blind };
         Box::new(door.expect("valid options")) as Box<dyn Ingress>
     };
     let mut doors: Vec<Box<dyn Ingress>> = (0..10).map(door).collect();
@@ -35,18 +35,23 @@ fn within_a_second(capacity: CapacityOptions, told: bool) -> ArenaReport {
 }
 
 #[test]
-fn what_cannot_be_in_time_is_refused_and_more_is_served_in_time() {
+fn requests_that_would_be_late_are_refused_and_more_are_served_in_time() {
     for (capacity, gain) in [
-        // Its queues are short anyway.
+        // Its queues are short in any case.
         (CapacityOptions::default(), 1.02),
         (CapacityOptions::Static(4), 1.04),
         (CapacityOptions::Static(10), 5.0),
     ] {
-        let (blind, told) = (within_a_second(capacity, false), within_a_second(capacity, true));
-        let ratio = told.goodput_rps / blind.goodput_rps;
+        let (blind, with_deadlines) =
+            (within_a_second(capacity, false), within_a_second(capacity, true));
+        let ratio = with_deadlines.goodput_rps / blind.goodput_rps;
         assert!(ratio > gain, "{capacity:?}: {ratio:.3}");
-        assert!(told.abandoned < blind.abandoned, "{capacity:?}");
-        assert!(told.p99_us < 1_000_001.0, "served in time is in time: {}", told.p99_us);
+        assert!(with_deadlines.abandoned < blind.abandoned, "{capacity:?}");
+        assert!(
+            with_deadlines.p99_us < 1_000_001.0,
+            "served in time is in time: {}",
+            with_deadlines.p99_us
+        );
     }
 }
 
@@ -64,19 +69,19 @@ fn learned(load: f64, budget: bool) -> ArenaReport {
 }
 
 #[test]
-fn the_default_budget_binds_in_overload_and_not_before() {
+fn default_retry_budget_takes_effect_in_overload_only() {
     let usual = learned(0.85, true);
     assert!(usual.over_budget < usual.offered() / 1_000, "{}", usual.over_budget);
     assert!(usual.tries_per_request() > 2.5, "refusals are the way: {}", usual.tries_per_request());
     let (free, held) = (learned(3.0, false), learned(3.0, true));
     assert!(free.tries_per_request() > 8.0, "{}", free.tries_per_request());
-    // One in three is let in and brings six retries.
+    // One in three is admitted and causes six retries.
     assert!(held.tries_per_request() < 3.3, "{}", held.tries_per_request());
     let ratio = held.goodput_rps / free.goodput_rps;
     assert!(ratio > 0.97, "as much is served: {ratio:.3}");
 }
 
-/// Goodput and 99th percentile of the learned capacity over those of the best static one, in BLOC's cluster.
+/// Goodput and 99th percentile with the learned capacity over those with the best static one, in BLOC's cluster.
 fn over_best(pool: Vec<BackendModel>, service_ms: f64, load: f64, slows: bool) -> (f64, f64) {
     let mut arena = Arena::new(pool, 1.0, 60_000, 2);
     (arena.service_us, arena.service) = (1e3 * service_ms, ServiceTime::Deterministic);
@@ -85,7 +90,7 @@ fn over_best(pool: Vec<BackendModel>, service_ms: f64, load: f64, slows: bool) -
     arena.network = Duration::from_millis(1);
     arena.retry = RetryOptions::of_refusals(3);
     if slows {
-        // All of them at the end of the warm-up, and what follows counts at once.
+        // All slow down at the end of the warm-up, and what follows counts at once.
         arena.service = ServiceTime::Exponential;
         let at_s = f64::from(arena.warm_up) / arena.rate_rps;
         let half = |backend| Step { at_s, change: Change::Speed { backend, speed: 0.5 } };
@@ -114,7 +119,7 @@ fn alike() -> Vec<BackendModel> {
 /// Backends of speeds 0.5 to 2: with one limit for all tries the slow ones, which chips keep nearly saturated,
 /// raise theirs, and the 99th percentile is 1.6 times that of the best static limit.
 #[test]
-fn unequal_backends_are_served_as_with_the_best_limit_there_is() {
+fn unequal_backends_are_served_as_well_as_with_the_best_limit() {
     let speeds = [0.5, 0.7, 1.0, 1.4, 2.0];
     let pool = (0..10).map(|i| BackendModel { cores: 1, speed: speeds[i % 5] }).collect();
     let (goodput, p99) = over_best(pool, 250.0, 0.85, false);
@@ -122,7 +127,7 @@ fn unequal_backends_are_served_as_with_the_best_limit_there_is() {
 }
 
 #[test]
-fn whatever_a_request_costs_the_learned_limit_is_as_good_as_the_best() {
+fn learned_limit_is_as_good_as_the_best_for_every_service_time() {
     for (service_ms, load) in [(50.0, 0.7), (50.0, 1.175), (500.0, 0.85), (500.0, 1.175)] {
         let (goodput, p99) = over_best(alike(), service_ms, load, false);
         let what = format!("{service_ms} ms at {load}: {goodput:.3} served, p99 {p99:.2}");
@@ -132,7 +137,7 @@ fn whatever_a_request_costs_the_learned_limit_is_as_good_as_the_best() {
 }
 
 #[test]
-fn and_so_it_is_when_all_backends_fall_to_half_their_speed() {
+fn learned_limit_is_as_good_as_the_best_when_all_backends_slow_down_to_half() {
     for load in [0.35, 0.45, 0.6] {
         let (goodput, p99) = over_best(alike(), 250.0, load, true);
         let what = format!("{load}: {goodput:.3} served, p99 {p99:.2}");

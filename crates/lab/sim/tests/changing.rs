@@ -1,5 +1,5 @@
-//! A world that changes: how soon it is seen, what is left alone, and what clients have of it a minute
-//! later.
+//! Pools and traffic that change: how soon a change is detected, that nothing else is taken for one, and the clients'
+//! mean response time a minute later.
 
 use std::collections::BTreeMap;
 
@@ -35,16 +35,16 @@ fn mean_a_minute_later(world: &mut World) -> f64 {
     world.since(from).0
 }
 
-/// A change that was told of a backend.
+/// A change that was recorded for a backend.
 #[derive(Debug)]
 struct Seen {
     after_s: f64,
     backend: String,
-    /// By how much, so that its curve could be rescaled. Where cores are not certain it is learned anew.
+    /// The factor by which its curve was rescaled. With uncertain cores it is relearned instead.
     rescaled: bool,
 }
 
-fn changes_told(world: &World, at: Nanos) -> Vec<Seen> {
+fn changes_recorded(world: &World, at: Nanos) -> Vec<Seen> {
     let later = world.records.iter().filter(|(t, _)| *t > at);
     later
         .filter_map(|(t, r)| {
@@ -59,20 +59,20 @@ fn changes_told(world: &World, at: Nanos) -> Vec<Seen> {
 }
 
 #[test]
-fn one_slowed_to_60_percent_is_seen_in_time_and_alone_and_clients_have_the_new_optimum() {
+fn a_slow_down_to_60_percent_is_detected_alone_and_in_time_and_clients_get_the_new_optimum() {
     let mut rescaled = 0;
     for seed in [1, 2] {
         let (mut world, mut pool, rate) = learned(seed);
         let weights = world.weights();
-        let who = (0..pool.len()).max_by_key(|&i| weights[i]).expect("a pool");
+        let slowed = (0..pool.len()).max_by_key(|&i| weights[i]).expect("a pool");
         let at = world.now();
-        pool[who].speed *= 0.6;
-        world.set_speed(who, pool[who].speed);
+        pool[slowed].speed *= 0.6;
+        world.set_speed(slowed, pool[slowed].speed);
         let mean = mean_a_minute_later(&mut world);
-        let seen = changes_told(&world, at);
+        let seen = changes_recorded(&world, at);
         let first = seen.first().expect("the change is seen");
-        assert_eq!(first.backend, format!("s{who}"));
-        // What is over within three seconds, or within three of the longest pauses, is a pause.
+        assert_eq!(first.backend, format!("s{slowed}"));
+        // A deviation within three seconds, or three of the longest pauses, is a pause.
         assert!(first.after_s <= 10.0, "seed {seed}: after {:.1} s", first.after_s);
         let others: Vec<&Seen> = seen.iter().filter(|s| s.backend != first.backend).collect();
         assert!(others.is_empty(), "the others are untouched: {others:?}");
@@ -88,9 +88,9 @@ fn one_slowed_to_60_percent_is_seen_in_time_and_alone_and_clients_have_the_new_o
     assert!(rescaled > 0, "cores are certain in one of the runs, and its new weights come at once");
 }
 
-/// Under leastconn who slows down gets fewer requests: seen all the same.
+/// Under leastconn a backend that slows down gets fewer requests, and is detected all the same.
 #[test]
-fn under_leastconn_a_slow_down_is_seen_in_time_and_relieved_at_once() {
+fn under_leastconn_a_slow_down_is_detected_in_time_and_relieved_at_once() {
     let mut rescaled = 0;
     for seed in 1..=6 {
         let pool = small_pool();
@@ -98,14 +98,14 @@ fn under_leastconn_a_slow_down_is_seen_in_time_and_relieved_at_once() {
         let spec = world.service_spec();
         world.attach(spec, None);
         world.run_for(300.0);
-        let (at, who) = (world.now(), pool.len() - 1);
-        let before = world.plans.last().expect("it was learned").1.entries[who].share;
-        world.set_speed(who, 0.6 * pool[who].speed);
+        let (at, slowed) = (world.now(), pool.len() - 1);
+        let before = world.plans.last().expect("it was learned").1.entries[slowed].share;
+        world.set_speed(slowed, 0.6 * pool[slowed].speed);
         world.run_for(10.0);
-        let told = changes_told(&world, at);
-        let slow = format!("s{who}");
-        assert!(told.iter().all(|seen| seen.backend == slow), "seed {seed}: {told:?}");
-        let first = told.first().expect("the change is seen");
+        let recorded = changes_recorded(&world, at);
+        let slow = format!("s{slowed}");
+        assert!(recorded.iter().all(|seen| seen.backend == slow), "seed {seed}: {recorded:?}");
+        let first = recorded.first().expect("the change is seen");
         rescaled += u32::from(first.rescaled);
         let first = first.after_s;
         let lowered = world.plans.iter().find(|(t, _)| t.since(at).as_secs_f64() >= first);
@@ -115,26 +115,26 @@ fn under_leastconn_a_slow_down_is_seen_in_time_and_relieved_at_once() {
             lowered_s <= first + 1.5,
             "seed {seed}: seen after {first} s, plan after {lowered_s}"
         );
-        let share = lowered.entries[who].share;
+        let share = lowered.entries[slowed].share;
         assert!(
             share < 0.95 * before,
             "seed {seed}: {share:.3} of the traffic, {before:.3} before"
         );
-        // 150 requests take it less.
+        // After the change 150 requests take longer.
         assert!(first <= 5.0, "seed {seed}: after {first:.1} s");
     }
     assert!(rescaled >= 4, "it was known for a change, not for other cores, in {rescaled} of 6");
 }
 
 #[test]
-fn a_fifth_more_or_less_traffic_is_no_change_of_anybody_and_weights_follow_in_seconds() {
+fn a_fifth_more_or_less_traffic_is_no_change_of_a_backend_and_weights_follow_in_seconds() {
     for (seed, part) in [(1, 1.2), (3, 1.2), (2, 0.8), (4, 0.8)] {
         let (mut world, pool, rate) = learned(seed);
         let at = world.now();
         world.set_rate(part * rate);
         let mean = mean_a_minute_later(&mut world);
-        let told = changes_told(&world, at);
-        assert!(told.is_empty(), "{part} of the traffic: {told:?}");
+        let recorded = changes_recorded(&world, at);
+        assert!(recorded.is_empty(), "{part} of the traffic: {recorded:?}");
         // Weights that were made for more than half of the difference.
         let follows = |rps: f64| (rps / rate - 1.0) / (part - 1.0) > 0.5;
         let plan = world.planned_rps.iter().find(|(t, rps)| *t > at && follows(*rps));
@@ -145,14 +145,14 @@ fn a_fifth_more_or_less_traffic_is_no_change_of_anybody_and_weights_follow_in_se
     }
 }
 
-/// Where the weights before are as good as any there is nothing to gain, and chance moves a run of ten minutes by
-/// half a per cent: nobody waits longer than by that for what the controller does.
+/// Where the weights before are as good as any there is nothing to gain, and noise moves a run of ten minutes by half a
+/// per cent: clients wait no more than that longer because of the controller.
 #[test]
-fn clients_are_never_worse_off_than_if_weights_were_left_alone() {
+fn clients_are_never_worse_off_than_with_unchanged_weights() {
     let pool = small_pool();
     let last = pool.len() - 1;
     let rate_rps = LOAD * pool.iter().map(|b| b.capacity_rps(SERVICE_US)).sum::<f64>();
-    // The speed of the last, and the traffic.
+    // The speed of the last backend, and the traffic.
     for (what, speed, traffic) in
         [("slowed", 0.6, 1.0), ("more traffic", 1.0, 1.2), ("less traffic", 1.0, 0.8)]
     {
@@ -181,7 +181,7 @@ fn clients_are_never_worse_off_than_if_weights_were_left_alone() {
 }
 
 #[test]
-fn who_is_measured_anew_takes_no_more_than_its_part_and_only_when_asked() {
+fn measured_backend_takes_no_more_than_its_part_and_only_if_configured() {
     for refresh in [true, false] {
         let pool = small_pool();
         let mut world = World::new(WorldSpec::new(pool.clone(), Method::RoundRobin, LOAD, 5));
@@ -197,8 +197,8 @@ fn who_is_measured_anew_takes_no_more_than_its_part_and_only_when_asked() {
 }
 
 #[test]
-fn several_small_ones_are_measured_anew_together_within_a_twentieth_of_the_pool() {
-    // The fast half is enough for clients' mean: the slow half is parked, and forgotten after twenty minutes.
+fn several_small_backends_are_measured_at_once_within_5_percent_of_the_pool() {
+    // The fast half is enough for the clients' mean: the slow half is parked, and forgotten after twenty minutes.
     let of_speed = |speed| BackendModel { cores: 1, speed };
     let pool: Vec<BackendModel> =
         (0..40).map(|i| of_speed(if i % 2 == 0 { 1.0 } else { 0.4 })).collect();
@@ -210,22 +210,22 @@ fn several_small_ones_are_measured_anew_together_within_a_twentieth_of_the_pool(
     world.run_for(2_000.0);
     let mut together: BTreeMap<Nanos, Vec<f64>> = BTreeMap::new();
     for (at, record) in &world.records {
-        if record.reason.contains("measured anew for some seconds: it gets nothing") {
-            let name = record.backend.as_ref().expect("of somebody");
-            let who: usize = name[1..].parse().expect("a number");
-            together.entry(*at).or_default().push(pool[who].capacity_rps(SERVICE_US));
+        if record.reason.contains("measured for some seconds: it gets no traffic") {
+            let name = record.backend.as_ref().expect("a backend");
+            let measured: usize = name[1..].parse().expect("a number");
+            together.entry(*at).or_default().push(pool[measured].capacity_rps(SERVICE_US));
         }
     }
     assert!(together.values().any(|capacities| capacities.len() > 1), "{together:?}");
     for (at, capacities) in &together {
-        // What is believed of each may be off by a tenth.
+        // Each capacity may be believed wrong by a tenth.
         let part = capacities.iter().sum::<f64>() / all;
         assert!(capacities.len() == 1 || part <= 1.1 * 0.05, "{at:?}: {part}");
     }
 }
 
 #[test]
-fn the_papers_drain_time_is_measured_by_overloading_one_that_the_others_can_do_without() {
+fn the_papers_drain_time_is_measured_by_overloading_a_backend_that_can_be_spared() {
     let mut serve_again = 0;
     for seed in [6, 7] {
         let mut world = World::new(WorldSpec::new(small_pool(), Method::RoundRobin, 0.4, seed));
@@ -233,18 +233,19 @@ fn the_papers_drain_time_is_measured_by_overloading_one_that_the_others_can_do_w
         let spec = ServiceSpec { drain: DrainTest::Overload, probe, ..world.service_spec() };
         world.attach(spec, None);
         world.run_for(600.0);
-        let is_measured = |record: &Record| record.reason.contains("it was at rest after");
+        let is_measured = |record: &Record| record.reason.contains("it was drained after");
         let measured = world.records.iter().find(|(_, record)| is_measured(record));
         let (ended, record) = measured.expect("a drain time");
-        let who = record.backend.as_ref().expect("of somebody");
-        let who: usize = who[1..].parse().expect("a number");
-        let zeroed =
-            |plan: &Plan| plan.entries.iter().any(|e| e.backend.0 as usize == who && e.weight == 0);
+        let measured = record.backend.as_ref().expect("a backend");
+        let measured: usize = measured[1..].parse().expect("a number");
+        let zeroed = |plan: &Plan| {
+            plan.entries.iter().any(|e| e.backend.0 as usize == measured && e.weight == 0)
+        };
         let mut before = world.plans.iter().filter(|(at, _)| at < ended);
         assert!(before.any(|(_, plan)| zeroed(plan)), "seed {seed}: it was set to 0");
         let next = world.plans.iter().find(|(at, _)| at >= ended);
         serve_again += u32::from(next.is_some_and(|(_, plan)| !zeroed(plan)));
     }
-    // A slow one may be parked at so little load, for the others are enough.
+    // At so little load a slow one may be parked, because the others are enough.
     assert!(serve_again > 0, "and serves again");
 }

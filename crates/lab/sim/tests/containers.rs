@@ -1,5 +1,5 @@
-//! Containers under CPU quotas: the living never fail, and clients wait hardly longer than by weights in
-//! proportion to the quotas. (Figures over more seeds: `--example real`.)
+//! Containers under CPU quotas: healthy backends are never declared failed, and clients wait hardly longer than with
+//! weights in proportion to the quotas. (Figures over more seeds: `--example real`.)
 
 use plimsoll_control::RecordKind;
 use plimsoll_sim::{ContainerPool, ContainerPoolSpec, Method};
@@ -19,7 +19,7 @@ fn pool(method: Method, load: f64, by_quota: bool) -> ContainerPool {
     ContainerPool::new(spec)
 }
 
-/// Mean response time of what was sent from then on; who gave up counts with ten seconds.
+/// Mean response time of requests sent from then on; clients that gave up count with ten seconds.
 fn mean_ms(pool: &ContainerPool, from_s: f64) -> f64 {
     let sent = pool.outcomes.iter().filter(|o| o.sent_s >= from_s);
     let (sum, n) = sent.fold((0.0, 0), |(sum, n), o| (sum + o.latency_ms.unwrap_or(1e4), n + 1));
@@ -31,7 +31,7 @@ fn count(pool: &ContainerPool, kind: RecordKind) -> usize {
 }
 
 #[test]
-fn weights_come_near_those_by_quota_and_nobody_fails() {
+fn weights_come_close_to_quotas_and_no_backend_is_declared_failed() {
     for (method, most) in
         [(Method::RoundRobin, [1.5, 1.1, 0.9]), (Method::LeastConn, [1.0, 1.2, 1.2])]
     {
@@ -49,7 +49,7 @@ fn weights_come_near_those_by_quota_and_nobody_fails() {
 }
 
 #[test]
-fn a_pause_is_no_change_and_no_failure() {
+fn a_pause_is_neither_a_change_nor_a_failure() {
     for all in [false, true] {
         let mut learned = pool(Method::LeastConn, 0.7, false);
         learned.attach();
@@ -66,7 +66,7 @@ fn a_pause_is_no_change_and_no_failure() {
 }
 
 #[test]
-fn a_neighbour_that_takes_half_of_the_largest_harms_less_than_under_weights_by_quota() {
+fn a_neighbour_on_half_of_the_largest_backend_costs_less_than_with_weights_by_quota() {
     let mut lanes = [true, false].map(|by_quota| pool(Method::RoundRobin, 0.7, by_quota));
     lanes[1].attach();
     for lane in &mut lanes {

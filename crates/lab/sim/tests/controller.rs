@@ -1,4 +1,4 @@
-//! The controller against simulated pools: what it reaches, and how it takes what goes wrong.
+//! The controller against simulated pools: the weights that it finds, and its reactions to faults.
 
 use plimsoll_control::{
     BackendSpec, BackendState, Event, Exploration, Phase, ProbeRate, Record, RecordKind,
@@ -33,8 +33,8 @@ fn split_and_limit(pool: Vec<BackendModel>, load: f64) -> (f64, f64) {
 }
 
 #[test]
-fn under_round_robin_it_comes_to_the_best_static_split() {
-    // Four minutes of a nearly full pool scatter by 4 %, whoever splits.
+fn under_round_robin_clients_wait_as_long_as_with_the_best_static_split() {
+    // Over four minutes a nearly full pool has a noise of 4 %, with any split.
     for (load, over) in [(0.7, 1.03), (0.85, 1.07)] {
         let (oracle, _) = split_and_limit(paper_pool(11), load);
         let means = [3, 4, 5].map(|seed| {
@@ -53,7 +53,7 @@ fn under_round_robin_it_comes_to_the_best_static_split() {
 }
 
 #[test]
-fn under_leastconn_it_beats_every_static_split() {
+fn under_leastconn_clients_wait_less_than_with_any_static_split() {
     for (load, of_oracle, of_limit) in [(0.7, 0.85, 1.15), (0.85, 0.62, 1.25)] {
         let (oracle, limit) = split_and_limit(paper_pool(11), load);
         let mut w = world(paper_pool(11), Method::LeastConn, load, 3);
@@ -67,7 +67,7 @@ fn under_leastconn_it_beats_every_static_split() {
     }
 }
 
-/// Requests of the first three minutes beyond the p99 of `steady`, less the 1 % expected.
+/// Requests of the first three minutes above the p99 of `steady`, less the 1 % expected.
 fn harm(world: &World, p99: f64) -> f64 {
     let early: Vec<_> = world.answers.iter().filter(|a| a.sent < Nanos(180_000_000_000)).collect();
     let slow = early.iter().filter(|a| !a.ok || a.latency_ms > p99).count();
@@ -75,7 +75,7 @@ fn harm(world: &World, p99: f64) -> f64 {
 }
 
 #[test]
-fn learning_harms_a_fifth_of_what_the_literal_algorithm_does() {
+fn learning_delays_a_fifth_of_the_requests_that_the_literal_algorithm_delays() {
     let mut ours = world(paper_pool(11), Method::RoundRobin, 0.7, 1);
     ours.run_for(240.0);
     let (_, p99, _) = ours.since(Nanos(180_000_000_000));
@@ -89,7 +89,7 @@ fn learning_harms_a_fifth_of_what_the_literal_algorithm_does() {
 }
 
 #[test]
-fn exploration_in_the_papers_way_ends_and_packs() {
+fn the_papers_exploration_ends_and_the_pool_is_packed() {
     for exploration in [Exploration::Literal, Exploration::Bisect] {
         let mut w = World::new(WorldSpec::new(small_pool(), Method::RoundRobin, 0.6, 2));
         let mut spec = w.service_spec();
@@ -103,7 +103,7 @@ fn exploration_in_the_papers_way_ends_and_packs() {
 }
 
 #[test]
-fn a_dead_backend_is_out_at_once_and_returns_gently() {
+fn dead_backend_is_out_at_once_and_returns_with_slow_start() {
     for method in [Method::RoundRobin, Method::LeastConn] {
         let mut w = world(small_pool(), method, 0.5, 4);
         w.run_for(60.0);
@@ -116,7 +116,7 @@ fn a_dead_backend_is_out_at_once_and_returns_gently() {
         let lost = w.now();
         w.run_for(20.0);
         let (.., errors) = w.since(lost);
-        assert_eq!(errors, 0, "nobody else suffers");
+        assert_eq!(errors, 0, "no other backend has errors");
         w.set_alive(3, true);
         w.run_for(1.0);
         let first = w.weights()[3];
@@ -129,13 +129,13 @@ fn a_dead_backend_is_out_at_once_and_returns_gently() {
 }
 
 #[test]
-fn when_all_are_dead_weights_stay() {
+fn weights_stay_unchanged_when_all_backends_are_dead() {
     let mut w = world(small_pool(), Method::RoundRobin, 0.5, 4);
     w.run_for(30.0);
     (0..6).for_each(|i| w.set_alive(i, false));
     w.run_for(5.0);
     assert!(w.weights().iter().any(|&x| x > 0));
-    assert!(has_record(&w, RecordKind::Warning, "nobody serves"));
+    assert!(has_record(&w, RecordKind::Warning, "no backend serves"));
     (0..6).for_each(|i| w.set_alive(i, true));
     w.run_for(60.0);
     let states: Vec<BackendState> = view(&w).backends.iter().map(|b| b.state).collect();
@@ -147,7 +147,7 @@ fn when_all_are_dead_weights_stay() {
 }
 
 #[test]
-fn a_blind_prober_takes_nobody_out() {
+fn backends_stay_in_service_when_every_liveness_check_times_out() {
     for method in [Method::RoundRobin, Method::LeastConn] {
         let mut w = world(small_pool(), method, 0.6, 4);
         w.run_for(90.0);
@@ -164,7 +164,7 @@ fn a_blind_prober_takes_nobody_out() {
 }
 
 #[test]
-fn a_backend_that_fails_fast_attracts_nothing() {
+fn backend_that_fails_fast_does_not_attract_traffic() {
     for method in [Method::RoundRobin, Method::LeastConn] {
         let mut w = World::new(WorldSpec::new(small_pool(), method, 0.5, 5));
         let spec = ServiceSpec { probe: Some(ProbeRate::default()), ..w.service_spec() };
@@ -181,7 +181,7 @@ fn a_backend_that_fails_fast_attracts_nothing() {
 }
 
 #[test]
-fn a_backend_whose_probes_pass_and_whose_answers_are_errors_is_let_back_ever_more_rarely() {
+fn backend_that_answers_with_errors_is_returned_ever_more_rarely_though_probes_pass() {
     for method in [Method::RoundRobin, Method::LeastConn] {
         let mut w = world(small_pool(), method, 0.5, 5);
         w.run_for(60.0);
@@ -208,7 +208,7 @@ fn a_backend_whose_probes_pass_and_whose_answers_are_errors_is_let_back_ever_mor
 }
 
 #[test]
-fn a_restarted_balancer_gets_its_weights_back() {
+fn restarted_balancer_gets_its_weights_back() {
     let mut w = world(small_pool(), Method::RoundRobin, 0.6, 6);
     w.run_for(60.0);
     let before = w.weights();
@@ -220,7 +220,7 @@ fn a_restarted_balancer_gets_its_weights_back() {
 }
 
 #[test]
-fn somebody_elses_weight_is_noted_and_put_right() {
+fn foreign_weight_is_recorded_and_corrected() {
     let mut w = world(small_pool(), Method::LeastConn, 0.6, 6);
     w.run_for(100.0);
     let before = w.weights()[5];
@@ -231,7 +231,7 @@ fn somebody_elses_weight_is_noted_and_put_right() {
 }
 
 #[test]
-fn a_new_controller_goes_on_from_memory() {
+fn restarted_controller_resumes_from_memory() {
     let mut w = world(small_pool(), Method::RoundRobin, 0.6, 7);
     w.run_for(120.0);
     let (held, memory) = (w.weights(), w.controller().map(|c| c.memory()));
@@ -240,7 +240,7 @@ fn a_new_controller_goes_on_from_memory() {
     w.run_for(5.0);
     let spec = w.service_spec();
     w.attach(spec, memory);
-    // Before it has looked at traffic enough to decide anew.
+    // Before it has seen enough traffic for a new decision.
     w.run_for(1.0);
     assert_eq!(w.weights(), held, "what was known, at once");
     assert_eq!(view(&w).phase, Phase::Steady);
@@ -248,7 +248,7 @@ fn a_new_controller_goes_on_from_memory() {
 }
 
 #[test]
-fn who_joins_before_a_new_controller_goes_on_from_memory_is_in_its_first_plan() {
+fn backend_added_before_a_restart_is_in_the_first_plan_after_it() {
     let mut w = World::new(WorldSpec::new(small_pool(), Method::RoundRobin, 0.6, 7));
     let all = w.service_spec();
     let mut fewer = all.clone();
@@ -265,17 +265,17 @@ fn who_joins_before_a_new_controller_goes_on_from_memory_is_in_its_first_plan() 
     w.tell_controller(Event::Reconfigured(Box::new(all)));
     w.run_for(1.0);
     let (_, plan) = &w.plans[before];
-    assert_eq!(plan.reason, "resumed with what was known");
+    assert_eq!(plan.reason, "resumed with the weights from before the restart");
     let of = |id| plan.entries.iter().find(|e| e.backend == id).map(|e| e.weight);
     assert_eq!(of(BackendId(0)), Some(wanted[0]), "as before");
     let mean = f64::from(wanted.iter().sum::<u32>()) / wanted.len() as f64;
     let ramp = of(joins).map_or(0.0, f64::from) / mean;
-    // As far as whole weights of forty tell.
+    // As far as integer weights of forty show it.
     assert!((0.08..0.2).contains(&ramp), "a tenth of the others at first: {ramp} of {wanted:?}");
 }
 
 #[test]
-fn an_observer_programs_nothing_and_says_what_it_would() {
+fn observe_mode_programs_nothing_and_reports_what_it_would() {
     let mut w = World::new(WorldSpec::new(small_pool(), Method::RoundRobin, 0.6, 8));
     let mut spec = w.service_spec();
     spec.observe = true;
@@ -288,7 +288,7 @@ fn an_observer_programs_nothing_and_says_what_it_would() {
 }
 
 #[test]
-fn too_much_traffic_is_said_and_shared_by_capacity() {
+fn excess_traffic_is_reported_and_shared_by_capacity() {
     let mut w = world(small_pool(), Method::RoundRobin, 0.6, 9);
     w.run_for(60.0);
     let full: f64 = small_pool().iter().map(|b| b.capacity_rps(SERVICE_US)).sum();
@@ -309,7 +309,7 @@ fn too_much_traffic_is_said_and_shared_by_capacity() {
 }
 
 #[test]
-fn with_too_much_traffic_little_is_not_worth_a_change_and_much_is_followed_at_once() {
+fn short_of_capacity_small_changes_are_not_programmed_and_large_ones_are_followed_at_once() {
     let mut w = world(small_pool(), Method::RoundRobin, 1.05, 1);
     w.run_for(300.0);
     assert_eq!(view(&w).phase, Phase::ShortOfCapacity);
@@ -321,11 +321,11 @@ fn with_too_much_traffic_little_is_not_worth_a_change_and_much_is_followed_at_on
         let apart =
             pair[0].entries.iter().zip(&pair[1].entries).map(|(a, b)| (a.share - b.share).abs());
         let moved = 0.5 * apart.sum::<f64>();
-        // What was decided and came to the same weights lies between two plans.
+        // Decisions that gave the same weights may lie between two plans.
         assert!(moved > 0.1 * least, "{moved}: {}", pair[1].reason);
     }
-    // While curves are learned much is worth a change (29 to 36 plans in eight seeds),
-    // then hardly anything is (2 to 4).
+    // While curves are learned there are many changes worth a plan (29 to 36 plans in eight seeds), then hardly any (2
+    // to 4).
     let late = w.plans.iter().filter(|(at, _)| at.as_secs_f64() > 150.0).count();
     assert!(short.len() < 40 && late < 10, "{} plans, {late} of them late", short.len());
     let before = short.last().map_or(0.0, |plan| plan.entries[5].share);
@@ -338,7 +338,7 @@ fn with_too_much_traffic_little_is_not_worth_a_change_and_much_is_followed_at_on
 }
 
 #[test]
-fn a_wrong_url_takes_nobody_out() {
+fn a_wrong_url_takes_no_backend_out_of_service() {
     let mut w = World::new(WorldSpec::new(small_pool(), Method::RoundRobin, 0.5, 10));
     w.set_wrong_url(true);
     let spec = ServiceSpec { probe: Some(ProbeRate::default()), ..w.service_spec() };
@@ -349,7 +349,7 @@ fn a_wrong_url_takes_nobody_out() {
 }
 
 #[test]
-fn an_administrators_drain_is_respected() {
+fn drained_server_is_left_alone() {
     let mut w = world(small_pool(), Method::RoundRobin, 0.5, 11);
     w.run_for(60.0);
     let held = w.weights()[2];
@@ -366,7 +366,7 @@ fn an_administrators_drain_is_respected() {
     );
 }
 
-/// A pool of five that one of four cores has just joined.
+/// A pool of five that a backend with four cores has just joined.
 fn joined(seed: u64) -> (World, ServiceSpec) {
     let mut w = World::new(WorldSpec::new(small_pool(), Method::RoundRobin, 0.4, seed));
     let mut spec = w.service_spec();
@@ -382,9 +382,9 @@ fn joined(seed: u64) -> (World, ServiceSpec) {
 }
 
 #[test]
-fn backends_join_and_leave_while_it_runs() {
-    // Half of the pool's cores join. Mostly they have their part in a minute, always in three: at 40 % load
-    // little may be known of one that gets little (two of 24 seeds, of these the 12th).
+fn backends_are_added_and_removed_while_it_runs() {
+    // Half of the pool's cores join. Usually they have their share within a minute, always within three: at 40 % load
+    // little may be known of a backend with little traffic (two of 24 seeds, the 12th among them).
     let mut early: Vec<f64> = (10..15)
         .map(|seed| {
             let (mut w, ..) = joined(seed);
@@ -403,11 +403,11 @@ fn backends_join_and_leave_while_it_runs() {
     w.tell_controller(Event::Reconfigured(Box::new(spec)));
     w.run_for(1.0);
     assert_eq!(view(&w).backends.len(), 5);
-    assert!(has_record(&w, RecordKind::Left, "no longer configured"));
+    assert!(has_record(&w, RecordKind::Left, "removed from the configuration"));
 }
 
 #[test]
-fn traffic_that_stops_for_a_moment_comes_back_to_a_ready_pool() {
+fn traffic_that_pauses_for_a_moment_comes_back_to_a_ready_pool() {
     for method in [Method::RoundRobin, Method::LeastConn] {
         let mut w = world(paper_pool(11), method, 0.7, 15);
         w.run_for(150.0);
@@ -425,7 +425,7 @@ fn traffic_that_stops_for_a_moment_comes_back_to_a_ready_pool() {
 }
 
 #[test]
-fn plans_keep_their_distance() {
+fn plans_keep_the_minimum_interval() {
     let mut w = world(paper_pool(3), Method::RoundRobin, 0.8, 13);
     w.run_for(120.0);
     let times: Vec<f64> = w.plans.iter().map(|(at, _)| at.as_secs_f64()).collect();
@@ -433,7 +433,7 @@ fn plans_keep_their_distance() {
 }
 
 #[test]
-fn a_steady_pool_is_left_in_peace() {
+fn weights_of_a_steady_pool_hardly_move() {
     let mut plans = [14, 15, 16].map(|seed| {
         let mut w = world(paper_pool(11), Method::LeastConn, 0.7, seed);
         w.run_for(200.0);
@@ -442,6 +442,6 @@ fn a_steady_pool_is_left_in_peace() {
         w.plans.len() - so_far
     });
     plans.sort_unstable();
-    // Who is steady late measures all anew at first whose traffic told too little.
+    // A pool that becomes steady late first measures all backends whose traffic was too little.
     assert!(plans[1] <= 6 && plans[2] <= 20, "{plans:?} changes in 200 s");
 }

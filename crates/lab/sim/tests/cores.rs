@@ -1,5 +1,5 @@
-//! What is believed of cores by what was in flight a service time before: behind a balancer that counts, where
-//! arrivals follow from what is in flight, and whatever service times are.
+//! Estimates of cores by the number in flight a service time before: under in-flight methods, where arrivals depend on
+//! the number in flight, and with any distribution of service times.
 
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{BackendModel, Method, World, WorldSpec, small_pool};
@@ -8,7 +8,7 @@ const SERVICE_US: f64 = 30_000.0;
 /// One core of eight is more.
 const RIGHT: f64 = 0.07;
 
-/// A pool of which nothing was known, so many seconds later.
+/// A pool of which nothing was known at first, this many seconds later.
 fn learned(seed: u64, method: Method, service: ServiceTime, load: f64, seconds: f64) -> World {
     let spec = WorldSpec { service, ..WorldSpec::new(small_pool(), method, load, seed) };
     let mut world = World::new(spec);
@@ -19,7 +19,7 @@ fn learned(seed: u64, method: Method, service: ServiceTime, load: f64, seconds: 
     world
 }
 
-/// Of how many backends no more than a lower bound is known; whoever is known is known right.
+/// The number of backends with only a lower bound; all others must be estimated right.
 fn unknown(world: &World, pool: &[BackendModel], what: &str) -> usize {
     let controller = world.controller().expect("one is attached");
     let mut bounds = 0;
@@ -48,10 +48,10 @@ fn behind_leastconn_the_cores_of_nearly_every_backend_are_known_and_stay_known_w
     assert!(bounds <= 2, "{bounds} of 48");
 }
 
-/// Requests that all take the same must not pass for more cores, for backends would get more than they bear; nor those of
-/// which few take long for fewer.
+/// Requests of equal length must not be taken for more cores, which would overload backends; nor those of which a few
+/// take long for fewer.
 #[test]
-fn under_a_split_cores_are_known_whether_service_scatters_or_not() {
+fn under_a_split_cores_are_known_with_any_distribution_of_service_times() {
     for (service, load) in [
         (ServiceTime::Exponential, 0.7),
         (ServiceTime::Deterministic, 0.7),

@@ -1,5 +1,5 @@
-//! The unbroken controller through a hundred simulated days of faults, at sample level; with it those that
-//! explore in the paper's ways.
+//! The unchanged controller through a hundred simulated days of faults, at sample level; and with the paper's
+//! explorations.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use plimsoll_control::Exploration;
 use plimsoll_sim::{Order, Tally};
 
-/// Ten minutes each, request by request.
+/// Ten minutes each, at request level.
 const TEN_MINUTES: u64 = 12;
 
-/// Runs these seeds on all cores; what they came to, and what they found.
+/// Runs these seeds on all cores; returns the counts and the violations.
 fn run(seeds: u64, order: impl Fn(u64) -> Order + Sync) -> (Tally, Vec<String>) {
     let next = AtomicU64::new(0);
     let found = Mutex::new((Tally::default(), Vec::new()));
@@ -40,36 +40,36 @@ fn run(seeds: u64, order: impl Fn(u64) -> Order + Sync) -> (Tally, Vec<String>) 
 const HALVES: u64 = 200;
 
 #[test]
-fn a_hundred_days_of_faults_violate_nothing() {
+fn a_hundred_days_of_faults_have_no_violation() {
     let (tally, failures) = run(HALVES, |seed| Order::days(seed, 0.5));
     assert!(failures.is_empty(), "{} violations:\n{}", failures.len(), failures.join("\n\n"));
-    // A run in which nothing happens proves nothing.
+    // A run in which nothing happens would prove nothing.
     assert!(tally.faults > 15 * HALVES && tally.plans > 200 * HALVES, "{tally:?}");
     assert!(tally.checks > 50_000 * HALVES, "{tally:?}");
 }
 
 #[test]
-fn curves_that_are_rescaled_by_latencies_all_day_lead_nowhere() {
-    // Six hours and more of `drift: literal` at 2 ms of service: after them backends were believed to bear nothing.
+fn curves_rescaled_by_latencies_all_day_stay_within_reason() {
+    // Six hours and more of `drift: literal` at 2 ms of service once ended in capacities of nearly zero.
     if let Err(failure) = Order::days(758, 0.28).run() {
         panic!("{failure}");
     }
 }
 
 #[test]
-fn two_hours_of_every_request_violate_nothing() {
+fn two_hours_at_request_level_have_no_violation() {
     let (tally, failures) = run(TEN_MINUTES, |seed| Order::minutes(seed, 10.0));
     assert!(failures.is_empty(), "{} violations:\n{}", failures.len(), failures.join("\n\n"));
     assert!(tally.faults > TEN_MINUTES && tally.checks > 10_000 * TEN_MINUTES, "{tally:?}");
 }
 
-/// Explored in the paper's ways: so many seeds each, of twenty minutes …
+/// The paper's explorations: seeds of twenty minutes each …
 const EXPLORED: u64 = 100;
-/// … and, request by request, of three.
+/// … and, at request level, of three.
 const EXPLORED_BY_REQUEST: u64 = 20;
 
 #[test]
-fn those_that_explore_in_the_papers_ways_violate_nothing() {
+fn the_papers_explorations_have_no_violation() {
     for exploration in [Exploration::Bisect, Exploration::Literal] {
         let explored = |order: Order| Order { exploration, ..order };
         let none = |failures: &[String]| assert!(failures.is_empty(), "{}", failures.join("\n\n"));
@@ -85,7 +85,7 @@ fn those_that_explore_in_the_papers_ways_violate_nothing() {
 }
 
 #[test]
-fn a_run_is_its_seed() {
+fn a_seed_determines_the_run() {
     for order in [|seed| Order::days(seed, 0.02), |seed| Order::minutes(seed, 3.0)] {
         let of = |seed| order(seed).run().map_err(|failure| failure.violation);
         assert_eq!(of(3), of(3));

@@ -1,5 +1,5 @@
-//! Policies to the limit: `expected_delay` against the central queue, told nothing, by its seeds. The limits
-//! are a little above what is measured (docs/benchmarks.md) and at or below what is asked for.
+//! `expected_delay` without knowledge of the capacities against the central queue, by seeds. The limits are a little
+//! above what is measured (docs/benchmarks.md) and at or below the targets.
 
 use std::time::Duration;
 
@@ -23,15 +23,15 @@ fn run(arena: &Arena, sight: Sight, balancers: usize) -> ArenaReport {
     run_with(arena, ExpectedDelaySettings { sight, ..ExpectedDelaySettings::default() }, balancers)
 }
 
-/// What the documentation recommends where the network is fast.
+/// The settings that the documentation recommends on a fast network.
 fn eight_probes() -> ExpectedDelaySettings {
     ExpectedDelaySettings { sight: Sight::Probes, probes: 8 }
 }
 
 fn run_with(arena: &Arena, set: ExpectedDelaySettings, balancers: usize) -> ArenaReport {
     let settings = Settings { expected_delay: set, ..Settings::default() };
-    let told_nothing = vec![1; arena.pool.len()];
-    let build = |_| PolicyKind::ExpectedDelay.build(&told_nothing, &settings).expect("valid");
+    let equal_weights = vec![1; arena.pool.len()];
+    let build = |_| PolicyKind::ExpectedDelay.build(&equal_weights, &settings).expect("valid");
     let mut policies: Vec<Box<dyn Policy>> = (0..balancers).map(build).collect();
     let mut doors: Vec<Box<dyn Ingress>> = Vec::new();
     let mut arena = arena.clone();
@@ -49,7 +49,7 @@ fn over_central(arena: &Arena, report: &ArenaReport) -> f64 {
 }
 
 #[test]
-fn one_balancer_is_near_the_central_queue() {
+fn one_balancer_is_close_to_the_central_queue() {
     for law in LAWS {
         for (network_ms, load, most) in
             [(0, 0.5, 1.10), (0, 0.7, 1.10), (0, 0.85, 1.12), (0, 0.95, 1.20), (1, 0.85, 1.15)]
@@ -62,11 +62,11 @@ fn one_balancer_is_near_the_central_queue() {
     }
 }
 
-/// The median of three seeds, as in the documentation; where few requests take most of the time, luck is great.
+/// The median of three seeds, as in the documentation; where a few requests take most of the time, noise is great.
 fn median(balancers: usize, load: f64, law: ServiceTime, set: ExpectedDelaySettings) -> f64 {
     let mut ratios = [1, 2, 3].map(|seed| {
         let mut arena = arena(load, law, 250_000, seed);
-        // On equal goodput: nobody is spared what he drops.
+        // On equal goodput: dropping requests must not help.
         arena.comes_again = Some(Duration::from_millis(30));
         let report = run_with(&arena, set, balancers);
         assert_eq!(report.dropped, 0);
@@ -77,10 +77,9 @@ fn median(balancers: usize, load: f64, law: ServiceTime, set: ExpectedDelaySetti
     ratios[1]
 }
 
-/// Doors learn the cores of what is behind them; retries have their default budget; what is refused for good
-/// comes again.
+/// Admission learns the cores of its backend; retries have their default budget; clients send refused requests again.
 #[test]
-fn ten_and_forty_balancers_and_refusals_are_near_the_central_queue() {
+fn ten_and_forty_balancers_and_refusals_are_close_to_the_central_queue() {
     let refusals = ExpectedDelaySettings { sight: Sight::Refusals, ..Default::default() };
     for (balancers, law, load, most) in [
         (10, ServiceTime::Exponential, 0.85, 1.20),
@@ -94,9 +93,9 @@ fn ten_and_forty_balancers_and_refusals_are_near_the_central_queue() {
     }
 }
 
-/// What balancers that do not know of each other learn by their own counts in their first thousands of requests.
+/// With independent balancers, each learning from its own counts over its first thousands of requests.
 #[test]
-fn forty_balancers_by_own_counts_are_before_the_best_static_split() {
+fn forty_balancers_by_own_counts_are_better_than_the_best_static_split() {
     for (load, most) in [(0.7, 1.70), (0.85, 2.20)] {
         let own = ExpectedDelaySettings::default();
         let ratio = median(40, load, ServiceTime::Exponential, own);
@@ -104,9 +103,9 @@ fn forty_balancers_by_own_counts_are_before_the_best_static_split() {
     }
 }
 
-/// Retries per request, and what is refused for good.
+/// Retries per request, and requests refused for good.
 #[test]
-fn refusals_take_few_tries() {
+fn refusals_cause_few_tries() {
     for law in LAWS {
         for (load, tries) in [(0.5, 2.1), (0.7, 2.6), (0.85, 3.9)] {
             let report = run(&arena(load, law, 100_000, 2), Sight::Refusals, 40);
@@ -117,7 +116,7 @@ fn refusals_take_few_tries() {
 }
 
 #[test]
-fn ten_and_forty_balancers_and_eight_probes_are_near_the_central_queue() {
+fn ten_and_forty_balancers_and_eight_probes_are_close_to_the_central_queue() {
     for (balancers, law, load, most) in [
         (10, ServiceTime::Exponential, 0.85, 1.12),
         (10, ServiceTime::Bimodal, 0.85, 1.22),
@@ -131,7 +130,7 @@ fn ten_and_forty_balancers_and_eight_probes_are_near_the_central_queue() {
 }
 
 #[test]
-fn ten_balancers_and_five_probes_are_near_the_central_queue() {
+fn ten_balancers_and_five_probes_are_close_to_the_central_queue() {
     for (load, most) in [(0.7, 1.15), (0.85, 1.22)] {
         let arena = arena(load, ServiceTime::Exponential, 250_000, 3);
         let report = run(&arena, Sight::Probes, 10);
@@ -141,9 +140,9 @@ fn ten_balancers_and_five_probes_are_near_the_central_queue() {
     }
 }
 
-/// The largest backend becomes half as fast, then itself again: it is noticed, and nobody piles up there.
+/// The largest backend slows down to half its speed and recovers: no queue builds up there.
 #[test]
-fn a_backend_that_slows_down_is_noticed() {
+fn a_backend_that_slows_down_is_detected() {
     let mut arena = arena(0.7, ServiceTime::Exponential, 300_000, 4);
     let total: f64 = arena.capacities_rps().iter().sum();
     let largest = (0..30).max_by_key(|&i| (arena.capacities_rps()[i] / total * 1e6) as u64);
@@ -158,18 +157,18 @@ fn a_backend_that_slows_down_is_noticed() {
     let at = |k: usize| &report.windows[k];
     let share = |k: usize| f64::from(at(k).by_backend[backend]) / at(k).requests as f64;
     let halved = share(8) / share(4);
-    // Now one of the slowest, it is for when the others are busy.
+    // Now one of the slowest, it gets requests when the others are busy.
     assert!((0.01..0.75).contains(&halved), "{halved:.2} of its part");
     assert!(share(17) > 0.85 * share(4), "back: {:.3} of {:.3}", share(17), share(4));
     let mean = |k: usize| at(k).mean_us;
-    // Capacity is 5 to 6 % less, so all wait a little more; no more than that, from the first window on.
+    // The capacity is 5 to 6 % less, so all wait a little longer; no more than that, from the first window on.
     assert!(mean(6) < 1.35 * mean(4), "{:.0} after {:.0}", mean(6), mean(4));
     assert!(mean(17) < 1.12 * mean(4), "{:.0} after {:.0}", mean(17), mean(4));
 }
 
-/// As many as there may be: none of them sees more than a few requests a second.
+/// The most balancers supported: none of them has more than a few requests per second.
 #[test]
-fn two_hundred_balancers_are_no_further() {
+fn two_hundred_balancers_are_no_worse() {
     let arena = arena(0.85, ServiceTime::Exponential, 150_000, 2);
     let report = run(&arena, Sight::Refusals, 200);
     let ratio = over_central(&arena, &report);
@@ -177,7 +176,7 @@ fn two_hundred_balancers_are_no_further() {
     assert!(report.drop_ratio() < 0.01, "{}", report.drop_ratio());
 }
 
-/// What others have in this arena, told the true capacities, or, for the static split, the true curves.
+/// Other methods in this arena, with the true capacities, or, for the static split, the true curves.
 fn others(arena: &Arena, balancers: usize) -> Vec<(String, ArenaReport)> {
     let shares = yardsticks(arena).expect("a pool with room").shares;
     let by_curves = integer_weights(&shares, 1_000_000);
@@ -204,7 +203,7 @@ fn others(arena: &Arena, balancers: usize) -> Vec<(String, ArenaReport)> {
     all
 }
 
-/// BLOC with chips, told capacities and cores; its clients come again, or do not.
+/// BLOC with chips, with true capacities and cores; its clients send refused requests again, or not.
 fn bloc(arena: &Arena, balancers: usize, factor: u32, again: bool) -> ArenaReport {
     let weights = integer_weights(&arena.capacities_rps(), 256);
     let build = |_| PolicyKind::Bloc.build(&weights, &Settings::default()).expect("valid");
@@ -221,7 +220,7 @@ fn bloc(arena: &Arena, balancers: usize, factor: u32, again: bool) -> ArenaRepor
     arena.run_with(&mut policies, Surroundings { ingress: &mut doors })
 }
 
-/// All serve every request: nobody is spared what he drops.
+/// All serve every request: dropping must not help.
 #[test]
 fn on_equal_goodput_eight_probes_are_better_than_all_others() {
     for (balancers, law, load) in [
@@ -241,11 +240,11 @@ fn on_equal_goodput_eight_probes_are_better_than_all_others() {
     }
 }
 
-/// BLOC has lower means for what it refuses.
+/// BLOC has lower means because it drops requests.
 #[test]
-fn bloc_is_spared_what_it_drops() {
+fn blocs_lower_mean_comes_from_dropped_requests() {
     let arena = arena(0.85, ServiceTime::Exponential, 150_000, 3);
     let ours = run_with(&arena, eight_probes(), 10);
-    let spared = bloc(&arena, 10, 1, false);
-    assert!(spared.drop_ratio() > 0.03 && spared.mean_us < ours.mean_us, "{spared:?}");
+    let dropping = bloc(&arena, 10, 1, false);
+    assert!(dropping.drop_ratio() > 0.03 && dropping.mean_us < ours.mean_us, "{dropping:?}");
 }

@@ -1,15 +1,15 @@
-//! KnapsackLB's ways to explore, where the world is not quiet while they do: they end, and meanwhile every
-//! promise of the default holds. (Whole days of faults: `days.rs`.)
+//! KnapsackLB's explorations in a pool that is disturbed meanwhile: they end, and all guarantees of the default hold.
+//! (Whole days of faults: `days.rs`.)
 
 use std::time::Duration;
 
 use plimsoll_control::{Exploration, Phase, RecordKind, ServiceSpec};
 use plimsoll_model::{Nanos, Plan, ServerStatus};
-use plimsoll_sim::{BackendModel, Method, Order, Rule, Sabotage, World, WorldSpec, small_pool};
+use plimsoll_sim::{BackendModel, Method, Mutant, Order, Rule, World, WorldSpec, small_pool};
 
 const WAYS: [Exploration; 2] = [Exploration::Bisect, Exploration::Literal];
 
-/// A pool that is explored in this way.
+/// A pool with this exploration.
 fn explored(
     exploration: Exploration,
     pool: Vec<BackendModel>,
@@ -37,7 +37,7 @@ fn begins_a_round(plan: &Plan) -> bool {
     plan.reason.starts_with("exploring:")
 }
 
-const ALL_KNOWN: &str = "steady: every backend's curve is known: packing";
+const ALL_KNOWN: &str = "steady: the curve of every backend is known: packing";
 
 fn why_it_ended(world: &World) -> &str {
     let mut phases = world.records.iter().rev().filter(|(_, r)| r.kind == RecordKind::Phase);
@@ -49,7 +49,7 @@ fn share(plan: &Plan, i: usize) -> Option<f64> {
 }
 
 #[test]
-fn who_returns_while_others_are_explored_ramps_up_before_the_next_round() {
+fn returned_backend_finishes_slow_start_before_the_next_round() {
     for way in WAYS {
         let mut w = explored(way, small_pool(), 0.5, |spec| spec.theta = None);
         w.run_for(15.0);
@@ -73,7 +73,7 @@ fn who_returns_while_others_are_explored_ramps_up_before_the_next_round() {
 }
 
 #[test]
-fn rounds_keep_the_least_interval_to_what_is_urgent_and_weigh_everybody_who_serves() {
+fn rounds_keep_the_minimum_interval_and_give_weight_to_every_serving_backend() {
     let min_interval = Duration::from_secs(5);
     for way in WAYS {
         let mut w = explored(way, small_pool(), 0.5, |spec| {
@@ -101,7 +101,7 @@ fn rounds_keep_the_least_interval_to_what_is_urgent_and_weigh_everybody_who_serv
 }
 
 #[test]
-fn a_pool_that_is_short_while_somebody_ramps_up_is_explored_on() {
+fn exploration_continues_when_the_pool_is_short_during_slow_start() {
     for way in WAYS {
         let mut w = explored(way, small_pool(), 0.7, |_| ());
         w.run_for(35.0);
@@ -120,7 +120,7 @@ fn a_pool_that_is_short_while_somebody_ramps_up_is_explored_on() {
 }
 
 #[test]
-fn who_could_bear_all_the_traffic_ends_its_climb_there() {
+fn climb_of_a_backend_that_can_take_all_traffic_ends_at_weight_1() {
     for way in WAYS {
         let pair = vec![BackendModel { cores: 8, speed: 1.0 }; 2];
         let mut w = explored(way, pair, 0.1, |_| ());
@@ -132,7 +132,7 @@ fn who_could_bear_all_the_traffic_ends_its_climb_there() {
 }
 
 #[test]
-fn without_traffic_nothing_is_concluded() {
+fn exploration_does_not_end_without_traffic() {
     for way in WAYS {
         let mut w = explored(way, small_pool(), 0.5, |_| ());
         let rate_rps = 0.5 * 280.0;
@@ -145,7 +145,7 @@ fn without_traffic_nothing_is_concluded() {
         w.set_rate(0.0);
         w.run_for(60.0);
         let from = w.now();
-        // A night is longer than all the rounds together may be.
+        // A night is longer than the time limit of all rounds.
         w.run_for(1_200.0);
         assert!(w.plans.iter().all(|(at, _)| *at < from), "{way:?}");
         assert_eq!(phase(&w), Phase::Exploring, "{way:?}");
@@ -156,7 +156,7 @@ fn without_traffic_nothing_is_concluded() {
 }
 
 #[test]
-fn who_is_out_when_the_others_are_known_is_waited_for_and_explored_when_it_is_back() {
+fn failed_backend_is_waited_for_and_explored_after_its_return() {
     for way in WAYS {
         let mut w = explored(way, small_pool(), 0.5, |_| ());
         w.run_for(15.0);
@@ -178,44 +178,41 @@ fn who_is_out_when_the_others_are_known_is_waited_for_and_explored_when_it_is_ba
 }
 
 #[test]
-fn who_stays_out_is_not_waited_for_longer_than_rounds_may_take() {
+fn failed_backend_is_waited_for_no_longer_than_the_time_limit() {
     for way in WAYS {
         let mut w = explored(way, small_pool(), 0.5, |_| ());
         w.run_for(15.0);
         w.set_alive(3, false);
         w.run_for(620.0);
-        assert_eq!(
-            why_it_ended(&w),
-            "steady: what more rounds would tell is not waited for: packing"
-        );
+        assert_eq!(why_it_ended(&w), "steady: exploration time limit reached: packing");
     }
 }
 
-/// Some ways to be broken, and the rules that are there for them: while it explores, too.
-const BROKEN: [(Sabotage, Rule); 6] = [
-    (Sabotage::IgnoreMinInterval, Rule::Pace),
-    (Sabotage::ForgetOne, Rule::WholePlan),
-    (Sabotage::SwallowFailures, Rule::FailedGetNothing),
-    (Sabotage::IgnoreAdministrator, Rule::ReservedIsLeftAlone),
-    (Sabotage::IgnoreApplyFailed, Rule::BeliefIsTrue),
-    (Sabotage::IgnoreReload, Rule::Agreement),
+/// Some mutants with the rules for them, during exploration.
+const BROKEN: [(Mutant, Rule); 6] = [
+    (Mutant::IgnoreMinInterval, Rule::Pace),
+    (Mutant::ForgetOne, Rule::WholePlan),
+    (Mutant::SwallowFailures, Rule::FailedGetNothing),
+    (Mutant::IgnoreAdministrator, Rule::ReservedIsLeftAlone),
+    (Mutant::IgnoreApplyFailed, Rule::BeliefIsTrue),
+    (Mutant::IgnoreReload, Rule::Agreement),
 ];
 
 #[test]
-fn who_is_broken_while_it_explores_is_caught() {
-    for (sabotage, rule) in BROKEN {
+fn mutants_are_caught_during_exploration() {
+    for (mutant, rule) in BROKEN {
         let order = |seed| Order {
             exploration: Exploration::Bisect,
-            sabotage: Some(sabotage),
+            mutant: Some(mutant),
             beyond: Rule::ALL.into_iter().filter(|r| *r != rule).collect(),
             ..Order::days(seed, 0.015)
         };
-        // (Rare: it takes a reload in a round that is followed by no other for a while.)
+        // (Rare: it takes a reload in a round that is not followed by another one for a while.)
         let caught = (0..200).find(|&seed| {
             let failure = order(seed).run().err();
             failure.is_some_and(|failure| failure.beliefs.starts_with("Exploring"))
         });
-        println!("{sabotage}: {rule} with seed {caught:?}");
-        assert!(caught.is_some(), "{sabotage} is not caught by {rule}");
+        println!("{mutant}: {rule} with seed {caught:?}");
+        assert!(caught.is_some(), "{mutant} is not caught by {rule}");
     }
 }

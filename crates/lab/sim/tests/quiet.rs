@@ -1,4 +1,4 @@
-//! A world in which nothing changes: nothing is taken for a change, from the first request on.
+//! A pool in which nothing changes: no change is detected, from the first request on.
 
 use plimsoll_model::Nanos;
 use plimsoll_queueing::ServiceTime;
@@ -6,7 +6,7 @@ use plimsoll_sim::{BackendModel, Method, Verdict, World, WorldSpec, paper_pool, 
 
 const LEARNING: Nanos = Nanos(60_000_000_000);
 
-/// What is told to have changed in a world that goes on as it began.
+/// Changes that are recorded in a pool that does not change.
 fn alarms(
     pool: Vec<BackendModel>,
     (method, service): (Method, ServiceTime),
@@ -19,16 +19,17 @@ fn alarms(
     let spec = world.service_spec();
     world.attach(spec, None);
     world.run_for(seconds);
-    let told = world.records.iter().filter_map(|(at, r)| Some((*at, Verdict::of(r)?, r)));
-    // What is learned anew while next to nothing is known is learning.
+    let verdicts = world.records.iter().filter_map(|(at, r)| Some((*at, Verdict::of(r)?, r)));
+    // A backend that is relearned while next to nothing is known is only being learned.
     let is_alarm = |at: Nanos, verdict| verdict == Verdict::Changed || at > LEARNING;
-    told.filter(|(at, verdict, _)| is_alarm(*at, *verdict))
+    verdicts
+        .filter(|(at, verdict, _)| is_alarm(*at, *verdict))
         .map(|(at, _, r)| format!("{:.0} s: {r:?}", at.as_secs_f64()))
         .collect()
 }
 
 #[test]
-fn an_hour_of_noise_is_left_alone() {
+fn an_hour_of_noise_raises_no_alarm() {
     use ServiceTime::{Bimodal, Deterministic, Exponential};
     for (pool, method, service, load, seed) in [
         (paper_pool(11), Method::RoundRobin, Exponential, 0.7, 2),
@@ -44,7 +45,7 @@ fn an_hour_of_noise_is_left_alone() {
     }
 }
 
-/// While a pool is learned loads move and cores are not yet certain, and the one looks like the other.
+/// While a pool is learned loads move and cores are uncertain, and one can look like the other.
 #[test]
 fn learning_is_not_taken_for_a_change() {
     for (pool, method, load, seed) in [

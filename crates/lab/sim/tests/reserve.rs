@@ -1,5 +1,5 @@
-//! The weights in the balancer serve clients without the controller, too: after a crash, after an exit, and while
-//! somebody else sets weights.
+//! The weights in the balancer serve clients without the controller as well: after a crash, after an exit, and while
+//! another party sets weights.
 
 use plimsoll_control::Event;
 use plimsoll_sim::{BackendModel, Method, World, WorldSpec, paper_pool, small_pool};
@@ -20,8 +20,8 @@ fn world(pool: Vec<BackendModel>, method: Method, load: f64, seed: u64) -> World
     world
 }
 
-/// The most that any server would be loaded, as a part of its capacity, when the worst one to lose is lost of those
-/// without which the traffic can be carried.
+/// The highest load of any server, as a part of its capacity, after the loss of the worst of those servers without
+/// which the others can carry the traffic.
 fn worst_load_after_a_loss(pool: &[BackendModel], method: Method, w: &[u32], rate: f64) -> f64 {
     let capacity: Vec<f64> = pool.iter().map(|b| b.capacity_rps(SERVICE_US)).collect();
     let without = |lost: usize| {
@@ -51,7 +51,7 @@ fn weights_survive_the_loss_of_any_server_at_any_time() {
                 let weights = w.weights();
                 let holders = weights.iter().filter(|weight| **weight > 0).count();
                 assert!(holders >= 2, "{method:?} at {load}, {second} s: {weights:?}");
-                // What is known at first is too little to tell.
+                // What is known at first is not enough.
                 if second > 120 {
                     let worst = worst_load_after_a_loss(&pool, method, &weights, rate);
                     assert!(worst < 1.1, "{method:?} at {load}, {second} s: {worst} {weights:?}");
@@ -69,7 +69,7 @@ fn servers_are_still_parked_beyond_the_reserve() {
 }
 
 #[test]
-fn weights_of_zero_everywhere_are_mended_at_once_however_often_somebody_sets_them() {
+fn all_zero_weights_are_corrected_at_once_however_often_they_are_set() {
     for method in [Method::RoundRobin, Method::LeastConn] {
         let mut w = world(small_pool(), method, 0.5, 6);
         w.run_for(60.0);
@@ -84,7 +84,7 @@ fn weights_of_zero_everywhere_are_mended_at_once_however_often_somebody_sets_the
 }
 
 #[test]
-fn weights_of_zero_everywhere_at_the_start_are_mended_at_once() {
+fn all_zero_weights_at_the_start_are_corrected_at_once() {
     for method in [Method::RoundRobin, Method::LeastConn] {
         let mut spec = WorldSpec::new(small_pool(), method, 0.5, 6);
         spec.weights = vec![0; 6];
@@ -97,7 +97,7 @@ fn weights_of_zero_everywhere_at_the_start_are_mended_at_once() {
 }
 
 #[test]
-fn a_server_that_returns_gets_its_whole_weight_without_traffic_too() {
+fn returned_server_gets_its_full_weight_without_traffic() {
     for method in [Method::RoundRobin, Method::LeastConn] {
         let mut spec = WorldSpec::new(small_pool(), method, 0.0, 6);
         spec.weights = vec![100; 6];
@@ -119,14 +119,14 @@ fn a_server_that_returns_gets_its_whole_weight_without_traffic_too() {
 }
 
 #[test]
-fn a_clean_exit_leaves_every_healthy_server_with_a_weight() {
+fn a_clean_exit_leaves_every_healthy_server_with_weight() {
     for (method, load) in [(Method::LeastConn, 0.03), (Method::RoundRobin, 0.03)] {
         let mut w = world(uneven_pool(), method, load, 4);
         w.run_for(200.0);
         w.set_alive(1, false);
         w.run_for(2.0);
         w.tell_controller(Event::Stopping);
-        // The plan is carried out, and nothing else is.
+        // The plan is applied, and nothing else happens.
         w.run_for(0.004);
         drop(w.detach());
         let weights = w.weights();
@@ -142,7 +142,7 @@ fn a_clean_exit_leaves_every_healthy_server_with_a_weight() {
 }
 
 #[test]
-fn an_idle_service_wants_the_weights_that_are_there() {
+fn idle_service_wants_the_weights_in_force() {
     let mut spec = WorldSpec::new(small_pool(), Method::RoundRobin, 0.0, 6);
     spec.weights = vec![100; 6];
     let mut w = World::new(spec);

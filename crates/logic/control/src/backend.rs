@@ -1,4 +1,4 @@
-//! One backend in the controller's books.
+//! State of one backend.
 
 use std::time::Duration;
 
@@ -14,23 +14,23 @@ use crate::propose::backlog::Corrected;
 use crate::show::view::BackendState;
 use crate::spec::BackendSpec;
 
-/// In flight beyond `a·cores + b` a backend is overrun.
+/// A backend with more than `a·cores + b` requests in flight is overloaded.
 const OVERRUN: (f64, f64) = (4.0, 10.0);
-/// What is kept of the past per window in smoothed response times.
+/// Weight of the past per window in smoothed response times.
 const FADING: f64 = 0.8;
-/// From so long without an answer on a backend hangs.
+/// A backend without an answer for this long hangs.
 const HUNG: Duration = Duration::from_secs(2);
-/// A backend completes more than it was thought to bear when it does so for some ten seconds, by so much
-/// and so many standard deviations.
-const OUTDONE: f64 = 0.1;
-const OUTDONE_SIGMA: f64 = 6.0;
-const OUTDONE_KEPT: f64 = 0.9;
-/// With less traffic than this part of what it bears a backend is idle.
+/// The estimated capacity is too low when the backend completes more for some ten seconds, by this part of it
+/// and by this many standard deviations.
+const EXCESS: f64 = 0.1;
+const EXCESS_SIGMA: f64 = 6.0;
+const EXCESS_KEPT: f64 = 0.9;
+/// A backend with less traffic than this part of its capacity is idle.
 const IDLE: f64 = 0.05;
-/// Where the ramp begins, as a part of the whole share.
+/// Where slow start begins, as a part of the full share.
 const RAMP_START: f64 = 0.1;
 
-/// What one window told, kept for decisions and for people.
+/// Results of the last window, for decisions and for display.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Recent {
     pub rate_rps: f64,
@@ -38,7 +38,7 @@ pub(crate) struct Recent {
     pub latency_us: Option<f64>,
 }
 
-/// A load that is given to a backend on purpose, whatever the packing says.
+/// A load that a backend is given in order to measure it, whatever the packing says.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Pin {
     /// Requests per second.
@@ -47,7 +47,7 @@ pub(crate) enum Pin {
     Times(f64),
 }
 
-/// What is wanted of a backend, and why.
+/// The weight wanted for a backend, and why.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Wanted {
     pub weight: u32,
@@ -56,7 +56,7 @@ pub(crate) struct Wanted {
     pub reason: String,
 }
 
-/// One backend.
+/// A backend as the controller knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Backend {
     pub id: BackendId,
@@ -64,78 +64,78 @@ pub(crate) struct Backend {
     pub health: Health,
     pub knowledge: Knowledge,
     pub meter: Meter,
-    /// What the balancer holds.
+    /// The weight that the balancer holds.
     pub programmed: Option<u32>,
-    /// The weight that corrects for its backlog, and the planned one in its place.
+    /// The weight that corrects for the backend's backlog, and the planned weight that it replaces.
     pub corrected: Option<Corrected>,
     pub status: Option<ServerStatus>,
-    /// In flight as of the last report.
+    /// Requests in flight in the last report.
     pub in_flight: u32,
     pub recent: Recent,
-    /// Request-seconds and requests, fading.
+    /// Request-seconds and requests, exponentially decayed.
     pub smoothed: (f64, f64),
-    /// Requests completed, and seconds, fading.
+    /// Completed requests and seconds, exponentially decayed.
     pub done: (f64, f64),
-    /// Since when its share ramps up.
+    /// When slow start began.
     pub ramping_since: Option<Nanos>,
-    /// Its signs of life.
+    /// Answers and silences, as counted by the balancer.
     pub life: Life,
-    /// It does not answer, and gets nothing until it does.
+    /// Set aside: it does not answer, and has weight 0 until it does.
     pub aside: bool,
-    /// It was set aside, and asked again when nobody waited there any longer.
+    /// It was set aside and restored once without an answer, because no request waited there any longer.
     pub tried: bool,
-    /// It was said that its checks fail though it answers clients.
+    /// The warning that its checks fail though it answers clients was recorded.
     pub warned_checks: bool,
-    /// How it is checked for life, as last asked for.
+    /// Interval of its liveness checks as last requested.
     pub checked: Option<Duration>,
-    /// That was asked for because something speaks against it.
+    /// That interval was requested because the backend is suspected to have failed.
     pub suspected: bool,
-    /// When it was last looked at at once.
+    /// When an immediate check was last requested.
     pub looked_at: Nanos,
     pub wanted: Wanted,
-    /// Its share by the last plan that is known to be in force.
+    /// Its share in the last plan known to be in force.
     pub granted_share: f64,
-    /// What it is asked to bear under an in-flight method, requests per second.
+    /// The load that its weight is set for under an in-flight method, requests per second.
     pub ask_rps: f64,
-    /// What was seen of it when it was last offered several times that.
+    /// The throughput observed when it was last offered several times as much.
     pub offered_rps: Option<f64>,
-    /// The probing last asked for.
+    /// Interval and requests of its probes as last requested.
     pub probing: Option<(Duration, u32)>,
-    /// Watches its service under traffic, and at rest by its probes.
+    /// Change detectors: for service under traffic, and for unloaded probes.
     pub watch: Option<RateWatch>,
-    /// Takes over with other cores once it knows what to hold against.
+    /// Replaces `watch` after the estimate of the cores changed, once it has a baseline.
     pub next_watch: Option<RateWatch>,
-    /// For how long other cores than those watched with were believed in.
+    /// For how long the estimate of the cores has differed from that of `watch`, seconds.
     pub other_cores_s: f64,
-    /// The cores last believed in, and for how long.
+    /// The last estimate of the cores, and for how long it has held, seconds.
     pub cores_held: f64,
     pub same_cores_s: f64,
-    /// From when on what it does is held against what is known of it.
+    /// Since when alarms of the detectors are accepted.
     pub judged_from: Option<Nanos>,
     pub probe_watch: Option<RateWatch>,
-    /// When that last took a probe.
+    /// When `probe_watch` last took a probe.
     pub probe_watched_at: Option<Nanos>,
-    /// When it last changed, and to which multiple of its rate.
+    /// When its curve was last rescaled or relearned, and the multiple of its former rate.
     pub changed: Option<(Nanos, f64)>,
-    /// Since when it is learned anew, and what it was thought to bear, requests per second.
+    /// Since when it is being relearned, and its capacity estimate before, requests per second.
     pub relearned: Option<(Nanos, f64)>,
-    /// The last probe that was answered well: when, microseconds.
+    /// The last successful probe: when, and its response time in microseconds.
     pub probed: Option<(Nanos, f64)>,
-    /// Mean time of the last probes, however they ended, microseconds, and how many they were.
+    /// Mean time of the last probes, successful or not, microseconds, and their number.
     pub probe_time: (f64, f64),
-    /// What it is given on purpose.
+    /// The load that it is given to be measured, if any.
     pub pin: Option<Pin>,
     pub refresh_due: Due,
-    /// Since which report it has had next to nothing to do, and since which nothing at all.
+    /// Time of the first of the consecutive reports in which it was idle, and in which it was unloaded.
     idle_since: Option<Nanos>,
-    rest_since: Option<Nanos>,
+    unloaded_since: Option<Nanos>,
     /// When it last got a request.
     pub served_at: Nanos,
-    /// Since when it has been at 0 with requests still in flight.
+    /// Since when it has weight 0 and requests still in flight.
     pub zeroed_at: Option<Nanos>,
-    /// How long its share ramps up.
+    /// Duration of its slow start.
     pub slow_start: Duration,
-    /// It was said that asking it costs more than the budget.
+    /// The warning that checks and probes exceed the budget was recorded.
     pub warned_cost: bool,
 }
 
@@ -182,7 +182,7 @@ impl Backend {
             pin: None,
             refresh_due: Due::default(),
             idle_since: None,
-            rest_since: None,
+            unloaded_since: None,
             served_at: Nanos::ZERO,
             zeroed_at: None,
             slow_start,
@@ -190,25 +190,25 @@ impl Backend {
         }
     }
 
-    /// An administrator drains it or has it in maintenance: none of our business.
+    /// Drained or in maintenance by an administrator: Plimsoll does not touch it.
     pub fn is_reserved(&self) -> bool {
         matches!(self.status, Some(ServerStatus::Drain | ServerStatus::Maintenance))
     }
 
-    /// The weight that the balancer holds by plan: less what corrects it for a backlog.
+    /// The planned weight behind the one that the balancer holds: a correction for a backlog is undone.
     pub fn planned_weight(&self) -> Option<u32> {
         let corrected = self.corrected.filter(|c| self.programmed == Some(c.held));
         corrected.map_or(self.programmed, |c| Some(c.planned))
     }
 
-    /// It may be given traffic.
+    /// Whether it may be given traffic.
     pub fn is_usable(&self) -> bool {
         !self.health.is_down() && !self.is_reserved()
     }
 
-    /// The part of its share that it may have now, by how long it has been back.
+    /// The part of its full share that slow start allows now.
     pub fn ramp(&self, now: Nanos) -> f64 {
-        // The balancer's own slowstart ramps already: two ramps multiply.
+        // The balancer's own slowstart is at work: two ramps would multiply.
         if self.status == Some(ServerStatus::Starting) {
             return 1.0;
         }
@@ -221,13 +221,13 @@ impl Backend {
         }
     }
 
-    /// From now on its share ramps up, to what was seen of it: more is asked of it when it has that.
+    /// Begins slow start, towards the throughput observed so far: `ask_rps` is raised again from there.
     pub fn begin_ramp(&mut self, now: Nanos) {
         self.ramping_since = Some(now);
         self.ask_rps = 0.0;
     }
 
-    /// Takes a window of traffic.
+    /// Processes a window of traffic.
     pub fn observe(
         &mut self,
         window: &Window,
@@ -241,51 +241,52 @@ impl Backend {
         self.smoothed.0 = FADING * self.smoothed.0 + window.in_flight * window.seconds;
         self.smoothed.1 = FADING * self.smoothed.1 + window.started;
         self.health.answers(window.completed, window.wrong_answers);
-        // What hangs has a capacity of its own, that of a hung backend.
+        // While it hangs its throughput says nothing of its capacity.
         let hung = HUNG.max(self.life.usual_pause().mul_f64(2.0));
         if self.life.silent().is_none_or(|silent| silent < hung) {
             self.knowledge.observe(window, steady, setting, typical_us);
         }
-        let kept = OUTDONE_KEPT;
+        let kept = EXCESS_KEPT;
         self.done.0 = kept * self.done.0 + window.completed;
         self.done.1 = kept * self.done.1 + window.seconds;
     }
 
-    /// No traffic does not mean that no request of before is left.
+    /// Without traffic there may still be earlier requests in flight.
     fn is_idle(&self) -> bool {
         self.recent.rate_rps < IDLE * self.knowledge.capacity_rps().unwrap_or(1.0)
             && f64::from(self.in_flight) < self.knowledge.cores()
     }
 
-    fn is_at_rest(&self) -> bool {
+    fn is_unloaded(&self) -> bool {
         self.programmed == Some(0) && self.in_flight == 0
     }
 
-    /// Takes down, once per report, since when it has had nothing to do.
+    /// Called once per report: records since when it is idle and unloaded.
     pub fn note_idle(&mut self, at: Nanos) {
         self.idle_since = self.is_idle().then(|| self.idle_since.unwrap_or(at));
-        self.rest_since = self.is_at_rest().then(|| self.rest_since.unwrap_or(at));
+        self.unloaded_since = self.is_unloaded().then(|| self.unloaded_since.unwrap_or(at));
     }
 
-    /// A probe that began at this time had no more company than a core each. (One that began earlier may
-    /// have waited behind what is gone by now.)
+    /// Whether it was idle, at most one request per core, since this time, when a probe began. (A probe that began
+    /// earlier may have waited behind requests that are gone by now.)
     pub fn was_idle_from(&self, began: Nanos) -> bool {
         self.is_idle() && self.idle_since.is_some_and(|since| since <= began)
     }
 
-    /// The same, and no company at all.
-    pub fn was_at_rest_from(&self, began: Nanos) -> bool {
-        self.is_at_rest() && self.rest_since.is_some_and(|since| since <= began)
+    /// The same for unloaded: weight 0 and nothing in flight.
+    pub fn was_unloaded_from(&self, began: Nanos) -> bool {
+        self.is_unloaded() && self.unloaded_since.is_some_and(|since| since <= began)
     }
 
-    /// It completes more than it is thought to bear: by how much, when that is beyond chance.
-    pub fn outdoes(&self) -> Option<Change> {
+    /// The change to its estimates if it completes significantly more than its estimated capacity.
+    pub fn exceeds_capacity(&self) -> Option<Change> {
         let (completed, seconds) = self.done;
-        let bears = self.knowledge.capacity_rps().filter(|_| self.knowledge.is_known())? * seconds;
-        let beyond = completed - bears;
-        (beyond > OUTDONE_SIGMA * bears.max(completed).sqrt() && beyond > OUTDONE * bears).then(
+        let expected =
+            self.knowledge.capacity_rps().filter(|_| self.knowledge.is_known())? * seconds;
+        let beyond = completed - expected;
+        (beyond > EXCESS_SIGMA * expected.max(completed).sqrt() && beyond > EXCESS * expected).then(
             || Change {
-                ratio: completed / bears,
+                ratio: completed / expected,
                 requests: completed,
                 seconds,
                 is_beyond_cores: false,
@@ -293,32 +294,32 @@ impl Backend {
         )
     }
 
-    /// What it completes over what it is thought to bear, lately.
+    /// Recent completions as a part of the estimated capacity.
     pub fn completed_part(&self) -> f64 {
         let (completed, seconds) = self.done;
-        let bears = self.knowledge.capacity_rps().unwrap_or(0.0) * seconds;
-        if bears > 0.0 { completed / bears } else { 0.0 }
+        let expected = self.knowledge.capacity_rps().unwrap_or(0.0) * seconds;
+        if expected > 0.0 { completed / expected } else { 0.0 }
     }
 
-    /// Response time over the time at rest, where both are known.
-    pub fn stretch(&self) -> Option<f64> {
+    /// Response time over unloaded service time, where both are known.
+    pub fn slowdown(&self) -> Option<f64> {
         Some(self.recent.latency_us? / self.knowledge.service_us()?)
     }
 
-    /// The same over some tens of seconds, so that chance does not move weights.
-    pub fn calm_stretch(&self) -> Option<f64> {
+    /// The same over some tens of seconds, so that noise does not move weights.
+    pub fn smoothed_slowdown(&self) -> Option<f64> {
         let (area, started) = self.smoothed;
         (started >= 10.0).then_some(())?;
         Some(area / started * 1e6 / self.knowledge.service_us()?)
     }
 
-    /// Whether it has more to do than it can: far more in flight than the chance of a well-loaded queue
-    /// brings (one core at 80 % load passes this for 3 % of the time), and slow for it.
+    /// Whether it is overloaded: more requests in flight than a well-loaded queue has by chance (one core at 80 % load
+    /// has so many for 3 % of the time), and slow because of them.
     pub fn is_over_utilised(&self, latency_factor: f64) -> bool {
         let many = OVERRUN.0 * self.knowledge.cores() + OVERRUN.1;
         f64::from(self.in_flight) > many
             && self.recent.in_flight > 0.7 * many
-            && self.stretch().is_none_or(|s| s > latency_factor)
+            && self.slowdown().is_none_or(|s| s > latency_factor)
     }
 
     pub fn state(&self, now: Nanos) -> BackendState {
@@ -345,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_probe_that_may_have_waited_behind_others_does_not_tell_of_rest() {
+    fn a_probe_that_may_have_waited_behind_others_is_not_an_unloaded_one() {
         let at = |s: u64| Nanos(s * 1_000_000_000);
         let spec = BackendSpec { id: BackendId(1), name: "s1".to_owned() };
         let mut b = Backend::new(&spec, Duration::ZERO);
@@ -355,9 +356,9 @@ mod tests {
         for second in 11..14 {
             b.note_idle(at(second));
         }
-        assert!(!b.was_at_rest_from(at(10)) && !b.was_idle_from(at(10)), "three were before it");
-        assert!(b.was_at_rest_from(at(11)) && b.was_idle_from(at(11)));
+        assert!(!b.was_unloaded_from(at(10)) && !b.was_idle_from(at(10)), "three were before it");
+        assert!(b.was_unloaded_from(at(11)) && b.was_idle_from(at(11)));
         b.programmed = Some(5);
-        assert!(!b.was_at_rest_from(at(12)), "it gets traffic by now");
+        assert!(!b.was_unloaded_from(at(12)), "it gets traffic by now");
     }
 }

@@ -1,4 +1,4 @@
-//! The state machine: events in, actions out.
+//! The controller as a state machine: [`Controller::step`] takes an event and returns actions.
 
 use std::time::Duration;
 
@@ -19,28 +19,28 @@ use crate::propose::search::{Question, Search, Searched};
 use crate::show::view::{Advice, Phase};
 use crate::spec::ServiceSpec;
 
-/// A report older than this is no ground for a plan.
+/// No plan is made from a report older than this.
 pub(crate) const STALE: Duration = Duration::from_secs(2);
-/// A plan that the sink has not answered for so long counts as lost.
+/// A plan without an answer from the sink for this long counts as lost.
 const UNANSWERED: Duration = Duration::from_secs(5);
-/// What is kept of the peak per second: half of it after twelve minutes.
+/// Factor per second by which the remembered peak decays: half after twelve minutes.
 const PEAK_FADES: f64 = 0.999;
-/// Estimates made per window of a second, at the most.
+/// The most estimates refitted per window of a second.
 const REFITS: usize = 100;
-/// Who changed is looked at in every window for so long.
+/// A backend that changed is refitted in every window for this long.
 const LIVELY: Duration = Duration::from_secs(60);
-/// A known curve changes little: it is drawn anew once in so many windows.
+/// A known curve changes little: in a settled pool it is refitted once in this many windows.
 const UNHURRIED: usize = 20;
-/// After a plan that failed the next waits so long, and twice as long every time, up to the second.
+/// Pause after a failed plan; doubled with every further failure, up to the second constant.
 pub(crate) const FIRST_RETRY: Duration = Duration::from_millis(200);
 pub(crate) const LAST_RETRY: Duration = Duration::from_secs(5);
-/// Without an event for so long, this process itself had no time: what timed out meanwhile proves
+/// Without any event for this long the process itself had no CPU time: time-outs of that period prove
 /// nothing. (Ticks come every 50 to 200 ms.)
 const STALL: Duration = Duration::from_millis(500);
-/// What was learned is kept this often, besides after every plan.
+/// Interval at which the memory is saved, besides after every plan.
 const SAVE_EVERY: Duration = Duration::from_secs(10);
 
-/// A plan that was sent and not yet answered.
+/// A plan that was sent and is not answered yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     pub epoch: u64,
@@ -48,20 +48,20 @@ pub(crate) struct Pending {
     pub decision: Decision,
     pub before: Vec<(BackendId, u32)>,
     pub on_trial: bool,
-    /// It corrects the last plan for backlogs.
+    /// It corrects the last plan for backlogs (`propose::backlog`).
     pub corrects: bool,
 }
 
-/// Why a plan cannot wait.
+/// Why a plan cannot wait for the next round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Urgent {
-    /// A backend fails, returns, joins or leaves, or an administrator took it.
+    /// A backend failed, returned, joined or left, or an administrator drained it or put it back.
     Pool(String),
     /// A backend is set aside or restored.
     Silence(String),
-    /// Somebody else gave traffic to a backend that failed: clients get errors, but nothing has changed.
+    /// Another party gave weight to a failed backend: clients get errors, but the pool has not changed.
     Refilled(String),
-    /// A backend works at another rate than before.
+    /// A backend's service rate has changed.
     Drift(String),
 }
 
@@ -74,74 +74,73 @@ pub struct Controller {
     pub(crate) method: Option<Method>,
     pub(crate) generation: Option<u64>,
     pub(crate) trouble: Option<String>,
-    /// Only an administrator can help: nothing is programmed until the trouble is gone.
+    /// Only an administrator can resolve the trouble: until then nothing is programmed.
     pub(crate) conflict: bool,
     pub(crate) seen_at: Option<Nanos>,
     pub(crate) began_at: Nanos,
     pub(crate) history: PoolHistory,
     pub(crate) window_clock: WindowClock,
-    /// What the pool's quicker backends need for a request, microseconds.
+    /// Unloaded service time that is typical of the pool's faster backends, microseconds.
     pub(crate) typical_us: Option<f64>,
-    /// Since when weights and pool are as they are: windows that began before do not count as steady.
+    /// Since when weights and pool are unchanged: windows that began earlier do not count as steady.
     pub(crate) calm_since: Nanos,
     pub(crate) decision: Option<Decision>,
     pub(crate) decision_reason: String,
     pub(crate) decided_at: Option<Nanos>,
     pub(crate) pending: Option<Pending>,
     pub(crate) urgent: Option<Urgent>,
-    /// The balancer does not hold what we want, and why. Apart from what is urgent: neither may hide the
-    /// other, for what is urgent may come to nothing.
+    /// Why the balancer does not hold the wanted weights, if so. Kept apart from `urgent`, because an urgent reason
+    /// may be dropped without a plan and must not take this one with it.
     pub(crate) reassert: Option<String>,
     pub(crate) next_decision: Nanos,
     pub(crate) last_program: Option<Nanos>,
-    /// After plans that failed: not before, and how long the next pause is.
+    /// After failed plans: the earliest time of the next one, and the length of the next pause.
     pub(crate) retry_at: Nanos,
     pub(crate) retry_after: Duration,
     pub(crate) explored_since: Nanos,
     pub(crate) settled: u32,
     /// Rounds of learning under an in-flight method.
     pub(crate) rounds: u64,
-    /// Windows so far.
+    /// Windows closed so far.
     pub(crate) windows: usize,
-    /// The most traffic lately, requests per second.
+    /// Decaying peak of the traffic, requests per second.
     pub(crate) peak_rps: f64,
     pub(crate) trial: Option<Trial>,
     pub(crate) rejected: Rejected,
     pub(crate) search: Option<Search>,
-    /// The last search that came to its end.
+    /// The last search that was completed.
     pub(crate) searched: Option<Searched>,
     pub(crate) advised: Option<Question>,
     pub(crate) advice: Option<Advice>,
     pub(crate) advise_at: Nanos,
     pub(crate) advice_search: Option<Search>,
     pub(crate) paper: Option<PaperRun>,
-    /// Somebody is given a load on purpose, or no longer: the next decision is programmed whatever it
-    /// promises.
+    /// A pin was set or removed: the next decision is programmed whatever gain it promises.
     pub(crate) pins_changed: bool,
     pub(crate) refreshes: Vec<Refresh>,
     pub(crate) drain: DrainTimes,
     pub(crate) drain_run: Option<DrainRun>,
     pub(crate) drain_at: Nanos,
-    /// The traffic that latencies speak for, where drift is judged the paper's way.
+    /// Traffic inferred from latencies, where drift is detected as in the paper ([`crate::DriftTest::Literal`]).
     pub(crate) literal_rate: Option<f64>,
     pub(crate) literal_at: Nanos,
     pub(crate) saved_at: Nanos,
     last_step: Nanos,
-    /// When this process last got no time to work.
+    /// When this process last had no CPU time for longer than [`STALL`].
     pub(crate) stalled_at: Nanos,
     pub(crate) seed: u64,
-    /// When the minute of foreign changes began, and how many there were.
+    /// When the current minute of foreign weight changes began, and how many it had.
     pub(crate) foreign: (Nanos, u32),
-    /// Somebody keeps changing our weights: until then they are left so.
+    /// Another party keeps changing weights: until then they are not programmed again.
     pub(crate) foreign_until: Nanos,
     warned_url: bool,
     pub(crate) warned_all_failed: bool,
-    /// Weights from before a restart of ours, asserted at the first report.
+    /// The weights from before a restart of this process, programmed at the first report.
     pub(crate) resume: Option<Vec<(BackendId, u32)>>,
 }
 
 impl Controller {
-    /// A controller for this service, with what an earlier one knew. `seed` drives the model's luck.
+    /// A controller for this service, with the memory of an earlier one. `seed` seeds the model's random numbers.
     pub fn new(spec: ServiceSpec, memory: Option<Memory>, now: Nanos, seed: u64) -> Self {
         let backends = spec.backends.iter().map(|b| Backend::new(b, spec.slow_start)).collect();
         let phase = if spec.observe { Phase::Observing } else { Phase::Exploring };
@@ -161,7 +160,7 @@ impl Controller {
             typical_us: None,
             calm_since: now,
             decision: None,
-            decision_reason: "nothing was decided yet".to_owned(),
+            decision_reason: "no decision has been made yet".to_owned(),
             decided_at: None,
             pending: None,
             urgent: None,
@@ -207,7 +206,7 @@ impl Controller {
         controller
     }
 
-    /// Takes an event; says what to do.
+    /// Processes an event and returns the actions that follow from it.
     pub fn step(&mut self, now: Nanos, event: Event) -> Vec<Action> {
         let mut out = Vec::new();
         if now.since(self.last_step) > STALL {
@@ -244,17 +243,17 @@ impl Controller {
         out
     }
 
-    /// Whether weights mean something to this balancer and may be programmed now.
+    /// Whether the balancer uses weights and they may be programmed now.
     pub(crate) fn may_steer(&self) -> bool {
         !self.spec.observe && !self.conflict && self.kind() != MethodKind::NoLiveWeights
     }
 
-    /// How the balancer picks; a split until it is known.
+    /// The kind of the balancer's method; a split until it is known.
     pub(crate) fn kind(&self) -> MethodKind {
         self.method.as_ref().map_or(MethodKind::Split, |m| m.kind)
     }
 
-    /// What is more urgent comes first; its decision does for the rest as well.
+    /// Keeps the more urgent of two reasons: its decision covers the other one as well.
     pub(crate) fn raise(&mut self, urgent: Urgent) {
         let rank = |urgent: &Urgent| match urgent {
             Urgent::Pool(_) => 3,
@@ -288,7 +287,7 @@ impl Controller {
         }
     }
 
-    /// What the pool's backends have in common.
+    /// Estimates that are typical of the pool's backends.
     pub(crate) fn typical(&self) -> Typical {
         let known = || self.backends.iter().map(|b| &b.knowledge);
         Typical {
@@ -300,11 +299,11 @@ impl Controller {
         }
     }
 
-    /// Once a window, with the traffic of a whole second: errors are judged and curves drawn anew.
+    /// Once per window of a second: refits curves, judges errors and looks for changes.
     pub(crate) fn on_window(&mut self, now: Nanos, out: &mut Vec<Action>) {
         self.note_typical_service();
         let choice = self.spec.curve;
-        // In a large pool everybody in turn, so that no step takes long.
+        // In a large pool the backends take turns, so that no step takes long.
         let settled = matches!(self.phase, Phase::Steady | Phase::ShortOfCapacity);
         let turns_at_most = self.backends.len().div_ceil(REFITS).max(1);
         let turns = turns_at_most * if settled { UNHURRIED } else { 1 };
@@ -313,7 +312,7 @@ impl Controller {
         let rate = self.history.rate_rps().unwrap_or(0.0);
         self.peak_rps = rate.max(self.peak_rps * PEAK_FADES);
         let typical = self.typical();
-        // What no decision looks at need not be drawn.
+        // A curve that no decision will read before the next window need not be refitted.
         let due = self.next_decision <= now + WINDOW || self.is_in_distress();
         for (i, b) in self.backends.iter_mut().enumerate() {
             let lively = b.pin.is_some()
@@ -341,7 +340,7 @@ impl Controller {
         }
         self.trouble = Some(reason);
         self.conflict = conflict;
-        // What was wanted meanwhile is not forgotten.
+        // The plan that was under way has to be sent again.
         if self.pending.take().is_some() || conflict {
             self.reassert = Some("the balancer can be steered again".to_owned());
         }
@@ -355,7 +354,7 @@ impl Controller {
         latency_us: f64,
         out: &mut Vec<Action>,
     ) {
-        // As long as nobody ever answered as expected, it is the URL that is wrong.
+        // While no backend has ever answered as expected, the URL is wrong and not the backend.
         let watches = self.watches();
         let judged = self.backends.iter().any(|b| b.health.ever_worked());
         let Some(b) = self.get(id) else { return };
@@ -364,14 +363,14 @@ impl Controller {
         if outcome == plimsoll_model::Outcome::Success {
             let began = Nanos(now.0.saturating_sub((latency_us * 1e3) as u64));
             if b.was_idle_from(began) {
-                b.knowledge.observe_at_rest(latency_us);
+                b.knowledge.observe_unloaded(latency_us);
             }
-            if watches && b.is_usable() && b.was_at_rest_from(began) {
+            if watches && b.is_usable() && b.was_unloaded_from(began) {
                 change = b.watch_probe(now, latency_us);
             }
             b.probed = Some((now, latency_us));
         }
-        // What clients get tells more than what a probe does.
+        // Answers to clients are stronger evidence than a probe.
         let doubted = b.life.answered_within(now, STALE) && !b.health.is_failing_fast();
         let turn = b.health.work(now, outcome, judged && !doubted);
         self.on_turn(now, id, turn, out);
@@ -382,12 +381,12 @@ impl Controller {
         if all_fail && !judged && !self.warned_url {
             self.warned_url = true;
             let line = "the work URL fails on every backend: are probe.path and probe.expect right? \
-                        Nobody is taken out for it";
+                        No backend is taken out of service for it";
             record(out, RecordKind::Warning, None, line.to_owned());
         }
     }
 
-    /// Whether queues have had the time to follow the last change.
+    /// Whether queues have had time to follow the last change of weights.
     pub(crate) fn is_calm(&self, now: Nanos) -> bool {
         let mean_s = self.history.mean_us().unwrap_or(0.0) / 1e6;
         let guess = || Duration::from_secs_f64((2.0 + 3.0 * mean_s).min(20.0));
@@ -398,8 +397,8 @@ impl Controller {
     pub(crate) fn drop_lost_plan(&mut self, now: Nanos) {
         if self.pending.as_ref().is_some_and(|p| now.since(p.sent_at) > UNANSWERED) {
             self.pending = None;
-            // What became of it nobody knows.
-            self.reassert = Some("the last plan was never answered".to_owned());
+            // It is unknown whether the plan took effect.
+            self.reassert = Some("the last plan got no answer from the balancer".to_owned());
         }
     }
 }

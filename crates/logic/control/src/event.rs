@@ -5,88 +5,88 @@ use serde::{Deserialize, Serialize};
 
 use crate::spec::ServiceSpec;
 
-/// What the world tells the controller.
+/// Input of the controller.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// Time has passed; sent at least every 100 ms.
     Tick,
-    /// The balancer was read.
+    /// A reading of the balancer.
     Balancer(BalancerReport),
     /// The balancer could not be read or refuses to be steered. `conflict` is true when waiting will
     /// not help (an agent sets weights, no permission, unknown servers).
     BalancerLost {
-        /// For people.
+        /// The reason, for display.
         reason: String,
         /// Whether an administrator must act.
         conflict: bool,
     },
     /// One probe of the work URL came back.
     Probe {
-        /// Whom it measured.
+        /// The backend that was probed.
         backend: BackendId,
-        /// Whether it counts as latency or as a drop.
+        /// Success counts as a latency, failure as a drop.
         outcome: Outcome,
-        /// Response time, microseconds; of no meaning on a failure.
+        /// Response time, microseconds; meaningless on a failure.
         latency_us: f64,
-        /// What went wrong, for people; empty on success.
+        /// What went wrong, for display; empty on success.
         detail: String,
     },
     /// One round of liveness checks ended.
     Liveness {
-        /// Whom it checked.
+        /// The backend that was checked.
         backend: BackendId,
         /// How many checks of the round succeeded.
         successes: u32,
-        /// Why the first that failed did so.
+        /// Why the first failed check failed.
         failure: Option<FailureKind>,
-        /// When the round began: rounds overlap, and one that hung may end after a later one.
+        /// When the round began: rounds overlap, and one that timed out may end after a later one.
         started: Nanos,
     },
     /// The sink carried out a plan.
     Applied(Applied),
-    /// The sink did not carry out the plan of this epoch; the balancer holds what it held before.
+    /// The sink did not carry out the plan of this epoch; the balancer holds the weights it held before.
     ApplyFailed {
         /// The plan's epoch.
         epoch: u64,
-        /// For people.
+        /// The reason, for display.
         reason: String,
-        /// Whether trying again can help.
+        /// Whether a retry can help.
         retryable: bool,
     },
     /// The configuration changed: backends join and leave, goals change.
     Reconfigured(Box<ServiceSpec>),
-    /// The last event: nobody will steer from now on. A plan that comes of it may follow one that is not answered yet.
+    /// The last event: Plimsoll stops. The plan that follows from it may be sent before the previous one is answered.
     Stopping,
 }
 
-/// What the controller asks of the world.
+/// Output of the controller.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Program these weights.
     Program(Plan),
-    /// Program these weights, which correct the last plan for the backlogs of the moment: nothing of them need be kept.
+    /// Program these weights, which correct the last plan for current backlogs: they need not be recorded or saved.
     Correct(Plan),
-    /// From now on probe this backend so; `interval` zero stops its probes.
+    /// Probe this backend with this interval from now on; an interval of zero stops its probes.
     ProbeRate {
-        /// Whom.
+        /// The backend.
         backend: BackendId,
         /// Time between rounds.
         interval: Duration,
         /// Probes per round.
         requests: u32,
     },
-    /// From now on check this backend for life so.
+    /// Check this backend's liveness with this interval from now on.
     CheckRate {
-        /// Whom.
+        /// The backend.
         backend: BackendId,
         /// Time between checks; `None`: none for now.
         interval: Option<Duration>,
-        /// The first is wanted at once, not after an interval.
+        /// Make the first check at once, not after an interval.
         at_once: bool,
     },
-    /// Something worth keeping happened.
+    /// An event for the log.
     Record(Record),
-    /// What was learned has changed enough to be worth keeping.
+    /// The memory has changed enough to be saved.
     SaveMemory,
 }
 
@@ -96,53 +96,54 @@ pub enum Action {
 pub enum RecordKind {
     /// A plan was made.
     Plan,
-    /// A plan made clients wait longer and was taken back.
+    /// A plan was rolled back because response times rose.
     Rollback,
-    /// A backend does not answer and gets nothing until it does: it may pause, or be dead.
+    /// A backend does not answer and has weight 0 until it does: it may be pausing, or dead.
     SetAside,
     /// A backend that was set aside answers again.
     Restored,
     /// A backend failed.
     Failed,
-    /// A backend gets nothing, for its answers to clients are errors.
+    /// A backend has weight 0 because it answers clients with errors.
     Ejected,
-    /// A backend is back.
+    /// A failed backend serves again.
     Returned,
-    /// An administrator gave a backend back.
+    /// An administrator put a backend back into service.
     GivenBack,
-    /// A backend joined.
+    /// A backend was added to the configuration.
     Joined,
-    /// A backend left.
+    /// A backend was removed from the configuration, or taken out of service by an administrator.
     Left,
-    /// A backend works at another rate than before, or the traffic is another.
+    /// A backend's service rate has changed, or the traffic has.
     Drift,
-    /// A backend may work at another rate than before, or most of the pool does: it is learned anew from its own traffic.
+    /// A backend's service rate may have changed, or that of most of the pool has: it is learned again from its own
+    /// traffic.
     Doubted,
-    /// A backend that was learned anew has a greater capacity than before.
+    /// A backend that was learned again has a greater capacity than before.
     Relearned,
-    /// A backend completes more than its capacity was thought to be.
+    /// A backend completes more than its estimated capacity.
     Underestimated,
-    /// A curve is measured anew on purpose.
+    /// A backend is given a load in order to measure its curve.
     Refresh,
-    /// The drain time was measured on purpose.
+    /// The drain time was measured by overload.
     Drained,
     /// The phase changed.
     Phase,
-    /// The balancer was lost, restarted, or found again.
+    /// The balancer was lost, restarted or reached again.
     Balancer,
-    /// Somebody else changed a weight.
+    /// Another party changed a weight.
     Foreign,
-    /// Something an administrator should know.
+    /// Something that an administrator should know.
     Warning,
 }
 
-/// One decision or observation, with its reason.
+/// A decision or observation, with its reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// What kind of thing happened.
+    /// What kind of event it is.
     pub kind: RecordKind,
-    /// To whom; `None` for the whole service.
+    /// The backend concerned; `None` for the whole service.
     pub backend: Option<String>,
-    /// Why, for people.
+    /// The reason, for display.
     pub reason: String,
 }

@@ -6,7 +6,7 @@
 //! 1. `observe`: reports of the balancer become windows of traffic.
 //! 2. `belief`: windows become what is believed of each backend, with its error: unloaded service time, cores,
 //!    capacity, curve, quota; and whether it has changed.
-//! 3. `members`: who serves at all, by signs of life, checks and returns; what asking may cost.
+//! 3. `members`: which backends serve, by answers to clients, checks and returns; what checks and probes may cost.
 //! 4. `propose`: the weights that the pool should have under its traffic. `split` packs curves for methods that
 //!    split the traffic; `in_flight` weighs by capacity for those that count requests, and `search` says which
 //!    backends to park; `backlog` corrects between decisions; `reserve` keeps the loss of any one server bearable.

@@ -1,4 +1,4 @@
-//! What survives a restart of the controller.
+//! State that survives a restart of the controller.
 
 use plimsoll_model::{BackendId, Nanos};
 use serde::{Deserialize, Serialize};
@@ -7,10 +7,10 @@ use crate::belief::knowledge::Knowledge;
 use crate::controller::Controller;
 use crate::show::view::Phase;
 
-/// The version of the memory's form; others are not read.
+/// Version of the memory's format; other versions are not read.
 const VERSION: u32 = 1;
 
-/// One backend as it was known.
+/// What was known about one backend.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Known {
     name: String,
@@ -20,8 +20,8 @@ struct Known {
     weight: u32,
 }
 
-/// What a controller knew, to be kept by the store and given to the next one. Backends are found again
-/// by name, so identities need not survive.
+/// What a controller knew: the store keeps it and gives it to the next one. Backends are matched by name, so
+/// identities need not survive.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Memory {
     version: u32,
@@ -31,7 +31,7 @@ pub struct Memory {
 }
 
 impl Controller {
-    /// What is worth keeping over a restart.
+    /// The state to keep over a restart.
     pub fn memory(&self) -> Memory {
         Memory {
             version: VERSION,
@@ -51,7 +51,7 @@ impl Controller {
         }
     }
 
-    /// Takes up what an earlier controller knew.
+    /// Takes over the state of an earlier controller.
     pub(crate) fn recall(&mut self, memory: Memory) {
         if memory.version != VERSION {
             return;
@@ -69,7 +69,7 @@ impl Controller {
         }
         let typical = self.typical();
         self.backends.iter_mut().for_each(|b| b.knowledge.refit(self.spec.curve, typical));
-        // Weights of another pool would say nothing of this one.
+        // Weights of a different set of backends are not used.
         let all = weights.len() == self.backends.len() && weights.iter().any(|(_, w)| *w > 0);
         if all {
             self.resume = Some(weights);

@@ -3,17 +3,17 @@ use std::time::Duration;
 use plimsoll_model::{BackendId, Objective, SinkLimits};
 use serde::{Deserialize, Serialize};
 
-/// How a pool is explored.
+/// How the capacities of a pool are learned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exploration {
-    /// Pack with what is known, optimistic about what is not, and learn from the traffic that the
-    /// plan itself brings: no backend is driven further than the packing can use. Needs a balancer
-    /// that reports rates.
+    /// Weights are packed with the current estimates, optimistic about unknown capacities, and the controller learns
+    /// from the traffic that results: no backend is loaded beyond what the packing can use. Needs a balancer that
+    /// reports rates.
     #[default]
     Packed,
-    /// One backend at a time is driven up and bisected on |w − last good| (KnapsackLB §4.3, with the
-    /// stopping rule mended, a bounded latency factor and a bounded step).
+    /// One backend at a time is loaded step by step, and the end is bisected on |w − last good| (KnapsackLB §4.3, with
+    /// a corrected stopping rule, a bounded latency factor and a bounded step).
     Bisect,
     /// Algorithm 1 of KnapsackLB as printed: for comparison only.
     Literal,
@@ -23,7 +23,7 @@ pub enum Exploration {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CurveChoice {
-    /// The one with the least cross-validated error.
+    /// The family with the smallest cross-validated error.
     #[default]
     Auto,
     /// `a + b/(c − x)`.
@@ -34,19 +34,19 @@ pub enum CurveChoice {
     Poly2,
 }
 
-/// How the drain time is measured: how long after a change requests placed by the old weights stay.
+/// How the drain time is measured: for how long after a change requests placed by the old weights remain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DrainTest {
-    /// Whenever a backend is set to 0 for another reason, by its in-flight requests falling to none.
+    /// Passively, whenever a backend is set to weight 0 for another reason: until its requests in flight are gone.
     #[default]
     Passive,
-    /// The way of KnapsackLB's appendix: every two hours a backend is overloaded, then set to 0, until its
-    /// latency is that of rest. For comparison: it makes clients wait.
+    /// As in KnapsackLB's appendix: every two hours a backend is overloaded and set to weight 0 until its latency is
+    /// that of an unloaded one. For comparison: it makes clients wait.
     Overload,
 }
 
-/// How a change of a backend is told from noise.
+/// How a change of a backend is distinguished from noise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DriftTest {
@@ -56,20 +56,20 @@ pub enum DriftTest {
     /// The bare threshold of KnapsackLB §4.5, ±20 % of the latency expected: for comparison only, it
     /// fires on noise.
     Literal,
-    /// Curves are learned, and forgotten slowly; nothing is tested.
+    /// Curves are learned and old points fade; nothing is tested.
     Off,
 }
 
 /// One backend of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendSpec {
-    /// Its identity for life.
+    /// Its identity for its whole life.
     pub id: BackendId,
     /// Its name in the configuration and in the balancer.
     pub name: String,
 }
 
-/// The probing that an administrator fixed; what is absent adapts.
+/// Probe settings fixed by an administrator; what is absent is adapted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProbeRate {
     /// Time between rounds of probes.
@@ -78,62 +78,62 @@ pub struct ProbeRate {
     pub requests: Option<u32>,
 }
 
-/// How a backend is checked for life where its traffic does not tell.
+/// How a backend's liveness is checked where its traffic is no evidence.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CheckSpec {
-    /// A check is this many requests that the backend must serve, and costs as much; 0: a bare TCP connection.
+    /// Requests per check, all of which the backend must serve; 0: a bare TCP connection.
     pub requests: u32,
-    /// The time between checks that an administrator fixed; without it they come as they are needed, and within a
-    /// budget where they cost.
+    /// Interval fixed by an administrator; without it the interval is adapted to need, within a budget where checks
+    /// are requests.
     pub interval: Option<Duration>,
 }
 
-/// Everything the controller of one service is told.
+/// The configuration of the controller of one service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServiceSpec {
     /// The service's name.
     pub name: String,
     /// Its backends, in the order of the configuration.
     pub backends: Vec<BackendSpec>,
-    /// What to minimise.
+    /// The objective to minimise.
     pub objective: Objective,
     /// Bound on the spread of the shares, `max − min ≤ theta`.
     pub theta: Option<f64>,
     /// How to explore.
     pub exploration: Exploration,
-    /// Which curves to fit.
+    /// Which family of curves to fit.
     pub curve: CurveChoice,
-    /// How a change of a backend is told from noise.
+    /// How a change of a backend is distinguished from noise.
     pub drift: DriftTest,
-    /// Measure curves anew now and then, where the traffic of every day does not tell them.
+    /// Measure curves again now and then, where ordinary traffic does not show them.
     pub refresh: bool,
     /// A backend that returns or joins gets its whole share after this time; zero: at once.
     pub slow_start: Duration,
-    /// How long requests on old weights stay is measured.
+    /// How the drain time is measured.
     pub drain: DrainTest,
-    /// While exploring, a backend whose response time passes this multiple of its time at rest is
-    /// backed off.
+    /// While exploring, a backend whose response time exceeds this multiple of its unloaded service time gets less
+    /// load.
     pub latency_factor: f64,
-    /// While exploring, a share grows at most by this factor a step.
+    /// While exploring, a share grows by at most this factor per step.
     pub max_step: f64,
-    /// A change that would move less than this part of the traffic is not worth programming.
+    /// A change that moves less than this part of the traffic is not programmed.
     pub min_change: f64,
-    /// Never program more often than this, whatever the balancer bears.
+    /// The least time between two plans, even where the balancer allows more.
     pub min_interval: Duration,
     /// Length of an exploration round in the paper's modes (10 s in the paper).
     pub round: Duration,
-    /// The probing asked for, if there is any.
+    /// Probe settings; `None` without probes.
     pub probe: Option<ProbeRate>,
-    /// How backends are checked for life.
+    /// How liveness is checked.
     pub checks: CheckSpec,
-    /// Never program; say what would be.
+    /// Never program; only report what would be.
     pub observe: bool,
-    /// What the balancer bears.
+    /// What the balancer's sink allows.
     pub sink: SinkLimits,
 }
 
 impl ServiceSpec {
-    /// A service with every default.
+    /// A service with default settings.
     pub fn new(name: &str, backends: Vec<BackendSpec>) -> Self {
         ServiceSpec {
             name: name.to_owned(),

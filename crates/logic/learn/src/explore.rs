@@ -16,30 +16,30 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A first weight halved this often without one good measurement: the backend bears nothing.
+/// A first weight halved this often without one good measurement: the backend cannot take any load.
 const MAX_HALVINGS: i32 = 10;
-/// Weights nearer than this to a bound have reached it.
+/// Weights closer than this to a bound have reached it.
 const REACHED: f64 = 1.0 - 1e-9;
 
-/// Which rule steps and stops.
+/// The rule for steps and for the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExploreMode {
-    /// Bisection between the last good and the first bad weight, kind to clients.
+    /// Bisection between the last good and the first bad weight, with little harm to clients.
     #[default]
     Bisect,
     /// Algorithm 1 as printed, flaw included.
     Literal,
 }
 
-/// How an exploration goes.
+/// Parameters of an exploration.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExploreOptions {
-    /// Rule of stepping and stopping.
+    /// The rule for steps and for the end.
     pub mode: ExploreMode,
     /// D: the exploration ends when the step is within this part of the weight.
     pub step_window: f64,
-    /// α: pace of growth.
+    /// α: rate of growth.
     pub alpha: f64,
     /// Literal: latency of this many l0 counts as a drop.
     pub drop_factor: f64,
@@ -47,8 +47,8 @@ pub struct ExploreOptions {
     pub latency_factor: f64,
     /// Bisect: a weight grows at most by this factor in one step.
     pub max_step: f64,
-    /// No weight above this is asked for: more could not be used by the packing anyway. In literal
-    /// mode the paper has no such bound but the whole traffic, 1.
+    /// No weight above this is requested, because the packing could not use it. In literal mode the paper has no bound
+    /// but the whole traffic, 1.
     pub useful_max: Option<f64>,
     /// The exploration ends after this many measurements, whatever they say.
     pub max_steps: u32,
@@ -69,10 +69,10 @@ impl Default for ExploreOptions {
     }
 }
 
-/// What was measured at a weight.
+/// A measurement at a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// The weight that the backend really had; the scheduler may not have given the one asked for.
+    /// The weight that the backend really had; the scheduler may not have granted the requested one.
     pub weight: f64,
     /// Latency at weight 0, microseconds.
     pub l0_us: f64,
@@ -82,7 +82,7 @@ pub struct Measurement {
     pub dropped: bool,
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
@@ -90,7 +90,7 @@ pub enum Step {
     Measure(f64),
     /// The exploration is over.
     Done {
-        /// The greatest weight that was measured and found good; 0 when there was none.
+        /// The greatest weight measured and found good; 0 when there was none.
         w_max: f64,
     },
 }
@@ -126,10 +126,10 @@ pub struct Exploration {
 }
 
 impl Exploration {
-    /// Starts at `first_weight`, in the paper 1/N, l0 having been measured before.
+    /// Begins at `first_weight`, 1/N in the paper, with l0 measured before.
     ///
     /// # Errors
-    /// [`ExploreError::OutOfRange`] names the number that makes no sense.
+    /// [`ExploreError::OutOfRange`] names the invalid number.
     pub fn new(first_weight: f64, options: ExploreOptions) -> Result<Exploration, ExploreError> {
         let positive = "a positive number";
         let checks = [
@@ -170,7 +170,7 @@ impl Exploration {
         })
     }
 
-    /// The step that is pending: the one [`Exploration::next`] returned last, or the first.
+    /// The pending step: the one [`Exploration::next`] returned last, or the first.
     pub fn pending(&self) -> Step {
         if self.done { Step::Done { w_max: self.w_max } } else { Step::Measure(self.now) }
     }
@@ -180,17 +180,17 @@ impl Exploration {
         self.w_max
     }
 
-    /// The least weight found bad so far: lost requests, or latency past the bound.
+    /// The least weight found bad so far: lost requests, or latency above the bound.
     pub fn first_bad(&self) -> Option<f64> {
         self.first_bad
     }
 
-    /// Measurements taken so far, that at weight 0 not counted.
+    /// Measurements taken so far, without that at weight 0.
     pub fn steps(&self) -> u32 {
         self.steps
     }
 
-    /// Changes how far the packing can use this backend; a weight pending above it is lowered.
+    /// Sets how much weight the packing can use; a pending weight above it is lowered.
     pub fn set_useful_max(&mut self, most: f64) {
         if most > 0.0 && most.is_finite() {
             self.options.useful_max = Some(most);
@@ -198,7 +198,7 @@ impl Exploration {
         }
     }
 
-    /// Takes the measurement that the last step asked for.
+    /// Takes the measurement that the last step requested.
     pub fn next(&mut self, measured: &Measurement) -> Step {
         if self.done {
             return self.pending();
@@ -235,7 +235,7 @@ impl Exploration {
         let now = measured.weight;
         if bad(measured, self.options.latency_factor) {
             self.mark_bad(now);
-            // A weight once good may turn bad: noise, or the backend changed. The newer word counts.
+            // A weight that was good may turn bad: noise, or the backend changed. The newer measurement counts.
             self.good.retain(|&weight| weight < now);
         } else {
             let at = self.good.partition_point(|&weight| weight < now);
@@ -259,7 +259,7 @@ impl Exploration {
             next = next.min(most);
         }
         if !next.is_finite() {
-            // A good measurement at weight 0: the scheduler gave nothing. Ask again.
+            // A good measurement at weight 0: the scheduler granted nothing. Request it again.
             next = self.now;
         }
         self.done |= next - last_good <= self.options.step_window * next
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_run_step_follows_the_paper_and_max_step() {
+    fn run_step_follows_the_paper_and_max_step() {
         for mode in [ExploreMode::Bisect, ExploreMode::Literal] {
             let mut exploration = start(mode);
             assert_eq!(exploration.pending(), Step::Measure(0.1));
@@ -308,14 +308,14 @@ mod tests {
     }
 
     #[test]
-    fn literal_ends_with_nothing_where_the_first_weight_overloads() {
+    fn literal_ends_at_zero_where_the_first_weight_overloads() {
         let mut exploration = start(ExploreMode::Literal);
         assert_eq!(exploration.next(&lost(0.1)), Step::Measure(0.05));
         assert_eq!(exploration.next(&at(0.05, 12.0)), Step::Done { w_max: 0.0 });
     }
 
     #[test]
-    fn bisect_goes_on_where_the_first_weight_overloads() {
+    fn bisect_continues_where_the_first_weight_overloads() {
         let mut exploration = start(ExploreMode::Bisect);
         assert_eq!(exploration.next(&lost(0.1)), Step::Measure(0.05));
         let Step::Measure(middle) = exploration.next(&at(0.05, 12.0)) else { panic!("ended") };
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn no_further_than_the_packing_can_use() {
+    fn exploration_goes_no_further_than_the_packing_can_use() {
         let options = ExploreOptions { useful_max: Some(0.15), ..ExploreOptions::default() };
         let mut exploration = Exploration::new(0.1, options).expect("valid");
         assert_eq!(exploration.next(&at(0.1, 10.0)), Step::Measure(0.15));
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_backend_is_given_up() {
+    fn exploration_of_a_dead_backend_ends() {
         let mut exploration = start(ExploreMode::Bisect);
         let mut steps = 0;
         while let Step::Measure(weight) = exploration.pending() {
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_weight_that_turns_bad_is_forgotten() {
+    fn a_good_weight_that_turns_bad_is_no_longer_good() {
         let mut exploration = start(ExploreMode::Bisect);
         exploration.next(&at(0.1, 10.0));
         exploration.next(&at(0.2, 10.0));
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wrong_number_is_named() {
+    fn errors_name_the_invalid_number() {
         let broken = ExploreOptions { max_step: 1.0, ..ExploreOptions::default() };
         let error = Exploration::new(0.1, broken).expect_err("a step of 1 never moves");
         assert!(error.to_string().contains("max_step"), "{error}");

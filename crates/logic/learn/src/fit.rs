@@ -1,4 +1,4 @@
-//! Points to a curve: the family is chosen by cross-validated error.
+//! From points to a curve: the family is chosen by cross-validated error.
 //!
 //! The hyperbola is the default: on M/M/c, quadratic and quartic truths it costs clients 0.2–0.4 %
 //! where the paper's parabola costs 16 % (80 % load, 5 % noise). Another family replaces it only where
@@ -11,33 +11,31 @@ use serde::{Deserialize, Serialize};
 use crate::hyperbola::{self, HyperbolaFits, LEAST_ROOM, Weighted, precision};
 use crate::{Family, FittedCurve, Pchip, Point, Poly2};
 
-/// A hyperbola whose relative residuals stay below this is kept without looking further.
+/// A hyperbola with relative residuals below this is kept without trying other families.
 const RESIDUAL_LIMIT: f64 = 0.15;
 /// Another family must cut the cross-validated error to this part of the hyperbola's.
 const CLEARLY_BETTER: f64 = 0.8;
 /// Leave-one-out up to this many points, this many folds above.
 const MAX_FOLDS: usize = 16;
-/// Fewer distinct loads leave nothing to validate against: a fold of three-parameter curves needs
-/// three.
+/// Fewer distinct loads are not enough for validation: a fold of three-parameter curves needs three.
 const LEAST_VALIDATED: usize = 4;
-/// Numbers above this are taken for broken measurements; their squares would overflow.
+/// Numbers above this are invalid measurements; their squares would overflow.
 const LARGEST_NUMBER: f64 = 1e15;
-/// Loads nearer to one another than this, relative to the greatest, are one load.
+/// Loads closer than this, relative to the greatest, are one load.
 const SAME_LOAD: f64 = 1e-6;
 
-/// What is known of a capacity from elsewhere, in the units of the points' loads.
+/// What is known about the capacity from other evidence, in the units of the points' loads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CapacityHint {
-    /// It is no less than this: a rate that was served without loss.
+    /// Lower bound: a rate that was served without loss.
     pub at_least: Option<f64>,
-    /// It is no more than this: a load at which requests were lost. Ignored where the points or
-    /// `at_least` say otherwise.
+    /// Upper bound: a load at which requests were lost. Ignored where the points or `at_least` contradict it.
     pub at_most: Option<f64>,
-    /// It is about this, with this relative standard deviation.
+    /// Expected value with its relative standard deviation.
     pub about: Option<(f64, f64)>,
 }
 
-/// Latency at no load, where it was measured apart (the paper's l0).
+/// Latency at no load, where it was measured separately (the paper's l0).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IdleLatency {
     /// Mean latency, microseconds.
@@ -46,18 +44,18 @@ pub struct IdleLatency {
     pub requests: f64,
 }
 
-/// How to fit.
+/// Parameters of a fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FitOptions {
-    /// A family to use whatever its error; chosen by cross-validation when absent.
+    /// A family to use whatever its error; `None`: chosen by cross-validation.
     pub family: Option<Family>,
-    /// What is known of the capacity.
+    /// What is known about the capacity.
     pub capacity: CapacityHint,
     /// A further point at load 0.
     pub idle: Option<IdleLatency>,
 }
 
-/// A fitted curve and how far to trust it.
+/// A fitted curve with its error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CurveFit {
     /// The curve.
@@ -73,14 +71,14 @@ pub struct CurveFit {
     pub points: usize,
     /// The greatest load among them.
     pub largest_load: f64,
-    /// The points do not show where the backend ends: its capacity may be greater than the curve's.
+    /// The points do not show the capacity: it may be greater than the curve's.
     pub capacity_is_lower_bound: bool,
     /// Latency of the curve at no load, microseconds.
     pub l0_us: f64,
 }
 
 impl CurveFit {
-    /// The most load a plan may give this backend; see [`FittedCurve::max_load`].
+    /// The greatest load that a plan may give this backend; see [`FittedCurve::max_load`].
     pub fn max_load(&self) -> f64 {
         self.curve.max_load(self.largest_load)
     }
@@ -95,7 +93,7 @@ impl CurveFit {
     }
 }
 
-/// Why no curve can be drawn.
+/// Why no curve can be fitted.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum FitError {
     /// There is no point and no idle latency.
@@ -131,13 +129,12 @@ pub enum FitError {
 ///
 /// Whatever the points, the curve is finite and non-decreasing below its capacity, and its capacity
 /// lies above every load among the points. With few points:
-/// - one distinct load says nothing of the shape: with an expected capacity the M/M/1 curve through the
-///   point, without one a flat curve that ends just past the point (or at `at_least`), marked as a
-///   lower bound;
+/// - one distinct load says nothing about the shape: with an expected capacity the M/M/1 curve through the point,
+///   without one a flat curve that ends just past the point (or at `at_least`), marked as a lower bound;
 /// - two or three: the smallest capacity that the points do not contradict, marked as a lower bound.
 ///
 /// # Errors
-/// [`FitError`] names the point or the hint that is at fault, or what is missing.
+/// [`FitError`] names the invalid point or hint, or what is missing.
 pub fn fit(points: &[Point], options: &FitOptions) -> Result<CurveFit, FitError> {
     check_hint(&options.capacity)?;
     let points = prepare(points, options.idle)?;
@@ -247,7 +244,7 @@ fn draw(family: Family, points: &[Weighted], outer: &Hyperbola) -> FittedCurve {
         Family::Pchip => FittedCurve::Pchip(Pchip::fit(points, outer)),
         Family::Poly2 => {
             let largest = points.last().map_or(0.0, |p| p.load);
-            // With nothing but idle points the hyperbola's capacity is the only one known.
+            // With idle points only, the hyperbola's capacity is the only one known.
             let end = if largest > 0.0 { LEAST_ROOM * largest } else { outer.c };
             FittedCurve::Poly2(Poly2::fit(points, end))
         }
@@ -271,7 +268,7 @@ fn validate(family: Family, points: &[Weighted], fits: &HyperbolaFits) -> Option
                     points.iter().enumerate().filter(|(i, _)| i % folds != fold).map(|(_, p)| *p),
                 );
                 match draw(family, &rest, outer) {
-                    // That the left-out load was served is known, whatever its latency was.
+                    // The left-out load was served, whatever its latency was.
                     FittedCurve::Poly2(curve) => {
                         FittedCurve::Poly2(Poly2 { capacity: outer.c, ..curve })
                     }
@@ -308,7 +305,7 @@ fn finish(
         residual: (errors / precisions).sqrt(),
         points: points.len(),
         largest_load: points.last().map_or(0.0, |p| p.load),
-        // A polynomial ends where its points do, whatever the backend can bear.
+        // A polynomial ends where its points do, whatever the capacity is.
         capacity_is_lower_bound: fits.lower_bound || family == Family::Poly2,
         curve,
     }

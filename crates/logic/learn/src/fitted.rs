@@ -1,4 +1,4 @@
-//! The curve families under one roof, ready to be stored.
+//! The curve families as one type, which can be stored.
 
 use plimsoll_model::{Curve, Hyperbola};
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ pub enum FittedCurve {
 }
 
 impl FittedCurve {
-    /// Which family it is of.
+    /// The family of the curve.
     pub fn family(&self) -> Family {
         match self {
             FittedCurve::Hyperbola(_) => Family::Hyperbola,
@@ -62,8 +62,8 @@ impl FittedCurve {
         }
     }
 
-    /// The most load a plan may give: [`USABLE_CAPACITY`] of the capacity, or what was already carried
-    /// without loss when that is more.
+    /// The greatest load that a plan may give: [`USABLE_CAPACITY`] of the capacity, or the load already served without
+    /// loss if that is greater.
     pub fn max_load(&self, largest_seen: f64) -> f64 {
         let capacity = self.capacity();
         let seen = if largest_seen < capacity { largest_seen } else { 0.0 };

@@ -1,32 +1,30 @@
 //! Fits `l(x) = a + b / (c − x)`, `a, b ≥ 0`, to points: relative least squares, each point weighted
 //! by its precision.
 //!
-//! For a given c the problem is linear: with the basis `1, c/(c−x)` the best non-negative pair has a
-//! closed form. c is searched on a geometric grid of `c − x_max`, then by golden section. The grid's
-//! objective is also the profile likelihood of c: where it stays flat towards great c, the data do not
-//! show where the backend ends, and the smallest c that they do not contradict is taken as a lower
-//! bound. Leave-one-out fits come from the same pass, each fold's sums being the totals less its own.
-//! Cost O(grid × points). It fails where latency rises in two distinct stages: see `pchip`.
+//! For a given c the problem is linear: with the basis `1, c/(c−x)` the best non-negative pair has a closed form. c is
+//! searched on a geometric grid of `c − x_max`, then by golden section. The grid's objective is also the profile
+//! likelihood of c: where it stays flat towards great c, the data do not show the capacity, and the smallest c that
+//! they do not contradict is taken as a lower bound. Leave-one-out fits come from the same pass, with each fold's sums
+//! being the totals less its own. Cost O(grid × points). It fails where latency rises in two distinct stages: see
+//! `pchip`.
 
 use plimsoll_model::Hyperbola;
 
 use crate::fit::CapacityHint;
 use crate::golden;
 
-/// Values of c that are tried before the golden section.
+/// Values of c tried before the golden section.
 const GRID: usize = 44;
 /// Golden-section steps over two grid cells: to 0.618^18 of them, 0.02 %.
 const REFINEMENTS: u32 = 18;
-/// c is searched up to this multiple of its least value: past it a hyperbola over the points is a
-/// straight line, so nothing more is to be learned.
+/// c is searched up to this multiple of its least value: beyond it a hyperbola over the points is a straight line.
 const RANGE: f64 = 20.0;
-/// Capacity lies at least this far above every load that was observed without loss: an M/M/1 queue at
-/// 0.5 % from its capacity would be 200 times slower than idle, and seldom answers at all.
+/// The capacity is at least this far above every load that was served without loss: an M/M/1 queue at 0.5 % below its
+/// capacity would be 200 times slower than idle, and seldom answers at all.
 pub(crate) const LEAST_ROOM: f64 = 1.005;
-/// Model error, relative: more requests than 1/0.02² make no point more trusted.
+/// Model error, relative: more than 1/0.02² requests do not increase the precision of a point.
 const MODEL_ERROR: f64 = 0.02;
-/// Worth of the belief that a point's noise is 1/√requests, in degrees of freedom, while few points
-/// say what it is.
+/// Weight of the prior that a point's noise is 1/√requests, in degrees of freedom.
 const NOISE_BELIEF: f64 = 4.0;
 
 /// Points ready for fitting: ascending distinct loads.
@@ -65,7 +63,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// What does not depend on c.
+    /// Adds the parts that do not depend on c.
     fn add_fixed(&mut self, weight: f64, y: f64) {
         let wy = weight * y;
         self.pp += weight;
@@ -73,7 +71,7 @@ impl Sums {
         self.yy += wy * y;
     }
 
-    /// What does.
+    /// Adds the parts that do.
     fn add_moving(&mut self, weight: f64, q: f64, y: f64) {
         let wq = weight * q;
         self.pq += wq;
@@ -142,18 +140,18 @@ impl Grid {
     }
 }
 
-/// The least capacity that the observed loads and the hint allow.
+/// The least capacity that the served loads and the hint allow.
 fn least_capacity(largest_load: f64, hint: &CapacityHint) -> f64 {
     let seen = LEAST_ROOM * largest_load;
     let hinted = hint.at_least.unwrap_or(0.0).max(seen);
     match hint.about {
-        // With nothing observed the expected value alone sets the scale.
+        // Without served loads the expected value alone sets the scale.
         Some((value, _)) if hinted <= 0.0 => value * 0.1,
         _ => hinted,
     }
 }
 
-/// How far the hint's expected capacity speaks against this one, in the units of the squared error.
+/// How far this capacity deviates from the hint's expected one, in the units of the squared error.
 fn surprise(c: f64, hint: &CapacityHint) -> f64 {
     hint.about.map_or(0.0, |(value, relative_sd)| {
         let z = (c / value).ln() / relative_sd;
@@ -165,8 +163,8 @@ fn surprise(c: f64, hint: &CapacityHint) -> f64 {
 pub(crate) fn fit(points: &[Weighted], hint: &CapacityHint, folds: usize) -> HyperbolaFits {
     let largest = points.last().map_or(0.0, |point| point.load);
     let grid = Grid::new(largest, hint);
-    // First pass: scaled by the measured latency, which favours points that are low by chance. Second
-    // pass: scaled by the first's curve, which does not.
+    // First pass: scaled by the measured latency, which favours points that are low by noise. Second pass: scaled by
+    // the first's curve, which does not.
     let scales: Vec<f64> = points.iter().map(|p| p.precision / (p.latency * p.latency)).collect();
     let first = search(points, &scales, &grid, hint, 0).refined;
     let scales: Vec<f64> = points
@@ -243,7 +241,7 @@ fn search(
     }
 }
 
-/// The sums that are the same for every c: over all points, and each fold's part.
+/// The sums that do not depend on c: over all points, and each fold's part.
 fn fixed_sums(points: &[Weighted], scales: &[f64], folds: usize) -> (Sums, Vec<Sums>) {
     let (mut total, mut parts) = (Sums::default(), vec![Sums::default(); folds]);
     for (i, (point, &scale)) in points.iter().zip(scales).enumerate() {
@@ -255,7 +253,7 @@ fn fixed_sums(points: &[Weighted], scales: &[f64], folds: usize) -> (Sums, Vec<S
     (total, parts)
 }
 
-/// Sums over all points at this c, added to what is the same for all; the part of each fold goes to `parts`.
+/// Sums over all points at this c, added to the fixed ones; the part of each fold goes to `parts`.
 fn sums_at(points: &[Weighted], scales: &[f64], c: f64, fixed: Sums, parts: &mut [Sums]) -> Sums {
     let mut total = fixed;
     let mut fold = 0;

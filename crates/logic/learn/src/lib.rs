@@ -1,18 +1,18 @@
-//! Samples to curves: what load does to each backend, found out with as few and as gentle
-//! measurements as will do.
+//! From samples to curves: how each backend's latency depends on its load, inferred from few measurements that cost
+//! clients little.
 //!
 //! The crate reads in the order the data flow:
 //!
-//! 1. [`levels`] gathers [`Sample`](plimsoll_model::Sample)s of one backend into load levels, and
-//!    [`points`] keeps those that count as latency: failures are drops, never fast answers.
-//! 2. [`fit()`] draws a curve through the points: a hyperbola by default, a monotone interpolation where
-//!    the backend is shaped otherwise, the paper's parabola on request; with the cross-validated error
-//!    and a word on whether capacity was seen or is only a lower bound.
-//! 3. [`Exploration`] chooses the next weight to measure (KnapsackLB §4.3), and [`schedule()`] fits the
-//!    wishes of all backends into weights that sum to one (§4.6).
-//! 4. [`ThroughputEstimator`] is for balancers that count requests in flight, where weights are not
-//!    shares: it reads service time, cores and capacity off (in flight, throughput) windows.
-//! 5. [`drift`] tells when a backend is no longer what was learned of it, and when it is only noise.
+//! 1. [`levels`] groups [`Sample`](plimsoll_model::Sample)s of one backend by load, and [`points`] keeps those that count
+//!    as latency: failures are drops, never fast answers.
+//! 2. [`fit()`] fits a curve to the points: a hyperbola by default, a monotone interpolation where the backend's curve has
+//!    another shape, the paper's parabola on request; with the cross-validated error, and whether the capacity was
+//!    observed or is only a lower bound.
+//! 3. [`Exploration`] chooses the next weight to measure (KnapsackLB §4.3), and [`schedule()`] combines the requested
+//!    weights of all backends into weights that sum to one (§4.6).
+//! 4. [`ThroughputEstimator`] is for in-flight methods, where weights are not shares: it infers service time, cores and
+//!    capacity from windows of (in flight, throughput).
+//! 5. [`drift`] detects when a backend's service rate has changed, and distinguishes that from noise.
 //!
 //! Everything here is arithmetic: no clock, no socket, no randomness.
 
@@ -40,6 +40,6 @@ pub use throughput::{
     ThroughputOptions, WindowError,
 };
 
-/// No curve is used beyond this part of its capacity: the last 1.5 % of a hyperbola multiplies latency
-/// by dozens, and no fit is that good.
+/// No curve is used beyond this part of its capacity: over the last 1.5 % of a hyperbola latency rises by a factor of
+/// dozens, and no fit is that accurate.
 pub const USABLE_CAPACITY: f64 = 0.985;

@@ -1,11 +1,10 @@
 //! Isotonic regression, then monotone cubic interpolation through its values.
 //!
-//! Pool-adjacent-violators makes the points non-decreasing; Fritsch–Carlson slopes (PCHIP) keep the
-//! cubic between them non-decreasing as well. Before the first point the curve is constant. Past the
-//! last it follows a hyperbola that meets the last point with at least the cubic's slope there, and has
-//! its pole at the capacity that a hyperbola through all points names: so the marginal cost keeps
-//! rising past the data, and never falls back at the seam. Cost O(points). It fails under noise: it
-//! follows every point, so cross-validation must prefer it.
+//! Pool-adjacent-violators makes the points non-decreasing; Fritsch–Carlson slopes (PCHIP) keep the cubic between them
+//! non-decreasing as well. Before the first point the curve is constant. Past the last it follows a hyperbola that
+//! meets the last point with at least the cubic's slope there, and has its pole at the capacity of a hyperbola through
+//! all points: so the marginal cost keeps rising past the data and does not fall where the two meet. Cost O(points). It
+//! fails under noise: it follows every point, so it is used only where cross-validation prefers it.
 
 use plimsoll_model::{Curve, Hyperbola};
 use serde::{Deserialize, Serialize};
@@ -167,7 +166,7 @@ mod tests {
     const OUTER: Hyperbola = Hyperbola { a: 5.0, b: 2.0, c: 1.5 };
 
     #[test]
-    fn violators_are_pooled() {
+    fn adjacent_violators_are_pooled() {
         let got = isotonic(&weighted(&[(0.0, 1.0), (1.0, 8.0), (2.0, 2.0), (3.0, 9.0)]));
         assert_eq!(got.len(), 4);
         assert!((got[1] - 4.0).abs() < 1e-9 && (got[2] - 4.0).abs() < 1e-9, "{got:?}");
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn passes_through_monotone_points_and_never_falls() {
+    fn curve_passes_through_monotone_points_and_never_falls() {
         let pairs = [(0.0, 10.0), (0.3, 10.5), (0.6, 30.0), (0.9, 31.0), (1.0, 80.0)];
         let curve = Pchip::fit(&weighted(&pairs), &OUTER);
         for (x, y) in pairs {
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_marginal_cost_does_not_fall_past_the_data() {
+    fn marginal_cost_does_not_fall_past_the_data() {
         let curve = Pchip::fit(&weighted(&[(0.1, 10.0), (0.5, 10.0), (1.0, 10.0)]), &OUTER);
         let mut last = curve.marginal_at(0.999_999);
         for i in 100..150 {

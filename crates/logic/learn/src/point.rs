@@ -1,7 +1,7 @@
-//! Samples to points: one mean latency per load level.
+//! From samples to points: one mean latency per load level.
 //!
-//! Samples whose loads lie within a tolerance of one another form a level. Cost O(n log n). It fails
-//! where the backend itself changed between samples of one level: the caller forgets old samples.
+//! Samples with loads within a tolerance of one another form a level. Cost O(n log n). It fails where the backend
+//! changed between samples of one level: the caller has to drop old samples.
 
 use plimsoll_model::{Outcome, Sample};
 use serde::{Deserialize, Serialize};
@@ -13,17 +13,17 @@ pub struct Point {
     pub load: f64,
     /// Mean latency of the successful requests, microseconds.
     pub latency_us: f64,
-    /// How many requests the mean is over: the weight of the point.
+    /// Requests that the mean is over: the weight of the point.
     pub requests: f64,
 }
 
-/// What counts as load.
+/// The unit of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LoadAxis {
-    /// The share of the traffic, where rates are not known; samples of any source count.
+    /// The share of the traffic, where rates are unknown; samples of any source count.
     Share,
-    /// Requests per second; samples without a rate are left out.
+    /// Requests per second; samples without a rate are ignored.
     Rate,
 }
 
@@ -32,7 +32,7 @@ pub enum LoadAxis {
 pub struct Level {
     /// Mean load of the samples, weighted by their requests.
     pub load: f64,
-    /// Mean latency of the successful requests, microseconds; absent when none succeeded.
+    /// Mean latency of the successful requests, microseconds; `None` when none succeeded.
     pub latency_us: Option<f64>,
     /// Successful requests.
     pub succeeded: f64,
@@ -48,9 +48,9 @@ impl Level {
     }
 }
 
-/// Gathers one backend's samples into levels of ascending load. Loads within `tolerance` (relative,
-/// such as 0.05) above the lowest of a level belong to it. Samples with a load or latency that is not
-/// finite, or is negative, are left out, and so are those over no requests.
+/// Groups one backend's samples into levels of ascending load. Loads within `tolerance` (relative, such as 0.05) above
+/// the lowest of a level belong to it. Samples with a load or latency that is not finite or is negative are ignored,
+/// and so are those over no requests.
 pub fn levels(samples: &[Sample], axis: LoadAxis, tolerance: f64) -> Vec<Level> {
     let mut known: Vec<(f64, &Sample)> = samples
         .iter()
@@ -77,8 +77,8 @@ pub fn levels(samples: &[Sample], axis: LoadAxis, tolerance: f64) -> Vec<Level> 
     out
 }
 
-/// The points of the levels that lost at most `max_drop_share` of their requests: a backend that
-/// drops answers the lucky ones only, so its latency there says nothing of its curve.
+/// The points of the levels that lost at most `max_drop_share` of their requests: where a backend drops requests, the
+/// latency of the others says nothing about its curve.
 pub fn points(levels: &[Level], max_drop_share: f64) -> Vec<Point> {
     levels
         .iter()
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn near_loads_make_one_level_weighted_by_requests() {
+    fn close_loads_make_one_level_weighted_by_requests() {
         let ok = Outcome::Success;
         let got = levels(
             &[sample(0.102, 40.0, 3, ok), sample(0.1, 20.0, 1, ok), sample(0.2, 99.0, 1, ok)],
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_samples_are_left_out() {
+    fn invalid_samples_are_ignored() {
         let ok = Outcome::Success;
         let all = [
             sample(f64::NAN, 1.0, 1, ok),

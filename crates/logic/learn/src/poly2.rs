@@ -15,9 +15,9 @@ use crate::hyperbola::Weighted;
 pub struct Poly2 {
     /// Coefficients of 1, x and x²: microseconds per power of the unit of load.
     pub coefficients: [f64; 3],
-    /// The latency below which the curve never goes, microseconds: regression may dip below zero.
+    /// Lower bound of the curve, microseconds: the regression may fall below zero.
     pub floor_us: f64,
-    /// Where the curve ends: just past the greatest load measured.
+    /// Where the curve ends: just past the greatest measured load.
     pub capacity: f64,
 }
 
@@ -42,7 +42,7 @@ impl Poly2 {
         let least = points.iter().map(|p| p.latency).fold(f64::INFINITY, f64::min);
         Poly2 {
             coefficients: [k0, k1 / scale, k2 / (scale * scale)],
-            // 1 % of the least latency measured: positive, and out of the way of the paper's curve.
+            // 1 % of the least measured latency: positive, and too low to affect the paper's curve.
             floor_us: 0.01 * least,
             capacity,
         }

@@ -1,27 +1,27 @@
-//! Fits the weights that explorations wish for into weights that sum to one (KnapsackLB §4.6).
+//! Combines the weights that explorations request into weights that sum to one (KnapsackLB §4.6).
 //!
-//! Wishes are served greedily in order of class (over-utilised > rest > refresh), first in first out
-//! within a class, hopping over those that do not fit. A wish fits when the weights granted stay within
-//! 1 and what they leave can be carried by the other backends within their bounds. The others share it
-//! in proportion to capacity, never above their bounds. So the first wish that fits alone is granted in
-//! every round: n such wishes wait at most n rounds. Cost O(n log n), plus O(n) per bound reached.
+//! Requests are granted greedily in order of class (over-utilised > rest > refresh), first in first out within a class,
+//! skipping those that do not fit. A request fits when the granted weights stay within 1 and the other backends can
+//! take what they leave within their bounds. The others share it in proportion to capacity, never above their bounds.
+//! So the first request that fits alone is granted in every round: n such requests wait at most n rounds. Cost O(n log
+//! n), plus O(n) per bound reached.
 //!
-//! It fails where the pool is short of capacity: then no wish is granted, the shortage is shared in
-//! proportion to capacity, and [`Assignment::beyond_bounds`] says so.
+//! It fails where the pool is short of capacity: then no request is granted, the shortage is shared in proportion to
+//! capacity, and [`Assignment::beyond_bounds`] is set.
 
 use std::collections::BTreeMap;
 
 use plimsoll_model::BackendId;
 use serde::{Deserialize, Serialize};
 
-/// Rounding errors of sums of weights stay far below this, differences that matter far above.
+/// Rounding errors of sums of weights are far below this, relevant differences far above.
 const TOLERANCE: f64 = 1e-9;
 
-/// Who is served first.
+/// Classes of requests, the first served first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
-    /// A backend that suffers from its present weight.
+    /// A backend that is overloaded at its present weight.
     OverUtilised,
     /// Every other exploration.
     Rest,
@@ -32,26 +32,25 @@ pub enum Priority {
 /// A backend that can be given weight.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Member {
-    /// Who.
+    /// The backend.
     pub backend: BackendId,
-    /// The most it may be given while it only absorbs what others leave: its w_max where known, its
-    /// present weight where not. Values above 1 mean 1.
+    /// The greatest weight it may get while it only takes what others leave: its w_max where known, or else its present
+    /// weight. Values above 1 mean 1.
     pub bound: f64,
-    /// The measure by which the rest is shared: its learned capacity. 0 where unknown: then its bound
-    /// serves.
+    /// The key by which the rest is shared: its learned capacity. 0 where unknown: then its bound is the key.
     pub capacity: f64,
 }
 
-/// A weight that an exploration wishes to measure at.
+/// A weight that an exploration requests to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Wanted {
-    /// For whom.
+    /// The backend.
     pub backend: BackendId,
     /// The weight, 0…1.
     pub weight: f64,
     /// Its class.
     pub priority: Priority,
-    /// Ticket: lower ones came first.
+    /// Lower tickets came first.
     pub ticket: u64,
 }
 
@@ -60,30 +59,30 @@ pub struct Wanted {
 pub struct Assignment {
     /// Every member's weight, in order of [`BackendId`]; they sum to 1.
     pub weights: Vec<(BackendId, f64)>,
-    /// Whose wish is granted exactly, in the order it was served.
+    /// Backends whose request is granted exactly, in the order of service.
     pub granted: Vec<BackendId>,
-    /// Whose wish has to wait, in order of service.
+    /// Backends whose request has to wait, in the order of service.
     pub waiting: Vec<BackendId>,
-    /// The bounds of all together do not carry the traffic: some members are above theirs.
+    /// The bounds of all together are below the traffic: some members exceed theirs.
     pub beyond_bounds: bool,
 }
 
 /// Why there is no assignment.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ScheduleError {
-    /// There is nobody to carry the traffic.
+    /// There is no member.
     #[error("no backend can be given weight")]
     NoMembers,
-    /// A backend occurs twice, as a member or with a wish.
+    /// A backend occurs twice, as a member or with a request.
     #[error("{0} occurs twice")]
     Twice(BackendId),
-    /// A wish of somebody who is no member.
-    #[error("{0} wants a weight but is no member")]
+    /// A request by a backend that is no member.
+    #[error("{0} requests a weight but is no member")]
     Unknown(BackendId),
-    /// A bound, capacity or weight is no number of its range.
+    /// A bound, capacity or weight is out of its range.
     #[error("{backend}: {name} is {value}, expected {expected}")]
     OutOfRange {
-        /// Whose.
+        /// The backend.
         backend: BackendId,
         /// Which number.
         name: &'static str,
@@ -102,11 +101,11 @@ struct Seat {
     granted: bool,
 }
 
-/// Makes one round. `refresh_share` is the part of all capacity that may be refreshed at a time (the
-/// paper: 0.05); one backend always may.
+/// Makes one round. `refresh_share` is the part of all capacity that may be measured again at a time (0.05 in the
+/// paper); one backend is always allowed.
 ///
 /// # Errors
-/// [`ScheduleError`] names the backend whose numbers make no sense.
+/// [`ScheduleError`] names the backend with an invalid number.
 pub fn schedule(
     members: &[Member],
     wanted: &[Wanted],
@@ -120,7 +119,7 @@ pub fn schedule(
     let all_keys: f64 = seats.values().map(|seat| seat.key).sum();
     let mut refreshable = refresh_share * all_keys;
     let mut refreshing = 0;
-    // What the bounds of those without a grant, and the grants, leave uncarried; negative: spare room.
+    // The weight that is left over after grants and the bounds of the others; negative: spare room.
     let mut lacking = 1.0 - seats.values().map(|seat| seat.bound).sum::<f64>();
     let mut given = 0.0;
     let (mut granted, mut waiting) = (Vec::new(), Vec::new());
@@ -145,7 +144,7 @@ pub fn schedule(
         granted.push(wish.backend);
     }
     if lacking > TOLERANCE {
-        // Granting part of the wishes would heap the shortage on those without one.
+        // Granting some of the requests would put the whole shortage on the other backends.
         waiting.splice(0..0, granted.drain(..));
         for seat in seats.values_mut() {
             (seat.weight, seat.granted) = (0.0, false);
@@ -197,8 +196,8 @@ fn check_wishes(
     Ok(())
 }
 
-/// Gives `rest` to those without a grant, in proportion to their keys and within their bounds as far
-/// as these go. Says whether bounds had to be passed.
+/// Gives `rest` to the backends without a grant, in proportion to their keys and within their bounds where possible.
+/// Returns whether bounds had to be exceeded.
 fn share_rest(seats: &mut BTreeMap<BackendId, Seat>, rest: f64) -> bool {
     let mut open: Vec<&mut Seat> = seats.values_mut().filter(|seat| !seat.granted).collect();
     let room: f64 = open.iter().map(|seat| seat.bound).sum();
@@ -211,7 +210,7 @@ fn share_rest(seats: &mut BTreeMap<BackendId, Seat>, rest: f64) -> bool {
         }
         return true;
     }
-    // Those that fill up first come first; each is closed once, so one pass is enough.
+    // Ordered by when they reach their bound: each is closed once, so one pass is enough.
     let fill = |seat: &Seat| if seat.key > 0.0 { seat.bound / seat.key } else { 0.0 };
     open.sort_by(|left, right| fill(left).total_cmp(&fill(right)));
     let (mut rest, mut keys) = (rest.max(0.0), keys);
@@ -224,7 +223,7 @@ fn share_rest(seats: &mut BTreeMap<BackendId, Seat>, rest: f64) -> bool {
     false
 }
 
-/// Puts the last bits of rounding on the greatest weight among those without a grant, or among all.
+/// Adds the rounding error to the greatest weight among those without a grant, or among all.
 fn settle(seats: &mut BTreeMap<BackendId, Seat>) {
     for _ in 0..2 {
         let off = 1.0 - seats.values().map(|seat| seat.weight).sum::<f64>();

@@ -1,26 +1,23 @@
-//! Service time, cores and capacity of a backend from what its balancer sees: how many requests are in
-//! flight, and how many complete.
+//! Service time, cores and capacity of a backend from its balancer's counters: requests in flight, and completions.
 //!
-//! Model: `X = v · E[min(n, c)]`. X is the rate of completions, n the requests in flight, c the
-//! effective number of cores, `1/v` the service time; capacity is `c·v`. It is Little's law for the
-//! busy cores, so it holds for any distribution of service times, first come first served or shared.
-//! n is polled at instants, so a window's histogram of polls estimates the time average `E[min(n, c)]`
-//! for every c at once.
+//! Model: `X = v · E[min(n, c)]`, with X the rate of completions, n the requests in flight, c the effective number of
+//! cores and `1/v` the service time; the capacity is `c·v`. It is Little's law for the busy cores, so it holds for any
+//! distribution of service times, first come first served or shared. n is polled at instants, so a window's histogram
+//! of polls estimates the time average `E[min(n, c)]` for every c at once.
 //!
-//! Windows are joined over time into blocks (a single window's handful of polls is so noisy that errors
-//! in n would pass for saturation), blocks into at most [`MAX_BLOCKS`], and all are discounted as
-//! requests go by. Blocks of one load count as one observation, for the reason given in `estimate`. For
-//! each c the best v is a weighted mean; c is searched on a grid and refined. Where even unlimited cores
-//! explain the blocks, no queue was seen: c is the least number of cores they do not contradict (within one
-//! standard deviation), and is marked as a lower bound.
+//! Windows are joined over time into blocks (the few polls of a single window are so noisy that errors in n would look
+//! like saturation), blocks into at most [`MAX_BLOCKS`], and all are discounted as requests go by. Blocks of one load
+//! count as one observation, for the reason given in `estimate`. For each c the best v is a weighted mean; c is
+//! searched on a grid and refined. Where even unlimited cores explain the blocks, no queue was observed: c is the least
+//! number of cores that they do not contradict (within one standard deviation), marked as a lower bound.
 //!
-//! One load tells nothing so: there, what completes between two polls is held against what was in flight a service
-//! time before, or long before where service scatters much ([`Lagged`]). How much it scatters is told by batches of
-//! windows ([`Dispersion`]).
+//! With one load only, this shows nothing: then completions between two polls are compared with the number in flight a
+//! service time before, or long before where service times scatter much ([`Lagged`]). How much they scatter is inferred
+//! from batches of windows ([`Dispersion`]).
 //!
-//! Cost: `observe` O(blocks), `estimate` O(grid × (blocks + groups) × levels). It fails where the service time
-//! itself depends on load (shared caches), which looks like fewer cores, and where one load only was
-//! ever seen by polls too far apart to follow requests: then capacity is little more than the rate observed.
+//! Cost: `observe` O(blocks), `estimate` O(grid × (blocks + groups) × levels). It fails where the service time itself
+//! depends on load (shared caches), which looks like fewer cores, and where only one load was ever observed, by polls
+//! too far apart to follow requests: then the capacity is little more than the observed rate.
 
 use serde::{Deserialize, Serialize};
 
@@ -34,22 +31,22 @@ use block::Block;
 pub use lagged::Lagged;
 use scatter::Scatter;
 
-/// How many services before is long before: hardly any that were in service then still are, however service scatters.
+/// "Long before" in service times: hardly any request in service then is still in service, however service times
+/// scatter.
 pub const LONG_BEFORE: f64 = 10.0;
-/// Blocks kept; beyond, the two neighbours in time that differ least become one.
+/// Blocks kept; beyond, the two neighbours in time that differ least are joined.
 pub const MAX_BLOCKS: usize = 32;
-/// What was in flight before says little of cores at a time, and cores seldom change: it is remembered for so many
-/// times as long.
+/// Factor on the memory of lagged pairs: each says little about the cores, and cores seldom change.
 const LAGGED_MEMORY: f64 = 8.0;
-/// A block is closed when it has at least this many polls: 10 s of the slowest, 200 ms apart.
+/// A block is closed with at least this many polls: 10 s at the slowest interval, 200 ms.
 const BLOCK_POLLS: f64 = 50.0;
-/// A block is closed when it spans at least this long too: the paper's time for one weight.
+/// A block also spans at least this time: the paper's time for one weight.
 const BLOCK_SECONDS: f64 = 10.0;
-/// A block discounted below this many polls says nothing any more.
+/// A block discounted below this many polls is dropped.
 const LEAST_POLLS: f64 = 0.5;
-/// Completions without which there is no estimate, …
+/// Least completions for an estimate, …
 const LEAST_COMPLETIONS: f64 = 20.0;
-/// … but for a backend that needs seconds for each: three, old ones discounted, when it has been at work for so long.
+/// … except for a backend that needs seconds for each: three, discounted, once it has been working for this long.
 const FEW_COMPLETIONS: f64 = 2.9;
 const AT_WORK_S: f64 = 8.0;
 
@@ -58,20 +55,20 @@ const AT_WORK_S: f64 = 8.0;
 pub struct InFlightWindow {
     /// Its length.
     pub seconds: f64,
-    /// Requests completed in it: started, less the growth of those in flight.
+    /// Requests completed in it: those started, less the growth of the number in flight.
     pub completions: f64,
     /// How often each number in flight was polled: `(in flight, polls)`.
     pub levels: Vec<(u32, u32)>,
-    /// What the balancer was told to give the backend, in any unit, where that is known: its share times
-    /// the traffic. Loads are then told apart by design instead of by what chance made of them.
+    /// The rate that the weights should have given the backend, in any unit, where known: its share times the
+    /// traffic. Loads are then distinguished by that and not by noise.
     pub setting: Option<f64>,
-    /// Completions by what was in flight a service time before; empty where polls do not tell.
+    /// Completions by the number in flight a service time before; empty where polls do not show it.
     pub lagged: Lagged,
-    /// The same by what was in flight [`LONG_BEFORE`]; none where that says nothing, as behind a balancer that counts.
+    /// The same [`LONG_BEFORE`]; `None` where that shows nothing, as under in-flight methods.
     pub long_lagged: Option<Lagged>,
 }
 
-/// How the estimator remembers.
+/// Memory of the estimator.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ThroughputOptions {
     /// After this many further completions, old windows count for 1/e.
@@ -80,12 +77,12 @@ pub struct ThroughputOptions {
 
 impl Default for ThroughputOptions {
     fn default() -> Self {
-        // A busy core of 30 ms remembers about ten minutes.
+        // A busy core with 30 ms per request remembers about ten minutes.
         ThroughputOptions { memory_requests: 20_000.0 }
     }
 }
 
-/// What is known of a backend's service.
+/// An estimate of a backend's service.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
     /// Mean time a request occupies a core, microseconds.
@@ -99,50 +96,49 @@ pub struct Throughput {
     pub rel_se: f64,
     /// Relative standard error of the number of cores; absent where it is only a lower bound.
     pub cores_rel_se: Option<f64>,
-    /// No queue was seen: cores and capacity may be greater.
+    /// No queue was observed: cores and capacity may be greater.
     pub lower_bound: bool,
-    /// By how much one core more or less would explain what was seen worse, squared and in units of the
-    /// noise: 9 are three standard deviations. 0 where cores are not whole, and, where that can be told, until it is
-    /// known how service scatters.
+    /// By how much one core more or less fits worse, squared and in units of the noise: 9 are three standard deviations.
+    /// 0 where cores are not whole, and, where it can be inferred at all, until the dispersion is known.
     #[serde(default)]
     pub margin: f64,
 }
 
-/// How much what completes over long stretches scatters, in units of a Poisson process: the squared variation of
-/// service times.
+/// Dispersion of completions over long stretches, relative to a Poisson process: the squared coefficient of variation
+/// of service times.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Dispersion {
     /// Variance over mean: 1 where service is exponential, 0 where all requests take the same.
     pub ratio: f64,
     /// Its standard error.
     pub error: f64,
-    /// There were batches enough to tell: it is more than a belief.
+    /// There were enough batches: it is more than the prior.
     pub is_known: bool,
 }
 
 impl Dispersion {
-    /// From here on who stays in service is so much the longer one that a service before leads astray (4.3 does, and up
-    /// to here nothing was seen of it).
+    /// From this ratio on, the number in flight a service time before is misleading, because requests still in service
+    /// are long ones (it is at 4.3, and up to here no effect was observed).
     const MUCH: f64 = 1.5;
-    /// Blocks of a load whose speed is not quite the same, and ends of batches, are as much of the ratio.
+    /// Blocks of a load with slightly different speeds, and ends of batches, make up this part of the ratio.
     const ROUGHLY: f64 = 0.1;
 
     fn is_much(&self) -> bool {
         self.is_known && self.ratio > Self::MUCH
     }
 
-    /// Nothing speaks against exponential service, which is believed until something does.
+    /// Nothing contradicts exponential service, the prior.
     fn may_be_exponential(&self) -> bool {
         !self.is_known || (self.ratio - 1.0).abs() <= Self::ROUGHLY + 2.0 * self.error
     }
 
-    /// Not below that of a Poisson process: between two polls completions of regular service scatter no less.
+    /// At least that of a Poisson process: between two polls completions of regular service scatter no less.
     fn at_least_poisson(of: Option<Dispersion>) -> f64 {
         of.filter(|d| !d.may_be_exponential()).map_or(1.0, |d| d.ratio.max(1.0))
     }
 
-    /// By how many more complete for each one fewer that is busy at the second of two polls than at the first, and the error
-    /// of it. The error lets the fit choose, at the price of telling less of cores.
+    /// How many more complete for each core fewer that is busy at the second of two polls than at the first, with its
+    /// error. The error lets the fit choose, at the price of less information about the cores.
     fn ahead(self) -> (f64, f64) {
         if self.may_be_exponential() {
             return (0.0, 0.0);
@@ -151,19 +147,19 @@ impl Dispersion {
     }
 }
 
-/// What is known from elsewhere.
+/// Evidence from elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Hints {
-    /// The service time in microseconds with its relative standard deviation, from probes of the idle backend: it
-    /// tells cores apart where one load only was seen.
+    /// Service time in microseconds with its relative standard deviation, from probes of the idle backend: it
+    /// determines the cores where only one load was observed.
     pub service: Option<(f64, f64)>,
-    /// How many cores were told beyond doubt: believed until they are contradicted.
+    /// The number of cores inferred with certainty before: believed until contradicted.
     pub cores: Option<f64>,
-    /// How service scatters where several who do the same work tell; without it what this backend has shown has to do.
+    /// Dispersion, where several backends that do the same work have shown it; without it this backend's own is used.
     pub dispersion: Option<Dispersion>,
 }
 
-/// A window that says nothing.
+/// A window that cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum WindowError {
     /// Its length is no positive number.
@@ -181,9 +177,9 @@ pub enum WindowError {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ThroughputEstimator {
     options: ThroughputOptions,
-    /// In order of time; the last is open.
+    /// In order of time; the last one is open.
     blocks: Vec<Block>,
-    /// Not kept beyond a life: it is much, and what it has told of cores is kept elsewhere.
+    /// Not stored over a restart: it is large, and the cores inferred from it are stored elsewhere.
     #[serde(skip)]
     lagged: Lagged,
     #[serde(skip)]
@@ -193,7 +189,7 @@ pub struct ThroughputEstimator {
 }
 
 impl ThroughputEstimator {
-    /// Knows nothing yet. A memory that is no positive number means no forgetting.
+    /// An estimator without data. A memory that is no positive number means no forgetting.
     pub fn new(options: ThroughputOptions) -> ThroughputEstimator {
         ThroughputEstimator {
             options,
@@ -249,8 +245,8 @@ impl ThroughputEstimator {
         Ok(())
     }
 
-    /// Lets what was seen count for so many completions at the most. What was in flight before is told of one speed, and
-    /// how completions scatter as well: they are forgotten.
+    /// Discounts earlier windows to this many completions. Lagged pairs and the dispersion belong to one speed: they
+    /// are dropped.
     pub fn fade_to(&mut self, completions: f64) {
         self.discount((completions / self.completions().max(1e-9)).min(1.0));
         self.lagged.clear();
@@ -263,7 +259,7 @@ impl ThroughputEstimator {
         self.blocks.retain(|block| block.polls >= LEAST_POLLS);
     }
 
-    /// Forgets everything: the backend is another one now.
+    /// Drops all data: the backend has been replaced.
     pub fn reset(&mut self) {
         self.blocks.clear();
         self.lagged.clear();
@@ -271,17 +267,17 @@ impl ThroughputEstimator {
         self.scatter.clear();
     }
 
-    /// Completions that the estimate rests on, old ones discounted.
+    /// Completions behind the estimate, discounted.
     pub fn completions(&self) -> f64 {
         self.blocks.iter().map(|block| block.completions).sum()
     }
 
-    /// Seconds in which something was in flight.
+    /// Seconds with requests in flight.
     fn at_work_s(&self) -> f64 {
         self.blocks.iter().filter(|b| b.polls > 0.0).map(|b| b.seconds * b.busy(1.0).0).sum()
     }
 
-    /// The best estimate; none before 20 completions, or 3 that took 8 s of work.
+    /// The best estimate; `None` before 20 completions, or 3 that took 8 s of work.
     pub fn estimate(&self, hints: Hints) -> Option<Throughput> {
         let completions = self.completions();
         let is_slow = || completions >= FEW_COMPLETIONS && self.at_work_s() >= AT_WORK_S;
@@ -297,14 +293,14 @@ impl ThroughputEstimator {
         estimate::estimate(&seen, hints)
     }
 
-    /// How service scatters with so many cores, by what was seen; none where polls are too far apart to tell.
+    /// The observed dispersion with this many cores; `None` where polls are too far apart.
     pub fn dispersion(&self, cores: f64) -> Option<Dispersion> {
         self.scatter.at(cores)
     }
 
     fn join_nearest(&mut self) {
         let distances = self.blocks.windows(2).map(|pair| pair[0].distance(&pair[1]));
-        // The open block stays out: it is not complete.
+        // The open block is left out: it is not complete.
         let nearest = distances
             .take(self.blocks.len().saturating_sub(2))
             .enumerate()

@@ -1,8 +1,8 @@
-//! Policies to the limit: the mean of every method over that of the central queue, on pools like that of
-//! KnapsackLB's Table 3, for 1, 10, 40 and 200 balancers, exponential and bimodal service. All methods but
-//! `expected_delay`, which learns, are told the capacities, or what their names say. Medians over seeds; one seed is one pool and one
-//! luck for all. Beside the ratio: tries per request where refusals cost some, and the part that was
-//! dropped; under `again` nothing is, for clients send what was refused for good again until it is served, and wait for as long.
+//! Policies to the limit: the mean of every method over that of the central queue, on pools like that of KnapsackLB's
+//! Table 3, for 1, 10, 40 and 200 balancers, exponential and bimodal service. All methods but `expected_delay`, which
+//! learns, know the capacities, or what their names say. Medians over seeds; one seed is one pool and one noise for
+//! all. Beside the ratio: tries per request where refusals cost some, and the part that was dropped; under `again`
+//! nothing is, for clients send what was refused for good again until it is served, and wait for as long.
 //!
 //! `cargo run --release -p plimsoll-sim --example arena -- [REQUESTS] [SEEDS] [NETWORK_MS] [BALANCERS] [NAME]`;
 //! `BALANCERS` is one number instead of all four, 0 for all; `NAME` selects the methods whose names contain it.
@@ -30,45 +30,45 @@ const CPU_NEWS: Duration = Duration::from_secs(1);
 const FULL: u32 = 8;
 const LAWS: [ServiceTime; 2] = [ServiceTime::Exponential, ServiceTime::Bimodal];
 
-/// What a method is told of the pool.
+/// What a method knows about the pool.
 #[derive(Clone, Copy)]
-enum Told {
+enum Knows {
     Nothing,
     Cores,
     Capacities,
     StaticSplit,
 }
 
-/// Who picks.
+/// What picks.
 #[derive(Clone, Copy)]
 enum By {
     Kind(PolicyKind),
-    Told(InFlightBy),
+    Informed(InFlightBy),
 }
 
 struct Method {
     name: &'static str,
     by: By,
     settings: Settings,
-    told: Told,
+    knows: Knows,
     doors: Doors,
     /// Clients send again what was refused for good, until it is served.
     again: bool,
 }
 
 fn method(name: &'static str, kind: PolicyKind) -> Method {
-    let (settings, told, doors) = (Settings::default(), Told::Capacities, Doors::Open);
-    Method { name, by: By::Kind(kind), settings, told, doors, again: false }
+    let (settings, knows, doors) = (Settings::default(), Knows::Capacities, Doors::Open);
+    Method { name, by: By::Kind(kind), settings, knows, doors, again: false }
 }
 
-fn told(name: &'static str, counts: InFlightBy) -> Method {
-    Method { by: By::Told(counts), ..method(name, PolicyKind::ExpectedDelay) }
+fn informed(name: &'static str, counts: InFlightBy) -> Method {
+    Method { by: By::Informed(counts), ..method(name, PolicyKind::ExpectedDelay) }
 }
 
 fn sees(name: &'static str, sight: Sight, probes: u32, doors: Doors) -> Method {
     let expected_delay = ExpectedDelaySettings { sight, probes };
     let settings = Settings { expected_delay, ..Settings::default() };
-    Method { settings, told: Told::Nothing, doors, ..method(name, PolicyKind::ExpectedDelay) }
+    Method { settings, knows: Knows::Nothing, doors, ..method(name, PolicyKind::ExpectedDelay) }
 }
 
 fn again(name: &'static str, method: Method) -> Method {
@@ -83,7 +83,7 @@ fn methods() -> Vec<Method> {
     };
     let uniform = Settings { draw: Draw::Uniform, ..Settings::default() };
     vec![
-        Method { told: Told::StaticSplit, ..method("best static split", RoundRobin) },
+        Method { knows: Knows::StaticSplit, ..method("best static split", RoundRobin) },
         method("random", Random),
         method("cpu_random", CpuRandom),
         method("round_robin", RoundRobin),
@@ -91,10 +91,10 @@ fn methods() -> Vec<Method> {
         method("hash_map", HashMap),
         method("hash_ring", HashRing),
         method("hash_maglev", HashMaglev),
-        Method { told: Told::Nothing, ..method("first, 8 in flight", First) },
+        Method { knows: Knows::Nothing, ..method("first, 8 in flight", First) },
         method("least_connections", LeastConnections),
-        Method { told: Told::Nothing, ..method("least_connections, equal", LeastConnections) },
-        Method { told: Told::Cores, ..method("least_connections, by cores", LeastConnections) },
+        Method { knows: Knows::Nothing, ..method("least_connections, equal", LeastConnections) },
+        Method { knows: Knows::Cores, ..method("least_connections, by cores", LeastConnections) },
         method("leastconn_haproxy", LeastconnHaproxy),
         method("power_of_n", PowerOfN),
         Method { settings: uniform, ..method("power_of_n, uniform", PowerOfN) },
@@ -102,10 +102,10 @@ fn methods() -> Vec<Method> {
         method("peak_ewma", PeakEwma),
         method("least_time", LeastTime),
         method("prequal", Prequal),
-        told("shortest delay, told", InFlightBy::Own),
-        told("the same, counts piggybacked", InFlightBy::Piggybacked),
-        told("the same, 2 probes by capacity", InFlightBy::Probes(2)),
-        told("the same, 5 probes by capacity", InFlightBy::Probes(5)),
+        informed("shortest delay, true capacities", InFlightBy::Own),
+        informed("the same, counts piggybacked", InFlightBy::Piggybacked),
+        informed("the same, 2 probes by capacity", InFlightBy::Probes(2)),
+        informed("the same, 5 probes by capacity", InFlightBy::Probes(5)),
         Method { doors: Doors::Limit(1.0), ..method("random, 1 × cores", Random) },
         Method { doors: Doors::Limit(1.5), ..method("random, 1.5 × cores", Random) },
         Method { doors: Doors::ButLast(1.0), ..method("random, 1 × cores, last try in", Random) },
@@ -126,11 +126,11 @@ fn methods() -> Vec<Method> {
 }
 
 fn run(arena: &Arena, yard: &Yardsticks, method: &Method, balancers: usize) -> ArenaReport {
-    let weights = match method.told {
-        Told::Nothing => vec![1; arena.pool.len()],
-        Told::Cores => arena.pool.iter().map(|b| b.cores).collect(),
-        Told::Capacities => integer_weights(&arena.capacities_rps(), 256),
-        Told::StaticSplit => integer_weights(&yard.shares, 1_000_000),
+    let weights = match method.knows {
+        Knows::Nothing => vec![1; arena.pool.len()],
+        Knows::Cores => arena.pool.iter().map(|b| b.cores).collect(),
+        Knows::Capacities => integer_weights(&arena.capacities_rps(), 256),
+        Knows::StaticSplit => integer_weights(&yard.shares, 1_000_000),
     };
     let mut settings = method.settings;
     if matches!(method.by, By::Kind(PolicyKind::First)) {
@@ -139,14 +139,14 @@ fn run(arena: &Arena, yard: &Yardsticks, method: &Method, balancers: usize) -> A
     let build = |_| -> Box<dyn Policy> {
         match method.by {
             By::Kind(kind) => kind.build(&weights, &settings).expect("valid settings"),
-            By::Told(counts) => Box::new(ShortestDelay::new(&arena.pool, counts)),
+            By::Informed(counts) => Box::new(ShortestDelay::new(&arena.pool, counts)),
         }
     };
     let mut policies: Vec<Box<dyn Policy>> = (0..balancers).map(build).collect();
     let mut ingress = method.doors.build(&arena.pool);
     let mut arena = arena.clone();
     arena.comes_again = method.again.then_some(AGAIN_AFTER);
-    arena.tells_load = matches!(method.by, By::Told(InFlightBy::Piggybacked));
+    arena.tells_load = matches!(method.by, By::Informed(InFlightBy::Piggybacked));
     arena.retry = method.doors.retries();
     arena.addresses = ADDRESSES;
     let by_cpu = matches!(method.by, By::Kind(PolicyKind::CpuRandom));

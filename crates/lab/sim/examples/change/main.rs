@@ -1,17 +1,21 @@
-//! What the controller makes of a world that changes: one backend slowed to 60 %, one half as fast again (whoever
+//! The controller in a world that changes: one backend slowed to 60 %, one half as fast again (the one that
 //! gets the most, or the least), traffic ±20 %.
-//! After each change clients' mean is held against the best static split of the new pool, which an oracle
-//! sets at the moment of the change, and against doing nothing; all three with the same arrivals. (At 95 %
-//! load means of minutes scatter by tens of per cent, and most of that all share.) Under each change what
-//! its runs came to, against what was to be reached. `roundrobin` picks by HAProxy's own keys, `smooth`
-//! evenly and by the new weights at once.
+//! After each change the clients' mean is compared with that of the best static split of the new pool, which an oracle
+//! sets at the moment of the change, and with unchanged weights; all three with the same arrivals. (At 95 % load means
+//! of minutes scatter by tens of per cent, most of which all three share.) Under each change, the results of its runs
+//! against the targets. `roundrobin` picks by HAProxy's own keys, `smooth` in smooth turns and by the new weights at
+//! once.
 //!
-//! `cargo run --release -p plimsoll-sim --example change -- paper|small roundrobin|smooth|leastconn LOAD SEEDS [regular|bimodal] [smallest] [poll=MS] [verbose]`
-//! `cargo run --release -p plimsoll-sim --example change -- bound LOAD ERROR`
+//! ```text
+//! cargo run --release -p plimsoll-sim --example change -- paper|small roundrobin|smooth|leastconn LOAD SEEDS \
+//!     [regular|bimodal] [smallest] [poll=MS] [verbose]
+//! cargo run --release -p plimsoll-sim --example change -- bound LOAD ERROR
+//! ```
 //!
-//! Service is exponential unless said otherwise, and the oracle knows how it scatters (the costs that `verbose` shows are
-//! by the curves of exponential service). `bound`: what is lost by capacities that are off by a relative ERROR (normal, one standard deviation), the small
-//! pool's largest slowed to 60 %, when they are packed for the best: the mean by the true curves over the optimum.
+//! Service is exponential unless said otherwise, and the oracle knows how it scatters (the costs that `verbose` shows
+//! are by the curves of exponential service). `bound`: what is lost by capacities that are off by a relative ERROR
+//! (normal, one standard deviation), the small pool's largest slowed to 60 %, when they are packed for the best: the
+//! mean by the true curves over the optimum.
 
 mod summary;
 
@@ -33,13 +37,13 @@ const SETTLED_S: f64 = 300.0;
 /// Draws of capacities.
 const DRAWS: usize = 1_000;
 
-/// Over so long what queues were is mostly forgotten: the differences of two worlds from one such span to the
-/// next tell how uncertain their mean is. (At 95 % load it takes longer, and the error told is too small.)
+/// Correlation of queues has mostly gone after this long: the differences of two worlds from one such span to the next
+/// show the error of their mean. (At 95 % load it takes longer, and the printed error is too small.)
 const BATCH_S: f64 = 20.0;
 
 use summary::Row;
 
-/// What changes.
+/// The change.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Slowed(f64),
@@ -47,7 +51,7 @@ enum Change {
 }
 
 impl Change {
-    /// Whether weights made for so much traffic can be the answer: to another traffic, if they were made for more than
+    /// Whether weights made for this traffic can be the answer: to a change of traffic, if they were made for more than
     /// half of the difference.
     fn may_be_answered_by(self, planned_rps: f64, before_rps: f64) -> bool {
         match self {
@@ -57,10 +61,10 @@ impl Change {
     }
 }
 
-/// What is made of it.
+/// Parameters of the change and of the output.
 #[derive(Clone, Copy, Debug)]
 struct How {
-    /// Who changes is the smallest that serves, not the one with the most traffic.
+    /// The smallest serving backend changes, not the one with the most traffic.
     smallest: bool,
     verbose: bool,
 }
@@ -116,8 +120,8 @@ fn bound(load: f64, error: f64) {
     let rate_rps = load * pool.iter().map(|b| b.capacity_rps(SERVICE_US)).sum::<f64>();
     pool.last_mut().expect("a pool").speed *= 0.6;
     let full = rate_rps / pool.iter().map(|b| b.capacity_rps(SERVICE_US)).sum::<f64>();
-    let told = Told { pool: &pool, rate_rps, service: ServiceTime::Exponential };
-    let optimum_us = told.mean_us(&best_shares(&pool, rate_rps, ServiceTime::Exponential));
+    let truth = Truth { pool: &pool, rate_rps, service: ServiceTime::Exponential };
+    let optimum_us = truth.mean_us(&best_shares(&pool, rate_rps, ServiceTime::Exponential));
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let mut uniform = || ((rng.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
     // Box and Muller.
@@ -127,7 +131,7 @@ fn bound(load: f64, error: f64) {
             let off =
                 |b: &BackendModel| BackendModel { speed: b.speed * (1.0 + error * normal()), ..*b };
             let believed: Vec<BackendModel> = pool.iter().map(off).collect();
-            told.mean_us(&best_shares(&believed, rate_rps, ServiceTime::Exponential)) / optimum_us
+            truth.mean_us(&best_shares(&believed, rate_rps, ServiceTime::Exponential)) / optimum_us
         })
         .collect();
     costs.sort_by(f64::total_cmp);
@@ -148,12 +152,12 @@ fn row(spec: &WorldSpec, change: Change, How { smallest, verbose }: How) -> Row 
     world.run_for(LEARNING_S);
     let weights = world.weights();
     let serving = (0..pool.len()).filter(|&i| weights[i] > 0);
-    let who = if smallest {
+    let changed = if smallest {
         serving.min_by_key(|&i| (pool[i].cores, weights[i]))
     } else {
         serving.max_by_key(|&i| weights[i])
     };
-    let who = who.expect("a pool");
+    let changed = changed.expect("a pool");
     let still = || {
         let mut world = World::new(WorldSpec { weights: weights.clone(), ..spec.clone() });
         world.run_for(LEARNING_S);
@@ -161,15 +165,15 @@ fn row(spec: &WorldSpec, change: Change, How { smallest, verbose }: How) -> Row 
     };
     let (mut frozen, mut oracle) = (still(), still());
     if verbose {
-        Told { pool, rate_rps: before_rps, service: spec.service }.print(&world, world.now());
+        Truth { pool, rate_rps: before_rps, service: spec.service }.print(&world, world.now());
     }
     let mut after = pool.to_vec();
     let mut rate = before_rps;
     for w in [&mut world, &mut frozen, &mut oracle] {
         match change {
             Change::Slowed(part) => {
-                after[who].speed = part * pool[who].speed;
-                w.set_speed(who, after[who].speed);
+                after[changed].speed = part * pool[changed].speed;
+                w.set_speed(changed, after[changed].speed);
             }
             Change::Traffic(part) => {
                 rate = part * before_rps;
@@ -181,22 +185,22 @@ fn row(spec: &WorldSpec, change: Change, How { smallest, verbose }: How) -> Row 
     for (i, weight) in best_weights(&after, rate, spec.service).into_iter().enumerate() {
         oracle.set_foreign_weight(i, weight);
     }
-    let told = Told { pool: &after, rate_rps: rate, service: spec.service };
+    let truth = Truth { pool: &after, rate_rps: rate, service: spec.service };
     let [mean, alone, optimum] = [&mut world, &mut frozen, &mut oracle].map(|w| {
         w.run_for(SETTLING_S);
         let from = w.now();
         let mut left_s = MEASURED_S;
         if verbose && w.controller().is_some() {
-            told.print(w, at);
+            truth.print(w, at);
             w.run_for(SETTLED_S - SETTLING_S);
-            told.print(w, at);
+            truth.print(w, at);
             left_s -= SETTLED_S - SETTLING_S;
         }
         w.run_for(left_s);
         Waits::of(w, from)
     });
     let answers = |rps: f64| change.may_be_answered_by(rps, before_rps);
-    let row = row_of(&world, (who, at), answers, [&mean, &alone, &optimum]);
+    let row = row_of(&world, (changed, at), answers, [&mean, &alone, &optimum]);
     println!("{:13}  {row}", format!("{change:?}"));
     if verbose {
         for (t, r) in &world.records {
@@ -212,7 +216,7 @@ fn row(spec: &WorldSpec, change: Change, How { smallest, verbose }: How) -> Row 
     row
 }
 
-/// What clients waited in all, by when they had sent their requests.
+/// Response times of all clients, by when they had sent their requests.
 struct Waits {
     batches_ms: Vec<f64>,
     mean_ms: f64,
@@ -229,7 +233,7 @@ impl Waits {
         Waits { batches_ms, mean_ms: world.since(from).0 }
     }
 
-    /// By which part it was longer than the other's, and its standard error. The arrivals are the same, so that the
+    /// The relative difference of the sum to the other's, with its standard error. The arrivals are the same, so the
     /// differences scatter less than either.
     fn longer_than(&self, other: &Waits) -> (f64, f64) {
         let pairs = self.batches_ms.iter().zip(&other.batches_ms);
@@ -242,26 +246,30 @@ impl Waits {
     }
 }
 
-/// What became of a change of this backend at this time, and what clients waited: with the controller, with weights
-/// left alone, and with the oracle's.
+/// The result of a change of this backend at this time, and the response times: with the controller, with unchanged
+/// weights, and with the oracle's.
 fn row_of(
     world: &World,
-    (who, at): (usize, Nanos),
+    (changed, at): (usize, Nanos),
     answers: impl Fn(f64) -> bool,
     [mean, alone, optimum]: [&Waits; 3],
 ) -> Row {
     let drift = |mine: bool| {
-        let name = format!("s{who}");
+        let name = format!("s{changed}");
         world.records.iter().filter(move |(t, r)| {
             let own = r.backend.as_deref() == Some(name.as_str());
-            // Cores may not be certain enough for more than to learn anew.
-            let told = [Some(Verdict::Changed), Some(Verdict::MayHaveChanged)];
-            told.contains(&Verdict::of(r)) && *t > at && own == mine
+            // With uncertain cores it is only relearned.
+            let detected = [Some(Verdict::Changed), Some(Verdict::MayHaveChanged)];
+            detected.contains(&Verdict::of(r)) && *t > at && own == mine
         })
     };
     let seen = drift(true).next().map(|(t, _)| *t);
     let served = |until: Nanos| {
-        world.answers.iter().filter(|a| a.backend == who && a.sent > at && a.sent < until).count()
+        world
+            .answers
+            .iter()
+            .filter(|a| a.backend == changed && a.sent > at && a.sent < until)
+            .count()
     };
     let seconds = |t: Nanos| t.since(at).as_secs_f64();
     Row {
@@ -278,15 +286,15 @@ fn row_of(
     }
 }
 
-/// The world after the change, as nobody knows it.
-struct Told<'a> {
+/// The world after the change, which no controller knows.
+struct Truth<'a> {
     pool: &'a [BackendModel],
     rate_rps: f64,
     service: ServiceTime,
 }
 
-impl Told<'_> {
-    /// What is believed of each backend beside what is, and what the weights cost by the true curves.
+impl Truth<'_> {
+    /// The estimates of each backend beside the truth, and what the weights cost by the true curves.
     fn print(&self, world: &World, at: Nanos) {
         let Some(controller) = world.controller() else { return };
         let best = best_shares(self.pool, self.rate_rps, self.service);

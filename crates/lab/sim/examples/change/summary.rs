@@ -1,12 +1,12 @@
-//! What the runs of one change came to: least and greatest, and how many were within what was to be reached.
+//! Summary of the runs of one change: least and greatest values, and how many runs reached the targets.
 
 use std::fmt;
 
-/// A backend that changes is seen within so many seconds or requests, whichever is later.
+/// A change of a backend is detected within this many seconds or requests, whichever is later.
 const SEEN_WITHIN: (f64, usize) = (5.0, 150);
-/// New weights come within so many seconds.
+/// New weights come within this many seconds.
 const PLANNED_WITHIN_S: f64 = 5.0;
-/// Clients wait at most so many times as long as under the oracle's split.
+/// Clients wait at most this many times as long as under the oracle's split.
 const MEAN_WITHIN: f64 = 1.1;
 
 /// One run.

@@ -12,16 +12,16 @@ use rand::RngCore;
 use super::{Ingress, Offer, Refusal};
 use crate::BackendModel;
 
-/// [`Admission`] at a backend's door.
+/// [`Admission`] in front of a backend.
 pub struct AdmissionDoor {
     admission: Admission,
-    /// Of those in the backend, by arrival.
+    /// Permits of admitted requests, by arrival.
     permits: VecDeque<(Nanos, Permit)>,
     heeds_deadlines: bool,
 }
 
 impl AdmissionDoor {
-    /// One that has seen nothing yet.
+    /// An admission without any experience.
     ///
     /// # Errors
     /// When an option is out of range.
@@ -30,7 +30,7 @@ impl AdmissionDoor {
         Ok(AdmissionDoor { admission, permits: VecDeque::new(), heeds_deadlines: true })
     }
 
-    /// One that is not told how long clients wait, to compare with.
+    /// An admission that does not know how long clients wait, for comparison.
     ///
     /// # Errors
     /// When an option is out of range.
@@ -38,7 +38,7 @@ impl AdmissionDoor {
         Ok(AdmissionDoor { heeds_deadlines: false, ..Self::new(options)? })
     }
 
-    /// One for each backend.
+    /// One admission per backend.
     ///
     /// # Errors
     /// When an option is out of range.
@@ -49,7 +49,7 @@ impl AdmissionDoor {
         pool.iter().map(|_| Ok(Box::new(Self::new(options)?) as Box<dyn Ingress>)).collect()
     }
 
-    /// The permit of who was let in so long ago.
+    /// The permit of the request that was admitted this long ago.
     fn take(&mut self, now: Nanos, ago: Duration) -> Option<Permit> {
         let at = self.permits.iter().position(|&(at, _)| at + ago == now)?;
         self.permits.remove(at).map(|(_, permit)| permit)
@@ -81,7 +81,7 @@ impl Ingress for AdmissionDoor {
         ok: bool,
         rng: &mut dyn RngCore,
     ) -> Option<bool> {
-        // A failure is no reason for confidence.
+        // A failure is no evidence of room.
         let chip = ok && self.admission.chip(in_flight, rng);
         if let Some(permit) = self.take(now, latency) {
             let ended = if ok { Ended::Answered } else { Ended::Failed };
@@ -111,7 +111,7 @@ mod tests {
     use rand_xoshiro::Xoshiro256PlusPlus;
 
     #[test]
-    fn it_lets_in_its_capacity_and_its_chips_end_at_four_fifths_of_it() {
+    fn admission_admits_its_capacity_and_chips_end_at_four_fifths_of_it() {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
         let options = AdmissionOptions { capacity: CapacityOptions::Static(10), deadline_ms: None };
         let mut door = AdmissionDoor::new(&options).expect("valid options");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn who_would_be_late_is_told_why_and_costs_the_backend_no_chip() {
+    fn request_that_would_be_late_is_refused_for_that_and_the_chip_is_kept() {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
         let options = AdmissionOptions { capacity: CapacityOptions::Static(10), deadline_ms: None };
         let mut door = AdmissionDoor::new(&options).expect("valid options");
@@ -159,7 +159,7 @@ mod tests {
     /// Against every limit by true cores, of which the best has the least 99th percentile among those that
     /// serve within 1 % as much as any.
     #[test]
-    fn a_pool_of_many_cores_is_served_as_by_the_best_limits_that_are_told() {
+    fn learned_limits_of_many_cores_are_as_good_as_the_best_static_ones() {
         let pool: Vec<BackendModel> =
             [1, 2, 4, 8].map(|cores| BackendModel { cores, speed: 1.0 }).to_vec();
         for load in [0.85, 1.2] {
@@ -171,10 +171,10 @@ mod tests {
                 let mut balancers: [Box<dyn Policy>; 1] = [bloc.expect("valid settings")];
                 arena.run_with(&mut balancers, Surroundings { ingress: &mut doors })
             };
-            let told = [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0]
+            let limits = [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0]
                 .map(|factor| run(StaticLimit::times_cores(&arena.pool, factor)));
-            let most = told.iter().map(|report| report.goodput_rps).fold(0.0, f64::max);
-            let good = told.iter().filter(|report| report.goodput_rps >= 0.99 * most);
+            let most = limits.iter().map(|report| report.goodput_rps).fold(0.0, f64::max);
+            let good = limits.iter().filter(|report| report.goodput_rps >= 0.99 * most);
             let best_us = good.map(|report| report.p99_us).fold(f64::INFINITY, f64::min);
             let options = AdmissionOptions::default();
             let learned = run(AdmissionDoor::for_each(&pool, &options).expect("valid options"));

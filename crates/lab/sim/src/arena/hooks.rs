@@ -1,5 +1,4 @@
-//! What stands around a policy: admission in front of a backend. It is asked through a trait, so that any
-//! limiter can be tried.
+//! Hooks around a policy: admission in front of a backend, as a trait, so that any limiter can be tried.
 
 use std::time::Duration;
 
@@ -7,32 +6,32 @@ use plimsoll_admission::Reason;
 use plimsoll_model::Nanos;
 use rand::RngCore;
 
-/// A request at the door of a backend.
+/// A request that asks for admission at a backend.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Offer {
     /// When.
     pub now: Nanos,
-    /// Requests the backend has, without this one.
+    /// Requests at the backend, without this one.
     pub in_flight: u32,
-    /// How often this request has been refused before, by others.
+    /// How often other backends have refused this request.
     pub refusals: u32,
-    /// How often it would be tried elsewhere: 0 where a refusal is for good.
+    /// How often it can be tried at another backend: 0 where a refusal is final.
     pub tries_left: u32,
-    /// What is left until the client gives up; `None` where it waits for ever.
+    /// Time until the client gives up; `None` where it waits without limit.
     pub left: Option<Duration>,
 }
 
-/// A request is not let in.
+/// A refused admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Why.
     pub reason: Reason,
-    /// The chip that the refusal carries, if it does.
+    /// The chip that the refusal carries, if any.
     pub chip: Option<bool>,
 }
 
 impl Refusal {
-    /// As many are in flight as may be.
+    /// The limit of requests in flight is reached.
     pub const FULL: Refusal = Refusal { reason: Reason::Full, chip: None };
 }
 
@@ -57,11 +56,11 @@ pub trait Ingress {
         None
     }
 
-    /// One that was let in this time ago goes without an answer: given up in the queue, or lost with the
-    /// backend. `in_flight` are left.
+    /// A request admitted this time ago leaves without an answer: its client gave up while it was queued, or it was
+    /// lost with the backend. `in_flight` remain.
     fn gone(&mut self, _now: Nanos, _in_flight: u32, _waited: Duration) {}
 
-    /// Requests it would admit now, for reports; `None` where it has no limit.
+    /// Its present limit, for reports; `None` if it has none.
     fn limit(&self) -> Option<u32> {
         None
     }
@@ -70,12 +69,12 @@ pub trait Ingress {
 /// Admits below a constant number of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaticLimit {
-    /// The most requests there are at once.
+    /// The greatest number of requests in flight.
     pub limit: u32,
 }
 
 impl StaticLimit {
-    /// One for each backend: `factor` times its cores, at least 1.
+    /// One per backend: `factor` times its cores, at least 1.
     pub fn times_cores(pool: &[crate::BackendModel], factor: f64) -> Vec<Box<dyn Ingress>> {
         let limit = |b: &crate::BackendModel| ((f64::from(b.cores) * factor).round() as u32).max(1);
         pool.iter().map(|b| Box::new(StaticLimit { limit: limit(b) }) as Box<dyn Ingress>).collect()
@@ -92,7 +91,7 @@ impl Ingress for StaticLimit {
     }
 }
 
-/// What stands around the policies in one run. An empty list means that every request is admitted.
+/// The hooks of one run. An empty list admits every request.
 #[derive(Default)]
 pub struct Surroundings<'a> {
     /// One for each backend, or none.

@@ -1,15 +1,14 @@
 //! The arena: any [`Policy`] over a pool, request by request, fast enough to compare all of them.
 //!
-//! Requests arrive as a Poisson process, or from users who think before the next; each is picked for by
-//! one of the balancers (drawn at random, or the user's own; they know nothing of each other), travels for
-//! a constant time, may be refused at the door and try elsewhere, waits in the backend's queue, first in
-//! first out, is served by one of its cores, and travels back with a chip and the backend's load, where
-//! asked for. Policies that probe are answered after a round trip. Clients may give up. How much work a
-//! request is, is drawn on arrival from a stream of its own: runs that differ in policy only share their
-//! luck. A timeline changes rate, speeds and weights (weight 0 and back: backends leave and come), and makes
-//! backends fail and return. A run is its seed.
+//! Requests arrive as a Poisson process, or from users who think before the next one; each is assigned by one of the
+//! balancers (drawn at random, or the user's own; they share no state), travels for a constant time, may be refused by
+//! admission and tried at another backend, waits in the backend's queue, first in first out, is served by one of its
+//! cores, and travels back with a chip and the backend's load, where configured. Policies that probe get their answers
+//! after a round trip. Clients may give up. The work of a request is drawn on arrival from a stream of its own: runs
+//! that differ only in the policy have the same traffic. A timeline changes rate, speeds and weights (weight 0 and
+//! back: backends leave and join), and makes backends fail and return. A run is determined by its seed.
 //!
-//! Five to eight million events a second on one core, most of it the policy's own choice.
+//! Five to eight million events per second on one core, most of which is the policy's own choice.
 
 mod address;
 mod door;
@@ -35,10 +34,10 @@ use plimsoll_queueing::ServiceTime;
 
 use crate::BackendModel;
 
-/// Something that happens to the pool, its load or its balancers.
+/// A change of the pool, its load or its balancers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// A backend's cores have this speed from now on; what they work on ends as it was to.
+    /// A backend's cores have this speed from now on; requests in service finish as scheduled.
     Speed {
         /// Which.
         backend: usize,
@@ -49,12 +48,12 @@ pub enum Change {
     Rate(f64),
     /// Every balancer is given these weights.
     Weights(Vec<u32>),
-    /// A backend dies: what it has fails at once, and so does what it is sent, until it returns.
+    /// A backend dies: its requests fail at once, and so do those sent to it until it returns.
     Kill {
         /// Which.
         backend: usize,
     },
-    /// A backend answers what it is sent from now on with a failure, after this time.
+    /// A backend answers requests with failures from now on, after this time.
     FailFast {
         /// Which.
         backend: usize,
@@ -68,12 +67,12 @@ pub enum Change {
     },
 }
 
-/// A [`Change`] and when it happens.
+/// A [`Change`] with its time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     /// Seconds from the start.
     pub at_s: f64,
-    /// What happens.
+    /// The change.
     pub change: Change,
 }
 
@@ -82,25 +81,25 @@ pub struct Step {
 pub enum Clients {
     /// A Poisson process of [`Arena::rate_rps`], each request to a balancer drawn at random.
     Open,
-    /// So many users, spread evenly over the balancers, who send one request each, wait for how it ends,
-    /// think, and send the next. [`Arena::rate_rps`] is not heeded.
+    /// This many users, spread evenly over the balancers, who send one request each, wait for its end, think, and send
+    /// the next one. [`Arena::rate_rps`] is ignored.
     Closed {
-        /// How many.
+        /// Number of users.
         users: u32,
-        /// How long they think on average, exponentially; zero for not at all.
+        /// Mean thinking time, exponential; zero: none.
         think: Duration,
     },
     /// The same, but a gateway sends each of their requests to a balancer drawn at random.
     Roaming {
-        /// How many.
+        /// Number of users.
         users: u32,
-        /// As above.
+        /// Mean thinking time, exponential; zero: none.
         think: Duration,
     },
 }
 
 impl Clients {
-    /// How many users there are, and how long they think; nothing where clients are open.
+    /// The number of users and their thinking time; `None` for an open process.
     fn users(self) -> Option<(u32, Duration)> {
         match self {
             Clients::Open => None,
@@ -116,50 +115,48 @@ impl Clients {
 pub struct Patience {
     /// From its arrival at the balancer, all tries included.
     pub after: Duration,
-    /// Whether the backend learns of it and drops the request while it still waits; else it is served for
-    /// nobody.
+    /// Whether the backend learns of it and drops a request that still waits; otherwise it is served in vain.
     pub cancels: bool,
 }
 
-/// What to simulate.
+/// The specification of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arena {
     /// The backends.
     pub pool: Vec<BackendModel>,
     /// Mean service time on a core of speed 1, microseconds.
     pub service_us: f64,
-    /// How service times are spread.
+    /// Distribution of service times.
     pub service: ServiceTime,
     /// Poisson arrivals, requests per second.
     pub rate_rps: f64,
-    /// How many requests.
+    /// Number of requests.
     pub requests: u32,
-    /// How many of them, the first to arrive, do not count: the pool starts empty.
+    /// The first requests of these, which are not counted: the pool starts empty.
     pub warm_up: u32,
-    /// From balancer to backend and from backend to balancer, each.
+    /// Delay from balancer to backend and back, each.
     pub network: Duration,
-    /// What luck.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// What happens on the way, in order of time.
+    /// Changes during the run, in order of time.
     pub timeline: Vec<Step>,
-    /// How long the windows of [`ArenaReport::windows`] are, seconds; `None` for none.
+    /// Length of the windows in [`ArenaReport::windows`], seconds; `None`: no windows.
     pub window_s: Option<f64>,
     /// Where requests come from.
     pub clients: Clients,
-    /// How long clients wait; `None`: for ever.
+    /// How long clients wait; `None`: without limit.
     pub patience: Option<Patience>,
-    /// A client whose request was refused for good sends it again after this time, to the same balancer, until
-    /// it is served: nothing is spared by dropping, so methods that refuse can be held against those that do
-    /// not. `None`: it does not come again. With more load than can be served such runs end late.
+    /// A client whose request was finally refused sends it again after this time, to the same balancer, until it is
+    /// served: then methods that refuse can be compared with those that do not, because dropping does not reduce the
+    /// load. `None`: it is not sent again. With more load than capacity such runs end late.
     pub comes_again: Option<Duration>,
-    /// How often a request that was refused or failed is tried again, each time elsewhere, and the budgets
-    /// that every balancer has for that; [`MAX_AVOID`] times at most in all.
+    /// How often a refused or failed request is tried again, each time at another backend, and every balancer's budgets
+    /// for that; at most [`MAX_AVOID`] times in all.
     pub retry: RetryOptions,
-    /// How many client addresses there are. Each request comes from one of them, all alike, and the hash of that
-    /// address is its key. 0: requests have no key.
+    /// Number of client addresses. Each request comes from one of them, equally likely, and the hash of that address is
+    /// its key. 0: requests have no key.
     pub addresses: u32,
-    /// How often every balancer is told the CPU of every backend, as a registry would that watches them; `None`
-    /// for never.
+    /// Interval at which every balancer gets the CPU utilisation of every backend, as from a registry; `None`: never.
     pub cpu_news: Option<Duration>,
     /// Whether responses and refusals carry the backend's load.
     pub tells_load: bool,
@@ -168,8 +165,8 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Exponential service of 30 ms, no network delay, no timeline; a tenth of the requests warms up.
-    /// `load` is the part of the pool's capacity.
+    /// Exponential service of 30 ms, no network delay, no timeline; a tenth of the requests is warm-up. `load` is a
+    /// part of the pool's capacity.
     pub fn new(pool: Vec<BackendModel>, load: f64, requests: u32, seed: u64) -> Self {
         let service_us = 30_000.0;
         let capacity: f64 = pool.iter().map(|b| b.capacity_rps(service_us)).sum();
@@ -195,12 +192,12 @@ impl Arena {
         }
     }
 
-    /// Requests per second that each backend can serve at its first speed.
+    /// Each backend's capacity at its initial speed, requests per second.
     pub fn capacities_rps(&self) -> Vec<f64> {
         self.pool.iter().map(|b| b.capacity_rps(self.service_us)).collect()
     }
 
-    /// Runs it to the end of the last request; nobody refuses.
+    /// Runs to the end of the last request, without admission.
     ///
     /// # Panics
     /// As [`Arena::run_with`].
@@ -208,7 +205,7 @@ impl Arena {
         self.run_with(balancers, Surroundings::default())
     }
 
-    /// Runs it to the end of the last request.
+    /// Runs to the end of the last request.
     ///
     /// # Panics
     /// Without balancers, with a rate that is not above 0, with too many retries or invalid options for

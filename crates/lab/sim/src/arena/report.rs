@@ -11,18 +11,18 @@ pub struct BackendReport {
     pub errors: u64,
     /// Mean latency of those served, microseconds; 0 where none was.
     pub mean_us: f64,
-    /// Mean part of its cores that was busy, 0…1.
+    /// Mean utilisation of its cores, 0…1.
     pub utilisation: f64,
     /// Its part of all requests that were sent, failures included.
     pub share: f64,
 }
 
-/// What clients saw in one stretch of time, by when requests ended, warm-up included.
+/// One window of time, by the end of requests, warm-up included.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Window {
     /// Requests served.
     pub requests: u64,
-    /// Requests failed, those nobody was picked for included.
+    /// Requests failed, including those without a picked backend.
     pub errors: u64,
     /// Requests refused for good.
     pub dropped: u64,
@@ -32,11 +32,11 @@ pub struct Window {
     pub mean_us: f64,
     /// Requests that ended, served or not, by backend.
     pub by_backend: Vec<u32>,
-    /// Requests each backend had at the end of the window.
+    /// Requests at each backend at the end of the window.
     pub in_flight: Vec<u32>,
 }
 
-/// All backends of as many cores, for the figures by type.
+/// All backends with the same number of cores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TypeReport {
     /// Cores of each.
@@ -51,10 +51,10 @@ pub struct TypeReport {
     pub utilisation: f64,
 }
 
-/// What clients of the pool saw.
+/// The results of a run, as seen by clients.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ArenaReport {
-    /// Requests served, warm-up not counted (as in all below but `windows`).
+    /// Requests served, without warm-up (as in all below except `windows`).
     pub requests: u64,
     /// Requests that failed at a backend.
     pub errors: u64,
@@ -68,13 +68,13 @@ pub struct ArenaReport {
     pub refusals: u64,
     /// Tries after a refusal or a failure.
     pub retries: u64,
-    /// Requests that were given no further try for want of a budget.
+    /// Requests without a further try because the budget was used up.
     pub over_budget: u64,
     /// Requests sent again by clients to whom they were refused ([`Arena::comes_again`](super::Arena)).
     pub came_again: u64,
     /// Probes sent.
     pub probes: u64,
-    /// Requests served, in time, per second.
+    /// Requests served in time, per second.
     pub goodput_rps: f64,
     /// Mean latency of those served, microseconds, network included.
     pub mean_us: f64,
@@ -86,23 +86,23 @@ pub struct ArenaReport {
     pub p90_us: f64,
     /// 99th percentile, microseconds.
     pub p99_us: f64,
-    /// In order of the pool.
+    /// In the order of the pool.
     pub backends: Vec<BackendReport>,
-    /// One after the other from the start, where windows were asked for.
+    /// In order from the start, if windows are configured.
     pub windows: Vec<Window>,
-    /// Latencies of those served, microseconds, ascending, where asked for.
+    /// Latencies of those served, microseconds, ascending, if configured.
     pub times_us: Vec<f32>,
     /// Events of the whole run, warm-up included.
     pub events: u64,
 }
 
 impl ArenaReport {
-    /// Requests that came and ended, whichever way.
+    /// Requests that arrived and ended, in any way.
     pub fn offered(&self) -> u64 {
         self.requests + self.errors + self.unserved + self.dropped + self.abandoned
     }
 
-    /// Tries per request, clients' own included: 1 where nobody refuses.
+    /// Tries per request, clients' own included: 1 without refusals.
     pub fn tries_per_request(&self) -> f64 {
         1.0 + mean((self.retries + self.came_again) as f64, self.offered())
     }
@@ -150,7 +150,7 @@ impl ArenaReport {
     }
 }
 
-/// Collects while the simulation runs.
+/// Collects results during the run.
 pub(super) struct Collector {
     report: ArenaReport,
     window_ns: Option<f64>,
@@ -162,7 +162,7 @@ fn mean(sum: f64, count: u64) -> f64 {
     if count > 0 { sum / count as f64 } else { 0.0 }
 }
 
-/// How a request ended that no backend served.
+/// Why a request was not served.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Lost {
     Unserved,
@@ -191,7 +191,7 @@ impl Collector {
         Some(&mut self.report.windows[at])
     }
 
-    /// Queues as they are at the end of a window.
+    /// The queues at the end of a window.
     pub(super) fn queues(&mut self, window_end: u64, in_flight: impl Iterator<Item = u32>) {
         if let Some(window) = self.window(window_end.saturating_sub(1)) {
             window.in_flight.clear();
@@ -250,7 +250,7 @@ impl Collector {
         }
     }
 
-    /// `utilisation` in order of the pool; `measured_s` is from the end of the warm-up to the last arrival.
+    /// `utilisation` in the order of the pool; `measured_s` is from the end of the warm-up to the last arrival.
     pub(super) fn done(
         mut self,
         utilisation: impl Iterator<Item = f64>,

@@ -1,5 +1,4 @@
-//! A method to compare with that is no policy of the product, for it is told what nobody is told: every backend's
-//! cores and speed.
+//! A baseline that is no policy of the product, because it is given every backend's true cores and speed.
 
 use std::collections::VecDeque;
 
@@ -9,15 +8,14 @@ use rand::RngCore;
 
 use crate::BackendModel;
 
-/// How [`ShortestDelay`] counts the requests that a backend has.
+/// How [`ShortestDelay`] knows the number of requests in flight at a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InFlightBy {
-    /// This balancer's own.
+    /// By this balancer's own count.
     Own,
-    /// What the backend's last response to this balancer carried, and what this balancer has sent there since.
+    /// From the backend's last response to this balancer, plus the requests sent there since.
     Piggybacked,
-    /// So many different backends, drawn by capacity, are asked before each pick, which is among the last that
-    /// answered.
+    /// This many backends, drawn by capacity, are probed before each pick, which is among the last that answered.
     Probes(u32),
 }
 
@@ -132,9 +130,9 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn the_fastest_goes_first_until_its_cores_are_busy_by_whichever_count() {
+    fn the_fastest_backend_comes_first_until_its_cores_are_busy_by_every_count() {
         let pool = [(1, 1.0), (2, 1.25)].map(|(cores, speed)| BackendModel { cores, speed });
-        // Of two in flight one has ended, as its balancer counts; the backend says that it has five.
+        // One of two in flight has ended by the balancer's own count; the backend reports five.
         for (counts, then) in [(InFlightBy::Own, 1), (InFlightBy::Piggybacked, 0)] {
             let mut policy = ShortestDelay::new(&pool, counts);
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
@@ -152,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_that_answered_are_chosen_from_and_the_capable_are_asked_more() {
+    fn picks_are_among_the_last_answers_and_larger_backends_are_probed_more() {
         let pool = [(1, 1.0), (1, 1.0), (4, 2.0), (2, 1.0)];
         let pool = pool.map(|(cores, speed)| BackendModel { cores, speed });
         let mut policy = ShortestDelay::new(&pool, InFlightBy::Probes(2));

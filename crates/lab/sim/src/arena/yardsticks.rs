@@ -13,7 +13,7 @@ use super::{Arena, ArenaReport};
 /// Squared variation of service times beyond which a split is no longer adapted.
 const LARGEST_VARIATION: f64 = 100.0;
 
-/// The two references.
+/// The best static split and the central queue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Yardsticks {
     /// Each backend's share in the best static split.

@@ -15,34 +15,34 @@ const TICK_NS: u64 = 50_000_000;
 const PROGRAMMING_NS: u64 = 3_000_000;
 /// Clients give up after this.
 const PATIENCE_S: f64 = 10.0;
-/// Who gave up is looked for this often.
+/// Interval at which clients that gave up are looked for.
 const LOOK_NS: u64 = 10_000_000;
 
-/// What to simulate.
+/// The specification of a simulated pool.
 #[derive(Clone, Debug)]
 pub struct ContainerPoolSpec {
-    /// The part of a core that each server may use.
+    /// The quota of each server, in cores.
     pub quotas: Vec<f64>,
     /// Mean CPU time of a request, seconds; exponential.
     pub cpu_s: f64,
     /// How the balancer picks.
     pub method: Method,
-    /// The weights that it starts with.
+    /// The initial weights.
     pub weights: Vec<u32>,
     /// Poisson arrivals, requests per second.
     pub rate_rps: f64,
-    /// The run's seed: arrivals and work do not depend on who serves them.
+    /// The run's seed: arrivals and work do not depend on which server they go to.
     pub seed: u64,
 }
 
 impl ContainerPoolSpec {
-    /// Requests per second that each server bears.
+    /// Capacity of each server, requests per second.
     pub fn capacities(&self) -> Vec<f64> {
         self.quotas.iter().map(|quota| quota / self.cpu_s).collect()
     }
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
     /// When it was sent, seconds.
@@ -63,7 +63,7 @@ struct Count {
     errors: u64,
 }
 
-/// The pool.
+/// The simulated pool.
 pub struct ContainerPool {
     spec: ContainerPoolSpec,
     now: u64,
@@ -117,7 +117,7 @@ impl ContainerPool {
         }
     }
 
-    /// Puts a controller in charge that knows nothing.
+    /// Starts a controller without memory.
     pub fn attach(&mut self) {
         let backend = |i| BackendSpec { id: BackendId(i), name: format!("s{i}") };
         let backends = (0..self.servers.len() as u32).map(backend).collect();
@@ -125,7 +125,7 @@ impl ContainerPool {
         self.controller = Some(Controller::new(spec, None, Nanos(self.now), self.spec.seed));
     }
 
-    /// The controller in charge.
+    /// The controller, if one runs.
     pub fn controller(&self) -> Option<&Controller> {
         self.controller.as_ref()
     }
@@ -140,12 +140,12 @@ impl ContainerPool {
         &self.weights
     }
 
-    /// Changes the part of a core that a server may use.
+    /// Changes a server's quota, in cores.
     pub fn set_quota(&mut self, i: usize, quota: f64) {
         self.servers[i].set_quota(quota);
     }
 
-    /// Nothing of a server runs for so long.
+    /// Stops a server for this time.
     pub fn pause(&mut self, i: usize, seconds: f64) {
         let until = self.now_s() + seconds;
         self.servers[i].pause_until(until);
@@ -156,7 +156,7 @@ impl ContainerPool {
         self.spec.rate_rps = rate_rps;
     }
 
-    /// Lets so many seconds pass.
+    /// Simulates this many seconds.
     pub fn run_for(&mut self, seconds: f64) {
         let end = self.now + (seconds * 1e9) as u64;
         let poll = self.spec.method.kind().poll_interval().as_nanos() as u64;
@@ -199,7 +199,7 @@ impl ContainerPool {
                 if let Some(every) = self.check_every[i].filter(|_| self.now >= self.next_check[i])
                 {
                     self.next_check[i] = self.now + every;
-                    // The kernel answers, whatever the server does.
+                    // The kernel accepts connections, whatever the server does.
                     let (backend, started) = (BackendId(i as u32), Nanos(self.now));
                     let failure = None;
                     self.tell(Event::Liveness { backend, successes: 1, failure, started });

@@ -1,13 +1,13 @@
-//! One server in a container: it shares its CPU among its requests, at full speed until the allowance of the period is
+//! One server in a container: it shares its CPU among its requests, at full speed until the quota of the period is
 //! spent (Linux, `Documentation/scheduler/sched-bwc.rst`).
 
 /// Period of a quota, seconds; what Kubernetes sets.
 pub(super) const PERIOD_S: f64 = 0.1;
 
-/// A request that is being served.
+/// A request in service.
 #[derive(Clone, Copy, Debug)]
 struct Job {
-    /// It is done when every request has had so much CPU since the server began, seconds.
+    /// It is done when every request has had this much CPU since the server began, seconds.
     done_at: f64,
     /// When it was sent, seconds.
     sent: f64,
@@ -19,14 +19,14 @@ pub struct Container {
     quota: f64,
     allowance_s: f64,
     period_left_s: f64,
-    /// CPU that a request has had that was there from the beginning, seconds.
+    /// CPU time of a request that was there from the beginning, seconds.
     served_s: f64,
     jobs: Vec<Job>,
     paused_until: f64,
 }
 
 impl Container {
-    /// A server that may use this part of a core (1: all of it), whose first period ends after `phase` of one.
+    /// A server with this quota in cores (1: no quota), whose first period ends after the part `phase` of one.
     pub fn new(quota: f64, phase: f64) -> Self {
         Container {
             quota,
@@ -38,27 +38,27 @@ impl Container {
         }
     }
 
-    /// Requests that it is serving.
+    /// Requests in service.
     pub fn in_flight(&self) -> u32 {
         self.jobs.len() as u32
     }
 
-    /// The part of a core that it may use from the next period on.
+    /// Changes its quota, in cores, from the next period on.
     pub fn set_quota(&mut self, quota: f64) {
         self.quota = quota;
     }
 
-    /// Nothing of it runs until then, seconds.
+    /// Stops it until this time, seconds.
     pub fn pause_until(&mut self, until: f64) {
         self.paused_until = until;
     }
 
-    /// Takes a request that needs so much CPU, seconds.
+    /// Takes a request that needs this much CPU, seconds.
     pub fn take(&mut self, now: f64, cpu_s: f64) {
         self.jobs.push(Job { done_at: self.served_s + cpu_s, sent: now });
     }
 
-    /// Lets time pass; gives back when the requests were sent that it has answered.
+    /// Simulates this time; adds to `answered` when each answered request was sent.
     pub fn advance(&mut self, now: f64, seconds: f64, answered: &mut Vec<f64>) {
         self.period_left_s -= seconds;
         if self.period_left_s <= 0.0 {
@@ -85,7 +85,7 @@ impl Container {
         }
     }
 
-    /// Gives up what was sent before; gives back how many requests that were.
+    /// Drops requests sent before this time; returns their number.
     pub fn give_up(&mut self, sent_before: f64) -> u64 {
         let before = self.jobs.len();
         self.jobs.retain(|job| job.sent >= sent_before);
@@ -99,7 +99,7 @@ mod tests {
 
     const STEP_S: f64 = 2e-4;
 
-    /// When requests of 5 ms of CPU that are sent at these times are answered.
+    /// The times at which requests of 5 ms of CPU, sent at these times, are answered.
     fn answered_at(mut server: Container, sent: &[f64], seconds: f64) -> Vec<f64> {
         let (mut all, mut next) = (Vec::new(), 0);
         for step in 0..(seconds / STEP_S) as u64 {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_a_request_takes_its_work_and_two_share() {
+    fn a_single_request_takes_its_work_and_two_share_the_cpu() {
         let alone = answered_at(Container::new(1.0, 1.0), &[0.0], 1.0);
         assert!((alone[0] - 0.005).abs() < 1e-3, "{alone:?}");
         let two = answered_at(Container::new(1.0, 1.0), &[0.0, 0.0], 1.0);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn it_works_at_full_speed_until_its_allowance_is_spent() {
+    fn server_works_at_full_speed_until_its_quota_is_spent() {
         // 10 ms of every 100: two requests at once, the third in the next period.
         let sent = [0.0, 0.006, 0.012];
         let at = answered_at(Container::new(0.1, 1.0), &sent, 1.0);

@@ -1,5 +1,5 @@
-//! How long connections last. A distribution has few values, so that ends of equal durations come in the
-//! order of their starts and need no heap.
+//! Durations of connections. A distribution has few values, so that ends of equal durations come in the order of their
+//! starts and need no heap.
 
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -81,7 +81,7 @@ impl Durations {
         &self.values
     }
 
-    /// The place of a value, drawn by weight.
+    /// The index of a value, drawn by weight.
     pub(super) fn draw(&self, rng: &mut Xoshiro256PlusPlus) -> usize {
         let point = rng.random_range(0..self.total());
         self.ends.partition_point(|&end| end <= point)

@@ -1,5 +1,5 @@
-//! The event loop: Poisson arrivals, the ends of connections in one queue per duration, and ticks given
-//! from outside. The earliest goes next; of equals a tick, then an end, then an arrival.
+//! The event loop: Poisson arrivals, the ends of connections in one queue per duration, and ticks at given times. The
+//! earliest event is next; ties: a tick, then an end, then an arrival.
 //!
 //! Cost of an event: a look at as many queues as there are durations, some 20 ns.
 
@@ -12,39 +12,39 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::Durations;
 
-/// Is told of all that happens.
+/// Observes all events.
 pub trait Watch {
-    /// A connection begins. `slot` is its own until its end, small, and used again after it; `key` is the
-    /// hash of its addresses. Those that begin before the system is steady are not `counted`.
+    /// A connection begins. `slot` is its own until its end, small, and reused after it; `key` is the hash of its
+    /// addresses. Those that begin before the system is steady are not `counted`.
     fn start(&mut self, slot: usize, key: u64, counted: bool, now: Nanos);
 
     /// A connection ends.
     fn end(&mut self, slot: usize, lasted: Duration, now: Nanos);
 
-    /// One of the instants that the run was given, by its number.
+    /// One of the given ticks, by its number.
     fn tick(&mut self, index: usize, now: Nanos);
 }
 
 /// The connections of one run.
 #[derive(Clone, Debug)]
 pub struct Traffic {
-    /// How many there are at a time, in the mean.
+    /// Mean number of open connections.
     pub active: f64,
-    /// How long they last.
+    /// Durations of connections.
     pub durations: Durations,
-    /// How long to wait before any is counted, seconds, from the instant on when the longest of the first
-    /// has ended: from there on the number of connections is stationary.
+    /// Time to wait before connections are counted, seconds, from when the longest of the first ones has ended: from
+    /// there on their number is stationary.
     pub settle_s: f64,
-    /// How long connections are counted from then on, seconds.
+    /// Time in which connections are counted, seconds.
     pub counted_s: f64,
-    /// Whether to go on, with traffic as before, until all that are counted have ended.
+    /// Whether to continue, with traffic as before, until all counted connections have ended.
     pub to_their_end: bool,
-    /// Of arrivals, durations and keys.
+    /// Seed of arrivals, durations and keys.
     pub seed: u64,
 }
 
 struct Ends {
-    /// By duration: when, and whose.
+    /// By duration: the time of the end, and the slot.
     queues: Vec<VecDeque<(Nanos, u32)>>,
 }
 
@@ -74,25 +74,25 @@ impl Traffic {
         self.stationary_from() + Duration::from_secs_f64(self.settle_s)
     }
 
-    /// Until when.
+    /// Until when connections are counted.
     pub fn counted_until(&self) -> Nanos {
         self.counted_from() + Duration::from_secs_f64(self.counted_s)
     }
 
-    /// When the run is over.
+    /// The end of the run.
     pub fn ends(&self) -> Nanos {
         let after = if self.to_their_end { self.durations.longest().0 } else { 0 };
         self.counted_until() + Duration::from_nanos(after)
     }
 
-    /// Instants in equal distance, to the end of the run.
+    /// Equidistant times to the end of the run.
     pub fn every(&self, period: Duration) -> Vec<Nanos> {
         let period = period.as_nanos() as u64;
         (1..=self.ends().0 / period).map(|n| Nanos(n * period)).collect()
     }
 
-    /// Tells `watch` everything, with a tick at each of these instants, which are in order; answers the
-    /// number of events.
+    /// Reports everything to `watch`, with a tick at each of these times, which are in order; returns the number of
+    /// events.
     pub fn run(&self, ticks: &[Nanos], watch: &mut dyn Watch) -> u64 {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(self.seed);
         let gap_ns = self.durations.mean_s() * 1e9 / self.active;

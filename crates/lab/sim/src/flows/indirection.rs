@@ -1,6 +1,6 @@
-//! The indirection table of Beamer and Faild: the connection's key modulo a table of fixed size, each entry
-//! a server. When a server leaves, its entries alone move, spread over all others; when one joins, it
-//! takes an even share, from all others or those that it had.
+//! The indirection table of Beamer and Faild: a connection's key modulo a table of fixed size, in which each entry is a
+//! server. When a server leaves, only its entries move, spread over all others; when one joins, it takes an even share,
+//! from all others, or its former entries.
 //!
 //! Source: Olteanu and others, "Stateless Datacenter Load-balancing with Beamer" (NSDI 2018), §4; Araujo
 //! and others, "Balancing on the Edge" (NSDI 2018); as the Cheetah paper, §2.1, describes them.
@@ -12,7 +12,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::{Steering, Update};
 
-/// Which entries a server gets that joins.
+/// The entries of a server that joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comeback {
     /// An even share, drawn from all others.
@@ -21,12 +21,12 @@ pub enum Comeback {
     Home,
 }
 
-/// An entry that changed hands.
+/// An entry with a new server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moved {
-    /// Which.
+    /// The entry.
     pub entry: u32,
-    /// Whose it was.
+    /// The server that had it.
     pub from: u32,
 }
 
@@ -37,11 +37,11 @@ const NOWHERE: u32 = u32::MAX;
 pub struct IndirectionTable {
     entries: Vec<u32>,
     home: Vec<u32>,
-    /// Each entry's place in the list of its server.
+    /// Each entry's index in the list of its server.
     place: Vec<u32>,
     /// By server.
     owned: Vec<Vec<u32>>,
-    /// Servers in the table, and each one's place there.
+    /// Servers in the table, and the index of each.
     inside: Vec<u32>,
     inside_place: Vec<u32>,
     comeback: Comeback,
@@ -77,27 +77,27 @@ impl IndirectionTable {
         (key % self.entries.len() as u64) as usize
     }
 
-    /// Who has an entry.
+    /// The server of an entry.
     pub fn server_at(&self, entry: usize) -> usize {
         self.entries[entry] as usize
     }
 
-    /// Whether a server has a place in the table.
+    /// Whether a server has entries in the table.
     pub fn holds(&self, server: usize) -> bool {
         self.inside_place[server] != NOWHERE
     }
 
-    /// How many servers have one.
+    /// The number of servers in the table.
     pub fn servers(&self) -> usize {
         self.inside.len()
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub fn entries(&self) -> usize {
         self.entries.len()
     }
 
-    /// Takes a server out; answers the entries that moved, and whose they were. The last one stays.
+    /// Takes a server out; returns the entries that moved, with their former servers. The last one stays.
     pub fn leave(&mut self, server: usize) -> Vec<Moved> {
         if !self.holds(server) || self.inside.len() == 1 {
             return Vec::new();
@@ -109,7 +109,7 @@ impl IndirectionTable {
         }
         self.inside_place[server] = NOWHERE;
         let moved = std::mem::take(&mut self.owned[server]);
-        // One after the other from a random one on: nobody gets two more than another.
+        // One after the other from a random one on: no server gets two more than another.
         let mut turn = self.rng.random_range(0..self.inside.len());
         for &entry in &moved {
             self.entries[entry as usize] = NOWHERE;
@@ -120,7 +120,7 @@ impl IndirectionTable {
         moved.into_iter().map(|entry| Moved { entry, from: server as u32 }).collect()
     }
 
-    /// Takes a server in; answers the entries that moved, and whose they were.
+    /// Takes a server in; returns the entries that moved, with their former servers.
     pub fn join(&mut self, server: usize) -> Vec<Moved> {
         if self.holds(server) {
             return Vec::new();
@@ -138,7 +138,7 @@ impl IndirectionTable {
         moved
     }
 
-    /// Different entries for one more server, from the others in turn.
+    /// Distinct entries for one more server, taken from the others in turn.
     fn share(&mut self) -> Vec<Moved> {
         let wanted = self.entries.len() / (self.inside.len() + 1);
         let mut turn = self.rng.random_range(0..self.inside.len());

@@ -1,13 +1,13 @@
-//! Connections over servers behind a layer-4 balancer, in simulated time: one event for each start and each
-//! end, nothing for the packets between. What a packet would meet is asked when something changes: a
-//! connection whose packets may reach a server that does not hold it counts as broken from then on.
+//! Connections over servers behind a layer-4 balancer, in simulated time: one event for each start and each end, none
+//! for the packets in between. Where a packet would go is determined when something changes: a connection whose packets
+//! may reach a server that does not hold it counts as broken from then on.
 //!
 //! ```text
 //! durations.rs    how long connections last: the web server's distribution of the Cheetah paper
-//! engine.rs       Poisson arrivals, ends, ticks; whoever watches is told of each
+//! engine.rs       Poisson arrivals, ends, ticks; observers get each of them
 //! updates.rs      servers that leave the pool and join it
-//! steering.rs     who gets a packet: product policies by the connection's key, or the indirection table
-//! tracking.rs     who holds a connection, where its packets go, with and without daisy chaining
+//! steering.rs     which server gets a packet: product policies by the connection's key, or the indirection table
+//! tracking.rs     which server holds a connection, where its packets go, with and without daisy chaining
 //! spreading.rs    how evenly a policy spreads connections over servers
 //! rebalanced.rs   an indirection table that takes overloaded servers out
 //! ```

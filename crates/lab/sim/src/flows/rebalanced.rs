@@ -1,8 +1,8 @@
-//! An indirection table with daisy chaining that is made to balance: a server whose connections exceed the
-//! mean by more than a threshold leaves the table, and joins again when it has fewer than the mean.
+//! An indirection table with daisy chaining that is made to balance load: a server whose connections exceed the mean by
+//! more than a threshold leaves the table, and rejoins when it has fewer than the mean.
 //!
 //! Source: the Cheetah paper, §2.1, Fig. 2c. A connection breaks when neither the present server of its
-//! entry nor the previous one holds it. It stays with its holder, who is not told, until its time is
+//! entry nor the previous one holds it. It stays with its holder, which does not notice, until its time is
 //! over. Cost of a change of the table: O(connections of the entries that move).
 
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::{Broken, IndirectionTable, Watch};
 struct Flow {
     holder: u32,
     entry: u32,
-    /// Its place among those of its entry.
+    /// Its index among those of its entry.
     place: u32,
     counted: bool,
     plain: bool,
@@ -43,8 +43,8 @@ pub struct Rebalanced {
 }
 
 impl Rebalanced {
-    /// Over a table with all its servers inside, which it changes from `acts_from` on. Ticks are when the
-    /// imbalance is read, from `counted_from` on.
+    /// With all servers in a table that is changed from `acts_from` on. The imbalance is read at ticks, from
+    /// `counted_from` on.
     pub fn new(
         table: IndirectionTable,
         threshold: f64,
@@ -68,12 +68,12 @@ impl Rebalanced {
         }
     }
 
-    /// What broke.
+    /// The broken connections.
     pub fn broken(&self) -> Broken {
         self.broken
     }
 
-    /// How often the table changed while connections were counted.
+    /// Changes of the table while connections were counted.
     pub fn changes(&self) -> u64 {
         self.changes
     }
@@ -87,7 +87,7 @@ impl Rebalanced {
         f64::from(self.active) / self.open.len() as f64
     }
 
-    /// These entries have changed hands.
+    /// Handles entries with new servers.
     fn moved(&mut self, moved: &[Moved], now: Nanos) {
         self.changes += u64::from(!moved.is_empty() && now >= self.counted_from);
         for &Moved { entry, from } in moved {

@@ -1,5 +1,5 @@
-//! How evenly a policy spreads connections: the most that a server has over the mean of all, read at every
-//! tick (Cheetah paper, §2.1: the *system imbalance*, and its mean over time).
+//! How evenly a policy spreads connections: the maximum of a server over the mean of all, read at every tick (Cheetah
+//! paper, §2.1: the *system imbalance*, and its mean over time).
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::Watch;
 
-/// Weights made from the connections that servers have.
+/// Weights computed from the servers' connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Reweigh {
-    /// At every so many ticks.
+    /// At every this many ticks.
     pub every: usize,
-    /// How.
+    /// The function.
     pub weights: fn(&[u32]) -> Vec<u32>,
 }
 
-/// A policy, and the connections of its servers.
+/// A policy with the connections of its servers.
 pub struct Spreading {
     policy: Box<dyn Policy>,
     reweigh: Option<Reweigh>,
@@ -34,7 +34,7 @@ pub struct Spreading {
 }
 
 impl Spreading {
-    /// The ticks of the run are when the imbalance is read, from `counted_from` on.
+    /// The imbalance is read at the ticks of the run, from `counted_from` on.
     pub fn new(
         policy: Box<dyn Policy>,
         reweigh: Option<Reweigh>,
@@ -54,7 +54,7 @@ impl Spreading {
         }
     }
 
-    /// The most over the mean, less one, in percent; the mean over time.
+    /// Mean over time of the maximum over the mean, minus one, in percent.
     pub fn imbalance_percent(&self) -> f64 {
         100.0 * self.imbalance / f64::from(self.ticks.max(1))
     }

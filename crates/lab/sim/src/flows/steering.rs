@@ -1,4 +1,4 @@
-//! Who gets a packet.
+//! Which server gets a packet.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::Update;
 
-/// A way of steering packets. `None`: nobody takes it.
+/// A method of steering packets. `None`: no server takes it.
 pub trait Steering {
-    /// The server of a connection's first packet.
+    /// The server of a connection's SYN.
     fn first(&mut self, slot: usize, key: u64, now: Nanos) -> Option<usize>;
 
     /// The server that a later packet of it would reach now.
@@ -20,7 +20,7 @@ pub trait Steering {
     /// The connection is over.
     fn end(&mut self, _slot: usize, _server: usize, _lasted: Duration, _now: Nanos) {}
 
-    /// The pool is another one: who takes new connections has a weight.
+    /// The weights have changed: servers that take new connections have a weight above 0.
     fn update(&mut self, update: Update, weights: &[u32]);
 }
 

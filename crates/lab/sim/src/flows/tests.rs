@@ -168,7 +168,7 @@ fn policies_spread_as_evenly_as_theory_says() {
     // The greatest of 40 numbers of mean 100 and deviation 10 is 21.6 above the mean (order statistics).
     let random = imbalance(PolicyKind::Random, None);
     assert!((17.0..28.0).contains(&random), "{random}");
-    // Equal durations and equal turns: nobody has two more than another.
+    // Equal durations and equal turns: no server has two more than another.
     assert!(imbalance(PolicyKind::RoundRobin, None) < 2.0);
     assert!(imbalance(PolicyKind::LeastConnections, None) < 2.0);
     let two = imbalance(PolicyKind::PowerOfN, None);
@@ -177,7 +177,7 @@ fn policies_spread_as_evenly_as_theory_says() {
 
 #[test]
 fn weights_follow_the_connections() {
-    // Whoever has the fewest gets all until the next tick.
+    // The server with the fewest gets all until the next tick.
     fn all_to_the_least(open: &[u32]) -> Vec<u32> {
         let least = open.iter().min().copied().unwrap_or(0);
         open.iter().map(|&n| u32::from(n == least)).collect()

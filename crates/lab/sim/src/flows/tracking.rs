@@ -2,7 +2,7 @@
 //! becomes of the pool. It breaks when its packets would reach another one: by server identity, and
 //! once for all, for a server that gets a packet of an unknown connection resets it.
 //!
-//! **Daisy chaining** (Beamer, Faild): a packet carries the server that its entry had before, and who does
+//! **Daisy chaining** (Beamer, Faild): a packet carries the server that its entry had before, and a server that does
 //! not know the connection passes it on there. So it breaks when its holder is neither the present nor
 //! the previous one.
 

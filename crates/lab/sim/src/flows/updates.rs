@@ -22,7 +22,7 @@ pub enum UpdateOrder {
         /// How many are out.
         out: usize,
     },
-    /// A rolling upgrade: who leaves is back after this time, so that leaving is half of the updates.
+    /// A rolling upgrade: a server that leaves is back after this time, so that leaving is half of the updates.
     Rolling {
         /// For how long a server is out, seconds.
         out_s: f64,

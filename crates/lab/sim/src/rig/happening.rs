@@ -1,4 +1,4 @@
-//! What happens when.
+//! The event queue of the simulation.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,8 +8,7 @@ use plimsoll_model::Plan;
 
 use super::troubles::Trouble;
 
-/// Something that happens at a time. `u64` is the life of the controller that it is meant for: what was
-/// on its way to one that died reaches nobody.
+/// A scheduled event. `u64` is the life of the controller that it is for: it is dropped if that controller has died.
 pub enum Happening {
     /// The controller's clock ticks.
     Tick,
@@ -19,23 +18,23 @@ pub enum Happening {
     Round,
     /// The traffic follows its profile.
     Traffic,
-    /// An event reaches the controller.
+    /// An event is delivered to the controller.
     Tell(u64, Box<Event>),
-    /// A process that got no time gets some again.
+    /// A process without CPU time gets some again.
     Wake(u64),
     /// The balancer gets a plan's commands.
     Carry(u64, Plan),
-    /// Half a plan is put back, and its failure is told.
+    /// A half-applied plan is undone, and its failure is reported.
     Undo(u64, Vec<(usize, u32)>, Box<Event>),
-    /// A fault begins, by its place among the scenario's.
+    /// A fault begins, by its position in the scenario.
     Begin(usize),
     /// It ends.
     End(usize, Trouble),
-    /// It happens once more; how often yet.
+    /// A fault's action is repeated, with a count.
     Again(usize, Trouble, u32),
 }
 
-/// What is to come.
+/// The queue of scheduled events.
 #[derive(Default)]
 pub struct Agenda {
     heap: BinaryHeap<Reverse<Entry>>,
@@ -69,13 +68,13 @@ impl Ord for Entry {
 }
 
 impl Agenda {
-    /// Schedules.
+    /// Schedules an event.
     pub fn at(&mut self, at: u64, what: Happening) {
         self.added += 1;
         self.heap.push(Reverse(Entry { at, order: self.added, what }));
     }
 
-    /// What comes next and not after `end`.
+    /// The next event not after `end`.
     pub fn next(&mut self, end: u64) -> Option<(u64, Happening)> {
         if self.heap.peek()?.0.at > end {
             return None;

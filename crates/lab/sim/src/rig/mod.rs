@@ -1,9 +1,9 @@
-//! A controller at work in a plant, with everything between them: readings, probes, liveness rounds,
-//! plans on their way, a store, a configuration, and the faults of all these. It behaves as the daemon
-//! does around the same controller (`crates/cli/src/run`).
+//! A controller that steers a pool model, with everything in between simulated: readings, probes, liveness rounds,
+//! plans, a store, a configuration, and the faults of all these. It behaves as the daemon does around the same
+//! controller (`crates/cli/src/run`).
 //!
-//! Time is discrete: a heap of what happens when, ties in the order in which they were scheduled. After
-//! every event that the controller takes, the [`Ledger`] compares what it did with what it may do.
+//! Time is discrete: a heap of scheduled events, with ties in the order of scheduling. After every event that the
+//! controller processes, [`Invariants`] checks what it did.
 
 mod happening;
 mod process;
@@ -17,10 +17,10 @@ use plimsoll_control::{BackendSpec, Belief, Event, ServiceSpec};
 use plimsoll_model::{BackendId, FailureKind, Nanos, Outcome};
 
 use crate::digest::Digest;
-use crate::ledger::{Ledger, Rule, Seen, Stand, Violation};
-use crate::luck::Luck;
-use crate::plant::Plant;
-use crate::sabotage::{Sabotage, Seam};
+use crate::invariants::{Invariants, Rule, Seen, Snapshot, Violation};
+use crate::mutant::{Interceptor, Mutant};
+use crate::pool_model::PoolModel;
+use crate::random::RandomStream;
 use crate::scenario::Scenario;
 
 use happening::{Agenda, Happening};
@@ -29,29 +29,29 @@ use sink::Sink;
 use store::Store;
 use troubles::Troubles;
 
-/// A liveness check or probe without an answer is given up after this.
+/// Time-out of liveness checks and probes.
 const TIMEOUT_NS: u64 = 1_000_000_000;
-/// The traffic follows its profile in steps of this.
+/// Interval at which the traffic follows its profile.
 const TRAFFIC_EVERY_NS: u64 = 60_000_000_000;
-/// A balancer that could not be read is tried again after this, as the daemon does.
+/// Interval of attempts to read a balancer that cannot be read, as in the daemon.
 const RETRY_NS: u64 = 500_000_000;
 
-/// What a run came to.
+/// Counts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Events that the controller took.
+    /// Events that the controllers processed.
     pub steps: u64,
-    /// Plans that it made.
+    /// Plans made.
     pub plans: u64,
-    /// Those of them that began a round of the paper's exploration.
+    /// Plans that began a round of the paper's exploration.
     pub rounds: u64,
     /// Faults that began.
     pub faults: u64,
-    /// Controllers that were started.
+    /// Controllers started.
     pub lives: u64,
-    /// Comparisons that could have failed.
+    /// Checks made.
     pub checks: u64,
-    /// Of all that the controllers asked for.
+    /// Digest of all actions of the controllers.
     pub digest: Digest,
 }
 
@@ -71,10 +71,10 @@ impl Add for Tally {
     }
 }
 
-/// The run.
+/// A run.
 pub struct Rig<P> {
     scenario: Scenario,
-    plant: P,
+    pool_model: P,
     now: u64,
     agenda: Agenda,
     process: Option<Process>,
@@ -88,20 +88,20 @@ pub struct Rig<P> {
     troubles: Troubles,
     sink: Sink,
     store: Store,
-    luck: Luck,
-    traffic_luck: Luck,
-    seam: Seam,
-    ledger: Ledger,
-    /// What the controller believes after its last step.
+    rng: RandomStream,
+    traffic_rng: RandomStream,
+    interceptor: Interceptor,
+    invariants: Invariants,
+    /// The controller's beliefs after its last step.
     beliefs: Vec<Belief>,
     tally: Tally,
     trace_from: u64,
 }
 
-impl<P: Plant> Rig<P> {
-    /// A run at its beginning. `sabotage` breaks the controller on purpose.
-    pub fn new(scenario: Scenario, plant: P, sabotage: Option<Sabotage>) -> Self {
-        let n = plant.len();
+impl<P: PoolModel> Rig<P> {
+    /// A run at its beginning, with a mutant or the unchanged controller.
+    pub fn new(scenario: Scenario, pool_model: P, mutant: Option<Mutant>) -> Self {
+        let n = pool_model.len();
         let backends = (0..n).map(backend_spec).collect();
         let spec = scenario.settings.apply(ServiceSpec::new("sim", backends));
         let mut rig = Rig {
@@ -117,19 +117,19 @@ impl<P: Plant> Rig<P> {
             troubles: Troubles::new(&scenario),
             sink: Sink::new(scenario.seed),
             store: Store::default(),
-            luck: Luck::stream(scenario.seed, 2),
-            traffic_luck: Luck::stream(scenario.seed, 3),
-            seam: Seam::new(sabotage),
-            ledger: Ledger::new(n),
+            rng: RandomStream::new(scenario.seed, 2),
+            traffic_rng: RandomStream::new(scenario.seed, 3),
+            interceptor: Interceptor::new(mutant),
+            invariants: Invariants::new(n),
             beliefs: Vec::new(),
             tally: Tally::default(),
             trace_from: u64::MAX,
             spec,
-            plant,
+            pool_model,
             scenario,
         };
         let initial: Vec<(usize, u32)> = rig.scenario.weights.iter().copied().enumerate().collect();
-        rig.plant.set_weights(&initial);
+        rig.pool_model.set_weights(&initial);
         rig.agenda.at(0, Happening::Traffic);
         rig.agenda.at(0, Happening::Poll);
         rig.agenda.at(0, Happening::Tick);
@@ -139,18 +139,18 @@ impl<P: Plant> Rig<P> {
         rig
     }
 
-    /// Runs until so many seconds have passed since the beginning.
+    /// Runs until this many seconds after the beginning.
     ///
     /// # Errors
-    /// The first thing that the controller did and may not do.
+    /// The first violation of a rule.
     pub fn run_until(&mut self, seconds: f64) -> Result<(), Violation> {
         let end = (seconds * 1e9) as u64;
         while let Some((at, happening)) = self.agenda.next(end) {
             self.now = at;
-            self.plant.advance(Nanos(at));
-            self.ledger.note_unwell(&self.plant);
+            self.pool_model.advance(Nanos(at));
+            self.invariants.note_unwell(&self.pool_model);
             self.happen(happening);
-            if let Some(violation) = self.ledger.take_violation() {
+            if let Some(violation) = self.invariants.take_violation() {
                 return Err(violation);
             }
         }
@@ -158,17 +158,17 @@ impl<P: Plant> Rig<P> {
         Ok(())
     }
 
-    /// Prints what the controller is told and asks from this second on.
+    /// Prints the controller's events and actions from this second on.
     pub fn trace_from(&mut self, seconds: f64) {
         self.trace_from = (seconds * 1e9) as u64;
     }
 
-    /// Looks past violations of these rules.
+    /// Ignores violations of these rules.
     pub fn tolerate(&mut self, rules: &[Rule]) {
-        self.ledger.tolerate(rules);
+        self.invariants.tolerate(rules);
     }
 
-    /// What the controller believes of the pool, beside what is; one line per backend.
+    /// The controller's beliefs about the pool beside the truth; one line per backend.
     pub fn beliefs(&self) -> String {
         let Some(process) = &self.process else { return "no controller runs\n".to_owned() };
         let view = process.controller.view(process.clock(self.now));
@@ -176,17 +176,17 @@ impl<P: Plant> Rig<P> {
         for b in &view.backends {
             let i = b.backend.strip_prefix('s').and_then(|i| i.parse().ok()).unwrap_or(0);
             let curve = view.curves.iter().find(|c| c.backend == b.backend);
-            let bears = curve.map_or("nothing known".to_owned(), |c| {
+            let believed = curve.map_or("unknown".to_owned(), |c| {
                 let least = if c.capacity_is_lower_bound { "at least " } else { "" };
                 format!("{least}{:.0} ± {:.0} %", c.capacity_rps, c.capacity_error * 100.0)
             });
             lines.push_str(&format!(
-                "  {}: {:?}, weight {} held, {} wanted; bears {:.0} req/s, believed {bears}\n",
+                "  {}: {:?}, weight {} held, {} wanted; capacity {:.0} req/s, believed {believed}\n",
                 b.backend,
                 b.state,
-                self.plant.weight(i),
+                self.pool_model.weight(i),
                 b.weight,
-                self.plant.capacity_rps(i),
+                self.pool_model.capacity_rps(i),
             ));
         }
         lines
@@ -198,14 +198,14 @@ impl<P: Plant> Rig<P> {
         }
     }
 
-    /// What it came to so far.
+    /// The counts so far.
     pub fn tally(&self) -> Tally {
-        Tally { checks: self.ledger.checks(), ..self.tally }
+        Tally { checks: self.invariants.checks(), ..self.tally }
     }
 
-    /// The pool.
-    pub fn plant(&self) -> &P {
-        &self.plant
+    /// The pool model.
+    pub fn pool_model(&self) -> &P {
+        &self.pool_model
     }
 
     fn happen(&mut self, happening: Happening) {
@@ -226,7 +226,7 @@ impl<P: Plant> Rig<P> {
 
     fn tick(&mut self) {
         self.agenda.at(self.now + nanos(self.scenario.cadence.tick), Happening::Tick);
-        for i in 0..self.plant.len() {
+        for i in 0..self.pool_model.len() {
             if self.roster[i] && self.probe_every[i] != u64::MAX && self.now >= self.next_probe[i] {
                 self.next_probe[i] = self.now + self.probe_every[i];
                 self.probe(i);
@@ -235,7 +235,7 @@ impl<P: Plant> Rig<P> {
         self.tell(Event::Tick);
     }
 
-    /// The controller's process is there and gets time: so do its probes.
+    /// The controller's process exists and has CPU time; so have its probes.
     fn is_probing(&self) -> bool {
         self.process.as_ref().is_some_and(|p| !p.is_away(self.now))
     }
@@ -244,7 +244,7 @@ impl<P: Plant> Rig<P> {
         if !self.is_probing() {
             return;
         }
-        let (mut outcome, latency_us) = self.plant.probe(i);
+        let (mut outcome, latency_us) = self.pool_model.probe(i);
         if self.troubles.wrong_url && outcome == Outcome::Success {
             outcome = Outcome::Failure(FailureKind::Status);
         }
@@ -252,11 +252,11 @@ impl<P: Plant> Rig<P> {
             Outcome::Failure(FailureKind::Timeout) => TIMEOUT_NS,
             _ => (latency_us * 1e3) as u64,
         };
-        if self.luck.chance(self.troubles.probes_lost) {
+        if self.rng.chance(self.troubles.probes_lost) {
             return;
         }
         if self.troubles.probes_late_s > 0.0 {
-            late += (self.luck.exponential(self.troubles.probes_late_s) * 1e9) as u64;
+            late += (self.rng.exponential(self.troubles.probes_late_s) * 1e9) as u64;
         }
         let backend = BackendId(i as u32);
         let event = Event::Probe { backend, outcome, latency_us, detail: String::new() };
@@ -268,23 +268,23 @@ impl<P: Plant> Rig<P> {
         if !self.is_probing() {
             return;
         }
-        for i in 0..self.plant.len() {
+        for i in 0..self.pool_model.len() {
             let due = self.check_every[i] != u64::MAX && self.now >= self.next_check[i];
             if !due || !self.roster[i] {
                 continue;
             }
             self.next_check[i] = self.now + self.check_every[i];
-            if self.luck.chance(self.troubles.rounds_lost) {
+            if self.rng.chance(self.troubles.rounds_lost) {
                 continue;
             }
-            let failure = match self.plant.liveness(i) {
+            let failure = match self.pool_model.liveness(i) {
                 Some(failure) => Some(failure),
                 None if self.troubles.blind => Some(FailureKind::Timeout),
                 None => None,
             };
             let mut late = if failure == Some(FailureKind::Timeout) { TIMEOUT_NS } else { 0 };
             if self.troubles.rounds_late_s > 0.0 {
-                late += (self.luck.exponential(self.troubles.rounds_late_s) * 1e9) as u64;
+                late += (self.rng.exponential(self.troubles.rounds_late_s) * 1e9) as u64;
             }
             self.send_round(i, failure, late);
         }
@@ -303,7 +303,7 @@ impl<P: Plant> Rig<P> {
 
     fn follow_profile(&mut self) {
         self.agenda.at(self.now + TRAFFIC_EVERY_NS, Happening::Traffic);
-        self.troubles.wobble = self.traffic_luck.between(-1.0, 1.0);
+        self.troubles.wobble = self.traffic_rng.between(-1.0, 1.0);
         self.set_traffic();
     }
 
@@ -312,10 +312,10 @@ impl<P: Plant> Rig<P> {
         let day = std::f64::consts::TAU * self.now as f64 / 86_400e9;
         let part = 1.0 + profile.swing * day.sin() + profile.wobble * self.troubles.wobble;
         let usual = profile.load * part * self.scenario.capacity_rps();
-        self.plant.set_rate(self.troubles.traffic(usual, self.scenario.capacity_rps()));
+        self.pool_model.set_rate(self.troubles.traffic(usual, self.scenario.capacity_rps()));
     }
 
-    /// Compares what the controller did and what is with what may be.
+    /// Checks the state after a step.
     fn judge(&mut self) {
         let Some(process) = &self.process else { return };
         let able = !process.is_away(self.now)
@@ -323,18 +323,18 @@ impl<P: Plant> Rig<P> {
             && !self.troubles.steering_is_disturbed()
             && !self.spec.observe;
         let clock = process.clock(self.now);
-        let stand = Stand {
+        let snapshot = Snapshot {
             now: Nanos(self.now),
             able,
-            view: &|| self.seam.view(&process.controller, clock),
+            view: &|| self.interceptor.view(&process.controller, clock),
             seen: Seen {
                 clock,
-                plant: &self.plant,
+                pool_model: &self.pool_model,
                 controller: &process.controller,
                 beliefs: &self.beliefs,
             },
         };
-        self.ledger.stand(&stand);
+        self.invariants.check(&snapshot);
     }
 }
 

@@ -1,58 +1,58 @@
-//! The controller's process: its clock, its deaths, and the times in which it gets no time.
+//! The controller's process: its clock, its crashes, and periods without CPU time.
 
 use plimsoll_control::{Action, Controller, Event, Memory};
 use plimsoll_model::{BackendId, FailureKind, Nanos};
 
 use super::happening::Happening;
 use super::{Rig, TIMEOUT_NS};
-use crate::ledger::Seen;
-use crate::plant::Plant;
+use crate::invariants::Seen;
+use crate::pool_model::PoolModel;
 
 /// One life of the controller.
 pub struct Process {
     /// The controller under test.
     pub controller: Controller,
-    /// Which life this is.
+    /// Number of this life.
     pub life: u64,
-    /// When it began: its clock starts anew.
+    /// When it began: its clock starts at 0.
     origin: u64,
-    /// How long its clock stood still.
+    /// Total time that its clock stood still.
     slept: u64,
-    /// How far it stepped ahead.
+    /// Total of the clock's steps forward.
     ahead: u64,
-    /// Since when it stands still.
+    /// Since when its clock stands still.
     asleep_since: Option<u64>,
-    /// Until when it gets no time.
+    /// Until when it has no CPU time.
     away_until: u64,
-    /// What waits for it to get some.
+    /// Events that wait for the process to have CPU time.
     backlog: Vec<Event>,
 }
 
 impl Process {
-    /// What its clock shows: it starts at the process's start and never steps back, for it is monotonic.
-    /// Steps of the wall clock do not show. What shows is a machine that slept (the clock stood still), a
-    /// process that was stopped (it went on), and a step forward.
+    /// The process's clock: it starts with the process, is monotonic and does not follow steps of the wall clock. It
+    /// shows a machine that slept (the clock stood still), a process that was stopped (the clock continued), and a step
+    /// forward.
     pub fn clock(&self, now: u64) -> Nanos {
         Nanos(self.asleep_since.unwrap_or(now) - self.origin - self.slept + self.ahead)
     }
 
-    /// Whether it gets no time now.
+    /// Whether it has no CPU time now.
     pub fn is_away(&self, now: u64) -> bool {
         now < self.away_until
     }
 }
 
-impl<P: Plant> Rig<P> {
+impl<P: PoolModel> Rig<P> {
     pub(super) fn start_controller(&mut self, memory: Option<Memory>) {
         self.lives += 1;
         self.tally.lives += 1;
-        self.seam.born();
+        self.interceptor.controller_started();
         let recalled = memory.is_some().then(|| self.store.weights()).flatten();
-        let memory = self.seam.memory(memory);
+        let memory = self.interceptor.memory(memory);
         let seed = self.scenario.seed;
         let controller =
-            Controller::new(self.seam.spec(self.spec.clone()), memory, Nanos::ZERO, seed);
-        self.ledger.born(Nanos(self.now), &self.spec, recalled);
+            Controller::new(self.interceptor.spec(self.spec.clone()), memory, Nanos::ZERO, seed);
+        self.invariants.controller_started(Nanos(self.now), &self.spec, recalled);
         self.process = Some(Process {
             controller,
             life: self.lives,
@@ -72,7 +72,7 @@ impl<P: Plant> Rig<P> {
         self.sink.forget();
     }
 
-    /// The process gets no time for so long. Its clock stands still meanwhile, or goes on.
+    /// The process has no CPU time for this long. Its clock stands still meanwhile, or continues.
     pub(super) fn stop_process(&mut self, for_ns: u64, clock_stops: bool) {
         let Some(process) = &mut self.process else { return };
         if process.is_away(self.now) {
@@ -84,15 +84,14 @@ impl<P: Plant> Rig<P> {
             process.asleep_since = Some(self.now);
         }
         self.agenda.at(self.now + for_ns, Happening::Wake(life));
-        // The last reading was taken and not yet looked at.
-        if !self.troubles.balancer_away && self.luck.chance(0.5) {
+        // The last reading was taken and not yet processed.
+        if !self.troubles.balancer_away && self.rng.chance(0.5) {
             let report = self.read_balancer(started);
             self.hold_back(Event::Balancer(report));
         }
-        // Rounds under way ran into their time-outs, though the backends answered: the answers were not
-        // taken in time.
-        for i in 0..self.plant.len() {
-            if self.roster[i] && for_ns > TIMEOUT_NS && self.luck.chance(0.5) {
+        // Check rounds under way time out although the backends answered: the answers were not read in time.
+        for i in 0..self.pool_model.len() {
+            if self.roster[i] && for_ns > TIMEOUT_NS && self.rng.chance(0.5) {
                 self.hold_back(Event::Liveness {
                     backend: BackendId(i as u32),
                     successes: 0,
@@ -103,7 +102,7 @@ impl<P: Plant> Rig<P> {
         }
     }
 
-    /// The clock is further on from now on, though no time has passed.
+    /// Steps the clock forward without time passing.
     pub(super) fn step_clock(&mut self, by_ns: u64) {
         if let Some(process) = &mut self.process {
             process.ahead += by_ns;
@@ -126,7 +125,7 @@ impl<P: Plant> Rig<P> {
         }
     }
 
-    /// Tells the controller after so long.
+    /// Delivers an event to the controller after this time.
     pub(super) fn tell_later(&mut self, late_ns: u64, event: Event) {
         let Some(life) = self.process.as_ref().map(|p| p.life) else { return };
         if late_ns == 0 {
@@ -136,7 +135,7 @@ impl<P: Plant> Rig<P> {
         }
     }
 
-    /// Tells the controller now.
+    /// Delivers an event to the controller now.
     pub(super) fn tell(&mut self, event: Event) {
         self.tell_later(0, event);
     }
@@ -144,30 +143,31 @@ impl<P: Plant> Rig<P> {
     pub(super) fn tell_life(&mut self, life: u64, event: Event) {
         let Some(process) = self.process.as_mut().filter(|p| p.life == life) else { return };
         if process.is_away(self.now) {
-            // Ticks that were missed are not made up for.
+            // Missed ticks are not repeated.
             if !matches!(event, Event::Tick) {
                 process.backlog.push(event);
             }
             return;
         }
         let clock = process.clock(self.now);
-        self.ledger.told(Nanos(self.now), clock, &event);
-        self.trace(format_args!("told {event:?}"));
+        self.invariants.note_event(Nanos(self.now), clock, &event);
+        self.trace(format_args!("event {event:?}"));
         let Some(process) = self.process.as_mut() else { return };
         let mut asked = Vec::new();
-        for event in self.seam.events(clock, event) {
+        for event in self.interceptor.events(clock, event) {
             self.tally.steps += 1;
             asked.extend(process.controller.step(clock, event));
         }
-        let asked = self.seam.actions(clock, asked);
-        self.seam.beliefs(&process.controller, &mut self.beliefs);
+        let asked = self.interceptor.actions(clock, asked);
+        self.interceptor.beliefs(&process.controller, &mut self.beliefs);
         for action in asked {
-            self.trace(format_args!("asks {action:?}"));
+            self.trace(format_args!("action {action:?}"));
             self.tally.digest.note(self.now, &action);
             if let Some(process) = &self.process {
-                let (plant, controller, beliefs) =
-                    (&self.plant, &process.controller, &self.beliefs);
-                self.ledger.asked(&action, &Seen { clock, plant, controller, beliefs });
+                let (pool_model, controller, beliefs) =
+                    (&self.pool_model, &process.controller, &self.beliefs);
+                self.invariants
+                    .note_action(&action, &Seen { clock, pool_model, controller, beliefs });
             }
             self.carry_out(life, action);
         }

@@ -1,81 +1,80 @@
-//! Readings and plans on their way between the controller and the balancer, as the daemon's sink task
-//! handles them: one thing at a time, of plans that wait only the last, nothing read while a plan is
-//! under way.
+//! Readings and plans on their way between controller and balancer, as in the daemon's sink task: one operation at a
+//! time, only the last of several waiting plans, no reading while a plan is under way.
 
 use plimsoll_control::Event;
 use plimsoll_model::{Applied, BackendId, BalancerReport, Nanos, Plan};
 
 use super::happening::Happening;
 use super::{RETRY_NS, Rig, nanos};
-use crate::luck::Luck;
-use crate::plant::Plant;
+use crate::pool_model::PoolModel;
+use crate::random::RandomStream;
 
-/// A batch of commands and its answer, and the putting back of a batch.
+/// Duration of a batch of commands with its answer, and of undoing one.
 const EXCHANGE_NS: u64 = 3_000_000;
 
-/// How the balancer takes plans.
+/// How the balancer handles plans.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Mood {
-    /// As it should.
+    /// Normally.
     #[default]
     Well,
-    /// It refuses a weight in the middle; whether the rest can be put back.
+    /// It refuses a weight in the middle of a plan; the rest can be undone or not.
     Rejects { undone: bool },
     /// The connection is cut after the batch.
     Interrupts,
-    /// Nobody ever says what became of the plan.
+    /// Plans are never answered.
     Silent,
-    /// It takes so many seconds.
+    /// Plans take this many seconds in the mean.
     Slow(f64),
     /// It refuses every plan until an administrator acts.
     Forbids,
 }
 
-/// The way to the balancer.
+/// The simulated sink.
 pub struct Sink {
-    /// How the balancer takes plans.
+    /// How the balancer handles plans.
     pub mood: Mood,
     busy: bool,
     waiting: Option<Plan>,
-    /// It has refused a plan for good: readings say so.
+    /// It has refused a plan for good: readings report that.
     refused: bool,
-    luck: Luck,
+    rng: RandomStream,
 }
 
 impl Sink {
     pub fn new(seed: u64) -> Self {
-        let luck = Luck::stream(seed, 4);
-        Sink { mood: Mood::Well, busy: false, waiting: None, refused: false, luck }
+        let rng = RandomStream::new(seed, 4);
+        Sink { mood: Mood::Well, busy: false, waiting: None, refused: false, rng }
     }
 
-    /// Nothing is under way.
+    /// Whether no plan is under way and the balancer works normally.
     pub fn is_idle(&self) -> bool {
         !self.busy && !self.refused && self.mood == Mood::Well
     }
 
-    /// The process died with it.
+    /// The controller's process has died.
     pub fn forget(&mut self) {
         self.busy = false;
         self.waiting = None;
         self.refused = false;
     }
 
-    /// An administrator made it work again.
+    /// An administrator has repaired it.
     pub fn mend(&mut self) {
         self.mood = Mood::Well;
         self.refused = false;
     }
 
-    /// The servers to steer have changed: a plan that waits was made for others.
+    /// The set of servers has changed: a waiting plan no longer fits.
     pub fn drop_waiting(&mut self) {
         self.waiting = None;
     }
 }
 
-impl<P: Plant> Rig<P> {
-    /// A reading, as of the controller's clock, of those servers that are configured.
+impl<P: PoolModel> Rig<P> {
+    /// A reading of the configured servers, at the controller's time.
     pub(super) fn read_balancer(&self, clock: Nanos) -> BalancerReport {
-        let mut report = self.plant.report();
+        let mut report = self.pool_model.report();
         report.at = clock;
         report.servers.retain(|s| self.roster[s.backend.0 as usize]);
         report
@@ -91,7 +90,7 @@ impl<P: Plant> Rig<P> {
             return;
         }
         let event = if self.troubles.balancer_away {
-            let reason = "/run/haproxy.sock: nobody answers".to_owned();
+            let reason = "/run/haproxy.sock: connection refused".to_owned();
             Event::BalancerLost { reason, conflict: false }
         } else if self.sink.refused {
             let reason = "the socket's level may not set weights".to_owned();
@@ -109,18 +108,18 @@ impl<P: Plant> Rig<P> {
         }
         self.sink.busy = true;
         let takes = match self.sink.mood {
-            Mood::Slow(seconds) => (self.sink.luck.exponential(seconds) * 1e9) as u64,
+            Mood::Slow(seconds) => (self.sink.rng.exponential(seconds) * 1e9) as u64,
             _ => 0,
         };
         self.agenda.at(self.now + EXCHANGE_NS + takes, Happening::Carry(life, plan));
     }
 
-    /// The balancer gets the plan's commands.
+    /// Applies a plan at the balancer.
     pub(super) fn carry(&mut self, life: u64, plan: &Plan) {
         let is_mine = self.process.as_ref().is_some_and(|p| p.life == life);
-        // A process that died in the middle may have sent them or not.
+        // A process that died meanwhile may have sent the commands or not.
         if !is_mine {
-            if self.sink.luck.chance(0.5) && !self.troubles.balancer_away {
+            if self.sink.rng.chance(0.5) && !self.troubles.balancer_away {
                 self.set(&self.changes(plan));
             }
             return;
@@ -131,7 +130,7 @@ impl<P: Plant> Rig<P> {
         }
     }
 
-    /// The sink is free again, and its controller hears what became of the plan.
+    /// The sink is free again, and the controller gets the answer.
     fn answered(&mut self, life: u64, answer: Option<Event>) {
         self.sink.busy = false;
         if let Some(plan) = self.sink.waiting.take() {
@@ -142,7 +141,7 @@ impl<P: Plant> Rig<P> {
         }
     }
 
-    /// Carries a plan out, or what becomes of it. None: the answer comes later. `Some(None)`: never.
+    /// Applies a plan, or simulates its failure. `None`: the answer comes later. `Some(None)`: never.
     fn apply(&mut self, life: u64, plan: &Plan) -> Option<Option<Event>> {
         let failed = |reason: &str, retryable| Event::ApplyFailed {
             epoch: plan.epoch,
@@ -150,7 +149,7 @@ impl<P: Plant> Rig<P> {
             retryable,
         };
         if self.troubles.balancer_away {
-            return Some(Some(failed("nobody answers", true)));
+            return Some(Some(failed("connection refused", true)));
         }
         if plan.entries.iter().any(|e| !self.roster[e.backend.0 as usize]) {
             return Some(Some(failed("a server is not among those that are steered", false)));
@@ -173,7 +172,7 @@ impl<P: Plant> Rig<P> {
             }
             Mood::Rejects { undone: true } => {
                 let before: Vec<(usize, u32)> =
-                    half.iter().map(|&(i, _)| (i, self.plant.weight(i))).collect();
+                    half.iter().map(|&(i, _)| (i, self.pool_model.weight(i))).collect();
                 self.set(half);
                 let answer = Box::new(failed("refused; put back", true));
                 self.agenda.at(self.now + EXCHANGE_NS, Happening::Undo(life, before, answer));
@@ -184,16 +183,16 @@ impl<P: Plant> Rig<P> {
                 return Some(Some(failed("batch interrupted; could not be put back", true)));
             }
             Mood::Silent => {
-                if self.sink.luck.chance(0.5) {
+                if self.sink.rng.chance(0.5) {
                     self.set(&changes);
                 }
                 return Some(None);
             }
         }
         self.set(&changes);
-        let held = (0..self.plant.len())
+        let held = (0..self.pool_model.len())
             .filter(|&i| self.roster[i])
-            .map(|i| (BackendId(i as u32), self.plant.weight(i)));
+            .map(|i| (BackendId(i as u32), self.pool_model.weight(i)));
         let commands = changes.len() as u32;
         Some(Some(Event::Applied(Applied { epoch: plan.epoch, weights: held.collect(), commands })))
     }
@@ -205,27 +204,27 @@ impl<P: Plant> Rig<P> {
         }
     }
 
-    /// What differs from what the balancer holds, what grows first.
+    /// Differences from the balancer's weights, growing ones first.
     fn changes(&self, plan: &Plan) -> Vec<(usize, u32)> {
         let mut changes: Vec<(usize, u32)> = plan
             .entries
             .iter()
             .map(|e| (e.backend.0 as usize, e.weight))
-            .filter(|&(i, weight)| self.plant.weight(i) != weight)
+            .filter(|&(i, weight)| self.pool_model.weight(i) != weight)
             .collect();
-        changes.sort_by_key(|&(i, weight)| weight < self.plant.weight(i));
+        changes.sort_by_key(|&(i, weight)| weight < self.pool_model.weight(i));
         changes
     }
 
     fn leaves_nobody(&self, changes: &[(usize, u32)]) -> bool {
-        (0..self.plant.len()).all(|i| {
+        (0..self.pool_model.len()).all(|i| {
             let change = changes.iter().find(|(j, _)| *j == i);
-            change.map_or(self.plant.weight(i), |(_, weight)| *weight) == 0
+            change.map_or(self.pool_model.weight(i), |(_, weight)| *weight) == 0
         })
     }
 
     fn set(&mut self, weights: &[(usize, u32)]) {
-        self.plant.set_weights(weights);
-        self.ledger.weights_changed();
+        self.pool_model.set_weights(weights);
+        self.invariants.weights_changed();
     }
 }

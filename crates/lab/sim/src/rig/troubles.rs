@@ -1,4 +1,4 @@
-//! What each fault does when it begins, and how it ends.
+//! The effects of each fault when it begins and when it ends.
 
 use plimsoll_control::Event;
 use plimsoll_model::ServerStatus;
@@ -7,50 +7,50 @@ use super::happening::Happening;
 use super::sink::Mood;
 use super::{Rig, backend_spec};
 use crate::fault::Fault;
-use crate::luck::Luck;
-use crate::plant::{Condition, Plant};
 use crate::pool::Method;
+use crate::pool_model::{Condition, PoolModel};
+use crate::random::RandomStream;
 use crate::scenario::Scenario;
 
-/// A balancer that checks its servers itself notices after this.
+/// Delay of the balancer's own checks.
 const CHECK_NS: u64 = 2_000_000_000;
-/// A flapping backend turns this often, seconds.
+/// Time between the changes of a flapping backend, seconds.
 const FLAP_S: (f64, f64) = (1.0, 8.0);
-/// A clock steps by so much, seconds.
+/// Size of a clock step, seconds.
 const STEP_S: (f64, f64) = (10.0, 20_000.0);
-/// Somebody who fights for a weight sets it this often, seconds.
+/// Interval at which another party sets a contested weight, seconds.
 const FIGHT_S: (f64, f64) = (1.0, 15.0);
 
-/// A fault at work: what it has to undo.
+/// An active fault: what has to be undone when it ends.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Trouble {
     /// These backends are in this condition.
     Ill(Vec<usize>, Condition),
-    /// The balancer's own checks follow what became of a backend.
+    /// The balancer's own checks notice the condition of a backend.
     Checked(usize),
-    /// This backend turns between well and dead.
+    /// This backend alternates between healthy and dead.
     Flaps(usize),
-    /// This backend runs at this part of its speed.
+    /// This backend has this part of its speed.
     Slowed(usize, f64),
-    /// An administrator has this backend.
+    /// This backend is drained or in maintenance.
     Reserved(usize, ServerStatus),
     /// This backend is not configured.
     Left(usize),
-    /// Somebody keeps setting this weight.
+    /// Another party keeps setting this weight.
     Fought(usize, u32),
     /// The balancer runs another method.
     OtherMethod,
     /// The controller is not running.
     Down,
-    /// What has no target.
+    /// A fault without a target.
     Flag,
 }
 
-/// All faults at work.
+/// All active faults.
 pub struct Troubles {
-    /// Luck of each fault, by its place in the scenario.
-    luck: Vec<Luck>,
-    /// How many faults hold each backend in each condition.
+    /// Random numbers of each fault, by its position in the scenario.
+    rng: Vec<RandomStream>,
+    /// Number of faults that put each backend into each condition.
     ills: Vec<[u32; 5]>,
     checked_down: Vec<bool>,
     reserved: Vec<Vec<ServerStatus>>,
@@ -73,13 +73,13 @@ pub struct Troubles {
 impl Troubles {
     pub fn new(scenario: &Scenario) -> Self {
         let n = scenario.pool.len();
-        let luck = |d: &crate::scenario::Disturbance| {
-            // By the fault, not by its place: without another fault it keeps its luck.
+        let rng = |d: &crate::scenario::Disturbance| {
+            // Numbered by the kind of fault and not by its position: leaving one fault out does not change the others.
             let number = Fault::ALL.iter().position(|f| *f == d.fault).unwrap_or(0);
-            Luck::stream(scenario.seed, 1_000 + number as u64)
+            RandomStream::new(scenario.seed, 1_000 + number as u64)
         };
         Troubles {
-            luck: scenario.disturbances.iter().map(luck).collect(),
+            rng: scenario.disturbances.iter().map(rng).collect(),
             ills: vec![[0; 5]; n],
             checked_down: vec![false; n],
             reserved: vec![Vec::new(); n],
@@ -100,7 +100,7 @@ impl Troubles {
         }
     }
 
-    /// The traffic under what is at work.
+    /// The traffic under the active faults.
     pub fn traffic(&self, usual: f64, capacity_rps: f64) -> f64 {
         if self.is_silent {
             return 0.0;
@@ -108,7 +108,7 @@ impl Troubles {
         self.overload.map_or(usual * self.traffic_factor, |part| part * capacity_rps)
     }
 
-    /// The balancer cannot be read or programmed, or somebody fights for its weights.
+    /// The balancer cannot be read or programmed, or another party contests its weights.
     pub fn steering_is_disturbed(&self) -> bool {
         self.balancer_away || self.fights > 0
     }
@@ -121,8 +121,8 @@ impl Troubles {
     }
 }
 
-impl<P: Plant> Rig<P> {
-    /// Schedules the first of every fault.
+impl<P: PoolModel> Rig<P> {
+    /// Schedules the first occurrence of every fault.
     pub(super) fn plan_faults(&mut self) {
         for k in 0..self.scenario.disturbances.len() {
             self.plan_next(k);
@@ -131,12 +131,12 @@ impl<P: Plant> Rig<P> {
 
     fn plan_next(&mut self, k: usize) {
         let d = self.scenario.disturbances[k];
-        let luck = &mut self.troubles.luck[k];
-        let wait = (luck.exponential(d.every_s) * 1e9) as u64;
+        let rng = &mut self.troubles.rng[k];
+        let wait = (rng.exponential(d.every_s) * 1e9) as u64;
         let at = self.now + wait;
         if d.fault.is_crash() {
             let stale = match d.fault {
-                Fault::CrashStoreStale => (luck.between(30.0, 600.0) * 1e9) as u64,
+                Fault::CrashStoreStale => (rng.between(30.0, 600.0) * 1e9) as u64,
                 _ => 0,
             };
             self.store.expect_crash(at, at.saturating_sub(stale));
@@ -147,7 +147,7 @@ impl<P: Plant> Rig<P> {
     pub(super) fn begin(&mut self, k: usize) {
         self.tally.faults += 1;
         let d = self.scenario.disturbances[k];
-        let seconds = self.troubles.luck[k].exponential(d.lasts_s).max(0.05);
+        let seconds = self.troubles.rng[k].exponential(d.lasts_s).max(0.05);
         let lasts = (seconds * 1e9) as u64;
         let trouble = self.strike(k, d.fault, lasts);
         self.trace(format_args!("{} begins for {seconds:.3} s: {trouble:?}", d.fault));
@@ -155,7 +155,7 @@ impl<P: Plant> Rig<P> {
     }
 
     fn strike(&mut self, k: usize, fault: Fault, lasts: u64) -> Trouble {
-        let i = self.troubles.luck[k].index(self.plant.len());
+        let i = self.troubles.rng[k].index(self.pool_model.len());
         match fault {
             Fault::Death => self.sicken(vec![i], Condition::Dead),
             Fault::Hang => self.sicken(vec![i], Condition::Hangs),
@@ -167,13 +167,13 @@ impl<P: Plant> Rig<P> {
                 Trouble::Flag
             }
             Fault::Neighbour => {
-                let part = self.troubles.luck[k].between(0.3, 0.9);
+                let part = self.troubles.rng[k].between(0.3, 0.9);
                 self.slow(i, part);
                 Trouble::Slowed(i, part)
             }
             Fault::NewSpeed => {
-                let part = self.troubles.luck[k].log_between(0.6, 1.6);
-                // Between half and twice what it was made with, however often it changes.
+                let part = self.troubles.rng[k].log_between(0.6, 1.6);
+                // The speed stays between half and twice the original, however often it changes.
                 if (0.5..2.0).contains(&(self.troubles.pace[i] * part)) {
                     self.slow(i, part);
                 }
@@ -183,12 +183,12 @@ impl<P: Plant> Rig<P> {
             Fault::Maintenance => self.reserve(i, ServerStatus::Maintenance),
             Fault::Leave => self.leave(i),
             Fault::ForeignWeight => {
-                let weight = self.troubles.luck[k].index(257) as u32;
+                let weight = self.troubles.rng[k].index(257) as u32;
                 self.set_foreign(i, weight);
                 Trouble::Flag
             }
             Fault::ForeignFight => {
-                let weight = self.troubles.luck[k].index(257) as u32;
+                let weight = self.troubles.rng[k].index(257) as u32;
                 self.troubles.fights += 1;
                 let fought = Trouble::Fought(i, weight);
                 self.agenda.at(self.now, Happening::Again(k, fought, 400));
@@ -206,14 +206,14 @@ impl<P: Plant> Rig<P> {
         }
     }
 
-    /// All backends at once, in half of the cases but this one.
+    /// All backends at once, in half of the cases without this one.
     fn strike_all_but(&mut self, k: usize, i: usize) -> Trouble {
-        let spared = self.troubles.luck[k].chance(0.5).then_some(i);
-        let what = self.troubles.luck[k].pick(&[Condition::Dead, Condition::Hangs]);
-        self.sicken((0..self.plant.len()).filter(|&j| Some(j) != spared).collect(), what)
+        let survivor = self.troubles.rng[k].chance(0.5).then_some(i);
+        let what = self.troubles.rng[k].pick(&[Condition::Dead, Condition::Hangs]);
+        self.sicken((0..self.pool_model.len()).filter(|&j| Some(j) != survivor).collect(), what)
     }
 
-    /// What befalls the controller's process; the rest is switched on and off.
+    /// Faults of the controller's process; all other faults are switched on and off.
     fn strike_process(&mut self, k: usize, fault: Fault, lasts: u64) -> Trouble {
         match fault {
             Fault::Crash | Fault::CrashStoreLost | Fault::CrashStoreStale => {
@@ -226,11 +226,11 @@ impl<P: Plant> Rig<P> {
             Fault::Pause => self.stop_process(lasts, false),
             Fault::Sleep => self.stop_process(lasts, true),
             Fault::Suspend => {
-                let clock_stops = self.troubles.luck[k].chance(0.5);
+                let clock_stops = self.troubles.rng[k].chance(0.5);
                 self.stop_process(lasts, clock_stops);
             }
             Fault::ClockStep => {
-                let step_s = self.troubles.luck[k].log_between(STEP_S.0, STEP_S.1);
+                let step_s = self.troubles.rng[k].log_between(STEP_S.0, STEP_S.1);
                 self.step_clock((step_s * 1e9) as u64);
             }
             _ => self.flag(k, fault, true),
@@ -238,11 +238,11 @@ impl<P: Plant> Rig<P> {
         Trouble::Flag
     }
 
-    /// Faults without a target: on and off.
+    /// Faults without a target: switched on or off.
     fn flag(&mut self, k: usize, fault: Fault, on: bool) {
-        let luck = &mut self.troubles.luck[k];
-        let part = luck.between(0.2, 1.0);
-        let late_s = luck.log_between(0.05, 8.0);
+        let rng = &mut self.troubles.rng[k];
+        let part = rng.between(0.2, 1.0);
+        let late_s = rng.log_between(0.05, 8.0);
         let t = &mut self.troubles;
         match fault {
             Fault::ProbesLost => t.probes_lost = if on { part } else { 0.0 },
@@ -284,8 +284,8 @@ impl<P: Plant> Rig<P> {
     pub(super) fn end(&mut self, k: usize, trouble: Trouble) {
         self.trace(format_args!("{} ends: {trouble:?}", self.scenario.disturbances[k].fault));
         match trouble {
-            Trouble::Ill(who, condition) => {
-                for i in who {
+            Trouble::Ill(backends, condition) => {
+                for i in backends {
                     self.troubles.ills[i][condition as usize] -= 1;
                     self.update_condition(i);
                 }
@@ -338,11 +338,12 @@ impl<P: Plant> Rig<P> {
     pub(super) fn again(&mut self, k: usize, trouble: Trouble, left: u32) {
         match trouble {
             Trouble::Checked(i) => {
-                let ill = matches!(self.plant.condition(i), Condition::Dead | Condition::Hangs);
+                let ill =
+                    matches!(self.pool_model.condition(i), Condition::Dead | Condition::Hangs);
                 self.troubles.checked_down[i] = ill;
                 self.update_status(i);
             }
-            // Odd: it dies. Even: it is back. About forty turns, and it always ends well.
+            // Odd: it dies. Even: it is back. About forty changes, and it ends healthy.
             Trouble::Flaps(i) => {
                 let dies = left % 2 == 1;
                 let ills = &mut self.troubles.ills[i][Condition::Dead as usize];
@@ -359,7 +360,7 @@ impl<P: Plant> Rig<P> {
             }
             Trouble::Fought(i, weight) if self.troubles.fights > 0 && left > 0 => {
                 self.set_foreign(i, weight);
-                let wait = (self.troubles.luck[k].log_between(FIGHT_S.0, FIGHT_S.1) * 1e9) as u64;
+                let wait = (self.troubles.rng[k].log_between(FIGHT_S.0, FIGHT_S.1) * 1e9) as u64;
                 self.agenda.at(self.now + wait, Happening::Again(k, trouble, left - 1));
             }
             _ => {}
@@ -367,23 +368,23 @@ impl<P: Plant> Rig<P> {
     }
 
     fn flap_time(&mut self, k: usize) -> u64 {
-        (self.troubles.luck[k].between(FLAP_S.0, FLAP_S.1) * 1e9) as u64
+        (self.troubles.rng[k].between(FLAP_S.0, FLAP_S.1) * 1e9) as u64
     }
 
-    fn sicken(&mut self, who: Vec<usize>, condition: Condition) -> Trouble {
-        for &i in &who {
+    fn sicken(&mut self, backends: Vec<usize>, condition: Condition) -> Trouble {
+        for &i in &backends {
             self.troubles.ills[i][condition as usize] += 1;
             self.update_condition(i);
         }
-        Trouble::Ill(who, condition)
+        Trouble::Ill(backends, condition)
     }
 
     fn update_condition(&mut self, i: usize) {
         let condition = self.troubles.condition(i);
-        if condition == self.plant.condition(i) {
+        if condition == self.pool_model.condition(i) {
             return;
         }
-        self.plant.set_condition(i, condition);
+        self.pool_model.set_condition(i, condition);
         if self.scenario.balancer_checks {
             self.agenda.at(self.now + CHECK_NS, Happening::Again(0, Trouble::Checked(i), 0));
         }
@@ -391,7 +392,7 @@ impl<P: Plant> Rig<P> {
 
     fn slow(&mut self, i: usize, part: f64) {
         self.troubles.pace[i] *= part;
-        self.plant.set_pace(i, self.troubles.pace[i]);
+        self.pool_model.set_pace(i, self.troubles.pace[i]);
     }
 
     fn reserve(&mut self, i: usize, status: ServerStatus) -> Trouble {
@@ -411,7 +412,7 @@ impl<P: Plant> Rig<P> {
         } else {
             ServerStatus::Up
         };
-        self.plant.set_status(i, status);
+        self.pool_model.set_status(i, status);
     }
 
     fn leave(&mut self, i: usize) -> Trouble {
@@ -435,18 +436,18 @@ impl<P: Plant> Rig<P> {
     }
 
     fn set_foreign(&mut self, i: usize, weight: u32) {
-        // Nobody else takes the last server out either.
-        let others = (0..self.plant.len()).any(|j| j != i && self.plant.weight(j) > 0);
+        // Other parties do not take the last server out of service either.
+        let others = (0..self.pool_model.len()).any(|j| j != i && self.pool_model.weight(j) > 0);
         if weight > 0 || others {
-            self.plant.set_weights(&[(i, weight)]);
-            self.ledger.weights_changed();
+            self.pool_model.set_weights(&[(i, weight)]);
+            self.invariants.weights_changed();
         }
     }
 
     fn reload(&mut self) {
         let weights = self.scenario.weights.clone();
-        self.plant.restart(&weights, self.troubles.method);
-        self.ledger.weights_changed();
+        self.pool_model.restart(&weights, self.troubles.method);
+        self.invariants.weights_changed();
     }
 
     fn switch_method(&mut self) {

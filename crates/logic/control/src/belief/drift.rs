@@ -1,8 +1,8 @@
-//! A backend works at another rate than before: its curve is rescaled, and weights follow at once. The
-//! curves of the others stay as they are.
+//! Detects that a backend's service rate has changed: its curve is rescaled, and weights follow at once. The curves of
+//! the others stay as they are.
 //!
-//! Traffic needs no test here: its rate is counted, curves are over requests per second, and a change of
-//! rate leads to another packing of the same curves (`decide`).
+//! Changes of traffic need no test here: its rate is counted, curves are over requests per second, and another rate
+//! leads to another packing of the same curves (`decide`).
 
 use std::time::Duration;
 
@@ -21,36 +21,35 @@ use crate::event::{Action, RecordKind};
 use crate::show::view::Phase;
 use crate::spec::{CurveChoice, DriftTest};
 
-/// Cores that differ by more than this part from those watched with, known or bounded, make another
-/// measure of work.
+/// If the estimate of the cores differs from the detector's by more than this part (known; lower bound) …
 const OTHER_CORES: (f64, f64) = (0.1, 0.5);
-/// … when that lasts.
+/// … for this long, the detector is replaced, because its measure of work is wrong.
 const LASTING_S: f64 = 15.0;
-/// Cores within this are the same, and are sure when nothing else was believed for so long.
+/// An estimate of the cores within this part is the same, and it is certain after this time without another.
 const SAME_CORES: f64 = 0.1;
 const SURE_S: f64 = 60.0;
-/// So long after anything was first known of a backend its load and what is believed of its cores still move,
-/// and the one passes for the other.
+/// For this long after a backend's first estimate its load and the estimate of its cores still move, and one can be
+/// mistaken for the other.
 const LEARNING: Duration = Duration::from_secs(120);
-/// What is shorter than this, or than so many of the longest pauses, is no change.
+/// A change must last this long, and this multiple of the longest pause.
 const LASTING_CHANGE_S: f64 = 3.0;
 const PAUSES: f64 = 3.0;
-/// Changes this close to one another have one cause …
+/// Changes of several backends within this time have a common cause …
 const TOGETHER: Duration = Duration::from_secs(30);
-/// … and so has one that this part of the evidence for is there.
+/// … and a detector with at least this part of the evidence counts as one of them.
 const SUSPECT: f64 = 0.4;
-/// Who is learned anew has become faster when it bears this much more, and is waited for so long.
-const BEARS_MORE: f64 = 1.15;
+/// A backend that is relearned has become faster if its capacity grows by this factor within this time.
+const GROWN_BY: f64 = 1.15;
 const RELEARNING: Duration = Duration::from_secs(120);
-/// Standard errors by which less is believed of who has become faster: alarms come from what exaggerates.
+/// An increase of the rate is reduced by this many standard errors: alarms come from samples that exaggerate.
 const CAUTION: f64 = 2.0;
-/// A curve is never rescaled by more than this at once.
+/// A curve is rescaled by at most this factor at once.
 const MOST: f64 = 5.0;
-/// The paper's way acts at most this often: a window of the new weights must be seen first.
+/// The paper's test acts at most this often: a window of the new weights must be observed first.
 const LITERAL_EVERY: Duration = Duration::from_secs(3);
 
 impl Backend {
-    /// Takes what the last two reports show; says whether it has changed.
+    /// Processes what the last two reports show; returns a change of the service rate, if there is one.
     pub(crate) fn watch_traffic(&mut self, now: Nanos) -> Option<Change> {
         let interval = self.meter.interval()?;
         if !self.is_usable() || self.knowledge.service_us().is_none() {
@@ -77,21 +76,22 @@ impl Backend {
         self.cores_held = cores;
         let other = apart > if bounded { OTHER_CORES.1 } else { OTHER_CORES.0 };
         self.other_cores_s = if other { self.other_cores_s + interval.seconds } else { 0.0 };
-        // A change unsettles what is known of cores, too: that must not end the watch that is to find it.
+        // A change also disturbs the estimate of the cores: that must not replace the detector that is about to find
+        // it.
         if !other {
             self.next_watch = None;
         } else if self.other_cores_s > LASTING_S && watch.suspicion().0 < SUSPECT {
             self.watch_other_cores(now, cores, &interval);
         }
         let watch = self.watch.as_mut()?;
-        // More than a lower bound is no news, unless fewer are there who do it.
+        // A higher rate than a lower bound is no change, unless it is more than the estimated cores can do.
         let is_news = |change: &Change| !bounded || change.ratio < 1.0 || change.is_beyond_cores;
         watch.wait_for(lasting_s);
         watch.note(&interval).filter(is_news)
     }
 
-    /// Watches with these cores from now on, but only once the new watch knows what to hold against: one that knows
-    /// nothing sees nothing, one with wrong cores most.
+    /// Begins a detector with these cores, which replaces the present one only once it has a baseline: without one it
+    /// detects nothing, and the present one, with wrong cores, still detects most.
     fn watch_other_cores(&mut self, now: Nanos, cores: f64, interval: &Interval) {
         let fresh = || RateWatch::new(cores, Tolerance::default());
         let is_judged = self.judged_from.is_some_and(|from| from <= now);
@@ -113,7 +113,7 @@ impl Backend {
         }
     }
 
-    /// Takes a probe that it answered with nothing else to do.
+    /// Processes a probe of the unloaded backend.
     pub(crate) fn watch_probe(&mut self, now: Nanos, latency_us: f64) -> Option<Change> {
         let watch =
             self.probe_watch.get_or_insert_with(|| RateWatch::new(1.0, Tolerance::default()));
@@ -122,13 +122,13 @@ impl Backend {
         watch.note_probe(latency_s, last.map_or(latency_s, |at| now.since(at).as_secs_f64()))
     }
 
-    /// Its curve, too: the next plan may be made before the next window.
+    /// Rescales its curve as well: the next plan may be made before the next window.
     fn rescale(&mut self, now: Nanos, ratio: f64, choice: CurveChoice, typical: Typical) {
         self.knowledge.rescale_quota(ratio);
         self.take_scale(now, ratio, choice, typical);
     }
 
-    /// The same where its quota is known anew already.
+    /// The same where its quota has been estimated anew.
     fn take_scale(&mut self, now: Nanos, ratio: f64, choice: CurveChoice, typical: Typical) {
         self.knowledge.rescale(ratio);
         self.knowledge.refit(choice, typical);
@@ -147,8 +147,7 @@ impl Backend {
         self.changed = Some((now, 1.0 + f64::EPSILON));
     }
 
-    /// What it was held against is no longer what it is: one change is told once, by whichever watch is
-    /// first.
+    /// Discards the baselines of both detectors, so that each change is reported once, by the detector that is first.
     pub(crate) fn forget_watched(&mut self) {
         self.watch = None;
         self.next_watch = None;
@@ -169,46 +168,47 @@ impl Controller {
         self.spec.drift == DriftTest::Sequential && !self.explores_by_paper()
     }
 
-    /// Once a window: who completes more than it was thought to bear, is known wrongly.
+    /// Once per window: rescales backends that complete more than their estimated capacity.
     pub(crate) fn correct_underestimates(&mut self, now: Nanos, out: &mut Vec<Action>) {
         if !self.watches() {
             return;
         }
-        let outdone: Vec<(BackendId, Change)> =
-            self.backends.iter().filter_map(|b| Some((b.id, b.outdoes()?))).collect();
+        let exceeding: Vec<(BackendId, Change)> =
+            self.backends.iter().filter_map(|b| Some((b.id, b.exceeds_capacity()?))).collect();
         let (choice, typical) = (self.spec.curve, self.typical());
-        for (id, change) in outdone {
+        for (id, change) in exceeding {
             let Some(b) = self.get(id) else { continue };
             b.rescale(now, change.ratio.min(MOST), choice, typical);
             let line = format!(
-                "it completes {:.2} times what it was thought to bear: its curve is rescaled",
+                "it completes {:.2} times its estimated capacity: its curve is rescaled",
                 change.ratio
             );
             record(out, RecordKind::Underestimated, Some(&b.name.clone()), line);
             self.end_refresh(id);
-            self.drifted("somebody completes more than it was thought to bear".to_owned());
+            self.drifted("a backend completes more than its estimated capacity".to_owned());
         }
         self.conclude_relearning(now, out);
     }
 
-    /// Who may have become faster is learned anew, and spoken of once its capacity is known to be greater.
+    /// Ends the relearning of backends that may have become faster, and records a greater capacity.
     fn conclude_relearning(&mut self, now: Nanos, out: &mut Vec<Action>) {
         for b in &mut self.backends {
             let Some((since, before)) = b.relearned else { continue };
             let Some(capacity) = b.knowledge.capacity_rps() else { continue };
             let ratio = capacity / before;
-            let bears_more = b.knowledge.is_known() && ratio > BEARS_MORE;
-            if bears_more {
-                let line = format!("it bears {ratio:.2} times what it did: learned anew");
+            let has_grown = b.knowledge.is_known() && ratio > GROWN_BY;
+            if has_grown {
+                let line =
+                    format!("its capacity, learned again, is {ratio:.2} times the one before");
                 record(out, RecordKind::Relearned, Some(&b.name), line);
             }
-            if bears_more || now.since(since) > RELEARNING {
+            if has_grown || now.since(since) > RELEARNING {
                 b.relearned = None;
             }
         }
     }
 
-    /// A backend has changed.
+    /// Processes a change of a backend's service rate.
     pub(crate) fn on_change(
         &mut self,
         now: Nanos,
@@ -225,13 +225,13 @@ impl Controller {
         let Some(b) = self.get(id) else { return };
         if b.knowledge.quota().is_some() {
             b.take_scale(now, change.ratio.clamp(1.0 / MOST, MOST), choice, typical);
-            return self.say_changed(id, change.ratio, &change, out);
+            return self.record_change(id, change.ratio, &change, out);
         }
         if is_shared {
             b.relearn(now);
             let line = format!(
-                "it works at {:.2} of its rate before, and so do {alike} of the {watched} others: laid to \
-                 nobody, learned anew",
+                "it works at {:.2} of its rate before, and so do {alike} of the {watched} others: \
+                 attributed to none of them, it is learned again",
                 change.ratio
             );
             record(out, RecordKind::Doubted, Some(&b.name), line);
@@ -239,29 +239,30 @@ impl Controller {
         }
         let began = now - Duration::from_secs_f64(change.seconds);
         let is_judged = b.judged_from.is_some_and(|from| from <= began);
-        // What is watched with other cores than those believed now says no more than that they are others.
+        // A detector with other cores than the present estimate may only show that the cores differ.
         let is_sure = b.other_cores_s == 0.0 && b.same_cores_s >= SURE_S.max(change.seconds);
         let may_be_cores = !change.is_beyond_cores && !is_sure;
         if !is_judged || may_be_cores {
-            // Other cores than believed look the same when load changes: its own traffic will tell which.
+            // Under changing load, wrong cores look like a change of the rate: the backend's own traffic will show
+            // which it is.
             b.relearn(now);
             let line = format!(
-                "it may work at {:.2} of its rate before, or on other cores than believed: learned anew from \
+                "it may work at {:.2} of its rate before, or have more or fewer cores than estimated: it is learned again from \
                  its own traffic",
                 change.ratio
             );
             record(out, RecordKind::Doubted, Some(&b.name), line);
             return;
         }
-        // More is believed with caution: what is given too much pays for it at once.
+        // Increases are taken with caution: a backend that is given too much queues at once.
         let caution =
             if change.ratio > 1.0 { 1.0 + CAUTION / change.requests.max(1.0).sqrt() } else { 1.0 };
         let ratio = (change.ratio / caution).clamp(1.0 / MOST, MOST);
         b.rescale(now, ratio, choice, typical);
-        self.say_changed(id, ratio, &change, out);
+        self.record_change(id, ratio, &change, out);
     }
 
-    fn say_changed(&mut self, id: BackendId, ratio: f64, change: &Change, out: &mut Vec<Action>) {
+    fn record_change(&mut self, id: BackendId, ratio: f64, change: &Change, out: &mut Vec<Action>) {
         let Some(name) = self.get(id).map(|b| b.name.clone()) else { return };
         let line = format!(
             "it works at {ratio:.2} of its rate before, by {:.0} requests in {:.1} s: its curve is rescaled",
@@ -278,7 +279,7 @@ impl Controller {
         self.raise(Urgent::Drift(reason));
     }
 
-    /// Once a window, when asked to do as the paper does.
+    /// Once per window with the paper's drift test: compares latencies with those expected.
     pub(crate) fn drift_by_paper(&mut self, now: Nanos, out: &mut Vec<Action>) {
         let due = self.spec.drift == DriftTest::Literal
             && self.phase != Phase::Exploring
@@ -286,15 +287,16 @@ impl Controller {
             && self.is_fresh(now)
             && now >= self.literal_at;
         let Some(decision) = self.decision.clone().filter(|_| due) else { return };
-        // Where more is planned for than the pool can bear curves expect no time, and no latency would ever speak against it.
+        // For more traffic than the capacity the curves expect no finite time, and no latency could ever contradict the
+        // rate.
         let counted = self.counted_rate();
-        let bears = plimsoll_learn::USABLE_CAPACITY * decision.capacity_rps;
-        let beyond = |told: &f64| *told > bears && counted < bears;
-        if let Some(told) = self.literal_rate.filter(beyond) {
+        let usable_rps = plimsoll_learn::USABLE_CAPACITY * decision.capacity_rps;
+        let beyond = |inferred: &f64| *inferred > usable_rps && counted < usable_rps;
+        if let Some(inferred) = self.literal_rate.filter(beyond) {
             self.literal_rate = None;
             self.literal_at = now + LITERAL_EVERY;
             let line = format!(
-                "latencies spoke for {told:.0} req/s, more than the pool bears: {counted:.0} are planned for again"
+                "latencies implied {inferred:.0} req/s, more than the pool's capacity: planning for the counted {counted:.0} req/s again"
             );
             record(out, RecordKind::Drift, None, line.clone());
             self.drifted(line);
@@ -304,15 +306,16 @@ impl Controller {
         match compare(&pool, PAPER_THRESHOLD) {
             Judgement::Nothing => return,
             Judgement::Traffic { grown } => {
-                // Those that moved this way, as far as a load explains it.
+                // The load ratios of the backends that moved in this direction.
                 let ratios = self.backends.iter().filter_map(|b| self.load_ratio(b, &decision));
                 let mut ratios: Vec<f64> = ratios.filter(|r| (*r > 1.0) == grown).collect();
                 ratios.sort_by(f64::total_cmp);
                 let Some(ratio) = ratios.get(ratios.len() / 2) else { return };
                 self.literal_rate = Some(decision.rate_rps * ratio);
                 let word = if grown { "grown" } else { "fallen" };
-                let line =
-                    format!("most latencies moved: traffic has {word} to {ratio:.2} of before");
+                let line = format!(
+                    "most latencies moved: traffic has {word} to {ratio:.2} times the rate before"
+                );
                 record(out, RecordKind::Drift, None, line.clone());
                 self.drifted(line);
             }
@@ -323,14 +326,14 @@ impl Controller {
                         continue;
                     };
                     let b = &mut self.backends[i];
-                    // It bears what it completes, whatever its latency says.
+                    // Its capacity is at least what it completes, whatever its latency suggests.
                     let scale = (1.0 / ratio).max(b.completed_part().min(1.0));
                     if scale == 1.0 {
                         continue;
                     }
                     b.rescale(now, scale, choice, typical);
                     let name = self.backends[i].name.clone();
-                    let line = format!("its latency moved: its curve is rescaled to {scale:.2}");
+                    let line = format!("its latency moved: its curve is rescaled by {scale:.2}");
                     record(out, RecordKind::Drift, Some(&name), line.clone());
                     self.drifted(format!("{name}: {line}"));
                 }
@@ -339,35 +342,35 @@ impl Controller {
         self.literal_at = now + LITERAL_EVERY;
     }
 
-    /// The load that its curve has at the latency measured, over the load planned; `None` where no load
-    /// has it, for it is less than the time at rest.
+    /// The load at which its curve has the measured latency, over the planned load; `None` where the latency is below
+    /// the unloaded service time.
     fn load_ratio(&self, b: &Backend, decision: &Decision) -> Option<f64> {
         let planned = planned_rps(b, decision)?;
         let at = invert(b.knowledge.shape()?, b.recent.latency_us?)?;
         Some((at / planned).clamp(1.0 / MOST, MOST))
     }
 
-    /// The traffic that latencies speak for, where it is within reason of what is counted: a bare threshold
-    /// errs again and again, and errors that multiply lead anywhere.
+    /// The traffic inferred from latencies, within a factor of the counted one: a bare threshold errs often, and its
+    /// errors multiply.
     pub(crate) fn literal_rate_beside(&self, counted: f64) -> Option<f64> {
         self.literal_rate.map(|rate| rate.clamp(counted / MOST, counted * MOST))
     }
 }
 
-/// What it was to get. (A share that is rounded to a weight of 0 is none.)
+/// The load planned for it. (A share that rounds to weight 0 is none.)
 fn planned_rps(b: &Backend, decision: &Decision) -> Option<f64> {
     let wish = decision.wishes.iter().find(|w| w.id == b.id && w.weight > 0)?;
     Some(wish.share * decision.rate_rps).filter(|rps| *rps > 0.0)
 }
 
 fn moved(b: &Backend, decision: &Decision) -> Option<Moved> {
-    // Who is out answers probes only, or nothing.
+    // A backend that does not serve answers probes at most.
     let expected =
         b.is_usable().then(|| b.knowledge.shape())??.latency_at(planned_rps(b, decision)?);
     Some(Moved { latency: b.recent.latency_us?, expected }).filter(|m| m.expected.is_finite())
 }
 
-/// The load at which the curve has this latency; its last usable one beyond, and none below.
+/// The load at which the curve has this latency: the last usable one above its range, none below.
 fn invert(shape: &Shape, latency_us: f64) -> Option<f64> {
     if latency_us <= shape.latency_at(0.0) {
         return None;
@@ -393,7 +396,7 @@ mod tests {
         Nanos(seconds * 1_000_000_000)
     }
 
-    /// A controller that has counted so many requests per second.
+    /// A controller that has counted this rate.
     fn controller(rate_rps: f64) -> Controller {
         let backends = (0..3).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
         let spec = ServiceSpec::new("shop", backends.collect());
@@ -407,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_once_by_traffic_or_by_probes() {
+    fn a_change_is_reported_once_by_traffic_or_by_probes() {
         let spec = BackendSpec { id: BackendId(1), name: "s1".to_owned() };
         let mut b = Backend::new(&spec, Duration::ZERO);
         // Probes of 5 to 15 ms, then of three times as much.
@@ -416,19 +419,19 @@ mod tests {
             (0..2_000).filter_map(probe).count()
         };
         assert_eq!(probes(&mut b, 1.0), 0);
-        let mut told = b.clone();
-        told.rescale(at(1), 1.0 / 3.0, CurveChoice::Auto, Typical::default());
-        assert_eq!(probes(&mut told, 3.0), 0, "its traffic has told already");
+        let mut inferred = b.clone();
+        inferred.rescale(at(1), 1.0 / 3.0, CurveChoice::Auto, Typical::default());
+        assert_eq!(probes(&mut inferred, 3.0), 0, "its traffic has shown it already");
         let mut again = b.clone();
         again.relearn(at(1));
-        assert_eq!(probes(&mut again, 3.0), 0, "it is learned anew already");
-        assert_eq!(probes(&mut b, 3.0), 1, "nothing has told yet");
+        assert_eq!(probes(&mut again, 3.0), 0, "it is being relearned already");
+        assert_eq!(probes(&mut b, 3.0), 1, "nothing has shown it yet");
     }
 
     #[test]
-    fn what_reaches_back_into_learning_is_learned_from_and_what_does_not_is_a_change() {
+    fn a_change_that_began_while_learning_is_relearned_and_a_later_one_is_a_change() {
         let change = Change { ratio: 0.6, requests: 500.0, seconds: 30.0, is_beyond_cores: false };
-        let told_with = |now: Nanos, (other_cores_s, change): (f64, Change)| {
+        let found_with = |now: Nanos, (other_cores_s, change): (f64, Change)| {
             let mut controller = controller(100.0);
             let b = &mut controller.backends[0];
             (b.same_cores_s, b.judged_from) = (600.0, Some(at(120)));
@@ -439,17 +442,17 @@ mod tests {
                 |a: &Action| matches!(a, Action::Record(r) if r.kind == RecordKind::Drift);
             (out.iter().any(is_drift), controller.urgent.is_some())
         };
-        let told = |now: Nanos| told_with(now, (0.0, change));
-        assert_eq!(told(at(149)), (false, false));
-        assert_eq!(told(at(150)), (true, true), "at once");
-        let seen = |change: Change| told_with(at(150), (61.0, change));
+        let inferred = |now: Nanos| found_with(now, (0.0, change));
+        assert_eq!(inferred(at(149)), (false, false));
+        assert_eq!(inferred(at(150)), (true, true), "at once");
+        let seen = |change: Change| found_with(at(150), (61.0, change));
         assert_eq!(seen(change), (false, false), "the watch has other cores than are believed");
         let beyond = Change { is_beyond_cores: true, ..change };
         assert_eq!(seen(beyond), (true, true), "which does not matter where none explain it");
     }
 
     #[test]
-    fn by_latencies_alone_nobody_is_taken_to_bear_less_than_he_completes() {
+    fn drift_by_latency_leaves_a_backend_the_capacity_that_it_completes() {
         let rescaled = |completed: f64, weight: u32, seen: u64| {
             let mut controller = controller(100.0);
             controller.spec.drift = DriftTest::Literal;
@@ -465,8 +468,8 @@ mod tests {
             let decision = Decision { wishes: vec![wish], rate_rps: 100.0, ..Decision::default() };
             controller.decision = Some(decision);
             let b = &mut controller.backends[0];
-            // 100 req/s by probes at rest; five times as slow under a tenth of that.
-            (0..20).for_each(|_| b.knowledge.observe_at_rest(1e4));
+            // 100 req/s by unloaded probes; five times as slow under a tenth of that.
+            (0..20).for_each(|_| b.knowledge.observe_unloaded(1e4));
             b.knowledge.refit(CurveChoice::Auto, Typical::default());
             b.recent.latency_us = Some(5e4);
             b.done = (completed, 10.0);
@@ -475,25 +478,25 @@ mod tests {
         };
         assert!(rescaled(1.0, 10, 59).is_some_and(|scale| scale < 0.25), "by its latency");
         assert!(rescaled(600.0, 10, 59).is_some_and(|scale| (scale - 0.6).abs() < 1e-9));
-        assert_eq!(rescaled(2_000.0, 10, 59), None, "it bears more than that already");
+        assert_eq!(rescaled(2_000.0, 10, 59), None, "its capacity is greater than that already");
         assert_eq!(rescaled(1.0, 0, 59), None, "it was to get nothing");
         assert_eq!(rescaled(1.0, 10, 45), None, "what waited to be read says nothing of now");
     }
 
     #[test]
-    fn traffic_told_by_latencies_stays_within_reason_of_what_is_counted() {
+    fn traffic_inferred_from_latencies_stays_within_a_factor_of_the_counted_one() {
         let mut controller = controller(100.0);
         assert!((controller.rate_to_plan() - 100.0).abs() < 1e-9);
-        for (told, planned) in [(1e-13, 20.0), (60.0, 60.0), (1e9, 500.0)] {
-            controller.literal_rate = Some(told);
+        for (inferred, planned) in [(1e-13, 20.0), (60.0, 60.0), (1e9, 500.0)] {
+            controller.literal_rate = Some(inferred);
             let rate = controller.rate_to_plan();
-            assert!((rate / planned - 1.0).abs() < 1e-9, "{told}: {rate}");
+            assert!((rate / planned - 1.0).abs() < 1e-9, "{inferred}: {rate}");
         }
     }
 
     #[test]
-    fn traffic_told_by_latencies_that_nobody_could_bear_is_forgotten() {
-        let told = |capacity_rps: f64| {
+    fn traffic_inferred_from_latencies_beyond_the_capacity_is_discarded() {
+        let inferred = |capacity_rps: f64| {
             let mut controller = controller(100.0);
             controller.spec.drift = DriftTest::Literal;
             controller.seen_at = Some(at(60));
@@ -504,12 +507,12 @@ mod tests {
             controller.drift_by_paper(at(60), &mut out);
             (controller.literal_rate, out.len(), controller.urgent.is_some())
         };
-        assert_eq!(told(200.0), (None, 1, true), "100 are counted");
-        assert_eq!(told(80.0), (Some(300.0), 0, false), "it is short of capacity indeed");
+        assert_eq!(inferred(200.0), (None, 1, true), "100 are counted");
+        assert_eq!(inferred(80.0), (Some(300.0), 0, false), "it is short of capacity indeed");
     }
 
     #[test]
-    fn a_plan_for_a_change_takes_back_what_was_given_on_purpose() {
+    fn a_plan_for_a_change_removes_pins() {
         for kind in [true, false] {
             let mut controller = controller(100.0);
             controller.decision = Some(Decision::default());
@@ -525,13 +528,13 @@ mod tests {
     }
 
     #[test]
-    fn a_latency_leads_back_to_its_load() {
+    fn load_is_found_from_its_latency() {
         let shape = Shape::Queue(QueueCurve { service_us: 30_000.0, cores: 2.0, variability: 1.0 });
         for load in [5.0, 30.0, 60.0] {
             let found = invert(&shape, shape.latency_at(load)).expect("a load");
             assert!((found / load - 1.0).abs() < 1e-6);
         }
         assert!(invert(&shape, 1e12).is_some_and(|load| load > 63.0));
-        assert_eq!(invert(&shape, 29_000.0), None, "no load makes it quicker than at rest");
+        assert_eq!(invert(&shape, 29_000.0), None, "no load makes it faster than unloaded");
     }
 }

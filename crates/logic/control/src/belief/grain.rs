@@ -1,60 +1,61 @@
-//! Backends under a CPU quota, as containers are. Such a backend works at full speed until the allowance of the
-//! period (100 ms in Linux, by default) is spent, and then not at all until the next one: the inverse of its unloaded
-//! response time says nothing of what it bears. Work that has lasted for several periods does: it was held to the quota
-//! all the time, however many requests were there.
+//! Backends under a CPU quota, as containers are. Such a backend works at full speed until the quota of the period (100
+//! ms in Linux, by default) is spent, and then not at all until the next period: the inverse of its unloaded response
+//! time says nothing about its capacity. Work that lasts for several periods does: it was throttled all the time,
+//! however many requests were in flight.
 //!
-//! So busy time is counted in two classes: the first moments of a busy stretch, and what lasts. Without a quota the
-//! rate of the second is no lower than that of the first, for requests are completed the faster the more cores have
-//! work; with one it is, and it is the capacity.
+//! So busy time is counted in two classes: the beginning of a busy stretch, and lasting work. Without a quota the rate
+//! of the second is no lower than that of the first, because more busy cores complete more; with a quota it is lower,
+//! and it is the capacity.
 //!
-//! Linux: `Documentation/scheduler/sched-bwc.rst`. The two classes are compared as incidence rates of strata are
-//! (Mantel and Haenszel 1959; variance by Greenland and Robins 1985), for stretches of ten seconds each, so that what
-//! changes in time does not pass for a difference of classes.
+//! Linux: `Documentation/scheduler/sched-bwc.rst`. The two classes are compared as incidence rates of strata (Mantel
+//! and Haenszel 1959; variance by Greenland and Robins 1985), in strata of ten seconds, so that changes in time do not
+//! look like a difference of the classes.
 
 use std::collections::VecDeque;
 
 use plimsoll_learn::drift::Interval;
 use serde::{Deserialize, Serialize};
 
-/// Work lasts when a stretch of it is this long, two of the usual periods, …
+/// Work is lasting after this time, two of the usual periods, …
 const LASTS_S: f64 = 0.2;
-/// … and so many services long: a dear request makes a long stretch, too.
+/// … and after this many service times: an expensive request makes a long stretch, too.
 const LASTS_SERVICES: f64 = 20.0;
-/// Seconds in a stratum.
+/// Seconds per stratum.
 const STRATUM_S: f64 = 10.0;
-/// What is kept of earlier strata with every new one.
+/// Weight of earlier strata with every new one.
 const STRATA_KEPT: f64 = 0.97;
-/// There is a quota when what lasts is done at less than this part of the rate of what has just begun, by so many
-/// standard errors; and none after all from the third number on, once that is known so well.
+/// There is a quota if lasting work is done at less than this part of the rate of beginning work, by this many standard
+/// errors; and none from the third number on, once the ratio is known this well.
 const HELD: f64 = 0.7;
 const HELD_ERRORS: f64 = 3.0;
 const NOT_HELD: f64 = 0.85;
 const NOT_HELD_ERROR: f64 = 0.1;
-/// Requests at a time that are few, and several.
+/// Up to this many requests at a time are few; above, several.
 const FEW: u32 = 2;
 const SEVERAL: u32 = 4;
-/// Where others of the pool are held to quotas, one that does several at a time no faster than this part more is taken for held, too, once
-/// that is known so well.
+/// If others of the pool have quotas, a backend that serves several requests at a time no faster than this, known this
+/// well, is taken to have one as well. that is known so well.
 const NO_FASTER: f64 = 1.3;
 const NO_FASTER_ERROR: f64 = 0.25;
-/// Completions without which nothing is said of a rate.
+/// Least completions for a rate.
 const ENOUGH: f64 = 25.0;
 /// Completions that a rate remembers.
 const MEMORY: f64 = 3_000.0;
-/// Seconds of lasting work that count as recent: so many blocks of a second.
+/// Seconds of lasting work that count as recent, in blocks of one second.
 const RECENT: usize = 12;
-/// A recent rate is another than before by so many nats of likelihood: it is looked at forty times a second, over twelve spans.
+/// Log likelihood by which a recent rate differs from the former one: it is tested forty times a second, over twelve
+/// spans.
 const OTHER: f64 = 14.0;
-/// Lasting work in less than this part of ten seconds is too little to hold a backend back.
+/// With less than this part of ten seconds in lasting work, the quota does not limit the backend.
 const AT_EASE: f64 = 0.05;
-/// By this much more is believed, step by step, of who bore more before and is at ease with less.
+/// Step by which the capacity is raised again for a backend that had more before and is not limited now.
 const STEP: f64 = 1.25;
-/// The scatter of completions in units of a Poisson process is not believed to be below or above these.
+/// Bounds on the dispersion of completions, relative to a Poisson process.
 const SCATTER: (f64, f64) = (0.5, 5.0);
-/// Batches that the scatter remembers.
+/// Batches that the dispersion remembers.
 const SCATTER_MEMORY: f64 = 100.0;
 
-/// Completions, and the seconds in which there was work.
+/// Completions, and the seconds with work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Work {
     completions: f64,
@@ -97,19 +98,19 @@ impl Ratio {
         self.variance = STRATA_KEPT * self.variance + both;
     }
 
-    /// Its logarithm and the standard error of that.
+    /// Its logarithm with its standard error.
     fn log(&self) -> Option<(f64, f64)> {
         let product = self.upper * self.lower;
         (product > 0.0).then(|| ((self.upper / self.lower).ln(), (self.variance / product).sqrt()))
     }
 }
 
-/// What a backend bears under its quota.
+/// The capacity under a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Quota {
     /// Requests per second.
     pub capacity_rps: f64,
-    /// Relative standard error of that.
+    /// Relative standard error of the capacity.
     pub error: f64,
 }
 
@@ -121,10 +122,10 @@ pub(crate) struct Moved {
     pub seconds: f64,
 }
 
-/// Watches one backend; see the module's description.
+/// The quota estimator of one backend; see the module's description.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Grain {
-    /// For how long there has been work without an end.
+    /// For how long there has been work without interruption.
     #[serde(skip)]
     stretch_s: f64,
     #[serde(skip)]
@@ -135,32 +136,32 @@ pub(crate) struct Grain {
     lasting: Work,
     ratio: Ratio,
     held: bool,
-    /// Lasting work of few requests at a time, and of several, of the stratum that is open.
+    /// Lasting work of the open stratum with few requests at a time, and with several.
     #[serde(skip)]
     few: Work,
     #[serde(skip)]
     several: Work,
-    /// How much faster several are done than few.
+    /// The rate with several requests at a time over the rate with few.
     scale: Ratio,
-    /// Others of the pool are held to quotas.
+    /// Other backends of the pool have quotas.
     #[serde(skip)]
     assumed: bool,
-    /// Lasting work that is known of.
+    /// Lasting work that is not recent.
     known: Work,
-    /// The last of it, which is not yet part of that.
+    /// The most recent blocks of lasting work.
     #[serde(skip)]
     recent: VecDeque<Work>,
-    /// The batch of lasting work that is open, for the scatter.
+    /// The open batch of lasting work, for the dispersion.
     #[serde(skip)]
     batch: Work,
     scatter: (f64, f64),
-    /// What it bore before it bore less, requests per second.
+    /// Its capacity before it fell, requests per second.
     before_rps: Option<f64>,
 }
 
 impl Grain {
-    /// Takes what happened between two readings. `service_us` is its time for a request at rest, where known. Gives back a change of
-    /// what it bears, once that has lasted for `lasting_s` seconds of work.
+    /// Processes the interval between two readings. `service_us` is the unloaded service time, where known. Returns a
+    /// change of the capacity once that has lasted for `lasting_s` seconds of work.
     pub fn note(
         &mut self,
         interval: &Interval,
@@ -203,7 +204,7 @@ impl Grain {
         if self.recent.len() > RECENT
             && let Some(old) = self.recent.pop_front()
         {
-            // What is no longer recent is known.
+            // Blocks that are no longer recent join the known work.
             self.known = self.known.times((-old.completions / MEMORY).exp());
             self.known.add(old);
         }
@@ -219,7 +220,7 @@ impl Grain {
     }
 
     fn scatter(&self) -> f64 {
-        // As exponential work scatters, until it is seen.
+        // The prior is that of exponential service.
         ((self.scatter.0 + 10.0) / (self.scatter.1 + 10.0)).clamp(SCATTER.0, SCATTER.1)
     }
 
@@ -236,13 +237,13 @@ impl Grain {
             }
         }
         if lasting.seconds < AT_EASE * self.stratum_s {
-            self.believe_more();
+            self.raise_capacity();
         }
         self.stratum_s = 0.0;
     }
 
-    /// Who bore more before and is at ease with what it gets now may bear it again.
-    fn believe_more(&mut self) {
+    /// Raises the capacity of a backend that had more before and is not limited by what it has now.
+    fn raise_capacity(&mut self) {
         let (Some(before), Some(rate)) = (self.before_rps, self.known.rate()) else { return };
         let step = (before / rate).min(STEP);
         if step <= 1.01 {
@@ -260,13 +261,13 @@ impl Grain {
         }
         let scatter = self.scatter();
         let mut since = Work::default();
-        // By all that is recent, or by the last part of it: a change may have come at any time.
+        // A change may have begun at any time: all suffixes of the recent blocks are tested.
         let moved = self.recent.iter().rev().enumerate().find_map(|(i, block)| {
             since.add(*block);
             let lasts = since.seconds >= lasting_s || i + 1 == RECENT;
             let expected = quota.capacity_rps * since.seconds;
             let ratio = since.completions.max(0.5) / expected;
-            // Of a Poisson process, as much less as it scatters more and as the known rate is in doubt itself.
+            // Log likelihood of a Poisson process, reduced by the dispersion and by the error of the known rate.
             let nats = since.completions * ratio.ln() + expected - since.completions;
             let doubt = scatter * (1.0 + expected / self.known.completions);
             (lasts && nats > OTHER * doubt).then_some((ratio, since))
@@ -282,28 +283,28 @@ impl Grain {
         Some(Moved { ratio, requests: since.completions, seconds: since.seconds })
     }
 
-    /// It is held to a quota by what was seen of it.
+    /// Whether its own work shows a quota.
     pub fn is_held(&self) -> bool {
         self.held
     }
 
-    /// It is, or others of its pool are.
+    /// Whether it has a quota, or others of its pool have.
     pub fn may_be_held(&self) -> bool {
         self.held || self.assumed
     }
 
-    /// Others of its pool are held to quotas, or none are.
+    /// Takes whether other backends of the pool have quotas.
     pub fn assume(&mut self, quotas: bool) {
         self.assumed = quotas;
     }
 
-    /// More requests at a time are done no faster: whatever holds it back is not the number of them.
+    /// Whether several requests at a time are served no faster than few: concurrency is not what limits it.
     fn is_saturated(&self) -> bool {
-        let told = self.scale.log().filter(|(_, error)| *error < NO_FASTER_ERROR);
-        told.is_some_and(|(log, _)| log < NO_FASTER.ln())
+        let ratio = self.scale.log().filter(|(_, error)| *error < NO_FASTER_ERROR);
+        ratio.is_some_and(|(log, _)| log < NO_FASTER.ln())
     }
 
-    /// What it bears, where it is held to a quota and that is known.
+    /// The capacity under its quota, where it has one and the capacity is known.
     pub fn quota(&self) -> Option<Quota> {
         let mut all = self.known;
         if all.completions < ENOUGH {
@@ -314,7 +315,7 @@ impl Grain {
         Some(Quota { capacity_rps, error: (self.scatter() / all.completions).sqrt() })
     }
 
-    /// It works at this multiple of the rate that it was known by.
+    /// Scales the known rate by this ratio.
     pub fn rescale(&mut self, ratio: f64) {
         if !(ratio > 0.0 && ratio.is_finite()) {
             return;
@@ -330,12 +331,12 @@ impl Grain {
 mod tests {
     use super::*;
 
-    /// A server that needs 5.5 ms of CPU for a request, under a quota of so many milliseconds in 100 (100: none),
-    /// with so many requests per second, evenly spread: reads it every 25 ms for so many seconds.
+    /// A server that needs 5.5 ms of CPU per request, with a quota of this many milliseconds in 100 (100: none) and
+    /// this many requests per second, read every 25 ms for this many seconds.
     fn run(grain: &mut Grain, allowance_ms: f64, rps: f64, seconds: f64) -> Vec<Moved> {
         let (mut queue, mut left, mut due, mut moved) = (0u32, 5.5, 0.0, Vec::new());
         let (mut allowance, mut done, mut before) = (allowance_ms, 0.0, 0);
-        // Arrivals at gaps that scatter, by a fixed pattern.
+        // Arrivals at irregular gaps, by a fixed pattern.
         let gaps = [0.1, 0.3, 0.2, 2.4, 0.05, 1.7, 0.6, 2.65];
         let mut k = 0;
         for step in 0..(seconds * 2_000.0) as u64 {
@@ -364,9 +365,9 @@ mod tests {
     }
 
     #[test]
-    fn under_a_quota_what_lasts_tells_the_capacity() {
+    fn lasting_work_shows_the_capacity_under_a_quota() {
         let mut grain = Grain::default();
-        // 34 req/s are borne; in one minute of three 40 come.
+        // The capacity is 34 req/s; in one minute of three 40 arrive.
         for _ in 0..4 {
             run(&mut grain, 18.7, 17.0, 40.0);
             run(&mut grain, 18.7, 40.0, 5.0);
@@ -376,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_quota_none_is_seen() {
+    fn no_quota_is_inferred_where_there_is_none() {
         let mut grain = Grain::default();
         for rps in [60.0, 120.0, 190.0, 60.0] {
             run(&mut grain, 100.0, rps, 20.0);
@@ -385,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_quota_is_seen_and_a_greater_one_again() {
+    fn smaller_quota_is_detected_and_a_greater_one_again() {
         let mut grain = Grain::default();
         for _ in 0..4 {
             run(&mut grain, 18.7, 17.0, 40.0);
@@ -393,7 +394,7 @@ mod tests {
         }
         let less = run(&mut grain, 9.35, 24.0, 20.0);
         assert!(less.iter().any(|m| (0.4..0.65).contains(&m.ratio)), "{less:?}");
-        // It is given less, and then it may have its own again: that is found step by step.
+        // With less load and its former quota back the capacity is found again in steps.
         run(&mut grain, 18.7, 10.0, 120.0);
         let capacity = grain.quota().map(|quota| quota.capacity_rps);
         assert!(capacity.is_some_and(|rps| rps > 28.0), "{capacity:?}");

@@ -1,10 +1,9 @@
-//! What is known of one backend: how long it works on a request, on how many at once, and what load
-//! does to its latency.
+//! What is known of one backend: its service time, its cores, and its response time as a function of load.
 //!
-//! Two estimators work side by side. The *throughput* of the states it was seen in (`X = v·E[min(n, c)]`)
-//! gives service time, cores and capacity, and needs no overload. The *points* (rate, response time by
-//! Little's law) give the curve: a queue of those cores, scaled by how irregular the load is, unless a
-//! fitted family predicts left-out points clearly better.
+//! Two estimators work side by side. The *throughput* over the number in flight (`X = v·E[min(n, c)]`) gives service
+//! time, cores and capacity, and needs no overload. The *points* (rate, response time by Little's law) give the curve:
+//! a queue with these cores, scaled by the variability of the load, unless a fitted family predicts left-out points
+//! clearly better.
 
 use plimsoll_learn::drift::Interval;
 use plimsoll_learn::{
@@ -23,70 +22,69 @@ use crate::belief::variability::{PRIOR_REQUESTS, Waits};
 use crate::observe::traffic::Window;
 use crate::spec::CurveChoice;
 
-/// A fitted family replaces the queue when the queue's cross-validated error is above the first, its own
-/// is below this part of the queue's, and its capacity is this near to what the throughput says.
+/// A fitted family replaces the queue when the queue's cross-validated error exceeds the first, the family's is below
+/// the second times the queue's, and its capacity is within the third of the throughput's.
 const RESIDUAL_LIMIT: f64 = 0.15;
 const CLEARLY_BETTER: f64 = 0.6;
 const SAME_CAPACITY: f64 = 0.15;
-/// Response times are compared over so many requests; the least of them is forgotten at this pace and
-/// lies this near the time at rest, relatively.
+/// The least response time is taken over this many requests, decays at this rate, and is this close to the unloaded
+/// service time, relatively.
 const ENOUGH: f64 = 100.0;
 const LEAST_CREEP: f64 = 1.005;
 const LEAST_IS_NEAR: f64 = 0.15;
-/// No response time was seen.
+/// Stands for: no response time was observed.
 const NEVER_US: f64 = 1e12;
-/// How far a backend's time at rest may lie from that of the pool, relatively: one standard deviation.
+/// Relative standard deviation of a backend's unloaded service time from that of the pool.
 const LIKE_THE_OTHERS: f64 = 0.3;
-/// How many requests' worth of belief, at half load, that the backends of a pool are alike in this. (Six backends after a
-/// change, 16 runs: with 300 and with 3,000 clients waited up to 1 % longer.)
+/// Weight of the pool's variability as a prior, in requests at half load. (Six backends after a change, 16 runs: with
+/// 300 and with 3,000 clients waited up to 1 % longer.)
 const ALIKE_REQUESTS: f64 = 1_000.0;
-/// A lower bound this far above the capacity that was known says that the backend has grown.
+/// A lower bound this far above the known capacity shows that the backend has grown.
 const GROWN: f64 = 1.15;
-/// Of a backend that has changed, what was known counts for so many requests and probes, and errs by so
-/// much.
+/// After a change, earlier measurements count as this many requests and probes, with this error.
 const RESCALED_REQUESTS: f64 = 300.0;
 const RESCALED_POINT: f64 = 50.0;
 const RESCALED_PROBES: f64 = 5.0;
 const RESCALED_ERROR: f64 = 0.06;
-/// What was measured of a time at rest says nothing once it was rescaled by this much without being measured again: nothing
-/// leads it back, and scales that err multiply.
-const STRAYED: f64 = 10.0;
-/// Of one that may have become faster, so many requests are remembered.
+/// A measured unloaded service time is dropped once it was rescaled by this factor in total without a new measurement:
+/// nothing corrects it, and errors of the factors multiply.
+const RESCALED_TOO_FAR: f64 = 10.0;
+/// Requests that are remembered of a backend that may have become faster.
 const RELEARNED_REQUESTS: f64 = 2_000.0;
-/// Cores are beyond doubt where one more or less would be worse by so much: four standard deviations.
+/// The cores are certain where one more or less fits worse by this much, squared: four standard deviations.
 const SURE: f64 = 16.0;
-/// A rate is no further from what is expected by luck than so many of its standard deviations.
-const LUCK: f64 = 4.0;
-/// With a relative standard error below this a capacity is known.
+/// A rate follows the expected one if it is within this many standard deviations of noise.
+const NOISE: f64 = 4.0;
+/// A capacity is known when its relative standard error is below this.
 pub(crate) const KNOWN: f64 = 0.15;
-/// What a backend is trusted to bear beyond what was seen, while no queue was ever seen.
+/// Factor on a capacity that is only a lower bound, for packing.
 pub(crate) const OPTIMISM: f64 = 1.5;
 
-/// Logarithm of by how much something was rescaled since it was measured.
+/// Logarithm of the total rescaling since the last measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-struct Strayed(f64);
+struct Rescaled(f64);
 
-impl Strayed {
-    fn by(self, ratio: f64) -> Strayed {
-        Strayed(self.0 + ratio.ln())
+impl Rescaled {
+    fn by(self, ratio: f64) -> Rescaled {
+        Rescaled(self.0 + ratio.ln())
     }
 
     fn is_far(self) -> bool {
-        self.0.abs() > STRAYED.ln()
+        self.0.abs() > RESCALED_TOO_FAR.ln()
     }
 }
 
-/// Mean of the probes of a backend that has next to no traffic: its time at rest.
+/// Mean of the probes of an almost idle backend: its unloaded service time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct AtRest {
+struct UnloadedProbes {
     mean_us: f64,
     count: f64,
     #[serde(default)]
-    strayed: Strayed,
+    strayed: Rescaled,
 }
 
-impl AtRest {
+impl UnloadedProbes {
     fn note(&mut self, latency_us: f64) {
         let kept = self.count.min(200.0);
         self.mean_us = (self.mean_us * kept + latency_us) / (kept + 1.0);
@@ -95,31 +93,31 @@ impl AtRest {
     }
 
     fn rescale(&mut self, ratio: f64) {
-        *self = AtRest {
+        *self = UnloadedProbes {
             mean_us: self.mean_us / ratio,
             count: self.count.min(RESCALED_PROBES),
             strayed: self.strayed.by(ratio),
         };
         if self.strayed.is_far() {
-            *self = AtRest::default();
+            *self = UnloadedProbes::default();
         }
     }
 }
 
-/// What the balancer was told to give a backend.
+/// The traffic that the programmed weights should give a backend.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Setting {
-    /// Its part of the weights, of the traffic there is, once that is known.
+    /// Its part of the weights times the pool's rate, once known.
     pub rps: Option<f64>,
-    /// Arrivals do not depend on what is in flight.
+    /// Arrivals do not depend on the number in flight.
     pub is_split: bool,
 }
 
 impl Setting {
-    /// What arrives in the mean where arrivals are as it was told: this rate differs by no more than luck, so that traffic has
-    /// not just changed, and the balancer does as it was told.
+    /// The expected rate under a split, if the observed rate differs from it by no more than noise: then traffic has
+    /// not just changed, and the balancer follows its weights.
     fn followed_rps(&self, rate_rps: f64, seconds: f64) -> Option<f64> {
-        let is_near = |rps: &f64| (rate_rps - rps).abs() <= LUCK * (rps / seconds).sqrt();
+        let is_near = |rps: &f64| (rate_rps - rps).abs() <= NOISE * (rps / seconds).sqrt();
         self.rps.filter(|_| self.is_split).filter(is_near)
     }
 }
@@ -129,36 +127,36 @@ impl Setting {
 pub(crate) struct Knowledge {
     throughput: ThroughputEstimator,
     estimate: Option<Throughput>,
-    /// What was known holds until enough was seen of what it has become.
+    /// Its service rate has changed: the old estimate holds until there are enough new measurements.
     #[serde(default)]
     changed: bool,
-    /// Cores that were told beyond doubt: believed until they are contradicted.
+    /// Cores that were inferred with certainty: believed until they are contradicted.
     #[serde(default)]
     sure_cores: Option<f64>,
-    /// How service scatters by what this backend has shown, once that is known.
+    /// Dispersion of the service times by this backend's own measurements, once known.
     #[serde(default)]
     own_dispersion: Option<Dispersion>,
-    /// How service scatters by what the pool's backends have shown, once several know.
+    /// Dispersion of the service times by the pool's backends, once several know theirs.
     #[serde(skip)]
     dispersion: Option<Dispersion>,
     #[serde(flatten)]
     points: Points,
-    at_rest: AtRest,
-    /// What the pool's quicker backends need for a request.
+    at_rest: UnloadedProbes,
+    /// Unloaded service time that is typical of the pool's faster backends.
     typical_us: Option<f64>,
     /// The least response time of a window, microseconds.
     least_us: f64,
     #[serde(default)]
-    least_strayed: Strayed,
-    /// Request-seconds and requests of the present gathering.
+    least_strayed: Rescaled,
+    /// Request-seconds and requests since the least response time was last taken.
     gathered: (f64, f64),
-    /// Windows came since the last estimate.
+    /// There were windows since the last estimate.
     stale: bool,
-    /// What it bears under a quota of CPU, where it has one.
+    /// Estimator of a CPU quota.
     #[serde(default)]
     grain: Grain,
     variability: f64,
-    /// The same from this backend's measurements alone.
+    /// Variability by this backend's own measurements alone.
     own_variability: f64,
     shape: Option<Shape>,
     cv_error: Option<f64>,
@@ -174,10 +172,10 @@ impl Default for Knowledge {
             own_dispersion: None,
             dispersion: None,
             points: Points::default(),
-            at_rest: AtRest::default(),
+            at_rest: UnloadedProbes::default(),
             typical_us: None,
             least_us: NEVER_US,
-            least_strayed: Strayed::default(),
+            least_strayed: Rescaled::default(),
             gathered: (0.0, 0.0),
             stale: false,
             grain: Grain::default(),
@@ -189,7 +187,7 @@ impl Default for Knowledge {
     }
 }
 
-/// What a window tells of throughput.
+/// The part of a window that the throughput estimator uses.
 fn observed(window: &Window, setting: Setting) -> InFlightWindow {
     InFlightWindow {
         seconds: window.seconds,
@@ -197,15 +195,15 @@ fn observed(window: &Window, setting: Setting) -> InFlightWindow {
         levels: window.seen.clone(),
         setting: setting.rps,
         lagged: window.lagged.clone(),
-        // Behind a balancer that counts what was in flight long before says nothing.
+        // Under an in-flight method the number in flight long before shows nothing.
         long_lagged: setting.is_split.then(|| window.long_lagged.clone()),
     }
 }
 
 impl Knowledge {
-    /// Takes a window of passive measurement. `setting` is what the balancer was told to give it, and
-    /// `typical_us` the pool's time at rest. `steady` is false shortly after a change of weights,
-    /// when response times still show the load before.
+    /// Processes a window of traffic. `setting` is what the programmed weights should give the backend, `typical_us`
+    /// the pool's unloaded service time. `steady` is false shortly after a change of weights, when response times still
+    /// show the load before it.
     pub fn observe(
         &mut self,
         window: &Window,
@@ -217,7 +215,7 @@ impl Knowledge {
         if window.completed <= 0.0 && window.in_flight == 0.0 {
             return;
         }
-        // A window that makes no sense (a clock that stood still) teaches nothing.
+        // A window that makes no sense (its clock stood still) is ignored.
         if self.throughput.observe(&observed(window, setting)).is_ok() {
             self.stale = true;
         }
@@ -231,16 +229,16 @@ impl Knowledge {
         }
     }
 
-    /// A capacity that was once seen stays known while nothing contradicts it: at low load the same
-    /// estimator can only say what it is at least.
+    /// A capacity that was once observed stays known while nothing contradicts it: at low load the same estimator gives
+    /// a lower bound only.
     fn take_estimate(&mut self) {
         let seen = self.throughput.completions();
         if self.changed && seen < RESCALED_REQUESTS && self.estimate.is_some() {
             return;
         }
-        // Cores that were sure hold until they are contradicted: what works faster or slower rarely has others,
-        // and what changes with every estimate is nothing to hold traffic against. Others do not: they are often
-        // too few, and what it works at from now on would be too little for good.
+        // Certain cores hold until they are contradicted: a change of the rate rarely changes them, and an estimate
+        // that changes every time is no baseline. Uncertain ones do not hold: they are often too few, which would
+        // underestimate the capacity for good.
         let fresh = self.throughput.estimate(Hints {
             service: self.service_hint(),
             cores: self.sure_cores,
@@ -259,42 +257,43 @@ impl Knowledge {
             }
             (f, old) => f.or(old),
         };
-        // Of the same work it stays known until it is known anew, by the cores that are believed.
+        // The dispersion stays known until it is estimated again, with the present estimate of the cores.
         let cores = self.estimate.map(|estimate| estimate.cores);
-        let told = cores.and_then(|cores| self.throughput.dispersion(cores));
-        self.own_dispersion = told.filter(|told| told.is_known).or(self.own_dispersion);
+        let dispersion = cores.and_then(|cores| self.throughput.dispersion(cores));
+        self.own_dispersion =
+            dispersion.filter(|dispersion| dispersion.is_known).or(self.own_dispersion);
     }
 
-    /// What is known of the time at rest from elsewhere, microseconds, with its relative standard
-    /// deviation: from probes of the idle backend, whose service times may scatter as much as their
-    /// mean, or else from the others, which do the same work on other machines.
+    /// The unloaded service time by other evidence, microseconds, with its relative standard deviation: by probes of
+    /// the idle backend, whose service times may scatter as much as their mean, or else by the other backends, which do
+    /// the same work on other machines.
     fn service_hint(&self) -> Option<(f64, f64)> {
         let scatter = self.scatter();
         if self.at_rest.count >= 5.0 {
             let deviation = (scatter / self.at_rest.count.sqrt()).max(0.05);
             return Some((self.at_rest.mean_us, deviation));
         }
-        // Nobody needs longer at rest than under load.
+        // The unloaded service time is at most the response time under load.
         let others = self.typical_us.filter(|us| *us < self.least_us);
         match others {
-            // The least of some seconds: the further below the mean the more service scatters.
+            // The least mean of a few requests is the further below the true mean the more service times scatter.
             Some(us) => Some((us, LIKE_THE_OTHERS * scatter)),
             None => (self.least_us < NEVER_US).then_some((self.least_us, LEAST_IS_NEAR * scatter)),
         }
     }
 
-    /// Standard deviation of a service time, relatively, and at least that of an exponential one.
+    /// Relative standard deviation of a service time, at least that of an exponential one.
     fn scatter(&self) -> f64 {
         self.dispersion.map_or(1.0, |dispersion| dispersion.ratio.max(1.0).sqrt())
     }
 
-    /// How service scatters by what this backend has shown, once that is known. With fewer cores than it has it shows too
-    /// little.
+    /// Dispersion of the service times by this backend's own measurements, once known. With too few cores it is too
+    /// small.
     pub fn own_dispersion(&self) -> Option<Dispersion> {
         self.own_dispersion
     }
 
-    /// Keeps the least response time, each over requests enough that chance does not make it.
+    /// Updates the least response time; each is a mean over enough requests that noise does not make it.
     fn note_least(&mut self, window: &Window) {
         self.gathered.0 += window.in_flight * window.seconds;
         self.gathered.1 += window.started;
@@ -302,16 +301,16 @@ impl Knowledge {
             let latency_us = self.gathered.0 / self.gathered.1 * 1e6;
             self.gathered = (0.0, 0.0);
             self.least_us = (self.least_us * LEAST_CREEP).min(NEVER_US);
-            // Polls that never met one in flight tell no time.
+            // Readings that never met a request in flight show no time.
             let is_least = latency_us <= self.least_us || self.least_us <= 0.0;
             if latency_us > 0.0 && is_least {
-                (self.least_us, self.least_strayed) = (latency_us, Strayed::default());
+                (self.least_us, self.least_strayed) = (latency_us, Rescaled::default());
             }
         }
     }
 
-    /// Takes a successful probe of a backend with next to no traffic.
-    pub fn observe_at_rest(&mut self, latency_us: f64) {
+    /// Processes a successful probe of an almost idle backend.
+    pub fn observe_unloaded(&mut self, latency_us: f64) {
         self.at_rest.note(latency_us);
         if self.estimate.is_none() {
             self.take_estimate();
@@ -319,8 +318,8 @@ impl Knowledge {
         self.stale = true;
     }
 
-    /// Takes what happened between two readings; gives back how what it bears under its quota has changed, once that has
-    /// lasted for so many seconds of work.
+    /// Processes the interval between two readings; returns a change of the capacity under its quota, once it has
+    /// lasted for this many seconds of work.
     pub fn note_interval(&mut self, interval: &Interval, lasting_s: f64) -> Option<Moved> {
         let service_us = self.estimate.map(|e| e.service_us);
         let moved = self.grain.note(interval, service_us, lasting_s);
@@ -328,28 +327,28 @@ impl Knowledge {
         moved
     }
 
-    /// It is held to a quota of CPU by what was seen of it.
+    /// Whether its own work shows a CPU quota.
     pub fn is_held(&self) -> bool {
         self.grain.is_held()
     }
 
-    /// It is held to a quota, or others of its pool are.
+    /// Whether it has a quota, or others of its pool have.
     pub fn may_be_held(&self) -> bool {
         self.grain.may_be_held()
     }
 
-    /// What it bears under its quota, where it has one.
+    /// The capacity under its quota, where it has one.
     pub fn quota(&self) -> Option<Quota> {
         self.grain.quota()
     }
 
-    /// What it bears under its quota, too, is this multiple of what was known.
+    /// Scales the capacity under its quota by this ratio.
     pub fn rescale_quota(&mut self, ratio: f64) {
         self.grain.rescale(ratio);
     }
 
-    /// The backend works at this multiple of the rate it was known by: everything known is of it at another
-    /// scale, and counts for little beside what it does from now on.
+    /// The service rate is this multiple of the known one: all measurements are rescaled, and count for little beside
+    /// new ones.
     pub fn rescale(&mut self, ratio: f64) {
         self.throughput.reset();
         self.changed = true;
@@ -363,20 +362,20 @@ impl Knowledge {
         self.least_us /= ratio;
         self.least_strayed = self.least_strayed.by(ratio);
         if self.least_strayed.is_far() {
-            (self.least_us, self.least_strayed) = (NEVER_US, Strayed::default());
+            (self.least_us, self.least_strayed) = (NEVER_US, Rescaled::default());
         }
         self.gathered = (0.0, 0.0);
         self.stale = true;
     }
 
-    /// It may have become faster: what was seen before counts for little beside what it does from now on.
+    /// It may have become faster: earlier measurements count for little beside new ones.
     pub fn relearn(&mut self) {
         self.throughput.fade_to(RELEARNED_REQUESTS);
         self.stale = true;
     }
 
-    /// Estimates and draws the curve anew from all that is known. This is the costly part (0.3 to 0.9 ms).
-    /// `typical` is what the pool's backends have in common.
+    /// Estimates everything and fits the curve again. This is the costly part (0.3 to 0.9 ms). `typical` are the
+    /// estimates common to the pool's backends.
     pub fn refit(&mut self, choice: CurveChoice, typical: Typical) {
         self.dispersion = typical.dispersion;
         self.grain.assume(typical.quotas);
@@ -392,7 +391,7 @@ impl Knowledge {
         self.variability = waits.variability(typical.variability, ALIKE_REQUESTS);
         let queue = QueueCurve { variability: self.variability, ..unit };
         let queue_error = waits.cross_validate();
-        // Fitting is the costly part: not where the queue says it all, nor where nothing could replace it.
+        // Fitting is costly: it is left out where the queue fits well, or where no family could replace it.
         let misses = queue_error.is_some_and(|e| e > RESIDUAL_LIMIT) && self.is_known();
         let asked = choice != CurveChoice::Auto || misses;
         let fitted = if asked { self.fit_family(choice, service_us) } else { None };
@@ -407,9 +406,8 @@ impl Knowledge {
         self.cv_error = cv_error;
     }
 
-    /// Whether a fitted family should replace the queue: the queue misses its points by more than noise
-    /// would, the other does not, and both agree on where the backend ends. The paper's parabola is
-    /// never chosen: it knows no capacity.
+    /// Whether a fitted family should replace the queue: the queue misses its points by more than noise would, the
+    /// family does not, and both agree on the capacity. The paper's parabola is never chosen: it has no capacity.
     fn is_clearly_better(&self, fitted: &CurveFit, queue_error: Option<f64>) -> bool {
         let (Some(fitted_error), Some(queue_error)) = (fitted.cv_error, queue_error) else {
             return false;
@@ -442,13 +440,13 @@ impl Knowledge {
         fit(self.points.as_slice(), &options).ok()
     }
 
-    /// The curve, once anything is known.
+    /// The curve, once there is one.
     pub fn shape(&self) -> Option<&Shape> {
         self.shape.as_ref()
     }
 
-    /// The curve to pack with: optimistic where the capacity is only bounded from below, so that the
-    /// packing itself finds out; and no more trusting than the estimate is sure.
+    /// The curve to pack with: optimistic where the capacity is only a lower bound, so that packing itself explores;
+    /// otherwise reduced by the error of the estimate.
     pub fn shape_to_pack(&self) -> Option<Shape> {
         let shape = self.shape.as_ref()?;
         if self.is_lower_bound() {
@@ -470,7 +468,7 @@ impl Knowledge {
         })
     }
 
-    /// Time on one core, microseconds.
+    /// Unloaded service time on one core, microseconds.
     pub fn service_us(&self) -> Option<f64> {
         match self.estimate {
             Some(e) => Some(e.service_us),
@@ -479,7 +477,7 @@ impl Knowledge {
         }
     }
 
-    /// Requests it works on at once; at least 1.
+    /// Requests served at the same time; at least 1.
     pub fn cores(&self) -> f64 {
         self.estimate.map_or(1.0, |e| e.cores.max(1.0))
     }
@@ -495,7 +493,7 @@ impl Knowledge {
         }
     }
 
-    /// No queue was ever seen: the capacity may be greater.
+    /// No queue was ever observed: the capacity may be greater.
     pub fn is_lower_bound(&self) -> bool {
         self.quota().is_none() && self.estimate.is_none_or(|e| e.lower_bound)
     }
@@ -508,12 +506,12 @@ impl Knowledge {
         }
     }
 
-    /// Its capacity was seen and is known well.
+    /// Its capacity was observed and is known well.
     pub fn is_known(&self) -> bool {
         !self.is_lower_bound() && self.error() <= KNOWN
     }
 
-    /// How irregular its load is by its own measurements, once there are some.
+    /// Variability by its own measurements, once there are some.
     pub fn own_variability(&self) -> Option<f64> {
         (!self.points.is_empty() && self.is_known()).then_some(self.own_variability)
     }
@@ -534,7 +532,7 @@ mod tests {
     use super::*;
 
     impl Knowledge {
-        /// One core, known for sure.
+        /// One core with a certain estimate.
         pub fn known(service_us: f64) -> Self {
             let estimate = Throughput {
                 service_us,
@@ -565,23 +563,23 @@ mod tests {
     }
 
     #[test]
-    fn what_a_backend_was_to_get_tells_loads_apart_unless_it_gets_something_else() {
+    fn the_planned_rate_distinguishes_loads_unless_the_observed_rate_differs() {
         let mut known = Knowledge::default();
         let setting = Setting { rps: Some(100.0), is_split: true };
         for rate_rps in [90.0, 110.0, 80.0, 120.0] {
             known.observe(&window(rate_rps), true, setting, None);
         }
-        assert_eq!(known.points().len(), 1, "luck: {:?}", known.points());
+        assert_eq!(known.points().len(), 1, "noise: {:?}", known.points());
         known.observe(&window(150.0), true, setting, None);
         assert_eq!(known.points().len(), 2, "traffic has changed: {:?}", known.points());
         assert!((known.points()[1].load - 150.0).abs() < 1e-9);
     }
 
     #[test]
-    fn what_is_known_of_the_time_at_rest_does_not_stray_with_scales_that_err_again_and_again() {
+    fn unloaded_service_time_does_not_drift_away_with_repeated_wrong_rescaling() {
         for ratio in [0.5, 2.0] {
             let mut known = Knowledge::default();
-            (0..20).for_each(|_| known.observe_at_rest(3e4));
+            (0..20).for_each(|_| known.observe_unloaded(3e4));
             let setting = Setting { rps: None, is_split: true };
             for _ in 0..40 {
                 known.rescale(ratio);
@@ -591,54 +589,60 @@ mod tests {
                 assert!(hint_us.is_some_and(|us| (3e3..3e5).contains(&us)), "{ratio}: {hint_us:?}");
             }
             if ratio < 1.0 {
-                let bears = known.capacity_rps();
+                let capacity = known.capacity_rps();
                 assert!(
-                    bears.is_some_and(|rps| rps > 90.0),
-                    "it completes 100 a second: {bears:?}"
+                    capacity.is_some_and(|rps| rps > 90.0),
+                    "it completes 100 a second: {capacity:?}"
                 );
             }
         }
     }
 
     #[test]
-    fn how_service_scatters_is_known_through_a_change_and_a_restart() {
+    fn dispersion_stays_known_through_a_change_and_a_restart() {
         let mut known = Knowledge::default();
         let setting = Setting { rps: None, is_split: true };
         let often = Window { seen: vec![(3, 40)], ..window(100.0) };
         (0..60).for_each(|_| known.observe(&often, true, setting, None));
         known.refit(CurveChoice::Auto, Typical::default());
-        let told = known.own_dispersion();
-        assert!(told.is_some_and(|told| told.is_known), "{told:?}");
+        let known_before = known.own_dispersion();
+        assert!(known_before.is_some_and(|known_before| known_before.is_known), "{known_before:?}");
         known.rescale(0.6);
         known.refit(CurveChoice::Auto, Typical::default());
         let kept = serde_json::to_string(&known).expect("it can be written");
         let back: Knowledge = serde_json::from_str(&kept).expect("it can be read");
-        assert_eq!(known.own_dispersion(), told);
-        let again = back.own_dispersion().map(|told| (told.ratio as f32, told.error as f32));
-        assert_eq!(again, told.map(|told| (told.ratio as f32, told.error as f32)));
+        assert_eq!(known.own_dispersion(), known_before);
+        let again = back
+            .own_dispersion()
+            .map(|known_before| (known_before.ratio as f32, known_before.error as f32));
+        assert_eq!(
+            again,
+            known_before.map(|known_before| (known_before.ratio as f32, known_before.error as f32))
+        );
     }
 
     #[test]
-    fn behind_a_balancer_that_counts_nothing_is_told_by_what_was_in_flight_long_before() {
+    fn under_an_in_flight_method_the_number_in_flight_long_before_is_not_used() {
         let mut window = window(100.0);
         window.long_lagged.note(3, [3, 3], 1.0, 0.1);
-        let told = |is_split: bool| observed(&window, Setting { rps: None, is_split }).long_lagged;
-        assert_eq!(told(true), Some(window.long_lagged.clone()));
-        assert_eq!(told(false), None);
+        let lagged =
+            |is_split: bool| observed(&window, Setting { rps: None, is_split }).long_lagged;
+        assert_eq!(lagged(true), Some(window.long_lagged.clone()));
+        assert_eq!(lagged(false), None);
     }
 
     #[test]
-    fn polls_that_meet_nobody_tell_no_time() {
+    fn readings_without_a_request_in_flight_show_no_time() {
         let mut known = Knowledge::default();
         let setting = Setting { rps: None, is_split: true };
         known.observe(&window(100.0), true, setting, None);
-        let nobody = Window { in_flight: 0.0, seen: vec![(0, 10)], ..window(100.0) };
-        known.observe(&nobody, true, setting, None);
+        let idle = Window { in_flight: 0.0, seen: vec![(0, 10)], ..window(100.0) };
+        known.observe(&idle, true, setting, None);
         assert_eq!(known.service_hint().map(|(us, _)| us), Some(3e4 * LEAST_CREEP));
     }
 
     #[test]
-    fn a_memory_of_before_expectations_were_kept_goes_on() {
+    fn a_memory_without_expected_rates_is_accepted() {
         let mut known = Knowledge::default();
         known.observe(&window(100.0), true, Setting { rps: None, is_split: true }, None);
         let mut memory = serde_json::to_value(&known).expect("it can be written");

@@ -1,4 +1,5 @@
-//! What is believed of a backend, with its error: unloaded service time, cores, capacity, curve, quota; and whether it has changed.
+//! What is believed of a backend, with its error: unloaded service time, cores, capacity, curve, quota; and whether
+//! they changed.
 
 pub(crate) mod drift;
 pub(crate) mod grain;

@@ -1,21 +1,20 @@
-//! Measured points of one backend's curve: what its requests took at about one load.
+//! Measured points of one backend's curve: response time at about one load.
 //!
-//! A second's own rate is the load that it was given and the luck of that second, and latency follows luck less
-//! than load: points gathered by it would show curves flatter than they are (regression dilution; where a backend is
-//! nearly full, several times too flat). So they are gathered by what the backend was to get, of the traffic before that second,
-//! which knows nothing of its luck. (An instrumental variable; a point's load is still what was counted.)
+//! The rate of a second is the load that was given plus that second's noise, and latency follows the noise less than
+//! the load: points grouped by it would show curves flatter than they are (regression dilution; near capacity, several
+//! times too flat). So they are grouped by the rate that the backend was to get, of the traffic before that second,
+//! which is independent of its noise. (An instrumental variable; a point's load is still the counted one.)
 
 use plimsoll_learn::Point;
 use serde::{Deserialize, Serialize};
 
-/// Most points kept per backend; the oldest goes first.
+/// Points kept per backend; the oldest is dropped first.
 const MAX_POINTS: usize = 24;
-/// Loads nearer than this, relatively, are measured as one point.
+/// Loads closer than this, relatively, are one point.
 const SAME_LOAD: f64 = 0.06;
-/// A point gathers at most so many requests before older ones fade.
+/// A point counts at most this many requests before older ones fade.
 const POINT_MEMORY: f64 = 4_000.0;
-/// Nobody waits longer, microseconds, or gets more or less traffic, requests per second: what comes there was rescaled out of all
-/// sense.
+/// Bounds on latency, microseconds, and load, requests per second: a point beyond them was rescaled without measure.
 const LONGEST_US: f64 = 1e12;
 const RATES_RPS: std::ops::Range<f64> = 1e-6..1e12;
 
@@ -23,7 +22,7 @@ const RATES_RPS: std::ops::Range<f64> = 1e-6..1e12;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Points {
     points: Vec<Point>,
-    /// What the backend was to get while each was measured, requests per second.
+    /// The rate that the backend was to get while each was measured, requests per second.
     #[serde(default)]
     expected_rps: Vec<f64>,
 }
@@ -37,9 +36,9 @@ impl Points {
         self.points.is_empty()
     }
 
-    /// Takes what was measured while so much was expected.
+    /// Adds a measurement, made while this rate was expected.
     pub fn add(&mut self, expected_rps: f64, fresh: Point) {
-        // (A memory written before expectations were kept has none.)
+        // (A memory written by an earlier version has no expected rates.)
         self.expected_rps.truncate(self.points.len());
         let known = self.expected_rps.len();
         self.expected_rps.extend(self.points.iter().skip(known).map(|p| p.load));
@@ -50,7 +49,7 @@ impl Points {
             let all = kept + fresh.requests;
             let mean = |old: f64, new: f64| (old * kept + new * fresh.requests) / all;
             p.load = mean(p.load, fresh.load);
-            // Little's law over both: time in the system adds up, not latency.
+            // Little's law over both: request-seconds add up, latencies do not.
             p.latency_us = mean(p.latency_us, fresh.latency_us);
             p.requests = all;
             self.expected_rps[i] = mean(self.expected_rps[i], expected_rps);
@@ -64,8 +63,8 @@ impl Points {
         self.expected_rps.push(expected_rps);
     }
 
-    /// The backend works at this multiple of its rate: points are of it at another scale, and count for so many
-    /// requests at the most.
+    /// The service rate is this multiple of the known one: points are rescaled, and count for at most this many
+    /// requests.
     pub fn rescale(&mut self, ratio: f64, most_requests: f64) {
         for p in &mut self.points {
             p.load *= ratio;
@@ -89,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn near_loads_are_one_point_and_points_are_bounded() {
+    fn close_loads_are_one_point_and_points_are_bounded() {
         let mut points = Points::default();
         for i in 0..200 {
             let load = 10.0 + 0.01 * f64::from(i % 10);
@@ -105,17 +104,17 @@ mod tests {
     }
 
     #[test]
-    fn the_luck_of_a_second_makes_no_point_of_its_own() {
+    fn the_noise_of_a_second_makes_no_point_of_its_own() {
         let mut points = Points::default();
-        for luck in [-2.0, 2.0, -1.0, 1.0, 0.0] {
-            points.add(10.0, point(10.0 + luck));
+        for noise in [-2.0, 2.0, -1.0, 1.0, 0.0] {
+            points.add(10.0, point(10.0 + noise));
         }
         assert_eq!(points.as_slice().len(), 1);
         assert!((points.as_slice()[0].load - 10.0).abs() < 1e-9);
     }
 
     #[test]
-    fn what_is_rescaled_out_of_all_sense_is_dropped() {
+    fn a_point_rescaled_without_measure_is_dropped() {
         for ratio in [0.2, 5.0] {
             let mut points = Points::default();
             points.add(10.0, point(10.0));
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_memory_without_expectations_goes_on() {
+    fn a_memory_without_expected_rates_is_accepted() {
         let mut points =
             Points { points: vec![point(10.0), point(20.0)], expected_rps: Vec::new() };
         points.add(20.1, point(20.1));

@@ -1,4 +1,4 @@
-//! The curve that a backend is packed by: a queue of its cores, or a fitted family where that predicts better.
+//! The curve that a backend is packed with: a queue with its cores, or a fitted family where that predicts better.
 
 use plimsoll_learn::{Family, FittedCurve};
 use plimsoll_model::{Curve, Hyperbola};

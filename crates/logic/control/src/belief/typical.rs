@@ -1,18 +1,18 @@
-//! What the backends of a pool have in common, for they do the same work: the middle one speaks for all.
+//! Estimates common to the backends of a pool, which do the same work: the median of the pool.
 
 use plimsoll_learn::Dispersion;
 
-/// The middle one of many errs by so much more than their mean: √(π/2).
+/// Standard error of a median over that of the mean: √(π/2).
 const MIDDLE_ERROR: f64 = 1.25;
 
-/// What they have in common.
+/// The common estimates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Typical {
-    /// How irregular load is for the middle one; 1 (all exponential) while nobody knows.
+    /// Median variability of the load; 1 (all exponential) while none is known.
     pub variability: f64,
-    /// How service scatters, once somebody knows.
+    /// Dispersion of the service times, once known.
     pub dispersion: Option<Dispersion>,
-    /// Some are held to quotas of CPU, which the others then are as well: they are deployed alike.
+    /// Some backends have CPU quotas; the others then have them as well, because they are deployed alike.
     pub quotas: bool,
 }
 
@@ -22,19 +22,20 @@ impl Default for Typical {
     }
 }
 
-/// By how irregular load is for each who knows.
+/// The median of the known variabilities.
 pub(crate) fn variability(known: impl Iterator<Item = f64>) -> f64 {
     let mut all: Vec<f64> = known.collect();
     all.sort_by(f64::total_cmp);
     all.get(all.len() / 2).copied().unwrap_or(Typical::default().variability)
 }
 
-/// By how service scatters for each who knows, and whether its cores are told: by those if there are several, or else by all.
-/// None while fewer than two know: who is alone would get back what it believes.
+/// The median of the known dispersions, each with whether the backend's cores are known: over those with known cores if
+/// there are several, or else over all. `None` while fewer than two are known: a single backend would get back its own
+/// estimate.
 pub(crate) fn dispersion(known: impl Iterator<Item = (bool, Dispersion)>) -> Option<Dispersion> {
     let mut all: Vec<(bool, Dispersion)> = known.collect();
-    if all.iter().filter(|(is_told, _)| *is_told).count() > 1 {
-        all.retain(|(is_told, _)| *is_told);
+    if all.iter().filter(|(cores_known, _)| *cores_known).count() > 1 {
+        all.retain(|(cores_known, _)| *cores_known);
     }
     if all.len() < 2 {
         return None;
@@ -49,16 +50,16 @@ pub(crate) fn dispersion(known: impl Iterator<Item = (bool, Dispersion)>) -> Opt
 mod tests {
     use super::*;
 
-    /// Of those who know: whether cores are told, and the ratio.
+    /// Whether cores are known, and the ratio, of each.
     fn ratio_of(known: &[(bool, f64)]) -> Option<f64> {
-        let known = known
-            .iter()
-            .map(|&(is_told, ratio)| (is_told, Dispersion { ratio, error: 0.2, is_known: true }));
+        let known = known.iter().map(|&(cores_known, ratio)| {
+            (cores_known, Dispersion { ratio, error: 0.2, is_known: true })
+        });
         dispersion(known).map(|middle| middle.ratio)
     }
 
     #[test]
-    fn the_middle_speaks_for_all_and_nobody_for_himself() {
+    fn the_median_counts_for_all_and_a_single_estimate_for_none() {
         assert_eq!(ratio_of(&[]), None);
         assert_eq!(ratio_of(&[(true, 4.0)]), None);
         assert_eq!(ratio_of(&[(true, 4.0), (false, 2.0)]), Some(3.0));
@@ -66,12 +67,12 @@ mod tests {
     }
 
     #[test]
-    fn with_too_few_cores_it_shows_too_little_so_that_told_ones_go_before() {
+    fn dispersions_with_known_cores_take_precedence() {
         assert_eq!(ratio_of(&[(true, 4.0), (true, 5.0), (false, 1.0), (false, 1.1)]), Some(4.5));
     }
 
     #[test]
-    fn of_many_the_middle_errs_less_than_one() {
+    fn the_median_of_many_has_a_smaller_error_than_one() {
         let one = Dispersion { ratio: 1.0, error: 0.2, is_known: true };
         let of = |n: usize| dispersion(std::iter::repeat_n((true, one), n)).map(|d| d.error);
         assert!(of(9).is_some_and(|error| (error - 0.2 * MIDDLE_ERROR / 3.0).abs() < 1e-12));
@@ -79,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn while_nobody_knows_all_is_exponential() {
+    fn without_estimates_the_variability_is_exponential() {
         assert_eq!(variability(std::iter::empty()), 1.0);
         assert_eq!(variability([0.4, 3.0, 0.6].into_iter()), 0.6);
     }

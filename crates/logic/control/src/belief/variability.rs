@@ -1,57 +1,61 @@
-//! How irregular a backend's load is: Kingman's factor, by ridge regression of the waits on those of M/M/c,
-//! relative to the latencies; the belief that it is like another's is worth so many requests at half load.
+//! Variability of a backend's load: Kingman's factor, by ridge regression of the waits on those of M/M/c, relative to
+//! the latencies, with a prior that is worth a number of requests at half load.
 
 use plimsoll_learn::Point;
 use plimsoll_model::Curve;
 use plimsoll_queueing::QueueCurve;
 
-/// How many requests' worth of belief that arrivals and service are exponential.
+/// Weight of the prior that arrivals and service are exponential, in requests.
 pub(crate) const PRIOR_REQUESTS: f64 = 100.0;
-/// What a request adds to the bottom at half the load of one core: `(1 − ρ)²`, and the wait's part of the latency
-/// squared.
+/// A request's contribution to the denominator at half the load of one core: `(1 − ρ)²` times the wait's part of the
+/// latency, squared.
 const AT_HALF_LOAD: f64 = 0.25 * 0.25;
-/// The least and the most.
+/// Bounds of the factor.
 const VARIABILITY: (f64, f64) = (0.05, 20.0);
-/// A point that counts for so many requests is worth half as much as one of any number.
-const HALF_TOLD: f64 = 100.0;
-/// With fewer points leaving one out says nothing.
+/// A point with this many requests is worth half as much as one with any number.
+const HALF_WORTH: f64 = 100.0;
+/// Fewest points for cross-validation.
 const LEAST_VALIDATED: usize = 4;
 
-/// Points beside what M/M/c says of their loads.
+/// Points with the waits that M/M/c predicts for their loads.
 pub(crate) struct Waits<'a> {
     service_us: f64,
     points: &'a [Point],
-    said: Vec<Said>,
+    predictions: Vec<Prediction>,
 }
 
-/// Worked out once, for it costs a power and is asked of every point with every other left out.
-struct Said {
+/// Precomputed per point, because it costs a power and cross-validation needs it for every point left out.
+struct Prediction {
     /// The wait of M/M/c, microseconds.
     unit_us: f64,
-    /// How much what the point says of the queue is worth, 0 to 1.
+    /// The weight of the point in cross-validation, 0 to 1.
     worth: f64,
-    /// What the point adds to either side of the regression; nothing beyond the capacity.
+    /// The point's contributions to numerator and denominator; none beyond the capacity.
     adds: Option<(f64, f64)>,
 }
 
 impl<'a> Waits<'a> {
     /// `unit` is the queue with a variability of 1.
     pub fn of(unit: &QueueCurve, points: &'a [Point]) -> Waits<'a> {
-        let say = |p: &Point| {
+        let predict = |p: &Point| {
             let unit_us = unit.unit_wait_at(p.load);
-            // Near the capacity queues last: 1/(1 − ρ)² requests tell no more than one.
+            // Near the capacity queues last: 1/(1 − ρ)² requests are no more evidence than one.
             let idle = (1.0 - p.load / unit.capacity()).max(0.0);
             let counts = p.requests * idle * idle;
             let weight = counts / (p.latency_us * p.latency_us);
             let scaled = weight * unit_us;
             let adds = (scaled * (p.latency_us - unit.service_us), scaled * unit_us);
-            let worth = counts / (counts + HALF_TOLD);
-            Said { unit_us, worth, adds: unit_us.is_finite().then_some(adds) }
+            let worth = counts / (counts + HALF_WORTH);
+            Prediction { unit_us, worth, adds: unit_us.is_finite().then_some(adds) }
         };
-        Waits { service_us: unit.service_us, points, said: points.iter().map(say).collect() }
+        Waits {
+            service_us: unit.service_us,
+            points,
+            predictions: points.iter().map(predict).collect(),
+        }
     }
 
-    /// The factor by all points and this belief.
+    /// The factor by all points with this prior.
     pub fn variability(&self, belief: f64, requests: f64) -> f64 {
         self.variability_without(None, belief, requests)
     }
@@ -59,8 +63,8 @@ impl<'a> Waits<'a> {
     fn variability_without(&self, left_out: Option<usize>, belief: f64, requests: f64) -> f64 {
         let prior = requests * AT_HALF_LOAD;
         let (mut top, mut bottom) = (prior * belief, prior);
-        for (i, said) in self.said.iter().enumerate() {
-            if let Some((to_top, to_bottom)) = said.adds.filter(|_| left_out != Some(i)) {
+        for (i, predicted) in self.predictions.iter().enumerate() {
+            if let Some((to_top, to_bottom)) = predicted.adds.filter(|_| left_out != Some(i)) {
                 top += to_top;
                 bottom += to_bottom;
             }
@@ -74,12 +78,12 @@ impl<'a> Waits<'a> {
             return None;
         }
         let (mut sum, mut weight) = (0.0, 0.0);
-        for (i, (p, said)) in self.points.iter().zip(&self.said).enumerate() {
+        for (i, (p, predicted)) in self.points.iter().zip(&self.predictions).enumerate() {
             let variability = self.variability_without(Some(i), 1.0, PRIOR_REQUESTS);
-            let latency_us = self.service_us + variability * said.unit_us;
+            let latency_us = self.service_us + variability * predicted.unit_us;
             let error = (latency_us / p.latency_us - 1.0).abs().min(1.0);
-            sum += said.worth * error * error;
-            weight += said.worth;
+            sum += predicted.worth * error * error;
+            weight += predicted.worth;
         }
         (weight > 0.0).then(|| (sum / weight).sqrt())
     }
@@ -90,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variability_is_found_and_stays_sane() {
+    fn variability_is_found_and_stays_within_bounds() {
         let unit = QueueCurve { service_us: 30_000.0, cores: 2.0, variability: 1.0 };
         let truth = QueueCurve { variability: 3.0, ..unit };
         let points: Vec<Point> = [0.3, 0.6, 0.8]
@@ -106,20 +110,20 @@ mod tests {
     }
 
     #[test]
-    fn many_requests_near_the_capacity_tell_less_than_a_few_at_half_load() {
+    fn many_requests_near_capacity_are_weaker_evidence_than_a_few_at_half_load() {
         let unit = QueueCurve { service_us: 30_000.0, cores: 1.0, variability: 1.0 };
-        let told = |rho: f64, variability: f64, requests: f64| {
+        let point = |rho: f64, variability: f64, requests: f64| {
             let load = rho * unit.capacity();
             let latency_us = QueueCurve { variability, ..unit }.latency_at(load);
             Point { load, latency_us, requests }
         };
-        let points = [told(0.5, 1.0, 1_000.0), told(0.96, 0.3, 2_000.0)];
+        let points = [point(0.5, 1.0, 1_000.0), point(0.96, 0.3, 2_000.0)];
         let found = Waits::of(&unit, &points).variability(1.0, 0.0);
         assert!((0.75..1.0).contains(&found), "{found}");
     }
 
     #[test]
-    fn a_point_that_the_others_do_not_foretell_is_an_error() {
+    fn a_point_that_the_others_do_not_predict_is_an_error() {
         let unit = QueueCurve { service_us: 30_000.0, cores: 2.0, variability: 1.0 };
         let point = |rho: f64| {
             let load = rho * unit.capacity();

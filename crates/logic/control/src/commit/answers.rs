@@ -1,4 +1,4 @@
-//! What the sink answers to a plan, and what a new configuration changes.
+//! The sink's answers to plans, and changes of the configuration.
 
 use plimsoll_model::{Applied, Nanos};
 
@@ -36,7 +36,7 @@ impl Controller {
             }
         }
         if let Some(name) = missed.and_then(|id| self.get(id).map(|b| b.name.clone())) {
-            let line = "the balancer holds another weight than it was given".to_owned();
+            let line = "the balancer holds a different weight than the one programmed".to_owned();
             record(out, RecordKind::Warning, Some(&name), line);
         }
         if applied.commands > 0 {
@@ -44,7 +44,7 @@ impl Controller {
                 let decision = &pending.decision;
                 Trial::new(now, &self.history, self.calm_since, pending.before, decision)
             });
-            // No window may span the change: it would show a mixture.
+            // No window may span the change of weights: it would show a mixture.
             self.reset_meters();
             self.calm_since = now;
             out.push(Action::SaveMemory);
@@ -75,7 +75,12 @@ impl Controller {
     pub(crate) fn on_reconfigured(&mut self, now: Nanos, spec: ServiceSpec, out: &mut Vec<Action>) {
         for b in &self.backends {
             if !spec.backends.iter().any(|s| s.id == b.id) {
-                record(out, RecordKind::Left, Some(&b.name), "no longer configured".to_owned());
+                record(
+                    out,
+                    RecordKind::Left,
+                    Some(&b.name),
+                    "removed from the configuration".to_owned(),
+                );
             }
         }
         let mut kept: Vec<Backend> = std::mem::take(&mut self.backends);
@@ -92,14 +97,19 @@ impl Controller {
                 None => {
                     let mut b = Backend::new(s, spec.slow_start);
                     b.ramping_since = Some(now);
-                    record(out, RecordKind::Joined, Some(&s.name), "newly configured".to_owned());
+                    record(
+                        out,
+                        RecordKind::Joined,
+                        Some(&s.name),
+                        "added to the configuration".to_owned(),
+                    );
                     all.push(b);
                 }
             }
         }
         self.backends = all;
         if spec.observe {
-            self.set_phase(Phase::Observing, "asked to observe", out);
+            self.set_phase(Phase::Observing, "observe mode is configured", out);
         } else {
             self.set_phase(Phase::Exploring, "the configuration changed", out);
         }

@@ -1,4 +1,4 @@
-//! A decision on its way to the balancer, and what the sink answers.
+//! A decision on its way to the balancer, and the sink's answer.
 
 pub(crate) mod answers;
 pub(crate) mod plan;

@@ -1,12 +1,12 @@
-//! A decision before it becomes weights: what every backend should carry, what clients would wait, and
-//! how far the packing is proven.
+//! A decision: the share and weight of every backend, the response time expected of them, and how far the packing is
+//! proven optimal.
 
 use plimsoll_model::BackendId;
 
-/// The part of its capacity from which on a pool is nearly full.
+/// A pool is nearly full from this part of its capacity on.
 const NEARLY_FULL: f64 = 0.9;
 
-/// What is wanted of one backend.
+/// The weight wanted for one backend.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Wish {
     pub id: BackendId,
@@ -16,7 +16,7 @@ pub(crate) struct Wish {
     pub reason: String,
 }
 
-/// What is expected of the weights in force, by the model and at the traffic of a decision.
+/// The model's expectation for the weights in force, at the traffic of a decision.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AsIs {
     pub shares: Vec<(BackendId, f64)>,
@@ -24,7 +24,7 @@ pub(crate) struct AsIs {
     pub mean_us: f64,
 }
 
-/// What is wanted of the pool.
+/// The weights wanted for the pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Decision {
     pub wishes: Vec<Wish>,
@@ -32,20 +32,20 @@ pub(crate) struct Decision {
     pub capacity_rps: f64,
     /// Mean response time expected, microseconds.
     pub expected_us: Option<f64>,
-    /// The same of what is in force, where it was tried on the same model (under a count).
+    /// The expectation for the weights in force, where they were simulated on the same model (in-flight methods).
     pub as_is: Option<AsIs>,
-    /// No packing of these curves does better than this, microseconds.
+    /// Lower bound on the mean response time over all packings of these curves, microseconds.
     pub bound_us: Option<f64>,
     pub proven: bool,
-    /// More traffic than capacity, by so many requests per second.
+    /// Traffic in excess of the capacity, requests per second.
     pub short_by_rps: Option<f64>,
-    /// Some backend's capacity is not known yet, and the packing would use it.
+    /// A backend's capacity is not known yet, and the packing would use it.
     pub still_learning: bool,
 }
 
 impl Decision {
-    /// Queues rise and fall for minutes whatever the weights are. (What is believed of the capacity while it
-    /// is learned is no measure.)
+    /// In a nearly full pool queues rise and fall for minutes whatever the weights are. (While capacities are being
+    /// learned their sum is no measure.)
     pub fn is_nearly_full(&self) -> bool {
         !self.still_learning && self.rate_rps > NEARLY_FULL * self.capacity_rps
     }

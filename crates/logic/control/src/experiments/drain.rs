@@ -1,8 +1,8 @@
-//! Drain time: how long after a change of weights requests placed by the old ones stay (KnapsackLB,
-//! appendix A). Points measured before that show the load before.
+//! Drain time: for how long requests placed by the old weights remain after a change of weights (KnapsackLB, appendix
+//! A). Points measured within it show the load before the change.
 //!
-//! Passively: whenever a backend is set to 0 for another reason, the time until nothing is in flight there. The
-//! paper's way, as a switch: every two hours one backend is overloaded and then set to 0.
+//! Measured passively: whenever a backend is set to weight 0 for another reason, the time until it has nothing in
+//! flight. As an option, measured as in the paper: every two hours one backend is overloaded and then set to weight 0.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,25 +15,25 @@ use crate::event::{Action, RecordKind};
 use crate::show::view::Phase;
 use crate::spec::DrainTest;
 
-/// Drain times kept; the greatest of them is believed.
+/// Drain times kept; the greatest of them counts.
 const KEPT: usize = 8;
-/// What has not drained by then counts as having taken so long: connections that never end.
+/// A drain that has not ended by then counts as this long: some connections never end.
 const LONGEST: Duration = Duration::from_secs(600);
-/// Measuring waits for no drain longer than this.
+/// Measurements wait for a drain at most this long.
 const MOST_WAITED: Duration = Duration::from_secs(60);
-/// The paper: every 120 minutes, overloaded means 5·l0.
+/// As in the paper: every 120 minutes; overloaded means 5·l0.
 const EVERY: Duration = Duration::from_secs(120 * 60);
 const OVERLOADED: f64 = 5.0;
-/// Back at rest means within this of l0.
-const AT_REST: f64 = 1.2;
-/// Load grows by this factor every step while it is being overloaded, for at most so long.
+/// Unloaded again means a latency within this factor of l0.
+const UNLOADED: f64 = 1.2;
+/// The load grows by this factor every step while overloading, for at most this long.
 const GROWTH: f64 = 1.5;
 const STEP: Duration = Duration::from_secs(4);
 const MOST_OVERLOADING: Duration = Duration::from_secs(40);
-/// The others must carry the traffic at this part of their capacity meanwhile.
+/// The others must be able to carry the traffic at this part of their capacity meanwhile.
 const ROOM: f64 = 0.9;
 
-/// Drain times measured.
+/// Measured drain times.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DrainTimes {
     seen: VecDeque<Duration>,
@@ -47,12 +47,12 @@ impl DrainTimes {
         self.seen.push_back(took);
     }
 
-    /// The longest lately.
+    /// The longest of the recent ones.
     pub fn longest(&self) -> Option<Duration> {
         self.seen.iter().max().copied()
     }
 
-    /// The same, as far as it is worth waiting for.
+    /// The same, up to [`MOST_WAITED`].
     pub fn to_wait(&self) -> Option<Duration> {
         self.longest().map(|d| d.clamp(Duration::from_secs(1), MOST_WAITED))
     }
@@ -68,7 +68,7 @@ pub(crate) struct DrainRun {
 }
 
 impl Controller {
-    /// Notes who was just set to 0, and who no longer is.
+    /// Records which backends were just set to weight 0, and which no longer are.
     pub(crate) fn note_zeroed(&mut self, now: Nanos, before: &[(BackendId, u32)]) {
         for b in &mut self.backends {
             let had = before.iter().any(|(id, w)| *id == b.id && *w > 0);
@@ -80,7 +80,7 @@ impl Controller {
         }
     }
 
-    /// After every report: has anybody drained?
+    /// After every report: records the backends that have drained.
     pub(crate) fn note_drained(&mut self, now: Nanos) {
         for b in &mut self.backends {
             let Some(since) = b.zeroed_at else { continue };
@@ -96,7 +96,7 @@ impl Controller {
         }
     }
 
-    /// Goes on with the paper's measurement, or begins one when it is due.
+    /// Continues the paper's measurement, or begins one when it is due.
     pub(crate) fn drain_by_paper(&mut self, now: Nanos, out: &mut Vec<Action>) {
         if self.spec.drain != DrainTest::Overload || self.kind() != MethodKind::Split {
             self.give_up_draining(now);
@@ -106,14 +106,14 @@ impl Controller {
             self.go_on_draining(now, run, out);
         } else if self.phase == Phase::Steady && now >= self.drain_at && self.refreshes.is_empty() {
             self.drain_at = now + EVERY;
-            if let Some(id) = self.whom_to_drain() {
+            if let Some(id) = self.drain_candidate() {
                 self.drain_run = Some(DrainRun { id, began: now, stepped: now, emptied: None });
             }
         }
     }
 
-    /// The smallest that serves and that the others can do without.
-    fn whom_to_drain(&self) -> Option<BackendId> {
+    /// The smallest serving backend that the others can do without.
+    fn drain_candidate(&self) -> Option<BackendId> {
         let capacity = |b: &Backend| b.knowledge.capacity_rps().unwrap_or(0.0);
         let usable = || self.backends.iter().filter(|b| b.is_usable());
         let all: f64 = usable().map(capacity).sum();
@@ -123,10 +123,10 @@ impl Controller {
         (traffic < ROOM * (all - capacity(least))).then_some(least.id)
     }
 
-    /// What was begun is not to be ended: its load is no longer given on purpose.
+    /// Aborts the measurement and removes its pin.
     fn give_up_draining(&mut self, now: Nanos) {
         let Some(run) = self.drain_run.take() else { return };
-        // Before its first step nothing was given on purpose.
+        // Before its first step there is no pin.
         if self.get(run.id).is_none_or(|b| b.pin.take().is_some()) {
             self.pins_moved(now);
         }
@@ -157,15 +157,17 @@ impl Controller {
             return;
         };
         let probed = b.probed.filter(|(at, _)| *at > emptied);
-        let at_rest = probed.is_some_and(|(_, us)| us <= AT_REST * rest_us) && b.in_flight == 0;
-        if at_rest || now.since(emptied) >= LONGEST {
+        let unloaded = probed.is_some_and(|(_, us)| us <= UNLOADED * rest_us) && b.in_flight == 0;
+        if unloaded || now.since(emptied) >= LONGEST {
             let (took, name) = (now.since(emptied), b.name.clone());
             b.pin = None;
             self.drain.note(took);
             self.drain_run = None;
             self.pins_moved(now);
-            let line =
-                format!("overloaded and set to 0 it was at rest after {:.1} s", took.as_secs_f64());
+            let line = format!(
+                "overloaded and set to weight 0, it was drained after {:.1} s",
+                took.as_secs_f64()
+            );
             record(out, RecordKind::Drained, Some(&name), line);
         }
     }
@@ -180,7 +182,7 @@ mod tests {
         Nanos(seconds * 1_000_000_000)
     }
 
-    /// The first of two held this weight and is set to 0 after 100 s, with five requests in flight.
+    /// The first of two backends had this weight and is set to weight 0 after 100 s, with five requests in flight.
     fn parked_from(weight: u32) -> Controller {
         let backends = (0..2).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
         let spec = ServiceSpec::new("shop", backends.collect());
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_set_to_0_tells_by_its_requests_how_long_a_drain_takes_and_measuring_waits_for_it() {
+    fn backend_set_to_0_shows_the_drain_time_and_measurements_wait_for_it() {
         let mut controller = parked_from(8);
         controller.note_drained(at(103));
         assert_eq!(controller.drain.longest(), None, "it is still busy");
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn who_got_nothing_before_or_gets_something_again_tells_nothing_of_drains() {
+    fn backend_without_weight_before_or_after_shows_no_drain_time() {
         let mut idle = parked_from(0);
         let mut back = parked_from(8);
         back.backends[0].programmed = Some(8);
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_of_the_last_is_believed() {
+    fn the_longest_recent_drain_counts() {
         let mut drain = DrainTimes::default();
         assert_eq!(drain.to_wait(), None);
         drain.note(Duration::from_secs(90));

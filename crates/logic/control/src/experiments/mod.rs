@@ -1,4 +1,4 @@
-//! Loads given on purpose: curves measured anew, drain times.
+//! Loads given in order to measure: curves measured again, drain times.
 
 pub(crate) mod drain;
 pub(crate) mod refresh;

@@ -1,9 +1,8 @@
-//! Curves measured anew on purpose (KnapsackLB §4.5), at most 5 % of the pool's capacity at a time.
+//! Measures curves again (KnapsackLB §4.5), with at most 5 % of the pool's capacity at a time.
 //!
-//! Most of a curve is refreshed by the traffic of every day, for nothing. What that does not tell: how a
-//! backend would do that gets nothing, because it is parked; and how much one would bear that gets
-//! little, because little is thought of it. These are given more for some seconds, the worst known
-//! first; whoever shows nothing new waits twice as long for the next time.
+//! Ordinary traffic refreshes most of a curve at no cost. It does not show how fast a parked backend would be, nor the
+//! capacity of a backend that gets little load because its capacity is underestimated. These get more load for some
+//! seconds, the least known first; after a measurement without news the next one waits twice as long.
 
 use std::time::Duration;
 
@@ -15,32 +14,32 @@ use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
 use crate::show::view::Phase;
 
-/// The part of all capacity that is refreshed at a time (KnapsackLB §4.5); one backend always may be.
+/// The part of all capacity that is measured at a time (KnapsackLB §4.5); one backend is always allowed.
 const SHARE: f64 = 0.05;
-/// The pool must be this idle, and no more: without traffic there is nothing to learn from.
+/// The pool's load must be within this range: with too little there is nothing to learn from.
 const LOAD: (f64, f64) = (0.1, 0.9);
-/// A refresh goes on for so many requests, and so long at the least and at the most.
+/// A measurement lasts for this many requests, within these times.
 const REQUESTS: f64 = 300.0;
 const LEAST: Duration = Duration::from_secs(10);
 const MOST: Duration = Duration::from_secs(30);
-/// Times between two of one backend.
+/// Pauses between two measurements of one backend.
 const FIRST_WAIT: Duration = Duration::from_secs(3 * 60);
 const LONGEST_WAIT: Duration = Duration::from_secs(4 * 3600);
-/// A capacity that moved by less than this was known.
+/// A capacity that moved by less than this is no news.
 const NEWS: f64 = 0.03;
-/// Known to within this, a capacity is not measured on purpose.
+/// A capacity with a smaller error is not measured.
 const WELL_KNOWN: f64 = 0.06;
-/// Load is raised by this factor, but never beyond this part of what the backend is thought to bear.
+/// The load is raised by this factor, up to this part of the estimated capacity.
 const RAISE: f64 = 1.3;
 const CLOSEST: f64 = 0.92;
-/// Who got nothing for so long is no longer known: its probes tell of its time at rest alone.
+/// A backend without traffic for this long is no longer known: its probes show its unloaded service time only.
 const FORGOTTEN: Duration = Duration::from_secs(20 * 60);
-/// A backend that has changed is left alone for so long.
+/// A backend that has just changed is not measured for this long.
 const SETTLES: Duration = Duration::from_secs(120);
-/// Who is parked gets this part of its capacity.
-const SIP: f64 = 0.3;
+/// A parked backend is given this part of its capacity.
+const PARKED_LOAD: f64 = 0.3;
 
-/// A refresh in progress.
+/// A measurement in progress.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Refresh {
     id: BackendId,
@@ -49,7 +48,7 @@ pub(crate) struct Refresh {
     capacity_rps: f64,
 }
 
-/// When a backend may be refreshed again.
+/// When a backend may be measured again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Due {
     at: Nanos,
@@ -63,7 +62,7 @@ impl Default for Due {
 }
 
 impl Controller {
-    /// Once a window: ends what has shown enough, and begins what is worth it.
+    /// Once per window: ends measurements that have shown enough, and begins those that are worth it.
     pub(crate) fn refresh(&mut self, now: Nanos, out: &mut Vec<Action>) {
         self.end_refreshes(now);
         let idle = self.pending.is_none()
@@ -85,7 +84,7 @@ impl Controller {
         let usable = || self.backends.iter().filter(|b| b.is_usable());
         let all: f64 = usable().map(capacity).sum();
         if usable().count() < 2 {
-            // Nobody else takes what it does not get.
+            // There is no other backend to take the difference.
             return;
         }
         let load = self.history.rate_rps().unwrap_or(0.0) / all.max(1e-9);
@@ -96,10 +95,10 @@ impl Controller {
             .backends
             .iter()
             .enumerate()
-            // Under quotas work that lasts tells, and measuring on purpose would make it.
+            // Under CPU quotas only lasting work shows the capacity, and measuring would cause it.
             .filter(|(_, b)| !b.knowledge.may_be_held())
             .filter(|(_, b)| b.is_usable() && now >= b.refresh_due.at)
-            .filter_map(|(i, b)| Some((ignorance(now, b)?, i)))
+            .filter_map(|(i, b)| Some((uncertainty(now, b)?, i)))
             .collect();
         wanted.sort_by(|a, b| b.0.total_cmp(&a.0));
         let mut room = SHARE * all;
@@ -121,19 +120,20 @@ impl Controller {
         let b = &mut self.backends[i];
         let capacity_rps = b.knowledge.capacity_rps().unwrap_or(0.0);
         let parked = b.programmed == Some(0);
-        let bears = capacity_rps * if b.knowledge.is_lower_bound() { OPTIMISM } else { 1.0 };
+        let bound_rps = capacity_rps * if b.knowledge.is_lower_bound() { OPTIMISM } else { 1.0 };
         b.pin = Some(match (split, parked) {
-            (true, true) => Pin::Exactly(SIP * capacity_rps),
+            (true, true) => Pin::Exactly(PARKED_LOAD * capacity_rps),
             (true, false) => {
                 let load = b.recent.rate_rps;
-                Pin::Exactly((RAISE * load).min(CLOSEST * bears).max(load))
+                Pin::Exactly((RAISE * load).min(CLOSEST * bound_rps).max(load))
             }
             (false, true) => Pin::Times(1.0),
             (false, false) => Pin::Times(RAISE),
         });
         self.refreshes.push(Refresh { id: b.id, since: now, served: 0.0, capacity_rps });
-        let why = if parked { "it gets nothing" } else { "its traffic tells too little" };
-        let line = format!("measured anew for some seconds: {why}");
+        let why =
+            if parked { "it gets no traffic" } else { "its traffic is too low to infer them" };
+        let line = format!("capacity and curve are measured for some seconds: {why}");
         record(out, RecordKind::Refresh, Some(&b.name), line);
     }
 
@@ -161,13 +161,13 @@ impl Controller {
         }
     }
 
-    /// Loads given on purpose are others now.
+    /// Called when pins have changed.
     pub(crate) fn pins_moved(&mut self, now: Nanos) {
         self.pins_changed = true;
         self.next_decision = now;
     }
 
-    /// Loads given on purpose were meant for the pool as it was: who is back would have to take the rest.
+    /// Pins were meant for the pool as it was: a backend that returns would have to take the rest of the traffic.
     pub(crate) fn stop_refreshing(&mut self, now: Nanos) {
         for id in self.refreshes.iter().map(|r| r.id).collect::<Vec<_>>() {
             self.end_refresh(id);
@@ -175,7 +175,7 @@ impl Controller {
         }
     }
 
-    /// Ends a refresh, if there is one, and says when the next may be.
+    /// Ends a measurement, if there is one, and schedules the next.
     pub(crate) fn end_refresh(&mut self, id: BackendId) {
         let Some(at) = self.refreshes.iter().position(|r| r.id == id) else { return };
         let r = self.refreshes.remove(at);
@@ -188,11 +188,11 @@ impl Controller {
     }
 }
 
-/// How little is known of it that its traffic will not tell; `None` when nothing.
-fn ignorance(now: Nanos, b: &Backend) -> Option<f64> {
+/// How uncertain it is in ways that its traffic will not resolve; `None` if it is not.
+fn uncertainty(now: Nanos, b: &Backend) -> Option<f64> {
     let k = &b.knowledge;
     k.service_us()?;
-    // What has just changed is learned from its traffic first.
+    // A backend that has just changed is learned from its traffic first.
     if b.changed.is_some_and(|(at, _)| now.since(at) < SETTLES) {
         return None;
     }
@@ -213,7 +213,7 @@ mod tests {
     use crate::spec::{BackendSpec, CurveChoice, ServiceSpec};
 
     #[test]
-    fn a_change_of_the_pool_ends_what_is_measured_on_purpose() {
+    fn a_change_of_the_pool_ends_measurements() {
         let backends = (0..3).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
         let spec = ServiceSpec::new("shop", backends.collect());
         let now = Nanos(10_000_000_000);
@@ -227,36 +227,36 @@ mod tests {
         assert!(controller.pins_changed, "what was given is taken back");
         controller.begin_refresh(now, 0, &mut out);
         (0..2).for_each(|_| controller.on_liveness(now, BackendId(1), 3, None, now, &mut out));
-        assert!(controller.backends[0].pin.is_some(), "two rounds bring nobody back");
+        assert!(controller.backends[0].pin.is_some(), "two successful rounds return no backend");
         controller.on_liveness(now, BackendId(1), 3, None, now, &mut out);
         assert!(controller.backends[0].pin.is_none() && controller.refreshes.is_empty());
     }
 
     #[test]
-    fn first_who_gets_nothing_then_who_is_known_to_bear_more_then_who_is_uncertain() {
+    fn unserved_backends_are_measured_before_grown_ones_and_those_before_uncertain_ones() {
         let now = Nanos(3_600_000_000_000);
         let serving = || {
             let spec = BackendSpec { id: BackendId(0), name: "s0".to_owned() };
             let mut b = Backend::new(&spec, Duration::ZERO);
-            (0..20).for_each(|_| b.knowledge.observe_at_rest(1e4));
+            (0..20).for_each(|_| b.knowledge.observe_unloaded(1e4));
             b.knowledge.refit(CurveChoice::Auto, crate::belief::typical::Typical::default());
             (b.programmed, b.served_at) = (Some(5), now);
             b
         };
         let uncertain =
-            ignorance(now, &serving()).expect("its probes tell of its time at rest alone");
+            uncertainty(now, &serving()).expect("its probes show its unloaded service time only");
         assert!(uncertain > WELL_KNOWN && uncertain <= 1.0, "{uncertain}");
         let mut parked = serving();
         (parked.programmed, parked.served_at) = (Some(0), Nanos::ZERO);
-        assert!(ignorance(now, &parked).is_some_and(|of| of > 1.0), "its traffic tells nothing");
+        assert!(uncertainty(now, &parked).is_some_and(|of| of > 1.0), "its traffic shows nothing");
         let mut lately = parked.clone();
         lately.served_at = now - Duration::from_secs(60);
-        assert_eq!(ignorance(now, &lately), None, "it is not forgotten yet");
+        assert_eq!(uncertainty(now, &lately), None, "it is not forgotten yet");
         let mut changed = serving();
         changed.changed = Some((now - Duration::from_secs(60), 0.6));
-        assert_eq!(ignorance(now, &changed), None, "it is learned from its traffic");
+        assert_eq!(uncertainty(now, &changed), None, "it is learned from its traffic");
         let spec = BackendSpec { id: BackendId(0), name: "s0".to_owned() };
         let unknown = Backend::new(&spec, Duration::ZERO);
-        assert_eq!(ignorance(now, &unknown), None, "it is explored");
+        assert_eq!(uncertainty(now, &unknown), None, "it is explored");
     }
 }

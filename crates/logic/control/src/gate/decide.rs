@@ -1,4 +1,4 @@
-//! When to decide, and what becomes of a decision: limits on how often and how far weights change,
+//! When decisions are made and whether they are programmed: limits on how often and how far weights change,
 //! hysteresis, trial and rollback.
 
 use std::time::Duration;
@@ -18,26 +18,27 @@ use crate::spec::Exploration;
 
 /// Time between decisions while exploring, …
 pub(crate) const EXPLORE_EVERY: Duration = Duration::from_secs(4);
-/// … while some backend has far more to do than it can, …
+/// … while a backend is overloaded, …
 pub(crate) const RESCUE_EVERY: Duration = Duration::from_secs(2);
 /// … and when the pool is known.
 const STEADY_EVERY: Duration = Duration::from_secs(10);
-/// The first decision waits so long for windows to decide on.
+/// The first decision waits this long for windows.
 const FIRST_LOOK: Duration = Duration::from_millis(1_500);
-/// … and so long what is known from before holds against traffic that was counted for a moment only.
+/// For this long after the start traffic counted over a moment does not override the rate of the last plan.
 const FIRST_RATES: Duration = Duration::from_secs(4);
-/// A window under the weights in force is waited for no longer than this.
+/// The longest wait for a window under the weights in force.
 const LATE_WINDOW: Duration = Duration::from_secs(5);
-/// Exploring ends after so many decisions in a row that moved next to nothing …
+/// Exploring ends after this many consecutive decisions that moved less than this part of the traffic …
 const SETTLED: u32 = 2;
 const NEXT_TO_NOTHING: f64 = 0.03;
-/// … or after this long.
+/// … or after this time.
 const MAX_EXPLORING: Duration = Duration::from_secs(150);
-/// Traffic that differs by more than this from what the last plan was made for asks for a new one.
+/// A new decision is due when traffic differs by more than this from the rate of the last plan.
 const RATE_CHANGED: f64 = 0.08;
-/// A pool counts as short of capacity until its traffic is below this part of it again.
+/// A pool stays short of capacity until its traffic is below this part of the capacity.
 const ENOUGH_ROOM: f64 = 0.95;
-/// This part of the recent peak is planned for even when less arrives, up to that part of the capacity.
+/// After a fall of the traffic this part of the recent peak is still planned for, up to that part of the capacity
+/// (`READY` under an in-flight method).
 const RETURNING: f64 = 0.6;
 const READY: f64 = 0.9;
 const MOST_RETURNING: f64 = 0.8;
@@ -45,11 +46,11 @@ const MOST_RETURNING: f64 = 0.8;
 pub(crate) const IDLE_RPS: f64 = 0.5;
 
 impl Controller {
-    /// Everything that follows from time passing and from what the event changed.
+    /// Acts on the time that has passed and on what the event changed.
     pub(crate) fn act(&mut self, now: Nanos, is_tick: bool, out: &mut Vec<Action>) {
         self.drop_lost_plan(now);
         self.paper_time(now);
-        // A failure, a restart, a drain: at once, if the balancer can be reached at all.
+        // Failures, restarts and drains are acted on at once, if the balancer can be reached.
         if !self.is_fresh(now) || self.pending.is_some() {
             return;
         }
@@ -74,7 +75,7 @@ impl Controller {
             }
             return;
         }
-        // It does not last: who is set aside answers again, or fails.
+        // This state is short: a backend that is set aside answers again, or fails.
         if self.aside().next().is_some() {
             return;
         }
@@ -82,7 +83,7 @@ impl Controller {
             return;
         }
         self.judge_trial(now, out);
-        // A slice takes about 10 ms: ticks have the time, failures do not.
+        // A slice of the search takes about 10 ms: there is time for it on a tick, not on a failure.
         if is_tick {
             self.continue_search(now, out);
             self.continue_advice(now);
@@ -99,8 +100,8 @@ impl Controller {
         self.history.rate_rps().unwrap_or(0.0)
     }
 
-    /// The traffic to plan for: the longer mean, unless it has just changed. After a fall it is planned
-    /// for a good part of what was, for traffic that stops for a moment comes back at once.
+    /// The traffic to plan for: the longer mean, unless the rate has just changed. After a fall a good part of the
+    /// former rate is planned for, because traffic that stops for a moment comes back at once.
     pub(crate) fn rate_to_plan(&self) -> f64 {
         let counted = self.counted_rate();
         self.literal_rate_beside(counted).unwrap_or(counted)
@@ -111,12 +112,12 @@ impl Controller {
         let noise = RATE_CHANGED.max(3.0 / (3.0 * quick).max(1.0).sqrt());
         let rate = if (quick / calm.max(1e-9) - 1.0).abs() > noise { quick } else { calm };
         let capacity = self.decision.as_ref().map_or(f64::INFINITY, |d| d.capacity_rps);
-        // Who is parked cannot help at once: a counting balancer is kept ready for more.
+        // Parked backends cannot help at once, so under an in-flight method more is held ready.
         let part = if self.kind() == MethodKind::InFlight { READY } else { RETURNING };
         rate.max((part * self.peak_rps).min(MOST_RETURNING * capacity))
     }
 
-    /// A decision of the ordinary round.
+    /// A regular decision.
     fn decide(&mut self, now: Nanos, out: &mut Vec<Action>) {
         let rate = self.rate_to_plan();
         if now.since(self.began_at) < FIRST_LOOK || self.history.rate_rps().is_none() {
@@ -124,7 +125,7 @@ impl Controller {
         }
         if self.rate() < IDLE_RPS || !self.backends.iter().any(|b| b.is_usable()) {
             self.next_decision = now + RESCUE_EVERY;
-            // Without traffic there is nothing to learn, but whoever is back gets its whole weight all the same.
+            // Without traffic there is nothing to learn, but slow start still goes on.
             let ramps = |b: &Backend| b.is_usable() && b.ramping_since.is_some();
             if self.is_paced(now) && self.backends.iter().any(ramps) {
                 let decision = self.decide_for_changed_pool(now);
@@ -142,8 +143,8 @@ impl Controller {
     fn decide_split(&mut self, now: Nanos, rate: f64, out: &mut Vec<Action>) {
         let exploring = self.phase == Phase::Exploring || self.is_ramping(now);
         let careful = exploring || self.is_in_distress();
-        // Shares grow from what was seen under the weights in force. Where reports are late, no window may have closed
-        // since the last plan.
+        // Shares grow from the rates observed under the weights in force. Where reports are late, no window may have
+        // closed since the last plan.
         let seen = self.history.last_at().is_some_and(|at| at > self.calm_since);
         if careful && !seen && now.since(self.calm_since) < LATE_WINDOW {
             return;
@@ -154,7 +155,12 @@ impl Controller {
                 self.settle(now, &decision, out);
                 self.offer(now, decision, reason, out);
             }
-            Err(error) => record(out, RecordKind::Warning, None, format!("no packing: {error}")),
+            Err(error) => record(
+                out,
+                RecordKind::Warning,
+                None,
+                format!("no weights could be computed: {error}"),
+            ),
         }
         self.schedule_next(now);
     }
@@ -162,7 +168,7 @@ impl Controller {
     fn decide_in_flight(&mut self, now: Nanos, rate: f64, out: &mut Vec<Action>) {
         self.rounds += 1;
         let learning = in_flight::learn(now, &mut self.backends, self.rounds);
-        // Once steady, what is still being learned need not keep the slow ones from being parked.
+        // Once steady, learning of single backends need not keep slow ones from being parked.
         let unsettled = learning && self.phase == Phase::Exploring;
         if unsettled || self.is_in_distress() || self.is_ramping(now) || self.is_pinned() {
             let parked = if self.is_pinned() { self.parked() } else { Vec::new() };
@@ -175,11 +181,11 @@ impl Controller {
             let (places, members) = in_flight::members(now, &self.backends);
             let present: Option<Vec<u32>> =
                 places.iter().map(|&i| self.backends[i].programmed).collect();
-            // A little more than now: the parked must be back before the load needs them.
+            // Slightly more than the present rate: parked backends must be back before the load needs them.
             let asked = Question::new(&members, rate * 1.03);
             let answered = self.searched.as_ref().filter(|s| s.question.is_like(&asked));
             match answered {
-                // Phases end by what is decided, be it what is in force.
+                // The weights found are in force; the phase may change all the same.
                 Some(s) if present.as_ref() == Some(&s.found.weights) => {
                     if self.phase != Phase::Steady {
                         let mut searched = s.clone();
@@ -187,7 +193,7 @@ impl Controller {
                         self.offer_found(now, &searched, out);
                     }
                 }
-                // It was offered and not taken: perhaps now.
+                // It was proposed before and not worth programming: it may be now.
                 Some(s) if present.as_ref() == s.in_force.as_ref().map(|held| &held.weights) => {
                     let searched = s.clone();
                     self.offer_found(now, &searched, out);
@@ -204,7 +210,7 @@ impl Controller {
         self.backends.iter().any(|b| b.pin.is_some())
     }
 
-    /// Who gets nothing now and need not, by position among the usable.
+    /// Backends with weight 0 that need no load, by position among the usable ones.
     pub(crate) fn parked(&self) -> Vec<usize> {
         let usable = self.backends.iter().filter(|b| b.is_usable());
         let parked = usable.enumerate().filter(|(_, b)| b.programmed == Some(0) && b.pin.is_none());
@@ -228,9 +234,9 @@ impl Controller {
         {
             self.settle(now, &decision, out);
             let parked = match found.parked {
-                0 => "nobody parked".to_owned(),
-                1 => "the slowest one parked".to_owned(),
-                n => format!("the slowest {n} parked"),
+                0 => "no backend parked".to_owned(),
+                1 => "the slowest backend parked".to_owned(),
+                n => format!("the slowest {n} backends parked"),
             };
             let reason = format!("{}; {parked}", self.why(found.rate_rps));
             self.offer(now, decision, reason, out);
@@ -254,10 +260,10 @@ impl Controller {
     }
 
     fn schedule_next(&mut self, now: Nanos) {
-        // Where nobody has room, who is spared until a queue is gone is spared no longer than that.
-        let spares = self.is_in_distress()
+        // In a nearly full pool a backend is given less load for its queue until the next decision only.
+        let relieves = self.is_in_distress()
             && self.decision.as_ref().is_some_and(|decision| decision.is_nearly_full());
-        let every = if self.phase != Phase::Exploring && !self.is_ramping(now) && !spares {
+        let every = if self.phase != Phase::Exploring && !self.is_ramping(now) && !relieves {
             STEADY_EVERY
         } else if self.is_in_distress() || self.is_ramping(now) {
             RESCUE_EVERY
@@ -267,7 +273,7 @@ impl Controller {
         self.next_decision = now + every;
     }
 
-    /// Brings a decision forward when traffic has changed or somebody is overrun.
+    /// Brings the next decision forward when traffic has changed or a backend is overloaded.
     pub(crate) fn hurry(&mut self, now: Nanos) {
         let Some(decision) = &self.decision else { return };
         let planned = decision.rate_rps;
@@ -280,15 +286,15 @@ impl Controller {
         }
     }
 
-    /// Keeps the phase: exploring ends when decisions stop moving traffic.
+    /// Updates the phase: exploring ends when decisions stop moving traffic.
     pub(crate) fn settle(&mut self, now: Nanos, decision: &Decision, out: &mut Vec<Action>) {
-        // In the paper's way exploring ends when its rounds have told all, whatever is decided in between.
+        // With the paper's exploration this phase ends when its rounds do.
         if self.phase == Phase::Observing || self.explores_by_paper() {
             return;
         }
         if let Some(short) = decision.short_by_rps {
             let why = format!(
-                "{:.0} req/s arrive, {:.0} can be served: {short:.0} too many",
+                "{:.0} req/s arrive, capacity {:.0} req/s: {short:.0} req/s too many",
                 decision.rate_rps, decision.capacity_rps
             );
             self.set_phase(Phase::ShortOfCapacity, &why, out);
@@ -311,7 +317,11 @@ impl Controller {
             self.set_phase(Phase::Steady, "decisions no longer move traffic", out);
             out.push(Action::SaveMemory);
         } else if now.since(self.explored_since) > MAX_EXPLORING {
-            self.set_phase(Phase::Steady, "what more traffic would teach is not needed", out);
+            self.set_phase(
+                Phase::Steady,
+                "learning took long enough: what is still unknown does not matter at this load",
+                out,
+            );
         }
     }
 
@@ -336,9 +346,15 @@ impl Controller {
             self.program(now, decision, reason, false, out);
             return;
         }
-        // Whatever it gains: clients must get answers without us, too.
+        // Regardless of the gain: a second backend must hold weight in case Plimsoll is not there when the first fails.
         if self.lacks_reserve() && self.leaves_reserve(&decision) {
-            self.program(now, decision, format!("{reason}; for the reserve"), false, out);
+            self.program(
+                now,
+                decision,
+                format!("{reason}; to have a second backend hold weight"),
+                false,
+                out,
+            );
             return;
         }
         if self.rejected.contains(now, decision.rate_rps, &decision.shares()) {
@@ -355,9 +371,8 @@ impl Controller {
         self.program(now, decision, reason, true, out);
     }
 
-    /// The least time between two changes: what is configured, what the sink bears, and the time in
-    /// which the lightest server gets a turn, `(Σw / w_min) / RPS`: a round robin that is changed more
-    /// often starves it.
+    /// The least time between two changes: the configured one, the sink's, and the time in which the lightest server
+    /// gets a turn, `(Σw / w_min) / RPS`: a round robin that is changed more often starves it.
     pub(crate) fn bearable_interval(&self) -> Duration {
         let planned = || self.backends.iter().filter_map(Backend::planned_weight);
         let held = || planned().filter(|&w| w > 0);
@@ -372,7 +387,7 @@ impl Controller {
             .max(Duration::from_secs_f64(turn.min(60.0)))
     }
 
-    /// Sends a plan, or notes what it would have been.
+    /// Sends a plan, or records what it would have been.
     pub(crate) fn program(
         &mut self,
         now: Nanos,
@@ -383,13 +398,13 @@ impl Controller {
     ) {
         self.have_two_hold_weight(now, &mut decision);
         let whole = decision;
-        let decision = self.less_those_aside(&whole);
+        let decision = self.without_set_aside(&whole);
         let mut weights: Vec<PlanEntry> = decision
             .wishes
             .iter()
             .map(|w| PlanEntry { backend: w.id, share: w.share, weight: w.weight })
             .collect();
-        // Who failed is told so too; who is reserved by an administrator is left alone.
+        // Failed backends get an entry with weight 0; those reserved by an administrator get none.
         for b in self.backends.iter().filter(|b| !b.is_usable() && !b.is_reserved()) {
             weights.push(PlanEntry { backend: b.id, share: 0.0, weight: 0 });
         }
@@ -418,7 +433,7 @@ impl Controller {
         out.push(Action::Program(Plan { epoch: self.epoch, at: now, reason, entries: weights }));
     }
 
-    /// Makes the decision the one that is shown and compared with.
+    /// Makes the decision the current one, for display and comparison.
     fn adopt(&mut self, now: Nanos, decision: &Decision, reason: Option<&str>) {
         self.decided_at = Some(now);
         for b in &mut self.backends {
@@ -436,7 +451,7 @@ impl Controller {
                 b.wanted.expected_us = None;
                 b.wanted.reason = match b.health.cause() {
                     Some(cause) => format!("failed: {}", cause.describe()),
-                    None => "an administrator has it".to_owned(),
+                    None => "drained or in maintenance by an administrator".to_owned(),
                 };
             }
         }
@@ -457,7 +472,7 @@ impl Controller {
             Verdict::Worse { before_us, after_us } => {
                 let Some(trial) = self.trial.take() else { return };
                 let reason = format!(
-                    "clients wait {:.1} ms instead of {:.1} ms: back to the weights before",
+                    "mean response time {:.1} ms instead of {:.1} ms: previous weights restored",
                     after_us / 1e3,
                     before_us / 1e3
                 );
@@ -482,13 +497,13 @@ impl Controller {
                 share: f64::from(weight) / total.max(1.0),
                 weight,
                 expected_us: None,
-                reason: "taken back: clients waited longer".to_owned(),
+                reason: "rolled back: response times rose".to_owned(),
             })
             .collect();
         Decision { wishes, rate_rps: self.rate(), ..Decision::default() }
     }
 
-    /// Whether the paper's way of exploring is in charge.
+    /// Whether the paper's exploration decides the weights.
     pub(crate) fn explores_by_paper(&self) -> bool {
         self.spec.exploration != Exploration::Packed
             && self.kind() == MethodKind::Split
@@ -506,7 +521,7 @@ mod tests {
     use crate::spec::{BackendSpec, ServiceSpec};
 
     #[test]
-    fn shares_grow_only_from_what_was_seen_under_the_weights_in_force() {
+    fn shares_grow_only_from_rates_observed_under_the_weights_in_force() {
         let at = |seconds: u64| Nanos(seconds * 1_000_000_000);
         let backends = (0..2).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
         let spec = ServiceSpec::new("shop", backends.collect());
@@ -526,18 +541,18 @@ mod tests {
     }
 
     #[test]
-    fn shares_grow_from_plans_that_were_programmed_and_from_no_others() {
+    fn shares_grow_from_applied_plans_only() {
         let backends = (0..9).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
         let spec = ServiceSpec::new("shop", backends.collect());
         let mut controller = Controller::new(spec.clone(), None, Nanos::ZERO, 1);
-        // One is quick, and has had little.
+        // One backend is fast and has had little traffic.
         for (i, b) in controller.backends.iter_mut().enumerate() {
-            (0..10).for_each(|_| b.knowledge.observe_at_rest(if i == 0 { 1e3 } else { 1e5 }));
+            (0..10).for_each(|_| b.knowledge.observe_unloaded(if i == 0 { 1e3 } else { 1e5 }));
             b.knowledge.refit(spec.curve, Typical::default());
             b.recent.rate_rps = if i == 0 { 6.0 } else { 5.0 };
         }
         let out = &mut Vec::new();
-        // What that is given by one plan after the other, each of which fails or is applied.
+        // The share that it is given by successive plans, each of which fails or is applied.
         let mut given = |applied: bool| {
             let now = Nanos::ZERO;
             let decision = split::decide(now, &spec, &controller.backends, 46.0, true);

@@ -1,4 +1,4 @@
-//! When a proposal is made, and whether it is worth programming: pace, gain against risk, trial and rollback.
+//! When a decision is made and whether it is worth programming: pace, gain against risk, trial and rollback.
 
 pub(crate) mod decide;
 pub(crate) mod trial;

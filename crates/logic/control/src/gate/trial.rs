@@ -1,5 +1,5 @@
-//! Did the last plan help? Clients' mean response time before and after it, by Little's law over the
-//! whole pool; a plan after which they wait longer is taken back and remembered.
+//! Did the last plan help? Compares the clients' mean response time before and after it, by Little's law over the
+//! whole pool; a plan after which it is longer is rolled back and remembered.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,28 +10,28 @@ use crate::commit::plan::Decision;
 
 /// Windows kept: two minutes.
 const KEPT: usize = 120;
-/// So many windows after a plan are compared with as many before it.
+/// Windows compared before and after a plan.
 const COMPARED: usize = 12;
-/// Time for the queues of the old weights to empty.
+/// Time for the queues of the old weights to drain.
 const SETTLE: Duration = Duration::from_secs(3);
-/// Waiting longer by less than this is not worth acting on.
+/// An increase below this factor is not acted on.
 const WORSE: f64 = 1.10;
-/// How many standard errors the difference must be. Windows of a second are not independent at high
-/// load, so the plain error is doubled first.
+/// Standard errors that the difference must exceed. Windows of a second are not independent at high load, so the
+/// plain error is doubled first.
 const CERTAIN: f64 = 3.0;
 const CORRELATION: f64 = 2.0;
-/// Traffic may grow so much and the comparison still be fair.
+/// Largest growth of the traffic under which the comparison is still fair.
 const SAME_RATE: f64 = 0.05;
 /// How long a plan stays rejected.
 const MEMORY: Duration = Duration::from_secs(600);
-/// Plans this near to a rejected one (half the sum of differences of the shares) are that plan.
+/// A plan this close to a rejected one (half the sum of share differences) counts as the same.
 const SAME_PLAN: f64 = 0.03;
-/// A rejection holds for traffic this near, relatively.
+/// A rejection holds for traffic this close, relatively.
 const SAME_TRAFFIC: f64 = 0.10;
 /// Rejected plans kept.
 const MAX_REJECTED: usize = 16;
 
-/// The whole pool over one window.
+/// One window of the whole pool.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct PoolWindow {
     pub at: Nanos,
@@ -65,18 +65,17 @@ impl PoolHistory {
         self.windows.clear();
     }
 
-    /// When the last window was taken.
+    /// When the last window closed.
     pub fn last_at(&self) -> Option<Nanos> {
         self.windows.back().map(|window| window.at)
     }
 
-    /// Requests per second over the last windows: the mean of three, quick enough for a rise and calm
-    /// enough for Poisson noise.
+    /// Requests per second over the last three windows: fast enough for a rise and smooth enough for Poisson noise.
     pub fn rate_rps(&self) -> Option<f64> {
         self.rate_over(3)
     }
 
-    /// The same over the last ten: for plans, which should not follow noise.
+    /// The same over the last ten windows: for plans, which should not follow noise.
     pub fn calm_rate_rps(&self) -> Option<f64> {
         self.rate_over(10)
     }
@@ -100,7 +99,7 @@ impl PoolHistory {
     }
 }
 
-/// Mean, standard error and rate of some windows.
+/// Mean response time, its standard error and the rate over some windows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Level {
     mean_us: f64,
@@ -124,17 +123,17 @@ fn level<'a>(windows: impl Iterator<Item = &'a PoolWindow>) -> Option<Level> {
     Some(Level { mean_us, error_us, rate_rps: started / seconds, count })
 }
 
-/// Weights as they were before a plan, to go back to.
+/// The weights before a plan, for a rollback.
 pub(crate) type Weights = Vec<(BackendId, u32)>;
 
-/// What became of a trial.
+/// The result of a trial.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Verdict {
     /// Not enough windows yet.
     Open,
     /// No worse, or no fair comparison.
     Kept,
-    /// Clients wait longer.
+    /// The mean response time rose.
     Worse { before_us: f64, after_us: f64 },
 }
 
@@ -156,7 +155,8 @@ impl Trial {
         decision: &Decision,
     ) -> Self {
         let from = calm_since.max(now - Duration::from_secs(3 * COMPARED as u64));
-        // Nearly full the weights of before may be those that spared a queue, and twelve windows tell nothing.
+        // Nearly full, the weights before may be those that gave a backend less load for its queue, and twelve windows
+        // show nothing.
         let is_fair = !decision.is_nearly_full();
         let base = level(history.between(from, now));
         let base = base.filter(|l| is_fair && l.count >= COMPARED / 2);
@@ -192,7 +192,7 @@ struct RejectedPlan {
     shares: Vec<(BackendId, f64)>,
 }
 
-/// Plans that were taken back.
+/// Plans that were rolled back.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rejected {
     plans: VecDeque<RejectedPlan>,
@@ -206,7 +206,7 @@ impl Rejected {
         self.plans.push_back(RejectedPlan { at: now, rate_rps, shares });
     }
 
-    /// Whether such a plan was rejected lately, at such traffic.
+    /// Whether a plan like this was rejected recently at similar traffic.
     pub fn contains(&self, now: Nanos, rate_rps: f64, shares: &[(BackendId, f64)]) -> bool {
         self.plans.iter().any(|plan| {
             now.since(plan.at) < MEMORY
@@ -216,7 +216,7 @@ impl Rejected {
     }
 }
 
-/// The part of the traffic that moves from one set of shares to another: half the sum of differences.
+/// The part of the traffic that moves between two sets of shares: half the sum of differences.
 pub(crate) fn moved(from: &[(BackendId, f64)], to: &[(BackendId, f64)]) -> f64 {
     let share = |of: &[(BackendId, f64)], id: BackendId| {
         of.iter().find(|(b, _)| *b == id).map_or(0.0, |(_, s)| *s)
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_clear_loss_at_the_same_traffic_is_taken_back() {
+    fn only_a_significant_increase_at_the_same_traffic_is_rolled_back() {
         assert!(matches!(verdict(&history(50.0, 70.0, 100.0)), Verdict::Worse { .. }));
         assert_eq!(verdict(&history(50.0, 53.0, 100.0)), Verdict::Kept);
         assert_eq!(verdict(&history(50.0, 40.0, 100.0)), Verdict::Kept);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn near_the_capacity_nothing_is_taken_back() {
+    fn no_plan_is_rolled_back_near_capacity() {
         let history = history(50.0, 70.0, 100.0);
         let judged = |capacity| trial(&history, capacity).judge(&history, Nanos(60_000_000_000));
         assert!(matches!(judged(115.0), Verdict::Worse { .. }));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn rejected_plans_are_remembered_for_a_while() {
+    fn rejected_plans_are_remembered_for_ten_minutes() {
         let (a, b) = (BackendId(1), BackendId(2));
         let mut rejected = Rejected::default();
         let now = Nanos(1_000_000_000);

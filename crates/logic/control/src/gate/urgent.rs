@@ -1,5 +1,5 @@
-//! What cannot wait for the next round: a backend fails, returns or works otherwise than before, or the
-//! balancer does not hold what it was given. Also weights for when little is known.
+//! Plans that cannot wait for the next round: a backend fails, returns or changes its service rate, or the balancer
+//! does not hold the weights it was given. Also the weights for a pool of which little is known.
 
 use plimsoll_model::{BackendId, MethodKind, Nanos};
 
@@ -12,7 +12,8 @@ use crate::propose::in_flight;
 use crate::propose::split;
 
 impl Controller {
-    /// Whether what is urgent may be done now. It is kept until then: also while nothing may be steered.
+    /// Whether an urgent plan may be made now. Its reason is kept until then, also while the balancer cannot be
+    /// steered.
     pub(crate) fn may_act_urgently(&self, now: Nanos) -> bool {
         match &self.urgent {
             None => false,
@@ -23,19 +24,19 @@ impl Controller {
         }
     }
 
-    /// Whether the last change is long enough ago for one that nothing urges.
+    /// Whether the minimum interval since the last change has passed.
     pub(crate) fn is_paced(&self, now: Nanos) -> bool {
         self.last_program.is_none_or(|last| now.since(last) >= self.bearable_interval())
     }
 
-    /// Whether the balancer may be put right now. Where clients get no answers that waits for nobody but a
-    /// balancer that refuses.
+    /// Whether wanted weights may be programmed again now. If no healthy backend holds a weight, only the sink's
+    /// own limits delay that.
     pub(crate) fn may_reassert(&self, now: Nanos) -> bool {
         let paced = now >= self.foreign_until || self.is_deserted();
         !self.conflict && now >= self.retry_at && paced && self.is_bearable_to_sink(now)
     }
 
-    /// No healthy backend holds a weight, though there are some: clients get no answers.
+    /// No healthy backend holds a weight although there is one: clients get no answers.
     pub(crate) fn is_deserted(&self) -> bool {
         let usable = || self.backends.iter().filter(|b| b.is_usable());
         let holds = |b: &Backend| b.programmed.is_none_or(|weight| weight > 0);
@@ -46,8 +47,8 @@ impl Controller {
         self.last_program.is_none_or(|last| now.since(last) >= self.spec.sink.min_interval)
     }
 
-    /// The last decision without those that can no longer serve; another one when nobody is left of it, or where
-    /// none was made and clients get no answers.
+    /// The last decision without the backends that can no longer serve; a new one if no backend with weight is left, or
+    /// if there is none yet and clients get no answers.
     pub(crate) fn decision_to_reassert(&mut self, now: Nanos) -> Option<Decision> {
         let Some(mut decision) = self.decision.clone() else {
             return self.is_deserted().then(|| self.keep_as_is(now));
@@ -56,10 +57,10 @@ impl Controller {
         decision.wishes.retain(|w| usable(w.id));
         let sum: f64 = decision.wishes.iter().map(|w| f64::from(w.weight)).sum();
         if sum <= 0.0 {
-            let anybody = self.backends.iter().any(|b| b.is_usable());
-            return anybody.then(|| self.decide_for_changed_pool(now));
+            let any_usable = self.backends.iter().any(|b| b.is_usable());
+            return any_usable.then(|| self.decide_for_changed_pool(now));
         }
-        // What the weights come to among those that are left.
+        // The shares that the weights give among the remaining backends.
         decision.wishes.iter_mut().for_each(|w| w.share = f64::from(w.weight) / sum);
         Some(decision)
     }
@@ -76,7 +77,7 @@ impl Controller {
                 self.next_decision = now + RESCUE_EVERY;
             }
             Urgent::Silence(reason) => {
-                // Nothing is decided anew: who is set aside lies over what was.
+                // Setting aside is an overlay on the last decision: no new one is made.
                 let decision = self.decision_to_reassert(now);
                 let decision = decision.unwrap_or_else(|| self.keep_as_is(now));
                 self.program(now, decision, reason, false, out);
@@ -86,7 +87,7 @@ impl Controller {
                 if !self.backends.iter().any(|b| b.is_usable()) {
                     if !self.warned_all_failed {
                         self.warned_all_failed = true;
-                        let line = "nobody serves: weights stay as they are".to_owned();
+                        let line = "no backend serves: weights are left unchanged".to_owned();
                         record(out, RecordKind::Warning, None, line);
                     }
                     return;
@@ -98,9 +99,9 @@ impl Controller {
         }
     }
 
-    /// Weights for a pool of which one works otherwise now: who is parked stays so.
+    /// Weights after one backend's service rate has changed: parked ones stay parked.
     pub(crate) fn decide_for_drift(&mut self, now: Nanos) -> Decision {
-        // Loads given on purpose are in it, and need no plan of their own.
+        // Pins are part of this decision and need no plan of their own.
         self.pins_changed = false;
         if self.kind() == MethodKind::InFlight {
             in_flight::learn(now, &mut self.backends, self.epoch);
@@ -112,7 +113,7 @@ impl Controller {
             .unwrap_or_else(|_| self.decide_for_changed_pool(now))
     }
 
-    /// Weights for a pool that just gained or lost a backend: at once, with what is known.
+    /// Weights for a pool that just gained or lost a backend: at once, from current estimates.
     pub(crate) fn decide_for_changed_pool(&mut self, now: Nanos) -> Decision {
         if self.rate() <= IDLE_RPS || self.decision.is_none() {
             return self.keep_as_is(now);
@@ -135,7 +136,7 @@ impl Controller {
         self.keep_as_is(now)
     }
 
-    /// Its capacity over the mean of those that hold a weight, at most 1; 1 while it is not known.
+    /// Its capacity over the mean capacity of the backends with a weight, at most 1; 1 while it is unknown.
     fn size_beside_others(&self, b: &Backend) -> f64 {
         let known = |b: &Backend| b.knowledge.capacity_rps();
         let serving = self.backends.iter().filter(|b| b.programmed.is_some_and(|w| w > 0));
@@ -144,7 +145,7 @@ impl Controller {
         known(b).filter(|_| mean > 0.0).map_or(1.0, |capacity| (capacity / mean).min(1.0))
     }
 
-    /// The mean weight of those that hold one and do not ramp up; 1 where there is none.
+    /// The mean weight of the backends that hold one and are not in slow start; 1 where there is none.
     fn typical_weight(&self) -> f64 {
         let settled = |b: &&Backend| b.is_usable() && b.ramping_since.is_none();
         let held = self.backends.iter().filter(settled).filter_map(Backend::planned_weight);
@@ -152,8 +153,8 @@ impl Controller {
         (held.iter().sum::<f64>() / held.len().max(1) as f64).max(1.0)
     }
 
-    /// The weight that a backend keeps; one that joins, returns or had none is like the others, or as much less as
-    /// is known.
+    /// The weight that a backend keeps; one that joins, returns or had none gets the typical weight, scaled down by its
+    /// capacity where that is known.
     pub(crate) fn weight_as_is(&self, b: &Backend, ramp: f64) -> u32 {
         let w = match b.planned_weight().filter(|&w| w > 0 && b.ramping_since.is_none()) {
             Some(held) => f64::from(held),
@@ -162,7 +163,7 @@ impl Controller {
         ((w * ramp).round() as u32).max(1)
     }
 
-    /// The weights that the balancer holds, less those who may not serve; who joins gets a small one.
+    /// The weights in force without the backends that may not serve; one that joins begins with a small one.
     fn keep_as_is(&self, now: Nanos) -> Decision {
         let usable = || self.backends.iter().filter(|b| b.is_usable());
         let wanted = |b: &Backend| self.weight_as_is(b, b.ramp(now));
@@ -173,7 +174,7 @@ impl Controller {
                 share: f64::from(wanted(b)) / total,
                 weight: wanted(b),
                 expected_us: None,
-                reason: "as it was: not enough is known to change it".to_owned(),
+                reason: "unchanged: not enough is known to change it".to_owned(),
             })
             .collect();
         Decision { wishes, rate_rps: self.rate(), still_learning: true, ..Decision::default() }
@@ -191,14 +192,16 @@ impl Controller {
         if total <= 0.0 {
             return;
         }
-        // Who has joined since the memory was written is like the others: left out, it would keep whatever it has.
+        // A backend that joined since the memory was saved gets the typical weight: without an entry it would keep the
+        // balancer's.
         let typical = total / serve().filter(|(_, w)| *w > 0).count() as f64;
         let known = |id| weights.iter().any(|(known, _)| *known == id);
         let joined = self.backends.iter().filter(|b| b.is_usable() && !known(b.id)).map(|b| {
             let weight = ((typical * b.ramp(now)).round() as u32).max(1);
-            (b.id, weight, "joined since the restart's memory: like the others")
+            (b.id, weight, "joined since the last save: the mean weight of the others")
         });
-        let resumed = serve().map(|&(id, weight)| (id, weight, "as before the restart"));
+        let resumed =
+            serve().map(|&(id, weight)| (id, weight, "the weight from before the restart"));
         let all: Vec<(BackendId, u32, &str)> = resumed.chain(joined).collect();
         let total: f64 = all.iter().map(|(_, w, _)| f64::from(*w)).sum();
         let wish = |(id, weight, reason): (BackendId, u32, &str)| Wish {
@@ -210,7 +213,13 @@ impl Controller {
         };
         let wishes = all.into_iter().map(wish).collect();
         let decision = Decision { wishes, ..Decision::default() };
-        self.program(now, decision, "resumed with what was known".to_owned(), false, out);
+        self.program(
+            now,
+            decision,
+            "resumed with the weights from before the restart".to_owned(),
+            false,
+            out,
+        );
         self.next_decision = now + EXPLORE_EVERY;
     }
 }

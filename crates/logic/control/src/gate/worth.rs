@@ -1,13 +1,13 @@
-//! Whether a decision of the ordinary round is worth programming, in a pool that is known: hysteresis.
+//! Hysteresis: whether a regular decision for a known pool is worth programming.
 //!
-//! A change must move `min_change` of the traffic, and the mean response time that is expected of it must be
-//! below that of the weights in force by [`MIN_GAIN`] and its risk: `Σ (share gained)⁺ · (relative error of the
-//! capacity)`. What is expected of the weights in force is read off the curves under a split; where the
-//! balancer counts, both were tried on the same model of it with the same luck (`search`). Plans that are not
-//! searched (somebody is overrun, ramps up or is measured) have nothing to compare and are not held back.
+//! A change must move `min_change` of the traffic, and its expected mean response time must be below that of the
+//! weights in force by [`MIN_GAIN`] and by its risk: `Σ (share gained)⁺ · (relative error of the capacity)`. Under a
+//! split the expectation for the weights in force is read off the curves; under an in-flight method both were
+//! simulated on the same model with the same random numbers (`search`). Decisions without a search (a backend is
+//! overloaded, in slow start or measured) have nothing to compare and are not held back.
 //!
-//! Where the capacity does not suffice, curves promise no time at all, and what is given to the wrong one is
-//! lost: a change must move [`SHORT`] of `min_change`, and that is enough.
+//! Short of capacity, curves predict no finite time, and load given to the wrong backend is lost: a change that moves
+//! [`SHORT`] of `min_change` is programmed.
 
 use plimsoll_model::{BackendId, Curve, MethodKind};
 
@@ -16,17 +16,17 @@ use crate::commit::plan::{AsIs, Decision};
 use crate::controller::Controller;
 use crate::gate::trial::moved;
 
-/// In steady state a plan must promise to shorten the mean response time by this part.
+/// In steady state a plan must reduce the expected mean response time by at least this part.
 const MIN_GAIN: f64 = 0.005;
-/// The part of `min_change` that is worth a change where the capacity does not suffice. (Six backends
-/// under roundrobin, 12 runs: where traffic is just what can be served a whole one makes the mean 31 % longer; a
-/// fifth costs nothing that can be seen, with a sixth of the plans, and 5 % above with a 37th.)
+/// The part of `min_change` that is enough when the pool is short of capacity. (Six backends under roundrobin, 12
+/// runs: at a traffic just equal to the capacity the whole `min_change` makes the mean 31 % longer; a fifth shows no
+/// loss, with a sixth of the plans, and 5 % above the capacity with a 37th.)
 const SHORT: f64 = 0.2;
-/// Weights are shares but for their rounding, which moves less than this of the traffic.
+/// Weights equal shares up to rounding, which moves less than this part of the traffic.
 const ROUNDED: f64 = 0.003;
 
 impl Controller {
-    /// Whether the decision moves enough traffic and promises enough.
+    /// Whether the decision moves enough traffic and promises enough gain.
     pub(crate) fn is_worth_it(&self, decision: &Decision) -> bool {
         if self.decision.is_none() {
             return true;
@@ -48,16 +48,16 @@ impl Controller {
         self.moves(decision, SHORT * self.spec.min_change)
     }
 
-    /// Whether the decision moves so much of the traffic.
+    /// Whether the decision moves at least this part of the traffic.
     fn moves(&self, decision: &Decision, part: f64) -> bool {
         let Some(last) = &self.decision else { return true };
-        // Shares that a model made of weights compare with those of the same model only.
+        // Simulated shares are comparable only with those of the same model.
         let before = decision.as_is.as_ref().map_or_else(|| last.shares(), |a| a.shares.clone());
         moved(&before, &decision.shares()) >= part && self.moves_weights(decision, part - ROUNDED)
     }
 
-    /// Whether its weights move so much of what those in force make of the traffic, where that can be said. (What
-    /// was decided last may have come to the weights in force by rounding.)
+    /// Whether its weights move this part of the traffic against the weights in force, where shares follow from
+    /// weights. (The last decision may have equalled the weights in force only by rounding.)
     fn moves_weights(&self, decision: &Decision, part: f64) -> bool {
         if self.kind() != MethodKind::Split {
             return true;
@@ -66,13 +66,13 @@ impl Controller {
         moved(&self.shares_in_force(), &shares(wanted)) >= part
     }
 
-    /// What the weights in force make of the traffic under a split, of those whose weight is known.
+    /// The shares that the weights in force give under a split, over the backends whose weight is known.
     fn shares_in_force(&self) -> Vec<(BackendId, f64)> {
         shares(self.backends.iter().filter_map(|b| Some((b.id, b.planned_weight()?))).collect())
     }
 
-    /// What a change costs: the part of the traffic that it moves comes to curves that are only known to
-    /// within their error.
+    /// The risk of a change: the traffic that it moves goes to backends whose capacity is known only to within its
+    /// error.
     fn risk(&self, decision: &Decision, now: &AsIs) -> f64 {
         let gains = |b: &Backend| {
             let held = now.shares.iter().find(|(id, _)| *id == b.id).map_or(0.0, |(_, s)| *s);
@@ -82,7 +82,7 @@ impl Controller {
         self.backends.iter().filter_map(gains).sum()
     }
 
-    /// What the curves expect of the present weights, under a split.
+    /// The expectation of the curves for the weights in force, under a split.
     fn split_as_is(&self, rate_rps: f64) -> Option<AsIs> {
         if self.kind() != MethodKind::Split {
             return None;
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_balancer_counts_a_change_must_gain_more_than_it_risks() {
+    fn under_an_in_flight_method_a_change_must_gain_more_than_it_risks() {
         let backends = (0..2).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
         let spec = ServiceSpec::new("shop", backends.collect());
         let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
@@ -137,7 +137,7 @@ mod tests {
             let as_is = Some(as_is.clone());
             controller.is_worth_it(&Decision { as_is, ..decision(shares, expected_us) })
         };
-        // Nothing is known of either: 10 % of the traffic risk 10 % of the mean.
+        // Both capacities are unknown: moving 10 % of the traffic risks 10 % of the mean.
         assert!(!worth([0.6, 0.4], 0.95e4));
         assert!(worth([0.6, 0.4], 0.85e4));
         assert!(
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn under_a_split_a_change_is_held_against_the_weights_in_force_too() {
+    fn under_a_split_a_change_is_compared_with_the_weights_in_force_too() {
         let backends = (0..2).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
         let spec = ServiceSpec::new("shop", backends.collect());
         let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
@@ -159,7 +159,7 @@ mod tests {
         for (b, held) in controller.backends.iter_mut().zip([57, 72]) {
             b.programmed = Some(held);
         }
-        // 57 of 129 are 0.442: by rounding that is what was decided last, and nearly what is wanted now.
+        // 57 of 129 are 0.442: by rounding that equals the last decision, and nearly the wanted one.
         controller.decision = Some(decision([0.452, 0.548], 1e4));
         assert!(!controller.is_worth_it(&decision([0.44, 0.56], 1e4)));
         assert!(controller.is_worth_it(&decision([0.43, 0.57], 1e4)));

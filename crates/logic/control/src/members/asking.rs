@@ -1,7 +1,7 @@
-//! How often backends are asked anything. What costs them (checks that are requests, probes of the work URL) comes out
-//! of one budget: 1 % of a backend's capacity, where a probe counts by its time beside a request of clients. Traffic tells more
-//! than any of them, and they stop while it does;
-//! a number that an administrator gave is obeyed.
+//! How often backends are checked and probed. Checks that are requests, and probes of the work URL, share one budget: 1
+//! % of a backend's capacity, where a probe counts by its response time against a client request's. Traffic is better
+//! evidence than either, so checks stop while there is traffic. An interval that an administrator configured is kept
+//! to.
 
 use std::time::Duration;
 
@@ -11,28 +11,28 @@ use crate::backend::Backend;
 use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
 
-/// The part of a backend's capacity that asking may cost.
+/// The part of a backend's capacity that checks and probes may cost.
 const BUDGET: f64 = 0.01;
-/// Between checks of a backend that has failed, or may have.
+/// Interval of checks of a backend that has failed, or may have.
 const SUSPECT: Duration = Duration::from_millis(250);
-/// Between bare connections to one without traffic: they cost it next to nothing.
+/// Interval of bare connections to a backend without traffic: they cost next to nothing.
 const IDLE: Duration = Duration::from_secs(1);
-/// Between requests to a backend of which nothing is known.
+/// Interval of requests to a backend whose capacity is unknown.
 const UNKNOWN: Duration = Duration::from_secs(5);
-/// What costs as much as a request is never further apart, so that a wrong answer is seen.
+/// Longest interval of checks and probes that are requests, so that wrong answers are detected.
 const RAREST: Duration = Duration::from_secs(60);
-/// Traffic within this time tells all.
-const TELLS: Duration = Duration::from_secs(2);
-/// A request that waits so long without any answer is looked into by a bare connection, …
+/// Traffic within this time makes checks unnecessary.
+const RECENT: Duration = Duration::from_secs(2);
+/// If requests wait this long without any answer, the backend is checked by a bare connection, …
 const LOOKED_INTO: Duration = Duration::from_millis(100);
-/// … and by one that costs from this part of the time on after which the backend is set aside.
+/// … and, where checks are requests, after this part of the time after which it is set aside.
 const LOOKED_INTO_AT_COST: f64 = 0.5;
-/// The time of a probe is the mean of so many.
+/// The time of a probe is the mean of this many.
 const PROBES_KEPT: f64 = 20.0;
-/// A new interval must differ by this factor to be worth changing.
+/// An interval is changed only by at least this factor.
 const WORTH_CHANGING: f64 = 1.25;
 
-/// The time between two of what costs as much as so many requests, within this part of the budget.
+/// The interval of checks or probes that cost this many requests each, within this part of the budget.
 fn within_budget(b: &Backend, requests: f64, part: f64) -> Duration {
     let apart = |capacity: f64| {
         let seconds = requests / (part * BUDGET * capacity);
@@ -48,7 +48,7 @@ fn differ(was: Duration, is: Duration) -> bool {
 }
 
 impl Backend {
-    /// Something speaks against it, or nothing for it any longer.
+    /// Whether there is evidence against it, or no longer any for it.
     fn is_suspect(&self, now: Nanos, costs: bool) -> bool {
         let waits = self.life.silent();
         let looked_into = match costs {
@@ -62,20 +62,20 @@ impl Backend {
             || waits.is_some_and(|silent| silent >= looked_into)
     }
 
-    /// Its capacity, where that is known well enough to compare a cost with.
+    /// Its capacity, where it is known well enough to express a cost in it.
     fn calibrated_rps(&self) -> Option<f64> {
         self.knowledge.capacity_rps().filter(|_| self.knowledge.error() < 0.5)
     }
 
-    /// Takes how long a probe took, however it ended.
+    /// Takes the duration of a probe, successful or not.
     pub(crate) fn note_probe_time(&mut self, latency_us: f64) {
         let kept = self.probe_time.1.min(PROBES_KEPT);
         let mean = (self.probe_time.0 * kept + latency_us) / (kept + 1.0);
         self.probe_time = (mean, kept + 1.0);
     }
 
-    /// The work of a probe in requests of clients, one at the least: by the time that each takes, less what clients wait
-    /// for one another, for probes wait as well.
+    /// The work of a probe in client requests, at least one: its response time over a client request's service time,
+    /// after subtracting the clients' queueing time, because probes queue as well.
     fn probe_cost(&self) -> f64 {
         let Some(rps) = self.calibrated_rps() else { return 1.0 };
         let request_us = self.knowledge.cores() * 1e6 / rps;
@@ -83,8 +83,8 @@ impl Backend {
         ((self.probe_time.0 - waits_us) / request_us).max(1.0)
     }
 
-    /// The time between rounds of so many probes, within this part of the budget. Where a request of clients is not
-    /// known yet, a core is what a probe's time is held against.
+    /// The interval between rounds of this many probes, within this part of the budget. While a client request's
+    /// service time is unknown, a probe is taken to occupy one core.
     fn probe_interval(&self, requests: u32, part: f64) -> Duration {
         let apart = within_budget(self, f64::from(requests) * self.probe_cost(), part);
         if self.calibrated_rps().is_some() {
@@ -94,7 +94,7 @@ impl Backend {
         apart.max(Duration::from_secs_f64((busy_s / (part * BUDGET)).min(3_600.0)))
     }
 
-    /// Requests per second that it is sent by us.
+    /// Requests per second that Plimsoll sends to it.
     pub(crate) fn asked_rps(&self, requests_per_check: u32) -> f64 {
         self.checks_rps(requests_per_check) + self.probes_rps()
     }
@@ -107,7 +107,7 @@ impl Backend {
         self.probing.map_or(0.0, |(t, n)| f64::from(n) / t.as_secs_f64().max(1e-9))
     }
 
-    /// The part of its capacity that this costs, where that is known.
+    /// The part of its capacity that this costs, where it is known.
     pub(crate) fn asked_part(&self, requests_per_check: u32) -> Option<f64> {
         let cost = self.checks_rps(requests_per_check) + self.probes_rps() * self.probe_cost();
         Some(cost / self.calibrated_rps()?)
@@ -115,7 +115,7 @@ impl Backend {
 }
 
 impl Controller {
-    /// Adjusts how every backend is checked and probed.
+    /// Adapts the intervals of checks and probes of every backend.
     pub(crate) fn ask(&mut self, out: &mut Vec<Action>, now: Nanos) {
         self.adapt_checks(now, out);
         self.adapt_probes(out);
@@ -127,16 +127,21 @@ impl Controller {
         let probes = self.spec.probe.is_some();
         for b in &mut self.backends {
             let suspect = b.is_suspect(now, checks.requests > 0);
-            // One look may follow another no sooner than checks do.
+            // Immediate checks are no closer together than ordinary ones.
             if suspect && b.checked.is_none() && now.since(b.looked_at) < SUSPECT {
                 continue;
             }
             let wanted = match checks.interval {
                 Some(interval) => Some(interval),
-                None if !suspect && b.life.is_told() && b.life.answered_within(now, TELLS) => None,
+                None if !suspect
+                    && b.life.counts_answers()
+                    && b.life.answered_within(now, RECENT) =>
+                {
+                    None
+                }
                 None => {
-                    let untold = !b.life.is_told() && now.since(b.served_at) < TELLS;
-                    let due = if suspect || untold { SUSPECT } else { IDLE };
+                    let uncounted = !b.life.counts_answers() && now.since(b.served_at) < RECENT;
+                    let due = if suspect || uncounted { SUSPECT } else { IDLE };
                     let part = if probes { 0.5 } else { 1.0 };
                     let afforded = if checks.requests > 0 {
                         within_budget(b, f64::from(checks.requests), part)
@@ -146,7 +151,7 @@ impl Controller {
                     Some(due.max(afforded))
                 }
             };
-            // Whose traffic does not tell is checked as often when nothing speaks against it, but less urgently.
+            // Where traffic is no evidence, a backend without suspicion is checked as often, but not at once.
             let turned = checks.requests == 0
                 && suspect != b.suspected
                 && !(suspect && now.since(b.looked_at) < SUSPECT);
@@ -188,7 +193,7 @@ impl Controller {
         }
     }
 
-    /// What an administrator asked for is obeyed, and said where it costs more than the budget.
+    /// Configured intervals are kept to; a warning is recorded where they cost more than the budget.
     fn warn_of_cost(&mut self, out: &mut Vec<Action>) {
         let requests = self.spec.checks.requests;
         let fixed_probes =
@@ -202,7 +207,7 @@ impl Controller {
             };
             if !std::mem::replace(&mut b.warned_cost, true) {
                 let line = format!(
-                    "the checks and probes asked for cost {:.1} % of its capacity (probe.interval, \
+                    "the configured checks and probes cost {:.1} % of its capacity (probe.interval, \
                      probe.requests, liveness.interval, liveness.requests)",
                     part * 100.0
                 );
@@ -224,7 +229,7 @@ mod tests {
     use crate::event::Event;
     use crate::spec::{BackendSpec, CheckSpec, ProbeRate, ServiceSpec};
 
-    /// A controller of one backend with a capacity of 200 requests a second, and its first actions.
+    /// A controller of one backend with a capacity of 200 requests per second, and its first actions.
     fn controller(probe: ProbeRate, checks: CheckSpec) -> (Controller, Vec<Action>) {
         let backend = BackendSpec { id: BackendId(0), name: "s0".to_owned() };
         let spec =
@@ -250,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_that_costs_thirty_requests_is_thirty_times_as_rare_whether_it_is_answered_or_not() {
+    fn a_probe_that_costs_thirty_requests_is_sent_a_thirtieth_as_often_answered_or_not() {
         let (mut controller, _) = controller(ProbeRate::default(), CheckSpec::default());
         assert_eq!(interval(&controller), 0.5, "one of 200 a second is half a percent");
         probe(&mut controller, Outcome::Success, 5.0);
@@ -262,7 +267,7 @@ mod tests {
             let part = controller.backends[0].asked_part(0).expect("a part");
             assert!((part - BUDGET).abs() < 1e-4, "{part}");
         }
-        // One that waited as long as clients do costs no more.
+        // A probe that queued as long as client requests do costs no more than one.
         controller.backends[0].probe_time = (0.0, 0.0);
         controller.backends[0].recent.latency_us = Some(80_000.0);
         probe(&mut controller, Outcome::Success, 80.0);
@@ -270,11 +275,11 @@ mod tests {
     }
 
     #[test]
-    fn whose_traffic_does_not_tell_is_looked_at_at_once_when_a_request_is_lost() {
+    fn backend_whose_traffic_is_no_evidence_is_checked_at_once_when_a_request_is_lost() {
         let backend = BackendSpec { id: BackendId(0), name: "s0".to_owned() };
         let spec = ServiceSpec::new("shop", vec![backend]);
         let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);
-        // Two requests every 100 ms; those of one are lost.
+        // Two requests every 100 ms; those of one tenth are lost.
         let mut asked = Vec::new();
         for tenths in 0..80u64 {
             let server = ServerReport {
@@ -304,20 +309,19 @@ mod tests {
     }
 
     #[test]
-    fn a_dear_probe_is_rare_before_anything_is_known_of_requests() {
+    fn slow_probes_are_rare_before_the_service_time_is_known() {
         let (mut controller, _) = controller(ProbeRate::default(), CheckSpec::default());
         controller.backends[0].knowledge = Knowledge::default();
         controller.step(Nanos(1), Event::Tick);
         assert_eq!(interval(&controller), 5.0);
-        // At no time was it idle, so that it says nothing of rest.
+        // It is never idle, so the probe shows no unloaded service time.
         controller.backends[0].in_flight = 9;
         probe(&mut controller, Outcome::Success, 150.0);
         assert!((interval(&controller) - 15.0).abs() < 0.1, "{}", interval(&controller));
     }
 
     #[test]
-    fn what_an_administrator_asked_for_is_obeyed_and_said_once_where_it_costs_more_than_the_budget()
-    {
+    fn configured_intervals_are_kept_and_warned_of_once_where_they_exceed_the_budget() {
         let often = |ms| Some(Duration::from_millis(ms));
         let asked = |probe_ms, check_ms| {
             let probe = ProbeRate { interval: often(probe_ms), requests: Some(2) };
@@ -333,8 +337,11 @@ mod tests {
         let (mut dear, out) = asked(100, 100);
         let b = &dear.backends[0];
         assert_eq!((b.probing, b.checked), (Some((Duration::from_millis(100), 2)), often(100)));
-        let said = warnings(&out);
-        assert!(said.len() == 1 && said[0].contains("cost 25.0 % of its capacity"), "{said:?}");
+        let warnings_given = warnings(&out);
+        assert!(
+            warnings_given.len() == 1 && warnings_given[0].contains("cost 25.0 % of its capacity"),
+            "{warnings_given:?}"
+        );
         assert!(warnings(&dear.step(Nanos(9), Event::Tick)).is_empty(), "once");
         let (cheap, out) = asked(2_000, 4_000);
         assert_eq!(warnings(&out), [""; 0]);

@@ -1,48 +1,47 @@
-//! Who may serve: answers to clients, checks for life where those do not tell, probes of the work URL, and the
+//! Health of one backend: answers to clients, liveness checks where there are none, probes of the work URL, and the
 //! share of errors that the balancer counts. A backend that fails fast looks fast, so errors never count as latency.
 
 use std::time::Duration;
 
 use plimsoll_model::{FailureKind, Nanos, Outcome};
 
-/// So many liveness rounds in a row must succeed before a failed backend returns; doubled with every
-/// failure that follows a return within [`FLAP_MEMORY`].
+/// Consecutive successful check rounds before a failed backend returns; doubled with every failure within
+/// [`FLAP_MEMORY`] of a return.
 const ROUNDS_TO_RETURN: u32 = 3;
-/// The doubling stops here: at 250 ms a round, 12 s of good health.
+/// The doubling stops here: at 250 ms per round, 12 s.
 const MAX_ROUNDS_TO_RETURN: u32 = 48;
-/// Probes are rarer than rounds: so many good ones always do.
+/// Probes are rarer than check rounds: this many successes in a row are always enough.
 const MAX_PROBES_TO_RETURN: u32 = 12;
-/// How long a failure is held against a backend that returns.
+/// A failure this soon after a return counts as flapping.
 const FLAP_MEMORY: Duration = Duration::from_secs(60);
-/// A backend that its clients found to fail, by errors or by silence, is not let back by its checks before this time has
-/// passed …
+/// A backend that failed clients, by errors or by silence, is not returned by its checks before this time, …
 const FIRST_EJECTION: Duration = Duration::from_secs(5);
-/// … doubled with every such failure that follows before it has served well for [`FLAP_MEMORY`], or for as long as it was
-/// out, up to this (Envoy's longest): its checks pass while its clients get nothing good, so every return costs some.
+/// … doubled with every such failure before it has served well for [`FLAP_MEMORY`] or for as long as it was out, up to
+/// this (Envoy's default maximum): its checks pass while clients get errors, so every return costs some requests.
 const LONGEST_EJECTION: Duration = Duration::from_secs(300);
-/// So many probes of the work URL in a row must fail before the backend counts as failed. Time-outs
-/// need more, for an overloaded backend is slow, not dead.
+/// Consecutive failed probes of the work URL before the backend counts as failed; more for time-outs, because an
+/// overloaded backend is slow, not dead.
 const PROBES_TO_FAIL: u32 = 3;
 const TIMEOUTS_TO_FAIL: u32 = 8;
-/// From this share of errors among a backend's answers on it is a candidate for ejection …
+/// A backend with at least this share of errors among its answers is a candidate for ejection …
 const ERROR_SHARE: f64 = 0.10;
-/// … when it has given at least so many wrong answers lately.
+/// … if it has recently given at least this many wrong answers.
 const MIN_ERRORS: f64 = 5.0;
 /// Weight of the past in the moving share of errors, per window of a second.
 const ERROR_DECAY: f64 = 0.7;
 
-/// Why a backend is out.
+/// Why a backend does not serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// Checks for life failed.
+    /// Liveness checks failed.
     Liveness(Option<FailureKind>),
-    /// Requests waited for so many milliseconds and none was answered.
+    /// Requests waited for this many milliseconds and none was answered.
     Silence(u32),
-    /// Requests fail at once, one after the other.
+    /// Consecutive requests fail immediately.
     Broken,
-    /// The balancer's own health check says so.
+    /// The balancer's own health check reports it down.
     Balancer,
-    /// The work URL does not answer as expected.
+    /// The work URL does not give the expected answer.
     Work(FailureKind),
     /// Clients get errors from it.
     Errors,
@@ -65,36 +64,36 @@ impl Cause {
             Cause::Silence(ms) => {
                 format!("no request was answered for {:.1} s", f64::from(ms) / 1e3)
             }
-            Cause::Broken => "requests sent to it fail at once".to_owned(),
+            Cause::Broken => "requests to it fail immediately".to_owned(),
             Cause::Balancer => "the balancer's health check says it is down".to_owned(),
             Cause::Work(k) => format!("probes of the work URL fail: {}", kind(k)),
-            Cause::Errors => "its answers to clients are errors".to_owned(),
+            Cause::Errors => "it answers clients with errors".to_owned(),
         }
     }
 }
 
-/// What only a dead process or host does, and no slow one.
+/// Failures that a dead process or host causes, and a slow one does not.
 fn is_death(kind: Option<FailureKind>) -> bool {
     matches!(kind, Some(FailureKind::Refused | FailureKind::Reset))
 }
 
-/// Something answered, and wrongly: no dead process does that.
+/// A wrong answer is an answer: no dead process gives one.
 fn is_an_answer(kind: FailureKind) -> bool {
     matches!(kind, FailureKind::Status | FailureKind::Body | FailureKind::Protocol)
 }
 
-/// One round of checks for life.
+/// One round of liveness checks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
     pub started: Nanos,
     pub successes: u32,
-    /// Why the first that failed did so.
+    /// Why the first failed check failed.
     pub why: Option<FailureKind>,
-    /// Clients get answers, or wait for one: that tells more.
+    /// Clients get answers or wait for one, which is stronger evidence.
     pub doubted: bool,
-    /// Clients get answers and lose no request: not even a refused check proves death.
+    /// Clients get answers and lose no request: then even a refused check does not prove death.
     pub contradicted: bool,
-    /// A slow backend is not failed before its checks have failed for so long.
+    /// Time-outs must last this long before a backend counts as failed: it may be slow.
     pub patience: Duration,
 }
 
@@ -109,13 +108,13 @@ pub(crate) enum Turn {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Health {
     down: Option<Cause>,
-    /// The balancer's own check has it down: it gives it nothing, whatever else is well.
+    /// The balancer's own check reports it down: the balancer sends it nothing, whatever other evidence says.
     held_down: bool,
-    /// Since when checks have failed, of which each by itself proves nothing.
+    /// Since when checks have failed without proof of death.
     doubted_from: Option<Nanos>,
-    /// When the first of the checks began that have failed in a row.
+    /// When the first of the consecutive failed checks began.
     failing_from: Option<Nanos>,
-    /// The last check that would prove death, if clients did not get answers.
+    /// The last refused check that was not believed because clients got answers.
     refused: Option<(Nanos, Option<FailureKind>)>,
     good_rounds: u32,
     good_round_began: Nanos,
@@ -125,12 +124,12 @@ pub(crate) struct Health {
     work_successes: u32,
     ever_worked: bool,
     last_work_failure: Option<FailureKind>,
-    /// So many probes of the work URL failed that it counts as failed, whatever else is wrong with it;
-    /// so many successes end it.
+    /// Enough probes of the work URL failed that it counts as failed, whatever else is wrong with it; as many successes
+    /// end that.
     work_broken: Option<FailureKind>,
     errors: f64,
     answers: f64,
-    /// Its checks do not let it back until then, for so long after its clients found it to fail.
+    /// Its checks do not return it before this time, because clients found it failing.
     barred_until: Nanos,
     barred_for: Duration,
 }
@@ -144,26 +143,26 @@ impl Health {
         self.down
     }
 
-    /// It is down, and by what a slow or a hung one does as well.
+    /// It is down for a reason that a slow or hung backend has as well.
     pub fn is_doubtful(&self) -> bool {
         matches!(self.down, Some(Cause::Silence(_) | Cause::Work(_) | Cause::Liveness(_)))
             && !matches!(self.down, Some(Cause::Liveness(why)) if is_death(why))
             && !self.held_down
     }
 
-    /// It was taken out for its errors.
+    /// It was ejected for its errors.
     pub fn is_ejected(&self) -> bool {
         self.down == Some(Cause::Errors)
     }
 
-    /// Whether a probe of the work URL ever succeeded.
+    /// Whether a probe of the work URL has ever succeeded.
     pub fn ever_worked(&self) -> bool {
         self.ever_worked
     }
 
-    /// Takes a round of checks. One that began before another that has already succeeded says nothing of the
-    /// present. What a slow backend does as well counts only from `patience` on, and never where it is `doubted`:
-    /// clients get answers, or wait for one.
+    /// Processes a round of checks. One that began before a later successful one is ignored. Failures that a slow
+    /// backend causes as well count only after `patience`, and never while `doubted`: clients get answers, or wait for
+    /// one.
     pub fn liveness(&mut self, now: Nanos, round: &Round) -> Option<Turn> {
         let Round { started, successes, why, .. } = *round;
         if started < self.good_round_began {
@@ -192,12 +191,12 @@ impl Health {
             return if lasts { self.fail(now, Cause::Liveness(why)) } else { None };
         }
         if self.good_rounds == 0 && !self.last_work_failure.is_some_and(is_an_answer) {
-            // What refused and hung before was the dead one.
+            // The probes that were refused or timed out before met the dead process.
             self.forget_work();
         }
         self.good_rounds = self.good_rounds.saturating_add(1);
         match self.down {
-            // Alive again, but does it do its work?
+            // It is alive again; whether its work URL answers is checked below.
             Some(Cause::Liveness(_) | Cause::Silence(_) | Cause::Broken)
                 if self.good_rounds >= self.rounds_needed && !self.is_barred(now) =>
             {
@@ -208,7 +207,7 @@ impl Health {
         }
     }
 
-    /// Its clients have found that it fails, whatever its checks say.
+    /// Whether clients found it failing too recently for its checks to return it.
     fn is_barred(&self, now: Nanos) -> bool {
         let by_clients = matches!(self.down, Some(Cause::Silence(_) | Cause::Broken));
         by_clients && now < self.barred_until
@@ -224,7 +223,7 @@ impl Health {
         self.barred_until = now + self.barred_for;
     }
 
-    /// Clients got an answer at this time, though checks had failed before it and have since.
+    /// Whether clients got an answer at this time although checks failed before and after it.
     pub fn is_contradicted_by(&self, answered_at: Option<Nanos>) -> bool {
         self.failing_from.is_some_and(|from| answered_at.is_some_and(|at| at >= from))
     }
@@ -240,21 +239,21 @@ impl Health {
         self.work_broken = None;
     }
 
-    /// No request was answered for so long that it counts as failed.
+    /// No request has been answered for so long that it counts as failed.
     pub fn fail_silent(&mut self, now: Nanos, silent: Duration) -> Option<Turn> {
         self.good_rounds = 0;
         self.bar(now);
         self.fail(now, Cause::silence(silent))
     }
 
-    /// Requests fail at once, one after the other.
+    /// Consecutive requests failed immediately.
     pub fn fail_broken(&mut self, now: Nanos) -> Option<Turn> {
         self.good_rounds = 0;
         self.bar(now);
         self.fail(now, Cause::Broken)
     }
 
-    /// It failed for its silence, or for checks without an answer, and has answered a client since: it had paused.
+    /// It failed for its silence or for checks that timed out, and has answered a client since: it had paused.
     pub fn answered(&mut self, now: Nanos) -> Option<Turn> {
         let paused = match self.down {
             Some(Cause::Silence(_)) => true,
@@ -264,7 +263,7 @@ impl Health {
         paused.then(|| self.recover(now)).flatten()
     }
 
-    /// Takes what the balancer's own check says.
+    /// Processes the state that the balancer's own check reports.
     pub fn balancer(&mut self, now: Nanos, down: bool) -> Option<Turn> {
         self.held_down = down;
         match (down, self.down) {
@@ -277,8 +276,8 @@ impl Health {
         }
     }
 
-    /// Takes a probe of the work URL. `judged` is false while no backend of the pool answers as
-    /// expected: then the URL is wrong, not the backend.
+    /// Processes a probe of the work URL. `judged` is false while no backend of the pool gives the expected answer:
+    /// then the URL is wrong, not the backend.
     pub fn work(&mut self, now: Nanos, outcome: Outcome, judged: bool) -> Option<Turn> {
         match outcome {
             Outcome::Success => {
@@ -314,35 +313,35 @@ impl Health {
         }
     }
 
-    /// The last round had no success, though that alone proves nothing.
+    /// The last round had no success, but that alone proves nothing.
     pub fn is_doubted(&self) -> bool {
         self.doubted_from.is_some()
     }
 
-    /// Whether the work URL fails now, and how.
+    /// How the work URL fails at present, if it does.
     pub fn work_failure(&self) -> Option<FailureKind> {
         self.last_work_failure.filter(|_| self.work_failures >= PROBES_TO_FAIL)
     }
 
-    /// Takes a window's answers.
+    /// Processes the answers of a window.
     pub fn answers(&mut self, completed: f64, errors: f64) {
         self.errors = ERROR_DECAY * self.errors + errors;
         self.answers = ERROR_DECAY * self.answers + completed + errors;
     }
 
-    /// Nothing was seen of its answers for so long.
+    /// Lets the share of errors decay over a time without readings.
     pub fn fade(&mut self, seconds: f64) {
         let kept = ERROR_DECAY.powf(seconds);
         self.errors *= kept;
         self.answers *= kept;
     }
 
-    /// The recent share of errors, once there are enough of them to tell.
+    /// The recent share of errors, once there are enough to judge.
     pub fn error_share(&self) -> f64 {
         if self.errors >= MIN_ERRORS { self.errors / self.answers.max(1.0) } else { 0.0 }
     }
 
-    /// Whether it gives so many errors that it should be ejected, if the pool can spare it.
+    /// Whether its share of errors calls for ejection, if the pool can carry its traffic.
     pub fn is_failing_fast(&self) -> bool {
         self.error_share() >= ERROR_SHARE
     }
@@ -356,7 +355,7 @@ impl Health {
         self.fail(now, Cause::Errors)
     }
 
-    /// Lets it back if it was ejected for long enough, and if its probes, where there are any, succeed.
+    /// Returns it from ejection after its time, if its probes, where there are any, succeed.
     pub fn end_ejection(&mut self, now: Nanos) -> Option<Turn> {
         let needed =
             if self.ever_worked { self.rounds_needed.min(MAX_PROBES_TO_RETURN) } else { 0 };
@@ -366,8 +365,8 @@ impl Health {
             .flatten()
     }
 
-    /// It failed its liveness checks and passes them again: so many in a row. None while the balancer holds it
-    /// down, for then it would get nothing.
+    /// Consecutive successful rounds since it failed its liveness checks; none while the balancer reports it down,
+    /// because it would get nothing.
     pub fn rounds_passed(&self) -> Option<u32> {
         let by_life =
             matches!(self.down, Some(Cause::Liveness(_) | Cause::Silence(_) | Cause::Broken));
@@ -375,20 +374,20 @@ impl Health {
         (alive && self.good_rounds > 0).then_some(self.good_rounds)
     }
 
-    /// It failed at its work and does it again, as often as any other must that did not come and go: so many times in
-    /// a row.
+    /// Consecutive successful probes since it failed at its work, if there are as many as a backend that does not flap
+    /// needs.
     fn works_again(&self) -> Option<u32> {
         let failed_at_work = matches!(self.down, Some(Cause::Work(_) | Cause::Errors));
         let works = failed_at_work && !self.held_down && self.work_successes >= PROBES_TO_FAIL;
         works.then_some(self.work_successes)
     }
 
-    /// What speaks for it, so much, where nobody else serves.
-    pub fn hope(&self) -> Option<u32> {
+    /// How much evidence there is that it works, for the case that no backend serves.
+    pub fn evidence(&self) -> Option<u32> {
         self.works_again().or_else(|| self.rounds_passed())
     }
 
-    /// Back without waiting for more rounds, or for more probes than any other needs that did not come and go.
+    /// Returns it without the extra rounds and probes that flapping requires.
     pub fn return_at_once(&mut self, now: Nanos) -> Option<Turn> {
         if self.works_again().is_none() {
             self.rounds_passed()?;
@@ -397,7 +396,7 @@ impl Health {
         self.recover(now)
     }
 
-    /// It was taken out for its errors, and is needed.
+    /// Returns an ejected backend that the pool needs.
     pub fn call_back(&mut self, now: Nanos) -> Option<Turn> {
         self.is_ejected().then(|| self.recover(now)).flatten()
     }
@@ -414,7 +413,7 @@ impl Health {
             self.down = Some(cause);
             return Some(Turn::Failed(cause));
         }
-        // A dead process outranks a wrong answer: what must recover is what failed last and worst.
+        // A dead process outranks a wrong answer: recovery must show that the last and worst failure is over.
         if matches!(cause, Cause::Liveness(_) | Cause::Silence(_) | Cause::Broken) {
             self.down = Some(cause);
         }

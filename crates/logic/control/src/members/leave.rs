@@ -1,5 +1,5 @@
-//! What the balancer is left with at a clean exit: every healthy backend holds a weight, for nobody will give a
-//! parked one its weight back when the load rises, nor end a ramp.
+//! The weights that the balancer keeps after a clean exit: every healthy backend holds one, because a parked backend
+//! would not get its weight back when the load rises, and slow start would not end.
 
 use plimsoll_model::{Nanos, Plan, PlanEntry};
 
@@ -8,29 +8,29 @@ use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
 use crate::members::health::Cause;
 
-/// The greatest weight where all are in proportion to capacity.
+/// The largest weight where weights are in proportion to capacity.
 const PROPORTIONAL: f64 = 128.0;
 
 impl Controller {
-    /// Programs the last plan, if there is something to put right. A controller that has decided nothing leaves
-    /// everything as it found it.
+    /// Programs a last plan, if the weights need correcting. A controller that has decided nothing leaves the weights
+    /// as it found them.
     pub(crate) fn leave(&mut self, now: Nanos, out: &mut Vec<Action>) {
         if !self.may_steer() || !self.is_fresh(now) || self.decision.is_none() {
             return;
         }
-        // A load that was given on purpose is none to be left with.
+        // Pins end with the controller.
         for b in &mut self.backends {
             if b.pin.take().is_some() {
                 b.programmed = None;
             }
         }
-        // The balancer's own check keeps from traffic whom it holds down, and will give it back.
+        // A backend that the balancer's own check holds down will be put back by that check.
         let may_serve = |b: &Backend| b.is_usable() || b.health.cause() == Some(Cause::Balancer);
         let members = || self.backends.iter().filter(|b| !b.is_reserved());
         let mut weights: Vec<_> = members()
             .map(|b| (b.id, if may_serve(b) { self.weight_as_is(b, 1.0) } else { 0 }))
             .collect();
-        // What was held at little traffic may be too much for some when the traffic is back and a server is lost.
+        // Weights for little traffic may overload a backend when the traffic is back and a server is lost.
         let healthy: Vec<u32> = members()
             .zip(&weights)
             .filter(|(b, _)| b.is_usable())
@@ -46,7 +46,7 @@ impl Controller {
         let sum: f64 = weights.iter().map(|(_, weight)| f64::from(*weight)).sum();
         let held = |id| self.backends.iter().find(|b| b.id == id).and_then(|b| b.programmed);
         let unchanged = weights.iter().all(|(id, weight)| held(*id) == Some(*weight));
-        // A plan that is under way may come to something else than what is held.
+        // A plan under way may lead to other weights than the present ones.
         if sum == 0.0 || (unchanged && self.pending.is_none()) {
             return;
         }
@@ -55,7 +55,7 @@ impl Controller {
         let mut entries: Vec<PlanEntry> = weights.iter().map(entry).collect();
         entries.sort_by_key(|e| e.backend);
         self.epoch += 1;
-        let reason = "leaving: every healthy backend gets a weight".to_owned();
+        let reason = "Plimsoll stops: every healthy backend gets a weight".to_owned();
         record(out, RecordKind::Plan, None, format!("plan {}: {reason}", self.epoch));
         out.push(Action::Program(Plan { epoch: self.epoch, at: now, reason, entries }));
     }

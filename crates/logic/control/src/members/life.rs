@@ -1,43 +1,43 @@
-//! Signs of life of one backend: every answer is one. How long it may stay without depends on its own past.
+//! Evidence that a backend lives: its answers to clients. How long it may go without depends on its own past.
 
 use std::time::Duration;
 
 use plimsoll_model::{Nanos, ServerReport};
 
-/// Whatever its past, a silence is looked into after so long, …
+/// A silence sets a backend aside after no less than this, whatever its past, …
 const LEAST_ASIDE: Duration = Duration::from_millis(500);
-/// … and no later than 2 s after the first request that was not answered, of which two readings and a plan take some
-/// part; also while its past is too short to tell.
+/// … and after no more than this, also while its past is too short: 2 s after the first unanswered request, of which
+/// two readings and a plan take a part.
 const MOST_ASIDE: Duration = Duration::from_millis(1_850);
-/// A backend that may only pause is not declared failed before this, which makes 2 s, …
+/// A backend that may only be pausing is declared failed after no less than this, which makes 2 s, …
 const LEAST_FAILED: Duration = Duration::from_millis(1_850);
-/// … and after this it is, which makes 10 s, unless it is known to need longer.
+/// … and after no more than this, which makes 10 s, unless it is known to need longer.
 const MOST_FAILED: Duration = Duration::from_millis(9_850);
-/// Whatever it has to do, an answer is not waited for longer than this.
+/// Upper bound on the wait for an answer, whatever the backlog.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A silence counts as beyond the usual from this multiple of the longest pause on, …
+/// A silence is unusual from this multiple of the longest pause on, …
 const BEYOND: f64 = 1.5;
-/// … and as beyond doubt from this one.
+/// … and certain to be a failure from this one on.
 const BEYOND_DOUBT: f64 = 3.0;
-/// A silence tells a dead backend from one that has been given a single long request once so many answers are missing at
-/// the pace of before.
+/// A silence is evidence of a dead backend, and not of one long request, once this many answers are missing at the
+/// former rate.
 const MISSED: f64 = 10.0;
-/// The pace of answers is that of so many seconds.
+/// The rate of answers is averaged over this many seconds.
 const PACE_S: f64 = 10.0;
-/// What it usually lets requests wait is the mean over so many readings with answers, …
+/// The usual wait for the next answer is the mean over this many readings with answers, …
 const USUAL_OVER: f64 = 8.0;
-/// … and a silence is beyond that from this multiple on.
+/// … and a silence is unusual from this multiple of it on.
 const BEYOND_USUAL: f64 = 2.0;
-/// The past is too short to tell until it has answered for so long.
+/// The past is too short to judge by until the backend has answered for this long.
 const PAST: Duration = Duration::from_secs(60);
-/// The longest pause is that of the last two of these: half an hour to an hour.
+/// The longest pause is that of the last two of these periods: half an hour to an hour.
 const REMEMBERED: Duration = Duration::from_secs(1_800);
-/// Between two readings further apart than this nobody knows what was answered when.
+/// Between two readings further apart than this it is unknown when answers came.
 const GAP: Duration = Duration::from_secs(1);
-/// So many requests in a row that fail at once, with none answered between, are a dead server's.
+/// This many consecutive requests that fail immediately, without an answer between, indicate a dead server.
 const BROKEN: u64 = 3;
 
-/// The longest pauses of the present half hour and of the one before it.
+/// The longest pause in the present period and in the one before.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pauses {
     since: Nanos,
@@ -66,25 +66,25 @@ impl Pauses {
     }
 }
 
-/// What the readings of one server tell of its life.
+/// Answers and silences of one server, from its readings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Life {
     last: Option<(Nanos, ServerReport)>,
-    /// For how long requests have waited without any answer, as far as was seen.
+    /// For how long requests have waited without any answer, as far as observed.
     silent: Option<Duration>,
     first_answer: Option<Nanos>,
     answered_at: Option<Nanos>,
     pauses: Pauses,
-    /// Mean time that requests wait for the next answer, seconds, and over how many answers.
+    /// Mean wait for the next answer, seconds, and the number of answers that it is over.
     usual: (f64, f64),
-    /// Answers, and the seconds in which they came, fading.
+    /// Answers and the seconds in which they came, exponentially decayed.
     pace: (f64, f64),
-    /// Requests that failed in the balancer's hands since the last answer.
+    /// Requests that failed at the balancer since the last answer.
     lost: u64,
 }
 
 impl Life {
-    /// Takes a reading.
+    /// Processes a reading.
     pub fn observe(&mut self, at: Nanos, server: &ServerReport) {
         let Some((then, last)) = self.last.replace((at, *server)) else { return };
         let fell = server.started_total < last.started_total
@@ -114,7 +114,7 @@ impl Life {
         }
         match &mut self.silent {
             Some(silent) => *silent += passed,
-            // An open connection need not wait for anything.
+            // Open connections need not be waiting for an answer.
             None if server.answered_total.is_none() => {}
             None if started > 0 || server.in_flight > 0 => self.silent = Some(Duration::ZERO),
             None => {}
@@ -142,30 +142,30 @@ impl Life {
         self.pace = (self.pace.0 * kept + answers, self.pace.1 * kept + passed);
     }
 
-    /// The time in which so many answers came before that their absence tells something.
+    /// The time in which so many answers came before that their absence is evidence.
     fn telling(&self) -> Duration {
         let (answers, seconds) = self.pace;
         Duration::try_from_secs_f64(MISSED * seconds / answers).unwrap_or(Duration::MAX)
     }
 
-    /// The time that requests usually wait for the next answer, whoever gets it.
+    /// The usual time that requests wait for the next answer to any of them.
     pub fn usual_pause(&self) -> Duration {
         let (mean, count) = self.usual;
         Duration::from_secs_f64(if count >= 3.0 { mean } else { 0.0 })
     }
 
-    /// For how long requests have waited without any answer; none while nobody waits.
+    /// For how long requests have waited without any answer; `None` while none waits.
     pub fn silent(&self) -> Option<Duration> {
         self.silent
     }
 
-    /// From now on it is waited for as if it had just been asked.
+    /// Restarts the wait, as if the waiting requests had just been sent.
     pub fn wait_anew(&mut self) {
         (self.silent, self.lost) = (None, 0);
     }
 
-    /// Requests are counted, and the answers to them: traffic tells all that a check could.
-    pub fn is_told(&self) -> bool {
+    /// Whether the balancer counts requests and answers: then traffic is as good as a check.
+    pub fn counts_answers(&self) -> bool {
         self.last.is_some_and(|(_, server)| server.answered_total.is_some())
     }
 
@@ -174,29 +174,29 @@ impl Life {
         self.answered_at
     }
 
-    /// It answered a client within this time.
+    /// Whether it answered a client within this time.
     pub fn answered_within(&self, now: Nanos, span: Duration) -> bool {
         self.answered_at.is_some_and(|at| now.since(at) < span)
     }
 
-    /// The longest time that it let requests wait without any answer, within the hour.
+    /// The longest time that requests waited without any answer, within the hour.
     pub fn longest_pause(&self) -> Duration {
         self.pauses.longest()
     }
 
-    /// A request was lost and none was answered since: worth a look.
+    /// A request was lost and none answered since: a check is due.
     pub fn has_lost(&self) -> bool {
         self.lost > 0
     }
 
-    /// Several requests in a row were lost at once and nobody is left who waits: a dead server's way, and not an
-    /// overloaded one's.
+    /// Consecutive requests were lost immediately and none is waiting: a dead server does that, an overloaded one does
+    /// not.
     pub fn is_broken(&self) -> bool {
         let waits = self.last.is_some_and(|(_, server)| server.in_flight > 0);
         self.lost >= BROKEN && !waits
     }
 
-    /// After so long without an answer it is set aside.
+    /// The time without an answer after which it is set aside.
     pub fn aside_after(&self, now: Nanos) -> Duration {
         let after = match self.has_past(now) {
             true => self.longest_pause().mul_f64(BEYOND).max(self.telling()),
@@ -205,7 +205,8 @@ impl Life {
         after.clamp(LEAST_ASIDE, MOST_ASIDE).max(self.usual_pause().mul_f64(BEYOND_USUAL))
     }
 
-    /// After so long without an answer it counts as failed. `backlog` is the time that what waits there takes it.
+    /// The time without an answer after which it counts as failed. `backlog` is the time that its waiting requests
+    /// take.
     pub fn failed_after(&self, now: Nanos, backlog: Duration) -> Duration {
         let longest = self.longest_pause();
         let (after, beyond) = match self.has_past(now) {
@@ -243,7 +244,7 @@ mod tests {
         }
     }
 
-    /// A backend that has answered thrice every 100 ms for two minutes.
+    /// A backend that has answered three requests every 100 ms for two minutes.
     fn lively() -> (Life, u64) {
         let mut life = Life::default();
         (0..1_200).for_each(|k| life.observe(at(100 * k), &server(1, 3 * k, 0, 3 * k)));
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_runs_from_the_first_reading_without_an_answer_and_ends_with_one() {
+    fn silence_lasts_from_the_first_reading_without_an_answer_to_the_next_answer() {
         let (mut life, n) = lively();
         assert_eq!(life.silent(), None);
         for k in 0..=20 {
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_requests_are_long_is_waited_for_longer_and_so_is_who_has_much_to_do() {
+    fn backends_with_long_requests_or_a_backlog_are_waited_for_longer() {
         let (mut life, n) = lively();
         for k in 0..=300 {
             life.observe(at(120_000 + 100 * k), &server(1, n + 1, 0, n));
@@ -281,20 +282,20 @@ mod tests {
     }
 
     #[test]
-    fn one_long_request_of_few_is_waited_for() {
+    fn a_single_long_request_is_waited_for() {
         let mut life = Life::default();
         (0..100).for_each(|k| life.observe(at(1_000 * k), &server(0, k, 0, k)));
-        // Answers came once a second: two that are missing are no evidence.
+        // Answers came once a second: two missing ones are no evidence.
         assert_eq!(life.aside_after(at(100_000)), MOST_ASIDE);
         assert_eq!(life.failed_after(at(100_000), Duration::ZERO), MOST_FAILED);
     }
 
     #[test]
-    fn a_backend_that_needs_seconds_for_every_request_is_not_set_aside_for_it() {
+    fn backend_that_needs_seconds_for_every_request_is_not_set_aside_for_it() {
         let mut life = Life::default();
         let mut set_aside = Vec::new();
         for tenth in 0..1_200 {
-            // One request after the other, of 3 s each.
+            // One request after the other, 3 s each.
             life.observe(at(100 * tenth), &server(1, 1 + tenth / 30, 0, tenth / 30));
             if life.silent().is_some_and(|silent| silent >= life.aside_after(at(100 * tenth))) {
                 set_aside.push(tenth / 10);
@@ -317,12 +318,12 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_fail_at_once_and_in_a_row_are_a_dead_servers() {
+    fn consecutive_immediate_failures_indicate_a_dead_server() {
         let (mut life, n) = lively();
         life.observe(at(120_000), &server(1, n + 2, 2, n));
         assert!(life.has_lost() && !life.is_broken());
         life.observe(at(120_100), &server(1, n + 4, 3, n));
-        assert!(!life.is_broken(), "somebody still waits");
+        assert!(!life.is_broken(), "a request still waits");
         life.observe(at(120_200), &server(0, n + 4, 4, n));
         assert!(life.is_broken());
         life.observe(at(120_300), &server(0, n + 5, 4, n + 1));
@@ -330,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_nobody_saw_is_no_silence() {
+    fn time_without_readings_is_no_silence() {
         let (mut life, n) = lively();
         life.observe(at(120_000), &server(1, n + 1, 0, n));
         life.observe(at(150_000), &server(1, n + 1, 0, n));
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn where_answers_are_not_counted_completions_are() {
+    fn completions_count_where_answers_are_not_counted() {
         let mut life = Life::default();
         let uncounted = |n, started, errors| ServerReport {
             answered_total: None,

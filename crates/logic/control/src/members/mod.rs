@@ -1,4 +1,4 @@
-//! Who serves: signs of life, checks and their budget, failures and returns.
+//! Which backends serve: answers to clients, checks and their budget, failures and returns.
 
 pub(crate) mod asking;
 pub(crate) mod health;

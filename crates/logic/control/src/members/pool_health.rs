@@ -1,4 +1,4 @@
-//! Health, seen over the whole pool: a fault that many share is rarely the backends'.
+//! Health in the context of the pool: a fault that many backends share is rarely theirs.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::controller::{Controller, STALE, Urgent, record};
 use crate::event::{Action, RecordKind};
 use crate::members::health::{Cause, Round, Turn};
 
-/// At most this part of the pool is taken out for errors.
+/// At most this part of the pool is ejected for errors.
 const MOST_EJECTED: f64 = 0.34;
-/// A backend whose answers take this multiple of its time at rest is overloaded, whatever it answers:
-/// taking it out would only overload the next.
+/// A backend whose answers take this multiple of its unloaded service time is overloaded, whatever it answers: ejecting
+/// it would only overload the next.
 const SLOW: f64 = 3.0;
-/// Checks are not believed against answers to clients that are no older than this.
+/// Checks are not believed against answers to clients within this time.
 pub(crate) const ANSWERS: Duration = Duration::from_secs(2);
 
 impl Controller {
@@ -31,35 +31,36 @@ impl Controller {
         if timed_out && started < self.stalled_at {
             return;
         }
-        let anybody = self.backends.iter().any(|b| b.is_usable());
+        let any_serves = self.backends.iter().any(|b| b.is_usable());
         let shared = self.is_doubt_shared(id);
-        // It has not been seen yet whether clients get answers.
+        // It is not yet known whether clients get answers.
         let is_new = now.since(self.began_at) < ANSWERS;
         let unread = self.seen_at.is_none();
         let Some(b) = self.get(id) else { return };
         let answers = b.life.answered_at().is_some_and(|at| at >= started)
             || b.life.answered_within(now, ANSWERS);
         let doubted = shared || answers || b.life.silent().is_some();
-        let counts = b.life.is_told() || unread;
+        let counts = b.life.counts_answers() || unread;
         let contradicted = counts && (answers || is_new) && !b.life.has_lost();
         let patience = b.failed_after(now);
         let round = Round { started, successes, why: failure, doubted, contradicted, patience };
         let is_contradicted = b.health.is_contradicted_by(b.life.answered_at());
         let turn = b.health.liveness(now, &round);
-        // Where nobody serves, who is alive need not prove it any longer.
-        let last_hope = successes > 0 && !anybody && !b.is_reserved();
+        // If no backend serves, one successful round is enough to return.
+        let last_hope = successes > 0 && !any_serves && !b.is_reserved();
         let turn = if last_hope { turn.or_else(|| b.health.return_at_once(now)) } else { turn };
         if successes == 0 && is_contradicted && b.is_usable() && !b.warned_checks {
             b.warned_checks = true;
             let name = b.name.clone();
-            let line = "its checks fail though clients get answers from it: they are not believed";
+            let line =
+                "its health checks fail though clients get answers from it: the checks are ignored";
             record(out, RecordKind::Warning, Some(&name), line.to_owned());
         }
         self.on_turn(now, id, turn, out);
     }
 
-    /// Of most of the pool the last word is a check that failed in a way that the network, the prober or sheer
-    /// overload can cause: that is laid to nobody.
+    /// Whether the checks of most backends failed last in a way that the network, the prober or overload can cause:
+    /// then no backend is failed for it.
     fn is_doubt_shared(&self, id: BackendId) -> bool {
         let members = || self.backends.iter().filter(|b| !b.is_reserved());
         let doubted =
@@ -67,26 +68,25 @@ impl Controller {
         members().count() > 1 && 2 * doubted.count() > members().count()
     }
 
-    /// The same where the balancer's word was the last that was missing, where no rounds come, or where who served
-    /// has just left: of several, for whom the most speaks; or who answers clients, though its checks fail in
-    /// doubtful ways.
-    pub(crate) fn call_last_hope(&mut self, now: Nanos, out: &mut Vec<Action>) {
+    /// If no backend serves: returns the one with the most evidence that it works, or that answers clients although its
+    /// checks fail in inconclusive ways. Called where no check round does the same: after a word of the balancer,
+    /// without rounds, or when the last serving backend has left.
+    pub(crate) fn return_if_none_serves(&mut self, now: Nanos, out: &mut Vec<Action>) {
         if self.backends.iter().any(|b| b.is_usable()) {
             return;
         }
         let alive = self.backends.iter_mut().filter(|b| !b.is_reserved());
         let alive = alive.filter_map(|b| {
             let answers = b.health.is_doubtful() && b.life.answered_within(now, STALE);
-            Some((b.health.hope().or(answers.then_some(0))?, b))
+            Some((b.health.evidence().or(answers.then_some(0))?, b))
         });
-        let Some((_, best)) = alive.max_by_key(|(hope, _)| *hope) else { return };
+        let Some((_, best)) = alive.max_by_key(|(evidence, _)| *evidence) else { return };
         let id = best.id;
         let turn = best.health.return_at_once(now).or_else(|| best.health.call_back(now));
         self.on_turn(now, id, turn, out);
     }
 
-    /// Takes out the backend with the most errors, if it fails fast, the others are well and can bear
-    /// its load.
+    /// Ejects the backend with the most errors, if it fails fast, the others are healthy and can carry its load.
     pub(crate) fn eject_failing(&mut self, now: Nanos, out: &mut Vec<Action>) {
         let ended =
             self.backends.iter_mut().filter_map(|b| Some((b.id, b.health.end_ejection(now)?)));
@@ -97,7 +97,7 @@ impl Controller {
         let usable: Vec<&Backend> = self.backends.iter().filter(|b| b.is_usable()).collect();
         let fails_fast = |b: &&&Backend| {
             let errs = b.health.is_failing_fast() && !b.health.is_down();
-            errs && b.stretch().is_none_or(|stretch| stretch < SLOW)
+            errs && b.slowdown().is_none_or(|slowdown| slowdown < SLOW)
         };
         let Some(worst) = usable
             .iter()
@@ -117,7 +117,7 @@ impl Controller {
         let total_failure = worst.health.error_share() > 0.5;
         let spare = room > self.history.rate_rps().unwrap_or(0.0);
         let few = ejected as f64 <= (MOST_EJECTED * members as f64).max(1.0);
-        // Where most give errors, the fault is not a backend's.
+        // Where most backends give errors, the fault is not theirs.
         if 2 * well < members || !few || !(spare || total_failure) {
             return;
         }
@@ -161,7 +161,7 @@ impl Controller {
         self.search = None;
     }
 
-    /// Where nobody serves, those whose answers are errors in part are better than nobody.
+    /// If no backend serves, ejected ones are returned: some of their answers are right.
     pub(crate) fn call_back_ejected(&mut self, now: Nanos, out: &mut Vec<Action>) {
         if self.backends.iter().any(|b| b.is_usable()) {
             return;
@@ -171,7 +171,7 @@ impl Controller {
             let turn = self.get(id).and_then(|b| b.health.call_back(now));
             self.on_turn(now, id, turn, out);
         }
-        // The plan for it is the one that is being made.
+        // The plan in the making covers it.
         self.urgent = None;
     }
 }
@@ -182,40 +182,40 @@ mod tests {
     use crate::propose::in_flight;
     use crate::spec::{BackendSpec, ServiceSpec};
 
-    fn told(started: Nanos, successes: u32, why: Option<FailureKind>) -> Round {
+    fn round(started: Nanos, successes: u32, why: Option<FailureKind>) -> Round {
         let (doubted, contradicted, patience) = (false, false, Duration::ZERO);
         Round { started, successes, why, doubted, contradicted, patience }
     }
 
     #[test]
-    fn where_nobody_serves_the_most_alive_is_back_by_the_balancers_word() {
+    fn if_no_backend_serves_the_one_with_most_evidence_returns_by_the_balancers_word() {
         let backends = (0..3).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
         let spec = ServiceSpec::new("shop", backends.collect());
         let now = Nanos::ZERO;
         let mut controller = Controller::new(spec, None, now, 1);
         for (b, rounds) in controller.backends.iter_mut().zip([1, 2, 0]) {
-            b.health.liveness(now, &told(now, 0, Some(FailureKind::Refused)));
+            b.health.liveness(now, &round(now, 0, Some(FailureKind::Refused)));
             b.health.balancer(now, true);
             (0..rounds).for_each(|_| {
-                b.health.liveness(now, &told(now, 3, None));
+                b.health.liveness(now, &round(now, 3, None));
             });
         }
         let down = |controller: &Controller| -> Vec<bool> {
             controller.backends.iter().map(|b| b.health.is_down()).collect()
         };
-        controller.call_last_hope(now, &mut Vec::new());
+        controller.return_if_none_serves(now, &mut Vec::new());
         assert_eq!(down(&controller), [true; 3], "the balancer holds them down");
         controller.backends.iter_mut().for_each(|b| {
             b.health.balancer(now, false);
         });
-        controller.call_last_hope(now, &mut Vec::new());
+        controller.return_if_none_serves(now, &mut Vec::new());
         assert_eq!(down(&controller), [true, false, true]);
-        controller.call_last_hope(now, &mut Vec::new());
-        assert_eq!(down(&controller), [true, false, true], "somebody serves");
+        controller.return_if_none_serves(now, &mut Vec::new());
+        assert_eq!(down(&controller), [true, false, true], "another backend serves");
     }
 
     #[test]
-    fn who_is_back_is_asked_for_no_more_than_was_seen_of_it() {
+    fn returned_backend_is_weighted_for_no_more_than_its_observed_throughput() {
         let spec = BackendSpec { id: BackendId(0), name: "s0".to_owned() };
         let now = Nanos(10_000_000_000);
         let spec = ServiceSpec::new("shop", vec![spec]);
@@ -231,8 +231,8 @@ mod tests {
             (0..4).for_each(|round| _ = in_flight::learn(at, &mut controller.backends, round));
             controller.backends[0].ask_rps
         };
-        // 10 ms at rest, and no more under traffic.
-        (0..20).for_each(|_| controller.backends[0].knowledge.observe_at_rest(1e4));
+        // 10 ms unloaded, and no longer under traffic.
+        (0..20).for_each(|_| controller.backends[0].knowledge.observe_unloaded(1e4));
         controller.backends[0].smoothed = (0.1, 10.0);
         let seen = asked(&mut controller, 1);
         assert_eq!(seen, asked(&mut controller, 9), "it ramps up for 10 s");
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_serves_who_does_its_work_again_is_back_however_often_it_came_and_went() {
+    fn if_no_backend_serves_a_recovered_one_returns_however_often_it_flapped() {
         use plimsoll_model::Outcome;
         let spec = BackendSpec { id: BackendId(0), name: "s0".to_owned() };
         let now = Nanos::ZERO;
@@ -267,18 +267,18 @@ mod tests {
         }
         probe(&mut controller.backends[0].health, Outcome::Success);
         assert!(round(&mut controller));
-        // Where rounds do not come: with the next report of the balancer.
+        // Without check rounds: with the next report of the balancer.
         let h = &mut controller.backends[0].health;
         assert!((0..3).any(|_| probe(h, wrong)));
         for hoped in [false, false, true] {
             probe(&mut controller.backends[0].health, Outcome::Success);
-            controller.call_last_hope(now, &mut Vec::new());
+            controller.return_if_none_serves(now, &mut Vec::new());
             assert_eq!(controller.backends[0].is_usable(), hoped);
         }
     }
 
     #[test]
-    fn who_fails_is_watched_anew_by_its_traffic_and_by_its_probes() {
+    fn change_detectors_of_a_failed_backend_start_again() {
         let spec = BackendSpec { id: BackendId(0), name: "s0".to_owned() };
         let mut controller =
             Controller::new(ServiceSpec::new("shop", vec![spec]), None, Nanos::ZERO, 1);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn checks_that_fail_on_most_of_the_pool_in_doubtful_ways_are_laid_to_nobody() {
+    fn inconclusive_check_failures_of_most_backends_fail_none_of_them() {
         let backends = (0..6).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
         let spec = ServiceSpec::new("shop", backends.collect());
         let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);

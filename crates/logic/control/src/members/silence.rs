@@ -1,7 +1,7 @@
-//! Who does not answer: set aside until it does, or failed once that has lasted beyond doubt.
+//! Backends that do not answer: set aside until they do, or failed once the silence is certain to be a failure.
 //!
-//! Whoever is set aside gets nothing, as an overlay over the weights that were decided: they are whole again with
-//! its first answer, without a ramp. Ordinary decisions wait meanwhile; it does not last.
+//! A backend that is set aside has weight 0, as an overlay on the decided weights: its first answer restores its full
+//! weight, without slow start. Regular decisions wait meanwhile, for the state is short.
 
 use std::time::Duration;
 
@@ -14,28 +14,29 @@ use crate::event::{Action, RecordKind};
 use crate::members::health::Cause;
 use crate::members::pool_health::ANSWERS;
 
-/// A silence counts as one of several at once from this part of the time on after which it is set aside.
+/// A silence of at least this part of the time to set aside counts when several backends are silent at once.
 const SUSPECT: f64 = 0.5;
-/// Who answered within this time has traffic.
+/// A backend that answered within this time has traffic.
 const LATELY: Duration = Duration::from_secs(2);
 
 /// What a silence calls for.
 enum Verdict {
     Fail,
     SetAside,
-    /// Nobody waits there any longer, so that no answer can come: it is asked again, once.
+    /// No request waits there any longer, so no answer can come: it is tried again once.
     TryAgain,
     Restore,
 }
 
 impl Backend {
-    /// The time that what waits there takes it, as far as is known.
+    /// The time that its waiting requests take it, as far as known.
     fn backlog(&self) -> Duration {
-        let bears = self.knowledge.capacity_rps().unwrap_or(f64::INFINITY);
-        Duration::try_from_secs_f64(f64::from(self.in_flight) / bears).unwrap_or(Duration::MAX)
+        let capacity_rps = self.knowledge.capacity_rps().unwrap_or(f64::INFINITY);
+        Duration::try_from_secs_f64(f64::from(self.in_flight) / capacity_rps)
+            .unwrap_or(Duration::MAX)
     }
 
-    /// After so long without an answer it counts as failed.
+    /// The time without an answer after which it counts as failed.
     pub(crate) fn failed_after(&self, now: Nanos) -> Duration {
         self.life.failed_after(now, self.backlog())
     }
@@ -60,12 +61,13 @@ impl Backend {
 }
 
 impl Controller {
-    /// Looks after every reading who has not answered for how long.
+    /// After every reading: sets silent backends aside, restores or fails them.
     pub(crate) fn judge_silence(&mut self, now: Nanos, out: &mut Vec<Action>) {
         self.fail_broken(now, out);
         if self.is_silence_shared(now) {
             let held: Vec<BackendId> = self.aside().map(|b| b.id).collect();
-            held.into_iter().for_each(|id| self.restore(id, "so do most others", out));
+            held.into_iter()
+                .for_each(|id| self.restore(id, "most other backends are silent as well", out));
             return;
         }
         let serves = |b: &&Backend| b.is_usable();
@@ -90,7 +92,7 @@ impl Controller {
                         b.life.wait_anew();
                         b.tried = true;
                     }
-                    self.restore(id, "nobody waits there any longer: it is tried again", out);
+                    self.restore(id, "no request waits there any longer: it is tried again", out);
                 }
                 Verdict::Restore => self.restore(id, "it answers", out),
             }
@@ -100,8 +102,8 @@ impl Controller {
         }
     }
 
-    /// Fails backends whose requests fail at once, one after the other, without waiting for a check. One lost request is
-    /// enough where a check was refused.
+    /// Fails backends whose requests fail immediately, without waiting for a check. Where a check was refused, one lost
+    /// request is enough.
     fn fail_broken(&mut self, now: Nanos, out: &mut Vec<Action>) {
         let losing = self.backends.iter_mut().filter(|b| b.is_usable() && b.life.has_lost());
         let turns = losing.filter_map(|b| {
@@ -114,7 +116,7 @@ impl Controller {
         }
     }
 
-    /// Most of those with traffic are silent at once: that is laid to none of them.
+    /// Whether most backends with traffic are silent at once: then none of them is to blame.
     fn is_silence_shared(&self, now: Nanos) -> bool {
         let has_traffic =
             |b: &&Backend| b.life.silent().is_some() || b.life.answered_within(now, LATELY);
@@ -135,12 +137,15 @@ impl Controller {
         let Some(b) = self.get(id) else { return };
         b.aside = true;
         let name = b.name.clone();
-        let reason =
-            format!("no answer for {:.1} s, and {} wait", silent.as_secs_f64(), b.in_flight);
+        let reason = format!(
+            "no answer for {:.1} s, and {} requests wait",
+            silent.as_secs_f64(),
+            b.in_flight
+        );
         record(out, RecordKind::SetAside, Some(&name), reason.clone());
         self.trial = None;
         self.search = None;
-        self.raise(Urgent::Silence(format!("{name} is set aside: {reason}")));
+        self.raise(Urgent::Silence(format!("{name} was set aside: {reason}")));
     }
 
     fn restore(&mut self, id: BackendId, why: &str, out: &mut Vec<Action>) {
@@ -151,26 +156,26 @@ impl Controller {
         self.raise(Urgent::Silence(format!("{name} is restored: {why}")));
     }
 
-    /// Whether the others can carry the traffic. While it is not known what they bear, half of the pool has to do.
+    /// Whether the others can carry the traffic. While their capacities are unknown, half of the pool must remain.
     fn can_spare(&self, id: BackendId) -> bool {
         let members: Vec<&Backend> = self.backends.iter().filter(|b| b.is_usable()).collect();
         let left: Vec<&Backend> =
             members.iter().copied().filter(|b| b.id != id && !b.aside).collect();
         let holds = |b: &&Backend| b.wanted.weight > 0 || b.programmed.is_some_and(|w| w > 0);
-        // The loss of one more must not be the loss of all.
+        // The loss of one more backend must not be the loss of all.
         if left.iter().filter(|b| holds(b)).count() < left.len().min(2) || left.is_empty() {
             return false;
         }
-        let bears =
+        let known_rps =
             |b: &&Backend| b.knowledge.capacity_rps().filter(|_| !b.knowledge.is_lower_bound());
-        match left.iter().map(bears).sum::<Option<f64>>() {
+        match left.iter().map(known_rps).sum::<Option<f64>>() {
             Some(room) => room > self.rate(),
             None => 2 * left.len() >= members.len(),
         }
     }
 
-    /// The decision with nothing for those who are set aside, unless that leaves nobody.
-    pub(crate) fn less_those_aside(&self, decision: &Decision) -> Decision {
+    /// The decision with weight 0 for backends that are set aside, unless no backend would be left.
+    pub(crate) fn without_set_aside(&self, decision: &Decision) -> Decision {
         let is_aside = |id| self.aside().any(|b| b.id == id);
         let kept = || decision.wishes.iter().filter(|w| !is_aside(w.id));
         let sum: f64 = kept().map(|w| w.share).sum();
@@ -181,7 +186,7 @@ impl Controller {
         for wish in &mut decision.wishes {
             if is_aside(wish.id) {
                 (wish.share, wish.weight, wish.expected_us) = (0.0, 0, None);
-                "set aside: it does not answer at the moment".clone_into(&mut wish.reason);
+                "set aside: it does not answer at present".clone_into(&mut wish.reason);
             } else {
                 wish.share /= sum;
             }
@@ -191,7 +196,7 @@ impl Controller {
 }
 
 impl Cause {
-    /// For people: a silence of so long.
+    /// The cause for display.
     pub(crate) fn silence(silent: Duration) -> Cause {
         Cause::Silence(u32::try_from(silent.as_millis()).unwrap_or(u32::MAX))
     }
@@ -208,7 +213,7 @@ mod tests {
     use crate::show::view::BackendState;
     use crate::spec::{BackendSpec, ServiceSpec};
 
-    /// A controller and four servers of 25 requests a second each, read every 100 ms.
+    /// A controller and its servers with 25 requests per second each, read every 100 ms.
     struct Pool {
         controller: Controller,
         tenths: u64,
@@ -238,7 +243,7 @@ mod tests {
             }
         }
 
-        /// Lets so many tenths of a second pass; these servers answer nothing.
+        /// Simulates this many tenths of a second, in which these servers answer nothing.
         fn run(&mut self, tenths: u64, silent: &[usize]) {
             for _ in 0..tenths {
                 self.tenths += 1;
@@ -299,13 +304,13 @@ mod tests {
     }
 
     #[test]
-    fn who_pauses_is_set_aside_and_has_its_whole_weight_back_with_its_first_answer() {
+    fn pausing_backend_is_set_aside_and_regains_its_full_weight_with_its_first_answer() {
         let mut pool = Pool::new(4);
         pool.run(900, &[]);
         let before = pool.weights();
         pool.run(9, &[2]);
         assert_eq!((pool.weights()[2], pool.state(2)), (0, BackendState::SetAside));
-        // What waits there is answered at last.
+        // The waiting requests are answered.
         pool.servers[2].in_flight = 0;
         pool.servers[2].answered_total = Some(pool.servers[2].started_total);
         pool.run(1, &[]);
@@ -315,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_silence_lasts_beyond_its_past_has_failed_and_what_most_do_is_laid_to_nobody() {
+    fn silence_beyond_its_past_fails_a_backend_but_not_one_that_most_share() {
         let mut pool = Pool::new(4);
         pool.run(900, &[]);
         pool.run(25, &[1]);
@@ -328,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_set_aside_without_whom_the_others_could_not_carry_the_traffic() {
+    fn backend_is_not_set_aside_when_the_others_cannot_carry_the_traffic() {
         let mut pool = Pool::new(1);
         pool.run(900, &[]);
         pool.run(15, &[0]);
@@ -344,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_nobody_waits_for_any_longer_is_tried_once_more() {
+    fn backend_without_waiting_requests_is_tried_once_more() {
         let mut pool = Pool::new(4);
         pool.run(900, &[]);
         pool.run(9, &[2]);

@@ -1,4 +1,4 @@
-//! Reports of the balancer become windows of traffic; what changed behind the controller's back is noticed.
+//! Reports of the balancer become windows of traffic; changes by other parties are detected.
 
 pub(crate) mod reports;
 pub(crate) mod traffic;

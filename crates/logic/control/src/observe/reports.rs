@@ -1,4 +1,4 @@
-//! What the balancer reports: counters become windows, and what changed behind our back is noticed.
+//! Processes reports of the balancer: counters become windows, and changes by other parties are detected.
 
 use std::time::Duration;
 
@@ -12,24 +12,24 @@ use crate::event::{Action, RecordKind};
 use crate::gate::trial::PoolWindow;
 use crate::show::view::Phase;
 
-/// How fast the least response time is forgotten, per second: a service can become slower for good.
+/// Growth of the remembered least response time, per second: a service can become slower for good.
 const TYPICAL_CREEP: f64 = 1.002;
-/// Somebody who changes our weights back more often than this within a minute is fighting us.
+/// More foreign weight changes than this within a minute count as a fight over weights …
 const FOREIGN_LIMIT: u32 = 5;
-/// … and is answered at this pace only.
+/// … and are answered at this interval only.
 const USUAL_PACE: Duration = Duration::from_secs(10);
 
-/// A weight that somebody else has set.
+/// A weight that was set by another party.
 struct ForeignWeight {
     name: String,
     ours: u32,
     theirs: u32,
-    /// It gives traffic to a backend that failed.
+    /// It gives traffic to a failed backend.
     of_failed: bool,
 }
 
 impl ForeignWeight {
-    /// The weight that the balancer holds, where it is not the one it held when it was last read.
+    /// The foreign weight, if the balancer holds another one than at the last reading.
     fn seen(b: &Backend, theirs: u32) -> Option<ForeignWeight> {
         let ours = b.programmed.filter(|&ours| ours != theirs)?;
         let of_failed = (b.health.is_down() || b.aside) && !b.is_reserved() && theirs > 0;
@@ -37,10 +37,10 @@ impl ForeignWeight {
     }
 }
 
-/// What the servers of one report tell.
-struct Told {
+/// What the servers of one report show.
+struct Observed {
     pool: PoolWindow,
-    /// Whom an administrator took out (true) or gave back.
+    /// Backends that an administrator took out of service (true) or put back (false).
     reserved: Vec<(String, bool)>,
     drifted: Vec<(BackendId, Change)>,
     foreign: Option<ForeignWeight>,
@@ -56,7 +56,7 @@ impl Controller {
         self.generation = Some(report.generation);
         if let Some(trouble) = self.trouble.take() {
             if self.seen_at.is_some() {
-                let line = format!("the balancer answers again (was: {trouble})");
+                let line = format!("the balancer can be reached again (before: {trouble})");
                 record(out, RecordKind::Balancer, None, line);
             }
             self.conflict = false;
@@ -65,9 +65,9 @@ impl Controller {
         if unseen >= STALE {
             self.backends.iter_mut().for_each(|b| b.health.fade(unseen.as_secs_f64()));
         }
-        // What waited to be read, for this process had no time, is as old as it is.
+        // A report that was read late, because this process had no CPU time, is as old as its own time.
         self.seen_at = Some(report.at.min(now));
-        let told = self.read_servers(now, report, restarted);
+        let observed = self.read_servers(now, report, restarted);
         for (hint, server) in report.servers.iter().enumerate() {
             let down = server.status == ServerStatus::Down;
             let at = self.place(hint, server.backend);
@@ -76,36 +76,36 @@ impl Controller {
         }
         self.note_answers(now, out);
         self.judge_silence(now, out);
-        self.call_last_hope(now, out);
-        for (name, reserved) in told.reserved {
+        self.return_if_none_serves(now, out);
+        for (name, reserved) in observed.reserved {
             self.stop_refreshing(now);
-            let why = if reserved { "taken out" } else { "given back" };
+            let why = if reserved { "taken out of service" } else { "put back into service" };
             let reason = format!("{why} by an administrator");
             let kind = if reserved { RecordKind::Left } else { RecordKind::GivenBack };
             record(out, kind, Some(&name), reason);
             self.raise(Urgent::Pool(format!("{name} was {why} by an administrator")));
         }
-        if let Some(foreign) = told.foreign {
+        if let Some(foreign) = observed.foreign {
             self.on_foreign(now, &foreign, out);
         }
         self.note_drained(now);
-        // Whose silence has just been judged has not changed, as far as is known: it does not work.
+        // A backend that has just been judged silent or failed does not work at all: that is no change of its rate.
         let works = |b: &Backend| b.is_usable() && !b.aside;
-        for (id, change) in told.drifted {
+        for (id, change) in observed.drifted {
             if !self.get(id).is_some_and(|b| works(b)) {
                 continue;
             }
             self.on_change(now, id, change, out);
         }
-        if told.pool.seconds > 0.0 {
-            self.history.push(told.pool);
+        if observed.pool.seconds > 0.0 {
+            self.history.push(observed.pool);
             self.on_window(now, out);
         }
     }
 
-    /// Who failed for its silence and answers a client after all had only paused.
+    /// A backend that failed for its silence and answers a client after all had only paused.
     fn note_answers(&mut self, now: Nanos, out: &mut Vec<Action>) {
-        let since = |b: &Backend| b.life.is_told() && b.life.answered_at() == self.seen_at;
+        let since = |b: &Backend| b.life.counts_answers() && b.life.answered_at() == self.seen_at;
         let back: Vec<BackendId> =
             self.backends.iter().filter(|b| since(b)).map(|b| b.id).collect();
         for id in back {
@@ -122,16 +122,17 @@ impl Controller {
         self.calm_since = now;
         self.trial = None;
         self.pending = None;
-        self.reassert = Some("the balancer forgot its weights".to_owned());
+        self.reassert =
+            Some("the balancer was restarted or reloaded and lost its weights".to_owned());
     }
 
-    /// Forgets the windows that are open.
+    /// Discards the open windows.
     pub(crate) fn reset_meters(&mut self) {
         self.backends.iter_mut().for_each(|b| b.meter.reset());
         self.window_clock.reset();
     }
 
-    /// Where a backend is. Reports have them in the same order, so that the hint is nearly always right.
+    /// Position of a backend. Reports list servers in the same order, so the hint is nearly always right.
     fn place(&self, hint: usize, id: BackendId) -> Option<usize> {
         let is_it = |b: &Backend| b.id == id;
         match self.backends.get(hint) {
@@ -140,15 +141,16 @@ impl Controller {
         }
     }
 
-    /// Gives every backend what its server shows.
-    fn read_servers(&mut self, now: Nanos, report: &BalancerReport, restarted: bool) -> Told {
+    /// Gives every backend its server's counters.
+    fn read_servers(&mut self, now: Nanos, report: &BalancerReport, restarted: bool) -> Observed {
         let steady = self.is_calm(now);
         let closed_s = self.window_clock.tick(report.at);
         let seconds = closed_s.unwrap_or(0.0);
         let pool = PoolWindow { at: now, seconds: 0.0, started: 0.0, in_flight: 0.0 };
-        let mut told = Told { pool, reserved: Vec::new(), drifted: Vec::new(), foreign: None };
+        let mut observed =
+            Observed { pool, reserved: Vec::new(), drifted: Vec::new(), foreign: None };
         let typical_us = self.typical_us;
-        // What a weight comes to: its part of the sum of those who serve, of the traffic there is.
+        // The traffic that a weight gives: its part of the sum over serving backends, times the rate.
         let planned = |(hint, s): (usize, &ServerReport)| {
             let b = self.place(hint, s.backend).map(|at| &self.backends[at]);
             let planned =
@@ -159,7 +161,7 @@ impl Controller {
         let sum: f64 = servers.filter(|(_, s)| s.status.takes_traffic()).map(planned).sum();
         let per_weight = self.history.rate_rps().filter(|_| sum > 0.0).map(|rate| rate / sum);
         let is_split = report.method.kind == MethodKind::Split;
-        // What waited to be read for too long is no ground for a change either: the next readings tell it again.
+        // A report that was read too late is no evidence of a change either: later ones will show it again.
         let watches = self.watches() && now.since(report.at) < STALE;
         let expects = self.pending.is_none() && !restarted;
         let undecided = self.decision.is_none();
@@ -167,7 +169,7 @@ impl Controller {
             let Some(at) = self.place(hint, server.backend) else { continue };
             let b = &mut self.backends[at];
             if let Some(foreign) = ForeignWeight::seen(b, server.weight).filter(|_| expects) {
-                told.foreign = told.foreign.filter(|f| f.of_failed).or(Some(foreign));
+                observed.foreign = observed.foreign.filter(|f| f.of_failed).or(Some(foreign));
             }
             b.programmed = Some(server.weight);
             b.in_flight = server.in_flight;
@@ -175,7 +177,7 @@ impl Controller {
             let was_reserved = b.is_reserved();
             b.status = Some(server.status);
             if b.is_reserved() != was_reserved {
-                told.reserved.push((b.name.clone(), b.is_reserved()));
+                observed.reserved.push((b.name.clone(), b.is_reserved()));
                 if was_reserved {
                     b.begin_ramp(now);
                 }
@@ -183,18 +185,18 @@ impl Controller {
             let service_us = b.knowledge.service_us();
             let window = b.meter.observe(report.at, server, closed_s.is_some(), service_us);
             if let Some(change) = b.watch_traffic(now).filter(|_| watches) {
-                told.drifted.push((b.id, change));
+                observed.drifted.push((b.id, change));
             }
             if let Some(window) = window {
                 if window.started > 0.0 {
                     b.served_at = now;
                 }
                 let is_whole = window.seconds >= seconds;
-                // Of whom a part was seen, that speaks for the whole.
+                // A backend seen for a part of the window is scaled to all of it.
                 let scale = if is_whole { 1.0 } else { seconds / window.seconds };
-                told.pool.seconds = seconds;
-                told.pool.started += window.started * scale;
-                told.pool.in_flight += window.in_flight;
+                observed.pool.seconds = seconds;
+                observed.pool.started += window.started * scale;
+                observed.pool.in_flight += window.in_flight;
                 let planned = b.planned_weight().unwrap_or(server.weight);
                 let rps = per_weight.map(|rps| rps * f64::from(planned));
                 let setting = Setting { rps, is_split };
@@ -202,24 +204,24 @@ impl Controller {
                     b.observe(&window, steady, setting, typical_us);
                 }
             }
-            // Until there is a decision, what is there is what is wanted.
+            // Until the first decision the weights found are the wanted ones.
             if undecided {
                 b.wanted.weight = server.weight;
                 let part = f64::from(server.weight) / sum.max(1.0);
                 b.wanted.share = if server.status.takes_traffic() { part } else { 0.0 };
-                "as it was: nothing was decided yet".clone_into(&mut b.wanted.reason);
+                "unchanged: no decision has been made yet".clone_into(&mut b.wanted.reason);
             }
             b.note_idle(report.at.min(now));
         }
-        told
+        observed
     }
 
-    /// Response time of the pool's quicker backends when it was at its least, microseconds: near their
-    /// time at rest, which an overloaded backend does not show.
+    /// The least response time of the pool's faster backends, microseconds: close to their unloaded service time, which
+    /// an overloaded backend does not show.
     pub(crate) fn note_typical_service(&mut self) {
-        let told = self.backends.iter().filter_map(|b| b.recent.latency_us);
-        // Polls that never met one in flight tell no time.
-        let mut all: Vec<f64> = told.filter(|us| *us > 0.0).collect();
+        let observed = self.backends.iter().filter_map(|b| b.recent.latency_us);
+        // A window whose readings never met a request in flight shows no time.
+        let mut all: Vec<f64> = observed.filter(|us| *us > 0.0).collect();
         all.sort_by(f64::total_cmp);
         if let Some(&quick) = all.get(all.len() / 4) {
             let held = self.typical_us.map_or(f64::INFINITY, |us| us * TYPICAL_CREEP);
@@ -235,18 +237,22 @@ impl Controller {
         match report.method.kind {
             MethodKind::NoLiveWeights => {
                 let reason = format!(
-                    "`{name}` takes no weights while it runs: use a method that does (HAProxy: \
+                    "`{name}` does not accept weights at run time: use a method that does (HAProxy: \
                      roundrobin, leastconn, random, a consistent hash; layer 4: all but round_robin and \
                      awrr)"
                 );
                 record(out, RecordKind::Warning, None, reason);
-                self.set_phase(Phase::Observing, "the balancer takes no live weights", out);
+                self.set_phase(
+                    Phase::Observing,
+                    "the balancer does not accept weights at run time",
+                    out,
+                );
             }
             kind => {
                 let means = if kind == MethodKind::Split {
                     "split traffic"
                 } else {
-                    "scale what is in flight"
+                    "scale requests in flight"
                 };
                 record(out, RecordKind::Balancer, None, format!("`{name}`: weights {means}"));
                 if self.method.is_some() && !self.spec.observe {
@@ -266,24 +272,23 @@ impl Controller {
             self.foreign = (now, 0);
         }
         self.foreign.1 += 1;
-        let reason = format!("somebody set its weight from {ours} to {theirs}");
+        let reason = format!("its weight was changed from {ours} to {theirs}, not by Plimsoll");
         record(out, RecordKind::Foreign, Some(name), reason);
         self.trial = None;
         if *of_failed {
-            // However often: clients would get errors.
-            let reason = format!("somebody else gave {name} traffic though it failed");
+            // However often it happens: clients would get errors.
+            let reason = format!("failed backend {name} was given a weight, not by Plimsoll");
             self.raise(Urgent::Refilled(reason));
         }
-        self.reassert = Some(format!("somebody else changed {name}"));
-        // Who failed and still holds a weight is no matter of taste.
+        self.reassert = Some(format!("the weight of {name} was changed, not by Plimsoll"));
+        // A failed backend that still holds a weight is corrected at once, fight or not.
         let owes =
             |b: &Backend| !b.is_usable() && !b.is_reserved() && b.programmed.is_some_and(|w| w > 0);
         if self.foreign.1 > FOREIGN_LIMIT && !self.backends.iter().any(owes) {
             self.foreign_until = self.last_program.unwrap_or(now) + USUAL_PACE;
         }
         if self.foreign.1 == FOREIGN_LIMIT + 1 {
-            let line =
-                "somebody keeps changing our weights: they are asserted at the usual pace only";
+            let line = "another party keeps changing weights: ours are programmed again only at the usual interval";
             record(out, RecordKind::Warning, None, line.to_owned());
         }
     }
@@ -302,7 +307,7 @@ mod tests {
         ServiceSpec { observe: true, ..ServiceSpec::new("shop", (0..n).map(backend).collect()) }
     }
 
-    /// What so many servers with so many requests each show after so many tenths of a second.
+    /// A report of servers with these request totals, at this time in tenths of a second.
     fn report(tenths: u64, totals: &[u64]) -> Event {
         let server = |(i, &started_total): (usize, &u64)| ServerReport {
             backend: BackendId(i as u32),
@@ -322,9 +327,9 @@ mod tests {
         })
     }
 
-    /// A controller that observes three servers of 100 requests per second, and what becomes of its windows
-    /// when at 10.5 s `disturb` changes the number of servers and their totals: the times at which windows
-    /// closed after that, in tenths of a second, and the rates believed at each from 5 s on.
+    /// A controller that observes three servers of 100 requests per second, where `disturb` changes the servers and
+    /// their totals at 10.5 s: the times at which windows closed after that, in tenths of a second, and the rate
+    /// believed at each report from 5 s on.
     fn rates(disturb: impl Fn(&mut Controller, &mut Vec<u64>)) -> (Vec<u64>, Vec<f64>) {
         let mut controller = Controller::new(spec(3), None, Nanos::ZERO, 1);
         let (mut totals, mut closed, mut rates) = (vec![0; 3], Vec::new(), Vec::new());
@@ -346,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn who_joins_between_two_windows_is_counted_in_the_same_ones() {
+    fn backend_that_joins_between_two_windows_is_counted_in_the_common_ones() {
         let (closed, rates) = rates(|controller, totals| {
             totals.push(0);
             let now = Nanos(10_500_000_000);
@@ -359,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_counters_fall_is_counted_in_the_windows_of_the_others() {
+    fn backend_whose_counters_fall_is_counted_in_the_common_windows() {
         let (closed, rates) = rates(|_, totals| totals[1] = 0);
         assert!(closed.windows(2).all(|pair| pair[1] - pair[0] == 10), "{closed:?}");
         let wrong = |rate: &f64| (rate - 300.0).abs() > 1.0;
@@ -367,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_that_are_fought_over_wait_but_not_those_of_who_failed() {
+    fn contested_weights_wait_unless_a_failed_backend_holds_one() {
         for failed in [false, true] {
             let mut controller = Controller::new(spec(2), None, Nanos::ZERO, 1);
             let b = &mut controller.backends[1];

@@ -1,5 +1,5 @@
-//! What the balancer reports, turned into windows: rates, requests in flight and response times by
-//! Little's law, `W = N̄ / λ`, which is unbiased however seldom the counters are read.
+//! Windows of traffic from the balancer's counters: rates, requests in flight and response times by Little's law,
+//! `W = N̄ / λ`, which is unbiased however seldom the counters are read.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,20 +8,20 @@ use plimsoll_learn::drift::Interval;
 use plimsoll_learn::{LONG_BEFORE, Lagged};
 use plimsoll_model::{Nanos, ServerReport};
 
-/// A window is closed when it is this long.
+/// Length of a window.
 pub(crate) const WINDOW: Duration = Duration::from_secs(1);
-/// Two reports further apart than this do not belong to one window: what happened between is unknown.
+/// Two reports further apart than this do not belong to one window: what happened in between is unknown.
 const GAP: Duration = Duration::from_secs(2);
 /// In-flight counts above this are counted as this.
 pub(crate) const MAX_IN_FLIGHT: usize = 511;
-/// Reports remembered at the most, and so many of a service time: further back than ten of them nobody looks.
+/// Readings kept at most, and readings kept per service time: [`LONG_BEFORE`] service times are the furthest look back.
 const MOST_PAST: usize = 512;
 const PAST_OF_SERVICE: f64 = 32.0;
-/// So many of the last are looked at one by one.
+/// The most recent readings, which are searched linearly.
 const NEAR: usize = 8;
 const _: () = assert!(MOST_PAST as f64 > LONG_BEFORE * PAST_OF_SERVICE);
 
-/// When windows begin and end: for all backends of a pool at the same reports, for rates are added up.
+/// When windows begin and end: at the same reports for all backends of a pool, because their rates are added.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WindowClock {
     began: Option<Nanos>,
@@ -29,12 +29,12 @@ pub(crate) struct WindowClock {
 }
 
 impl WindowClock {
-    /// Begins anew with the next report.
+    /// Begins a new window at the next report.
     pub fn reset(&mut self) {
         self.began = None;
     }
 
-    /// Takes the time of a report; gives back how long the window was that it closes, seconds.
+    /// Takes the time of a report; returns the length in seconds of the window that it closes.
     pub fn tick(&mut self, at: Nanos) -> Option<f64> {
         let gap = at.since(self.last) > GAP;
         self.last = at;
@@ -51,26 +51,26 @@ impl WindowClock {
     }
 }
 
-/// What one backend did over one window.
+/// The traffic of one backend over one window.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Window {
     pub seconds: f64,
     /// Requests given to the backend.
     pub started: f64,
-    /// Requests that left it with an answer that counts.
+    /// Requests that left it with a valid answer.
     pub completed: f64,
     pub errors: f64,
-    /// Those of them that the server itself gave as answers, as far as the balancer tells them apart.
+    /// Errors that the server itself answered, as far as the balancer distinguishes them from others.
     pub wrong_answers: f64,
-    /// Time average of requests in flight, queued in the balancer included.
+    /// Time average of requests in flight, including those queued in the balancer.
     pub in_flight: f64,
-    /// How often each number of requests was seen at the server.
+    /// How often each number in flight at the server was observed.
     pub seen: Vec<(u32, u32)>,
-    /// In-flight at the end less in-flight at the start.
+    /// In-flight at the end minus in-flight at the start.
     pub growth: f64,
-    /// How completions followed what was in flight a service time before.
+    /// Completions by the number in flight one service time earlier.
     pub lagged: Lagged,
-    /// And how by what was in flight long before.
+    /// Completions by the number in flight [`LONG_BEFORE`] service times earlier.
     pub long_lagged: Lagged,
 }
 
@@ -80,7 +80,7 @@ impl Window {
     }
 }
 
-/// Collects the reports of one server.
+/// Turns the reports of one server into windows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Meter {
     last: Option<(Nanos, ServerReport)>,
@@ -91,7 +91,7 @@ pub(crate) struct Meter {
     top: usize,
     lagged: Lagged,
     long_lagged: Lagged,
-    /// What was in flight as of the last reports without a gap, the oldest first.
+    /// Past readings of the number in flight since the last gap, oldest first.
     past: VecDeque<(Nanos, u32)>,
     interval: Option<Interval>,
 }
@@ -102,13 +102,13 @@ impl Meter {
         self.interval
     }
 
-    /// Forgets the window that is open: what was measured no longer belongs together.
+    /// Discards the open window: its parts no longer belong together.
     pub fn reset(&mut self) {
         *self = Meter::default();
     }
 
-    /// Takes a report; gives back the window that it closes, if it does. That is shorter than the pool's
-    /// where the server was not there or forgot its counters since. `service_us` is the time on one core.
+    /// Takes a report and returns the window that it closes, if any. That window is shorter than the pool's where the
+    /// server was absent or lost its counters meanwhile. `service_us` is the service time on one core.
     pub fn observe(
         &mut self,
         at: Nanos,
@@ -167,7 +167,7 @@ impl Meter {
         window
     }
 
-    /// Keeps what was in flight for as long as is looked back, however long a service takes.
+    /// Keeps readings for as long as the longest look back, however long a service takes.
     fn remember(&mut self, at: Nanos, in_flight: u32, service_us: Option<f64>) {
         let apart_s = service_us.map_or(0.0, |us| us / 1e6 / PAST_OF_SERVICE);
         if self.past.back().is_some_and(|&(last, _)| at.since(last).as_secs_f64() < apart_s) {
@@ -179,12 +179,12 @@ impl Meter {
         self.past.push_back((at, in_flight));
     }
 
-    /// What was in flight this long before that, by the last report that is old enough. (What is believed of a service time
+    /// The number in flight at least `micros` before `at`, by the latest reading that is old enough. (The service time
     /// may be any number where curves are rescaled by latencies alone.)
     fn before(&self, at: Nanos, micros: f64) -> Option<u32> {
         let lag = Duration::try_from_secs_f64(micros / 1e6).ok()?;
         let is_old = |&(then, _): &(Nanos, u32)| at.since(then) >= lag;
-        // Mostly it is among the last, which are at hand: in large pools readings are as far apart as service takes.
+        // Usually it is one of the most recent: in large pools readings are as far apart as a service time.
         if let Some(&(_, last)) = self.past.iter().rev().take(NEAR).find(|&past| is_old(past)) {
             return Some(last);
         }
@@ -219,7 +219,7 @@ impl Meter {
             .map(|(n, &count)| (n as u32, count))
             .collect();
         let completed = (started - growth - errors).max(0.0);
-        // Of those that were answered, what did not end well. (Bytes or packets are always enough.)
+        // Errors among the answers. (Requests that were answered correctly are all in `completed`.)
         let wrong_answers = match (first.answered_total, report.answered_total) {
             (Some(before), Some(now)) => {
                 (now.saturating_sub(before) as f64 - completed).clamp(0.0, errors.max(0.0))
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn littles_law_over_one_window() {
+    fn window_follows_littles_law() {
         let mut meter = Meter::default();
         let mut window = None;
         for k in 0..=10u64 {
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_or_a_gap_begins_anew() {
+    fn a_restart_or_a_gap_begins_a_new_window() {
         let mut meter = Meter::default();
         let mut take =
             |s: u64, report| meter.observe(Nanos(s * 1_000_000_000), &report, true, None);
@@ -288,13 +288,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_in_flight_is_looked_up_at_least_so_long_before() {
+    fn number_in_flight_is_taken_from_at_least_that_long_before() {
         let mut meter = Meter::default();
         let mut take = |tenths: u64, in_flight| {
             let at = Nanos(tenths * 100_000_000);
             meter.observe(at, &report(in_flight, 100 * tenths, 0), false, Some(15e4));
         };
-        // Of 150 ms and 600 ms before the last poll but one, at 0.7 s.
+        // 150 ms and 600 ms before the last reading but one, which is at 0.7 s.
         (0..=8).for_each(|tenths| take(tenths, tenths as u32));
         assert_eq!(meter.before(Nanos(700_000_000), 15e4), Some(5));
         assert_eq!(meter.before(Nanos(700_000_000), 6e5), Some(1));
@@ -317,13 +317,13 @@ mod tests {
     }
 
     #[test]
-    fn however_long_service_takes_what_was_in_flight_then_is_known() {
+    fn number_in_flight_is_known_for_any_service_time() {
         let mut meter = Meter::default();
         for k in 0..10_000_u64 {
             let at = Nanos(k * 25_000_000);
             meter.observe(at, &report((k / 40) as u32, k, 0), false, Some(2e7));
             if k == 9_999 {
-                // Of 200 s before the last but one.
+                // 200 s before the last reading but one.
                 let before =
                     meter.before(Nanos(9_998 * 25_000_000), 2e8).expect("it is remembered");
                 assert!((49..=50).contains(&before), "{before}");
@@ -331,13 +331,13 @@ mod tests {
             }
         }
         assert!(meter.past.len() <= MOST_PAST);
-        // Of 20 s before the last but one: 229.975 s by polls a third of a second apart.
+        // 20 s before the last reading but one: 229.975 s, by readings a third of a second apart.
         let before = meter.before(Nanos(9_999 * 25_000_000), 2e7).expect("it is remembered");
         assert!((229..=230).contains(&before), "{before}");
     }
 
     #[test]
-    fn windows_end_for_all_at_once_and_begin_anew_after_a_gap() {
+    fn windows_end_at_once_for_all_backends_and_begin_again_after_a_gap() {
         let mut clock = WindowClock::default();
         let mut tick = |tenths: u64| clock.tick(Nanos(tenths * 100_000_000));
         let closed: Vec<u64> = (20..=40).filter(|&tenths| tick(tenths).is_some()).collect();

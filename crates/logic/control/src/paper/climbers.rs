@@ -1,4 +1,4 @@
-//! Those who climb in KnapsackLB's way to learn (§4.3), and the rounds that they climb in (§4.6).
+//! The climb of a backend in KnapsackLB's exploration (§4.3), and the rounds in which backends climb (§4.6).
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use plimsoll_model::{BackendId, Nanos};
 use crate::backend::Backend;
 use crate::observe::traffic::WINDOW;
 
-/// The part of a round, from its beginning, whose measurements still show the weights before.
+/// The first part of a round, whose measurements still show the weights before.
 pub(crate) const SETTLING: f64 = 0.4;
-/// A round is measured by this part of the windows that it has room for, at the least.
+/// A round counts with at least this part of the windows that it has room for.
 const ENOUGH: f64 = 0.5;
 
 /// One backend's climb.
@@ -24,7 +24,7 @@ pub(crate) struct Climber {
     pub over_utilised: bool,
     pub ticket: u64,
     pub w_max: f64,
-    /// The weight it asked for and has, in the round that goes on.
+    /// The requested weight that it has in the current round.
     pub granted: Option<f64>,
     pub area: f64,
     pub started: f64,
@@ -40,14 +40,14 @@ impl Climber {
     }
 }
 
-/// Weights that are held for a while, to be measured.
+/// Weights that are held for a while to be measured.
 #[derive(Clone, Debug)]
 pub(crate) struct Round {
-    /// The last plan when it began: where there is another, its weights are not in force.
+    /// The epoch of its plan: after another plan its weights are no longer in force.
     pub epoch: u64,
-    /// Since when they are.
+    /// Since when its weights are in force.
     pub since: Nanos,
-    /// What was seen since they have settled: windows, and what the whole pool was given in them.
+    /// Windows since they have settled, and requests to the whole pool in them.
     pub windows: u32,
     pub started: f64,
 }
@@ -59,13 +59,13 @@ impl Round {
     }
 }
 
-/// An exploration in the paper's way.
+/// An exploration as in the paper.
 #[derive(Clone, Debug)]
 pub(crate) struct PaperRun {
-    /// What it has taken of its time, up to then: waiting for traffic takes nothing.
+    /// Time spent so far; waiting for traffic does not count.
     pub taken: Duration,
     pub taken_at: Nanos,
-    /// No round before: there was none to make without those who are out.
+    /// No round before this time: with the failed backends missing none is possible.
     pub next_look: Nanos,
     pub climbers: Vec<Climber>,
     pub tickets: u64,
@@ -85,8 +85,8 @@ impl PaperRun {
         }
     }
 
-    /// Time passes. Before the first round it is none of the exploration's, whatever is waited for; nor is it
-    /// where this process had no time itself.
+    /// Counts time. It does not count before the first round, while rounds are impossible, and while this process had
+    /// no CPU time.
     pub fn pass(&mut self, now: Nanos, rounds_are_possible: bool) {
         let passed = now.since(std::mem::replace(&mut self.taken_at, now));
         if rounds_are_possible && !self.climbers.is_empty() {
@@ -94,8 +94,8 @@ impl PaperRun {
         }
     }
 
-    /// Takes in those who serve and do not climb yet. Who was never measured begins with its part of those
-    /// who serve now: with less it would only leave to others what they do not know to bear.
+    /// Adds serving backends that do not climb yet. One that was never measured begins with an equal share: less would
+    /// load the others beyond what is known of them.
     pub fn join(
         &mut self,
         backends: &[Backend],
@@ -130,7 +130,7 @@ impl PaperRun {
         Ok(())
     }
 
-    /// Who takes part in the round that begins, and what they wish for.
+    /// The members of the round that begins, and the weights that they request.
     pub fn open_round(&mut self, backends: &[Backend]) -> (Vec<Member>, Vec<Wanted>) {
         let (mut members, mut wishes) = (Vec::new(), Vec::new());
         for c in &mut self.climbers {
@@ -151,8 +151,8 @@ impl PaperRun {
         (members, wishes)
     }
 
-    /// Whether somebody is out who has something left to tell.
-    pub fn misses_somebody(&self, backends: &[Backend]) -> bool {
+    /// Whether a backend that does not serve has not finished its climb.
+    pub fn misses_unfinished(&self, backends: &[Backend]) -> bool {
         let is_known = |id| self.climbers.iter().any(|c| c.id == id && c.wanted.is_none());
         backends.iter().any(|b| !b.is_usable() && !is_known(b.id))
     }

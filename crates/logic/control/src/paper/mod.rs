@@ -1,11 +1,11 @@
-//! KnapsackLB's own way to learn (§4.3, §4.6), as a switch: every backend is driven up in rounds until
-//! its latency says stop, wishes wait their turn so that weights sum to one, and only then the pool is
-//! packed. For balancers that split the traffic.
+//! KnapsackLB's own exploration (§4.3, §4.6), as an option: the weight of every backend is raised in rounds until its
+//! latency ends that, requests for weights are scheduled so that weights sum to one, and only then the pool is packed.
+//! For balancers that split the traffic.
 //!
-//! The paper's pool is quiet while it is explored. Where it is not, a round in which weights were set for
-//! another reason (a failure, a reload, somebody else's hand) measures nothing and is made again, without
-//! those who do not serve; who fails has lost requests at the weight it was given. While a share ramps up
-//! the pool is packed with what is known, and rounds wait.
+//! The paper's pool is undisturbed while it is explored. Otherwise a round in which weights were changed for another
+//! reason (a failure, a reload, another party) measures nothing and is repeated without the backends that do not serve;
+//! a backend that failed has lost requests at the weight it was given. During slow start the pool is packed with what
+//! is known, and rounds wait.
 
 pub(crate) mod climbers;
 
@@ -21,19 +21,19 @@ use crate::paper::climbers::{PaperRun, Round, SETTLING};
 use crate::show::view::Phase;
 use crate::spec::Exploration;
 
-/// The part of the capacity that may be refreshed at a time (§4.5).
+/// The part of the capacity that may be measured at a time (§4.5).
 const REFRESH_SHARE: f64 = 0.05;
-/// An exploration takes no longer than so many rounds, those that the world interrupts included. (The
-/// paper's take less than 20.)
+/// An exploration takes at most as long as this many rounds, interrupted ones included. (The paper's take less than
+/// 20.)
 const MOST_ROUNDS: u32 = 60;
 
 impl Controller {
-    /// Gathers a window's measurements for the round.
+    /// Adds a window's measurements to the round.
     pub(crate) fn paper_window(&mut self, now: Nanos) {
         let Some(run) = &mut self.paper else { return };
         let Some(round) = &mut run.round else { return };
         if self.calm_since > round.since {
-            // From here on the weights are those of the round.
+            // Only from here on are the weights those of the round.
             (round.since, round.windows, round.started) = (self.calm_since, 0, 0.0);
             run.climbers.iter_mut().for_each(|c| (c.area, c.started) = (0.0, 0.0));
         }
@@ -50,7 +50,7 @@ impl Controller {
         }
     }
 
-    /// What an exploration may take passes only while rounds are possible.
+    /// Time counts against the limit only while rounds are possible.
     pub(crate) fn paper_time(&mut self, now: Nanos) {
         if self.paper.is_none() {
             return;
@@ -59,7 +59,7 @@ impl Controller {
         self.paper.iter_mut().for_each(|run| run.pass(now, possible));
     }
 
-    /// Drives the exploration; true while it is in charge.
+    /// Advances the exploration; true while it decides the weights.
     pub(crate) fn paper_act(&mut self, now: Nanos, out: &mut Vec<Action>) -> bool {
         if !self.explores_by_paper() {
             self.paper = None;
@@ -67,7 +67,7 @@ impl Controller {
         }
         let run = self.paper.get_or_insert_with(|| PaperRun::new(now));
         if run.taken > MOST_ROUNDS * self.spec.round {
-            self.end_paper(now, "what more rounds would tell is not waited for: packing", out);
+            self.end_paper(now, "exploration time limit reached: packing", out);
             return false;
         }
         if run.round.as_ref().is_some_and(|round| round.epoch != self.epoch) {
@@ -90,7 +90,8 @@ impl Controller {
 
     fn may_begin_round(&self, now: Nanos) -> bool {
         match self.paper.as_ref().and_then(|run| run.round.as_ref()) {
-            // A round leaves the lightest server its turn. Whom it has overrun is not to wait for another.
+            // A round lasts long enough for the lightest server to get a turn. An overloaded one does not wait for
+            // another round.
             Some(round) => {
                 let least = self.spec.min_interval.max(self.spec.sink.min_interval);
                 round.is_over(now, self.spec.round)
@@ -104,7 +105,7 @@ impl Controller {
         !self.conflict && self.rate() >= IDLE_RPS && self.backends.iter().any(|b| b.is_usable())
     }
 
-    /// Who fails has lost requests at the weight that it asked for, if it had it.
+    /// A backend that failed has lost requests at the weight it requested, if it had it.
     pub(crate) fn paper_lost(&mut self, id: BackendId) {
         let is_answered = self.pending.is_none() && self.reassert.is_none();
         let Some(run) = self.paper.as_mut().filter(|_| is_answered) else { return };
@@ -128,7 +129,7 @@ impl Controller {
             },
             latency_factor: self.spec.latency_factor,
             max_step: self.spec.max_step,
-            // There is no more than the whole traffic.
+            // A weight of 1 is all of the traffic.
             useful_max: Some(1.0),
             ..ExploreOptions::default()
         }
@@ -162,11 +163,11 @@ impl Controller {
         }
         let (members, wishes) = run.open_round(&self.backends);
         if wishes.is_empty() {
-            if run.misses_somebody(&self.backends) {
+            if run.misses_unfinished(&self.backends) {
                 run.next_look = now + self.spec.round;
                 return;
             }
-            self.end_paper(now, "every backend's curve is known: packing", out);
+            self.end_paper(now, "the curve of every backend is known: packing", out);
             return;
         }
         let assignment = match schedule(&members, &wishes, REFRESH_SHARE) {
@@ -177,14 +178,14 @@ impl Controller {
             }
         };
         if assignment.granted.is_empty() {
-            // What they wish for leaves more than the others can carry …
+            // The requested weights leave more than the other backends can carry …
             if self.backends.iter().any(|b| !b.is_usable()) {
-                // … who may be more when somebody is back.
+                // … but there will be more of them when a failed one is back.
                 run.next_look = now + self.spec.round;
                 return;
             }
-            // … now and in every later round.
-            self.end_paper(now, "no further wish can be granted: packing", out);
+            // … and that will not change.
+            self.end_paper(now, "no further requested weight fits: packing", out);
             return;
         }
         for c in run.climbers.iter_mut().filter(|c| assignment.granted.contains(&c.id)) {
@@ -199,8 +200,8 @@ impl Controller {
         error: &dyn std::error::Error,
         out: &mut Vec<Action>,
     ) {
-        record(out, RecordKind::Warning, None, format!("no schedule: {error}"));
-        self.end_paper(now, "there is no exploring: packing", out);
+        record(out, RecordKind::Warning, None, format!("no exploration schedule: {error}"));
+        self.end_paper(now, "exploration is not possible: packing", out);
     }
 
     fn end_paper(&mut self, now: Nanos, why: &str, out: &mut Vec<Action>) {
@@ -224,20 +225,20 @@ impl Controller {
             weight,
             expected_us: None,
             reason: if assignment.granted.contains(&id) {
-                "measured at the weight it asked for".to_owned()
+                "measured at its requested weight".to_owned()
             } else {
-                "carries what the others leave".to_owned()
+                "takes the traffic that the measured backends leave".to_owned()
             },
         };
         let wishes = assignment.weights.iter().zip(&rounded.weights).map(wish).collect();
         let rate_rps = self.history.rate_rps().unwrap_or(0.0);
         let decision = Decision { wishes, rate_rps, still_learning: true, ..Decision::default() };
         let reason = format!(
-            "exploring: {} measured, {} wait",
+            "exploring: {} backends measured, {} waiting",
             assignment.granted.len(),
             assignment.waiting.len()
         );
-        // What was on trial before is none of the round's.
+        // A trial of an earlier plan ends with the round's plan.
         self.trial = None;
         self.program(now, decision, reason, false, out);
         if let Some(run) = &mut self.paper {
@@ -286,7 +287,7 @@ mod tests {
         controller.on_liveness(NOW, BackendId(i), 0, refused, NOW, &mut Vec::new());
     }
 
-    /// The balancer holds the plan's weights, these much greater.
+    /// The balancer holds the plan's weights plus `greater`.
     fn answer(controller: &mut Controller, greater: u32) {
         let plan = controller.pending.as_ref().expect("a round was planned");
         let held = plan.decision.wishes.iter().map(|w| (w.id, w.weight + greater)).collect();
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn who_fails_without_the_weight_it_asked_for_does_not_ask_for_less() {
+    fn backend_that_fails_without_its_requested_weight_does_not_request_less() {
         let ways: [fn(&mut Controller); 4] = [
             |_| (),
             |controller| {
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn time_without_traffic_to_measure_is_none_of_what_rounds_may_take() {
+    fn time_without_traffic_does_not_count_against_the_limit() {
         let mut controller = exploring();
         let second = |s: u64| NOW + Duration::from_secs(s);
         let window = |at| PoolWindow { at, seconds: 1.0, started: 100.0, in_flight: 1.0 };
@@ -336,11 +337,11 @@ mod tests {
         (2..700).for_each(|s| assert_eq!(taken(s, true, true), Some(0), "only others can help"));
         (700..707).for_each(|s| assert_eq!(taken(s, true, false), Some(s - 699)));
         assert_eq!(taken(709, false, false), Some(7), "nothing is read any more");
-        assert_eq!(taken(1_400, true, false), Some(8), "nobody has run meanwhile");
+        assert_eq!(taken(1_400, true, false), Some(8), "no round has run meanwhile");
     }
 
     #[test]
-    fn who_fails_at_the_weight_it_asked_for_asks_for_less_and_who_is_taken_out_does_not() {
+    fn backend_that_fails_at_its_requested_weight_requests_less_but_one_in_maintenance_does_not() {
         let mut controller = exploring();
         assert_eq!(wishes(&controller), [0.25; 4]);
         answer(&mut controller, 0);
@@ -351,12 +352,12 @@ mod tests {
         let granted: Vec<bool> =
             climbers(&controller).iter().map(|c| c.granted.is_some()).collect();
         assert_eq!(granted, [true, false, false, true]);
-        // Nobody was measured yet.
+        // None has been measured yet.
         assert_eq!(wishes(&controller), [0.5, 0.125, 0.25, 0.5]);
     }
 
     #[test]
-    fn weights_that_are_set_anew_are_measured_from_then_on() {
+    fn weights_that_are_set_again_are_measured_from_then_on() {
         let mut controller = exploring();
         let second = |s: u64| NOW + Duration::from_secs(s);
         let windows = |controller: &Controller| {
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_for_another_reason_ends_the_round_and_nothing_is_measured() {
+    fn a_plan_for_another_reason_ends_the_round_without_measurement() {
         let mut controller = exploring();
         let steps = |controller: &Controller| -> u32 {
             climbers(controller).iter().map(|c| c.climb.steps()).sum()

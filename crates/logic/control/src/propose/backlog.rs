@@ -1,13 +1,13 @@
-//! Between two decisions the weights of a split follow the backlogs: whoever has more requests in flight than its fair
-//! part of all that are in flight gets fewer of the next ones, until it has caught up.
+//! Between two decisions the weights of a split follow the backlogs: a backend with more requests in flight than its
+//! fair part of all that are in flight gets fewer of the next ones, until it has caught up.
 //!
-//! A split by fixed weights lets chance pile up requests at one backend while another is idle, and pays for every error of a
-//! believed capacity with a queue that grows. For the next interval, in which `x` requests are planned for a backend that
-//! could serve `y` more, one with `n` in flight whose fair part is `f` gets `x + (f − n)·m/(m + y)`, `m = max(f, n)`: of
-//! a difference as much counts as will still be there, for a backlog of `m` lasts about `m/y` intervals. What all have
-//! in common moves nothing: the differences add up to zero. `O(n)` per interval.
+//! With fixed weights, noise piles up requests at one backend while another is idle, and every error of a capacity
+//! estimate makes a queue that grows. For the next interval, in which `x` requests are planned for a backend that could
+//! serve `y` more, one with `n` in flight whose fair part is `f` gets `x + (f − n)·m/(m + y)`, `m = max(f, n)`: of a
+//! difference only the part counts that will still be there, because a backlog of `m` lasts about `m/y` intervals. A
+//! backlog that all have in common moves nothing: the differences add up to zero. `O(n)` per interval.
 //!
-//! It does not help where an interval is much longer than a backlog lasts, and costs nothing there.
+//! It has no effect where an interval is much longer than a backlog lasts, and costs nothing there.
 
 use plimsoll_model::{BackendId, Method, Nanos, Plan, PlanEntry};
 
@@ -19,7 +19,7 @@ use crate::gate::trial::moved;
 use crate::propose::reserve::AFTER_A_LOSS;
 use crate::spec::Exploration;
 
-/// Sweeps in which what some may not take is given to the others.
+/// Passes in which load above a backend's bound is given to the others.
 const SWEEPS: usize = 3;
 
 /// A weight that corrects for a backlog.
@@ -27,33 +27,33 @@ const SWEEPS: usize = 3;
 pub(crate) struct Corrected {
     /// The planned weight.
     pub planned: u32,
-    /// The one that is held in its place.
+    /// The weight held in its place.
     pub held: u32,
 }
 
-/// A backend that serves.
+/// A backend with weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Serving {
-    /// Its part of the traffic by plan; all add up to one.
+    /// Its planned part of the traffic; all add up to one.
     share: f64,
-    /// What is expected to be in flight there, in relation to the others.
+    /// Expected requests in flight, relative to the others.
     expected: f64,
     in_flight: f64,
-    /// What it can serve beyond its part, in the same unit.
+    /// Its spare capacity in the same unit as `share`.
     spare: f64,
-    /// It may be given more than its part: how much it can serve is known.
+    /// It may get more than planned, because its capacity is known.
     grows: bool,
 }
 
 impl Serving {
-    /// It is given no more than this part of the traffic.
+    /// Upper bound of its part of the traffic.
     fn most(&self) -> f64 {
-        let bears = if self.grows { self.share + self.spare } else { 0.0 };
-        self.share.max(AFTER_A_LOSS * bears)
+        let capacity = if self.grows { self.share + self.spare } else { 0.0 };
+        self.share.max(AFTER_A_LOSS * capacity)
     }
 }
 
-/// The part of the traffic that each is to get in an interval in which so many requests arrive.
+/// The part of the traffic for each backend in an interval with this many arrivals.
 fn corrected_shares(pool: &[Serving], arrivals: f64) -> Vec<f64> {
     let all: f64 = pool.iter().map(|b| b.in_flight).sum();
     let expected: f64 = pool.iter().map(|b| b.expected).sum();
@@ -82,14 +82,14 @@ fn corrected_shares(pool: &[Serving], arrivals: f64) -> Vec<f64> {
             }
         }
     }
-    // Somebody must take what is left.
+    // What is still left is spread over all.
     let sum: f64 = shares.iter().sum();
     shares.iter_mut().for_each(|share| *share /= sum);
     shares
 }
 
 impl Controller {
-    /// Corrects the weights of the last decision for the backlogs of this moment, where that moves enough of the traffic.
+    /// Corrects the last decision's weights for the present backlogs, where that moves enough of the traffic.
     pub(crate) fn follow_backlogs(&mut self, now: Nanos, out: &mut Vec<Action>) {
         if !self.may_follow(now) {
             return;
@@ -99,7 +99,7 @@ impl Controller {
             return;
         }
         let Some(decision) = &self.decision else { return };
-        // Whoever joined or left since has a decision of its own coming.
+        // If a backend joined or left since, a decision of its own follows.
         let usable = |w: &Wish| self.backends.iter().any(|b| b.id == w.id && b.is_usable());
         let members = self.backends.iter().filter(|b| b.is_usable()).count();
         if members != decision.wishes.len() || !decision.wishes.iter().all(usable) {
@@ -142,25 +142,25 @@ impl Controller {
             on_trial: false,
             corrects: true,
         });
-        let reason = "corrected for the backlogs".to_owned();
+        let reason = "corrected for backlogs".to_owned();
         out.push(Action::Correct(Plan { epoch, at: now, reason, entries }));
     }
 
-    /// CPU quotas make backlogs that last. Elsewhere weights by plan serve nearly as well, and arrivals that do not follow from
-    /// what is in flight tell more of cores.
+    /// CPU quotas make backlogs that last. Without them the planned weights serve nearly as well, and arrivals that are
+    /// independent of the number in flight show the cores better.
     fn needs_corrections(&self) -> bool {
         self.backends.iter().any(|b| b.knowledge.is_held())
     }
 
-    /// Weights follow backlogs at all: the balancer splits by weights without keys, and nothing is done the paper's way.
+    /// Whether corrections are possible at all: the balancer splits by weights without keys, and no mode of the paper
+    /// is on.
     pub(crate) fn follows_backlogs(&self) -> bool {
         self.method.as_ref().is_some_and(Method::is_keyless_split)
             && self.watches()
             && self.spec.exploration == Exploration::Packed
     }
 
-    /// The pool is as it was decided for, nobody's load is measured, and the last change is
-    /// long enough ago.
+    /// The pool is as in the decision, no backend is being measured, and the last change is long enough ago.
     fn may_follow(&self, now: Nanos) -> bool {
         self.follows_backlogs()
             && self.may_steer()
@@ -174,7 +174,7 @@ impl Controller {
             && self.aside().next().is_none()
     }
 
-    /// Weights by the backlogs, in the order of the decision's wishes.
+    /// The corrected weights, in the order of the decision's wishes.
     fn corrected_weights(&self, decision: &Decision) -> Option<Vec<(BackendId, u32)>> {
         let rate_rps = self.rate();
         let total: f64 = decision.wishes.iter().map(|w| f64::from(w.weight)).sum();
@@ -182,9 +182,9 @@ impl Controller {
         let serving = |w: &Wish| {
             let b = self.backends.iter().find(|b| b.id == w.id)?;
             let share = f64::from(w.weight) / total;
-            let bears = b.knowledge.capacity_rps().filter(|_| b.knowledge.is_known());
-            let spare = bears.map_or(share, |rps| (rps / rate_rps - share).max(0.0));
-            let grows = bears.is_some() && b.ramping_since.is_none();
+            let known_rps = b.knowledge.capacity_rps().filter(|_| b.knowledge.is_known());
+            let spare = known_rps.map_or(share, |rps| (rps / rate_rps - share).max(0.0));
+            let grows = known_rps.is_some() && b.ramping_since.is_none();
             let expected = share * w.expected_us.unwrap_or(1.0);
             Some(Serving { share, expected, in_flight: f64::from(b.in_flight), spare, grows })
         };
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn fair_backlogs_leave_the_plan_as_it_is() {
+    fn fair_backlogs_leave_planned_shares_unchanged() {
         for all in [0.0, 2.0, 100.0] {
             let pool = [0.2, 0.3, 0.5].map(|share| serving(share, share * all, 0.1));
             let shares = corrected_shares(&pool, 10.0);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longer_the_backlog_the_less_it_gets_and_nobody_more_than_it_can_serve() {
+    fn a_longer_backlog_means_less_load_and_no_backend_gets_more_than_it_can_serve() {
         let part = |in_flight: f64| {
             let pool = [serving(0.5, in_flight, 0.1), serving(0.5, 2.0, 0.1)];
             let shares = corrected_shares(&pool, 20.0);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backlog_that_is_gone_within_the_interval_moves_little() {
+    fn a_backlog_that_is_served_within_the_interval_moves_little() {
         let moved = |spare: f64| {
             let pool = [serving(0.5, 3.0, spare), serving(0.5, 1.0, spare)];
             0.5 - corrected_shares(&pool, 20.0)[0]
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_whose_capacity_is_not_known_is_given_no_more_than_planned() {
+    fn backend_with_unknown_capacity_gets_no_more_than_planned() {
         let unknown = Serving { grows: false, ..serving(0.3, 0.0, 0.3) };
         let pool = [serving(0.4, 9.0, 0.4), serving(0.3, 2.0, 0.3), unknown];
         let shares = corrected_shares(&pool, 20.0);

@@ -1,12 +1,11 @@
-//! Weights for a balancer that counts what is in flight: in proportion to capacity, and the slowest
-//! taken out where that serves better.
+//! Weights for in-flight methods (leastconn): in proportion to capacity, with the slowest backends parked where that
+//! serves better.
 //!
-//! Capacity is learned without any overload by a closed loop. A backend that answers with more delay
-//! than the others, each relative to its own time at rest, is asked to bear less:
-//! `w ← w·clamp((gm(W/l0) / (W/l0))^0.7, 1/2, 2)`. One that shows no delay at all is asked to bear more,
-//! every other of them in turn, for weights only count relative to one another. It ends for a backend
-//! when a queue was seen, which tells its capacity, or when it was offered several times what it takes:
-//! then it does not matter.
+//! Capacity is learned without overload by a closed loop. A backend that is slower than the others, each relative to
+//! its own unloaded service time, is weighted for less load: `w ← w·clamp((gm(W/l0) / (W/l0))^0.7, 1/2, 2)`. One
+//! without any delay is weighted for more, every other one in turn, because weights only count relative to one another.
+//! The loop ends for a backend when a queue was observed, which shows its capacity, or when it was offered several
+//! times what it takes: then the capacity does not matter.
 
 use plimsoll_model::Nanos;
 
@@ -17,29 +16,29 @@ use crate::propose::reserve::unpark;
 use crate::propose::search::{Found, Member, proportional};
 use crate::propose::split::middle_service_us;
 
-/// Exponent of the closed loop: below 1, so that it settles.
+/// Exponent of the closed loop: below 1, so that it converges.
 const GAIN: f64 = 0.7;
-/// A step of the loop changes a weight by no more than this factor.
+/// Bounds on the factor of one step.
 const STEP: (f64, f64) = (0.5, 2.0);
-/// Below this multiple of its time at rest a backend shows no queue.
+/// Below this multiple of its unloaded service time a backend has no queue.
 const CALM: f64 = 1.25;
-/// Who shows no queue is asked for this much more …
+/// A backend without a queue is weighted for this much more …
 const RAISE: f64 = 1.5;
-/// … up to this multiple of what was seen of it.
+/// … up to this multiple of its observed throughput.
 const OFFERED: f64 = 4.0;
-/// More than this multiple of what was seen when it was offered plenty is news.
+/// A throughput above this multiple of the one when it was offered plenty means that it has grown.
 const GROWN: f64 = 1.2;
 
-/// Updates what every backend is asked to bear; true while some are still being learned. `round` counts
-/// the calls. Who ramps up has too little to show a queue, and is asked for no more than was seen of it.
+/// Updates the load that every backend is weighted for; true while some are still being learned. `round` counts the
+/// calls. A backend in slow start has too little load for a queue and is weighted for its observed throughput.
 pub(crate) fn learn(now: Nanos, backends: &mut [Backend], round: u64) -> bool {
     let usable: Vec<&Backend> = backends.iter().filter(|b| b.is_usable()).collect();
     let middle_us = middle_service_us(&usable);
-    let stretches: Vec<f64> = usable.iter().filter_map(|b| b.calm_stretch()).collect();
-    let mean = if stretches.is_empty() {
+    let slowdowns: Vec<f64> = usable.iter().filter_map(|b| b.smoothed_slowdown()).collect();
+    let mean = if slowdowns.is_empty() {
         1.0
     } else {
-        (stretches.iter().map(|s| s.max(0.2).ln()).sum::<f64>() / stretches.len() as f64).exp()
+        (slowdowns.iter().map(|s| s.max(0.2).ln()).sum::<f64>() / slowdowns.len() as f64).exp()
     };
     let mut learning = false;
     for (place, b) in (0u64..).zip(backends.iter_mut()).filter(|(_, b)| b.is_usable()) {
@@ -56,15 +55,15 @@ pub(crate) fn learn(now: Nanos, backends: &mut [Backend], round: u64) -> bool {
             continue;
         }
         b.ask_rps = b.ask_rps.max(seen);
-        let Some(stretch) = b.calm_stretch() else { continue };
-        if stretch > CALM && b.ask_rps > GROWN * seen {
-            // Asked for more than was seen it answers with delay: that was its end.
+        let Some(slowdown) = b.smoothed_slowdown() else { continue };
+        if slowdown > CALM && b.ask_rps > GROWN * seen {
+            // Weighted for more than observed it gets slower: that is its capacity.
             b.offered_rps = Some(seen);
             b.ask_rps = seen;
             continue;
         }
-        if stretch > CALM {
-            let factor = (mean / stretch).powf(GAIN).clamp(STEP.0, STEP.1);
+        if slowdown > CALM {
+            let factor = (mean / slowdown).powf(GAIN).clamp(STEP.0, STEP.1);
             b.ask_rps = (b.ask_rps * factor).max(seen);
             continue;
         }
@@ -82,7 +81,7 @@ pub(crate) fn learn(now: Nanos, backends: &mut [Backend], round: u64) -> bool {
     learning
 }
 
-/// The pool as the model of the balancer sees it: usable backends only, and their positions.
+/// The usable backends as the balancer's model takes them, with their positions.
 pub(crate) fn members(now: Nanos, backends: &[Backend]) -> (Vec<usize>, Vec<Member>) {
     let usable: Vec<&Backend> = backends.iter().filter(|b| b.is_usable()).collect();
     let middle_us = middle_service_us(&usable);
@@ -105,8 +104,8 @@ pub(crate) fn members(now: Nanos, backends: &[Backend]) -> (Vec<usize>, Vec<Memb
         .unzip()
 }
 
-/// Weights in proportion to capacity, nobody taken out but `parked` (positions among the usable), as far as the
-/// reserve allows.
+/// Weights in proportion to capacity with only `parked` parked (positions among the usable), as far as the reserve
+/// allows.
 pub(crate) fn decide_proportional(
     now: Nanos,
     backends: &[Backend],
@@ -124,7 +123,7 @@ pub(crate) fn decide_proportional(
     decision(backends, &positions, &members, &weights, &shares, rate_rps, None)
 }
 
-/// The decision behind weights that a search has found, beside those in force.
+/// The decision for weights that a search has found, with the expectation for those in force.
 pub(crate) fn decide_found(
     now: Nanos,
     backends: &[Backend],
@@ -132,7 +131,7 @@ pub(crate) fn decide_found(
     in_force: Option<&Found>,
 ) -> Option<Decision> {
     let (positions, members) = members(now, backends);
-    // The pool may have changed while the search went on.
+    // The pool may have changed during the search.
     if members.len() != found.weights.len() {
         return None;
     }
@@ -194,15 +193,15 @@ fn explain(backend: &Backend, member: &Member, weight: u32) -> String {
     let k = &backend.knowledge;
     if weight == 0 {
         return format!(
-            "parked: at this load its {:.1} ms at rest would only be slower",
+            "parked: at this load the other backends are faster than its unloaded {:.1} ms",
             member.service_us / 1e3
         );
     }
     match (k.service_us(), k.is_known()) {
-        (None, _) => "nothing is known of it yet".to_owned(),
-        (_, true) => format!("in proportion to its {:.1} req/s", member.capacity_rps),
+        (None, _) => "nothing is known about it yet".to_owned(),
+        (_, true) => format!("in proportion to its capacity of {:.1} req/s", member.capacity_rps),
         (_, false) => format!(
-            "asked to bear {:.1} req/s; {:.1} seen without a queue",
+            "weighted for {:.1} req/s; {:.1} req/s observed without a queue",
             member.weight_rps, member.capacity_rps
         ),
     }

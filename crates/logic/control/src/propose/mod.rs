@@ -1,4 +1,4 @@
-//! What the weights should be: a function of the pool and its traffic.
+//! What the weights should be, given the pool and its traffic.
 
 pub(crate) mod backlog;
 pub(crate) mod in_flight;

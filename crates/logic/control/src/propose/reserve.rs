@@ -3,9 +3,9 @@
 //! carry the traffic. A server gets weight 0 (it is parked) only beyond that reserve; where no weights could carry
 //! the traffic without the largest server, no server is parked.
 //!
-//! What "can carry" means depends on the balancer. A least-connections balancer moves load to whoever has room, so
-//! the sum of the capacities counts. A balancer that splits by weights gives the lost server's part to the others in
-//! proportion to their weights, so each of them must be able to bear its part of it. `O(n)`.
+//! The condition depends on the balancer. A least-connections balancer moves load to any backend with room, so the sum
+//! of the capacities counts. A balancer that splits by weights gives the lost server's part to the others in proportion
+//! to their weights, so each of them must have capacity for its part of it. `O(n)`.
 
 use plimsoll_model::{MethodKind, Nanos};
 
@@ -14,11 +14,11 @@ use crate::commit::plan::Decision;
 use crate::controller::Controller;
 use crate::show::view::Phase;
 
-/// After the loss of one server the others are loaded to no more than this part of their capacity, by plan: what is
-/// believed of capacities and of the traffic is off by some percent.
+/// After the loss of a server the others are planned to at most this part of their capacity, because estimates of
+/// capacity and traffic are off by some percent.
 pub(crate) const AFTER_A_LOSS: f64 = 0.93;
-/// How far shares move towards those in proportion to capacity until the integer weights survive a loss: the
-/// response time is flat around the best shares, so small steps cost next to nothing.
+/// How far shares move towards those in proportion to capacity until the integer weights survive a loss: the response
+/// time is flat around the best shares, so small steps cost next to nothing.
 pub(crate) const BLENDS: [f64; 8] = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0];
 
 /// Whether a least-connections balancer with these weights survives the loss of any one server at this traffic.
@@ -30,8 +30,8 @@ pub(crate) fn in_flight_survives(capacity_rps: &[f64], weights: &[u32], rate_rps
     none_parked || (holds().count() >= 2 && rate_rps <= AFTER_A_LOSS * (rest - largest))
 }
 
-/// The same for a balancer that splits the traffic in proportion to weights. The servers at these positions have a
-/// load that is near their bound on purpose, and for seconds only: what a loss would add to it is not looked at.
+/// The same for a balancer that splits the traffic in proportion to weights. Backends at the positions `measured` are
+/// near their bound on purpose, for seconds only: a loss may overload them.
 pub(crate) fn split_survives(
     capacity_rps: &[f64],
     weights: &[u32],
@@ -48,23 +48,22 @@ pub(crate) fn split_survives(
     }
     let total: f64 = weights.iter().map(|w| f64::from(*w)).sum();
     let all: f64 = capacity_rps.iter().sum();
-    // Load over capacity per unit of weight that is left: the greatest, and the greatest of the others.
-    let stretch = |i: usize| rate_rps * f64::from(weights[i]) / capacity_rps[i].max(1e-9);
-    let by_stretch = |a: &usize, b: &usize| stretch(*a).total_cmp(&stretch(*b));
+    // Load over capacity per unit of remaining weight: the greatest, and the second greatest.
+    let load = |i: usize| rate_rps * f64::from(weights[i]) / capacity_rps[i].max(1e-9);
+    let by_load = |a: &usize, b: &usize| load(*a).total_cmp(&load(*b));
     let judged = || (0..n).filter(|i| !measured.contains(i));
-    let first = judged().max_by(by_stretch);
-    let second = judged().filter(|i| Some(*i) != first).max_by(by_stretch);
+    let first = judged().max_by(by_load);
+    let second = judged().filter(|i| Some(*i) != first).max_by(by_load);
     (0..n).filter(|&lost| weights[lost] > 0).all(|lost| {
         if rate_rps > AFTER_A_LOSS * (all - capacity_rps[lost]) {
             return holders == n;
         }
         let worst = if first == Some(lost) { second } else { first };
-        worst.is_none_or(|i| stretch(i) <= total - f64::from(weights[lost]))
+        worst.is_none_or(|i| load(i) <= total - f64::from(weights[lost]))
     })
 }
 
-/// Takes back from `parked` (positions, in the order in which they were taken out) as many as it takes to survive a
-/// loss.
+/// Takes positions back from `parked` (in the order in which they were parked) until the weights survive a loss.
 pub(crate) fn unpark(capacity_rps: &[f64], parked: &mut Vec<usize>, rate_rps: f64) {
     let survives = |parked: &[usize]| {
         let weights: Vec<u32> =
@@ -76,8 +75,7 @@ pub(crate) fn unpark(capacity_rps: &[f64], parked: &mut Vec<usize>, rate_rps: f6
     }
 }
 
-/// Shares moved by this part of the way towards those in proportion to `capacity_rps`; those at the positions
-/// `measured` stay.
+/// Moves shares by this part towards those in proportion to `capacity_rps`; those at the positions `measured` stay.
 pub(crate) fn blend(
     shares: &[f64],
     capacity_rps: &[f64],
@@ -95,18 +93,18 @@ pub(crate) fn blend(
 }
 
 impl Controller {
-    /// Whether the weights in force would not survive the loss of a server, as far as is known.
+    /// Whether the weights in force would not survive the loss of a server, as far as known.
     pub(crate) fn lacks_reserve(&self) -> bool {
         if self.is_pinned() {
             return false;
         }
         let usable = || self.backends.iter().filter(|b| b.is_usable());
         let held: Option<Vec<u32>> = usable().map(Backend::planned_weight).collect();
-        // What is planned with a margin may use it up before it is planned anew.
+        // Plans keep a margin, which may be used up before the next plan.
         held.is_some_and(|held| !self.survives(&held, AFTER_A_LOSS * self.rate()))
     }
 
-    /// Whether a decision's weights survive it.
+    /// Whether a decision's weights survive a loss.
     pub(crate) fn leaves_reserve(&self, decision: &Decision) -> bool {
         let usable = || self.backends.iter().filter(|b| b.is_usable());
         let weight =
@@ -115,13 +113,12 @@ impl Controller {
         self.survives(&weights, AFTER_A_LOSS * self.rate())
     }
 
-    /// `weights` are those of the usable backends, in their order. What is not known of a backend is no ground to
-    /// change anything.
+    /// Whether the weights of the usable backends, in their order, survive a loss; true where capacities are unknown.
     pub(crate) fn survives(&self, weights: &[u32], rate_rps: f64) -> bool {
         let usable = self.backends.iter().filter(|b| b.is_usable());
         let capacity: Option<Vec<f64>> = usable.map(|b| b.knowledge.capacity_rps()).collect();
         let Some(capacity) = capacity else { return true };
-        // Capacities that are being learned tell of single shares too little.
+        // Capacities that are being learned are no basis for single shares.
         if self.kind() == MethodKind::Split && self.phase != Phase::Exploring {
             split_survives(&capacity, weights, &[], rate_rps)
         } else {
@@ -129,8 +126,8 @@ impl Controller {
         }
     }
 
-    /// No plan leaves all traffic to one server where there are others, wherever it comes from. KnapsackLB's way of
-    /// exploring does, to measure.
+    /// No plan leaves all traffic to one server where there are others, whatever it was made for. Only KnapsackLB's
+    /// exploration does, to measure.
     pub(crate) fn have_two_hold_weight(&self, now: Nanos, decision: &mut Decision) {
         let wishes = &mut decision.wishes;
         let holders = wishes.iter().filter(|w| w.weight > 0).count();
@@ -145,7 +142,7 @@ impl Controller {
             let ramp = find(w.id).map_or(1.0, |b| b.ramp(now));
             let weight = f64::from(alone.weight) * size.min(1.0) * ramp;
             w.weight = (weight.round() as u32).max(1);
-            "no server is left alone with the traffic".clone_into(&mut w.reason);
+            "reserve: at least two backends get traffic".clone_into(&mut w.reason);
         }
         let sum: f64 = wishes.iter().map(|w| f64::from(w.weight)).sum();
         wishes.iter_mut().for_each(|w| w.share = f64::from(w.weight) / sum);
@@ -161,7 +158,7 @@ mod tests {
     use crate::spec::{BackendSpec, ServiceSpec};
 
     #[test]
-    fn at_least_two_hold_weight_wherever_there_are_two() {
+    fn at_least_two_servers_hold_weight_where_there_are_two() {
         let split = |c: &[f64], w: &[u32], rate| split_survives(c, w, &[], rate);
         for survives in [in_flight_survives, split] {
             assert!(survives(&[10.0], &[5], 1.0), "there is but one");
@@ -171,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn those_left_can_carry_the_traffic_or_no_server_is_parked() {
+    fn remaining_servers_can_carry_the_traffic_or_none_is_parked() {
         let capacity = [10.0, 6.0, 1.0, 1.0];
         assert!(in_flight_survives(&capacity, &[9, 9, 0, 0], 5.0));
         assert!(
@@ -179,7 +176,7 @@ mod tests {
             "the loss of the first leaves 6"
         );
         assert!(in_flight_survives(&capacity, &[9, 9, 1, 0], 6.0));
-        assert!(in_flight_survives(&capacity, &[9, 9, 1, 1], 12.0), "nobody could carry that");
+        assert!(in_flight_survives(&capacity, &[9, 9, 1, 1], 12.0), "no weights could carry that");
         assert!(!in_flight_survives(&capacity, &[9, 9, 1, 0], 12.0));
         assert!(!split_survives(&capacity, &[90, 0, 1, 1], &[], 5.0));
         assert!(!split_survives(&capacity, &[90, 6, 0, 0], &[], 12.0));
@@ -187,19 +184,19 @@ mod tests {
     }
 
     #[test]
-    fn under_a_split_each_one_left_must_bear_its_part() {
+    fn under_a_split_each_remaining_server_has_capacity_for_its_part() {
         let capacity = [10.0, 10.0, 1.0];
         assert!(
             !split_survives(&capacity, &[98, 1, 1], &[], 5.0),
             "half of 5 would go to the third"
         );
         assert!(split_survives(&capacity, &[90, 9, 1], &[], 5.0));
-        // The loss of a middling one leaves the most stretched as it was, nearly.
+        // The loss of a medium one changes the most loaded one least.
         assert!(!split_survives(&[10.0, 10.0, 10.0, 1.0], &[10, 10, 10, 3], &[], 12.0));
     }
 
     #[test]
-    fn as_many_are_unparked_as_it_takes_the_last_first() {
+    fn no_more_are_unparked_than_needed_the_last_parked_first() {
         let capacity = [10.0, 6.0, 1.0, 2.0];
         let unparked = |rate| {
             let mut parked = vec![2, 3, 1];
@@ -212,14 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn blending_keeps_the_whole_and_what_is_measured() {
+    fn blending_keeps_the_sum_and_measured_shares() {
         let moved = blend(&[0.7, 0.3, 0.0], &[1.0, 1.0, 2.0], &[0], 0.5);
         let wanted = [0.7, 0.2, 0.1];
         assert!(moved.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-9), "{moved:?}");
     }
 
     #[test]
-    fn a_server_in_reserve_gets_a_weight_on_the_scale_of_the_decision() {
+    fn a_reserve_server_gets_a_weight_on_the_scale_of_the_decision() {
         let backends = (0..2).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
         let spec = ServiceSpec::new("shop", backends.collect());
         let mut controller = Controller::new(spec, None, Nanos::ZERO, 1);

@@ -1,11 +1,11 @@
-//! Weights for a balancer that counts what is in flight, found by trying them on a model of it.
+//! Weights for an in-flight method, found by simulating them on a model of the balancer.
 //!
-//! Weights in proportion to capacity are near the best under leastconn, but for its habit of giving
-//! an idle server the next request whatever its weight: at low load the slowest servers then get
-//! traffic that a faster one could have served. Taking the slowest out (weight 0) mends that, as far as the
-//! reserve allows. How many to take out depends on the load, so it is searched, by simulating the pool with HAProxy's real
-//! key, the same luck for every candidate. One candidate is tried per call of [`Search::advance`], so
-//! that the controller never stands still: about 10 ms for 30 backends.
+//! Weights in proportion to capacity are near the best under leastconn, except that it gives an idle server the next
+//! request whatever its weight: at low load the slowest servers then get requests that a faster one could have served.
+//! Parking the slowest (weight 0) prevents that, as far as the reserve allows. How many to park depends on the load, so
+//! it is searched, by simulating the pool with HAProxy's real key and the same random numbers for every candidate. One
+//! candidate is tried per call of [`Search::advance`], so that the controller is never blocked for long: about 10 ms
+//! for 30 backends.
 
 use std::ops::RangeInclusive;
 
@@ -15,46 +15,45 @@ use rand_xoshiro::rand_core::SeedableRng;
 
 use crate::propose::reserve::in_flight_survives;
 
-/// The largest weight used under leastconn, of 256: HAProxy's key is `(n + 1)·256 / weight` in
-/// integers, so greater weights make coarser keys.
+/// The largest weight used under leastconn, of 256: HAProxy's key is `(n + 1)·256 / weight` in integers, so greater
+/// weights make coarser keys.
 pub(crate) const LEASTCONN_SCALE: f64 = 128.0;
-/// Requests simulated per candidate: so many per backend, within these bounds.
+/// Simulated requests per candidate and backend, and the bounds of their sum.
 const REQUESTS_EACH: u32 = 1_300;
 const REQUESTS: RangeInclusive<u32> = 8_000..=40_000;
-/// The search ends after so many candidates that were worse than the best.
+/// The search ends after this many candidates that were worse than the best.
 const PATIENCE: u32 = 2;
-/// Weights in force are kept unless others promise this much more.
+/// The weights in force are kept unless others promise this much gain.
 const MIN_CHANGE_GAIN: f64 = 0.01;
-/// Fewer servers in use must promise this much more than more of them: a model is only a model.
+/// Fewer servers in use must promise this much gain over more: a model is only a model.
 const MIN_GAIN: f64 = 0.005;
 
-/// A backend as the model knows it.
+/// A backend in the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Member {
     pub capacity_rps: f64,
     pub service_us: f64,
-    /// What its weight is in proportion to: its capacity, or more where that is being learned, or less
-    /// while it ramps up.
+    /// Its weight is in proportion to this: its capacity, or more where that is being learned, or less in slow start.
     pub weight_rps: f64,
-    /// It may be taken out.
+    /// It may be parked.
     pub may_park: bool,
 }
 
 impl Member {
-    /// The backend as a queue of whole cores.
+    /// The backend as a queue with whole cores.
     pub fn station(&self) -> Station {
         let cores = (self.capacity_rps * self.service_us / 1e6).round().max(1.0);
-        // The capacity is what counts: whole cores, and a speed that makes up for the rounding.
+        // The capacity must be right: cores are rounded, and the speed makes up for it.
         Station { cores: cores as u32, service_us: cores * 1e6 / self.capacity_rps }
     }
 }
 
-/// How many requests to simulate for a pool of this size.
+/// Requests to simulate for a pool of this size.
 pub(crate) fn requests_for(backends: usize) -> u32 {
     (backends as u32 * REQUESTS_EACH).clamp(*REQUESTS.start(), *REQUESTS.end())
 }
 
-/// Weights in proportion to capacity, those of `parked` 0.
+/// Weights in proportion to capacity, 0 for `parked`.
 pub(crate) fn proportional(members: &[Member], parked: &[usize]) -> Vec<u32> {
     let wanted: Vec<f64> = members
         .iter()
@@ -71,7 +70,7 @@ pub(crate) fn proportional(members: &[Member], parked: &[usize]) -> Vec<u32> {
 /// Loads and capacities within this are the same question.
 const SAME: f64 = 0.08;
 
-/// What a search is for.
+/// The input of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Question {
     members: Vec<Member>,
@@ -83,12 +82,12 @@ impl Question {
         Question { members: members.to_vec(), rate_rps }
     }
 
-    /// The traffic that it is asked for, requests per second.
+    /// The traffic that the weights are for, requests per second.
     pub fn rate_rps(&self) -> f64 {
         self.rate_rps
     }
 
-    /// Whether the answer to one will do for the other.
+    /// Whether the answer to one question answers the other.
     pub fn is_like(&self, other: &Question) -> bool {
         let near = |a: f64, b: f64| (a / b - 1.0).abs() <= SAME;
         let alike = |(a, b): (&Member, &Member)| {
@@ -103,7 +102,7 @@ impl Question {
     }
 }
 
-/// The best weights found, and what clients would wait.
+/// The best weights found, with their expected response time.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Found {
     pub weights: Vec<u32>,
@@ -113,11 +112,11 @@ pub(crate) struct Found {
     pub rate_rps: f64,
 }
 
-/// A search that came to its end.
+/// A completed search.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Searched {
     pub question: Question,
-    /// The weights in force when it was asked, tried with the same luck.
+    /// The weights in force at its start, simulated with the same random numbers.
     pub in_force: Option<Found>,
     pub found: Found,
 }
@@ -126,13 +125,13 @@ pub(crate) struct Searched {
 #[derive(Clone, Debug)]
 pub(crate) struct Search {
     members: Vec<Member>,
-    /// Slowest first: the order in which servers are taken out.
+    /// Slowest first: the order in which servers are parked.
     slowest: Vec<usize>,
     rate_rps: f64,
     next: usize,
     worse: u32,
     seed: u64,
-    /// The weights in force: something else must be better by [`MIN_CHANGE_GAIN`] to replace them.
+    /// The weights in force: others must be better by [`MIN_CHANGE_GAIN`] to replace them.
     present: Option<Vec<u32>>,
     in_force: Option<Found>,
     best: Option<Found>,
@@ -160,12 +159,12 @@ impl Search {
         Question::new(&self.members, self.rate_rps)
     }
 
-    /// The weights in force when it began, once they were tried.
+    /// The weights in force at the start, once they were simulated.
     pub fn in_force(&self) -> Option<Found> {
         self.in_force.clone()
     }
 
-    /// Tries one more candidate; gives the best once none is left.
+    /// Tries one more candidate; returns the best once none is left.
     pub fn advance(&mut self) -> Option<Found> {
         if let Some(weights) = self.present.take() {
             self.in_force = Some(self.try_out(weights));
@@ -175,7 +174,7 @@ impl Search {
             return self.answer();
         }
         let weights = proportional(&self.members, &self.slowest[..self.next]);
-        // The same luck gives the same: what is in force was tried already.
+        // The same random numbers give the same result: the weights in force were simulated already.
         let tried = match &self.in_force {
             Some(held) if held.weights == weights => held.clone(),
             _ => self.try_out(weights),
@@ -188,12 +187,12 @@ impl Search {
                 self.best = Some(tried);
             }
         }
-        // The optimum is flat: larger steps as more are out.
+        // The optimum is flat: steps grow with the number parked.
         self.next += 1 + self.next / 4;
         if self.is_done() { self.answer() } else { None }
     }
 
-    /// The best found, unless what is in force is as good and survives a loss, too.
+    /// The best found, unless the weights in force are as good and survive a loss, too.
     fn answer(&self) -> Option<Found> {
         let capacity = self.capacity_rps();
         let survives = |held: &&Found| in_flight_survives(&capacity, &held.weights, self.rate_rps);
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_are_taken_out_at_low_load_only() {
+    fn the_slowest_are_parked_at_low_load_only() {
         let total: f64 = pool().iter().map(|m| m.capacity_rps).sum();
         let low = Search::new(pool(), 0.5 * total, 1, None).finish();
         let high = Search::new(pool(), 0.9 * total, 1, None).finish();
@@ -282,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_keeps_working() {
+    fn backend_with_unknown_capacity_is_not_parked() {
         let mut members = pool();
         members.iter_mut().for_each(|m| m.may_park = false);
         let total: f64 = members.iter().map(|m| m.capacity_rps).sum();

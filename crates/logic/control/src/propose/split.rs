@@ -1,4 +1,4 @@
-//! Weights for a balancer that splits the traffic by them: the latency curves are packed.
+//! Weights for split methods (roundrobin): packs the latency curves.
 
 use std::ops::RangeInclusive;
 
@@ -14,62 +14,61 @@ use crate::commit::plan::{Decision, Wish};
 use crate::propose::reserve::{BLENDS, blend, in_flight_survives, split_survives};
 use crate::spec::ServiceSpec;
 
-/// Requests beyond this many times what a backend works on are a backlog, to be worked off …
+/// Requests above this many times what a backend serves at once are a backlog, to be drained …
 const CALM_QUEUE: f64 = 3.0;
-/// … within so many seconds.
+/// … within this many seconds, …
 const DRAIN_S: f64 = 3.0;
 /// … as far as this part of the pool's spare capacity allows.
 const SPARE_FOR_QUEUES: f64 = 0.8;
-/// A backend of which nothing is known may get this part of what one core of the pool's middle speed
-/// bears.
-const FIRST_SIP: f64 = 0.5;
-/// In a pool that is known, more is asked of who may bear more by no greater steps than this.
+/// A backend of unknown capacity may get this part of the capacity of one core at the pool's median speed.
+const FIRST_LOAD: f64 = 0.5;
+/// In a known pool the load of a backend with a lower bound grows by at most this factor.
 const CALM_STEP: f64 = 1.25;
-/// Weights are never further from their shares than this, where nearer ones are to be had, …
-const STRAY: f64 = 0.02;
-/// … nor cost they more than this multiple of the shares themselves, by the curves, …
+/// Weights are never further from their shares than this, where closer ones exist, …
+const ROUNDING: f64 = 0.02;
+/// … nor do they cost more than this multiple of the shares themselves, by the curves, …
 const COSTLY: f64 = 1.02;
-/// … nor give they anybody more than this multiple of what it bears.
+/// … nor load any backend to more than this multiple of its capacity.
 const OVERLOADED: f64 = 1.003;
-/// From this part of a bound on a load is at it.
+/// A load is at its bound from this part of it on.
 const AT_BOUND: f64 = 0.99;
-/// A change of weights is to be followed within so many seconds …
+/// A change of weights should take effect within this many seconds …
 const ROUND_S: f64 = 5.0;
-/// … but never with a greatest weight below this: rounding would cost more than it gains.
+/// … but the greatest weight is never below this: rounding would cost more than that gains.
 const PRECISE: u32 = 40;
-/// While bounds on growth hold, the pool must be able to carry this much more than its traffic …
+/// While growth is bounded, the pool must be able to carry this multiple of its traffic …
 const HEADROOM: f64 = 1.05;
-/// … and nobody is stretched by more than this factor for it.
+/// … and no bound is raised by more than this factor for that.
 const MOST_STRETCH: f64 = 8.0;
-/// When nothing at all is known of anybody: 100 ms a request.
+/// The service time when none is known: 100 ms.
 const UNKNOWN_SERVICE_US: f64 = 100_000.0;
 
-/// Within a bound the pool must carry this multiple of the traffic: loads may be packed on a grid.
+/// With a bound theta the pool must carry this multiple of the traffic: loads may be packed on a grid.
 const WITH_ROOM: f64 = 1.01;
 
-/// A backend that is measured at more than this part of its capacity would be overloaded by any loss.
+/// A backend measured at more than this part of its capacity would be overloaded by any loss.
 const NEAR_BOUND: f64 = 0.5;
-/// Loads given on purpose make up no more than this part of the traffic.
+/// Pinned loads make up at most this part of the traffic.
 const MOST_PINNED: f64 = 0.95;
 
-/// One backend, ready to be packed.
+/// One backend in the packing.
 struct Candidate<'a> {
     backend: &'a Backend,
     shape: Shape,
     max_load: f64,
     limited: Option<&'static str>,
-    /// It may be trusted beyond what was seen of it.
+    /// Its bound may be raised beyond what was observed.
     may_stretch: bool,
-    /// Requests beyond what it should have in flight.
+    /// Requests in flight beyond what it should have.
     backlog: f64,
-    /// What it is given whatever the packing says.
+    /// The load that it is pinned to.
     pinned_rps: Option<f64>,
 }
 
 /// Packs the usable backends for this traffic. `careful` bounds how fast a share may grow.
 ///
 /// # Errors
-/// What the packing says, when there is nobody to give load to.
+/// The packing's, when no backend is there to take load.
 pub(crate) fn decide(
     now: Nanos,
     spec: &ServiceSpec,
@@ -82,13 +81,13 @@ pub(crate) fn decide(
     let mut candidates: Vec<Candidate<'_>> =
         usable.iter().map(|b| candidate(now, spec, b, middle_us, rate_rps, careful)).collect();
     stretch_unknown(&mut candidates, rate_rps);
-    work_off_queues(&mut candidates, rate_rps);
+    drain_queues(&mut candidates, rate_rps);
     let capacity_rps: f64 = candidates
         .iter()
         .map(|c| c.backend.knowledge.capacity_rps().unwrap_or(c.shape.capacity()))
         .sum();
     let seen = usable.iter().all(|b| !b.knowledge.is_lower_bound());
-    // Bounds on growth make a pool look small while it is learned: that is not a lack of capacity.
+    // While learning, bounds on growth make a pool look small: that is no lack of capacity.
     let usable_rps = plimsoll_learn::USABLE_CAPACITY * capacity_rps;
     let short_by_rps = (seen && rate_rps > usable_rps).then_some(rate_rps - usable_rps);
     let packed = pack(now, spec, &candidates, rate_rps, short_by_rps)?;
@@ -100,7 +99,7 @@ pub(crate) fn decide(
         .filter(|(_, w)| w.share > 0.0)
         .map(|(c, w)| w.share * c.shape.latency_at(w.share * rate_rps))
         .sum();
-    // Whoever the packing would use and does not know yet is still being learned.
+    // A backend that the packing would use and whose capacity is unknown is still being learned.
     let still_learning = candidates.iter().zip(&wishes).any(|(c, w)| {
         let load = w.share * rate_rps;
         !c.backend.knowledge.is_known() && load > 1.05 * c.backend.recent.rate_rps.max(0.5)
@@ -118,7 +117,7 @@ pub(crate) fn decide(
     })
 }
 
-/// Shares of the candidates, and the integer weights nearest to them.
+/// Shares of the candidates, and the best integer weights for them.
 fn pack(
     now: Nanos,
     spec: &ServiceSpec,
@@ -130,7 +129,7 @@ fn pack(
         candidates.iter().map(|c| CurveBackend { curve: &c.shape, max_load: c.max_load }).collect();
     let theta = spec.theta.map(|theta| bearable_theta(theta, &backends, rate_rps));
     let problem = CurveProblem { backends: &backends, total: rate_rps, theta };
-    // Somebody must be left to take what the measured ones leave.
+    // The load that measured backends leave must be taken by another.
     let given: f64 = candidates.iter().filter_map(|c| c.pinned_rps).sum();
     let pinned = candidates.iter().any(|c| c.pinned_rps.is_some())
         && candidates.iter().any(|c| c.pinned_rps.is_none())
@@ -141,32 +140,32 @@ fn pack(
         pack_curves(&problem, spec.objective)?
     };
     if short_by_rps.is_some() {
-        // All are overloaded alike: by what they are known to bear, doubts and queues aside.
-        let bears = |b: &Backend| b.knowledge.capacity_rps().unwrap_or(0.0) * b.ramp(now);
-        packing.weights = candidates.iter().map(|c| bears(c.backend)).collect();
+        // All are overloaded alike: in proportion to known capacities, without allowance for errors and queues.
+        let capacity_rps = |b: &Backend| b.knowledge.capacity_rps().unwrap_or(0.0) * b.ramp(now);
+        packing.weights = candidates.iter().map(|c| capacity_rps(c.backend)).collect();
         let sum: f64 = packing.weights.iter().sum();
         packing.weights.iter_mut().for_each(|w| *w /= sum);
         packing.short_of_capacity = short_by_rps;
     }
-    // Where a bound stands in the way, the curves do not tell which rounding is near.
+    // Where a bound applies, the curves do not say which rounding is best.
     let mut loads = candidates.iter().zip(&packing.weights);
     let at_bound = loads.any(|(c, share)| share * rate_rps >= AT_BOUND * c.max_load);
     let by_curves = !pinned && !at_bound && short_by_rps.is_none();
     let curves = by_curves.then_some((&problem, spec.objective, packing.objective));
-    let bears = |c: &Candidate<'_>| plimsoll_learn::USABLE_CAPACITY * c.shape.capacity();
-    let bearable_rps = (!pinned).then(|| candidates.iter().map(bears).collect());
+    let capacity_rps = |c: &Candidate<'_>| plimsoll_learn::USABLE_CAPACITY * c.shape.capacity();
+    let bearable_rps = (!pinned).then(|| candidates.iter().map(capacity_rps).collect());
     let rounded = round(spec, &packing.weights, rate_rps, &Judge { curves, bearable_rps })?;
     Ok((packing, rounded))
 }
 
-/// The greatest share less the least.
+/// The greatest share minus the least.
 fn spread(shares: &[f64]) -> f64 {
     let greatest = shares.iter().copied().fold(0.0, f64::max);
     greatest - shares.iter().copied().fold(greatest, f64::min)
 }
 
-/// Moves the shares as little towards those in proportion to capacity as the weights need to survive the loss of
-/// any one server. While it is learned what each can bear, the sum of what is known is all that is looked at.
+/// Moves the shares as little as needed towards those in proportion to capacity until the weights survive the loss of
+/// any one server. While capacities are being learned only their known sum is considered.
 fn keep_reserve(
     now: Nanos,
     spec: &ServiceSpec,
@@ -175,18 +174,20 @@ fn keep_reserve(
     careful: bool,
     (mut packing, mut rounded): (Packing<f64>, Rounded),
 ) -> Result<(Packing<f64>, Rounded), PackError> {
-    // Packing is optimistic about what is not known, and lets shares grow step by step; a loss does neither.
-    let bears =
+    // Packing is optimistic about unknown capacities and lets shares grow in steps; neither holds after a loss.
+    let capacity_rps =
         |c: &Candidate<'_>| c.backend.knowledge.capacity_rps().unwrap_or(c.shape.capacity());
-    let bears: Vec<f64> = candidates.iter().map(|c| bears(c) * c.backend.ramp(now)).collect();
-    let allowed: Vec<f64> = bears.iter().zip(candidates).map(|(b, c)| b.min(c.max_load)).collect();
+    let capacity_rps: Vec<f64> =
+        candidates.iter().map(|c| capacity_rps(c) * c.backend.ramp(now)).collect();
+    let allowed: Vec<f64> =
+        capacity_rps.iter().zip(candidates).map(|(b, c)| b.min(c.max_load)).collect();
     let measured = |(i, c): (usize, &Candidate<'_>)| c.pinned_rps.is_some().then_some(i);
     let measured: Vec<usize> = candidates.iter().enumerate().filter_map(measured).collect();
-    let is_near_bound = |i: &usize| packing.weights[*i] * rate_rps > NEAR_BOUND * bears[*i];
+    let is_near_bound = |i: &usize| packing.weights[*i] * rate_rps > NEAR_BOUND * capacity_rps[*i];
     let near_bound: Vec<usize> = measured.iter().copied().filter(is_near_bound).collect();
     let survives = |weights: &[u32]| match careful {
-        true => in_flight_survives(&bears, weights, rate_rps),
-        false => split_survives(&bears, weights, &near_bound, rate_rps),
+        true => in_flight_survives(&capacity_rps, weights, rate_rps),
+        false => split_survives(&capacity_rps, weights, &near_bound, rate_rps),
     };
     let packed = packing.weights.clone();
     for part in BLENDS {
@@ -194,7 +195,7 @@ fn keep_reserve(
             break;
         }
         let shares = blend(&packed, &allowed, &measured, part);
-        // Who bounds the spread of the shares wants that more.
+        // A configured bound on the spread of the shares takes precedence.
         if spec.theta.is_some_and(|theta| spread(&shares) > theta.max(spread(&packed))) {
             break;
         }
@@ -224,15 +225,15 @@ fn wishes(
     candidates.iter().zip(&packing.weights).zip(&rounded.weights).map(wish).collect()
 }
 
-/// What integer weights are judged by.
+/// How integer weights are judged.
 struct Judge<'a> {
-    /// The curves, where they tell which rounding is near, and the objective at the shares themselves.
+    /// The curves, where they say which rounding is best, and the objective at the exact shares.
     curves: Option<(&'a CurveProblem<'a>, Objective, f64)>,
-    /// What each is known to bear, where nobody is given a load on purpose.
+    /// The known capacity of each, where none is pinned.
     bearable_rps: Option<Vec<f64>>,
 }
 
-/// Integer weights for these shares, judged on the curves where they tell, and near them where they can be.
+/// Integer weights for these shares, judged on the curves where possible, and close to the shares.
 fn round(
     spec: &ServiceSpec,
     shares: &[f64],
@@ -240,13 +241,13 @@ fn round(
     judge: &Judge<'_>,
 ) -> Result<Rounded, PackError> {
     let strays = |rounded: &Rounded| {
-        rounded.shares.iter().zip(shares).any(|(made, share)| (made - share).abs() > STRAY)
+        rounded.shares.iter().zip(shares).any(|(made, share)| (made - share).abs() > ROUNDING)
     };
     let overloads = |rounded: &Rounded| {
         let Some(bearable_rps) = &judge.bearable_rps else { return false };
         let mut loads = rounded.shares.iter().zip(shares).zip(bearable_rps);
-        loads.any(|((made, share), bears)| {
-            made * rate_rps > OVERLOADED * bears.max(share * rate_rps)
+        loads.any(|((made, share), capacity_rps)| {
+            made * rate_rps > OVERLOADED * capacity_rps.max(share * rate_rps)
         })
     };
     let range = range_for(spec, shares, rate_rps);
@@ -255,14 +256,14 @@ fn round(
     loop {
         let problem = curves.map(|(problem, objective, _)| (problem, objective));
         let mut rounded = round_to_range(shares, problem, start..=end)?;
-        // Flat curves would let a rounding stray far for next to nothing.
+        // With flat curves a rounding far from the shares would cost next to nothing.
         if curves.is_some() && strays(&rounded) {
             curves = None;
             rounded = round_to_range(shares, None, start..=end)?;
         }
         let costs = curves.is_some_and(|(_, _, least)| rounded.cost > COSTLY * least);
-        // A weight of 1 is much beside a small greatest one, and near the capacity a unit is all the room
-        // there is: what a share is comes before the quickness of a change.
+        // A weight of 1 is a lot beside a small greatest one, and near capacity a unit is all the room there is: the
+        // right share takes precedence over a fast change.
         if end >= last || !(costs || strays(&rounded) || overloads(&rounded)) {
             return Ok(rounded);
         }
@@ -270,9 +271,9 @@ fn round(
     }
 }
 
-/// The weights to use: no greater than precision needs where the balancer follows a change only after a
-/// round, whose length is their sum. (Measured on HAProxy 2.6 with 30 servers at 1,000 req/s: with
-/// weights up to 250 traffic was 5 % off for more than 20 s after a change, with 31 for one.)
+/// The range of weights: no greater than precision needs where the balancer follows a change only after a round, whose
+/// length is their sum. (Measured on HAProxy 2.6 with 30 servers at 1,000 req/s: with weights up to 250 traffic was 5 %
+/// off for more than 20 s after a change, with 31 for one.)
 fn range_for(spec: &ServiceSpec, shares: &[f64], rate_rps: f64) -> RangeInclusive<u32> {
     let (start, end) = (*spec.sink.range.start(), *spec.sink.range.end());
     let greatest = shares.iter().copied().fold(0.0, f64::max);
@@ -284,7 +285,7 @@ fn range_for(spec: &ServiceSpec, shares: &[f64], rate_rps: f64) -> RangeInclusiv
     start..=end.min(followed as u32).max(start)
 }
 
-/// Packs what those that are given their load on purpose leave to the others.
+/// Packs the traffic that pinned loads leave over the other backends.
 fn pack_around_pins(
     spec: &ServiceSpec,
     candidates: &[Candidate<'_>],
@@ -306,14 +307,14 @@ fn pack_around_pins(
         None => packed.next().unwrap_or(0.0) * rest,
     });
     let loads: Vec<f64> = loads.collect();
-    // However little it is: more than what is given, which is not all of it.
+    // The sum exceeds the traffic where the pinned loads alone do: shares are of the sum.
     let all: f64 = loads.iter().sum();
     packing.weights = loads.into_iter().map(|load| load / all).collect();
     Ok(packing)
 }
 
-/// The bound on the spread of the shares; a wider one, and no wider than needed, where the traffic cannot
-/// be carried within it: answers come before evenness.
+/// The bound on the spread of the shares, or the least wider one within which the traffic can be carried: answers take
+/// precedence over evenness.
 fn bearable_theta(theta: f64, backends: &[CurveBackend<'_>], total: f64) -> f64 {
     let most = || backends.iter().map(|b| b.max_load);
     let least = most().fold(f64::INFINITY, f64::min);
@@ -340,7 +341,7 @@ fn candidate<'a>(
     careful: bool,
 ) -> Candidate<'a> {
     let knowledge = &backend.knowledge;
-    let sip = FIRST_SIP * 1e6 / middle_us;
+    let first_load = FIRST_LOAD * 1e6 / middle_us;
     let shape = knowledge.shape_to_pack().unwrap_or(Shape::Queue(QueueCurve {
         service_us: middle_us,
         cores: 1.0,
@@ -350,12 +351,12 @@ fn candidate<'a>(
     let mut limited = None;
     if careful || !knowledge.is_known() {
         let most = if careful { spec.max_step } else { spec.max_step.min(CALM_STEP) };
-        // Shares grow from shares in force: traffic that has stopped for a moment takes nobody's away, and
-        // a plan that was not programmed gave nothing to grow from.
+        // Shares grow from those in force: a pause of the traffic takes none away, and a plan that was not programmed
+        // gave none.
         let has = backend.recent.rate_rps.max(backend.granted_share * rate_rps);
-        let step = (has * most).max(sip);
+        let step = (has * most).max(first_load);
         if step < max_load {
-            (max_load, limited) = (step, Some("its share grows step by step"));
+            (max_load, limited) = (step, Some("its share is raised in steps"));
         }
     }
     let calm = CALM_QUEUE * knowledge.cores() + CALM_QUEUE;
@@ -363,37 +364,36 @@ fn candidate<'a>(
     let may_stretch = backlog == 0.0 && backend.ramp(now) >= 1.0;
     let ramp = backend.ramp(now);
     if ramp < 1.0 {
-        (max_load, limited) = (max_load * ramp, Some("it is ramping up"));
+        (max_load, limited) = (max_load * ramp, Some("it is in slow start"));
     }
     let pinned_rps = match backend.pin {
         Some(Pin::Exactly(rps)) => Some(rps),
         _ => None,
     };
     if pinned_rps.is_some() {
-        limited = Some("it is measured anew");
+        limited = Some("it is being measured");
     }
     Candidate { backend, shape, max_load, limited, may_stretch, backlog, pinned_rps }
 }
 
-/// Overrun backends get less than they bear until their queues are gone, as far as the others have room
-/// for what they are spared.
-fn work_off_queues(candidates: &mut [Candidate<'_>], rate_rps: f64) {
+/// Gives backends with a backlog less load until their queue is gone, as far as the others have room for it.
+fn drain_queues(candidates: &mut [Candidate<'_>], rate_rps: f64) {
     let wanted = |c: &Candidate<'_>| (c.backlog / DRAIN_S).min(c.max_load);
     let all: f64 = candidates.iter().map(|c| c.max_load).sum();
-    let spared: f64 = candidates.iter().map(wanted).sum();
+    let relief: f64 = candidates.iter().map(wanted).sum();
     let room = SPARE_FOR_QUEUES * (all - rate_rps);
-    if spared <= 0.0 || room <= 0.0 {
+    if relief <= 0.0 || room <= 0.0 {
         return;
     }
-    let part = (room / spared).min(1.0);
+    let part = (room / relief).min(1.0);
     for c in candidates.iter_mut().filter(|c| c.backlog > 0.0) {
         c.max_load -= part * wanted(c);
-        c.limited = Some("its queue is being worked off");
+        c.limited = Some("given less load until its queue is gone");
     }
 }
 
-/// Where bounds on growth leave the pool too small for its traffic, those whose end was never seen take
-/// what is missing: the others are known to bear no more.
+/// Where bounds on growth leave the pool too small for its traffic, backends whose capacity is only a lower bound take
+/// the rest: the capacity of the others is known.
 fn stretch_unknown(candidates: &mut [Candidate<'_>], rate_rps: f64) {
     let unseen = |c: &Candidate<'_>| c.backend.knowledge.is_lower_bound() && c.may_stretch;
     let all: f64 = candidates.iter().map(|c| c.max_load).sum();
@@ -409,7 +409,7 @@ fn stretch_unknown(candidates: &mut [Candidate<'_>], rate_rps: f64) {
             let needed = c.max_load / plimsoll_learn::USABLE_CAPACITY / q.capacity();
             q.cores *= needed.max(1.0);
         }
-        c.limited = Some("it takes what the known ones cannot");
+        c.limited = Some("it takes the load beyond the known capacity of the others");
     }
 }
 
@@ -417,25 +417,27 @@ fn explain(c: &Candidate<'_>, load: f64, short: bool) -> String {
     let knowledge = &c.backend.knowledge;
     let capacity = c.shape.capacity();
     let what = match knowledge.service_us() {
-        None => return "nothing is known of it yet".to_owned(),
+        None => return "nothing is known about it yet".to_owned(),
         Some(_) if knowledge.is_lower_bound() => {
-            format!("bears {:.1} req/s or more", knowledge.capacity_rps().unwrap_or(capacity))
+            format!("capacity {:.1} req/s or more", knowledge.capacity_rps().unwrap_or(capacity))
         }
-        Some(_) => format!("bears {capacity:.1} req/s"),
+        Some(_) => format!("capacity {capacity:.1} req/s"),
     };
     let part = load / capacity * 100.0;
     match c.limited {
         _ if load == 0.0 && c.max_load > 0.0 => {
-            format!("{what}; parked: at this load it would only be slower")
+            format!("{what}; parked: at this load the other backends are faster")
         }
-        Some(limit) if c.pinned_rps.is_some() => format!("{what}; {limit} at {load:.1}"),
+        Some(limit) if c.pinned_rps.is_some() => format!("{what}; {limit} at {load:.1} req/s"),
         Some(limit) if load >= 0.999 * c.max_load => format!("{what}; {limit}"),
-        _ if short => format!("{what}; short of capacity: shared in proportion"),
-        _ => format!("{what}; gets {load:.1} ({part:.0} %)"),
+        _ if short => {
+            format!("{what}; the pool is short of capacity: share in proportion to capacity")
+        }
+        _ => format!("{what}; planned {load:.1} req/s ({part:.0} %)"),
     }
 }
 
-/// Median time at rest of those that are known, microseconds.
+/// Median of the known unloaded service times, microseconds.
 pub(crate) fn middle_service_us(usable: &[&Backend]) -> f64 {
     let mut known: Vec<f64> = usable.iter().filter_map(|b| b.knowledge.service_us()).collect();
     known.sort_by(f64::total_cmp);
@@ -458,8 +460,8 @@ mod tests {
     const BY_SHARES: Judge<'static> = Judge { curves: None, bearable_rps: None };
 
     #[test]
-    fn near_the_capacity_weights_are_as_great_as_the_room_that_is_left_asks() {
-        // Six that are 95 % full: half a unit of 40 is more than some have left.
+    fn near_capacity_weights_are_as_fine_as_the_remaining_room_requires() {
+        // Six backends at 95 %: half a unit of 40 is more than some have left.
         let pool = [(1.0, 33.3), (1.0, 23.3), (1.0, 40.0), (2.0, 66.7), (2.0, 53.3), (4.0, 88.0)];
         let curves = pool.map(|(cores, rps)| {
             let service_us = cores * 1e6 / rps;
@@ -516,19 +518,19 @@ mod tests {
     }
 
     #[test]
-    fn small_weights_are_used_only_where_they_are_near_enough() {
-        // Four of next to nothing beside one: 1 each of 44 would take 7 % from it.
+    fn small_weights_are_used_only_where_they_are_close_enough() {
+        // Four tiny shares beside one: 1 each of 44 would take 7 % from it.
         let shares = [0.003, 0.988, 0.003, 0.003, 0.003];
         let rounded = round(&spec(), &shares, 1.0, &BY_SHARES).expect("shares that can be rounded");
         let off = rounded.shares.iter().zip(shares).map(|(made, share)| (made - share).abs());
-        assert!(off.fold(0.0, f64::max) <= STRAY, "{rounded:?}");
+        assert!(off.fold(0.0, f64::max) <= ROUNDING, "{rounded:?}");
         let even =
             round(&spec(), &[0.2, 0.8], 1.0, &BY_SHARES).expect("shares that can be rounded");
         assert!(even.weights.iter().all(|w| *w <= PRECISE), "precise enough: {even:?}");
     }
 
     #[test]
-    fn loads_given_on_purpose_leave_shares_of_a_whole_however_little_arrives() {
+    fn pinned_loads_leave_valid_shares_however_little_arrives() {
         let mut backends: Vec<Backend> = (0..3)
             .map(|i| {
                 let spec = BackendSpec { id: BackendId(i), name: format!("s{i}") };

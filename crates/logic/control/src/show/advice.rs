@@ -1,5 +1,5 @@
-//! Would the balancer's other method serve better? Both are tried on the same model of the pool, with
-//! the same luck, and the ratio is what is said: a model's absolute numbers are not to be trusted.
+//! Would the balancer's other kind of method be faster? Both are simulated on the same model of the pool with the same
+//! random numbers, and only their ratio is used: a model's absolute numbers are not to be trusted.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::propose::search::{Found, Question, Search, requests_for};
 use crate::propose::split;
 use crate::show::view::{Advice, Phase};
 
-/// How often the question is asked; it is answered only when it has become another.
+/// Interval of the question; it is answered only if it has changed.
 const EVERY: Duration = Duration::from_secs(5 * 60);
-/// Below this gain nothing is said.
+/// A smaller gain is not reported.
 const WORTH_SAYING: f64 = 0.03;
 
 impl Controller {
-    /// One more slice of the comparison, when it is due.
+    /// Runs one more slice of the comparison, when it is due.
     pub(crate) fn continue_advice(&mut self, now: Nanos) {
         if let Some(search) = &mut self.advice_search {
             if let Some(found) = search.advance() {

@@ -1,4 +1,4 @@
-//! The controller as an operator sees it.
+//! The controller's state, as an operator sees it.
 
 pub(crate) mod advice;
 pub(crate) mod view;
@@ -13,13 +13,13 @@ use crate::show::view::{
     BackendState, BackendView, Belief, CurveView, Phase, PlanView, ServiceView,
 };
 
-/// Points of a curve drawn for plots.
+/// Points per plotted curve.
 const DRAWN: usize = 33;
-/// From this part of the traffic on backends speak for the pool.
+/// Backends with at least this part of the traffic determine the phase shown.
 const MOST: f64 = 0.5;
 
 impl Controller {
-    /// Everything there is to show.
+    /// The whole state for display.
     pub fn view(&self, now: Nanos) -> ServiceView {
         let rate: f64 = self.backends.iter().map(|b| b.recent.rate_rps).sum();
         let method = self.method.as_ref();
@@ -30,7 +30,7 @@ impl Controller {
             phase: self.shown_phase(now),
             epoch: self.epoch,
             rate_rps: self.history.rate_rps().unwrap_or(0.0),
-            // Readings that never met a request in flight tell no time.
+            // Readings that never met a request in flight show no time.
             latency_ms: self.history.mean_us().filter(|us| *us > 0.0).map(|us| us / 1e3),
             drain_s: self.drain.longest().map(|took| took.as_secs_f64()),
             trouble: self.trouble.clone(),
@@ -47,8 +47,8 @@ impl Controller {
         }
     }
 
-    /// The phase that agrees with the backends' states: a pool in which no backend serves is short of capacity, and one is
-    /// not steady while most of its traffic goes to backends that are being learned or join.
+    /// A phase that agrees with the backends' states: a pool in which no backend serves is short of capacity, and a
+    /// pool is not steady while most of its traffic goes to backends that are being learned or join.
     fn shown_phase(&self, now: Nanos) -> Phase {
         let serving = || self.backends.iter().filter(|b| b.is_usable() && !b.aside);
         let is_deserted = serving().all(|b| b.programmed.unwrap_or(b.wanted.weight) == 0);
@@ -69,8 +69,8 @@ impl Controller {
         }
     }
 
-    /// Once the pool is packed no weight moves for the sake of learning, but for backends that are measured on purpose: what
-    /// is known of the others is enough for their load.
+    /// In a packed pool weights no longer move in order to learn, except for backends that are being measured: the
+    /// others are known well enough for their load.
     fn shown_state(&self, b: &Backend, now: Nanos) -> BackendState {
         let is_settled = matches!(self.phase, Phase::Steady | Phase::ShortOfCapacity);
         match b.state(now) {
@@ -83,7 +83,7 @@ impl Controller {
         }
     }
 
-    /// What is believed of every backend, in the order of the configuration.
+    /// The estimates of every backend, in the order of the configuration.
     pub fn beliefs(&self) -> impl Iterator<Item = Belief> + '_ {
         self.backends.iter().map(|b| Belief {
             backend: b.id,
@@ -99,7 +99,7 @@ impl Controller {
         })
     }
 
-    /// Which backends are checked because something speaks against them, in the order of the configuration.
+    /// Which backends are suspected to have failed and checked for it, in the order of the configuration.
     pub fn suspected(&self) -> impl Iterator<Item = bool> + '_ {
         self.backends.iter().map(|b| b.suspected)
     }
@@ -109,18 +109,17 @@ impl Controller {
         self.epoch
     }
 
-    /// What it is doing.
+    /// The present phase.
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// The plan that is not answered yet: its epoch, and whether it is on trial, as every plan of the ordinary
-    /// round is that gives nobody a load for the sake of measuring.
+    /// The unanswered plan's epoch, and whether it is on trial, as every regular plan is that contains no pin.
     pub fn under_way(&self) -> Option<(u64, bool)> {
         self.pending.as_ref().map(|p| (p.epoch, p.on_trial))
     }
 
-    /// When a decision was last made the one in force, programmed or as good as what is held.
+    /// When a decision was last made the current one, programmed or equivalent to the weights in force.
     pub fn decided_at(&self) -> Option<Nanos> {
         self.decided_at
     }
@@ -202,7 +201,7 @@ mod tests {
     use crate::gate::trial::PoolWindow;
     use crate::spec::{BackendSpec, ServiceSpec};
 
-    /// Three backends that serve alike.
+    /// Three equal backends.
     fn controller() -> Controller {
         let backends = (0..3).map(|i| BackendSpec { id: BackendId(i), name: format!("s{i}") });
         let spec = ServiceSpec::new("shop", backends.collect());
@@ -227,8 +226,8 @@ mod tests {
         controller.phase = Phase::Steady;
         assert_eq!(shown(&controller), (Phase::Exploring, vec![Exploring; 3]), "nothing is known");
         for b in &mut controller.backends {
-            // A lower bound, which is all that little load can tell.
-            (0..10).for_each(|_| b.knowledge.observe_at_rest(1e4));
+            // A lower bound, which is all that little load can show.
+            (0..10).for_each(|_| b.knowledge.observe_unloaded(1e4));
             assert!(!b.knowledge.is_known());
         }
         assert_eq!(shown(&controller), (Phase::Steady, vec![Ready; 3]));
@@ -251,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_latency_that_no_reading_has_met_is_not_known() {
+    fn latency_is_unknown_while_no_reading_met_a_request() {
         let mut controller = controller();
         let window =
             |in_flight| PoolWindow { at: Nanos(1), seconds: 1.0, started: 50.0, in_flight };

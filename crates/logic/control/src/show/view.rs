@@ -1,7 +1,7 @@
 use plimsoll_model::{BackendId, Hyperbola, MethodKind, Nanos, Objective};
 use serde::{Deserialize, Serialize};
 
-/// What the controller is doing.
+/// The controller's phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -9,29 +9,29 @@ pub enum Phase {
     Exploring,
     /// The pool is known, as far as its load requires, and packed.
     Steady,
-    /// There is more traffic than capacity: shared in proportion to capacity. Also where no backend serves.
+    /// There is more traffic than capacity: shares are in proportion to capacity. Also where no backend serves.
     ShortOfCapacity,
-    /// Nothing is programmed: asked so, or the balancer cannot be steered.
+    /// Nothing is programmed: observe mode is configured, or the balancer cannot be steered.
     Observing,
 }
 
-/// What a backend is doing.
+/// A backend's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BackendState {
     /// In use, and known as far as its load requires.
     Ready,
-    /// In use, and its weight moves to learn its capacity.
+    /// In use, and its weight moves in order to learn its capacity.
     Exploring,
-    /// It does not answer at the moment: it gets nothing until it does, and all of its share from then on.
+    /// It does not answer at present: it has weight 0 until it does, and its full share from then on.
     SetAside,
-    /// It does not serve; out of the plan.
+    /// It has failed and has weight 0.
     Failed,
-    /// An administrator drains it or has it in maintenance.
+    /// Drained or in maintenance by an administrator.
     Draining,
-    /// New or returned: its share ramps up.
+    /// New or returned: in slow start.
     Joining,
-    /// Healthy and deliberately without traffic: at this load it would only be slower.
+    /// Healthy and without traffic by choice: at this load the other backends are faster.
     Parked,
 }
 
@@ -40,25 +40,25 @@ pub enum BackendState {
 pub struct BackendView {
     /// Its name.
     pub backend: String,
-    /// The integer weight wanted.
+    /// The weight wanted.
     pub weight: u32,
-    /// The part of the service's traffic it gets, 0…1, as last measured.
+    /// The part of the service's traffic that it gets, 0…1, as last measured.
     pub share: f64,
     /// The weight the balancer holds; `None` while it cannot be read.
     pub programmed: Option<u32>,
-    /// What it is doing.
+    /// Its state.
     pub state: BackendState,
     /// Response time measured over the last window, milliseconds.
     pub latency_ms: Option<f64>,
-    /// Response time that the curves expect of the plan, milliseconds.
+    /// Response time that the curves predict for the plan, milliseconds.
     pub expected_ms: Option<f64>,
     /// Requests per second that Plimsoll itself sends to it: checks by request, and probes.
     pub asked_rps: f64,
-    /// The part of its capacity that these cost, a probe by its own time, where that is known.
+    /// The part of its capacity that these cost, where known; a probe counts by its own response time.
     pub asked_part: Option<f64>,
-    /// Time between checks for life, seconds; `None`: its traffic tells, or nobody checks.
+    /// Interval of its liveness checks, seconds; `None`: traffic makes them unnecessary, or checks are off.
     pub check_interval_s: Option<f64>,
-    /// Why the weight is what it is.
+    /// The reason for the weight.
     pub reason: String,
 }
 
@@ -69,48 +69,48 @@ pub struct CurveView {
     pub backend: String,
     /// The family that fits best: `queue`, `hyperbola`, `isotonic` or `poly2`.
     pub family: String,
-    /// Response time at rest, milliseconds.
+    /// Unloaded service time, milliseconds.
     pub l0_ms: f64,
-    /// Requests per second it can bear.
+    /// Capacity, requests per second.
     pub capacity_rps: f64,
-    /// True while no queue was ever seen: the real capacity is at least that.
+    /// True while no queue was ever observed: the capacity may be greater.
     pub capacity_is_lower_bound: bool,
-    /// Requests it works on at the same time.
+    /// Requests that it serves at the same time.
     pub cores: f64,
     /// Relative standard error of the capacity.
     pub capacity_error: f64,
-    /// Cross-validated relative error of the fit, where there are points enough.
+    /// Cross-validated relative error of the fit, where there are enough points.
     pub cv_error: Option<f64>,
     /// The parameters, where the curve is a hyperbola (microseconds, requests per second).
     pub hyperbola: Option<Hyperbola>,
-    /// What was measured: (requests per second, milliseconds, requests).
+    /// The measured points: (requests per second, milliseconds, requests).
     pub points: Vec<(f64, f64, f64)>,
     /// The curve itself, sampled for plotting: (requests per second, milliseconds).
     pub line: Vec<(f64, f64)>,
 }
 
-/// What is believed of one backend, for those who look after every step: it costs nothing to say.
+/// Estimates of one backend, for observers of every step: cheap to make.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Belief {
-    /// Whom.
+    /// The backend.
     pub backend: BackendId,
-    /// The weight that the balancer holds, as far as is known.
+    /// The weight that the balancer holds, as far as known.
     pub programmed: Option<u32>,
     /// The weight that it should hold.
     pub wanted: u32,
-    /// Requests per second that it bears.
+    /// Capacity, requests per second.
     pub capacity_rps: Option<f64>,
-    /// Relative standard error of that.
+    /// Relative standard error of the capacity.
     pub capacity_error: f64,
-    /// Where its curve ends, requests per second: a curve that is fitted to what was measured ends where that says.
+    /// Where its curve ends, requests per second: for a fitted curve that may differ from the capacity estimate.
     pub curve_rps: Option<f64>,
-    /// It may bear more.
+    /// The capacity is a lower bound.
     pub is_lower_bound: bool,
-    /// Time of a request on one core, microseconds.
+    /// Unloaded service time on one core, microseconds.
     pub service_us: Option<f64>,
-    /// When its curve was last rescaled or begun anew, and to which multiple of its rate.
+    /// When its curve was last rescaled or relearned, and the multiple of its former rate.
     pub changed: Option<(Nanos, f64)>,
-    /// It is given a load for the sake of measuring, whatever the packing says.
+    /// It is pinned to a load in order to be measured.
     pub is_measured: bool,
 }
 
@@ -119,11 +119,11 @@ pub struct Belief {
 pub struct PlanView {
     /// The plan's epoch; 0 before the first.
     pub epoch: u64,
-    /// Why it was made.
+    /// The reason for the plan.
     pub reason: String,
-    /// What was minimised.
+    /// The objective minimised.
     pub objective: Objective,
-    /// Mean response time it expects, milliseconds.
+    /// Expected mean response time, milliseconds.
     pub expected_ms: Option<f64>,
     /// Lower bound on the objective, milliseconds, where the solver proves one.
     pub bound_ms: Option<f64>,
@@ -135,18 +135,18 @@ pub struct PlanView {
     pub rate_rps: f64,
     /// Capacity of the backends in use, requests per second.
     pub capacity_rps: f64,
-    /// What the balancer's other kind of method would give, where it would serve better.
+    /// Advice to use the balancer's other kind of method, where that would be faster.
     pub advice: Option<Advice>,
 }
 
-/// Another method would serve better.
+/// Another method would be faster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
     /// The method to use, by the balancer's own name.
     pub method: String,
-    /// Mean response time expected of it, milliseconds.
+    /// Its expected mean response time, milliseconds.
     pub expected_ms: f64,
-    /// Mean response time expected of the present one, milliseconds.
+    /// Expected mean response time of the present one, milliseconds.
     pub present_ms: f64,
     /// `1 − expected/present`.
     pub gain: f64,
@@ -157,20 +157,21 @@ pub struct Advice {
 pub struct ServiceView {
     /// The service's name.
     pub service: String,
-    /// How the balancer picks.
+    /// The kind of the balancer's method.
     pub method: MethodKind,
-    /// The balancer's own name for it.
+    /// The balancer's name for it.
     pub method_name: String,
-    /// What the controller is doing.
+    /// The controller's phase.
     pub phase: Phase,
     /// The last plan's epoch; 0 before the first.
     pub epoch: u64,
     /// Traffic, requests per second.
     pub rate_rps: f64,
-    /// Mean response time over the last windows, milliseconds; `None` without traffic, or while no reading met any.
+    /// Mean response time over the last windows, milliseconds; `None` without traffic, or while no reading met a
+    /// request.
     pub latency_ms: Option<f64>,
-    /// The longest of the last drains that were seen, seconds: so long requests go on after a weight of 0. 600 where
-    /// connections never end. Measuring waits as long, but a minute at the most.
+    /// The longest of the recent drains, seconds: for so long requests remain after weight 0; 600 where connections
+    /// never end. Measurements wait as long, but at most a minute.
     pub drain_s: Option<f64>,
     /// Why the balancer cannot be steered, if it cannot.
     pub trouble: Option<String>,

@@ -1,8 +1,8 @@
-//! How well cores are known of a backend that has one load for hours.
+//! How well the cores of a backend are known that has one load for hours.
 //!
 //! `cargo run --release -p plimsoll-learn --example cores -- [HOURS [SEEDS [POLL_MS]]]`
 //!
-//! Polls every 25 ms unless told otherwise, an estimate every 5 s as the controller makes them, from the fifth minute on. A
+//! Polls every 25 ms unless given, an estimate every 5 s as in the controller, from the fifth minute on. A
 //! *flip* is an estimate with other cores than the one before it.
 
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ const SERVICE_S: f64 = 0.03;
 const POLL_MS: f64 = 25.0;
 const BLIND_S: u32 = 300;
 const EVERY_S: u32 = 5;
-/// Cores are held, as by the controller, once one more or less would be worse by so much: four standard deviations.
+/// Cores are held, as by the controller, once one more or less fits worse by this much: four standard deviations.
 const SURE: f64 = 16.0;
 
 fn main() {
@@ -104,7 +104,7 @@ fn watch(
     let mut backend = Backend::new(arrivals, SERVICE_S, kind, cores, seed);
     let mut estimator = ThroughputEstimator::new(ThroughputOptions::default());
     let (mut last, mut held) = (None, None);
-    // What was in flight some services before a poll, by the polls before it.
+    // The number in flight some service times before a poll, by earlier polls.
     let mut past = VecDeque::new();
     let lag = (SERVICE_S / poll_s).ceil() as usize;
     let long = (LONG_BEFORE * SERVICE_S / poll_s).ceil() as usize;

@@ -1,5 +1,5 @@
-//! One backend in simulated time, as a balancer's polls show it: Poisson arrivals, first come first
-//! served, so many cores.
+//! One backend in simulated time, as a balancer's polls show it: Poisson arrivals, first come first served, with any
+//! number of cores.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -26,7 +26,7 @@ pub struct Backend {
     pub arrivals: f64,
     /// Seconds of service, on average.
     pub service_s: f64,
-    /// How that scatters.
+    /// How it scatters.
     pub service: Service,
     /// Cores.
     pub cores: u32,
@@ -76,7 +76,7 @@ impl Backend {
         self.departures.push(Reverse((end * 1e9) as u64));
     }
 
-    /// Goes on for so long, and says what a poll at the end shows beside one at the beginning.
+    /// Simulates this time, and returns what a poll at the end shows against one at the beginning.
     pub fn poll(&mut self, seconds: f64) -> Interval {
         let before = self.in_flight();
         let end = self.now + seconds;

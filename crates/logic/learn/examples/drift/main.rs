@@ -1,7 +1,10 @@
-//! How soon a change of a backend is seen, and how often there is none.
+//! How soon a change of a backend is detected, and how often one is detected without any.
 //!
-//! `cargo run --release -p plimsoll-learn --example drift -- detect RATIO [SEEDS] [poll=MS]`
-//! `cargo run --release -p plimsoll-learn --example drift -- noise DAYS [SEED [SERVICE_MS [leastconn|regular|bimodal]]] [poll=MS]`
+//! ```text
+//! cargo run --release -p plimsoll-learn --example drift -- detect RATIO [SEEDS] [poll=MS]
+//! cargo run --release -p plimsoll-learn --example drift -- noise DAYS \
+//!     [SEED [SERVICE_MS [leastconn|regular|bimodal]]] [poll=MS]
+//! ```
 //!
 //! `detect` changes the speed of a backend at 70 % load and counts the requests that it completes, and
 //! the seconds that pass, until the alarm. `noise` changes nothing, for so many days of a pool of 30
@@ -18,10 +21,10 @@ use pool::Pool;
 const SERVICE_S: f64 = 0.03;
 const POLL_S: f64 = 0.025;
 const LEASTCONN_POLL_S: f64 = 0.05;
-/// So long a backend is watched before it changes, seconds.
+/// For this long a backend is watched before it changes, seconds.
 const BEFORE_S: f64 = 300.0;
 const LOAD: f64 = 0.7;
-/// How many of so many cores.
+/// How many backends with how many cores.
 const POOL: [(usize, u32); 4] = [(16, 1), (8, 2), (4, 4), (2, 8)];
 const KINDS: [Service; 3] = [Service::Exponential, Service::Deterministic, Service::Bimodal];
 
@@ -100,7 +103,7 @@ fn detect(ratio: f64, seeds: u64, poll_s: f64) {
     }
 }
 
-/// Requests completed and seconds passed until the alarm, and the ratio it gives.
+/// Requests completed and seconds passed until the alarm, and the alarm's ratio.
 fn detect_once(
     kind: Service,
     cores: u32,
@@ -127,7 +130,7 @@ fn detect_once(
     None
 }
 
-/// Every day begins anew, with backends that nothing is known of.
+/// Every day begins anew, with unknown backends.
 fn noise(days: u64, seed: u64, service_s: f64, (kind, poll_s): (Service, f64)) {
     let polls = (86_400.0 / poll_s) as u64;
     println!("days of a pool of 30  requests  false alarms");
@@ -155,7 +158,7 @@ fn noise(days: u64, seed: u64, service_s: f64, (kind, poll_s): (Service, f64)) {
     }
 }
 
-/// The same behind leastconn. Every day begins anew here, too.
+/// The same under leastconn. Every day begins anew here, too.
 fn noise_of_leastconn(days: u64, seed: u64, service_s: f64, poll_s: f64) {
     println!("days of a pool of 30  requests  false alarms");
     let cores: Vec<u32> =

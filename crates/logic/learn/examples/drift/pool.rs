@@ -1,5 +1,5 @@
-//! A pool behind HAProxy's leastconn in simulated time, as polls show it: who would have the least in flight per
-//! weight gets the request, weights by cores; Poisson arrivals, exponential service.
+//! A pool behind HAProxy's leastconn in simulated time, as polls show it: a request goes to the backend that would have
+//! the least in flight per weight, with weights by cores; Poisson arrivals, exponential service.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,14 +16,14 @@ pub struct Pool {
     cores: Vec<u32>,
     now: f64,
     next_arrival: f64,
-    /// Ends of service, in nanoseconds so that they can be ordered, and whose.
+    /// Ends of service, in nanoseconds so that they can be ordered, with their backends.
     departures: BinaryHeap<Reverse<(u64, usize)>>,
     in_flight: Vec<u32>,
     completions: Vec<f64>,
 }
 
 impl Pool {
-    /// An idle pool of backends of so many cores each, at this part of its capacity.
+    /// An idle pool of backends with these cores, for this part of its capacity.
     pub fn new(cores: Vec<u32>, load: f64, service_s: f64, seed: u64) -> Pool {
         let all: u32 = cores.iter().sum();
         Pool {
@@ -44,32 +44,32 @@ impl Pool {
         -uniform.ln() * mean
     }
 
-    fn serve(&mut self, who: usize) {
+    fn serve(&mut self, i: usize) {
         let end = self.now + self.exponential(self.service_s);
-        self.departures.push(Reverse(((end * 1e9) as u64, who)));
+        self.departures.push(Reverse(((end * 1e9) as u64, i)));
     }
 
     fn arrive(&mut self) {
         self.next_arrival = self.now + self.exponential(1.0 / self.arrivals_per_s);
         let key = |i: &usize| f64::from(self.in_flight[*i] + 1) / f64::from(self.cores[*i]);
         let least = (0..self.cores.len()).min_by(|i, j| key(i).total_cmp(&key(j)));
-        let Some(who) = least else { return };
-        self.in_flight[who] += 1;
-        if self.in_flight[who] <= self.cores[who] {
-            self.serve(who);
+        let Some(i) = least else { return };
+        self.in_flight[i] += 1;
+        if self.in_flight[i] <= self.cores[i] {
+            self.serve(i);
         }
     }
 
-    fn depart(&mut self, who: usize) {
+    fn depart(&mut self, i: usize) {
         self.departures.pop();
-        self.completions[who] += 1.0;
-        self.in_flight[who] -= 1;
-        if self.in_flight[who] >= self.cores[who] {
-            self.serve(who);
+        self.completions[i] += 1.0;
+        self.in_flight[i] -= 1;
+        if self.in_flight[i] >= self.cores[i] {
+            self.serve(i);
         }
     }
 
-    /// Goes on for so long, and says what a poll at the end shows of each beside one at the beginning.
+    /// Simulates this time, and returns for each backend what a poll at the end shows against one at the beginning.
     pub fn poll(&mut self, seconds: f64) -> Vec<Interval> {
         let before = self.in_flight.clone();
         self.completions.fill(0.0);
@@ -77,9 +77,9 @@ impl Pool {
         loop {
             let departure = self.departures.peek().map(|d| (d.0.0 as f64 / 1e9, d.0.1));
             match departure {
-                Some((at, who)) if at <= self.next_arrival.min(end) => {
+                Some((at, i)) if at <= self.next_arrival.min(end) => {
                     self.now = at;
-                    self.depart(who);
+                    self.depart(i);
                 }
                 _ if self.next_arrival <= end => {
                     self.now = self.next_arrival;

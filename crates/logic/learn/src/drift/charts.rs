@@ -1,18 +1,15 @@
-//! Page's CUSUM for a Poisson process in busy time: the log-likelihood ratio of service at `θ` times
-//! the known rate against the known rate, `(D·ln θ + (1 − θ)·E)/φ`, D completions where E were expected,
-//! kept at 0 from below.
+//! Page's CUSUM for a Poisson process in busy time: the log-likelihood ratio of service at `θ` times the known rate
+//! against the known rate, `(D·ln θ + (1 − θ)·E)/φ`, with D completions where E were expected, bounded below by 0.
 //!
-//! Under no change it loses `κ = θ − 1 − ln θ` nats a completion, and passes a threshold of h nats once in
-//! about `e^h / κ` completions (Siegmund 1985, §2.6; Lorden 1971: never more often than once in `e^h`),
-//! and no test with that rate of false alarms is quicker. Noise greater than Poisson's by φ makes φ
-//! completions worth one.
+//! Without a change it loses `κ = θ − 1 − ln θ` nats per completion, and exceeds a threshold of h nats once in about
+//! `e^h / κ` completions (Siegmund 1985, §2.6; Lorden 1971: never more often than once in `e^h`); no test with that
+//! rate of false alarms is faster. With a dispersion of φ, φ completions count as one.
 
-/// Ratios that the charts are tuned to. The outer ones find a slow-down to 60 % in 1.003 times the least
-/// number of requests there is (0.156 nats each); the inner ones find what the outer ones overlook.
+/// Ratios that the charts are tuned to. The outer ones detect a slow-down to 60 % in 1.003 times the least possible
+/// number of requests (0.156 nats each); the inner ones detect what the outer ones miss.
 pub(super) const TUNED: [f64; 4] = [0.62, 0.85, 1.18, 1.6];
 
-/// Completions and expected completions since a chart left zero, how long that is, and request-seconds in
-/// flight.
+/// Completions and expected completions since a chart left zero, the time since then, and request-seconds in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Excursion {
     pub nats: f64,
@@ -22,7 +19,7 @@ pub(super) struct Excursion {
     pub in_flight_s: f64,
 }
 
-/// What every chart gains by an interval whose busy core-seconds are known. `rate` is that of a core.
+/// The gain of every chart over an interval with known busy core-seconds. `rate` is that of a core.
 pub(super) fn gains(
     completions: f64,
     core_seconds: f64,
@@ -31,11 +28,11 @@ pub(super) fn gains(
     TUNED.map(|theta| completions * theta.ln() + (1.0 - theta) * core_seconds * rate(theta))
 }
 
-/// What one chart says.
+/// The state of one chart.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Evidence {
     pub excursion: Excursion,
-    /// What was gathered as a part of what an alarm needs.
+    /// Its value as a part of the alarm threshold.
     pub part: f64,
 }
 
@@ -44,7 +41,7 @@ pub(super) struct Evidence {
 pub(super) struct Charts([Excursion; TUNED.len()]);
 
 impl Charts {
-    /// Takes an interval: so many completions where so many were expected, and what each chart gains.
+    /// Takes an interval: completions, expected completions, and the gain of each chart.
     pub fn note(
         &mut self,
         completions: f64,
@@ -67,7 +64,7 @@ impl Charts {
         }
     }
 
-    /// The chart that is nearest to an alarm, when one false alarm in so many completions is tolerated.
+    /// The chart closest to an alarm, where one false alarm in this many completions is tolerated.
     pub fn nearest(&self, completions_between: f64, noise: f64) -> Evidence {
         let part = |(theta, chart): (&f64, &Excursion)| {
             let loss = theta - 1.0 - theta.ln();
@@ -79,12 +76,12 @@ impl Charts {
         all.max_by(|a, b| a.part.total_cmp(&b.part)).unwrap_or(nothing)
     }
 
-    /// Whether every chart is below so many nats.
+    /// Whether every chart is below this many nats.
     pub fn are_below(&self, nats: f64) -> bool {
         self.0.iter().all(|chart| chart.nats < nats)
     }
 
-    /// Begins anew.
+    /// Sets all charts to zero.
     pub fn clear(&mut self) {
         *self = Charts::default();
     }

@@ -1,10 +1,9 @@
 //! Has this backend changed, has the traffic, or is it noise? (KnapsackLB §4.5.)
 //!
-//! Where the balancer reports rates, a backend's *service* is watched and not its latency: given the
-//! core-seconds that were busy, completions do not depend on traffic, weights or queues, so neither of
-//! these can be taken for a change of capacity ([`RateWatch`]). Where only latencies are known, a
-//! change that most of the pool shares is one of traffic, and one that a single backend shows is its
-//! own ([`compare`], the paper's way).
+//! Where the balancer reports rates, a backend's *service* is watched and not its latency: given the core-seconds that
+//! were busy, completions do not depend on traffic, weights or queues, so none of these is mistaken for a change of
+//! capacity ([`RateWatch`]). Where only latencies are known, a change that most of the pool shares is one of traffic,
+//! and one of a single backend is its own ([`compare`], as in the paper).
 
 mod charts;
 mod noise;

@@ -1,32 +1,31 @@
-//! How much more completions scatter than a Poisson process would: service times that are not
-//! exponential, and busy time known from polls only. Estimated from the samples, in batches, so that what
-//! hangs together within seconds counts as it does in an excursion.
+//! Dispersion of completions relative to a Poisson process: service times that are not exponential, and busy time known
+//! from polls only. Estimated from the samples, in batches, so that correlation over seconds counts as it does in an
+//! excursion.
 
-/// Variance of a batch (so many completions, where busy time is known), intervals in it, and how many times the time of
-/// a service it is long: what is in service at its ends is little beside what is done in it.
+/// Least size of a batch: its variance (in completions, where busy time is known), its intervals, and its length in
+/// service times, so that requests in service at its ends matter little.
 const BATCH: (f64, u32, f64) = (15.0, 6, 10.0);
-/// Batches remembered.
+/// Batches that the estimate remembers.
 const MEMORY: f64 = 300.0;
-/// The belief to begin with, and how many batches it is worth.
+/// The prior, and its weight in batches.
 const BELIEF: (f64, f64) = (1.1, 5.0);
-/// Batches without which it is no more than a belief.
+/// Batches without which the estimate is only the prior.
 const ENOUGH: f64 = 15.0;
-/// Never taken for less: regular service evens out over a batch, but not within the polls of a short
-/// excursion.
+/// Lower bound: regular service averages out over a batch, but not within the polls of a short excursion.
 const LEAST: f64 = 1.0;
 
-/// Dispersion of completions, as far as it is settled.
+/// Dispersion of completions.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Noise {
     /// Squared errors in units of the expectation, and batches: settled, and not yet.
     settled: (f64, f64),
     open: (f64, f64),
-    /// The batch that is being filled: error, the variance that is expected of it, intervals, times of a service.
+    /// The open batch: error, expected variance, intervals, service times.
     batch: (f64, f64, u32, f64),
 }
 
 impl Noise {
-    /// An interval, so many times as long as a service.
+    /// Takes an interval that is this many service times long.
     pub fn note(&mut self, error: f64, variance: f64, services: f64) {
         self.batch.0 += error;
         self.batch.1 += variance;
@@ -40,7 +39,7 @@ impl Noise {
         }
     }
 
-    /// What was noted since the last time belongs to the backend as it is known.
+    /// Everything noted so far belongs to the backend as it is known.
     pub fn settle(&mut self) {
         let kept = (-self.open.1 / MEMORY).exp();
         self.settled.0 = self.settled.0 * kept + self.open.0;
@@ -48,13 +47,13 @@ impl Noise {
         self.open = (0.0, 0.0);
     }
 
-    /// What was noted since belongs to another backend.
+    /// What was noted since the last `settle` belongs to a backend that has changed.
     pub fn drop_open(&mut self) {
         self.open = (0.0, 0.0);
         self.batch = (0.0, 0.0, 0, 0.0);
     }
 
-    /// Whether there were batches enough to say.
+    /// Whether there were enough batches.
     pub fn is_known(&self) -> bool {
         self.settled.1 >= ENOUGH
     }

@@ -1,37 +1,37 @@
-//! The paper's way (KnapsackLB §4.5): latencies against the curves, with a bare threshold. When most of
-//! the pool is off in one direction the traffic has changed; when one backend is off, its capacity
-//! has. On noise it fires all day: the mean of 20 exponential samples is off by more than 20 % more
-//! often than every third time. For comparison, and where no rates are known.
+//! The paper's test (KnapsackLB §4.5): latencies against the curves, with a bare threshold. When most of the pool
+//! deviates in one direction the traffic has changed; when one backend deviates, its capacity has. It fires on noise
+//! all the time: the mean of 20 exponential samples is off by more than 20 % more than every third time. For
+//! comparison, and where no rates are known.
 
 /// The paper's threshold: ±20 %.
 pub const PAPER_THRESHOLD: f64 = 0.2;
-/// The part of the pool that makes a change one of traffic: "all or most".
+/// The part of the pool from which on a change is one of traffic: "all or most".
 const MOST: f64 = 0.5;
 
-/// A latency, and what the curve says of it.
+/// A latency with the curve's prediction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moved {
-    /// What was measured, in any unit.
+    /// The measured latency, in any unit.
     pub latency: f64,
-    /// What the curve expects, in the same.
+    /// The latency predicted by the curve, in the same unit.
     pub expected: f64,
 }
 
-/// What the latencies of a pool say.
+/// What the latencies of a pool show.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Judgement {
-    /// Every latency is where its curve has it.
+    /// Every latency is as its curve predicts.
     Nothing,
-    /// Most are off in one direction: traffic has grown (true) or fallen.
+    /// Most deviate in one direction: traffic has grown (true) or fallen.
     Traffic {
-        /// There is more of it.
+        /// It has grown.
         grown: bool,
     },
-    /// These, by position, are off on their own.
+    /// These, by position, have changed on their own.
     Backends(Vec<usize>),
 }
 
-/// Judges a pool by its latencies; `threshold` is relative. Positions without a latency count as quiet.
+/// Judges a pool by its latencies; `threshold` is relative. Positions without a latency count as unchanged.
 pub fn compare(pool: &[Option<Moved>], threshold: f64) -> Judgement {
     let off = |m: &Option<Moved>| {
         let m = m.as_ref().filter(|m| m.expected > 0.0)?;
@@ -42,7 +42,7 @@ pub fn compare(pool: &[Option<Moved>], threshold: f64) -> Judgement {
     let measured = pool.iter().flatten().count();
     let above = signs.iter().filter(|s| **s == Some(true)).count();
     let below = signs.iter().filter(|s| **s == Some(false)).count();
-    // One backend alone is its own majority: that says nothing of traffic.
+    // With one backend alone a majority says nothing about traffic.
     let most = |count: usize| count >= 2 && count as f64 > MOST * measured as f64;
     if most(above) || most(below) {
         return Judgement::Traffic { grown: above > below };
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn most_together_is_traffic_and_one_alone_is_its_own() {
+    fn most_backends_together_are_traffic_and_one_alone_has_changed() {
         let judge = |ratios: &[f64]| compare(&pool(ratios), PAPER_THRESHOLD);
         assert_eq!(judge(&[1.1, 0.9, 1.0, 1.19]), Judgement::Nothing);
         assert_eq!(judge(&[1.3, 1.25, 1.4, 1.0]), Judgement::Traffic { grown: true });
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_not_measured_is_quiet() {
+    fn backend_without_a_measurement_counts_as_unchanged() {
         let mut some = pool(&[1.0, 1.5]);
         some.push(None);
         some.push(Some(Moved { latency: 3.0, expected: 0.0 }));

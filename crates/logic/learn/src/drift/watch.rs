@@ -1,39 +1,39 @@
-//! Watches how fast one backend works.
+//! Watches the service rate of one backend.
 //!
-//! Between two polls of the balancer so many requests completed. How many are expected depends on how busy the cores
-//! were and on the rate of a core, and on nothing else that changes: not on traffic, weights or queues: `B = (min(n, c) + min(m, c))/2 · t` core-seconds were busy, n in flight at first
-//! and m at last, and `v·B` completions are expected, however service times are distributed. Whatever scatters
-//! more than a Poisson process (other service times, busy time known from polls alone) is in the dispersion,
-//! estimated from the samples.
+//! Compares completions between two polls of the balancer with the expected ones, which depend on how busy the cores
+//! were and on the rate of a core, and not on traffic, weights or queues: `B = (min(n, c) + min(m, c))/2 · t`
+//! core-seconds were busy, with n in flight at first and m at last, and `v·B` completions are expected, however service
+//! times are distributed. What scatters more than a Poisson process (other service times, busy time known from polls
+//! only) is in the dispersion, estimated from the samples.
 //!
-//! The rate that is compared with is measured by the sums of both, so a wrong c does not matter while
-//! the load stays. What an excursion of the charts covers is taken into it only when the excursion
-//! has ended: a change does not hide itself by becoming the reference.
+//! The reference rate is the ratio of the sums of both, so a wrong c does not matter while the load stays the same.
+//! What an excursion of the charts covers is added to it only when the excursion has ended: a change does not hide
+//! itself by becoming the reference.
 //!
-//! Cost: some tens of nanoseconds a poll. It fails where work per request depends on load (shared caches):
-//! a large change of load then counts as a change of the backend, which for its curve it is.
+//! Cost: some tens of nanoseconds per poll. It fails where work per request depends on load (shared caches): a large
+//! change of load then counts as a change of the backend, which it is for its curve.
 
 use super::charts::{self, Charts, Excursion, TUNED};
 use super::noise::Noise;
 
-/// Completions that a reference remembers.
+/// Completions that the reference remembers.
 const MEMORY: f64 = 20_000.0;
 /// Completions without which there is no reference.
 const LEAST: f64 = 300.0;
-/// Standard errors of the reference that are held against an alarm.
+/// Standard errors of the reference by which an alarm is weakened.
 const DOUBT: f64 = 2.5;
-/// Completions from which on the doubt is small beside a change.
+/// From this many completions on, the error of the reference is small compared with a change.
 const SURE: f64 = 1_500.0;
-/// Completions a second must differ by this part before they count as fewer or more.
+/// Completions per second must differ by this part to count as fewer or more.
 const FEWER: f64 = 0.1;
-/// Excursions below this many nats are everyday: what they cover settles.
-const EVERYDAY: f64 = 2.0;
-/// Who stays further out for so many completions without an alarm has settled all the same.
+/// Excursions below this many nats are ordinary: what they cover is settled.
+const ORDINARY: f64 = 2.0;
+/// An excursion that lasts for this many completions without an alarm is settled all the same.
 const LINGERING: f64 = 4_000.0;
 /// Seconds of a day.
 const DAY: f64 = 86_400.0;
 
-/// What happened between two polls of one backend.
+/// The interval between two polls of one backend.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     /// Time between them.
@@ -42,36 +42,35 @@ pub struct Interval {
     pub before: u32,
     /// Requests in flight at the second.
     pub after: u32,
-    /// Requests that ended well between them.
+    /// Successful requests that ended between them.
     pub completions: f64,
 }
 
-/// How often chance may pass for a change.
+/// Tolerated rate of false alarms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
-    /// Days that one backend goes on without a false alarm, on average and at the least.
+    /// Mean time between false alarms of one backend, days, at least.
     pub days_between: f64,
 }
 
 impl Default for Tolerance {
-    /// A false alarm in three days of a pool of 30. (It is followed by another: that the backend is as it
-    /// was before.)
+    /// One false alarm in three days of a pool of 30. (It is followed by a second one, back to the former rate.)
     fn default() -> Self {
         Tolerance { days_between: 90.0 }
     }
 }
 
-/// A backend works at another rate than before.
+/// A change of a backend's service rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// Its rate now over its rate before.
+    /// The rate now over the rate before.
     pub ratio: f64,
-    /// Requests that it completed since the change, as far as can be told.
+    /// Requests completed since the change began, as far as can be inferred.
     pub requests: f64,
-    /// Time since the change, as far as can be told.
+    /// Time since the change began, as far as can be inferred.
     pub seconds: f64,
-    /// No other cores than those watched with explain it, by another load: fewer leave a second though more are
-    /// there, or more though fewer.
+    /// No other number of cores could explain it by another load: fewer complete per second although more are in
+    /// flight, or more although fewer.
     pub is_beyond_cores: bool,
 }
 
@@ -100,12 +99,12 @@ impl Work {
     }
 }
 
-/// Watches one backend; see the module's description.
+/// The change detector of one backend; see the module's description.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateWatch {
     tolerance: Tolerance,
     cores: f64,
-    /// What is shorter than this is no change, however clear: a pause.
+    /// A deviation shorter than this is a pause and no change, however clear.
     lasting_s: f64,
     settled: Work,
     open: Work,
@@ -114,7 +113,7 @@ pub struct RateWatch {
 }
 
 impl RateWatch {
-    /// Watches a backend of so many cores (infinite: every request in flight is being worked on).
+    /// A detector for a backend with this many cores (infinite: every request in flight is being served).
     pub fn new(cores: f64, tolerance: Tolerance) -> RateWatch {
         RateWatch {
             tolerance,
@@ -127,29 +126,28 @@ impl RateWatch {
         }
     }
 
-    /// From now on nothing is called a change before it has lasted for so many seconds: a pause ends before.
+    /// Sets the time in seconds that a deviation must last to be a change: pauses end before.
     pub fn wait_for(&mut self, seconds: f64) {
         self.lasting_s = seconds;
     }
 
-    /// The cores that busy time is counted with.
+    /// The number of cores that busy time is counted with.
     pub fn cores(&self) -> f64 {
         self.cores
     }
 
-    /// The rate of one core that the backend is held against, requests per second; `None` while too
-    /// little was seen.
+    /// The reference rate of one core, requests per second; `None` before there are enough completions.
     pub fn reference(&self) -> Option<f64> {
         let enough = self.settled.completions >= LEAST && self.settled.core_seconds > 0.0;
         enough.then(|| self.settled.completions / self.settled.core_seconds)
     }
 
-    /// The reference is certain enough to be held against.
+    /// Whether the reference is certain enough.
     pub fn is_sure(&self) -> bool {
         self.settled.completions >= SURE && self.noise.is_known()
     }
 
-    /// Evidence of a change by now as a part of what an alarm needs, 0…1, and the ratio it speaks for.
+    /// The evidence of a change as a part of an alarm, 0…1, and its ratio.
     pub fn suspicion(&self) -> (f64, f64) {
         let evidence = self.charts.nearest(self.completions_between(), self.noise.dispersion());
         let Excursion { completions, expected, .. } = evidence.excursion;
@@ -157,8 +155,7 @@ impl RateWatch {
         (evidence.part.min(1.0), ratio)
     }
 
-    /// Takes an interval; says when the backend has changed. After that it is compared with what it has
-    /// become.
+    /// Takes an interval; returns a change when it is detected. Later intervals are compared with the new rate.
     pub fn note(&mut self, interval: &Interval) -> Option<Change> {
         let Interval { seconds, before, after, completions } = *interval;
         if !(seconds > 0.0 && completions >= 0.0 && seconds.is_finite() && completions.is_finite())
@@ -172,8 +169,8 @@ impl RateWatch {
         self.take(work)
     }
 
-    /// Takes a request of its own to the idle backend that took so long, so many seconds after the last
-    /// one: one completion, and all its time on one core.
+    /// Takes a probe of the idle backend with this latency, this many seconds after the last one: one completion, and
+    /// all its time on one core.
     pub fn note_probe(&mut self, latency_s: f64, seconds: f64) -> Option<Change> {
         if !(latency_s > 0.0 && latency_s.is_finite() && seconds >= 0.0 && seconds.is_finite()) {
             return None;
@@ -213,13 +210,13 @@ impl RateWatch {
                 is_beyond_cores,
             });
         }
-        if self.charts.are_below(EVERYDAY) || self.open.completions > LINGERING {
+        if self.charts.are_below(ORDINARY) || self.open.completions > LINGERING {
             self.settle();
         }
         None
     }
 
-    /// `E[min(n, c)]` grows with what is in flight, whatever c is.
+    /// `E[min(n, c)]` grows with the number in flight, whatever c is.
     fn is_beyond_cores(&self, excursion: &Excursion) -> bool {
         let Work { completions, seconds, in_flight_s, .. } = self.settled;
         let pace = (excursion.completions / excursion.seconds) / (completions / seconds);
@@ -227,7 +224,7 @@ impl RateWatch {
         (pace < 1.0 - FEWER && in_flight > 1.0) || (pace > 1.0 + FEWER && in_flight < 1.0)
     }
 
-    /// Completions between two false alarms that are tolerated, at the present pace.
+    /// Completions between two tolerated false alarms, at the present rate.
     fn completions_between(&self) -> f64 {
         let pace = self.settled.completions / self.settled.seconds.max(1e-9);
         pace * DAY * self.tolerance.days_between
@@ -240,7 +237,7 @@ impl RateWatch {
         self.noise.settle();
     }
 
-    /// The backend is another now: what is known of the new one is its rate, and little else.
+    /// The backend has changed: of the new one little more than the rate is known.
     fn begin_anew(&mut self, rate: f64) {
         let pace = self.settled.completions / self.settled.seconds.max(1e-9);
         let held = self.settled.in_flight_s / self.settled.seconds.max(1e-9);
@@ -257,7 +254,7 @@ impl RateWatch {
     }
 }
 
-/// The rate to hold a chart against: it is given the benefit of its doubt, a relative standard error.
+/// The rate for a chart, moved towards the observed one by the reference's relative standard error.
 fn fair(rate: f64, error: f64) -> impl Fn(f64) -> f64 {
     move |theta: f64| rate * if theta < 1.0 { 1.0 - DOUBT * error } else { 1.0 + DOUBT * error }
 }

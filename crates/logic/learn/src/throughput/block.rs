@@ -1,4 +1,4 @@
-//! Sufficient statistics of a stretch of time.
+//! Sufficient statistics of a time span.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,12 +6,12 @@ use super::InFlightWindow;
 
 /// Numbers in flight up to this are kept exactly, greater ones to within 1/32.
 const EXACT: u32 = 64;
-/// Settings within this factor are one.
+/// Settings within this factor are the same.
 const SETTING_STEP: f64 = 1.25;
 /// Greater numbers in flight count as this.
 const MOST: u32 = 65_535;
 
-/// Windows joined.
+/// Joined windows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Block {
     pub(super) seconds: f64,
@@ -56,7 +56,7 @@ impl Block {
         self.levels.iter_mut().for_each(|(_, polls)| *polls *= kept);
     }
 
-    /// Mean and variance of the busy ones of c cores, over the polls.
+    /// Mean and variance of the busy cores out of c, over the polls.
     pub(super) fn busy(&self, c: f64) -> (f64, f64) {
         let (mut first, mut second) = (0.0, 0.0);
         for &(in_flight, polls) in &self.levels {
@@ -68,8 +68,8 @@ impl Block {
         (mean, (second / self.polls - mean * mean).max(0.0))
     }
 
-    /// How much is lost by joining, after Ward: the squared difference of the rates, times the harmonic
-    /// weight. Nothing is lost between blocks of one setting.
+    /// The loss by joining, after Ward: the squared difference of the rates, times the harmonic weight. No loss between
+    /// blocks of one setting.
     pub(super) fn distance(&self, other: &Block) -> f64 {
         if self.setting.is_some() && self.setting == other.setting {
             return 0.0;
@@ -78,14 +78,14 @@ impl Block {
         apart * apart * self.seconds * other.seconds / (self.seconds + other.seconds)
     }
 
-    /// Squared difference of the rates in units of its variance, completions being Poisson; where settings
-    /// are known they decide.
+    /// Squared difference of the rates in units of its variance, with Poisson completions; where settings are known
+    /// they decide.
     pub(super) fn apart(&self, other: &Block) -> f64 {
         if let (Some(mine), Some(theirs)) = (self.setting, other.setting) {
             return if mine == theirs { 0.0 } else { f64::INFINITY };
         }
         let apart = self.completions / self.seconds - other.completions / other.seconds;
-        // One completion at least: two idle blocks are alike, not infinitely precise.
+        // At least one completion: two idle blocks are alike, not infinitely precise.
         let variance = self.completions.max(1.0) / (self.seconds * self.seconds)
             + other.completions.max(1.0) / (other.seconds * other.seconds);
         apart * apart / variance
@@ -101,7 +101,7 @@ impl Block {
     }
 }
 
-/// The level that stands for this number in flight: itself, or the middle of its 1/32 octave.
+/// The level for this number in flight: itself, or the middle of its 1/32 octave.
 pub(super) fn bucket(in_flight: u32) -> u32 {
     let n = in_flight.min(MOST);
     if n < EXACT {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn joining_adds_up() {
+    fn joined_blocks_add_up() {
         let window = |completions, levels| InFlightWindow {
             seconds: 1.0,
             completions,

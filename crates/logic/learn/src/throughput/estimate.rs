@@ -1,9 +1,9 @@
 //! Weighted least squares of `X = v · E[min(n, c)]` over (v, c), one observation per load.
 //!
-//! Blocks are first gathered by load. Among blocks of *one* load, more in flight means that services
-//! happened to be long, hence fewer completions than the model says: a regression through them finds
-//! saturation where there is none (eight cores at 40 % load passed for four). Across loads the cause
-//! runs the right way. What blocks of one load differ by tells the noise.
+//! Blocks are first grouped by load. Among blocks of *one* load, more requests in flight mean that services happened to
+//! be long, hence fewer completions than the model predicts: a regression through them finds saturation where there is
+//! none (eight cores at 40 % load were taken for four). Across loads the causation is right. The differences among
+//! blocks of one load give the noise.
 
 use super::block::Block;
 use super::loads::gather;
@@ -15,51 +15,51 @@ use crate::golden;
 const GRID: usize = 48;
 /// Golden-section steps between two grid values.
 const REFINEMENTS: u32 = 16;
-/// Worth of the belief that completions are Poisson, in degrees of freedom.
+/// Weight of the prior that completions are Poisson, in degrees of freedom.
 const NOISE_BELIEF: f64 = 4.0;
-/// Unlimited cores must be worse by two standard deviations before a queue counts as seen.
+/// Unlimited cores must fit worse by two standard deviations before a queue counts as observed, …
 const SEEN: f64 = 4.0;
-/// By four where only what was in flight before says so: it is asked again and again, and remembers long.
+/// … and by four where only lagged pairs show it, which are tested again and again and remembered for long.
 const SEEN_LAGGED: f64 = 16.0;
-/// Cores are whole unless that is worse by so much: four standard deviations, for parts of cores are rare
-/// (quotas), and what was seen while weights moved fits nothing well. Not estimating them makes the
-/// capacity several times more certain.
+/// Cores are whole unless that fits worse by this much, four standard deviations: fractions of cores are rare (quotas),
+/// and data from while weights moved fit nothing well. Not estimating them makes the capacity several times more
+/// certain.
 const WHOLE: f64 = 16.0;
-/// Cores told before hold unless that is worse by five.
+/// Cores inferred before hold unless they fit worse by five standard deviations.
 const HELD: f64 = 25.0;
-/// What was in flight before contradicts the best number of cores by at most so many times what it says, and so much
-/// (long before leaves more that is not explained, and nothing that leads astray).
+/// Lagged pairs explain a number of cores if they contradict it by at most this many times their number plus this (long
+/// before more remains unexplained, and nothing misleads).
 const EXPLAINED: (f64, f64) = (2.0, 4.0);
 const EXPLAINED_FAR: (f64, f64) = (4.0, 4.0);
 
-/// What one block says at one c.
+/// The contribution of one block at one c.
 #[derive(Clone, Copy)]
 struct Busy {
     /// Time × mean busy cores.
     core_seconds: f64,
-    /// Relative variance of the mean of busy cores, by the number of polls. Polls that follow each
-    /// other closely err less than this, never more.
+    /// Relative variance of the mean of busy cores, by the number of polls. Polls close to each other have a smaller
+    /// error, never a greater one.
     relative_variance: f64,
 }
 
 impl Busy {
-    /// Poisson noise of the completions at this rate of a core, and the noise of the polls.
+    /// Poisson noise of the completions at this rate of a core, plus the noise of the polls.
     fn variance(&self, v: f64) -> f64 {
         let mean = v * self.core_seconds;
-        // At least one completion's worth: an idle block is no exact proof of anything.
+        // At least one completion: an idle block proves nothing exactly.
         mean.max(1.0) + mean * mean * self.relative_variance
     }
 }
 
 fn busy(block: &Block, c: f64) -> Busy {
     let (mean, variance) = block.busy(c);
-    // One poll's worth of prior spread, so that a short block of equal polls is not taken for exact.
+    // A prior spread of one poll, so that a short block of equal polls does not count as exact.
     let variance = (variance * block.polls + mean) / (block.polls + 1.0);
     let relative_variance = if mean > 0.0 { variance / (mean * mean * block.polls) } else { 0.0 };
     Busy { core_seconds: block.seconds * mean, relative_variance }
 }
 
-/// Known service: `v` is `rate` with this variance.
+/// A known service time: `v` is `rate` with this variance.
 #[derive(Clone, Copy)]
 struct Anchor {
     rate: f64,
@@ -69,20 +69,20 @@ struct Anchor {
 struct Problem<'a> {
     blocks: &'a [Block],
     anchor: Option<Anchor>,
-    /// What was in flight before, where that is asked.
+    /// Lagged pairs, where they are used.
     lagged: Option<&'a Lagged>,
-    /// What was in flight long before is asked.
+    /// The pairs are those of long before.
     is_far: bool,
     scatter: &'a Scatter,
-    /// How service scatters, where that is known from elsewhere.
+    /// Dispersion known from elsewhere.
     dispersion: Option<Dispersion>,
     /// Variance of each block's completions, fixed while c varies.
     variances: Vec<f64>,
 }
 
 impl<'a> Problem<'a> {
-    /// Until it is known how service scatters, a service before may lead astray; where nothing tells of long before, as
-    /// behind a balancer that counts, it is the best there is then.
+    /// While the dispersion is unknown, pairs of a service time before may mislead; where there are none of long
+    /// before, as under in-flight methods, they are the best there is.
     fn where_to_look(&self, seen: &Seen, c: f64) -> Look {
         match self.dispersion_at(c) {
             Some(dispersion) if dispersion.is_much() => Look::Far,
@@ -100,20 +100,20 @@ impl<'a> Problem<'a> {
         };
     }
 
-    /// How many groups speak of what was in flight before, less what they are explained with.
+    /// Groups of lagged pairs, less the parameters that explain them.
     fn freedom(&self) -> usize {
         self.lagged.map_or(0, Lagged::freedom)
     }
 
-    /// The best v at this c, and its squared error in units of the variance.
+    /// The best v at this c, with its squared error in units of the variance.
     fn profile(&self, c: f64) -> (f64, f64) {
         let busy: Vec<Busy> = self.blocks.iter().map(|block| busy(block, c)).collect();
         let (v, error) = self.profile_of(&busy);
-        (v, error + self.told(c))
+        (v, error + self.contradiction(c))
     }
 
-    /// What was in flight before says against so many cores.
-    fn told(&self, c: f64) -> f64 {
+    /// How far lagged pairs contradict this many cores.
+    fn contradiction(&self, c: f64) -> f64 {
         let lagged = self.lagged.filter(|lagged| lagged.freedom() > 0);
         lagged.map_or(0.0, |lagged| lagged.contradiction(c, self.dispersion_at(c)))
     }
@@ -122,7 +122,7 @@ impl<'a> Problem<'a> {
         self.dispersion.or_else(|| self.scatter.at(c))
     }
 
-    /// The same at the c at which the blocks are this busy, less what was in flight before says of it.
+    /// The profile for blocks that are this busy, without lagged pairs.
     fn profile_of(&self, busy: &[Busy]) -> (f64, f64) {
         let (mut hh, mut hx, mut xx) = (0.0, 0.0, 0.0);
         for ((block, variance), busy) in self.blocks.iter().zip(&self.variances).zip(busy) {
@@ -175,17 +175,17 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// What an estimate rests on.
+/// The data of an estimate.
 pub(super) struct Seen<'a> {
     pub(super) blocks: &'a [Block],
-    /// What was in flight a service before.
+    /// Pairs by the number in flight a service time before.
     pub(super) lagged: &'a Lagged,
-    /// And long before; none where that says nothing.
+    /// The same for long before; `None` where that shows nothing.
     pub(super) long_lagged: Option<&'a Lagged>,
     pub(super) scatter: &'a Scatter,
 }
 
-/// What was in flight when is asked.
+/// Which lagged pairs are used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Look {
     Near,
@@ -193,7 +193,7 @@ enum Look {
     Nowhere,
 }
 
-/// `None` when nothing was ever in flight at a poll.
+/// `None` when no poll ever met a request in flight.
 pub(super) fn estimate(
     seen: &Seen,
     Hints { service, cores, dispersion }: Hints,
@@ -229,7 +229,7 @@ pub(super) fn estimate(
     let look = problem.where_to_look(seen, pilot.1);
     problem.look(look, seen);
     let mut fit = Fit::of(&mut problem, &grid);
-    // How much it scatters depends on the cores that are found, and where to look on that.
+    // The dispersion depends on the cores that are found, and the choice of pairs on the dispersion.
     let again = problem.where_to_look(seen, fit.c);
     if again != look {
         problem.look(again, seen);
@@ -237,17 +237,17 @@ pub(super) fn estimate(
     }
     let judged = problem.freedom() + usize::from(anchor.is_some());
     let spread = spread(blocks, &loads, &load_of, fit.c, fit.least, judged);
-    // Variances of what was in flight before are told by itself; blocks that scatter less make it no surer. Long before
-    // more is left unexplained than noise.
+    // Lagged pairs give their own variance; blocks that scatter less do not make them more certain. Long before, more
+    // than noise remains unexplained.
     let mut noise = Dispersion::at_least_poisson(problem.dispersion_at(fit.c));
     if problem.is_far {
-        noise = noise.max(problem.told(fit.c) / problem.freedom().max(1) as f64);
+        noise = noise.max(problem.contradiction(fit.c) / problem.freedom().max(1) as f64);
     }
     let spread = if problem.freedom() > 0 { spread.max(noise) } else { spread };
     fit.conclude(&problem, &grid, spread, cores)
 }
 
-/// Values of c, evenly on a logarithmic scale, and how busy everybody is at each: asked for twice.
+/// Values of c, evenly on a logarithmic scale, and how busy each block is at each: they are used twice.
 struct Grid {
     step: f64,
     busy: Vec<(f64, Vec<Busy>)>,
@@ -266,7 +266,7 @@ impl Grid {
     }
 }
 
-/// The least squared error there is, where, and what it is along the grid.
+/// The least squared error, where it is, and its values along the grid.
 struct Fit {
     c: f64,
     v: f64,
@@ -275,22 +275,25 @@ struct Fit {
 }
 
 impl Fit {
-    /// What was in flight before is left aside where no number of cores explains it.
+    /// Lagged pairs are not used where no number of cores explains them.
     fn of(problem: &mut Problem, grid: &Grid) -> Fit {
-        let mut told: Vec<f64> = grid.busy.iter().map(|(c, _)| problem.told(*c)).collect();
-        let least = (0..GRID).min_by(|&i, &j| told[i].total_cmp(&told[j])).unwrap_or(0);
+        let mut contradictions: Vec<f64> =
+            grid.busy.iter().map(|(c, _)| problem.contradiction(*c)).collect();
+        let least =
+            (0..GRID).min_by(|&i, &j| contradictions[i].total_cmp(&contradictions[j])).unwrap_or(0);
         let noise = Dispersion::at_least_poisson(problem.dispersion_at(grid.busy[least].0));
         let explained = if problem.is_far { EXPLAINED_FAR } else { EXPLAINED };
         let is_explained = problem
             .lagged
-            .is_some_and(|lagged| lagged.is_explained(told[least] / noise, explained));
+            .is_some_and(|lagged| lagged.is_explained(contradictions[least] / noise, explained));
         if !is_explained {
             problem.lagged = None;
-            told.fill(0.0);
+            contradictions.fill(0.0);
         }
-        let error =
-            |((_, busy), told): (&(f64, Vec<Busy>), &f64)| problem.profile_of(busy).1 + told;
-        let errors: Vec<f64> = grid.busy.iter().zip(&told).map(error).collect();
+        let error = |((_, busy), contradiction): (&(f64, Vec<Busy>), &f64)| {
+            problem.profile_of(busy).1 + contradiction
+        };
+        let errors: Vec<f64> = grid.busy.iter().zip(&contradictions).map(error).collect();
         let best = (0..GRID).min_by(|&i, &j| errors[i].total_cmp(&errors[j])).unwrap_or(0) as f64;
         let low = (best - 1.0).max(0.0);
         let high = (best + 1.0).min((GRID - 1) as f64);
@@ -300,7 +303,7 @@ impl Fit {
         Fit { c, v, least, errors }
     }
 
-    /// Cores, whole ones and those told before where the error bears them, and what is sure of them.
+    /// The cores, whole or as inferred before where the error allows it, with their certainty.
     fn conclude(
         &self,
         problem: &Problem,
@@ -315,13 +318,14 @@ impl Fit {
             .filter(|(_, (v, error))| *v > 0.0 && *error <= least + HELD * spread)
             .map(|(c, (v, _))| (c, v));
         let worse = errors[GRID - 1] - least;
-        let by_lagged = problem.told(grid.at((GRID - 1) as f64)) - problem.told(c);
+        let by_lagged =
+            problem.contradiction(grid.at((GRID - 1) as f64)) - problem.contradiction(c);
         let seen = worse > SEEN * spread && worse - by_lagged > SEEN * spread;
         let queue_seen = held.is_some() || seen || worse > SEEN_LAGGED * spread;
         let whole = held.or_else(|| whole_cores(problem, c, limit)).filter(|_| queue_seen);
         let found = problem.errors(v, c).filter(|_| queue_seen);
         let (c, v, rel_se, cores_rel_se) = match (whole, found) {
-            // Whole cores need no estimating: what is left to err is the service time.
+            // Whole cores are not estimated: only the service time has an error.
             (Some((c, v)), found) => {
                 let rel_se = (spread * problem.service_variance(v, c)).sqrt();
                 let of_c = found.map_or(f64::INFINITY, |(_, of_c, _)| (spread * of_c).sqrt());
@@ -358,7 +362,7 @@ impl Fit {
     }
 }
 
-/// The whole number of cores next to `c` that explains the blocks best, if one does well enough.
+/// The whole number of cores next to `c` that fits the blocks best, if one fits well enough.
 fn whole_cores(problem: &Problem, c: f64, limit: f64) -> Option<(f64, f64)> {
     [c.floor().max(1.0), c.ceil()]
         .into_iter()
@@ -368,8 +372,7 @@ fn whole_cores(problem: &Problem, c: f64, limit: f64) -> Option<(f64, f64)> {
         .map(|(cores, (v, _))| (cores, v))
 }
 
-/// By how much the noise exceeds the model's: from the blocks around the mean of their load, and from
-/// the loads around the fit.
+/// The noise over the model's: from the blocks around the mean of their load, and from the loads around the fit.
 fn spread(
     blocks: &[Block],
     loads: &[Block],
@@ -394,7 +397,7 @@ fn spread(
     (within + least + NOISE_BELIEF) / (freedom_within + freedom + NOISE_BELIEF)
 }
 
-/// (v, c) of the Gaussian likelihood whose variances follow the means: good enough to fix the variances.
+/// (v, c) of the Gaussian likelihood whose variances follow the means: accurate enough to fix the variances.
 fn pilot(blocks: &[Block], anchor: Option<Anchor>, grid: &[(f64, Vec<Busy>)]) -> (f64, f64) {
     let completions: f64 = blocks.iter().map(|block| block.completions).sum();
     let mut best = (f64::INFINITY, (1.0, 1.0));

@@ -1,40 +1,41 @@
-//! What completes between two polls, by what was in flight some time before: tells cores at one load, whatever
-//! arrivals depend on.
+//! Completions between two polls by the number in flight some time before: this shows the cores at a single load,
+//! whatever arrivals depend on.
 //!
-//! Completions less `v·∫min(n, c)` have the mean 0 under anything that was known beforehand. What is in flight at
-//! the first poll will not do for that behind a balancer that counts: who is one request short gets the next, within
-//! milliseconds, so that it says little of the time until the second poll. What was in flight a service time
-//! earlier hangs together with what is there now by the load of the whole pool, which moves slowly, so that
-//! the integral follows from what both polls show in the mean. (An instrumental variable, as econometrics calls it.) Where
-//! loads do not last, or polls are far apart, all groups show the same: they say nothing, and nothing wrong.
+//! Completions less `v·∫min(n, c)` have the mean 0 given anything known beforehand. The number in flight at the first
+//! poll is not enough under an in-flight method: a backend with one request less gets the next one within milliseconds,
+//! so the number says little about the time until the second poll. The number in flight a service time earlier
+//! correlates with the present one through the load of the whole pool, which changes slowly, so the integral follows
+//! from the means of both polls. (An instrumental variable.) Where loads do not last, or polls are far apart, all
+//! groups show the same: they say nothing, and nothing wrong.
 //!
-//! Who is in service has a part of the work behind it: in a settled state what is left takes `(1 + C²)/2` services in
-//! the mean, C² the squared variation of service times (renewal theory: the mean residual life). Hence as many more complete as
-//! `(1 - C²)/2` times by how much fewer are busy at the second poll than at the first: nothing where service is exponential,
-//! and the half of them where all requests take the same, which otherwise looks like more cores. C² is what completions
-//! scatter by over long stretches ([`Dispersion`]). Where service scatters much it takes many services until a state is settled, for the long
-//! ones stay: a service time before then says that cores are few which are not, and long before has to be asked.
+//! Requests in service have a part of their work behind them: in steady state the rest takes `(1 + C²)/2` services in
+//! the mean, with C² the squared coefficient of variation of service times (renewal theory: the mean residual life).
+//! Hence `(1 - C²)/2` more complete for every core that is busy at the first poll and not at the second: none where
+//! service is exponential, and a half where all requests take the same, which otherwise looks like more cores. C² is
+//! the dispersion of completions over long stretches ([`Dispersion`]). Where service times scatter much it takes many
+//! services to reach steady state, because long requests stay: then pairs of a service time before underestimate the
+//! cores, and those of long before are used.
 //!
-//! Where no number of cores explains what is seen, nothing is believed of it.
+//! Where no number of cores explains the pairs, they are not used.
 
 use serde::{Deserialize, Serialize};
 
 use super::Dispersion;
 use super::block::bucket;
 
-/// Groups with fewer pairs are not judged: their variance is not known.
+/// Groups with fewer pairs are not used: their variance is unknown.
 const LEAST_PAIRS: f64 = 8.0;
-/// Pairs' worth of belief that completions scatter as a Poisson process does.
+/// Weight of the prior that completions scatter as a Poisson process does, in pairs.
 const POISSON: f64 = 4.0;
-/// Deviations of which more than this part is kept stay as they are; less than that cannot be told from nothing.
+/// A deviation of which more than this part remains counts as constant, which it cannot be distinguished from.
 const STAYS: f64 = 0.99;
 const LEAST_KEPT: f64 = 0.01;
-/// The way from one poll to the other is not known better than to this part of how far it goes.
+/// The course from one poll to the other is known to this part of its extent.
 const WAY: f64 = 0.2;
-/// Numbers in flight up to this are groups of their own, greater ones by a quarter of an octave.
+/// Numbers in flight up to this are groups of their own, greater ones are grouped by a quarter of an octave.
 const EXACT: u32 = 16;
 
-/// All pairs of polls before which so many were in flight.
+/// All pairs of polls with one number in flight before them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Group {
     before: u32,
@@ -43,12 +44,12 @@ struct Group {
     /// Sum of squares.
     cc: f64,
     seconds: f64,
-    /// What the polls showed, ascending.
+    /// The numbers in flight at the polls, ascending.
     levels: Vec<Level>,
 }
 
-/// For how many seconds the first and the second polls of pairs showed so many in flight, each pair's time given
-/// to what they showed.
+/// Seconds in which the first and the second polls of pairs had this number in flight; each pair's time is added to the
+/// levels that its polls had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Level {
     in_flight: f64,
@@ -87,14 +88,14 @@ impl Group {
         }
     }
 
-    /// Of the completions, all together.
+    /// Variance of the sum of all completions.
     fn variance(&self) -> f64 {
         let mean = self.completions / self.pairs;
         let scatter = (self.cc - mean * self.completions).max(0.0) + POISSON * mean;
         (self.pairs * scatter / (self.pairs + POISSON)).max(1.0)
     }
 
-    /// Mean of the busy ones of c cores at the first polls, and at the second.
+    /// Mean busy cores out of c at the first polls, and at the second.
     fn busy(&self, c: f64) -> (f64, f64) {
         let add = |(first, second): (f64, f64), level: &Level| {
             let cores = level.in_flight.min(c);
@@ -105,7 +106,7 @@ impl Group {
     }
 }
 
-/// Pairs of polls of one backend by what was in flight some time before the first.
+/// Pairs of polls of one backend by the number in flight some time before the first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lagged {
     /// Ascending.
@@ -113,8 +114,8 @@ pub struct Lagged {
 }
 
 impl Lagged {
-    /// Notes one pair of polls: what was in flight a service time or more `before`, at the first and at the second, and
-    /// what completed between the two.
+    /// Adds one pair of polls: the number in flight `before`, a service time or more earlier, at the first and at the
+    /// second, and the completions in between.
     pub fn note(&mut self, before: u32, polls: [u32; 2], completions: f64, seconds: f64) {
         let group = self.group(step(before));
         group.pairs += 1.0;
@@ -126,7 +127,7 @@ impl Lagged {
         group.add(Level { in_flight: second, first_s: 0.0, second_s: seconds });
     }
 
-    /// Forgets all.
+    /// Drops all pairs.
     pub fn clear(&mut self) {
         self.groups.clear();
     }
@@ -152,13 +153,13 @@ impl Lagged {
         self.groups.iter().filter(|group| group.pairs >= LEAST_PAIRS)
     }
 
-    /// How many things the groups say of cores: one less than there are, for one alone tells nothing.
+    /// Degrees of freedom of the groups about the cores: one less than there are groups.
     pub(super) fn freedom(&self) -> usize {
         self.judged().count().saturating_sub(1)
     }
 
-    /// By how much what completed contradicts so many cores, of whatever speed: squared, in units of its variance.
-    /// (The speed follows from the blocks, which remember less.)
+    /// How far completions contradict this number of cores at any speed: squared, in units of the variance. (The speed
+    /// follows from the blocks, which have a shorter memory.)
     pub(super) fn contradiction(&self, c: f64, dispersion: Option<Dispersion>) -> f64 {
         let busy: Vec<(f64, f64)> = self.judged().map(|group| group.busy(c)).collect();
         let seconds: f64 = self.judged().map(|group| group.seconds).sum();
@@ -172,7 +173,7 @@ impl Lagged {
         );
         let completions: f64 = self.judged().map(|group| group.completions).sum();
         let v = completions / (mean * seconds).max(1e-9);
-        // Two unknowns: the speed, and how much of the work is behind who is busy.
+        // Two unknowns: the speed, and how much work is done on requests in service.
         let (ahead, error) = dispersion.map_or((0.0, 0.0), Dispersion::ahead);
         let (mut hh, mut hx, mut xx) = (0.0, 0.0, 0.0);
         let (mut hd, mut dd, mut dx) = (0.0, 1.0 / (error * error).max(1e-9), 0.0);
@@ -195,14 +196,14 @@ impl Lagged {
         (xx - explained).max(0.0)
     }
 
-    /// Whether a number of cores that is contradicted by so much explains what was seen: by at most so many times
-    /// what it says, and so much.
+    /// Whether a number of cores with this contradiction explains the pairs: at most `times` their degrees of freedom,
+    /// plus `more`.
     pub(super) fn is_explained(&self, contradiction: f64, (times, more): (f64, f64)) -> bool {
         contradiction <= times * self.freedom() as f64 + more
     }
 
-    /// What deviates from the mean at the first poll and is r times that at the second has between the two, on its
-    /// way as an exponential, so large a part of their sum in the mean: a half where it stays as it is.
+    /// A deviation from the mean at the first poll that is r times as great at the second decays exponentially in
+    /// between: its mean as a part of the sum of both; a half where it stays constant.
     fn part(deviations: impl Iterator<Item = (f64, f64, f64)>) -> f64 {
         let add = |(both, first): (f64, f64), (seconds, a, b): (f64, f64, f64)| {
             (both + seconds * a * b, first + seconds * a * a)
@@ -234,12 +235,12 @@ mod tests {
     const LIMIT: (f64, f64) = (2.0, 4.0);
 
     #[test]
-    fn groups_are_single_numbers_first_and_quarters_of_an_octave_then() {
+    fn groups_are_single_numbers_and_then_quarters_of_an_octave() {
         assert_eq!([0, 1, 15].map(step), [0, 1, 15]);
         assert_eq!([16, 19, 20, 31, 32, 39, 40].map(step), [16, 16, 20, 28, 32, 32, 40]);
     }
 
-    /// Three cores of 10 a second: 2 in flight complete 2 in 0.1 s, 6 complete 3.
+    /// Three cores with 10 requests per second each: 2 in flight complete 2 in 0.1 s, 6 complete 3.
     fn seen(more: f64) -> Lagged {
         let mut lagged = Lagged::default();
         for k in 0..50 {
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_at_several_loads_tells_cores() {
+    fn pairs_at_several_loads_show_the_cores() {
         let lagged = seen(0.0);
         assert_eq!(lagged.freedom(), 2);
         assert!(lagged.is_explained(lagged.contradiction(3.0, None), LIMIT));
@@ -268,8 +269,8 @@ mod tests {
     }
 
     #[test]
-    fn the_work_behind_who_is_busy_is_taken_off_once_it_is_known_how_service_scatters() {
-        // Three cores and regular service: half of what fewer are busy at the second poll completes besides.
+    fn work_done_on_requests_in_service_is_subtracted_once_the_dispersion_is_known() {
+        // Three cores and regular service: half a request more completes for each core fewer at the second poll.
         let mut lagged = Lagged::default();
         for k in 0..400 {
             let chance = f64::from(k % 2) - 0.5;
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_number_of_cores_explains_is_known_as_that() {
+    fn pairs_that_no_number_of_cores_explains_are_recognised() {
         let lagged = seen(2.0);
         let all = [1.0, 2.0, 3.0, 4.0, 8.0].map(|c| lagged.contradiction(c, None));
         let least = all.into_iter().fold(f64::INFINITY, f64::min);
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn one_group_says_nothing() {
+    fn one_group_shows_nothing() {
         let mut lagged = Lagged::default();
         (0..50).for_each(|_| lagged.note(3, [3, 4], 30.0, 0.1));
         assert_eq!((lagged.freedom(), lagged.contradiction(1.0, None)), (0, 0.0));

@@ -1,12 +1,11 @@
-//! Which blocks are of one load.
+//! Groups blocks by load.
 
 use super::block::Block;
 
 /// Rates of completion within this many standard deviations, squared, are one load.
 const SAME_RATE: f64 = 9.0;
 
-/// Joins the blocks whose rates cannot be told apart, nearest first; also which load each block went
-/// to.
+/// Joins the blocks whose rates cannot be distinguished, closest first; returns the load of each block as well.
 pub(super) fn gather(blocks: &[Block]) -> (Vec<Block>, Vec<usize>) {
     let mut loads = blocks.to_vec();
     let mut load_of: Vec<usize> = (0..blocks.len()).collect();
@@ -27,7 +26,7 @@ pub(super) fn gather(blocks: &[Block]) -> (Vec<Block>, Vec<usize>) {
     (loads, load_of)
 }
 
-/// The two loads that are the least apart, and by how much.
+/// The two closest loads and their distance.
 fn nearest(loads: &[Block]) -> Option<(f64, usize, usize)> {
     let mut best: Option<(f64, usize, usize)> = None;
     for (i, load) in loads.iter().enumerate() {

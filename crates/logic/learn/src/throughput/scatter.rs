@@ -1,54 +1,56 @@
-//! How much completions scatter around `v·∫min(n, c)` over stretches that are long beside a service: by the squared
-//! variation of service times (1 where they are exponential, 0 where all are alike), for what is done then is the sum of as
-//! many of them.
+//! Dispersion of completions around `v·∫min(n, c)` over stretches that are long compared with a service: the squared
+//! coefficient of variation of service times (1 where they are exponential, 0 where all are equal), because a stretch's
+//! work is the sum of that many of them.
 //!
-//! A dispersion of its own, from many short batches: blocks are too few to tell it to better than a quarter. With
-//! `v = ΣD/ΣB` of a load, D what completes in a batch and B its core-seconds, `Σ(D - vB)²/vB` is `Σ(D²/B)/v - ΣD`: sums
-//! are enough, one set for every number of cores.
+//! Estimated separately, from many short batches: blocks are too few for better than a quarter. With `v = ΣD/ΣB` of a
+//! load, D the completions of a batch and B its core-seconds, `Σ(D - vB)²/vB` is `Σ(D²/B)/v - ΣD`: sums are enough, one
+//! set for every number of cores.
 //!
-//! What it fails at: a speed that scatters from batch to batch by itself (5 % at 500 requests a second are as much as exponential
-//! service) passes for service that scatters more, and so do stalls. That is noise as well, and less is believed for it.
+//! It fails where the speed itself varies from batch to batch (5 % at 500 requests per second equal exponential
+//! service): that looks like a greater dispersion of service, and so do stalls. It is noise as well, and reduces the
+//! evidence.
 //!
-//! Between two whole numbers of cores sums are laid on a straight line, where what is divided by core-seconds goes by their
-//! inverse: at 1.5 cores it passes for up to 2 more than it is, less beyond. That errs to the side of caution where cores are only
-//! bounded from below, for with fewer cores than there are too little shows. (By the inverse, which is right behind a quota, three of 72
-//! changes of traffic on six backends of bimodal service passed for changes of a backend instead of one.)
+//! Between two whole numbers of cores the sums are interpolated linearly, although they go with the inverse of
+//! core-seconds: at 1.5 cores the result is up to 2 too great, less beyond. That error is on the side of caution where
+//! cores are only a lower bound, because with too few cores the dispersion is underestimated. (With the inverse, which
+//! is right under a quota, three of 72 changes of traffic on six backends of bimodal service were taken for changes of
+//! a backend instead of one.)
 //!
-//! Cost: a batch O(levels × numbers of cores), a question O(loads).
+//! Cost: a batch O(levels × numbers of cores), an estimate O(loads).
 
 use super::Dispersion;
 use super::block::Block;
 
-/// Batches remembered: they tell the dispersion to 5 to 7 %.
+/// Batches remembered: they give the dispersion to 5 to 7 %.
 const MEMORY: f64 = 400.0;
-/// Batches without which it is not known.
+/// Batches without which it is unknown.
 const ENOUGH: f64 = 30.0;
-/// A batch is closed when it has so many completions, and is so many times as long as a response takes: what is in
-/// service at its ends is little then beside what is done in it.
+/// A batch is closed with this many completions and a length of this many response times: then requests in service at
+/// its ends matter little.
 const BATCH: (f64, f64) = (15.0, 10.0);
-/// How many batches the belief is worth that service is exponential.
+/// Weight of the prior that service is exponential, in batches.
 const BELIEF: f64 = 5.0;
-/// Where polls miss more than so many times what a Poisson process would scatter by, they do not tell. What they miss is known to
-/// this part.
+/// Where polls miss more than this multiple of a Poisson process's variance, they are not used. What they miss is known
+/// to within this part.
 const MISSED: (f64, f64) = (1.0, 0.3);
-/// The error is that of this ratio at the least: what polls have missed is taken off before.
+/// The error is at least that of this ratio: what polls have missed is subtracted before.
 const LEAST_SURE: f64 = 0.1;
-/// A load of fewer batches is forgotten.
+/// A load with fewer batches is dropped.
 const LEAST_BATCHES: f64 = 0.5;
-/// Numbers of cores that are kept: all up to the first, from there on so many an octave up to the last.
+/// Numbers of cores with sums: all up to the first, from there on this many per octave up to the last.
 const CORES: (f64, f64, f64) = (8.0, 4.0, 1024.0);
 
-/// Loads kept; beyond, the one of the fewest batches is forgotten.
+/// Loads kept; beyond, the one with the fewest batches is dropped.
 const MOST_LOADS: usize = 64;
 
-/// What batches of one backend have shown.
+/// Batches of one backend.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Scatter {
     loads: Vec<Load>,
 }
 
 impl Scatter {
-    /// Takes the next window.
+    /// Adds a window.
     pub(super) fn note(&mut self, window: &Block) {
         let at = self.loads.iter().position(|load| load.setting == window.setting);
         let at = at.unwrap_or_else(|| {
@@ -74,12 +76,12 @@ impl Scatter {
         }
     }
 
-    /// Forgets all.
+    /// Drops all batches.
     pub(super) fn clear(&mut self) {
         *self = Scatter::default();
     }
 
-    /// As it is with so many cores; none where polls are too far apart to tell.
+    /// The dispersion with this many cores; `None` where polls are too far apart.
     pub(super) fn at(&self, c: f64) -> Option<Dispersion> {
         let Squares { sum, missed, freedom } = self.squares(c)?;
         let ratio = ((BELIEF + sum - missed) / (BELIEF + freedom)).max(0.0);
@@ -88,26 +90,26 @@ impl Scatter {
         Some(Dispersion { ratio, error, is_known: freedom >= ENOUGH })
     }
 
-    /// Of all loads whose polls tell; none where there are others, and these alone do not tell enough.
+    /// Over all loads whose polls can be used; `None` where there are others, and these alone are not enough.
     fn squares(&self, c: f64) -> Option<Squares> {
-        let (mut all, mut untold) = (Squares::default(), false);
+        let (mut all, mut unused) = (Squares::default(), false);
         for load in self.loads.iter().filter(|load| load.batches > 1.0) {
             let sums = load.sums_at(c);
             let v = load.completions / sums.core_seconds;
             let missed = v * missed_s(load.seconds / load.polls, 1.0 / v) * sums.spread_s;
             if missed > MISSED.0 * load.batches {
-                untold = true;
+                unused = true;
                 continue;
             }
             all.sum += sums.squares / v - load.completions;
             all.missed += missed;
             all.freedom += load.batches - 1.0;
         }
-        (all.freedom >= ENOUGH || !untold).then_some(all)
+        (all.freedom >= ENOUGH || !unused).then_some(all)
     }
 }
 
-/// Squared deviations in units of a Poisson process, what polls have missed of it, and degrees of freedom.
+/// Squared deviations in units of a Poisson process, the part that polls have missed, and degrees of freedom.
 #[derive(Clone, Copy, Default)]
 struct Squares {
     sum: f64,
@@ -119,7 +121,7 @@ struct Squares {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Load {
     setting: Option<i32>,
-    /// The batch that is being filled.
+    /// The open batch.
     open: Option<Block>,
     batches: f64,
     seconds: f64,
@@ -129,19 +131,19 @@ struct Load {
     sums: Vec<Sums>,
 }
 
-/// Of so many cores, over all batches.
+/// Sums over all batches for one number of cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Sums {
     /// `ΣB`.
     core_seconds: f64,
     /// `ΣD²/B`.
     squares: f64,
-    /// `ΣT·Var(busy)/B`, T the length of a batch.
+    /// `ΣT·Var(busy)/B`, T being the length of a batch.
     spread_s: f64,
 }
 
 impl Load {
-    /// Takes a window; gives back the batch that it completes, if it does.
+    /// Adds a window; returns the batch that it completes, if any.
     fn fill(&mut self, window: &Block) -> Option<Block> {
         let open = match self.open.take() {
             Some(mut open) => {
@@ -152,7 +154,7 @@ impl Load {
         };
         let (completions, responses) = BATCH;
         let (in_flight, _) = open.busy(f64::INFINITY);
-        // So many responses long: by Little's law a response takes what is in flight by what completes.
+        // In response times: by Little's law a response takes the number in flight over the rate of completions.
         if open.completions >= completions.max(responses * in_flight) {
             return Some(open);
         }
@@ -179,7 +181,7 @@ impl Load {
         self.sums.resize(self.sums.len().max(most), beyond);
         for (k, sums) in self.sums.iter_mut().enumerate() {
             let (mean, variance) = batch.busy(cores(k));
-            // Half a poll at least: what no poll has met is little, not nothing.
+            // At least half a poll: what no poll has met is little, not nothing.
             let core_seconds = batch.seconds * mean.max(0.5 / batch.polls);
             sums.core_seconds += core_seconds;
             sums.squares += batch.completions * batch.completions / core_seconds;
@@ -203,25 +205,25 @@ impl Load {
     }
 }
 
-/// The k-th number of cores that is kept.
+/// The k-th number of cores with sums.
 fn cores(k: usize) -> f64 {
     let (exact, octave, _) = CORES;
     let k = k as f64 + 1.0;
     if k <= exact { k } else { exact * ((k - exact) / octave).exp2() }
 }
 
-/// Between which numbers so many cores lie: behind the k-th, by this part of the way to the next.
+/// Position of this many cores among them: above the k-th, by this part of the distance to the next.
 fn place(c: f64) -> (usize, f64) {
     let (exact, octave, most) = CORES;
     let c = c.clamp(1.0, most);
     let k = if c <= exact { c } else { exact + octave * (c / exact).log2() };
-    // What lies this near to a number is that number, for logarithms err.
+    // Close to a number it is that number: logarithms have rounding errors.
     let k = if (k - k.round()).abs() < 1e-9 { k.round() } else { k };
     (k as usize - 1, k.fract())
 }
 
-/// What fluctuates and forgets itself within a service: by its variance and by time, the variance of its time integral as
-/// polls so far apart estimate it, seconds.
+/// The variance, in seconds, of the time integral of a fluctuation that decays within a service, as estimated from
+/// polls this far apart, by its own variance and by time.
 fn missed_s(apart_s: f64, service_s: f64) -> f64 {
     let half = (apart_s / (2.0 * service_s)).max(1e-6);
     (apart_s / half.tanh() - 2.0 * service_s).max(0.0)
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_cores_are_found_where_they_are_kept() {
+    fn sums_are_kept_for_whole_numbers_of_cores_and_found_there() {
         for k in 0..30 {
             let (at, part) = place(cores(k));
             assert_eq!((at, part), (k, 0.0), "{}", cores(k));
@@ -251,9 +253,9 @@ mod tests {
     }
 
     #[test]
-    fn batches_of_settings_that_alternate_are_filled_and_told_each_by_its_own_speed() {
+    fn batches_of_alternating_settings_are_filled_and_judged_each_by_its_own_speed() {
         let mut scatter = Scatter::default();
-        // Ten responses of half a second are five windows. Twice the rate of one is no scatter.
+        // Ten responses of half a second are five windows. Twice the rate of one is no dispersion.
         for k in 0..1_000 {
             let [light, heavy] = [window(1, 20.0, 10.0), window(2, 40.0, 20.0)];
             scatter.note(if k % 2 == 0 { &light } else { &heavy });
@@ -263,19 +265,19 @@ mod tests {
     }
 
     #[test]
-    fn a_load_whose_polls_were_too_far_apart_leaves_the_others_to_tell() {
+    fn a_load_with_polls_too_far_apart_leaves_the_dispersion_to_the_others() {
         let mut scatter = Scatter::default();
         let levels = vec![(0.0, 1.0), (2.0, 1.0)];
         let sparse = Block { polls: 2.0, levels, ..window(1, 50.0, 1.0) };
         (0..40).for_each(|_| scatter.note(&sparse));
         assert_eq!(scatter.at(1.0), None);
         (0..40).for_each(|_| scatter.note(&window(2, 50.0, 2.0)));
-        assert!(scatter.at(1.0).expect("one load tells").is_known);
+        assert!(scatter.at(1.0).expect("one load is enough").is_known);
         assert!(!Scatter::default().at(1.0).expect("nothing forbids to tell").is_known);
     }
 
     #[test]
-    fn loads_are_forgotten_however_many_there_are() {
+    fn loads_are_dropped_beyond_the_limit() {
         let mut scatter = Scatter::default();
         (0..10_000).for_each(|k| scatter.note(&window(k, 20.0, 1.0)));
         assert!(scatter.loads.len() <= MOST_LOADS);

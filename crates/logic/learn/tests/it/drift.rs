@@ -1,4 +1,4 @@
-//! A change of a backend is seen soon, and traffic, weights and noise are not taken for one.
+//! A change of a backend is detected soon, and traffic, weights and noise are not mistaken for one.
 
 use plimsoll_learn::drift::{
     Change, Interval, Judgement, Moved, PAPER_THRESHOLD, RateWatch, Tolerance, compare,
@@ -30,7 +30,7 @@ fn run(backend: &mut Backend, watch: &mut RateWatch, seconds: f64) -> Option<(f6
 }
 
 #[test]
-fn a_slow_down_to_60_percent_is_seen_within_150_requests() {
+fn a_slow_down_to_60_percent_is_detected_within_150_requests() {
     for cores in [1, 2] {
         let mut needed: Vec<f64> = (1..=41)
             .map(|seed| {
@@ -48,7 +48,7 @@ fn a_slow_down_to_60_percent_is_seen_within_150_requests() {
 }
 
 #[test]
-fn who_becomes_faster_is_seen_too_and_the_ratio_is_right() {
+fn a_speed_up_is_detected_with_the_right_ratio() {
     let (mut b, mut watch) = backend(4, 0.7, 5);
     run(&mut b, &mut watch, 300.0);
     b.service_s /= 1.5;
@@ -59,11 +59,11 @@ fn who_becomes_faster_is_seen_too_and_the_ratio_is_right() {
     assert!((rate * SERVICE_S / 1.5 - 1.0).abs() < 0.1, "{rate}");
 }
 
-/// Cores that are believed wrongly make traffic look like a change, but not like one
-/// that no cores explain; a slow-down is one whatever is believed of cores.
+/// With a wrong number of cores traffic looks like a change, but not like one that no number of cores explains; a
+/// slow-down is one with any number.
 #[test]
-fn what_cores_may_explain_is_told_from_what_they_cannot() {
-    let told = |believed: f64, change: fn(&mut Backend)| {
+fn changes_that_cores_may_explain_are_distinguished_from_others() {
+    let detected = |believed: f64, change: fn(&mut Backend)| {
         let mut backend =
             Backend::new(0.6 * 4.0 / SERVICE_S, SERVICE_S, Service::Exponential, 4, 8);
         let mut watch = RateWatch::new(believed, Tolerance::default());
@@ -72,11 +72,11 @@ fn what_cores_may_explain_is_told_from_what_they_cannot() {
         change(&mut backend);
         (0..12_000).find_map(|_| poll(&mut backend))
     };
-    let overloaded = told(16.0, |b| b.arrivals *= 1.7).expect("many wait, hardly more leave");
+    let overloaded = detected(16.0, |b| b.arrivals *= 1.7).expect("many wait, hardly more leave");
     assert_eq!((overloaded.ratio < 1.0, overloaded.is_beyond_cores), (true, false));
     for believed in [2.0, 4.0, 16.0] {
         let slowed = |b: &mut Backend| b.service_s /= 0.4;
-        let change = told(believed, slowed).expect("it is seen");
+        let change = detected(believed, slowed).expect("it is seen");
         assert_eq!((change.ratio < 1.0, change.is_beyond_cores), (true, true), "{believed}");
     }
 }
@@ -98,7 +98,7 @@ fn more_and_less_traffic_is_no_change_of_the_backend() {
 }
 
 #[test]
-fn noise_of_every_kind_is_left_alone() {
+fn noise_of_every_kind_raises_no_alarm() {
     for service in [Service::Exponential, Service::Deterministic, Service::Bimodal] {
         for (seed, cores) in [(1, 1), (2, 2), (3, 8)] {
             let arrivals = 0.7 * f64::from(cores) / SERVICE_S;
@@ -112,7 +112,7 @@ fn noise_of_every_kind_is_left_alone() {
 #[test]
 fn coarse_polls_and_wrong_cores_do_not_make_noise_a_change() {
     let (mut b, _) = backend(4, 0.7, 9);
-    // An infinite number of cores: every request in flight counts as being worked on.
+    // With an infinite number of cores every request in flight counts as being served.
     for cores in [4.0, 2.0, f64::INFINITY] {
         let mut watch = RateWatch::new(cores, Tolerance::default());
         for _ in 0..7_200 {
@@ -140,7 +140,7 @@ fn an_idle_backend_is_watched_by_its_probes() {
 }
 
 #[test]
-fn what_makes_no_sense_is_ignored() {
+fn invalid_intervals_are_ignored() {
     let mut watch = RateWatch::new(f64::NAN, Tolerance::default());
     assert_eq!(watch.cores(), 1.0);
     for _ in 0..1_000 {

@@ -2,7 +2,7 @@ use plimsoll_learn::{Exploration, ExploreMode, ExploreOptions, Measurement, Step
 
 use crate::queues::{Mmc, pool};
 
-/// Explores a backend without noise: steps taken, w_max, and the greatest load it was driven to.
+/// Explores a backend without noise: steps taken, w_max, and the greatest load it was given.
 fn explore(truth: &Mmc, first: f64, options: ExploreOptions) -> (u32, f64, f64) {
     let mut exploration = Exploration::new(first, options).expect("sound options");
     let mut most: f64 = 0.0;
@@ -45,7 +45,7 @@ fn bisect_finds_where_latency_triples_within_11_steps() {
 }
 
 #[test]
-fn literal_stops_early_and_knows_nothing_where_the_first_weight_overloads() {
+fn literal_stops_early_at_zero_where_the_first_weight_overloads() {
     let mut overloaded = 0;
     for seed in 0..10 {
         for truth in pool(seed, 0.7) {
@@ -61,7 +61,7 @@ fn literal_stops_early_and_knows_nothing_where_the_first_weight_overloads() {
 }
 
 #[test]
-fn a_useful_bound_and_a_small_step_spare_the_backend() {
+fn a_useful_bound_and_a_small_step_limit_the_load() {
     for truth in pool(3, 0.7) {
         let useful = 0.8 * truth.capacity;
         let gentle = ExploreOptions { useful_max: Some(useful), ..ExploreOptions::default() };

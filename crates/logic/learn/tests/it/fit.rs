@@ -18,7 +18,7 @@ fn forced(family: Family) -> FitOptions {
     FitOptions { family: Some(family), ..FitOptions::default() }
 }
 
-/// What holds of every fit, whatever it was fitted to.
+/// Holds for every fit, whatever it was fitted to.
 fn check_sound(fit: &CurveFit, what: &str) {
     let capacity = fit.curve.capacity();
     assert!(capacity.is_finite() && capacity > fit.largest_load, "{what}: {fit:?}");
@@ -51,7 +51,7 @@ fn a_hyperbola_is_recovered() {
 }
 
 #[test]
-fn one_load_and_two_loads_are_documented_fallbacks() {
+fn one_load_and_two_loads_use_documented_fallbacks() {
     let flat =
         fit(&[point(5.0, 70.0), point(5.0, 90.0)], &FitOptions::default()).expect("one load");
     check_sound(&flat, "one load");
@@ -95,7 +95,7 @@ fn hints_bound_the_capacity() {
 }
 
 #[test]
-fn nonsense_is_named() {
+fn errors_name_invalid_input() {
     assert_eq!(fit(&[], &FitOptions::default()), Err(FitError::Empty));
     assert_eq!(fit(&[point(0.0, 9.0)], &FitOptions::default()), Err(FitError::OnlyIdle));
     let bad = [(f64::NAN, 1.0), (-1.0, 1.0), (1.0, 0.0), (1.0, f64::INFINITY), (1.0, f64::NAN)];
@@ -113,7 +113,7 @@ fn nonsense_is_named() {
     }
 }
 
-/// Whatever the points, a curve is sound: finite, rising, and past every load that was carried.
+/// Whatever the points, a curve is sound: finite, rising, and past every load that was served.
 #[test]
 fn every_fit_is_sound() {
     let mut rng = rng(41);
@@ -151,7 +151,7 @@ fn every_fit_is_sound() {
 }
 
 #[test]
-fn another_family_needs_a_shape_and_not_noise() {
+fn another_family_needs_another_shape_and_not_noise() {
     // Two plateaus: a cache that overflows. No hyperbola bends like that.
     let step = |x: f64| if x < 5.0 { 10_000.0 } else { 60_000.0 };
     let loads = [1.0, 2.0, 3.0, 4.0, 4.8, 5.2, 6.0, 7.0, 8.0, 9.0];
@@ -222,8 +222,8 @@ fn client_mean(pool: &[Mmc], loads: &[f64]) -> f64 {
     pool.iter().zip(loads).map(|(truth, load)| load * truth.latency(*load)).sum()
 }
 
-/// Client mean when packed by curves fitted to 8 points up to five-fold latency with 5 % noise, over
-/// the mean with exact curves; the median over pools.
+/// Client mean when packed by curves fitted to 8 points up to five-fold latency with 5 % noise, over the mean with
+/// exact curves; the median over pools.
 fn cost_of(family: Option<Family>, load: f64) -> f64 {
     let mut ratios: Vec<f64> = (0..9)
         .map(|seed| {

@@ -1,4 +1,4 @@
-//! The crate against truths it does not know: queues in closed form, and simulated ones.
+//! Tests of the crate against known truths: queues in closed form, and simulated ones.
 
 mod drift;
 mod explore;

@@ -6,7 +6,7 @@ use plimsoll_learn::{InFlightWindow, LONG_BEFORE, Lagged};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// A seeded source of randomness.
+/// A seeded random number generator.
 pub fn rng(seed: u64) -> Xoshiro256PlusPlus {
     Xoshiro256PlusPlus::seed_from_u64(seed)
 }
@@ -64,7 +64,7 @@ pub fn pool(seed: u64, load: f64) -> Vec<Mmc> {
     pool
 }
 
-/// How long requests take.
+/// Distribution of service times.
 #[derive(Clone, Copy, Debug)]
 pub enum Service {
     Exponential,
@@ -116,7 +116,8 @@ impl Server {
         }
     }
 
-    /// Its windows tell what it was set to bear, and completions by what was in flight a service time and long before.
+    /// Its windows carry the rate it was to get, and completions by the number in flight a service time and long
+    /// before.
     pub fn followed(mut self) -> Server {
         self.is_followed = true;
         self

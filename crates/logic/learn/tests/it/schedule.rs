@@ -20,7 +20,7 @@ fn weight_of(assignment: &Assignment, id: u32) -> f64 {
 }
 
 #[test]
-fn two_wishes_of_seven_tenths_take_two_rounds() {
+fn two_requests_of_seven_tenths_take_two_rounds() {
     // The paper's own example (§4.6).
     let members = [member(1, 0.6, 1.0), member(2, 0.6, 1.0)];
     let wishes = [wish(1, 0.7, Priority::Rest, 5), wish(2, 0.7, Priority::Rest, 9)];
@@ -46,7 +46,7 @@ fn classes_come_before_tickets() {
 }
 
 #[test]
-fn what_nobody_can_absorb_is_not_granted() {
+fn a_request_that_the_others_cannot_compensate_is_not_granted() {
     let members = [member(1, 0.5, 1.0), member(2, 0.6, 1.0)];
     let got = schedule(&members, &[wish(1, 0.1, Priority::Rest, 1)], 0.05).expect("sound");
     assert_eq!(got.granted, vec![]);
@@ -64,20 +64,20 @@ fn the_rest_is_shared_by_capacity_within_bounds() {
 }
 
 #[test]
-fn a_pool_short_of_capacity_grants_nothing_and_says_so() {
+fn a_pool_short_of_capacity_grants_nothing_and_reports_it() {
     let members = [member(1, 0.3, 1.0), member(2, 0.3, 3.0)];
     let wishes = [wish(1, 0.1, Priority::OverUtilised, 1), wish(2, 0.2, Priority::Rest, 2)];
     let got = schedule(&members, &wishes, 0.05).expect("sound");
     assert!(got.beyond_bounds && got.granted.is_empty() && got.waiting.len() == 2);
     assert!((weight_of(&got, 1) - 0.4).abs() < 1e-12);
     assert!((weight_of(&got, 2) - 0.6).abs() < 1e-12);
-    // A wish that brings enough room is granted: nobody else could explore upwards otherwise.
+    // A request that brings enough room is granted: otherwise no backend could explore upwards.
     let got = schedule(&members, &[wish(2, 0.8, Priority::Rest, 1)], 0.05).expect("sound");
     assert_eq!((got.granted.len(), got.beyond_bounds), (1, false));
 }
 
 #[test]
-fn few_are_refreshed_at_a_time_but_always_one() {
+fn few_are_measured_again_at_a_time_but_always_one() {
     let members: Vec<Member> = (0..40).map(|id| member(id, 0.1, 1.0)).collect();
     let wishes: Vec<Wanted> =
         (0..40).map(|id| wish(id, 0.01, Priority::Refresh, u64::from(id))).collect();
@@ -88,7 +88,7 @@ fn few_are_refreshed_at_a_time_but_always_one() {
 }
 
 #[test]
-fn nonsense_is_named() {
+fn errors_name_invalid_input() {
     let one = member(1, 1.0, 1.0);
     let rest = |id, weight| wish(id, weight, Priority::Rest, 0);
     assert_eq!(schedule(&[], &[], 0.05), Err(ScheduleError::NoMembers));
@@ -109,8 +109,8 @@ fn nonsense_is_named() {
     assert!(schedule(&[member(1, f64::INFINITY, 0.0)], &[], 0.05).is_ok(), "unbounded is a bound");
 }
 
-/// Whatever the pool: weights sum to one, none is negative, grants are exact, bounds hold unless the
-/// assignment says otherwise.
+/// Whatever the pool: weights sum to one, none is negative, grants are exact, bounds hold unless the assignment reports
+/// otherwise.
 #[test]
 fn every_round_is_sound() {
     const PRIORITIES: [Priority; 3] = [Priority::OverUtilised, Priority::Rest, Priority::Refresh];
@@ -152,12 +152,12 @@ fn every_round_is_sound() {
     }
 }
 
-/// First in, first out: with wishes arriving all the time, none waits longer than there are backends.
+/// First in, first out: with requests arriving all the time, none waits longer than there are backends.
 #[test]
-fn nobody_waits_longer_than_the_queue_is_long() {
+fn no_request_waits_for_more_rounds_than_there_are_backends() {
     const BACKENDS: u32 = 20;
     let mut rng = rng(23);
-    // Room to spare, so that every wish below fits alone.
+    // Room to spare, so that every request below fits alone.
     let members: Vec<Member> = (0..BACKENDS).map(|id| member(id, 0.1, 1.0)).collect();
     let mut queue: Vec<(Wanted, u32)> = Vec::new();
     let (mut ticket, mut longest) = (0, 0);

@@ -30,8 +30,8 @@ fn watch(cores: usize, service: Service, loads: &[f64], poll_s: f64, seed: u64) 
         .expect("enough completions")
 }
 
-/// Root mean square over seeds of the relative errors in cores and capacity, and of the capacity's
-/// error in units of the standard error that was claimed.
+/// Root mean square over seeds of the relative errors in cores and capacity, and of the capacity's error in units of
+/// the claimed standard error.
 fn errors(cores: usize, service: Service, loads: &[f64], poll_s: f64) -> [f64; 3] {
     let capacity = cores as f64 / SERVICE_S;
     let mut squares = [0.0; 3];
@@ -54,7 +54,7 @@ fn cores_and_capacity_are_found_from_three_loads() {
         for (service, cores_within, capacity_within) in [
             (Service::Exponential, 0.10, 0.04),
             (Service::Deterministic, 0.05, 0.02),
-            // Its variance is five times the exponential's: capacity is found, cores only roughly.
+            // Its variance is five times the exponential's: the capacity is found, cores only roughly.
             (Service::Bimodal, 0.40, 0.06),
         ] {
             let [of_cores, of_capacity, claimed] = errors(cores, service, &[0.4, 0.7, 0.95], 0.05);
@@ -76,7 +76,7 @@ fn polls_at_200_ms_are_enough_for_capacity() {
 }
 
 #[test]
-fn loads_a_closed_loop_passes_through_are_enough() {
+fn loads_of_a_closed_loop_are_enough() {
     for cores in [1, 2, 4, 8] {
         let [_, of_capacity, _] = errors(cores, Service::Exponential, &[0.5, 0.9, 0.7, 0.8], 0.2);
         assert!(of_capacity <= 0.05, "{cores} cores: {of_capacity}");
@@ -85,7 +85,7 @@ fn loads_a_closed_loop_passes_through_are_enough() {
 
 #[test]
 fn without_a_queue_capacity_is_a_lower_bound() {
-    // At one load alone, chance makes blocks with more in flight complete less: that is no saturation.
+    // At one load alone, blocks with more in flight complete less by noise: that is no saturation.
     for (cores, loads) in [(4, [0.1, 0.2, 0.3]), (8, [0.1, 0.2, 0.3]), (8, [0.4, 0.4, 0.4])] {
         let (truth, carried) = (cores as f64 / SERVICE_S, loads[2] * cores as f64 / SERVICE_S);
         let mut bounds = 0;
@@ -97,31 +97,31 @@ fn without_a_queue_capacity_is_a_lower_bound() {
             assert!(got.capacity_rps <= 1.1 * truth, "{what}");
             assert!(got.capacity_rps >= 0.9 * carried, "{what}");
         }
-        // Two standard deviations are asked for: one false find in 20 is what that means.
+        // Two standard deviations are required, so one false find in 20 is expected.
         assert!(bounds + 2 >= SEEDS, "{cores} cores at {loads:?}: {bounds} of {SEEDS}");
     }
 }
 
 #[test]
-fn a_known_service_time_tells_cores_from_one_load() {
+fn a_known_service_time_determines_the_cores_at_one_load() {
     for cores in [1, 2, 4, 8] {
         let estimator = watched(cores, Service::Exponential, &[0.85], 0.05, 3);
         let blind = estimator.estimate(Hints::default()).expect("enough completions");
-        let told = estimator
+        let held = estimator
             .estimate(Hints { service: Some((1e6 * SERVICE_S, 0.02)), ..Hints::default() })
             .expect("enough completions");
         let truth = cores as f64 / SERVICE_S;
         assert!(blind.lower_bound && blind.capacity_rps <= 1.1 * truth, "{cores} cores: {blind:?}");
-        assert!((told.capacity_rps / truth - 1.0).abs() <= 0.1, "{cores} cores: {told:?}");
+        assert!((held.capacity_rps / truth - 1.0).abs() <= 0.1, "{cores} cores: {held:?}");
     }
 }
 
 #[test]
-fn one_load_tells_cores_by_what_was_in_flight_and_they_stay() {
+fn lagged_pairs_determine_the_cores_at_one_load_for_good() {
     use Service::{Bimodal, Deterministic, Exponential};
     let scattered = [(1, 0.5), (1, 0.7), (2, 0.5), (2, 0.7), (4, 0.7), (4, 0.85), (8, 0.85)];
     let regular = [(1, 0.5), (1, 0.85), (2, 0.5), (2, 0.7), (4, 0.7), (8, 0.85)];
-    // Where it scatters much it takes longer than this to tell more of them.
+    // With a great dispersion more cores than these take longer than this test.
     let bimodal = [(1, 0.5), (1, 0.7), (1, 0.85), (2, 0.7), (2, 0.85)];
     let scattered = scattered.map(|load| (Exponential, load));
     let regular = regular.map(|load| (Deterministic, load));
@@ -131,20 +131,20 @@ fn one_load_tells_cores_by_what_was_in_flight_and_they_stay() {
         for seed in 0..SEEDS {
             let mut server = Server::new(cores, service, SERVICE_S, seed).followed();
             let mut estimator = ThroughputEstimator::new(ThroughputOptions::default());
-            let (mut told, mut last) = (None, None);
+            let (mut held, mut last) = (None, None);
             for round in 0..24 {
                 for window in server.windows(load, 25, 0.025) {
                     estimator.observe(&window).expect("a sound window");
                 }
-                let Some(got) = estimator.estimate(Hints { cores: told, ..Hints::default() })
+                let Some(got) = estimator.estimate(Hints { cores: held, ..Hints::default() })
                 else {
                     continue;
                 };
-                // As the controller does: held once they are sure, until they are contradicted.
-                told = if got.margin >= 16.0 {
+                // As in the controller: held once they are certain, until they are contradicted.
+                held = if got.margin >= 16.0 {
                     Some(got.cores)
                 } else {
-                    told.filter(|c| *c == got.cores)
+                    held.filter(|c| *c == got.cores)
                 };
                 if round >= 12 {
                     estimates += 1;
@@ -162,7 +162,7 @@ fn one_load_tells_cores_by_what_was_in_flight_and_they_stay() {
 }
 
 #[test]
-fn how_service_scatters_is_told_by_what_completes() {
+fn dispersion_is_inferred_from_completions() {
     use Service::{Bimodal, Deterministic, Exponential};
     for (service, least, most) in
         [(Exponential, 0.7, 1.5), (Deterministic, 0.0, 0.3), (Bimodal, 2.8, 6.0)]
@@ -187,13 +187,13 @@ fn how_service_scatters_is_told_by_what_completes() {
 }
 
 #[test]
-fn polls_too_far_apart_tell_nothing_of_how_service_scatters() {
+fn polls_too_far_apart_show_no_dispersion() {
     let estimator = watched(2, Service::Exponential, &[0.5], 0.2, 1);
     assert_eq!(estimator.dispersion(2.0), None, "6 services from one to the next");
 }
 
 #[test]
-fn a_backend_that_changed_is_learned_anew() {
+fn a_backend_that_changed_is_learned_again() {
     let mut estimator = ThroughputEstimator::new(ThroughputOptions { memory_requests: 2_000.0 });
     for (cores, loads) in [(8, [0.4, 0.9]), (2, [0.5, 0.9])] {
         let mut server = Server::new(cores, Service::Exponential, SERVICE_S, 11);
@@ -212,9 +212,9 @@ fn a_backend_that_changed_is_learned_anew() {
 }
 
 #[test]
-fn a_backend_that_needs_seconds_for_a_request_is_known_after_a_few() {
+fn a_backend_that_needs_seconds_per_request_is_known_after_a_few() {
     let mut estimator = ThroughputEstimator::new(ThroughputOptions::default());
-    // One request after the other, of 3 s each, while others wait.
+    // One request after the other, 3 s each, while others wait.
     for second in 1..=12 {
         let completions = if second % 3 == 0 { 1.0 } else { 0.0 };
         let window = InFlightWindow {
@@ -247,7 +247,7 @@ fn memory_is_bounded_and_survives_storage() {
 }
 
 #[test]
-fn windows_that_say_nothing_are_refused() {
+fn invalid_windows_are_refused() {
     let mut estimator = ThroughputEstimator::new(ThroughputOptions::default());
     let good = InFlightWindow {
         seconds: 1.0,

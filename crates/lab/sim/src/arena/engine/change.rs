@@ -1,4 +1,4 @@
-//! What the timeline does to the pool, and what balancers hear of it by the clock.
+//! Changes by the timeline, and periodic updates of the balancers.
 
 use std::cmp::Reverse;
 
@@ -20,7 +20,7 @@ impl Engine<'_> {
                 self.servers[*backend].ns_per_work = arena.service_us * 1e3 / speed;
             }
             Change::Rate(rate_rps) => {
-                // Memoryless: what is left of the gap is stretched, not drawn again.
+                // Arrivals are memoryless: the rest of the gap is scaled, not drawn again.
                 let gap_ns = 1e9 / rate_rps;
                 let left = (self.next_arrival - now as f64).max(0.0);
                 self.next_arrival = now as f64 + left * gap_ns / self.gap_ns;
@@ -38,7 +38,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Every balancer hears how busy every CPU is.
+    /// Gives every balancer the CPU utilisation of every backend.
     pub(super) fn tell_cpu(&mut self, now: u64) {
         self.next_news = self.arena.cpu_news.map_or(NEVER, |every| now + nanos(every));
         for (backend, server) in self.servers.iter_mut().enumerate() {
@@ -62,7 +62,7 @@ impl Engine<'_> {
             }
             !here
         });
-        // The heap's inner order is not one of time; that of the slots is at least repeatable.
+        // The heap's inner order is not one of time; the order of the slots is at least repeatable.
         lost.sort_unstable();
         let cancels = self.arena.patience.is_some_and(|p| p.cancels);
         for slot in lost {

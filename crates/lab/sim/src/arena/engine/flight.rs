@@ -1,18 +1,18 @@
-//! Requests on their way, in slots that are used again.
+//! Requests under way, in slots that are reused.
 
 use plimsoll_policy::{Ending, MAX_AVOID, ServerLoad};
 
 /// A request that no user of a closed loop waits for.
-pub(super) const NOBODY: u32 = u32::MAX;
+pub(super) const NO_USER: u32 = u32::MAX;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Phase {
-    /// At the balancer, which waits for probes.
+    /// At the balancer, which waits for answers to probes.
     Choosing,
     Outbound,
     Waiting,
     Serving,
-    /// The backend is going to fail it, which holds no core.
+    /// The backend will fail it without using a core.
     Failing,
     Inbound,
 }
@@ -31,15 +31,15 @@ pub(super) struct Flight {
     pub(super) user: u32,
     /// The hash of the client's address.
     pub(super) key: Option<u64>,
-    /// What it found in flight at the backend.
+    /// The number in flight that it met at the backend.
     pub(super) found: u32,
     pub(super) refusals: u32,
     pub(super) failures: u32,
     pub(super) phase: Phase,
     pub(super) ending: Ending,
-    /// The door of this try's backend has let it in.
+    /// Admission of this try's backend has admitted it.
     pub(super) let_in: bool,
-    /// No other backend would be in time either.
+    /// It would be late at every other backend as well.
     pub(super) hopeless: bool,
     pub(super) chip: Option<bool>,
     pub(super) load: Option<ServerLoad>,
@@ -52,7 +52,7 @@ pub(super) struct Flight {
 pub(super) struct Flights {
     slots: Vec<Flight>,
     generation: Vec<u32>,
-    /// Who has had the request in each slot and did not serve it.
+    /// Backends that had the request in each slot and did not serve it.
     tried: Vec<[usize; MAX_AVOID]>,
     free: Vec<u32>,
 }
@@ -78,7 +78,7 @@ impl Flights {
         self.generation[slot as usize]
     }
 
-    /// The request is going to be tried elsewhere.
+    /// The request will be tried at another backend.
     pub(super) fn again(&mut self, slot: u32) {
         let flight = &mut self.slots[slot as usize];
         let tries = (flight.refusals + flight.failures) as usize;

@@ -1,4 +1,4 @@
-//! A request's way: choice, door, queue, core, and back; or to the next backend, when it was refused.
+//! The course of a request: pick, admission, queue, core, and back; or on to another backend after a refusal.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -34,13 +34,13 @@ impl Engine<'_> {
         }
     }
 
-    /// A parcel has come to its backend.
+    /// A parcel arrives at its backend.
     pub(super) fn reached(&mut self, parcel: Parcel, now: u64) {
         match parcel {
             Parcel::Request(slot) => self.enter(slot, now),
             Parcel::Probe { balancer, backend, slot, .. } => {
                 let server = &self.servers[backend as usize];
-                // Nothing listens where all that comes fails at once; the loss is noticed in no time.
+                // A dead backend fails everything at once, and loses a parcel without delay.
                 let dead = server.state == State::Failing { after_ns: 0 };
                 let load = (!dead).then(|| server.load(0));
                 self.reply(Parcel::Probe { balancer, backend, slot, load }, now);
@@ -48,7 +48,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A parcel has come back to its balancer.
+    /// A parcel returns to its balancer.
     pub(super) fn returned(&mut self, parcel: Parcel, now: u64) {
         match parcel {
             Parcel::Request(slot) => self.finish(slot, now),
@@ -67,7 +67,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Sends out the probes that the policy wants, then the request, at once or when they are answered.
+    /// Sends the policy's probes, and then the request, at once or after their answers.
     pub(super) fn choose(&mut self, slot: u32, now: u64) {
         let balancer = self.flights[slot].balancer;
         let policy = &mut self.balancers[balancer as usize];
@@ -116,7 +116,7 @@ impl Engine<'_> {
         self.post(Parcel::Request(slot), now);
     }
 
-    /// A request stands at the door of its backend.
+    /// A request arrives at its backend, which may refuse it.
     fn enter(&mut self, slot: u32, now: u64) {
         let flight = self.flights[slot];
         let cancelled = flight.gone && self.arena.patience.is_some_and(|p| p.cancels);
@@ -126,7 +126,7 @@ impl Engine<'_> {
         }
         let backend = flight.backend as usize;
         if let State::Failing { after_ns } = self.servers[backend].state {
-            // Nothing listens where all that comes fails at once, else the door is before what fails.
+            // A dead backend has no admission; otherwise admission comes before the failure.
             if after_ns == 0 {
                 self.flights[slot].ending = Ending::Failure;
                 self.departures.push(Reverse((now, slot)));
@@ -186,7 +186,7 @@ impl Engine<'_> {
         ingress.admits(&offer, &mut self.choice)
     }
 
-    /// A backend has answered; a core of it takes the next request.
+    /// A backend has answered; its core takes the next request.
     pub(super) fn depart(&mut self, now: u64) {
         let Some(Reverse((_, slot))) = self.departures.pop() else { return };
         let flight = self.flights[slot];
@@ -212,7 +212,7 @@ impl Engine<'_> {
         self.answer(slot, now);
     }
 
-    /// A core is free: for the next that waits, those aside whose clients have gone.
+    /// A core is free for the next waiting request; those whose clients have gone are skipped.
     fn take_next(&mut self, backend: usize, now: u64) {
         let server = &mut self.servers[backend];
         let cancels = self.arena.patience.is_some_and(|p| p.cancels);
@@ -240,7 +240,7 @@ impl Engine<'_> {
         self.reply(Parcel::Request(slot), now);
     }
 
-    /// The balancer has the answer.
+    /// The balancer gets the answer.
     fn finish(&mut self, slot: u32, now: u64) {
         let flight = self.flights[slot];
         if flight.gone {
@@ -250,14 +250,14 @@ impl Engine<'_> {
         self.tell(slot, flight.ending, now);
         let retries = &mut self.retries[flight.balancer as usize];
         let verdict = match flight.ending {
-            // It is not tried elsewhere, and leaves its tries to others.
+            // It is not tried again, and leaves the budget to others.
             Ending::TooLate if flight.hopeless => Some(Retry::Limit),
             Ending::Rejected | Ending::TooLate => Some(retries.refused(flight.refusals + 1)),
             Ending::Failure => Some(retries.failed(flight.failures + 1)),
             Ending::Success | Ending::Abandoned => None,
         };
         let rejected = matches!(flight.ending, Ending::Rejected | Ending::TooLate);
-        // Where nothing listens nobody is let in.
+        // A dead backend admits no request.
         if flight.let_in {
             retries.admitted();
         }
@@ -278,7 +278,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Tells the policy how a try ended.
+    /// Reports the end of a try to the policy.
     fn tell(&mut self, slot: u32, ending: Ending, now: u64) {
         let flight = self.flights[slot];
         let (balancer, backend) = (flight.balancer as usize, flight.backend as usize);
@@ -290,7 +290,7 @@ impl Engine<'_> {
         self.balancers[balancer].on_finish(backend, &finish, Nanos(now));
     }
 
-    /// The request ends without having been served, unless its client comes again.
+    /// The request ends unserved, unless its client sends it again.
     fn lose(&mut self, slot: u32, why: Lost, now: u64) {
         if let (Lost::Dropped, Some(after)) = (why, self.arena.comes_again) {
             self.flights[slot].phase = Phase::Choosing;
@@ -302,7 +302,7 @@ impl Engine<'_> {
         self.flights.release(slot);
     }
 
-    /// A client sends again what was refused; to its balancer it is a new request.
+    /// A client sends a refused request again; for its balancer it is a new one.
     pub(super) fn come_again(&mut self, slot: u32, now: u64) {
         let flight = &mut self.flights[slot];
         if flight.gone {
@@ -316,14 +316,14 @@ impl Engine<'_> {
         self.choose(slot, now);
     }
 
-    /// The client of this request is free for its next.
+    /// The user of this request may send the next one.
     fn end(&mut self, slot: u32, now: u64) {
         let flight = self.flights[slot];
         self.retries[flight.balancer as usize].end(flight.failures > 0);
         self.think(flight.user, now);
     }
 
-    /// A client's patience is over. The slot stays taken until nothing of the request is left.
+    /// A client gives up. The slot stays in use until nothing of the request is left.
     pub(super) fn give_up(&mut self, slot: u32, now: u64) {
         let flight = self.flights[slot];
         if flight.gone {
@@ -340,7 +340,7 @@ impl Engine<'_> {
         }
     }
 
-    /// What was let in goes without an answer.
+    /// An admitted request leaves without an answer.
     pub(super) fn leave(&mut self, slot: u32, now: u64) {
         let flight = self.flights[slot];
         let server = &mut self.servers[flight.backend as usize];

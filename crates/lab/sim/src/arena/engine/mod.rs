@@ -1,8 +1,7 @@
-//! The event loop. Sources of events, each in order of its own: the timeline, news of CPUs, the ends of service (a heap),
-//! what travels back and what travels out (both take a constant time, so a queue is in order), clients
-//! whose patience ends and those who come again (likewise), and arrivals (the next of the process, or a heap
-//! of users who think).
-//! The earliest goes next; ties in that order.
+//! The event loop. Sources of events, each in its own order: the timeline, updates of CPU utilisation, ends of service
+//! (a heap), parcels back and out (both take a constant time, so a queue is in order), clients that give up and clients
+//! that send again (likewise), and arrivals (the next of the process, or a heap of thinking users). The earliest event
+//! is next; ties in that order.
 
 mod change;
 mod flight;
@@ -22,18 +21,18 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::address::Addresses;
 use super::report::Collector;
 use super::{Arena, ArenaReport, Clients, Surroundings};
-use flight::{Flight, Flights, NOBODY, Phase};
+use flight::{Flight, Flights, NO_USER, Phase};
 use server::Server;
 
 const NEVER: u64 = u64::MAX;
 /// A probe that no request waits for.
 const NOTHING: u32 = u32::MAX;
 
-/// What travels from a balancer to a backend, or back.
+/// A parcel from a balancer to a backend, or back.
 #[derive(Clone, Copy)]
 enum Parcel {
     Request(u32),
-    /// `slot` waits for it, or [`NOTHING`] does; `load` is `None` on the way out and of a dead backend.
+    /// `slot` waits for it, or [`NOTHING`] does; `load` is `None` on the way out and from a dead backend.
     Probe {
         balancer: u32,
         backend: u32,
@@ -53,7 +52,7 @@ enum Source {
     Arrival,
 }
 
-/// What never happens does not overflow.
+/// "Never" must not overflow.
 fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(NEVER / 4)
 }
@@ -65,11 +64,11 @@ pub(super) struct Engine<'a> {
     /// By balancer.
     retries: Vec<Retries>,
     servers: Vec<Server>,
-    /// Arrivals and work; the other streams leave it alone.
+    /// Random numbers of arrivals and work; other parts draw from other streams.
     traffic: Xoshiro256PlusPlus,
     choice: Xoshiro256PlusPlus,
     routing: Xoshiro256PlusPlus,
-    /// Who sends.
+    /// Random numbers of senders.
     senders: Xoshiro256PlusPlus,
     addresses: Addresses,
     flights: Flights,
@@ -79,10 +78,10 @@ pub(super) struct Engine<'a> {
     impatience: VecDeque<(u64, u32, u32)>,
     /// Refused for good, until their clients send them again.
     away: VecDeque<(u64, u32)>,
-    /// When users of a closed loop send their next.
+    /// When users of a closed loop send their next request.
     thinking: BinaryHeap<Reverse<(u64, u32)>>,
     targets: Vec<usize>,
-    /// Somebody asks for loads.
+    /// Some policy uses reported loads.
     loads: bool,
     network_ns: u64,
     gap_ns: f64,
@@ -94,7 +93,7 @@ pub(super) struct Engine<'a> {
     measured_from: u64,
     measured_s: f64,
     events: u64,
-    /// Mean part of its cores that was busy, by backend; known at the last arrival.
+    /// Mean utilisation of the cores, by backend; known at the last arrival.
     utilisation: Vec<f64>,
     collector: Collector,
 }
@@ -193,7 +192,7 @@ impl<'a> Engine<'a> {
         self.collector.done(self.utilisation.into_iter(), self.measured_s, self.events)
     }
 
-    /// `None` when all requests have ended: what the timeline still holds then concerns nobody.
+    /// `None` when all requests have ended: the rest of the timeline has no effect then.
     fn next(&mut self) -> Option<(u64, Source)> {
         let departure = self.departures.peek().map_or(NEVER, |Reverse((t, _))| *t);
         let inbound = self.inbound.front().map_or(NEVER, |&(t, _)| t);
@@ -243,7 +242,7 @@ impl<'a> Engine<'a> {
     /// A user thinks before the next request.
     fn think(&mut self, user: u32, now: u64) {
         let Some((_, think)) = self.arena.clients.users() else { return };
-        if user == NOBODY {
+        if user == NO_USER {
             return;
         }
         let mut next = now;
@@ -254,7 +253,7 @@ impl<'a> Engine<'a> {
         self.thinking.push(Reverse((next, user)));
     }
 
-    /// Whose request comes now, and to which balancer.
+    /// The user of the next request, and its balancer.
     fn sender(&mut self) -> (u32, u32) {
         let balancers = self.balancers.len() as u64;
         let user = match self.arena.clients {
@@ -268,7 +267,7 @@ impl<'a> Engine<'a> {
             1 => 0,
             n => ((u128::from(self.routing.next_u64()) * u128::from(n)) >> 64) as u32,
         };
-        (user.unwrap_or(NOBODY), drawn)
+        (user.unwrap_or(NO_USER), drawn)
     }
 
     fn arrive(&mut self, now: u64) {

@@ -1,14 +1,14 @@
-//! One backend: cores, a queue first in first out, and what it says of itself.
+//! One backend: cores, a first-in-first-out queue, and the load that it reports.
 
 use std::collections::VecDeque;
 
 use plimsoll_policy::ServerLoad;
 
-/// Numbers in flight for which a latency is remembered; greater ones count as the greatest.
+/// Numbers in flight with a latency of their own; greater ones count as the greatest.
 const LEVELS: usize = 128;
-/// What the newest latency counts for in the mean of its level.
+/// Weight of the newest latency in the mean of its level.
 const NEWEST: f32 = 0.125;
-/// The CPU that is told is a mean over about the last second, nanoseconds.
+/// The reported CPU utilisation is a mean over about this time, nanoseconds.
 const CPU_MEMORY_NS: f64 = 1e9;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -28,9 +28,9 @@ pub(super) struct Server {
     pub(super) in_flight: u32,
     pub(super) busy_ns: u64,
     since: u64,
-    /// Recent mean part of its cores that was busy.
+    /// Recent mean utilisation of the cores.
     cpu: f64,
-    /// Recent mean latency by the number that a request found in flight, microseconds; 0 where unknown.
+    /// Recent mean latency by the number in flight that a request met, microseconds; 0 where unknown.
     found_us: Vec<f32>,
 }
 
@@ -59,14 +59,14 @@ impl Server {
         self.since = now;
     }
 
-    /// A request that found so many took so long (Prequal, section 4: latency by requests in flight).
+    /// Records the time of a request that met this many in flight (Prequal, section 4: latency by requests in flight).
     pub(super) fn note(&mut self, found: u32, took_ns: u64) {
         let mean = &mut self.found_us[(found as usize).min(LEVELS - 1)];
         let us = took_ns as f32 / 1e3;
         *mean += (us - *mean) * if *mean == 0.0 { 1.0 } else { NEWEST };
     }
 
-    /// What it says of itself, `without` requests not counted.
+    /// The load that it reports, without `without` requests.
     pub(super) fn load(&self, without: u32) -> ServerLoad {
         let in_flight = self.in_flight - without.min(self.in_flight);
         let at = (in_flight as usize).min(LEVELS - 1);

@@ -1,4 +1,4 @@
-//! What stands around the policies: doors, retries, budgets, patience, probes, closed loops.
+//! Hooks, retries, budgets, patience, probes and closed loops around policies.
 
 use plimsoll_admission::{FailureRetries, Reason, RefusalBudget, RetryOptions};
 use plimsoll_model::Nanos;
@@ -12,15 +12,15 @@ fn random(balancers: usize, weights: &[u32]) -> Vec<Box<dyn Policy>> {
 }
 
 #[test]
-fn a_full_house_refuses_what_erlang_says() {
-    // M/M/4/4: with no place to wait, the part refused is Erlang's B of 4 cores at 3.2.
+fn full_backend_refuses_the_part_given_by_erlang_b() {
+    // M/M/4/4: without a queue the part refused is Erlang's B of 4 cores at 3.2.
     let arena = Arena::new(vec![BackendModel { cores: 4, speed: 1.0 }], 0.8, 400_000, 1);
     let mut doors = StaticLimit::times_cores(&arena.pool, 1.0);
     let around = Surroundings { ingress: &mut doors };
     let report = arena.run_with(&mut random(1, &[1]), around);
     let erlang_b = (1..=4).fold(1.0, |b, k| 3.2 * b / (f64::from(k) + 3.2 * b));
     assert!((report.drop_ratio() / erlang_b - 1.0).abs() < 0.03, "{}", report.drop_ratio());
-    assert!((report.mean_us / 30_000.0 - 1.0).abs() < 0.02, "nobody waits: {}", report.mean_us);
+    assert!((report.mean_us / 30_000.0 - 1.0).abs() < 0.02, "no request waits: {}", report.mean_us);
     let good = arena.rate_rps * (1.0 - erlang_b);
     assert!((report.goodput_rps / good - 1.0).abs() < 0.02, "{} for {good}", report.goodput_rps);
     assert_eq!((report.refusals, report.retries), (report.dropped, 0));
@@ -28,7 +28,7 @@ fn a_full_house_refuses_what_erlang_says() {
 }
 
 #[test]
-fn the_refused_go_elsewhere_and_pay_the_way() {
+fn refused_requests_are_tried_elsewhere_and_pay_the_network_delay() {
     let pool = vec![BackendModel { cores: 1, speed: 1.0 }; 4];
     let mut arena = Arena::new(pool, 0.5, 200_000, 1);
     arena.network = Duration::from_millis(1);
@@ -52,7 +52,7 @@ fn the_refused_go_elsewhere_and_pay_the_way() {
 }
 
 #[test]
-fn a_budget_bounds_retries_and_the_doors_are_told() {
+fn a_budget_limits_retries_and_admission_knows_the_tries_left() {
     let pool = vec![BackendModel { cores: 1, speed: 1.0 }; 4];
     let mut arena = Arena::new(pool, 3.0, 40_000, 1);
     let run = |arena: &Arena| {
@@ -76,8 +76,8 @@ fn a_budget_bounds_retries_and_the_doors_are_told() {
 }
 
 #[test]
-fn what_fails_is_tried_elsewhere_within_its_own_budget() {
-    // One of four fails within a millisecond, and looks idle to nobody: the choice is random.
+fn failed_requests_are_retried_elsewhere_within_a_budget_of_their_own() {
+    // One of four fails within a millisecond, and does not attract requests by looking idle: the choice is random.
     let pool = vec![BackendModel { cores: 4, speed: 1.0 }; 4];
     let mut arena = Arena::new(pool, 0.4, 40_000, 1);
     let after = Duration::from_millis(1);
@@ -97,7 +97,7 @@ fn what_fails_is_tried_elsewhere_within_its_own_budget() {
     assert!(held.errors > 500 && held.retries > 500, "{} {}", held.errors, held.retries);
 }
 
-/// Writes down whether what leaves was served.
+/// Counts whether leaving requests were served.
 struct Watching(std::sync::Arc<std::sync::Mutex<[u32; 2]>>);
 
 impl Ingress for Watching {
@@ -120,7 +120,7 @@ impl Ingress for Watching {
 }
 
 #[test]
-fn a_door_sees_failures_of_what_is_behind_it() {
+fn admission_sees_failures_of_its_backend() {
     let mut arena = Arena::new(vec![BackendModel { cores: 2, speed: 1.0 }], 0.5, 10_000, 1);
     arena.warm_up = 0;
     arena.timeline = vec![
@@ -137,7 +137,7 @@ fn a_door_sees_failures_of_what_is_behind_it() {
 }
 
 #[test]
-fn users_who_wait_are_a_closed_network() {
+fn users_in_a_closed_loop_follow_littles_law() {
     // 12 users, no thinking, one backend of 4 cores: always busy, 4/30 ms, and Little's law.
     let pool = vec![BackendModel { cores: 4, speed: 1.0 }];
     let mut arena = Arena::new(pool, 0.5, 100_000, 1);
@@ -145,7 +145,7 @@ fn users_who_wait_are_a_closed_network() {
     let busy = arena.run(&mut random(3, &[1]));
     assert!((busy.goodput_rps / (4.0 / 0.03) - 1.0).abs() < 0.01, "{}", busy.goodput_rps);
     assert!((busy.mean_us / 90_000.0 - 1.0).abs() < 0.02, "{}", busy.mean_us);
-    // Four users never meet a queue: a cycle is 30 ms of service and 60 of thought.
+    // Four users never queue: a cycle is 30 ms of service and 60 of thought.
     arena.clients = Clients::Closed { users: 4, think: Duration::from_millis(60) };
     let idle = arena.run(&mut random(3, &[1]));
     assert!((idle.goodput_rps / (4.0 / 0.09) - 1.0).abs() < 0.02, "{}", idle.goodput_rps);
@@ -168,29 +168,29 @@ fn a_gateway_spreads_the_requests_of_one_user_over_the_balancers() {
 }
 
 #[test]
-fn clients_give_up_and_what_is_cancelled_is_not_served() {
+fn clients_give_up_and_cancelled_requests_are_not_served() {
     // Twice what can be served, 300 ms of patience.
     let pool = vec![BackendModel { cores: 2, speed: 1.0 }];
     let mut arena = Arena::new(pool, 2.0, 100_000, 1);
     let after = Duration::from_millis(300);
     arena.patience = Some(Patience { after, cancels: true });
-    let told = arena.run(&mut random(2, &[1]));
+    let cancelled = arena.run(&mut random(2, &[1]));
     arena.patience = Some(Patience { after, cancels: false });
-    let untold = arena.run(&mut random(2, &[1]));
-    for report in [&told, &untold] {
+    let uncancelled = arena.run(&mut random(2, &[1]));
+    for report in [&cancelled, &uncancelled] {
         assert_eq!(report.offered(), 90_000);
         assert!(report.p99_us < 300_001.0, "{}", report.p99_us);
     }
-    // Told, cores work in vain only for those who leave in mid-service (two of three here: first in
-    // first out, a request is begun when little patience is left); untold, nobody is served in time.
+    // With cancelling, cores work in vain only for clients that leave in mid-service (two of three here: first in
+    // first out, a request is begun when little patience is left); without, no request is served in time.
     let capacity = 2.0 / 0.03;
-    assert!(told.goodput_rps > 0.25 * capacity, "{}", told.goodput_rps);
-    assert!(untold.goodput_rps < 0.01 * capacity, "{}", untold.goodput_rps);
+    assert!(cancelled.goodput_rps > 0.25 * capacity, "{}", cancelled.goodput_rps);
+    assert!(uncancelled.goodput_rps < 0.01 * capacity, "{}", uncancelled.goodput_rps);
 }
 
 #[test]
-fn clients_who_come_again_are_all_served_and_have_waited() {
-    // One core and no place to wait, half busy: whoever comes again finds it as full as the first time, or fuller.
+fn clients_who_send_refused_requests_again_are_all_served_in_the_end() {
+    // One core without a queue, half busy: a request that is sent again finds it as full as the first time, or fuller.
     let mut arena = Arena::new(vec![BackendModel { cores: 1, speed: 1.0 }], 0.5, 100_000, 1);
     let run = |arena: &Arena| {
         let mut doors = StaticLimit::times_cores(&arena.pool, 1.0);
@@ -215,14 +215,14 @@ fn clients_who_come_again_are_all_served_and_have_waited() {
         "{}",
         again.mean_us
     );
-    // Whose patience ends in between is gone.
+    // A client whose patience ends in between is gone.
     arena.patience = Some(Patience { after: Duration::from_millis(100), cancels: true });
     let gone = run(&arena);
     assert_eq!(gone.offered(), 90_000);
     assert!(gone.abandoned > 10_000 && gone.came_again > 10_000 && gone.p99_us < 100_001.0);
 }
 
-/// Asks one backend and writes down what it hears.
+/// Probes one backend and records the answers.
 struct Curious {
     probing: Probing,
     heard: std::sync::Arc<std::sync::Mutex<Vec<(u64, ServerLoad)>>>,
@@ -269,7 +269,7 @@ impl Policy for Curious {
 }
 
 #[test]
-fn probes_are_answered_with_the_truth() {
+fn probe_answers_are_correct() {
     let pool = vec![BackendModel { cores: 2, speed: 1.0 }; 2];
     let mut arena = Arena::new(pool, 0.25, 100_000, 1);
     arena.network = Duration::from_millis(2);
@@ -323,14 +323,14 @@ impl Policy for Counting {
     }
 
     fn on_finish(&mut self, _: usize, finish: &Finish, _: Nanos) {
-        let load = finish.load.expect("loads are told");
+        let load = finish.load.expect("loads are reported");
         assert_eq!(finish.chip, Some(load.in_flight == 0));
         self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
 }
 
 #[test]
-fn chips_and_loads_ride_on_responses() {
+fn responses_carry_chips_and_loads() {
     let pool = vec![BackendModel { cores: 1, speed: 1.0 }];
     let arena = Arena { tells_load: true, ..Arena::new(pool, 0.5, 10_000, 1) };
     let seen = std::sync::Arc::default();
@@ -341,7 +341,7 @@ fn chips_and_loads_ride_on_responses() {
 }
 
 #[test]
-fn windows_tell_what_ended_and_what_queues() {
+fn windows_report_ended_requests_and_queues() {
     let pool = vec![BackendModel { cores: 1, speed: 1.0 }; 10];
     let mut arena = Arena::new(pool, 0.8, 50_000, 1);
     arena.window_s = Some(2.0);
@@ -353,7 +353,7 @@ fn windows_tell_what_ended_and_what_queues() {
 }
 
 #[test]
-fn times_are_kept_in_order_where_asked_for() {
+fn response_times_are_kept_in_order_if_configured() {
     let arena = Arena { keeps_times: true, ..Arena::new(small_pool(), 0.5, 5_000, 1) };
     let report = arena.run(&mut random(1, &[1; 6]));
     assert_eq!(report.times_us.len() as u64, report.requests);
@@ -362,7 +362,7 @@ fn times_are_kept_in_order_where_asked_for() {
     assert_eq!((report.p10_us, report.p90_us), (at(0.1), at(0.9)));
 }
 
-/// Refuses all, for this reason.
+/// Refuses every request, for this reason.
 struct Never(Reason);
 
 impl Ingress for Never {
@@ -386,7 +386,7 @@ impl Policy for Endings {
 }
 
 #[test]
-fn a_refusal_for_lateness_says_nothing_of_the_backend_and_is_retried_where_that_may_help() {
+fn a_refusal_for_lateness_is_no_evidence_against_the_backend_and_is_retried_where_that_can_help() {
     for (reason, ending, tries) in [
         (Reason::Full, Ending::Rejected, 3),
         (Reason::Queue, Ending::Rejected, 3),
@@ -409,7 +409,7 @@ fn a_refusal_for_lateness_says_nothing_of_the_backend_and_is_retried_where_that_
 }
 
 #[test]
-fn what_nobody_listens_to_earns_no_retries() {
+fn requests_to_a_dead_backend_earn_no_retries() {
     let mut arena = Arena::new(vec![BackendModel { cores: 1, speed: 1.0 }; 2], 0.5, 2_000, 1);
     arena.warm_up = 0;
     arena.timeline = vec![step(0.0, Change::Kill { backend: 0 })];
@@ -422,7 +422,7 @@ fn what_nobody_listens_to_earns_no_retries() {
     assert_eq!(report.retries, 1, "the one there was to begin with");
 }
 
-/// Counts who was let in and has not left, by either way.
+/// Counts admitted requests that have not left.
 struct Present(std::sync::Arc<std::sync::Mutex<(u32, u32)>>);
 
 impl Present {
@@ -461,7 +461,7 @@ impl Ingress for Present {
 }
 
 #[test]
-fn a_door_sees_all_leave_whom_it_let_in() {
+fn admission_sees_every_admitted_request_leave() {
     let mut arena = Arena::new(vec![BackendModel { cores: 2, speed: 1.0 }], 1.5, 10_000, 1);
     arena.service = ServiceTime::Deterministic;
     arena.patience = Some(Patience { after: Duration::from_millis(100), cancels: true });

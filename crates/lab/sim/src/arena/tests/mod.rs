@@ -4,7 +4,7 @@ use plimsoll_model::Curve;
 use plimsoll_policy::{Policy, PolicyKind, Settings};
 
 mod around;
-mod told;
+mod inputs;
 
 use super::*;
 use crate::{paper_pool, small_pool};
@@ -18,7 +18,7 @@ fn step(at_s: f64, change: Change) -> Step {
 }
 
 #[test]
-fn one_backend_is_the_textbook_queue() {
+fn one_backend_is_a_textbook_queue() {
     for cores in [1, 4] {
         let pool = vec![BackendModel { cores, speed: 1.2 }];
         let mut arena = Arena::new(pool, 0.7, 400_000, 3);
@@ -36,7 +36,7 @@ fn one_backend_is_the_textbook_queue() {
 }
 
 #[test]
-fn it_agrees_with_the_simulation_of_the_solver() {
+fn it_agrees_with_the_solvers_simulation() {
     use plimsoll_queueing::{HaproxyLeastconn, Run, Station, simulate};
     use rand::SeedableRng;
     let arena = Arena::new(small_pool(), 0.7, 400_000, 1);
@@ -55,7 +55,7 @@ fn it_agrees_with_the_simulation_of_the_solver() {
 }
 
 #[test]
-fn a_run_is_its_seed_and_policies_share_their_luck() {
+fn a_seed_determines_the_run_and_all_policies_get_the_same_traffic() {
     let arena = Arena::new(small_pool(), 0.7, 20_000, 9);
     let run = |kind| arena.run(&mut balancer(kind, &[1; 6]));
     for &kind in PolicyKind::ALL {
@@ -70,7 +70,7 @@ fn a_run_is_its_seed_and_policies_share_their_luck() {
 }
 
 #[test]
-fn the_yardsticks_bound_what_counts_in_flight() {
+fn yardsticks_bound_in_flight_methods() {
     let arena = Arena::new(paper_pool(11), 0.7, 300_000, 1);
     let yard = yardsticks(&arena).expect("a pool with room");
     assert!((yard.shares.iter().sum::<f64>() - 1.0).abs() < 1e-9);
@@ -89,7 +89,7 @@ fn the_yardsticks_bound_what_counts_in_flight() {
 }
 
 #[test]
-fn the_timeline_happens() {
+fn timeline_changes_take_effect() {
     let pool = vec![BackendModel { cores: 1, speed: 1.0 }; 2];
     let mut arena = Arena::new(pool, 0.3, 40_000, 1);
     arena.warm_up = 0;
@@ -104,7 +104,7 @@ fn the_timeline_happens() {
         step(700.0, Change::Weights(vec![0, 0])),
     ];
     let report = arena.run(&mut balancer(PolicyKind::Random, &[1, 1]));
-    // Means over ten windows of ten seconds, from the first that is wholly after the change.
+    // Means over ten windows of ten seconds, from the first one that is wholly after the change.
     let over = |from: usize| {
         let windows = &report.windows[from..from + 9];
         let sum = |f: &dyn Fn(&Window) -> f64| windows.iter().map(f).sum::<f64>();
@@ -128,7 +128,7 @@ fn the_timeline_happens() {
 }
 
 #[test]
-fn a_backend_that_dies_loses_what_it_has() {
+fn dying_backend_loses_its_requests() {
     let pool = vec![BackendModel { cores: 2, speed: 1.0 }];
     let mut arena = Arena::new(pool, 5.0, 1_000, 1);
     arena.warm_up = 0;
@@ -136,14 +136,14 @@ fn a_backend_that_dies_loses_what_it_has() {
     arena.timeline =
         vec![step(1.0, Change::Kill { backend: 0 }), step(1.5, Change::Return { backend: 0 })];
     let report = arena.run(&mut balancer(PolicyKind::RoundRobin, &[1]));
-    // About 330 rps come and 67 are served: 270 wait when it dies, and 165 come while it is dead.
+    // About 330 requests per second arrive and 67 are served: 270 wait when it dies, and 165 arrive while it is dead.
     assert!((380..490).contains(&report.errors), "{}", report.errors);
     assert_eq!(report.requests + report.errors, 1_000);
     assert!(report.backends[0].utilisation < 0.9, "idle while dead");
 }
 
 #[test]
-fn balancers_that_do_not_know_of_each_other_do_worse() {
+fn independent_balancers_do_worse() {
     let arena = Arena::new(paper_pool(11), 0.7, 200_000, 1);
     let weights = integer_weights(&arena.capacities_rps(), 10_000);
     let one = arena.run(&mut balancer(PolicyKind::LeastConnections, &weights)).mean_us;

@@ -17,7 +17,7 @@ fn round(
 }
 
 #[test]
-fn one_round_without_success_fails_and_three_good_ones_return() {
+fn one_failed_round_fails_a_backend_and_three_successful_ones_return_it() {
     let mut h = Health::default();
     assert_eq!(round(&mut h, NOW, NOW, 1, Some(FailureKind::Reset)), None);
     let cause = Cause::Liveness(Some(FailureKind::Refused));
@@ -28,7 +28,7 @@ fn one_round_without_success_fails_and_three_good_ones_return() {
 }
 
 #[test]
-fn a_round_that_hung_does_not_outweigh_a_later_one() {
+fn a_timed_out_round_does_not_override_a_later_one() {
     let mut h = Health::default();
     round(&mut h, Nanos(10), Nanos(9), 3, None);
     assert_eq!(round(&mut h, Nanos(11), Nanos(2), 0, Some(FailureKind::Timeout)), None);
@@ -36,7 +36,7 @@ fn a_round_that_hung_does_not_outweigh_a_later_one() {
 }
 
 #[test]
-fn flapping_takes_longer_every_time() {
+fn flapping_doubles_the_rounds_to_return() {
     let mut h = Health::default();
     let mut rounds = Vec::new();
     for _ in 0..3 {
@@ -49,7 +49,7 @@ fn flapping_takes_longer_every_time() {
 }
 
 #[test]
-fn a_wrong_url_fails_nobody_and_a_wrong_answer_fails_one() {
+fn a_wrong_url_fails_no_backend_and_a_wrong_answer_fails_one() {
     let (ok, bad) = (Outcome::Success, Outcome::Failure(FailureKind::Status));
     let mut h = Health::default();
     for _ in 0..20 {
@@ -75,7 +75,7 @@ fn pass_rounds(h: &mut Health) -> Option<Turn> {
 }
 
 #[test]
-fn who_lives_again_and_fails_its_work_is_not_back_though_it_was_never_seen_to_work() {
+fn live_backend_does_not_return_while_its_work_fails_even_if_it_never_worked() {
     let mut h = Health::default();
     round(&mut h, NOW, NOW, 0, Some(FailureKind::Refused));
     fail_work(&mut h, FailureKind::Status);
@@ -87,7 +87,7 @@ fn who_lives_again_and_fails_its_work_is_not_back_though_it_was_never_seen_to_wo
 }
 
 #[test]
-fn what_the_dead_one_refused_is_forgotten_and_what_is_refused_since_is_not() {
+fn probes_refused_before_the_return_are_forgotten_and_later_ones_count() {
     let mut h = Health::default();
     round(&mut h, NOW, NOW, 0, Some(FailureKind::Refused));
     fail_work(&mut h, FailureKind::Refused);
@@ -99,7 +99,7 @@ fn what_the_dead_one_refused_is_forgotten_and_what_is_refused_since_is_not() {
 }
 
 #[test]
-fn failures_before_and_after_a_return_add_up() {
+fn failed_probes_before_and_after_a_return_add_up() {
     let mut h = Health::default();
     round(&mut h, NOW, NOW, 0, Some(FailureKind::Timeout));
     round(&mut h, NOW, NOW, 3, None);
@@ -111,7 +111,7 @@ fn failures_before_and_after_a_return_add_up() {
 }
 
 #[test]
-fn who_the_balancer_holds_down_is_back_by_its_word_only() {
+fn backend_held_down_by_the_balancer_returns_only_with_the_balancers_report() {
     let mut h = Health::default();
     h.balancer(NOW, true);
     round(&mut h, NOW, NOW, 0, Some(FailureKind::Timeout));
@@ -121,18 +121,18 @@ fn who_the_balancer_holds_down_is_back_by_its_word_only() {
 }
 
 #[test]
-fn who_is_needed_and_held_down_returns_by_a_round_after_the_balancers_word() {
+fn needed_backend_returns_after_one_round_once_the_balancer_reports_it_up() {
     let mut h = Health::default();
     round(&mut h, NOW, NOW, 0, Some(FailureKind::Refused));
     h.balancer(NOW, true);
     round(&mut h, NOW, NOW, 3, None);
     assert_eq!(h.return_at_once(NOW), None, "it would get nothing");
     assert_eq!(h.balancer(NOW, false), None, "one good round is not enough by itself");
-    assert_eq!(h.return_at_once(NOW), Some(Turn::Returned), "nobody else serves");
+    assert_eq!(h.return_at_once(NOW), Some(Turn::Returned), "no other backend serves");
 }
 
 #[test]
-fn errors_to_clients_are_seen() {
+fn error_share_leads_to_ejection() {
     let mut h = Health::default();
     h.answers(1_000.0, 4.0);
     assert!(!h.is_failing_fast());
@@ -148,7 +148,7 @@ fn errors_to_clients_are_seen() {
 }
 
 #[test]
-fn a_check_that_a_slow_one_fails_as_well_fails_nobody_while_clients_tell_or_before_it_lasts() {
+fn a_check_timeout_fails_no_backend_while_clients_get_answers_or_before_patience_ends() {
     let mut h = Health::default();
     let at = |s: u64| Nanos(s * 1_000_000_000);
     let timed_out = |h: &mut Health, s: u64, doubted: bool| {
@@ -162,11 +162,11 @@ fn a_check_that_a_slow_one_fails_as_well_fails_nobody_while_clients_tell_or_befo
     assert_eq!(timed_out(&mut h, 60, false), None);
     assert_eq!(timed_out(&mut h, 61, true), None, "clients get answers again");
     assert_eq!(timed_out(&mut h, 62, false), None);
-    assert!(timed_out(&mut h, 63, false).is_some(), "for 2 s, and nobody asks it anything");
+    assert!(timed_out(&mut h, 63, false).is_some(), "for 2 s, and no client waits");
 }
 
 #[test]
-fn who_failed_for_its_silence_is_back_with_an_answer_and_who_refuses_is_not() {
+fn backend_failed_for_silence_returns_with_an_answer_unless_it_refuses_connections() {
     let mut h = Health::default();
     assert!(h.fail_silent(NOW, Duration::from_secs(3)).is_some());
     assert!(h.is_doubtful());
@@ -177,7 +177,7 @@ fn who_failed_for_its_silence_is_back_with_an_answer_and_who_refuses_is_not() {
     assert_eq!(h.answered(NOW), None);
 }
 #[test]
-fn silent_backend_is_not_let_back_by_checks_before_a_time_that_doubles() {
+fn silent_backend_is_returned_by_checks_only_after_a_time_that_doubles() {
     let at = |s: u64| Nanos(s * 1_000_000_000);
     let mut h = Health::default();
     let mut out_for = Vec::new();
@@ -191,7 +191,7 @@ fn silent_backend_is_not_let_back_by_checks_before_a_time_that_doubles() {
         now = back + 1;
     }
     assert_eq!(out_for, [5, 10, 20]);
-    // An answer tells more.
+    // An answer is stronger evidence.
     assert!(h.fail_silent(at(now), Duration::from_secs(3)).is_some());
     assert_eq!(h.answered(at(now)), Some(Turn::Returned));
 }

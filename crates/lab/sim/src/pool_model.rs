@@ -1,30 +1,30 @@
-//! What is simulated beyond the controller: clients, a balancer and the backends behind it.
+//! The model of everything beyond the controller: clients, a balancer and the backends behind it.
 
 use plimsoll_model::{BalancerReport, FailureKind, Nanos, Outcome, ServerStatus};
 
 use crate::pool::Method;
 
-/// How a backend is.
+/// Condition of a backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Condition {
     /// It serves.
     #[default]
     Well,
-    /// It answers every request at once with an error; it is alive all the same.
+    /// It answers every request immediately with an error; liveness checks succeed.
     FailsFast,
-    /// Its probes succeed; what clients ask for is answered at once with an error.
+    /// Its probes succeed; clients get errors immediately.
     FailsClients,
-    /// It takes connections and never answers.
+    /// It accepts connections and never answers.
     Hangs,
-    /// Nobody listens.
+    /// Connections are refused.
     Dead,
 }
 
-/// A pool behind a balancer. Backends are known by their position.
-pub trait Plant {
-    /// The time.
+/// A pool behind a balancer. Backends are identified by position.
+pub trait PoolModel {
+    /// The simulated time.
     fn now(&self) -> Nanos;
-    /// Lets the time pass.
+    /// Simulates until this time.
     fn advance(&mut self, to: Nanos);
     /// How many backends there are.
     fn len(&self) -> usize;
@@ -32,32 +32,32 @@ pub trait Plant {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// What the balancer answers when it is read now.
+    /// The balancer's answer to a reading now.
     fn report(&self) -> BalancerReport;
     /// The weight that the balancer holds.
     fn weight(&self, i: usize) -> u32;
     /// Sets some weights in the balancer.
     fn set_weights(&mut self, weights: &[(usize, u32)]);
-    /// How a backend is.
+    /// Condition of a backend.
     fn condition(&self, i: usize) -> Condition;
-    /// Changes how a backend is. What it was serving when it dies is lost.
+    /// Changes the condition of a backend. Requests in service are lost when it dies.
     fn set_condition(&mut self, i: usize, condition: Condition);
-    /// What the balancer and its administrators make of a backend.
+    /// Sets the status that the balancer reports for a backend.
     fn set_status(&mut self, i: usize, status: ServerStatus);
-    /// Multiplies the speed of a backend as it was made: a neighbour takes the rest.
+    /// Multiplies the original speed of a backend: another process takes the rest.
     fn set_pace(&mut self, i: usize, pace: f64);
     /// Changes the traffic, requests per second.
     fn set_rate(&mut self, rate_rps: f64);
-    /// Restarts the balancer: counters begin anew, weights and method are those of its configuration.
+    /// Restarts the balancer: counters are reset, weights and method are those of its configuration.
     fn restart(&mut self, weights: &[u32], method: Method);
-    /// A probe of a backend: what came of it, and the response time in microseconds.
+    /// Probes a backend: the outcome, and the response time in microseconds.
     fn probe(&mut self, i: usize) -> (Outcome, f64);
-    /// Requests per second that a backend bears now.
+    /// The present capacity of a backend, requests per second.
     fn capacity_rps(&self, i: usize) -> f64;
-    /// Requests per second that arrive.
+    /// The rate of arrivals, requests per second.
     fn rate_rps(&self) -> f64;
 
-    /// A liveness check: why it fails, if it does. A backend that fails fast is alive.
+    /// A liveness check: the failure, if it fails. A backend that fails fast passes.
     fn liveness(&self, i: usize) -> Option<FailureKind> {
         match self.condition(i) {
             Condition::Well | Condition::FailsFast | Condition::FailsClients => None,

@@ -1,4 +1,4 @@
-//! What balancers are told besides: who sends, and how busy CPUs are.
+//! Client addresses and CPU utilisation as inputs of balancers.
 
 use plimsoll_model::Nanos;
 use plimsoll_policy::{Request, ServerLoad};
@@ -6,10 +6,10 @@ use rand::RngCore;
 
 use super::*;
 
-/// The keys that came, and the CPUs that were told.
+/// The keys and CPU utilisations that arrived.
 type Heard = (Vec<Option<u64>>, Vec<f32>);
 
-/// Notes them.
+/// Records them.
 struct Listener(std::sync::Arc<std::sync::Mutex<Heard>>);
 
 impl Policy for Listener {
@@ -34,7 +34,7 @@ fn listened(arena: &Arena) -> (ArenaReport, Heard) {
 }
 
 #[test]
-fn requests_have_addresses_and_balancers_hear_of_cpus_where_that_is_asked_for() {
+fn requests_have_addresses_and_balancers_get_cpu_utilisation_if_configured() {
     let mut arena = Arena::new(vec![BackendModel { cores: 2, speed: 1.0 }], 0.5, 20_000, 1);
     let (plain, (keys, cpus)) = listened(&arena);
     assert!(keys.iter().all(Option::is_none) && cpus.is_empty());
@@ -48,5 +48,5 @@ fn requests_have_addresses_and_balancers_hear_of_cpus_where_that_is_asked_for() 
     assert!((560..640).contains(&cpus.len()), "{}", cpus.len());
     let mean = cpus.iter().sum::<f32>() / cpus.len() as f32;
     assert!((0.45..0.55).contains(&mean), "{mean}");
-    assert_eq!(report.mean_us, plain.mean_us, "neither changes the luck");
+    assert_eq!(report.mean_us, plain.mean_us, "neither changes the rng");
 }

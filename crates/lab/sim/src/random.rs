@@ -1,37 +1,37 @@
-//! Chance, from seeds alone: every part of a run draws from a stream of its own, so that taking one
-//! fault away leaves the luck of all others as it was.
+//! Random numbers from seeds: every part of a run has a stream of its own, so that leaving one fault out does not
+//! change the random numbers of the others.
 
 use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Exp1, Poisson};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// Above this mean a Poisson count is drawn from a rounded normal: the error of the law is far below
-/// its own spread, and the draw costs the same however many requests there are.
+/// Above this mean a Poisson count is drawn as a rounded normal: its error is far below the standard deviation, and the
+/// cost is the same for any number of requests.
 const MANY: f64 = 50.0;
 
-/// One stream of chance.
+/// A stream of random numbers.
 #[derive(Clone, Debug)]
-pub struct Luck(Xoshiro256PlusPlus);
+pub struct RandomStream(Xoshiro256PlusPlus);
 
-impl Luck {
+impl RandomStream {
     /// The stream of this number under this seed.
-    pub fn stream(seed: u64, number: u64) -> Self {
+    pub fn new(seed: u64, number: u64) -> Self {
         // The golden ratio spreads neighbouring seeds and numbers over all bits.
         let mixed = seed.wrapping_add(number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        Luck(Xoshiro256PlusPlus::seed_from_u64(mixed))
+        RandomStream(Xoshiro256PlusPlus::seed_from_u64(mixed))
     }
 
-    /// Between 0 and 1.
+    /// Uniform between 0 and 1.
     pub fn uniform(&mut self) -> f64 {
         self.0.random()
     }
 
-    /// Between two numbers.
+    /// Uniform between two numbers.
     pub fn between(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.uniform()
     }
 
-    /// Between two numbers, every order of magnitude as likely as the next.
+    /// Log-uniform between two numbers.
     pub fn log_between(&mut self, low: f64, high: f64) -> f64 {
         self.between(low.ln(), high.ln()).exp()
     }
@@ -41,12 +41,12 @@ impl Luck {
         self.uniform() < probability
     }
 
-    /// One of `n`; 0 when there is none.
+    /// Uniform index below `n`; 0 when `n` is 0.
     pub fn index(&mut self, n: usize) -> usize {
         self.0.random_range(0..n.max(1))
     }
 
-    /// One of these.
+    /// One of these, each as likely.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.index(from.len())]
     }
@@ -57,7 +57,7 @@ impl Luck {
         unit * mean
     }
 
-    /// How many of something that happens this often on average.
+    /// Poisson count with this mean.
     pub fn count(&mut self, mean: f64) -> u64 {
         if mean <= 0.0 {
             return 0;
@@ -66,7 +66,7 @@ impl Luck {
             let normal: f64 = rand_distr::StandardNormal.sample(&mut self.0);
             return (mean + normal * mean.sqrt()).round().max(0.0) as u64;
         }
-        // A positive finite mean is all that the law asks for.
+        // The distribution requires a positive finite mean.
         Poisson::new(mean).map_or(0, |law| law.sample(&mut self.0) as u64)
     }
 }
@@ -76,22 +76,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_have_the_mean_and_the_spread_of_poisson() {
-        let mut luck = Luck::stream(1, 2);
+    fn counts_have_the_mean_and_variance_of_poisson() {
+        let mut rng = RandomStream::new(1, 2);
         for mean in [0.3, 7.0, 200.0] {
             let n = 20_000;
-            let draws: Vec<f64> = (0..n).map(|_| luck.count(mean) as f64).collect();
+            let draws: Vec<f64> = (0..n).map(|_| rng.count(mean) as f64).collect();
             let average = draws.iter().sum::<f64>() / f64::from(n);
             let spread = draws.iter().map(|d| (d - average).powi(2)).sum::<f64>() / f64::from(n);
             assert!((average / mean - 1.0).abs() < 0.05, "{average} for {mean}");
             assert!((spread / mean - 1.0).abs() < 0.08, "{spread} for {mean}");
         }
-        assert_eq!(luck.count(0.0), 0);
+        assert_eq!(rng.count(0.0), 0);
     }
 
     #[test]
     fn streams_repeat_and_differ() {
-        let draw = |seed, number| Luck::stream(seed, number).uniform();
+        let draw = |seed, number| RandomStream::new(seed, number).uniform();
         assert_eq!(draw(4, 1), draw(4, 1));
         assert_ne!(draw(4, 1), draw(4, 2));
         assert_ne!(draw(4, 1), draw(5, 1));

@@ -1,6 +1,6 @@
-//! Controllers broken on purpose, one way at a time: what the invariants must catch. Each breaks what
-//! the controller is told or what it asks, on the way between it and the ledger, so that its own code
-//! stays as it is.
+//! Controllers broken on purpose, each in one respect: the invariants must catch them. A mutant changes the events that
+//! the controller gets or the actions that it asks for, on their way between it and the invariants, so that the
+//! controller's own code stays as it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,48 +14,48 @@ use plimsoll_model::{Applied, BackendId, FailureKind, Nanos, Outcome, Plan, Serv
 
 use crate::names::{from_name, kebab};
 
-/// One way to be broken.
+/// A defect of the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Sabotage {
-    /// It does not hear of failures.
+pub enum Mutant {
+    /// It gets no news of failures.
     SwallowFailures,
     /// It gives failed backends weight 1 instead of 0.
     KeepFailedAtOne,
-    /// It leaves zeros out of its plans.
+    /// It leaves entries with weight 0 out of its plans.
     DropZeros,
-    /// It believes time-outs from a time in which it did not run.
+    /// It believes time-outs from a period in which it had no CPU time.
     BelieveOldTimeouts,
-    /// It gives those who return their whole weight at once.
+    /// It gives returned backends their full weight at once.
     LoseRamp,
-    /// It ramps four times as fast as it should.
+    /// Its slow start is four times too fast.
     HurryRamp,
-    /// It steers what an administrator has.
+    /// It programs backends that an administrator drains or maintains.
     IgnoreAdministrator,
-    /// It does not see that the balancer was reloaded.
+    /// It does not notice that the balancer was reloaded.
     IgnoreReload,
-    /// It takes every plan for carried out.
+    /// It takes every plan for applied.
     IgnoreApplyFailed,
-    /// It does not see what others do to the weights.
+    /// It does not notice weights set by others.
     IgnoreForeign,
-    /// Its plans reach nobody.
+    /// Its plans are never sent.
     LosePlans,
-    /// It makes plans when the balancer is not there to be read.
+    /// It makes plans while the balancer cannot be read.
     PlanOnStaleData,
-    /// It makes a plan as soon as the last one is carried out.
+    /// It makes a plan as soon as the last one is applied.
     PlanTooOften,
-    /// It makes a plan while another is under way.
+    /// It makes a plan while another one is unanswered.
     PlanTwice,
-    /// It tries again at once where only an administrator can help.
+    /// It retries where only an administrator can help.
     IgnoreConflict,
-    /// It programs though it was asked to observe.
+    /// It programs in observe mode.
     ProgramWhileObserving,
-    /// Its epochs do not rise.
+    /// Its epochs do not increase.
     OldEpoch,
-    /// One weight is twice what it should be.
+    /// One weight is doubled.
     ScaleOneWeight,
     /// All weights are 0.
     AllZero,
-    /// One server has all the traffic.
+    /// One server gets all the traffic.
     LeaveOneAlone,
     /// A weight is out of range.
     OutOfRange,
@@ -63,115 +63,115 @@ pub enum Sabotage {
     NotANumber,
     /// Shares do not sum to 1.
     SharesOfMoreThanAll,
-    /// An entry comes twice.
+    /// An entry occurs twice.
     TwoWeights,
     /// It starts with the memory of another pool.
     ForeignMemory,
-    /// It does not know of the bound on the spread of its shares.
+    /// It ignores the bound on the spread of its shares.
     IgnoreTheta,
-    /// While it learns it gives nearly all to who has least.
+    /// While learning it gives nearly all traffic to the backend with the least.
     LeapWhileLearning,
-    /// It changes weights for next to nothing.
+    /// It programs changes that move next to nothing.
     PlanForNothing,
-    /// It takes the change of one backend for one of all.
+    /// It rescales the curves of all backends when one changes.
     BlameTheOthers,
-    /// It calls somebody changed while it sees nothing.
+    /// It reports a change of a backend while it gets no readings.
     DriftOnStaleData,
-    /// It calls changed who has failed.
+    /// It reports a change of a failed backend.
     DriftOfTheDead,
-    /// It measures curves anew though it was asked not to.
+    /// It measures curves although that is switched off.
     RefreshUnasked,
     /// It measures half of the pool at a time.
     RefreshTooMuch,
-    /// It does not end what it measures.
+    /// It does not end measurements.
     RefreshForever,
-    /// It measures drain times by overload time and again.
+    /// It measures drain times by overload too often.
     DrainAgain,
-    /// It believes that the balancer holds whatever it asked for.
+    /// It believes that the balancer holds whatever was planned.
     BelieveInPlans,
-    /// It leaves one out of its plans that serves.
+    /// It leaves a serving backend out of its plans.
     ForgetOne,
-    /// It gives a weight to whom it took out for its errors.
+    /// It gives weight to an ejected backend.
     KeepEjected,
-    /// It does not hear what the balancer's own checks say.
+    /// It ignores the balancer's own health checks.
     IgnoreBalancerChecks,
-    /// It says that somebody failed who did not.
+    /// It reports the failure of a healthy backend.
     InventFailures,
-    /// It does not know how far apart changes are to be.
+    /// It ignores the minimum interval between changes.
     IgnoreMinInterval,
-    /// It shows shares that are none.
+    /// It shows shares that do not sum to one.
     ShowNonsense,
     /// It panics when a backend leaves.
     Panic,
 }
 
-impl Sabotage {
+impl Mutant {
     /// All of them.
-    pub const ALL: [Sabotage; 43] = [
-        Sabotage::SwallowFailures,
-        Sabotage::KeepFailedAtOne,
-        Sabotage::DropZeros,
-        Sabotage::BelieveOldTimeouts,
-        Sabotage::LoseRamp,
-        Sabotage::HurryRamp,
-        Sabotage::IgnoreAdministrator,
-        Sabotage::IgnoreReload,
-        Sabotage::IgnoreApplyFailed,
-        Sabotage::IgnoreForeign,
-        Sabotage::LosePlans,
-        Sabotage::PlanOnStaleData,
-        Sabotage::PlanTooOften,
-        Sabotage::PlanTwice,
-        Sabotage::IgnoreConflict,
-        Sabotage::ProgramWhileObserving,
-        Sabotage::OldEpoch,
-        Sabotage::ScaleOneWeight,
-        Sabotage::AllZero,
-        Sabotage::LeaveOneAlone,
-        Sabotage::OutOfRange,
-        Sabotage::NotANumber,
-        Sabotage::SharesOfMoreThanAll,
-        Sabotage::TwoWeights,
-        Sabotage::ForeignMemory,
-        Sabotage::IgnoreTheta,
-        Sabotage::LeapWhileLearning,
-        Sabotage::PlanForNothing,
-        Sabotage::BlameTheOthers,
-        Sabotage::DriftOnStaleData,
-        Sabotage::DriftOfTheDead,
-        Sabotage::RefreshUnasked,
-        Sabotage::RefreshTooMuch,
-        Sabotage::RefreshForever,
-        Sabotage::DrainAgain,
-        Sabotage::BelieveInPlans,
-        Sabotage::ForgetOne,
-        Sabotage::KeepEjected,
-        Sabotage::IgnoreBalancerChecks,
-        Sabotage::InventFailures,
-        Sabotage::IgnoreMinInterval,
-        Sabotage::ShowNonsense,
-        Sabotage::Panic,
+    pub const ALL: [Mutant; 43] = [
+        Mutant::SwallowFailures,
+        Mutant::KeepFailedAtOne,
+        Mutant::DropZeros,
+        Mutant::BelieveOldTimeouts,
+        Mutant::LoseRamp,
+        Mutant::HurryRamp,
+        Mutant::IgnoreAdministrator,
+        Mutant::IgnoreReload,
+        Mutant::IgnoreApplyFailed,
+        Mutant::IgnoreForeign,
+        Mutant::LosePlans,
+        Mutant::PlanOnStaleData,
+        Mutant::PlanTooOften,
+        Mutant::PlanTwice,
+        Mutant::IgnoreConflict,
+        Mutant::ProgramWhileObserving,
+        Mutant::OldEpoch,
+        Mutant::ScaleOneWeight,
+        Mutant::AllZero,
+        Mutant::LeaveOneAlone,
+        Mutant::OutOfRange,
+        Mutant::NotANumber,
+        Mutant::SharesOfMoreThanAll,
+        Mutant::TwoWeights,
+        Mutant::ForeignMemory,
+        Mutant::IgnoreTheta,
+        Mutant::LeapWhileLearning,
+        Mutant::PlanForNothing,
+        Mutant::BlameTheOthers,
+        Mutant::DriftOnStaleData,
+        Mutant::DriftOfTheDead,
+        Mutant::RefreshUnasked,
+        Mutant::RefreshTooMuch,
+        Mutant::RefreshForever,
+        Mutant::DrainAgain,
+        Mutant::BelieveInPlans,
+        Mutant::ForgetOne,
+        Mutant::KeepEjected,
+        Mutant::IgnoreBalancerChecks,
+        Mutant::InventFailures,
+        Mutant::IgnoreMinInterval,
+        Mutant::ShowNonsense,
+        Mutant::Panic,
     ];
 }
 
-impl fmt::Display for Sabotage {
+impl fmt::Display for Mutant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&kebab(&format!("{self:?}")))
     }
 }
 
-impl FromStr for Sabotage {
+impl FromStr for Mutant {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        from_name(name, &Sabotage::ALL)
+        from_name(name, &Mutant::ALL)
     }
 }
 
-/// A reading older than this is stale by any account.
+/// A reading older than this is stale by any standard.
 const LONG_AGO: Duration = Duration::from_secs(4);
 
-/// Makes the shares of a plan what its weights come to.
+/// Sets the shares of a plan to what its weights give.
 fn share_by_weights(plan: &mut Plan) {
     let sum: f64 = plan.entries.iter().map(|e| f64::from(e.weight)).sum();
     if sum > 0.0 {
@@ -179,7 +179,7 @@ fn share_by_weights(plan: &mut Plan) {
     }
 }
 
-/// Leaves out the last of those that have a weight, where another has one.
+/// Removes the last entry with weight, if another one has weight.
 fn forget_one(plan: &mut Plan) {
     let mut serving = plan.entries.iter().enumerate().rev().filter(|(_, e)| e.weight > 0);
     let (Some((last, _)), Some(_)) = (serving.next(), serving.next()) else { return };
@@ -187,7 +187,7 @@ fn forget_one(plan: &mut Plan) {
     share_by_weights(plan);
 }
 
-/// Gives nearly all to who has least of those that have anything.
+/// Gives nearly all traffic to the backend with the least weight above 0.
 fn leap(plan: &mut Plan) {
     let serve = plan.entries.iter_mut().filter(|e| e.weight > 0);
     let least = serve.min_by_key(|e| e.weight).map(|e| e.backend);
@@ -197,15 +197,15 @@ fn leap(plan: &mut Plan) {
     share_by_weights(plan);
 }
 
-/// The seam between the controller and everything around it.
+/// Sits between the controller and its environment and applies the mutant's defect.
 #[derive(Default)]
-pub struct Seam {
-    sabotage: Option<Sabotage>,
-    /// The weights that the controller believes in.
+pub struct Interceptor {
+    mutant: Option<Mutant>,
+    /// The weights that the controller believes in force.
     believed: BTreeMap<BackendId, u32>,
     /// The part of all weights that each backend had before it failed.
     before: BTreeMap<BackendId, f64>,
-    /// Who failed and has not returned, and whether most of the pool did.
+    /// Backends that failed and have not returned.
     out: BTreeSet<BackendId>,
     returned: Vec<BackendId>,
     generation: Option<u64>,
@@ -213,31 +213,31 @@ pub struct Seam {
     read_at: Option<Nanos>,
     /// The last event was the answer to a plan.
     answered: bool,
-    /// Who failed in this step.
+    /// The backend that failed in this step.
     failed: Option<String>,
-    /// Who was taken out for its errors.
+    /// Ejected backends.
     ejected: BTreeSet<BackendId>,
-    /// Who is measured for ever.
+    /// The backend whose measurement does not end.
     measured: Option<BackendId>,
 }
 
-impl Seam {
-    /// A seam that breaks the controller in this way.
-    pub fn new(sabotage: Option<Sabotage>) -> Self {
-        Seam { sabotage, ..Seam::default() }
+impl Interceptor {
+    /// An interceptor for this mutant; without one it changes nothing.
+    pub fn new(mutant: Option<Mutant>) -> Self {
+        Interceptor { mutant, ..Interceptor::default() }
     }
 
-    /// A controller begins.
-    pub fn born(&mut self) {
-        *self = Seam::new(self.sabotage);
+    /// A controller starts.
+    pub fn controller_started(&mut self) {
+        *self = Interceptor::new(self.mutant);
     }
 
-    /// The memory it gets.
+    /// The memory that the controller gets.
     pub fn memory(&mut self, memory: Option<Memory>) -> Option<Memory> {
-        if self.sabotage != Some(Sabotage::ForeignMemory) {
+        if self.mutant != Some(Mutant::ForeignMemory) {
             return memory;
         }
-        // The same names, another pool: every weight belongs to somebody else.
+        // The same names with the weights of others.
         let mut value = serde_json::to_value(memory?).ok()?;
         let backends = value.get_mut("backends")?.as_array_mut()?;
         let weights: Vec<serde_json::Value> =
@@ -248,40 +248,38 @@ impl Seam {
         serde_json::from_value(value).ok()
     }
 
-    /// The specification that it gets.
+    /// The specification that the controller gets.
     pub fn spec(&self, spec: ServiceSpec) -> ServiceSpec {
-        match self.sabotage {
-            Some(Sabotage::IgnoreTheta) => ServiceSpec { theta: None, ..spec },
-            Some(Sabotage::PlanForNothing) => ServiceSpec { min_change: 0.0, ..spec },
-            Some(Sabotage::IgnoreMinInterval) => {
-                ServiceSpec { min_interval: Duration::ZERO, ..spec }
-            }
-            Some(Sabotage::HurryRamp) => ServiceSpec { slow_start: spec.slow_start / 4, ..spec },
-            Some(Sabotage::RefreshUnasked) => ServiceSpec { refresh: true, ..spec },
+        match self.mutant {
+            Some(Mutant::IgnoreTheta) => ServiceSpec { theta: None, ..spec },
+            Some(Mutant::PlanForNothing) => ServiceSpec { min_change: 0.0, ..spec },
+            Some(Mutant::IgnoreMinInterval) => ServiceSpec { min_interval: Duration::ZERO, ..spec },
+            Some(Mutant::HurryRamp) => ServiceSpec { slow_start: spec.slow_start / 4, ..spec },
+            Some(Mutant::RefreshUnasked) => ServiceSpec { refresh: true, ..spec },
             _ => spec,
         }
     }
 
-    /// What it is seen to believe.
+    /// The beliefs that are observed.
     pub fn beliefs(&mut self, controller: &Controller, into: &mut Vec<Belief>) {
         into.clear();
         into.extend(controller.beliefs());
-        match self.sabotage {
-            Some(Sabotage::BlameTheOthers) => {
+        match self.mutant {
+            Some(Mutant::BlameTheOthers) => {
                 let newest = into.iter().filter_map(|b| b.changed).max_by_key(|(at, _)| *at);
                 into.iter_mut().for_each(|b| b.changed = newest);
             }
-            Some(Sabotage::RefreshTooMuch) if into.iter().any(|b| b.is_measured) => {
+            Some(Mutant::RefreshTooMuch) if into.iter().any(|b| b.is_measured) => {
                 let half = into.len().div_ceil(2);
                 into.iter_mut().take(half).for_each(|b| b.is_measured = true);
             }
-            Some(Sabotage::RefreshForever) => {
+            Some(Mutant::RefreshForever) => {
                 let is_new = |b: &Belief| b.is_measured.then_some(b.backend);
                 self.measured = self.measured.or_else(|| into.iter().find_map(is_new));
                 let held = self.measured;
                 into.iter_mut().for_each(|b| b.is_measured = held == Some(b.backend));
             }
-            Some(Sabotage::BelieveInPlans) => {
+            Some(Mutant::BelieveInPlans) => {
                 for b in into.iter_mut() {
                     b.programmed = self.believed.get(&b.backend).copied().or(b.programmed);
                 }
@@ -290,29 +288,29 @@ impl Seam {
         }
     }
 
-    /// What it shows.
+    /// The view that is observed.
     pub fn view(&self, controller: &Controller, clock: Nanos) -> ServiceView {
         let mut view = controller.view(clock);
-        if self.sabotage == Some(Sabotage::ShowNonsense) {
+        if self.mutant == Some(Mutant::ShowNonsense) {
             view.backends.iter_mut().for_each(|b| b.share *= 1.5);
         }
         view
     }
 
-    /// What the controller is told.
+    /// The events that the controller gets.
     pub fn events(&mut self, clock: Nanos, event: Event) -> Vec<Event> {
-        let Some(sabotage) = self.sabotage else { return vec![event] };
+        let Some(mutant) = self.mutant else { return vec![event] };
         if let Event::Balancer(report) = &event {
             self.read_at = Some(report.at);
         }
         self.answered = matches!(event, Event::Applied(_));
-        match (sabotage, event) {
-            (Sabotage::SwallowFailures, Event::Liveness { successes: 0, .. }) => vec![],
-            (Sabotage::SwallowFailures, Event::Probe { outcome: Outcome::Failure(_), .. }) => {
+        match (mutant, event) {
+            (Mutant::SwallowFailures, Event::Liveness { successes: 0, .. }) => vec![],
+            (Mutant::SwallowFailures, Event::Probe { outcome: Outcome::Failure(_), .. }) => {
                 vec![]
             }
             (
-                Sabotage::BelieveOldTimeouts,
+                Mutant::BelieveOldTimeouts,
                 Event::Liveness {
                     backend, successes: 0, failure: Some(FailureKind::Timeout), ..
                 },
@@ -322,20 +320,20 @@ impl Seam {
                 failure: Some(FailureKind::Refused),
                 started: clock,
             }],
-            (Sabotage::IgnoreConflict, Event::ApplyFailed { epoch, reason, .. }) => {
+            (Mutant::IgnoreConflict, Event::ApplyFailed { epoch, reason, .. }) => {
                 vec![Event::ApplyFailed { epoch, reason, retryable: true }]
             }
-            (Sabotage::IgnoreApplyFailed, Event::ApplyFailed { epoch, .. }) => {
+            (Mutant::IgnoreApplyFailed, Event::ApplyFailed { epoch, .. }) => {
                 vec![Event::Applied(self.as_if_applied(epoch))]
             }
-            (Sabotage::ProgramWhileObserving, Event::Reconfigured(mut spec)) => {
+            (Mutant::ProgramWhileObserving, Event::Reconfigured(mut spec)) => {
                 spec.observe = false;
                 vec![Event::Reconfigured(spec)]
             }
             (_, Event::Reconfigured(spec)) => {
                 vec![Event::Reconfigured(Box::new(self.spec(*spec)))]
             }
-            (_, Event::Balancer(report)) => vec![Event::Balancer(self.reading(sabotage, report))],
+            (_, Event::Balancer(report)) => vec![Event::Balancer(self.reading(mutant, report))],
             (_, event) => vec![event],
         }
     }
@@ -349,14 +347,14 @@ impl Seam {
 
     fn reading(
         &mut self,
-        sabotage: Sabotage,
+        mutant: Mutant,
         mut report: plimsoll_model::BalancerReport,
     ) -> plimsoll_model::BalancerReport {
         let blind_to_weights = matches!(
-            sabotage,
-            Sabotage::IgnoreReload | Sabotage::IgnoreApplyFailed | Sabotage::IgnoreForeign
+            mutant,
+            Mutant::IgnoreReload | Mutant::IgnoreApplyFailed | Mutant::IgnoreForeign
         );
-        let hides_reload = sabotage == Sabotage::IgnoreReload;
+        let hides_reload = mutant == Mutant::IgnoreReload;
         let restarted = self.generation.is_some_and(|g| g != report.generation);
         if hides_reload {
             report.generation = *self.generation.get_or_insert(report.generation);
@@ -364,14 +362,13 @@ impl Seam {
             self.generation = Some(report.generation);
         }
         for server in &mut report.servers {
-            if sabotage == Sabotage::IgnoreAdministrator
+            if mutant == Mutant::IgnoreAdministrator
                 && matches!(server.status, ServerStatus::Drain | ServerStatus::Maintenance)
             {
                 server.status = ServerStatus::Up;
             }
-            let deaf =
-                matches!(sabotage, Sabotage::SwallowFailures | Sabotage::IgnoreBalancerChecks);
-            if sabotage == Sabotage::SwallowFailures {
+            let deaf = matches!(mutant, Mutant::SwallowFailures | Mutant::IgnoreBalancerChecks);
+            if mutant == Mutant::SwallowFailures {
                 (server.errors_total, server.answered_total) = (0, Some(report.at.0));
             }
             if deaf && server.status == ServerStatus::Down {
@@ -384,21 +381,21 @@ impl Seam {
         report
     }
 
-    /// What it asks.
+    /// The actions that are carried out.
     pub fn actions(&mut self, clock: Nanos, actions: Vec<Action>) -> Vec<Action> {
-        let Some(sabotage) = self.sabotage else { return actions };
+        let Some(mutant) = self.mutant else { return actions };
         let mut out = Vec::with_capacity(actions.len());
         for action in actions {
             match action {
                 Action::Program(plan) => {
-                    let plan = self.spoil(sabotage, plan);
+                    let plan = self.spoil(mutant, plan);
                     self.believed.extend(plan.entries.iter().map(|e| (e.backend, e.weight)));
                     self.last_plan = Some(plan.clone());
-                    if sabotage == Sabotage::PlanTwice {
+                    if mutant == Mutant::PlanTwice {
                         let twin = Plan { epoch: plan.epoch + 1, ..plan.clone() };
                         out.push(Action::Program(twin));
                     }
-                    if sabotage != Sabotage::LosePlans {
+                    if mutant != Mutant::LosePlans {
                         out.push(Action::Program(plan));
                     }
                 }
@@ -407,17 +404,17 @@ impl Seam {
                     out.push(Action::Correct(plan));
                 }
                 Action::Record(record) => {
-                    if sabotage == Sabotage::Panic && record.kind == RecordKind::Left {
+                    if mutant == Mutant::Panic && record.kind == RecordKind::Left {
                         panic!("broken on purpose");
                     }
                     self.note(&record);
-                    out.extend(self.false_record(sabotage, &record).map(Action::Record));
+                    out.extend(self.false_record(mutant, &record).map(Action::Record));
                     out.push(Action::Record(record));
                 }
                 other => out.push(other),
             }
         }
-        out.extend(self.unasked(sabotage, clock));
+        out.extend(self.unasked(mutant, clock));
         out
     }
 
@@ -446,47 +443,45 @@ impl Seam {
         }
     }
 
-    fn spoil(&mut self, sabotage: Sabotage, mut plan: Plan) -> Plan {
+    fn spoil(&mut self, mutant: Mutant, mut plan: Plan) -> Plan {
         let heaviest = plan.entries.iter().enumerate().max_by_key(|(_, e)| e.weight);
         let heaviest = heaviest.map_or(0, |(place, _)| place);
-        match sabotage {
-            Sabotage::KeepFailedAtOne => {
+        match mutant {
+            Mutant::KeepFailedAtOne => {
                 plan.entries.iter_mut().for_each(|e| e.weight = e.weight.max(1));
             }
-            Sabotage::KeepEjected => {
+            Mutant::KeepEjected => {
                 let kept = plan.entries.iter_mut().filter(|e| self.ejected.contains(&e.backend));
                 kept.for_each(|e| e.weight = e.weight.max(1));
             }
-            Sabotage::ForgetOne => forget_one(&mut plan),
-            Sabotage::DropZeros => plan.entries.retain(|e| e.weight > 0),
-            Sabotage::LoseRamp => self.lose_ramp(&mut plan),
-            Sabotage::LeapWhileLearning if plan.reason.starts_with("learning at") => {
-                leap(&mut plan)
-            }
-            Sabotage::OldEpoch => plan.epoch = plan.epoch.min(3),
-            Sabotage::ScaleOneWeight => {
+            Mutant::ForgetOne => forget_one(&mut plan),
+            Mutant::DropZeros => plan.entries.retain(|e| e.weight > 0),
+            Mutant::LoseRamp => self.lose_ramp(&mut plan),
+            Mutant::LeapWhileLearning if plan.reason.starts_with("learning at") => leap(&mut plan),
+            Mutant::OldEpoch => plan.epoch = plan.epoch.min(3),
+            Mutant::ScaleOneWeight => {
                 let e = &mut plan.entries[heaviest];
                 e.weight = (e.weight * 2).min(256);
             }
-            Sabotage::AllZero => plan.entries.iter_mut().for_each(|e| e.weight = 0),
-            Sabotage::LeaveOneAlone => {
+            Mutant::AllZero => plan.entries.iter_mut().for_each(|e| e.weight = 0),
+            Mutant::LeaveOneAlone => {
                 for (_, e) in plan.entries.iter_mut().enumerate().filter(|(i, _)| *i != heaviest) {
                     e.weight = 0;
                 }
                 share_by_weights(&mut plan);
             }
-            Sabotage::OutOfRange => plan.entries[heaviest].weight = 257,
-            Sabotage::NotANumber => plan.entries[heaviest].share = f64::NAN,
-            Sabotage::SharesOfMoreThanAll => {
+            Mutant::OutOfRange => plan.entries[heaviest].weight = 257,
+            Mutant::NotANumber => plan.entries[heaviest].share = f64::NAN,
+            Mutant::SharesOfMoreThanAll => {
                 plan.entries.iter_mut().for_each(|e| e.share *= 1.01);
             }
-            Sabotage::TwoWeights => plan.entries.push(plan.entries[heaviest]),
+            Mutant::TwoWeights => plan.entries.push(plan.entries[heaviest]),
             _ => {}
         }
         plan
     }
 
-    /// Gives those who are back the part of all weights that they had, by shares too.
+    /// Gives returned backends their former part of all weights, in shares as well.
     fn lose_ramp(&mut self, plan: &mut Plan) {
         for id in std::mem::take(&mut self.returned) {
             let part = self.before.get(&id).copied().unwrap_or(0.0).min(0.9);
@@ -500,11 +495,11 @@ impl Seam {
         share_by_weights(plan);
     }
 
-    /// What it says besides.
-    fn false_record(&self, sabotage: Sabotage, record: &Record) -> Option<Record> {
-        match (sabotage, record.kind) {
-            (Sabotage::DrainAgain, RecordKind::Drained) => Some(record.clone()),
-            (Sabotage::InventFailures, RecordKind::Plan) => Some(Record {
+    /// A record that the controller did not make.
+    fn false_record(&self, mutant: Mutant, record: &Record) -> Option<Record> {
+        match (mutant, record.kind) {
+            (Mutant::DrainAgain, RecordKind::Drained) => Some(record.clone()),
+            (Mutant::InventFailures, RecordKind::Plan) => Some(Record {
                 kind: RecordKind::Failed,
                 backend: Some("s0".to_owned()),
                 reason: "it was dreamt of".to_owned(),
@@ -513,12 +508,12 @@ impl Seam {
         }
     }
 
-    /// Plans that nobody asked for, and words.
-    fn unasked(&mut self, sabotage: Sabotage, clock: Nanos) -> Option<Action> {
+    /// A plan or record that the controller did not make at this time.
+    fn unasked(&mut self, mutant: Mutant, clock: Nanos) -> Option<Action> {
         let stale = self.read_at.is_some_and(|at| clock.since(at) > LONG_AGO);
-        let drifted = match sabotage {
-            Sabotage::DriftOnStaleData => stale.then_some("s0".to_owned()),
-            Sabotage::DriftOfTheDead => self.failed.take(),
+        let drifted = match mutant {
+            Mutant::DriftOnStaleData => stale.then_some("s0".to_owned()),
+            Mutant::DriftOfTheDead => self.failed.take(),
             _ => None,
         };
         if drifted.is_some() {
@@ -526,9 +521,9 @@ impl Seam {
             let record = Record { kind: RecordKind::Drift, backend: drifted, reason };
             return Some(Action::Record(record));
         }
-        let now = match sabotage {
-            Sabotage::PlanOnStaleData => stale,
-            Sabotage::PlanTooOften => self.answered,
+        let now = match mutant {
+            Mutant::PlanOnStaleData => stale,
+            Mutant::PlanTooOften => self.answered,
             _ => false,
         };
         let plan = self.last_plan.as_mut().filter(|_| now)?;

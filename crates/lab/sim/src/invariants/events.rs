@@ -1,4 +1,4 @@
-//! What the controller was told.
+//! Accounts for the events that the controller gets.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use plimsoll_model::{
     Applied, BackendId, BalancerReport, FailureKind, Nanos, Outcome, ServerStatus,
 };
 
-use super::learning::Told;
-use super::{Account, Ledger};
+use super::learning::LastEvent;
+use super::{Account, Invariants};
 
-/// Without an event for so long a process had no time, and time-outs of before prove nothing.
+/// Without an event for this long the process had no CPU time, and earlier time-outs prove nothing.
 const STALL: Duration = Duration::from_millis(500);
-/// … and for so long it was more than that.
+/// Without an event for this long the clock leapt.
 const LEAP: Duration = Duration::from_secs(60);
-/// Readings are kept so far apart at the least, and for so long.
+/// Least distance of the readings kept, and for how long they are kept.
 const READINGS_APART: Duration = Duration::from_millis(900);
 const READINGS_KEPT: Duration = Duration::from_millis(4_500);
 
@@ -32,9 +32,9 @@ impl Account {
     }
 }
 
-impl Ledger {
-    /// Takes down an event before the controller takes it.
-    pub fn told(&mut self, world: Nanos, clock: Nanos, event: &Event) {
+impl Invariants {
+    /// Accounts for an event before the controller processes it.
+    pub fn note_event(&mut self, world: Nanos, clock: Nanos, event: &Event) {
         self.world = world;
         if clock.since(self.last_clock) > STALL {
             self.stalled_at = clock;
@@ -43,17 +43,17 @@ impl Ledger {
             self.leapt_at = Some(clock);
         }
         self.last_clock = clock;
-        self.told = match event {
+        self.last_event = match event {
             Event::Balancer(report) => {
                 let gap = self.newest_at.map(|at| report.at.since(at));
-                Told::Reading { age: clock.since(report.at), gap }
+                LastEvent::Reading { age: clock.since(report.at), gap }
             }
-            Event::Probe { backend, .. } => Told::Probe(*backend),
-            _ => Told::Other,
+            Event::Probe { backend, .. } => LastEvent::Probe(*backend),
+            _ => LastEvent::Other,
         };
         match event {
             Event::Tick | Event::Stopping => {}
-            Event::Balancer(report) => self.told_report(clock, report),
+            Event::Balancer(report) => self.note_report(clock, report),
             Event::BalancerLost { conflict, .. } => {
                 self.conflict = *conflict;
                 self.outstanding = None;
@@ -70,7 +70,7 @@ impl Ledger {
                     self.note_bad_news(clock, *backend);
                 }
             }
-            Event::Applied(applied) => self.told_applied(clock, applied),
+            Event::Applied(applied) => self.note_applied(clock, applied),
             Event::ApplyFailed { epoch, retryable, .. } => {
                 if self.outstanding.take_if(|o| o.epoch == *epoch).is_some() {
                     (self.last_program, self.refused_at) = (Some(clock), Some(clock));
@@ -87,7 +87,7 @@ impl Ledger {
         }
     }
 
-    fn told_report(&mut self, clock: Nanos, report: &BalancerReport) {
+    fn note_report(&mut self, clock: Nanos, report: &BalancerReport) {
         let first = self.newest_at.is_none();
         self.newest_at = self.newest_at.max(Some(report.at));
         self.conflict = false;
@@ -105,7 +105,7 @@ impl Ledger {
             let Some(a) = self.accounts.get_mut(server.backend.0 as usize) else { continue };
             let by_others = expects && a.believed.is_some_and(|w| w != server.weight);
             foreign |= by_others;
-            // Whose hand ever gave it: a failed one is to get nothing.
+            // Regardless of who set it: a failed backend must have weight 0.
             refilled |= by_others && server.weight > 0 && a.is_to_get_nothing();
             a.believed = Some(server.weight);
             let reserved = matches!(server.status, ServerStatus::Drain | ServerStatus::Maintenance);
@@ -145,30 +145,30 @@ impl Ledger {
         }
     }
 
-    /// Whether the first plan must be what the memory holds.
+    /// Whether the first plan must be the weights in the memory.
     fn note_what_to_resume(&mut self, report: &BalancerReport) {
         let Some(recalled) = &self.recalled else { return };
         let weight = |id: BackendId| recalled.iter().find(|(b, _)| *b == id).map(|(_, w)| *w);
         let all_known = report.servers.iter().all(|s| weight(s.backend).is_some());
-        // Who may not serve is given nothing whatever the memory holds: that alone is no reason for a plan.
+        // A backend that may not serve gets weight 0 whatever the memory says: that alone is no reason for a plan.
         let serves =
             |id: BackendId| self.accounts.get(id.0 as usize).is_some_and(|a| a.is_usable());
-        // Where the memory leaves all traffic to one, the others get some.
+        // Where the memory leaves all traffic to one backend, the others get some.
         let holds = |(id, weight): &&(BackendId, u32)| *weight > 0 && serves(*id);
         let alone = recalled.iter().filter(holds).count() < 2;
         let differs = report.servers.iter().any(|s| {
             let remembered = weight(s.backend).filter(|w| *w > 0 || !alone);
             serves(s.backend) && remembered.is_some_and(|remembered| remembered != s.weight)
         });
-        // Weights of whom else it knew are no weights for those who are left.
-        let anybody = report
+        // The memory must give weight to a backend that is still there.
+        let any_serves = report
             .servers
             .iter()
             .any(|s| serves(s.backend) && weight(s.backend).is_some_and(|w| w > 0));
-        self.must_resume = all_known && differs && anybody;
+        self.must_resume = all_known && differs && any_serves;
     }
 
-    fn told_applied(&mut self, clock: Nanos, applied: &Applied) {
+    fn note_applied(&mut self, clock: Nanos, applied: &Applied) {
         for &(id, weight) in &applied.weights {
             if let Some(a) = self.accounts.get_mut(id.0 as usize) {
                 a.believed = Some(weight);
@@ -178,7 +178,7 @@ impl Ledger {
         let answered = self.outstanding.take_if(|o| o.epoch == applied.epoch).is_some();
         if answered {
             self.refused_at = None;
-            // What wrote nothing keeps no other plan back; one such after another would.
+            // A plan that changed no weight does not delay the next one; another such plan would.
             if applied.commands == 0 {
                 self.last_plan_at = std::mem::replace(&mut self.idle_plan_at, self.last_plan_at);
             }
@@ -188,12 +188,12 @@ impl Ledger {
         }
     }
 
-    /// What of the last plan is in force.
+    /// Accounts for the shares of the last plan that are in force.
     fn note_granted(&mut self) {
         let (Some(weights), Some(shares)) = (&self.last_plan, &self.last_shares) else { return };
         for ((id, weight), (_, share)) in weights.iter().zip(shares) {
             let held = self.accounts.get_mut(id.0 as usize);
-            // Who is set aside gets back what it had.
+            // A backend that is set aside gets its former share back.
             if let Some(a) = held.filter(|a| a.believed == Some(*weight) && !a.aside) {
                 a.granted_share = *share;
             }
@@ -208,15 +208,19 @@ mod tests {
 
     use super::*;
 
-    /// Whether the first plan is held against a memory of this weight each, where these are held. (One that
-    /// is no longer configured had another.)
+    /// Whether the first plan must restore a memory of this weight each, while these weights are in force. (A backend
+    /// that is no longer configured had another.)
     fn must_resume(remembered: u32, servers: &[(u32, ServerStatus)]) -> bool {
         let ids = || (0..servers.len() as u32).map(BackendId);
         let backends = ids().map(|id| BackendSpec { id, name: format!("s{}", id.0) }).collect();
-        let mut ledger = Ledger::new(servers.len());
+        let mut invariants = Invariants::new(servers.len());
         let gone = (BackendId(servers.len() as u32), 7);
         let recalled = ids().map(|id| (id, remembered)).chain([gone]).collect();
-        ledger.born(Nanos::ZERO, &ServiceSpec::new("sim", backends), Some(recalled));
+        invariants.controller_started(
+            Nanos::ZERO,
+            &ServiceSpec::new("sim", backends),
+            Some(recalled),
+        );
         let report = BalancerReport {
             at: Nanos::ZERO,
             method: Method { name: "roundrobin".to_owned(), kind: MethodKind::Split },
@@ -235,17 +239,20 @@ mod tests {
                 })
                 .collect(),
         };
-        ledger.told(Nanos::ZERO, Nanos::ZERO, &Event::Balancer(report));
-        ledger.must_resume
+        invariants.note_event(Nanos::ZERO, Nanos::ZERO, &Event::Balancer(report));
+        invariants.must_resume
     }
 
     #[test]
-    fn what_is_to_be_resumed_is_the_weights_of_those_who_may_serve() {
+    fn weights_to_resume_are_those_of_backends_that_may_serve() {
         let (up, down) = (ServerStatus::Up, ServerStatus::Down);
         assert!(must_resume(1, &[(0, up), (1, up)]));
         assert!(must_resume(1, &[(0, down), (5, up)]));
         assert!(!must_resume(1, &[(0, down), (1, up)]), "there is nothing to put right");
         assert!(!must_resume(1, &[(1, up), (1, up)]));
-        assert!(!must_resume(0, &[(1, up), (1, up)]), "of whom is left nobody had a weight");
+        assert!(
+            !must_resume(0, &[(1, up), (1, up)]),
+            "none of the remaining backends had a weight"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What is done to learn: whose curve may be rescaled when, and whom a load may be given on purpose.
+//! Checks of learning: which curves may be rescaled when, and which backends may be given a load to be measured.
 
 use std::time::Duration;
 
@@ -6,26 +6,25 @@ use plimsoll_control::{DrainTest, Record, RecordKind};
 use plimsoll_model::{BackendId, MethodKind, Nanos};
 
 use super::limits::PUT_BACK_WITHIN;
-use super::{Ledger, Rule, Stand};
+use super::{Invariants, Rule, Snapshot};
 
-/// A change is told from readings no older than this, and no further apart.
+/// A change is inferred from readings no older than this, and no further apart.
 const STALE: Duration = Duration::from_secs(2);
-/// The part of all capacity that is measured anew at a time; one backend always may be.
+/// The part of all capacity that is measured at a time; one backend is always allowed.
 const AT_A_TIME: f64 = 0.05;
-/// A measurement takes so long at the most: 30 s for a refresh, 40 s and a drain of 600 s for the paper's
-/// drain time. Windows come once a second.
+/// Longest measurement: 30 s for a refresh, 40 s and a drain of 600 s for the paper's drain time. Windows come once a
+/// second.
 const REFRESH_S: f64 = 35.0;
 const DRAIN_S: f64 = 660.0;
-/// The paper's measurement of the drain time comes every two hours; one may have taken 640 s longer than
-/// the other.
+/// The paper's measurement of the drain time comes every two hours; one may have taken 640 s longer than the other.
 const DRAIN_EVERY: Duration = Duration::from_secs(7_200 - 640);
-/// A factor this near to 1 is no rescaling.
+/// A factor this close to 1 is no rescaling.
 const NONE_AT_ALL: f64 = 1e-6;
 
-/// What the controller was told last.
+/// The controller's last event.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) enum Told {
-    /// A reading of this age, so long after the one before.
+pub(super) enum LastEvent {
+    /// A reading of this age, this long after the one before.
     Reading { age: Duration, gap: Option<Duration> },
     /// A probe of this backend.
     Probe(BackendId),
@@ -34,9 +33,14 @@ pub(super) enum Told {
     Other,
 }
 
-impl Ledger {
-    /// Takes down whom a record names as changed, and whether it may.
-    pub(super) fn recorded_change(&mut self, clock: Nanos, record: &Record, place: Option<usize>) {
+impl Invariants {
+    /// Accounts for a record about a change, and checks whether it is allowed.
+    pub(super) fn note_change_record(
+        &mut self,
+        clock: Nanos,
+        record: &Record,
+        place: Option<usize>,
+    ) {
         if matches!(
             record.kind,
             RecordKind::Drift
@@ -54,16 +58,16 @@ impl Ledger {
         if record.kind != RecordKind::Drift {
             return;
         }
-        let fresh = match self.told {
-            Told::Reading { age, gap } => age < STALE && gap.is_some_and(|gap| gap <= STALE),
-            Told::Probe(id) => place == Some(id.0 as usize),
-            Told::Other => false,
+        let fresh = match self.last_event {
+            LastEvent::Reading { age, gap } => age < STALE && gap.is_some_and(|gap| gap <= STALE),
+            LastEvent::Probe(id) => place == Some(id.0 as usize),
+            LastEvent::Other => false,
         };
         if !fresh {
-            let what = format!("told {:?}: {}", self.told, record.reason);
+            let what = format!("after {:?}: {}", self.last_event, record.reason);
             self.violate(Rule::DriftIsFresh, place, what);
         }
-        // Who fails and keeps a weight all the same serves: nobody else does.
+        // A failed backend that keeps its weight serves: no other one does.
         let has_failed = |a: &super::Account| a.out && a.believed == Some(0);
         let is_out = |a: &super::Account| a.reserved || has_failed(a);
         let out = |i: &usize| self.accounts.get(*i).is_some_and(is_out);
@@ -73,19 +77,19 @@ impl Ledger {
     }
 
     fn check_drain_again(&mut self, clock: Nanos) {
-        // A clock that leapt may have leapt in the middle of the last.
+        // After a leap of the clock the last measurement may have lasted through it.
         let leapt = self.leapt_at.is_some_and(|at| clock.since(at) < 2 * DRAIN_EVERY);
         let since = self.drained_at.map(|at| clock.since(at)).filter(|_| !leapt);
         if let Some(since) = since.filter(|since| *since < DRAIN_EVERY) {
-            let what = format!("somebody is overloaded on purpose {since:?} after the last");
+            let what = format!("a backend is overloaded on purpose {since:?} after the last one");
             self.violate(Rule::DrainIsRare, None, what);
         }
         self.drained_at = Some(clock);
     }
 
-    /// Whoever's curve was rescaled is named, and nobody else's is touched.
-    pub(super) fn check_rescaled(&mut self, stand: &Stand<'_>) {
-        for b in stand.seen.beliefs {
+    /// Every rescaled curve is named in a record, and no other one is rescaled.
+    pub(super) fn check_rescaled(&mut self, snapshot: &Snapshot<'_>) {
+        for b in snapshot.seen.beliefs {
             let i = b.backend.0 as usize;
             let Some(held) = self.changed.get_mut(i) else { continue };
             let news = *held != b.changed;
@@ -102,12 +106,12 @@ impl Ledger {
         self.named.clear();
     }
 
-    /// Loads given on purpose: who asked for them, how many at a time, and for how long.
-    pub(super) fn check_measured(&mut self, stand: &Stand<'_>, able_s: f64) {
-        let beliefs = stand.seen.beliefs;
+    /// Loads given to measure: whether they are configured, how many at a time, and for how long.
+    pub(super) fn check_measured(&mut self, snapshot: &Snapshot<'_>, able_s: f64) {
+        let beliefs = snapshot.seen.beliefs;
         let count = beliefs.iter().filter(|b| b.is_measured).count();
         if count == 0 && self.measured == 0 {
-            return self.check_put_back(stand, able_s);
+            return self.check_put_back(snapshot, able_s);
         }
         let Some(spec) = &self.spec else { return };
         let (refresh, drains) = (spec.refresh, spec.drain == DrainTest::Overload);
@@ -115,20 +119,20 @@ impl Ledger {
             self.violate(Rule::RefreshIsAsked, None, format!("{count} are measured on purpose"));
         }
         if count > self.measured && count > 1 {
-            let bears = |b: &&plimsoll_control::Belief| {
+            let capacity = |b: &&plimsoll_control::Belief| {
                 let a = &self.accounts[b.backend.0 as usize];
                 if a.is_usable() { b.capacity_rps.unwrap_or(0.0) } else { 0.0 }
             };
-            let all: f64 = beliefs.iter().map(|b| bears(&b)).sum();
-            let part = beliefs.iter().filter(|b| b.is_measured).map(|b| bears(&b)).sum::<f64>();
+            let all: f64 = beliefs.iter().map(|b| capacity(&b)).sum();
+            let part = beliefs.iter().filter(|b| b.is_measured).map(|b| capacity(&b)).sum::<f64>();
             if part > AT_A_TIME * all + 1e-9 {
                 let what = format!("{count} are measured, {:.0} % of all", part / all * 100.0);
                 self.violate(Rule::RefreshIsSmall, None, what);
             }
         }
-        // Who counts may well find that what it has is what it wants, and decide nothing.
+        // Under an in-flight method the controller may find that the weights are already as wanted, and decide nothing.
         if count < self.measured && self.kind == MethodKind::Split {
-            self.put_back_by = Some((stand.seen.clock, 0.0));
+            self.put_back_by = Some((snapshot.seen.clock, 0.0));
         }
         self.measured = count;
         self.measured_at = Some(self.world);
@@ -147,13 +151,14 @@ impl Ledger {
         }
     }
 
-    /// After a measurement the pool is decided on anew.
-    fn check_put_back(&mut self, stand: &Stand<'_>, able_s: f64) {
+    /// After a measurement there must be a new decision.
+    fn check_put_back(&mut self, snapshot: &Snapshot<'_>, able_s: f64) {
         let Some((ended, waited_s)) = &mut self.put_back_by else { return };
-        // Without traffic there is nothing to decide, and without anybody who serves nothing to be had.
-        let may = stand.seen.plant.rate_rps() > 1.0 && self.accounts.iter().any(|a| a.is_usable());
+        // Without traffic there is nothing to decide, and without a usable backend nothing can be decided.
+        let may = snapshot.seen.pool_model.rate_rps() > 1.0
+            && self.accounts.iter().any(|a| a.is_usable());
         *waited_s += if may { able_s } else { 0.0 };
-        if stand.seen.controller.decided_at().is_some_and(|at| at >= *ended) {
+        if snapshot.seen.controller.decided_at().is_some_and(|at| at >= *ended) {
             self.put_back_by = None;
         } else if *waited_s > PUT_BACK_WITHIN.as_secs_f64() {
             let what = "loads given on purpose were not taken back".to_owned();
@@ -167,17 +172,17 @@ mod tests {
     use plimsoll_control::{BackendSpec, Belief, Controller, ServiceSpec};
 
     use super::*;
-    use crate::ledger::Seen;
+    use crate::invariants::Seen;
     use crate::pool::{BackendModel, Method};
-    use crate::sample::SamplePlant;
+    use crate::sample::SampledPool;
 
-    /// What is violated when these are measured all of a sudden, of a pool that bears 970 req/s, 20 and 10.
+    /// The violation when these are measured at once, of a pool with capacities of 970, 20 and 10 req/s.
     fn violated(measured: &[u32]) -> Option<Rule> {
-        let bears = [970.0, 20.0, 10.0];
+        let capacity = [970.0, 20.0, 10.0];
         let backend = |i: u32| BackendSpec { id: BackendId(i), name: format!("s{i}") };
         let spec = ServiceSpec::new("sim", (0..3).map(backend).collect());
-        let mut ledger = Ledger::new(3);
-        ledger.born(Nanos::ZERO, &spec, None);
+        let mut invariants = Invariants::new(3);
+        invariants.controller_started(Nanos::ZERO, &spec, None);
         let belief = |(i, rps): (u32, f64)| Belief {
             backend: BackendId(i),
             programmed: Some(1),
@@ -190,19 +195,20 @@ mod tests {
             changed: None,
             is_measured: measured.contains(&i),
         };
-        let beliefs: Vec<Belief> = (0..3).zip(bears).map(belief).collect();
+        let beliefs: Vec<Belief> = (0..3).zip(capacity).map(belief).collect();
         let pool = [BackendModel { cores: 1, speed: 1.0 }; 3];
-        let plant = SamplePlant::new(&pool, 10_000.0, Method::RoundRobin, 1);
+        let pool_model = SampledPool::new(&pool, 10_000.0, Method::RoundRobin, 1);
         let controller = Controller::new(spec.clone(), None, Nanos::ZERO, 1);
         let (clock, view) = (Nanos::ZERO, || controller.view(Nanos::ZERO));
-        let seen = Seen { clock, plant: &plant, controller: &controller, beliefs: &beliefs };
-        let stand = Stand { now: clock, able: true, seen, view: &view };
-        ledger.check_measured(&stand, 0.0);
-        ledger.take_violation().map(|violation| violation.rule)
+        let seen =
+            Seen { clock, pool_model: &pool_model, controller: &controller, beliefs: &beliefs };
+        let snapshot = Snapshot { now: clock, able: true, seen, view: &view };
+        invariants.check_measured(&snapshot, 0.0);
+        invariants.take_violation().map(|violation| violation.rule)
     }
 
     #[test]
-    fn several_are_measured_at_a_time_only_where_they_bear_little_of_the_whole() {
+    fn several_backends_are_measured_at_once_only_with_a_small_part_of_the_capacity() {
         assert_eq!(violated(&[1, 2]), None, "3 %");
         assert_eq!(violated(&[0]), None, "one always may be");
         assert_eq!(violated(&[0, 2]), Some(Rule::RefreshIsSmall));

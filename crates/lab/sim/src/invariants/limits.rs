@@ -1,46 +1,46 @@
-//! What an administrator has set bounds for: the spread of the shares, how far a share grows at a step,
-//! and what is worth a change at all.
+//! Checks of the configured limits: the spread of the shares, the growth of a share per step, and the least change
+//! worth a plan.
 
 use std::time::Duration;
 
 use plimsoll_control::Phase;
 use plimsoll_model::{MethodKind, Nanos, Plan, PlanEntry};
 
-use super::{Ledger, Rule, Seen};
+use super::{Invariants, Rule, Seen};
 
 /// Rounding of sums of 64-bit numbers.
 const ROUNDING: f64 = 1e-6;
-/// What the controller sees of a backend's traffic is a window of a second that this account does not
-/// have: so much may lie between the two, and so many standard deviations of a Poisson count.
+/// The controller sees a backend's traffic in windows of a second that are not known here: they may differ from
+/// readings by this factor and this many standard deviations of a Poisson count.
 const WINDOWS_DIFFER: f64 = 1.3;
 const SIGMA: f64 = 4.0;
-/// Who has next to nothing may be given this part of what a core does.
-const FIRST_SIP: f64 = 0.5;
-/// Bounds are demanded where the pool could carry this much more than its traffic within them, each at
-/// this part of what it is believed to bear, known and not: doubts take up to 30 % of it.
+/// A backend with next to no traffic may be given this part of one core's capacity.
+const FIRST_LOAD: f64 = 0.5;
+/// Limits apply where the pool could carry this multiple of its traffic within them, with each backend at this part of
+/// its believed capacity (known; lower bound): errors take up to 30 % of it.
 const ROOM: f64 = 1.1;
 const BEARABLE: (f64, f64) = (0.75, 0.66);
-/// Within theta the pool is to carry this multiple of its traffic.
+/// Within theta the pool must be able to carry this multiple of its traffic.
 const WITHIN: f64 = 1.02;
-/// Who is known as well as that may be given all that it bears; another grows by this at the
-/// least.
+/// A backend with an error below the first may be given all of its capacity; another one may grow by at least the
+/// second.
 const KNOWN: f64 = 0.15;
 const LEAST_STEP: f64 = 1.0;
-/// In flight beyond `a·cores + b` a backend may count as overrun.
+/// A backend with more than `a·cores + b` in flight may count as overloaded.
 const OVERRUN: (f64, f64) = (3.0, 5.0);
-/// What is worth a change is judged by shares, and weights are these but for their rounding.
+/// The least change is judged by shares, which weights equal up to rounding.
 const ROUNDED: f64 = 0.004;
-/// What was measured on purpose is put back within this.
+/// Time within which the loads of a measurement are removed.
 pub(super) const PUT_BACK_WITHIN: Duration = Duration::from_secs(75);
 
-impl Ledger {
-    /// Compares a plan of the ordinary round with what was set. Plans for a pool that has changed or was
-    /// put right have other worries.
+impl Invariants {
+    /// Checks a regular plan against the configured limits. They do not apply to plans for a changed pool or to
+    /// restored weights.
     pub(super) fn check_limits(&mut self, plan: &Plan, seen: &Seen<'_>) {
         self.check_changes_something(plan);
         let Some(spec) = self.spec.clone() else { return };
         let phase = seen.controller.phase();
-        // What the ordinary round has found, in the phase that it was found for.
+        // Regular decisions, in the phase that they were made in.
         let on_trial = seen.controller.under_way() == Some((plan.epoch, true));
         let ordinary = on_trial && self.phase == Some(phase);
         let packed = ordinary && phase == Phase::Steady;
@@ -49,7 +49,7 @@ impl Ledger {
             since.is_some_and(|at| seen.clock.since(at) <= spec.slow_start + Duration::from_secs(1))
         };
         let is_ramping = self.accounts.iter().any(|a| ramps(a.ramps_since));
-        // Where the balancer counts, shares come from a simulation, or from weights: not to be compared.
+        // Under an in-flight method shares come from a simulation, or from weights: they cannot be compared.
         if is_ramping || self.kind != MethodKind::Split || self.method_changed {
             return;
         }
@@ -67,7 +67,7 @@ impl Ledger {
         }
     }
 
-    /// Somebody is given a load on purpose, or was, and it may not be taken back yet.
+    /// A backend is being measured, or was, and the load may still be there.
     pub(super) fn is_measured_lately(&self, seen: &Seen<'_>) -> bool {
         seen.beliefs.iter().any(|b| b.is_measured)
             || self.measured_at.is_some_and(|at| self.world.since(at) < PUT_BACK_WITHIN)
@@ -84,9 +84,8 @@ impl Ledger {
         }
     }
 
-    /// By the shares of the last plan or by what the weights make of the traffic, whichever says more. The
-    /// controller may have decided for others since that came to the same weights; and weights stray from
-    /// shares where that is better.
+    /// By the shares since the last plan or by the shares that the weights give, whichever is more. The controller may
+    /// have made other decisions since that gave the same weights; and weights differ from shares where that is better.
     fn check_worth(&mut self, plan: &Plan, min_change: f64) {
         let by_weights = self.moved_by_weights(plan).unwrap_or(f64::INFINITY);
         let by_shares = self.moved_by_shares(plan).unwrap_or(f64::INFINITY);
@@ -115,8 +114,8 @@ impl Ledger {
         Some(0.5 * plan.entries.iter().map(|e| (e.share - had(e.backend)).abs()).sum::<f64>())
     }
 
-    /// What the last readings say of somebody's traffic, requests per second: from one to the next at the
-    /// least, on average, and from one to the next at the most. (Weights may have changed between two.)
+    /// A backend's traffic by the last readings, requests per second: the least between two readings, the mean, and the
+    /// greatest between two. (Weights may have changed in between.)
     fn traffic_seen(&self, i: usize) -> Option<(f64, f64, f64)> {
         let readings = &self.accounts[i].readings;
         let rate = |from: &(Nanos, u64), to: &(Nanos, u64)| {
@@ -130,20 +129,21 @@ impl Ledger {
             .then(|| (least, rate(&readings[0], &readings[readings.len() - 1]), most))
     }
 
-    /// How much everybody could be given at the least, where a share grows by this factor at the most
-    /// unless its backend is known and `grown_freely`.
+    /// A lower bound of the load that each backend could be given, if a share grows by at most this factor unless its
+    /// capacity is known and `freely` is set.
     fn bearable(&self, plan: &Plan, seen: &Seen<'_>, step: f64, freely: bool) -> Option<Vec<f64>> {
         plan.entries
             .iter()
             .filter(|e| self.accounts[e.backend.0 as usize].is_usable())
             .map(|e| {
                 let belief = seen.beliefs.iter().find(|b| b.backend == e.backend)?;
-                // Loads are packed by curves, and rescaled again and again one ends elsewhere than the estimate.
+                // Loads are packed by curves, and the end of a curve that was rescaled repeatedly differs from the
+                // estimate.
                 let capacity = belief.capacity_rps?.min(belief.curve_rps.unwrap_or(f64::INFINITY));
                 if freely && !belief.is_lower_bound && belief.capacity_error < KNOWN {
                     return Some(BEARABLE.0 * capacity);
                 }
-                // The controller grows shares from its last window: steady, it may be the least of them.
+                // The controller grows shares from its last window: in steady state that may be the least of them.
                 let (least, mean, _) = self.traffic_seen(e.backend.0 as usize)?;
                 let has = if freely { least } else { mean };
                 Some((step * has).min(BEARABLE.1 * capacity))
@@ -151,7 +151,7 @@ impl Ledger {
             .collect()
     }
 
-    /// Somebody may count as overrun: then shares are bounded by their growth, and queues worked off.
+    /// A backend may count as overloaded: then shares are bounded by their growth, and queues are drained.
     fn is_distressed(&self, seen: &Seen<'_>) -> bool {
         seen.beliefs.iter().any(|b| {
             let cores = b.capacity_rps.zip(b.service_us).map_or(1.0, |(rps, us)| rps * us / 1e6);
@@ -163,7 +163,7 @@ impl Ledger {
     fn check_theta(&mut self, plan: &Plan, seen: &Seen<'_>, theta: f64) {
         let rate = seen.controller.view(seen.clock).plan.rate_rps;
         let Some(bearable) = self.bearable(plan, seen, LEAST_STEP, true) else { return };
-        // The bound gives way where the traffic cannot be carried within it, and no further.
+        // The bound is widened where the traffic cannot be carried within it, and no further.
         let least = bearable.iter().copied().fold(f64::INFINITY, f64::min);
         let is_enough = |theta: f64| {
             bearable.iter().map(|most| most.min(least + theta * rate)).sum::<f64>() > WITHIN * rate
@@ -189,20 +189,20 @@ impl Ledger {
     fn check_step(&mut self, plan: &Plan, seen: &Seen<'_>, max_step: f64) {
         let rate = seen.controller.view(seen.clock).plan.rate_rps;
         let Some(bearable) = self.bearable(plan, seen, max_step, false) else { return };
-        // Where bounds leave the pool too small for its traffic, somebody has to grow faster.
+        // Where limits leave the pool too small for its traffic, some share has to grow faster.
         if bearable.iter().sum::<f64>() < ROOM * rate {
             return;
         }
         let quickest =
             seen.beliefs.iter().filter_map(|b| b.service_us).fold(f64::INFINITY, f64::min);
-        let sip = FIRST_SIP * 1e6 / quickest;
+        let first_load = FIRST_LOAD * 1e6 / quickest;
         let leap = plan.entries.iter().find_map(|e| {
             let i = e.backend.0 as usize;
             let (.., most) = self.traffic_seen(i)?;
             let most = most.max(self.accounts[i].granted_share * rate);
             let bound = max_step * WINDOWS_DIFFER * (most + SIGMA * most.sqrt());
             let load = e.share * rate;
-            (load > bound && load > sip * WINDOWS_DIFFER).then_some((i, load, most))
+            (load > bound && load > first_load * WINDOWS_DIFFER).then_some((i, load, most))
         });
         if let Some((i, load, most)) = leap {
             let what = format!(

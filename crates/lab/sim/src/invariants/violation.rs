@@ -5,65 +5,65 @@ use plimsoll_model::Nanos;
 
 use crate::names::{from_name, kebab};
 
-/// What may never be otherwise.
+/// The rules that must hold at all times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// Shares are numbers from 0 to 1 that sum to 1; weights are within the sink's range; entries are
-    /// in order, one per backend that is steered and whom no administrator has.
+    /// Shares are numbers from 0 to 1 that sum to 1; weights are within the sink's range; entries are in order, one for
+    /// each configured backend that no administrator has reserved.
     WholePlan,
-    /// Under a split, weights say what shares say.
+    /// Under a split, weights agree with shares.
     WeightsFollowShares,
-    /// Somebody who may serve has a weight.
-    SomebodyServes,
-    /// No server has all the traffic where others may serve.
+    /// A plan and the balancer give weight to at least one backend that may serve.
+    SomeBackendServes,
+    /// No server has all the traffic where several may serve.
     SurvivesALoss,
-    /// Who failed gets nothing, once the controller knows.
+    /// A failed backend has weight 0, once the controller knows.
     FailedGetNothing,
-    /// Who is dead gets nothing.
+    /// A dead backend has weight 0 after the time of detection.
     DeadGetNothing,
-    /// Nobody is said to have failed who is well.
-    LivingNeverFail,
-    /// What an administrator has is left alone.
+    /// No healthy backend is declared failed.
+    HealthyNeverFail,
+    /// Backends that an administrator drains or maintains are left alone.
     ReservedIsLeftAlone,
     /// No plan on stale data.
     FreshData,
-    /// No plan while observing, or while only an administrator can help.
+    /// No plan in observe mode, or while only an administrator can help.
     MaySteer,
     /// One plan at a time.
     OneAtATime,
-    /// Epochs rise.
+    /// Epochs increase.
     EpochsRise,
-    /// Changes keep their distance.
+    /// The minimum interval between changes is kept.
     Pace,
-    /// No plan that moves less than is worth it.
+    /// No plan moves less traffic than is worth it.
     WorthIt,
-    /// Shares are within theta of one another.
+    /// The spread of the shares is within theta.
     Theta,
-    /// While it is learned, a share grows by no more than it may at a step.
+    /// While it is learned, a share grows by at most `max_step` per step.
     MaxStep,
-    /// Whoever's curve is rescaled is named, and nobody else's is touched.
+    /// Every rescaled curve is named in a record, and no other one is rescaled.
     DriftIsLocal,
-    /// No change of a backend is told from data that are old.
+    /// Changes are inferred from fresh data only, …
     DriftIsFresh,
-    /// … nor of a backend that is out.
+    /// … and only for backends that serve.
     DriftOfTheServing,
-    /// Nobody is given a load for the sake of measuring where nobody asked for it.
+    /// No backend is given a load to be measured unless that is configured.
     RefreshIsAsked,
-    /// No more than 5 % of the capacity is measured on purpose at a time.
+    /// At most 5 % of the capacity is measured at a time.
     RefreshIsSmall,
-    /// A measurement ends, and what was given for it is taken back.
+    /// A measurement ends, and its load is removed.
     RefreshEnds,
-    /// Drain times are measured by overload no more often than every two hours.
+    /// Drain times are measured by overload at most every two hours.
     DrainIsRare,
-    /// Who returns gets its share step by step.
+    /// A returned backend gets its share gradually.
     Ramp,
-    /// The balancer holds what was planned.
+    /// The balancer holds the planned weights.
     Agreement,
-    /// The controller believes what the balancer holds.
+    /// The controller believes in the weights that the balancer holds.
     BeliefIsTrue,
-    /// A new controller goes on where the last one ended.
+    /// A new controller begins with the weights of the last one.
     Resumes,
-    /// What is shown is finite and in range.
+    /// The view is finite and in range.
     SaneView,
     /// The controller does not panic.
     NoPanic,
@@ -74,11 +74,11 @@ impl Rule {
     pub const ALL: [Rule; 29] = [
         Rule::WholePlan,
         Rule::WeightsFollowShares,
-        Rule::SomebodyServes,
+        Rule::SomeBackendServes,
         Rule::SurvivesALoss,
         Rule::FailedGetNothing,
         Rule::DeadGetNothing,
-        Rule::LivingNeverFail,
+        Rule::HealthyNeverFail,
         Rule::ReservedIsLeftAlone,
         Rule::FreshData,
         Rule::MaySteer,
@@ -118,12 +118,12 @@ impl FromStr for Rule {
     }
 }
 
-/// Something that the controller did and may not do.
+/// A violation of a rule by the controller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Violation {
-    /// Which invariant.
+    /// The rule.
     pub rule: Rule,
-    /// Of which backend, by its position.
+    /// The backend, by position.
     pub backend: Option<usize>,
     /// When, in the world's time.
     pub at: Nanos,

@@ -1,9 +1,9 @@
-//! What the controller shows: numbers that are some, within what they may be.
+//! Checks of the view: numbers are finite and within their range.
 
 use plimsoll_control::{BackendView, CurveView, PlanView, ServiceView};
 
 use super::plan::HEAVIEST;
-use super::{Ledger, Rule};
+use super::{Invariants, Rule};
 
 /// Rounding of sums of 64-bit numbers.
 const ROUNDING: f64 = 1e-9;
@@ -38,7 +38,7 @@ fn is_sane_plan(p: &PlanView) -> bool {
     times && p.gap.is_none_or(is_part) && is_size(p.rate_rps) && is_size(p.capacity_rps)
 }
 
-impl Ledger {
+impl Invariants {
     pub(super) fn check_view(&mut self, view: &ServiceView) {
         let steered = self.accounts.iter().filter(|a| a.steered).count();
         let mut insane = Vec::new();

@@ -1,53 +1,54 @@
-//! What the controller asked for, against what it may ask for.
+//! Checks of plans.
 
 use std::time::Duration;
 
 use plimsoll_control::{Action, Exploration, Record, RecordKind};
 use plimsoll_model::{BackendId, MethodKind, Nanos, Plan, SinkLimits};
 
-use super::{Ledger, Outstanding, Rule, Seen};
+use super::{Invariants, Outstanding, Rule, Seen};
 
-/// Shares sum to 1 up to this: rounding of sums of 64-bit numbers, no more.
+/// Tolerance of the sum of the shares: rounding of sums of 64-bit numbers.
 const WHOLE: f64 = 1e-6;
 /// HAProxy's greatest weight.
 pub(super) const HEAVIEST: u32 = 256;
-/// Under a split a weight says what its share says up to this part of the whole and so many units of
-/// weight: rounding by marginal cost moves weights by a unit or two.
+/// Under a split a weight deviates from its share by at most this part of the whole and this many units of weight:
+/// rounding by marginal cost moves weights by a unit or two.
 const ROUNDING: (f64, f64) = (0.02, 2.0);
 /// No plan on a reading older than this (ARCHITECTURE.md, "Failure, by design").
 const STALE: Duration = Duration::from_secs(2);
-/// A plan without an answer for so long counts as lost, and another may be made.
+/// A plan without an answer for this long counts as lost, and another one may be made.
 const UNANSWERED: Duration = Duration::from_secs(5);
-/// The sink's own limit, whatever the reason but a change of the pool.
+/// The sink's own limit, which applies to everything except a change of the pool.
 const SINK_INTERVAL: Duration = SinkLimits::haproxy().min_interval;
-/// What is or was wrong explains a failure for so long: checks and probes hang for seconds, errors gather in a mean.
+/// Evidence within this time justifies a failure: checks and probes hang for seconds, and the error share is a moving
+/// mean.
 const NEWS: Duration = Duration::from_secs(60);
-/// Who has answered within this time is alive, whatever is told of it.
+/// A backend that answered within this time is alive, whatever checks say.
 const ANSWERS: Duration = Duration::from_secs(1);
-/// So often within a minute a foreign weight is put right at once; from then on at the usual pace. The
-/// controller counts five in minutes that follow one another, so that two fives may meet.
+/// This many foreign weights per minute are corrected at once; further ones at the usual interval. The controller
+/// counts five in consecutive minutes, so two fives may be close together.
 const FOREIGN_LIMIT: usize = 10;
 const MINUTE: Duration = Duration::from_secs(60);
 
-impl Ledger {
-    /// Takes down what the controller asks, and compares.
-    pub fn asked(&mut self, action: &Action, seen: &Seen<'_>) {
+impl Invariants {
+    /// Accounts for an action of the controller and checks it.
+    pub fn note_action(&mut self, action: &Action, seen: &Seen<'_>) {
         self.has_acted |=
             matches!(action, Action::Program(_) | Action::Correct(_) | Action::Record(_));
         match action {
-            Action::Program(plan) => self.asked_plan(plan, seen),
-            Action::Correct(plan) => self.asked_correction(plan, seen.clock),
-            Action::Record(record) => self.recorded(seen.clock, record),
+            Action::Program(plan) => self.check_plan(plan, seen),
+            Action::Correct(plan) => self.check_correction(plan, seen.clock),
+            Action::Record(record) => self.note_record(seen.clock, record),
             Action::ProbeRate { .. } | Action::CheckRate { .. } | Action::SaveMemory => {}
         }
     }
 
-    fn asked_plan(&mut self, plan: &Plan, seen: &Seen<'_>) {
+    fn check_plan(&mut self, plan: &Plan, seen: &Seen<'_>) {
         let clock = seen.clock;
         self.checks += 1;
         self.check_form(plan);
-        self.check_who(plan);
-        self.check_when(clock, plan);
+        self.check_members(plan);
+        self.check_timing(clock, plan);
         self.check_pace(clock, plan);
         self.check_ramp(plan, seen);
         self.check_along_ramp(plan, seen);
@@ -64,12 +65,12 @@ impl Ledger {
         (self.reason_to_reassert, self.foreign) = (false, false);
     }
 
-    /// A correction of the last plan: as sound and as well timed as a plan.
-    fn asked_correction(&mut self, plan: &Plan, clock: Nanos) {
+    /// Checks a correction of the last plan: form and timing as for a plan.
+    fn check_correction(&mut self, plan: &Plan, clock: Nanos) {
         self.checks += 1;
         self.check_form(plan);
-        self.check_who(plan);
-        self.check_when(clock, plan);
+        self.check_members(plan);
+        self.check_timing(clock, plan);
         self.check_pace(clock, plan);
         self.check_changes_something(plan);
         self.epoch = plan.epoch;
@@ -94,7 +95,7 @@ impl Ledger {
             let what = format!("shares sum to {sum}: {plan:?}");
             self.violate(Rule::WholePlan, None, what);
         }
-        // Who fails is given 0 by name: only whom an administrator has is left out.
+        // A failed backend has an entry with weight 0: only reserved ones are left out.
         let is_named = |i: usize| entries.iter().any(|e| e.backend.0 as usize == i);
         let forgotten = (0..self.accounts.len()).find(|&i| {
             let a = &self.accounts[i];
@@ -105,7 +106,7 @@ impl Ledger {
         }
         if weights == 0.0 {
             let what = format!("every weight is 0: {plan:?}");
-            self.violate(Rule::SomebodyServes, None, what);
+            self.violate(Rule::SomeBackendServes, None, what);
         }
         if self.kind != MethodKind::Split || self.method_changed {
             return;
@@ -121,8 +122,8 @@ impl Ledger {
         }
     }
 
-    fn check_who(&mut self, plan: &Plan) {
-        let somebody = self.accounts.iter().any(|a| a.is_usable());
+    fn check_members(&mut self, plan: &Plan) {
+        let any_usable = self.accounts.iter().any(|a| a.is_usable());
         let mut serves = false;
         for e in &plan.entries {
             let i = e.backend.0 as usize;
@@ -131,7 +132,7 @@ impl Ledger {
             if a.reserved {
                 let what = format!("weight {} though an administrator has it", e.weight);
                 self.violate(Rule::ReservedIsLeftAlone, Some(i), what);
-            } else if e.weight > 0 && a.is_to_get_nothing() && somebody {
+            } else if e.weight > 0 && a.is_to_get_nothing() && any_usable {
                 let what = format!(
                     "weight {} after it failed, by the balancer: {}, by the controller: {}, set aside: {} ({})",
                     e.weight, a.balancer_down, a.out, a.aside, plan.reason
@@ -139,13 +140,13 @@ impl Ledger {
                 self.violate(Rule::FailedGetNothing, Some(i), what);
             }
         }
-        if somebody && !serves {
-            let what = format!("only those who fail have weights: {plan:?}");
-            self.violate(Rule::SomebodyServes, None, what);
+        if any_usable && !serves {
+            let what = format!("only failed backends have weights: {plan:?}");
+            self.violate(Rule::SomeBackendServes, None, what);
         }
         let others = self.accounts.iter().filter(|a| a.is_usable()).count();
         let holders = plan.entries.iter().filter(|e| e.weight > 0).count();
-        // KnapsackLB's ways of exploring give one all the traffic, to measure it.
+        // KnapsackLB's explorations give all traffic to one backend to measure it.
         let packs = self.spec.as_ref().is_some_and(|s| s.exploration == Exploration::Packed);
         if packs && others >= 2 && holders < 2 {
             let what = format!("one of {others} has all the traffic ({}): {plan:?}", plan.reason);
@@ -153,7 +154,7 @@ impl Ledger {
         }
     }
 
-    fn check_when(&mut self, clock: Nanos, plan: &Plan) {
+    fn check_timing(&mut self, clock: Nanos, plan: &Plan) {
         let age = self.newest_at.map(|at| clock.since(at));
         if age.is_none_or(|age| age >= STALE) {
             let what = format!("the newest reading is {age:?} old ({})", plan.reason);
@@ -194,7 +195,7 @@ impl Ledger {
         }
     }
 
-    /// Whether a foreign weight was told since the last plan, and may be put right at once.
+    /// Whether a foreign weight has been reported since the last plan and may be corrected at once.
     fn may_answer_foreign(&mut self, clock: Nanos) -> bool {
         while self.answered_foreign.front().is_some_and(|at| clock.since(*at) > MINUTE) {
             self.answered_foreign.pop_front();
@@ -211,13 +212,13 @@ impl Ledger {
             return;
         }
         let recalled = self.recalled.take().unwrap_or_default();
-        // Who failed or came back meanwhile has a part in the plan as well.
+        // A backend that failed or returned meanwhile changes the plan.
         if self.pool_excuses > 0 {
             return;
         }
         let holds =
             |(id, held): &&(BackendId, u32)| *held > 0 && self.accounts[id.0 as usize].is_usable();
-        // Where the memory leaves all traffic to one, the others are given some.
+        // Where the memory leaves all traffic to one backend, the others get some.
         let alone = recalled.iter().filter(holds).count() < 2;
         let wrong = plan.entries.iter().find_map(|e| {
             let i = e.backend.0 as usize;
@@ -231,9 +232,9 @@ impl Ledger {
         }
     }
 
-    fn recorded(&mut self, clock: Nanos, record: &Record) {
+    fn note_record(&mut self, clock: Nanos, record: &Record) {
         let place = record.backend.as_ref().and_then(|b| b.strip_prefix('s')?.parse().ok());
-        self.recorded_change(clock, record, place);
+        self.note_change_record(clock, record, place);
         let Some((i, a)) = place.and_then(|i: usize| Some((i, self.accounts.get_mut(i)?))) else {
             return;
         };
@@ -254,16 +255,16 @@ impl Ledger {
                 let answers = a.answered_at.is_some_and(|at| clock.since(at) < ANSWERS);
                 if !unwell && (!news || answers) && !a.balancer_down {
                     let what = format!("said to have failed: {}", record.reason);
-                    self.violate(Rule::LivingNeverFail, Some(i), what);
+                    self.violate(Rule::HealthyNeverFail, Some(i), what);
                 }
             }
-            // An administrator gives back who fails, too.
+            // An administrator may put a failed backend back as well.
             RecordKind::Returned if a.out => {
                 (a.out, a.returned_at) = (false, Some(clock));
             }
             _ => return,
         }
-        // Out or back for the controller's own reasons.
+        // Failed or returned by the controller's own decision.
         self.note_pool_change();
     }
 }
@@ -276,12 +277,16 @@ mod tests {
     use super::super::Account;
     use super::*;
 
-    /// What a plan of these weights violates where an account of the second of two backends says `of_it`.
+    /// The violation of a plan with these weights, with the account of the second of two backends changed by `of_it`.
     fn violated(weights: &[(u32, u32)], of_it: fn(&mut Account)) -> Option<Rule> {
         let backend = |i: u32| BackendSpec { id: BackendId(i), name: format!("s{i}") };
-        let mut ledger = Ledger::new(2);
-        ledger.born(Nanos::ZERO, &ServiceSpec::new("sim", (0..2).map(backend).collect()), None);
-        of_it(&mut ledger.accounts[1]);
+        let mut invariants = Invariants::new(2);
+        invariants.controller_started(
+            Nanos::ZERO,
+            &ServiceSpec::new("sim", (0..2).map(backend).collect()),
+            None,
+        );
+        of_it(&mut invariants.accounts[1]);
         let sum: u32 = weights.iter().map(|(_, weight)| weight).sum();
         let entry = |&(i, weight): &(u32, u32)| PlanEntry {
             backend: BackendId(i),
@@ -290,13 +295,13 @@ mod tests {
         };
         let entries = weights.iter().map(entry).collect();
         let plan = Plan { epoch: 1, at: Nanos::ZERO, reason: String::new(), entries };
-        ledger.check_form(&plan);
-        ledger.check_who(&plan);
-        ledger.take_violation().map(|violation| violation.rule)
+        invariants.check_form(&plan);
+        invariants.check_members(&plan);
+        invariants.take_violation().map(|violation| violation.rule)
     }
 
     #[test]
-    fn whoever_says_that_it_failed_it_gets_nothing_and_is_named() {
+    fn failed_backend_gets_an_entry_with_weight_0_whoever_reports_the_failure() {
         let well = |_: &mut Account| {};
         let held_down = |a: &mut Account| a.balancer_down = true;
         let out = |a: &mut Account| a.out = true;

@@ -1,32 +1,32 @@
-//! What the controller was told, what it asked for, and what it may ask for: the invariants.
+//! The invariants: the events that the controller got, the actions that it asked for, and the actions that are allowed.
 //!
-//! The ledger sits on the outer side of everything that is tested. It sees every event before the
-//! controller does and every action after it, keeps its own account of who failed, how fresh the data
-//! are and what the balancer holds, and compares after every step. Where the controller has discretion
-//! (when to return a backend that flaps, whom to eject for errors) the account is the laxer one.
+//! They are checked outside of everything under test. [`Invariants`] gets every event before the controller and every
+//! action after it, keeps its own account of failed backends, of the age of the data and of the balancer's weights, and
+//! checks after every step. Where the controller has discretion (when to return a flapping backend, which one to eject
+//! for errors) the account is more permissive.
 
+mod check;
+mod events;
 mod learning;
 mod limits;
 mod plan;
 mod ramp;
 mod shown;
-mod stand;
-mod told;
 mod violation;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use learning::Told;
+use learning::LastEvent;
 use plimsoll_control::{Phase, ServiceSpec};
 use plimsoll_model::{BackendId, MethodKind, Nanos};
 
-pub use stand::{Seen, Stand};
+pub use check::{Seen, Snapshot};
 pub use violation::{Rule, Violation};
 
-/// See [`Ledger::pool_excuses`].
+/// See [`Invariants::pool_excuses`].
 const PLANS_PER_CHANGE: u32 = 2;
-/// What excuses a plan ahead of its time does so for so many seconds in which it could be made.
+/// An excuse for an early plan expires after this many seconds in which the plan could have been made.
 const EXCUSED_S: f64 = 6.0;
 
 /// The account of one backend.
@@ -34,53 +34,52 @@ const EXCUSED_S: f64 = 6.0;
 struct Account {
     steered: bool,
     balancer_down: bool,
-    /// An administrator has it, as of the last reading.
+    /// Drained or in maintenance in the last reading.
     reserved: bool,
     errors_total: u64,
     in_flight: u32,
-    /// When a check or a probe of it was last said to have failed, or the balancer that it is down.
+    /// When a check or probe of it last failed, or the balancer last reported it down.
     bad_news_at: Option<Nanos>,
-    /// When it was last seen to answer.
+    /// When it was last observed to answer.
     answered_at: Option<Nanos>,
     answered_total: Option<u64>,
-    /// When it was last not well in truth, by the world's clock and by the controller's: a machine may sleep.
+    /// When it was last unhealthy in truth, by the world's clock and by the controller's: a machine may sleep.
     unwell_at: Option<(Nanos, Nanos)>,
-    /// Since when it is dead in truth and holds a weight all the same, by the world's clock.
+    /// Since when it has been dead in truth and held a weight, by the world's clock.
     dead_since: Option<Nanos>,
-    /// The controller said that it is set aside.
+    /// The controller reported that it is set aside.
     aside: bool,
-    /// When the controller said that it is back.
+    /// When the controller reported that it returned.
     returned_at: Option<Nanos>,
-    /// The same, or that it joins, or was in all the time: at the latest from here on its share may ramp
-    /// up.
+    /// The latest time at which its slow start may have begun: the same, or when it joined.
     ramps_since: Option<Nanos>,
-    /// The controller said that it failed.
+    /// The controller reported that it failed.
     out: bool,
-    /// The weight that the balancer was last told to have.
+    /// Its weight as the controller last got it.
     believed: Option<u32>,
-    /// Its share by the last plan whose weight it was seen to hold.
+    /// Its share in the last plan whose weight it was observed to hold.
     granted_share: f64,
-    /// Since when it has traffic that it should not have, by the world's clock.
+    /// Since when it has had a weight although it must not, by the world's clock.
     overdue: Option<Nanos>,
-    /// For how long it has been given a load on purpose, seconds.
+    /// For how long it has been measured, seconds.
     measured_s: f64,
-    /// When it was read, and how many requests it had been given by then: the last seconds.
+    /// Time and total of requests of the recent readings.
     readings: VecDeque<(Nanos, u64)>,
 }
 
 impl Account {
-    /// It may serve, as far as the controller says.
+    /// It may serve, according to the controller.
     fn is_usable(&self) -> bool {
         self.steered && !self.reserved && !self.is_to_get_nothing()
     }
 
-    /// It is to get nothing: by the balancer's own checks or by what the controller says.
+    /// It must have weight 0, by the balancer's own checks or according to the controller.
     fn is_to_get_nothing(&self) -> bool {
         (self.balancer_down || self.out || self.aside) && !self.reserved
     }
 }
 
-/// What was asked and not yet answered.
+/// A plan without an answer so far.
 #[derive(Clone, Copy, Debug)]
 struct Outstanding {
     epoch: u64,
@@ -88,13 +87,13 @@ struct Outstanding {
 }
 
 /// The account of a run.
-pub struct Ledger {
+pub struct Invariants {
     accounts: Vec<Account>,
     spec: Option<ServiceSpec>,
     world: Nanos,
     last_clock: Nanos,
     stalled_at: Nanos,
-    /// When the newest reading that the controller was told was taken.
+    /// The time of the newest reading that the controller got.
     newest_at: Option<Nanos>,
     conflict: bool,
     generation: Option<u64>,
@@ -103,29 +102,29 @@ pub struct Ledger {
     epoch: u64,
     /// The weights of the last plan of this life.
     last_plan: Option<Vec<(BackendId, u32)>>,
-    /// Its shares.
+    /// The shares of that plan.
     last_shares: Option<Vec<(BackendId, f64)>>,
     /// The controller's phase before the step.
     phase: Option<Phase>,
     last_plan_at: Option<Nanos>,
-    /// When the last plan came that wrote nothing.
+    /// When the last plan that changed no weight was made.
     idle_plan_at: Option<Nanos>,
-    /// When the balancer last changed, as the controller was told.
+    /// When the balancer's weights last changed, as the controller got it.
     last_program: Option<Nanos>,
-    /// When the balancer last refused a plan, if the one after it was not carried out yet.
+    /// When the balancer last refused a plan, if none was applied since.
     refused_at: Option<Nanos>,
-    /// So many plans may yet be made at once for a change of the pool that was told: one that was under
-    /// way already, and the one for it.
+    /// Plans that may still be made early for a change of the pool: one that was under way already, and the one for the
+    /// change.
     pool_excuses: u32,
-    /// For how long the controller has been able to act since it last got an excuse, seconds.
+    /// For how long the controller could act since its last excuse, seconds.
     excused_s: f64,
-    /// The balancer is to be put right, as was told since the last plan.
+    /// The weights have to be restored, for a reason since the last plan.
     reason_to_reassert: bool,
-    /// The method has changed, and the last decision was made for the other.
+    /// The method has changed, and the last decision was made for the other one.
     method_changed: bool,
-    /// Somebody else's weight was told since the last plan.
+    /// A foreign weight has been reported since the last plan.
     foreign: bool,
-    /// When plans answered that and nothing else.
+    /// When plans were made only to answer foreign weights.
     answered_foreign: VecDeque<Nanos>,
     recalled: Option<Vec<(BackendId, u32)>>,
     must_resume: bool,
@@ -133,18 +132,18 @@ pub struct Ledger {
     deserted: Option<Nanos>,
     misread: Option<Nanos>,
     last_look: Nanos,
-    /// A plan or a record has come since.
+    /// There was a plan or record since the last look at the view.
     has_acted: bool,
-    last_stand: Nanos,
-    told: Told,
-    /// Whom the records of this step name as changed.
+    last_check: Nanos,
+    last_event: LastEvent,
+    /// Backends named as changed by the records of this step.
     named: Vec<usize>,
-    /// When everybody's curve was last rescaled, as of the step before.
+    /// When each curve was last rescaled, as of the step before.
     changed: Vec<Option<(Nanos, f64)>>,
-    /// So many are given a load on purpose, and at this time at the last.
+    /// The number of backends being measured, and when there last was one.
     measured: usize,
     measured_at: Option<Nanos>,
-    /// The last of them was done at this time of the controller; seconds since, without a decision.
+    /// When the last measurement ended, by the controller's clock, and seconds since without a decision.
     put_back_by: Option<(Nanos, f64)>,
     drained_at: Option<Nanos>,
     leapt_at: Option<Nanos>,
@@ -153,10 +152,10 @@ pub struct Ledger {
     violation: Option<Violation>,
 }
 
-impl Ledger {
+impl Invariants {
     /// An account of `n` backends.
     pub fn new(n: usize) -> Self {
-        Ledger {
+        Invariants {
             accounts: vec![Account::default(); n],
             spec: None,
             world: Nanos::ZERO,
@@ -188,8 +187,8 @@ impl Ledger {
             misread: None,
             last_look: Nanos::ZERO,
             has_acted: false,
-            last_stand: Nanos::ZERO,
-            told: Told::default(),
+            last_check: Nanos::ZERO,
+            last_event: LastEvent::default(),
             named: Vec::new(),
             changed: vec![None; n],
             measured: 0,
@@ -203,9 +202,8 @@ impl Ledger {
         }
     }
 
-    /// A controller begins to work. What the last one was told it does not know; `recalled` are the
-    /// weights in its memory.
-    pub fn born(
+    /// A controller starts. It has none of the events of the last one; `recalled` are the weights in its memory.
+    pub fn controller_started(
         &mut self,
         world: Nanos,
         spec: &ServiceSpec,
@@ -214,9 +212,16 @@ impl Ledger {
         let n = self.accounts.len();
         let (checks, violation) = (self.checks, self.violation.take());
         let tolerated = std::mem::take(&mut self.tolerated);
-        let last_stand = world;
-        *self =
-            Ledger { world, checks, violation, tolerated, recalled, last_stand, ..Ledger::new(n) };
+        let last_check = world;
+        *self = Invariants {
+            world,
+            checks,
+            violation,
+            tolerated,
+            recalled,
+            last_check,
+            ..Invariants::new(n)
+        };
         self.configure(spec);
     }
 
@@ -230,13 +235,13 @@ impl Ledger {
         self.spec = Some(spec.clone());
     }
 
-    /// The balancer's weights have changed by another hand, or by a plan.
+    /// The balancer's weights were changed by a plan or by another party.
     pub fn weights_changed(&mut self) {
         self.disagreeing = None;
         self.misread = None;
     }
 
-    /// Looks past violations of a rule, to see what else there is.
+    /// Ignores violations of these rules.
     pub fn tolerate(&mut self, rules: &[Rule]) {
         self.tolerated.extend(rules);
     }
@@ -246,7 +251,7 @@ impl Ledger {
         self.violation.take()
     }
 
-    /// Comparisons so far.
+    /// The number of checks so far.
     pub fn checks(&self) -> u64 {
         self.checks
     }
@@ -262,14 +267,13 @@ impl Ledger {
         self.excused_s = 0.0;
     }
 
-    /// The balancer is to be put right.
+    /// The weights have to be restored.
     fn note_reason_to_reassert(&mut self) {
         self.reason_to_reassert = true;
         self.excused_s = 0.0;
     }
 
-    /// Time passes in which the controller is able to act: an excuse that it has not used by then is one
-    /// no longer.
+    /// Counts time in which the controller can act: excuses that it has not used expire.
     fn let_excuses_expire(&mut self, able_s: f64) {
         self.excused_s += able_s;
         if self.excused_s > EXCUSED_S {
