@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use plimsoll_l4::{Keys, L4Config};
-use plimsoll_terminal::complain;
+use plimsoll_terminal::{complain, exit};
 
-use super::{BAD_CONFIG, config};
+use super::config;
 use crate::run::record::unix_ms;
 
 /// Within less, no balancer takes up the file in time.
@@ -33,7 +33,7 @@ pub fn run(args: &RotateArgs) -> ExitCode {
         Ok(config) => config,
         Err(errors) => {
             errors.iter().for_each(|problem| complain!("{problem}"));
-            return ExitCode::from(BAD_CONFIG);
+            return ExitCode::from(exit::MALFORMED);
         }
     };
     match rotate(&config, Duration::from_secs(args.after), args.fresh) {
