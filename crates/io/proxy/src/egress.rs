@@ -1,0 +1,330 @@
+//! An entry beside a caller, or before a pool: picks a backend for each request, sends it elsewhere where it was
+//! refused or could not be delivered.
+
+use std::cell::Cell;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Incoming};
+use hyper::header::HeaderValue;
+use hyper::http::request::Parts;
+use hyper::{Request, Response, StatusCode};
+use plimsoll_policy::{Ending, MAX_AVOID, RequestView};
+use tokio::time::Instant;
+
+use crate::answer::{Problem, rejected_response};
+use crate::balance::{Balancer, Flight, Live};
+use crate::body::{Body, Passage};
+use crate::config::{self, Limits, Route, Timeouts};
+use crate::forward::{Failed, Forward};
+use crate::guard::Guard;
+use crate::headers::{self, Rejected};
+use crate::request;
+use crate::serve::Handler;
+use crate::tally::EntryTally;
+use crate::upstream::{Connections, Lease};
+
+/// Further backends that are tried where no connection could be made: with no health checks yet, each request finds
+/// the dead ones by itself.
+const MOST_ELSEWHERE: usize = 3;
+/// A refusal's body that is longer is not read to its end for the sake of the connection.
+const MOST_DRAINED: u64 = 4 << 10;
+
+/// One thread's part of an egress entry.
+pub(crate) struct Egress {
+    routes: Vec<Route>,
+    /// By the index of routes; those pools that no route of this entry names have none.
+    pools: Vec<Option<Pool>>,
+    timeouts: Timeouts,
+    limits: Limits,
+    tally: Arc<EntryTally>,
+}
+
+/// A pool, as one thread of one entry sees it.
+pub(crate) struct Pool {
+    pub(crate) balancer: Rc<Balancer>,
+    pub(crate) connections: Rc<Connections>,
+    /// Whether a backend has shown that an ingress is before it: only these are told of deadlines and tries.
+    has_ingress: Vec<Cell<bool>>,
+}
+
+impl Pool {
+    pub(crate) fn new(balancer: Rc<Balancer>, timeouts: Timeouts, limits: Limits) -> Self {
+        let addresses = balancer.addresses.iter().copied();
+        let has_ingress = balancer.addresses.iter().map(|_| Cell::new(false)).collect();
+        let (connect, idle) = (timeouts.connect, timeouts.idle);
+        let connections = Connections::new(addresses, limits.headers, connect, idle);
+        Pool { balancer, connections, has_ingress }
+    }
+}
+
+impl Egress {
+    pub(crate) fn new(
+        config: &config::Egress,
+        pools: Vec<Option<Pool>>,
+        tally: Arc<EntryTally>,
+    ) -> Rc<Self> {
+        let (timeouts, limits) = (config.timeouts, config.limits);
+        Rc::new(Egress { routes: config.routes.clone(), pools, timeouts, limits, tally })
+    }
+
+    /// To be called now and then.
+    pub(crate) fn upkeep(&self) {
+        for pool in self.pools.iter().flatten() {
+            pool.balancer.upkeep();
+            pool.connections.upkeep();
+        }
+    }
+
+    fn route(&self, head: &Parts) -> Option<&Pool> {
+        let (host, path) = (request::host(head), head.uri.path());
+        let route = self.routes.iter().find(|route| {
+            route.host.as_ref().is_none_or(|wanted| host.eq_ignore_ascii_case(wanted))
+                && begins_with(path, &route.path)
+        })?;
+        self.pools[route.pool].as_ref()
+    }
+
+    async fn pass(
+        &self,
+        pool: &Pool,
+        peer: SocketAddr,
+        mut head: Parts,
+        body: Incoming,
+    ) -> Response<Body> {
+        headers::remove_ours(&mut head.headers);
+        headers::remove_hop_by_hop(&mut head.headers);
+        let view = View { peer: peer.ip(), head: &head };
+        let key = pool.balancer.key.as_ref().and_then(|key| key.key(&view));
+        let mut live = pool.balancer.begin();
+        let kept = self.limits.body_kept_for_retries;
+        let mut forward = Forward::new(head, body, kept, self.timeouts);
+        let mut tried = Tried::default();
+        loop {
+            let Some(mut flight) = pool.balancer.pick(key, tried.avoid()) else {
+                return self.nowhere(pool, &tried);
+            };
+            let backend = flight.backend();
+            self.tell(pool, backend, &mut forward, &tried);
+            let sent = forward.send(&pool.connections, backend, || live.may_retry_failure()).await;
+            let (response, lease) = match sent {
+                Ok(sent) => sent,
+                Err(failed) => {
+                    self.failed(pool, flight, failed);
+                    if failed == Failed::NoConnection
+                        && tried.unreachable < MOST_ELSEWHERE
+                        && forward.can_repeat()
+                    {
+                        tried.unreachable += 1;
+                        tried.add(backend);
+                        continue;
+                    }
+                    return failed.problem().response();
+                }
+            };
+            let rejected = match response.status() {
+                StatusCode::TOO_MANY_REQUESTS => Rejected::of(response.headers()),
+                _ => None,
+            };
+            let Some(rejected) = rejected else {
+                return self.answer(pool, flight, live, response, lease);
+            };
+            pool.has_ingress[backend].set(true);
+            flight.bring(headers::chip(response.headers()));
+            flight.end(match rejected {
+                Rejected::Deadline { .. } => Ending::TooLate,
+                Rejected::Full | Rejected::Queue => Ending::Rejected,
+            });
+            if forward.is_sent() {
+                drain(response.into_body(), lease).await;
+            }
+            tried.refusals += 1;
+            tried.rejected = Some(rejected);
+            tried.add(backend);
+            let may_go_on = rejected.is_worth_a_retry()
+                && forward.can_repeat()
+                && pool.balancer.refused(tried.refusals);
+            if !may_go_on {
+                return rejected_response(rejected);
+            }
+        }
+    }
+
+    /// No backend is left to try.
+    fn nowhere(&self, pool: &Pool, tried: &Tried) -> Response<Body> {
+        if let Some(rejected) = tried.rejected {
+            return rejected_response(rejected);
+        }
+        if tried.unreachable > 0 {
+            return Problem::NoConnection.response();
+        }
+        pool.balancer.tally.without_backend.one_more();
+        Problem::NoBackend.response()
+    }
+
+    /// Says to an ingress how much time and how many tries the request has left.
+    fn tell(&self, pool: &Pool, backend: usize, forward: &mut Forward, tried: &Tried) {
+        let left = match pool.has_ingress[backend].get() {
+            true => {
+                let left = forward.deadline().saturating_duration_since(Instant::now());
+                u64::try_from(left.min(self.timeouts.request).as_millis()).ok()
+            }
+            false => None,
+        };
+        let headers = forward.headers();
+        match left {
+            Some(left) => {
+                let tries = pool.balancer.tries_left(tried.refusals);
+                headers.insert(headers::DEADLINE, HeaderValue::from(left));
+                headers.insert(headers::TRY, headers::number(tries));
+            }
+            None if tried.refusals > 0 => headers::remove_ours(headers),
+            None => {}
+        }
+    }
+
+    fn failed(&self, pool: &Pool, flight: Flight, failed: Failed) {
+        if failed == Failed::NoConnection {
+            pool.balancer.tally.backends[flight.backend()].connections_failed.one_more();
+        }
+        if failed == Failed::Timeout {
+            self.tally.timeouts.one_more();
+        }
+        flight.end(if failed.spares_backend() { Ending::Abandoned } else { Ending::Failure });
+    }
+
+    fn answer(
+        &self,
+        pool: &Pool,
+        mut flight: Flight,
+        live: Live,
+        response: Response<Incoming>,
+        lease: Lease,
+    ) -> Response<Body> {
+        pool.balancer.admitted();
+        let (mut head, body) = response.into_parts();
+        let chip = headers::chip(&head.headers);
+        if chip.is_some() {
+            pool.has_ingress[flight.backend()].set(true);
+        }
+        flight.bring(chip);
+        // An application's own 429 is no refusal of ours; but fast as it is, it must not look like speed.
+        let is_bad = head.status.is_server_error() || head.status == StatusCode::TOO_MANY_REQUESTS;
+        let ending = if is_bad { Ending::Failure } else { Ending::Success };
+        headers::remove_ours(&mut head.headers);
+        headers::remove_hop_by_hop(&mut head.headers);
+        let guard = Guard::Flight(flight, ending, live);
+        let body = Body::Passing(Passage::new(body, guard, lease, self.timeouts.idle));
+        Response::from_parts(head, body)
+    }
+}
+
+impl Handler for Egress {
+    async fn handle(
+        self: Rc<Self>,
+        peer: SocketAddr,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        self.tally.requests.one_more();
+        let (mut head, body) = request.into_parts();
+        let checked = request::admit(&mut head);
+        let routed = checked.and_then(|()| self.route(&head).ok_or(Problem::NoRoute));
+        match routed {
+            Ok(pool) => self.pass(pool, peer, head, body).await,
+            Err(problem) => {
+                self.tally.malformed.one_more();
+                problem.response()
+            }
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn timeouts(&self) -> Timeouts {
+        self.timeouts
+    }
+
+    fn tally(&self) -> &EntryTally {
+        &self.tally
+    }
+}
+
+/// Where a request has been already.
+#[derive(Default)]
+struct Tried {
+    backends: [usize; MAX_AVOID],
+    count: usize,
+    /// How many could not be connected to.
+    unreachable: usize,
+    refusals: u32,
+    rejected: Option<Rejected>,
+}
+
+impl Tried {
+    fn add(&mut self, backend: usize) {
+        if self.count < MAX_AVOID {
+            self.backends[self.count] = backend;
+            self.count += 1;
+        }
+    }
+
+    fn avoid(&self) -> &[usize] {
+        &self.backends[..self.count]
+    }
+}
+
+/// Reads a small body to its end, so that its connection can be used again.
+async fn drain(mut body: Incoming, lease: Lease) {
+    let is_small = body.size_hint().upper().is_some_and(|upper| upper <= MOST_DRAINED);
+    if !is_small {
+        return;
+    }
+    while let Some(frame) = body.frame().await {
+        if frame.is_err() {
+            return;
+        }
+    }
+    lease.give_back();
+}
+
+/// Whether a path is `prefix`, or below it.
+fn begins_with(path: &str, prefix: &str) -> bool {
+    path.strip_prefix(prefix)
+        .is_some_and(|rest| rest.is_empty() || prefix.ends_with('/') || rest.starts_with('/'))
+}
+
+/// A request, as keys see it.
+struct View<'a> {
+    peer: IpAddr,
+    head: &'a Parts,
+}
+
+impl RequestView for View<'_> {
+    fn source(&self) -> Option<IpAddr> {
+        Some(self.peer)
+    }
+
+    fn target(&self) -> Option<&[u8]> {
+        self.head.uri.path_and_query().map(|target| target.as_str().as_bytes())
+    }
+
+    fn header(&self, name: &str) -> Option<&[u8]> {
+        self.head.headers.get(name).map(HeaderValue::as_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::begins_with;
+
+    #[test]
+    fn a_prefix_ends_where_a_name_does() {
+        assert!(begins_with("/", "/") && begins_with("/a/b", "/"));
+        assert!(begins_with("/a", "/a") && begins_with("/a/b", "/a") && begins_with("/a/b", "/a/"));
+        assert!(!begins_with("/ab", "/a") && !begins_with("/a", "/a/") && !begins_with("*", "/"));
+    }
+}
