@@ -2,7 +2,7 @@
 //! refused or could not be delivered.
 
 use std::cell::Cell;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -10,20 +10,22 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
+use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode};
 use plimsoll_policy::{Ending, MAX_AVOID, RequestView};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::answer::{Problem, rejected_response};
 use crate::balance::{Balancer, Flight, Live};
-use crate::body::{Body, Passage};
+use crate::body::{Body, Passage, Source};
 use crate::config::{self, Limits, Route, Timeouts};
 use crate::forward::{Failed, Forward};
 use crate::guard::Guard;
 use crate::headers::{self, Rejected};
 use crate::request;
-use crate::serve::Handler;
+use crate::serve::{Client, Handler};
 use crate::tally::EntryTally;
+use crate::upgrade;
 use crate::upstream::{Connections, Lease};
 
 /// Further backends that are tried where no connection could be made: with no health checks yet, each request finds
@@ -90,17 +92,15 @@ impl Egress {
     async fn pass(
         &self,
         pool: &Pool,
-        peer: SocketAddr,
-        mut head: Parts,
-        body: Incoming,
+        client: &Client,
+        (head, body): (Parts, Incoming),
+        upgrade: Option<OnUpgrade>,
     ) -> Response<Body> {
-        headers::remove_ours(&mut head.headers);
-        headers::remove_hop_by_hop(&mut head.headers);
-        let view = View { peer: peer.ip(), head: &head };
-        let key = pool.balancer.key.as_ref().and_then(|key| key.key(&view));
-        let mut live = pool.balancer.begin();
         let kept = self.limits.body_kept_for_retries;
         let mut forward = Forward::new(head, body, kept, self.timeouts);
+        let view = View { peer: client.peer.ip(), head: forward.head() };
+        let key = pool.balancer.key.as_ref().and_then(|key| key.key(&view));
+        let mut live = pool.balancer.begin();
         let mut tried = Tried::default();
         loop {
             let Some(mut flight) = pool.balancer.pick(key, tried.avoid()) else {
@@ -129,7 +129,14 @@ impl Egress {
                 _ => None,
             };
             let Some(rejected) = rejected else {
-                return self.answer(pool, flight, live, response, lease);
+                let guard = self.answered(pool, flight, live, &response);
+                let is_upgrade = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+                return match upgrade {
+                    Some(upgrade) if is_upgrade => {
+                        upgrade::tunnel(response, upgrade, guard, lease, client)
+                    }
+                    _ => self.pass_on(response, forward.source(), guard, lease),
+                };
             };
             pool.has_ingress[backend].set(true);
             flight.bring(headers::chip(response.headers()));
@@ -138,7 +145,8 @@ impl Egress {
                 Rejected::Full | Rejected::Queue => Ending::Rejected,
             });
             if forward.is_sent() {
-                drain(response.into_body(), lease).await;
+                // What is not drained in time is dropped, and closed.
+                drop(timeout_at(forward.deadline(), drain(response.into_body(), lease)).await);
             }
             tried.refusals += 1;
             tried.rejected = Some(rejected);
@@ -180,7 +188,7 @@ impl Egress {
                 headers.insert(headers::DEADLINE, HeaderValue::from(left));
                 headers.insert(headers::TRY, headers::number(tries));
             }
-            None if tried.refusals > 0 => headers::remove_ours(headers),
+            None if tried.count > 0 => headers::remove_ours(headers),
             None => {}
         }
     }
@@ -195,44 +203,54 @@ impl Egress {
         flight.end(if failed.spares_backend() { Ending::Abandoned } else { Ending::Failure });
     }
 
-    fn answer(
+    /// What a response says of its backend, and what it counts as when it ends.
+    fn answered(
         &self,
         pool: &Pool,
         mut flight: Flight,
         live: Live,
-        response: Response<Incoming>,
-        lease: Lease,
-    ) -> Response<Body> {
+        response: &Response<Incoming>,
+    ) -> Guard {
         pool.balancer.admitted();
-        let (mut head, body) = response.into_parts();
-        let chip = headers::chip(&head.headers);
+        let chip = headers::chip(response.headers());
         if chip.is_some() {
             pool.has_ingress[flight.backend()].set(true);
         }
         flight.bring(chip);
         // An application's own 429 is no refusal of ours; but fast as it is, it must not look like speed.
-        let is_bad = head.status.is_server_error() || head.status == StatusCode::TOO_MANY_REQUESTS;
-        let ending = if is_bad { Ending::Failure } else { Ending::Success };
+        let status = response.status();
+        let is_bad = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
+        Guard::Flight(flight, if is_bad { Ending::Failure } else { Ending::Success }, live)
+    }
+
+    fn pass_on(
+        &self,
+        response: Response<Incoming>,
+        request: Option<Rc<Source>>,
+        guard: Guard,
+        lease: Lease,
+    ) -> Response<Body> {
+        let (mut head, body) = response.into_parts();
         headers::remove_ours(&mut head.headers);
         headers::remove_hop_by_hop(&mut head.headers);
-        let guard = Guard::Flight(flight, ending, live);
-        let body = Body::Passing(Passage::new(body, guard, lease, self.timeouts.idle));
-        Response::from_parts(head, body)
+        let passage = Passage::new(body, request, guard, lease, self.timeouts.idle);
+        Response::from_parts(head, Body::Passing(passage))
     }
 }
 
 impl Handler for Egress {
     async fn handle(
         self: Rc<Self>,
-        peer: SocketAddr,
-        request: Request<Incoming>,
+        client: Client,
+        mut request: Request<Incoming>,
     ) -> Response<Body> {
         self.tally.requests.one_more();
+        let upgrade = upgrade::asked(&mut request);
         let (mut head, body) = request.into_parts();
         let checked = request::admit(&mut head);
         let routed = checked.and_then(|()| self.route(&head).ok_or(Problem::NoRoute));
         match routed {
-            Ok(pool) => self.pass(pool, peer, head, body).await,
+            Ok(pool) => self.pass(pool, &client, (head, body), upgrade).await,
             Err(problem) => {
                 self.tally.malformed.one_more();
                 problem.response()

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use hyper::body::Incoming;
-use hyper::header::HeaderMap;
+use hyper::header::{HeaderMap, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
 use tokio::time::{Instant, timeout_at};
@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::answer::Problem;
 use crate::body::{Outgoing, Source};
 use crate::config::Timeouts;
+use crate::headers;
 use crate::request::is_idempotent;
 use crate::upstream::{Connections, Lease, NoConnection};
 
@@ -59,14 +60,32 @@ pub(crate) struct Forward {
     source: Option<Rc<Source>>,
     arrived: Instant,
     timeouts: Timeouts,
+    /// The protocol that the client would go on with, on this connection.
+    upgrade: Option<HeaderValue>,
 }
 
 impl Forward {
-    /// A request that has just come.
-    pub(crate) fn new(head: Parts, body: Incoming, kept: usize, timeouts: Timeouts) -> Self {
+    /// A request that has just come, as backends get it: without what concerns its connection alone, or is ours.
+    pub(crate) fn new(mut head: Parts, body: Incoming, kept: usize, timeouts: Timeouts) -> Self {
         let body = Outgoing::new(body, kept);
         let source = body.source();
-        Forward { head, body: Some(body), source, arrived: Instant::now(), timeouts }
+        let upgrade = headers::upgrade(&head.headers);
+        headers::remove_ours(&mut head.headers);
+        headers::remove_hop_by_hop(&mut head.headers);
+        if let Some(protocol) = &upgrade {
+            headers::ask_for_upgrade(&mut head.headers, protocol.clone());
+        }
+        Forward { head, body: Some(body), source, arrived: Instant::now(), timeouts, upgrade }
+    }
+
+    /// Its head.
+    pub(crate) fn head(&self) -> &Parts {
+        &self.head
+    }
+
+    /// Its body, if it has one.
+    pub(crate) fn source(&self) -> Option<Rc<Source>> {
+        self.source.clone()
     }
 
     /// The headers that backends get.
@@ -107,8 +126,11 @@ impl Forward {
             let request = self.request();
             let sent = lease.send(request);
             let mut error = match self.in_time(sent).await? {
-                Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                    // Nobody asked for it: upgrades are not passed on.
+                Ok(response)
+                    if response.status() == StatusCode::SWITCHING_PROTOCOLS
+                        && self.upgrade.is_none() =>
+                {
+                    // Nobody asked for it.
                     return Err(Failed::Broken);
                 }
                 Ok(response) => return Ok((response, lease)),

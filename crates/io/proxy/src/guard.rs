@@ -15,6 +15,15 @@ pub(crate) enum Guard {
 }
 
 impl Guard {
+    /// It has been answered, and goes on with another protocol.
+    pub(crate) fn answered(&mut self) {
+        match self {
+            Guard::Flight(flight, ..) => flight.answered(),
+            // How long it goes on says nothing of the application's speed.
+            Guard::Admitted(_, ended) => *ended = Ended::Abandoned,
+        }
+    }
+
     /// All of the response has been passed on.
     pub(crate) fn complete(self) {
         match self {

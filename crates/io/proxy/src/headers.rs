@@ -109,6 +109,25 @@ pub(crate) fn remove_ours(headers: &mut HeaderMap) {
     remove_where(headers, |name| name.as_str().starts_with(OURS));
 }
 
+/// The protocol that a client would go on with on its connection, if it says so as it must: in `Upgrade`, which
+/// `Connection` names. HTTP/2 is none of these: the proxy does not speak it.
+pub(crate) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+    let protocol = headers.get(header::UPGRADE)?;
+    let mut named = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|b| *b == b',').map(<[u8]>::trim_ascii));
+    let is_asked = named.any(|name| name.eq_ignore_ascii_case(b"upgrade"));
+    let is_http2 = protocol.as_bytes().eq_ignore_ascii_case(b"h2c");
+    (is_asked && !is_http2).then(|| protocol.clone())
+}
+
+/// Says that this connection may go on with another protocol.
+pub(crate) fn ask_for_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
+    headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(header::UPGRADE, protocol);
+}
+
 /// Removes what concerns one connection alone: `Connection` and what it names, `Keep-Alive`, `Proxy-Connection`,
 /// `TE`, `Upgrade`, and `Transfer-Encoding`, for bodies are framed anew.
 pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
@@ -178,6 +197,15 @@ mod tests {
         let mut left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
         assert_eq!(left, ["content-length", "host", "x-other"]);
+    }
+
+    #[test]
+    fn an_upgrade_is_one_that_connection_names() {
+        let asked = |connection, upgrade| {
+            super::upgrade(&map(&[("connection", connection), ("upgrade", upgrade)])).is_some()
+        };
+        assert!(asked("keep-alive, Upgrade", "websocket"));
+        assert!(!asked("keep-alive", "websocket") && !asked("upgrade", "h2c"));
     }
 
     #[test]

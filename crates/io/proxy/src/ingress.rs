@@ -19,7 +19,7 @@ use plimsoll_policy::{Ending, Finish};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::answer::rejected_response;
-use crate::body::{Body, Passage};
+use crate::body::{Body, Passage, Source};
 use crate::cidr::Cidr;
 use crate::clock::Clock;
 use crate::config::{self, Limits, Timeouts};
@@ -27,9 +27,10 @@ use crate::forward::{Failed, Forward};
 use crate::guard::Guard;
 use crate::headers::{self, Rejected};
 use crate::request;
-use crate::serve::Handler;
+use crate::serve::{Client, Handler};
 use crate::tally::{EntryTally, IngressTally};
-use crate::upstream::Connections;
+use crate::upgrade;
+use crate::upstream::{Connections, Lease};
 
 /// An ingress entry, on its thread.
 pub(crate) struct Ingress {
@@ -136,24 +137,37 @@ impl Ingress {
         }
         response
     }
+
+    fn pass_on(
+        &self,
+        response: Response<Incoming>,
+        request: Option<Rc<Source>>,
+        guard: Guard,
+        lease: Lease,
+    ) -> Response<Body> {
+        let (mut head, body) = response.into_parts();
+        // What an application sends under our names is not ours.
+        headers::remove_ours(&mut head.headers);
+        headers::remove_hop_by_hop(&mut head.headers);
+        let passage = Passage::new(body, request, guard, lease, self.timeouts.idle);
+        Response::from_parts(head, Body::Passing(passage))
+    }
 }
 
 impl Handler for Ingress {
     async fn handle(
         self: Rc<Self>,
-        peer: SocketAddr,
-        request: Request<Incoming>,
+        client: Client,
+        mut request: Request<Incoming>,
     ) -> Response<Body> {
         self.tally.requests.one_more();
+        let upgrade = upgrade::asked(&mut request);
         let (mut head, body) = request.into_parts();
         if let Err(problem) = request::admit(&mut head) {
             self.tally.malformed.one_more();
             return problem.response();
         }
-        let arrival = self.arrival(peer, &head.headers);
-        headers::remove_ours(&mut head.headers);
-        headers::remove_hop_by_hop(&mut head.headers);
-        let admitted = match self.decide(arrival) {
+        let admitted = match self.decide(self.arrival(client.peer, &head.headers)) {
             Ok(admitted) => admitted,
             Err(reason) => return self.refuse(reason),
         };
@@ -161,17 +175,18 @@ impl Handler for Ingress {
         let mut forward = Forward::new(head, body, kept, self.timeouts);
         match forward.send(&self.connections, 0, || true).await {
             Ok((response, lease)) => {
-                let (mut head, body) = response.into_parts();
-                // What an application sends under our names is not ours.
-                headers::remove_ours(&mut head.headers);
-                headers::remove_hop_by_hop(&mut head.headers);
-                head.headers.insert(headers::CHIP, self.chip());
-                let is_bad =
-                    head.status.is_server_error() || head.status == StatusCode::TOO_MANY_REQUESTS;
+                let status = response.status();
+                let is_bad = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
                 let ended = if is_bad { Ended::Failed } else { Ended::Answered };
                 let guard = Guard::Admitted(admitted, ended);
-                let body = Body::Passing(Passage::new(body, guard, lease, self.timeouts.idle));
-                Response::from_parts(head, body)
+                let mut passed = match upgrade {
+                    Some(upgrade) if status == StatusCode::SWITCHING_PROTOCOLS => {
+                        upgrade::tunnel(response, upgrade, guard, lease, &client)
+                    }
+                    _ => self.pass_on(response, forward.source(), guard, lease),
+                };
+                passed.headers_mut().insert(headers::CHIP, self.chip());
+                passed
             }
             Err(failed) => {
                 if failed == Failed::Timeout {

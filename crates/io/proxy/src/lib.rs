@@ -15,7 +15,7 @@
 //! request    what must hold of a request; headers: what ends here
 //! egress     picks and tries; balance/: one policy on many threads
 //! ingress    admits, refuses, gives chips
-//! forward    one request to one backend; upstream: connections to them
+//! forward    one request to one backend; upstream: connections to them; upgrade: what goes on as another protocol
 //! body/      bodies as they pass, and what counts a request while they do (guard)
 //! tally      what is counted; shared, status: summed over threads; socket: told to who asks
 //! ```
@@ -50,6 +50,7 @@ mod shared;
 mod socket;
 mod status;
 mod tally;
+mod upgrade;
 mod upstream;
 
 pub use cidr::Cidr;

@@ -22,6 +22,10 @@ pub(crate) fn admit(head: &mut Parts) -> Result<(), Problem> {
     }
     match first {
         None if head.version == Version::HTTP_11 => return Err(Problem::NoHost),
+        // HTTP/1.0 may have none, HTTP/1.1, which backends get, must have one.
+        None => {
+            head.headers.insert(header::HOST, HeaderValue::from_static(""));
+        }
         Some(host) if !is_host(host) => return Err(Problem::BadHost),
         _ => {}
     }

@@ -39,8 +39,7 @@ const TURNED_AWAY: &[u8] =
 /// What an entry does with requests.
 pub(crate) trait Handler: 'static {
     /// The response to a request of this client.
-    async fn handle(self: Rc<Self>, peer: SocketAddr, request: Request<Incoming>)
-    -> Response<Body>;
+    async fn handle(self: Rc<Self>, client: Client, request: Request<Incoming>) -> Response<Body>;
     /// How much it takes on.
     fn limits(&self) -> Limits;
     /// How long things may take.
@@ -79,8 +78,17 @@ impl Stop {
     }
 }
 
+/// Who sends a request.
+#[derive(Clone)]
+pub(crate) struct Client {
+    /// Its address.
+    pub(crate) peer: SocketAddr,
+    /// Counts its connection.
+    pub(crate) open: Rc<Open>,
+}
+
 /// A connection that is counted while it is open: by the thread, and by the entry.
-struct Open {
+pub(crate) struct Open {
     stop: Rc<Stop>,
     of_entry: Arc<AtomicUsize>,
 }
@@ -113,6 +121,7 @@ pub(crate) async fn listen<H: Handler>(
     stop: Rc<Stop>,
 ) {
     let door = Door { builder: builder(&*handler), handler, open, stop };
+    let mut is_failing = false;
     loop {
         let accepted = tokio::select! {
             biased;
@@ -120,10 +129,16 @@ pub(crate) async fn listen<H: Handler>(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, peer)) => door.enter(stream, peer),
+            Ok((stream, peer)) => {
+                is_failing = false;
+                door.enter(stream, peer);
+            }
             Err(error) => {
                 door.handler.tally().accept_failures.one_more();
-                warn!(%error, "cannot accept a connection");
+                if !is_failing {
+                    warn!(%error, "cannot accept connections; those that are open are served");
+                }
+                is_failing = true;
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -171,11 +186,14 @@ impl<H: Handler> Door<H> {
         // A client that does not read its response: what it is sent waits no longer than this.
         stream.set_write_timeout(Some(self.handler.timeouts().idle));
         let handler = self.handler.clone();
+        let open = Rc::new(open);
+        let client = Client { peer, open: open.clone() };
         let service = service_fn(move |request| {
-            let handler = handler.clone();
-            async move { Ok::<_, Infallible>(handler.handle(peer, request).await) }
+            let (handler, client) = (handler.clone(), client.clone());
+            async move { Ok::<_, Infallible>(handler.handle(client, request).await) }
         });
-        let connection = self.builder.serve_connection(TokioIo::new(Box::pin(stream)), service);
+        let connection =
+            self.builder.serve_connection(TokioIo::new(Box::pin(stream)), service).with_upgrades();
         tokio::task::spawn_local(async move {
             let mut connection = pin!(connection);
             let served = tokio::select! {

@@ -87,7 +87,7 @@ impl Connections {
             connection,
             is_reused,
         };
-        while let Some(mut connection) = self.unpark(backend).filter(|_| !fresh) {
+        while let Some(mut connection) = if fresh { None } else { self.unpark(backend) } {
             // It may have to learn yet that its last response has been read. Whatever takes longer is worth nothing.
             if let Ok(Ok(())) = timeout(self.connect, connection.sender.ready()).await {
                 return Ok(lease(connection, true));
@@ -117,7 +117,7 @@ impl Connections {
             self.builder.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
         let task = tokio::task::spawn_local(async move {
             // Whoever waits for a response is told.
-            let _ = task.await;
+            let _ = task.with_upgrades().await;
         });
         let task = task.abort_handle();
         // Made before it is waited for: dropped in the midst of it, it is closed.

@@ -1,6 +1,7 @@
 //! Guards: a request counts as in flight, and as live, for exactly as long as they are held.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use plimsoll_model::Nanos;
 use plimsoll_policy::{Ending, Finish};
@@ -14,11 +15,13 @@ pub(crate) struct Flight {
     started: Nanos,
     ending: Ending,
     chip: Option<bool>,
+    /// How long its answer took, where it does not end with it.
+    latency: Option<Duration>,
 }
 
 impl Flight {
     pub(super) fn new(balancer: Rc<Balancer>, backend: usize, started: Nanos) -> Self {
-        Flight { balancer, backend, started, ending: Ending::Abandoned, chip: None }
+        Flight { balancer, backend, started, ending: Ending::Abandoned, chip: None, latency: None }
     }
 
     /// Where it goes.
@@ -31,6 +34,11 @@ impl Flight {
         self.chip = chip;
     }
 
+    /// It has been answered now, though it goes on: what comes is no response time.
+    pub(crate) fn answered(&mut self) {
+        self.latency = Some(self.balancer.clock.now().since(self.started));
+    }
+
     /// It ends so, now.
     pub(crate) fn end(mut self, ending: Ending) {
         self.ending = ending;
@@ -39,10 +47,10 @@ impl Flight {
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        let (ending, chip, started) = (self.ending, self.chip, self.started);
-        self.balancer.finished(self.backend, started, |now| Finish {
+        let Flight { ending, chip, started, latency, .. } = *self;
+        self.balancer.finished(self.backend, |now| Finish {
             chip,
-            ..Finish::new(now.since(started), ending)
+            ..Finish::new(latency.unwrap_or_else(|| now.since(started)), ending)
         });
     }
 }

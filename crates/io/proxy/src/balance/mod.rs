@@ -126,11 +126,10 @@ impl Balancer {
         Some(Flight::new(self.clone(), backend, now))
     }
 
-    fn finished(&self, backend: usize, started: Nanos, finish: impl FnOnce(Nanos) -> Finish) {
+    fn finished(&self, backend: usize, finish: impl FnOnce(Nanos) -> Finish) {
         let now = self.clock.now();
         let finish = finish(now);
         self.tally.backends[backend].finished(&finish);
-        debug_assert!(now >= started);
         // Only a panic inside the policy could have left it borrowed, and then nothing is to be counted on.
         if let Ok(mut state) = self.state.try_borrow_mut() {
             state.note(Event { backend, at: now, change: Change::Finished(finish) });

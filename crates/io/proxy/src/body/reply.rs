@@ -4,6 +4,7 @@
 use std::fmt;
 use std::future::Future as _;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use bytes::Bytes;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 
+use crate::body::Source;
 use crate::guard::Guard;
 use crate::upstream::Lease;
 
@@ -27,6 +29,8 @@ pub(crate) struct Passage {
     incoming: Incoming,
     /// Until it has ended.
     held: Option<(Guard, Lease)>,
+    /// The request's body: while that is still on its way, nobody else can use the connection.
+    request: Option<Rc<Source>>,
     idle: Duration,
     /// Made when the backend first lets it wait.
     stalled: Option<Pin<Box<Sleep>>>,
@@ -54,22 +58,34 @@ impl fmt::Display for BodyError {
 impl std::error::Error for BodyError {}
 
 impl Body {
+    pub(crate) fn empty() -> Self {
+        Body::Text(None)
+    }
+
     pub(crate) fn text(text: &'static str) -> Self {
         Body::Text(Some(Bytes::from_static(text.as_bytes())))
     }
 }
 
 impl Passage {
-    /// Passes it on, and breaks off when the backend sends nothing for `idle`.
-    pub(crate) fn new(incoming: Incoming, guard: Guard, lease: Lease, idle: Duration) -> Self {
+    /// Passes on the response to a request with this body, and breaks off when the backend sends nothing for `idle`.
+    pub(crate) fn new(
+        incoming: Incoming,
+        request: Option<Rc<Source>>,
+        guard: Guard,
+        lease: Lease,
+        idle: Duration,
+    ) -> Self {
         let held = Some((guard, lease));
-        Passage { incoming, held, idle, stalled: None, is_waiting: false }
+        Passage { incoming, held, request, idle, stalled: None, is_waiting: false }
     }
 
     fn complete(&mut self) {
         if let Some((guard, lease)) = self.held.take() {
             guard.complete();
-            lease.give_back();
+            if self.request.as_ref().is_none_or(|request| request.is_ended()) {
+                lease.give_back();
+            }
         }
     }
 

@@ -223,3 +223,67 @@ fn entries_of_many_clients_at_once_lose_nothing() {
     let succeeded: u64 = proxy.backends().iter().map(|backend| backend.succeeded).sum();
     assert_eq!(succeeded, 400);
 }
+
+#[test]
+fn a_connection_may_go_on_with_another_protocol() {
+    let backend = Backend::new(|request, stream| {
+        assert_eq!(request.header("connection"), Some("upgrade"));
+        write(
+            stream,
+            "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n",
+        );
+        let mut bytes = [0; 5];
+        while std::io::Read::read_exact(stream, &mut bytes).is_ok() {
+            write(stream, &String::from_utf8_lossy(&bytes).to_uppercase());
+        }
+        false
+    });
+    let proxy = start(&egress(1, "", "policy: least_connections", &[backend.address]));
+    let mut client = proxy.client("out");
+    client.send(
+        "GET / HTTP/1.1\r\nhost: a\r\nconnection: keep-alive, Upgrade\r\nupgrade: echo\r\n\r\n",
+    );
+    let answer = client.answer();
+    assert_eq!((answer.status, answer.header("upgrade")), (101, Some("echo")));
+    for _ in 0..3 {
+        client.send("hello");
+        let mut bytes = [0; 5];
+        std::io::Read::read_exact(&mut client.stream, &mut bytes).expect("an echo");
+        assert_eq!(&bytes, b"HELLO");
+    }
+    assert_eq!(proxy.in_flight(), 1, "it is in flight while it goes on");
+    assert_eq!(proxy.proxy.status().egress[0].clients.connections, 1);
+    drop(client);
+    until("it has ended", || proxy.in_flight() == 0);
+    assert_eq!(proxy.backends()[0].succeeded, 1);
+    until("counted", || proxy.proxy.status().egress[0].clients.connections == 0);
+}
+
+#[test]
+fn an_early_response_does_not_leave_its_connection_to_others() {
+    // Answers before it has read the body.
+    let early = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = early.local_addr().expect("an address");
+    thread::spawn(move || {
+        let mut streams = Vec::new();
+        for stream in early.incoming() {
+            let mut stream = stream.expect("a connection");
+            let mut byte = [0];
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n")
+                && std::io::Read::read(&mut stream, &mut byte).is_ok()
+            {
+                head.push(byte[0]);
+            }
+            write(&mut stream, &response("413 Content Too Large", "", "too much"));
+            streams.push(stream);
+        }
+    });
+    let proxy = start(&egress(1, "", "policy: random", &[address]));
+    let mut client = proxy.client("out");
+    client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100000\r\n\r\nabc");
+    assert_eq!(client.answer().status, 413);
+    until("it has ended", || proxy.in_flight() == 0);
+    // The next is on a connection of its own, at once.
+    assert_eq!(proxy.client("out").get("/").status, 413);
+}
