@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use plimsoll_proxy::{Proxy, ProxyConfig, Socket};
 use plimsoll_terminal::{complain, exit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
 
@@ -74,11 +75,22 @@ pub fn summary(config: &ProxyConfig) -> String {
     )
 }
 
+/// Each request takes two sockets: the soft limit of open files becomes the hard one.
+fn raise_limit_of_files() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum
+        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+    {
+        warn!("cannot raise the limit of open files: {error}");
+    }
+}
+
 /// Serves until a signal comes.
 async fn serve(config: &ProxyConfig) -> Result<Proxy, String> {
     let of = |kind| signal(kind).map_err(|error| format!("cannot take signals: {error}"));
     let (mut term, mut int) = (of(SignalKind::terminate())?, of(SignalKind::interrupt())?);
     let mut hup = of(SignalKind::hangup())?;
+    raise_limit_of_files();
     // Before anything listens: a start that is refused has taken no request.
     let socket = match &config.socket {
         Some(path) => Some(Socket::bind(path).map_err(|error| {

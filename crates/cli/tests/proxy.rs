@@ -1,0 +1,189 @@
+//! `plimsoll proxy` as a child process: it serves, says what it does, and ends in order.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "never: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A port that nobody listens on, as far as one can know.
+fn free() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address")
+}
+
+/// Answers every request when it is told to, one connection each.
+fn backend(told: mpsc::Receiver<()>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            let (mut head, mut byte) = (Vec::new(), [0]);
+            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|n| n > 0) {
+                head.push(byte[0]);
+            }
+            if told.recv_timeout(PATIENCE).is_ok() {
+                let _ = stream.write_all(
+                    b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok",
+                );
+            }
+        }
+    });
+    address
+}
+
+fn plimsoll(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_plimsoll")).args(arguments).output().expect("run plimsoll")
+}
+
+/// Ended when it is dropped, whatever a test found.
+struct Daemon(Child);
+
+impl Daemon {
+    fn start(config: &Path) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        command.args(["proxy", "run", "--config"]).arg(config);
+        Daemon(command.stdin(Stdio::null()).spawn().expect("start plimsoll"))
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).expect("a signal");
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn ask(address: SocketAddr, path: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("sent");
+    stream
+}
+
+fn answer(mut stream: TcpStream) -> String {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    text
+}
+
+#[test]
+fn it_serves_says_what_it_does_and_finishes_requests_before_it_ends() {
+    let (tell, told) = mpsc::channel();
+    let backend = backend(told);
+    let directory = tempfile::tempdir().expect("a directory");
+    let (config, socket) = (directory.path().join("p.yaml"), directory.path().join("p.sock"));
+    let (listen, metrics) = (free(), free());
+    let text = format!(
+        "proxy:
+  threads: 2
+  socket: {}
+  metrics: {{ listen: \"{metrics}\" }}
+  egress: [ {{ name: out, listen: \"{listen}\" }} ]
+  pools: [ {{ name: pool, policy: bloc, backends: [ {{ name: b1, address: \"{backend}\" }} ] }} ]
+",
+        socket.display()
+    );
+    std::fs::write(&config, text).expect("written");
+    let file = config.to_str().expect("a path");
+
+    let checked = plimsoll(&["check", "--config", file]);
+    let said = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(said.contains("ok (proxy: 0 ingress, 1 egress, 1 pool, 1 backend)"), "{said}");
+    let status = || plimsoll(&["proxy", "status", "--config", file, "-o", "json"]);
+    assert_eq!(status().status.code(), Some(1), "nothing answers yet");
+
+    let mut daemon = Daemon::start(&config);
+    until("it answers", || status().status.success());
+    // It has no configuration to reload, and goes on.
+    daemon.signal(Signal::HUP);
+    tell.send(()).expect("a backend");
+    assert!(answer(ask(listen, "/")).ends_with("\r\n\r\nok"));
+    let told: serde_json::Value = serde_json::from_slice(&status().stdout).expect("JSON");
+    assert_eq!(told["egress"][0]["pools"][0]["backends"][0]["succeeded"], 1);
+    assert_eq!(told["threads"], 2);
+    let table = plimsoll(&["proxy", "status", "--socket", socket.to_str().expect("a path")]);
+    let table = String::from_utf8_lossy(&table.stdout).into_owned();
+    assert!(table.contains("b1") && table.starts_with("ENTRY"), "{table}");
+    let page = answer(ask(metrics, "/metrics"));
+    for sample in [
+        "plimsoll_proxy_sent_total{entry=\"out\",pool=\"pool\",policy=\"bloc\",backend=\"b1\",ending=\"success\"} 1",
+        "plimsoll_proxy_latency_seconds_count{entry=\"out\",pool=\"pool\",policy=\"bloc\",backend=\"b1\"} 1",
+        "plimsoll_proxy_requests_total{entry=\"out\"} 1",
+    ] {
+        assert!(page.contains(sample), "{sample}\n{page}");
+    }
+
+    let under_way = ask(listen, "/");
+    let in_flight = || {
+        let told: serde_json::Value = serde_json::from_slice(&status().stdout).expect("JSON");
+        told["egress"][0]["pools"][0]["backends"][0]["in_flight"].as_u64()
+    };
+    until("it is in flight", || in_flight() == Some(1));
+    daemon.signal(Signal::TERM);
+    until("nobody listens", || TcpStream::connect(listen).is_err());
+    tell.send(()).expect("a backend");
+    assert!(answer(under_way).ends_with("\r\n\r\nok"));
+    assert_eq!(daemon.0.wait().expect("an end").code(), Some(0));
+    assert!(!socket.exists(), "its socket is gone");
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_place_and_nothing_is_started() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = directory.path().join("p.yaml");
+    let text = "proxy:
+  egress: [ { name: out, listen: \"127.0.0.1:8080\", capture: true } ]
+  pools: [ { name: pool, policy: blocc, backends: [ { name: b1, address: \"app:80\" } ] } ]
+";
+    std::fs::write(&config, text).expect("written");
+    let file = config.to_str().expect("a path");
+    for command in [&["check"][..], &["proxy", "run"], &["proxy", "status"]] {
+        let output = plimsoll(&[command, &["--config", file]].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {said}");
+        for problem in
+            [":2:52: proxy.egress[0].capture:", "proxy.pools[0].policy:", "backends[0].address:"]
+        {
+            assert!(said.contains(problem), "{command:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn an_address_that_is_taken_is_said() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address");
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = directory.path().join("p.yaml");
+    let text = format!(
+        "proxy:\n  ingress: [ {{ name: in, listen: \"{address}\", upstream: \"127.0.0.1:1\" }} ]\n"
+    );
+    std::fs::write(&config, text).expect("written");
+    let output = plimsoll(&["proxy", "run", "--config", config.to_str().expect("a path")]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains(&format!("in: cannot listen on {address}: Address already in use")),
+        "{said}"
+    );
+}
