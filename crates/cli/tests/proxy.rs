@@ -110,7 +110,7 @@ fn it_serves_says_what_it_does_and_finishes_requests_before_it_ends() {
     let said = String::from_utf8_lossy(&checked.stdout).into_owned();
     assert!(said.contains("ok (proxy: 0 ingress, 1 egress, 1 pool, 1 backend)"), "{said}");
     let status = || plimsoll(&["proxy", "status", "--config", file, "-o", "json"]);
-    assert_eq!(status().status.code(), Some(1), "nothing answers yet");
+    assert_eq!(status().status.code(), Some(4), "nothing answers yet");
 
     let mut daemon = Daemon::start(&config);
     until("it answers", || status().status.success());
@@ -145,6 +145,75 @@ fn it_serves_says_what_it_does_and_finishes_requests_before_it_ends() {
     assert!(answer(under_way).ends_with("\r\n\r\nok"));
     assert_eq!(daemon.0.wait().expect("an end").code(), Some(0));
     assert!(!socket.exists(), "its socket is gone");
+}
+
+/// A request on a connection that is kept; the response's status line.
+fn asked(stream: &mut TcpStream) -> String {
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+    let (mut bytes, mut byte) = (Vec::new(), [0]);
+    while !bytes.ends_with(b"\r\n\r\nok") {
+        stream.read_exact(&mut byte).expect("an answer");
+        bytes.push(byte[0]);
+    }
+    String::from_utf8_lossy(&bytes).lines().next().unwrap_or("").to_owned()
+}
+
+/// Answers any number of requests on any number of connections.
+fn keeping_backend() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            thread::spawn(move || {
+                let (mut head, mut byte) = (Vec::new(), [0]);
+                while stream.read(&mut byte).is_ok_and(|n| n > 0) {
+                    head.push(byte[0]);
+                    if head.ends_with(b"\r\n\r\n") {
+                        head.clear();
+                        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+                        if stream.write_all(answer).is_err() {
+                            return;
+                        }
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn at_the_limit_of_open_files_it_serves_whom_it_has_and_takes_others_later() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = directory.path().join("p.yaml");
+    let listen = free();
+    let text = format!(
+        "proxy:
+  threads: 1
+  egress: [ {{ name: out, listen: \"{listen}\" }} ]
+  pools: [ {{ name: pool, policy: random, backends: [ {{ name: b1, address: \"{}\" }} ] }} ]
+",
+        keeping_backend()
+    );
+    std::fs::write(&config, text).expect("written");
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 64; exec \"$0\" proxy run --config \"$1\""]);
+    command.arg(env!("CARGO_BIN_EXE_plimsoll")).arg(&config);
+    let _daemon = Daemon(command.stdin(Stdio::null()).spawn().expect("start plimsoll"));
+    until("it listens", || TcpStream::connect(listen).is_ok());
+    let mut first = TcpStream::connect(listen).expect("a connection");
+    assert_eq!(asked(&mut first), "HTTP/1.1 200 OK");
+    let crowd: Vec<TcpStream> =
+        (0..150).map(|_| TcpStream::connect(listen).expect("the kernel takes it")).collect();
+    for _ in 0..20 {
+        assert_eq!(asked(&mut first), "HTTP/1.1 200 OK");
+        thread::sleep(Duration::from_millis(10));
+    }
+    drop(crowd);
+    let mut late = TcpStream::connect(listen).expect("a connection");
+    assert_eq!(asked(&mut late), "HTTP/1.1 200 OK");
 }
 
 #[test]

@@ -9,6 +9,9 @@ use plimsoll_terminal::{Format, Screen, complain, exit};
 
 use super::config;
 
+/// The exit code of commands that no daemon answers.
+const NO_DAEMON: u8 = 4;
+
 /// Show entries, backends and what was sent to them
 #[derive(clap::Args, Debug)]
 pub struct StatusArgs {
@@ -47,7 +50,10 @@ pub fn run(args: &StatusArgs) -> ExitCode {
     };
     let status = match plimsoll_proxy::ask(&socket) {
         Ok(status) => status,
-        Err(error) => return plimsoll_terminal::fail(&error.to_string()),
+        Err(error) => {
+            complain!("plimsoll: {error}");
+            return ExitCode::from(NO_DAEMON);
+        }
     };
     match args.output {
         Format::Json => match serde_json::to_string_pretty(&status) {

@@ -6,16 +6,29 @@ use plimsoll_model::Nanos;
 
 /// Nanoseconds since the proxy was started: the same on all its threads.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
-    origin: Instant,
+pub(crate) enum Clock {
+    /// The machine's.
+    Real {
+        /// When it was started.
+        origin: Instant,
+    },
+    /// One that a test moves.
+    #[cfg(test)]
+    Simulated(&'static std::sync::atomic::AtomicU64),
 }
 
 impl Clock {
     pub(crate) fn start() -> Self {
-        Clock { origin: Instant::now() }
+        Clock::Real { origin: Instant::now() }
     }
 
     pub(crate) fn now(&self) -> Nanos {
-        Nanos(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        match self {
+            Clock::Real { origin } => {
+                Nanos(u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+            }
+            #[cfg(test)]
+            Clock::Simulated(now) => Nanos(now.load(std::sync::atomic::Ordering::Relaxed)),
+        }
     }
 }

@@ -2,7 +2,6 @@
 //! refused or could not be delivered.
 
 use std::cell::Cell;
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
 use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode};
-use plimsoll_policy::{Ending, MAX_AVOID, RequestView};
+use plimsoll_policy::Ending;
 use tokio::time::{Instant, timeout_at};
 
 use crate::answer::{Problem, rejected_response};
@@ -23,8 +22,10 @@ use crate::forward::{Failed, Forward};
 use crate::guard::Guard;
 use crate::headers::{self, Rejected};
 use crate::request;
+use crate::route::{self, View};
 use crate::serve::{Client, Handler};
 use crate::tally::EntryTally;
+use crate::tried::Tried;
 use crate::upgrade;
 use crate::upstream::{Connections, Lease};
 
@@ -81,12 +82,7 @@ impl Egress {
     }
 
     fn route(&self, head: &Parts) -> Option<&Pool> {
-        let (host, path) = (request::host(head), head.uri.path());
-        let route = self.routes.iter().find(|route| {
-            route.host.as_ref().is_none_or(|wanted| host.eq_ignore_ascii_case(wanted))
-                && begins_with(path, &route.path)
-        })?;
-        self.pools[route.pool].as_ref()
+        self.pools[route::find(&self.routes, head)?.pool].as_ref()
     }
 
     async fn pass(
@@ -271,30 +267,6 @@ impl Handler for Egress {
     }
 }
 
-/// Where a request has been already.
-#[derive(Default)]
-struct Tried {
-    backends: [usize; MAX_AVOID],
-    count: usize,
-    /// How many could not be connected to.
-    unreachable: usize,
-    refusals: u32,
-    rejected: Option<Rejected>,
-}
-
-impl Tried {
-    fn add(&mut self, backend: usize) {
-        if self.count < MAX_AVOID {
-            self.backends[self.count] = backend;
-            self.count += 1;
-        }
-    }
-
-    fn avoid(&self) -> &[usize] {
-        &self.backends[..self.count]
-    }
-}
-
 /// Reads a small body to its end, so that its connection can be used again.
 async fn drain(mut body: Incoming, lease: Lease) {
     let is_small = body.size_hint().upper().is_some_and(|upper| upper <= MOST_DRAINED);
@@ -307,42 +279,4 @@ async fn drain(mut body: Incoming, lease: Lease) {
         }
     }
     lease.give_back();
-}
-
-/// Whether a path is `prefix`, or below it.
-fn begins_with(path: &str, prefix: &str) -> bool {
-    path.strip_prefix(prefix)
-        .is_some_and(|rest| rest.is_empty() || prefix.ends_with('/') || rest.starts_with('/'))
-}
-
-/// A request, as keys see it.
-struct View<'a> {
-    peer: IpAddr,
-    head: &'a Parts,
-}
-
-impl RequestView for View<'_> {
-    fn source(&self) -> Option<IpAddr> {
-        Some(self.peer)
-    }
-
-    fn target(&self) -> Option<&[u8]> {
-        self.head.uri.path_and_query().map(|target| target.as_str().as_bytes())
-    }
-
-    fn header(&self, name: &str) -> Option<&[u8]> {
-        self.head.headers.get(name).map(HeaderValue::as_bytes)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::begins_with;
-
-    #[test]
-    fn a_prefix_ends_where_a_name_does() {
-        assert!(begins_with("/", "/") && begins_with("/a/b", "/"));
-        assert!(begins_with("/a", "/a") && begins_with("/a/b", "/a") && begins_with("/a/b", "/a/"));
-        assert!(!begins_with("/ab", "/a") && !begins_with("/a", "/a/") && !begins_with("*", "/"));
-    }
 }

@@ -13,7 +13,7 @@
 //! run        listeners, threads, the end
 //! serve      clients' connections
 //! request    what must hold of a request; headers: what ends here
-//! egress     picks and tries; balance/: one policy on many threads
+//! egress     picks and tries (route, tried); balance/: one policy on many threads
 //! ingress    admits, refuses, gives chips
 //! forward    one request to one backend; upstream: connections to them; upgrade: what goes on as another protocol
 //! body/      bodies as they pass, and what counts a request while they do (guard)
@@ -44,12 +44,14 @@ mod headers;
 mod ingress;
 mod random;
 mod request;
+mod route;
 mod run;
 mod serve;
 mod shared;
 mod socket;
 mod status;
 mod tally;
+mod tried;
 mod upgrade;
 mod upstream;
 

@@ -3,6 +3,7 @@
 //! each reader alone moves its own mark. An entry is stored before `written` moves past it (release), and is
 //! overwritten only after all marks have (acquire).
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Entries kept for readers that lag; a power of two. At 50,000 requests a second on a thread, two entries each,
@@ -46,18 +47,21 @@ impl Log {
         self.written.0.store(number + 1, Ordering::Release);
     }
 
-    /// Hands everything that is new to a reader. To be called by this reader's one thread.
-    pub(super) fn read(&self, reader: usize, mut take: impl FnMut([u64; 2])) {
-        let mark = &self.read[reader].0;
-        let (from, to) = (mark.load(Ordering::Relaxed), self.written.0.load(Ordering::Acquire));
-        if from == to {
-            return;
-        }
-        for number in from..to {
-            let [a, b] = &self.entries[number as usize % CAPACITY];
-            take([a.load(Ordering::Relaxed), b.load(Ordering::Relaxed)]);
-        }
-        mark.store(to, Ordering::Release);
+    /// The numbers of the entries that a reader has not read yet. To be called by this reader's one thread, as is all
+    /// that follows.
+    pub(super) fn unread(&self, reader: usize) -> Range<u64> {
+        self.read[reader].0.load(Ordering::Relaxed)..self.written.0.load(Ordering::Acquire)
+    }
+
+    /// One of those entries.
+    pub(super) fn entry(&self, number: u64) -> [u64; 2] {
+        let [a, b] = &self.entries[number as usize % CAPACITY];
+        [a.load(Ordering::Relaxed), b.load(Ordering::Relaxed)]
+    }
+
+    /// This reader has read all entries before this one.
+    pub(super) fn mark_read(&self, reader: usize, before: u64) {
+        self.read[reader].0.store(before, Ordering::Release);
     }
 }
 
@@ -75,10 +79,13 @@ mod tests {
                 scope.spawn(move || {
                     let mut next = 0;
                     while next < ENTRIES {
-                        log.read(reader, |entry| {
-                            assert_eq!(entry, [next, next * 3]);
+                        let unread = log.unread(reader);
+                        assert_eq!(unread.start, next);
+                        for number in unread.clone() {
+                            assert_eq!(log.entry(number), [next, next * 3]);
                             next += 1;
-                        });
+                        }
+                        log.mark_read(reader, unread.end);
                         std::thread::yield_now();
                     }
                 });

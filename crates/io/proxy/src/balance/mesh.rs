@@ -1,6 +1,7 @@
 //! How the threads of one balancer hear of each other's requests.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
@@ -11,6 +12,10 @@ use super::log::{CAPACITY, Log};
 /// Readers are woken when so many entries may wait for them: one that has nothing to pick for reads otherwise only
 /// at its upkeep.
 const WAKE_EVERY: u64 = CAPACITY as u64 / 2;
+
+/// Most entries that wait for a reader that is behind, 64 MB: only one that has died is behind by more, and what it is
+/// not told is no loss.
+const MOST_SPILLED: usize = 1 << 22;
 
 /// The logs of all threads of one balancer.
 #[derive(Debug)]
@@ -28,6 +33,17 @@ impl Logs {
     }
 }
 
+/// What one thread has not read yet of another's log.
+#[derive(Debug)]
+struct Unread {
+    thread: usize,
+    reader: usize,
+    next: u64,
+    end: u64,
+    /// The next.
+    event: Event,
+}
+
 /// One thread's end.
 #[derive(Debug)]
 pub(super) struct Mesh {
@@ -39,13 +55,15 @@ pub(super) struct Mesh {
     /// What found the log full, in order. It waits for a reader that is behind by a whole log although it was woken
     /// for half of one: milliseconds.
     spilled: VecDeque<[u64; 2]>,
+    /// Empty but while it reads: one of each log at most, so that reading allocates nothing.
+    unread: Vec<Unread>,
 }
 
 impl Mesh {
     /// None where there is nobody else.
     pub(super) fn new(logs: Arc<Logs>, thread: usize) -> Option<Self> {
-        let spilled = VecDeque::new();
-        let mesh = Mesh { logs, thread, written: 0, read_by_all: 0, spilled };
+        let (spilled, unread) = (VecDeque::new(), Vec::with_capacity(logs.logs.len()));
+        let mesh = Mesh { logs, thread, written: 0, read_by_all: 0, spilled, unread };
         (mesh.logs.logs.len() > 1).then_some(mesh)
     }
 
@@ -54,7 +72,9 @@ impl Mesh {
         if self.spilled.is_empty() && self.has_room() {
             self.append(event.pack());
         } else {
-            self.spilled.push_back(event.pack());
+            if self.spilled.len() < MOST_SPILLED {
+                self.spilled.push_back(event.pack());
+            }
             self.flush();
         }
     }
@@ -68,13 +88,30 @@ impl Mesh {
         }
     }
 
-    /// Takes what the others have told.
-    pub(super) fn hear(&self, mut take: impl FnMut(Event)) {
+    /// Takes what the others have told, in the order in which it happened: what a policy learns from a request is also
+    /// how many others were there.
+    pub(super) fn hear(&mut self, mut take: impl FnMut(Event)) {
         for (thread, log) in self.logs.logs.iter().enumerate() {
             if thread != self.thread {
                 // A log's readers are the other threads, in order.
                 let reader = self.thread - usize::from(thread < self.thread);
-                log.read(reader, |entry| take(Event::unpack(entry)));
+                let Range { start: next, end } = log.unread(reader);
+                if next < end {
+                    let event = Event::unpack(log.entry(next));
+                    self.unread.push(Unread { thread, reader, next, end, event });
+                }
+            }
+        }
+        while let Some(first) = self.unread.iter_mut().min_by_key(|unread| unread.event.at) {
+            take(first.event);
+            let log = &self.logs.logs[first.thread];
+            first.next += 1;
+            if first.next < first.end {
+                first.event = Event::unpack(log.entry(first.next));
+            } else {
+                log.mark_read(first.reader, first.end);
+                let thread = first.thread;
+                self.unread.retain(|unread| unread.thread != thread);
             }
         }
     }
@@ -97,5 +134,29 @@ impl Mesh {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::Nanos;
+
+    use super::super::event::Change;
+    use super::*;
+
+    #[test]
+    fn what_others_tell_is_heard_in_the_order_in_which_it_happened() {
+        let logs = Logs::new((0..3).map(|_| Arc::default()).collect());
+        let mesh = |thread| Mesh::new(logs.clone(), thread).expect("not alone");
+        let (mut hears, mut one, mut other) = (mesh(1), mesh(0), mesh(2));
+        let event = |at| Event { backend: at as usize, at: Nanos(at), change: Change::Started };
+        [1, 4, 5, 9].into_iter().for_each(|at| one.tell(event(at)));
+        [2, 3, 7].into_iter().for_each(|at| other.tell(event(at)));
+        let mut heard = Vec::new();
+        hears.hear(|event| heard.push(event.at.0));
+        assert_eq!(heard, [1, 2, 3, 4, 5, 7, 9]);
+        hears.hear(|event| panic!("heard twice: {event:?}"));
+        one.hear(|event| heard.push(event.at.0));
+        assert_eq!(heard[7..], [2, 3, 7]);
     }
 }

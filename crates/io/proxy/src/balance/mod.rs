@@ -2,8 +2,8 @@
 //!
 //! **Every thread has a copy of the policy, and all copies are told of all requests.** A policy picks by what it
 //! has counted (`pick(&mut self)`), so it has one owner: the thread. What a thread does, `on_start` and
-//! `on_finish`, it also appends to a log of its own (two words an entry), and before it picks it reads the logs of
-//! the others and does the same to its own copy. So a copy knows what is in flight, which chips came and how long
+//! `on_finish`, it also appends to a log of its own (two words an entry), and before it picks or
+//! counts an end it reads the logs of the others, in the order of time, and does the same to its own copy. So a copy knows what is in flight, which chips came and how long
 //! answers took, whichever thread they came to, and any policy of the registry works so, unchanged.
 //!
 //! Why this and not counters beside the policy: of the policies only some are counts; latencies, chips, ejection and
@@ -68,7 +68,7 @@ impl State {
     }
 
     fn hear(&mut self) {
-        let Some(mesh) = self.mesh.take() else { return };
+        let Some(mut mesh) = self.mesh.take() else { return };
         mesh.hear(|event| self.apply(event));
         self.mesh = Some(mesh);
     }
@@ -132,6 +132,7 @@ impl Balancer {
         self.tally.backends[backend].finished(&finish);
         // Only a panic inside the policy could have left it borrowed, and then nothing is to be counted on.
         if let Ok(mut state) = self.state.try_borrow_mut() {
+            state.hear();
             state.note(Event { backend, at: now, change: Change::Finished(finish) });
         }
     }

@@ -1,6 +1,9 @@
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use plimsoll_policy::{Ending, PolicyKind, Settings};
+use rand::{RngCore, SeedableRng};
 use tokio::sync::Notify;
 
 use super::*;
@@ -20,11 +23,17 @@ fn pool(policy: PolicyKind, backends: usize) -> Pool {
 
 /// The copies that so many threads have.
 fn copies(pool: &Pool, threads: usize) -> Vec<Rc<Balancer>> {
+    timed_copies(pool, threads, Clock::start())
+}
+
+fn timed_copies(pool: &Pool, threads: usize, clock: Clock) -> Vec<Rc<Balancer>> {
     let logs = Logs::new((0..threads).map(|_| Arc::new(Notify::new())).collect());
-    let clock = Clock::start();
     let copy = |thread| {
         let tally = Arc::new(PoolTally::new(pool.backends.len()));
-        Balancer::new(pool, (logs.clone(), thread), clock, tally).expect("a balancer")
+        let balancer =
+            Balancer::new(pool, (logs.clone(), thread), clock, tally).expect("a balancer");
+        balancer.state.borrow_mut().rng = Xoshiro256PlusPlus::seed_from_u64(thread as u64);
+        balancer
     };
     (0..threads).map(copy).collect()
 }
@@ -100,4 +109,60 @@ fn a_flight_that_is_dropped_was_given_up() {
     std::thread::sleep(Duration::from_millis(1));
     copies[0].pick(None, &[]).expect("a backend").end(Ending::Success);
     assert_eq!(tally.succeeded.get(), 1);
+}
+
+/// Response times, in simulated milliseconds, of Poisson requests to backends of one core and 1 ms, half of them
+/// twice as fast, at 80 % of what all can do; each comes to a random thread. The mean, and the 99th percentile.
+fn simulated(policy: PolicyKind, threads: usize, are_one: bool) -> (f64, f64) {
+    const REQUESTS: usize = 100_000;
+    const BACKENDS: usize = 10;
+    let now: &'static AtomicU64 = Box::leak(Box::default());
+    let (pool, clock) = (pool(policy, BACKENDS), Clock::Simulated(now));
+    let copies = match are_one {
+        true => timed_copies(&pool, threads, clock),
+        false => (0..threads).flat_map(|_| timed_copies(&pool, 1, clock)).collect(),
+    };
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
+    let mut exponential = move |mean_ns: f64| {
+        let part = ((rng.next_u64() >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
+        (-part.ln() * mean_ns) as u64
+    };
+    let mut threads_rng = Xoshiro256PlusPlus::seed_from_u64(8);
+    let mut free_at = [0; BACKENDS];
+    let mut under_way: BTreeMap<(u64, usize), Flight> = BTreeMap::new();
+    let (mut arrives, mut took) = (0, Vec::with_capacity(REQUESTS));
+    for number in 0..REQUESTS {
+        arrives += exponential(1e6 / (15.0 * 0.8));
+        while let Some(entry) = under_way.first_entry().filter(|entry| entry.key().0 <= arrives) {
+            now.store(entry.key().0, Ordering::Relaxed);
+            entry.remove().end(Ending::Success);
+        }
+        now.store(arrives, Ordering::Relaxed);
+        let thread = threads_rng.next_u64() as usize % threads;
+        let flight = copies[thread].pick(None, &[]).expect("a backend");
+        let backend = flight.backend();
+        let service = exponential(if backend % 2 == 0 { 1e6 } else { 5e5 });
+        free_at[backend] = arrives.max(free_at[backend]) + service;
+        // The first tenth is warm-up.
+        if number >= REQUESTS / 10 {
+            took.push((free_at[backend] - arrives) as f64 / 1e6);
+        }
+        under_way.insert((free_at[backend], number), flight);
+    }
+    took.sort_by(f64::total_cmp);
+    let mean = took.iter().sum::<f64>() / took.len() as f64;
+    (mean, took[took.len() * 99 / 100])
+}
+
+#[test]
+fn four_threads_wait_no_longer_than_one() {
+    for policy in [PolicyKind::ExpectedDelay, PolicyKind::Bloc, PolicyKind::LeastConnections] {
+        let ((one, one_p99), (four, four_p99)) =
+            (simulated(policy, 1, true), simulated(policy, 4, true));
+        assert!((four / one - 1.0).abs() < 0.05, "{policy}: mean {four:.3} ms against {one:.3}");
+        let off = (four_p99 / one_p99 - 1.0).abs();
+        assert!(off < 0.1, "{policy}: p99 {four_p99:.3} ms against {one_p99:.3}");
+        let (apart, _) = simulated(policy, 4, false);
+        assert!(apart > 1.1 * one, "{policy}: {apart:.3} ms where they do not know of each other");
+    }
 }
