@@ -25,7 +25,7 @@
 //! connection does everything for its requests.
 //!
 //! **What threads share.** All threads of an egress entry balance as one: each has a copy of the policy, and tells the
-//! others of each request that starts and ends through logs without locks ([`balance`](self) says how, why, and where it is
+//! others of each request that starts and ends through logs without locks (`balance/mod.rs` says how, why, and where it is
 //! not one). An ingress has one thread, which owns its admission.
 //!
 //! **Counts are exact**: a request is in flight while its guard is held, and the guard is dropped by whatever ends it:
