@@ -1,14 +1,13 @@
 //! What `plimsoll proxy status` tells, in the Prometheus text format. docs/proxy.md lists the metrics.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::SystemTime;
 
 use axum::Router;
 use axum::routing::get;
 use plimsoll_api::{Kind, Page, serve_routes};
-use plimsoll_proxy::{ClientStatus, RequestStatus, Status};
+use plimsoll_proxy::{ClientStatus, Handle, RequestStatus, Status};
 use tokio::net::TcpListener;
 
 use crate::run::log::lost;
@@ -22,13 +21,9 @@ pub async fn bind(listen: SocketAddr) -> Result<TcpListener, String> {
 }
 
 /// Serves them.
-pub async fn serve(
-    listener: TcpListener,
-    status: impl Fn() -> Status + Send + Sync + Clone + 'static,
-) -> Result<(), String> {
+pub async fn serve(listener: TcpListener, proxy: Handle) -> Result<(), String> {
     let started_unix_ms = unix_ms(SystemTime::now()) as i64;
-    let status = Arc::new(status);
-    let page = move || async move { render(&status(), started_unix_ms) };
+    let page = move || async move { render(&proxy.status(), started_unix_ms) };
     serve_routes(listener, Router::new().route("/metrics", get(page)), std::future::pending())
         .await
         .map_err(|error| format!("proxy.metrics.listen: {error}"))

@@ -106,16 +106,16 @@ async fn serve(config: &ProxyConfig) -> Result<Proxy, String> {
     for (entry, address) in proxy.addresses() {
         info!(entry, %address, "listening");
     }
-    let observer = proxy.observer();
+    let handle = proxy.handle();
     let asked = async {
         match &socket {
-            Some(socket) => socket.serve(&observer).await,
+            Some(socket) => socket.serve(&handle).await,
             None => std::future::pending().await,
         }
     };
     let scraped = async {
         match scraped {
-            Some(listener) => metrics::serve(listener, proxy.observer()).await,
+            Some(listener) => metrics::serve(listener, proxy.handle()).await,
             None => std::future::pending().await,
         }
     };

@@ -1,26 +1,18 @@
 //! `plimsoll proxy status`: asks a running proxy over its socket.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use plimsoll_proxy::{RequestStatus, Status};
 use plimsoll_terminal::table::{Table, left, right};
-use plimsoll_terminal::{Format, Screen, complain, exit};
+use plimsoll_terminal::{Format, Screen};
 
-use super::config;
-
-/// The exit code of commands that no daemon answers.
-const NO_DAEMON: u8 = 4;
+use super::{Asked, failed};
 
 /// Show entries, backends and what was sent to them
 #[derive(clap::Args, Debug)]
 pub struct StatusArgs {
-    /// The proxy's configuration, for its proxy.socket
-    #[arg(long, value_name = "FILE", conflicts_with = "socket")]
-    config: Option<PathBuf>,
-    /// The proxy's socket
-    #[arg(long, value_name = "PATH", default_value = plimsoll_proxy::config::SOCKET)]
-    socket: PathBuf,
+    #[command(flatten)]
+    asked: Asked,
     /// How to answer
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     output: Format,
@@ -28,32 +20,13 @@ pub struct StatusArgs {
 
 /// Asks, and prints.
 pub fn run(args: &StatusArgs) -> ExitCode {
-    let socket = match &args.config {
-        None => args.socket.clone(),
-        Some(file) => match config::load(file) {
-            Ok(config) => match config.socket {
-                Some(socket) => socket,
-                None => {
-                    let file = file.display();
-                    return plimsoll_terminal::fail(&format!(
-                        "{file} has no proxy.socket to ask at"
-                    ));
-                }
-            },
-            Err(errors) => {
-                for error in errors {
-                    complain!("{error}");
-                }
-                return ExitCode::from(exit::MALFORMED);
-            }
-        },
+    let socket = match args.asked.socket() {
+        Ok(socket) => socket,
+        Err(code) => return code,
     };
     let status = match plimsoll_proxy::ask(&socket) {
         Ok(status) => status,
-        Err(error) => {
-            complain!("plimsoll: {error}");
-            return ExitCode::from(NO_DAEMON);
-        }
+        Err(error) => return failed(&error),
     };
     match args.output {
         Format::Json => match serde_json::to_string_pretty(&status) {

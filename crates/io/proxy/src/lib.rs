@@ -57,8 +57,8 @@ mod upstream;
 
 pub use cidr::Cidr;
 pub use config::ProxyConfig;
-pub use run::{Proxy, ProxyError};
-pub use socket::{Socket, SocketError, ask};
+pub use run::{Handle, Proxy, ProxyError};
+pub use socket::{Socket, SocketError, ask, drain};
 pub use status::{
     BackendStatus, ClientStatus, EgressStatus, IngressStatus, PoolStatus, RequestStatus, Status,
 };

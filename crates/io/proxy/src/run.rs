@@ -124,10 +124,9 @@ impl Proxy {
         self.shared.status()
     }
 
-    /// The same for others to ask, for as long as they like.
-    pub fn observer(&self) -> impl Fn() -> Status + Send + Sync + Clone + 'static {
-        let shared = self.shared.clone();
-        move || shared.status()
+    /// For others to ask and steer it, for as long as they like.
+    pub fn handle(&self) -> Handle {
+        Handle { shared: self.shared.clone() }
     }
 
     /// Accepts no more connections, lets requests under way finish for up to `drain`, and ends. Blocks until then.
@@ -143,6 +142,28 @@ impl Proxy {
                 warn!("a thread of the proxy had ended by a panic");
             }
         }
+    }
+}
+
+/// Asks and steers a running proxy, from any thread. It may outlive it.
+#[derive(Clone)]
+pub struct Handle {
+    shared: Arc<Shared>,
+}
+
+impl Handle {
+    /// What the proxy says of itself, now.
+    pub fn status(&self) -> Status {
+        self.shared.status()
+    }
+
+    /// Sends a backend no more requests, in all entries; those under way go on. `undo` gives it its configured weight
+    /// back. `pool` says which is meant where several have a backend of this name.
+    ///
+    /// # Errors
+    /// In words, when there is no such backend, or it is the last of its pool; nothing has changed then.
+    pub fn drain(&self, backend: &str, pool: Option<&str>, undo: bool) -> Result<(), String> {
+        self.shared.drain(backend, pool, undo)
     }
 }
 
@@ -249,7 +270,8 @@ fn made(shared: &Shared, index: usize, thread: usize) -> Result<Rc<Egress>, Prox
     let pools = shared.config.pools.iter().zip(&of.pools).map(|(pool, of)| {
         let Some(of) = of else { return Ok(None) };
         let (logs, tally) = (of.logs.clone(), of.tallies[thread].clone());
-        let balancer = Balancer::new(pool, (logs, thread), shared.clock, tally)
+        let weights = of.weights.clone();
+        let balancer = Balancer::new(pool, (logs, thread), shared.clock, tally, weights)
             .map_err(|error| ProxyError::Setting(error.to_string()))?;
         Ok(Some(Pool::new(balancer, entry.timeouts, entry.limits)))
     });

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
-use crate::balance::Logs;
+use crate::balance::{Logs, Weights};
 use crate::clock::Clock;
 use crate::config::{self, ProxyConfig};
 use crate::status::{
@@ -47,6 +47,7 @@ pub(crate) struct SharedEgress {
 
 pub(crate) struct SharedPool {
     pub(crate) logs: Arc<Logs>,
+    pub(crate) weights: Arc<Weights>,
     /// By thread.
     pub(crate) tallies: Vec<Arc<PoolTally>>,
 }
@@ -65,6 +66,7 @@ impl Shared {
         };
         let pool = |pool: &config::Pool| SharedPool {
             logs: Logs::new(wake.clone()),
+            weights: Arc::new(Weights::new(&pool.weights())),
             tallies: (0..threads).map(|_| Arc::new(PoolTally::new(pool.backends.len()))).collect(),
         };
         let egress = |(&listen, entry): (&SocketAddr, &config::Egress)| SharedEgress {
@@ -99,6 +101,38 @@ impl Shared {
         }
     }
 
+    /// See [`crate::Handle::drain`].
+    pub(crate) fn drain(
+        &self,
+        backend: &str,
+        pool: Option<&str>,
+        undo: bool,
+    ) -> Result<(), String> {
+        let found = self.config.pools.iter().enumerate().filter_map(|(index, of)| {
+            let is_meant = pool.is_none_or(|pool| pool == of.name);
+            let place = of.backends.iter().position(|found| found.name == backend)?;
+            is_meant.then_some((index, place))
+        });
+        let (pool, place) = match found.collect::<Vec<_>>()[..] {
+            [found] => found,
+            [] => return Err(format!("no backend is called {backend:?}")),
+            _ => {
+                return Err(format!("several pools have a backend {backend:?}: say which is meant"));
+            }
+        };
+        let weight = if undo { self.config.pools[pool].backends[place].weight } else { 0 };
+        let entries = || self.egress.iter().filter_map(|entry| entry.pools[pool].as_ref());
+        for of in entries().filter(|_| !undo) {
+            let others = of.weights.all();
+            if others.iter().enumerate().all(|(other, weight)| other == place || *weight == 0) {
+                return Err(format!("{backend:?} is the last backend of its pool"));
+            }
+        }
+        entries().for_each(|of| of.weights.set(place, weight));
+        self.wake.iter().for_each(|wake| wake.notify_one());
+        Ok(())
+    }
+
     fn egress_status(&self, entry: &config::Egress, shared: &SharedEgress) -> EgressStatus {
         let pools = self.config.pools.iter().zip(&shared.pools);
         EgressStatus {
@@ -124,7 +158,7 @@ fn pool_status(pool: &config::Pool, shared: &SharedPool) -> PoolStatus {
     let backend = |(index, backend): (usize, &config::Backend)| BackendStatus {
         name: backend.name.clone(),
         address: backend.address,
-        weight: backend.weight,
+        weight: shared.weights.get(index),
         requests: RequestStatus::sum(shared.tallies.iter().map(|tally| &tally.backends[index])),
     };
     PoolStatus {

@@ -1,5 +1,5 @@
-//! The Unix socket of a running proxy: a question a line, a JSON value a line in answer. There is one question yet:
-//! `"status"`.
+//! The Unix socket of a running proxy: a question a line, a JSON value a line in answer: `"status"`, or
+//! `{"drain": {"backend": …, "pool": …, "undo": …}}`.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -12,6 +12,7 @@ use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tracing::debug;
 
+use crate::run::Handle;
 use crate::status::Status;
 
 /// A question is no longer than this, bytes.
@@ -25,12 +26,20 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[serde(rename_all = "snake_case")]
 enum Question {
     Status,
+    Drain {
+        backend: String,
+        #[serde(default)]
+        pool: Option<String>,
+        #[serde(default)]
+        undo: bool,
+    },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer<S> {
     Status(S),
+    Done,
     Refused(String),
 }
 
@@ -46,8 +55,11 @@ pub enum SocketError {
         error: io::Error,
     },
     /// Its answer is none.
-    #[error("expected a proxy's status, found something else: {0}")]
+    #[error("expected a proxy's answer, found something else: {0}")]
     Answer(String),
+    /// It does not do what it was asked.
+    #[error("{0}")]
+    Refused(String),
 }
 
 /// Where a proxy is asked. Its file is removed when it is dropped.
@@ -80,12 +92,12 @@ impl Socket {
     }
 
     /// Answers, one after the other, until it is dropped.
-    pub async fn serve(&self, status: impl Fn() -> Status) {
+    pub async fn serve(&self, proxy: &Handle) {
         loop {
             match self.listener.accept().await {
                 Ok((stream, _)) => {
                     // Each is done within its patience, so nobody keeps the others from asking for long.
-                    let answered = tokio::time::timeout(PATIENCE, answer(stream, &status)).await;
+                    let answered = tokio::time::timeout(PATIENCE, answer(stream, proxy)).await;
                     if let Ok(Err(error)) = answered {
                         debug!(%error, "a question could not be answered");
                     }
@@ -106,16 +118,19 @@ impl Drop for Socket {
     }
 }
 
-async fn answer(
-    mut stream: tokio::net::UnixStream,
-    status: &impl Fn() -> Status,
-) -> io::Result<()> {
+async fn answer(mut stream: tokio::net::UnixStream, proxy: &Handle) -> io::Result<()> {
     let (read, mut write) = stream.split();
     let mut line = String::new();
     tokio::io::BufReader::new(read).take(MAX_QUESTION).read_line(&mut line).await?;
     let answer = match serde_json::from_str(&line) {
-        Ok(Question::Status) => Answer::Status(status()),
-        Err(_) => Answer::Refused("expected the question \"status\"".to_owned()),
+        Ok(Question::Status) => Answer::Status(proxy.status()),
+        Ok(Question::Drain { backend, pool, undo }) => {
+            match proxy.drain(&backend, pool.as_deref(), undo) {
+                Ok(()) => Answer::Done,
+                Err(why) => Answer::Refused(why),
+            }
+        }
+        Err(error) => Answer::Refused(format!("expected \"status\" or a drain: {error}")),
     };
     let mut text = serde_json::to_vec(&answer)?;
     text.push(b'\n');
@@ -127,20 +142,44 @@ async fn answer(
 /// # Errors
 /// [`SocketError`].
 pub fn ask(path: &Path) -> Result<Status, SocketError> {
+    match exchange(path, &Question::Status)? {
+        Answer::Status(status) => Ok(status),
+        Answer::Refused(why) => Err(SocketError::Refused(why)),
+        Answer::Done => Err(SocketError::Answer("done".to_owned())),
+    }
+}
+
+/// Has the proxy that listens there drain a backend, or take it up again: [`Handle::drain`].
+///
+/// # Errors
+/// [`SocketError`].
+pub fn drain(
+    path: &Path,
+    backend: &str,
+    pool: Option<&str>,
+    undo: bool,
+) -> Result<(), SocketError> {
+    let (backend, pool) = (backend.to_owned(), pool.map(str::to_owned));
+    match exchange(path, &Question::Drain { backend, pool, undo })? {
+        Answer::Done => Ok(()),
+        Answer::Refused(why) => Err(SocketError::Refused(why)),
+        Answer::Status(_) => Err(SocketError::Answer("a status".to_owned())),
+    }
+}
+
+fn exchange(path: &Path, question: &Question) -> Result<Answer<Status>, SocketError> {
     let asked = || {
         let mut stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        stream.write_all(b"\"status\"\n")?;
+        let mut text = serde_json::to_vec(question)?;
+        text.push(b'\n');
+        stream.write_all(&text)?;
         let mut line = String::new();
         BufReader::new(stream).take(MAX_ANSWER).read_line(&mut line)?;
         Ok(line)
     };
     let unreachable = |error| SocketError::Unreachable { path: path.to_owned(), error };
     let line = asked().map_err(unreachable)?;
-    match serde_json::from_str(&line) {
-        Ok(Answer::Status(status)) => Ok(status),
-        Ok(Answer::Refused(why)) => Err(SocketError::Answer(why)),
-        Err(error) => Err(SocketError::Answer(error.to_string())),
-    }
+    serde_json::from_str(&line).map_err(|error| SocketError::Answer(error.to_string()))
 }

@@ -20,6 +20,7 @@ mod event;
 mod flight;
 mod log;
 mod mesh;
+mod weights;
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -39,6 +40,7 @@ use mesh::Mesh;
 
 pub(crate) use flight::{Flight, Live};
 pub(crate) use mesh::Logs;
+pub(crate) use weights::Weights;
 
 /// One pool, as one thread of one entry sees it.
 pub(crate) struct Balancer {
@@ -46,6 +48,7 @@ pub(crate) struct Balancer {
     pub(crate) key: Option<HashKey>,
     pub(crate) tally: Arc<PoolTally>,
     clock: Clock,
+    weights: Arc<Weights>,
     state: RefCell<State>,
 }
 
@@ -56,6 +59,8 @@ struct State {
     last: Nanos,
     mesh: Option<Mesh>,
     retries: Retries,
+    /// Of the weights that the policy has.
+    generation: u64,
 }
 
 impl State {
@@ -91,9 +96,11 @@ impl Balancer {
         (logs, thread): (Arc<Logs>, usize),
         clock: Clock,
         tally: Arc<PoolTally>,
+        weights: Arc<Weights>,
     ) -> Result<Rc<Self>, InvalidSetting> {
+        let generation = weights.generation();
         let state = State {
-            policy: pool.policy.build(&pool.weights(), &pool.settings)?,
+            policy: pool.policy.build(&weights.all(), &pool.settings)?,
             rng: crate::random::generator(),
             last: Nanos::ZERO,
             mesh: Mesh::new(logs, thread),
@@ -102,12 +109,14 @@ impl Balancer {
                 let none = plimsoll_admission::RetryOptions::of_refusals(0);
                 Retries::new(none).expect("no retries are valid retries")
             }),
+            generation,
         };
         Ok(Rc::new(Balancer {
             addresses: pool.backends.iter().map(|backend| backend.address).collect(),
             key: pool.key.clone(),
             tally,
             clock,
+            weights,
             state: RefCell::new(state),
         }))
     }
@@ -137,10 +146,16 @@ impl Balancer {
         }
     }
 
-    /// To be called now and then: takes what other threads have told, tells what could not be told.
+    /// To be called now and then, and when this thread is woken: takes what other threads have told and weights that
+    /// have changed, tells what could not be told.
     pub(crate) fn upkeep(&self) {
         let mut state = self.state.borrow_mut();
         state.hear();
+        let generation = self.weights.generation();
+        if generation != state.generation {
+            state.generation = generation;
+            state.policy.set_weights(&self.weights.all());
+        }
         if let Some(mesh) = &mut state.mesh {
             mesh.flush();
         }

@@ -28,10 +28,11 @@ fn copies(pool: &Pool, threads: usize) -> Vec<Rc<Balancer>> {
 
 fn timed_copies(pool: &Pool, threads: usize, clock: Clock) -> Vec<Rc<Balancer>> {
     let logs = Logs::new((0..threads).map(|_| Arc::new(Notify::new())).collect());
+    let weights = Arc::new(Weights::new(&pool.weights()));
     let copy = |thread| {
         let tally = Arc::new(PoolTally::new(pool.backends.len()));
-        let balancer =
-            Balancer::new(pool, (logs.clone(), thread), clock, tally).expect("a balancer");
+        let balancer = Balancer::new(pool, (logs.clone(), thread), clock, tally, weights.clone())
+            .expect("a balancer");
         balancer.state.borrow_mut().rng = Xoshiro256PlusPlus::seed_from_u64(thread as u64);
         balancer
     };

@@ -62,7 +62,7 @@ fn its_status_can_be_asked_for() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("proxy.sock");
     assert!(plimsoll_proxy::ask(&path).is_err(), "nobody listens yet");
-    let observer = proxy.proxy.observer();
+    let handle = proxy.proxy.handle();
     let (bound, socket_path) = (std::sync::mpsc::channel(), path.clone());
     thread::spawn(move || {
         let runtime =
@@ -70,7 +70,7 @@ fn its_status_can_be_asked_for() {
         runtime.block_on(async {
             let socket = Socket::bind(&socket_path).expect("a socket");
             bound.0.send(()).expect("a test");
-            socket.serve(observer).await;
+            socket.serve(&handle).await;
         });
     });
     bound.1.recv_timeout(PATIENCE).expect("a socket");
@@ -81,4 +81,41 @@ fn its_status_can_be_asked_for() {
     assert_eq!((requests.sent, requests.succeeded, requests.in_flight), (3, 3, 0));
     assert_eq!(requests.latency_buckets.last().map(|bucket| bucket.1), Some(3));
     assert_eq!(status.egress[0].clients.requests, 3);
+}
+
+#[test]
+fn a_backend_is_drained_and_taken_up_again() {
+    let gate = Gate::default();
+    let (one, two) = (Backend::gated(&gate), Backend::ok("two"));
+    let pool = "policy: least_connections";
+    let proxy = start(&egress(3, "", pool, &[one.address, two.address]));
+    let handle = proxy.proxy.handle();
+    let mut held = loop {
+        let mut client = proxy.client("out");
+        let before = two.count();
+        client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        until("it came", || one.count() + two.count() > before);
+        if one.count() > 0 {
+            break client;
+        }
+        assert_eq!(client.answer().body, "two");
+    };
+    handle.drain("b0", None, false).expect("drained");
+    assert!(handle.drain("b1", None, false).is_err(), "the last stays");
+    assert!(handle.drain("b9", None, false).is_err());
+    // All threads know of it soon: until one does, its requests may go there, and wait.
+    gate.open();
+    assert_eq!(held.answer().status, 200, "what was under way is finished");
+    until("all threads know", || {
+        let before = one.count();
+        (0..30).for_each(|_| assert_eq!(proxy.client("out").get("/").status, 200));
+        one.count() == before
+    });
+    assert_eq!(handle.status().egress[0].pools[0].backends[0].weight, 0);
+    let before = one.count();
+    handle.drain("b0", Some("pool"), true).expect("taken up");
+    until("it serves again", || {
+        proxy.client("out").get("/");
+        one.count() > before
+    });
 }
