@@ -124,6 +124,11 @@ fn it_serves_says_what_it_does_and_finishes_requests_before_it_ends() {
     let table = plimsoll(&["proxy", "status", "--socket", socket.to_str().expect("a path")]);
     let table = String::from_utf8_lossy(&table.stdout).into_owned();
     assert!(table.contains("b1") && table.starts_with("ENTRY"), "{table}");
+    let drained = plimsoll(&["proxy", "drain", "--config", file, "b1"]);
+    let why = String::from_utf8_lossy(&drained.stderr).into_owned();
+    assert_eq!(drained.status.code(), Some(1), "{why}");
+    assert!(why.contains("\"b1\" is the last backend of its pool"), "{why}");
+    assert!(plimsoll(&["proxy", "drain", "--config", file, "b1", "--undo"]).status.success());
     let page = answer(ask(metrics, "/metrics"));
     for sample in [
         "plimsoll_proxy_sent_total{entry=\"out\",pool=\"pool\",policy=\"bloc\",backend=\"b1\",ending=\"success\"} 1",
