@@ -117,7 +117,9 @@ impl Shared {
             [found] => found,
             [] => return Err(format!("no backend is called {backend:?}")),
             _ => {
-                return Err(format!("several pools have a backend {backend:?}: say which is meant"));
+                return Err(format!(
+                    "several pools have a backend {backend:?}: say which is meant"
+                ));
             }
         };
         let weight = if undo { self.config.pools[pool].backends[place].weight } else { 0 };
