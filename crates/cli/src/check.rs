@@ -61,6 +61,9 @@ fn summary(sections: &Sections) -> String {
         parts.push(format!("layer 4: {}", count(l4.balancer.vips.len(), "service")));
         parts.push(count(servers, "server"));
     }
+    if let Some(proxy) = &sections.proxy {
+        parts.push(crate::proxy::summary(proxy));
+    }
     parts.join(", ")
 }
 

@@ -12,7 +12,8 @@ use signal_hook::consts::SIGHUP;
 static CAME: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
 /// The commands that obey a SIGHUP; it ends all others, as it should when their terminal goes.
-const DAEMONS: [&[&str]; 3] = [&["run"], &["l4", "run"], &["l4", "agent", "run"]];
+const DAEMONS: [&[&str]; 4] =
+    [&["run"], &["l4", "run"], &["l4", "agent", "run"], &["proxy", "run"]];
 
 /// From here on no SIGHUP ends a daemon. To be called first in `main`.
 pub fn hold() {

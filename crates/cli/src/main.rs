@@ -11,6 +11,7 @@ mod doctor;
 mod hangup;
 mod l4;
 mod plot;
+mod proxy;
 mod run;
 mod solve;
 
@@ -42,6 +43,8 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     #[command(subcommand)]
     L4(l4::L4),
+    #[command(subcommand)]
+    Proxy(proxy::ProxyCommand),
 }
 
 #[derive(Debug, Args)]
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Command::Solve(args) => solve::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::L4(command) => l4::main(&command),
+        Command::Proxy(command) => proxy::main(&command),
     }
 }
 

@@ -15,11 +15,12 @@ use std::path::Path;
 use plimsoll_config::{ConfigError, Document};
 
 use crate::l4::config as l4;
+use crate::proxy::config as proxy;
 
 pub use types::{Backend, Config, Service};
 
 /// Every key that a document may have at its top: what no command reads is a mistake.
-pub const KEYS: &[&str] = &["services", "store", "api", "l4"];
+pub const KEYS: &[&str] = &["services", "store", "api", "l4", "proxy"];
 
 /// Reads the daemon's sections in a file.
 ///
@@ -36,6 +37,8 @@ pub struct Sections {
     pub daemon: Option<Config>,
     /// Of `plimsoll l4`.
     pub l4: Option<l4::Section>,
+    /// Of `plimsoll proxy`.
+    pub proxy: Option<plimsoll_proxy::ProxyConfig>,
 }
 
 /// Reads every section that a document has. One without any is read as the daemon's.
@@ -44,12 +47,15 @@ pub struct Sections {
 /// Everything that is wrong with any of them, in order of place.
 pub fn all(document: &Document) -> Result<Sections, Vec<ConfigError>> {
     let has_l4 = document.has("l4");
-    let daemon = (document.has("services") || !has_l4).then(|| document.read(daemon::config));
+    let has_proxy = document.has("proxy");
+    let is_daemons = document.has("services") || !(has_l4 || has_proxy);
+    let daemon = is_daemons.then(|| document.read(daemon::config));
     let l4 = has_l4.then(|| document.read(l4::document));
-    match (daemon.transpose(), l4.transpose()) {
-        (Ok(daemon), Ok(l4)) => Ok(Sections { daemon, l4 }),
-        (daemon, l4) => {
-            let problems = [daemon.err(), l4.err()].into_iter().flatten().flatten();
+    let proxy = has_proxy.then(|| document.read(proxy::document));
+    match (daemon.transpose(), l4.transpose(), proxy.transpose()) {
+        (Ok(daemon), Ok(l4), Ok(proxy)) => Ok(Sections { daemon, l4, proxy }),
+        (daemon, l4, proxy) => {
+            let problems = [daemon.err(), l4.err(), proxy.err()].into_iter().flatten().flatten();
             let mut problems: Vec<ConfigError> = problems.collect();
             // Each reader reports what is no section at all.
             problems.sort_by(|a, b| (a.line, a.column, &a.key).cmp(&(b.line, b.column, &b.key)));

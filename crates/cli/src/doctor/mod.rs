@@ -43,10 +43,14 @@ pub fn run(args: &DoctorArgs) -> ExitCode {
     let read = Document::load(path).and_then(|document| config::all(&document));
     let (config, layer_4) = match read {
         Err(problems) => return wrong(problems),
-        Ok(Sections { daemon: None, l4 }) => {
+        Ok(Sections { daemon: None, l4: None, .. }) => {
+            complain!("plimsoll: doctor looks at services and l4; this configuration has neither");
+            return ExitCode::from(exit::FAILED);
+        }
+        Ok(Sections { daemon: None, l4, .. }) => {
             return l4::run(l4.as_ref().map(|l4| &l4.balancer), args.output);
         }
-        Ok(Sections { daemon: Some(daemon), l4 }) => (daemon, l4),
+        Ok(Sections { daemon: Some(daemon), l4, .. }) => (daemon, l4),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let findings = match runtime {

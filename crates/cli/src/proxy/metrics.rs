@@ -1,0 +1,231 @@
+//! What `plimsoll proxy status` tells, in the Prometheus text format. docs/proxy.md lists the metrics.
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::SystemTime;
+
+use axum::Router;
+use axum::routing::get;
+use plimsoll_api::{Kind, Page, serve_routes};
+use plimsoll_proxy::{ClientStatus, Handle, RequestStatus, Status};
+use tokio::net::TcpListener;
+
+use crate::run::log::lost;
+use crate::run::record::unix_ms;
+
+/// Listens where metrics are to be served.
+pub async fn bind(listen: SocketAddr) -> Result<TcpListener, String> {
+    TcpListener::bind(listen)
+        .await
+        .map_err(|error| format!("proxy.metrics.listen: cannot listen on {listen}: {error}"))
+}
+
+/// Serves them.
+pub async fn serve(listener: TcpListener, proxy: Handle) -> Result<(), String> {
+    let started_unix_ms = unix_ms(SystemTime::now()) as i64;
+    let page = move || async move { render(&proxy.status(), started_unix_ms) };
+    serve_routes(listener, Router::new().route("/metrics", get(page)), std::future::pending())
+        .await
+        .map_err(|error| format!("proxy.metrics.listen: {error}"))
+}
+
+/// The requests to one backend of one entry, and how they are labelled.
+struct Series<'a> {
+    labels: Vec<(&'static str, &'a str)>,
+    requests: &'a RequestStatus,
+}
+
+fn render(status: &Status, started_unix_ms: i64) -> Page {
+    let mut page =
+        Page::of_daemon(env!("CARGO_PKG_VERSION"), started_unix_ms, lost().load(Relaxed));
+    clients(&mut page, status);
+    admission(&mut page, status);
+    retries(&mut page, status);
+    backends(&mut page, &series(status));
+    page
+}
+
+fn series(status: &Status) -> Vec<Series<'_>> {
+    let egress = status.egress.iter().flat_map(|entry| {
+        entry.pools.iter().flat_map(move |pool| {
+            pool.backends.iter().map(move |backend| Series {
+                labels: vec![
+                    ("entry", entry.name.as_str()),
+                    ("pool", pool.name.as_str()),
+                    ("policy", pool.policy.as_str()),
+                    ("backend", backend.name.as_str()),
+                ],
+                requests: &backend.requests,
+            })
+        })
+    });
+    let ingress = status.ingress.iter().map(|entry| Series {
+        labels: vec![("entry", entry.name.as_str()), ("backend", "application")],
+        requests: &entry.application,
+    });
+    egress.chain(ingress).collect()
+}
+
+fn clients(page: &mut Page, status: &Status) {
+    let of_egress = status.egress.iter().map(|entry| (entry.name.as_str(), &entry.clients));
+    let of_ingress = status.ingress.iter().map(|entry| (entry.name.as_str(), &entry.clients));
+    let entries: Vec<(&str, &ClientStatus)> = of_ingress.chain(of_egress).collect();
+    type Of = fn(&ClientStatus) -> u64;
+    let families: [(&'static str, Kind, &str, Of); 6] = [
+        ("plimsoll_proxy_connections", Kind::Gauge, "Open connections of clients.", |c| {
+            c.connections
+        }),
+        ("plimsoll_proxy_requests_total", Kind::Counter, "Requests read.", |c| c.requests),
+        (
+            "plimsoll_proxy_malformed_total",
+            Kind::Counter,
+            "Requests that could not be passed on: no host, no route.",
+            |c| c.malformed,
+        ),
+        (
+            "plimsoll_proxy_timeouts_total",
+            Kind::Counter,
+            "Requests without a response in time.",
+            |c| c.timeouts,
+        ),
+        (
+            "plimsoll_proxy_turned_away_total",
+            Kind::Counter,
+            "Connections turned away at the limit.",
+            |c| c.turned_away,
+        ),
+        (
+            "plimsoll_proxy_accept_failures_total",
+            Kind::Counter,
+            "Times that no connection could be accepted.",
+            |c| c.accept_failures,
+        ),
+    ];
+    for (name, kind, help, of) in families {
+        page.family(name, kind, help);
+        for (entry, clients) in &entries {
+            page.sample(&[("entry", entry)], of(clients) as f64);
+        }
+    }
+}
+
+fn admission(page: &mut Page, status: &Status) {
+    page.family("plimsoll_proxy_admitted_total", Kind::Counter, "Requests admitted.");
+    for entry in &status.ingress {
+        page.sample(&[("entry", &entry.name)], entry.admitted as f64);
+    }
+    page.family("plimsoll_proxy_refused_total", Kind::Counter, "Requests refused, by reason.");
+    for entry in &status.ingress {
+        for (reason, count) in
+            [("full", entry.full), ("queue", entry.queue), ("deadline", entry.deadline)]
+        {
+            page.sample(&[("entry", &entry.name), ("reason", reason)], count as f64);
+        }
+    }
+    page.family(
+        "plimsoll_proxy_chips_sent_total",
+        Kind::Counter,
+        "Responses that said whether there is room (chip 1) or not (chip 0).",
+    );
+    for entry in &status.ingress {
+        page.sample(&[("entry", &entry.name), ("chip", "1")], entry.chips_sent as f64);
+        page.sample(&[("entry", &entry.name), ("chip", "0")], entry.sent_without_chip as f64);
+    }
+    page.family(
+        "plimsoll_proxy_capacity",
+        Kind::Gauge,
+        "The most that may be in flight; none while all is admitted.",
+    );
+    for entry in &status.ingress {
+        if let Some(capacity) = entry.capacity {
+            page.sample(&[("entry", &entry.name)], capacity);
+        }
+    }
+}
+
+fn retries(page: &mut Page, status: &Status) {
+    let pools = || {
+        status
+            .egress
+            .iter()
+            .flat_map(|entry| entry.pools.iter().map(move |pool| (entry.name.as_str(), pool)))
+    };
+    page.family(
+        "plimsoll_proxy_retries_total",
+        Kind::Counter,
+        "Requests sent once more after a refusal or a failure, and those that were not.",
+    );
+    for (entry, pool) in pools() {
+        for (granted, count) in [("yes", pool.retried), ("no", pool.not_retried)] {
+            let labels = [("entry", entry), ("pool", pool.name.as_str()), ("granted", granted)];
+            page.sample(&labels, count as f64);
+        }
+    }
+    page.family(
+        "plimsoll_proxy_without_backend_total",
+        Kind::Counter,
+        "Requests for which no backend could be picked.",
+    );
+    for (entry, pool) in pools() {
+        let labels = [("entry", entry), ("pool", pool.name.as_str())];
+        page.sample(&labels, pool.without_backend as f64);
+    }
+}
+
+fn backends(page: &mut Page, series: &[Series<'_>]) {
+    page.family("plimsoll_proxy_in_flight", Kind::Gauge, "Requests sent and not ended.");
+    for Series { labels, requests } in series {
+        page.sample(labels, requests.in_flight as f64);
+    }
+    page.family("plimsoll_proxy_sent_total", Kind::Counter, "Requests sent, by how they ended.");
+    for Series { labels, requests } in series {
+        let endings = [
+            ("success", requests.succeeded),
+            ("failure", requests.failed),
+            ("abandoned", requests.abandoned),
+            ("rejected", requests.rejected),
+            ("too_late", requests.too_late),
+        ];
+        for (ending, count) in endings {
+            let mut labels = labels.clone();
+            labels.push(("ending", ending));
+            page.sample(&labels, count as f64);
+        }
+    }
+    page.family(
+        "plimsoll_proxy_chips_seen_total",
+        Kind::Counter,
+        "Responses that said whether the backend has room (chip 1) or not (chip 0).",
+    );
+    for Series { labels, requests } in series {
+        for (chip, count) in [("1", requests.chips), ("0", requests.responses_without_chip)] {
+            let mut labels = labels.clone();
+            labels.push(("chip", chip));
+            page.sample(&labels, count as f64);
+        }
+    }
+    page.family(
+        "plimsoll_proxy_connections_failed_total",
+        Kind::Counter,
+        "Connections to a backend that could not be made.",
+    );
+    for Series { labels, requests } in series {
+        page.sample(labels, requests.connections_failed as f64);
+    }
+    page.family(
+        "plimsoll_proxy_latency_seconds",
+        Kind::Histogram,
+        "Response times of requests that succeeded, to the last byte.",
+    );
+    for Series { labels, requests } in series {
+        let infinite = ("+Inf".to_owned(), requests.succeeded);
+        let buckets = requests.latency_buckets.iter();
+        for (bound, count) in buckets.map(|(le, n)| (le.to_string(), *n)).chain([infinite]) {
+            let mut labels = labels.clone();
+            labels.push(("le", &bound));
+            page.suffixed("_bucket", &labels, count as f64);
+        }
+        page.suffixed("_sum", labels, requests.latency_sum_s);
+        page.suffixed("_count", labels, requests.succeeded as f64);
+    }
+}

@@ -1,0 +1,263 @@
+//! `plimsoll proxy` as a child process: it serves, says what it does, and ends in order.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "never: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A port that nobody listens on, as far as one can know.
+fn free() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address")
+}
+
+/// Answers every request when it is told to, one connection each.
+fn backend(told: mpsc::Receiver<()>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            let (mut head, mut byte) = (Vec::new(), [0]);
+            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|n| n > 0) {
+                head.push(byte[0]);
+            }
+            if told.recv_timeout(PATIENCE).is_ok() {
+                let _ = stream.write_all(
+                    b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok",
+                );
+            }
+        }
+    });
+    address
+}
+
+fn plimsoll(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_plimsoll")).args(arguments).output().expect("run plimsoll")
+}
+
+/// Ended when it is dropped, whatever a test found.
+struct Daemon(Child);
+
+impl Daemon {
+    fn start(config: &Path) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        command.args(["proxy", "run", "--config"]).arg(config);
+        Daemon(command.stdin(Stdio::null()).spawn().expect("start plimsoll"))
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).expect("a signal");
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn ask(address: SocketAddr, path: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("sent");
+    stream
+}
+
+fn answer(mut stream: TcpStream) -> String {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    text
+}
+
+#[test]
+fn it_serves_says_what_it_does_and_finishes_requests_before_it_ends() {
+    let (tell, told) = mpsc::channel();
+    let backend = backend(told);
+    let directory = tempfile::tempdir().expect("a directory");
+    let (config, socket) = (directory.path().join("p.yaml"), directory.path().join("p.sock"));
+    let (listen, metrics) = (free(), free());
+    let text = format!(
+        "proxy:
+  threads: 2
+  socket: {}
+  metrics: {{ listen: \"{metrics}\" }}
+  egress: [ {{ name: out, listen: \"{listen}\" }} ]
+  pools: [ {{ name: pool, policy: bloc, backends: [ {{ name: b1, address: \"{backend}\" }} ] }} ]
+",
+        socket.display()
+    );
+    std::fs::write(&config, text).expect("written");
+    let file = config.to_str().expect("a path");
+
+    let checked = plimsoll(&["check", "--config", file]);
+    let said = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(said.contains("ok (proxy: 0 ingress, 1 egress, 1 pool, 1 backend)"), "{said}");
+    let status = || plimsoll(&["proxy", "status", "--config", file, "-o", "json"]);
+    assert_eq!(status().status.code(), Some(4), "nothing answers yet");
+
+    let mut daemon = Daemon::start(&config);
+    until("it answers", || status().status.success());
+    // It has no configuration to reload, and goes on.
+    daemon.signal(Signal::HUP);
+    tell.send(()).expect("a backend");
+    assert!(answer(ask(listen, "/")).ends_with("\r\n\r\nok"));
+    let told: serde_json::Value = serde_json::from_slice(&status().stdout).expect("JSON");
+    assert_eq!(told["egress"][0]["pools"][0]["backends"][0]["succeeded"], 1);
+    assert_eq!(told["threads"], 2);
+    let table = plimsoll(&["proxy", "status", "--socket", socket.to_str().expect("a path")]);
+    let table = String::from_utf8_lossy(&table.stdout).into_owned();
+    assert!(table.contains("b1") && table.starts_with("ENTRY"), "{table}");
+    let drained = plimsoll(&["proxy", "drain", "--config", file, "b1"]);
+    let why = String::from_utf8_lossy(&drained.stderr).into_owned();
+    assert_eq!(drained.status.code(), Some(1), "{why}");
+    assert!(why.contains("\"b1\" is the last backend of its pool"), "{why}");
+    assert!(plimsoll(&["proxy", "drain", "--config", file, "b1", "--undo"]).status.success());
+    let page = answer(ask(metrics, "/metrics"));
+    for sample in [
+        "plimsoll_proxy_sent_total{entry=\"out\",pool=\"pool\",policy=\"bloc\",backend=\"b1\",ending=\"success\"} 1",
+        "plimsoll_proxy_latency_seconds_count{entry=\"out\",pool=\"pool\",policy=\"bloc\",backend=\"b1\"} 1",
+        "plimsoll_proxy_requests_total{entry=\"out\"} 1",
+    ] {
+        assert!(page.contains(sample), "{sample}\n{page}");
+    }
+
+    let under_way = ask(listen, "/");
+    let in_flight = || {
+        let told: serde_json::Value = serde_json::from_slice(&status().stdout).expect("JSON");
+        told["egress"][0]["pools"][0]["backends"][0]["in_flight"].as_u64()
+    };
+    until("it is in flight", || in_flight() == Some(1));
+    daemon.signal(Signal::TERM);
+    until("nobody listens", || TcpStream::connect(listen).is_err());
+    tell.send(()).expect("a backend");
+    assert!(answer(under_way).ends_with("\r\n\r\nok"));
+    assert_eq!(daemon.0.wait().expect("an end").code(), Some(0));
+    assert!(!socket.exists(), "its socket is gone");
+}
+
+/// A request on a connection that is kept; the response's status line.
+fn asked(stream: &mut TcpStream) -> String {
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").expect("sent");
+    let (mut bytes, mut byte) = (Vec::new(), [0]);
+    while !bytes.ends_with(b"\r\n\r\nok") {
+        stream.read_exact(&mut byte).expect("an answer");
+        bytes.push(byte[0]);
+    }
+    String::from_utf8_lossy(&bytes).lines().next().unwrap_or("").to_owned()
+}
+
+/// Answers any number of requests on any number of connections.
+fn keeping_backend() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            thread::spawn(move || {
+                let (mut head, mut byte) = (Vec::new(), [0]);
+                while stream.read(&mut byte).is_ok_and(|n| n > 0) {
+                    head.push(byte[0]);
+                    if head.ends_with(b"\r\n\r\n") {
+                        head.clear();
+                        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+                        if stream.write_all(answer).is_err() {
+                            return;
+                        }
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn at_the_limit_of_open_files_it_serves_whom_it_has_and_takes_others_later() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = directory.path().join("p.yaml");
+    let listen = free();
+    let text = format!(
+        "proxy:
+  threads: 1
+  egress: [ {{ name: out, listen: \"{listen}\" }} ]
+  pools: [ {{ name: pool, policy: random, backends: [ {{ name: b1, address: \"{}\" }} ] }} ]
+",
+        keeping_backend()
+    );
+    std::fs::write(&config, text).expect("written");
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 64; exec \"$0\" proxy run --config \"$1\""]);
+    command.arg(env!("CARGO_BIN_EXE_plimsoll")).arg(&config);
+    let _daemon = Daemon(command.stdin(Stdio::null()).spawn().expect("start plimsoll"));
+    until("it listens", || TcpStream::connect(listen).is_ok());
+    let mut first = TcpStream::connect(listen).expect("a connection");
+    assert_eq!(asked(&mut first), "HTTP/1.1 200 OK");
+    let crowd: Vec<TcpStream> =
+        (0..150).map(|_| TcpStream::connect(listen).expect("the kernel takes it")).collect();
+    for _ in 0..20 {
+        assert_eq!(asked(&mut first), "HTTP/1.1 200 OK");
+        thread::sleep(Duration::from_millis(10));
+    }
+    drop(crowd);
+    let mut late = TcpStream::connect(listen).expect("a connection");
+    assert_eq!(asked(&mut late), "HTTP/1.1 200 OK");
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_place_and_nothing_is_started() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = directory.path().join("p.yaml");
+    let text = "proxy:
+  egress: [ { name: out, listen: \"127.0.0.1:8080\", capture: true } ]
+  pools: [ { name: pool, policy: blocc, backends: [ { name: b1, address: \"app:80\" } ] } ]
+";
+    std::fs::write(&config, text).expect("written");
+    let file = config.to_str().expect("a path");
+    for command in [&["check"][..], &["proxy", "run"], &["proxy", "status"]] {
+        let output = plimsoll(&[command, &["--config", file]].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {said}");
+        for problem in
+            [":2:52: proxy.egress[0].capture:", "proxy.pools[0].policy:", "backends[0].address:"]
+        {
+            assert!(said.contains(problem), "{command:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn an_address_that_is_taken_is_said() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address");
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = directory.path().join("p.yaml");
+    let text = format!(
+        "proxy:\n  ingress: [ {{ name: in, listen: \"{address}\", upstream: \"127.0.0.1:1\" }} ]\n"
+    );
+    std::fs::write(&config, text).expect("written");
+    let output = plimsoll(&["proxy", "run", "--config", config.to_str().expect("a path")]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains(&format!("in: cannot listen on {address}: Address already in use")),
+        "{said}"
+    );
+}

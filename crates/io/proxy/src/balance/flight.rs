@@ -1,0 +1,83 @@
+//! Guards: a request counts as in flight, and as live, for exactly as long as they are held.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use plimsoll_model::Nanos;
+use plimsoll_policy::{Ending, Finish};
+
+use super::Balancer;
+
+/// A request on its way to a backend and back. Dropped without more, its client has given it up.
+pub(crate) struct Flight {
+    balancer: Rc<Balancer>,
+    backend: usize,
+    started: Nanos,
+    ending: Ending,
+    chip: Option<bool>,
+    /// How long its answer took, where it does not end with it.
+    latency: Option<Duration>,
+}
+
+impl Flight {
+    pub(super) fn new(balancer: Rc<Balancer>, backend: usize, started: Nanos) -> Self {
+        Flight { balancer, backend, started, ending: Ending::Abandoned, chip: None, latency: None }
+    }
+
+    /// Where it goes.
+    pub(crate) fn backend(&self) -> usize {
+        self.backend
+    }
+
+    /// The chip that the response brought.
+    pub(crate) fn bring(&mut self, chip: Option<bool>) {
+        self.chip = chip;
+    }
+
+    /// It has been answered now, though it goes on: what comes is no response time.
+    pub(crate) fn answered(&mut self) {
+        self.latency = Some(self.balancer.clock.now().since(self.started));
+    }
+
+    /// It ends so, now.
+    pub(crate) fn end(mut self, ending: Ending) {
+        self.ending = ending;
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let Flight { ending, chip, started, latency, .. } = *self;
+        self.balancer.finished(self.backend, |now| Finish {
+            chip,
+            ..Finish::new(latency.unwrap_or_else(|| now.since(started)), ending)
+        });
+    }
+}
+
+/// A request of a client, from its arrival to the end of its response, however often it is sent.
+pub(crate) struct Live {
+    balancer: Rc<Balancer>,
+    failures: u32,
+    is_retried: bool,
+}
+
+impl Live {
+    pub(super) fn new(balancer: Rc<Balancer>) -> Self {
+        Live { balancer, failures: 0, is_retried: false }
+    }
+
+    /// Whether it may be sent again after it has failed once more.
+    pub(crate) fn may_retry_failure(&mut self) -> bool {
+        self.failures += 1;
+        let is_granted = self.balancer.failed(self.failures);
+        self.is_retried |= is_granted;
+        is_granted
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.balancer.ended(self.is_retried);
+    }
+}

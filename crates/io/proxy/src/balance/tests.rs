@@ -1,0 +1,169 @@
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use plimsoll_policy::{Ending, PolicyKind, Settings};
+use rand::{RngCore, SeedableRng};
+use tokio::sync::Notify;
+
+use super::*;
+use crate::config::Backend;
+
+fn pool(policy: PolicyKind, backends: usize) -> Pool {
+    let backend = |i: usize| Backend {
+        name: format!("b{i}"),
+        address: SocketAddr::from(([127, 0, 0, 1], 1 + i as u16)),
+        weight: 1,
+    };
+    let key = None;
+    let (settings, retries) = (Settings::default(), Default::default());
+    let backends = (0..backends).map(backend).collect();
+    Pool { name: "p".to_owned(), policy, settings, key, retries, backends }
+}
+
+/// The copies that so many threads have.
+fn copies(pool: &Pool, threads: usize) -> Vec<Rc<Balancer>> {
+    timed_copies(pool, threads, Clock::start())
+}
+
+fn timed_copies(pool: &Pool, threads: usize, clock: Clock) -> Vec<Rc<Balancer>> {
+    let logs = Logs::new((0..threads).map(|_| Arc::new(Notify::new())).collect());
+    let weights = Arc::new(Weights::new(&pool.weights()));
+    let copy = |thread| {
+        let tally = Arc::new(PoolTally::new(pool.backends.len()));
+        let balancer = Balancer::new(pool, (logs.clone(), thread), clock, tally, weights.clone())
+            .expect("a balancer");
+        balancer.state.borrow_mut().rng = Xoshiro256PlusPlus::seed_from_u64(thread as u64);
+        balancer
+    };
+    (0..threads).map(copy).collect()
+}
+
+#[test]
+fn what_one_thread_sends_all_threads_count() {
+    let pool = pool(PolicyKind::LeastConnections, 8);
+    let copies = copies(&pool, 4);
+    // Least connections over 8 backends: each of the first 8 requests goes to another one, whoever sends it.
+    let mut flights = Vec::new();
+    let mut picked: Vec<usize> = (0..8)
+        .map(|k| {
+            let flight = copies[k % 4].pick(None, &[]).expect("a backend");
+            let backend = flight.backend();
+            flights.push(flight);
+            backend
+        })
+        .collect();
+    picked.sort_unstable();
+    assert_eq!(picked, [0, 1, 2, 3, 4, 5, 6, 7]);
+    // One ends on the thread that sent it: the next, from another thread, goes there.
+    let ended = flights.swap_remove(5);
+    let backend = ended.backend();
+    ended.end(Ending::Success);
+    let next = copies[2].pick(None, &[]).expect("a backend");
+    assert_eq!(next.backend(), backend);
+}
+
+#[test]
+fn chips_are_shared() {
+    let pool = pool(PolicyKind::Bloc, 3);
+    let copies = copies(&pool, 2);
+    let refused = copies[0].pick(None, &[]).expect("a backend");
+    let backend = refused.backend();
+    refused.end(Ending::Rejected);
+    for _ in 0..50 {
+        let mut flight = copies[1].pick(None, &[]).expect("a backend");
+        assert_ne!(flight.backend(), backend, "it refused the other thread's request");
+        flight.bring(Some(true));
+        flight.end(Ending::Success);
+    }
+}
+
+#[test]
+fn nothing_is_lost_for_a_thread_that_does_not_listen() {
+    let pool = pool(PolicyKind::LeastConnections, 2);
+    let copies = copies(&pool, 2);
+    let held = copies[0].pick(None, &[]).expect("a backend");
+    // Far more than the log holds.
+    for _ in 0..10 * log::CAPACITY {
+        copies[0].pick(None, &[]).expect("a backend").end(Ending::Success);
+    }
+    for _ in 0..20 {
+        copies[1].upkeep();
+        copies[0].upkeep();
+    }
+    let other = copies[1].pick(None, &[]).expect("a backend");
+    assert_ne!(other.backend(), held.backend());
+    drop((held, other));
+    let counted = |copy: &Rc<Balancer>| -> u64 {
+        copy.tally.backends.iter().map(|backend| backend.in_flight()).sum()
+    };
+    assert_eq!(copies.iter().map(counted).sum::<u64>(), 0);
+}
+
+#[test]
+fn a_flight_that_is_dropped_was_given_up() {
+    let pool = pool(PolicyKind::Random, 1);
+    let copies = copies(&pool, 1);
+    drop(copies[0].pick(None, &[]));
+    let tally = &copies[0].tally.backends[0];
+    assert_eq!((tally.abandoned.get(), tally.in_flight()), (1, 0));
+    std::thread::sleep(Duration::from_millis(1));
+    copies[0].pick(None, &[]).expect("a backend").end(Ending::Success);
+    assert_eq!(tally.succeeded.get(), 1);
+}
+
+/// Response times, in simulated milliseconds, of Poisson requests to backends of one core and 1 ms, half of them
+/// twice as fast, at 80 % of what all can do; each comes to a random thread. The mean, and the 99th percentile.
+fn simulated(policy: PolicyKind, threads: usize, are_one: bool) -> (f64, f64) {
+    const REQUESTS: usize = 100_000;
+    const BACKENDS: usize = 10;
+    let now: &'static AtomicU64 = Box::leak(Box::default());
+    let (pool, clock) = (pool(policy, BACKENDS), Clock::Simulated(now));
+    let copies = match are_one {
+        true => timed_copies(&pool, threads, clock),
+        false => (0..threads).flat_map(|_| timed_copies(&pool, 1, clock)).collect(),
+    };
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
+    let mut exponential = move |mean_ns: f64| {
+        let part = ((rng.next_u64() >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
+        (-part.ln() * mean_ns) as u64
+    };
+    let mut threads_rng = Xoshiro256PlusPlus::seed_from_u64(8);
+    let mut free_at = [0; BACKENDS];
+    let mut under_way: BTreeMap<(u64, usize), Flight> = BTreeMap::new();
+    let (mut arrives, mut took) = (0, Vec::with_capacity(REQUESTS));
+    for number in 0..REQUESTS {
+        arrives += exponential(1e6 / (15.0 * 0.8));
+        while let Some(entry) = under_way.first_entry().filter(|entry| entry.key().0 <= arrives) {
+            now.store(entry.key().0, Ordering::Relaxed);
+            entry.remove().end(Ending::Success);
+        }
+        now.store(arrives, Ordering::Relaxed);
+        let thread = threads_rng.next_u64() as usize % threads;
+        let flight = copies[thread].pick(None, &[]).expect("a backend");
+        let backend = flight.backend();
+        let service = exponential(if backend % 2 == 0 { 1e6 } else { 5e5 });
+        free_at[backend] = arrives.max(free_at[backend]) + service;
+        // The first tenth is warm-up.
+        if number >= REQUESTS / 10 {
+            took.push((free_at[backend] - arrives) as f64 / 1e6);
+        }
+        under_way.insert((free_at[backend], number), flight);
+    }
+    took.sort_by(f64::total_cmp);
+    let mean = took.iter().sum::<f64>() / took.len() as f64;
+    (mean, took[took.len() * 99 / 100])
+}
+
+#[test]
+fn four_threads_wait_no_longer_than_one() {
+    for policy in [PolicyKind::ExpectedDelay, PolicyKind::Bloc, PolicyKind::LeastConnections] {
+        let ((one, one_p99), (four, four_p99)) =
+            (simulated(policy, 1, true), simulated(policy, 4, true));
+        assert!((four / one - 1.0).abs() < 0.05, "{policy}: mean {four:.3} ms against {one:.3}");
+        let off = (four_p99 / one_p99 - 1.0).abs();
+        assert!(off < 0.1, "{policy}: p99 {four_p99:.3} ms against {one_p99:.3}");
+        let (apart, _) = simulated(policy, 4, false);
+        assert!(apart > 1.1 * one, "{policy}: {apart:.3} ms where they do not know of each other");
+    }
+}

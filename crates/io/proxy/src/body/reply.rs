@@ -1,0 +1,170 @@
+//! Response bodies on their way to the client. Each holds the guard that counts its request, and the connection that
+//! it comes from: back to the pool when it is complete, closed when it is not.
+
+use std::fmt;
+use std::future::Future as _;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use tokio::time::{Instant, Sleep};
+
+use crate::body::Source;
+use crate::guard::Guard;
+use crate::upstream::Lease;
+
+/// A response's body.
+pub(crate) enum Body {
+    /// Of ours.
+    Text(Option<Bytes>),
+    /// A backend's.
+    Passing(Passage),
+}
+
+/// A backend's body.
+pub(crate) struct Passage {
+    incoming: Incoming,
+    /// Until it has ended.
+    held: Option<(Guard, Lease)>,
+    /// The request's body: while that is still on its way, nobody else can use the connection.
+    request: Option<Rc<Source>>,
+    idle: Duration,
+    /// Made when the backend first lets it wait.
+    stalled: Option<Pin<Box<Sleep>>>,
+    is_waiting: bool,
+}
+
+/// Why a body broke off.
+#[derive(Debug)]
+pub(crate) enum BodyError {
+    /// The backend did.
+    Upstream(hyper::Error),
+    /// The backend sent nothing for too long.
+    Stalled,
+}
+
+impl fmt::Display for BodyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BodyError::Upstream(error) => write!(f, "the backend broke off: {error}"),
+            BodyError::Stalled => f.write_str("the backend sent no more of its response"),
+        }
+    }
+}
+
+impl std::error::Error for BodyError {}
+
+impl Body {
+    pub(crate) fn empty() -> Self {
+        Body::Text(None)
+    }
+
+    pub(crate) fn text(text: &'static str) -> Self {
+        Body::Text(Some(Bytes::from_static(text.as_bytes())))
+    }
+}
+
+impl Passage {
+    /// Passes on the response to a request with this body, and breaks off when the backend sends nothing for `idle`.
+    pub(crate) fn new(
+        incoming: Incoming,
+        request: Option<Rc<Source>>,
+        guard: Guard,
+        lease: Lease,
+        idle: Duration,
+    ) -> Self {
+        let held = Some((guard, lease));
+        Passage { incoming, held, request, idle, stalled: None, is_waiting: false }
+    }
+
+    fn complete(&mut self) {
+        if let Some((guard, lease)) = self.held.take() {
+            guard.complete();
+            if self.request.as_ref().is_none_or(|request| request.is_ended()) {
+                lease.give_back();
+            }
+        }
+    }
+
+    fn broken(&mut self) {
+        if let Some((guard, lease)) = self.held.take() {
+            guard.broken();
+            drop(lease);
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match Pin::new(&mut self.incoming).poll_frame(cx) {
+            Poll::Ready(None) => {
+                self.complete();
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Ok(frame))) => {
+                self.is_waiting = false;
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(error))) => {
+                self.broken();
+                Poll::Ready(Some(Err(BodyError::Upstream(error))))
+            }
+            Poll::Pending => self.wait(cx),
+        }
+    }
+
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let until = Instant::now() + self.idle;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+        if !self.is_waiting {
+            self.is_waiting = true;
+            stalled.as_mut().reset(until);
+        }
+        match stalled.as_mut().poll(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(()) => {
+                self.broken();
+                Poll::Ready(Some(Err(BodyError::Stalled)))
+            }
+        }
+    }
+}
+
+impl Drop for Passage {
+    fn drop(&mut self) {
+        // Of a body whose length is known the end is not asked for.
+        if self.incoming.is_end_stream() {
+            self.complete();
+        }
+    }
+}
+
+impl hyper::body::Body for Body {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.get_mut() {
+            Body::Text(text) => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
+            Body::Passing(passage) => passage.poll(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Body::Text(text) => text.is_none(),
+            Body::Passing(passage) => passage.incoming.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Body::Text(text) => SizeHint::with_exact(text.as_ref().map_or(0, Bytes::len) as u64),
+            Body::Passing(passage) => passage.incoming.size_hint(),
+        }
+    }
+}

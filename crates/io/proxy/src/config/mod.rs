@@ -1,0 +1,146 @@
+//! The section `proxy` of the configuration: types, defaults, and how it is read.
+
+mod entry;
+mod pool;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use plimsoll_config::{Cursor, Once};
+
+pub use entry::{Egress, Ingress, Limits, Route, Timeouts};
+pub use pool::{Backend, Pool};
+
+/// Where `plimsoll proxy status` asks when nothing else is said.
+pub const SOCKET: &str = "/run/plimsoll/proxy.sock";
+/// How long requests may take to finish once the proxy is told to end.
+const DRAIN: Duration = Duration::from_secs(30);
+/// More threads than any machine has cores are a mistake.
+const MOST_THREADS: u64 = 1_024;
+
+/// The whole section.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProxyConfig {
+    /// Threads that serve, each with a runtime, listeners and upstream connections of its own; none: one per core.
+    pub threads: Option<usize>,
+    /// How long requests may take to finish after SIGTERM.
+    pub drain: Duration,
+    /// The Unix socket that answers `plimsoll proxy status`; none: there is none.
+    pub socket: Option<PathBuf>,
+    /// Where `/metrics` is served; none: nowhere.
+    pub metrics: Option<SocketAddr>,
+    /// Entries before an application.
+    pub ingress: Vec<Ingress>,
+    /// Entries beside a caller, or before a pool.
+    pub egress: Vec<Egress>,
+    /// The pools that egress entries send to.
+    pub pools: Vec<Pool>,
+}
+
+impl ProxyConfig {
+    /// Reads the section.
+    pub fn read(cursor: &Cursor<'_>) -> Option<Self> {
+        let fields = cursor
+            .fields(&["threads", "drain", "socket", "metrics", "ingress", "egress", "pools"])?;
+        let threads =
+            fields.optional("threads", |c| c.integer(1..=MOST_THREADS).map(|n| n as usize));
+        let hour = Duration::from_secs(3_600);
+        let drain = fields.or("drain", DRAIN, |c| c.duration(Duration::ZERO..=hour));
+        let socket = fields.optional("socket", Cursor::unix_path);
+        let mut taken = Taken::default();
+        let metrics = fields.optional("metrics", |c| {
+            let fields = c.fields(&["listen"])?;
+            let what = "an address and port such as \"127.0.0.1:7402\"";
+            fields.required("listen", what, |c| taken.listen(c))
+        });
+        let pools = fields.or("pools", Vec::new(), |c| {
+            let mut names = Once::default();
+            all(c, "a list of pools", |c| Pool::read(c, &mut names))
+        });
+        let ingress = fields.or("ingress", Vec::new(), |c| {
+            all(c, "a list of ingress entries", |c| Ingress::read(c, &mut taken))
+        });
+        // Where pools could not be read, no entry can be blamed for naming one.
+        let names: Option<Vec<String>> =
+            pools.as_ref().map(|pools| pools.iter().map(|pool| pool.name.clone()).collect());
+        let egress = fields.or("egress", Vec::new(), |c| {
+            all(c, "a list of egress entries", |c| Egress::read(c, &mut taken, names.as_deref()))
+        });
+        let (ingress, egress, pools) = (ingress?, egress?, pools?);
+        if ingress.is_empty() && egress.is_empty() {
+            return cursor.problem("expected at least one entry in ingress or egress");
+        }
+        let is_used = |index| egress.iter().any(|e| e.routes.iter().any(|r| r.pool == index));
+        if let Some(unused) = (0..pools.len()).find(|index| !is_used(*index)) {
+            let message = format!("no egress entry sends to the pool {:?}", pools[unused].name);
+            return fields.get("pools").unwrap_or(cursor).problem(message);
+        }
+        Some(ProxyConfig {
+            threads: threads?,
+            drain: drain?,
+            socket: socket?,
+            metrics: metrics?,
+            ingress,
+            egress,
+            pools,
+        })
+    }
+}
+
+/// What entries have taken already: no two may have the same.
+#[derive(Default)]
+struct Taken {
+    addresses: Once<SocketAddr>,
+    names: Once<String>,
+}
+
+impl Taken {
+    fn listen(&mut self, cursor: &Cursor<'_>) -> Option<SocketAddr> {
+        let address = cursor.listen()?;
+        self.addresses.take(address, cursor, "an address that nothing else listens on")?;
+        Some(address)
+    }
+
+    fn name(&mut self, cursor: &Cursor<'_>) -> Option<String> {
+        let name = name(cursor)?;
+        self.names.take(name.clone(), cursor, "a name that no other entry has")?;
+        Some(name)
+    }
+}
+
+/// A name that can stand in a label of metrics and in a command.
+fn name(cursor: &Cursor<'_>) -> Option<String> {
+    let valid = |name: &str| {
+        (1..=128).contains(&name.len())
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+    };
+    let what = "a name of up to 128 letters, digits, - _ and .";
+    cursor.text_if(what, valid).map(str::to_owned)
+}
+
+/// Every item of a list; all bad ones are reported.
+fn all<T>(
+    cursor: &Cursor<'_>,
+    what: &str,
+    read: impl FnMut(&Cursor<'_>) -> Option<T>,
+) -> Option<Vec<T>> {
+    let items = cursor.items(what)?;
+    if items.is_empty() {
+        return cursor.expected(format!("{what}, with at least one"));
+    }
+    let read: Vec<Option<T>> = items.iter().map(read).collect();
+    read.into_iter().collect()
+}
+
+/// An IP address and a port, for names are not looked up.
+fn numeric(cursor: &Cursor<'_>) -> Option<SocketAddr> {
+    let address = cursor.address()?;
+    match address.socket_addr() {
+        Some(address) => Some(address),
+        None => cursor.expected("an IP address and a port: the proxy looks up no names"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

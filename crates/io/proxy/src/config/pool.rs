@@ -1,0 +1,292 @@
+//! Pools: backends, and the policy that picks among them.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use plimsoll_admission::{
+    FailureRetries, LedgerOptions, RefusalBudget, RefusalRetries, RetryOptions, WhenNone,
+};
+use plimsoll_config::{Cursor, Fields, Once};
+use plimsoll_policy::{
+    Draw, EjectionSettings, ExpectedDelaySettings, HashKey, KeySource, PolicyKind, Probing,
+    Settings, Sight, SlowStartSettings, UriPart,
+};
+
+use super::{all, name, numeric};
+
+/// Tries after refusals where backends draw the line at their cores: two to four refusals are usual then.
+const REFUSALS_BY_SIGHT: u32 = 8;
+/// No request is tried more often than a policy can be told to avoid backends.
+const MOST_TRIES: u64 = plimsoll_policy::MAX_AVOID as u64 - 1;
+
+/// Backends, and how one is picked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pool {
+    /// Its name: routes, status and metrics go by it.
+    pub name: String,
+    /// Which policy.
+    pub policy: PolicyKind,
+    /// Its settings.
+    pub settings: Settings,
+    /// What of a request is hashed, for policies that go by a key.
+    pub key: Option<HashKey>,
+    /// How often requests are tried elsewhere.
+    pub retries: RetryOptions,
+    /// The backends, by their index in the policy.
+    pub backends: Vec<Backend>,
+}
+
+/// One that does the work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backend {
+    /// Its name: status and metrics go by it.
+    pub name: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its weight, 0…65,535; 0 takes it out.
+    pub weight: u32,
+}
+
+impl Pool {
+    /// The weights, by index.
+    pub fn weights(&self) -> Vec<u32> {
+        self.backends.iter().map(|backend| backend.weight).collect()
+    }
+
+    pub(super) fn read(cursor: &Cursor<'_>, names: &mut Once<String>) -> Option<Self> {
+        let fields = cursor.fields(&[
+            "name",
+            "policy",
+            "key",
+            "backends",
+            "refusals",
+            "failures",
+            "choices",
+            "draw",
+            "decay",
+            "hash_balance_factor",
+            "max_in_flight",
+            "bloc",
+            "expected_delay",
+            "ejection",
+            "slow_start",
+        ])?;
+        let name = fields.required("name", "the pool's name", |c| {
+            let name = name(c)?;
+            names.take(name.clone(), c, "a name that no other pool has")?;
+            Some(name)
+        });
+        let policy = fields.or("policy", PolicyKind::ExpectedDelay, policy);
+        let key = fields.optional("key", key);
+        let backends = fields.required("backends", "a list of at least one backend", backends);
+        let settings = settings(&fields);
+        let most = match settings.map(|settings| settings.expected_delay.sight) {
+            Some(Sight::Refusals) => REFUSALS_BY_SIGHT,
+            _ => RefusalRetries::default().most,
+        };
+        let default = RefusalRetries { most, ..RefusalRetries::default() };
+        let refusals = fields.or("refusals", default, |c| refusals(c, default));
+        let failures = fields.or("failures", FailureRetries::default(), failures);
+        let (policy, key, settings) = (policy?, key?, settings?);
+        let hashes =
+            matches!(policy, PolicyKind::HashMap | PolicyKind::HashRing | PolicyKind::HashMaglev);
+        if hashes && key.is_none() {
+            return cursor.problem(format!("missing key; expected what {policy} is to hash"));
+        }
+        if let (Some(key), false) = (fields.get("key"), hashes) {
+            return key.problem(format!("expected no key: {policy} goes by none"));
+        }
+        let backends = backends?;
+        let weights: Vec<u32> = backends.iter().map(|backend: &Backend| backend.weight).collect();
+        match policy.build(&weights, &settings) {
+            Err(error) => return cursor.problem(error),
+            Ok(built) if built.probing() != Probing::Never => {
+                let at = fields.get("expected_delay").or(fields.get("policy")).unwrap_or(cursor);
+                return at.problem("expected a policy without probes: the proxy sends none");
+            }
+            Ok(_) => {}
+        }
+        let retries = RetryOptions { refusals: refusals?, failures: failures? };
+        Some(Pool { name: name?, policy, settings, key, retries, backends })
+    }
+}
+
+fn policy(cursor: &Cursor<'_>) -> Option<PolicyKind> {
+    let text = cursor.text("a policy's name")?;
+    match text.parse() {
+        Ok(PolicyKind::CpuRandom) => {
+            cursor.problem("expected a policy that needs no CPU loads: the proxy is told none")
+        }
+        Ok(kind) => Some(kind),
+        Err(error) => cursor.problem(error),
+    }
+}
+
+fn backends(cursor: &Cursor<'_>) -> Option<Vec<Backend>> {
+    let (mut names, mut addresses) = (Once::default(), Once::default());
+    let backends = all(cursor, "a list of backends, each { name: …, address: … }", |item| {
+        let fields = item.fields(&["name", "address", "weight"])?;
+        let name = fields.required("name", "the backend's name", |c| {
+            let name = name(c)?;
+            names.take(name.clone(), c, "a name that no other backend has")?;
+            Some(name)
+        });
+        let address = fields.required("address", "an IP address and a port", |c| {
+            let address = numeric(c)?;
+            addresses.take(address, c, "an address that no other backend has")?;
+            Some(address)
+        });
+        let weight = fields.or("weight", 1, |c| c.integer(0..=65_535).map(|n| n as u32));
+        Some(Backend { name: name?, address: address?, weight: weight? })
+    })?;
+    if backends.iter().all(|backend| backend.weight == 0) {
+        return cursor.expected("at least one backend of weight above 0");
+    }
+    Some(backends)
+}
+
+/// `source`, `uri`, or a mapping with one of `header`, `cookie`, `query_param` and its name.
+fn key(cursor: &Cursor<'_>) -> Option<HashKey> {
+    if cursor.is_scalar() {
+        let by_uri = cursor.one_of(&[("source", false), ("uri", true)])?;
+        let uri = KeySource::Uri(UriPart::default());
+        return Some(HashKey::new(if by_uri { uri } else { KeySource::Source }));
+    }
+    let fields = cursor.fields(&["header", "cookie", "query_param"])?;
+    let token = |c: &Cursor<'_>| {
+        let valid = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        c.text_if("a name", |text| !text.is_empty() && text.bytes().all(valid)).map(str::to_owned)
+    };
+    let of = match (fields.get("header"), fields.get("cookie"), fields.get("query_param")) {
+        (Some(name), None, None) => KeySource::Header(token(name)?),
+        (None, Some(name), None) => KeySource::Cookie(token(name)?),
+        (None, None, Some(name)) => KeySource::QueryParam(token(name)?),
+        _ => return cursor.expected("one of header, cookie and query_param"),
+    };
+    Some(HashKey::new(of))
+}
+
+fn settings(fields: &Fields<'_>) -> Option<Settings> {
+    let default = Settings::default();
+    let choices = fields.or("choices", default.choices, |c| number(c, 1, 16));
+    let draw = fields.or("draw", default.draw, |c| {
+        c.one_of(&[("by_weight", Draw::ByWeight), ("uniform", Draw::Uniform)])
+    });
+    let decay_ms = fields.or("decay", default.decay_ms, ms);
+    let hash_balance_factor = fields.optional("hash_balance_factor", |c| number(c, 101, 100_000));
+    let max_in_flight = fields.optional("max_in_flight", |c| number(c, 1, u32::MAX));
+    let bloc = fields.or("bloc", default.bloc, bloc);
+    let expected_delay = fields.or("expected_delay", default.expected_delay, expected_delay);
+    let ejection = fields.optional("ejection", ejection);
+    let slow_start = fields.optional("slow_start", slow_start);
+    Some(Settings {
+        choices: choices?,
+        draw: draw?,
+        decay_ms: decay_ms?,
+        hash_balance_factor: hash_balance_factor?,
+        max_in_flight: max_in_flight?,
+        bloc: bloc?,
+        expected_delay: expected_delay?,
+        ejection: ejection?,
+        slow_start: slow_start?,
+        ..default
+    })
+}
+
+fn number(cursor: &Cursor<'_>, least: u32, most: u32) -> Option<u32> {
+    cursor.integer(u64::from(least)..=u64::from(most)).map(|n| n as u32)
+}
+
+/// A time of at least a millisecond, in milliseconds.
+fn ms(cursor: &Cursor<'_>) -> Option<u64> {
+    let bounds = Duration::from_millis(1)..=Duration::from_secs(24 * 3_600);
+    cursor.duration(bounds).map(|span| span.as_millis() as u64)
+}
+
+fn bloc(cursor: &Cursor<'_>) -> Option<LedgerOptions> {
+    let default = LedgerOptions::default();
+    let fields = cursor.fields(&["reset_interval", "most_chips", "when_none"])?;
+    let reset_interval_ms = fields.or("reset_interval", default.reset_interval_ms, ms);
+    let most_chips = fields.or("most_chips", default.most_chips, |c| number(c, 1, 1 << 20));
+    let when_none = fields.or("when_none", default.when_none, |c| {
+        c.one_of(&[("probe_oldest", WhenNone::ProbeOldest), ("fail_fast", WhenNone::FailFast)])
+    });
+    Some(LedgerOptions {
+        reset_interval_ms: reset_interval_ms?,
+        most_chips: most_chips?,
+        when_none: when_none?,
+    })
+}
+
+fn expected_delay(cursor: &Cursor<'_>) -> Option<ExpectedDelaySettings> {
+    let fields = cursor.fields(&["sight"])?;
+    let sight = fields.or("sight", Sight::Own, |c| {
+        c.one_of(&[("own", Sight::Own), ("refusals", Sight::Refusals)])
+    });
+    Some(ExpectedDelaySettings { sight: sight?, ..ExpectedDelaySettings::default() })
+}
+
+fn ejection(cursor: &Cursor<'_>) -> Option<EjectionSettings> {
+    let default = EjectionSettings::default();
+    let fields = cursor.fields(&[
+        "consecutive_failures",
+        "interval",
+        "base",
+        "max",
+        "max_percent",
+        "success_rate_hosts",
+        "success_rate_requests",
+        "success_rate_stdev_factor",
+    ])?;
+    let count =
+        |key: &str, default: u32, most: u32| fields.or(key, default, |c| number(c, 0, most));
+    let consecutive_failures =
+        count("consecutive_failures", default.consecutive_failures, u32::MAX);
+    let interval_ms = fields.or("interval", default.interval_ms, ms);
+    let base_ms = fields.or("base", default.base_ms, ms);
+    let max_ms = fields.or("max", default.max_ms, ms);
+    let max_percent = count("max_percent", default.max_percent, 100);
+    let hosts = count("success_rate_hosts", default.success_rate_hosts, u32::MAX);
+    let requests = count("success_rate_requests", default.success_rate_requests, u32::MAX);
+    let factor = count("success_rate_stdev_factor", default.success_rate_stdev_factor, u32::MAX);
+    Some(EjectionSettings {
+        consecutive_failures: consecutive_failures?,
+        interval_ms: interval_ms?,
+        base_ms: base_ms?,
+        max_ms: max_ms?,
+        max_percent: max_percent?,
+        success_rate_hosts: hosts?,
+        success_rate_requests: requests?,
+        success_rate_stdev_factor: factor?,
+    })
+}
+
+fn slow_start(cursor: &Cursor<'_>) -> Option<SlowStartSettings> {
+    let default = SlowStartSettings::default();
+    let fields = cursor.fields(&["window", "least_percent"])?;
+    let window_ms = fields.or("window", default.window_ms, ms);
+    let least_percent = fields.or("least_percent", default.least_percent, |c| number(c, 1, 100));
+    Some(SlowStartSettings { window_ms: window_ms?, least_percent: least_percent? })
+}
+
+fn refusals(cursor: &Cursor<'_>, default: RefusalRetries) -> Option<RefusalRetries> {
+    let fields = cursor.fields(&["most", "budget"])?;
+    let most = fields.or("most", default.most, |c| c.integer(0..=MOST_TRIES).map(|n| n as u32));
+    let budget = fields.or("budget", RefusalBudget::default(), |c| {
+        let (fields, default) = (c.fields(&["per_admitted", "burst"])?, RefusalBudget::default());
+        let per_admitted =
+            fields.or("per_admitted", default.per_admitted, |c| c.number(0.0..=1_000.0));
+        let burst = fields.or("burst", default.burst, |c| number(c, 1, 1 << 20));
+        Some(RefusalBudget { per_admitted: per_admitted?, burst: burst? })
+    });
+    Some(RefusalRetries { most: most?, budget: Some(budget?) })
+}
+
+fn failures(cursor: &Cursor<'_>) -> Option<FailureRetries> {
+    let default = FailureRetries::default();
+    let fields = cursor.fields(&["most", "share", "least"])?;
+    let most = fields.or("most", default.most, |c| c.integer(0..=MOST_TRIES).map(|n| n as u32));
+    let share = fields.or("share", default.share, |c| c.number(0.0..=1.0));
+    let least = fields.or("least", default.least, |c| number(c, 0, u32::MAX));
+    Some(FailureRetries { most: most?, share: share?, least: least? })
+}

@@ -1,0 +1,128 @@
+use plimsoll_config::Document;
+
+use super::*;
+
+fn read(text: &str) -> Result<ProxyConfig, Vec<String>> {
+    let document = Document::parse("F", text).expect("YAML");
+    document
+        .read(|c| c.fields(&["proxy"])?.required("proxy", "it", ProxyConfig::read))
+        .map_err(|errors| errors.iter().map(ToString::to_string).collect())
+}
+
+const WHOLE: &str = r#"
+proxy:
+  threads: 2
+  drain: 5s
+  socket: /run/plimsoll/proxy.sock
+  metrics: { listen: "127.0.0.1:7402" }
+  ingress:
+    - { listen: "127.0.0.1:8081", upstream: "127.0.0.1:9001", trust: ["127.0.0.0/8"], capacity: { static: 10 } }
+  egress:
+    - name: shop
+      listen: "127.0.0.1:8080"
+      routes: [ { path: /, pool: shop }, { host: Shop.example, path: /a, pool: other } ]
+      timeouts: { connect: 1s, request: 30s, idle: 60s }
+      limits: { connections: 10000, headers: 32KiB, body_kept_for_retries: 64KiB }
+  pools:
+    - name: shop
+      policy: bloc
+      bloc: { reset_interval: 1s }
+      refusals: { most: 3 }
+      backends: [ { name: b1, address: "127.0.0.1:8081", weight: 1 } ]
+    - name: other
+      policy: hash_maglev
+      key: { header: x-user }
+      backends: [ { name: b1, address: "127.0.0.1:8082" }, { name: b2, address: "127.0.0.1:8083", weight: 3 } ]
+"#;
+
+#[test]
+fn the_fixed_names_are_read() {
+    let config = read(WHOLE).expect("a configuration");
+    assert_eq!((config.threads, config.drain), (Some(2), Duration::from_secs(5)));
+    let egress = &config.egress[0];
+    assert_eq!((egress.timeouts, egress.limits), (Timeouts::default(), Limits::default()));
+    let first = &egress.routes[0];
+    assert_eq!(
+        (first.host.as_deref(), first.pool),
+        (Some("shop.example"), 1),
+        "the specific first"
+    );
+    assert_eq!(config.pools[0].policy, plimsoll_policy::PolicyKind::Bloc);
+    assert_eq!(config.pools[1].weights(), [1, 3]);
+    assert_eq!(config.ingress[0].name, "127.0.0.1:8081");
+}
+
+#[test]
+fn every_mistake_has_its_place() {
+    let cases = [
+        ("policy: bloc", "policy: blok", "proxy.pools[0].policy: no policy is called \"blok\""),
+        (
+            "policy: bloc",
+            "policy: prequal",
+            "proxy.pools[0].policy: expected a policy without probes",
+        ),
+        (
+            "policy: bloc",
+            "policy: cpu_random",
+            "proxy.pools[0].policy: expected a policy that needs no CPU",
+        ),
+        (
+            "weight: 1 }",
+            "weight: 0 }",
+            "proxy.pools[0].backends: expected at least one backend of weight",
+        ),
+        (
+            "b1, address: \"127.0.0.1:8081\"",
+            "b1, address: \"app:80\"",
+            "proxy.pools[0].backends[0].address: expected an IP address",
+        ),
+        ("key: { header: x-user }", "choices: 2", "proxy.pools[1]: missing key"),
+        ("bloc: { reset_interval: 1s }", "key: source", "proxy.pools[0].key: expected no key"),
+        (
+            "pool: other",
+            "pool: nowhere",
+            "proxy.egress[0].routes[1].pool: no pool is called \"nowhere\"",
+        ),
+        (
+            "headers: 32KiB",
+            "headers: 1KiB",
+            "proxy.egress[0].limits.headers: expected a size from 8192",
+        ),
+        ("127.0.0.0/8", "127.0.0.1/8", "proxy.ingress[0].trust[0]: expected a network"),
+        (
+            "{ static: 10 }",
+            "{ static: 0 }",
+            "proxy.ingress[0].capacity.static: expected a whole number",
+        ),
+        (
+            "127.0.0.1:8080",
+            "127.0.0.1:8081",
+            "proxy.egress[0].listen: expected an address that nothing",
+        ),
+        ("threads: 2", "capture: true", "proxy.capture: unknown key"),
+        ("connect: 1s", "connect: 1", "proxy.egress[0].timeouts.connect: expected a time"),
+        ("name: b2", "name: b1", "proxy.pools[1].backends[1].name: expected a name that no other"),
+        ("pool: other", "pool: shop", "proxy.pools: no egress entry sends to the pool \"other\""),
+    ];
+    for (good, bad, start) in cases {
+        assert!(WHOLE.contains(good), "{good}");
+        let errors = read(&WHOLE.replacen(good, bad, 1)).expect_err(bad);
+        assert!(errors.iter().any(|error| error.contains(start)), "{bad}: {errors:?}");
+    }
+}
+
+#[test]
+fn all_mistakes_are_reported_at_once() {
+    let bad = WHOLE.replace("threads: 2", "threads: 0").replace("1s }", "x }").replace("9001", "0");
+    assert_eq!(read(&bad).expect_err("bad").len(), 3);
+}
+
+#[test]
+fn several_pools_need_routes_and_one_needs_none() {
+    let routes = "      routes: [ { path: /, pool: shop }, { host: Shop.example, path: /a, pool: other } ]\n";
+    let errors = read(&WHOLE.replace(routes, "")).expect_err("two pools");
+    assert!(errors[0].contains("missing routes"), "{errors:?}");
+    let one = WHOLE.replace(routes, "");
+    let one = &one[..one.find("    - name: other").expect("it")];
+    assert_eq!(read(one).expect("one pool").egress[0].routes.len(), 1);
+}

@@ -1,0 +1,282 @@
+//! An entry beside a caller, or before a pool: picks a backend for each request, sends it elsewhere where it was
+//! refused or could not be delivered.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Incoming};
+use hyper::header::HeaderValue;
+use hyper::http::request::Parts;
+use hyper::upgrade::OnUpgrade;
+use hyper::{Request, Response, StatusCode};
+use plimsoll_policy::Ending;
+use tokio::time::{Instant, timeout_at};
+
+use crate::answer::{Problem, rejected_response};
+use crate::balance::{Balancer, Flight, Live};
+use crate::body::{Body, Passage, Source};
+use crate::config::{self, Limits, Route, Timeouts};
+use crate::forward::{Failed, Forward};
+use crate::guard::Guard;
+use crate::headers::{self, Rejected};
+use crate::request;
+use crate::route::{self, View};
+use crate::serve::{Client, Handler};
+use crate::tally::EntryTally;
+use crate::tried::Tried;
+use crate::upgrade;
+use crate::upstream::{Connections, Lease};
+
+/// Further backends that are tried where no connection could be made: with no health checks yet, each request finds
+/// the dead ones by itself.
+const MOST_ELSEWHERE: usize = 3;
+/// A refusal's body that is longer is not read to its end for the sake of the connection.
+const MOST_DRAINED: u64 = 4 << 10;
+
+/// One thread's part of an egress entry.
+pub(crate) struct Egress {
+    routes: Vec<Route>,
+    /// By the index of routes; those pools that no route of this entry names have none.
+    pools: Vec<Option<Pool>>,
+    timeouts: Timeouts,
+    limits: Limits,
+    tally: Arc<EntryTally>,
+}
+
+/// A pool, as one thread of one entry sees it.
+pub(crate) struct Pool {
+    pub(crate) balancer: Rc<Balancer>,
+    pub(crate) connections: Rc<Connections>,
+    /// Whether a backend has shown that an ingress is before it: only these are told of deadlines and tries.
+    has_ingress: Vec<Cell<bool>>,
+}
+
+impl Pool {
+    pub(crate) fn new(balancer: Rc<Balancer>, timeouts: Timeouts, limits: Limits) -> Self {
+        let addresses = balancer.addresses.iter().copied();
+        let has_ingress = balancer.addresses.iter().map(|_| Cell::new(false)).collect();
+        let (connect, idle) = (timeouts.connect, timeouts.idle);
+        let connections = Connections::new(addresses, limits.headers, connect, idle);
+        Pool { balancer, connections, has_ingress }
+    }
+}
+
+impl Egress {
+    pub(crate) fn new(
+        config: &config::Egress,
+        pools: Vec<Option<Pool>>,
+        tally: Arc<EntryTally>,
+    ) -> Rc<Self> {
+        let (timeouts, limits) = (config.timeouts, config.limits);
+        Rc::new(Egress { routes: config.routes.clone(), pools, timeouts, limits, tally })
+    }
+
+    /// To be called now and then.
+    pub(crate) fn upkeep(&self) {
+        for pool in self.pools.iter().flatten() {
+            pool.balancer.upkeep();
+            pool.connections.upkeep();
+        }
+    }
+
+    fn route(&self, head: &Parts) -> Option<&Pool> {
+        self.pools[route::find(&self.routes, head)?.pool].as_ref()
+    }
+
+    async fn pass(
+        &self,
+        pool: &Pool,
+        client: &Client,
+        (head, body): (Parts, Incoming),
+        upgrade: Option<OnUpgrade>,
+    ) -> Response<Body> {
+        let kept = self.limits.body_kept_for_retries;
+        let mut forward = Forward::new(head, body, kept, self.timeouts);
+        let view = View { peer: client.peer.ip(), head: forward.head() };
+        let key = pool.balancer.key.as_ref().and_then(|key| key.key(&view));
+        let mut live = pool.balancer.begin();
+        let mut tried = Tried::default();
+        loop {
+            let Some(mut flight) = pool.balancer.pick(key, tried.avoid()) else {
+                return self.nowhere(pool, &tried);
+            };
+            let backend = flight.backend();
+            self.tell(pool, backend, &mut forward, &tried);
+            let sent = forward.send(&pool.connections, backend, || live.may_retry_failure()).await;
+            let (response, lease) = match sent {
+                Ok(sent) => sent,
+                Err(failed) => {
+                    self.failed(pool, flight, failed);
+                    if failed == Failed::NoConnection
+                        && tried.unreachable < MOST_ELSEWHERE
+                        && forward.can_repeat()
+                    {
+                        tried.unreachable += 1;
+                        tried.add(backend);
+                        continue;
+                    }
+                    return failed.problem().response();
+                }
+            };
+            let rejected = match response.status() {
+                StatusCode::TOO_MANY_REQUESTS => Rejected::of(response.headers()),
+                _ => None,
+            };
+            let Some(rejected) = rejected else {
+                let guard = self.answered(pool, flight, live, &response);
+                let is_upgrade = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+                return match upgrade {
+                    Some(upgrade) if is_upgrade => {
+                        upgrade::tunnel(response, upgrade, guard, lease, client)
+                    }
+                    _ => self.pass_on(response, forward.source(), guard, lease),
+                };
+            };
+            pool.has_ingress[backend].set(true);
+            flight.bring(headers::chip(response.headers()));
+            flight.end(match rejected {
+                Rejected::Deadline { .. } => Ending::TooLate,
+                Rejected::Full | Rejected::Queue => Ending::Rejected,
+            });
+            if forward.is_sent() {
+                // What is not drained in time is dropped, and closed.
+                drop(timeout_at(forward.deadline(), drain(response.into_body(), lease)).await);
+            }
+            tried.refusals += 1;
+            tried.rejected = Some(rejected);
+            tried.add(backend);
+            let may_go_on = rejected.is_worth_a_retry()
+                && forward.can_repeat()
+                && pool.balancer.refused(tried.refusals);
+            if !may_go_on {
+                return rejected_response(rejected);
+            }
+        }
+    }
+
+    /// No backend is left to try.
+    fn nowhere(&self, pool: &Pool, tried: &Tried) -> Response<Body> {
+        if let Some(rejected) = tried.rejected {
+            return rejected_response(rejected);
+        }
+        if tried.unreachable > 0 {
+            return Problem::NoConnection.response();
+        }
+        pool.balancer.tally.without_backend.one_more();
+        Problem::NoBackend.response()
+    }
+
+    /// Says to an ingress how much time and how many tries the request has left.
+    fn tell(&self, pool: &Pool, backend: usize, forward: &mut Forward, tried: &Tried) {
+        let left = match pool.has_ingress[backend].get() {
+            true => {
+                let left = forward.deadline().saturating_duration_since(Instant::now());
+                u64::try_from(left.min(self.timeouts.request).as_millis()).ok()
+            }
+            false => None,
+        };
+        let headers = forward.headers();
+        match left {
+            Some(left) => {
+                let tries = pool.balancer.tries_left(tried.refusals);
+                headers.insert(headers::DEADLINE, HeaderValue::from(left));
+                headers.insert(headers::TRY, headers::number(tries));
+            }
+            None if tried.count > 0 => headers::remove_ours(headers),
+            None => {}
+        }
+    }
+
+    fn failed(&self, pool: &Pool, flight: Flight, failed: Failed) {
+        if failed == Failed::NoConnection {
+            pool.balancer.tally.backends[flight.backend()].connections_failed.one_more();
+        }
+        if failed == Failed::Timeout {
+            self.tally.timeouts.one_more();
+        }
+        flight.end(if failed.spares_backend() { Ending::Abandoned } else { Ending::Failure });
+    }
+
+    /// What a response says of its backend, and what it counts as when it ends.
+    fn answered(
+        &self,
+        pool: &Pool,
+        mut flight: Flight,
+        live: Live,
+        response: &Response<Incoming>,
+    ) -> Guard {
+        pool.balancer.admitted();
+        let chip = headers::chip(response.headers());
+        if chip.is_some() {
+            pool.has_ingress[flight.backend()].set(true);
+        }
+        flight.bring(chip);
+        // An application's own 429 is no refusal of ours; but fast as it is, it must not look like speed.
+        let status = response.status();
+        let is_bad = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
+        Guard::Flight(flight, if is_bad { Ending::Failure } else { Ending::Success }, live)
+    }
+
+    fn pass_on(
+        &self,
+        response: Response<Incoming>,
+        request: Option<Rc<Source>>,
+        guard: Guard,
+        lease: Lease,
+    ) -> Response<Body> {
+        let (mut head, body) = response.into_parts();
+        headers::remove_ours(&mut head.headers);
+        headers::remove_hop_by_hop(&mut head.headers);
+        let passage = Passage::new(body, request, guard, lease, self.timeouts.idle);
+        Response::from_parts(head, Body::Passing(passage))
+    }
+}
+
+impl Handler for Egress {
+    async fn handle(
+        self: Rc<Self>,
+        client: Client,
+        mut request: Request<Incoming>,
+    ) -> Response<Body> {
+        self.tally.requests.one_more();
+        let upgrade = upgrade::asked(&mut request);
+        let (mut head, body) = request.into_parts();
+        let checked = request::admit(&mut head);
+        let routed = checked.and_then(|()| self.route(&head).ok_or(Problem::NoRoute));
+        match routed {
+            Ok(pool) => self.pass(pool, &client, (head, body), upgrade).await,
+            Err(problem) => {
+                self.tally.malformed.one_more();
+                problem.response()
+            }
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn timeouts(&self) -> Timeouts {
+        self.timeouts
+    }
+
+    fn tally(&self) -> &EntryTally {
+        &self.tally
+    }
+}
+
+/// Reads a small body to its end, so that its connection can be used again.
+async fn drain(mut body: Incoming, lease: Lease) {
+    let is_small = body.size_hint().upper().is_some_and(|upper| upper <= MOST_DRAINED);
+    if !is_small {
+        return;
+    }
+    while let Some(frame) = body.frame().await {
+        if frame.is_err() {
+            return;
+        }
+    }
+    lease.give_back();
+}

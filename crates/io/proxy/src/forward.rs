@@ -1,0 +1,200 @@
+//! One request to one backend: on a connection that is there, or a new one; one that turns out to be closed is
+//! replaced without anybody noticing.
+
+use std::rc::Rc;
+
+use hyper::body::Incoming;
+use hyper::header::{HeaderMap, HeaderValue};
+use hyper::http::request::Parts;
+use hyper::{Request, Response, StatusCode};
+use tokio::time::{Instant, timeout_at};
+
+use crate::answer::Problem;
+use crate::body::{Outgoing, Source};
+use crate::config::Timeouts;
+use crate::headers;
+use crate::request::is_idempotent;
+use crate::upstream::{Connections, Lease, NoConnection};
+
+/// Why there is no response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failed {
+    /// Nothing was sent: any request may go elsewhere.
+    NoConnection,
+    /// No socket was left here.
+    NoSocket,
+    /// The backend broke off.
+    Broken,
+    /// The backend was not in time.
+    Timeout,
+    /// The client was not in time with its request.
+    Stalled,
+    /// The client broke its request off, or sent what is none.
+    BadBody,
+}
+
+impl Failed {
+    /// Whether the client is the reason, or this machine: the backend is not.
+    pub(crate) fn spares_backend(self) -> bool {
+        matches!(self, Failed::NoSocket | Failed::Stalled | Failed::BadBody)
+    }
+
+    /// What the client is told.
+    pub(crate) fn problem(self) -> Problem {
+        match self {
+            Failed::NoConnection => Problem::NoConnection,
+            Failed::NoSocket => Problem::NoSocket,
+            Failed::Broken => Problem::NoResponse,
+            Failed::Timeout => Problem::Timeout,
+            Failed::Stalled => Problem::Stalled,
+            Failed::BadBody => Problem::BadBody,
+        }
+    }
+}
+
+/// A request of a client, as often as it is sent.
+pub(crate) struct Forward {
+    head: Parts,
+    /// The body of the first try.
+    body: Option<Outgoing>,
+    source: Option<Rc<Source>>,
+    arrived: Instant,
+    timeouts: Timeouts,
+    /// The protocol that the client would go on with, on this connection.
+    upgrade: Option<HeaderValue>,
+}
+
+impl Forward {
+    /// A request that has just come, as backends get it: without what concerns its connection alone, or is ours.
+    pub(crate) fn new(mut head: Parts, body: Incoming, kept: usize, timeouts: Timeouts) -> Self {
+        let body = Outgoing::new(body, kept);
+        let source = body.source();
+        let upgrade = headers::upgrade(&head.headers);
+        headers::remove_ours(&mut head.headers);
+        headers::remove_hop_by_hop(&mut head.headers);
+        if let Some(protocol) = &upgrade {
+            headers::ask_for_upgrade(&mut head.headers, protocol.clone());
+        }
+        Forward { head, body: Some(body), source, arrived: Instant::now(), timeouts, upgrade }
+    }
+
+    /// Its head.
+    pub(crate) fn head(&self) -> &Parts {
+        &self.head
+    }
+
+    /// Its body, if it has one.
+    pub(crate) fn source(&self) -> Option<Rc<Source>> {
+        self.source.clone()
+    }
+
+    /// The headers that backends get.
+    pub(crate) fn headers(&mut self) -> &mut HeaderMap {
+        &mut self.head.headers
+    }
+
+    /// Whether it can be sent once more from its beginning.
+    pub(crate) fn can_repeat(&self) -> bool {
+        self.source.as_ref().is_none_or(|source| source.can_repeat())
+    }
+
+    /// Whether all of it has been read.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.source.as_ref().is_none_or(|source| source.is_ended())
+    }
+
+    /// When its response's head must be there, or the client's next bytes where they are awaited.
+    pub(crate) fn deadline(&self) -> Instant {
+        match &self.source {
+            Some(source) if !source.is_ended() => source.last() + self.timeouts.idle,
+            Some(source) => source.last() + self.timeouts.request,
+            None => self.arrived + self.timeouts.request,
+        }
+    }
+
+    /// Sends it to a backend. `may_retry` is asked whether it may be sent twice, when a connection that had been used
+    /// before was reset and the method allows it.
+    pub(crate) async fn send(
+        &mut self,
+        connections: &Rc<Connections>,
+        backend: usize,
+        may_retry: impl FnOnce() -> bool,
+    ) -> Result<(Response<Incoming>, Lease), Failed> {
+        let mut lease = self.connection(connections, backend, false).await?;
+        let mut may_retry = Some(may_retry);
+        loop {
+            let request = self.request();
+            let sent = lease.send(request);
+            let mut error = match self.in_time(sent).await? {
+                Ok(response)
+                    if response.status() == StatusCode::SWITCHING_PROTOCOLS
+                        && self.upgrade.is_none() =>
+                {
+                    // Nobody asked for it.
+                    return Err(Failed::Broken);
+                }
+                Ok(response) => return Ok((response, lease)),
+                Err(error) => error,
+            };
+            if self.source.as_ref().is_some_and(|source| source.is_broken()) {
+                return Err(Failed::BadBody);
+            }
+            match error.take_message() {
+                // It was closed before anything was sent. A new one that does that is no connection.
+                Some(_) if !lease.is_reused() => return Err(Failed::NoConnection),
+                Some(request) => self.body = Some(request.into_body()),
+                None => {
+                    let is_stale = lease.is_reused()
+                        && is_idempotent(&self.head.method)
+                        && self.can_repeat()
+                        && may_retry.take().is_some_and(|may_retry| may_retry());
+                    if !is_stale {
+                        return Err(Failed::Broken);
+                    }
+                }
+            }
+            drop(lease);
+            lease = self.connection(connections, backend, true).await?;
+        }
+    }
+
+    async fn connection(
+        &self,
+        connections: &Rc<Connections>,
+        backend: usize,
+        fresh: bool,
+    ) -> Result<Lease, Failed> {
+        self.in_time(connections.get(backend, fresh)).await?.map_err(|error| match error {
+            NoConnection::Backend => Failed::NoConnection,
+            NoConnection::Here => Failed::NoSocket,
+        })
+    }
+
+    fn request(&mut self) -> Request<Outgoing> {
+        let body = self.body.take().unwrap_or_else(|| Outgoing::again(self.source.as_ref()));
+        let mut request = Request::new(body);
+        request.method_mut().clone_from(&self.head.method);
+        request.uri_mut().clone_from(&self.head.uri);
+        request.headers_mut().clone_from(&self.head.headers);
+        request
+    }
+
+    /// Waits until the deadline, which moves while the client sends.
+    async fn in_time<T>(&self, what: impl Future<Output = T>) -> Result<T, Failed> {
+        let mut what = std::pin::pin!(what);
+        loop {
+            let deadline = self.deadline();
+            if let Ok(done) = timeout_at(deadline, what.as_mut()).await {
+                return Ok(done);
+            }
+            if self.deadline() <= deadline {
+                let client_is_late =
+                    |source: &Rc<Source>| !source.is_ended() && source.is_awaited();
+                return Err(match self.source.as_ref().is_some_and(client_is_late) {
+                    true => Failed::Stalled,
+                    false => Failed::Timeout,
+                });
+            }
+        }
+    }
+}

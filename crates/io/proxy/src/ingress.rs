@@ -1,0 +1,250 @@
+//! An entry before an application: admits a request or refuses it at once, and says with every response whether there
+//! is room for more.
+//!
+//! **It has one thread**, which owns its admission: what is in flight is exact, and nothing is shared. A thread passes
+//! on more than one application behind it answers.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::header::HeaderValue;
+use hyper::{Request, Response, StatusCode};
+use plimsoll_admission::{
+    Admission, AdmissionOptionsError, Arrival, Decision, Ended, Permit, Reason,
+};
+use plimsoll_policy::{Ending, Finish};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::answer::rejected_response;
+use crate::body::{Body, Passage, Source};
+use crate::cidr::Cidr;
+use crate::clock::Clock;
+use crate::config::{self, Limits, Timeouts};
+use crate::forward::{Failed, Forward};
+use crate::guard::Guard;
+use crate::headers::{self, Rejected};
+use crate::request;
+use crate::serve::{Client, Handler};
+use crate::tally::{EntryTally, IngressTally};
+use crate::upgrade;
+use crate::upstream::{Connections, Lease};
+
+/// An ingress entry, on its thread.
+pub(crate) struct Ingress {
+    trust: Vec<Cidr>,
+    admission: RefCell<Admission>,
+    in_flight: Cell<u32>,
+    rng: RefCell<Xoshiro256PlusPlus>,
+    connections: Rc<Connections>,
+    timeouts: Timeouts,
+    limits: Limits,
+    clock: Clock,
+    tally: Arc<EntryTally>,
+    counts: Arc<IngressTally>,
+}
+
+impl Ingress {
+    /// # Errors
+    /// When an option is out of range.
+    pub(crate) fn new(
+        config: &config::Ingress,
+        clock: Clock,
+        tally: Arc<EntryTally>,
+        counts: Arc<IngressTally>,
+    ) -> Result<Rc<Self>, AdmissionOptionsError> {
+        let config::Ingress { timeouts, limits, .. } = *config;
+        let (connect, idle) = (timeouts.connect, timeouts.idle);
+        let upstream = [config.upstream];
+        Ok(Rc::new(Ingress {
+            trust: config.trust.clone(),
+            admission: RefCell::new(Admission::new(&config.admission)?),
+            in_flight: Cell::new(0),
+            rng: RefCell::new(crate::random::generator()),
+            connections: Connections::new(upstream, limits.headers, connect, idle),
+            timeouts,
+            limits,
+            clock,
+            tally,
+            counts,
+        }))
+    }
+
+    /// To be called now and then.
+    pub(crate) fn upkeep(&self) {
+        self.connections.upkeep();
+        self.note_limit();
+    }
+
+    fn note_limit(&self) {
+        let limit = self.admission.borrow().limit();
+        self.counts.limit.set(limit.map_or(0, f64::to_bits));
+    }
+
+    /// What the request brings, as far as its sender is believed.
+    fn arrival(&self, peer: SocketAddr, headers: &hyper::HeaderMap) -> Arrival {
+        if !self.trust.iter().any(|network| network.contains(peer.ip())) {
+            return Arrival::default();
+        }
+        let tries_left = headers::tries_left(headers).unwrap_or(0);
+        Arrival { time_left: headers::deadline(headers), tries_left }
+    }
+
+    fn decide(self: &Rc<Self>, arrival: Arrival) -> Result<Admitted, Reason> {
+        let (now, in_flight) = (self.clock.now(), self.in_flight.get());
+        match self.admission.borrow_mut().decide(now, in_flight, arrival) {
+            Decision::Admit(permit) => {
+                self.count(in_flight + 1);
+                self.counts.admitted.one_more();
+                self.counts.upstream.started.one_more();
+                Ok(Admitted { ingress: self.clone(), permit, at: now, ended: Ended::Abandoned })
+            }
+            Decision::Reject(reason) => {
+                match reason {
+                    Reason::Full => &self.counts.full,
+                    Reason::Queue => &self.counts.queue,
+                    Reason::Deadline { .. } => &self.counts.deadline,
+                }
+                .one_more();
+                Err(reason)
+            }
+        }
+    }
+
+    fn count(&self, in_flight: u32) {
+        self.in_flight.set(in_flight);
+        self.counts.in_flight.set(u64::from(in_flight));
+    }
+
+    fn chip(&self) -> HeaderValue {
+        let in_flight = self.in_flight.get();
+        let chip = self.admission.borrow().chip(in_flight, &mut *self.rng.borrow_mut());
+        let count = if chip { &self.counts.chips } else { &self.counts.responses_without_chip };
+        count.one_more();
+        headers::chip_value(chip)
+    }
+
+    fn refuse(&self, reason: Reason) -> Response<Body> {
+        let rejected = Rejected::from(reason);
+        let mut response = rejected_response(rejected);
+        let headers = response.headers_mut();
+        headers.insert(headers::REJECTED, HeaderValue::from_static(rejected.word()));
+        if let Rejected::Deadline { is_idle } = rejected {
+            headers.insert(headers::IDLE, headers::chip_value(is_idle));
+            headers.insert(headers::CHIP, self.chip());
+        }
+        response
+    }
+
+    fn pass_on(
+        &self,
+        response: Response<Incoming>,
+        request: Option<Rc<Source>>,
+        guard: Guard,
+        lease: Lease,
+    ) -> Response<Body> {
+        let (mut head, body) = response.into_parts();
+        // What an application sends under our names is not ours.
+        headers::remove_ours(&mut head.headers);
+        headers::remove_hop_by_hop(&mut head.headers);
+        let passage = Passage::new(body, request, guard, lease, self.timeouts.idle);
+        Response::from_parts(head, Body::Passing(passage))
+    }
+}
+
+impl Handler for Ingress {
+    async fn handle(
+        self: Rc<Self>,
+        client: Client,
+        mut request: Request<Incoming>,
+    ) -> Response<Body> {
+        self.tally.requests.one_more();
+        let upgrade = upgrade::asked(&mut request);
+        let (mut head, body) = request.into_parts();
+        if let Err(problem) = request::admit(&mut head) {
+            self.tally.malformed.one_more();
+            return problem.response();
+        }
+        let admitted = match self.decide(self.arrival(client.peer, &head.headers)) {
+            Ok(admitted) => admitted,
+            Err(reason) => return self.refuse(reason),
+        };
+        let kept = self.limits.body_kept_for_retries;
+        let mut forward = Forward::new(head, body, kept, self.timeouts);
+        match forward.send(&self.connections, 0, || true).await {
+            Ok((response, lease)) => {
+                let status = response.status();
+                let is_bad = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
+                let ended = if is_bad { Ended::Failed } else { Ended::Answered };
+                let guard = Guard::Admitted(admitted, ended);
+                let mut passed = match upgrade {
+                    Some(upgrade) if status == StatusCode::SWITCHING_PROTOCOLS => {
+                        upgrade::tunnel(response, upgrade, guard, lease, &client)
+                    }
+                    _ => self.pass_on(response, forward.source(), guard, lease),
+                };
+                passed.headers_mut().insert(headers::CHIP, self.chip());
+                passed
+            }
+            Err(failed) => {
+                if failed == Failed::Timeout {
+                    self.tally.timeouts.one_more();
+                }
+                if failed == Failed::NoConnection {
+                    self.counts.upstream.connections_failed.one_more();
+                }
+                // A timeout says nothing of the application's speed but that it is worse.
+                let is_silent = failed.spares_backend() || failed == Failed::Timeout;
+                admitted.end(if is_silent { Ended::Abandoned } else { Ended::Failed });
+                failed.problem().response()
+            }
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn timeouts(&self) -> Timeouts {
+        self.timeouts
+    }
+
+    fn tally(&self) -> &EntryTally {
+        &self.tally
+    }
+}
+
+/// A request that was admitted. Dropped without more, its client has given it up.
+pub(crate) struct Admitted {
+    ingress: Rc<Ingress>,
+    permit: Permit,
+    at: plimsoll_model::Nanos,
+    ended: Ended,
+}
+
+impl Admitted {
+    /// It ends so, now.
+    pub(crate) fn end(mut self, ended: Ended) {
+        self.ended = ended;
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let Admitted { ingress, permit, at, ended } = self;
+        let left = ingress.in_flight.get().saturating_sub(1);
+        ingress.count(left);
+        let now = ingress.clock.now();
+        let ending = match ended {
+            Ended::Answered => Ending::Success,
+            Ended::Failed => Ending::Failure,
+            Ended::Abandoned => Ending::Abandoned,
+        };
+        ingress.counts.upstream.finished(&Finish::new(now.since(*at), ending));
+        if let Ok(mut admission) = ingress.admission.try_borrow_mut() {
+            admission.finish(now, left, *permit, *ended);
+        }
+    }
+}

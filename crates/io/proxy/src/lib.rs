@@ -1,0 +1,64 @@
+//! The layer-7 data plane: an HTTP/1.1 proxy that balances requests with overload control.
+//!
+//! An *egress* entry stands beside a caller, or before a pool: it picks a backend for each request by any policy of
+//! [`plimsoll_policy`], and sends elsewhere what was refused or could not be delivered. An *ingress* entry stands before
+//! an application: it admits by [`plimsoll_admission`], or refuses at once, and says with each response in one bit
+//! whether there is room for more. One process holds any number of either; entries share nothing but threads.
+//!
+//! ```text
+//! client ──▶ serve ──▶ egress: balance (policy, retries) ──▶ forward ──▶ upstream ─ ─▶ backend, or its ingress
+//!        ──▶ serve ──▶ ingress: admission ──▶ forward ──▶ upstream ──▶ application
+//!
+//! config/    the section `proxy`: types, defaults, how it is read
+//! run        listeners, threads, the end
+//! serve      clients' connections
+//! request    what must hold of a request; headers: what ends here
+//! egress     picks and tries (route, tried); balance/: one policy on many threads
+//! ingress    admits, refuses, gives chips
+//! forward    one request to one backend; upstream: connections to them; upgrade: what goes on as another protocol
+//! body/      bodies as they pass, and what counts a request while they do (guard)
+//! tally      what is counted; shared, status: summed over threads; socket: told to who asks
+//! ```
+//!
+//! HTTP is hyper's, one connection at a time (`server::conn::http1`, `client::conn::http1`). Each thread has a runtime,
+//! a listener of each egress entry (`SO_REUSEPORT`) and connections to backends of its own; a task per client's
+//! connection does everything for its requests.
+//!
+//! **What threads share.** All threads of an egress entry balance as one: each has a copy of the policy, and tells the
+//! others of each request that starts and ends through logs without locks (`balance/mod.rs` says how, why, and where it is
+//! not one). An ingress has one thread, which owns its admission.
+//!
+//! **Counts are exact**: a request is in flight while its guard is held, and the guard is dropped by whatever ends it:
+//! the response's last byte, a client that leaves, a backend that breaks off, a time-out, a panic.
+
+mod answer;
+mod balance;
+mod body;
+mod cidr;
+mod clock;
+pub mod config;
+mod egress;
+mod forward;
+mod guard;
+mod headers;
+mod ingress;
+mod random;
+mod request;
+mod route;
+mod run;
+mod serve;
+mod shared;
+mod socket;
+mod status;
+mod tally;
+mod tried;
+mod upgrade;
+mod upstream;
+
+pub use cidr::Cidr;
+pub use config::ProxyConfig;
+pub use run::{Handle, Proxy, ProxyError};
+pub use socket::{Socket, SocketError, ask, drain};
+pub use status::{
+    BackendStatus, ClientStatus, EgressStatus, IngressStatus, PoolStatus, RequestStatus, Status,
+};

@@ -1,0 +1,190 @@
+//! What a running proxy says of itself.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::tally::{BUCKETS, BackendTally, EntryTally};
+
+/// The whole proxy, summed over its threads.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// How many threads serve.
+    pub threads: usize,
+    /// Seconds since it was started.
+    pub uptime_s: f64,
+    /// Entries before applications.
+    pub ingress: Vec<IngressStatus>,
+    /// Entries beside callers, or before pools.
+    pub egress: Vec<EgressStatus>,
+}
+
+/// What an entry counts of its clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientStatus {
+    /// Connections open now.
+    pub connections: u64,
+    /// Requests read.
+    pub requests: u64,
+    /// Requests that could not be passed on: no host, no route.
+    pub malformed: u64,
+    /// Requests without a response in time.
+    pub timeouts: u64,
+    /// Connections turned away at the limit.
+    pub turned_away: u64,
+    /// Times that no connection could be accepted.
+    pub accept_failures: u64,
+}
+
+/// An egress entry.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EgressStatus {
+    /// Its name.
+    pub name: String,
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Its clients.
+    #[serde(flatten)]
+    pub clients: ClientStatus,
+    /// Its pools.
+    pub pools: Vec<PoolStatus>,
+}
+
+/// A pool, as one entry sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PoolStatus {
+    /// Its name.
+    pub name: String,
+    /// The policy's name.
+    pub policy: String,
+    /// Requests sent once more, after a refusal or a failure.
+    pub retried: u64,
+    /// Requests that were not, for want of tries or by the budget.
+    pub not_retried: u64,
+    /// Requests for which no backend could be picked.
+    pub without_backend: u64,
+    /// Its backends.
+    pub backends: Vec<BackendStatus>,
+}
+
+/// A backend, as one entry sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BackendStatus {
+    /// Its name.
+    pub name: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its weight.
+    pub weight: u32,
+    /// What was sent to it.
+    #[serde(flatten)]
+    pub requests: RequestStatus,
+}
+
+/// Requests to one backend, or application.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RequestStatus {
+    /// Sent and not ended.
+    pub in_flight: u64,
+    /// Sent, tries counted each.
+    pub sent: u64,
+    /// Answered as they should be.
+    pub succeeded: u64,
+    /// Without an answer, or with one that says that the backend could not serve.
+    pub failed: u64,
+    /// Given up by their clients.
+    pub abandoned: u64,
+    /// Refused by the backend's ingress, which had too many.
+    pub rejected: u64,
+    /// Refused by the backend's ingress, for they would have been late.
+    pub too_late: u64,
+    /// Responses with chip 1.
+    pub chips: u64,
+    /// Responses with chip 0.
+    pub responses_without_chip: u64,
+    /// Connections that could not be made.
+    pub connections_failed: u64,
+    /// Sum of the response times of those that succeeded, to the last byte, seconds.
+    pub latency_sum_s: f64,
+    /// How many of these took at most so many seconds: pairs of a bound and a number; all others took longer than the
+    /// last bound.
+    pub latency_buckets: Vec<(f64, u64)>,
+}
+
+/// An ingress entry.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct IngressStatus {
+    /// Its name.
+    pub name: String,
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// The application.
+    pub upstream: SocketAddr,
+    /// Its clients.
+    #[serde(flatten)]
+    pub clients: ClientStatus,
+    /// The most that may be in flight; none while all is admitted.
+    pub capacity: Option<f64>,
+    /// Requests admitted.
+    pub admitted: u64,
+    /// Refused: too many in flight.
+    pub full: u64,
+    /// Refused: they would have been late for those that wait.
+    pub queue: u64,
+    /// Refused: they would have been late anyway.
+    pub deadline: u64,
+    /// Responses with chip 1.
+    pub chips_sent: u64,
+    /// Responses with chip 0.
+    pub sent_without_chip: u64,
+    /// What went to the application.
+    pub application: RequestStatus,
+}
+
+impl RequestStatus {
+    pub(crate) fn sum<'a>(tallies: impl Iterator<Item = &'a BackendTally>) -> Self {
+        let mut sum = RequestStatus::default();
+        let (mut latency_us, mut buckets) = (0, [0; BUCKETS.len()]);
+        for tally in tallies {
+            sum.sent += tally.started.get();
+            sum.succeeded += tally.succeeded.get();
+            sum.failed += tally.failed.get();
+            sum.abandoned += tally.abandoned.get();
+            sum.rejected += tally.rejected.get();
+            sum.too_late += tally.too_late.get();
+            sum.chips += tally.chips.get();
+            sum.responses_without_chip += tally.responses_without_chip.get();
+            sum.connections_failed += tally.connections_failed.get();
+            sum.in_flight += tally.in_flight();
+            latency_us += tally.latency_us.get();
+            for (bucket, count) in buckets.iter_mut().zip(&tally.buckets) {
+                *bucket += count.get();
+            }
+        }
+        sum.latency_sum_s = latency_us as f64 / 1e6;
+        let mut below = 0;
+        sum.latency_buckets = BUCKETS
+            .into_iter()
+            .zip(buckets)
+            .map(|(bound, count)| {
+                below += count;
+                (bound, below)
+            })
+            .collect();
+        sum
+    }
+}
+
+impl ClientStatus {
+    pub(crate) fn sum<'a>(open: usize, tallies: impl Iterator<Item = &'a EntryTally>) -> Self {
+        let mut sum = ClientStatus { connections: open as u64, ..ClientStatus::default() };
+        for tally in tallies {
+            sum.requests += tally.requests.get();
+            sum.malformed += tally.malformed.get();
+            sum.timeouts += tally.timeouts.get();
+            sum.turned_away += tally.turned_away.get();
+            sum.accept_failures += tally.accept_failures.get();
+        }
+        sum
+    }
+}

@@ -1,0 +1,144 @@
+//! What is counted. Each cell is written by one thread alone, so counting is a load and a store; status and metrics
+//! sum over the threads.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use plimsoll_policy::{Ending, Finish};
+
+/// Upper bounds of the buckets of response times, seconds; one more bucket has the rest.
+pub const BUCKETS: [f64; 16] = [
+    0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
+    10.0, 30.0,
+];
+const BUCKETS_US: [u64; 16] = [
+    250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
+    2_500_000, 5_000_000, 10_000_000, 30_000_000,
+];
+
+/// A counter that one thread writes and any reads.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    pub(crate) fn one_more(&self) {
+        self.add(1);
+    }
+
+    pub(crate) fn add(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    /// For what goes up and down.
+    pub(crate) fn set(&self, n: u64) {
+        self.0.store(n, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// One backend, as one thread of one entry counts it.
+#[derive(Debug, Default)]
+pub(crate) struct BackendTally {
+    pub(crate) started: Count,
+    pub(crate) succeeded: Count,
+    pub(crate) failed: Count,
+    pub(crate) abandoned: Count,
+    pub(crate) rejected: Count,
+    pub(crate) too_late: Count,
+    pub(crate) chips: Count,
+    pub(crate) responses_without_chip: Count,
+    pub(crate) connections_failed: Count,
+    pub(crate) latency_us: Count,
+    pub(crate) buckets: [Count; BUCKETS.len() + 1],
+}
+
+impl BackendTally {
+    pub(crate) fn finished(&self, finish: &Finish) {
+        match finish.ending {
+            Ending::Success => {
+                self.succeeded.one_more();
+                self.latency(finish.latency);
+            }
+            Ending::Failure => self.failed.one_more(),
+            Ending::Abandoned => self.abandoned.one_more(),
+            Ending::Rejected => self.rejected.one_more(),
+            Ending::TooLate => self.too_late.one_more(),
+        }
+        match finish.chip {
+            Some(true) => self.chips.one_more(),
+            Some(false) => self.responses_without_chip.one_more(),
+            None => {}
+        }
+    }
+
+    fn latency(&self, latency: Duration) {
+        let us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+        self.latency_us.add(us);
+        self.buckets[BUCKETS_US.partition_point(|bound| *bound < us)].one_more();
+    }
+
+    /// Sent and not ended.
+    pub(crate) fn in_flight(&self) -> u64 {
+        let ended =
+            [&self.succeeded, &self.failed, &self.abandoned, &self.rejected, &self.too_late];
+        // The sum over threads is what counts, and reads of one thread's cells may be torn: never below 0.
+        self.started.get().saturating_sub(ended.iter().map(|count| count.get()).sum())
+    }
+}
+
+/// One pool, as one thread of one entry counts it.
+#[derive(Debug)]
+pub(crate) struct PoolTally {
+    pub(crate) backends: Vec<BackendTally>,
+    /// Requests sent once more, after a refusal or a failure.
+    pub(crate) retried: Count,
+    /// Requests that were not, for want of tries or by the budget.
+    pub(crate) not_retried: Count,
+    /// Requests for which no backend could be picked.
+    pub(crate) without_backend: Count,
+}
+
+impl PoolTally {
+    pub(crate) fn new(backends: usize) -> Self {
+        PoolTally {
+            backends: (0..backends).map(|_| BackendTally::default()).collect(),
+            retried: Count::default(),
+            not_retried: Count::default(),
+            without_backend: Count::default(),
+        }
+    }
+}
+
+/// What one thread counts of an entry's clients.
+#[derive(Debug, Default)]
+pub(crate) struct EntryTally {
+    /// Requests read.
+    pub(crate) requests: Count,
+    /// Requests answered here, for they cannot be passed on.
+    pub(crate) malformed: Count,
+    /// Requests without an answer in time.
+    pub(crate) timeouts: Count,
+    /// Connections turned away at the limit.
+    pub(crate) turned_away: Count,
+    /// Times that no connection could be accepted.
+    pub(crate) accept_failures: Count,
+}
+
+/// What an ingress counts. It has one thread.
+#[derive(Debug, Default)]
+pub(crate) struct IngressTally {
+    pub(crate) in_flight: Count,
+    pub(crate) admitted: Count,
+    pub(crate) full: Count,
+    pub(crate) queue: Count,
+    pub(crate) deadline: Count,
+    pub(crate) chips: Count,
+    pub(crate) responses_without_chip: Count,
+    /// Bits of an f64; 0 while all is admitted.
+    pub(crate) limit: Count,
+    /// To the application.
+    pub(crate) upstream: BackendTally,
+}
