@@ -67,7 +67,7 @@ fn checks_that_fail_though_work_succeeds_are_said_once_and_not_believed() {
     let clients = rig.clients(150.0);
     let daemon = rig.daemon();
     until_all_serve(&daemon);
-    let warned = || daemon.events("warning", "its checks fail though clients get answers");
+    let warned = || daemon.events("warning", "its health checks fail though clients get answers");
     until("the checks to be doubted", || warned().len() >= 3);
     std::thread::sleep(Duration::from_secs(4));
     let mut named = warned();

@@ -39,6 +39,16 @@ fn run(seeds: u64, order: impl Fn(u64) -> Order + Sync) -> (Tally, Vec<String>) 
 /// Quarters of a day, by seed. (A thousand whole days are for `make soak`.)
 const QUARTERS: u64 = 80;
 
+/// Half days in which healthy backends once failed, or were given nothing.
+const ONCE_VIOLATED: [u64; 3] = [26, 144, 199];
+
+#[test]
+fn days_that_once_had_a_violation_have_none() {
+    let order = |at: u64| Order::days(ONCE_VIOLATED[at as usize], 0.5);
+    let (_, failures) = run(ONCE_VIOLATED.len() as u64, order);
+    assert!(failures.is_empty(), "{} violations:\n{}", failures.len(), failures.join("\n\n"));
+}
+
 #[test]
 fn twenty_days_of_faults_violate_nothing() {
     let (tally, failures) = run(QUARTERS, |seed| Order::days(seed, 0.25));
