@@ -42,6 +42,7 @@ mod forward;
 mod guard;
 mod headers;
 mod ingress;
+mod linger;
 mod random;
 mod request;
 mod route;

@@ -27,6 +27,7 @@ use tracing::{debug, warn};
 
 use crate::body::Body;
 use crate::config::{Limits, Timeouts};
+use crate::linger::Lingering;
 use crate::tally::EntryTally;
 
 /// Pause after a failed accept: the cause (no file descriptors left, say) does not go away at once.
@@ -192,8 +193,10 @@ impl<H: Handler> Door<H> {
             let (handler, client) = (handler.clone(), client.clone());
             async move { Ok::<_, Infallible>(handler.handle(client, request).await) }
         });
-        let connection =
-            self.builder.serve_connection(TokioIo::new(Box::pin(stream)), service).with_upgrades();
+        let connection = self
+            .builder
+            .serve_connection(TokioIo::new(Lingering::new(Box::pin(stream))), service)
+            .with_upgrades();
         tokio::task::spawn_local(async move {
             let mut connection = pin!(connection);
             let served = tokio::select! {
