@@ -7,6 +7,7 @@
 mod check;
 mod client;
 mod config;
+mod daemons;
 mod doctor;
 mod hangup;
 mod l4;

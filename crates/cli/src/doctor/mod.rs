@@ -15,9 +15,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::config::{self, Config, Sections, Service};
+use crate::daemons::refused;
 use crate::run;
 use finding::{Finding, Findings};
-use plimsoll_config::{ConfigError, Document};
+use plimsoll_config::Document;
 use plimsoll_control::ServiceView;
 use plimsoll_terminal::{Format, Screen, complain, exit};
 use running::Running;
@@ -36,13 +37,9 @@ pub struct DoctorArgs {
 /// Looks, and exits 0 when nothing is wrong, 1 when something is, 2 when the configuration is.
 pub fn run(args: &DoctorArgs) -> ExitCode {
     let Some(path) = &args.config else { return l4::run(None, args.output) };
-    let wrong = |problems: Vec<ConfigError>| {
-        problems.iter().for_each(|problem| complain!("{problem}"));
-        ExitCode::from(exit::MALFORMED)
-    };
     let read = Document::load(path).and_then(|document| config::all(&document));
     let (config, layer_4) = match read {
-        Err(problems) => return wrong(problems),
+        Err(problems) => return refused(&problems),
         Ok(Sections { daemon: None, l4: None, .. }) => {
             complain!("plimsoll: doctor looks at services and l4; this configuration has neither");
             return ExitCode::from(exit::FAILED);

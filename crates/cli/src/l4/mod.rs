@@ -17,7 +17,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use plimsoll_terminal::{complain, exit};
+
+use crate::daemons::refused;
 
 /// The layer-4 data plane: XDP, no state per connection
 #[derive(Debug, Subcommand)]
@@ -45,12 +46,9 @@ impl Pinned {
     fn dir(&self) -> Result<PathBuf, ExitCode> {
         match &self.config {
             None => Ok(PathBuf::from(config::PIN_DIR)),
-            Some(file) => config::load(file).map(|config| config.pin_dir).map_err(|errors| {
-                for error in errors {
-                    complain!("{error}");
-                }
-                ExitCode::from(exit::MALFORMED)
-            }),
+            Some(file) => {
+                config::load(file).map(|config| config.pin_dir).map_err(|errors| refused(&errors))
+            }
         }
     }
 }

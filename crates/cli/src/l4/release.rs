@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use plimsoll_sink::wire::{Answer, Question};
-use plimsoll_terminal::{complain, exit};
 
 use super::config;
+use crate::daemons::refused;
 
 /// The daemon answers at once unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,10 +30,7 @@ pub struct ReleaseArgs {
 pub fn run(args: &ReleaseArgs) -> ExitCode {
     let section = match config::load_section(&args.config) {
         Ok(section) => section,
-        Err(errors) => {
-            errors.iter().for_each(|problem| complain!("{problem}"));
-            return ExitCode::from(exit::MALFORMED);
-        }
+        Err(errors) => return refused(&errors),
     };
     let Some(socket) = section.socket else {
         return plimsoll_terminal::fail(

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use plimsoll_l4::{Keys, L4Config};
-use plimsoll_terminal::{complain, exit};
 
 use super::config;
+use crate::daemons::refused;
 use crate::run::record::unix_ms;
 
 /// Within less, no balancer takes up the file in time.
@@ -31,10 +31,7 @@ pub struct RotateArgs {
 pub fn run(args: &RotateArgs) -> ExitCode {
     let config = match config::load(&args.config) {
         Ok(config) => config,
-        Err(errors) => {
-            errors.iter().for_each(|problem| complain!("{problem}"));
-            return ExitCode::from(exit::MALFORMED);
-        }
+        Err(errors) => return refused(&errors),
     };
     match rotate(&config, Duration::from_secs(args.after), args.fresh) {
         Ok(()) => {

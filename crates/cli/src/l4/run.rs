@@ -2,12 +2,11 @@
 //! itself: while the daemon is down, or is replaced by a newer one, no packet and no count is lost.
 
 use std::future::pending;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime};
 
 use plimsoll_l4::{Balancer, Keys, L4Error, Pending};
-use plimsoll_terminal::{complain, exit};
 use tokio::sync::mpsc;
 use tracing::{debug, error, info, warn};
 
@@ -17,8 +16,7 @@ use super::loads::Loads;
 use super::metrics::Metrics;
 use super::routes::Routes;
 use super::steer::{Asked, Listener, answer, inbox};
-use crate::check::count;
-use crate::run::log;
+use crate::daemons::{DaemonArgs, refused};
 use crate::run::record::unix_ms;
 
 /// A new salt takes over no sooner after it was written, so that every balancer has read it by then.
@@ -27,50 +25,17 @@ const ROTATION_LEAD_MS: u64 = 30_000;
 /// Balance the services of a configuration
 #[derive(clap::Args, Debug)]
 pub struct RunArgs {
-    /// The configuration
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
-    /// How to log, to standard error
-    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    log_format: log::LogFormat,
-    /// Log more
-    #[arg(short, long)]
-    verbose: bool,
-    /// Look at the configuration alone: 0 when it is good, 2 when it is wrong
-    #[arg(long)]
-    check: bool,
+    #[command(flatten)]
+    daemon: DaemonArgs,
 }
 
 /// Runs until SIGTERM or SIGINT, or until a newer daemon has taken over, and leaves the kernel balancing;
 /// `plimsoll l4 detach` ends that. Exits 1 when it cannot start, 2 when the configuration is wrong.
 pub fn run(args: &RunArgs) -> ExitCode {
-    let section = match config::load_section(&args.config) {
-        Ok(section) => section,
-        Err(errors) => {
-            for error in errors {
-                complain!("{error}");
-            }
-            return ExitCode::from(exit::MALFORMED);
-        }
-    };
-    if args.check {
-        let config = &section.balancer;
-        let servers: usize = config.vips.iter().map(|vip| vip.backends.len()).sum();
-        let services = count(config.vips.len(), "service");
-        let (file, servers) = (args.config.display(), count(servers, "server"));
-        return plimsoll_terminal::answer(&format!("{file}: ok ({services}, {servers})\n"));
-    }
-    let log = match log::init(args.log_format, args.verbose) {
-        Ok(log) => log,
-        Err(error) => return plimsoll_terminal::fail(&format!("cannot start: {error}")),
-    };
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return log.fail(&format!("cannot start: {error}")),
-    };
-    match runtime.block_on(keep(&args.config, section)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => log.fail(&error),
+    let file = &args.daemon.config;
+    match config::load_section(file) {
+        Ok(section) => args.daemon.run(keep(file, section)),
+        Err(errors) => refused(&errors),
     }
 }
 

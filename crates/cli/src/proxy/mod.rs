@@ -11,9 +11,11 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use plimsoll_proxy::SocketError;
-use plimsoll_terminal::{complain, exit};
+use plimsoll_terminal::complain;
 
 pub use run::summary;
+
+use crate::daemons::refused;
 
 /// The layer-7 data plane: an HTTP proxy that balances with overload control
 #[derive(Debug, Subcommand)]
@@ -55,12 +57,7 @@ impl Asked {
                 let file = file.display();
                 plimsoll_terminal::fail(&format!("{file} has no proxy.socket to ask at"))
             }),
-            Err(errors) => {
-                for error in errors {
-                    complain!("{error}");
-                }
-                Err(ExitCode::from(exit::MALFORMED))
-            }
+            Err(errors) => Err(refused(&errors)),
         }
     }
 }

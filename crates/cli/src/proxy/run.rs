@@ -1,66 +1,35 @@
 //! `plimsoll proxy run`: serves until SIGTERM or SIGINT, then lets requests finish.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use plimsoll_proxy::{Proxy, ProxyConfig, Socket};
-use plimsoll_terminal::{complain, exit};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
 
 use super::{config, metrics};
 use crate::check::count;
-use crate::run::log;
+use crate::daemons::{DaemonArgs, refused};
 
 /// Proxy the requests of a configuration's entries
 #[derive(clap::Args, Debug)]
 pub struct RunArgs {
-    /// The configuration
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
-    /// How to log, to standard error
-    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    log_format: log::LogFormat,
-    /// Log more
-    #[arg(short, long)]
-    verbose: bool,
-    /// Look at the configuration alone: 0 when it is good, 2 when it is wrong
-    #[arg(long)]
-    check: bool,
+    #[command(flatten)]
+    daemon: DaemonArgs,
 }
 
 /// Runs until SIGTERM or SIGINT. Exits 1 when it cannot start, 2 when the configuration is wrong.
 pub fn run(args: &RunArgs) -> ExitCode {
-    let config = match config::load(&args.config) {
+    let config = match config::load(&args.daemon.config) {
         Ok(config) => config,
-        Err(errors) => {
-            for error in errors {
-                complain!("{error}");
-            }
-            return ExitCode::from(exit::MALFORMED);
-        }
+        Err(errors) => return refused(&errors),
     };
-    if args.check {
-        let (file, summary) = (args.config.display(), summary(&config));
-        return plimsoll_terminal::answer(&format!("{file}: ok ({summary})\n"));
-    }
-    let log = match log::init(args.log_format, args.verbose) {
-        Ok(log) => log,
-        Err(error) => return plimsoll_terminal::fail(&format!("cannot start: {error}")),
-    };
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return log.fail(&format!("cannot start: {error}")),
-    };
-    match runtime.block_on(serve(&config)) {
-        Ok(proxy) => {
-            info!("ending; requests under way have {:?} to finish", config.drain);
-            proxy.stop(config.drain);
-            ExitCode::SUCCESS
-        }
-        Err(error) => log.fail(&error),
-    }
+    args.daemon.run(async {
+        let proxy = serve(&config).await?;
+        info!("ending; requests under way have {:?} to finish", config.drain);
+        proxy.stop(config.drain);
+        Ok(())
+    })
 }
 
 /// What a section holds, in words.

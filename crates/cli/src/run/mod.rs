@@ -17,12 +17,12 @@ mod supervise;
 pub mod translate;
 
 use std::hash::{BuildHasher, RandomState};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use plimsoll_terminal::{complain, exit};
+use plimsoll_terminal::exit;
 
 use crate::config;
+use crate::daemons::{DaemonArgs, refused};
 
 /// Threads of the runtime: one may be at a controller's step, of 10 ms at the most, while the other
 /// keeps connections and timers going.
@@ -31,18 +31,11 @@ const WORKERS: usize = 2;
 /// Steer the services of a configuration
 #[derive(clap::Args, Clone, Debug)]
 pub struct RunArgs {
-    /// The configuration
-    #[arg(long, value_name = "FILE")]
-    pub config: PathBuf,
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
     /// Program nothing; say what would be
     #[arg(long)]
     pub observe: bool,
-    /// How to log, to standard error
-    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    pub log_format: log::LogFormat,
-    /// Log more
-    #[arg(short, long)]
-    pub verbose: bool,
     /// What chance does: the same seed gives the same probe phases [default: of the system]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
@@ -51,14 +44,11 @@ pub struct RunArgs {
 /// Steers until SIGTERM or SIGINT, and exits 0 then; 1 when it cannot start, 2 when the configuration
 /// is wrong.
 pub fn run(args: &RunArgs) -> ExitCode {
-    let config = match config::load(&args.config) {
+    let config = match config::load(&args.daemon.config) {
         Ok(config) => config,
-        Err(problems) => {
-            problems.iter().for_each(|problem| complain!("{problem}"));
-            return ExitCode::from(exit::MALFORMED);
-        }
+        Err(problems) => return refused(&problems),
     };
-    let log = match log::init(args.log_format, args.verbose) {
+    let log = match log::init(args.daemon.log_format, args.daemon.verbose) {
         Ok(log) => log,
         Err(error) => return plimsoll_terminal::fail(&format!("cannot start: {error}")),
     };
@@ -71,7 +61,7 @@ pub fn run(args: &RunArgs) -> ExitCode {
         }
     };
     let options = daemon::Options {
-        file: args.config.clone(),
+        file: args.daemon.config.clone(),
         observe: args.observe,
         seed: args.seed.unwrap_or_else(|| RandomState::new().hash_one("seed")),
     };

@@ -204,7 +204,7 @@ fn a_configuration_is_checked_without_starting_anything() {
     let check = |text: &str| {
         fs::write(&file, text).expect("written");
         let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
-        command.args(["l4", "run", "--check", "--config"]).arg(&file);
+        command.args(["check", "--config"]).arg(&file);
         let output = command.output().expect("runs");
         let text =
             [output.stdout, output.stderr].map(|told| String::from_utf8_lossy(&told).into_owned());
@@ -212,7 +212,7 @@ fn a_configuration_is_checked_without_starting_anything() {
     };
     let (code, text) = check(&good);
     assert_eq!(
-        (code, text.ends_with("l4.yaml: ok (1 service, 1 server)\n")),
+        (code, text.ends_with("l4.yaml: ok (layer 4: 1 service, 1 server)\n")),
         (Some(0), true),
         "{text}"
     );

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use plimsoll_config::{Address, Cursor, Fields, Host, Keyed, quoted};
 
+use crate::request::{MAX_BODY_LIMIT, MAX_REQUEST_BODY, RESERVED, is_token};
 use crate::{Connection, Probe, ProbeSpec, Scheme, StatusSet, TlsSpec};
 
 const fn ms(ms: u64) -> Duration {
@@ -35,10 +36,8 @@ const PROBES: RangeInclusive<u64> = 1..=10_000;
 const CHECKS: RangeInclusive<u64> = 1..=16;
 /// `liveness.timeout` may span so many intervals: about as many rounds overlap while a backend hangs.
 const LIVENESS_ROUNDS: u128 = 1_000;
-/// The longest body of a request, bytes.
-const REQUEST_BODY: usize = 1 << 20;
 /// Bounds of `*.max_body`, bytes.
-const MAX_BODIES: RangeInclusive<u64> = 1..=(64 << 20);
+const MAX_BODIES: RangeInclusive<u64> = 1..=MAX_BODY_LIMIT as u64;
 /// Bounds of a part of a whole.
 const PART: RangeInclusive<f64> = 0.0..=1.0;
 
@@ -161,7 +160,7 @@ fn request(cursor: &Cursor<'_>, fields: &Fields<'_>, inherited: Inherited) -> Op
     let host = fields.or("host", inherited.host, |c| host_header(c).map(Some));
     let headers = fields.or("headers", Vec::new(), headers);
     let body = fields.optional("body", |c| {
-        c.text_if("a string to send, of at most 1 MiB", |text| text.len() <= REQUEST_BODY)
+        c.text_if("a string to send, of at most 1 MiB", |text| text.len() <= MAX_REQUEST_BODY)
             .map(|text| text.as_bytes().to_vec())
     });
     let expect = fields.or("expect", Expect::default(), expect);
@@ -238,25 +237,11 @@ fn headers(cursor: &Cursor<'_>) -> Option<Vec<(String, String)>> {
 }
 
 fn header(entry: &Keyed<'_>, before: &[(String, String)]) -> Option<(String, String)> {
-    const OURS: [&str; 10] = [
-        "connection",
-        "content-length",
-        "expect",
-        "host",
-        "keep-alive",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    ];
-    // RFC 9110, section 5.6.2: a token.
-    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     let name = entry.key;
-    if name.is_empty() || !name.bytes().all(token) {
+    if !is_token(name) {
         return entry.problem(format!("expected a header name, found {}", quoted(name)));
     }
-    if OURS.iter().any(|ours| ours.eq_ignore_ascii_case(name)) {
+    if RESERVED.iter().any(|reserved| reserved.eq_ignore_ascii_case(name)) {
         return entry
             .problem("expected another header: this one follows from host, body, connection");
     }

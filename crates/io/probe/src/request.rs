@@ -4,8 +4,10 @@ use crate::spec::{Connection, ProbeSpec, Scheme, SpecError};
 
 /// Apache, NGINX and HAProxy take heads of 8 KiB and more.
 const MAX_REQUEST_HEAD: usize = 8 * 1024;
-const MAX_REQUEST_BODY: usize = 1024 * 1024;
-const MAX_BODY_LIMIT: usize = 64 * 1024 * 1024;
+/// The longest body of a request, bytes.
+pub(crate) const MAX_REQUEST_BODY: usize = 1024 * 1024;
+/// The greatest limit of a response's body, bytes.
+pub(crate) const MAX_BODY_LIMIT: usize = 64 * 1024 * 1024;
 const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// A host name of DNS with a port.
@@ -15,7 +17,7 @@ const USER_AGENT: &str = concat!("plimsoll-probe/", env!("CARGO_PKG_VERSION"));
 
 /// Fields that decide where a message ends or what becomes of the connection (RFC 9110 §7.6.1,
 /// RFC 9112 §6). `Host` has its own setting; `Expect` would make the server wait for us.
-const RESERVED: [&str; 10] = [
+pub(crate) const RESERVED: [&str; 10] = [
     "connection",
     "content-length",
     "expect",
@@ -126,7 +128,8 @@ fn push_field(head: &mut String, name: &str, value: &str) {
 }
 
 /// RFC 9110 §5.6.2.
-fn is_token(text: &str) -> bool {
+/// A token of RFC 9110 §5.6.2.
+pub(crate) fn is_token(text: &str) -> bool {
     let tchar = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     !text.is_empty() && text.bytes().all(tchar)
 }

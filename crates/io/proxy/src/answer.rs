@@ -37,6 +37,12 @@ pub(crate) enum Problem {
     BadBody,
 }
 
+/// Whether a backend's response counts as its failure. An application's own 429 does: it is no refusal of ours, but fast
+/// as it is, it must not look like speed.
+pub(crate) fn is_failure(status: StatusCode) -> bool {
+    status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
+}
+
 impl Problem {
     fn answer(self) -> (StatusCode, &'static str) {
         match self {

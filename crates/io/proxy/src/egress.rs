@@ -14,9 +14,9 @@ use hyper::{Request, Response, StatusCode};
 use plimsoll_policy::Ending;
 use tokio::time::{Instant, timeout_at};
 
-use crate::answer::{Problem, rejected_response};
+use crate::answer::{Problem, is_failure, rejected_response};
 use crate::balance::{Balancer, Flight, Live};
-use crate::body::{Body, Passage, Source};
+use crate::body::{Body, Passage};
 use crate::config::{self, Limits, Route, Timeouts};
 use crate::forward::{Failed, Forward};
 use crate::guard::Guard;
@@ -131,7 +131,13 @@ impl Egress {
                     Some(upgrade) if is_upgrade => {
                         upgrade::tunnel(response, upgrade, guard, lease, client)
                     }
-                    _ => self.pass_on(response, forward.source(), guard, lease),
+                    _ => Passage::response(
+                        response,
+                        forward.source(),
+                        guard,
+                        lease,
+                        self.timeouts.idle,
+                    ),
                 };
             };
             pool.has_ingress[backend].set(true);
@@ -213,24 +219,8 @@ impl Egress {
             pool.has_ingress[flight.backend()].set(true);
         }
         flight.bring(chip);
-        // An application's own 429 is no refusal of ours; but fast as it is, it must not look like speed.
-        let status = response.status();
-        let is_bad = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
+        let is_bad = is_failure(response.status());
         Guard::Flight(flight, if is_bad { Ending::Failure } else { Ending::Success }, live)
-    }
-
-    fn pass_on(
-        &self,
-        response: Response<Incoming>,
-        request: Option<Rc<Source>>,
-        guard: Guard,
-        lease: Lease,
-    ) -> Response<Body> {
-        let (mut head, body) = response.into_parts();
-        headers::remove_ours(&mut head.headers);
-        headers::remove_hop_by_hop(&mut head.headers);
-        let passage = Passage::new(body, request, guard, lease, self.timeouts.idle);
-        Response::from_parts(head, Body::Passing(passage))
     }
 }
 

@@ -18,8 +18,8 @@ use plimsoll_admission::{
 use plimsoll_policy::{Ending, Finish};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::answer::rejected_response;
-use crate::body::{Body, Passage, Source};
+use crate::answer::{is_failure, rejected_response};
+use crate::body::{Body, Passage};
 use crate::cidr::Cidr;
 use crate::clock::Clock;
 use crate::config::{self, Limits, Timeouts};
@@ -30,7 +30,7 @@ use crate::request;
 use crate::serve::{Client, Handler};
 use crate::tally::{EntryTally, IngressTally};
 use crate::upgrade;
-use crate::upstream::{Connections, Lease};
+use crate::upstream::Connections;
 
 /// An ingress entry, on its thread.
 pub(crate) struct Ingress {
@@ -137,21 +137,6 @@ impl Ingress {
         }
         response
     }
-
-    fn pass_on(
-        &self,
-        response: Response<Incoming>,
-        request: Option<Rc<Source>>,
-        guard: Guard,
-        lease: Lease,
-    ) -> Response<Body> {
-        let (mut head, body) = response.into_parts();
-        // What an application sends under our names is not ours.
-        headers::remove_ours(&mut head.headers);
-        headers::remove_hop_by_hop(&mut head.headers);
-        let passage = Passage::new(body, request, guard, lease, self.timeouts.idle);
-        Response::from_parts(head, Body::Passing(passage))
-    }
 }
 
 impl Handler for Ingress {
@@ -176,14 +161,19 @@ impl Handler for Ingress {
         match forward.send(&self.connections, 0, || true).await {
             Ok((response, lease)) => {
                 let status = response.status();
-                let is_bad = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
-                let ended = if is_bad { Ended::Failed } else { Ended::Answered };
+                let ended = if is_failure(status) { Ended::Failed } else { Ended::Answered };
                 let guard = Guard::Admitted(admitted, ended);
                 let mut passed = match upgrade {
                     Some(upgrade) if status == StatusCode::SWITCHING_PROTOCOLS => {
                         upgrade::tunnel(response, upgrade, guard, lease, &client)
                     }
-                    _ => self.pass_on(response, forward.source(), guard, lease),
+                    _ => Passage::response(
+                        response,
+                        forward.source(),
+                        guard,
+                        lease,
+                        self.timeouts.idle,
+                    ),
                 };
                 passed.headers_mut().insert(headers::CHIP, self.chip());
                 passed

@@ -67,16 +67,16 @@ fn main() {
     let balancers = number(6, 1.0) as usize;
     let sight = match argument(7).as_deref() {
         None | Some("own") => Sight::Own,
-        Some("refusals") => panic!("refusals need doors: see the example `arena`"),
         Some("probes") => Sight::Probes,
-        Some(other) => panic!("{other}: expected own or probes"),
+        Some(other) => {
+            panic!("{other}: expected own or probes (refusals need doors: the example `arena`)")
+        }
     };
     let mut cells = Vec::new();
-    for (l, (law_name, _)) in LAWS.iter().enumerate().filter(|(_, (name, _))| name.contains(&law)) {
-        for (p, name) in POOLS.iter().enumerate().filter(|(_, name)| name.contains(&pool_name)) {
+    for (l, _) in LAWS.iter().enumerate().filter(|(_, (name, _))| name.contains(&law)) {
+        for (p, _) in POOLS.iter().enumerate().filter(|(_, name)| name.contains(&pool_name)) {
             let loads = LOADS.iter().filter(|load| only_load.is_none_or(|only| only == **load));
             cells.extend(loads.map(|&load| Cell { law: l, pool: p, load }));
-            let _ = (law_name, name);
         }
     }
     let next = AtomicUsize::new(0);

@@ -41,12 +41,8 @@ pub use fault::Fault;
 pub use invariants::{Rule, Violation};
 pub use mutant::Mutant;
 pub use pool::{BackendModel, Method, paper_pool, pool_named, service_named, small_pool};
-/// The name that `crates/lab/papers` knows it by.
-pub use pool_model::PoolModel as Plant;
 pub use pool_model::{Condition, PoolModel};
 pub use random::RandomStream;
-/// The name that `crates/lab/papers` knows it by.
-pub use request::RequestPool as RequestPlant;
 pub use request::{Answer, RequestPool};
 pub use rig::{Rig, Tally};
 pub use roundrobin::HaproxyRoundRobin;

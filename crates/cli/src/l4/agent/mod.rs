@@ -11,12 +11,11 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use plimsoll_l4::{Agent, Keys, Pending, agent_dir, detach_agent};
-use plimsoll_terminal::{complain, exit};
 use tracing::{error, info, warn};
 
 use super::config::load_section;
 use super::follow::{Keep, Signals, follow_until_told};
-use crate::run::log;
+use crate::daemons::{DaemonArgs, refused};
 
 pub use section::{Section, section};
 
@@ -31,15 +30,8 @@ pub enum AgentCommand {
 /// Write and restore cookies on this server, as the balancers' configuration has it
 #[derive(Args, Debug)]
 pub struct RunArgs {
-    /// The balancers' configuration
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
-    /// How to log, to standard error
-    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    log_format: log::LogFormat,
-    /// Log more
-    #[arg(short, long)]
-    verbose: bool,
+    #[command(flatten)]
+    daemon: DaemonArgs,
 }
 
 /// Take the programs off all interfaces, and forget the counters
@@ -68,10 +60,7 @@ fn pinned(config: Option<&Path>) -> Result<PathBuf, ExitCode> {
         None => Ok(PathBuf::from(format!("{}-agent", super::config::PIN_DIR))),
         Some(file) => match super::config::load(file) {
             Ok(l4) => Ok(agent_dir(&l4)),
-            Err(errors) => {
-                errors.iter().for_each(|problem| complain!("{problem}"));
-                Err(ExitCode::from(exit::MALFORMED))
-            }
+            Err(errors) => Err(refused(&errors)),
         },
     }
 }
@@ -79,21 +68,10 @@ fn pinned(config: Option<&Path>) -> Result<PathBuf, ExitCode> {
 /// Runs until SIGTERM or SIGINT, and leaves the kernel at work; `plimsoll l4 agent detach` ends that.
 /// Exits 1 when it cannot start, 2 when the configuration is wrong.
 fn run(args: &RunArgs) -> ExitCode {
-    if let Err(errors) = load_section(&args.config) {
-        errors.iter().for_each(|problem| complain!("{problem}"));
-        return ExitCode::from(exit::MALFORMED);
-    }
-    let log = match log::init(args.log_format, args.verbose) {
-        Ok(log) => log,
-        Err(error) => return plimsoll_terminal::fail(&format!("cannot start: {error}")),
-    };
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return log.fail(&format!("cannot start: {error}")),
-    };
-    match runtime.block_on(keep(&args.config)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => log.fail(&error),
+    let file = &args.daemon.config;
+    match load_section(file) {
+        Ok(_) => args.daemon.run(keep(file)),
+        Err(errors) => refused(&errors),
     }
 }
 

@@ -9,11 +9,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use hyper::Response;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 
 use crate::body::Source;
 use crate::guard::Guard;
+use crate::headers;
 use crate::upstream::Lease;
 
 /// A response's body.
@@ -68,16 +70,21 @@ impl Body {
 }
 
 impl Passage {
-    /// Passes on the response to a request with this body, and breaks off when the backend sends nothing for `idle`.
-    pub(crate) fn new(
-        incoming: Incoming,
+    /// A backend's response to a request with this body, as the client gets it: without the headers that are of one hop
+    /// or under our names. It breaks off when the backend sends nothing for `idle`.
+    pub(crate) fn response(
+        response: Response<Incoming>,
         request: Option<Rc<Source>>,
         guard: Guard,
         lease: Lease,
         idle: Duration,
-    ) -> Self {
+    ) -> Response<Body> {
+        let (mut head, incoming) = response.into_parts();
+        headers::remove_ours(&mut head.headers);
+        headers::remove_hop_by_hop(&mut head.headers);
         let held = Some((guard, lease));
-        Passage { incoming, held, request, idle, stalled: None, is_waiting: false }
+        let passage = Passage { incoming, held, request, idle, stalled: None, is_waiting: false };
+        Response::from_parts(head, Body::Passing(passage))
     }
 
     fn complete(&mut self) {

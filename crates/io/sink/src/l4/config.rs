@@ -63,6 +63,6 @@ impl SinkConfig for L4SinkConfig {
 
     fn start(&self, steering: &Steering, steered: Steered) -> Result<SinkHandle, SinkError> {
         let sink = L4Sink::new(self.clone(), steered.servers)?.with_origin(steering.origin);
-        Ok(steer::start_alone(sink, self.poll))
+        Ok(steer::start_dedicated(sink, self.poll))
     }
 }

@@ -1,7 +1,7 @@
 //! How a service's balancer is read and programmed, whichever kind it is: a task reads it as often as its method
 //! needs, carries out plans, and reports what came of both.
 
-mod alone;
+mod dedicated;
 mod handle;
 
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use plimsoll_config::{Cursor, Once};
 use plimsoll_model::{BackendId, SinkLimits};
 
-pub(crate) use alone::start as start_alone;
+pub(crate) use dedicated::start as start_dedicated;
 pub use handle::{Loss, SinkHandle, SinkReport};
 pub(crate) use handle::{Orders, RETRY, Refusal, SinkEnd, left_alone};
 

@@ -5,7 +5,7 @@
 use plimsoll_feedback::awrr;
 use plimsoll_model::Nanos;
 use plimsoll_queueing::ServiceTime;
-use plimsoll_sim::{Method, Plant, RequestPlant, integer_weights};
+use plimsoll_sim::{Method, PoolModel, RequestPool, integer_weights};
 
 use super::{LOAD, SAME, SERVICE_US, SLOWED, Track, capacities_after, pool, rate_rps};
 use crate::Provenance;
@@ -34,10 +34,10 @@ pub fn run(how: Awrr, seconds: f64, seed: u64) -> Track {
     let pool = pool();
     let even = vec![GREATEST; pool.len()];
     let (service, method) = (ServiceTime::Exponential, Method::RoundRobin);
-    let mut plant = RequestPlant::new(&pool, &even, SERVICE_US, service, method, seed);
-    plant.set_rate(rate_rps());
-    plant.advance(at(WARM_UP_S));
-    plant.set_speed(SLOWED.0, SLOWED.1 * pool[SLOWED.0].speed);
+    let mut pool_model = RequestPool::new(&pool, &even, SERVICE_US, service, method, seed);
+    pool_model.set_rate(rate_rps());
+    pool_model.advance(at(WARM_UP_S));
+    pool_model.set_speed(SLOWED.0, SLOWED.1 * pool[SLOWED.0].speed);
     let mut parts = vec![1.0; pool.len()];
     let mut weights = vec![(0.0, even)];
     let (mut stopped_s, mut iterations) = (None, 0);
@@ -45,9 +45,9 @@ pub fn run(how: Awrr, seconds: f64, seed: u64) -> Track {
     for round in 1..=rounds {
         let passed_s = round as f64 * how.interval_s;
         if passed_s > seconds - LATER_S {
-            plant.keep_answers();
+            pool_model.keep_answers();
         }
-        let used = measure(&mut plant, at(WARM_UP_S + passed_s), &pool);
+        let used = measure(&mut pool_model, at(WARM_UP_S + passed_s), &pool);
         let most = used.iter().copied().fold(0.0, f64::max);
         let least = used.iter().copied().fold(f64::INFINITY, f64::min);
         if most - least <= SAME {
@@ -58,10 +58,10 @@ pub fn run(how: Awrr, seconds: f64, seed: u64) -> Track {
         correct(&mut parts, &used, how.alpha);
         let whole = integer_weights(&parts, GREATEST);
         let changes: Vec<(usize, u32)> = whole.iter().copied().enumerate().collect();
-        plant.set_weights(&changes);
+        pool_model.set_weights(&changes);
         weights.push((passed_s, whole));
     }
-    let answers = plant.take_answers();
+    let answers = pool_model.take_answers();
     let sum: f64 = answers.iter().map(|a| a.latency_ms).sum();
     let later_ms = sum / answers.len() as f64;
     let provenance = Provenance::Simulated;
@@ -110,14 +110,14 @@ fn at(seconds: f64) -> Nanos {
 
 /// The mean part of its cores that each backend uses until then.
 fn measure(
-    plant: &mut RequestPlant,
+    pool_model: &mut RequestPool,
     until: Nanos,
     pool: &[plimsoll_sim::BackendModel],
 ) -> Vec<f64> {
     let (mut busy, mut samples) = (vec![0u64; pool.len()], 0u64);
-    while plant.now() < until {
-        plant.advance(Nanos((plant.now().0 + SAMPLE_NS).min(until.0)));
-        for ((busy, server), model) in busy.iter_mut().zip(plant.report().servers).zip(pool) {
+    while pool_model.now() < until {
+        pool_model.advance(Nanos((pool_model.now().0 + SAMPLE_NS).min(until.0)));
+        for ((busy, server), model) in busy.iter_mut().zip(pool_model.report().servers).zip(pool) {
             *busy += u64::from(server.in_flight.min(model.cores));
         }
         samples += 1;
@@ -136,11 +136,11 @@ mod tests {
     fn readings_scatter_as_they_are_said_to() {
         let pool = pool();
         let (service, method) = (ServiceTime::Exponential, Method::RoundRobin);
-        let mut plant = RequestPlant::new(&pool, &[1; 4], SERVICE_US, service, method, 9);
-        plant.set_rate(rate_rps());
-        plant.advance(at(5.0));
+        let mut pool_model = RequestPool::new(&pool, &[1; 4], SERVICE_US, service, method, 9);
+        pool_model.set_rate(rate_rps());
+        pool_model.advance(at(5.0));
         let readings: Vec<f64> = (1..=100)
-            .flat_map(|second| measure(&mut plant, at(5.0 + f64::from(second)), &pool))
+            .flat_map(|second| measure(&mut pool_model, at(5.0 + f64::from(second)), &pool))
             .collect();
         let n = readings.len() as f64;
         let mean = readings.iter().sum::<f64>() / n;

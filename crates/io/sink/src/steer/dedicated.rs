@@ -20,11 +20,11 @@ pub fn start<B: WeightSink + ReportSource + 'static>(balancer: B, poll: Poll) ->
         Poll::ByReading => MethodKind::Split.poll_interval(),
         Poll::Every(time) => time,
     };
-    tokio::spawn(Alone { balancer, poll, interval, end, refusal: Refusal::default() }.run());
+    tokio::spawn(Dedicated { balancer, poll, interval, end, refusal: Refusal::default() }.run());
     handle
 }
 
-struct Alone<B> {
+struct Dedicated<B> {
     balancer: B,
     poll: Poll,
     /// Between two readings.
@@ -33,7 +33,7 @@ struct Alone<B> {
     refusal: Refusal,
 }
 
-impl<B: WeightSink + ReportSource> Alone<B> {
+impl<B: WeightSink + ReportSource> Dedicated<B> {
     async fn run(mut self) {
         let bell = Arc::new(Notify::new());
         self.end.mailbox.ring(&bell);
