@@ -305,8 +305,11 @@ backend shop
 async fn what_is_in_flight_and_what_waits_is_counted_apart() {
     let web = free_port();
     let slow = serve(|_stream| std::thread::sleep(Duration::from_secs(3)));
+    // One thread: two may both see room for one more, and pass `maxconn` by one.
     let haproxy = Haproxy::start(&format!(
         "
+global
+  nbthread 1
 frontend web
   bind 127.0.0.1:{web}
   default_backend shop
