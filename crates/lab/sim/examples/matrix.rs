@@ -199,6 +199,11 @@ fn measure(cell: Cell, seed: u64, plan: Plan) -> Means {
     if plan.sight == Sight::Refusals {
         let options = AdmissionOptions::default();
         doors = AdmissionDoor::for_each(&arena.pool, &options).expect("the defaults");
+        if let Ok(n) = std::env::var("DBG_DOOR") {
+            let n: usize = n.parse().unwrap();
+            let mut o = options; o.capacity = plimsoll_admission::CapacityOptions::Adaptive(plimsoll_admission::AdaptiveOptions { loss: 0.015001, ..Default::default() });
+            doors[n] = Box::new(AdmissionDoor::new(&o).unwrap());
+        }
         arena.comes_again = Some(AGAIN_AFTER);
         arena.retry = RetryOptions {
             refusals: RefusalRetries { most: RETRIES, ..RefusalRetries::default() },
