@@ -34,6 +34,8 @@ use super::trial::Trials;
 const PLAUSIBLE: f64 = 4.0;
 /// And within which it is as good as any.
 const AS_GOOD: f64 = 1.0;
+/// As many cores as are overtaken on are believed unless latency says so much more against them than against others.
+const BY_PLACE: f64 = 1.5;
 /// What is known is reviewed after so many completions, or as many as may be in flight if that is more.
 pub const REVIEW: u32 = 64;
 /// Numbers of cores that differ by this factor are to be told apart, and those that do by its square
@@ -244,7 +246,7 @@ impl Adaptive {
             |off: f64| move |k: &usize| trials.at(*k) <= PLAUSIBLE && seen(*k) - least <= off;
         let top = CANDIDATES - 1;
         let in_turn = turns[top] >= PLAUSIBLE;
-        let in_place = |k: &usize| turns[*k] <= AS_GOOD && within(PLAUSIBLE)(k);
+        let in_place = |k: &usize| turns[*k] <= AS_GOOD && within(BY_PLACE)(k);
         let most_in_place = (0..CANDIDATES).rev().find(in_place).filter(|_| in_turn);
         let best = most_in_place.or((0..CANDIDATES).find(within(EQUAL))).unwrap_or(0);
         let range = |plausible: &dyn Fn(&usize) -> bool| {
