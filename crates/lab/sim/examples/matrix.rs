@@ -1,16 +1,23 @@
-//! Policies under every law of service times, on every pool: the mean of `expected_delay`, which learns, over that of
-//! least connections with the true capacities, and over the central queue's. Common arrivals and service times in all
-//! cells of a seed; the mean ratio of all seeds, the upper bound of its 95 % interval, the worst seed and the median.
+//! Policies under every law of service times, on every pool: the mean of `expected_delay`, which learns, over the
+//! central queue's, over the least known bound's where speeds differ, and, for one balancer, over that of least
+//! connections with the true capacities. Common arrivals and service times in all runs of a seed. Of the ratio that
+//! comes first: mean over seeds, upper bound of its 95 % interval, worst seed, median.
 //!
-//! `cargo run --release -p plimsoll-sim --example matrix -- [REQUESTS] [SEEDS] [LAW] [POOL] [LOAD] [BALANCERS] [METHOD]`;
-//! `all` for any of them stands for all, and names select what contains them.
+//! `cargo run --release -p plimsoll-sim --example matrix -- [REQUESTS] [SEEDS] [LAW] [POOL] [LOAD] [BALANCERS] [METHOD]
+//! [NETWORK_MS]`; `all` for any of them stands for all, and names select what contains them. `METHOD` is a sight of
+//! `expected_delay`. Under `refusals` the backends have the product's admission by its defaults, and clients send again
+//! after 30 ms what was refused for good, until it is served; tries per request are the mean, and the most in any 10 s.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
+use plimsoll_admission::{AdmissionOptions, RefusalRetries, RetryOptions};
 use plimsoll_policy::{ExpectedDelaySettings, Policy, PolicyKind, Settings, Sight};
 use plimsoll_queueing::ServiceTime;
-use plimsoll_sim::{Arena, BackendModel, integer_weights, paper_pool, yardsticks};
+use plimsoll_sim::{
+    AdmissionDoor, Arena, BackendModel, OneQueue, Surroundings, integer_weights, paper_pool,
+};
 
 const LAWS: [(&str, ServiceTime); 6] = [
     ("deterministic", ServiceTime::Deterministic),
@@ -23,6 +30,12 @@ const LAWS: [(&str, ServiceTime); 6] = [
 const POOLS: [&str; 6] =
     ["paper", "1:8", "two tiers", "cores against speed", "6 x 32", "100 equal"];
 const LOADS: [f64; 3] = [0.7, 0.85, 0.95];
+/// Tries are counted over so long.
+const WINDOW_S: f64 = 10.0;
+/// When a client sends again what was refused for good: after a mean service time.
+const AGAIN_AFTER: Duration = Duration::from_millis(30);
+/// Retries after refusals, as the proxy has them where the sight is refusals.
+const RETRIES: u32 = 8;
 
 fn backends(count: usize, cores: u32, speed: f64) -> Vec<BackendModel> {
     vec![BackendModel { cores, speed }; count]
@@ -46,31 +59,48 @@ struct Cell {
     load: f64,
 }
 
-/// Means of one seed.
-struct Means {
-    informed: f64,
-    learned: f64,
-    central: f64,
-    tries: f64,
+/// What all runs have in common.
+#[derive(Clone, Copy)]
+struct Plan {
+    requests: u32,
+    seeds: u64,
+    balancers: usize,
+    sight: Sight,
+    network: Duration,
 }
 
-fn main() {
+/// Results of one seed.
+struct Means {
+    learned: f64,
+    central: f64,
+    bound: f64,
+    /// For one balancer.
+    informed: Option<f64>,
+    tries: f64,
+    most_tries: f64,
+}
+
+fn arguments() -> (Plan, Vec<Cell>) {
     let argument = |k: usize| std::env::args().nth(k).filter(|text| text != "all");
     let number = |k: usize, otherwise: f64| {
         argument(k).map_or(otherwise, |text| {
             text.parse().unwrap_or_else(|_| panic!("{text}: expected a number"))
         })
     };
-    let (requests, seeds) = (number(1, 200_000.0) as u32, number(2, 20.0) as u64);
     let (law, pool_name) = (argument(3).unwrap_or_default(), argument(4).unwrap_or_default());
     let only_load = argument(5).map(|text| text.parse::<f64>().expect("a load"));
-    let balancers = number(6, 1.0) as usize;
     let sight = match argument(7).as_deref() {
         None | Some("own") => Sight::Own,
         Some("probes") => Sight::Probes,
-        Some(other) => {
-            panic!("{other}: expected own or probes (refusals need doors: the example `arena`)")
-        }
+        Some("refusals") => Sight::Refusals,
+        Some(other) => panic!("{other}: expected own, probes or refusals"),
+    };
+    let plan = Plan {
+        requests: number(1, 200_000.0) as u32,
+        seeds: number(2, 20.0) as u64,
+        balancers: number(6, 1.0) as usize,
+        sight,
+        network: Duration::from_secs_f64(number(8, 0.0) / 1e3),
     };
     let mut cells = Vec::new();
     for (l, _) in LAWS.iter().enumerate().filter(|(_, (name, _))| name.contains(&law)) {
@@ -79,6 +109,11 @@ fn main() {
             cells.extend(loads.map(|&load| Cell { law: l, pool: p, load }));
         }
     }
+    (plan, cells)
+}
+
+fn main() {
+    let (plan, cells) = arguments();
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<(usize, Means)>> = Mutex::new(Vec::new());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -86,59 +121,108 @@ fn main() {
         for _ in 0..threads {
             scope.spawn(|| {
                 loop {
-                    let k = next.fetch_add(1, Ordering::Relaxed);
-                    let (cell, seed) = (k / seeds as usize, 1 + k as u64 % seeds);
+                    let k = next.fetch_add(1, Ordering::Relaxed) as u64;
+                    let (cell, seed) = ((k / plan.seeds) as usize, 1 + k % plan.seeds);
                     let Some(&at) = cells.get(cell) else { return };
-                    let means = measure(at, seed, requests, balancers, sight);
+                    let means = measure(at, seed, plan);
                     done.lock().unwrap_or_else(PoisonError::into_inner).push((cell, means));
                 }
             });
         }
     });
     let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    print(&cells, &done);
+}
+
+/// Mean, upper bound of its 95 % interval, greatest, median.
+fn summary(mut ratios: Vec<f64>) -> [f64; 4] {
+    ratios.sort_by(f64::total_cmp);
+    let n = ratios.len() as f64;
+    let mean = ratios.iter().sum::<f64>() / n;
+    let variance = ratios.iter().map(|r| (r - mean) * (r - mean)).sum::<f64>() / (n - 1.0);
+    let upper = mean + 1.96 * (variance / n).sqrt();
+    [mean, upper, ratios.last().copied().unwrap_or(f64::NAN), ratios[ratios.len() / 2]]
+}
+
+fn print(cells: &[Cell], done: &[(usize, Means)]) {
     println!(
-        "{:<14} {:<20} {:>5} {:>6} {:>6} {:>6} {:>6} {:>8} {:>8} {:>6}",
-        "LAW", "POOL", "LOAD", "RATIO", "UPPER", "WORST", "MEDIAN", "CENTRAL", "TOLD/C", "TRIES"
+        "| law | pool | load | ÷ central | upper | worst | median | ÷ bound | told ÷ central | ÷ told | upper | worst | tries | most |"
     );
+    println!("|{}", "---|".repeat(14));
     for (k, cell) in cells.iter().enumerate() {
         let of: Vec<&Means> = done.iter().filter(|(c, _)| *c == k).map(|(_, m)| m).collect();
-        let mut ratios: Vec<f64> = of.iter().map(|m| m.learned / m.informed).collect();
-        ratios.sort_by(f64::total_cmp);
-        let n = ratios.len() as f64;
-        let mean = ratios.iter().sum::<f64>() / n;
-        let variance = ratios.iter().map(|r| (r - mean) * (r - mean)).sum::<f64>() / (n - 1.0);
-        let upper = mean + 1.96 * (variance / n).sqrt();
-        let central = of.iter().map(|m| m.learned / m.central).sum::<f64>() / n;
-        let informed = of.iter().map(|m| m.informed / m.central).sum::<f64>() / n;
-        let tries = of.iter().map(|m| m.tries).sum::<f64>() / n;
+        let mean =
+            |f: &dyn Fn(&Means) -> f64| of.iter().map(|m| f(m)).sum::<f64>() / of.len() as f64;
+        let [central, upper, worst, median] =
+            summary(of.iter().map(|m| m.learned / m.central).collect());
+        let bound = mean(&|m| m.learned / m.bound);
+        let told: Option<Vec<f64>> = of.iter().map(|m| Some(m.learned / m.informed?)).collect();
+        let told = told.map_or_else(
+            || "| | | ".to_owned(),
+            |ratios| {
+                let [told, upper, worst, _] = summary(ratios);
+                let informed = mean(&|m| m.informed.unwrap_or(f64::NAN) / m.central);
+                format!("{informed:.3} | {told:.3} | {upper:.3} | {worst:.3} ")
+            },
+        );
+        let most = of.iter().map(|m| m.most_tries).fold(0.0, f64::max);
         println!(
-            "{:<14} {:<20} {:>5} {mean:>6.3} {upper:>6.3} {:>6.3} {:>6.3} {central:>8.3} {informed:>8.3} {tries:>6.2}",
+            "| {} | {} | {} | {central:.3} | {upper:.3} | {worst:.3} | {median:.3} | {bound:.3} | {told}| {:.2} | {most:.1} |",
             LAWS[cell.law].0,
             POOLS[cell.pool],
             cell.load,
-            ratios.last().copied().unwrap_or(f64::NAN),
-            ratios[ratios.len() / 2],
+            mean(&|m| m.tries),
         );
     }
 }
 
-fn measure(cell: Cell, seed: u64, requests: u32, balancers: usize, sight: Sight) -> Means {
-    let mut arena = Arena::new(pool(POOLS[cell.pool], seed), cell.load, requests, seed);
-    (arena.service, arena.warm_up) = (LAWS[cell.law].1, requests / 4);
-    let yard = yardsticks(&arena).expect("a pool with room");
-    let capacities = integer_weights(&arena.capacities_rps(), 256);
-    let alike = vec![1; arena.pool.len()];
-    let build = |kind: PolicyKind, weights: &[u32]| -> Vec<Box<dyn Policy>> {
-        let expected_delay = ExpectedDelaySettings { sight, ..ExpectedDelaySettings::default() };
-        let settings = Settings { expected_delay, ..Settings::default() };
-        (0..balancers).map(|_| kind.build(weights, &settings).expect("valid settings")).collect()
+fn measure(cell: Cell, seed: u64, plan: Plan) -> Means {
+    let mut arena = Arena::new(pool(POOLS[cell.pool], seed), cell.load, plan.requests, seed);
+    (arena.service, arena.warm_up) = (LAWS[cell.law].1, plan.requests / 4);
+    (arena.network, arena.window_s) = (plan.network, Some(WINDOW_S));
+    let queue = OneQueue::of(&arena);
+    let informed = (plan.balancers == 1).then(|| {
+        let capacities = integer_weights(&arena.capacities_rps(), 256);
+        let settings = Settings::default();
+        let told = PolicyKind::LeastConnections.build(&capacities, &settings);
+        arena.run(&mut [told.expect("valid settings")]).mean_us
+    });
+    let expected_delay =
+        ExpectedDelaySettings { sight: plan.sight, ..ExpectedDelaySettings::default() };
+    let settings = Settings { expected_delay, ..Settings::default() };
+    let build = |_| -> Box<dyn Policy> {
+        let alike = vec![1; arena.pool.len()];
+        PolicyKind::ExpectedDelay.build(&alike, &settings).expect("valid settings")
     };
-    let informed = arena.run(&mut build(PolicyKind::LeastConnections, &capacities));
-    let learned = arena.run(&mut build(PolicyKind::ExpectedDelay, &alike));
+    let mut balancers: Vec<Box<dyn Policy>> = (0..plan.balancers).map(build).collect();
+    let mut doors = Vec::new();
+    if plan.sight == Sight::Refusals {
+        let options = AdmissionOptions::default();
+        doors = AdmissionDoor::for_each(&arena.pool, &options).expect("the defaults");
+        if let Ok(n) = std::env::var("DBG_DOOR") {
+            let n: usize = n.parse().unwrap();
+            let mut o = options; o.capacity = plimsoll_admission::CapacityOptions::Adaptive(plimsoll_admission::AdaptiveOptions { loss: 0.015001, ..Default::default() });
+            doors[n] = Box::new(AdmissionDoor::new(&o).unwrap());
+        }
+        arena.comes_again = Some(AGAIN_AFTER);
+        arena.retry = RetryOptions {
+            refusals: RefusalRetries { most: RETRIES, ..RefusalRetries::default() },
+            ..RetryOptions::default()
+        };
+    }
+    let learned = arena.run_with(&mut balancers, Surroundings { ingress: &mut doors });
+    if std::env::var_os("MATRIX_LIMITS").is_some() {
+        let limits: Vec<(u32, Option<u32>)> =
+            arena.pool.iter().zip(&doors).map(|(b, d)| (b.cores, d.limit())).collect();
+        eprintln!("{seed}: {:.1} {limits:?}", learned.mean_us / queue.central_us);
+    }
+    let warm_up_s = f64::from(arena.warm_up) / arena.rate_rps;
     Means {
-        informed: informed.mean_us,
         learned: learned.mean_us,
-        central: yard.central_mean_us,
+        central: queue.central_us,
+        bound: queue.bound_us,
+        informed,
         tries: learned.tries_per_request(),
+        most_tries: learned.most_tries((warm_up_s / WINDOW_S) as usize),
     }
 }

@@ -31,8 +31,8 @@ mod world;
 
 pub use arena::{
     AdmissionDoor, Arena, ArenaReport, BackendReport, Change, Clients, InFlightBy, Ingress, Offer,
-    Patience, Refusal, ShortestDelay, StaticLimit, Step, Surroundings, TypeReport, Window,
-    Yardsticks, integer_weights, static_shares, yardsticks,
+    OneQueue, Patience, Refusal, ShortestDelay, StaticLimit, Step, Surroundings, TypeReport,
+    Window, Yardsticks, integer_weights, static_shares, yardsticks,
 };
 pub use command::EXPLORATIONS;
 pub use container::{Container, ContainerPool, ContainerPoolSpec, Outcome};

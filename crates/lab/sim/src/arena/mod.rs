@@ -14,6 +14,7 @@ mod address;
 mod door;
 mod engine;
 mod hooks;
+mod one_queue;
 mod report;
 mod shortest_delay;
 #[cfg(test)]
@@ -22,6 +23,7 @@ mod yardsticks;
 
 pub use door::AdmissionDoor;
 pub use hooks::{Ingress, Offer, Refusal, StaticLimit, Surroundings};
+pub use one_queue::OneQueue;
 pub use report::{ArenaReport, BackendReport, TypeReport, Window};
 pub use shortest_delay::{InFlightBy, ShortestDelay};
 pub use yardsticks::{Yardsticks, integer_weights, static_shares, yardsticks};

@@ -20,6 +20,10 @@ pub struct BackendReport {
 /// One window of time, by the end of requests, warm-up included.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Window {
+    /// Requests that came, those that came again included once.
+    pub arrived: u64,
+    /// Tries sent to a backend.
+    pub tries: u64,
     /// Requests served.
     pub requests: u64,
     /// Requests failed, including those without a picked backend.
@@ -105,6 +109,14 @@ impl ArenaReport {
     /// Tries per request, clients' own included: 1 without refusals.
     pub fn tries_per_request(&self) -> f64 {
         1.0 + mean((self.retries + self.came_again) as f64, self.offered())
+    }
+
+    /// The most tries per request that arrived in any window that began after this one; 0 without windows.
+    pub fn most_tries(&self, after: usize) -> f64 {
+        // The last window is a part of one.
+        let whole = self.windows.len().saturating_sub(1);
+        let measured = self.windows.get(after + 1..whole).unwrap_or_default();
+        measured.iter().map(|w| mean(w.tries as f64, w.arrived)).fold(0.0, f64::max)
     }
 
     /// The part of all requests that was refused for good.
@@ -196,6 +208,18 @@ impl Collector {
         if let Some(window) = self.window(window_end.saturating_sub(1)) {
             window.in_flight.clear();
             window.in_flight.extend(in_flight);
+        }
+    }
+
+    pub(super) fn arrived(&mut self, now: u64) {
+        if let Some(window) = self.window(now) {
+            window.arrived += 1;
+        }
+    }
+
+    pub(super) fn tried(&mut self, now: u64) {
+        if let Some(window) = self.window(now) {
+            window.tries += 1;
         }
     }
 

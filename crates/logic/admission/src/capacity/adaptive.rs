@@ -15,8 +15,10 @@
 //! * Where refusals go on and the plausible numbers differ by a factor of two, a trial between them
 //!   decides; and now and then one is made anyway, of less or, where latency knows no bound, of more:
 //!   latency tells nothing where what is in flight never varies.
-//! * Where nobody overtakes more than some requests, these are the cores, and trials would only cost: half of
-//!   one goes by with too low a limit for what has run out of tries, the other half with a queue.
+//! * Where nobody overtakes more than some requests, these are the cores, unless latency contradicts that many, and
+//!   trials would only cost: half of one goes by with too low a limit for what has run out of tries, the other half
+//!   with a queue. Latency alone does not lower them: where few requests take most of the time, that took eight cores
+//!   for one now and then, and as no trial was made, for a minute: what the others had no room for came again.
 //!
 //! Cost: O(1) per event, O(candidates) per review, no allocation.
 
@@ -32,6 +34,8 @@ use super::trial::Trials;
 const PLAUSIBLE: f64 = 4.0;
 /// And within which it is as good as any.
 const AS_GOOD: f64 = 1.0;
+/// As many cores as are overtaken on are believed unless latency says so much more against them than against others.
+const BY_PLACE: f64 = 1.5;
 /// What is known is reviewed after so many completions, or as many as may be in flight if that is more.
 pub const REVIEW: u32 = 64;
 /// Numbers of cores that differ by this factor are to be told apart, and those that do by its square
@@ -172,6 +176,7 @@ impl Adaptive {
         self.conclude(verdict);
         self.service_s = knee.service_with(position(self.cores as u32));
         let refused = std::mem::take(&mut self.refused);
+        if self.options.loss == 0.015001 { eprintln!("R cores {} allow {} refused {refused} waited {} s {:?} var {:.2} {verdict:?}", self.cores, self.allowance.amount(), self.reviews_since_trial, self.service_s, knee.variation()); }
         let waited = self.reviews_since_trial;
         if verdict.in_turn {
             return;
@@ -239,8 +244,11 @@ impl Adaptive {
         let least = least.fold(f64::INFINITY, f64::min);
         let within =
             |off: f64| move |k: &usize| trials.at(*k) <= PLAUSIBLE && seen(*k) - least <= off;
-        let best = (0..CANDIDATES).find(within(EQUAL)).unwrap_or(0);
         let top = CANDIDATES - 1;
+        let in_turn = turns[top] >= PLAUSIBLE;
+        let in_place = |k: &usize| turns[*k] <= AS_GOOD && within(BY_PLACE)(k);
+        let most_in_place = (0..CANDIDATES).rev().find(in_place).filter(|_| in_turn);
+        let best = most_in_place.or((0..CANDIDATES).find(within(EQUAL))).unwrap_or(0);
         let range = |plausible: &dyn Fn(&usize) -> bool| {
             let least = (0..CANDIDATES).find(plausible).unwrap_or(0);
             let most = (0..CANDIDATES).rev().find(plausible).unwrap_or(top);
@@ -252,8 +260,11 @@ impl Adaptive {
             by_trials: range(&allowed),
             rises: within(AS_GOOD)(&top) && trials.at(top) <= AS_GOOD,
             flat: seen(top) <= AS_GOOD,
-            holds: within(AS_GOOD)(&position(self.cores as u32)),
-            in_turn: turns[top] >= PLAUSIBLE,
+            holds: match most_in_place {
+                Some(most) => most == position(self.cores as u32),
+                None => within(AS_GOOD)(&position(self.cores as u32)),
+            },
+            in_turn,
         }
     }
 

@@ -105,6 +105,7 @@ impl Engine<'_> {
             return;
         };
         policy.on_start(i, Nanos(now));
+        self.collector.tried(now);
         let flight = &mut self.flights[slot];
         flight.backend = i as u32;
         flight.sent = now;

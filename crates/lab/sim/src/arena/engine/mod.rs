@@ -276,6 +276,7 @@ impl<'a> Engine<'a> {
             self.measure_from(now);
         }
         self.arrived += 1;
+        self.collector.arrived(now);
         let work = self.arena.service.draw(&mut self.traffic);
         if self.arena.clients == Clients::Open {
             self.draw_arrival();
