@@ -15,7 +15,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::pool::{BackendModel, Method};
 use crate::pool_model::{Condition, PoolModel};
-use crate::roundrobin::HaproxyRoundRobin;
+use plimsoll_queueing::HaproxyRoundRobin;
 
 /// Duration of an error answer.
 const ERROR_NS: u64 = 1_000_000;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::policies::{
-    Bloc, CpuRandom, ExpectedDelay, First, HaproxyLeastconnPolicy, HashMaglev, HashRing,
+    Bloc, CpuRandom, ExpectedDelay, First, HaproxyLeastconnPolicy, HaproxyRoundRobinPolicy, HashMaglev, HashRing,
     LeastConnections, LeastTime, MapHash, PeakEwma, PowerOfN, PowerOfNLatency, Prequal, Random,
     RoundRobin, StaticRoundRobin,
 };
@@ -44,6 +44,7 @@ macro_rules! registry {
 registry! {
     Random = "random": "A draw in proportion to weight.",
     RoundRobin = "round_robin": "Turns in proportion to weight, spread smoothly.",
+    RoundrobinHaproxy = "roundrobin_haproxy": "HAProxy's roundrobin with the keys it really uses.",
     StaticRoundRobin = "static_round_robin": "Turns in proportion to weight, in a fixed order.",
     First = "first": "The first backend that is not full.",
     HashMap = "hash_map": "The request's key modulo a map by weight: HAProxy's default hash.",
@@ -105,6 +106,7 @@ impl PolicyKind {
         Ok(match self {
             PolicyKind::Random => Box::new(Random::new(weights)),
             PolicyKind::RoundRobin => Box::new(RoundRobin::new(weights)),
+            PolicyKind::RoundrobinHaproxy => Box::new(HaproxyRoundRobinPolicy::new(weights)),
             PolicyKind::StaticRoundRobin => Box::new(StaticRoundRobin::new(weights)),
             PolicyKind::First => Box::new(First::new(weights, settings)),
             PolicyKind::HashMap => Box::new(MapHash::new(weights)),
@@ -132,6 +134,7 @@ impl PolicyKind {
                 Ramping::ByRefusalTo(self.build_bare(weights, settings)?)
             }
             PolicyKind::StaticRoundRobin
+            | PolicyKind::RoundrobinHaproxy
             | PolicyKind::ExpectedDelay
             | PolicyKind::First
             | PolicyKind::HashMap

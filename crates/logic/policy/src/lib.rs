@@ -36,6 +36,7 @@ pub use key::{HashFunction, HashKey, KeySource, RequestView, UriPart};
 pub use kind::{PolicyKind, UnknownPolicy};
 pub use policies::{
     Bloc, CpuRandom, ExpectedDelay, ExpectedDelaySettings, First, HaproxyLeastconnPolicy,
+    HaproxyRoundRobinPolicy,
     HashMaglev, HashRing, LeastConnections, LeastTime, MapHash, PeakEwma, PowerOfN,
     PowerOfNLatency, Prequal, PrequalSettings, Random, RoundRobin, Sight, StaticRoundRobin,
 };

@@ -125,11 +125,12 @@ fn the_fixed_round_of_static_rr() {
     assert_eq!(served(PolicyKind::First, None), "0".repeat(40), "without maxconn");
 }
 
-/// HAProxy's is as smooth, but not turn by turn the same: no server is ever more than one turn ahead of ours or
-/// behind, and after a round of 15 all are level.
+/// `round_robin` is as smooth, but not turn by turn the same: no server is ever more than one turn ahead of
+/// HAProxy's or behind, and after a round of 15 all are level. `roundrobin_haproxy` is the same.
 #[test]
 fn the_turns_of_roundrobin_are_spread_alike() {
     let recorded = "2402432042120432402432042120432402432042";
+    assert_eq!(served(PolicyKind::RoundrobinHaproxy, None), recorded);
     let ours = served(PolicyKind::RoundRobin, None);
     let turns = |row: &str, to: usize, server: char| row[..to].matches(server).count();
     for to in 0..=40 {

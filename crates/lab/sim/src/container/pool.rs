@@ -8,7 +8,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::server::Container;
 use crate::pool::Method;
-use crate::roundrobin::HaproxyRoundRobin;
+use plimsoll_queueing::HaproxyRoundRobin;
 
 const STEP_NS: u64 = 200_000;
 const TICK_NS: u64 = 50_000_000;

@@ -37,7 +37,8 @@ impl HaproxyLeastconnPolicy {
     }
 }
 
-fn put_in_range(weights: &[u32], in_use: &mut Vec<u32>) {
+/// Weights as HAProxy takes them, at most 256; what is in stays in.
+pub(super) fn put_in_range(weights: &[u32], in_use: &mut Vec<u32>) {
     let greatest = weights.iter().copied().max().unwrap_or(0);
     let scale = (f64::from(MAX_WEIGHT) / f64::from(greatest)).min(1.0);
     // What is in stays in: rounding must not make it 0.

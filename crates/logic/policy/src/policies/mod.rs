@@ -16,6 +16,7 @@ mod power_of_n_latency;
 mod prequal;
 mod random;
 mod round_robin;
+mod roundrobin_haproxy;
 mod static_round_robin;
 
 pub use bloc::Bloc;
@@ -34,4 +35,5 @@ pub use power_of_n_latency::PowerOfNLatency;
 pub use prequal::{Prequal, PrequalSettings};
 pub use random::Random;
 pub use round_robin::RoundRobin;
+pub use roundrobin_haproxy::HaproxyRoundRobinPolicy;
 pub use static_round_robin::StaticRoundRobin;

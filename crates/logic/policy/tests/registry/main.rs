@@ -77,8 +77,9 @@ const LIMIT_OF_FIRST: u32 = 200;
 /// The policies that look neither at load nor at latency.
 fn is_blind(way: &Way) -> bool {
     use PolicyKind::{
-        CpuRandom, HashMaglev, HashMap, HashRing, Random, RoundRobin, StaticRoundRobin,
+        CpuRandom, HashMaglev, HashMap, HashRing, Random, RoundRobin, RoundrobinHaproxy,
+        StaticRoundRobin,
     };
-    let blind = [Random, RoundRobin, StaticRoundRobin, HashMap, HashRing, HashMaglev, CpuRandom];
+    let blind = [Random, RoundRobin, RoundrobinHaproxy, StaticRoundRobin, HashMap, HashRing, HashMaglev, CpuRandom];
     blind.contains(&way.kind) && way.settings.hash_balance_factor.is_none()
 }

@@ -1,12 +1,14 @@
-//! HAProxy's roundrobin with its real keys.
+//! HAProxy's roundrobin with its real keys, turn by turn as a HAProxy of one thread has them.
 //!
 //! A server's turn comes when the group's position reaches its own; a turn moves it on by
 //! `next_weight / eweight` (remainders are carried), `eweight = 16·weight`. Servers wait in three trees:
 //! `init` (not yet served in this round, heaviest first), `curr` (by position) and `next` (the next
-//! round); when both are empty, `init` and `next` are swapped (`src/lb_fwrr.c`). A pick costs O(log n)
-//! in HAProxy and O(n) here.
+//! round); when both are empty, `init` and `next` are swapped (`src/lb_fwrr.c`, HAProxy 2.6). A server that
+//! is passed over, because it is full or the request must avoid it, pays for its turn and is put back. A pick
+//! costs O(log n) in HAProxy and O(n) here. A weight that changes begins that server's part of the
+//! round anew: change it more often than a round lasts, and a light server starves, as in HAProxy.
 
-use plimsoll_queueing::Pick;
+use crate::des::Pick;
 
 const SCALE: i64 = 16;
 const HEAVIEST: i64 = 256 * SCALE;
@@ -41,6 +43,8 @@ pub struct HaproxyRoundRobin {
     next_weight: i64,
     curr_pos: i64,
     inserted: u64,
+    /// Those passed over by the pick at hand; empty in between.
+    passed: Vec<usize>,
 }
 
 impl HaproxyRoundRobin {
@@ -64,6 +68,7 @@ impl HaproxyRoundRobin {
             next_weight: sum,
             curr_pos: sum,
             inserted: 0,
+            passed: Vec::with_capacity(weights.len()),
         };
         for (i, _) in weights.iter().enumerate().filter(|(_, w)| **w > 0) {
             group.queue_by_weight(i, group.init);
@@ -159,24 +164,67 @@ impl HaproxyRoundRobin {
     }
 }
 
-impl Pick for HaproxyRoundRobin {
-    fn pick(&mut self) -> Option<usize> {
+impl HaproxyRoundRobin {
+    /// How many servers it has, those of weight 0 included.
+    pub fn servers(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// Adds a server of this weight at the end, as one that comes up.
+    pub fn add(&mut self, weight: u32) {
+        self.servers.push(Server {
+            eweight: 0,
+            tree: Tree::Out,
+            key: 0,
+            order: 0,
+            npos: 0,
+            lpos: 0,
+            rweight: 0,
+        });
+        self.passed.reserve(self.servers.len());
+        self.set_weight(self.servers.len() - 1, weight);
+    }
+
+    /// The server whose turn it is, among those allowed: `fwrr_get_next_server`.
+    pub fn pick_where(&mut self, allowed: impl Fn(usize) -> bool) -> Option<usize> {
         if self.next_weight == 0 {
             return None;
         }
         if self.curr_weight == 0 {
             (self.curr_weight, self.curr_pos) = (self.next_weight, self.next_weight);
         }
-        let picked = self.next_server().or_else(|| {
-            self.init = !self.init;
-            self.curr_weight = self.next_weight;
-            self.curr_pos = self.curr_weight;
-            self.next_server()
-        })?;
-        self.move_on(picked);
-        self.curr_pos += 1;
-        self.queue(picked);
-        Some(picked)
+        let mut switched = false;
+        let picked = loop {
+            let Some(next) = self.next_server() else {
+                if switched {
+                    break None;
+                }
+                switched = true;
+                self.init = !self.init;
+                self.curr_weight = self.next_weight;
+                self.curr_pos = self.curr_weight;
+                continue;
+            };
+            self.move_on(next);
+            self.curr_pos += 1;
+            self.servers[next].tree = Tree::Out;
+            if allowed(next) {
+                self.queue(next);
+                break Some(next);
+            }
+            self.passed.push(next);
+        };
+        while let Some(i) = self.passed.pop() {
+            // After a change of trees their places are lost, and only their weights matter.
+            if switched { self.queue_by_weight(i, self.init) } else { self.queue(i) }
+        }
+        picked
+    }
+}
+
+impl Pick for HaproxyRoundRobin {
+    fn pick(&mut self) -> Option<usize> {
+        self.pick_where(|_| true)
     }
 
     fn changed(&mut self, _: usize, _: u32) {}
@@ -215,6 +263,23 @@ mod tests {
             turn.sort_unstable();
             assert_eq!(turn, [0, 1, 2], "{picks:?}");
         }
+    }
+
+    #[test]
+    fn servers_that_are_passed_over_are_not_lost() {
+        let mut group = HaproxyRoundRobin::new(&[3, 2, 1]);
+        for _ in 0..100 {
+            assert_eq!(group.pick_where(|_| false), None);
+            assert_eq!(group.pick_where(|i| i == 2), Some(2));
+        }
+        let seen = counts(&mut group, 6_000);
+        for (n, due) in seen.iter().zip([3_000, 2_000, 1_000]) {
+            assert!(n.abs_diff(due) < 60, "{seen:?}");
+        }
+        group.add(6);
+        let seen = counts(&mut group, 12_000);
+        assert!(seen[3].abs_diff(6_000) < 100, "{seen:?}");
+        assert_eq!(group.servers(), 4);
     }
 
     #[test]
