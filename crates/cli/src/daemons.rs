@@ -15,6 +15,13 @@ pub struct DaemonArgs {
     /// The configuration
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+/// How every daemon logs.
+#[derive(clap::Args, Clone, Debug)]
+pub struct LogArgs {
     /// How to log, to standard error
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     pub log_format: log::LogFormat,
@@ -23,10 +30,20 @@ pub struct DaemonArgs {
     pub verbose: bool,
 }
 
+impl LogArgs {
+    /// From here on, events are written.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub fn init(&self) -> std::io::Result<log::Log> {
+        log::init(self.log_format, self.verbose)
+    }
+}
+
 impl DaemonArgs {
     /// Runs a daemon on this thread until it ends. Exits 1 when it cannot start, or with what it failed for.
     pub fn run(&self, daemon: impl Future<Output = Result<(), String>>) -> ExitCode {
-        let log = match log::init(self.log_format, self.verbose) {
+        let log = match self.log.init() {
             Ok(log) => log,
             Err(error) => return fail(&format!("cannot start: {error}")),
         };

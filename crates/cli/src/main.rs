@@ -10,7 +10,9 @@ mod config;
 mod daemons;
 mod doctor;
 mod hangup;
+mod init;
 mod l4;
+mod place;
 mod plot;
 mod proxy;
 mod run;
@@ -39,6 +41,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::RunArgs),
+    Init(init::InitArgs),
     /// Check a configuration
     Check(CheckArgs),
     Status(client::status::Args),
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
     hangup::hold();
     match Cli::parse().command {
         Command::Run(args) => run::run(&args),
+        Command::Init(args) => init::run(&args),
         Command::Check(args) => check(&args),
         Command::Status(args) => client::status::run(&args),
         Command::Weights(args) => client::weights::run(&args),

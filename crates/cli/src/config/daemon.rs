@@ -20,11 +20,11 @@ pub fn config(cursor: &Cursor<'_>) -> Option<Config> {
     let services = fields.required("services", "a list of at least one service", services);
     let store = match fields.get("store") {
         Some(cursor) => store(cursor),
-        None => Some(Store { path: PathBuf::from(defaults::STORE_PATH) }),
+        None => Some(Store::default()),
     };
     let api = match fields.get("api") {
         Some(cursor) => api(cursor),
-        None => Some(Api { listen: defaults::API_LISTEN, allow_remote: false }),
+        None => Some(Api::default()),
     };
     Some(Config { services: services?, store: store?, api: api? })
 }
@@ -50,7 +50,12 @@ struct Seen {
 fn service(cursor: &Cursor<'_>, seen: &mut Seen) -> Option<Service> {
     let fields = cursor.fields(SERVICE)?;
     let name = fields.required("name", "the service's name", |c| service_name(c, seen));
-    let backends = fields.required("backends", "a list of at least one backend", backends);
+    let backends = fields.required("backends", "a list of at least one backend, or auto", |c| {
+        match c.is_scalar() {
+            true => c.one_of(&[("auto", ())]).map(|()| None),
+            false => backends(c).map(Some),
+        }
+    });
     let probe =
         fields.optional("probe", |c| ProbeConfig::read(c).map(|probe| Placed::new(probe, c)));
     let liveness = fields.optional("liveness", |c| {
@@ -68,9 +73,10 @@ fn service(cursor: &Cursor<'_>, seen: &mut Seen) -> Option<Service> {
     let sink = fields.required("sink", &one_sink(), |c| {
         Sink::read(c, &mut seen.steered).map(|sink| Placed::new(sink, c))
     });
-    let learn = fields.or("learn", default_learn(), learn);
-    let limits = fields.or("limits", default_limits(), limits);
+    let learn = fields.or("learn", Learn::default(), learn);
+    let limits = fields.or("limits", Limits::default(), limits);
     let (backends, sink) = (backends?, sink?);
+    let (auto, backends) = (backends.is_none(), backends.unwrap_or_default());
     let names = (1..).map(BackendId).zip(backends.iter().map(|backend| backend.name.clone()));
     if let Err(error) = sink.value.check(&names.collect()) {
         return fields.get("backends").unwrap_or(cursor).problem(error);
@@ -78,6 +84,7 @@ fn service(cursor: &Cursor<'_>, seen: &mut Seen) -> Option<Service> {
     Some(Service {
         name: name?,
         backends,
+        auto,
         probe: probe?,
         liveness: liveness?,
         objective: objective?,
@@ -136,18 +143,6 @@ fn server_name(cursor: &Cursor<'_>) -> Option<String> {
     cursor.text_if(what, valid).map(str::to_owned)
 }
 
-fn default_learn() -> Learn {
-    Learn {
-        exploration: Exploration::Packed,
-        curve: CurveChoice::Auto,
-        drift: DriftTest::Sequential,
-        refresh: true,
-        drain: DrainTest::Passive,
-        latency_factor: defaults::LATENCY_FACTOR,
-        max_step: defaults::MAX_STEP,
-    }
-}
-
 fn learn(cursor: &Cursor<'_>) -> Option<Learn> {
     let fields = cursor.fields(&[
         "exploration",
@@ -158,7 +153,7 @@ fn learn(cursor: &Cursor<'_>) -> Option<Learn> {
         "latency_factor",
         "max_step",
     ])?;
-    let default = default_learn();
+    let default = Learn::default();
     let exploration = fields.or("exploration", default.exploration, |c| {
         c.one_of(&[
             ("packed", Exploration::Packed),
@@ -198,14 +193,6 @@ fn learn(cursor: &Cursor<'_>) -> Option<Learn> {
         latency_factor: latency_factor?,
         max_step: max_step?,
     })
-}
-
-fn default_limits() -> Limits {
-    Limits {
-        min_change: defaults::MIN_CHANGE,
-        min_interval: defaults::MIN_INTERVAL,
-        slow_start: defaults::SLOW_START,
-    }
 }
 
 fn limits(cursor: &Cursor<'_>) -> Option<Limits> {

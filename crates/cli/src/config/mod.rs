@@ -17,7 +17,7 @@ use plimsoll_config::{ConfigError, Document};
 use crate::l4::config as l4;
 use crate::proxy::config as proxy;
 
-pub use types::{Backend, Config, Service};
+pub use types::{Api, Backend, Config, Service, Store};
 
 /// Every key that a document may have at its top: what no command reads is a mistake.
 pub const KEYS: &[&str] = &["services", "store", "api", "l4", "proxy"];

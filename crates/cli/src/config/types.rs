@@ -11,6 +11,8 @@ use plimsoll_model::Objective;
 use plimsoll_probe::{LivenessConfig, ProbeConfig};
 use plimsoll_sink::Sink;
 
+use super::defaults;
+
 /// What `plimsoll run` is to do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -27,8 +29,10 @@ pub struct Config {
 pub struct Service {
     /// Unique; letters, digits, `-`, `_` and `.`.
     pub name: String,
-    /// At least one; names and addresses unique.
+    /// At least one, unless `auto`; names and addresses unique.
     pub backends: Vec<Backend>,
+    /// They are asked of the balancer, again and again; none are known before it has answered.
+    pub auto: bool,
     /// How to measure a backend's latency besides its traffic, if at all.
     pub probe: Option<Placed<ProbeConfig>>,
     /// How to check for life where traffic does not tell; without it, by bare connections.
@@ -43,6 +47,61 @@ pub struct Service {
     pub learn: Learn,
     /// How often and how little weights may change.
     pub limits: Limits,
+}
+
+impl Service {
+    /// One whose servers are asked of its balancer, with the default of everything else. `origin` stands for the
+    /// configuration in problems.
+    pub fn auto(name: String, sink: Sink, origin: &str) -> Self {
+        Service {
+            name,
+            backends: Vec::new(),
+            auto: true,
+            probe: None,
+            liveness: None,
+            objective: Objective::default(),
+            theta: None,
+            sink: Placed::elsewhere(sink, origin, "sink"),
+            learn: Learn::default(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Default for Learn {
+    fn default() -> Self {
+        Learn {
+            exploration: Exploration::Packed,
+            curve: CurveChoice::Auto,
+            drift: DriftTest::Sequential,
+            refresh: true,
+            drain: DrainTest::Passive,
+            latency_factor: defaults::LATENCY_FACTOR,
+            max_step: defaults::MAX_STEP,
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            min_change: defaults::MIN_CHANGE,
+            min_interval: defaults::MIN_INTERVAL,
+            slow_start: defaults::SLOW_START,
+        }
+    }
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Store { path: PathBuf::from(defaults::STORE_PATH) }
+    }
+}
+
+impl Default for Api {
+    fn default() -> Self {
+        Api { listen: defaults::API_LISTEN, allow_remote: false }
+    }
 }
 
 /// One server of a pool.

@@ -5,6 +5,7 @@ mod backends;
 mod balancer;
 mod clients;
 mod finding;
+mod found;
 mod l4;
 mod machine;
 mod running;
@@ -16,12 +17,14 @@ use std::process::ExitCode;
 
 use crate::config::{self, Config, Sections, Service};
 use crate::daemons::refused;
+use crate::place::{OnlyArgs, PlaceArgs};
 use crate::run;
 use finding::{Finding, Findings};
 use plimsoll_config::Document;
 use plimsoll_control::ServiceView;
 use plimsoll_terminal::{Format, Screen, complain, exit};
 use running::Running;
+use tokio::runtime::Runtime;
 
 /// Look for what keeps Plimsoll from helping, and say what to do
 #[derive(clap::Args, Clone, Debug)]
@@ -29,6 +32,10 @@ pub struct DoctorArgs {
     /// The configuration: of `run`, or with an `l4` section; without one, what layer 4 needs of any machine
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    #[command(flatten)]
+    pub only: OnlyArgs,
     /// How to show what was found
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: Format,
@@ -36,6 +43,10 @@ pub struct DoctorArgs {
 
 /// Looks, and exits 0 when nothing is wrong, 1 when something is, 2 when the configuration is.
 pub fn run(args: &DoctorArgs) -> ExitCode {
+    if let Some(sink) = args.place.sink() {
+        let found = |runtime: Runtime| runtime.block_on(found::examine(&sink, &args.only.backend));
+        return with_runtime(found).map_or_else(|code| code, |found| show(&found, args.output));
+    }
     let Some(path) = &args.config else { return l4::run(None, args.output) };
     let read = Document::load(path).and_then(|document| config::all(&document));
     let (config, layer_4) = match read {
@@ -49,22 +60,30 @@ pub fn run(args: &DoctorArgs) -> ExitCode {
         }
         Ok(Sections { daemon: Some(daemon), l4, .. }) => (daemon, l4),
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let findings = match runtime {
-        Ok(runtime) => {
-            let mut findings = runtime.block_on(examine(&config, path));
-            if let Some(section) = layer_4 {
-                findings.append(l4::findings(&section.balancer));
-            }
-            findings
-        }
+    let looked = |runtime: Runtime| runtime.block_on(examine(&config, path));
+    let mut findings = match with_runtime(looked) {
+        Ok(findings) => findings,
+        Err(code) => return code,
+    };
+    if let Some(section) = layer_4 {
+        findings.append(l4::findings(&section.balancer));
+    }
+    show(&findings, args.output)
+}
+
+fn with_runtime<T>(work: impl FnOnce(Runtime) -> T) -> Result<T, ExitCode> {
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => Ok(work(runtime)),
         Err(error) => {
             complain!("plimsoll: cannot start: {error}");
-            return ExitCode::from(exit::FAILED);
+            Err(ExitCode::from(exit::FAILED))
         }
-    };
+    }
+}
+
+fn show(findings: &Findings, format: Format) -> ExitCode {
     let mut out = std::io::stdout().lock();
-    let shown = match args.output {
+    let shown = match format {
         Format::Json => findings.to_json(&mut out),
         Format::Table => findings.to_lines(&Screen::stdout(), &mut out),
     };
@@ -98,6 +117,11 @@ async fn examine(config: &Config, path: &Path) -> Findings {
 
 async fn examine_service(service: &Service, told: Option<ServiceView>) -> Findings {
     let mut findings = Findings::default();
+    let mut service = service.clone();
+    if service.auto {
+        found::servers(&mut service, &mut findings).await;
+    }
+    let service = &service;
     let setup =
         match run::translate::service(service, &run::translate::numbered(service), true, None) {
             Ok(setup) => setup,

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -151,7 +152,10 @@ pub fn answer(balancer: &mut Balancer, question: Question) -> Answer {
             (vip, done)
         }
     };
-    let read = |changed| balancer.reading(&vip).map(|reading| report(reading, changed));
+    let read = |changed| {
+        let reading = balancer.reading(&vip)?;
+        Ok(report(reading, changed, |name| address(balancer.config(), &vip, name)))
+    };
     match done.and_then(read) {
         Ok(report) => Answer::Done(report),
         Err(error) => {
@@ -184,7 +188,18 @@ fn refused(reason: Refusal, why: &impl std::fmt::Display, exist: Vec<String>) ->
     Answer::Refused { reason, message: why.to_string(), exist }
 }
 
-fn report(reading: Reading, changed: usize) -> Report {
+/// Where a server is: the port is the service's.
+fn address(config: &plimsoll_l4::L4Config, vip: &str, server: &str) -> Option<SocketAddr> {
+    let vip = config.vips.iter().find(|one| one.name == vip)?;
+    let server = vip.backends.iter().find(|one| one.name == server)?;
+    Some(SocketAddr::new(server.address, vip.address.port()))
+}
+
+fn report(
+    reading: Reading,
+    changed: usize,
+    address: impl Fn(&str) -> Option<SocketAddr>,
+) -> Report {
     Report {
         policy: reading.policy.name().to_owned(),
         kind: kind(reading.policy),
@@ -192,7 +207,11 @@ fn report(reading: Reading, changed: usize) -> Report {
         steered: reading.set_by == SetBy::Controller,
         epoch: reading.epoch,
         changed: u32::try_from(changed).unwrap_or(u32::MAX),
-        servers: reading.servers.into_iter().map(server).collect(),
+        servers: reading
+            .servers
+            .into_iter()
+            .map(|one| Server { address: address(&one.name), ..server(one) })
+            .collect(),
     }
 }
 
@@ -215,6 +234,7 @@ fn server(one: ServerReading) -> Server {
     };
     Server {
         name: one.name,
+        address: None,
         weight: one.weight,
         status,
         open_connections: one.open_connections,

@@ -23,6 +23,7 @@ use super::descriptors;
 use super::file::Follow;
 use super::keeper::{Keeper, KeeperThread};
 use super::log;
+use super::looker::{Base, Looker};
 use super::record;
 use super::service::{Service, Shared};
 use super::supervise::{BACKOFF, keep_running};
@@ -38,8 +39,8 @@ const END_WITHIN: Duration = Duration::from_secs(3);
 /// How to run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The configuration file.
-    pub file: PathBuf,
+    /// The configuration file, where there is one.
+    pub file: Option<PathBuf>,
     /// Program nothing.
     pub observe: bool,
     /// What chance does.
@@ -52,6 +53,9 @@ pub enum StartError {
     /// A part cannot be told what the configuration says; complete lines.
     #[error("{0}")]
     Config(String),
+    /// The balancer that was named in the place of a file cannot be helped.
+    #[error("{0}")]
+    Balancer(String),
     /// The store cannot be opened.
     #[error("{0}")]
     Store(#[from] StoreError),
@@ -74,10 +78,11 @@ pub enum StartError {
 ///
 /// # Errors
 /// When it cannot start; what goes wrong later is logged and lived with.
-pub async fn run(options: Options, config: Config) -> Result<(), StartError> {
+pub async fn run(options: Options, base: Base) -> Result<(), StartError> {
     let origin = Instant::now();
     let (mut stop, mut reload) = signals()?;
-    let mut follow = Follow::new(options.file.clone());
+    let mut follow = options.file.clone().map(Follow::new);
+    let (mut looker, config) = Looker::start(base).await.map_err(StartError::Balancer)?;
     let (mut daemon, thread) = Daemon::start(options, config, origin).await?;
     let (stop_api, api_stopped) = watch::channel(());
     // A port that is taken is told before any service starts; who asks early waits until all are there.
@@ -87,19 +92,18 @@ pub async fn run(options: Options, config: Config) -> Result<(), StartError> {
     let mut look = interval(FOLLOW_EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     if hangup::came() {
-        follow.was_read();
-        daemon.reload("SIGHUP").await;
+        daemon.reload("SIGHUP", follow.as_mut(), &looker).await;
     }
     loop {
         tokio::select! {
             () = stop.next() => break,
             _ = reload.recv() => {
-                follow.was_read();
-                daemon.reload("SIGHUP").await;
+                daemon.reload("SIGHUP", follow.as_mut(), &looker).await;
             }
-            _ = look.tick() => {
-                if follow.has_changed() {
-                    daemon.reload("the file has changed").await;
+            found = looker.next() => daemon.take_up(found.config, &found.why).await,
+            _ = look.tick(), if follow.is_some() => {
+                if follow.as_mut().is_some_and(Follow::has_changed) {
+                    daemon.reload("the file has changed", follow.as_mut(), &looker).await;
                 }
             }
         }
@@ -294,15 +298,21 @@ impl Daemon {
         })
     }
 
-    /// Takes up the configuration file as it is now. What is wrong with it is logged, and the old one
-    /// stays.
-    async fn reload(&mut self, why: &str) {
-        let config = match config::load(&self.options.file) {
-            Ok(config) => config,
-            Err(problems) => {
-                return self.refuse(problems.iter().map(ToString::to_string).collect());
-            }
-        };
+    /// Reads the configuration file as it is now, and has balancers asked what it leaves to them. What is wrong with
+    /// it is logged, and the old one stays.
+    async fn reload(&mut self, why: &str, follow: Option<&mut Follow>, looker: &Looker) {
+        if let Some(follow) = follow {
+            follow.was_read();
+        }
+        let Some(file) = &self.options.file else { return looker.look(None, why) };
+        match config::load(file) {
+            Ok(config) => looker.look(Some(config), why),
+            Err(problems) => self.refuse(problems.iter().map(ToString::to_string).collect()),
+        }
+    }
+
+    /// Runs this configuration from now on, where it can be run.
+    async fn take_up(&mut self, config: Config, why: &str) {
         if config == self.config {
             tracing::info!("{why}: the configuration is the same");
             return;

@@ -9,6 +9,7 @@ pub mod descriptors;
 pub mod file;
 mod keeper;
 pub mod log;
+pub mod looker;
 pub mod record;
 mod rounds;
 mod samples;
@@ -17,12 +18,17 @@ mod supervise;
 pub mod translate;
 
 use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use plimsoll_config::ConfigError;
 use plimsoll_terminal::exit;
 
-use crate::config;
-use crate::daemons::{DaemonArgs, refused};
+use crate::config::{self, defaults};
+use crate::daemons::{LogArgs, refused};
+use crate::place::{OnlyArgs, PlaceArgs};
+use looker::{Base, Everything};
 
 /// Threads of the runtime: one may be at a controller's step, of 10 ms at the most, while the other
 /// keeps connections and timers going.
@@ -31,8 +37,26 @@ const WORKERS: usize = 2;
 /// Steer the services of a configuration
 #[derive(clap::Args, Clone, Debug)]
 pub struct RunArgs {
+    /// The configuration
+    #[arg(
+        long,
+        value_name = "FILE",
+        required_unless_present = "balancer",
+        conflicts_with = "balancer"
+    )]
+    pub config: Option<PathBuf>,
     #[command(flatten)]
-    pub daemon: DaemonArgs,
+    pub place: PlaceArgs,
+    #[command(flatten)]
+    pub only: OnlyArgs,
+    /// Without a configuration: where to keep what was learned
+    #[arg(long, value_name = "FILE", requires = "balancer", default_value = defaults::STORE_PATH)]
+    pub store: PathBuf,
+    /// Without a configuration: where to answer questions; an address of this host alone
+    #[arg(long, value_name = "ADDRESS", requires = "balancer", default_value_t = defaults::API_LISTEN, value_parser = loopback)]
+    pub listen: SocketAddr,
+    #[command(flatten)]
+    pub log: LogArgs,
     /// Program nothing; say what would be
     #[arg(long)]
     pub observe: bool,
@@ -44,11 +68,11 @@ pub struct RunArgs {
 /// Steers until SIGTERM or SIGINT, and exits 0 then; 1 when it cannot start, 2 when the configuration
 /// is wrong.
 pub fn run(args: &RunArgs) -> ExitCode {
-    let config = match config::load(&args.daemon.config) {
-        Ok(config) => config,
+    let base = match base(args) {
+        Ok(base) => base,
         Err(problems) => return refused(&problems),
     };
-    let log = match log::init(args.daemon.log_format, args.daemon.verbose) {
+    let log = match args.log.init() {
         Ok(log) => log,
         Err(error) => return plimsoll_terminal::fail(&format!("cannot start: {error}")),
     };
@@ -61,16 +85,43 @@ pub fn run(args: &RunArgs) -> ExitCode {
         }
     };
     let options = daemon::Options {
-        file: args.daemon.config.clone(),
+        file: args.config.clone(),
         observe: args.observe,
         seed: args.seed.unwrap_or_else(|| RandomState::new().hash_one("seed")),
     };
-    match runtime.block_on(daemon::run(options, config)) {
+    match runtime.block_on(daemon::run(options, base)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(daemon::StartError::Config(lines)) => {
             lines.lines().for_each(|line| log.complain(line));
             ExitCode::from(exit::MALFORMED)
         }
         Err(error) => log.fail(&error.to_string()),
+    }
+}
+
+fn base(args: &RunArgs) -> Result<Base, Vec<ConfigError>> {
+    match (&args.config, args.place.sink()) {
+        (Some(file), _) => config::load(file).map(Base::File),
+        (None, Some(sink)) => Ok(Base::Balancer(Everything {
+            sink,
+            only: args.only.backend.clone(),
+            store: config::Store { path: args.store.clone() },
+            api: config::Api { listen: args.listen, allow_remote: false },
+        })),
+        // The arguments require one of them.
+        (None, None) => Err(Vec::new()),
+    }
+}
+
+fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr =
+        text.parse().map_err(|_| "an IP address and a port, such as 127.0.0.1:7400".to_owned())?;
+    match address.ip().is_loopback() {
+        true => Ok(address),
+        false => Err(
+            "not a loopback address: others reach the API only by a configuration that allows it \
+                      (`plimsoll init` writes one)"
+                .to_owned(),
+        ),
     }
 }

@@ -7,6 +7,7 @@ mod bad_starts;
 mod changing;
 mod doctor;
 mod faults;
+mod from_nothing;
 mod learning;
 mod lives;
 mod log;

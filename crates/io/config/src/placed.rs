@@ -26,6 +26,11 @@ impl<T> Placed<T> {
         Placed { value, file, key, at: cursor.at() }
     }
 
+    /// A value that stands in no file: `origin` stands for it in problems.
+    pub fn elsewhere(value: T, origin: &str, key: &str) -> Self {
+        Placed { value, file: origin.to_owned(), key: key.to_owned(), at: Position::START }
+    }
+
     /// A problem with the value.
     pub fn problem(&self, message: impl std::fmt::Display) -> ConfigError {
         let Position { line, column } = self.at;

@@ -11,6 +11,7 @@
 //! the balancer really holds afterwards.
 
 mod error;
+mod found;
 mod haproxy;
 mod l4;
 mod registry;
@@ -22,6 +23,7 @@ use std::future::Future;
 use plimsoll_model::{Applied, BalancerReport, Plan, SinkLimits};
 
 pub use error::{SinkError, SinkErrorKind};
+pub use found::{FoundPool, FoundServer, LeftAlone};
 pub use haproxy::{
     AccessLevel, AgentState, HaproxyConfig, HaproxyConnection, HaproxySink, InspectedServer,
     Inspection, ProcessIdentity, SocketAddress, SteeredBackend, Witness,

@@ -5,7 +5,7 @@ use plimsoll_model::SinkLimits;
 
 use crate::haproxy::HaproxyConfig;
 use crate::l4::L4SinkConfig;
-use crate::{Servers, SinkConfig, SinkError, SinkHandle, Steered, Steering};
+use crate::{FoundPool, Servers, SinkConfig, SinkError, SinkHandle, Steered, Steering};
 
 /// Makes [`Sink`], which is any of them, and the text that lists their forms.
 macro_rules! registry {
@@ -58,6 +58,45 @@ macro_rules! registry {
             pub fn check(&self, servers: &Servers) -> Result<(), SinkError> {
                 match self {
                     $(Sink::$kind(config) => config.check(servers)),+
+                }
+            }
+
+            /// The balancer, by which two configurations know that they name the same one.
+            pub fn place(&self) -> String {
+                match self {
+                    $(Sink::$kind(config) => config.place()),+
+                }
+            }
+
+            /// The pool's name in the balancer.
+            pub fn pool(&self) -> &str {
+                match self {
+                    $(Sink::$kind(config) => config.pool()),+
+                }
+            }
+
+            /// The same for another pool of this balancer.
+            #[must_use]
+            pub fn with_pool(&self, name: &str) -> Self {
+                match self {
+                    $(Sink::$kind(config) => Sink::$kind(config.with_pool(name))),+
+                }
+            }
+
+            /// Its key in `sink`, and its required keys with their values, as a configuration would have them.
+            pub fn written(&self) -> (&'static str, Vec<(&'static str, String)>) {
+                match self {
+                    $(Sink::$kind(config) => (<$config>::KEY, config.written())),+
+                }
+            }
+
+            /// Asks the balancer which pools and servers it has.
+            ///
+            /// # Errors
+            /// When it cannot be reached or understood.
+            pub async fn look(&self) -> Result<Vec<FoundPool>, SinkError> {
+                match self {
+                    $(Sink::$kind(config) => config.look().await),+
                 }
             }
 

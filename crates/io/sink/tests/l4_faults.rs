@@ -55,6 +55,7 @@ impl Fake {
         let listener = UnixListener::bind(&path).expect("listens");
         let server = |name: &str, weight| Server {
             name: name.to_owned(),
+            address: None,
             weight,
             status: ServerStatus::Up,
             open_connections: 3,

@@ -197,6 +197,31 @@ impl Rig {
         daemon
     }
 
+    /// Starts the daemon on nothing but HAProxy's socket, and waits until it answers.
+    pub fn daemon_without_a_file(&self, arguments: &[&str]) -> Daemon {
+        let mut daemon = self.spawn_without_a_file(arguments);
+        daemon.wait_until_it_answers();
+        daemon
+    }
+
+    fn spawn_without_a_file(&self, arguments: &[&str]) -> Daemon {
+        let socket = self.haproxy.socket(self.level);
+        let (store, listen) = (self.path("state"), self.api.to_string());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        command.args([
+            "run",
+            "--haproxy",
+            arg(&socket),
+            "--store",
+            arg(&store),
+            "--listen",
+            &listen,
+        ]);
+        let log = std::fs::File::create(self.path("log")).expect("a log");
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        Daemon::start_as_it_is(&mut command, self.api, &self.path("log"))
+    }
+
     /// The same, unable to make any file longer than so many blocks of 512 bytes: a full disk. None
     /// when that is too little to start with.
     pub fn daemon_limited_to(&self, blocks: u64) -> Option<Daemon> {

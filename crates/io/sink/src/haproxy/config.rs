@@ -7,8 +7,8 @@ use plimsoll_model::SinkLimits;
 
 use super::task::Subscriber;
 use super::{SocketAddress, SteeredBackend, names};
-use crate::SinkError;
-use crate::steer::{self, Poll, Servers, SinkConfig, SinkHandle, Steered, Steering};
+use crate::steer::{self, Poll, Servers, SinkConfig, SinkHandle, Steered, Steering, absolute};
+use crate::{FoundPool, SinkError};
 
 /// Where HAProxy is, and which of its backends is steered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +58,30 @@ impl SinkConfig for HaproxyConfig {
 
     fn check(&self, servers: &Servers) -> Result<(), SinkError> {
         SteeredBackend::new(&self.backend, servers.clone()).map(drop)
+    }
+
+    fn place(&self) -> String {
+        self.socket.to_string()
+    }
+
+    fn pool(&self) -> &str {
+        &self.backend
+    }
+
+    fn with_pool(&self, name: &str) -> Self {
+        HaproxyConfig { backend: name.to_owned(), ..self.clone() }
+    }
+
+    fn written(&self) -> Vec<(&'static str, String)> {
+        let socket = match &self.socket {
+            SocketAddress::Unix(path) => absolute(path),
+            SocketAddress::Tcp(address) => address.clone(),
+        };
+        vec![("socket", socket), ("backend", self.backend.clone())]
+    }
+
+    async fn look(&self) -> Result<Vec<FoundPool>, SinkError> {
+        super::look::look(&self.socket, self.timeout).await
     }
 
     fn start(&self, steering: &Steering, steered: Steered) -> Result<SinkHandle, SinkError> {

@@ -8,6 +8,7 @@ mod connection;
 mod info;
 mod inspect;
 mod link;
+mod look;
 mod method;
 mod names;
 mod poll;

@@ -27,9 +27,10 @@ pub(super) enum Stat {
     CheckStatus,
     Address,
     Algorithm,
+    Backup,
 }
 
-const NAMES: [&str; 23] = [
+const NAMES: [&str; 24] = [
     "pxname",
     "iid",
     "svname",
@@ -53,6 +54,7 @@ const NAMES: [&str; 23] = [
     "check_status",
     "addr",
     "algo",
+    "bck",
 ];
 
 /// `type` of a backend's own row.

@@ -7,8 +7,8 @@ use plimsoll_config::{Cursor, Once};
 use plimsoll_model::SinkLimits;
 
 use super::{L4Sink, check_name};
-use crate::SinkError;
-use crate::steer::{self, Poll, Servers, SinkConfig, SinkHandle, Steered, Steering};
+use crate::steer::{self, Poll, Servers, SinkConfig, SinkHandle, Steered, Steering, absolute};
+use crate::{FoundPool, SinkError};
 
 /// Where the balancer is, and which of its services is steered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +59,26 @@ impl SinkConfig for L4SinkConfig {
 
     fn check(&self, servers: &Servers) -> Result<(), SinkError> {
         L4Sink::new(self.clone(), servers.clone()).map(drop)
+    }
+
+    fn place(&self) -> String {
+        format!("layer-4 socket {}", self.socket.display())
+    }
+
+    fn pool(&self) -> &str {
+        &self.vip
+    }
+
+    fn with_pool(&self, name: &str) -> Self {
+        L4SinkConfig { vip: name.to_owned(), ..self.clone() }
+    }
+
+    fn written(&self) -> Vec<(&'static str, String)> {
+        vec![("socket", absolute(&self.socket)), ("vip", self.vip.clone())]
+    }
+
+    async fn look(&self) -> Result<Vec<FoundPool>, SinkError> {
+        super::look::look(self).await
     }
 
     fn start(&self, steering: &Steering, steered: Steered) -> Result<SinkHandle, SinkError> {

@@ -6,6 +6,7 @@
 
 mod config;
 mod link;
+mod look;
 pub mod wire;
 
 use std::ops::RangeInclusive;

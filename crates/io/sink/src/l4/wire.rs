@@ -2,6 +2,7 @@
 //! order. Fields that are not known are ignored, so that either side may be the newer one.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use plimsoll_model::{MethodKind, ServerStatus};
 use serde::{Deserialize, Serialize};
@@ -97,6 +98,9 @@ pub struct Report {
 pub struct Server {
     /// Its name.
     pub name: String,
+    /// Where it is; older daemons do not tell.
+    #[serde(default)]
+    pub address: Option<SocketAddr>,
     /// The weight in force.
     pub weight: u16,
     /// What it takes.

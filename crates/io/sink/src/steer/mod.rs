@@ -4,6 +4,7 @@
 mod dedicated;
 mod handle;
 
+use std::future::Future;
 use std::time::{Duration, Instant};
 
 use plimsoll_config::{Cursor, Once};
@@ -14,6 +15,7 @@ pub use handle::{Loss, SinkHandle, SinkReport};
 pub(crate) use handle::{Orders, RETRY, Refusal, SinkEnd, left_alone};
 
 use crate::SinkError;
+use crate::found::FoundPool;
 use crate::haproxy::HaproxyTasks;
 
 /// Identities of servers, and their names in the balancer.
@@ -37,6 +39,11 @@ pub(crate) fn timeout(cursor: &Cursor<'_>) -> Option<Duration> {
 /// Reads `sink.*.poll`.
 pub(crate) fn poll(cursor: &Cursor<'_>) -> Option<Poll> {
     cursor.duration(POLLS).map(Poll::Every)
+}
+
+/// A socket's path as it holds in any working directory.
+pub(crate) fn absolute(path: &std::path::Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
 }
 
 /// Time between two readings.
@@ -97,6 +104,24 @@ pub trait SinkConfig: Sized {
     /// # Errors
     /// [`SinkError::InvalidName`] for names that the balancer could not have, or that come twice.
     fn check(&self, servers: &Servers) -> Result<(), SinkError>;
+
+    /// The balancer, by which two configurations know that they name the same one.
+    fn place(&self) -> String;
+
+    /// The pool's name in the balancer.
+    fn pool(&self) -> &str;
+
+    /// The same for another pool of this balancer.
+    fn with_pool(&self, name: &str) -> Self;
+
+    /// Its required keys with their values, as a configuration would have them.
+    fn written(&self) -> Vec<(&'static str, String)>;
+
+    /// Asks the balancer which pools and servers it has.
+    ///
+    /// # Errors
+    /// When it cannot be reached or understood.
+    fn look(&self) -> impl Future<Output = Result<Vec<FoundPool>, SinkError>> + Send;
 
     /// Begins to read the balancer, and to carry out plans, on the runtime of the caller; ends when the handle is
     /// dropped.

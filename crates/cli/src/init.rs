@@ -1,0 +1,233 @@
+//! `plimsoll init`: writes a configuration for a balancer that runs already.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use plimsoll_sink::{FoundPool, Sink};
+use plimsoll_terminal::{fail, printable};
+
+use crate::config::defaults;
+use crate::place::{OnlyArgs, PlaceArgs};
+use crate::run::looker::service_name;
+
+/// Write a configuration for a running balancer, to standard output
+#[derive(clap::Args, Clone, Debug)]
+pub struct InitArgs {
+    #[command(flatten)]
+    place: PlaceArgs,
+    #[command(flatten)]
+    only: OnlyArgs,
+    /// List the servers as they are now, in the place of `backends: auto`
+    #[arg(long)]
+    list: bool,
+}
+
+/// Servers that a comment names.
+const NAMED: usize = 6;
+
+/// Exits 1 when the balancer does not answer, or has nothing that can be helped.
+pub fn run(args: &InitArgs) -> ExitCode {
+    let Some(sink) = args.place.sink() else {
+        return fail("init needs a running balancer: --haproxy SOCKET (or another: see --help)");
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let looked = match runtime {
+        Ok(runtime) => runtime.block_on(sink.look()).map_err(|error| error.to_string()),
+        Err(error) => Err(format!("cannot start: {error}")),
+    };
+    let text = looked.and_then(|pools| written(&sink, &pools, &args.only.backend, args.list));
+    let text = match text {
+        Ok(text) => text,
+        Err(why) => return fail(&why),
+    };
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            fail(&format!("cannot write the answer: {error}"))
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// The configuration as a text.
+fn written(
+    sink: &Sink,
+    pools: &[FoundPool],
+    only: &[String],
+    list: bool,
+) -> Result<String, String> {
+    let place = sink.place();
+    let exists = |name: &&String| pools.iter().any(|pool| pool.name == **name);
+    if let Some(unknown) = only.iter().find(|name| !exists(name)) {
+        return Err(format!("{place}: it has no {unknown:?}"));
+    }
+    let chosen = pools.iter().filter(|pool| only.is_empty() || only.contains(&pool.name));
+    let (helped, others): (Vec<&FoundPool>, Vec<&FoundPool>) =
+        chosen.partition(|pool| pool.out_of_reach().is_none());
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        text,
+        "# Written by `plimsoll init` for {}. All keys: docs/configuration.md.\n#\n\
+         #   plimsoll check  --config FILE             all mistakes at once\n\
+         #   plimsoll doctor --config FILE             what prevents steering on the real system\n\
+         #   plimsoll run    --config FILE --observe   changes nothing, shows what it would do\n\
+         #   plimsoll run    --config FILE\n",
+        printable(&place)
+    );
+    if helped.is_empty() {
+        return Err(format!(
+            "{place}: none of its pools can be helped{}",
+            reasons(&others, "\n  ")
+        ));
+    }
+    text.push_str("services:\n");
+    let mut taken = BTreeSet::new();
+    for pool in helped {
+        service(&mut text, sink, pool, &service_name(&pool.name, &mut taken), list);
+    }
+    if !others.is_empty() {
+        let _ = writeln!(text, "  # Out of reach:{}\n", reasons(&others, "\n  #   "));
+    }
+    let (path, listen) = (defaults::STORE_PATH, defaults::API_LISTEN);
+    let _ = writeln!(
+        text,
+        "store: {{ path: {path} }}            # keeps what was learned\n\
+         api: {{ listen: \"{listen}\" }}          # status, metrics, dashboard"
+    );
+    Ok(text)
+}
+
+fn reasons(pools: &[&FoundPool], separator: &str) -> String {
+    let reason = |pool: &&FoundPool| {
+        let why = pool.out_of_reach().unwrap_or_default();
+        format!("{separator}{}: {}", printable(&pool.name), printable(&why))
+    };
+    pools.iter().map(reason).collect()
+}
+
+fn service(text: &mut String, sink: &Sink, pool: &FoundPool, name: &str, list: bool) {
+    let shown: Vec<String> =
+        pool.steerable().take(NAMED).map(|(name, at)| format!("{name} {at}")).collect();
+    let more = pool.steerable().count().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let _ = writeln!(text, "  # {}", printable(&pool.summary()));
+    if list {
+        let _ = writeln!(text, "  - name: {}\n    backends:", quoted(name));
+        let mut addresses = BTreeSet::new();
+        for (server, at) in pool.steerable() {
+            // One server under two names would be asked twice, and takes the load of both.
+            let twice = if addresses.insert(at) { "" } else { "# the same address again: " };
+            let server = quoted(server);
+            let _ = writeln!(text, "      {twice}- {{ name: {server}, address: \"{at}\" }}");
+        }
+    } else {
+        let shown = shown.join(", ");
+        let _ = writeln!(
+            text,
+            "  # now: {}{more}\n  - name: {}\n    backends: auto     # servers join and leave as the balancer \
+             has them",
+            printable(&shown),
+            quoted(name)
+        );
+    }
+    let (key, fields) = sink.with_pool(&pool.name).written();
+    let fields: Vec<String> =
+        fields.iter().map(|(key, value)| format!("{key}: {}", quoted(value))).collect();
+    let _ = writeln!(text, "    sink: {{ {key}: {{ {} }} }}\n", fields.join(", "));
+}
+
+/// Words that YAML, in one of its versions, takes for something else than a string.
+const WORDS: [&str; 12] =
+    ["true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf", "nil"];
+
+/// A string as YAML: bare where nothing in it can be taken for anything else.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    let begins = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/');
+    let is_word = WORDS.iter().any(|word| text.eq_ignore_ascii_case(word));
+    if begins && !is_word && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    // JSON's strings are YAML's.
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::{Method, MethodKind};
+    use plimsoll_sink::{FoundServer, HaproxyConfig, LeftAlone};
+
+    use super::*;
+    use crate::config;
+
+    fn pool(name: &str, algo: &str, kind: MethodKind, servers: &[&str]) -> FoundPool {
+        let server = |(name, port): (&&str, u16)| FoundServer {
+            name: (*name).to_owned(),
+            place: Ok(([10, 0, 0, 1], port).into()),
+        };
+        let servers = servers.iter().zip(1_000..).map(server).collect();
+        let method = Method { name: algo.to_owned(), kind };
+        FoundPool { name: name.to_owned(), method, servers, conflict: None }
+    }
+
+    fn sink() -> Sink {
+        let socket = "/run/haproxy/admin.sock".parse().expect("an address");
+        Sink::Haproxy(HaproxyConfig::new(socket, ""))
+    }
+
+    /// Every name that HAProxy takes, and YAML would take for something else.
+    const ODD: [&str; 9] = ["007", "true", "No", "1e5", "-", "a:80", ".5", "0x1f", "null"];
+
+    #[test]
+    fn what_is_written_is_a_valid_configuration_whatever_the_names() {
+        for list in [false, true] {
+            let pools: Vec<FoundPool> = ODD
+                .iter()
+                .map(|name| pool(name, "leastconn", MethodKind::InFlight, &ODD))
+                .chain([pool("hash", "uri", MethodKind::NoLiveWeights, &["s1", "s2"])])
+                .collect();
+            let text = written(&sink(), &pools, &[], list).expect("written");
+            let read = config::parse("F", &text).unwrap_or_else(|e| panic!("{e:?} in {text}"));
+            assert_eq!(read.services.len(), ODD.len());
+            for (service, odd) in read.services.iter().zip(ODD) {
+                assert_eq!((service.sink.value.pool(), service.auto), (odd, !list));
+            }
+            if list {
+                let names: Vec<&str> =
+                    read.services[0].backends.iter().map(|b| b.name.as_str()).collect();
+                assert_eq!(names, ODD);
+            }
+            assert!(text.contains("#   hash: `balance uri` with a map-based hash"), "{text}");
+        }
+    }
+
+    #[test]
+    fn thousands_of_servers_are_listed_and_an_address_only_once() {
+        let names: Vec<String> = (0..3_000).map(|i| format!("s{i}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut many = pool("shop", "leastconn", MethodKind::InFlight, &names);
+        many.servers[7].place = many.servers[6].place;
+        many.servers[8].place = Err(LeftAlone::Backup);
+        let text = written(&sink(), &[many], &[], true).expect("written");
+        let read = config::parse("F", &text).expect("valid");
+        assert_eq!(read.services[0].backends.len(), 2_998);
+    }
+
+    #[test]
+    fn nothing_to_help_is_said_with_every_reason() {
+        let pools = [
+            pool("hash", "uri", MethodKind::NoLiveWeights, &["s1", "s2"]),
+            pool("one", "leastconn", MethodKind::InFlight, &["s1"]),
+        ];
+        let why = written(&sink(), &pools, &[], false).expect_err("nothing");
+        assert!(
+            why.contains("\n  hash: `balance uri`") && why.contains("\n  one: it has one server")
+        );
+        let only = ["two".to_owned()];
+        let why = written(&sink(), &pools, &only, false).expect_err("unknown");
+        assert!(why.contains("it has no \"two\""), "{why}");
+    }
+}

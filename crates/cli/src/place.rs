@@ -1,0 +1,35 @@
+//! A balancer on the command line: commands that need no file are given its socket.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use plimsoll_sink::{HaproxyConfig, L4SinkConfig, Sink, SocketAddress};
+
+/// Which balancer, and which of its pools.
+#[derive(Args, Clone, Debug, Default)]
+#[group(id = "balancer", multiple = false)]
+pub struct PlaceArgs {
+    /// A running HAProxy, by its admin socket: a path, or host:port
+    #[arg(long, value_name = "SOCKET", group = "balancer")]
+    pub haproxy: Option<SocketAddress>,
+    /// A running layer-4 balancer of Plimsoll's own, by its l4.socket
+    #[arg(long, value_name = "SOCKET", group = "balancer")]
+    pub l4: Option<PathBuf>,
+}
+
+/// Which of a balancer's pools.
+#[derive(Args, Clone, Debug, Default)]
+pub struct OnlyArgs {
+    /// Only this pool of the balancer (HAProxy's backend, a layer-4 service); may be repeated
+    #[arg(long, value_name = "NAME", requires = "balancer")]
+    pub backend: Vec<String>,
+}
+
+impl PlaceArgs {
+    /// The balancer as a sink without a pool; none where none was named.
+    pub fn sink(&self) -> Option<Sink> {
+        let haproxy = self.haproxy.clone().map(|at| Sink::Haproxy(HaproxyConfig::new(at, "")));
+        let l4 = || self.l4.clone().map(|at| Sink::L4(L4SinkConfig::new(at, "")));
+        haproxy.or_else(l4)
+    }
+}

@@ -1,0 +1,318 @@
+//! What balancers have, asked again and again: the servers of services that say `backends: auto`, and, where no file
+//! was given, the services themselves.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use plimsoll_config::Address;
+use plimsoll_sink::{FoundPool, Sink, SinkError};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+
+use crate::config::{Api, Backend, Config, Service, Store};
+
+/// How often a balancer is asked what it has …
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// … and no more often than at so long for each server: to list one costs HAProxy some 6 µs.
+const LOOK_EACH: Duration = Duration::from_millis(1);
+/// Pools in a message.
+const NAMED: usize = 20;
+
+/// What the daemon was told to steer.
+#[derive(Clone, Debug)]
+pub enum Base {
+    /// What the file says.
+    File(Config),
+    /// Whatever this balancer has.
+    Balancer(Everything),
+}
+
+/// All pools of a balancer that can be helped.
+#[derive(Clone, Debug)]
+pub struct Everything {
+    /// The balancer.
+    pub sink: Sink,
+    /// Only these pools; all where it is empty.
+    pub only: Vec<String>,
+    /// As in a file.
+    pub store: Store,
+    /// As in a file.
+    pub api: Api,
+}
+
+impl Base {
+    /// Whether a balancer must be asked.
+    fn asks(&self) -> bool {
+        match self {
+            Base::File(config) => config.services.iter().any(|service| service.auto),
+            Base::Balancer(_) => true,
+        }
+    }
+}
+
+/// The base, and why it is looked at.
+#[derive(Clone, Debug)]
+struct Wanted {
+    number: u64,
+    base: Base,
+    why: String,
+}
+
+/// A configuration in which every service has its servers.
+#[derive(Debug)]
+pub struct Found {
+    number: u64,
+    /// What was the occasion.
+    pub why: String,
+    /// What to run.
+    pub config: Config,
+}
+
+/// Looks, in a task of its own: a balancer that hangs keeps nobody from signals.
+pub struct Looker {
+    wanted: watch::Sender<Wanted>,
+    found: mpsc::Receiver<Found>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Looker {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Looker {
+    /// Looks once, and goes on looking.
+    ///
+    /// # Errors
+    /// In words, when a balancer that was named in the place of a file does not answer, or has nothing that can be
+    /// helped.
+    pub async fn start(base: Base) -> Result<(Self, Config), String> {
+        let mut explorer = Explorer::default();
+        let config = explorer.expand(&base).await?;
+        let wanted = Wanted { number: 0, base, why: String::new() };
+        let (wanted, receiver) = watch::channel(wanted);
+        let (sender, found) = mpsc::channel(1);
+        let task = tokio::spawn(look(explorer, config.clone(), receiver, sender));
+        Ok((Looker { wanted, found, task }, config))
+    }
+
+    /// Looks again now, at another base where one is given.
+    pub fn look(&self, base: Option<Config>, why: &str) {
+        self.wanted.send_modify(|wanted| {
+            wanted.number += 1;
+            wanted.why = why.to_owned();
+            if let Some(config) = base {
+                wanted.base = Base::File(config);
+            }
+        });
+    }
+
+    /// What was found next.
+    pub async fn next(&mut self) -> Found {
+        loop {
+            match self.found.recv().await {
+                // It was found for a base that holds no longer.
+                Some(found) if found.number != self.wanted.borrow().number => {}
+                Some(found) => return found,
+                None => std::future::pending().await,
+            }
+        }
+    }
+}
+
+async fn look(
+    mut explorer: Explorer,
+    mut last: Config,
+    mut wanted: watch::Receiver<Wanted>,
+    found: mpsc::Sender<Found>,
+) {
+    loop {
+        let rest = match wanted.borrow().base.asks() {
+            true => LOOK_EVERY.max(LOOK_EACH.saturating_mul(explorer.servers)),
+            false => Duration::MAX,
+        };
+        let is_new = match timeout(rest, wanted.changed()).await {
+            Ok(Ok(())) => true,
+            Ok(Err(_)) => return,
+            Err(_) => false,
+        };
+        let Wanted { number, base, why } = wanted.borrow_and_update().clone();
+        let config = match explorer.expand(&base).await {
+            Ok(config) => config,
+            Err(why) => {
+                explorer.say("", &why, true);
+                sleep(LOOK_EVERY).await;
+                continue;
+            }
+        };
+        explorer.said.remove("");
+        if !is_new && last == config {
+            continue;
+        }
+        last = config.clone();
+        let why = if is_new { why } else { "the balancer has other servers".to_owned() };
+        if found.send(Found { number, why, config }).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// What was found so far.
+#[derive(Debug, Default)]
+pub struct Explorer {
+    /// By service.
+    known: BTreeMap<String, Vec<Backend>>,
+    /// Pools that have been helped: they stay until the balancer has them no more.
+    helped: BTreeSet<String>,
+    /// What was last said of each pool.
+    said: BTreeMap<String, String>,
+    /// How many servers there are.
+    servers: u32,
+}
+
+impl Explorer {
+    /// Gives every service its servers.
+    ///
+    /// # Errors
+    /// As [`Looker::start`]. A balancer of a file that does not answer is no error: its services keep the servers
+    /// that they had, and say themselves what is wrong.
+    pub async fn expand(&mut self, base: &Base) -> Result<Config, String> {
+        match base {
+            Base::File(config) => Ok(self.fill(config.clone()).await),
+            Base::Balancer(all) => {
+                let services = self.everything(all).await?;
+                Ok(Config { services, store: all.store.clone(), api: all.api.clone() })
+            }
+        }
+    }
+
+    async fn fill(&mut self, mut config: Config) -> Config {
+        let mut places: BTreeMap<String, Sink> = BTreeMap::new();
+        for service in config.services.iter().filter(|service| service.auto) {
+            places.entry(service.sink.value.place()).or_insert_with(|| service.sink.value.clone());
+        }
+        let mut looks = JoinSet::new();
+        for (place, sink) in places {
+            looks.spawn(async move { (place, sink.look().await) });
+        }
+        let found: BTreeMap<String, Result<Vec<FoundPool>, SinkError>> =
+            looks.join_all().await.into_iter().collect();
+        self.servers = count(found.values().flatten().flatten());
+        for service in config.services.iter_mut().filter(|service| service.auto) {
+            let sink = &service.sink.value;
+            let pools = found.get(&sink.place()).and_then(|pools| pools.as_ref().ok());
+            let pool = pools.and_then(|pools| pools.iter().find(|pool| pool.name == sink.pool()));
+            if let Some(pool) = pool {
+                self.known.insert(service.name.clone(), backends(pool));
+                match pool.out_of_reach() {
+                    Some(why) => self.say(&service.name, &format!("cannot be helped: {why}"), true),
+                    None => self.say(&service.name, &pool.summary(), false),
+                }
+            }
+            service.backends = self.known.get(&service.name).cloned().unwrap_or_default();
+        }
+        config
+    }
+
+    async fn everything(&mut self, all: &Everything) -> Result<Vec<Service>, String> {
+        let place = all.sink.place();
+        let pools = all.sink.look().await.map_err(|error| error.to_string())?;
+        self.servers = count(pools.iter());
+        let exist = || names(pools.iter().map(|pool| pool.name.as_str()));
+        if let Some(unknown) = all.only.iter().find(|name| !pools.iter().any(|p| p.name == **name))
+        {
+            return Err(format!("{place}: it has no {unknown:?}; it has {}", exist()));
+        }
+        let chosen = |pool: &&FoundPool| all.only.is_empty() || all.only.contains(&pool.name);
+        let mut taken = BTreeSet::new();
+        let mut services = Vec::new();
+        for pool in pools.iter().filter(chosen) {
+            let why = pool.out_of_reach();
+            match &why {
+                Some(why) => self.say(&pool.name, &format!("cannot be helped: {why}"), true),
+                None => self.say(&pool.name, &format!("can be helped: {}", pool.summary()), false),
+            }
+            if why.is_none() {
+                self.helped.insert(pool.name.clone());
+            }
+            if self.helped.contains(&pool.name) {
+                let name = service_name(&pool.name, &mut taken);
+                let mut service = Service::auto(name, all.sink.with_pool(&pool.name), &place);
+                service.backends = backends(pool);
+                services.push(service);
+            }
+        }
+        self.helped.retain(|name| pools.iter().any(|pool| pool.name == *name));
+        if services.is_empty() {
+            let reason = |pool: &FoundPool| {
+                format!("; {}: {}", pool.name, pool.out_of_reach().unwrap_or_default())
+            };
+            let reasons: String = pools.iter().filter(chosen).take(NAMED).map(reason).collect();
+            return Err(format!("{place}: none of its pools can be helped{reasons}"));
+        }
+        Ok(services)
+    }
+
+    /// Says it when it is news.
+    fn say(&mut self, about: &str, what: &str, is_bad: bool) {
+        if self.said.get(about).is_some_and(|said| said == what) {
+            return;
+        }
+        self.said.insert(about.to_owned(), what.to_owned());
+        match (about, is_bad) {
+            ("", _) => tracing::warn!("{what}"),
+            (pool, true) => tracing::warn!(pool, "{what}"),
+            (pool, false) => tracing::info!(pool, "{what}"),
+        }
+    }
+}
+
+fn count<'a>(pools: impl Iterator<Item = &'a FoundPool>) -> u32 {
+    u32::try_from(pools.map(|pool| pool.servers.len()).sum::<usize>()).unwrap_or(u32::MAX)
+}
+
+fn names<'a>(all: impl Iterator<Item = &'a str>) -> String {
+    let all: Vec<&str> = all.collect();
+    let shown = all.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    match all.len().saturating_sub(NAMED) {
+        _ if all.is_empty() => "none".to_owned(),
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+/// The servers of a pool that can be steered.
+pub fn backends(pool: &FoundPool) -> Vec<Backend> {
+    let backend =
+        |(name, at): (&str, _)| Backend { name: name.to_owned(), address: Address::from(at) };
+    pool.steerable().map(backend).collect()
+}
+
+/// A pool's name as a service may have it: it is part of addresses of the API, and balancers allow more characters.
+pub fn service_name(pool: &str, taken: &mut BTreeSet<String>) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+    let mut name: String = pool.chars().take(120).map(plain).collect();
+    let (base, mut number) = (name.clone(), 1);
+    while !taken.insert(name.clone()) {
+        number += 1;
+        name = format!("{base}-{number}");
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_services_are_plain_and_none_comes_twice() {
+        let mut taken = BTreeSet::new();
+        let mut of = |pool: &str| service_name(pool, &mut taken);
+        assert_eq!(of("shop"), "shop");
+        assert_eq!(of("a:80"), "a_80");
+        assert_eq!(of("a_80"), "a_80-2");
+        assert_eq!(of(&"x".repeat(300)).len(), 120);
+    }
+}

@@ -1,0 +1,214 @@
+//! Without a file: a running HAProxy tells what it has, and is steered.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use crate::rig::{Daemon, Rig, arg, err, out, plimsoll, until, until_within};
+
+/// Backends that cannot be helped.
+const BEYOND_HELP: &str = "
+backend hashed
+  balance uri
+  server s1 127.0.0.1:1
+  server s2 127.0.0.1:1
+backend single
+  server s1 127.0.0.1:1
+backend fixed
+  balance static-rr
+  server s1 127.0.0.1:1
+  server s2 127.0.0.1:1
+";
+
+fn names(daemon: &Daemon) -> BTreeSet<String> {
+    let weights = daemon.weights();
+    let backends = weights["backends"].as_array().into_iter().flatten();
+    backends.map(|b| b["backend"].as_str().expect("a name").to_owned()).collect()
+}
+
+fn services(daemon: &Daemon) -> Vec<String> {
+    let weights = daemon.ask("weights");
+    let services = weights["services"].as_array().into_iter().flatten();
+    services.map(|one| one["service"].as_str().expect("a name").to_owned()).collect()
+}
+
+#[test]
+fn a_running_haproxy_is_steered_without_a_file_and_what_is_out_of_reach_is_named() {
+    let mut rig = Rig::new("leastconn", &[1.0, 2.0, 4.0]);
+    rig.haproxy.extend(BEYOND_HELP);
+    let _clients = rig.clients(300.0);
+    let began = Instant::now();
+    let daemon = rig.daemon_without_a_file(&[]);
+    until("a plan", || daemon.weights()["epoch"].as_u64().is_some_and(|epoch| epoch > 0));
+    eprintln!("first plan {:.1} s after the start", began.elapsed().as_secs_f64());
+    assert_eq!(services(&daemon), ["shop"]);
+    let log = daemon.log();
+    for why in [
+        "`balance uri` with a map-based hash: its weights are fixed",
+        "it has one server: nothing to divide",
+        "`static-rr` takes no weights",
+        "can be helped: leastconn, 3 servers",
+    ] {
+        assert!(log.contains(why), "{why:?} is not in {log}");
+    }
+    until("the fastest server to have the most", || {
+        rig.weight("s3") > 2 * rig.weight("s1") && rig.weight("s1") > 0
+    });
+
+    // A server that is added while it runs joins, and leaves when it is taken away.
+    let spare = crate::rig::emulated(&[1.0]);
+    let more = plimsoll_testbed::Testbed::start(plimsoll_testbed::TestbedSpec {
+        admin: None,
+        backends: spare,
+    })
+    .expect("one more");
+    let (_, at) = &more.addresses()[0];
+    rig.haproxy.ask(&format!("add server shop/new {at} weight 100"));
+    rig.haproxy.ask("enable server shop/new");
+    until("it to join", || names(&daemon).contains("new"));
+    rig.haproxy.ask("set server shop/new state maint");
+    until("its deletion", || rig.haproxy.ask("del server shop/new").contains("deleted"));
+    until("it to leave", || !names(&daemon).contains("new"));
+    assert_eq!(names(&daemon).len(), 3);
+}
+
+#[test]
+fn observing_without_a_file_changes_nothing_and_needs_no_more_than_operator() {
+    let mut rig = Rig::new("roundrobin", &[1.0, 4.0]);
+    rig.haproxy.extend("backend other\n  server s1 127.0.0.1:1\n  server s2 127.0.0.1:2\n");
+    rig.level = "operator";
+    let _clients = rig.clients(200.0);
+    let daemon = rig.daemon_without_a_file(&["--observe", "--backend", "shop"]);
+    until("a plan that is only shown", || {
+        daemon.backend("s2")["weight"].as_u64() > daemon.backend("s1")["weight"].as_u64()
+    });
+    assert_eq!(services(&daemon), ["shop"], "--backend narrows");
+    assert_eq!([rig.weight("s1"), rig.weight("s2")], [100, 100]);
+}
+
+#[test]
+fn a_file_that_init_writes_passes_check_and_follows_the_balancer() {
+    let mut rig = Rig::new("roundrobin", &[1.0, 2.0]);
+    rig.haproxy.extend(&format!(
+        "{BEYOND_HELP}backend 007\n  server true 127.0.0.1:1\n  server 1e5 127.0.0.1:2\n"
+    ));
+    let socket = rig.haproxy.socket("admin");
+    let file = rig.path("init.yaml");
+    for more in [&[][..], &["--list"]] {
+        let output = plimsoll(&[&["init", "--haproxy", arg(&socket)], more].concat());
+        assert!(output.status.success(), "{}", err(&output));
+        std::fs::write(&file, out(&output)).expect("written");
+        let checked = plimsoll(&["check", "--config", arg(&file)]);
+        assert!(checked.status.success(), "{} of {}", err(&checked), out(&output));
+    }
+    let output = plimsoll(&["init", "--haproxy", arg(&socket), "--backend", "shop"]);
+    let text = out(&output)
+        .replace("./plimsoll-state", arg(&rig.path("state")))
+        .replace("127.0.0.1:7400", &rig.api.to_string());
+    assert!(text.contains("backends: auto") && !text.contains("007"), "{text}");
+    std::fs::write(&file, text).expect("written");
+    let mut daemon = Daemon::spawn(&file, rig.api, &rig.path("log"), &[]);
+    daemon.wait_until_it_answers();
+    assert_eq!(names(&daemon), BTreeSet::from(["s1", "s2"].map(str::to_owned)));
+    let report = plimsoll(&["doctor", "--config", arg(&file)]);
+    assert!(out(&report).contains("asked of the balancer"), "{}", out(&report));
+    rig.haproxy.ask("add server shop/s3 127.0.0.1:3 weight 100");
+    until("it to join", || names(&daemon).contains("s3"));
+}
+
+#[test]
+fn slots_of_a_server_template_join_when_they_are_resolved() {
+    let dns = Dns::start();
+    let mut rig = Rig::new("roundrobin", &[1.0, 1.0]);
+    rig.haproxy.extend(&format!(
+        "resolvers here\n  nameserver one 127.0.0.1:{}\n  timeout resolve 300ms\n  timeout retry 300ms\n  hold \
+         nx 300ms\n  hold obsolete 300ms\n  hold valid 300ms\nbackend slots\n  balance leastconn\n  server-template \
+         web 1-4 shop.test:80 resolvers here init-addr none check inter 500ms\n",
+        dns.port
+    ));
+    let file = rig.path("auto.yaml");
+    let text = format!(
+        "services:\n  - name: slots\n    backends: auto\n    sink: {{ haproxy: {{ socket: {}, backend: slots }} }}\n\
+         store: {{ path: {} }}\napi: {{ listen: \"{}\" }}\n",
+        rig.haproxy.socket("admin").display(),
+        rig.path("state").display(),
+        rig.api
+    );
+    std::fs::write(&file, text).expect("written");
+    let mut daemon = Daemon::spawn(&file, rig.api, &rig.path("log"), &[]);
+    daemon.wait_until_it_answers();
+    assert_eq!(names(&daemon), BTreeSet::new());
+    until("why it is out of reach", || daemon.log().contains("its name is not resolved yet"));
+    dns.answer(&[Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3)]);
+    until_within(std::time::Duration::from_secs(60), "two slots to join", || {
+        names(&daemon).len() == 2
+    });
+    dns.answer(&[2, 3, 4].map(|n| Ipv4Addr::new(127, 0, 0, n)));
+    until_within(std::time::Duration::from_secs(60), "a third", || names(&daemon).len() == 3);
+    assert!(daemon.is_running());
+}
+
+#[test]
+fn what_cannot_be_helped_ends_it_with_the_reason() {
+    let rig = Rig::new("uri", &[1.0, 1.0]);
+    let socket = rig.haproxy.socket("admin");
+    let store = rig.path("state");
+    let run = |more: &[&str]| {
+        let output = plimsoll(&[&["run", "--store", arg(&store), "--haproxy"], more].concat());
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        err(&output)
+    };
+    let said = run(&[arg(&socket)]);
+    assert!(said.contains("none of its pools can be helped; shop: `balance uri`"), "{said}");
+    let said = run(&[arg(&socket), "--backend", "shoq"]);
+    assert!(said.contains("it has no \"shoq\"; it has shop"), "{said}");
+    let said = run(&["/no/such.sock"]);
+    assert!(said.contains("no such socket: is HAProxy running"), "{said}");
+    let output = plimsoll(&["run", "--haproxy", arg(&socket), "--listen", "0.0.0.0:7400"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let output = plimsoll(&["init", "--haproxy", arg(&socket)]);
+    assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(1), true), "{output:?}");
+}
+
+/// A name server that answers every question for an address with the same ones.
+struct Dns {
+    port: u16,
+    addresses: Arc<Mutex<Vec<Ipv4Addr>>>,
+}
+
+impl Dns {
+    fn start() -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let port = socket.local_addr().expect("its address").port();
+        let addresses: Arc<Mutex<Vec<Ipv4Addr>>> = Arc::default();
+        let theirs = addresses.clone();
+        std::thread::spawn(move || {
+            let mut question = [0; 1_500];
+            while let Ok((length, from)) = socket.recv_from(&mut question) {
+                let answer = reply(&question[..length], &theirs.lock().expect("no panic"));
+                let _ = socket.send_to(&answer, from);
+            }
+        });
+        Dns { port, addresses }
+    }
+
+    fn answer(&self, addresses: &[Ipv4Addr]) {
+        *self.addresses.lock().expect("no panic") = addresses.to_vec();
+    }
+}
+
+fn reply(question: &[u8], addresses: &[Ipv4Addr]) -> Vec<u8> {
+    let end = 12 + question[12..].iter().position(|b| *b == 0).expect("a name") + 5;
+    let is_address = question[end - 4..end - 2] == [0, 1];
+    let addresses = if is_address { addresses } else { &[] };
+    let code = if addresses.is_empty() { 3 } else { 0 };
+    let mut answer = question[..2].to_vec();
+    answer.extend([0x81, 0x80 | code, 0, 1, 0, addresses.len() as u8, 0, 0, 0, 0]);
+    answer.extend(&question[12..end]);
+    for address in addresses {
+        answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 1, 0, 4]);
+        answer.extend(address.octets());
+    }
+    answer
+}
