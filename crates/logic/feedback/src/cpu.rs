@@ -299,6 +299,21 @@ impl CpuModel {
         }
     }
 
+    /// Takes note of the busy time of a report without learning costs from it, for policies that go by reports.
+    ///
+    /// # Errors
+    /// As [`CpuModel::learn`].
+    pub fn hear(&mut self, now: Nanos, report: &Report) -> Result<(), Refused> {
+        self.check(now, report)?;
+        let reported = (report.busy / report.seconds).min(1.0);
+        self.note(
+            self.shape.core(report.server, report.core),
+            report.ended,
+            Learned { predicted: 0.0, reported },
+        );
+        Ok(())
+    }
+
     fn check(&self, now: Nanos, report: &Report) -> Result<(), Refused> {
         let shape = self.shape;
         let services = [report.handled.len(), report.sent.len()];
