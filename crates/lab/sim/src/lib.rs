@@ -11,6 +11,7 @@ mod arena;
 mod command;
 mod container;
 mod digest;
+pub mod edge;
 mod fault;
 pub mod flows;
 mod invariants;
