@@ -1,69 +1,10 @@
-//! Compiles the programs for the kernel with clang. `CLANG` names another compiler.
+//! Compiles the programs for the kernel with clang.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, exit};
-
-const CANDIDATES: [&str; 7] =
-    ["clang-19", "clang-20", "clang-21", "clang-18", "clang-17", "clang-16", "clang"];
+#[path = "build/clang.rs"]
+mod clang;
 
 const PROGRAMS: [&str; 5] = ["agent", "balancer", "bench/bench", "guard", "tests/slow_reader"];
 
 fn main() {
-    println!("cargo::rerun-if-changed=bpf");
-    println!("cargo::rerun-if-env-changed=CLANG");
-    let clang = find_clang();
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("set by cargo"));
-    for program in PROGRAMS {
-        compile(&clang, program, &out);
-    }
-}
-
-fn find_clang() -> String {
-    let named = std::env::var("CLANG").ok();
-    let candidates = named.as_deref().map_or(CANDIDATES.to_vec(), |name| vec![name]);
-    let works = |name: &&str| {
-        let asked = Command::new(name).arg("--version").output();
-        asked.is_ok_and(|output| output.status.success())
-    };
-    match candidates.iter().copied().find(works) {
-        Some(name) => name.to_owned(),
-        None => fail(&format!(
-            "the programs for the kernel need clang: expected one of {} on the PATH, or its path in \
-             CLANG. scripts/install-deps installs it (Debian: apt-get install clang-19 libbpf-dev)",
-            candidates.join(", ")
-        )),
-    }
-}
-
-fn compile(clang: &str, program: &str, out: &Path) {
-    let object = out.join(format!("{program}.bpf.o").replace('/', "-"));
-    // Debian keeps asm/types.h apart for each architecture.
-    let machine = std::env::var("CARGO_CFG_TARGET_ARCH").expect("set by cargo");
-    let output = Command::new(clang)
-        .args(["-O2", "-g", "-mcpu=v3", "-target", "bpf", "-Wall", "-Wextra", "-Werror"])
-        .arg(format!("-I/usr/include/{machine}-linux-gnu"))
-        .arg("-c")
-        .arg(format!("bpf/{program}.bpf.c"))
-        .arg("-o")
-        .arg(&object)
-        .output();
-    match output {
-        Ok(output) if output.status.success() => {}
-        Ok(output) => {
-            let errors = String::from_utf8_lossy(&output.stderr);
-            let hint = if errors.contains("bpf/bpf_helpers.h") {
-                "\nlibbpf's headers are missing: scripts/install-deps installs them (Debian: apt-get \
-                 install libbpf-dev)"
-            } else {
-                ""
-            };
-            fail(&format!("{clang} does not compile bpf/{program}.bpf.c:\n{errors}{hint}"));
-        }
-        Err(error) => fail(&format!("cannot run {clang}: {error}")),
-    }
-}
-
-fn fail(message: &str) -> ! {
-    eprintln!("{message}");
-    exit(1)
+    clang::compile_all(&PROGRAMS, &[]);
 }

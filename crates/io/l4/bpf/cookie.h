@@ -3,17 +3,11 @@
 #include <linux/bpf.h>
 #include <linux/in.h>
 #include <bpf/bpf_helpers.h>
+#include "base.h"
 #include "types.h"
 
 /* Set by the loader before the program is verified, so that they are constants to the verifier. */
 volatile const __u32 version_bits = 4;
-volatile const __u64 tick_ms_q20 = 4 << 20; /* milliseconds a jiffy, 20 binary places */
-
-#define INLINE static __always_inline
-/* Verified once by itself, not along every path that calls it: what keeps the verifier's work small. */
-#define GLOBAL __attribute__((noinline))
-#define LIKELY(x) __builtin_expect(!!(x), 1)
-#define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
 /* A connection's words, as they lie in the packet: client, VIP, ports (client first), protocol and
  * number of address words. IPv4 has 4 of them, IPv6 10. */
@@ -96,12 +90,6 @@ INLINE __u32 reveal(const struct permutation *p, __u64 hash, __u16 upper)
 	__u32 before = hash >> (64 - bits);
 	__u32 after = hash >> (64 - 2 * bits);
 	return (p->inverse[(upper - after) & mask & (MAX_IDS - 1)] ^ before) & mask;
-}
-
-/* The balancer's clock. jiffies are a single load; a server's clock need only be known to seconds. */
-INLINE __u64 now_ms(void)
-{
-	return (bpf_jiffies64() * tick_ms_q20) >> 20;
 }
 
 /* The upper half of the server's timestamp of which `upper` and `lower` came back. */

@@ -59,7 +59,7 @@ pub use keys::Keys;
 pub use layout::{Mac, MemberState};
 pub use maps::{Maps, MemberCount, Meta, read_meta};
 pub use notes::SetBy;
-pub use program::{Program, Ran, detach};
+pub use program::{Program, Ran, detach, prepare, tick_ms_q20};
 pub use reason::REASONS;
 pub use replies::{Prefix, Watch, Why};
 pub use status::{

@@ -9,6 +9,7 @@ use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
     NetlinkPayload,
 };
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
     InfoKind, LinkAttribute, LinkInfo, LinkMessage, LinkXdp, XdpAttached,
 };
@@ -164,6 +165,31 @@ fn destination(message: &NeighbourMessage) -> Option<IpAddr> {
         NeighbourAttribute::Destination(NeighbourAddress::Inet6(v6)) => Some(IpAddr::V6(*v6)),
         _ => None,
     })
+}
+
+/// All addresses of this machine, each with the index of its interface.
+///
+/// # Errors
+/// When the kernel does not answer.
+pub fn addresses() -> io::Result<Vec<(IpAddr, u32)>> {
+    let answers = ask(RouteNetlinkMessage::GetAddress(AddressMessage::default()), true)?;
+    let found = answers.into_iter().filter_map(|answer| match answer {
+        RouteNetlinkMessage::NewAddress(message) => {
+            // At the end of a point-to-point link `Address` is the peer's.
+            let of = |is: fn(&AddressAttribute) -> Option<IpAddr>| message.attributes.iter().find_map(is);
+            let local = of(|attribute| match attribute {
+                AddressAttribute::Local(address) => Some(*address),
+                _ => None,
+            });
+            let any = of(|attribute| match attribute {
+                AddressAttribute::Address(address) => Some(*address),
+                _ => None,
+            });
+            local.or(any).map(|address| (address, message.header.index))
+        }
+        _ => None,
+    });
+    Ok(found.collect())
 }
 
 /// Addresses that the kernel answers for in another's place (`ip neigh show proxy`), each with the index of the

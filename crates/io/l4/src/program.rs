@@ -426,8 +426,11 @@ fn absent(name: &str) -> L4Error {
     L4Error::Load(format!("the object holds no program {name}"))
 }
 
-/// Makes the directories, and mounts a bpffs where there is none and it would last.
-pub(crate) fn prepare(dir: &Path) -> Result<(), L4Error> {
+/// Makes the directories for pinned maps and links, and mounts a bpffs where there is none and it would last.
+///
+/// # Errors
+/// Without the rights to, or where no bpffs is or would last.
+pub fn prepare(dir: &Path) -> Result<(), L4Error> {
     rights::check()?;
     let root = Path::new("/sys/fs/bpf");
     let failed = |path: &Path| {
@@ -458,7 +461,7 @@ pub(crate) fn prepare(dir: &Path) -> Result<(), L4Error> {
 }
 
 /// Milliseconds a jiffy, with 20 binary places: the resolution of the coarse clock is one jiffy.
-pub(crate) fn tick_ms_q20() -> u64 {
+pub fn tick_ms_q20() -> u64 {
     let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
     let nanos = tick.tv_sec as u64 * 1_000_000_000 + tick.tv_nsec as u64;
     (nanos << 20) / 1_000_000
