@@ -71,6 +71,11 @@ impl Stop {
         }
     }
 
+    /// Whether no connection is open.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.get() == 0
+    }
+
     /// Waits until no connection is open.
     pub(crate) async fn all_closed(&self) {
         while self.open.get() > 0 {
@@ -121,7 +126,7 @@ pub(crate) async fn listen<H: Handler>(
     open: Arc<AtomicUsize>,
     stop: Rc<Stop>,
 ) {
-    let door = Door { builder: builder(&*handler), handler, open, stop };
+    let door = Door { handler, open, stop };
     let mut is_failing = false;
     loop {
         let accepted = tokio::select! {
@@ -164,7 +169,6 @@ fn builder(handler: &impl Handler) -> http1::Builder {
 }
 
 struct Door<H> {
-    builder: http1::Builder,
     handler: Rc<H>,
     open: Arc<AtomicUsize>,
     stop: Rc<Stop>,
@@ -193,8 +197,8 @@ impl<H: Handler> Door<H> {
             let (handler, client) = (handler.clone(), client.clone());
             async move { Ok::<_, Infallible>(handler.handle(client, request).await) }
         });
-        let connection = self
-            .builder
+        // Anew for each: a reload may have changed limits and time-outs.
+        let connection = builder(&*self.handler)
             .serve_connection(TokioIo::new(Lingering::new(Box::pin(stream))), service)
             .with_upgrades();
         tokio::task::spawn_local(async move {

@@ -6,8 +6,9 @@ use std::time::Duration;
 use plimsoll_config::{Cursor, Once};
 use plimsoll_model::SinkLimits;
 
-use super::{L4Sink, check_name};
+use super::L4Sink;
 use crate::SinkError;
+use crate::own::check_name;
 use crate::steer::{self, Poll, Servers, SinkConfig, SinkHandle, Steered, Steering};
 
 /// Where the balancer is, and which of its services is steered.
