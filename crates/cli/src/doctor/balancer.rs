@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use plimsoll_control::ServiceView;
 use plimsoll_model::{MethodKind, ServerStatus};
-use plimsoll_sink::{AccessLevel, AgentState, HaproxySink, InspectedServer, Inspection, Sink};
+use plimsoll_sink::{
+    AccessLevel, AgentState, HaproxySink, InspectedServer, Inspection, L4Sink, ProxySink, Sink,
+};
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 
@@ -34,7 +36,16 @@ pub async fn examine(
     let name = &service.name;
     let haproxy = match &setup.sink {
         Sink::Haproxy(haproxy) => haproxy.clone(),
-        Sink::L4(l4) => return steered::examine(name, l4, setup, told, findings).await,
+        Sink::L4(l4) => {
+            let sink = L4Sink::new(l4.clone(), setup.servers.clone());
+            let place = steered::Place::of_layer_4(l4);
+            return steered::examine(name, sink, place, setup, told, findings).await;
+        }
+        Sink::Proxy(proxy) => {
+            let sink = ProxySink::new(proxy.clone(), setup.servers.clone());
+            let place = steered::Place::of_proxy(proxy);
+            return steered::examine(name, sink, place, setup, told, findings).await;
+        }
     };
     let socket = haproxy.socket.to_string();
     let sink = HaproxySink::new(haproxy, setup.servers.clone());

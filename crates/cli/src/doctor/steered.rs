@@ -1,22 +1,61 @@
-//! What Plimsoll's own layer-4 balancer is like as a balancer that is steered. What it needs of its machine
+//! What Plimsoll's own balancers are like as balancers that are steered. What layer 4 needs of its machine
 //! is the layer-4 doctor's to find (`doctor --config` with an `l4` section).
 
 use plimsoll_control::ServiceView;
 use plimsoll_model::{MethodKind, ServerStatus};
-use plimsoll_sink::{L4Sink, L4SinkConfig, ReportSource as _};
+use plimsoll_sink::{L4SinkConfig, ProxySinkConfig, ReportSource, SinkError};
 
 use super::finding::{Finding, Findings};
 use crate::run::translate::ServiceSetup;
 
+/// Which balancer it is, and what to do where it is not as it should be.
+pub struct Place {
+    socket: String,
+    kind: &'static str,
+    service: String,
+    use_instead: &'static str,
+    down: (&'static str, &'static str),
+    drained: &'static str,
+}
+
+impl Place {
+    pub fn of_layer_4(sink: &L4SinkConfig) -> Self {
+        Place {
+            socket: sink.socket.display().to_string(),
+            kind: "the layer-4 balancer",
+            service: sink.vip.clone(),
+            use_instead: "use weighted_round_robin, least_connections, power_of_two, maglev or hash",
+            down: (
+                "the balancer has no MAC address of it, and sends it nothing",
+                "see that it answers ARP or neighbour solicitations, or give it a mac",
+            ),
+            drained: "the layer-4 configuration has taken it out; it gets no new connections",
+        }
+    }
+
+    pub fn of_proxy(sink: &ProxySinkConfig) -> Self {
+        Place {
+            socket: sink.socket.display().to_string(),
+            kind: "the proxy",
+            service: sink.pool.clone(),
+            use_instead: "use least_connections, round_robin, random, power_of_n, peak_ewma, least_time, bloc, \
+                          hash_ring or hash_maglev",
+            down: ("its health check fails, and it gets nothing", "see why it does not answer"),
+            drained: "it is drained (`plimsoll proxy drain`); it gets no new requests",
+        }
+    }
+}
+
 /// Looks at the balancer of one service.
 pub async fn examine(
     name: &str,
-    place: &L4SinkConfig,
+    sink: Result<impl ReportSource, SinkError>,
+    place: Place,
     setup: &ServiceSetup,
     told: Option<&ServiceView>,
     findings: &mut Findings,
 ) {
-    let report = match L4Sink::new(place.clone(), setup.servers.clone()) {
+    let report = match sink {
         Ok(mut sink) => sink.read().await,
         Err(error) => Err(error),
     };
@@ -25,13 +64,13 @@ pub async fn examine(
         // Its text says what to look at.
         Err(error) => return findings.add(Finding::error(name, error.to_string(), "")),
     };
-    let (socket, policy) = (place.socket.display(), &report.method.name);
-    findings.add(Finding::ok(name, format!("{socket}: the layer-4 balancer answers")));
+    let (Place { socket, kind, .. }, policy) = (&place, &report.method.name);
+    findings.add(Finding::ok(name, format!("{socket}: {kind} answers")));
     findings.add(match report.method.kind {
         MethodKind::NoLiveWeights => Finding::error(
             name,
-            format!("policy {policy} of {} takes no weights from a controller", place.vip),
-            "use weighted_round_robin, least_connections, power_of_two, maglev or hash",
+            format!("policy {policy} of {} takes no weights from a controller", place.service),
+            place.use_instead,
         ),
         MethodKind::Split => Finding::ok(name, format!("`{policy}`: weights split the traffic")),
         MethodKind::InFlight => {
@@ -46,15 +85,10 @@ pub async fn examine(
         let named = setup.servers.iter().find(|(id, _)| *id == server.backend);
         let about = format!("{name}/{}", named.map_or("?", |(_, server)| server));
         match server.status {
-            ServerStatus::Down => findings.add(Finding::error(
-                about,
-                "the balancer has no MAC address of it, and sends it nothing",
-                "see that it answers ARP or neighbour solicitations, or give it a mac",
-            )),
-            ServerStatus::Drain | ServerStatus::Maintenance => findings.add(Finding::note(
-                about,
-                "the layer-4 configuration has taken it out; it gets no new connections",
-            )),
+            ServerStatus::Down => findings.add(Finding::error(about, place.down.0, place.down.1)),
+            ServerStatus::Drain | ServerStatus::Maintenance => {
+                findings.add(Finding::note(about, place.drained))
+            }
             ServerStatus::Up | ServerStatus::Starting => {}
         }
     }

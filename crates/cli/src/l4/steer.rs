@@ -232,16 +232,12 @@ fn server(one: ServerReading) -> Server {
         BackendState::Up if !one.found => ServerStatus::Down,
         BackendState::Up => ServerStatus::Up,
     };
+    let counts = (one.open_connections, one.new_connections);
     Server {
-        name: one.name,
-        address: None,
-        weight: one.weight,
-        status,
-        open_connections: one.open_connections,
-        new_connections: one.new_connections,
         packets_in: one.packets_in,
         bytes_in: one.bytes_in,
         packets_out: one.packets_out,
         bytes_out: one.bytes_out,
+        ..Server::new(&one.name, one.weight, status, counts)
     }
 }

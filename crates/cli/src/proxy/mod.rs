@@ -3,6 +3,7 @@
 pub mod config;
 mod drain;
 mod metrics;
+mod reload;
 mod run;
 mod status;
 
@@ -23,6 +24,8 @@ pub enum ProxyCommand {
     Run(run::RunArgs),
     Status(status::StatusArgs),
     Drain(drain::DrainArgs),
+    Reload(reload::ReloadArgs),
+    Release(reload::ReleaseArgs),
 }
 
 /// Runs a subcommand.
@@ -31,6 +34,8 @@ pub fn main(command: &ProxyCommand) -> ExitCode {
         ProxyCommand::Run(args) => run::run(args),
         ProxyCommand::Status(args) => status::run(args),
         ProxyCommand::Drain(args) => drain::run(args),
+        ProxyCommand::Reload(args) => reload::reload(args),
+        ProxyCommand::Release(args) => reload::release(args),
     }
 }
 

@@ -1,8 +1,10 @@
 //! `plimsoll proxy run`: serves until SIGTERM or SIGINT, then lets requests finish.
 
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use plimsoll_proxy::{Proxy, ProxyConfig, Socket};
+use plimsoll_proxy::{Handle, Proxy, ProxyConfig, Socket};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
@@ -25,9 +27,9 @@ pub fn run(args: &RunArgs) -> ExitCode {
         Err(errors) => return refused(&errors),
     };
     args.daemon.run(async {
-        let proxy = serve(&config).await?;
-        info!("ending; requests under way have {:?} to finish", config.drain);
-        proxy.stop(config.drain);
+        let (proxy, drain) = serve(&args.daemon.config, &config).await?;
+        info!("ending; requests under way have {drain:?} to finish");
+        proxy.stop(drain);
         Ok(())
     })
 }
@@ -54,8 +56,37 @@ fn raise_limit_of_files() {
     }
 }
 
-/// Serves until a signal comes.
-async fn serve(config: &ProxyConfig) -> Result<Proxy, String> {
+/// Reads the configuration again and takes it up; says all that is wrong with it, and then nothing has changed.
+fn reload(file: &Path, proxy: &Handle) -> Result<(), String> {
+    let taken_up = config::load(file)
+        .map_err(|errors| {
+            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            errors.join("\n")
+        })
+        .and_then(|config| {
+            proxy.reload(&config).map_err(|error| format!("{}: {error}", file.display()))?;
+            Ok(summary(&config))
+        });
+    match taken_up {
+        Ok(summary) => {
+            info!("reloaded: {summary}");
+            for (entry, address) in proxy.addresses() {
+                info!(entry, %address, "listening");
+            }
+            Ok(())
+        }
+        Err(why) => {
+            for line in why.lines() {
+                warn!("{line}");
+            }
+            warn!("the configuration in force stays");
+            Err(why)
+        }
+    }
+}
+
+/// Serves until a signal comes; how long requests have to finish then.
+async fn serve(file: &Path, config: &ProxyConfig) -> Result<(Proxy, Duration), String> {
     let of = |kind| signal(kind).map_err(|error| format!("cannot take signals: {error}"));
     let (mut term, mut int) = (of(SignalKind::terminate())?, of(SignalKind::interrupt())?);
     let mut hup = of(SignalKind::hangup())?;
@@ -76,9 +107,13 @@ async fn serve(config: &ProxyConfig) -> Result<Proxy, String> {
         info!(entry, %address, "listening");
     }
     let handle = proxy.handle();
+    let again = {
+        let (file, handle) = (file.to_owned(), handle.clone());
+        move || reload(&file, &handle)
+    };
     let asked = async {
         match &socket {
-            Some(socket) => socket.serve(&handle).await,
+            Some(socket) => socket.serve(&handle, again.clone()).await,
             None => std::future::pending().await,
         }
     };
@@ -89,10 +124,12 @@ async fn serve(config: &ProxyConfig) -> Result<Proxy, String> {
         }
     };
     let reloads = async {
-        while hup.recv().await.is_some() {
-            warn!(
-                "the proxy does not reload its configuration: the one in force stays until it is restarted"
-            );
+        // One may have come before this daemon took them.
+        let mut has_come = crate::hangup::came();
+        while has_come || hup.recv().await.is_some() {
+            has_come = false;
+            // What is wrong has been said.
+            let _ = again();
         }
     };
     tokio::select! {
@@ -102,5 +139,6 @@ async fn serve(config: &ProxyConfig) -> Result<Proxy, String> {
         _ = term.recv() => {}
         _ = int.recv() => {}
     }
-    Ok(proxy)
+    let drain = handle.drain_time();
+    Ok((proxy, drain))
 }

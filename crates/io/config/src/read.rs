@@ -73,6 +73,11 @@ impl<'a> Cursor<'a> {
         matches!(self.node.value, Value::Scalar { .. })
     }
 
+    /// Whether it is a mapping.
+    pub fn is_mapping(&self) -> bool {
+        matches!(self.node.value, Value::Map(_))
+    }
+
     /// A single value, whatever YAML takes it for.
     pub fn scalar(&self, what: &str) -> Option<&'a str> {
         match &self.node.value {

@@ -39,7 +39,7 @@ const MOST_DRAINED: u64 = 4 << 10;
 pub(crate) struct Egress {
     routes: Vec<Route>,
     /// By the index of routes; those pools that no route of this entry names have none.
-    pools: Vec<Option<Pool>>,
+    pools: Vec<Option<Rc<Pool>>>,
     timeouts: Timeouts,
     limits: Limits,
     tally: Arc<EntryTally>,
@@ -61,12 +61,22 @@ impl Pool {
         let connections = Connections::new(addresses, limits.headers, connect, idle);
         Pool { balancer, connections, has_ingress }
     }
+
+    /// Goes on where this one was, with backends that stay.
+    pub(crate) fn take_over(&self, before: &Pool) {
+        self.connections.take_over(&before.connections);
+        let stays = self.balancer.addresses.iter().zip(&before.balancer.addresses);
+        let known = self.has_ingress.iter().zip(&before.has_ingress);
+        for ((now, then), (has, had)) in stays.zip(known) {
+            has.set(now == then && had.get());
+        }
+    }
 }
 
 impl Egress {
     pub(crate) fn new(
         config: &config::Egress,
-        pools: Vec<Option<Pool>>,
+        pools: Vec<Option<Rc<Pool>>>,
         tally: Arc<EntryTally>,
     ) -> Rc<Self> {
         let (timeouts, limits) = (config.timeouts, config.limits);
@@ -82,7 +92,7 @@ impl Egress {
     }
 
     fn route(&self, head: &Parts) -> Option<&Pool> {
-        self.pools[route::find(&self.routes, head)?.pool].as_ref()
+        self.pools[route::find(&self.routes, head)?.pool].as_deref()
     }
 
     async fn pass(
@@ -219,6 +229,9 @@ impl Egress {
         }
         flight.bring(chip);
         let is_bad = is_failure(response.status());
+        if is_bad {
+            pool.balancer.tally.backends[flight.backend()].answered_badly.one_more();
+        }
         Guard::Flight(flight, if is_bad { Ending::Failure } else { Ending::Success }, live)
     }
 }

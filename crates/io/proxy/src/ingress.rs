@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use hyper::header::HeaderValue;
 use hyper::{Request, Response, StatusCode};
 use plimsoll_admission::{
-    Admission, AdmissionOptionsError, Arrival, Decision, Ended, Permit, Reason,
+    Admission, AdmissionOptions, AdmissionOptionsError, Arrival, Decision, Ended, Permit, Reason,
 };
 use plimsoll_policy::{Ending, Finish};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -35,8 +35,7 @@ use crate::upstream::Connections;
 /// An ingress entry, on its thread.
 pub(crate) struct Ingress {
     trust: Vec<Cidr>,
-    admission: RefCell<Admission>,
-    in_flight: Cell<u32>,
+    gate: Rc<Gate>,
     rng: RefCell<Xoshiro256PlusPlus>,
     connections: Rc<Connections>,
     timeouts: Timeouts,
@@ -46,7 +45,16 @@ pub(crate) struct Ingress {
     counts: Arc<IngressTally>,
 }
 
+/// What is admitted and counted, whichever configuration is in force.
+struct Gate {
+    options: AdmissionOptions,
+    admission: RefCell<Admission>,
+    in_flight: Cell<u32>,
+}
+
 impl Ingress {
+    /// In the place of `before`: where the same is to be admitted, what was learned of it stays.
+    ///
     /// # Errors
     /// When an option is out of range.
     pub(crate) fn new(
@@ -54,14 +62,23 @@ impl Ingress {
         clock: Clock,
         tally: Arc<EntryTally>,
         counts: Arc<IngressTally>,
+        before: Option<&Ingress>,
     ) -> Result<Rc<Self>, AdmissionOptionsError> {
+        let kept = before.map(|before| &before.gate).filter(|g| g.options == config.admission);
+        let gate = match kept {
+            Some(gate) => gate.clone(),
+            None => Rc::new(Gate {
+                options: config.admission.clone(),
+                admission: RefCell::new(Admission::new(&config.admission)?),
+                in_flight: Cell::new(0),
+            }),
+        };
         let config::Ingress { timeouts, limits, .. } = *config;
         let (connect, idle) = (timeouts.connect, timeouts.idle);
         let upstream = [config.upstream];
         Ok(Rc::new(Ingress {
             trust: config.trust.clone(),
-            admission: RefCell::new(Admission::new(&config.admission)?),
-            in_flight: Cell::new(0),
+            gate,
             rng: RefCell::new(crate::random::generator()),
             connections: Connections::new(upstream, limits.headers, connect, idle),
             timeouts,
@@ -79,7 +96,7 @@ impl Ingress {
     }
 
     fn note_limit(&self) {
-        let limit = self.admission.borrow().limit();
+        let limit = self.gate.admission.borrow().limit();
         self.counts.limit.set(limit.map_or(0, f64::to_bits));
     }
 
@@ -93,8 +110,8 @@ impl Ingress {
     }
 
     fn decide(self: &Rc<Self>, arrival: Arrival) -> Result<Admitted, Reason> {
-        let (now, in_flight) = (self.clock.now(), self.in_flight.get());
-        match self.admission.borrow_mut().decide(now, in_flight, arrival) {
+        let (now, in_flight) = (self.clock.now(), self.gate.in_flight.get());
+        match self.gate.admission.borrow_mut().decide(now, in_flight, arrival) {
             Decision::Admit(permit) => {
                 self.count(in_flight + 1);
                 self.counts.admitted.one_more();
@@ -114,13 +131,13 @@ impl Ingress {
     }
 
     fn count(&self, in_flight: u32) {
-        self.in_flight.set(in_flight);
+        self.gate.in_flight.set(in_flight);
         self.counts.in_flight.set(u64::from(in_flight));
     }
 
     fn chip(&self) -> HeaderValue {
-        let in_flight = self.in_flight.get();
-        let chip = self.admission.borrow().chip(in_flight, &mut *self.rng.borrow_mut());
+        let in_flight = self.gate.in_flight.get();
+        let chip = self.gate.admission.borrow().chip(in_flight, &mut *self.rng.borrow_mut());
         let count = if chip { &self.counts.chips } else { &self.counts.responses_without_chip };
         count.one_more();
         headers::chip_value(chip)
@@ -222,7 +239,7 @@ impl Admitted {
 impl Drop for Admitted {
     fn drop(&mut self) {
         let Admitted { ingress, permit, at, ended } = self;
-        let left = ingress.in_flight.get().saturating_sub(1);
+        let left = ingress.gate.in_flight.get().saturating_sub(1);
         ingress.count(left);
         let now = ingress.clock.now();
         let ending = match ended {
@@ -231,7 +248,7 @@ impl Drop for Admitted {
             Ended::Abandoned => Ending::Abandoned,
         };
         ingress.counts.upstream.finished(&Finish::new(now.since(*at), ending));
-        if let Ok(mut admission) = ingress.admission.try_borrow_mut() {
+        if let Ok(mut admission) = ingress.gate.admission.try_borrow_mut() {
             admission.finish(now, left, *permit, *ended);
         }
     }

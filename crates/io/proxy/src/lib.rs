@@ -46,24 +46,31 @@ mod guard;
 mod headers;
 mod ingress;
 mod linger;
+mod listen;
 mod random;
+mod report;
 mod request;
 mod route;
 mod run;
+mod seat;
 mod serve;
 mod shared;
+mod slot;
 mod socket;
 mod status;
+mod steer;
 mod tally;
 mod tried;
 mod upgrade;
 mod upstream;
 mod wire;
 
+pub use balance::BackendState;
 pub use cidr::Cidr;
 pub use config::ProxyConfig;
+pub use listen::ListenError;
 pub use run::{Handle, Proxy, ProxyError};
-pub use socket::{Socket, SocketError, ask, drain};
+pub use socket::{Socket, SocketError, ask, drain, release, reload};
 pub use status::{
     BackendStatus, ClientStatus, EgressStatus, IngressStatus, PoolStatus, RequestStatus, Status,
 };

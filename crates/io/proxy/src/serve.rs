@@ -75,6 +75,11 @@ impl Stop {
         }
     }
 
+    /// Whether no connection is open.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.get() == 0
+    }
+
     /// Waits until no connection is open.
     pub(crate) async fn all_closed(&self) {
         while self.open.get() > 0 {
@@ -157,7 +162,7 @@ pub(crate) async fn listen<H: Handler>(
     open: Arc<AtomicUsize>,
     stop: Rc<Stop>,
 ) {
-    let door = Door { builder: Rc::new(builder(&*handler)), handler, open, stop };
+    let door = Door { handler, open, stop };
     let mut is_failing = false;
     loop {
         let accepted = tokio::select! {
@@ -198,7 +203,6 @@ fn builder(handler: &impl Handler) -> http1::Builder {
 }
 
 struct Door<H> {
-    builder: Rc<http1::Builder>,
     handler: Rc<H>,
     open: Arc<AtomicUsize>,
     stop: Rc<Stop>,
@@ -219,7 +223,8 @@ impl<H: Handler> Door<H> {
         }
         let idle = self.handler.timeouts().idle;
         let client = Client { peer, open: Rc::new(open), idle };
-        let (builder, handler) = (self.builder.clone(), self.handler.clone());
-        tokio::task::spawn_local(connection::serve(stream, builder, handler, client));
+        // Anew for each: a reload may have changed limits and time-outs.
+        let builder = Rc::new(builder(&*self.handler));
+        tokio::task::spawn_local(connection::serve(stream, builder, self.handler.clone(), client));
     }
 }

@@ -1,26 +1,36 @@
-//! The Unix socket of a running proxy: a question a line, a JSON value a line in answer: `"status"`, or
-//! `{"drain": {"backend": …, "pool": …, "undo": …}}`.
+//! The Unix socket of a running proxy: a question a line, a JSON value a line in answer: `"status"`, `"reload"`,
+//! `{"drain": {"backend": …, "pool": …, "undo": …}}`, or what a controller says ([`plimsoll_sink::wire`]).
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_sink::wire;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tracing::debug;
 
 use crate::run::Handle;
 use crate::status::Status;
 
-/// A question is no longer than this, bytes.
-const MAX_QUESTION: u64 = 4 << 10;
+/// A question is no longer than this, bytes: a plan for more than 10,000 backends.
+const MAX_QUESTION: u64 = wire::MAX_LINE as u64;
 /// An answer is no longer than this, bytes: more than 10,000 backends fill.
 const MAX_ANSWER: u64 = 64 << 20;
 /// How long a side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Connections at a time; more wait to be taken.
+const CONNECTIONS: usize = 32;
+/// A connection that says nothing for so long is closed: a controller reads twenty times a second.
+const IDLE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -33,6 +43,7 @@ enum Question {
         #[serde(default)]
         undo: bool,
     },
+    Reload,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -91,16 +102,27 @@ impl Socket {
         Ok(Socket { path: path.to_owned(), listener })
     }
 
-    /// Answers, one after the other, until it is dropped.
-    pub async fn serve(&self, proxy: &Handle) {
+    /// Answers until it is dropped. `reload` has the daemon read its configuration again: what is wrong with it, if it
+    /// is refused.
+    pub async fn serve<R>(&self, proxy: &Handle, reload: R)
+    where
+        R: Fn() -> Result<(), String> + Clone + Send + Sync + 'static,
+    {
+        let room = Arc::new(Semaphore::new(CONNECTIONS));
+        // Ends them all when this ends.
+        let mut connections = JoinSet::new();
         loop {
+            let Ok(permit) = room.clone().acquire_owned().await else { return };
+            while connections.try_join_next().is_some() {}
             match self.listener.accept().await {
                 Ok((stream, _)) => {
-                    // Each is done within its patience, so nobody keeps the others from asking for long.
-                    let answered = tokio::time::timeout(PATIENCE, answer(stream, proxy)).await;
-                    if let Ok(Err(error)) = answered {
-                        debug!(%error, "a question could not be answered");
-                    }
+                    let (proxy, reload) = (proxy.clone(), reload.clone());
+                    connections.spawn(async move {
+                        if let Err(error) = converse(stream, &proxy, &reload).await {
+                            debug!(%error, "a question could not be answered");
+                        }
+                        drop(permit);
+                    });
                 }
                 Err(error) => {
                     debug!(%error, "cannot accept a question");
@@ -118,23 +140,60 @@ impl Drop for Socket {
     }
 }
 
-async fn answer(mut stream: tokio::net::UnixStream, proxy: &Handle) -> io::Result<()> {
-    let (read, mut write) = stream.split();
-    let mut line = String::new();
-    tokio::io::BufReader::new(read).take(MAX_QUESTION).read_line(&mut line).await?;
-    let answer = match serde_json::from_str(&line) {
+async fn converse(
+    stream: tokio::net::UnixStream,
+    proxy: &Handle,
+    reload: &(dyn Fn() -> Result<(), String> + Sync),
+) -> io::Result<()> {
+    let mut stream = tokio::io::BufReader::new(stream);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let mut limited = (&mut stream).take(MAX_QUESTION);
+        match timeout(IDLE, limited.read_until(b'\n', &mut line)).await {
+            Ok(read) => read?,
+            Err(_) => return Ok(()),
+        };
+        if line.last() != Some(&b'\n') {
+            return Ok(());
+        }
+        let mut text = answer(&line, proxy, reload)?;
+        text.push(b'\n');
+        timeout(PATIENCE, stream.write_all(&text)).await.map_err(|_| ErrorKind::TimedOut)??;
+    }
+}
+
+/// A controller's questions are told from others by their words.
+fn answer(
+    line: &[u8],
+    proxy: &Handle,
+    reload: &dyn Fn() -> Result<(), String>,
+) -> serde_json::Result<Vec<u8>> {
+    if let Ok(question) = serde_json::from_slice::<wire::Question>(line) {
+        return serde_json::to_vec(&proxy.steer(question));
+    }
+    let done = |done: Result<(), String>| match done {
+        Ok(()) => Answer::Done,
+        Err(why) => Answer::Refused(why),
+    };
+    let answer = match serde_json::from_slice(line) {
         Ok(Question::Status) => Answer::Status(proxy.status()),
         Ok(Question::Drain { backend, pool, undo }) => {
-            match proxy.drain(&backend, pool.as_deref(), undo) {
-                Ok(()) => Answer::Done,
-                Err(why) => Answer::Refused(why),
-            }
+            done(proxy.drain(&backend, pool.as_deref(), undo))
         }
-        Err(error) => Answer::Refused(format!("expected \"status\" or a drain: {error}")),
+        Ok(Question::Reload) => done(reload()),
+        Err(error) => {
+            // In the words of the controllers' protocol, which knows more kinds of refusals.
+            return serde_json::to_vec(&wire::Answer::Refused {
+                reason: wire::Refusal::NotUnderstood,
+                message: format!(
+                    "expected status, reload, a drain or a controller's question: {error}"
+                ),
+                exist: Vec::new(),
+            });
+        }
     };
-    let mut text = serde_json::to_vec(&answer)?;
-    text.push(b'\n');
-    write.write_all(&text).await
+    serde_json::to_vec(&answer)
 }
 
 /// Asks the proxy that listens there for its status.
@@ -160,14 +219,40 @@ pub fn drain(
     undo: bool,
 ) -> Result<(), SocketError> {
     let (backend, pool) = (backend.to_owned(), pool.map(str::to_owned));
-    match exchange(path, &Question::Drain { backend, pool, undo })? {
+    done(exchange(path, &Question::Drain { backend, pool, undo })?)
+}
+
+/// Has the proxy that listens there read its configuration again.
+///
+/// # Errors
+/// [`SocketError`]; [`SocketError::Refused`] says all that is wrong with it.
+pub fn reload(path: &Path) -> Result<(), SocketError> {
+    done(exchange(path, &Question::Reload)?)
+}
+
+/// Has a pool of the proxy that listens there go back to its configured weights, in place of a controller's.
+///
+/// # Errors
+/// [`SocketError`].
+pub fn release(path: &Path, pool: &str) -> Result<(), SocketError> {
+    match exchange(path, &wire::Question::Release { vip: pool.to_owned() })? {
+        wire::Answer::Done(_) => Ok(()),
+        wire::Answer::Refused { message, .. } => Err(SocketError::Refused(message)),
+    }
+}
+
+fn done(answer: Answer<Status>) -> Result<(), SocketError> {
+    match answer {
         Answer::Done => Ok(()),
         Answer::Refused(why) => Err(SocketError::Refused(why)),
         Answer::Status(_) => Err(SocketError::Answer("a status".to_owned())),
     }
 }
 
-fn exchange(path: &Path, question: &Question) -> Result<Answer<Status>, SocketError> {
+fn exchange<Q: Serialize, A: DeserializeOwned>(
+    path: &Path,
+    question: &Q,
+) -> Result<A, SocketError> {
     let asked = || {
         let mut stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(PATIENCE))?;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::balance::BackendState;
 use crate::tally::{BUCKETS, BackendTally, EntryTally};
 
 /// The whole proxy, summed over its threads.
@@ -74,8 +75,10 @@ pub struct BackendStatus {
     pub name: String,
     /// Where it listens.
     pub address: SocketAddr,
-    /// Its weight.
+    /// Its weight in force.
     pub weight: u32,
+    /// Whether it serves.
+    pub state: BackendState,
     /// What was sent to it.
     #[serde(flatten)]
     pub requests: RequestStatus,

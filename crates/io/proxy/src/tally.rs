@@ -1,10 +1,13 @@
 //! What is counted. Each cell is written by one thread alone, so counting is a load and a store; status and metrics
 //! sum over the threads.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use plimsoll_policy::{Ending, Finish};
+
+use crate::balance::Roll;
 
 /// Upper bounds of the buckets of response times, seconds; one more bucket has the rest.
 pub const BUCKETS: [f64; 16] = [
@@ -45,6 +48,8 @@ pub(crate) struct BackendTally {
     pub(crate) started: Count,
     pub(crate) succeeded: Count,
     pub(crate) failed: Count,
+    /// Of those that failed: with an answer.
+    pub(crate) answered_badly: Count,
     pub(crate) abandoned: Count,
     pub(crate) rejected: Count,
     pub(crate) too_late: Count,
@@ -90,25 +95,32 @@ impl BackendTally {
 }
 
 /// One pool, as one thread of one entry counts it.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct PoolTally {
-    pub(crate) backends: Vec<BackendTally>,
+    pub(crate) backends: Vec<Arc<BackendTally>>,
+    /// Whose counts these are: of those that had an index one after the other.
+    lives: Vec<u64>,
     /// Requests sent once more, after a refusal or a failure.
-    pub(crate) retried: Count,
+    pub(crate) retried: Arc<Count>,
     /// Requests that were not, for want of tries or by the budget.
-    pub(crate) not_retried: Count,
+    pub(crate) not_retried: Arc<Count>,
     /// Requests for which no backend could be picked.
-    pub(crate) without_backend: Count,
+    pub(crate) without_backend: Arc<Count>,
 }
 
 impl PoolTally {
-    pub(crate) fn new(backends: usize) -> Self {
-        PoolTally {
-            backends: (0..backends).map(|_| BackendTally::default()).collect(),
-            retried: Count::default(),
-            not_retried: Count::default(),
-            without_backend: Count::default(),
+    /// The same counts for those that are the same; newcomers begin at 0.
+    pub(crate) fn of(&self, roll: &Roll) -> Self {
+        let mut next = self.clone();
+        next.backends.resize_with(roll.members.len(), Arc::default);
+        next.lives.resize(roll.members.len(), 0);
+        for (index, member) in roll.members.iter().enumerate() {
+            if next.lives[index] != member.life {
+                next.lives[index] = member.life;
+                next.backends[index] = Arc::default();
+            }
         }
+        next
     }
 }
 

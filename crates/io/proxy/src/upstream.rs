@@ -169,6 +169,15 @@ impl Connections {
         }
     }
 
+    /// Takes over idle connections of another's to what is the same backend here.
+    pub(crate) fn take_over(&self, before: &Connections) {
+        for (now, then) in self.backends.iter().zip(&before.backends) {
+            if now.address == then.address {
+                now.parked.borrow_mut().append(&mut then.parked.borrow_mut());
+            }
+        }
+    }
+
     fn unpark(&self, backend: usize) -> Option<Connection> {
         let mut parked = self.backends[backend].parked.borrow_mut();
         while let Some(Parked { connection, .. }) = parked.pop() {

@@ -67,6 +67,16 @@ pub enum SinkError {
         /// The services it has.
         exist: Vec<String>,
     },
+    /// The proxy has no such pool.
+    #[error("{socket}: the proxy has no pool {pool:?}; it has {}", list(exist))]
+    UnknownPool {
+        /// The socket, as configured.
+        socket: String,
+        /// The configured name.
+        pool: String,
+        /// The pools it has.
+        exist: Vec<String>,
+    },
     /// The backend has no such servers; nothing was sent.
     #[error("backend {backend:?} has no server {}; it has {}", list(missing), list(exist))]
     UnknownServers {
@@ -172,7 +182,7 @@ pub enum SinkErrorKind {
     InvalidName,
     /// [`SinkError::InvalidPlan`].
     InvalidPlan,
-    /// [`SinkError::UnknownBackend`], [`SinkError::UnknownVip`].
+    /// [`SinkError::UnknownBackend`], [`SinkError::UnknownVip`], [`SinkError::UnknownPool`].
     UnknownBackend,
     /// [`SinkError::UnknownServers`].
     UnknownServers,
@@ -217,9 +227,9 @@ impl SinkError {
             SinkError::Permission { .. } => SinkErrorKind::Permission,
             SinkError::InvalidName { .. } => SinkErrorKind::InvalidName,
             SinkError::InvalidPlan { .. } => SinkErrorKind::InvalidPlan,
-            SinkError::UnknownBackend { .. } | SinkError::UnknownVip { .. } => {
-                SinkErrorKind::UnknownBackend
-            }
+            SinkError::UnknownBackend { .. }
+            | SinkError::UnknownVip { .. }
+            | SinkError::UnknownPool { .. } => SinkErrorKind::UnknownBackend,
             SinkError::UnknownServers { .. } => SinkErrorKind::UnknownServers,
             SinkError::AgentCheck { .. } => SinkErrorKind::Conflict,
             SinkError::NoLiveWeights { .. } | SinkError::PolicyWithoutWeights { .. } => {

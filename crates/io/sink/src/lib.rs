@@ -2,7 +2,8 @@
 //!
 //! What steers is a [`WeightSink`], what reports rates, requests in flight and weights a [`ReportSource`];
 //! [`HaproxySink`] (over HAProxy's runtime API: one kept connection, one write per batch, every answer attributed
-//! to its command) and [`L4Sink`] (Plimsoll's own layer-4 balancer, through its daemon's socket) are both.
+//! to its command) [`L4Sink`] and [`ProxySink`]
+//! (Plimsoll's own layer-4 balancer and layer-7 proxy, through their daemons' sockets) are both.
 //!
 //! A daemon sees neither: it reads a [`Sink`] from the configuration, starts it, and holds a [`SinkHandle`] to give
 //! plans to and to take reports from. A new balancer is a module with a [`SinkConfig`], and a line in `registry`.
@@ -14,6 +15,8 @@ mod error;
 mod found;
 mod haproxy;
 mod l4;
+mod own;
+mod proxy;
 mod registry;
 mod servers;
 mod steer;
@@ -28,7 +31,9 @@ pub use haproxy::{
     AccessLevel, AgentState, HaproxyConfig, HaproxyConnection, HaproxySink, InspectedServer,
     Inspection, ProcessIdentity, SocketAddress, SteeredBackend, Witness,
 };
-pub use l4::{L4Sink, L4SinkConfig, wire};
+pub use l4::{L4Sink, L4SinkConfig};
+pub use own::wire;
+pub use proxy::{ProxySink, ProxySinkConfig};
 pub use registry::{Sink, one_sink};
 pub use steer::{Loss, Poll, Servers, SinkConfig, SinkHandle, SinkReport, Steered, Steering};
 

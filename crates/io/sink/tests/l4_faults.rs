@@ -53,18 +53,7 @@ impl Fake {
         let path = std::env::temp_dir().join(name);
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).expect("listens");
-        let server = |name: &str, weight| Server {
-            name: name.to_owned(),
-            address: None,
-            weight,
-            status: ServerStatus::Up,
-            open_connections: 3,
-            new_connections: 40,
-            packets_in: 0,
-            bytes_in: 0,
-            packets_out: 0,
-            bytes_out: 0,
-        };
+        let server = |name, weight| Server::new(name, weight, ServerStatus::Up, (3, 40));
         let report = Report {
             policy: "weighted_round_robin".to_owned(),
             kind: MethodKind::Split,

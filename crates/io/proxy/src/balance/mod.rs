@@ -19,8 +19,8 @@
 mod event;
 mod flight;
 mod log;
+mod members;
 mod mesh;
-mod weights;
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use plimsoll_admission::{Retries, Retry};
 use plimsoll_model::Nanos;
-use plimsoll_policy::{Finish, HashKey, InvalidSetting, Policy, Request};
+use plimsoll_policy::{Finish, HashKey, InvalidSetting, MAX_AVOID, Policy, Request};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::clock::Clock;
@@ -39,8 +39,9 @@ use event::{Change, Event};
 use mesh::Mesh;
 
 pub(crate) use flight::{Flight, Live};
+pub use members::BackendState;
+pub(crate) use members::{Member, Members, Roll};
 pub(crate) use mesh::Logs;
-pub(crate) use weights::Weights;
 
 /// One pool, as one thread of one entry sees it.
 pub(crate) struct Balancer {
@@ -48,8 +49,11 @@ pub(crate) struct Balancer {
     pub(crate) key: Option<HashKey>,
     pub(crate) tally: Arc<PoolTally>,
     clock: Clock,
-    weights: Arc<Weights>,
-    state: RefCell<State>,
+    members: Arc<Members>,
+    /// Of the roll that these addresses are of.
+    places: u64,
+    /// Shared with those that this one succeeds, whose last requests are under way.
+    state: Rc<RefCell<State>>,
 }
 
 struct State {
@@ -59,13 +63,32 @@ struct State {
     last: Nanos,
     mesh: Option<Mesh>,
     retries: Retries,
-    /// Of the weights that the policy has.
-    generation: u64,
+    /// Of the members whose weights the policy has.
+    version: u64,
+    /// The weights that the policy has.
+    weights: Vec<u32>,
 }
 
 impl State {
+    /// Another thread may know of a backend before this one does: here it has weight 0 until then.
+    fn make_room(&mut self, backend: usize) {
+        if backend >= self.weights.len() {
+            self.weights.resize(backend + 1, 0);
+            self.policy.set_weights(&self.weights);
+        }
+    }
+
+    fn take_weights(&mut self, mut weights: Vec<u32>) {
+        weights.resize(weights.len().max(self.weights.len()), 0);
+        if weights != self.weights {
+            self.weights = weights;
+            self.policy.set_weights(&self.weights);
+        }
+    }
+
     fn apply(&mut self, event: Event) {
         self.last = self.last.max(event.at);
+        self.make_room(event.backend);
         match event.change {
             Change::Started => self.policy.on_start(event.backend, self.last),
             Change::Finished(finish) => self.policy.on_finish(event.backend, &finish, self.last),
@@ -96,11 +119,12 @@ impl Balancer {
         (logs, thread): (Arc<Logs>, usize),
         clock: Clock,
         tally: Arc<PoolTally>,
-        weights: Arc<Weights>,
+        members: Arc<Members>,
     ) -> Result<Rc<Self>, InvalidSetting> {
-        let generation = weights.generation();
+        let (roll, version) = members.read();
+        let weights = roll.weights();
         let state = State {
-            policy: pool.policy.build(&weights.all(), &pool.settings)?,
+            policy: pool.policy.build(&weights, &pool.settings)?,
             rng: crate::random::generator(),
             last: Nanos::ZERO,
             mesh: Mesh::new(logs, thread),
@@ -109,30 +133,81 @@ impl Balancer {
                 let none = plimsoll_admission::RetryOptions::of_refusals(0);
                 Retries::new(none).expect("no retries are valid retries")
             }),
-            generation,
+            version,
+            weights,
         };
         Ok(Rc::new(Balancer {
-            addresses: pool.backends.iter().map(|backend| backend.address).collect(),
+            addresses: roll.addresses(),
             key: pool.key.clone(),
             tally,
             clock,
-            weights,
-            state: RefCell::new(state),
+            members,
+            places: roll.places,
+            state: Rc::new(RefCell::new(state)),
         }))
+    }
+
+    /// One that goes on where this one is, with all that it has learned, among the members that there are now.
+    pub(crate) fn succeeded(&self, tally: Arc<PoolTally>) -> Rc<Self> {
+        let (roll, version) = self.members.read();
+        let mut state = self.state.borrow_mut();
+        state.hear();
+        state.version = version;
+        state.take_weights(roll.weights());
+        drop(state);
+        Rc::new(Balancer {
+            addresses: roll.addresses(),
+            key: self.key.clone(),
+            tally,
+            clock: self.clock,
+            members: self.members.clone(),
+            places: roll.places,
+            state: self.state.clone(),
+        })
+    }
+
+    /// Whether a backend has come or moved since: this one is to be succeeded.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.members.version() != self.state.borrow().version
+            && self.members.read().0.places != self.places
     }
 
     /// Picks a backend that is not to be avoided, and counts a request on it until the flight ends.
     pub(crate) fn pick(self: &Rc<Self>, key: Option<u64>, avoid: &[usize]) -> Option<Flight> {
-        let request = key.map_or_else(Request::default, Request::with_key).avoiding(avoid);
         let mut state = self.state.borrow_mut();
         state.hear();
         let now = self.clock.now().max(state.last);
-        let State { policy, rng, .. } = &mut *state;
-        let backend = policy.pick(&request, now, rng)?;
+        let backend = self.pick_known(&mut state, key, avoid, now)?;
         state.note(Event { backend, at: now, change: Change::Started });
         drop(state);
         self.tally.backends[backend].started.one_more();
         Some(Flight::new(self.clone(), backend, now))
+    }
+
+    /// A request that is older than its pool's newest backend is not sent there again: it has no connections to it.
+    fn pick_known(
+        &self,
+        state: &mut State,
+        key: Option<u64>,
+        avoid: &[usize],
+        now: Nanos,
+    ) -> Option<usize> {
+        let State { policy, rng, .. } = state;
+        let request = key.map_or_else(Request::default, Request::with_key);
+        let picked = policy.pick(&request.avoiding(avoid), now, rng)?;
+        if picked < self.addresses.len() {
+            return Some(picked);
+        }
+        let mut avoid = avoid.to_vec();
+        avoid.push(picked);
+        while avoid.len() < MAX_AVOID {
+            let picked = policy.pick(&request.avoiding(&avoid), now, rng)?;
+            if picked < self.addresses.len() {
+                return Some(picked);
+            }
+            avoid.push(picked);
+        }
+        None
     }
 
     fn finished(&self, backend: usize, finish: impl FnOnce(Nanos) -> Finish) {
@@ -151,10 +226,13 @@ impl Balancer {
     pub(crate) fn upkeep(&self) {
         let mut state = self.state.borrow_mut();
         state.hear();
-        let generation = self.weights.generation();
-        if generation != state.generation {
-            state.generation = generation;
-            state.policy.set_weights(&self.weights.all());
+        if self.members.version() != state.version {
+            let (roll, version) = self.members.read();
+            // Of those that this one has no address for the next one takes care.
+            if roll.places == self.places {
+                state.version = version;
+                state.take_weights(roll.weights());
+            }
         }
         if let Some(mesh) = &mut state.mesh {
             mesh.flush();

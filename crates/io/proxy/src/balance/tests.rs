@@ -18,7 +18,8 @@ fn pool(policy: PolicyKind, backends: usize) -> Pool {
     let key = None;
     let (settings, retries) = (Settings::default(), Default::default());
     let backends = (0..backends).map(backend).collect();
-    Pool { name: "p".to_owned(), policy, settings, key, retries, backends }
+    let (source, health) = (crate::config::Source::List, None);
+    Pool { name: "p".to_owned(), policy, settings, key, retries, source, health, backends }
 }
 
 /// The copies that so many threads have.
@@ -28,10 +29,10 @@ fn copies(pool: &Pool, threads: usize) -> Vec<Rc<Balancer>> {
 
 fn timed_copies(pool: &Pool, threads: usize, clock: Clock) -> Vec<Rc<Balancer>> {
     let logs = Logs::new((0..threads).map(|_| Arc::new(Notify::new())).collect());
-    let weights = Arc::new(Weights::new(&pool.weights()));
+    let members = Arc::new(Members::new(&pool.backends));
     let copy = |thread| {
-        let tally = Arc::new(PoolTally::new(pool.backends.len()));
-        let balancer = Balancer::new(pool, (logs.clone(), thread), clock, tally, weights.clone())
+        let tally = Arc::new(PoolTally::default().of(&members.read().0));
+        let balancer = Balancer::new(pool, (logs.clone(), thread), clock, tally, members.clone())
             .expect("a balancer");
         balancer.state.borrow_mut().rng = Xoshiro256PlusPlus::seed_from_u64(thread as u64);
         balancer

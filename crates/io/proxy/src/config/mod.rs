@@ -2,6 +2,7 @@
 
 mod entry;
 mod pool;
+pub(crate) mod source;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use plimsoll_config::{Cursor, Once};
 
 pub use entry::{Egress, Ingress, Limits, Route, Timeouts};
 pub use pool::{Backend, Pool};
+pub use source::{Health, Source, load as load_backends};
 
 /// Where `plimsoll proxy status` asks when nothing else is said.
 pub const SOCKET: &str = "/run/plimsoll/proxy.sock";

@@ -12,7 +12,8 @@ use plimsoll_policy::{
     Settings, Sight, SlowStartSettings, UriPart,
 };
 
-use super::{all, name, numeric};
+use super::name;
+use super::source::{self, Health, Source};
 
 /// Tries after refusals where backends draw the line at their cores: two to four refusals are usual then.
 const REFUSALS_BY_SIGHT: u32 = 8;
@@ -32,7 +33,11 @@ pub struct Pool {
     pub key: Option<HashKey>,
     /// How often requests are tried elsewhere.
     pub retries: RetryOptions,
-    /// The backends, by their index in the policy.
+    /// Where backends come from.
+    pub source: Source,
+    /// How backends are checked; none: not at all.
+    pub health: Option<Health>,
+    /// The backends that it begins with.
     pub backends: Vec<Backend>,
 }
 
@@ -70,6 +75,7 @@ impl Pool {
             "expected_delay",
             "ejection",
             "slow_start",
+            "health",
         ])?;
         let name = fields.required("name", "the pool's name", |c| {
             let name = name(c)?;
@@ -78,7 +84,8 @@ impl Pool {
         });
         let policy = fields.or("policy", PolicyKind::ExpectedDelay, policy);
         let key = fields.optional("key", key);
-        let backends = fields.required("backends", "a list of at least one backend", backends);
+        let backends = fields.required("backends", "a list of at least one backend", source::read);
+        let health = fields.optional("health", source::health);
         let settings = settings(&fields);
         let most = match settings.map(|settings| settings.expected_delay.sight) {
             Some(Sight::Refusals) => REFUSALS_BY_SIGHT,
@@ -96,7 +103,8 @@ impl Pool {
         if let (Some(key), false) = (fields.get("key"), hashes) {
             return key.problem(format!("expected no key: {policy} goes by none"));
         }
-        let backends = backends?;
+        let (source, backends) = backends?;
+        let health = health?;
         let weights: Vec<u32> = backends.iter().map(|backend: &Backend| backend.weight).collect();
         match policy.build(&weights, &settings) {
             Err(error) => return cursor.problem(error),
@@ -107,7 +115,7 @@ impl Pool {
             Ok(_) => {}
         }
         let retries = RetryOptions { refusals: refusals?, failures: failures? };
-        Some(Pool { name: name?, policy, settings, key, retries, backends })
+        Some(Pool { name: name?, policy, settings, key, retries, source, health, backends })
     }
 }
 
@@ -120,29 +128,6 @@ fn policy(cursor: &Cursor<'_>) -> Option<PolicyKind> {
         Ok(kind) => Some(kind),
         Err(error) => cursor.problem(error),
     }
-}
-
-fn backends(cursor: &Cursor<'_>) -> Option<Vec<Backend>> {
-    let (mut names, mut addresses) = (Once::default(), Once::default());
-    let backends = all(cursor, "a list of backends, each { name: …, address: … }", |item| {
-        let fields = item.fields(&["name", "address", "weight"])?;
-        let name = fields.required("name", "the backend's name", |c| {
-            let name = name(c)?;
-            names.take(name.clone(), c, "a name that no other backend has")?;
-            Some(name)
-        });
-        let address = fields.required("address", "an IP address and a port", |c| {
-            let address = numeric(c)?;
-            addresses.take(address, c, "an address that no other backend has")?;
-            Some(address)
-        });
-        let weight = fields.or("weight", 1, |c| c.integer(0..=65_535).map(|n| n as u32));
-        Some(Backend { name: name?, address: address?, weight: weight? })
-    })?;
-    if backends.iter().all(|backend| backend.weight == 0) {
-        return cursor.expected("at least one backend of weight above 0");
-    }
-    Some(backends)
 }
 
 /// `source`, `uri`, or a mapping with one of `header`, `cookie`, `query_param` and its name.

@@ -70,7 +70,7 @@ fn its_status_can_be_asked_for() {
         runtime.block_on(async {
             let socket = Socket::bind(&socket_path).expect("a socket");
             bound.0.send(()).expect("a test");
-            socket.serve(&handle).await;
+            socket.serve(&handle, || Ok(())).await;
         });
     });
     bound.1.recv_timeout(PATIENCE).expect("a socket");

@@ -5,5 +5,10 @@ mod ingress;
 mod input;
 mod limits;
 mod pass;
+mod reload;
 mod retry;
+mod steer;
 mod support;
+
+#[path = "../../../sink/tests/contract/mod.rs"]
+mod contract;

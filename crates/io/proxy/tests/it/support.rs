@@ -15,15 +15,19 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A proxy with this section; all its entries listen on ports that the system chooses.
 pub fn start(section: &str) -> Running {
-    let text = format!("proxy:\n{section}");
-    let document = Document::parse("test", &text).expect("YAML");
-    let read = document
-        .read(|c| c.fields(&["proxy"])?.required("proxy", "a section", ProxyConfig::read))
-        .unwrap_or_else(|errors| panic!("{errors:?}\n{text}"));
-    let mut config = read;
+    let mut config = read(section);
     config.ingress.iter_mut().for_each(|entry| entry.listen.set_port(0));
     config.egress.iter_mut().for_each(|entry| entry.listen.set_port(0));
     Running { proxy: Proxy::start(&config).expect("a proxy") }
+}
+
+/// This section.
+pub fn read(section: &str) -> ProxyConfig {
+    let text = format!("proxy:\n{section}");
+    let document = Document::parse("test", &text).expect("YAML");
+    document
+        .read(|c| c.fields(&["proxy"])?.required("proxy", "a section", ProxyConfig::read))
+        .unwrap_or_else(|errors| panic!("{errors:?}\n{text}"))
 }
 
 pub struct Running {
@@ -55,7 +59,7 @@ impl Running {
 }
 
 /// Waits until it is so.
-pub fn until(what: &str, is_so: impl Fn() -> bool) {
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
         assert!(began.elapsed() < PATIENCE, "never: {what}");
@@ -184,6 +188,10 @@ impl Gate {
         let (is_open, opened) = &*self.state;
         let is_open = is_open.lock().expect("a gate");
         drop(opened.wait_timeout_while(is_open, PATIENCE, |is_open| !*is_open));
+    }
+
+    pub fn close(&self) {
+        *self.state.0.lock().expect("a gate") = false;
     }
 
     pub fn open(&self) {

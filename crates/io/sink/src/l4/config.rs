@@ -6,7 +6,8 @@ use std::time::Duration;
 use plimsoll_config::{Cursor, Once};
 use plimsoll_model::SinkLimits;
 
-use super::{L4Sink, check_name};
+use super::{DAEMON, L4Sink};
+use crate::own::{check_name, look};
 use crate::steer::{self, Poll, Servers, SinkConfig, SinkHandle, Steered, Steering, absolute};
 use crate::{FoundPool, SinkError};
 
@@ -78,7 +79,7 @@ impl SinkConfig for L4SinkConfig {
     }
 
     async fn look(&self) -> Result<Vec<FoundPool>, SinkError> {
-        super::look::look(self).await
+        look(&DAEMON, &self.socket, self.timeout).await
     }
 
     fn start(&self, steering: &Steering, steered: Steered) -> Result<SinkHandle, SinkError> {

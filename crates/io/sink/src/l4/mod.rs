@@ -5,44 +5,36 @@
 //! in flight are the connections that are open.
 
 mod config;
-mod link;
-mod look;
-pub mod wire;
 
-use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-use plimsoll_model::{
-    Applied, BackendId, BalancerReport, Method, Nanos, Plan, ServerReport, SinkLimits,
-};
+use plimsoll_model::{Applied, BackendId, BalancerReport, Plan, SinkLimits};
 
-use crate::servers::{checked, planned};
+use crate::own::{Daemon, Own, Place};
+use crate::{ReportSource, Servers, SinkError, WeightSink};
 pub use config::L4SinkConfig;
 
-use crate::{ReportSource, Servers, SinkError, WeightSink};
-use link::{Link, LinkError};
-use wire::{Answer, Question, Refusal, Report, Server};
-
-/// The list that is gone through has 8,192 places: 32 servers fit with the greatest weight each, and of
-/// more servers weights are rounded.
-const WEIGHTS: RangeInclusive<u32> = 0..=256;
 /// A programming costs the daemon a few milliseconds; this only keeps a caller that runs wild from keeping
 /// it busy.
 const MIN_INTERVAL: Duration = Duration::from_millis(50);
 /// A new list is gone through from the next connection on.
 const PICKS_PER_WEIGHT: u32 = 0;
 
+static DAEMON: Daemon = Daemon {
+    command: "plimsoll l4 run",
+    key: "l4.socket.path",
+    permission: "Plimsoll's user must be allowed to write to the socket (see l4.socket.mode)",
+    unknown: |socket, vip, exist| SinkError::UnknownVip { socket, vip, exist },
+    // The list that is gone through has 8,192 places: 32 servers fit with the greatest weight each, and of
+    // more servers weights are rounded.
+    weights: 0..=256,
+};
+
 /// Steers one service of the layer-4 balancer.
 ///
 /// All calls may be dropped while they wait: the connection is then closed, and the next call opens a new
 /// one.
-pub struct L4Sink {
-    vip: String,
-    /// In order of [`BackendId`].
-    servers: Vec<(BackendId, String)>,
-    link: Link,
-    origin: Instant,
-}
+pub struct L4Sink(Own);
 
 impl L4Sink {
     /// A sink that steers `servers`, given with their names in the layer-4 configuration. Connects on first
@@ -51,126 +43,23 @@ impl L4Sink {
     /// # Errors
     /// [`SinkError::InvalidName`] for names that the balancer could not have, or that come twice.
     pub fn new(config: L4SinkConfig, servers: Vec<(BackendId, String)>) -> Result<Self, SinkError> {
-        check_name("service name", &config.vip)?;
-        Ok(L4Sink {
-            servers: checked(servers, check_name)?,
-            vip: config.vip,
-            link: Link::new(config.socket, config.timeout),
-            origin: Instant::now(),
-        })
+        let L4SinkConfig { socket, vip, timeout, .. } = config;
+        Own::new(&DAEMON, Place { socket, service: vip, timeout }, servers).map(L4Sink)
     }
 
     /// Counts [`BalancerReport::at`] from this instant.
     #[must_use]
-    pub fn with_origin(mut self, origin: Instant) -> Self {
-        self.origin = origin;
-        self
-    }
-
-    async fn ask(&mut self) -> Result<Report, SinkError> {
-        let question = Question::Read { vip: self.vip.clone() };
-        let answer = self.link.ask(&question).await.map_err(|error| self.link.error(error))?;
-        let report = self.done(answer, 0)?;
-        let missing: Vec<String> = self
-            .servers
-            .iter()
-            .filter(|(_, name)| find(&report, name).is_none())
-            .map(|(_, name)| name.clone())
-            .collect();
-        if missing.is_empty() {
-            return Ok(report);
-        }
-        let exist = report.servers.into_iter().map(|server| server.name).collect();
-        Err(SinkError::UnknownServers { backend: self.vip.clone(), missing, exist })
-    }
-
-    /// What was done, or the error for what was refused.
-    fn done(&self, answer: Answer, epoch: u64) -> Result<Report, SinkError> {
-        let (reason, message, exist) = match answer {
-            Answer::Done(report) => return Ok(report),
-            Answer::Refused { reason, message, exist } => (reason, message, exist),
-        };
-        let (vip, socket) = (self.vip.clone(), self.link.path().display().to_string());
-        Err(match reason {
-            Refusal::UnknownVip => SinkError::UnknownVip { socket, vip, exist },
-            // Read a moment ago, a reload has taken it away since.
-            Refusal::UnknownServer => SinkError::InvalidPlan { epoch, reason: message },
-            Refusal::NoLiveWeights => SinkError::PolicyWithoutWeights { vip, reason: message },
-            Refusal::InvalidPlan => SinkError::InvalidPlan { epoch, reason: message },
-            Refusal::NotUnderstood => SinkError::Protocol { socket, reason: message },
-            Refusal::Failed => SinkError::Failed { vip, reason: message },
-        })
-    }
-
-    async fn apply_plan(&mut self, plan: &Plan) -> Result<Applied, SinkError> {
-        let wanted = planned(plan, &self.servers, &WEIGHTS, "the balancer's")?;
-        let before = self.ask().await?;
-        let held = |name: &str| find(&before, name).map(|server| u32::from(server.weight));
-        let differ = wanted.iter().any(|(name, weight)| held(name) != Some(*weight));
-        // Weights that happen to be as configured are ours only once they were set.
-        if !differ && before.steered {
-            return Ok(self.applied(plan.epoch, &before));
-        }
-        let weights = wanted.iter().map(|(name, weight)| (name.clone(), *weight as u16)).collect();
-        let question = Question::Apply {
-            vip: self.vip.clone(),
-            epoch: plan.epoch,
-            who: format!("plimsoll run, process {}", std::process::id()),
-            weights,
-        };
-        match self.link.ask(&question).await {
-            Ok(answer) => {
-                let report = self.done(answer, plan.epoch)?;
-                Ok(self.applied(plan.epoch, &report))
-            }
-            Err(error @ LinkError::Connect(_)) => Err(self.link.error(error)),
-            Err(error) => {
-                let error = self.link.error(error);
-                self.interrupted(error, &before, plan.epoch, &wanted).await
-            }
-        }
-    }
-
-    /// A plan was sent and its answer was lost: looks what the daemon holds. It does all of a plan or
-    /// nothing, so that there is nothing to put back.
-    async fn interrupted(
-        &mut self,
-        error: SinkError,
-        before: &Report,
-        epoch: u64,
-        wanted: &[(String, u32)],
-    ) -> Result<Applied, SinkError> {
-        let held = |report: &Report, name: &str| find(report, name).map(|s| u32::from(s.weight));
-        let mut unrestored = Vec::new();
-        match self.ask().await {
-            Ok(now) => {
-                let all = wanted.iter().all(|(name, weight)| held(&now, name) == Some(*weight));
-                if all && now.steered && now.epoch == epoch {
-                    return Ok(self.applied(epoch, &now));
-                }
-            }
-            Err(_) => {
-                for (name, weight) in wanted {
-                    let was = held(before, name).filter(|was| was != weight);
-                    unrestored.extend(was.map(|was| (name.clone(), was)));
-                }
-            }
-        }
-        let (backend, source) = (self.vip.clone(), Box::new(error));
-        Err(SinkError::Interrupted { backend, source, restored: Vec::new(), unrestored })
-    }
-
-    fn applied(&self, epoch: u64, report: &Report) -> Applied {
-        let weights = self
-            .servers
-            .iter()
-            .filter_map(|(id, name)| Some((*id, u32::from(find(report, name)?.weight))));
-        Applied { epoch, weights: weights.collect(), commands: report.changed }
+    pub fn with_origin(self, origin: Instant) -> Self {
+        L4Sink(self.0.with_origin(origin))
     }
 }
 
 fn limits() -> SinkLimits {
-    SinkLimits { range: WEIGHTS, min_interval: MIN_INTERVAL, picks_per_weight: PICKS_PER_WEIGHT }
+    SinkLimits {
+        range: DAEMON.weights.clone(),
+        min_interval: MIN_INTERVAL,
+        picks_per_weight: PICKS_PER_WEIGHT,
+    }
 }
 
 impl WeightSink for L4Sink {
@@ -179,54 +68,16 @@ impl WeightSink for L4Sink {
     }
 
     fn set_servers(&mut self, servers: Servers) -> Result<(), SinkError> {
-        self.servers = checked(servers, check_name)?;
-        Ok(())
+        self.0.set_servers(servers)
     }
 
     async fn apply(&mut self, plan: &Plan) -> Result<Applied, SinkError> {
-        self.apply_plan(plan).await
+        self.0.apply(plan).await
     }
 }
 
 impl ReportSource for L4Sink {
     async fn read(&mut self) -> Result<BalancerReport, SinkError> {
-        let report = self.ask().await?;
-        let at = Nanos::ZERO + self.origin.elapsed();
-        let servers = self
-            .servers
-            .iter()
-            .filter_map(|(id, name)| find(&report, name).map(|server| server_report(*id, server)))
-            .collect();
-        let method = Method { name: report.policy, kind: report.kind };
-        Ok(BalancerReport { at, method, generation: report.generation, servers })
+        self.0.read().await
     }
-}
-
-fn find<'a>(report: &'a Report, name: &str) -> Option<&'a Server> {
-    report.servers.iter().find(|server| server.name == name)
-}
-
-/// Packets do not tell an answer from an error: failures are the probes' to find.
-fn server_report(backend: BackendId, server: &Server) -> ServerReport {
-    ServerReport {
-        backend,
-        weight: u32::from(server.weight),
-        status: server.status,
-        in_flight: u32::try_from(server.open_connections).unwrap_or(u32::MAX),
-        queued: 0,
-        started_total: server.new_connections,
-        errors_total: 0,
-        answered_total: None,
-    }
-}
-
-/// As the layer-4 configuration takes them.
-fn check_name(what: &'static str, name: &str) -> Result<(), SinkError> {
-    let reason = match name {
-        "" => "it is empty",
-        long if long.len() > 63 => "it has more than 63 bytes",
-        odd if odd.contains(char::is_control) => "it has control characters",
-        _ => return Ok(()),
-    };
-    Err(SinkError::InvalidName { name: name.to_owned(), what, reason: reason.to_owned() })
 }

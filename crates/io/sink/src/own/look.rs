@@ -1,8 +1,11 @@
-//! Which services and servers the layer-4 balancer has.
+//! Which services and servers a balancer of our own has.
+
+use std::path::Path;
+use std::time::Duration;
 
 use plimsoll_model::Method;
 
-use super::L4SinkConfig;
+use super::Daemon;
 use super::link::Link;
 use super::wire::{Answer, Question, Refusal};
 use crate::SinkError;
@@ -11,8 +14,16 @@ use crate::found::{FoundPool, FoundServer, LeftAlone};
 /// No service has this name: the refusal lists those that there are.
 const NOBODY: &str = "";
 
-pub(super) async fn look(config: &L4SinkConfig) -> Result<Vec<FoundPool>, SinkError> {
-    let mut link = Link::new(config.socket.clone(), config.timeout);
+/// Asks a daemon.
+///
+/// # Errors
+/// When it cannot be reached or understood.
+pub(crate) async fn look(
+    daemon: &'static Daemon,
+    socket: &Path,
+    timeout: Duration,
+) -> Result<Vec<FoundPool>, SinkError> {
+    let mut link = Link::new(daemon, socket.to_owned(), timeout);
     let names = match ask(&mut link, NOBODY).await? {
         Answer::Refused { reason: Refusal::UnknownVip, exist, .. } => exist,
         other => return Err(not_understood(&link, &other)),

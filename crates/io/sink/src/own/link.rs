@@ -6,12 +6,14 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
+use super::Daemon;
 use super::wire::{Answer, MAX_LINE, Question};
 use crate::SinkError;
 
-/// One kept connection to the layer-4 daemon. A connection whose exchange failed or was dropped is closed:
+/// One kept connection to a daemon. A connection whose exchange failed or was dropped is closed:
 /// what is still to come on it would be taken for the next answer.
 pub(super) struct Link {
+    daemon: &'static Daemon,
     path: PathBuf,
     limit: Duration,
     stream: Option<BufReader<UnixStream>>,
@@ -31,8 +33,8 @@ pub(super) enum LinkError {
 }
 
 impl Link {
-    pub(super) fn new(path: PathBuf, limit: Duration) -> Self {
-        Link { path, limit, stream: None }
+    pub(super) fn new(daemon: &'static Daemon, path: PathBuf, limit: Duration) -> Self {
+        Link { daemon, path, limit, stream: None }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -74,26 +76,31 @@ impl Link {
             LinkError::Protocol(reason) => SinkError::Protocol { socket, reason },
             LinkError::Cut(source) => SinkError::Unreachable {
                 socket,
-                reason: "the connection was cut: is `plimsoll l4 run` being restarted?".to_owned(),
+                reason: format!(
+                    "the connection was cut: is `{}` being restarted?",
+                    self.daemon.command
+                ),
                 source,
             },
-            LinkError::Connect(source) => connect_error(socket, source),
+            LinkError::Connect(source) => connect_error(self.daemon, socket, source),
         }
     }
 }
 
-fn connect_error(socket: String, source: io::Error) -> SinkError {
+fn connect_error(daemon: &Daemon, socket: String, source: io::Error) -> SinkError {
     let reason = match source.kind() {
         io::ErrorKind::PermissionDenied => {
-            let reason = "permission denied: Plimsoll's user must be allowed to write to the socket \
-                          (see l4.socket.mode)";
-            return SinkError::Permission { socket, reason: reason.to_owned() };
+            let reason = format!("permission denied: {}", daemon.permission);
+            return SinkError::Permission { socket, reason };
         }
         io::ErrorKind::NotFound => {
-            "no such socket: does `plimsoll l4 run` run, and is this its l4.socket.path?".to_owned()
+            format!(
+                "no such socket: does `{}` run, and is this its {}?",
+                daemon.command, daemon.key
+            )
         }
         io::ErrorKind::ConnectionRefused => {
-            "nobody listens there: does `plimsoll l4 run` run?".to_owned()
+            format!("nobody listens there: does `{}` run?", daemon.command)
         }
         _ => format!("cannot connect: {source}"),
     };

@@ -1,4 +1,5 @@
-//! What is said over the layer-4 daemon's socket: one JSON value a line, one answer for each question, in
+//! What is said over the socket of a balancer of Plimsoll's own, a service being one of layer 4 or a pool of the
+//! proxy: one JSON value a line, one answer for each question, in
 //! order. Fields that are not known are ignored, so that either side may be the newer one.
 
 use std::collections::BTreeMap;
@@ -105,18 +106,52 @@ pub struct Server {
     pub weight: u16,
     /// What it takes.
     pub status: ServerStatus,
-    /// Connections begun and not ended.
+    /// Connections, or requests, begun and not ended.
     pub open_connections: u64,
-    /// Connections begun.
+    /// Connections, or requests, begun.
     pub new_connections: u64,
     /// Packets from clients.
+    #[serde(default)]
     pub packets_in: u64,
     /// Their bytes.
+    #[serde(default)]
     pub bytes_in: u64,
     /// Packets to clients.
+    #[serde(default)]
     pub packets_out: u64,
     /// Their bytes.
+    #[serde(default)]
     pub bytes_out: u64,
+    /// Requests without a good answer, where the balancer tells answers from errors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub errors: Option<u64>,
+    /// Requests that the server has answered, well or not, where it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered: Option<u64>,
+    /// The sum of the response times of those that were answered well, microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_us: Option<u64>,
+}
+
+impl Server {
+    /// One with so many connections, or requests, open and begun.
+    pub fn new(name: &str, weight: u16, status: ServerStatus, (open, begun): (u64, u64)) -> Self {
+        Server {
+            name: name.to_owned(),
+            address: None,
+            weight,
+            status,
+            open_connections: open,
+            new_connections: begun,
+            packets_in: 0,
+            bytes_in: 0,
+            packets_out: 0,
+            bytes_out: 0,
+            errors: None,
+            answered: None,
+            latency_us: None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,232 @@
+//! Plimsoll's own balancers, layer 4 and the layer-7 proxy, through their daemons' sockets: what both say is in
+//! [`wire`], what differs in [`Daemon`].
+//!
+//! A daemon is the one hand on its weights; it sets all of a plan at once or none.
+
+mod link;
+mod look;
+pub mod wire;
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use plimsoll_model::{Applied, BackendId, BalancerReport, Method, Nanos, Plan, ServerReport};
+
+use crate::servers::{checked, planned};
+use crate::{Servers, SinkError};
+use link::{Link, LinkError};
+pub(crate) use look::look;
+use wire::{Answer, Question, Refusal, Report, Server};
+
+/// Which balancer it is: names for people, and what it bears.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    /// What is to run.
+    pub(crate) command: &'static str,
+    /// The key of its socket.
+    pub(crate) key: &'static str,
+    /// Who may write to it.
+    pub(crate) permission: &'static str,
+    /// It does not have this service.
+    pub(crate) unknown: fn(socket: String, name: String, exist: Vec<String>) -> SinkError,
+    /// Its weights.
+    pub(crate) weights: RangeInclusive<u32>,
+}
+
+/// Where one is, and which of its services is steered.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) socket: PathBuf,
+    pub(crate) service: String,
+    pub(crate) timeout: Duration,
+}
+
+/// Steers one service.
+///
+/// All calls may be dropped while they wait: the connection is then closed, and the next call opens a new
+/// one.
+pub(crate) struct Own {
+    daemon: &'static Daemon,
+    service: String,
+    /// In order of [`BackendId`].
+    servers: Vec<(BackendId, String)>,
+    link: Link,
+    origin: Instant,
+}
+
+impl Own {
+    /// Connects on first use. [`BalancerReport::at`] counts from now.
+    ///
+    /// # Errors
+    /// [`SinkError::InvalidName`] for names that the balancer could not have, or that come twice.
+    pub(crate) fn new(
+        daemon: &'static Daemon,
+        place: Place,
+        servers: Servers,
+    ) -> Result<Self, SinkError> {
+        check_name("service name", &place.service)?;
+        Ok(Own {
+            daemon,
+            servers: checked(servers, check_name)?,
+            service: place.service,
+            link: Link::new(daemon, place.socket, place.timeout),
+            origin: Instant::now(),
+        })
+    }
+
+    /// Counts [`BalancerReport::at`] from this instant.
+    pub(crate) fn with_origin(mut self, origin: Instant) -> Self {
+        self.origin = origin;
+        self
+    }
+
+    async fn ask(&mut self) -> Result<Report, SinkError> {
+        let question = Question::Read { vip: self.service.clone() };
+        let answer = self.link.ask(&question).await.map_err(|error| self.link.error(error))?;
+        let report = self.done(answer, 0)?;
+        let missing: Vec<String> = self
+            .servers
+            .iter()
+            .filter(|(_, name)| find(&report, name).is_none())
+            .map(|(_, name)| name.clone())
+            .collect();
+        if missing.is_empty() {
+            return Ok(report);
+        }
+        let exist = report.servers.into_iter().map(|server| server.name).collect();
+        Err(SinkError::UnknownServers { backend: self.service.clone(), missing, exist })
+    }
+
+    /// What was done, or the error for what was refused.
+    fn done(&self, answer: Answer, epoch: u64) -> Result<Report, SinkError> {
+        let (reason, message, exist) = match answer {
+            Answer::Done(report) => return Ok(report),
+            Answer::Refused { reason, message, exist } => (reason, message, exist),
+        };
+        let (vip, socket) = (self.service.clone(), self.link.path().display().to_string());
+        Err(match reason {
+            Refusal::UnknownVip => (self.daemon.unknown)(socket, vip, exist),
+            // Read a moment ago, a reload has taken it away since.
+            Refusal::UnknownServer => SinkError::InvalidPlan { epoch, reason: message },
+            Refusal::NoLiveWeights => SinkError::PolicyWithoutWeights { vip, reason: message },
+            Refusal::InvalidPlan => SinkError::InvalidPlan { epoch, reason: message },
+            Refusal::NotUnderstood => SinkError::Protocol { socket, reason: message },
+            Refusal::Failed => SinkError::Failed { vip, reason: message },
+        })
+    }
+
+    pub(crate) async fn apply(&mut self, plan: &Plan) -> Result<Applied, SinkError> {
+        let wanted = planned(plan, &self.servers, &self.daemon.weights, "the balancer's")?;
+        let before = self.ask().await?;
+        let held = |name: &str| find(&before, name).map(|server| u32::from(server.weight));
+        let differ = wanted.iter().any(|(name, weight)| held(name) != Some(*weight));
+        // Weights that happen to be as configured are ours only once they were set.
+        if !differ && before.steered {
+            return Ok(self.applied(plan.epoch, &before));
+        }
+        let weights = wanted.iter().map(|(name, weight)| (name.clone(), *weight as u16)).collect();
+        let question = Question::Apply {
+            vip: self.service.clone(),
+            epoch: plan.epoch,
+            who: format!("plimsoll run, process {}", std::process::id()),
+            weights,
+        };
+        match self.link.ask(&question).await {
+            Ok(answer) => {
+                let report = self.done(answer, plan.epoch)?;
+                Ok(self.applied(plan.epoch, &report))
+            }
+            Err(error @ LinkError::Connect(_)) => Err(self.link.error(error)),
+            Err(error) => {
+                let error = self.link.error(error);
+                self.interrupted(error, &before, plan.epoch, &wanted).await
+            }
+        }
+    }
+
+    /// A plan was sent and its answer was lost: looks what the daemon holds. It does all of a plan or
+    /// nothing, so that there is nothing to put back.
+    async fn interrupted(
+        &mut self,
+        error: SinkError,
+        before: &Report,
+        epoch: u64,
+        wanted: &[(String, u32)],
+    ) -> Result<Applied, SinkError> {
+        let held = |report: &Report, name: &str| find(report, name).map(|s| u32::from(s.weight));
+        let mut unrestored = Vec::new();
+        match self.ask().await {
+            Ok(now) => {
+                let all = wanted.iter().all(|(name, weight)| held(&now, name) == Some(*weight));
+                if all && now.steered && now.epoch == epoch {
+                    return Ok(self.applied(epoch, &now));
+                }
+            }
+            Err(_) => {
+                for (name, weight) in wanted {
+                    let was = held(before, name).filter(|was| was != weight);
+                    unrestored.extend(was.map(|was| (name.clone(), was)));
+                }
+            }
+        }
+        let (backend, source) = (self.service.clone(), Box::new(error));
+        Err(SinkError::Interrupted { backend, source, restored: Vec::new(), unrestored })
+    }
+
+    fn applied(&self, epoch: u64, report: &Report) -> Applied {
+        let weights = self
+            .servers
+            .iter()
+            .filter_map(|(id, name)| Some((*id, u32::from(find(report, name)?.weight))));
+        Applied { epoch, weights: weights.collect(), commands: report.changed }
+    }
+}
+
+impl Own {
+    pub(crate) fn set_servers(&mut self, servers: Servers) -> Result<(), SinkError> {
+        self.servers = checked(servers, check_name)?;
+        Ok(())
+    }
+
+    pub(crate) async fn read(&mut self) -> Result<BalancerReport, SinkError> {
+        let report = self.ask().await?;
+        let at = Nanos::ZERO + self.origin.elapsed();
+        let servers = self
+            .servers
+            .iter()
+            .filter_map(|(id, name)| find(&report, name).map(|server| server_report(*id, server)))
+            .collect();
+        let method = Method { name: report.policy, kind: report.kind };
+        Ok(BalancerReport { at, method, generation: report.generation, servers })
+    }
+}
+
+fn find<'a>(report: &'a Report, name: &str) -> Option<&'a Server> {
+    report.servers.iter().find(|server| server.name == name)
+}
+
+/// Where a balancer does not tell an answer from an error, failures are the probes' to find.
+fn server_report(backend: BackendId, server: &Server) -> ServerReport {
+    ServerReport {
+        backend,
+        weight: u32::from(server.weight),
+        status: server.status,
+        in_flight: u32::try_from(server.open_connections).unwrap_or(u32::MAX),
+        queued: 0,
+        started_total: server.new_connections,
+        errors_total: server.errors.unwrap_or(0),
+        answered_total: server.answered,
+    }
+}
+
+/// As the configuration of either takes them.
+pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), SinkError> {
+    let reason = match name {
+        "" => "it is empty",
+        long if long.len() > 63 => "it has more than 63 bytes",
+        odd if odd.contains(char::is_control) => "it has control characters",
+        _ => return Ok(()),
+    };
+    Err(SinkError::InvalidName { name: name.to_owned(), what, reason: reason.to_owned() })
+}

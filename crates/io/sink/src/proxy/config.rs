@@ -1,0 +1,93 @@
+//! `sink: { proxy: { … } }`
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use plimsoll_config::{Cursor, Once};
+use plimsoll_model::SinkLimits;
+
+use super::{DAEMON, ProxySink};
+use crate::own::{check_name, look};
+use crate::steer::{self, Poll, Servers, SinkConfig, SinkHandle, Steered, Steering, absolute};
+use crate::{FoundPool, SinkError};
+
+/// Where the balancer is, and which of its pools is steered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProxySinkConfig {
+    /// The proxy's socket.
+    pub socket: PathBuf,
+    /// The pool's name in the proxy's configuration.
+    pub pool: String,
+    /// Time between two readings of its counters.
+    pub poll: Poll,
+    /// Bound on one question and its answer.
+    pub timeout: Duration,
+}
+
+impl ProxySinkConfig {
+    /// With the default of everything else.
+    pub fn new(socket: PathBuf, pool: &str) -> Self {
+        ProxySinkConfig {
+            socket,
+            pool: pool.to_owned(),
+            poll: Poll::default(),
+            timeout: steer::TIMEOUT,
+        }
+    }
+}
+
+impl SinkConfig for ProxySinkConfig {
+    const KEY: &'static str = "proxy";
+    const FORM: &'static str = "{ socket: …, pool: … }";
+    const REPORTS_LOSSES: bool = true;
+
+    fn read(cursor: &Cursor<'_>, steered: &mut Once<String>) -> Option<Self> {
+        let fields = cursor.fields(&["socket", "pool", "poll", "timeout"])?;
+        let what = "the path of the proxy's proxy.socket";
+        let socket = fields.required("socket", what, Cursor::unix_path);
+        let what = "the pool's name in the proxy's configuration";
+        let pool = fields.required("pool", what, |c| {
+            c.text_if("a name of 1 to 63 letters", |name| check_name("pool name", name).is_ok())
+        });
+        let poll = fields.or("poll", Poll::default(), steer::poll);
+        let timeout = fields.or("timeout", steer::TIMEOUT, steer::timeout);
+        let (socket, pool) = (socket?, pool?.to_owned());
+        let at = fields.get("pool").unwrap_or(cursor);
+        let what = "a pool that no other service steers";
+        steered.take(format!("proxy socket {} pool {pool}", socket.display()), at, what)?;
+        Some(ProxySinkConfig { socket, pool, poll: poll?, timeout: timeout? })
+    }
+
+    fn limits(&self) -> SinkLimits {
+        super::limits()
+    }
+
+    fn check(&self, servers: &Servers) -> Result<(), SinkError> {
+        ProxySink::new(self.clone(), servers.clone()).map(drop)
+    }
+
+    fn place(&self) -> String {
+        format!("proxy socket {}", self.socket.display())
+    }
+
+    fn pool(&self) -> &str {
+        &self.pool
+    }
+
+    fn with_pool(&self, name: &str) -> Self {
+        ProxySinkConfig { pool: name.to_owned(), ..self.clone() }
+    }
+
+    fn written(&self) -> Vec<(&'static str, String)> {
+        vec![("socket", absolute(&self.socket)), ("pool", self.pool.clone())]
+    }
+
+    async fn look(&self) -> Result<Vec<FoundPool>, SinkError> {
+        look(&DAEMON, &self.socket, self.timeout).await
+    }
+
+    fn start(&self, steering: &Steering, steered: Steered) -> Result<SinkHandle, SinkError> {
+        let sink = ProxySink::new(self.clone(), steered.servers)?.with_origin(steering.origin);
+        Ok(steer::start_dedicated(sink, self.poll))
+    }
+}
