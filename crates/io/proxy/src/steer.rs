@@ -184,6 +184,7 @@ fn server(member: &Member, index: usize, tallies: &[Arc<PoolTally>]) -> Server {
     let badly: u64 = of_backend(tallies, index).map(|tally| tally.answered_badly.get()).sum();
     let answered = requests.succeeded + requests.rejected + requests.too_late + badly;
     Server {
+        address: Some(member.backend.address),
         errors: Some(requests.failed),
         answered: Some(answered),
         latency_us: Some((requests.latency_sum_s * 1e6) as u64),
