@@ -201,12 +201,21 @@ fn measure(cell: Cell, seed: u64, plan: Plan) -> Means {
         doors = AdmissionDoor::for_each(&arena.pool, &options).expect("the defaults");
         if let Ok(n) = std::env::var("DBG_DOOR") {
             let n: usize = n.parse().unwrap();
-            let mut o = options; o.capacity = plimsoll_admission::CapacityOptions::Adaptive(plimsoll_admission::AdaptiveOptions { loss: 0.015001, ..Default::default() });
+            let mut o = options;
+            o.capacity = plimsoll_admission::CapacityOptions::Adaptive(
+                plimsoll_admission::AdaptiveOptions { loss: 0.015001, ..Default::default() },
+            );
             doors[n] = Box::new(AdmissionDoor::new(&o).unwrap());
         }
         arena.comes_again = Some(AGAIN_AFTER);
         arena.retry = RetryOptions {
-            refusals: RefusalRetries { most: RETRIES, ..RefusalRetries::default() },
+            refusals: RefusalRetries {
+                most: std::env::var("MOST").map_or(RETRIES, |v| v.parse().unwrap()),
+                budget: Some(plimsoll_admission::RefusalBudget {
+                    per_admitted: std::env::var("PER").map_or(6.0, |v| v.parse().unwrap()),
+                    burst: 100,
+                }),
+            },
             ..RetryOptions::default()
         };
     }

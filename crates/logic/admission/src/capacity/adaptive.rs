@@ -176,7 +176,16 @@ impl Adaptive {
         self.conclude(verdict);
         self.service_s = knee.service_with(position(self.cores as u32));
         let refused = std::mem::take(&mut self.refused);
-        if self.options.loss == 0.015001 { eprintln!("R cores {} allow {} refused {refused} waited {} s {:?} var {:.2} {verdict:?}", self.cores, self.allowance.amount(), self.reviews_since_trial, self.service_s, knee.variation()); }
+        if self.options.loss == 0.015001 {
+            eprintln!(
+                "R cores {} allow {} refused {refused} waited {} s {:?} var {:.2} {verdict:?}",
+                self.cores,
+                self.allowance.amount(),
+                self.reviews_since_trial,
+                self.service_s,
+                knee.variation()
+            );
+        }
         let waited = self.reviews_since_trial;
         if verdict.in_turn {
             return;

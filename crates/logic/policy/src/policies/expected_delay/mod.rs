@@ -28,6 +28,7 @@
 //! that backends specialise in, and under the sight `own` where others send to the same backends: it then
 //! takes their queues for slow service.
 
+mod heard;
 mod learner;
 mod levels;
 mod refusals;
@@ -43,6 +44,7 @@ use rand::RngCore;
 
 use crate::state::{InFlight, Keys};
 use crate::{Ending, Finish, Policy, Probing, Request, ServerLoad, Settings};
+use heard::Heard;
 use learner::{Learner, Pool};
 use refusals::Refusals;
 pub use settings::{ExpectedDelaySettings, Sight};
@@ -81,6 +83,8 @@ pub struct ExpectedDelay {
     told: Vec<Option<Told>>,
     /// Who answered last, the newest last.
     answered: Vec<usize>,
+    /// Who had room when last heard of.
+    heard: Heard,
     finishes: u32,
     review_after: u32,
     /// The next backend to be looked at though nothing happens there.
@@ -105,6 +109,7 @@ impl ExpectedDelay {
             shares: Shares::default(),
             told: Vec::new(),
             answered: Vec::with_capacity(probes as usize),
+            heard: Heard::default(),
             finishes: 0,
             review_after: 1,
             cursor: 0,
@@ -210,6 +215,18 @@ impl ExpectedDelay {
         best.1
     }
 
+    /// One of this balancer's requests has ended, and has left a core free: a backend to ask before the next pick.
+    fn ended(&mut self, backend: usize, finish: &Finish, now: Nanos) {
+        let Some(told) = &mut self.told[backend] else { return };
+        match finish.load {
+            Some(load) => *told = Told { in_flight: load.in_flight, at: now },
+            None => told.in_flight = told.in_flight.saturating_sub(1),
+        }
+        if finish.ending == Ending::Success {
+            self.heard.has_room(backend);
+        }
+    }
+
     /// What a request finds at this backend, as far as is known.
     fn found(&self, backend: usize) -> u32 {
         let own = self.in_flight.count(backend);
@@ -268,6 +285,7 @@ impl Policy for ExpectedDelay {
         if let Some(told) = &mut self.told[backend] {
             told.in_flight = told.in_flight.saturating_add(1);
         }
+        self.heard.forget(backend);
         self.changed(backend, now);
     }
 
@@ -293,6 +311,9 @@ impl Policy for ExpectedDelay {
                 ending => self.refusals.tried(backend, ending == Ending::Success, relative),
             }
         }
+        if self.sight == Sight::Probes {
+            self.ended(backend, finish, now);
+        }
         self.changed(backend, now);
         self.next_round(now);
     }
@@ -308,7 +329,18 @@ impl Policy for ExpectedDelay {
         rng: &mut dyn RngCore,
         targets: &mut Vec<usize>,
     ) {
-        self.shares.draw_some(self.probes, request, rng, targets);
+        let (weights, learners, pool, told) =
+            (&self.weights, &self.learners, &self.pool, &self.told);
+        for _ in 0..self.probes / 2 {
+            let heard = self.heard.take(|i| {
+                let open = weights.get(i).is_some_and(|w| *w > 0) && request.allows(i);
+                let found = told[i].map_or(0, |t| t.in_flight);
+                open.then(|| key(&learners[i], pool, found, 0.0))
+            });
+            targets.extend(heard);
+        }
+        let drawn = self.probes - targets.len() as u32;
+        self.shares.draw_some(drawn, request, rng, targets);
     }
 
     fn on_probe(&mut self, backend: usize, load: ServerLoad, now: Nanos) {
@@ -319,5 +351,10 @@ impl Policy for ExpectedDelay {
             self.answered.remove(0);
         }
         self.answered.push(backend);
+        if f64::from(load.in_flight) < f64::from(self.learners[backend].cores()) {
+            self.heard.has_room(backend);
+        } else {
+            self.heard.forget(backend);
+        }
     }
 }

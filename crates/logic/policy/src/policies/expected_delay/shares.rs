@@ -44,7 +44,7 @@ impl Shares {
         backend
     }
 
-    /// Draws up to `count` different ones that the request allows.
+    /// Draws up to `count` more different ones that the request allows.
     pub(super) fn draw_some(
         &mut self,
         count: u32,
@@ -53,6 +53,9 @@ impl Shares {
         drawn: &mut Vec<usize>,
     ) {
         self.hide_for(request);
+        for &i in drawn.iter() {
+            self.hide(i);
+        }
         for _ in 0..count {
             let Some(i) = self.throw(rng) else { break };
             self.hide(i);
