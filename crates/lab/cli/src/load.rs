@@ -152,6 +152,7 @@ fn spec(args: &Args) -> Result<LoadSpec, Vec<String>> {
         by_header: args.by_header.clone(),
         keep_records: args.records.is_some(),
         work: None,
+        mix: Vec::new(),
     };
     let mut problems: Vec<String> = spec.problems().iter().map(|p| option(p)).collect();
     if args.rate == Some(0.0) {

@@ -38,6 +38,8 @@ enum Command {
     Pool(pool::Args),
     /// Measure ways of balancing on real servers in control groups; needs root
     Real(plimsoll_real::Args),
+    /// Make, run or remove the application of the HAProxy study: WordPress and its database; needs root
+    Wordpress(plimsoll_real::wordpress::Args),
     List(papers::ListArgs),
     Run(papers::RunArgs),
     Report(papers::ReportArgs),
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Command::Load(args) => on_one_thread(load::run(&args)),
         Command::Pool(args) => pool::run(&args),
         Command::Real(args) => plimsoll_real::run(&args),
+        Command::Wordpress(args) => plimsoll_real::wordpress::run(&args),
         Command::List(args) => papers::list(&args),
         Command::Run(args) => papers::run(&args),
         Command::Report(args) => papers::report(&args),

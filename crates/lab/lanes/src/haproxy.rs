@@ -47,9 +47,24 @@ impl Haproxy {
         servers: &[Server],
         patience: Duration,
     ) -> Result<Self, LaneError> {
+        Haproxy::start_with(family, name, |socket| {
+            configuration(socket, balance, servers, patience)
+        })
+    }
+
+    /// The same with a configuration of the caller's, which is given the path of the admin socket. It is to
+    /// `bind fd@0` for its clients.
+    ///
+    /// # Errors
+    /// When it is not installed, or ends at once.
+    pub fn start_with(
+        family: &Family,
+        name: &str,
+        configuration: impl FnOnce(&Path) -> String,
+    ) -> Result<Self, LaneError> {
         let socket = family.dir().join(format!("{name}.sock"));
         let file = family.dir().join(format!("{name}.cfg"));
-        let text = configuration(&socket, balance, servers, patience);
+        let text = configuration(&socket);
         std::fs::write(&file, text).map_err(LaneError::system("write HAProxy's configuration"))?;
         // Handed over as descriptor 0: nobody can take the port between our choice and its bind.
         let listener = TcpListener::bind(("127.0.0.1", 0));

@@ -15,6 +15,7 @@ mod comparison;
 mod context;
 mod draw;
 mod experiment;
+pub mod haproxy;
 mod knapsack;
 mod lanes;
 mod manifest;

@@ -21,6 +21,7 @@ mod run;
 pub mod server;
 mod servers;
 mod table;
+pub mod wordpress;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -18,7 +18,7 @@ use mio::Waker;
 
 pub use arrivals::Pattern;
 pub use report::{ErrorKind, LoadReport, Record, Slice, Summary};
-pub use spec::{Arrivals, LoadSpec, Target};
+pub use spec::{Arrivals, Asked, LoadSpec, Target};
 
 use crate::clock::Clock;
 use engine::{Command, Engine};

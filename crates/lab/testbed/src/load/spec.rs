@@ -53,6 +53,18 @@ pub struct LoadSpec {
     /// How much work each request asks its server for, as `work_us=` in the query; none for requests
     /// that are all alike. The same seed draws the same work for the same arrival.
     pub work: Option<Service>,
+    /// What requests ask for instead of the target's path, each as likely as the others; empty for requests
+    /// that all ask for the target. The same seed draws the same for the same arrival.
+    pub mix: Vec<Asked>,
+}
+
+/// One kind of request among several.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// With its query, from `/` on.
+    pub path: String,
+    /// Sent with it; empty for none.
+    pub body: Vec<u8>,
 }
 
 impl LoadSpec {
@@ -74,6 +86,7 @@ impl LoadSpec {
             by_header: "x-backend".into(),
             keep_records: false,
             work: None,
+            mix: Vec::new(),
         }
     }
 
@@ -91,6 +104,15 @@ impl LoadSpec {
             if !token(name) || value.bytes().any(|b| b.is_ascii_control()) {
                 found.push(format!("header: expected NAME: VALUE, found `{name}: {value}`"));
             }
+        }
+        for asked in &self.mix {
+            let visible = asked.path.bytes().all(|b| b.is_ascii_graphic());
+            if !asked.path.starts_with('/') || !visible {
+                found.push(format!("mix: expected a path such as /a, found `{}`", asked.path));
+            }
+        }
+        if !self.mix.is_empty() && self.work.is_some() {
+            found.push("mix and work: expected one of them".into());
         }
         if !token(&self.by_header) {
             found.push(format!("by_header: expected a header's name, found `{}`", self.by_header));
@@ -117,7 +139,15 @@ impl LoadSpec {
 
     /// The bytes of a request, which asks for so much work where work varies.
     pub(super) fn request_bytes(&self, work_us: Option<u64>) -> Vec<u8> {
-        let path = &self.target.path;
+        self.bytes_for(&self.target.path, &self.body, work_us)
+    }
+
+    /// The bytes of a request for this.
+    pub(super) fn bytes_of(&self, asked: &Asked) -> Vec<u8> {
+        self.bytes_for(&asked.path, &asked.body, None)
+    }
+
+    fn bytes_for(&self, path: &str, body: &[u8], work_us: Option<u64>) -> Vec<u8> {
         let sign = if path.contains('?') { '&' } else { '?' };
         let query = work_us.map(|us| format!("{sign}work_us={us}")).unwrap_or_default();
         let mut head = format!(
@@ -128,13 +158,13 @@ impl LoadSpec {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
         let bodiless =
-            self.body.is_empty() && ["GET", "HEAD", "OPTIONS", "DELETE"].contains(&&*self.method);
+            body.is_empty() && ["GET", "HEAD", "OPTIONS", "DELETE"].contains(&&*self.method);
         if !bodiless {
-            head.push_str(&format!("Content-Length: {}\r\n", self.body.len()));
+            head.push_str(&format!("Content-Length: {}\r\n", body.len()));
         }
         head.push_str("\r\n");
         let mut bytes = head.into_bytes();
-        bytes.extend_from_slice(&self.body);
+        bytes.extend_from_slice(body);
         bytes
     }
 }

@@ -1,0 +1,39 @@
+//! The HAProxy study: Rawls and Salehi, "Load Balancer Tuning: Comparative Analysis of HAProxy Load Balancing
+//! Methods" (2022). One file per figure, and what its advice needs beside them.
+//!
+//! ```text
+//! picks/        every deterministic method of a real HAProxy against our policy, request by request
+//! method.rs     the study's methods, and what it lacks
+//! pool.rs       the servers: alike or as in Table 4, emulated
+//! lane.rs       one method under load: a balancer, clients that GET and clients that POST
+//! sweep.rs      methods over rates, on emulated servers and on WordPress; the scale
+//! show.rs       tables and plots
+//! ```
+
+mod fig7;
+mod fig8;
+mod lane;
+mod method;
+mod picks;
+mod pool;
+mod show;
+mod sweep;
+
+pub use picks::{CASES, Case, compare_picks};
+
+use crate::{Experiment, Missing, Paper};
+
+/// The paper.
+pub const PAPER: Paper = Paper {
+    key: "haproxy",
+    name: "the HAProxy study",
+    citation: "Rawls and Salehi, technical report, HPCC Lab, University of Louisiana at Lafayette, 2022, \
+               https://arxiv.org/abs/2212.14198",
+};
+
+/// Its experiments, in the order of the paper: one line each.
+pub const EXPERIMENTS: &[&Experiment] = 
+    &[&picks::EXPERIMENT, &fig7::EXPERIMENT, &fig8::EXPERIMENT];
+
+/// What it shows and no experiment repeats.
+pub const MISSING: &[Missing] = &[];

@@ -1,0 +1,63 @@
+//! Tables and plots that the figures share.
+
+use std::time::Duration;
+
+use super::lane::Task;
+use super::method::Method;
+use super::sweep::{Point, mean_of};
+use crate::outcome::{Table, row};
+use crate::plot::{Axis, Lines, Plot};
+use crate::{Failure, Provenance};
+
+/// Every lane, a row per task type and repetition.
+pub fn table(name: &str, title: &str, points: &[Point]) -> Result<Table, Failure> {
+    let mut table = Table::empty(name, title);
+    for p in points {
+        row!(table, p.provenance, {
+            servers: p.tier;
+            method: p.method.name;
+            tasks_per_60_s: p.tasks, "the paper's rate";
+            rate_rps: p.rate_rps, "requests/s here";
+            repetition: p.round + 1;
+            task: p.task.name();
+            requests: p.seen.requests as f64;
+            errors: p.seen.errors as f64;
+            mean_ms: p.seen.mean_ms, "ms";
+            p99_ms: p.seen.p99_ms, "ms";
+            late: p.seen.late, "part after the deadline";
+        })?;
+    }
+    Ok(table)
+}
+
+/// Response time of one task type over the rate, a line per method, and the deadline; `limit` is a line as well.
+pub fn plot(
+    name: &str,
+    title: &str,
+    points: &[Point],
+    methods: &[Method],
+    task: Task,
+    deadline: Duration,
+    limit: Option<Vec<(f64, f64)>>,
+) -> Option<Plot> {
+    let provenance = points.first()?.provenance;
+    let mut tasks: Vec<f64> = points.iter().map(|p| p.tasks).collect();
+    tasks.sort_by(f64::total_cmp);
+    tasks.dedup();
+    let line = |method: &Method| {
+        let at = |&x: &f64| Some((x, mean_of(points, method.name, task, x, |seen| seen.mean_ms)?));
+        let found: Vec<(f64, (f64, f64))> = tasks.iter().filter_map(at).collect();
+        let errors = found.iter().map(|(_, (_, error))| *error).collect();
+        let means = found.iter().map(|(x, (mean, _))| (*x, *mean)).collect();
+        Lines::new(method.name, provenance, means).errors(errors)
+    };
+    let mut lines: Vec<Lines> = methods.iter().map(line).filter(|l| !l.points.is_empty()).collect();
+    let ms = deadline.as_secs_f64() * 1e3;
+    let (first, last) = (*tasks.first()?, *tasks.last()?);
+    lines.push(Lines::new("deadline", Provenance::Reported, vec![(first, ms), (last, ms)]));
+    if let Some(limit) = limit {
+        lines.push(Lines::new("central queue (limit)", Provenance::Simulated, limit));
+    }
+    let (x, y) = (Axis::linear("tasks per 60 s, the paper's"), Axis::log("mean response time (ms)"));
+    Some(Plot::lines(name, title, x, y, lines))
+}

@@ -1,0 +1,225 @@
+//! The application tier: nginx and php-fpm of each instance in a control group with a quota.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use plimsoll_lanes::{Family, LaneError, Member};
+
+use super::WordPressError;
+use super::site::{Site, program};
+use crate::cgroup::{Cgroups, Group, Limits, Quota};
+use crate::{RealError, php};
+
+const PORT: u16 = 8000;
+/// The kernel's and Kubernetes' usual one.
+const PERIOD: Duration = Duration::from_millis(100);
+/// Under a small quota the first page takes long.
+const START_WITHIN: Duration = Duration::from_secs(90);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// php-fpm's processes of an instance: Debian's default.
+const PROCESSES: usize = 5;
+
+struct Instance {
+    name: String,
+    address: SocketAddr,
+    processes: Vec<Member>,
+    group: Group,
+}
+
+/// Instances of one site; they end with this value.
+pub struct Instances {
+    instances: Vec<Instance>,
+}
+
+impl Instances {
+    /// One of each quota, parts of a core. Returns when each has served a page. `number` tells their
+    /// addresses from those of others that run at the same time.
+    ///
+    /// # Errors
+    /// When a group, a file or a process cannot be had.
+    pub fn start(
+        family: &Family,
+        cgroups: &Cgroups,
+        site: &Site,
+        quotas: &[f64],
+        number: u8,
+    ) -> Result<Self, WordPressError> {
+        let run = 64 + (std::process::id() % 128) as u8;
+        let mut instances = Vec::new();
+        for (i, &cores) in (1..).zip(quotas) {
+            let name = format!("s{i}");
+            let limits = Limits { quota: Some(Quota { cores, period: PERIOD }), cpus: None };
+            let group = cgroups.group(&format!("wordpress-{number}-{name}"), &limits);
+            let group = group.map_err(RealError::from)?;
+            let address = (Ipv4Addr::new(127, run, number, i), PORT).into();
+            let dir = family.dir().join(format!("wordpress-{number}-{name}"));
+            let processes = start(family, &group, site, address, &dir, &format!("{number}-{name}"))?;
+            instances.push(Instance { name, address, processes, group });
+        }
+        let mut all = Instances { instances };
+        all.wait_until_ready()?;
+        Ok(all)
+    }
+
+    /// Names and addresses.
+    pub fn addresses(&self) -> Vec<(String, SocketAddr)> {
+        self.instances.iter().map(|one| (one.name.clone(), one.address)).collect()
+    }
+
+    /// CPU time of each instance so far: what the processes of its control group have used.
+    pub fn cpu_used(&self) -> Vec<Duration> {
+        let used = |one: &Instance| one.group.processes().iter().map(|pid| cpu_of(pid.as_raw_nonzero().get())).sum();
+        self.instances.iter().map(used).collect()
+    }
+
+    /// Whether every process still lives.
+    ///
+    /// # Errors
+    /// The first that does not.
+    pub fn check(&mut self) -> Result<(), LaneError> {
+        let mut processes = self.instances.iter_mut().flat_map(|one| &mut one.processes);
+        processes.find_map(Member::ended).map_or(Ok(()), Err)
+    }
+
+    fn wait_until_ready(&mut self) -> Result<(), WordPressError> {
+        let end = Instant::now() + START_WITHIN;
+        for i in 0..self.instances.len() {
+            loop {
+                self.check()?;
+                let Instance { name, address, .. } = &self.instances[i];
+                match ask(*address, "/") {
+                    Ok(()) => break,
+                    Err(source) if Instant::now() > end => {
+                        let (name, address) = (name.clone(), *address);
+                        return Err(RealError::Mute { name, address, source }.into());
+                    }
+                    Err(_) => std::thread::sleep(LOOK_EVERY),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Nanoseconds on a CPU of a process of one thread, as nginx's and PHP's are; 0 of one that is gone.
+fn cpu_of(pid: i32) -> Duration {
+    let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
+    let ns = text.split(' ').next().and_then(|field| field.parse().ok());
+    Duration::from_nanos(ns.unwrap_or(0))
+}
+
+fn start(
+    family: &Family,
+    group: &Group,
+    site: &Site,
+    address: SocketAddr,
+    dir: &Path,
+    name: &str,
+) -> Result<Vec<Member>, WordPressError> {
+    fs::create_dir_all(dir).map_err(WordPressError::file(format!("make {}", dir.display())))?;
+    let (nginx, fpm) = (dir.join("nginx.conf"), dir.join("php-fpm.conf"));
+    let write = |path: &Path, text: String| {
+        fs::write(path, text).map_err(WordPressError::file(format!("write {}", path.display())))
+    };
+    write(&nginx, nginx_configuration(&site.dir().join("site"), address, dir))?;
+    write(&fpm, fpm_configuration(dir))?;
+    let path = php::find_fpm().ok_or_else(|| WordPressError::Missing(vec!["php-fpm is not installed".into()]))?;
+    let mut fpm_command = group.command(&path);
+    fpm_command.args(["-F", "-R", "-y"]).arg(&fpm);
+    let mut nginx_command = group.command(&program("nginx")?);
+    nginx_command.args(["-e", "stderr", "-p"]).arg(dir).arg("-c").arg(&nginx);
+    let mut members = Vec::new();
+    for (what, command) in [("php", &mut fpm_command), ("nginx", &mut nginx_command)] {
+        let name = format!("wordpress-{name}-{what}");
+        let member = family.spawn(&name, command.stdin(Stdio::null()));
+        members.push(member.map_err(LaneError::system(format!("start {name}")))?);
+    }
+    Ok(members)
+}
+
+fn nginx_configuration(site: &Path, address: SocketAddr, dir: &Path) -> String {
+    let (dir, site) = (dir.display(), site.display());
+    let temporary = |name: &str| format!("    {name}_temp_path {dir}/{name};\n");
+    let temporary: String =
+        ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(temporary).concat();
+    let parameter = |(name, value): (&str, &str)| format!("            fastcgi_param {name} {value};\n");
+    let parameters: String = [
+        ("SCRIPT_FILENAME", "$document_root$fastcgi_script_name"),
+        ("SCRIPT_NAME", "$fastcgi_script_name"),
+        ("DOCUMENT_ROOT", "$document_root"),
+        ("DOCUMENT_URI", "$document_uri"),
+        ("REQUEST_URI", "$request_uri"),
+        ("REQUEST_METHOD", "$request_method"),
+        ("QUERY_STRING", "$query_string"),
+        ("CONTENT_TYPE", "$content_type"),
+        ("CONTENT_LENGTH", "$content_length"),
+        ("SERVER_PROTOCOL", "$server_protocol"),
+        ("REMOTE_ADDR", "$remote_addr"),
+        ("SERVER_NAME", "lab.example"),
+        ("SERVER_PORT", "80"),
+    ]
+    .map(parameter)
+    .concat();
+    format!(
+        "user root;
+daemon off;
+worker_processes 1;
+pid {dir}/nginx.pid;
+error_log stderr;
+events {{ worker_connections 4096; }}
+http {{
+    access_log off;
+{temporary}    keepalive_timeout 120s;
+    keepalive_requests 1000000;
+    server {{
+        listen {address};
+        root {site};
+        index index.php;
+        location / {{ try_files $uri $uri/ /index.php?$args; }}
+        location ~ \\.php$ {{
+            fastcgi_pass unix:{dir}/php.sock;
+{parameters}        }}
+    }}
+}}
+"
+    )
+}
+
+/// Code does not change while it runs, so nobody looks whether it has.
+fn fpm_configuration(dir: &Path) -> String {
+    let dir = dir.display();
+    format!(
+        "[global]
+error_log = /proc/self/fd/2
+[lab]
+user = root
+group = root
+listen = {dir}/php.sock
+listen.backlog = 4096
+pm = static
+pm.max_children = {PROCESSES}
+php_admin_value[max_execution_time] = 0
+php_admin_value[opcache.validate_timestamps] = 0
+"
+    )
+}
+
+/// Whether a page is answered with 200.
+fn ask(address: SocketAddr, path: &str) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
+    stream.set_read_timeout(Some(START_WITHIN))?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: lab.example\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    if answer.starts_with(b"HTTP/1.1 200 ") {
+        return Ok(());
+    }
+    let first = answer.split(|&b| b == b'\r').next().unwrap_or_default();
+    let first = String::from_utf8_lossy(first).into_owned();
+    Err(std::io::Error::other(format!("{path} answered `{first}`")))
+}

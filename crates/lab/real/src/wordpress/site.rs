@@ -1,0 +1,280 @@
+//! The directory: how it is made, run and removed.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use plimsoll_lanes::{Family, LaneError, Member, find_program, program_places};
+
+use crate::cgroup::Cgroups;
+use crate::{RealError, php};
+
+/// Where Debian's package has the application.
+const PACKAGE: &str = "/usr/share/wordpress";
+/// What tells a directory of ours from any other.
+const MARK: &str = "plimsoll-wordpress";
+const CONFIG: &str = include_str!("files/wp-config.php");
+const PLUGIN: &str = include_str!("files/lab.php");
+const INSTALL: &str = include_str!("files/install.php");
+/// Its first start makes files.
+const DATABASE_WITHIN: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Why there is no site.
+#[derive(Debug, thiserror::Error)]
+pub enum WordPressError {
+    /// Everything that is needed and not there, one a line.
+    #[error("WordPress cannot run here:\n  {}", .0.join("\n  "))]
+    Missing(Vec<String>),
+    /// The directory is somebody's.
+    #[error("{}: {what}", dir.display())]
+    Directory {
+        /// Which.
+        dir: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// A program that makes the site has failed.
+    #[error("{program} failed ({status}): {said}")]
+    Failed {
+        /// Which.
+        program: &'static str,
+        /// Its exit status.
+        status: String,
+        /// The end of what it wrote.
+        said: String,
+    },
+    /// The database does not answer.
+    #[error("MariaDB does not answer on {}", .0.display())]
+    Mute(PathBuf),
+    /// Files.
+    #[error("cannot {what}: {source}")]
+    File {
+        /// What was tried.
+        what: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Servers, control groups or clients.
+    #[error(transparent)]
+    Real(#[from] RealError),
+    /// A process.
+    #[error(transparent)]
+    Lane(#[from] LaneError),
+}
+
+impl WordPressError {
+    /// For `map_err`.
+    pub(super) fn file(what: impl Into<String>) -> impl FnOnce(io::Error) -> WordPressError {
+        let what = what.into();
+        move |source| WordPressError::File { what, source }
+    }
+}
+
+/// Everything that is needed and missing, with what helps; empty when WordPress can run.
+pub fn missing() -> Vec<String> {
+    let mut found = Vec::new();
+    let programs = [
+        ("nginx", "nginx-light"),
+        ("php", "php-cli"),
+        ("mariadbd", "mariadb-server"),
+        ("mariadb-install-db", "mariadb-server"),
+        ("mariadb", "mariadb-client"),
+    ];
+    for (name, package) in programs {
+        if find_program(name, program_places()).is_none() {
+            found.push(format!("{name} is not installed: apt-get install {package}"));
+        }
+    }
+    if php::find_fpm().is_none() {
+        found.push("php-fpm is not installed: apt-get install php-fpm".to_owned());
+    }
+    if !Path::new(PACKAGE).join("wp-settings.php").exists() {
+        found.push(format!("{PACKAGE} is not there: apt-get install wordpress"));
+    }
+    let has_mysqli = Command::new("php").args(["-m"]).stdin(Stdio::null()).output();
+    if has_mysqli.is_ok_and(|out| !String::from_utf8_lossy(&out.stdout).contains("mysqli")) {
+        found.push("PHP lacks mysqli: apt-get install php-mysql".to_owned());
+    }
+    if rustix::process::geteuid().is_root() {
+        if let Err(error) = Cgroups::open() {
+            found.push(error.to_string());
+        }
+    } else {
+        found.push("control groups with quotas need root".to_owned());
+    }
+    found
+}
+
+/// Makes a site in this directory, which must not exist or be empty: the application, a database with five
+/// pages and their comments. Takes some 20 s; nothing runs afterwards.
+///
+/// # Errors
+/// When something is missing (all of it is named), or a step fails; what was made so far is removed then.
+pub fn up(dir: &Path) -> Result<(), WordPressError> {
+    let missing = missing();
+    if !missing.is_empty() {
+        return Err(WordPressError::Missing(missing));
+    }
+    match fs::read_dir(dir) {
+        Ok(mut entries) => {
+            if entries.next().is_some() {
+                let what = if dir.join(MARK).exists() {
+                    "there is a site already; `wordpress down` removes it"
+                } else {
+                    "expected a directory that is empty or not there yet"
+                };
+                return Err(WordPressError::Directory { dir: dir.to_owned(), what });
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(WordPressError::file(format!("read {}", dir.display()))(error)),
+    }
+    fs::create_dir_all(dir).map_err(WordPressError::file(format!("make {}", dir.display())))?;
+    let dir = fs::canonicalize(dir).map_err(WordPressError::file("find the directory"))?;
+    fs::write(dir.join(MARK), "made by plimsoll-lab wordpress up; plimsoll-lab wordpress down removes it\n")
+        .map_err(WordPressError::file("write to the directory"))?;
+    let made = make(&dir);
+    if made.is_err() {
+        // The first error is the one to tell.
+        let _ = down(&dir);
+    }
+    made
+}
+
+fn make(dir: &Path) -> Result<(), WordPressError> {
+    for part in ["run", "log"] {
+        fs::create_dir_all(dir.join(part)).map_err(WordPressError::file(format!("make {part}")))?;
+    }
+    let site = dir.join("site");
+    // Debian's tree has links into directories of its own: they become files.
+    finish("cp", Command::new("cp").arg("-rL").arg(PACKAGE).arg(&site))?;
+    let write = |path: PathBuf, text: &str| {
+        fs::write(&path, text).map_err(WordPressError::file(format!("write {}", path.display())))
+    };
+    write(site.join("wp-config.php"), CONFIG)?;
+    let plugins = site.join("wp-content/mu-plugins");
+    fs::create_dir_all(&plugins).map_err(WordPressError::file("make a directory for plugins"))?;
+    write(plugins.join("lab.php"), PLUGIN)?;
+    write(dir.join("install.php"), INSTALL)?;
+    write(dir.join("my.cnf"), &database_configuration(dir))?;
+    let data = format!("--datadir={}", dir.join("mysql").display());
+    let mut install = Command::new(program("mariadb-install-db")?);
+    install.args(["--no-defaults", "--user=root", &data, "--skip-test-db"]);
+    finish("mariadb-install-db", install.arg("--auth-root-authentication-method=normal"))?;
+    let family = Family::start()?;
+    let _database = start_database(&family, dir)?;
+    let socket = format!("--socket={}", dir.join("run/mysql.sock").display());
+    let create = "CREATE DATABASE wordpress CHARACTER SET utf8mb4";
+    finish(
+        "mariadb",
+        Command::new(program("mariadb")?).args(["--no-defaults", &socket, "--user=root", "-e", create]),
+    )?;
+    finish("php", Command::new(program("php")?).arg(dir.join("install.php")).arg(&site))?;
+    Ok(())
+}
+
+/// Removes a site that [`up`] made.
+///
+/// # Errors
+/// When the directory is not one of ours, or cannot be removed.
+pub fn down(dir: &Path) -> Result<(), WordPressError> {
+    is_ours(dir)?;
+    fs::remove_dir_all(dir).map_err(WordPressError::file(format!("remove {}", dir.display())))
+}
+
+fn is_ours(dir: &Path) -> Result<(), WordPressError> {
+    if dir.join(MARK).is_file() {
+        return Ok(());
+    }
+    let what = "no site is here; `plimsoll-lab wordpress up` makes one";
+    Err(WordPressError::Directory { dir: dir.to_owned(), what })
+}
+
+/// A program that [`missing`] has found.
+pub(super) fn program(name: &'static str) -> Result<PathBuf, WordPressError> {
+    find_program(name, program_places())
+        .ok_or_else(|| WordPressError::Missing(vec![format!("{name} is not installed")]))
+}
+
+fn finish(program: &'static str, command: &mut Command) -> Result<(), WordPressError> {
+    let out = command.stdin(Stdio::null()).output();
+    let out = out.map_err(WordPressError::file(format!("start {program}")))?;
+    if out.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).trim().to_owned();
+    let from = said.char_indices().rev().nth(600).map_or(0, |(at, _)| at);
+    let status = out.status.to_string();
+    Err(WordPressError::Failed { program, status, said: said[from..].to_owned() })
+}
+
+/// No port: a socket in the directory. What a crash would lose is of no value here.
+fn database_configuration(dir: &Path) -> String {
+    let dir = dir.display();
+    format!(
+        "[mariadbd]
+user=root
+datadir={dir}/mysql
+socket={dir}/run/mysql.sock
+pid-file={dir}/run/mysql.pid
+tmpdir={dir}/run
+log-error={dir}/log/mysql.log
+skip-networking
+skip-log-bin
+innodb_buffer_pool_size=64M
+innodb_flush_log_at_trx_commit=2
+performance_schema=OFF
+max_connections=500
+"
+    )
+}
+
+fn start_database(family: &Family, dir: &Path) -> Result<Member, WordPressError> {
+    let socket = dir.join("run/mysql.sock");
+    let mut command = Command::new(program("mariadbd")?);
+    command.arg(format!("--defaults-file={}", dir.join("my.cnf").display())).stdin(Stdio::null());
+    let mut database =
+        family.spawn("mariadbd", &mut command).map_err(LaneError::system("start mariadbd"))?;
+    let end = Instant::now() + DATABASE_WITHIN;
+    while std::os::unix::net::UnixStream::connect(&socket).is_err() {
+        if let Some(ended) = database.ended() {
+            return Err(ended.into());
+        }
+        if Instant::now() > end {
+            return Err(WordPressError::Mute(socket));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(database)
+}
+
+/// A site whose database runs; it ends with this value.
+pub struct Site {
+    dir: PathBuf,
+    _database: Member,
+}
+
+impl Site {
+    /// Starts the database of the site in this directory.
+    ///
+    /// # Errors
+    /// When there is no site, something is missing, or the database does not start.
+    pub fn start(family: &Family, dir: &Path) -> Result<Self, WordPressError> {
+        is_ours(dir)?;
+        let missing = missing();
+        if !missing.is_empty() {
+            return Err(WordPressError::Missing(missing));
+        }
+        let dir = fs::canonicalize(dir).map_err(WordPressError::file("find the directory"))?;
+        let database = start_database(family, &dir)?;
+        Ok(Site { dir, _database: database })
+    }
+
+    /// Its directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+}
