@@ -21,8 +21,10 @@ pub struct CoreLoad {
     pub serves: bool,
     /// Predicted load that weights cannot move: flows older than the young age, and those of other services.
     pub old: f64,
-    /// Predicted load of young flows of this service.
+    /// Predicted load of young flows of this service, see [`Ages`](crate::Ages).
     pub new: f64,
+    /// Predicted load of its flows that are between young and old.
+    pub aging: f64,
     /// Predicted load of everything on the core.
     pub predicted: f64,
     /// Busy fraction that the node reported, where it did lately.

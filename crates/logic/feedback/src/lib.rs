@@ -36,6 +36,6 @@ pub use pid_literal::PidLiteral;
 pub use residual::Residual;
 pub use scale::{BadScale, Scale, ScaleAction, ScaleSettings};
 pub use slots::Slots;
-pub use steering::{Counts, Steering};
+pub use steering::{Ages, Counts, Steering};
 pub use water_fill::WaterFill;
 pub use weighted_round_robin::WeightedRoundRobin;

@@ -13,14 +13,39 @@ use crate::{Balancer, BalancerKind, CoreLoad, CpuModel, Place, Shape};
 /// A busy fraction reported longer ago does not count.
 const REPORT_AGE: Duration = Duration::from_secs(1);
 
+/// By what the forwarder sorts packets, each from its flow's entry alone.
+///
+/// A flow is young until `aging`, then ages until `old`, twice as long; it is old from its `heavy`-th packet on, whatever
+/// its age. So an elephant is known in less than a millisecond, and how much of the young load lasts is seen from
+/// what ages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ages {
+    /// Age at which a flow is no longer young.
+    pub aging: Duration,
+    /// Age at which it is old; twice `aging`.
+    pub old: Duration,
+    /// Packets after which it is old.
+    pub heavy: u32,
+}
+
+impl Default for Ages {
+    /// 10 ms, 20 ms, 32 packets.
+    fn default() -> Self {
+        let (aging, old) = (Duration::from_millis(10), Duration::from_millis(20));
+        Ages { aging, old, heavy: 32 }
+    }
+}
+
 /// Packets that the forwarder sent in an interval, for all places ([`Shape::place`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Counts<'a> {
     /// The interval, seconds.
     pub seconds: f64,
-    /// Packets of flows older than the young age (20 ms).
+    /// Packets of old flows.
     pub old: &'a [u64],
-    /// Packets of younger ones.
+    /// Packets of flows that age; an empty slice where the forwarder does not tell them from young ones.
+    pub aging: &'a [u64],
+    /// Packets of young flows.
     pub new: &'a [u64],
 }
 
@@ -34,8 +59,8 @@ pub struct Steering {
     policies: Vec<Box<dyn Balancer>>,
     /// By service, then core.
     weights: Vec<f64>,
-    /// By place: predicted load of old and of young flows, packets of young flows per second.
-    old: Vec<f64>,
+    /// By place: predicted load of flows that age and of young ones.
+    aging: Vec<f64>,
     new: Vec<f64>,
     /// By core: predicted load, and the same as planned.
     predicted: Vec<f64>,
@@ -56,7 +81,7 @@ impl Steering {
             serves: vec![false; shape.places()],
             policies: (0..shape.services).map(|_| make()).collect(),
             weights: vec![0.0; shape.places()],
-            old: vec![0.0; shape.places()],
+            aging: vec![0.0; shape.places()],
             new: vec![0.0; shape.places()],
             predicted: vec![0.0; shape.all_cores()],
             planned: vec![0.0; shape.all_cores()],
@@ -97,9 +122,10 @@ impl Steering {
                 for service in 0..services {
                     let place = Place { server, core, service };
                     let (index, cost) = (self.shape.place(place), model.cost(place) / seconds);
-                    self.old[index] = counts.old[index] as f64 * cost;
+                    let aging = counts.aging.get(index).copied().unwrap_or(0);
+                    self.aging[index] = aging as f64 * cost;
                     self.new[index] = counts.new[index] as f64 * cost;
-                    load += self.old[index] + self.new[index];
+                    load += counts.old[index] as f64 * cost + self.aging[index] + self.new[index];
                 }
                 self.predicted[self.shape.core(server, core)] = load;
             }
@@ -114,8 +140,9 @@ impl Steering {
                 let (index, at) = (self.shape.place(place), self.shape.core(server, core));
                 self.cores[at] = CoreLoad {
                     serves: self.serves[index],
-                    old: (self.planned[at] - self.new[index]).max(0.0),
+                    old: (self.planned[at] - self.new[index] - self.aging[index]).max(0.0),
                     new: self.new[index],
+                    aging: self.aging[index],
                     predicted: self.predicted[at],
                     reported: model.reported(server, core, now, REPORT_AGE),
                     cost: model.cost(place),

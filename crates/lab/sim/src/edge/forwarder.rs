@@ -2,22 +2,15 @@
 
 use std::time::Duration;
 
-use plimsoll_feedback::{Balancer, BalancerKind, Counts, CpuModel, Place, Shape, Slots, Steering, awrr};
+use plimsoll_feedback::{
+    Ages, Balancer, BalancerKind, Counts, CpuModel, Place, Shape, Slots, Steering, awrr,
+};
 use plimsoll_model::Nanos;
 
 use super::per_flow::PerFlow;
 
 /// Slots of the table, as in the product.
 const SLOTS: usize = 256;
-
-/// When a flow is old.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ages {
-    /// Milliseconds after its start.
-    pub old_ms: u32,
-    /// Packets after which it is, whatever its age.
-    pub heavy_packets: u32,
-}
 
 /// How new flows are spread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +48,12 @@ impl Way {
 struct AwrrTurns;
 
 impl Balancer for AwrrTurns {
-    fn update(&mut self, _interval: f64, cores: &[plimsoll_feedback::CoreLoad], weights: &mut [f64]) {
+    fn update(
+        &mut self,
+        _interval: f64,
+        cores: &[plimsoll_feedback::CoreLoad],
+        weights: &mut [f64],
+    ) {
         let loads: Vec<Option<f64>> = cores.iter().map(|core| core.reported).collect();
         let turns = awrr::weights(&loads);
         let serving = |core: usize| if cores[core].serves { f64::from(turns[core]) } else { 0.0 };
@@ -68,6 +66,8 @@ impl Balancer for AwrrTurns {
 #[derive(Debug)]
 pub(super) struct Forwarder {
     ages: Ages,
+    /// Whether flows that age are counted apart from young ones.
+    tells_aging: bool,
     pub model: CpuModel,
     pub steering: Steering,
     slots: Slots,
@@ -75,8 +75,9 @@ pub(super) struct Forwarder {
     per_flow: Option<PerFlow>,
     /// Milliseconds between corrections.
     pub interval_ms: u64,
-    pub old: Vec<u64>,
-    pub new: Vec<u64>,
+    old: Vec<u64>,
+    aging: Vec<u64>,
+    new: Vec<u64>,
     /// Packets sent since the last report, and in this millisecond.
     pub sent: Vec<u64>,
     pub sent_ms: Vec<u64>,
@@ -101,6 +102,8 @@ impl Forwarder {
         let zeros = vec![0; cores];
         let mut forwarder = Forwarder {
             ages,
+            tells_aging: ages.aging < ages.old,
+            aging: zeros.clone(),
             model: CpuModel::new(shape),
             steering,
             slots: Slots::new(SLOTS, cores),
@@ -135,8 +138,14 @@ impl Forwarder {
 
     /// Packets of one flow, of this age and with so many before.
     pub fn count(&mut self, core: u16, packets: u32, age_ms: u32, before: u32) {
-        let old = age_ms >= self.ages.old_ms || before >= self.ages.heavy_packets;
-        let counter = if old { &mut self.old } else { &mut self.new };
+        let age = Duration::from_millis(u64::from(age_ms));
+        let counter = if age >= self.ages.old || before >= self.ages.heavy {
+            &mut self.old
+        } else if age >= self.ages.aging {
+            &mut self.aging
+        } else {
+            &mut self.new
+        };
         counter[core as usize] += u64::from(packets);
         self.sent_ms[core as usize] += u64::from(packets);
     }
@@ -157,10 +166,12 @@ impl Forwarder {
     /// Corrects weights and fills the slots.
     pub fn correct(&mut self, ms: u64) {
         let seconds = self.interval_ms as f64 / 1e3;
-        let counts = Counts { seconds, old: &self.old, new: &self.new };
+        let aging = if self.tells_aging { self.aging.as_slice() } else { &[] };
+        let counts = Counts { seconds, old: &self.old, aging, new: &self.new };
         self.steering.step(Nanos(ms * 1_000_000), &counts, &self.model);
         self.slots.fill(self.steering.weights(0));
         self.old.fill(0);
+        self.aging.fill(0);
         self.new.fill(0);
     }
 }

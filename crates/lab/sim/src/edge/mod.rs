@@ -21,7 +21,7 @@ mod traffic;
 #[cfg(test)]
 mod tests;
 
-pub use forwarder::{Ages, Way};
+pub use forwarder::Way;
 pub use run::{EdgeRun, Seen, Standby, Window};
 pub use traffic::{Elephants, Mice, Step, Traffic};
 

@@ -1,10 +1,10 @@
 //! One run: ticks, windows, reports of nodes, and what was seen.
 
-use plimsoll_feedback::{Place, Report, Scale, ScaleAction, ScaleSettings};
+use plimsoll_feedback::{Ages, Place, Report, Scale, ScaleAction, ScaleSettings};
 use plimsoll_model::Nanos;
 
 use super::core::{Core, Costs};
-use super::forwarder::{Ages, Forwarder, Way};
+use super::forwarder::{Forwarder, Way};
 use super::traffic::{Flows, Traffic};
 use super::{TICK_S, TICKS_PER_MS};
 use crate::RandomStream;
@@ -112,7 +112,7 @@ impl EdgeRun {
                 step: None,
             },
             way,
-            ages: Ages { old_ms: 20, heavy_packets: u32::MAX },
+            ages: Ages::default(),
             report_error: 0.05,
             standby: None,
             run_ms: 20_000,
@@ -130,7 +130,8 @@ impl EdgeRun {
         let mut scale = self.standby.and_then(|standby| Scale::new(standby.scale).ok());
         let serving = self.cores - standbys;
         let each = f64::from(self.traffic.packets_per_mouse_ms);
-        let mut forwarder = Forwarder::new(self.cores, serving, self.way, self.ages, each, self.seed);
+        let mut forwarder =
+            Forwarder::new(self.cores, serving, self.way, self.ages, each, self.seed);
         for server in 0..self.cores {
             forwarder.model.calibrate(Place { server, core: 0, service: 0 }, self.cost);
         }
@@ -139,13 +140,8 @@ impl EdgeRun {
         let mut cores = vec![Core::default(); self.cores];
         let mut arrivals = vec![0u32; self.cores];
         let mut noise = RandomStream::new(self.seed, 26);
-        let mut tally = Tally {
-            delays: vec![0; DELAYS],
-            sent: 0,
-            lost: 0,
-            served: 0,
-            windows: Vec::new(),
-        };
+        let mut tally =
+            Tally { delays: vec![0; DELAYS], sent: 0, lost: 0, served: 0, windows: Vec::new() };
         for tick in 0..self.run_ms * TICKS_PER_MS {
             flows.arrive(tick, &mut || forwarder.pick());
             flows.send(tick, &mut |core, packets, age_ms, before| {
@@ -164,11 +160,18 @@ impl EdgeRun {
             }
             if tick % TICKS_PER_MS == TICKS_PER_MS - 1 {
                 let ms = tick / TICKS_PER_MS;
+                forwarder.millisecond(ms);
                 if ms % WINDOW_MS == WINDOW_MS - 1 {
                     let active = scale.as_ref().map_or(0, |scale| scale.active().len());
-                    self.window(ms + 1, serving + active, &mut forwarder, &mut cores, &mut tally, &mut noise);
+                    self.window(
+                        ms + 1,
+                        serving + active,
+                        &mut forwarder,
+                        &mut cores,
+                        &mut tally,
+                        &mut noise,
+                    );
                 }
-                forwarder.millisecond(ms);
                 if let Some(scale) = &mut scale {
                     self.scale(ms + 1, serving, scale, &mut forwarder);
                 }
@@ -194,7 +197,7 @@ impl EdgeRun {
         for (server, core) in cores.iter_mut().enumerate() {
             let lost = std::mem::take(&mut core.lost);
             let (busy, served) = core.take();
-            let sent = std::mem::take(&mut forwarder.sent[server]) + forwarder.sent_ms[server];
+            let sent = std::mem::take(&mut forwarder.sent[server]);
             window.offered.push(sent as f64 * self.cost / seconds);
             window.busy.push(busy / seconds);
             // The sum of twelve uniform numbers is near enough to normal.

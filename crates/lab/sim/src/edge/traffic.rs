@@ -124,7 +124,8 @@ impl Flows {
         let mice = traffic.packets_per_ms * (1.0 - share);
         let per_mouse = traffic.mice.mean() * f64::from(traffic.packets_per_mouse_ms);
         let moving = share * traffic.packets_per_ms;
-        let elephants_per_tick = if mean_ms > 0.0 { moving / (each * mean_ms * ticks) } else { 0.0 };
+        let elephants_per_tick =
+            if mean_ms > 0.0 { moving / (each * mean_ms * ticks) } else { 0.0 };
         Flows {
             traffic,
             mice: vec![Vec::new(); TICKS_PER_MS as usize],
