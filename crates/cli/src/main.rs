@@ -20,7 +20,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use mimalloc::MiMalloc;
 use plimsoll_terminal::{Format, fail};
+
+/// A request of the proxy allocates a few dozen times on one thread: with this it costs an eighth less CPU than with
+/// glibc's allocator (docs/proxy.md).
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Learns how much load each backend can carry, and keeps the load under it.
 #[derive(Debug, Parser)]

@@ -2,17 +2,17 @@
 //! refused or could not be delivered.
 
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
 use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode};
 use plimsoll_policy::Ending;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use crate::answer::{Problem, is_failure, rejected_response};
 use crate::balance::{Balancer, Flight, Live};
@@ -99,11 +99,12 @@ impl Egress {
         &self,
         pool: &Pool,
         client: &Client,
-        (head, body): (Parts, Incoming),
+        request: (Parts, Incoming),
         upgrade: Option<OnUpgrade>,
     ) -> Response<Body> {
         let kept = self.limits.body_kept_for_retries;
-        let mut forward = Forward::new(head, body, kept, self.timeouts);
+        let alarm = &client.open.alarm;
+        let mut forward = Forward::new(alarm, request, kept, self.timeouts);
         let view = View { peer: client.peer.ip(), head: forward.head() };
         let key = pool.balancer.key.as_ref().and_then(|key| key.key(&view));
         let mut live = pool.balancer.begin();
@@ -141,13 +142,10 @@ impl Egress {
                     Some(upgrade) if is_upgrade => {
                         upgrade::tunnel(response, upgrade, guard, lease, client)
                     }
-                    _ => Passage::response(
-                        response,
-                        forward.source(),
-                        guard,
-                        lease,
-                        self.timeouts.idle,
-                    ),
+                    _ => {
+                        let (body, idle) = (forward.source(), self.timeouts.idle);
+                        Passage::response(response, body, guard, lease, (client, idle))
+                    }
                 };
             };
             pool.has_ingress[backend].set(true);
@@ -158,7 +156,8 @@ impl Egress {
             });
             if forward.is_sent() {
                 // What is not drained in time is dropped, and closed.
-                drop(timeout_at(forward.deadline(), drain(response.into_body(), lease)).await);
+                let drained = drain(response.into_body(), lease);
+                let _ = alarm.by(|| forward.deadline(), drained).await;
             }
             tried.refusals += 1;
             tried.rejected = Some(rejected);
@@ -244,7 +243,7 @@ impl Handler for Egress {
         mut request: Request<Incoming>,
     ) -> Response<Body> {
         self.tally.requests.one_more();
-        let upgrade = upgrade::asked(&mut request);
+        let upgrade = upgrade::asked(&mut request, &client);
         let (mut head, body) = request.into_parts();
         let checked = request::admit(&mut head);
         let routed = checked.and_then(|()| self.route(&head).ok_or(Problem::NoRoute));
@@ -271,12 +270,12 @@ impl Handler for Egress {
 }
 
 /// Reads a small body to its end, so that its connection can be used again.
-async fn drain(mut body: Incoming, lease: Lease) {
+async fn drain(mut body: Incoming, mut lease: Lease) {
     let is_small = body.size_hint().upper().is_some_and(|upper| upper <= MOST_DRAINED);
     if !is_small {
         return;
     }
-    while let Some(frame) = body.frame().await {
+    while let Some(frame) = poll_fn(|cx| lease.poll_frame(&mut body, cx)).await {
         if frame.is_err() {
             return;
         }

@@ -7,8 +7,9 @@ use hyper::body::Incoming;
 use hyper::header::{HeaderMap, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
+use crate::alarm::Alarm;
 use crate::answer::Problem;
 use crate::body::{Outgoing, Source};
 use crate::config::Timeouts;
@@ -53,7 +54,8 @@ impl Failed {
 }
 
 /// A request of a client, as often as it is sent.
-pub(crate) struct Forward {
+pub(crate) struct Forward<'a> {
+    alarm: &'a Alarm,
     head: Parts,
     /// The body of the first try.
     body: Option<Outgoing>,
@@ -64,9 +66,14 @@ pub(crate) struct Forward {
     upgrade: Option<HeaderValue>,
 }
 
-impl Forward {
+impl<'a> Forward<'a> {
     /// A request that has just come, as backends get it: without what concerns its connection alone, or is ours.
-    pub(crate) fn new(mut head: Parts, body: Incoming, kept: usize, timeouts: Timeouts) -> Self {
+    pub(crate) fn new(
+        alarm: &'a Alarm,
+        (mut head, body): (Parts, Incoming),
+        kept: usize,
+        timeouts: Timeouts,
+    ) -> Self {
         let body = Outgoing::new(body, kept);
         let source = body.source();
         let upgrade = headers::upgrade(&head.headers);
@@ -75,7 +82,8 @@ impl Forward {
         if let Some(protocol) = &upgrade {
             headers::ask_for_upgrade(&mut head.headers, protocol.clone());
         }
-        Forward { head, body: Some(body), source, arrived: Instant::now(), timeouts, upgrade }
+        let arrived = Instant::now();
+        Forward { alarm, head, body: Some(body), source, arrived, timeouts, upgrade }
     }
 
     /// Its head.
@@ -124,7 +132,7 @@ impl Forward {
         let mut may_retry = Some(may_retry);
         loop {
             let request = self.request();
-            let sent = lease.send(request);
+            let sent = lease.send(request, self.upgrade.is_some());
             let mut error = match self.in_time(sent).await? {
                 Ok(response)
                     if response.status() == StatusCode::SWITCHING_PROTOCOLS
@@ -164,10 +172,12 @@ impl Forward {
         backend: usize,
         fresh: bool,
     ) -> Result<Lease, Failed> {
-        self.in_time(connections.get(backend, fresh)).await?.map_err(|error| match error {
-            NoConnection::Backend => Failed::NoConnection,
-            NoConnection::Here => Failed::NoSocket,
-        })
+        self.in_time(connections.get(self.alarm, backend, fresh)).await?.map_err(
+            |error| match error {
+                NoConnection::Backend => Failed::NoConnection,
+                NoConnection::Here => Failed::NoSocket,
+            },
+        )
     }
 
     fn request(&mut self) -> Request<Outgoing> {
@@ -181,20 +191,12 @@ impl Forward {
 
     /// Waits until the deadline, which moves while the client sends.
     async fn in_time<T>(&self, what: impl Future<Output = T>) -> Result<T, Failed> {
-        let mut what = std::pin::pin!(what);
-        loop {
-            let deadline = self.deadline();
-            if let Ok(done) = timeout_at(deadline, what.as_mut()).await {
-                return Ok(done);
+        self.alarm.by(|| self.deadline(), what).await.ok_or_else(|| {
+            let client_is_late = |source: &Rc<Source>| !source.is_ended() && source.is_awaited();
+            match self.source.as_ref().is_some_and(client_is_late) {
+                true => Failed::Stalled,
+                false => Failed::Timeout,
             }
-            if self.deadline() <= deadline {
-                let client_is_late =
-                    |source: &Rc<Source>| !source.is_ended() && source.is_awaited();
-                return Err(match self.source.as_ref().is_some_and(client_is_late) {
-                    true => Failed::Stalled,
-                    false => Failed::Timeout,
-                });
-            }
-        }
+        })
     }
 }

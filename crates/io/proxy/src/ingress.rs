@@ -163,7 +163,7 @@ impl Handler for Ingress {
         mut request: Request<Incoming>,
     ) -> Response<Body> {
         self.tally.requests.one_more();
-        let upgrade = upgrade::asked(&mut request);
+        let upgrade = upgrade::asked(&mut request, &client);
         let (mut head, body) = request.into_parts();
         if let Err(problem) = request::admit(&mut head) {
             self.tally.malformed.one_more();
@@ -174,7 +174,8 @@ impl Handler for Ingress {
             Err(reason) => return self.refuse(reason),
         };
         let kept = self.limits.body_kept_for_retries;
-        let mut forward = Forward::new(head, body, kept, self.timeouts);
+        let alarm = &client.open.alarm;
+        let mut forward = Forward::new(alarm, (head, body), kept, self.timeouts);
         match forward.send(&self.connections, 0, || true).await {
             Ok((response, lease)) => {
                 let status = response.status();
@@ -184,13 +185,10 @@ impl Handler for Ingress {
                     Some(upgrade) if status == StatusCode::SWITCHING_PROTOCOLS => {
                         upgrade::tunnel(response, upgrade, guard, lease, &client)
                     }
-                    _ => Passage::response(
-                        response,
-                        forward.source(),
-                        guard,
-                        lease,
-                        self.timeouts.idle,
-                    ),
+                    _ => {
+                        let (body, idle) = (forward.source(), self.timeouts.idle);
+                        Passage::response(response, body, guard, lease, (&client, idle))
+                    }
                 };
                 passed.headers_mut().insert(headers::CHIP, self.chip());
                 passed

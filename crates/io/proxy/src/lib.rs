@@ -11,7 +11,8 @@
 //!
 //! config/    the section `proxy`: types, defaults, how it is read
 //! run        listeners, threads, the end
-//! serve      clients' connections
+//! serve      clients' connections are accepted; connection: one of them, parked while it is idle (linger, wire)
+//! alarm      one timer for all time-outs of a connection
 //! request    what must hold of a request; headers: what ends here
 //! egress     picks and tries (route, tried); balance/: one policy on many threads
 //! ingress    admits, refuses, gives chips
@@ -31,12 +32,14 @@
 //! **Counts are exact**: a request is in flight while its guard is held, and the guard is dropped by whatever ends it:
 //! the response's last byte, a client that leaves, a backend that breaks off, a time-out, a panic.
 
+mod alarm;
 mod answer;
 mod balance;
 mod body;
 mod cidr;
 mod clock;
 pub mod config;
+mod connection;
 mod egress;
 mod forward;
 mod guard;
@@ -60,6 +63,7 @@ mod tally;
 mod tried;
 mod upgrade;
 mod upstream;
+mod wire;
 
 pub use balance::BackendState;
 pub use cidr::Cidr;

@@ -5,28 +5,95 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
+
+use crate::alarm::Alarm;
 
 /// The longest wait for the peer to close.
 const LONGEST: Duration = Duration::from_secs(1);
 /// The most that is read and dropped, bytes.
 const MOST: usize = 4 << 20;
 
+/// Whether the peer takes what it is sent. Written and read by one thread: hyper wants streams that could be sent to
+/// others, so it cannot be cells.
+#[derive(Debug, Default)]
+pub(crate) struct Writes {
+    is_blocked: AtomicBool,
+    count: AtomicU32,
+}
+
+impl Writes {
+    /// Whether bytes wait for the peer.
+    pub(crate) fn are_blocked(&self) -> bool {
+        self.is_blocked.load(Ordering::Relaxed)
+    }
+
+    /// While they do: how often it has taken some.
+    fn blocked_at(&self) -> Option<u32> {
+        self.are_blocked().then(|| self.count.load(Ordering::Relaxed))
+    }
+
+    fn note<T>(&self, written: Poll<T>) -> Poll<T> {
+        self.is_blocked.store(written.is_pending(), Ordering::Relaxed);
+        if written.is_ready() {
+            let count = self.count.load(Ordering::Relaxed);
+            self.count.store(count.wrapping_add(1), Ordering::Relaxed);
+        }
+        written
+    }
+}
+
+/// Since when a peer takes nothing of what waits for it.
+#[derive(Debug, Default)]
+pub(crate) struct Blocked(Option<(u32, Instant)>);
+
+impl Blocked {
+    /// Whether it has taken nothing for so long. To be asked at each poll that ends pending.
+    pub(crate) fn is_for(&mut self, longest: Duration, writes: &Writes, alarm: &Alarm) -> bool {
+        let Some(count) = writes.blocked_at() else {
+            self.0 = None;
+            return false;
+        };
+        let since = match self.0 {
+            Some((before, since)) if before == count => since,
+            _ => Instant::now(),
+        };
+        self.0 = Some((count, since));
+        alarm.is_past(since + longest)
+    }
+}
+
 /// A stream that lingers when it is shut down.
 pub(crate) struct Lingering<S> {
     stream: S,
+    writes: Arc<Writes>,
+    /// Read already, and to be read again.
+    unread: Bytes,
     dropped: usize,
     /// From the shutdown of the sending half on.
     until: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Lingering<S> {
-    pub(crate) fn new(stream: S) -> Self {
-        Lingering { stream, dropped: 0, until: None }
+    pub(crate) fn new(stream: S, writes: Arc<Writes>) -> Self {
+        Lingering { stream, writes, unread: Bytes::new(), dropped: 0, until: None }
+    }
+
+    /// What comes first.
+    pub(crate) fn unread(&mut self, bytes: Bytes) {
+        self.unread = bytes;
+    }
+
+    /// What it is of.
+    pub(crate) fn stream(&self) -> &S {
+        &self.stream
     }
 }
 
@@ -36,7 +103,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Lingering<S> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        if self.unread.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(cx, buffer);
+        }
+        let length = self.unread.len().min(buffer.remaining());
+        buffer.put_slice(&self.unread.split_to(length));
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -46,7 +118,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.writes.note(written)
     }
 
     fn poll_write_vectored(
@@ -54,7 +127,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
         cx: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bytes)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bytes);
+        self.writes.note(written)
     }
 
     fn is_write_vectored(&self) -> bool {

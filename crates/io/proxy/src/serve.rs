@@ -5,10 +5,8 @@
 //! next request that were sent ahead wait to be read.
 
 use std::cell::Cell;
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,17 +15,17 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
-use tokio_io_timeout::TimeoutStream;
+use tokio::time::Instant;
 use tracing::{debug, warn};
 
+use crate::alarm::Alarm;
 use crate::body::Body;
 use crate::config::{Limits, Timeouts};
-use crate::linger::Lingering;
+use crate::connection;
+use crate::linger::Writes;
 use crate::tally::EntryTally;
 
 /// Pause after a failed accept: the cause (no file descriptors left, say) does not go away at once.
@@ -65,7 +63,13 @@ impl Stop {
         self.stopping.notify_waiters();
     }
 
-    async fn stopped(&self) {
+    /// Whether it is to end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.is_stopping.get()
+    }
+
+    /// When it is to end.
+    pub(crate) async fn stopped(&self) {
         if !self.is_stopping.get() {
             self.stopping.notified().await;
         }
@@ -89,14 +93,25 @@ impl Stop {
 pub(crate) struct Client {
     /// Its address.
     pub(crate) peer: SocketAddr,
-    /// Counts its connection.
+    /// Its connection.
     pub(crate) open: Rc<Open>,
+    /// How long it may read nothing of what it is sent.
+    pub(crate) idle: Duration,
 }
 
-/// A connection that is counted while it is open: by the thread, and by the entry.
+/// A connection that is counted while it is open, by the thread and by the entry; and what its parts know of it.
 pub(crate) struct Open {
-    stop: Rc<Stop>,
+    pub(crate) stop: Rc<Stop>,
     of_entry: Arc<AtomicUsize>,
+    /// Of the task that serves it.
+    pub(crate) alarm: Alarm,
+    /// What the client takes.
+    pub(crate) writes: Arc<Writes>,
+    /// Whether a request is under way.
+    pub(crate) is_busy: Cell<bool>,
+    /// Whether a request asks to go on with another protocol.
+    pub(crate) expects_upgrade: Cell<bool>,
+    idle_since: Cell<Option<Instant>>,
 }
 
 impl Open {
@@ -104,8 +119,29 @@ impl Open {
     fn new(stop: &Rc<Stop>, of_entry: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
         let before = of_entry.fetch_add(1, Ordering::Relaxed);
         stop.open.set(stop.open.get() + 1);
-        let open = Open { stop: stop.clone(), of_entry: of_entry.clone() };
+        let open = Open {
+            stop: stop.clone(),
+            of_entry: of_entry.clone(),
+            alarm: Alarm::default(),
+            writes: Arc::default(),
+            is_busy: Cell::new(false),
+            expects_upgrade: Cell::new(false),
+            idle_since: Cell::new(None),
+        };
         (before < most).then_some(open)
+    }
+
+    /// A request has come.
+    pub(crate) fn begin(&self) {
+        self.is_busy.set(true);
+        self.idle_since.set(None);
+    }
+
+    /// When this was first asked since the last request, or the beginning.
+    pub(crate) fn idle_since(&self) -> Instant {
+        let since = self.idle_since.get().unwrap_or_else(Instant::now);
+        self.idle_since.set(Some(since));
+        since
     }
 }
 
@@ -161,10 +197,8 @@ pub(crate) async fn listen<H: Handler>(
 
 fn builder(handler: &impl Handler) -> http1::Builder {
     let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(handler.timeouts().idle)
-        .max_buf_size(handler.limits().headers);
+    // Time-outs are those of the connection's task (`connection`), which arms no timer for each request.
+    builder.header_read_timeout(None).max_buf_size(handler.limits().headers);
     builder
 }
 
@@ -187,34 +221,10 @@ impl<H: Handler> Door<H> {
             debug!(%error, "a connection was gone before it was served");
             return;
         }
-        let mut stream = TimeoutStream::new(stream);
-        // A client that does not read its response: what it is sent waits no longer than this.
-        stream.set_write_timeout(Some(self.handler.timeouts().idle));
-        let handler = self.handler.clone();
-        let open = Rc::new(open);
-        let client = Client { peer, open: open.clone() };
-        let service = service_fn(move |request| {
-            let (handler, client) = (handler.clone(), client.clone());
-            async move { Ok::<_, Infallible>(handler.handle(client, request).await) }
-        });
+        let idle = self.handler.timeouts().idle;
+        let client = Client { peer, open: Rc::new(open), idle };
         // Anew for each: a reload may have changed limits and time-outs.
-        let connection = builder(&*self.handler)
-            .serve_connection(TokioIo::new(Lingering::new(Box::pin(stream))), service)
-            .with_upgrades();
-        tokio::task::spawn_local(async move {
-            let mut connection = pin!(connection);
-            let served = tokio::select! {
-                biased;
-                served = connection.as_mut() => served,
-                () = open.stop.stopped() => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
-                }
-            };
-            if let Err(error) = served {
-                debug!(%peer, %error, "a client's connection ended early");
-            }
-            drop(open);
-        });
+        let (builder, handler) = (Rc::new(builder(&*self.handler)), self.handler.clone());
+        tokio::task::spawn_local(connection::serve(stream, builder, handler, client));
     }
 }

@@ -1,22 +1,30 @@
 //! Connections to backends: one thread's own, kept open between requests, the one used last first.
+//!
+//! None has a task of its own: whoever has a request on one drives it, so that a request costs no wake-up of another
+//! task, and what it brings is taken in the poll that reads it. While it is parked nobody does: that the backend has
+//! closed it is found at the next request, or at the upkeep.
 
 use std::cell::RefCell;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Bytes, Frame, Incoming};
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use rustix::io::Errno;
 use tokio::net::TcpStream;
-use tokio::task::AbortHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
+use crate::alarm::Alarm;
 use crate::body::Outgoing;
+use crate::wire::Wire;
 
 /// Most idle connections that a thread keeps to one backend; more are closed.
 const MOST_PARKED: usize = 1_024;
@@ -51,12 +59,66 @@ struct Parked {
 /// Closed when it is dropped, whatever is under way.
 struct Connection {
     sender: SendRequest<Outgoing>,
-    task: AbortHandle,
+    driver: Driver,
 }
 
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.task.abort();
+/// hyper's connection.
+enum Driver {
+    Plain(Box<http1::Connection<TokioIo<Wire>, Outgoing>>),
+    /// With a request that asks for another protocol: it has no name.
+    Upgradeable(Pin<Box<dyn Future<Output = hyper::Result<()>>>>),
+    Ended,
+}
+
+impl Driver {
+    /// Does what there is to do, and has this task woken when there is more. What comes of it for `sender`, and for
+    /// bodies, is there when this returns, so that those need not wake anybody: they are polled after it, with
+    /// [`nobody`]. Whether it goes on.
+    fn drive(&mut self, cx: &mut Context<'_>) -> bool {
+        let polled = match self {
+            Driver::Plain(connection) => Pin::new(connection.as_mut()).poll(cx),
+            Driver::Upgradeable(connection) => connection.as_mut().poll(cx),
+            Driver::Ended => return false,
+        };
+        if polled.is_ready() {
+            // Whoever waits for a response is told.
+            *self = Driver::Ended;
+        }
+        polled.is_pending()
+    }
+
+    fn expect_upgrade(&mut self) {
+        *self = match std::mem::replace(self, Driver::Ended) {
+            Driver::Plain(connection) => Driver::Upgradeable(Box::pin(connection.with_upgrades())),
+            other => other,
+        };
+    }
+}
+
+fn nobody() -> Context<'static> {
+    Context::from_waker(Waker::noop())
+}
+
+impl Connection {
+    fn is_closed(&self) -> bool {
+        matches!(self.driver, Driver::Ended) || self.sender.is_closed()
+    }
+
+    /// Waits until it takes a request; whether it does.
+    async fn ready(&mut self) -> bool {
+        // It may have to learn yet that its last response has been read.
+        poll_fn(|cx| {
+            if !self.sender.is_ready() {
+                self.driver.drive(cx);
+            }
+            self.sender.poll_ready(&mut nobody()).map(|ready| ready.is_ok())
+        })
+        .await
+    }
+
+    /// Whether it is of use yet, parked as it is. A socket that has become readable is noticed.
+    fn is_alive(&mut self) -> bool {
+        self.driver.drive(&mut nobody()) && !self.sender.is_closed()
     }
 }
 
@@ -69,7 +131,8 @@ impl Connections {
         idle: Duration,
     ) -> Rc<Self> {
         let mut builder = http1::Builder::new();
-        builder.max_buf_size(headers);
+        // Requests are mostly heads alone, and go out by one `send`.
+        builder.max_buf_size(headers).writev(false);
         let backend = |address| Backend { address, parked: RefCell::default() };
         let backends = addresses.into_iter().map(backend).collect();
         Rc::new(Connections { backends, builder, connect, idle })
@@ -78,6 +141,7 @@ impl Connections {
     /// A connection to this backend: an idle one unless `fresh`, or a new one.
     pub(crate) async fn get(
         self: &Rc<Self>,
+        alarm: &Alarm,
         backend: usize,
         fresh: bool,
     ) -> Result<Lease, NoConnection> {
@@ -88,15 +152,20 @@ impl Connections {
             is_reused,
         };
         while let Some(mut connection) = if fresh { None } else { self.unpark(backend) } {
-            // It may have to learn yet that its last response has been read. Whatever takes longer is worth nothing.
-            if let Ok(Ok(())) = timeout(self.connect, connection.sender.ready()).await {
+            if connection.sender.is_ready() {
+                return Ok(lease(connection, true));
+            }
+            // Whatever takes long is worth nothing.
+            let until = Instant::now() + self.connect;
+            if alarm.by(|| until, connection.ready()).await == Some(true) {
                 return Ok(lease(connection, true));
             }
         }
-        match timeout(self.connect, self.connect(self.backends[backend].address)).await {
-            Ok(Ok(connection)) => Ok(lease(connection, false)),
-            Ok(Err(error)) if is_ours(&error) => Err(NoConnection::Here),
-            Ok(Err(_)) | Err(_) => Err(NoConnection::Backend),
+        let until = Instant::now() + self.connect;
+        match alarm.by(|| until, self.connect(self.backends[backend].address)).await {
+            Some(Ok(connection)) => Ok(lease(connection, false)),
+            Some(Err(error)) if is_ours(&error) => Err(NoConnection::Here),
+            Some(Err(_)) | None => Err(NoConnection::Backend),
         }
     }
 
@@ -112,7 +181,7 @@ impl Connections {
     fn unpark(&self, backend: usize) -> Option<Connection> {
         let mut parked = self.backends[backend].parked.borrow_mut();
         while let Some(Parked { connection, .. }) = parked.pop() {
-            if !connection.sender.is_closed() {
+            if !connection.is_closed() {
                 return Some(connection);
             }
         }
@@ -122,18 +191,13 @@ impl Connections {
     async fn connect(&self, address: SocketAddr) -> io::Result<Connection> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        let (mut sender, task) =
-            self.builder.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-        let task = tokio::task::spawn_local(async move {
-            // Whoever waits for a response is told.
-            let _ = task.with_upgrades().await;
-        });
-        let task = task.abort_handle();
-        // Made before it is waited for: dropped in the midst of it, it is closed.
-        let wait = sender.ready().await;
-        let connection = Connection { sender, task };
-        wait.map_err(io::Error::other)?;
-        Ok(connection)
+        let (sender, driver) =
+            self.builder.handshake(TokioIo::new(Wire(stream))).await.map_err(io::Error::other)?;
+        let mut connection = Connection { sender, driver: Driver::Plain(Box::new(driver)) };
+        match connection.ready().await {
+            true => Ok(connection),
+            false => Err(io::ErrorKind::ConnectionReset.into()),
+        }
     }
 
     /// Closes what has been idle for too long, and forgets what backends have closed. To be called now and then.
@@ -141,7 +205,7 @@ impl Connections {
         let now = Instant::now();
         for backend in &self.backends {
             let is_good = |parked: &mut Parked| {
-                !parked.connection.sender.is_closed() && now - parked.since < self.idle
+                now - parked.since < self.idle && parked.connection.is_alive()
             };
             backend.parked.borrow_mut().retain_mut(is_good);
         }
@@ -176,20 +240,55 @@ impl Lease {
         self.is_reused
     }
 
-    /// Sends a request and waits for the head of its response.
-    pub(crate) fn send(
+    /// Sends a request and waits for the head of its response, which may say that it goes on with another protocol
+    /// where that is expected.
+    pub(crate) async fn send(
         &mut self,
         request: Request<Outgoing>,
-    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Outgoing>>>> + use<>
-    {
-        self.connection.sender.try_send_request(request)
+        expects_upgrade: bool,
+    ) -> Result<Response<Incoming>, TrySendError<Request<Outgoing>>> {
+        let Connection { sender, driver } = &mut self.connection;
+        if expects_upgrade {
+            driver.expect_upgrade();
+        }
+        let mut response = pin!(sender.try_send_request(request));
+        poll_fn(|cx| {
+            driver.drive(cx);
+            response.as_mut().poll(&mut nobody())
+        })
+        .await
+    }
+
+    /// The next of its response's body.
+    pub(crate) fn poll_frame(
+        &mut self,
+        body: &mut Incoming,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        let driver = &mut self.connection.driver;
+        // What has been read already, first: to ask for it makes room for more.
+        match Pin::new(&mut *body).poll_frame(&mut nobody()) {
+            Poll::Pending => {}
+            frame => return frame,
+        }
+        driver.drive(cx);
+        Pin::new(body).poll_frame(&mut nobody())
+    }
+
+    /// Drives it until it has ended, or goes on with another protocol.
+    pub(crate) async fn end(&mut self) {
+        poll_fn(|cx| match self.connection.driver.drive(cx) {
+            true => Poll::Pending,
+            false => Poll::Ready(()),
+        })
+        .await;
     }
 
     /// Both its request and its response are complete: others may use it.
     pub(crate) fn give_back(self) {
         let Lease { connections, backend, connection, .. } = self;
         let mut parked = connections.backends[backend].parked.borrow_mut();
-        if !connection.sender.is_closed() && parked.len() < MOST_PARKED {
+        if !connection.is_closed() && parked.len() < MOST_PARKED {
             parked.push(Parked { connection, since: Instant::now() });
         }
     }

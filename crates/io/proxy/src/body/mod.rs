@@ -4,4 +4,4 @@ mod outgoing;
 mod reply;
 
 pub(crate) use outgoing::{Outgoing, Source};
-pub(crate) use reply::{Body, Passage};
+pub(crate) use reply::{Body, BodyError, Passage};

@@ -2,7 +2,6 @@
 //! it comes from: back to the pool when it is complete, closed when it is not.
 
 use std::fmt;
-use std::future::Future as _;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -11,11 +10,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::Response;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 use crate::body::Source;
 use crate::guard::Guard;
 use crate::headers;
+use crate::serve::{Client, Open};
 use crate::upstream::Lease;
 
 /// A response's body.
@@ -33,10 +33,11 @@ pub(crate) struct Passage {
     held: Option<(Guard, Lease)>,
     /// The request's body: while that is still on its way, nobody else can use the connection.
     request: Option<Rc<Source>>,
+    /// The client's connection.
+    open: Rc<Open>,
     idle: Duration,
-    /// Made when the backend first lets it wait.
-    stalled: Option<Pin<Box<Sleep>>>,
-    is_waiting: bool,
+    /// While the backend lets it wait: until when it may.
+    until: Option<Instant>,
 }
 
 /// Why a body broke off.
@@ -77,13 +78,14 @@ impl Passage {
         request: Option<Rc<Source>>,
         guard: Guard,
         lease: Lease,
-        idle: Duration,
+        (client, idle): (&Client, Duration),
     ) -> Response<Body> {
         let (mut head, incoming) = response.into_parts();
         headers::remove_ours(&mut head.headers);
         headers::remove_hop_by_hop(&mut head.headers);
         let held = Some((guard, lease));
-        let passage = Passage { incoming, held, request, idle, stalled: None, is_waiting: false };
+        let open = client.open.clone();
+        let passage = Passage { incoming, held, request, open, idle, until: None };
         Response::from_parts(head, Body::Passing(passage))
     }
 
@@ -104,37 +106,32 @@ impl Passage {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        match Pin::new(&mut self.incoming).poll_frame(cx) {
+        // Not held any more: it has ended, or broken off.
+        let Some((_, lease)) = &mut self.held else { return Poll::Ready(None) };
+        match lease.poll_frame(&mut self.incoming, cx) {
             Poll::Ready(None) => {
                 self.complete();
                 Poll::Ready(None)
             }
             Poll::Ready(Some(Ok(frame))) => {
-                self.is_waiting = false;
+                self.until = None;
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(Some(Err(error))) => {
                 self.broken();
                 Poll::Ready(Some(Err(BodyError::Upstream(error))))
             }
-            Poll::Pending => self.wait(cx),
+            Poll::Pending => self.wait(),
         }
     }
 
-    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let until = Instant::now() + self.idle;
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
-        if !self.is_waiting {
-            self.is_waiting = true;
-            stalled.as_mut().reset(until);
+    fn wait(&mut self) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let until = *self.until.get_or_insert_with(|| Instant::now() + self.idle);
+        if !self.open.alarm.is_past(until) {
+            return Poll::Pending;
         }
-        match stalled.as_mut().poll(cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(()) => {
-                self.broken();
-                Poll::Ready(Some(Err(BodyError::Stalled)))
-            }
-        }
+        self.broken();
+        Poll::Ready(Some(Err(BodyError::Stalled)))
     }
 }
 
