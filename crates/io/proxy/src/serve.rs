@@ -224,7 +224,7 @@ impl<H: Handler> Door<H> {
         let idle = self.handler.timeouts().idle;
         let client = Client { peer, open: Rc::new(open), idle };
         // Anew for each: a reload may have changed limits and time-outs.
-        let builder = Rc::new(builder(&*self.handler));
-        tokio::task::spawn_local(connection::serve(stream, builder, self.handler.clone(), client));
+        let (builder, handler) = (Rc::new(builder(&*self.handler)), self.handler.clone());
+        tokio::task::spawn_local(connection::serve(stream, builder, handler, client));
     }
 }

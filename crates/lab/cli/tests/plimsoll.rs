@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use plimsoll_lanes::{Steered, daemon_configuration};
+use plimsoll_lanes::{Lb, Steered, daemon_configuration};
 
 use program::{LAB, build_plimsoll};
 
@@ -16,7 +16,12 @@ fn the_configuration_of_a_lane_is_one_that_plimsoll_accepts() {
     let servers = [("s1".to_owned(), SocketAddr::from(([127, 0, 0, 1], 81)))];
     let api = SocketAddr::from(([127, 0, 0, 1], 82));
     for exploration in [None, Some("literal"), Some("bisect")] {
-        let steered = Steered { servers: &servers, socket: Path::new("/x/a.sock"), exploration };
+        let steered = Steered {
+            servers: &servers,
+            lb: Lb::Haproxy,
+            socket: Path::new("/x/a.sock"),
+            exploration,
+        };
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("plimsoll.yaml");
         let text = daemon_configuration(&steered, Path::new("/x/state"), api).to_string();

@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::family::Member;
 use crate::haproxy::SECTION;
 use crate::program::plimsoll;
-use crate::{Family, LaneError};
+use crate::{Family, LaneError, Lb};
 
 /// The service's name in its configuration.
 const SERVICE: &str = "demo";
@@ -28,7 +28,9 @@ const MOST_EVENTS: usize = 1000;
 pub struct Steered<'a> {
     /// The servers: names and addresses.
     pub servers: &'a [(String, SocketAddr)],
-    /// HAProxy's admin socket.
+    /// Which balancer.
+    pub lb: Lb,
+    /// HAProxy's admin socket, or the proxy's.
     pub socket: &'a Path,
     /// `learn.exploration`, where it is not the default.
     pub exploration: Option<&'static str>,
@@ -112,10 +114,14 @@ pub fn configuration(steered: &Steered, store: &Path, api: SocketAddr) -> Value 
         .iter()
         .map(|(name, address)| json!({ "name": name, "address": address.to_string() }))
         .collect();
+    let sink = match steered.lb {
+        Lb::Haproxy => json!({ "haproxy": { "socket": steered.socket, "backend": SECTION } }),
+        Lb::Proxy => json!({ "proxy": { "socket": steered.socket, "pool": SECTION } }),
+    };
     let mut service = json!({
         "name": SERVICE,
         "backends": backends,
-        "sink": { "haproxy": { "socket": steered.socket, "backend": SECTION } },
+        "sink": sink,
     });
     if let Some(exploration) = steered.exploration {
         service["learn"] = json!({ "exploration": exploration });

@@ -1,6 +1,7 @@
-//! What every lane has in front of its servers: a HAProxy, clients, and a daemon where Plimsoll steers.
+//! What every lane has in front of its servers: a balancer, clients, and a daemon where Plimsoll steers.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use plimsoll_api::wire::Event;
@@ -10,6 +11,7 @@ use plimsoll_testbed::load::{self, Arrivals, LoadHandle, LoadReport, LoadSpec, T
 
 use crate::daemon::{Daemon, Steered};
 use crate::haproxy::{Haproxy, Server};
+use crate::proxy::Proxy;
 use crate::{Family, LaneError};
 
 /// How long a client waits for its answer before it gives up, which counts as an error.
@@ -17,14 +19,79 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// A bound on the arrivals that no run reaches; runs end them.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// Which balancer a front has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Lb {
+    /// The installed HAProxy.
+    #[default]
+    Haproxy,
+    /// Plimsoll's own layer-7 proxy, by the policies that do the same.
+    Proxy,
+}
+
+impl Lb {
+    /// Its name for people.
+    pub fn title(self) -> &'static str {
+        match self {
+            Lb::Haproxy => "HAProxy",
+            Lb::Proxy => "proxy",
+        }
+    }
+}
+
+/// A balancer that runs.
+enum Balancer {
+    Haproxy(Haproxy),
+    Proxy(Proxy),
+}
+
+impl Balancer {
+    fn start(family: &Family, spec: &FrontSpec) -> Result<Self, LaneError> {
+        let FrontSpec { name, balance, servers, .. } = spec;
+        Ok(match spec.lb {
+            Lb::Haproxy => {
+                let name = format!("{name}-haproxy");
+                Balancer::Haproxy(Haproxy::start(family, &name, balance, servers, PATIENCE)?)
+            }
+            Lb::Proxy => {
+                let name = format!("{name}-proxy");
+                Balancer::Proxy(Proxy::start(family, &name, balance, servers, PATIENCE)?)
+            }
+        })
+    }
+
+    fn address(&self) -> SocketAddr {
+        match self {
+            Balancer::Haproxy(haproxy) => haproxy.address(),
+            Balancer::Proxy(proxy) => proxy.address(),
+        }
+    }
+
+    fn socket(&self) -> &Path {
+        match self {
+            Balancer::Haproxy(haproxy) => haproxy.socket(),
+            Balancer::Proxy(proxy) => proxy.socket(),
+        }
+    }
+
+    fn ended(&mut self) -> Option<LaneError> {
+        match self {
+            Balancer::Haproxy(haproxy) => haproxy.ended(),
+            Balancer::Proxy(proxy) => proxy.ended(),
+        }
+    }
+}
+
 /// What a front is to be.
 #[derive(Clone, Debug)]
 pub struct FrontSpec {
     /// Unique within a family: files are called after it.
     pub name: String,
-    /// HAProxy's `balance`.
+    /// Which balancer.
+    pub lb: Lb,
+    /// HAProxy's `balance`, or what does the same.
     pub balance: &'static str,
-    /// The servers, with what HAProxy holds while no daemon runs.
+    /// The servers, with what the balancer holds while no daemon runs.
     pub servers: Vec<Server>,
     /// Whether a Plimsoll daemon steers it.
     pub is_steered: bool,
@@ -38,7 +105,7 @@ pub struct FrontSpec {
     pub seed: u64,
 }
 
-/// A HAProxy before some servers, its clients, and a daemon where Plimsoll steers it.
+/// A balancer before some servers, its clients, and a daemon where Plimsoll steers it.
 pub struct Front {
     spec: FrontSpec,
     addresses: Vec<(String, SocketAddr)>,
@@ -47,7 +114,7 @@ pub struct Front {
     // In the order in which they are to end: nobody asks who is already gone.
     clients: Option<LoadHandle>,
     daemon: Option<Daemon>,
-    haproxy: Haproxy,
+    balancer: Balancer,
 }
 
 impl Front {
@@ -56,11 +123,10 @@ impl Front {
     /// # Errors
     /// When a part of it does not start.
     pub fn start(family: &Family, spec: FrontSpec) -> Result<Self, LaneError> {
-        let name = format!("{}-haproxy", spec.name);
-        let haproxy = Haproxy::start(family, &name, spec.balance, &spec.servers, PATIENCE)?;
+        let balancer = Balancer::start(family, &spec)?;
         let addresses = spec.servers.iter().map(|s| (s.name.clone(), s.address)).collect();
         let (past, clients, daemon) = (Vec::new(), None, None);
-        let mut front = Front { spec, addresses, past, clients, daemon, haproxy };
+        let mut front = Front { spec, addresses, past, clients, daemon, balancer };
         front.steer(family)?;
         Ok(front)
     }
@@ -70,7 +136,8 @@ impl Front {
         if self.spec.is_steered && self.daemon.is_none() {
             let steered = Steered {
                 servers: &self.addresses,
-                socket: self.haproxy.socket(),
+                lb: self.spec.lb,
+                socket: self.balancer.socket(),
                 exploration: self.spec.exploration,
             };
             let name = format!("{}-plimsoll", self.spec.name);
@@ -106,7 +173,7 @@ impl Front {
 
     /// Poisson clients at the lane's rate.
     fn load(&self) -> Result<LoadSpec, LaneError> {
-        let target = Target::resolve(&format!("http://{}/work", self.haproxy.address()))
+        let target = Target::resolve(&format!("http://{}/work", self.balancer.address()))
             .map_err(|problem| load::LoadError::Invalid(vec![problem]))?;
         let mut spec = LoadSpec::poisson(target, self.spec.rate_rps, LONGEST);
         (spec.timeout, spec.seed, spec.keep_records) = (PATIENCE, self.spec.seed, true);
@@ -114,7 +181,7 @@ impl Front {
         Ok(spec)
     }
 
-    /// Ends the daemon, if there is one: HAProxy keeps its weights, and the next one begins with what
+    /// Ends the daemon, if there is one: the balancer keeps its weights, and the next one begins with what
     /// this one has learned.
     pub fn rest(&mut self) {
         let weights = self.held(self.view().as_ref());
@@ -158,7 +225,7 @@ impl Front {
         self.daemon.as_ref()?.view()
     }
 
-    /// The weights that HAProxy holds: what this view says is programmed, or the last that are known.
+    /// The weights that the balancer holds: what this view says is programmed, or the last that are known.
     pub fn held(&self, view: Option<&ServiceView>) -> Vec<u32> {
         let programmed = |b: &BackendView| b.programmed.unwrap_or(b.weight);
         let last = || self.spec.servers.iter().map(|server| server.weight).collect();
@@ -181,7 +248,7 @@ impl Front {
     /// The first that does not.
     pub fn check(&mut self) -> Result<(), LaneError> {
         let daemon = self.daemon.as_mut().and_then(Daemon::ended);
-        daemon.or_else(|| self.haproxy.ended()).map_or(Ok(()), Err)
+        daemon.or_else(|| self.balancer.ended()).map_or(Ok(()), Err)
     }
 
     /// Ends the arrivals for good, so that several lanes can wait for their last clients together.

@@ -6,7 +6,7 @@ use plimsoll_testbed::load::LoadReport;
 use plimsoll_testbed::{BackendStats, Change, Lateness, Testbed};
 
 use crate::haproxy::Server;
-use crate::{Family, Front, FrontSpec, LaneError, LaneKind, Pool};
+use crate::{Family, Front, FrontSpec, LaneError, LaneKind, Lb, Pool};
 
 /// An emulated pool behind a [`Front`] of its own, which it is used as.
 pub struct Lane {
@@ -42,6 +42,20 @@ impl Lane {
         Lane::start_with(family, pool, kind, kind.weights(pool)?, name)
     }
 
+    /// The same behind this balancer.
+    ///
+    /// # Errors
+    /// When a part of it does not start.
+    pub fn start_behind(
+        family: &Family,
+        pool: &Pool,
+        kind: LaneKind,
+        lb: Lb,
+        name: &str,
+    ) -> Result<Self, LaneError> {
+        Lane::start_on(family, pool, (kind, lb), kind.weights(pool)?, name)
+    }
+
     /// The same with other weights than those of its kind, in the order of the pool.
     ///
     /// # Errors
@@ -53,6 +67,16 @@ impl Lane {
         weights: Vec<u32>,
         name: &str,
     ) -> Result<Self, LaneError> {
+        Lane::start_on(family, pool, (kind, Lb::Haproxy), weights, name)
+    }
+
+    fn start_on(
+        family: &Family,
+        pool: &Pool,
+        (kind, lb): (LaneKind, Lb),
+        weights: Vec<u32>,
+        name: &str,
+    ) -> Result<Self, LaneError> {
         let bed = Testbed::start(pool.testbed())?;
         let server = |((name, address), &weight): (&(String, SocketAddr), &u32)| Server {
             name: name.clone(),
@@ -61,6 +85,7 @@ impl Lane {
         };
         let spec = FrontSpec {
             name: name.to_owned(),
+            lb,
             balance: kind.balance(),
             servers: bed.addresses().iter().zip(&weights).map(server).collect(),
             is_steered: kind.is_steered(),

@@ -23,11 +23,12 @@ mod machine;
 mod measured;
 mod pool;
 mod program;
+mod proxy;
 
 pub use daemon::{Daemon, Steered, configuration as daemon_configuration};
 pub use error::LaneError;
 pub use family::{Family, Member};
-pub use front::{Front, FrontSpec, PATIENCE};
+pub use front::{Front, FrontSpec, Lb, PATIENCE};
 pub use haproxy::{Haproxy, Server, haproxy_version};
 pub use harm::{Harm, harm};
 pub use interrupt::Interrupt;

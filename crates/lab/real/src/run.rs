@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use plimsoll_lanes::{
-    CpuClock, Event as Decision, Family, Front, FrontSpec, Interrupt, LaneError, Server as Balanced,
+    CpuClock, Event as Decision, Family, Front, FrontSpec, Interrupt, LaneError, Lb,
+    Server as Balanced,
 };
 use plimsoll_testbed::load::LoadReport;
 
@@ -89,6 +90,7 @@ impl Lane {
         let server = |((name, address), weight)| Balanced { name, address, weight };
         let spec = FrontSpec {
             name: format!("{name}-{}-{}", trial.round, trial.load),
+            lb: Lb::Haproxy,
             balance: kind.balance(),
             servers: servers.addresses().into_iter().zip(weights).map(server).collect(),
             is_steered: kind.is_steered(),

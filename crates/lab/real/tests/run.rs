@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use plimsoll_lanes::{Family, Front, FrontSpec, Server, haproxy_version};
+use plimsoll_lanes::{Family, Front, FrontSpec, Lb, Server, haproxy_version};
 use plimsoll_testbed::Service;
 
 #[test]
@@ -20,6 +20,7 @@ fn lanes_have_the_same_arrivals_and_every_request_the_same_work() {
         let server = Server { name: "s1".into(), address, weight: 1 };
         let spec = FrontSpec {
             name: name.into(),
+            lb: Lb::Haproxy,
             balance: "roundrobin",
             servers: vec![server],
             is_steered: false,

@@ -7,7 +7,7 @@ use plimsoll_terminal::view::{USUAL_WIDTH, View, bar, clock};
 use plimsoll_terminal::{Screen, Tone, complain, maybe, printable};
 use plimsoll_testbed::load::Slice;
 
-use plimsoll_lanes::{Backend, LaneKind, Pool, mean_of};
+use plimsoll_lanes::{Backend, LaneKind, Lb, Pool, mean_of};
 
 /// How often a log gets a line.
 const IN_LOG: Duration = Duration::from_secs(5);
@@ -32,7 +32,7 @@ pub struct LaneFrame {
     pub errors: u64,
     /// Every second since the first client.
     pub series: Vec<Slice>,
-    /// What HAProxy holds.
+    /// What the balancer holds.
     pub weights: Vec<u32>,
     /// What Plimsoll does, and why.
     pub view: Option<(Phase, String)>,
@@ -44,6 +44,8 @@ pub struct LaneFrame {
 
 /// All lanes at one moment.
 pub struct Frame {
+    /// The balancer of all lanes.
+    pub lb: Lb,
     /// Since the first client.
     pub passed: Duration,
     /// When measuring began.
@@ -66,9 +68,13 @@ pub struct Live {
 
 impl Live {
     /// A view of lanes over this pool, and its first lines.
-    pub fn new(pool: &Pool) -> Self {
+    pub fn new(pool: &Pool, lb: Lb) -> Self {
+        let balancer = match lb {
+            Lb::Haproxy => "real HAProxy",
+            Lb::Proxy => "proxy of Plimsoll's own",
+        };
         let head = format!(
-            "plimsoll-lab demo: {} emulated backends and a real HAProxy per lane, {:.0} req/s ({:.0} %)",
+            "plimsoll-lab demo: {} emulated backends and a {balancer} per lane, {:.0} req/s ({:.0} %)",
             pool.backends.len(),
             pool.rate_rps,
             100.0 * pool.rate_rps / pool.capacity_rps()
@@ -126,8 +132,10 @@ fn stage(frame: &Frame) -> String {
 }
 
 /// How a lane is called where people read.
-pub fn title(kind: LaneKind) -> &'static str {
+pub fn title(kind: LaneKind, lb: Lb) -> &'static str {
     match kind {
+        LaneKind::Roundrobin if lb == Lb::Proxy => "proxy round_robin",
+        LaneKind::Leastconn if lb == Lb::Proxy => "proxy least_conn.",
         LaneKind::Roundrobin => "HAProxy roundrobin",
         LaneKind::Leastconn => "HAProxy leastconn",
         LaneKind::StaticOracle => "best static split",
@@ -165,7 +173,7 @@ fn lane_lines(frame: &Frame, screen: &Screen) -> Vec<String> {
         let (latest, since) = means(frame, lane);
         lines.push(format!(
             "{}{:>10}{:>10}{:>9}{:>8}  {}",
-            screen.paint(tone(lane.kind), &format!("{:<22}", title(lane.kind))),
+            screen.paint(tone(lane.kind), &format!("{:<22}", title(lane.kind, frame.lb))),
             maybe(latest),
             maybe(since),
             lane.in_flight,
@@ -207,7 +215,7 @@ fn weight_lines(frame: &Frame, servers: &[(String, String)], screen: &Screen) ->
         if lane.view.is_none() && lane.kind != LaneKind::StaticOracle {
             continue;
         }
-        lines.push(row(title(lane.kind), &mut lane.weights.iter().map(u32::to_string)));
+        lines.push(row(title(lane.kind, frame.lb), &mut lane.weights.iter().map(u32::to_string)));
         lines.extend(state(lane).map(|state| format!("  {state}")));
     }
     lines
@@ -264,6 +272,7 @@ mod tests {
     fn frame(measuring: Option<u64>) -> Frame {
         let view = Some((Phase::Exploring, "more of s2".to_owned()));
         Frame {
+            lb: Lb::Haproxy,
             passed: Duration::from_millis(40_400),
             measuring: measuring.map(Duration::from_secs),
             whole: Duration::from_secs(228),

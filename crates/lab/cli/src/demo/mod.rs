@@ -1,6 +1,6 @@
 //! `plimsoll-lab demo`: what Plimsoll does for an unequal pool, shown on one machine in a few minutes.
 //!
-//! Five lanes run side by side under the same clients: HAProxy alone (roundrobin, leastconn), Plimsoll
+//! Five lanes run side by side under the same clients: HAProxy (or Plimsoll's own proxy) alone (roundrobin, leastconn), Plimsoll
 //! under each, and the best static split. Plimsoll begins knowing nothing; when it has learned, or its
 //! time is up, the same stretch of time is measured in all lanes.
 
@@ -19,8 +19,8 @@ use plimsoll_terminal::{Format, Screen, complain, exit, fail, json};
 
 use live::{Frame, LaneFrame, Live};
 use plimsoll_lanes::{
-    CpuClock, Distribution, Family, Finished, Interrupt, Lane, LaneError, LaneKind, Learning, Pool,
-    plimsoll, raise_descriptor_limit,
+    CpuClock, Distribution, Family, Finished, Interrupt, Lane, LaneError, LaneKind, Lb, Learning,
+    Pool, plimsoll, raise_descriptor_limit,
 };
 use report::Report;
 use timeline::Timeline;
@@ -44,7 +44,7 @@ const BUSY_OVER: Duration = Duration::from_secs(5);
 /// How often to look for an interrupt.
 const BLINK: Duration = Duration::from_millis(50);
 
-/// Show what Plimsoll does: emulated backends, real HAProxys, with and without Plimsoll, side by side
+/// Show what Plimsoll does: emulated backends, real balancers, with and without Plimsoll, side by side
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// How long it may take in all, seconds
@@ -54,6 +54,9 @@ pub struct Args {
     /// The same seed gives the same arrivals
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// The balancer of all lanes: HAProxy, or Plimsoll's own proxy in its place
+    #[arg(long, value_enum, default_value_t, value_name = "BALANCER")]
+    pub lb: Lb,
     /// How to show the result
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: Format,
@@ -89,7 +92,7 @@ fn demonstrate(args: &Args, begun: Instant) -> Result<Option<Report>, LaneError>
     let family = Family::start()?;
     let mut lanes = Vec::with_capacity(LANES.len());
     for kind in LANES {
-        lanes.push(Lane::start(&family, &pool, kind, kind.name())?);
+        lanes.push(Lane::start_behind(&family, &pool, kind, args.lb, kind.name())?);
         if interrupt.came() {
             return Ok(None);
         }
@@ -98,7 +101,8 @@ fn demonstrate(args: &Args, begun: Instant) -> Result<Option<Report>, LaneError>
         lane.open(&family)?;
     }
     let timeline = Timeline::within(Duration::from_secs(args.seconds), begun.elapsed());
-    let mut show = Show { live: Live::new(&pool), lanes, timeline, interrupt };
+    let mut show =
+        Show { lb: args.lb, live: Live::new(&pool, args.lb), lanes, timeline, interrupt };
     let Some(ran) = show.run()? else { return Ok(None) };
     show.lanes.iter().for_each(|lane| lane.close());
     show.live.say("waiting for the last answers");
@@ -106,7 +110,7 @@ fn demonstrate(args: &Args, begun: Instant) -> Result<Option<Report>, LaneError>
         show.lanes.into_iter().map(Lane::finish).collect::<Result<_, _>>()?;
     show.live.end();
     let limit_ms = simulated.join().unwrap_or(f64::NAN);
-    Ok(Some(Report::new(&pool, finished, &ran, limit_ms)))
+    Ok(Some(Report::new(&pool, args.lb, finished, &ran, limit_ms)))
 }
 
 /// The central queue, simulated beside the start of everything else.
@@ -168,6 +172,7 @@ impl BusyWatch {
 }
 
 struct Show {
+    lb: Lb,
     live: Live,
     lanes: Vec<Lane>,
     timeline: Timeline,
@@ -263,6 +268,6 @@ impl Show {
         };
         let lanes = self.lanes.iter().zip(views).map(lane).collect();
         let (whole, learn_at_most) = (self.timeline.whole, self.timeline.learn_at_most);
-        self.live.draw(&Frame { passed, measuring, whole, learn_at_most, lanes });
+        self.live.draw(&Frame { lb: self.lb, passed, measuring, whole, learn_at_most, lanes });
     }
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::live::title;
 use super::{LANES, Ran};
-use plimsoll_lanes::{Backend, Finished, Harm, LaneKind, Measured, Pool, harm};
+use plimsoll_lanes::{Backend, Finished, Harm, LaneKind, Lb, Measured, Pool, harm};
 
 /// Beyond this part, for five seconds, the machine itself makes clients wait.
 const BUSY: f64 = 0.9;
@@ -18,6 +18,8 @@ const BUSY: f64 = 0.9;
 /// `-o json`
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
+    #[serde(skip)]
+    lb: Lb,
     roundrobin: Measured,
     leastconn: Measured,
     plimsoll_roundrobin: Measured,
@@ -94,7 +96,7 @@ struct Machine {
 
 impl Report {
     /// Of these lanes.
-    pub fn new(pool: &Pool, finished: Vec<Finished>, ran: &Ran, limit_ms: f64) -> Self {
+    pub fn new(pool: &Pool, lb: Lb, finished: Vec<Finished>, ran: &Ran, limit_ms: f64) -> Self {
         let measured = |kind: LaneKind| {
             let lane = finished.iter().find(|lane| lane.kind == kind);
             lane.map_or_else(Measured::default, |lane| {
@@ -102,6 +104,7 @@ impl Report {
             })
         };
         Report {
+            lb,
             roundrobin: measured(LaneKind::Roundrobin),
             leastconn: measured(LaneKind::Leastconn),
             plimsoll_roundrobin: measured(LaneKind::PlimsollRoundrobin),
@@ -158,7 +161,7 @@ impl Report {
             let lane = self.lane(kind);
             let tone = if kind.is_steered() { Tone::Good } else { Tone::Plain };
             table.row([
-                Cell::toned(title(kind), tone),
+                Cell::toned(title(kind, self.lb), tone),
                 maybe(lane.mean_ms).into(),
                 maybe(lane.error_ms).into(),
                 maybe(lane.p50_ms).into(),
@@ -183,7 +186,7 @@ impl Report {
     }
 
     fn weight_table(&self) -> Table {
-        let kinds = LANES.map(|kind| (kind.key(), title(kind)));
+        let kinds = LANES.map(|kind| (kind.key(), title(kind, self.lb)));
         let shown: Vec<_> =
             kinds.iter().filter(|(key, _)| self.weights.contains_key(key)).collect();
         let mut columns = vec![left("WEIGHTS"), right("CORES"), right("SPEED")];
@@ -233,11 +236,14 @@ impl Report {
             100.0 * self.pool.rate_rps / self.pool.capacity_rps
         ));
         if self.roundrobin.errors > 0 {
-            lines.push(
-                "Equal weights give the slowest backends more than they can serve: under HAProxy's \
-                 roundrobin their queues grow until clients give up after 10 s, which are its errors."
-                    .to_owned(),
-            );
+            lines.push(format!(
+                "Equal weights give the slowest backends more than they can serve: under {} \
+                 their queues grow until clients give up after 10 s, which are its errors.",
+                match self.lb {
+                    Lb::Haproxy => "HAProxy's roundrobin",
+                    Lb::Proxy => "round_robin",
+                }
+            ));
         }
         if let Some(busiest) = self.machine.busiest.filter(|busiest| *busiest > BUSY) {
             lines.push(format!(
@@ -354,7 +360,7 @@ mod tests {
             weights: LANES.iter().map(|&kind| (kind, vec![1, 2, 3, 4, 5, 6])).collect(),
             busy: Busy { mean: Some(0.5), most: Some(0.95) },
         };
-        Report::new(&pool, finished, &ran, 35.0)
+        Report::new(&pool, Lb::Haproxy, finished, &ran, 35.0)
     }
 
     #[test]
