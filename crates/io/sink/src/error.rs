@@ -67,6 +67,16 @@ pub enum SinkError {
         /// The services it has.
         exist: Vec<String>,
     },
+    /// NGINX has no such upstream.
+    #[error("{socket}: the Lua balancer has no upstream {upstream:?}; it has {}", list(exist))]
+    UnknownUpstream {
+        /// The socket, as configured.
+        socket: String,
+        /// The configured name.
+        upstream: String,
+        /// The upstreams it has.
+        exist: Vec<String>,
+    },
     /// The backend has no such servers; nothing was sent.
     #[error("backend {backend:?} has no server {}; it has {}", list(missing), list(exist))]
     UnknownServers {
@@ -172,7 +182,7 @@ pub enum SinkErrorKind {
     InvalidName,
     /// [`SinkError::InvalidPlan`].
     InvalidPlan,
-    /// [`SinkError::UnknownBackend`], [`SinkError::UnknownVip`].
+    /// [`SinkError::UnknownBackend`], [`SinkError::UnknownVip`], [`SinkError::UnknownUpstream`].
     UnknownBackend,
     /// [`SinkError::UnknownServers`].
     UnknownServers,
@@ -217,9 +227,9 @@ impl SinkError {
             SinkError::Permission { .. } => SinkErrorKind::Permission,
             SinkError::InvalidName { .. } => SinkErrorKind::InvalidName,
             SinkError::InvalidPlan { .. } => SinkErrorKind::InvalidPlan,
-            SinkError::UnknownBackend { .. } | SinkError::UnknownVip { .. } => {
-                SinkErrorKind::UnknownBackend
-            }
+            SinkError::UnknownBackend { .. }
+            | SinkError::UnknownVip { .. }
+            | SinkError::UnknownUpstream { .. } => SinkErrorKind::UnknownBackend,
             SinkError::UnknownServers { .. } => SinkErrorKind::UnknownServers,
             SinkError::AgentCheck { .. } => SinkErrorKind::Conflict,
             SinkError::NoLiveWeights { .. } | SinkError::PolicyWithoutWeights { .. } => {

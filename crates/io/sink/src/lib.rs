@@ -14,6 +14,7 @@ mod error;
 mod found;
 mod haproxy;
 mod l4;
+mod nginx;
 mod registry;
 mod servers;
 mod steer;
@@ -29,6 +30,7 @@ pub use haproxy::{
     Inspection, ProcessIdentity, SocketAddress, SteeredBackend, Witness,
 };
 pub use l4::{L4Sink, L4SinkConfig, wire};
+pub use nginx::{NginxConfig, NginxPool, NginxServer, NginxSink, nginx_snippet};
 pub use registry::{Sink, one_sink};
 pub use steer::{Loss, Poll, Servers, SinkConfig, SinkHandle, SinkReport, Steered, Steering};
 

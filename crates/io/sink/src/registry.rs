@@ -5,6 +5,7 @@ use plimsoll_model::SinkLimits;
 
 use crate::haproxy::HaproxyConfig;
 use crate::l4::L4SinkConfig;
+use crate::nginx::NginxConfig;
 use crate::{FoundPool, Servers, SinkConfig, SinkError, SinkHandle, Steered, Steering};
 
 /// Makes [`Sink`], which is any of them, and the text that lists their forms.
@@ -126,4 +127,6 @@ registry! {
     Haproxy(HaproxyConfig),
     /// Plimsoll's own layer-4 balancer, over its daemon's socket.
     L4(L4SinkConfig),
+    /// NGINX, by way of a Lua balancer.
+    Nginx(NginxConfig),
 }
