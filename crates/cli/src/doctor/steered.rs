@@ -1,17 +1,27 @@
-//! What Plimsoll's own layer-4 balancer is like as a balancer that is steered. What it needs of its machine
-//! is the layer-4 doctor's to find (`doctor --config` with an `l4` section).
+//! What Plimsoll's own layer-4 balancer and NGINX are like as balancers that are steered. What layer 4 needs of its
+//! machine is the layer-4 doctor's to find (`doctor --config` with an `l4` section).
 
 use plimsoll_control::ServiceView;
-use plimsoll_model::{MethodKind, ServerStatus};
-use plimsoll_sink::{L4Sink, L4SinkConfig, ReportSource as _};
+use plimsoll_model::{BalancerReport, MethodKind, ServerStatus};
+use plimsoll_sink::{
+    L4Sink, L4SinkConfig, NginxConfig, NginxSink, ReportSource as _, Sink, SinkError,
+};
 
 use super::finding::{Finding, Findings};
 use crate::run::translate::ServiceSetup;
 
-/// Looks at the balancer of one service.
-pub async fn examine(
+/// What is said of a kind of balancer.
+struct Kind {
+    /// It answers.
+    answers: String,
+    /// Methods that take weights.
+    methods: &'static str,
+}
+
+/// Looks at the layer-4 balancer of one service.
+pub async fn layer_4(
     name: &str,
-    place: &L4SinkConfig,
+    (sink, place): (&Sink, &L4SinkConfig),
     setup: &ServiceSetup,
     told: Option<&ServiceView>,
     findings: &mut Findings,
@@ -20,18 +30,59 @@ pub async fn examine(
         Ok(mut sink) => sink.read().await,
         Err(error) => Err(error),
     };
+    let kind = Kind {
+        answers: format!("{}: the layer-4 balancer answers", place.socket.display()),
+        methods: "use weighted_round_robin, least_connections, power_of_two, maglev or hash",
+    };
+    judge(name, (sink, &kind), report, setup, told, findings);
+}
+
+/// Looks at the NGINX of one service.
+pub async fn nginx(
+    name: &str,
+    (sink, place): (&Sink, &NginxConfig),
+    setup: &ServiceSetup,
+    told: Option<&ServiceView>,
+    findings: &mut Findings,
+) {
+    let report = match NginxSink::new(place.clone(), setup.servers.clone()) {
+        Ok(mut sink) => sink.read().await,
+        Err(error) => Err(error),
+    };
+    let kind = Kind {
+        answers: format!("{}: NGINX's Lua balancer answers", sink.place()),
+        methods: "use roundrobin or leastconn (`plimsoll nginx snippet`)",
+    };
+    judge(name, (sink, &kind), report, setup, told, findings);
+    if told.is_none() {
+        findings.add(Finding::note(
+            name,
+            "after a restart NGINX has the weights of its configuration until Plimsoll has set them again; a reload \
+             keeps them",
+        ));
+    }
+}
+
+fn judge(
+    name: &str,
+    (sink, kind): (&Sink, &Kind),
+    report: Result<BalancerReport, SinkError>,
+    setup: &ServiceSetup,
+    told: Option<&ServiceView>,
+    findings: &mut Findings,
+) {
     let report = match report {
         Ok(report) => report,
         // Its text says what to look at.
         Err(error) => return findings.add(Finding::error(name, error.to_string(), "")),
     };
-    let (socket, policy) = (place.socket.display(), &report.method.name);
-    findings.add(Finding::ok(name, format!("{socket}: the layer-4 balancer answers")));
+    let policy = &report.method.name;
+    findings.add(Finding::ok(name, kind.answers.clone()));
     findings.add(match report.method.kind {
         MethodKind::NoLiveWeights => Finding::error(
             name,
-            format!("policy {policy} of {} takes no weights from a controller", place.vip),
-            "use weighted_round_robin, least_connections, power_of_two, maglev or hash",
+            format!("policy {policy} of {} takes no weights from a controller", sink.pool()),
+            kind.methods,
         ),
         MethodKind::Split => Finding::ok(name, format!("`{policy}`: weights split the traffic")),
         MethodKind::InFlight => {

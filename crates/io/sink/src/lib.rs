@@ -17,6 +17,7 @@ mod l4;
 mod nginx;
 mod registry;
 mod servers;
+mod sinks;
 mod steer;
 
 use std::future::Future;
@@ -32,6 +33,7 @@ pub use haproxy::{
 pub use l4::{L4Sink, L4SinkConfig, wire};
 pub use nginx::{NginxConfig, NginxPool, NginxServer, NginxSink, nginx_snippet};
 pub use registry::{Sink, one_sink};
+pub use sinks::Sinks;
 pub use steer::{Loss, Poll, Servers, SinkConfig, SinkHandle, SinkReport, Steered, Steering};
 
 /// A balancer whose weights can be set while it runs.
