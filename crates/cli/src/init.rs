@@ -193,7 +193,7 @@ mod tests {
             let read = config::parse("F", &text).unwrap_or_else(|e| panic!("{e:?} in {text}"));
             assert_eq!(read.services.len(), ODD.len());
             for (service, odd) in read.services.iter().zip(ODD) {
-                assert_eq!((service.sink.value.pool(), service.auto), (odd, !list));
+                assert_eq!((service.sink.value.first().pool(), service.auto), (odd, !list));
             }
             if list {
                 let names: Vec<&str> =

@@ -12,6 +12,7 @@ mod doctor;
 mod hangup;
 mod init;
 mod l4;
+mod nginx;
 mod place;
 mod plot;
 mod proxy;
@@ -52,6 +53,8 @@ enum Command {
     Solve(solve::SolveArgs),
     Doctor(doctor::DoctorArgs),
     #[command(subcommand)]
+    Nginx(nginx::NginxCommand),
+    #[command(subcommand)]
     L4(l4::L4),
     #[command(subcommand)]
     Proxy(proxy::ProxyCommand),
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
         Command::Events(args) => client::events::run(&args),
         Command::Solve(args) => solve::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Nginx(command) => nginx::main(&command),
         Command::L4(command) => l4::main(&command),
         Command::Proxy(command) => proxy::main(&command),
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use plimsoll_sink::{HaproxyConfig, L4SinkConfig, Sink, SocketAddress};
+use plimsoll_sink::{HaproxyConfig, L4SinkConfig, NginxConfig, Sink, SocketAddress};
 
 /// Which balancer, and which of its pools.
 #[derive(Args, Clone, Debug, Default)]
@@ -12,6 +12,9 @@ pub struct PlaceArgs {
     /// A running HAProxy, by its admin socket: a path, or host:port
     #[arg(long, value_name = "SOCKET", group = "balancer")]
     pub haproxy: Option<SocketAddress>,
+    /// A running NGINX, by the socket of its Lua balancer (see `plimsoll nginx snippet`)
+    #[arg(long, value_name = "SOCKET", group = "balancer")]
+    pub nginx: Option<SocketAddress>,
     /// A running layer-4 balancer of Plimsoll's own, by its l4.socket
     #[arg(long, value_name = "SOCKET", group = "balancer")]
     pub l4: Option<PathBuf>,
@@ -20,7 +23,7 @@ pub struct PlaceArgs {
 /// Which of a balancer's pools.
 #[derive(Args, Clone, Debug, Default)]
 pub struct OnlyArgs {
-    /// Only this pool of the balancer (HAProxy's backend, a layer-4 service); may be repeated
+    /// Only this pool of the balancer (HAProxy's backend, NGINX's upstream, a layer-4 service); may be repeated
     #[arg(long, value_name = "NAME", requires = "balancer")]
     pub backend: Vec<String>,
 }
@@ -30,6 +33,7 @@ impl PlaceArgs {
     pub fn sink(&self) -> Option<Sink> {
         let haproxy = self.haproxy.clone().map(|at| Sink::Haproxy(HaproxyConfig::new(at, "")));
         let l4 = || self.l4.clone().map(|at| Sink::L4(L4SinkConfig::new(at, "")));
-        haproxy.or_else(l4)
+        let nginx = || self.nginx.clone().map(|at| Sink::Nginx(NginxConfig::new(at, "")));
+        haproxy.or_else(nginx).or_else(l4)
     }
 }

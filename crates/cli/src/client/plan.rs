@@ -77,7 +77,19 @@ fn facts(service: &ServicePlan) -> Vec<(&'static str, String)> {
         format!("{} req/s, capacity not known yet", number(plan.rate_rps))
     };
     facts.push(("load", load));
+    facts.push(("learns from", sources(plan.probed).to_owned()));
     facts
+}
+
+/// Where response times come from, and what is worse without probes.
+fn sources(probed: bool) -> &'static str {
+    match probed {
+        true => "traffic and probes",
+        false => {
+            "traffic alone, no probes: a backend without traffic is checked by a connection once a second, and its \
+             answers are not looked at"
+        }
+    }
 }
 
 /// How far from the best the packing can be, for the curves it was made from.

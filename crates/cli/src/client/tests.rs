@@ -66,6 +66,7 @@ pub(super) fn view(name: &str) -> ServiceView {
             backend("s3", 0, None, BackendState::Failed),
         ],
         plan: PlanView {
+            probed: false,
             epoch: 12,
             reason: "curves changed".to_owned(),
             objective: Objective::Traffic,

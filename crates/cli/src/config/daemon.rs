@@ -6,13 +6,23 @@ use plimsoll_config::{Cursor, Once, Placed};
 use plimsoll_control::{CurveChoice, DrainTest, DriftTest, Exploration};
 use plimsoll_model::{BackendId, Objective};
 use plimsoll_probe::{LivenessConfig, ProbeConfig};
-use plimsoll_sink::{Sink, one_sink};
+use plimsoll_sink::{Sink, Sinks, one_sink};
 
 use super::defaults;
 use super::types::{Api, Backend, Config, Learn, Limits, Service, Store};
 
-const SERVICE: &[&str] =
-    &["name", "backends", "probe", "liveness", "objective", "theta", "sink", "learn", "limits"];
+const SERVICE: &[&str] = &[
+    "name",
+    "backends",
+    "probe",
+    "liveness",
+    "objective",
+    "theta",
+    "sink",
+    "sinks",
+    "learn",
+    "limits",
+];
 
 /// Reads them; the other sections of the document are others' to read.
 pub fn config(cursor: &Cursor<'_>) -> Option<Config> {
@@ -70,9 +80,15 @@ fn service(cursor: &Cursor<'_>, seen: &mut Seen) -> Option<Service> {
         ])
     });
     let theta = fields.optional("theta", |c| c.number(defaults::PART));
-    let sink = fields.required("sink", &one_sink(), |c| {
-        Sink::read(c, &mut seen.steered).map(|sink| Placed::new(sink, c))
-    });
+    let sink = match fields.get("sinks") {
+        Some(several) if fields.get("sink").is_some() => {
+            several.expected("either sink or sinks, not both")
+        }
+        Some(c) => Sinks::read(c, &mut seen.steered).map(|sinks| Placed::new(sinks, c)),
+        None => fields.required("sink", &one_sink(), |c| {
+            Sink::read(c, &mut seen.steered).map(|sink| Placed::new(Sinks::from(sink), c))
+        }),
+    };
     let learn = fields.or("learn", Learn::default(), learn);
     let limits = fields.or("limits", Limits::default(), limits);
     let (backends, sink) = (backends?, sink?);

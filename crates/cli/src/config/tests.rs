@@ -55,6 +55,13 @@ const LEAST_L4: &str = "services:
     sink: { l4: { socket: /run/l4.sock, vip: web } }
 ";
 
+/// The least that works with NGINX.
+const LEAST_NGINX: &str = "services:
+  - name: shop
+    backends: [ { name: s1, address: \"10.0.2.2:80\" } ]
+    sink: { nginx: { socket: /run/nginx.sock, upstream: web } }
+";
+
 const LEAST: &str = "services:
   - name: shop
     backends: [{ name: s1, address: \"127.0.0.1:9001\" }]
@@ -103,7 +110,7 @@ fn every_key_means_what_it_says() {
     assert_eq!((&liveness.request.host, &liveness.request.tls), (&expected.host, &expected.tls));
     assert_eq!((liveness.request.method.as_str(), &liveness.request.body), ("GET", &None));
     assert_eq!((service.objective, service.theta), (Objective::Max, Some(0.2)));
-    let Sink::Haproxy(haproxy) = &service.sink.value else { panic!("{:?}", service.sink) };
+    let Sink::Haproxy(haproxy) = service.sink.value.first() else { panic!("{:?}", service.sink) };
     assert_eq!(haproxy.socket, SocketAddress::Tcp("127.0.0.1:9999".into()));
     assert_eq!(haproxy.poll, Poll::Every(Duration::from_millis(200)));
     assert_eq!(haproxy.timeout, Duration::from_millis(500));
@@ -125,7 +132,7 @@ fn the_rest_has_defaults() {
     let bare = parse("F", &LEAST.replace("    probe: { path: /work }\n", "")).unwrap();
     assert_eq!(bare.services[0].probe, None, "traffic tells");
     assert_eq!(service.objective, Objective::Traffic);
-    let Sink::Haproxy(haproxy) = &service.sink.value else { panic!("{:?}", service.sink) };
+    let Sink::Haproxy(haproxy) = service.sink.value.first() else { panic!("{:?}", service.sink) };
     assert_eq!(haproxy.socket, SocketAddress::Unix(PathBuf::from("/run/haproxy/admin.sock")));
     assert_eq!(haproxy.poll, Poll::ByReading);
     assert_eq!(config.store.path, PathBuf::from("./plimsoll-state"));
@@ -170,6 +177,13 @@ fn the_guide_is_right() {
             Some(("probe", key)) => LEAST.replace("/work", &format!("/work, {key}: {default}")),
             Some(("haproxy", key)) => {
                 LEAST.replace("backend: shop", &format!("backend: shop, {key}: {default}"))
+            }
+            Some(("nginx", key)) => {
+                let with = format!("upstream: web, {key}: {default}");
+                let text = LEAST_NGINX.replace("upstream: web", &with);
+                assert_eq!(parse("F", &text), parse("F", LEAST_NGINX), "{row}");
+                checked += 1;
+                continue;
             }
             Some(("l4", key)) => {
                 let text = LEAST_L4.replace("vip: web", &format!("vip: web, {key}: {default}"));
@@ -259,7 +273,7 @@ const DEFECTS: &[(&str, &str, &str, &str)] = &[
     ("objective: max", "objective: min", "services[0].objective", "traffic or sum or max"),
     ("theta: 0.2", "theta: -0.2", "services[0].theta", "from 0 to 1"),
     ("theta: 0.2", "theta: 0.2\n    theta: 0.3", "services[0].theta", "first on line 26"),
-    ("haproxy:", "nginx:", "services[0].sink.nginx", "expected one of haproxy"),
+    ("haproxy:", "envoy:", "services[0].sink.envoy", "expected one of haproxy"),
     ("127.0.0.1:9999", "127.0.0.1:0", "services[0].sink.haproxy.socket", "a port from 1"),
     ("127.0.0.1:9999", "", "services[0].sink.haproxy.socket", "1 to 107 bytes"),
     ("backend: shop,", "backend: \"shop; quit\",", "services[0].sink.haproxy.backend", "HAProxy"),
@@ -294,8 +308,8 @@ fn every_defect_is_found_alone_and_in_its_place() {
             found.iter().any(|e| e.key == *key && e.message.contains(part)),
             "{bad}: {found:?}"
         );
-        // `nginx:` for `haproxy:` is an unknown key and a missing one; all others are one problem.
-        assert!(found.len() == 1 || *bad == "nginx:", "{bad}: {found:?}");
+        // `envoy:` for `haproxy:` is an unknown key and a missing one; all others are one problem.
+        assert!(found.len() == 1 || *bad == "envoy:", "{bad}: {found:?}");
         // The line of the change, or for what is missing or clashes, one near it.
         let changed = FULL[..FULL.find(good).unwrap()].matches('\n').count() + 1;
         let line = found[0].line;
@@ -312,7 +326,7 @@ fn all_defects_come_at_once_in_order() {
         let hides = bad.is_empty()
             || *key == "yaml"
             || bad.contains("scheme: http")
-            || ["nginx:", "stores:"].contains(bad);
+            || ["envoy:", "stores:"].contains(bad);
         if !hides && !keys.contains(key) && text.matches(good).count() == 1 && !key.contains("tls")
         {
             text = text.replacen(good, bad, 1);
@@ -368,6 +382,51 @@ fn a_service_has_one_sink_and_a_layer_4_service_one_controller() {
         assert!(LEAST_L4.contains(good), "{good}");
         let found = parse("F", &LEAST_L4.replacen(good, bad, 1)).unwrap_err();
         assert!(found.iter().any(|e| e.key == key && e.message.contains(part)), "{bad}: {found:?}");
+    }
+}
+
+#[test]
+fn backends_may_be_left_to_the_balancer() {
+    let auto = |word: &str| {
+        let (head, rest) = LEAST.split_once("    backends:").expect("backends");
+        let rest = &rest[rest.find("    probe").or(rest.find("    sink")).expect("the next key")..];
+        format!("{head}    backends: {word}\n{rest}")
+    };
+    let service = parse("F", &auto("auto")).expect("valid").services.remove(0);
+    assert!(service.auto && service.backends.is_empty());
+    let found = errors(&auto("all"));
+    assert!(
+        found.len() == 1 && found[0].contains("services[0].backends: expected auto"),
+        "{found:?}"
+    );
+    assert!(errors(&auto("[]"))[0].contains("at least one backend"));
+}
+
+#[test]
+fn a_service_may_have_several_sinks() {
+    let one = "sink: { haproxy: { socket: /a, backend: b } }";
+    let (head, _) = LEAST.split_once("    sink:").expect("a sink");
+    let with = |text: &str| format!("{head}    {text}\n");
+    let two = "{ haproxy: { socket: /a, backend: b } }, { nginx: { socket: /n, upstream: b } }";
+    let service =
+        parse("F", &with(&format!("sinks: [ {two} ]"))).expect("valid").services.remove(0);
+    assert_eq!(service.sink.value.count(), 2);
+    assert_eq!(*service.sink.value.limits().range.end(), 256, "what both take");
+    for (text, key, part) in [
+        (format!("sinks: [ {two} ]\n    {one}"), "services[0].sinks", "either sink or sinks"),
+        ("sinks: []".to_owned(), "services[0].sinks", "1 to 64 balancers"),
+        (
+            format!("sinks: [ {two}, {{ haproxy: {{ socket: /a, backend: b }} }} ]"),
+            "services[0].sinks[2].haproxy.backend",
+            "no other service steers",
+        ),
+        ("sinks: [ { haproxi: {} } ]".to_owned(), "services[0].sinks[0].haproxi", "did you mean"),
+    ] {
+        let found = parse("F", &with(&text)).unwrap_err();
+        assert!(
+            found.iter().any(|e| e.key == key && e.message.contains(part)),
+            "{text}: {found:?}"
+        );
     }
 }
 

@@ -9,7 +9,7 @@ use plimsoll_config::{Address, Placed};
 use plimsoll_control::{CurveChoice, DrainTest, DriftTest, Exploration};
 use plimsoll_model::Objective;
 use plimsoll_probe::{LivenessConfig, ProbeConfig};
-use plimsoll_sink::Sink;
+use plimsoll_sink::{Sink, Sinks};
 
 use super::defaults;
 
@@ -41,8 +41,8 @@ pub struct Service {
     pub objective: Objective,
     /// The greatest difference between two weights, 0…1 (KnapsackLB §3.3); none: any difference.
     pub theta: Option<f64>,
-    /// The balancer to program.
-    pub sink: Placed<Sink>,
+    /// The balancers to program.
+    pub sink: Placed<Sinks>,
     /// How curves are learned.
     pub learn: Learn,
     /// How often and how little weights may change.
@@ -61,7 +61,7 @@ impl Service {
             liveness: None,
             objective: Objective::default(),
             theta: None,
-            sink: Placed::elsewhere(sink, origin, "sink"),
+            sink: Placed::elsewhere(sink.into(), origin, "sink"),
             learn: Learn::default(),
             limits: Limits::default(),
         }

@@ -42,7 +42,7 @@ pub async fn examine(sink: &Sink, only: &[String]) -> Findings {
 
 /// Gives a service the servers that its balancer has.
 pub async fn servers(service: &mut Service, findings: &mut Findings) {
-    let sink = &service.sink.value;
+    let sink = service.sink.value.first();
     // A balancer that cannot be asked is found to be so by those who look at it next.
     let Ok(pools) = sink.look().await else { return };
     let Some(pool) = pools.iter().find(|pool| pool.name == sink.pool()) else { return };

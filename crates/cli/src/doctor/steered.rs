@@ -3,7 +3,9 @@
 
 use plimsoll_control::ServiceView;
 use plimsoll_model::{MethodKind, ServerStatus};
-use plimsoll_sink::{L4SinkConfig, ProxySinkConfig, ReportSource, SinkError};
+use plimsoll_sink::{
+    L4SinkConfig, NginxConfig, ProxySinkConfig, ReportSource, SinkConfig as _, SinkError,
+};
 
 use super::finding::{Finding, Findings};
 use crate::run::translate::ServiceSetup;
@@ -42,6 +44,17 @@ impl Place {
                           hash_ring or hash_maglev",
             down: ("its health check fails, and it gets nothing", "see why it does not answer"),
             drained: "it is drained (`plimsoll proxy drain`); it gets no new requests",
+        }
+    }
+
+    pub fn of_nginx(sink: &NginxConfig) -> Self {
+        Place {
+            socket: sink.place(),
+            kind: "NGINX's Lua balancer",
+            service: sink.pool().to_owned(),
+            use_instead: "use roundrobin or leastconn (`plimsoll nginx snippet`)",
+            down: ("NGINX gives it nothing", "see why it does not answer"),
+            drained: "NGINX's configuration has taken it out; it gets no new requests",
         }
     }
 }

@@ -191,7 +191,8 @@ impl Explorer {
     async fn fill(&mut self, mut config: Config) -> Config {
         let mut places: BTreeMap<String, Sink> = BTreeMap::new();
         for service in config.services.iter().filter(|service| service.auto) {
-            places.entry(service.sink.value.place()).or_insert_with(|| service.sink.value.clone());
+            let sink = service.sink.value.first();
+            places.entry(sink.place()).or_insert_with(|| sink.clone());
         }
         let mut looks = JoinSet::new();
         for (place, sink) in places {
@@ -201,7 +202,7 @@ impl Explorer {
             looks.join_all().await.into_iter().collect();
         self.servers = count(found.values().flatten().flatten());
         for service in config.services.iter_mut().filter(|service| service.auto) {
-            let sink = &service.sink.value;
+            let sink = service.sink.value.first();
             let pools = found.get(&sink.place()).and_then(|pools| pools.as_ref().ok());
             let pool = pools.and_then(|pools| pools.iter().find(|pool| pool.name == sink.pool()));
             if let Some(pool) = pool {

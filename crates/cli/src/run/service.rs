@@ -208,7 +208,10 @@ impl Service {
                     return Told::Setup(setup);
                 }
                 report = self.sink.reports.recv() => {
-                    return report.map_or(Told::Broken, |r| Told::Event(self.sink_event(r)));
+                    let Some(report) = report else { return Told::Broken };
+                    if let Some(event) = self.sink_event(report) {
+                        return Told::Event(event);
+                    }
                 }
                 Some(round) = self.rounds.next() => return Told::Event(liveness(&round)),
                 _ = tick.tick() => {
@@ -229,9 +232,14 @@ impl Service {
         }
     }
 
-    fn sink_event(&self, report: SinkReport) -> Event {
+    /// An event for the controller, if it is one.
+    fn sink_event(&self, report: SinkReport) -> Option<Event> {
         let counters = self.publisher.counters();
-        match report {
+        Some(match report {
+            SinkReport::Note(reason) => {
+                self.note(Record { kind: RecordKind::Warning, backend: None, reason });
+                return None;
+            }
             SinkReport::Read(report, took) => {
                 counters.polled(took);
                 if report.method.kind == MethodKind::NoLiveWeights {
@@ -254,7 +262,7 @@ impl Service {
                 self.publisher.plan_refused(epoch, &loss.reason);
                 Event::ApplyFailed { epoch, reason: loss.reason, retryable: loss.retryable }
             }
-        }
+        })
     }
 
     /// Counts and keeps a probe; none for a backend that has left meanwhile.

@@ -11,7 +11,7 @@ use plimsoll_model::BackendId;
 use plimsoll_probe::{
     LivenessCheck, LivenessConfig, LivenessSpec, Probe, ProbeSpec, SpecError, Target,
 };
-use plimsoll_sink::{Servers, Sink};
+use plimsoll_sink::{Servers, Sinks};
 
 use crate::config;
 
@@ -27,8 +27,8 @@ pub struct ServiceSetup {
     pub spec: ServiceSpec,
     /// For the probes.
     pub probes: ProbeSetup,
-    /// The balancer.
-    pub sink: Sink,
+    /// The balancers.
+    pub sink: Sinks,
     /// Identities and names of its servers.
     pub servers: Servers,
 }

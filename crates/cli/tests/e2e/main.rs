@@ -11,6 +11,7 @@ mod from_nothing;
 mod learning;
 mod lives;
 mod log;
+mod nginx;
 mod ready;
 mod reload;
 mod rig;

@@ -9,9 +9,10 @@ use plimsoll_sink::{L4Sink, L4SinkConfig, ReportSource, SinkErrorKind, WeightSin
 use plimsoll_testbed::net::SiteSpec;
 
 use crate::contract::{Bed, holds, plan};
-use crate::place::{Place, each};
+use crate::place::{Place, Process, each};
 
-struct Balancer<'a>(&'a Place);
+/// The daemon, while it runs.
+struct Balancer<'a>(&'a Place, Option<Process>);
 
 impl Balancer<'_> {
     fn of(&self, vip: &str, servers: &[&str]) -> L4Sink {
@@ -33,6 +34,7 @@ impl Balancer<'_> {
 
 impl Bed for Balancer<'_> {
     type Sink = L4Sink;
+    const KEEPS_WEIGHTS: bool = true;
 
     fn sink(&self, servers: &[&str]) -> L4Sink {
         self.of("web", servers)
@@ -52,6 +54,14 @@ impl Bed for Balancer<'_> {
         let answer = self.say(&format!("{{\"apply\":{plan}}}"));
         assert!(answer.contains("\"changed\":1"), "{answer}");
     }
+
+    fn stop(&mut self) {
+        self.1 = None;
+    }
+
+    fn start_again(&mut self) {
+        self.1 = Some(self.0.balance());
+    }
 }
 
 #[tokio::test]
@@ -60,9 +70,8 @@ async fn the_layer_4_balancer_keeps_what_every_sink_promises() {
     let weights = |i: usize| format!(", weight: {}", 10 * (i + 1));
     let file = place.l4("weighted_round_robin", weights, "");
     place.write("l4.yaml", &file);
-    let daemon = place.balance();
-    let bed = Balancer(&place);
-    holds(&bed).await;
+    let mut bed = Balancer(&place, Some(place.balance()));
+    holds(&mut bed).await;
 
     let mut sink = bed.sink(&["s1", "s2", "s3"]);
     let error = bed.of("wex", &["s1"]).read().await.expect_err("unknown");
@@ -77,10 +86,10 @@ async fn the_layer_4_balancer_keeps_what_every_sink_promises() {
     let before = sink.read().await.expect("read");
     assert_eq!(before.method.kind, MethodKind::Split);
     place.write("l4.yaml", &file.replace("weight: 10", "weight: 99"));
-    drop(daemon);
+    bed.stop();
     let error = sink.read().await.expect_err("nobody there");
     assert_eq!((error.kind(), error.retryable()), (SinkErrorKind::Unreachable, true), "{error}");
-    let daemon = place.balance();
+    bed.start_again();
     let after = sink.read().await.expect("read");
     assert_eq!(after.generation, before.generation);
     assert_eq!(each(&place.status(), "weight"), [10, 20, 30]);
@@ -89,7 +98,7 @@ async fn the_layer_4_balancer_keeps_what_every_sink_promises() {
     let released = place.run("lb", &["l4", "release", "--vip", "web"], "l4.yaml");
     assert!(released.status.success());
     assert_eq!(each(&place.status(), "weight"), [99, 20, 30]);
-    drop(daemon);
+    bed.stop();
     assert!(place.run("lb", &["l4", "detach"], "l4.yaml").status.success());
     place.write("l4.yaml", &file.replace("weighted_round_robin", "round_robin"));
     let _daemon = place.balance();

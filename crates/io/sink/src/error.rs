@@ -77,6 +77,16 @@ pub enum SinkError {
         /// The pools it has.
         exist: Vec<String>,
     },
+    /// NGINX has no such upstream.
+    #[error("{socket}: the Lua balancer has no upstream {upstream:?}; it has {}", list(exist))]
+    UnknownUpstream {
+        /// The socket, as configured.
+        socket: String,
+        /// The configured name.
+        upstream: String,
+        /// The upstreams it has.
+        exist: Vec<String>,
+    },
     /// The backend has no such servers; nothing was sent.
     #[error("backend {backend:?} has no server {}; it has {}", list(missing), list(exist))]
     UnknownServers {
@@ -182,7 +192,8 @@ pub enum SinkErrorKind {
     InvalidName,
     /// [`SinkError::InvalidPlan`].
     InvalidPlan,
-    /// [`SinkError::UnknownBackend`], [`SinkError::UnknownVip`], [`SinkError::UnknownPool`].
+    /// [`SinkError::UnknownBackend`], [`SinkError::UnknownVip`], [`SinkError::UnknownPool`],
+    /// [`SinkError::UnknownUpstream`].
     UnknownBackend,
     /// [`SinkError::UnknownServers`].
     UnknownServers,
@@ -229,7 +240,8 @@ impl SinkError {
             SinkError::InvalidPlan { .. } => SinkErrorKind::InvalidPlan,
             SinkError::UnknownBackend { .. }
             | SinkError::UnknownVip { .. }
-            | SinkError::UnknownPool { .. } => SinkErrorKind::UnknownBackend,
+            | SinkError::UnknownPool { .. }
+            | SinkError::UnknownUpstream { .. } => SinkErrorKind::UnknownBackend,
             SinkError::UnknownServers { .. } => SinkErrorKind::UnknownServers,
             SinkError::AgentCheck { .. } => SinkErrorKind::Conflict,
             SinkError::NoLiveWeights { .. } | SinkError::PolicyWithoutWeights { .. } => {

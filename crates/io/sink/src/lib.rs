@@ -15,10 +15,12 @@ mod error;
 mod found;
 mod haproxy;
 mod l4;
+mod nginx;
 mod own;
 mod proxy;
 mod registry;
 mod servers;
+mod sinks;
 mod steer;
 
 use std::future::Future;
@@ -32,9 +34,11 @@ pub use haproxy::{
     Inspection, ProcessIdentity, SocketAddress, SteeredBackend, Witness,
 };
 pub use l4::{L4Sink, L4SinkConfig};
+pub use nginx::{NginxConfig, NginxPool, NginxServer, NginxSink, nginx_snippet};
 pub use own::wire;
 pub use proxy::{ProxySink, ProxySinkConfig};
 pub use registry::{Sink, one_sink};
+pub use sinks::Sinks;
 pub use steer::{Loss, Poll, Servers, SinkConfig, SinkHandle, SinkReport, Steered, Steering};
 
 /// A balancer whose weights can be set while it runs.

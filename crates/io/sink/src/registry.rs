@@ -5,6 +5,7 @@ use plimsoll_model::SinkLimits;
 
 use crate::haproxy::HaproxyConfig;
 use crate::l4::L4SinkConfig;
+use crate::nginx::NginxConfig;
 use crate::proxy::ProxySinkConfig;
 use crate::{FoundPool, Servers, SinkConfig, SinkError, SinkHandle, Steered, Steering};
 
@@ -129,4 +130,6 @@ registry! {
     L4(L4SinkConfig),
     /// Plimsoll's own layer-7 proxy, over its socket.
     Proxy(ProxySinkConfig),
+    /// NGINX, by way of a Lua balancer.
+    Nginx(NginxConfig),
 }

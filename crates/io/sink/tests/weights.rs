@@ -23,6 +23,7 @@ struct Shop(Haproxy);
 
 impl contract::Bed for Shop {
     type Sink = HaproxySink;
+    const KEEPS_WEIGHTS: bool = false;
 
     fn sink(&self, servers: &[&str]) -> HaproxySink {
         self.0.sink(servers)
@@ -35,11 +36,19 @@ impl contract::Bed for Shop {
     fn meddle(&self, weight: u32) {
         self.0.ask(&format!("set server shop/s2 weight {weight}"));
     }
+
+    fn stop(&mut self) {
+        self.0.stop();
+    }
+
+    fn start_again(&mut self) {
+        self.0.start_again();
+    }
 }
 
 #[tokio::test]
 async fn what_every_sink_promises_holds() {
-    contract::holds(&Shop(Haproxy::start(LEASTCONN))).await;
+    contract::holds(&mut Shop(Haproxy::start(LEASTCONN))).await;
 }
 
 #[tokio::test]

@@ -42,6 +42,7 @@ pub fn shop(name: &str) -> ServiceView {
             backend("s2", 64, 0.25, BackendState::Exploring),
         ],
         plan: PlanView {
+            probed: false,
             epoch: 12,
             reason: "curves changed".to_owned(),
             objective: Objective::Traffic,

@@ -96,7 +96,7 @@ impl SinkConfig for HaproxyConfig {
 }
 
 /// A path when it has a slash or no colon, else `host:port`.
-fn socket(cursor: &Cursor<'_>) -> Option<SocketAddress> {
+pub(crate) fn socket(cursor: &Cursor<'_>) -> Option<SocketAddress> {
     let text = cursor.text("a path, or host:port")?;
     if text.contains('/') || !text.contains(':') {
         return cursor.unix_path().map(SocketAddress::Unix);

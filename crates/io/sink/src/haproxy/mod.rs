@@ -3,7 +3,7 @@
 mod address;
 mod apply;
 mod catalogue;
-mod config;
+pub(crate) mod config;
 mod connection;
 mod info;
 mod inspect;

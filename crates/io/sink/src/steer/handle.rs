@@ -35,6 +35,8 @@ pub enum SinkReport {
     Applied(Applied),
     /// The plan of this epoch was not.
     Failed(u64, Loss),
+    /// Something that people should know.
+    Note(String),
 }
 
 /// Why not.

@@ -3,6 +3,7 @@
 
 mod dedicated;
 mod handle;
+mod several;
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use plimsoll_model::{BackendId, SinkLimits};
 pub(crate) use dedicated::start as start_dedicated;
 pub use handle::{Loss, SinkHandle, SinkReport};
 pub(crate) use handle::{Orders, RETRY, Refusal, SinkEnd, left_alone};
+pub(crate) use several::start as start_several;
 
 use crate::SinkError;
 use crate::found::FoundPool;

@@ -138,6 +138,7 @@ impl Controller {
             proven: d.is_some_and(|d| d.proven),
             rate_rps: d.map_or(0.0, |d| d.rate_rps),
             capacity_rps: d.map_or(0.0, |d| d.capacity_rps),
+            probed: self.spec.probe.is_some(),
             advice: self.advice.clone(),
         }
     }

@@ -135,6 +135,9 @@ pub struct PlanView {
     pub rate_rps: f64,
     /// Capacity of the backends in use, requests per second.
     pub capacity_rps: f64,
+    /// Whether response times are measured by probes besides clients' own requests.
+    #[serde(default)]
+    pub probed: bool,
     /// Advice to use the balancer's other kind of method, where that would be faster.
     pub advice: Option<Advice>,
 }

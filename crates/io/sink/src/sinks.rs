@@ -1,0 +1,103 @@
+//! All balancers in front of one pool.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use plimsoll_config::{Cursor, Once};
+use plimsoll_model::SinkLimits;
+
+use crate::registry::Sink;
+use crate::steer::start_several;
+use crate::{Servers, SinkError, SinkHandle, Steered, Steering};
+
+/// The most balancers in front of one pool.
+const MOST: usize = 64;
+
+/// The balancers of a service, at least one: all of them get the same weights, and what they report is added up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sinks {
+    first: Sink,
+    more: Vec<Sink>,
+}
+
+impl From<Sink> for Sinks {
+    fn from(first: Sink) -> Self {
+        Sinks { first, more: Vec::new() }
+    }
+}
+
+impl Sinks {
+    /// Reads `sinks`: a list of balancers, whose pools no service of `steered` steers already.
+    pub fn read(cursor: &Cursor<'_>, steered: &mut Once<String>) -> Option<Self> {
+        let items = cursor.items("a list of balancers")?;
+        if items.is_empty() || items.len() > MOST {
+            return cursor.expected(format!("1 to {MOST} balancers"));
+        }
+        let all: Vec<Option<Sink>> = items.iter().map(|item| Sink::read(item, steered)).collect();
+        let mut all = all.into_iter().collect::<Option<Vec<Sink>>>()?.into_iter();
+        Some(Sinks { first: all.next()?, more: all.collect() })
+    }
+
+    /// The first one, of which is asked what is the same for all.
+    pub fn first(&self) -> &Sink {
+        &self.first
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Sink> {
+        std::iter::once(&self.first).chain(&self.more)
+    }
+
+    /// How many they are.
+    pub fn count(&self) -> usize {
+        1 + self.more.len()
+    }
+
+    /// What all of them bear.
+    pub fn limits(&self) -> SinkLimits {
+        let mut all = self.first.limits();
+        for limits in self.more.iter().map(Sink::limits) {
+            let least = *all.range.start().max(limits.range.start());
+            all.range = least..=*all.range.end().min(limits.range.end());
+            all.min_interval = all.min_interval.max(limits.min_interval);
+            all.picks_per_weight = all.picks_per_weight.max(limits.picks_per_weight);
+        }
+        // Each of them takes only its part of the requests through its turns.
+        all.picks_per_weight = all.picks_per_weight.saturating_mul(self.count() as u32);
+        all
+    }
+
+    /// Whether the reports of all of them count requests that were lost.
+    pub fn reports_losses(&self) -> bool {
+        self.iter().all(Sink::reports_losses)
+    }
+
+    /// Checks the names of servers, without a look at the balancers.
+    ///
+    /// # Errors
+    /// [`SinkError::InvalidName`] for names that one of them could not have, or that come twice.
+    pub fn check(&self, servers: &Servers) -> Result<(), SinkError> {
+        self.iter().try_for_each(|sink| sink.check(servers))
+    }
+
+    /// Begins to read them, and to carry out plans, on the runtime of the caller; ends when the handle is dropped.
+    ///
+    /// # Errors
+    /// As [`Sinks::check`].
+    pub fn start(&self, steering: &Steering, steered: Steered) -> Result<SinkHandle, SinkError> {
+        if self.more.is_empty() {
+            return self.first.start(steering, steered);
+        }
+        let mut members = Vec::with_capacity(self.count());
+        let mut taken = BTreeSet::new();
+        for sink in self.iter() {
+            let (place, pool) = (sink.place(), sink.pool());
+            let name = if taken.insert(place.clone()) { place } else { format!("{place}, {pool}") };
+            members.push((name, sink.start(steering, steered.clone())?));
+        }
+        Ok(start_several(members, GONE))
+    }
+}
+
+/// A balancer that has told nothing for so long counts as gone.
+const GONE: Duration = Duration::from_secs(2);

@@ -1,0 +1,313 @@
+//! Several balancers before one pool, behind one handle: plans go to all of them, and what they report is added up.
+//!
+//! A balancer that is gone keeps nobody from steering the others: what it had counted stays in the sums, and what it had
+//! in flight does not. When it comes back, its weights are reported as they are, which is what has the controller assert
+//! them again. Weights that differ between balancers are reported as those that deviate from the plan.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use plimsoll_model::{Applied, BackendId, BalancerReport, ServerReport, ServerStatus};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use super::handle::{Loss, Orders, SinkEnd, SinkHandle, SinkReport};
+
+/// Starts it on the runtime of the caller; it ends when the handle is dropped. Members come with names for messages; one
+/// that has told nothing for `gone` is gone.
+pub fn start(members: Vec<(String, SinkHandle)>, gone: Duration) -> SinkHandle {
+    let (handle, end) = SinkHandle::new();
+    let member = |(name, handle)| Member {
+        name,
+        handle,
+        last: None,
+        fresh: false,
+        heard: Instant::now(),
+        lost: None,
+        answer: None,
+    };
+    let members = members.into_iter().map(member).collect();
+    let several = Several {
+        members,
+        end,
+        gone,
+        planned: BTreeMap::new(),
+        epoch: None,
+        diverged: String::new(),
+    };
+    tokio::spawn(several.run());
+    handle
+}
+
+struct Member {
+    name: String,
+    handle: SinkHandle,
+    last: Option<BalancerReport>,
+    /// It has reported since the last sum.
+    fresh: bool,
+    heard: Instant,
+    /// Why it cannot be read now.
+    lost: Option<Loss>,
+    /// What became of the plan under way.
+    answer: Option<Result<Applied, Loss>>,
+}
+
+impl Member {
+    fn is_live(&self) -> bool {
+        self.lost.is_none()
+    }
+}
+
+struct Several {
+    members: Vec<Member>,
+    end: SinkEnd,
+    gone: Duration,
+    /// The weights of the last plan.
+    planned: BTreeMap<BackendId, u32>,
+    /// The plan that is not answered yet.
+    epoch: Option<u64>,
+    /// What was last said of balancers that differ.
+    diverged: String,
+}
+
+impl Several {
+    async fn run(mut self) {
+        let bell = Arc::new(Notify::new());
+        self.end.mailbox.ring(&bell);
+        loop {
+            let look = Instant::now() + self.gone / 2;
+            tokio::select! {
+                biased;
+                () = bell.notified() => {
+                    let Some(orders) = self.end.mailbox.take() else { continue };
+                    if orders.closed {
+                        return;
+                    }
+                    self.pass_on(orders);
+                }
+                (at, report) = told(&mut self.members) => match report {
+                    Some(report) => self.take(at, report),
+                    // A task has died; the service starts anew with all of them.
+                    None => return,
+                },
+                () = sleep_until(look) => {}
+            }
+            self.miss();
+            self.answer();
+            self.sum();
+        }
+    }
+
+    fn pass_on(&mut self, orders: Orders) {
+        if let Some(servers) = orders.servers {
+            self.members.iter().for_each(|m| m.handle.set_servers(servers.clone()));
+            self.planned.clear();
+        }
+        let Some(plan) = orders.plan else { return };
+        self.planned.extend(plan.entries.iter().map(|entry| (entry.backend, entry.weight)));
+        self.epoch = Some(plan.epoch);
+        for member in &mut self.members {
+            member.answer = None;
+            member.handle.program(plan.clone());
+        }
+    }
+
+    fn take(&mut self, at: usize, report: SinkReport) {
+        let epoch = self.epoch;
+        let member = &mut self.members[at];
+        member.heard = Instant::now();
+        match report {
+            SinkReport::Read(report, _) => {
+                member.last = Some(report);
+                (member.fresh, member.lost) = (true, None);
+            }
+            SinkReport::Lost(loss) => {
+                let named = Loss { reason: format!("{}: {}", member.name, loss.reason), ..loss };
+                member.lost = Some(named);
+                // One that waits for nobody's hand to be corrected is gone; any other trouble is everybody's.
+                let all_lost = self.members.iter().all(|m| !m.is_live());
+                let lost = &self.members[at].lost;
+                if let Some(loss) = lost.clone().filter(|loss| all_lost || !loss.retryable) {
+                    self.end.tell(SinkReport::Lost(loss));
+                }
+            }
+            SinkReport::Applied(applied) if Some(applied.epoch) == epoch => {
+                // What it read before tells the weights of before.
+                (member.answer, member.fresh) = (Some(Ok(applied)), false);
+            }
+            SinkReport::Failed(failed, loss) if Some(failed) == epoch => {
+                member.answer = Some(Err(loss))
+            }
+            // Of a plan that was replaced.
+            SinkReport::Applied(_) | SinkReport::Failed(..) => {}
+            SinkReport::Note(note) => {
+                let note = format!("{}: {note}", member.name);
+                self.end.tell(SinkReport::Note(note));
+            }
+        }
+    }
+
+    /// Who has been silent for long is gone.
+    fn miss(&mut self) {
+        for member in self.members.iter_mut().filter(|m| m.lost.is_none()) {
+            if member.heard.elapsed() > self.gone {
+                let reason = format!("{}: it has not answered for {:?}", member.name, self.gone);
+                member.lost = Some(Loss { reason, retryable: true });
+            }
+        }
+    }
+
+    /// Tells what became of a plan, once all have answered that can.
+    fn answer(&mut self) {
+        let Some(epoch) = self.epoch else { return };
+        if self.members.iter().any(|m| m.answer.is_none() && m.is_live()) {
+            return;
+        }
+        let done: Vec<&Applied> =
+            self.members.iter().filter_map(|m| m.answer.as_ref()?.as_ref().ok()).collect();
+        let failed: Vec<(&Member, &Loss)> = self
+            .members
+            .iter()
+            .filter_map(|m| Some((m, m.answer.as_ref()?.as_ref().err()?)))
+            .collect();
+        if done.is_empty() && failed.is_empty() {
+            return;
+        }
+        self.epoch = None;
+        let fatal = failed.iter().find(|(member, loss)| !loss.retryable || member.is_live());
+        let report = match (done.first(), fatal) {
+            (Some(first), None) => SinkReport::Applied(Applied {
+                epoch,
+                weights: first.weights.clone(),
+                commands: done.iter().map(|applied| applied.commands).sum(),
+            }),
+            (_, Some((member, loss))) => {
+                let others = match done.len() {
+                    0 => "no balancer holds the plan".to_owned(),
+                    some => format!("{some} of {} balancers hold the plan", self.members.len()),
+                };
+                let reason = format!("{}: {}; {others}", member.name, loss.reason);
+                SinkReport::Failed(epoch, Loss { reason, retryable: loss.retryable })
+            }
+            (None, None) => SinkReport::Failed(epoch, failed[0].1.clone()),
+        };
+        self.end.tell(report);
+    }
+
+    /// Reports the sum, once all that are there have reported again.
+    fn sum(&mut self) {
+        let mut live = self.members.iter().filter(|m| m.is_live()).peekable();
+        if live.peek().is_none() || live.any(|m| !m.fresh || m.last.is_none()) {
+            return;
+        }
+        self.members.iter_mut().for_each(|m| m.fresh = false);
+        self.say_what_differs();
+        let report = match added(&self.members, &self.planned) {
+            Ok(report) => SinkReport::Read(report, Duration::ZERO),
+            Err(reason) => SinkReport::Lost(Loss { reason, retryable: false }),
+        };
+        self.end.tell(report);
+    }
+
+    /// Which balancers do not hold what the others do, when that is news.
+    fn say_what_differs(&mut self) {
+        let gone: Vec<String> = self
+            .members
+            .iter()
+            .filter_map(|m| m.lost.as_ref())
+            .map(|loss| loss.reason.clone())
+            .collect();
+        let text = gone.join("; ");
+        if text == self.diverged {
+            return;
+        }
+        let note = match text.is_empty() {
+            true => "all balancers are there again".to_owned(),
+            false => format!(
+                "diverged: {} of {} balancers cannot be steered, and keep the weights that they have: {text}",
+                gone.len(),
+                self.members.len()
+            ),
+        };
+        self.diverged = text;
+        self.end.tell(SinkReport::Note(note));
+    }
+}
+
+/// The next report of any member; none from one whose task has died.
+async fn told(members: &mut [Member]) -> (usize, Option<SinkReport>) {
+    poll_fn(|cx| {
+        for (at, member) in members.iter_mut().enumerate() {
+            if let Poll::Ready(report) = member.handle.reports.poll_recv(cx) {
+                return Poll::Ready((at, report));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// The sum of what all have last reported.
+fn added(members: &[Member], planned: &BTreeMap<BackendId, u32>) -> Result<BalancerReport, String> {
+    let reports = || members.iter().filter_map(|m| Some((m, m.last.as_ref()?)));
+    let mut live = reports().filter(|(m, _)| m.is_live());
+    let (first, base) = live.next().ok_or("no balancer is there")?;
+    for (other, report) in live {
+        if report.method.kind != base.method.kind {
+            return Err(format!(
+                "{} balances by {}, {} by {}: a weight cannot mean the same in both",
+                first.name, base.method.name, other.name, report.method.name
+            ));
+        }
+    }
+    let mut generation = DefaultHasher::new();
+    for (at, member) in members.iter().enumerate() {
+        (at, member.last.as_ref().map(|report| report.generation)).hash(&mut generation);
+    }
+    let ids = base.servers.iter().map(|server| server.backend);
+    let servers = ids.map(|id| {
+        let of = reports().filter_map(|(m, report)| {
+            Some((m.is_live(), report.servers.iter().find(|server| server.backend == id)?))
+        });
+        server(id, of.collect(), planned.get(&id).copied())
+    });
+    Ok(BalancerReport {
+        at: reports().filter(|(m, _)| m.is_live()).map(|(_, r)| r.at).max().unwrap_or(base.at),
+        method: base.method.clone(),
+        generation: generation.finish(),
+        servers: servers.collect(),
+    })
+}
+
+fn server(
+    backend: BackendId,
+    all: Vec<(bool, &ServerReport)>,
+    planned: Option<u32>,
+) -> ServerReport {
+    let live = || all.iter().filter(|(live, _)| *live).map(|(_, report)| *report);
+    let counted = |count: fn(&ServerReport) -> u64| {
+        all.iter().fold(0u64, |sum, (_, report)| sum.saturating_add(count(report)))
+    };
+    let now = |count: fn(&ServerReport) -> u32| {
+        live().fold(0u32, |sum, report| sum.saturating_add(count(report)))
+    };
+    let deviates = live().map(|report| report.weight).find(|weight| Some(*weight) != planned);
+    let answered: Option<Vec<u64>> = all.iter().map(|(_, report)| report.answered_total).collect();
+    // It takes traffic as long as one of them sends it some.
+    let status = live().map(|report| report.status).max_by_key(|status| status.takes_traffic());
+    ServerReport {
+        backend,
+        weight: deviates.or(planned).unwrap_or(0),
+        status: status.unwrap_or(ServerStatus::Down),
+        in_flight: now(|report| report.in_flight),
+        queued: now(|report| report.queued),
+        started_total: counted(|report| report.started_total),
+        errors_total: counted(|report| report.errors_total),
+        answered_total: answered
+            .map(|all| all.iter().fold(0, |sum: u64, n| sum.saturating_add(*n))),
+    }
+}

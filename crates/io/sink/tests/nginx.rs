@@ -1,0 +1,410 @@
+//! A real NGINX with the Lua balancer: what every sink promises, and what is its own.
+
+mod contract;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use contract::plan;
+use plimsoll_model::{BackendId, MethodKind};
+use plimsoll_sink::{
+    NginxConfig, NginxPool, NginxServer, NginxSink, ReportSource, Servers, Sink, SinkError,
+    SocketAddress, WeightSink, nginx_snippet,
+};
+use plimsoll_testbed::load::{LoadSpec, Target, start};
+use plimsoll_testbed::{BackendSpec, Change, Mode, Service, Testbed, TestbedSpec};
+
+/// Longest wait for anything that a healthy NGINX does at once.
+const PATIENCE: Duration = Duration::from_secs(30);
+const PROGRAM: &str = "/usr/sbin/nginx";
+const MODULES: [&str; 2] = ["ndk_http_module.so", "ngx_http_lua_module.so"];
+
+fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !happened() {
+        assert!(Instant::now() < deadline, "waited {PATIENCE:?} for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The modules' directory; none where NGINX or its Lua module is missing, which is said.
+fn modules() -> Option<PathBuf> {
+    let dir = PathBuf::from("/usr/lib/nginx/modules");
+    let there =
+        MODULES.iter().all(|module| dir.join(module).is_file()) && Path::new(PROGRAM).is_file();
+    if !there {
+        eprintln!(
+            "skipped: no nginx with a Lua module: `apt-get install nginx-light libnginx-mod-http-lua`"
+        );
+    }
+    there.then_some(dir)
+}
+
+/// A real NGINX as a child process, in a directory of its own.
+struct Nginx {
+    dir: PathBuf,
+    child: Option<Child>,
+    /// Where clients connect.
+    address: SocketAddr,
+}
+
+impl Nginx {
+    /// With these pools in the snippet; `more` stands in `http`. Requests go to the first pool.
+    fn start(pools: &[NginxPool], more: &str) -> Option<Self> {
+        let modules = modules()?;
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let dir =
+            std::env::temp_dir().join(format!("plimsoll-nginx-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        let address =
+            TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port");
+        let nginx = Nginx { dir, child: None, address };
+        nginx.write_snippet(pools);
+        let load =
+            MODULES.map(|module| format!("load_module {}/{module};\n", modules.display())).concat();
+        let dir = nginx.dir.display();
+        let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|kind| format!("{kind}_temp_path {dir}/{kind};\n"))
+            .concat();
+        let config = format!(
+            "{load}worker_processes 2;\ndaemon off;\npid {dir}/pid;\nerror_log {dir}/error.log notice;\n\
+             events {{ worker_connections 2048; }}\nhttp {{\naccess_log off;\n{temporary}\
+             include {dir}/plimsoll.conf;\n{more}\nserver {{\nlisten {address};\nkeepalive_requests 1000000;\n\
+             location / {{\nproxy_pass http://{};\nproxy_http_version 1.1;\nproxy_set_header Connection \"\";\n}}\n}}\n}}\n",
+            pools[0].name
+        );
+        std::fs::write(nginx.dir.join("nginx.conf"), config).expect("written");
+        let mut nginx = nginx;
+        nginx.start_again();
+        Some(nginx)
+    }
+
+    fn write_snippet(&self, pools: &[NginxPool]) {
+        let text = nginx_snippet(&self.socket(), pools).expect("good names");
+        std::fs::write(self.dir.join("plimsoll.conf"), text).expect("written");
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.join("plimsoll.sock")
+    }
+
+    fn socket(&self) -> SocketAddress {
+        SocketAddress::Unix(self.path())
+    }
+
+    fn start_again(&mut self) {
+        let child = Command::new(PROGRAM)
+            .args(["-p".as_ref(), self.dir.as_os_str()])
+            .args(["-c".as_ref(), self.dir.join("nginx.conf").as_os_str()])
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        self.child = Some(child.expect("start nginx"));
+        until(&format!("nginx to answer: {}", self.dir.join("error.log").display()), || {
+            UnixStream::connect(self.path()).is_ok() && TcpStream::connect(self.address).is_ok()
+        });
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.as_ref().expect("nginx runs").id().to_string();
+        let sent = Command::new("kill").args([&format!("-{name}"), &pid]).status();
+        assert!(sent.expect("run kill").success());
+    }
+
+    /// In order, so that it takes its socket away.
+    fn stop(&mut self) {
+        if self.child.is_some() {
+            self.signal("TERM");
+        }
+        if let Some(mut child) = self.child.take() {
+            child.wait().expect("wait for nginx");
+        }
+    }
+
+    fn sink(&self, servers: &[&str]) -> NginxSink {
+        let config = NginxConfig {
+            timeout: Duration::from_secs(10),
+            ..NginxConfig::new(self.socket(), "shop")
+        };
+        NginxSink::new(config, named(servers)).expect("good names")
+    }
+
+    /// What the socket says, asked as an administrator would with curl.
+    fn ask(&self, method: &str, path: &str, body: &str) -> String {
+        let mut stream = UnixStream::connect(self.path()).expect("connects");
+        stream.set_read_timeout(Some(PATIENCE)).expect("set");
+        let length = body.len();
+        write!(stream, "{method} {path} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{body}")
+            .expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("answered");
+        answer
+    }
+
+    /// Column of a server's line.
+    fn column(&self, server: &str, column: usize) -> u64 {
+        let text = self.ask("GET", "/shop", "");
+        let line = text.lines().find(|line| line.starts_with(&format!("server {server} ")));
+        let words: Vec<&str> = line.unwrap_or_else(|| panic!("{text}")).split(' ').collect();
+        words[column].parse().expect("a number")
+    }
+
+    fn errors(&self) -> Vec<String> {
+        let log = std::fs::read_to_string(self.dir.join("error.log")).unwrap_or_default();
+        let is_bad = |line: &&str| {
+            line.contains("[error]") || line.contains("[alert]") || line.contains("[emerg]")
+        };
+        log.lines().filter(is_bad).map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        self.stop();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn named(servers: &[&str]) -> Servers {
+    (1..).map(BackendId).zip(servers.iter().map(|name| (*name).to_owned())).collect()
+}
+
+/// Backends s1, s2, … that take this long for a request.
+fn bed(servers: usize, takes: Duration) -> Testbed {
+    let backend = |i| BackendSpec {
+        cores: 8,
+        ..BackendSpec::new(format!("s{i}"), Service::deterministic(takes))
+    };
+    let backends = (1..=servers).map(backend).collect();
+    Testbed::start(TestbedSpec { admin: None, backends }).expect("backends")
+}
+
+fn pool(bed: &Testbed, leastconn: bool) -> NginxPool {
+    let servers = bed.addresses().iter().map(|(name, address)| NginxServer {
+        name: name.clone(),
+        address: *address,
+        weight: 100,
+    });
+    NginxPool { name: "shop".to_owned(), leastconn, servers: servers.collect() }
+}
+
+/// Number `i`, which nobody needs to reach.
+fn server(i: u16, weight: u32) -> NginxServer {
+    NginxServer { name: format!("s{i}"), address: SocketAddr::from(([127, 0, 0, 1], i)), weight }
+}
+
+struct Shop(Nginx);
+
+impl contract::Bed for Shop {
+    type Sink = NginxSink;
+    const KEEPS_WEIGHTS: bool = false;
+
+    fn sink(&self, servers: &[&str]) -> NginxSink {
+        self.0.sink(servers)
+    }
+
+    fn weight(&self, server: &str) -> u32 {
+        u32::try_from(self.0.column(server, 3)).expect("a weight")
+    }
+
+    fn meddle(&self, weight: u32) {
+        let answer = self.0.ask("PUT", "/shop", &format!("epoch 1\ns2 {weight}\n"));
+        assert!(answer.contains("changed 1"), "{answer}");
+    }
+
+    fn stop(&mut self) {
+        self.0.stop();
+    }
+
+    fn start_again(&mut self) {
+        self.0.start_again();
+    }
+}
+
+#[tokio::test]
+async fn what_every_sink_promises_holds() {
+    let servers = (1..=3).map(|i| server(i, 10 * u32::from(i)));
+    let pools =
+        [NginxPool { name: "shop".to_owned(), leastconn: false, servers: servers.collect() }];
+    let Some(nginx) = Nginx::start(&pools, "") else { return };
+    contract::holds(&mut Shop(nginx)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn five_hundred_changes_under_load_cost_no_client_an_error_and_the_split_follows() {
+    let bed = bed(3, Duration::from_millis(1));
+    let Some(nginx) = Nginx::start(&[pool(&bed, false)], "") else { return };
+    let mut sink = nginx.sink(&["s1", "s2", "s3"]);
+    let target = Target::resolve(&format!("http://{}/work", nginx.address)).expect("a URL");
+    let clients =
+        start(LoadSpec::poisson(target.clone(), 400.0, Duration::from_secs(600))).expect("clients");
+    let shapes = [[20, 30, 50], [80, 10, 10], [0, 1, 1], [1_000, 1, 999], [1, 0, 0], [34, 33, 33]];
+    for change in 0..500 {
+        let mut plan = plan(&shapes[change % shapes.len()]);
+        plan.epoch = change as u64 + 1;
+        sink.apply(&plan).await.expect("applied");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    clients.stop();
+    let report = clients.join().expect("a report");
+    assert_eq!(report.first_error, None, "{:?}", report.error_kinds);
+    assert!(report.total.requests > 500, "{:?}", report.total.requests);
+    assert_eq!(nginx.errors(), Vec::<String>::new());
+
+    // What is counted: every request once, none left in flight; the split is that of the weights.
+    let read = sink.read().await.expect("read");
+    assert_eq!(read.method.kind, MethodKind::Split);
+    let started: u64 = read.servers.iter().map(|s| s.started_total).sum();
+    assert_eq!(started, report.total.requests, "requests of clients");
+    sink.apply(&plan(&[20, 30, 50])).await.expect("applied");
+    let before = sink.read().await.expect("read");
+    let mut spec = LoadSpec::poisson(target, 400.0, Duration::from_secs(5));
+    spec.seed = 2;
+    let report = start(spec).expect("clients").join().expect("a report");
+    let total = report.total.requests as f64;
+    until("all to have ended", || {
+        nginx.column("s1", 5) + nginx.column("s2", 5) + nginx.column("s3", 5) == 0
+    });
+    let after = sink.read().await.expect("read");
+    for ((server, was), share) in after.servers.iter().zip(&before.servers).zip([0.2, 0.3, 0.5]) {
+        let got = (server.started_total - was.started_total) as f64 / total;
+        assert!((got - share).abs() < 0.02, "{got:.3} of {share}");
+        assert_eq!(server.errors_total, 0);
+        assert_eq!(server.answered_total, Some(server.started_total));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_keeps_the_weights_and_a_dead_server_costs_no_client_an_error() {
+    let bed = bed(3, Duration::from_millis(1));
+    let Some(nginx) = Nginx::start(&[pool(&bed, true)], "") else { return };
+    let mut sink = nginx.sink(&["s1", "s2", "s3"]);
+    assert_eq!(sink.read().await.expect("read").method.kind, MethodKind::InFlight);
+    sink.apply(&plan(&[7, 8, 9])).await.expect("applied");
+    let before = sink.read().await.expect("read");
+    nginx.signal("HUP");
+    let pools = || std::fs::read_to_string(nginx.dir.join("error.log")).unwrap_or_default();
+    until("the reload", || pools().contains("gracefully shutting down"));
+    let after = sink.read().await.expect("read");
+    assert_eq!(after.generation, before.generation, "the dictionary outlives it");
+    assert_eq!(after.servers.iter().map(|s| s.weight).collect::<Vec<_>>(), [7, 8, 9]);
+
+    // Connections to s2 are refused from now on: the other attempt of each request succeeds.
+    bed.set("s2", Change::mode(Mode::Refuse)).expect("the testbed runs");
+    let target = Target::resolve(&format!("http://{}/work", nginx.address)).expect("a URL");
+    let spec = LoadSpec::poisson(target, 200.0, Duration::from_secs(3));
+    let report = start(spec).expect("clients").join().expect("a report");
+    assert_eq!(report.first_error, None, "{:?}", report.error_kinds);
+    let read = sink.read().await.expect("read");
+    assert!(read.servers[1].errors_total > 0, "{:?}", read.servers[1]);
+    assert_eq!(read.servers[0].errors_total + read.servers[2].errors_total, 0);
+    let started: u64 = read.servers.iter().map(|s| s.started_total).sum();
+    assert_eq!(
+        started,
+        report.total.requests + read.servers[1].errors_total,
+        "attempts are counted"
+    );
+    until("nothing to be in flight", || (1..=3).all(|i| nginx.column(&format!("s{i}"), 5) == 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_worker_and_internal_redirects_leave_nothing_in_flight() {
+    let bed = bed(2, Duration::from_millis(300));
+    let more = "proxy_intercept_errors on; error_page 404 /elsewhere;";
+    let Some(nginx) = Nginx::start(&[pool(&bed, true)], more) else { return };
+    let sink = nginx.sink(&["s1", "s2"]);
+    let target = Target::resolve(&format!("http://{}/work", nginx.address)).expect("a URL");
+    let clients =
+        start(LoadSpec::poisson(target, 100.0, Duration::from_secs(600))).expect("clients");
+    until("requests in flight", || nginx.column("s1", 5) > 3);
+    let pid = nginx.child.as_ref().expect("it runs").id().to_string();
+    let children = Command::new("pgrep").args(["-P", &pid]).output().expect("run pgrep");
+    let workers = String::from_utf8_lossy(&children.stdout).into_owned();
+    for worker in workers.split_whitespace() {
+        assert!(Command::new("kill").args(["-9", worker]).status().expect("run kill").success());
+    }
+    clients.stop();
+    drop(clients);
+    until("their requests to be forgotten", || nginx.column("s1", 5) + nginx.column("s2", 5) == 0);
+    let missing = format!("http://{}/no-such-page", nginx.address);
+    let spec =
+        LoadSpec::poisson(Target::resolve(&missing).expect("a URL"), 50.0, Duration::from_secs(1));
+    start(spec).expect("clients").join().expect("a report");
+    until("redirected ones to end", || nginx.column("s1", 5) + nginx.column("s2", 5) == 0);
+    drop(sink);
+}
+
+#[tokio::test]
+async fn it_tells_what_it_has_and_says_what_it_does_not_understand() {
+    let servers = |n: u16| (1..=n).map(|i| server(i, 100)).collect();
+    let pools = [
+        NginxPool { name: "shop".to_owned(), leastconn: true, servers: servers(2_000) },
+        NginxPool { name: "a:80".to_owned(), leastconn: false, servers: servers(1) },
+    ];
+    let Some(nginx) = Nginx::start(&pools, "") else { return };
+    let found = Sink::Nginx(NginxConfig::new(nginx.socket(), "")).look().await.expect("found");
+    assert_eq!(found.iter().map(|pool| pool.name.as_str()).collect::<Vec<_>>(), ["shop", "a:80"]);
+    assert_eq!(found[0].out_of_reach(), None);
+    assert_eq!(found[0].steerable().count(), 2_000);
+    assert!(found[1].out_of_reach().is_some_and(|why| why.contains("one server")));
+    for bad in [
+        "",
+        "s1 5",
+        "epoch 1\ns1 5\ns9999 5",
+        "epoch 1\ns1 -1",
+        "epoch 1\ns1 1001",
+        "epoch 1\ns1 5 6",
+        "{}",
+    ] {
+        let answer = nginx.ask("PUT", "/shop", bad);
+        assert!(answer.contains("409") && answer.contains("refused "), "{bad:?}: {answer}");
+    }
+    assert_eq!((nginx.column("s1", 3), nginx.column("s2", 3)), (100, 100), "nothing was changed");
+    let all: Vec<String> = (1..=2_000).map(|i| format!("s{i}")).collect();
+    let names: Vec<&str> = all.iter().map(String::as_str).collect();
+    let wanted: Vec<u32> = (0..2_000).map(|i| 2 + i % 900).collect();
+    let applied = nginx.sink(&names).apply(&plan(&wanted)).await.expect("applied");
+    assert_eq!(applied.weights.iter().map(|(_, weight)| *weight).collect::<Vec<_>>(), wanted);
+
+    let config = NginxConfig::new(nginx.socket(), "shoq");
+    let error =
+        NginxSink::new(config, Vec::new()).expect("good names").read().await.expect_err("unknown");
+    assert!(matches!(error, SinkError::UnknownUpstream { .. }), "{error}");
+    assert!(error.to_string().contains("no upstream \"shoq\"; it has shop, a:80"), "{error}");
+    let clients = SocketAddress::Tcp(nginx.address.to_string());
+    let error =
+        NginxSink::new(NginxConfig::new(clients, "shop"), Vec::new()).expect("good").read().await;
+    let error = error.expect_err("not the Lua balancer");
+    assert!(error.to_string().contains("is this the socket of the Lua balancer?"), "{error}");
+}
+
+#[test]
+fn what_cannot_stand_in_a_configuration_is_refused() {
+    let at = SocketAddr::from(([127, 0, 0, 1], 1));
+    let unix = SocketAddress::Unix("/run/x.sock".into());
+    let pool = |name: &str, server: &str| NginxPool {
+        name: name.to_owned(),
+        leastconn: false,
+        servers: vec![NginxServer { name: server.to_owned(), address: at, weight: 100 }],
+    };
+    assert!(nginx_snippet(&unix, &[pool("shop", "s1")]).is_ok());
+    for (name, server) in [
+        ("sh op", "s1"),
+        ("shop\"", "s1"),
+        ("", "s1"),
+        ("shop", "s\\1"),
+        ("shop", "]]"),
+        ("shop", "a=1"),
+    ] {
+        assert!(nginx_snippet(&unix, &[pool(name, server)]).is_err(), "{name} {server}");
+    }
+    for path in ["/run/x y.sock", "/run/x;.sock", "/run/{x}.sock", "/run/$x"] {
+        assert!(nginx_snippet(&SocketAddress::Unix(path.into()), &[]).is_err(), "{path}");
+    }
+}

@@ -1,0 +1,172 @@
+//! Several real HAProxys before one pool, behind one handle.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Haproxy, free_port, named};
+use plimsoll_config::{Cursor, Document, Once};
+use plimsoll_model::{BackendId, BalancerReport, Nanos, Plan, PlanEntry};
+use plimsoll_sink::{SinkHandle, SinkReport, Sinks, Steered, Steering};
+use plimsoll_testbed::load::{LoadSpec, Target, start};
+use plimsoll_testbed::{BackendSpec, Service, Testbed, TestbedSpec};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Read from a configuration, as a daemon does.
+fn sinks(haproxys: &[&Haproxy]) -> Sinks {
+    let item = |haproxy: &&Haproxy| {
+        format!("{{ haproxy: {{ socket: {}, backend: shop }} }}", haproxy.socket("admin").display())
+    };
+    let all: Vec<String> = haproxys.iter().map(item).collect();
+    let document = Document::parse("F", &format!("sinks: [ {} ]\n", all.join(", "))).expect("YAML");
+    let read = document.read(|cursor: &Cursor<'_>| {
+        let fields = cursor.fields(&["sinks"])?;
+        fields.required("sinks", "sinks", |c| Sinks::read(c, &mut Once::default()))
+    });
+    read.expect("valid")
+}
+
+fn steer(sinks: &Sinks) -> SinkHandle {
+    let servers = named(&["s1", "s2"]);
+    let steered = Steered { service: "shop".to_owned(), servers, observe: false };
+    sinks.start(&Steering::new(Instant::now()), steered).expect("starts")
+}
+
+fn plan(epoch: u64, weights: [u32; 2]) -> Plan {
+    let entries = (1..).map(BackendId).zip(weights);
+    let entries = entries.map(|(backend, weight)| PlanEntry { backend, share: 0.5, weight });
+    Plan { epoch, at: Nanos::ZERO, reason: "test".to_owned(), entries: entries.collect() }
+}
+
+/// The first report that is so.
+async fn until<T>(handle: &mut SinkHandle, mut is_so: impl FnMut(SinkReport) -> Option<T>) -> T {
+    let found = async {
+        loop {
+            let report = handle.reports.recv().await.expect("the tasks live");
+            if let Some(found) = is_so(report) {
+                return found;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, found).await.expect("it happens")
+}
+
+async fn read(handle: &mut SinkHandle, is_so: impl Fn(&BalancerReport) -> bool) -> BalancerReport {
+    until(handle, |report| match report {
+        SinkReport::Read(report, _) if is_so(&report) => Some(report),
+        _ => None,
+    })
+    .await
+}
+
+fn weights(report: &BalancerReport) -> Vec<u32> {
+    report.servers.iter().map(|server| server.weight).collect()
+}
+
+fn proxies(bed: &Testbed, balance: &str, port: u16) -> String {
+    let servers: String = bed
+        .addresses()
+        .iter()
+        .map(|(name, address)| format!("  server {name} {address} weight 100\n"))
+        .collect();
+    format!(
+        "\nfrontend front\n  bind 127.0.0.1:{port}\n  default_backend shop\nbackend shop\n  balance {balance}\n{servers}"
+    )
+}
+
+fn bed() -> Testbed {
+    let backend =
+        |name: &str| BackendSpec::new(name, Service::deterministic(Duration::from_millis(2)));
+    Testbed::start(TestbedSpec { admin: None, backends: ["s1", "s2"].map(backend).into() })
+        .expect("backends")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_they_report_is_added_up_and_plans_go_to_all() {
+    let bed = bed();
+    let ports = [free_port(), free_port()];
+    let haproxys = ports.map(|port| Haproxy::start(&proxies(&bed, "leastconn", port)));
+    let mut handle = steer(&sinks(&[&haproxys[0], &haproxys[1]]));
+    // The first sum knows no plan: all weights deviate, and are told as they are.
+    assert_eq!(weights(&read(&mut handle, |_| true).await), [100, 100]);
+    handle.program(plan(1, [30, 70]));
+    let applied = until(&mut handle, |report| match report {
+        SinkReport::Applied(applied) => Some(applied),
+        SinkReport::Failed(_, loss) => panic!("{loss:?}"),
+        _ => None,
+    })
+    .await;
+    assert_eq!((applied.epoch, applied.commands), (1, 4), "two weights of two balancers");
+    for haproxy in &haproxys {
+        assert_eq!([haproxy.weight("s1"), haproxy.weight("s2")], ["30", "70"]);
+    }
+    let mut sent = 0;
+    for port in ports {
+        let target = Target::resolve(&format!("http://127.0.0.1:{port}/")).expect("a URL");
+        let spec = LoadSpec::poisson(target, 100.0, Duration::from_secs(1));
+        sent += start(spec).expect("clients").join().expect("a report").total.requests;
+    }
+    let total =
+        |report: &BalancerReport| report.servers.iter().map(|s| s.started_total).sum::<u64>();
+    let report = read(&mut handle, |report| total(report) >= sent).await;
+    assert_eq!((total(&report), weights(&report)), (sent, vec![30, 70]));
+
+    // A weight that one of them changes is told, though it is not the first one's.
+    haproxys[1].ask("set server shop/s1 weight 9");
+    read(&mut handle, |report| weights(report) == [9, 70]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_gone_does_not_keep_the_others_from_being_steered() {
+    let bed = bed();
+    let mut haproxys =
+        [free_port(), free_port()].map(|port| Haproxy::start(&proxies(&bed, "roundrobin", port)));
+    let mut handle = steer(&sinks(&[&haproxys[0], &haproxys[1]]));
+    let before = read(&mut handle, |_| true).await;
+    haproxys[1].stop();
+    let note = until(&mut handle, |report| match report {
+        SinkReport::Note(note) => Some(note),
+        SinkReport::Lost(loss) => panic!("{loss:?}"),
+        _ => None,
+    })
+    .await;
+    assert!(note.starts_with("diverged: 1 of 2 balancers cannot be steered"), "{note}");
+    assert!(note.contains(&haproxys[1].dir.display().to_string()), "it is named: {note}");
+    handle.program(plan(2, [1, 2]));
+    until(&mut handle, |report| match report {
+        SinkReport::Applied(applied) => Some(applied),
+        SinkReport::Failed(_, loss) => panic!("{loss:?}"),
+        _ => None,
+    })
+    .await;
+    assert_eq!([haproxys[0].weight("s1"), haproxys[0].weight("s2")], ["1", "2"]);
+    let report = read(&mut handle, |report| weights(report) == [1, 2]).await;
+    assert_eq!(report.generation, before.generation, "what was counted counts on");
+
+    haproxys[1].start_again();
+    let back = read(&mut handle, |report| report.generation != before.generation).await;
+    assert_eq!(weights(&back), [100, 100], "those of the one that was restarted");
+    handle.program(plan(3, [1, 2]));
+    read(&mut handle, |report| weights(report) == [1, 2]).await;
+    assert_eq!([haproxys[1].weight("s1"), haproxys[1].weight("s2")], ["1", "2"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_of_them_refuses_is_told_with_its_name() {
+    let bed = bed();
+    let first = Haproxy::start(&proxies(&bed, "roundrobin", free_port()));
+    let second = Haproxy::start(&proxies(&bed, "leastconn", free_port()));
+    let mut handle = steer(&sinks(&[&first, &second]));
+    let loss = until(&mut handle, |report| match report {
+        SinkReport::Lost(loss) => Some(loss),
+        SinkReport::Read(report, _) => panic!("{report:?}"),
+        _ => None,
+    })
+    .await;
+    assert!(!loss.retryable);
+    assert!(
+        loss.reason.contains("balances by roundrobin") && loss.reason.contains("by leastconn"),
+        "{loss:?}"
+    );
+}
