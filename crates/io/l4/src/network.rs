@@ -176,7 +176,9 @@ pub fn addresses() -> io::Result<Vec<(IpAddr, u32)>> {
     let found = answers.into_iter().filter_map(|answer| match answer {
         RouteNetlinkMessage::NewAddress(message) => {
             // At the end of a point-to-point link `Address` is the peer's.
-            let of = |is: fn(&AddressAttribute) -> Option<IpAddr>| message.attributes.iter().find_map(is);
+            let of = |is: fn(&AddressAttribute) -> Option<IpAddr>| {
+                message.attributes.iter().find_map(is)
+            };
             let local = of(|attribute| match attribute {
                 AddressAttribute::Local(address) => Some(*address),
                 _ => None,

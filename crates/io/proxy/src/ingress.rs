@@ -176,7 +176,7 @@ impl Handler for Ingress {
         let kept = self.limits.body_kept_for_retries;
         let alarm = &client.open.alarm;
         let mut forward = Forward::new(alarm, (head, body), kept, self.timeouts);
-        match forward.send(&self.connections, 0, || true).await {
+        match forward.send(&self.connections, (0, None), || true).await {
             Ok((response, lease)) => {
                 let status = response.status();
                 let ended = if is_failure(status) { Ended::Failed } else { Ended::Answered };

@@ -14,6 +14,7 @@
 //! serve      clients' connections are accepted; connection: one of them, parked while it is idle (linger, wire)
 //! alarm      one timer for all time-outs of a connection
 //! request    what must hold of a request; headers: what ends here
+//! quick      plain requests (plain), passed on without hyper
 //! egress     picks and tries (route, tried); balance/: one policy on many threads
 //! ingress    admits, refuses, gives chips
 //! forward    one request to one backend; upstream: connections to them; upgrade: what goes on as another protocol
@@ -47,6 +48,8 @@ mod headers;
 mod ingress;
 mod linger;
 mod listen;
+mod plain;
+mod quick;
 mod random;
 mod report;
 mod request;

@@ -4,7 +4,7 @@
 //! request is dropped then, which closes the connection to the backend and counts it down. Not noticed while bytes of a
 //! next request that were sent ahead wait to be read.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -25,8 +25,11 @@ use crate::alarm::Alarm;
 use crate::body::Body;
 use crate::config::{Limits, Timeouts};
 use crate::connection;
-use crate::linger::Writes;
+use crate::egress::Resume;
+use crate::linger::{Lingering, Writes};
+use crate::quick::{Quick, Scratch};
 use crate::tally::EntryTally;
+use crate::wire::Wire;
 
 /// Pause after a failed accept: the cause (no file descriptors left, say) does not go away at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -39,6 +42,14 @@ const TURNED_AWAY: &[u8] =
 pub(crate) trait Handler: 'static {
     /// The response to a request of this client.
     async fn handle(self: Rc<Self>, client: Client, request: Request<Incoming>) -> Response<Body>;
+    /// Where requests are read, if those that are plain are passed on without hyper.
+    fn scratch(&self) -> Option<&Scratch> {
+        None
+    }
+    /// Passes on a request that may be plain, read from this stream.
+    async fn quick(&self, _: &Client, _: &mut Lingering<Wire>, _: &[u8]) -> Quick {
+        Quick::Else
+    }
     /// How much it takes on.
     fn limits(&self) -> Limits;
     /// How long things may take.
@@ -111,6 +122,10 @@ pub(crate) struct Open {
     pub(crate) is_busy: Cell<bool>,
     /// Whether a request asks to go on with another protocol.
     pub(crate) expects_upgrade: Cell<bool>,
+    /// Whether the last request that hyper read had a body.
+    pub(crate) had_body: Cell<bool>,
+    /// What of a request was done before hyper got it.
+    pub(crate) resume: RefCell<Option<Resume>>,
     idle_since: Cell<Option<Instant>>,
 }
 
@@ -126,6 +141,8 @@ impl Open {
             writes: Arc::default(),
             is_busy: Cell::new(false),
             expects_upgrade: Cell::new(false),
+            had_body: Cell::new(false),
+            resume: RefCell::default(),
             idle_since: Cell::new(None),
         };
         (before < most).then_some(open)

@@ -32,8 +32,7 @@ pub const PAPER: Paper = Paper {
 };
 
 /// Its experiments, in the order of the paper: one line each.
-pub const EXPERIMENTS: &[&Experiment] = 
-    &[&picks::EXPERIMENT, &fig7::EXPERIMENT, &fig8::EXPERIMENT];
+pub const EXPERIMENTS: &[&Experiment] = &[&picks::EXPERIMENT, &fig7::EXPERIMENT, &fig8::EXPERIMENT];
 
 /// What it shows and no experiment repeats.
 pub const MISSING: &[Missing] = &[];
