@@ -135,6 +135,7 @@ impl Backend {
         self.knowledge.rescale(ratio);
         self.knowledge.refit(choice, typical);
         self.ask_rps *= ratio;
+        self.asked.rescale(ratio);
         self.offered_rps = self.offered_rps.map(|rps| rps * ratio);
         self.smoothed = (0.0, 0.0);
         self.done = (0.0, 0.0);
