@@ -2,7 +2,7 @@
 //! mean response times, per seed; lanes of one seed have the same arrivals and the same work.
 //!
 //! ```text
-//! cargo run --release -p plimsoll-sim --example real -- [loads|pauses|neighbour|steps|days] [seeds=N] \
+//! cargo run --release -p plimsoll-sim --example real -- [loads|pauses|shared|neighbour|steps|still|days] [seeds=N] [from=SEED] [hours=N] \
 //!     [load=PERCENT] [method=roundrobin|leastconn] [verbose]
 //! ```
 
@@ -19,7 +19,8 @@ const LEARNED_S: f64 = 180.0;
 
 #[derive(Clone)]
 struct Asked {
-    seeds: u64,
+    seeds: std::ops::Range<u64>,
+    hours: u64,
     loads: Vec<f64>,
     methods: Vec<Method>,
     verbose: bool,
@@ -28,8 +29,13 @@ struct Asked {
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let value = |name: &str| words.iter().find_map(|w| w.strip_prefix(name)?.strip_prefix('='));
+    let number = |name: &str, or: u64| {
+        value(name).map_or(or, |n| n.parse().unwrap_or_else(|_| panic!("{name}=N, a number")))
+    };
+    let from = number("from", 0);
     let asked = Asked {
-        seeds: value("seeds").map_or(4, |n| n.parse().expect("seeds=N, a number")),
+        seeds: from..from + number("seeds", 4),
+        hours: number("hours", 24),
         loads: value("load").map_or(vec![0.5, 0.7, 0.85], |l| {
             vec![l.parse::<f64>().expect("load=PERCENT, a number") / 100.0]
         }),
@@ -45,6 +51,8 @@ fn main() {
         Some("pauses") => pauses(&asked),
         Some("neighbour") => neighbour(&asked),
         Some("steps") => steps(&asked),
+        Some("still") => still(&asked),
+        Some("shared") => shared(&asked),
         Some("days") => days(&asked),
         _ => loads(&asked),
     }
@@ -113,7 +121,7 @@ fn loads(asked: &Asked) {
     for &method in &asked.methods {
         for &load in &asked.loads {
             let mut ratios = Vec::new();
-            for seed in 0..asked.seeds {
+            for seed in asked.seeds.clone() {
                 let mut lanes =
                     [true, false, false].map(|q| ContainerPool::new(spec(method, load, seed, q)));
                 lanes[2].attach();
@@ -153,7 +161,7 @@ fn pauses(asked: &Asked) {
             ("1 s every minute", 60.0, 1.0, false),
             ("all 0.5 s every minute", 60.0, 0.5, true),
         ] {
-            for seed in 0..asked.seeds {
+            for seed in asked.seeds.clone() {
                 let mut ours = ContainerPool::new(spec(method, 0.7, seed, false));
                 ours.attach();
                 ours.run_for(LEARNED_S);
@@ -185,13 +193,54 @@ fn pauses(asked: &Asked) {
     }
 }
 
+/// Half an hour in which all servers work at 60 % for 20 s every three minutes, as behind a database that they share,
+/// beside the weights that the controller had learned before.
+fn shared(asked: &Asked) {
+    println!(
+        "method     frozen ms  plimsoll/frozen  shared  changes called  capacity believed/true"
+    );
+    for &method in &asked.methods {
+        for seed in asked.seeds.clone() {
+            let mut ours = ContainerPool::new(spec(method, 0.7, seed, false));
+            ours.attach();
+            ours.run_for(LEARNED_S);
+            let mut frozen = ContainerPool::new(spec(method, 0.7, seed, false));
+            frozen.run_for(LEARNED_S);
+            frozen.set_weights(ours.weights());
+            for _ in 0..10 {
+                for lane in [&mut ours, &mut frozen] {
+                    QUOTAS.iter().enumerate().for_each(|(i, q)| lane.set_quota(i, 0.6 * q));
+                    lane.run_for(20.0);
+                    QUOTAS.iter().enumerate().for_each(|(i, q)| lane.set_quota(i, *q));
+                    lane.run_for(160.0);
+                }
+            }
+            let of = |lane: &ContainerPool| mean(lane, LEARNED_S, LEARNED_S + 1_790.0).0;
+            let beliefs = ours.controller().expect("it is attached").beliefs();
+            let believed = beliefs.zip(QUOTAS).map(|(b, quota)| {
+                format!(" {:.2}", b.capacity_rps.unwrap_or(f64::NAN) * CPU_S / quota)
+            });
+            println!(
+                "{:10} {:9.1} {:16.3} {:7} {:15}  {}",
+                format!("{method:?}"),
+                of(&frozen),
+                of(&ours) / of(&frozen),
+                count(&ours, RecordKind::Doubted),
+                count(&ours, RecordKind::Drift),
+                believed.collect::<String>(),
+            );
+            tell(&ours, asked.verbose);
+        }
+    }
+}
+
 /// A neighbour takes half of the largest for 75 s.
 fn neighbour(asked: &Asked) {
     println!(
         "method     frozen ms: during, after   plimsoll ms: during, errors, 30 to 120 s after   detected after s  failed"
     );
     for &method in &asked.methods {
-        for seed in 0..asked.seeds {
+        for seed in asked.seeds.clone() {
             let mut lanes = [true, false].map(|q| ContainerPool::new(spec(method, 0.7, seed, q)));
             lanes[1].attach();
             for lane in &mut lanes {
@@ -229,7 +278,7 @@ fn steps(asked: &Asked) {
     println!("method      plimsoll/oracle at 60 %, 85 %, 50 % (after 8 %)   failed  drift  errors");
     for &method in &asked.methods {
         let mut all = [const { Vec::new() }; 3];
-        for seed in 0..asked.seeds {
+        for seed in asked.seeds.clone() {
             let mut lanes = [true, false].map(|q| ContainerPool::new(spec(method, 0.08, seed, q)));
             lanes[1].attach();
             let full = spec(method, 1.0, seed, true).rate_rps;
@@ -260,18 +309,41 @@ fn steps(asked: &Asked) {
     }
 }
 
-/// Whole days of pauses (of one, up to 1.5 s; of all, up to 0.5 s), quotas that change and overload: `seeds` of them
+/// Four hours in which nothing changes: every change that is called, is false.
+fn still(asked: &Asked) {
+    println!("method      load   shared  changes called  failed  aside");
+    for &method in &asked.methods {
+        for &load in &asked.loads {
+            for seed in asked.seeds.clone() {
+                let mut pool = ContainerPool::new(spec(method, load, seed, false));
+                pool.attach();
+                pool.run_for(4.0 * 3_600.0);
+                println!(
+                    "{:10} {load:5.2} {:8} {:15} {:7} {:6}",
+                    format!("{method:?}"),
+                    count(&pool, RecordKind::Doubted),
+                    count(&pool, RecordKind::Drift),
+                    count(&pool, RecordKind::Failed),
+                    count(&pool, RecordKind::SetAside),
+                );
+                tell(&pool, asked.verbose);
+            }
+        }
+    }
+}
+
+/// Days, or as many hours, of pauses (of one, up to 1.5 s; of all, up to 0.5 s), quotas that change and overload: `seeds` of them
 /// per method. No server is ever dead.
 fn days(asked: &Asked) {
     println!("method      day  requests  failed  aside  drift  given up");
     for &method in &asked.methods {
-        for seed in 0..asked.seeds {
+        for seed in asked.seeds.clone() {
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
             let mut pool = ContainerPool::new(spec(method, 0.5, seed, false));
             let full = spec(method, 1.0, seed, true).rate_rps;
             pool.attach();
             let (mut requests, mut given_up) = (0, 0);
-            while pool.now_s() < 86_400.0 {
+            while pool.now_s() < asked.hours as f64 * 3_600.0 {
                 let i = rng.random_range(0..QUOTAS.len());
                 match rng.random_range(0..12) {
                     0 => pool.set_rate(full * rng.random_range(0.05..0.95)),

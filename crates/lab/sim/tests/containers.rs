@@ -7,6 +7,10 @@ use plimsoll_sim::{ContainerPool, ContainerPoolSpec, Method};
 const QUOTAS: [f64; 6] = [0.0267, 0.0267, 0.0427, 0.064, 0.1067, 0.1867];
 
 fn pool(method: Method, load: f64, by_quota: bool) -> ContainerPool {
+    seeded(method, load, by_quota, 1)
+}
+
+fn seeded(method: Method, load: f64, by_quota: bool, seed: u64) -> ContainerPool {
     let weight = |q: &f64| if by_quota { (q * 1_000.0) as u32 } else { 100 };
     let spec = ContainerPoolSpec {
         quotas: QUOTAS.to_vec(),
@@ -14,7 +18,7 @@ fn pool(method: Method, load: f64, by_quota: bool) -> ContainerPool {
         method,
         weights: QUOTAS.iter().map(weight).collect(),
         rate_rps: load * QUOTAS.iter().sum::<f64>() / 0.0055,
-        seed: 1,
+        seed,
     };
     ContainerPool::new(spec)
 }
@@ -84,4 +88,37 @@ fn a_neighbour_on_half_of_the_largest_backend_costs_less_than_with_weights_by_qu
     let given_up = lanes[1].outcomes.iter().filter(|o| o.latency_ms.is_none()).count();
     assert!(given_up < 10, "{given_up} gave up");
     assert_eq!(count(&lanes[1], RecordKind::Failed), 0);
+}
+
+#[test]
+fn half_of_the_largest_backend_taken_is_recognised_within_ten_seconds() {
+    for seed in [0, 7, 9] {
+        let mut learned = seeded(Method::RoundRobin, 0.7, false, seed);
+        learned.attach();
+        learned.run_for(180.0);
+        assert_eq!(count(&learned, RecordKind::Drift), 0, "nothing has changed yet");
+        learned.set_quota(5, 0.5 * QUOTAS[5]);
+        learned.run_for(10.0);
+        let of_it = |record: &plimsoll_control::Record| {
+            record.kind == RecordKind::Drift && record.backend.as_deref() == Some("s5")
+        };
+        assert!(learned.records.iter().any(|(_, record)| of_it(record)), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_slow_down_that_all_share_is_laid_to_none() {
+    for seed in [2, 3] {
+        let mut learned = seeded(Method::RoundRobin, 0.7, false, seed);
+        learned.attach();
+        learned.run_for(180.0);
+        for _ in 0..4 {
+            (0..6).for_each(|i| learned.set_quota(i, 0.6 * QUOTAS[i]));
+            learned.run_for(20.0);
+            (0..6).for_each(|i| learned.set_quota(i, QUOTAS[i]));
+            learned.run_for(160.0);
+        }
+        assert_eq!(count(&learned, RecordKind::Drift), 0, "seed {seed}");
+        assert!(count(&learned, RecordKind::Doubted) > 0, "seed {seed}: it is said");
+    }
 }

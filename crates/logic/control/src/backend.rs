@@ -7,6 +7,7 @@ use plimsoll_model::{BackendId, Nanos, ServerStatus};
 
 use crate::belief::knowledge::{Knowledge, Setting};
 use crate::experiments::refresh::Due;
+use crate::members::asking::Asked;
 use crate::members::health::Health;
 use crate::members::life::Life;
 use crate::observe::traffic::{Meter, Window};
@@ -121,8 +122,8 @@ pub(crate) struct Backend {
     pub relearned: Option<(Nanos, f64)>,
     /// The last successful probe: when, and its response time in microseconds.
     pub probed: Option<(Nanos, f64)>,
-    /// Mean time of the last probes, successful or not, microseconds, and their number.
-    pub probe_time: (f64, f64),
+    /// What its checks and probes have cost.
+    pub asked: Asked,
     /// The load that it is given to be measured, if any.
     pub pin: Option<Pin>,
     pub refresh_due: Due,
@@ -178,7 +179,7 @@ impl Backend {
             changed: None,
             relearned: None,
             probed: None,
-            probe_time: (0.0, 0.0),
+            asked: Asked::default(),
             pin: None,
             refresh_due: Due::default(),
             idle_since: None,
@@ -249,6 +250,7 @@ impl Backend {
         let kept = EXCESS_KEPT;
         self.done.0 = kept * self.done.0 + window.completed;
         self.done.1 = kept * self.done.1 + window.seconds;
+        self.asked.note_carried(self.done);
     }
 
     /// Without traffic there may still be earlier requests in flight.

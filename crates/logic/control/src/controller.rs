@@ -358,7 +358,7 @@ impl Controller {
         let watches = self.watches();
         let judged = self.backends.iter().any(|b| b.health.ever_worked());
         let Some(b) = self.get(id) else { return };
-        b.note_probe_time(latency_us);
+        b.note_probe(outcome, latency_us);
         let mut change = None;
         if outcome == plimsoll_model::Outcome::Success {
             let began = Nanos(now.0.saturating_sub((latency_us * 1e3) as u64));

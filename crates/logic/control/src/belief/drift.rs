@@ -38,6 +38,8 @@ const PAUSES: f64 = 3.0;
 const TOGETHER: Duration = Duration::from_secs(30);
 /// … and a detector with at least this part of the evidence counts as one of them.
 const SUSPECT: f64 = 0.4;
+/// Under quotas the others share a change if their work makes it more likely than none by this log likelihood.
+const SHARED_NATS: f64 = 2.0;
 /// A backend that is relearned has become faster if its capacity grows by this factor within this time.
 const GROWN_BY: f64 = 1.15;
 const RELEARNING: Duration = Duration::from_secs(120);
@@ -133,6 +135,7 @@ impl Backend {
         self.knowledge.rescale(ratio);
         self.knowledge.refit(choice, typical);
         self.ask_rps *= ratio;
+        self.asked.rescale(ratio);
         self.offered_rps = self.offered_rps.map(|rps| rps * ratio);
         self.smoothed = (0.0, 0.0);
         self.done = (0.0, 0.0);
@@ -140,11 +143,12 @@ impl Backend {
         self.changed = Some((now, ratio));
     }
 
-    fn relearn(&mut self, now: Nanos) {
+    /// `ratio` is how it seemed to change.
+    fn relearn(&mut self, now: Nanos, ratio: f64) {
         self.relearned = self.knowledge.capacity_rps().map(|capacity| (now, capacity));
         self.knowledge.relearn();
         self.forget_watched();
-        self.changed = Some((now, 1.0 + f64::EPSILON));
+        self.changed = Some((now, ratio));
     }
 
     /// Discards the baselines of both detectors, so that each change is reported once, by the detector that is first.
@@ -155,10 +159,15 @@ impl Backend {
     }
 
     fn changes_like(&self, now: Nanos, ratio: f64) -> bool {
-        let alike = |other: f64| (other < 1.0) == (ratio < 1.0);
-        let lately = self.changed.is_some_and(|(at, r)| now.since(at) < TOGETHER && alike(r));
         let suspected = self.watch.as_ref().map(RateWatch::suspicion);
-        lately || suspected.is_some_and(|(part, r)| part > SUSPECT && alike(r))
+        let suspected =
+            suspected.is_some_and(|(part, other)| part > SUSPECT && is_alike(other, ratio));
+        self.changed_like(now, ratio) || suspected
+    }
+
+    /// Whether such a change of it was found lately.
+    fn changed_like(&self, now: Nanos, ratio: f64) -> bool {
+        self.changed.is_some_and(|(at, other)| now.since(at) < TOGETHER && is_alike(other, ratio))
     }
 }
 
@@ -216,6 +225,9 @@ impl Controller {
         change: Change,
         out: &mut Vec<Action>,
     ) {
+        if self.get(id).is_some_and(|b| b.knowledge.quota().is_some()) {
+            return self.on_quota_change(now, id, &change, out);
+        }
         let others = self.backends.iter().filter(|b| b.id != id && b.watch.is_some());
         let (watched, alike) = others.fold((0, 0), |(watched, alike), b| {
             (watched + 1, alike + usize::from(b.changes_like(now, change.ratio)))
@@ -223,12 +235,8 @@ impl Controller {
         let (choice, typical) = (self.spec.curve, self.typical());
         let is_shared = watched >= 2 && 2 * alike >= watched;
         let Some(b) = self.get(id) else { return };
-        if b.knowledge.quota().is_some() {
-            b.take_scale(now, change.ratio.clamp(1.0 / MOST, MOST), choice, typical);
-            return self.record_change(id, change.ratio, &change, out);
-        }
         if is_shared {
-            b.relearn(now);
+            b.relearn(now, change.ratio);
             let line = format!(
                 "it works at {:.2} of its rate before, and so do {alike} of the {watched} others: \
                  attributed to none of them, it is learned again",
@@ -245,7 +253,7 @@ impl Controller {
         if !is_judged || may_be_cores {
             // Under changing load, wrong cores look like a change of the rate: the backend's own traffic will show
             // which it is.
-            b.relearn(now);
+            b.relearn(now, 1.0 + f64::EPSILON);
             let line = format!(
                 "it may work at {:.2} of its rate before, or have more or fewer cores than estimated: it is learned again from \
                  its own traffic",
@@ -260,6 +268,39 @@ impl Controller {
         let ratio = (change.ratio / caution).clamp(1.0 / MOST, MOST);
         b.rescale(now, ratio, choice, typical);
         self.record_change(id, ratio, &change, out);
+    }
+
+    /// Processes a change of what a backend's quota gives. It is shared where the work of the others, all together,
+    /// speaks for it: one of few requests says little alone.
+    fn on_quota_change(
+        &mut self,
+        now: Nanos,
+        id: BackendId,
+        change: &Change,
+        out: &mut Vec<Action>,
+    ) {
+        let others = self.backends.iter().filter(|b| b.id != id && b.is_usable());
+        // Alarms come from samples that exaggerate: half of the change is asked for.
+        let half = change.ratio.sqrt();
+        let nats: f64 = others.map(|b| b.knowledge.nats_for(half, change.seconds)).sum();
+        let (choice, typical) = (self.spec.curve, self.typical());
+        if nats < SHARED_NATS {
+            let ratio = change.ratio.clamp(1.0 / MOST, MOST);
+            let Some(b) = self.get(id) else { return };
+            b.knowledge.take_quota(change);
+            b.take_scale(now, ratio, choice, typical);
+            return self.record_change(id, ratio, change, out);
+        }
+        let is_recorded = self.backends.iter().any(|b| b.changed_like(now, change.ratio));
+        self.backends.iter_mut().for_each(|b| b.knowledge.share_quota());
+        let Some(b) = self.get(id).filter(|_| !is_recorded) else { return };
+        b.changed = Some((now, change.ratio));
+        let line = format!(
+            "it works at {:.2} of its rate before, and so do the others, all together: attributed to none of them, they are \
+             learned again",
+            change.ratio
+        );
+        record(out, RecordKind::Doubted, Some(&b.name), line);
     }
 
     fn record_change(&mut self, id: BackendId, ratio: f64, change: &Change, out: &mut Vec<Action>) {
@@ -357,6 +398,10 @@ impl Controller {
     }
 }
 
+fn is_alike(ratio: f64, other: f64) -> bool {
+    (ratio < 1.0) == (other < 1.0)
+}
+
 /// The load planned for it. (A share that rounds to weight 0 is none.)
 fn planned_rps(b: &Backend, decision: &Decision) -> Option<f64> {
     let wish = decision.wishes.iter().find(|w| w.id == b.id && w.weight > 0)?;
@@ -423,7 +468,7 @@ mod tests {
         inferred.rescale(at(1), 1.0 / 3.0, CurveChoice::Auto, Typical::default());
         assert_eq!(probes(&mut inferred, 3.0), 0, "its traffic has shown it already");
         let mut again = b.clone();
-        again.relearn(at(1));
+        again.relearn(at(1), 1.0 / 3.0);
         assert_eq!(probes(&mut again, 3.0), 0, "it is being relearned already");
         assert_eq!(probes(&mut b, 3.0), 1, "nothing has shown it yet");
     }

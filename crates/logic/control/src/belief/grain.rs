@@ -41,18 +41,25 @@ const NO_FASTER_ERROR: f64 = 0.25;
 const ENOUGH: f64 = 25.0;
 /// Completions that a rate remembers.
 const MEMORY: f64 = 3_000.0;
-/// Seconds of lasting work that count as recent, in blocks of one second.
-const RECENT: usize = 12;
-/// Log likelihood by which a recent rate differs from the former one: it is tested forty times a second, over twelve
+/// Lasting work is gathered in blocks of this time, …
+const BLOCK_S: f64 = 1.0;
+/// … of which so many are recent. (Seconds without lasting work make no block.)
+const RECENT: usize = 30;
+/// Log likelihood by which the rates before and after a change differ: it is tested forty times a second, over thirty
 /// spans.
 const OTHER: f64 = 14.0;
+/// After a change that most of the pool shares, former work counts for this many seconds. In time and not in
+/// completions, so that all capacities move alike and the shares stay.
+const SHARED_S: f64 = 60.0;
 /// With less than this part of ten seconds in lasting work, the quota does not limit the backend.
 const AT_EASE: f64 = 0.05;
 /// Step by which the capacity is raised again for a backend that had more before and is not limited now.
 const STEP: f64 = 1.25;
 /// Bounds on the dispersion of completions, relative to a Poisson process.
 const SCATTER: (f64, f64) = (0.5, 5.0);
-/// Batches that the dispersion remembers.
+/// The dispersion is measured in batches of lasting work of ten periods, so that their ends matter little, …
+const BATCH_S: f64 = 1.0;
+/// … of which it remembers so many.
 const SCATTER_MEMORY: f64 = 100.0;
 
 /// Completions, and the seconds with work.
@@ -70,6 +77,21 @@ impl Work {
 
     fn times(self, part: f64) -> Work {
         Work { completions: self.completions * part, seconds: self.seconds * part }
+    }
+
+    fn and(mut self, other: Work) -> Work {
+        self.add(other);
+        self
+    }
+
+    /// Log likelihood of this work against the other at two rates, over both at one.
+    fn differs_from(self, other: Work) -> f64 {
+        let Some(common) = self.and(other).rate() else { return 0.0 };
+        let nats = |work: Work| {
+            let ratio = work.completions / (common * work.seconds);
+            if ratio > 0.0 { work.completions * ratio.ln() } else { 0.0 }
+        };
+        nats(self) + nats(other)
     }
 
     fn rate(&self) -> Option<f64> {
@@ -114,11 +136,21 @@ pub(crate) struct Quota {
     pub error: f64,
 }
 
+/// The lasting work of a second.
+#[derive(Clone, Copy, Debug, Default)]
+struct Block {
+    /// When it began, by [`Grain`]'s clock.
+    began_s: f64,
+    work: Work,
+}
+
 /// A change of the rate of lasting work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Moved {
     pub ratio: f64,
+    /// Requests since it began.
     pub requests: f64,
+    /// Time since it began.
     pub seconds: f64,
 }
 
@@ -150,10 +182,13 @@ pub(crate) struct Grain {
     known: Work,
     /// The most recent blocks of lasting work.
     #[serde(skip)]
-    recent: VecDeque<Work>,
-    /// The open batch of lasting work, for the dispersion.
+    recent: VecDeque<Block>,
+    /// The open batch, for the dispersion.
     #[serde(skip)]
     batch: Work,
+    /// Sum of all intervals.
+    #[serde(skip)]
+    clock_s: f64,
     scatter: (f64, f64),
     /// Its capacity before it fell, requests per second.
     before_rps: Option<f64>,
@@ -161,7 +196,7 @@ pub(crate) struct Grain {
 
 impl Grain {
     /// Processes the interval between two readings. `service_us` is the unloaded service time, where known. Returns a
-    /// change of the capacity once that has lasted for `lasting_s` seconds of work.
+    /// change of the capacity once that has lasted for `lasting_s` seconds of work, until it is taken or shared.
     pub fn note(
         &mut self,
         interval: &Interval,
@@ -173,6 +208,7 @@ impl Grain {
             self.stretch_s = 0.0;
             return None;
         }
+        self.clock_s += seconds;
         let present = |n: u32| if n > 0 { 0.5 } else { 0.0 };
         let work = Work { completions, seconds: (present(before) + present(after)) * seconds };
         let lasts_s = service_us.map_or(LASTS_S, |us| (LASTS_SERVICES * us / 1e6).max(LASTS_S));
@@ -197,26 +233,30 @@ impl Grain {
     }
 
     fn note_lasting(&mut self, work: Work) {
-        match self.recent.back_mut().filter(|block| block.seconds < 1.0) {
-            Some(block) => block.add(work),
-            None => self.recent.push_back(work),
+        match self.recent.back_mut().filter(|block| self.clock_s - block.began_s < BLOCK_S) {
+            Some(block) => block.work.add(work),
+            None => self.recent.push_back(Block { began_s: self.clock_s, work }),
         }
         if self.recent.len() > RECENT
             && let Some(old) = self.recent.pop_front()
         {
-            // Blocks that are no longer recent join the known work.
-            self.known = self.known.times((-old.completions / MEMORY).exp());
-            self.known.add(old);
+            self.settle(old.work);
         }
-        self.batch.add(work);
-        let Some(rate) = self.known.rate() else { return };
-        let expected = rate * self.batch.seconds;
-        if expected >= 10.0 {
-            let squared = (self.batch.completions - expected).powi(2) / expected;
+    }
+
+    /// A block that is no longer recent joins the known work. What it differs from that is noise.
+    fn settle(&mut self, block: Work) {
+        self.batch.add(block);
+        let batch = self.batch;
+        if let Some(rate) = self.known.rate().filter(|_| batch.seconds >= BATCH_S) {
+            let expected = rate * batch.seconds;
+            let variance = expected * (1.0 + expected / self.known.completions);
             let kept = 1.0 - 1.0 / SCATTER_MEMORY;
+            let squared = (batch.completions - expected).powi(2) / variance;
             self.scatter = (kept * self.scatter.0 + squared, kept * self.scatter.1 + 1.0);
             self.batch = Work::default();
         }
+        self.known = self.known.times((-block.completions / MEMORY).exp()).and(block);
     }
 
     fn scatter(&self) -> f64 {
@@ -254,33 +294,63 @@ impl Grain {
         self.recent.clear();
     }
 
-    fn moved(&mut self, lasting_s: f64) -> Option<Moved> {
-        let quota = self.quota()?;
-        if self.known.completions < ENOUGH {
-            return None;
-        }
-        let scatter = self.scatter();
-        let mut since = Work::default();
-        // A change may have begun at any time: all suffixes of the recent blocks are tested.
-        let moved = self.recent.iter().rev().enumerate().find_map(|(i, block)| {
-            since.add(*block);
-            let lasts = since.seconds >= lasting_s || i + 1 == RECENT;
-            let expected = quota.capacity_rps * since.seconds;
-            let ratio = since.completions.max(0.5) / expected;
-            // Log likelihood of a Poisson process, reduced by the dispersion and by the error of the known rate.
-            let nats = since.completions * ratio.ln() + expected - since.completions;
-            let doubt = scatter * (1.0 + expected / self.known.completions);
-            (lasts && nats > OTHER * doubt).then_some((ratio, since))
-        });
-        let (ratio, since) = moved?;
+    fn moved(&self, lasting_s: f64) -> Option<Moved> {
+        self.quota()?;
+        let needed = OTHER * self.scatter();
+        let mut after = Work::default();
+        let mut before = self.recent.iter().fold(self.known, |all, block| all.and(block.work));
+        // A change may have begun with any of the recent blocks.
+        self.recent.iter().rev().find_map(|block| {
+            after.add(block.work);
+            before.add(block.work.times(-1.0));
+            let lasts = after.seconds >= lasting_s;
+            let former = before.rate().filter(|_| before.completions >= 1.0)?;
+            let ratio = after.completions.max(0.5) / after.seconds / former;
+            (lasts && after.differs_from(before) > needed).then_some(Moved {
+                ratio,
+                requests: after.completions,
+                seconds: self.clock_s - block.began_s,
+            })
+        })
+    }
+
+    /// Lasting work of the last so many seconds, and all before.
+    fn divided(&self, seconds: f64) -> (Work, Work) {
+        let since = self.clock_s - seconds;
+        self.recent.iter().fold((Work::default(), self.known), |(after, before), block| match block
+            .began_s
+            >= since
+        {
+            true => (after.and(block.work), before),
+            false => (after, before.and(block.work)),
+        })
+    }
+
+    /// It has changed by this ratio since so many seconds: what was known before no longer counts.
+    pub fn take(&mut self, ratio: f64, seconds: f64) {
+        let (after, before) = self.divided(seconds);
         if ratio < 1.0 {
-            let before = self.before_rps.unwrap_or(0.0);
-            self.before_rps = Some(before.max(quota.capacity_rps));
+            let known = self.before_rps.into_iter().chain(before.rate());
+            self.before_rps = known.reduce(f64::max);
         }
-        self.known = Work { completions: since.completions.max(0.5), ..since };
+        self.known = Work { completions: after.completions.max(0.5), ..after };
         self.recent.clear();
-        self.batch = Work::default();
-        Some(Moved { ratio, requests: since.completions, seconds: since.seconds })
+    }
+
+    /// Most of the pool shares the change: all work counts, and what follows counts for more than usual.
+    pub fn share(&mut self) {
+        self.known = self.known.times((SHARED_S / self.known.seconds.max(1e-9)).min(1.0));
+        for block in std::mem::take(&mut self.recent) {
+            self.known.add(block.work);
+        }
+    }
+
+    /// Log likelihood, by its own work of the last so many seconds, of this change against none.
+    pub fn nats_for(&self, ratio: f64, seconds: f64) -> f64 {
+        let (after, before) = self.divided(seconds);
+        let Some(rate) = before.rate() else { return 0.0 };
+        let expected = rate * after.seconds;
+        (after.completions * ratio.ln() + (1.0 - ratio) * expected) / self.scatter()
     }
 
     /// Whether its own work shows a quota.
@@ -308,7 +378,7 @@ impl Grain {
     pub fn quota(&self) -> Option<Quota> {
         let mut all = self.known;
         if all.completions < ENOUGH {
-            self.recent.iter().for_each(|block| all.add(*block));
+            self.recent.iter().for_each(|block| all.add(block.work));
         }
         let capacity_rps =
             all.rate().filter(|_| self.held || (self.assumed && self.is_saturated()))?;
@@ -323,7 +393,6 @@ impl Grain {
         self.known.seconds /= ratio;
         self.known = self.known.times((ENOUGH / self.known.completions.max(1.0)).min(1.0));
         self.recent.clear();
-        self.batch = Work::default();
     }
 }
 
@@ -357,7 +426,10 @@ mod tests {
             }
             if step.is_multiple_of(50) {
                 let interval = Interval { seconds: 0.025, before, after: queue, completions: done };
-                moved.extend(grain.note(&interval, Some(5_500.0), 3.0));
+                if let Some(change) = grain.note(&interval, Some(5_500.0), 3.0) {
+                    grain.take(change.ratio, change.seconds);
+                    moved.push(change);
+                }
                 (before, done) = (queue, 0.0);
             }
         }
@@ -398,5 +470,47 @@ mod tests {
         run(&mut grain, 18.7, 10.0, 120.0);
         let capacity = grain.quota().map(|quota| quota.capacity_rps);
         assert!(capacity.is_some_and(|rps| rps > 28.0), "{capacity:?}");
+    }
+
+    #[test]
+    fn half_of_a_quota_is_recognised_within_seconds_however_little_was_throttled_before() {
+        let mut grain = Grain::default();
+        for _ in 0..3 {
+            run(&mut grain, 18.7, 17.0, 40.0);
+            run(&mut grain, 18.7, 40.0, 2.5);
+        }
+        let lasting_s = grain.known.seconds + recent(&grain).seconds;
+        assert!((3.0..10.0).contains(&lasting_s), "of 120 s of traffic, {lasting_s}");
+        let less = run(&mut grain, 9.35, 24.0, 10.0);
+        assert!(less.iter().any(|m| (0.4..0.65).contains(&m.ratio)), "{less:?}");
+    }
+
+    fn recent(grain: &Grain) -> Work {
+        grain.recent.iter().fold(Work::default(), |all, block| all.and(block.work))
+    }
+
+    #[test]
+    fn a_shared_change_leaves_the_rate_nearly_as_it_was_and_for_good_is_learned() {
+        let mut grain = Grain::default();
+        for _ in 0..4 {
+            run(&mut grain, 18.7, 17.0, 40.0);
+            run(&mut grain, 18.7, 40.0, 5.0);
+        }
+        let rate = |grain: &Grain| grain.quota().expect("it is held").capacity_rps;
+        let before = rate(&grain);
+        let slowed = |grain: &mut Grain, seconds: u32| {
+            for _ in 0..seconds {
+                let interval = Interval { seconds: 0.1, before: 9, after: 9, completions: 1.7 };
+                (0..10).for_each(|_| {
+                    if grain.note(&interval, Some(5_500.0), 3.0).is_some() {
+                        grain.share();
+                    }
+                });
+            }
+        };
+        slowed(&mut grain, 6);
+        assert!(rate(&grain) > 0.9 * before, "{} of {before}", rate(&grain));
+        slowed(&mut grain, 300);
+        assert!((rate(&grain) / 17.0 - 1.0).abs() < 0.1, "{} of {before}", rate(&grain));
     }
 }

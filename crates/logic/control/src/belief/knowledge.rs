@@ -5,7 +5,7 @@
 //! a queue with these cores, scaled by the variability of the load, unless a fitted family predicts left-out points
 //! clearly better.
 
-use plimsoll_learn::drift::Interval;
+use plimsoll_learn::drift::{Change, Interval};
 use plimsoll_learn::{
     CapacityHint, CurveFit, Dispersion, Family, FitOptions, Hints, IdleLatency, InFlightWindow,
     Point, Throughput, ThroughputEstimator, ThroughputOptions, fit,
@@ -322,9 +322,7 @@ impl Knowledge {
     /// lasted for this many seconds of work.
     pub fn note_interval(&mut self, interval: &Interval, lasting_s: f64) -> Option<Moved> {
         let service_us = self.estimate.map(|e| e.service_us);
-        let moved = self.grain.note(interval, service_us, lasting_s);
-        self.stale |= moved.is_some();
-        moved
+        self.grain.note(interval, service_us, lasting_s)
     }
 
     /// Whether its own work shows a CPU quota.
@@ -340,6 +338,23 @@ impl Knowledge {
     /// The capacity under its quota, where it has one.
     pub fn quota(&self) -> Option<Quota> {
         self.grain.quota()
+    }
+
+    /// What its quota gives has changed.
+    pub fn take_quota(&mut self, change: &Change) {
+        self.grain.take(change.ratio, change.seconds);
+        self.stale = true;
+    }
+
+    /// What the quotas of most of the pool give has changed.
+    pub fn share_quota(&mut self) {
+        self.grain.share();
+        self.stale = true;
+    }
+
+    /// Log likelihood, by its lasting work of the last so many seconds, of this change of the rate against none.
+    pub fn nats_for(&self, ratio: f64, seconds: f64) -> f64 {
+        self.grain.nats_for(ratio, seconds)
     }
 
     /// Scales the capacity under its quota by this ratio.

@@ -1,11 +1,12 @@
 //! How often backends are checked and probed. Checks that are requests, and probes of the work URL, share one budget: 1
-//! % of a backend's capacity, where a probe counts by its response time against a client request's. Traffic is better
-//! evidence than either, so checks stop while there is traffic. An interval that an administrator configured is kept
-//! to.
+//! % of a backend's capacity, where a probe counts by its response time against a client request's. It is a bound: no
+//! check and no state of a backend is exempt, except that the first few of a backend of which nothing is known come
+//! sooner, once, and that what is refused costs nothing, because the kernel answers. Traffic is better evidence than
+//! either, so checks stop while there is traffic. An interval that an administrator configured is kept to.
 
 use std::time::Duration;
 
-use plimsoll_model::Nanos;
+use plimsoll_model::{FailureKind, Nanos, Outcome};
 
 use crate::backend::Backend;
 use crate::controller::{Controller, record};
@@ -17,10 +18,16 @@ const BUDGET: f64 = 0.01;
 const SUSPECT: Duration = Duration::from_millis(250);
 /// Interval of bare connections to a backend without traffic: they cost next to nothing.
 const IDLE: Duration = Duration::from_secs(1);
-/// Interval of requests to a backend whose capacity is unknown.
-const UNKNOWN: Duration = Duration::from_secs(5);
-/// Longest interval of checks and probes that are requests, so that wrong answers are detected.
-const RAREST: Duration = Duration::from_secs(60);
+/// The first checks and probes of a backend whose capacity is unknown: their number, and their interval.
+const FIRST: u32 = 5;
+const FIRST_INTERVAL: Duration = Duration::from_secs(5);
+/// Requests per second that a backend of which nothing is known is taken to serve.
+const ASSUMED_RPS: f64 = 1.0;
+/// A bound on intervals.
+const LONGEST_S: f64 = 36_000.0;
+/// Traffic of less than this many seconds shows no throughput; the greatest one fades by this factor per window.
+const CARRIED_S: f64 = 5.0;
+const CARRIED_FADES: f64 = 0.9995;
 /// Traffic within this time makes checks unnecessary.
 const RECENT: Duration = Duration::from_secs(2);
 /// If requests wait this long without any answer, the backend is checked by a bare connection, …
@@ -32,14 +39,40 @@ const PROBES_KEPT: f64 = 20.0;
 /// An interval is changed only by at least this factor.
 const WORTH_CHANGING: f64 = 1.25;
 
-/// The interval of checks or probes that cost this many requests each, within this part of the budget.
-fn within_budget(b: &Backend, requests: f64, part: f64) -> Duration {
-    let apart = |capacity: f64| {
-        let seconds = requests / (part * BUDGET * capacity);
-        let rarest = RAREST.mul_f64(requests.max(1.0));
-        Duration::from_secs_f64(seconds.clamp(0.0, 36_000.0)).clamp(SUSPECT, rarest)
-    };
-    b.calibrated_rps().map_or(UNKNOWN, apart)
+/// What checks and probes of a backend have shown of their cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Asked {
+    /// Mean time of the last probes, and of the last checks, successful or not, microseconds, and their number.
+    probe: (f64, f64),
+    check: (f64, f64),
+    /// Checks and probes that it had to serve while its capacity was unknown.
+    first: u32,
+    /// When the last check began that it had to serve.
+    checked_at: Option<Nanos>,
+    /// Its last check was refused, so that it served nothing.
+    refuses: bool,
+    /// The greatest throughput that it has carried, requests per second.
+    carried_rps: f64,
+}
+
+impl Asked {
+    fn note(mean: &mut (f64, f64), latency_us: f64) {
+        let kept = mean.1.min(PROBES_KEPT);
+        *mean = ((mean.0 * kept + latency_us) / (kept + 1.0), kept + 1.0);
+    }
+
+    /// Takes what its traffic completed in so many seconds.
+    pub fn note_carried(&mut self, (completed, seconds): (f64, f64)) {
+        self.carried_rps *= CARRIED_FADES;
+        if seconds >= CARRIED_S {
+            self.carried_rps = self.carried_rps.max(completed / seconds);
+        }
+    }
+
+    /// Its service rate has changed.
+    pub fn rescale(&mut self, ratio: f64) {
+        self.carried_rps *= ratio.min(1.0);
+    }
 }
 
 fn differ(was: Duration, is: Duration) -> bool {
@@ -62,16 +95,34 @@ impl Backend {
             || waits.is_some_and(|silent| silent >= looked_into)
     }
 
-    /// Its capacity, where it is known well enough to express a cost in it.
+    /// Its capacity, or a lower bound, where it is known well enough to express a cost in it.
     fn calibrated_rps(&self) -> Option<f64> {
         self.knowledge.capacity_rps().filter(|_| self.knowledge.error() < 0.5)
     }
 
-    /// Takes the duration of a probe, successful or not.
-    pub(crate) fn note_probe_time(&mut self, latency_us: f64) {
-        let kept = self.probe_time.1.min(PROBES_KEPT);
-        let mean = (self.probe_time.0 * kept + latency_us) / (kept + 1.0);
-        self.probe_time = (mean, kept + 1.0);
+    /// What the budget is a part of. The inverse of an unloaded response time is no bound (a quota may allow a
+    /// hundredth of it): without a known capacity only what was carried counts.
+    fn proven_rps(&self) -> Option<f64> {
+        let known = self.calibrated_rps().filter(|_| !self.knowledge.is_lower_bound());
+        known.or(Some(self.asked.carried_rps).filter(|rps| *rps > 0.0))
+    }
+
+    /// Takes a probe and its duration.
+    pub(crate) fn note_probe(&mut self, outcome: Outcome, latency_us: f64) {
+        if outcome != Outcome::Failure(FailureKind::Refused) {
+            self.asked.first = self.asked.first.saturating_add(1);
+            Asked::note(&mut self.asked.probe, latency_us);
+        }
+    }
+
+    /// Takes a round of checks and its duration.
+    pub(crate) fn note_check(&mut self, now: Nanos, started: Nanos, failure: Option<FailureKind>) {
+        self.asked.refuses = failure == Some(FailureKind::Refused);
+        if !self.asked.refuses {
+            self.asked.first = self.asked.first.saturating_add(1);
+            self.asked.checked_at = self.asked.checked_at.max(Some(started));
+            Asked::note(&mut self.asked.check, now.since(started).as_secs_f64() * 1e6);
+        }
     }
 
     /// The work of a probe in client requests, at least one: its response time over a client request's service time,
@@ -80,18 +131,38 @@ impl Backend {
         let Some(rps) = self.calibrated_rps() else { return 1.0 };
         let request_us = self.knowledge.cores() * 1e6 / rps;
         let waits_us = self.recent.latency_us.map_or(0.0, |us| (us - request_us).max(0.0));
-        ((self.probe_time.0 - waits_us) / request_us).max(1.0)
+        ((self.asked.probe.0 - waits_us) / request_us).max(1.0)
     }
 
-    /// The interval between rounds of this many probes, within this part of the budget. While a client request's
-    /// service time is unknown, a probe is taken to occupy one core.
+    /// The interval of what costs this many requests and takes this time, within this part of the budget. While a
+    /// client request's service time is unknown, that is taken to occupy one core.
+    fn within_budget(&self, requests: f64, time_us: f64, part: f64) -> Duration {
+        let part = part * BUDGET;
+        let busy_s = match self.calibrated_rps() {
+            Some(_) => 0.0,
+            None => time_us / 1e6 / part,
+        };
+        let afforded_s = match self.proven_rps() {
+            Some(rps) => requests / (part * rps),
+            None if self.asked.first < FIRST => FIRST_INTERVAL.as_secs_f64(),
+            None => requests / (part * ASSUMED_RPS),
+        };
+        Duration::from_secs_f64(afforded_s.max(busy_s).min(LONGEST_S)).max(SUSPECT)
+    }
+
+    /// The interval between rounds of this many probes, within this part of the budget.
     fn probe_interval(&self, requests: u32, part: f64) -> Duration {
-        let apart = within_budget(self, f64::from(requests) * self.probe_cost(), part);
-        if self.calibrated_rps().is_some() {
-            return apart;
+        let n = f64::from(requests);
+        self.within_budget(n * self.probe_cost(), n * self.asked.probe.0, part)
+    }
+
+    /// The interval between checks of this many requests, within this part of the budget.
+    fn check_interval(&self, requests: u32, part: f64) -> Duration {
+        if requests == 0 || self.asked.refuses {
+            return SUSPECT;
         }
-        let busy_s = f64::from(requests) * self.probe_time.0 / 1e6;
-        apart.max(Duration::from_secs_f64((busy_s / (part * BUDGET)).min(3_600.0)))
+        let n = f64::from(requests);
+        self.within_budget(n, n * self.asked.check.0, part)
     }
 
     /// Requests per second that Plimsoll sends to it.
@@ -110,7 +181,7 @@ impl Backend {
     /// The part of its capacity that this costs, where it is known.
     pub(crate) fn asked_part(&self, requests_per_check: u32) -> Option<f64> {
         let cost = self.checks_rps(requests_per_check) + self.probes_rps() * self.probe_cost();
-        Some(cost / self.calibrated_rps()?)
+        Some(cost / self.proven_rps()?)
     }
 }
 
@@ -127,10 +198,12 @@ impl Controller {
         let probes = self.spec.probe.is_some();
         for b in &mut self.backends {
             let suspect = b.is_suspect(now, checks.requests > 0);
+            let afforded = b.check_interval(checks.requests, if probes { 0.5 } else { 1.0 });
             // Immediate checks are no closer together than ordinary ones.
             if suspect && b.checked.is_none() && now.since(b.looked_at) < SUSPECT {
                 continue;
             }
+            let at_once = suspect && b.asked.checked_at.is_none_or(|at| now.since(at) >= afforded);
             let wanted = match checks.interval {
                 Some(interval) => Some(interval),
                 None if !suspect
@@ -142,12 +215,6 @@ impl Controller {
                 None => {
                     let uncounted = !b.life.counts_answers() && now.since(b.served_at) < RECENT;
                     let due = if suspect || uncounted { SUSPECT } else { IDLE };
-                    let part = if probes { 0.5 } else { 1.0 };
-                    let afforded = if checks.requests > 0 {
-                        within_budget(b, f64::from(checks.requests), part)
-                    } else {
-                        SUSPECT
-                    };
                     Some(due.max(afforded))
                 }
             };
@@ -165,7 +232,7 @@ impl Controller {
                 if suspect {
                     b.looked_at = now;
                 }
-                out.push(Action::CheckRate { backend: b.id, interval: wanted, at_once: suspect });
+                out.push(Action::CheckRate { backend: b.id, interval: wanted, at_once });
             }
         }
     }
@@ -220,8 +287,7 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use plimsoll_model::{
-        BackendId, BalancerReport, FailureKind, Method, MethodKind, Outcome, ServerReport,
-        ServerStatus,
+        BackendId, BalancerReport, Method, MethodKind, ServerReport, ServerStatus,
     };
 
     use super::*;
@@ -261,14 +327,14 @@ mod tests {
         probe(&mut controller, Outcome::Success, 5.0);
         assert_eq!(interval(&controller), 0.5);
         for outcome in [Outcome::Success, Outcome::Failure(FailureKind::Timeout)] {
-            controller.backends[0].probe_time = (0.0, 0.0);
+            controller.backends[0].asked = Asked::default();
             probe(&mut controller, outcome, 150.0);
             assert!((interval(&controller) - 15.0).abs() < 0.1, "{}", interval(&controller));
             let part = controller.backends[0].asked_part(0).expect("a part");
             assert!((part - BUDGET).abs() < 1e-4, "{part}");
         }
         // A probe that queued as long as client requests do costs no more than one.
-        controller.backends[0].probe_time = (0.0, 0.0);
+        controller.backends[0].asked = Asked::default();
         controller.backends[0].recent.latency_us = Some(80_000.0);
         probe(&mut controller, Outcome::Success, 80.0);
         assert!(interval(&controller) < 1.0, "{}", interval(&controller));
@@ -346,5 +412,71 @@ mod tests {
         let (cheap, out) = asked(2_000, 4_000);
         assert_eq!(warnings(&out), [""; 0]);
         assert!(cheap.backends[0].asked_part(3).is_some_and(|part| part < 0.015));
+    }
+
+    fn check(controller: &mut Controller, at_s: u64, ms: u64, failure: Option<FailureKind>) {
+        let (started, now) = (Nanos(at_s * 1_000_000_000), Nanos((at_s * 1_000 + ms) * 1_000_000));
+        let backend = BackendId(0);
+        let successes = u32::from(failure.is_none());
+        controller.step(now, Event::Liveness { backend, successes, failure, started });
+    }
+
+    #[test]
+    fn the_budget_binds_however_little_a_backend_serves_or_is_known_of_it() {
+        let by_request = CheckSpec { requests: 1, interval: None };
+        let every = |known: Knowledge, ms: u64, failure: Option<FailureKind>| {
+            let (mut controller, _) = controller(ProbeRate::default(), by_request);
+            controller.spec.probe = None;
+            controller.backends[0].knowledge = known;
+            (0..8).for_each(|i| check(&mut controller, 10 * i, ms, failure));
+            controller.backends[0].checked.expect("it is checked").as_secs_f64()
+        };
+        assert_eq!(every(Knowledge::known(4e6), 900, None), 400.0, "a request in four seconds");
+        // Of one that is idle nothing bounds the capacity: a quota may allow a hundredth of its unloaded pace.
+        let mut unloaded = Knowledge::default();
+        (0..20).for_each(|_| unloaded.observe_unloaded(5_000.0));
+        assert_eq!(every(unloaded, 5, None), 100.0);
+        assert_eq!(every(Knowledge::default(), 5, None), 100.0);
+        assert_eq!(every(Knowledge::default(), 5_000, None), 500.0, "it may keep a core busy");
+        let refused = every(Knowledge::default(), 1, Some(FailureKind::Refused));
+        assert_eq!(refused, SUSPECT.as_secs_f64(), "the kernel answers");
+    }
+
+    #[test]
+    fn suspicions_in_a_row_bring_no_checks_beyond_the_budget() {
+        let by_request = CheckSpec { requests: 1, interval: None };
+        let (mut controller, _) = controller(ProbeRate::default(), by_request);
+        controller.spec.probe = None;
+        controller.backends[0].knowledge = Knowledge::known(1e6);
+        let (mut asked, mut errors) = (0, 0u64);
+        // Two requests are lost every second, and answers follow.
+        for tenths in 1..900u64 {
+            errors += 2 * u64::from(tenths % 10 == 5);
+            let server = ServerReport {
+                backend: BackendId(0),
+                weight: 1,
+                status: ServerStatus::Up,
+                in_flight: 0,
+                queued: 0,
+                started_total: 2 * tenths,
+                errors_total: errors,
+                answered_total: Some(2 * tenths - errors),
+            };
+            let report = BalancerReport {
+                at: Nanos(tenths * 100_000_000),
+                method: Method { name: "leastconn".to_owned(), kind: MethodKind::InFlight },
+                generation: 1,
+                servers: vec![server],
+            };
+            let at_once = |action: &Action| {
+                matches!(action, Action::CheckRate { at_once: true, interval: Some(_), .. })
+            };
+            if controller.step(report.at, Event::Balancer(report)).iter().any(at_once) {
+                asked += 1;
+                check(&mut controller, tenths / 10, 200, None);
+            }
+        }
+        let served = 2 * 899 - errors;
+        assert!(asked > 1 && 100 * (asked - 1) <= served, "{asked} beside {served}");
     }
 }

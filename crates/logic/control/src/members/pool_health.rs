@@ -27,6 +27,10 @@ impl Controller {
         started: Nanos,
         out: &mut Vec<Action>,
     ) {
+        let costs = self.spec.checks.requests > 0;
+        if let Some(b) = self.get(id).filter(|_| costs) {
+            b.note_check(now, started, failure);
+        }
         let timed_out = successes == 0 && failure == Some(FailureKind::Timeout);
         if timed_out && started < self.stalled_at {
             return;
