@@ -57,6 +57,8 @@ const WAIT: f32 = 3.0;
 const OCCUPANCY: f32 = 0.03;
 /// Differences between service times count where they are so many times what noise makes of them.
 const DOUBT: f32 = 2.0;
+/// Most that is added to the deviance of a number of cores for being unusual: more, and what few have is never believed.
+const UNUSUAL: f32 = 3.0;
 /// A number of cores that no backend is known to have counts as if so many had it.
 const UNSEEN: f32 = 1.0;
 /// Most finishes between two looks at the whole pool; the first come sooner.
@@ -110,7 +112,7 @@ impl ExpectedDelay {
                 noise: 1.0,
                 spread: 0.0,
                 open_cores: 1.0,
-                plausible: if sight == Sight::Own { PLAUSIBLE } else { 0.0 },
+                plausible: if sight == Sight::Own { PLAUSIBLE } else { PLAUSIBLE },
                 unusual: [0.0; LEVELS],
             },
             keys: Keys::default(),
@@ -197,12 +199,17 @@ impl ExpectedDelay {
     /// time, a backend alone needs thousands of requests to tell one core from two.
     fn review_cores(&mut self) {
         let mut having = [0.0f32; LEVELS];
-        for bend in self.learners.iter().filter_map(Learner::bend) {
-            having[bend] += 1.0;
+        // Where no bend was seen there may be any number.
+        let mut unseen = UNSEEN;
+        for learner in &self.learners {
+            match learner.bend() {
+                Some(bend) => having[bend] += 1.0,
+                None => unseen += 1.0,
+            }
         }
-        let most = having.iter().copied().fold(0.0, f32::max) + UNSEEN;
+        let most = having.iter().copied().fold(0.0, f32::max) + unseen;
         for (unusual, having) in self.pool.unusual.iter_mut().zip(having) {
-            *unusual = (2.0 * (most / (having + UNSEEN)).ln()).min(3.0);
+            *unusual = (2.0 * (most / (having + unseen)).ln()).min(UNUSUAL);
         }
     }
 
