@@ -66,6 +66,8 @@ struct Plan {
     seeds: u64,
     balancers: usize,
     sight: Sight,
+    /// The backends refuse.
+    doors: bool,
     network: Duration,
 }
 
@@ -93,13 +95,15 @@ fn arguments() -> (Plan, Vec<Cell>) {
         None | Some("own") => Sight::Own,
         Some("probes") => Sight::Probes,
         Some("refusals") => Sight::Refusals,
-        Some(other) => panic!("{other}: expected own, probes or refusals"),
+        Some("both") => Sight::Probes,
+        Some(other) => panic!("{other}: expected own, probes, refusals or both"),
     };
     let plan = Plan {
         requests: number(1, 200_000.0) as u32,
         seeds: number(2, 20.0) as u64,
         balancers: number(6, 1.0) as usize,
         sight,
+        doors: matches!(argument(7).as_deref(), Some("refusals" | "both")),
         network: Duration::from_secs_f64(number(8, 0.0) / 1e3),
     };
     let mut cells = Vec::new();
@@ -187,8 +191,10 @@ fn measure(cell: Cell, seed: u64, plan: Plan) -> Means {
         let told = PolicyKind::LeastConnections.build(&capacities, &settings);
         arena.run(&mut [told.expect("valid settings")]).mean_us
     });
-    let expected_delay =
-        ExpectedDelaySettings { sight: plan.sight, ..ExpectedDelaySettings::default() };
+    let expected_delay = ExpectedDelaySettings {
+        sight: plan.sight,
+        probes: std::env::var("PROBES").map_or(5, |v| v.parse().unwrap()),
+    };
     let settings = Settings { expected_delay, ..Settings::default() };
     let build = |_| -> Box<dyn Policy> {
         let alike = vec![1; arena.pool.len()];
@@ -196,7 +202,7 @@ fn measure(cell: Cell, seed: u64, plan: Plan) -> Means {
     };
     let mut balancers: Vec<Box<dyn Policy>> = (0..plan.balancers).map(build).collect();
     let mut doors = Vec::new();
-    if plan.sight == Sight::Refusals {
+    if plan.doors {
         let options = AdmissionOptions::default();
         doors = AdmissionDoor::for_each(&arena.pool, &options).expect("the defaults");
         if let Ok(n) = std::env::var("DBG_DOOR") {

@@ -32,7 +32,7 @@ use super::levels::{LEVELS, least, level};
 /// Requests remembered.
 const MEMORY: f32 = 2_000.0;
 /// Deviance above the least up to which a candidate is not contradicted: one standard deviation.
-const PLAUSIBLE: f32 = 1.0;
+pub(super) const PLAUSIBLE: f32 = 1.0;
 /// The prior counts for so many requests.
 const PRIOR: f32 = 4.0;
 /// It takes the backend to be better than the average by this much, so that it is tried.
@@ -96,6 +96,10 @@ pub(super) struct Pool {
     pub(super) spread: f32,
     /// Most cores of those where no bend was seen.
     pub(super) open_cores: f32,
+    /// Deviance up to which a number of cores is not contradicted; the greatest of these is believed.
+    pub(super) plausible: f32,
+    /// What is to be added to the deviance of each bucket's least number, 0 for the commonest.
+    pub(super) unusual: [f32; LEVELS],
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -150,6 +154,11 @@ impl Learner {
     /// Cores, at least 1.
     pub(super) fn cores(&self) -> f32 {
         self.cores
+    }
+
+    /// The bucket of the cores, where a bend was seen.
+    pub(super) fn bend(&self) -> Option<usize> {
+        (!self.open).then(|| level(self.cores as u32))
     }
 
     /// No bend was seen: there may be more cores.
@@ -278,11 +287,12 @@ impl Learner {
             }
             let c = least(k) as f32;
             let s = (flat_us + c * steep_us) / requests;
-            let deviance = 2.0 / pool.noise * (requests * s.ln() + logs - steep * c.ln());
+            let deviance =
+                2.0 / pool.noise * (requests * s.ln() + logs - steep * c.ln()) + pool.unusual[k];
             fits[k] = (deviance, s);
             best = best.min(deviance);
         }
-        if let Some(k) = (1..=last).rev().find(|&k| fits[k].0 <= best + PLAUSIBLE) {
+        if let Some(k) = (1..=last).rev().find(|&k| fits[k].0 <= best + pool.plausible) {
             self.cores = least(k) as f32;
             self.open = k > top;
             self.service_us = Some(fits[k].1);
@@ -307,8 +317,14 @@ mod tests {
     use rand::{RngCore, SeedableRng};
     use rand_xoshiro::Xoshiro256PlusPlus;
 
-    const POOL: Pool =
-        Pool { service_us: Some(40_000.0), noise: 1.0, spread: 1e8, open_cores: 1.0 };
+    const POOL: Pool = Pool {
+        service_us: Some(40_000.0),
+        noise: 1.0,
+        spread: 1e8,
+        open_cores: 1.0,
+        plausible: PLAUSIBLE,
+        unusual: [0.0; LEVELS],
+    };
 
     fn exponential(rng: &mut dyn RngCore) -> f64 {
         -(((rng.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64).ln()

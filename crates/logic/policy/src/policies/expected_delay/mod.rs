@@ -45,7 +45,8 @@ use rand::RngCore;
 use crate::state::{InFlight, Keys};
 use crate::{Ending, Finish, Policy, Probing, Request, ServerLoad, Settings};
 use heard::Heard;
-use learner::{Learner, Pool};
+use learner::{Learner, PLAUSIBLE, Pool};
+use levels::LEVELS;
 use refusals::Refusals;
 pub use settings::{ExpectedDelaySettings, Sight};
 use shares::Shares;
@@ -56,6 +57,10 @@ const WAIT: f32 = 3.0;
 const OCCUPANCY: f32 = 0.03;
 /// Differences between service times count where they are so many times what noise makes of them.
 const DOUBT: f32 = 2.0;
+/// Most that is added to the deviance of a number of cores for being unusual: more, and what few have is never believed.
+const UNUSUAL: f32 = 3.0;
+/// A number of cores that no backend is known to have counts as if so many had it.
+const UNSEEN: f32 = 1.0;
 /// Most finishes between two looks at the whole pool; the first come sooner.
 const REVIEW: u32 = 64;
 
@@ -102,7 +107,14 @@ impl ExpectedDelay {
             weights: Vec::new(),
             in_flight: InFlight::new(weights.len()),
             learners: Vec::new(),
-            pool: Pool { service_us: None, noise: 1.0, spread: 0.0, open_cores: 1.0 },
+            pool: Pool {
+                service_us: None,
+                noise: 1.0,
+                spread: 0.0,
+                open_cores: 1.0,
+                plausible: if sight == Sight::Own { PLAUSIBLE } else { PLAUSIBLE },
+                unusual: [0.0; LEVELS],
+            },
             keys: Keys::default(),
             faded: Vec::new(),
             refusals: Refusals::default(),
@@ -180,6 +192,25 @@ impl ExpectedDelay {
         self.pool.service_us = Some(mean_us);
         let open = self.learners.iter().filter(|l| l.is_open());
         self.pool.open_cores = open.map(Learner::cores).fold(1.0, f32::max);
+        self.review_cores();
+    }
+
+    /// Numbers of cores that others have are likelier (empirical Bayes): under a law where few requests take most of the
+    /// time, a backend alone needs thousands of requests to tell one core from two.
+    fn review_cores(&mut self) {
+        let mut having = [0.0f32; LEVELS];
+        // Where no bend was seen there may be any number.
+        let mut unseen = UNSEEN;
+        for learner in &self.learners {
+            match learner.bend() {
+                Some(bend) => having[bend] += 1.0,
+                None => unseen += 1.0,
+            }
+        }
+        let most = having.iter().copied().fold(0.0, f32::max) + unseen;
+        for (unusual, having) in self.pool.unusual.iter_mut().zip(having) {
+            *unusual = (2.0 * (most / (having + unseen)).ln()).min(UNUSUAL);
+        }
     }
 
     /// One backend after another is looked at though nothing happens there.
