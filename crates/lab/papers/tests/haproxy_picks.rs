@@ -17,7 +17,9 @@ fn every_deterministic_method_picks_what_haproxy_picks() {
     let apart: Vec<String> = all
         .iter()
         .filter(|seen| seen.identical != REQUESTS)
-        .map(|seen| format!("{}: {} of {REQUESTS}, first {:?}", seen.name, seen.identical, seen.first_apart))
+        .map(|seen| {
+            format!("{}: {} of {REQUESTS}, first {:?}", seen.name, seen.identical, seen.first_apart)
+        })
         .collect();
     assert!(apart.is_empty(), "{apart:#?}");
     for (case, seen) in CASES.iter().zip(&all) {

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::policies::{
-    Bloc, CpuRandom, ExpectedDelay, First, HaproxyLeastconnPolicy, HaproxyRoundRobinPolicy, HashMaglev, HashRing,
-    LeastConnections, LeastTime, MapHash, PeakEwma, PowerOfN, PowerOfNLatency, Prequal, Random,
-    RoundRobin, StaticRoundRobin,
+    Bloc, CpuRandom, ExpectedDelay, First, HaproxyLeastconnPolicy, HaproxyRoundRobinPolicy,
+    HashMaglev, HashRing, LeastConnections, LeastTime, MapHash, PeakEwma, PowerOfN,
+    PowerOfNLatency, Prequal, Random, RoundRobin, StaticRoundRobin,
 };
 use crate::{Draw, Guarded, InvalidSetting, Policy, Ramping, Settings};
 

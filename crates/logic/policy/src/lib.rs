@@ -36,9 +36,9 @@ pub use key::{HashFunction, HashKey, KeySource, RequestView, UriPart};
 pub use kind::{PolicyKind, UnknownPolicy};
 pub use policies::{
     Bloc, CpuRandom, ExpectedDelay, ExpectedDelaySettings, First, HaproxyLeastconnPolicy,
-    HaproxyRoundRobinPolicy,
-    HashMaglev, HashRing, LeastConnections, LeastTime, MapHash, PeakEwma, PowerOfN,
-    PowerOfNLatency, Prequal, PrequalSettings, Random, RoundRobin, Sight, StaticRoundRobin,
+    HaproxyRoundRobinPolicy, HashMaglev, HashRing, LeastConnections, LeastTime, MapHash, PeakEwma,
+    PowerOfN, PowerOfNLatency, Prequal, PrequalSettings, Random, RoundRobin, Sight,
+    StaticRoundRobin,
 };
 pub use policy::{Ending, Finish, MAX_AVOID, Policy, Probing, Request, ServerLoad};
 pub use settings::{Draw, InvalidSetting, MAX_CHOICES, Settings};

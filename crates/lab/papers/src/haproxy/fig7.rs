@@ -121,7 +121,8 @@ pub fn add_wordpress(
 ) -> Result<(), Failure> {
     let title = format!("WordPress on {} servers", plan.sizes.name());
     outcome.tables.push(show::table("wordpress", &format!("Methods: {title}"), &real.points)?);
-    let mut costs = Table::empty("costs", "CPU that each request of the site costs, alone on an instance");
+    let mut costs =
+        Table::empty("costs", "CPU that each request of the site costs, alone on an instance");
     for cost in &real.costs {
         row!(costs, Provenance::Measured, {
             task: cost.method;

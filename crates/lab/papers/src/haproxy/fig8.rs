@@ -53,7 +53,8 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
 fn lower(points: &[Point], alike: &[Point]) -> Comparison {
     let random = |points| mean(points, "random", Task::Get, JUDGED);
     let ours = 100.0 * (1.0 - random(alike) / random(points));
-    let what = "how much lower random's mean is on servers that are alike, 20,000 tasks per 60 s, GET";
+    let what =
+        "how much lower random's mean is on servers that are alike, 20,000 tasks per 60 s, GET";
     let paper = (63.75, Tolerance::Absolute(10.0));
     Comparison::number(Provenance::Emulated, what, paper, ours, "%")
         .fitted("the scale, by which 20,000 tasks in equal parts nearly fill four cores")

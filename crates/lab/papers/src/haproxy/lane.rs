@@ -135,6 +135,12 @@ impl Lane {
         Ok(Lane { method, clients: Vec::new(), daemon, front, address })
     }
 
+    /// The same behind a HAProxy of the caller's; `method` is only what it is called.
+    pub fn behind(method: Method, haproxy: Haproxy) -> Self {
+        let address = haproxy.address();
+        Lane { method, clients: Vec::new(), daemon: None, front: Front::Haproxy(haproxy), address }
+    }
+
     /// Lets clients of both types come, half of the rate each.
     ///
     /// # Errors
@@ -183,12 +189,7 @@ impl Lane {
     }
 }
 
-fn load_of(
-    address: SocketAddr,
-    task: Task,
-    rate_rps: f64,
-    seed: u64,
-) -> Result<LoadSpec, Failure> {
+fn load_of(address: SocketAddr, task: Task, rate_rps: f64, seed: u64) -> Result<LoadSpec, Failure> {
     let target = Target::resolve(&format!("http://{address}/")).map_err(Failure::Other)?;
     let mut spec = LoadSpec::poisson(target, rate_rps, LONGEST);
     (spec.timeout, spec.seed, spec.keep_records) = (PATIENCE, seed, true);
@@ -211,7 +212,9 @@ fn nginx(
     weights: [u32; 5],
 ) -> Result<(Member, SocketAddr), Failure> {
     let program = find_program("nginx", program_places()).ok_or_else(|| {
-        Failure::Other("nginx is not installed; on Debian and Ubuntu: apt-get install nginx-light".into())
+        Failure::Other(
+            "nginx is not installed; on Debian and Ubuntu: apt-get install nginx-light".into(),
+        )
     })?;
     let dir = family.dir().join(name);
     std::fs::create_dir_all(&dir).map_err(Failure::file("make a directory for nginx"))?;

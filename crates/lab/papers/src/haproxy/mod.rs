@@ -8,12 +8,19 @@
 //! lane.rs       one method under load: a balancer, clients that GET and clients that POST
 //! sweep.rs      methods over rates, on emulated servers and on WordPress; the scale
 //! show.rs       tables and plots
+//! config.rs     a HAProxy's configuration with a knob turned
+//! namings.rs    uri under many namings of the pages
+//! knobs.rs      each knob against its default, in pairs
 //! ```
 
+mod config;
+mod fig6;
 mod fig7;
 mod fig8;
+mod knobs;
 mod lane;
 mod method;
+mod namings;
 mod picks;
 mod pool;
 mod show;
@@ -32,8 +39,14 @@ pub const PAPER: Paper = Paper {
 };
 
 /// Its experiments, in the order of the paper: one line each.
-pub const EXPERIMENTS: &[&Experiment] = 
-    &[&picks::EXPERIMENT, &fig7::EXPERIMENT, &fig8::EXPERIMENT];
+pub const EXPERIMENTS: &[&Experiment] = &[
+    &picks::EXPERIMENT,
+    &knobs::EXPERIMENT,
+    &fig6::EXPERIMENT,
+    &fig7::EXPERIMENT,
+    &fig8::EXPERIMENT,
+    &namings::EXPERIMENT,
+];
 
 /// What it shows and no experiment repeats.
 pub const MISSING: &[Missing] = &[];

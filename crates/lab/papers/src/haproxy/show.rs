@@ -58,6 +58,7 @@ pub fn plot(
     if let Some(limit) = limit {
         lines.push(Lines::new("central queue (limit)", Provenance::Simulated, limit));
     }
-    let (x, y) = (Axis::linear("tasks per 60 s, the paper's"), Axis::log("mean response time (ms)"));
+    let (x, y) =
+        (Axis::linear("tasks per 60 s, the paper's"), Axis::log("mean response time (ms)"));
     Some(Plot::lines(name, title, x, y, lines))
 }

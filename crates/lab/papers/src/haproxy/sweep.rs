@@ -118,7 +118,8 @@ pub fn on_emulated(
             let rate_rps = FULL * tasks / FULL_TASKS * 20.0 * core_rps();
             let groups = groups(plan.methods, rate_rps);
             for (i, group) in groups.iter().enumerate() {
-                let (at, next) = (i as f64 / groups.len() as f64, (i + 1) as f64 / groups.len() as f64);
+                let (at, next) =
+                    (i as f64 / groups.len() as f64, (i + 1) as f64 / groups.len() as f64);
                 let within = |x: f64| part.0 + (part.1 - part.0) * (step + x) / steps;
                 let mut beds = Vec::new();
                 let mut lanes = Vec::new();
@@ -131,7 +132,8 @@ pub fn on_emulated(
                     beds.push(bed);
                 }
                 let seed = context.seed + 1_000 * u64::from(round);
-                let run = Running { context, rate_rps, seed, deadline, part: (within(at), within(next)) };
+                let run =
+                    Running { context, rate_rps, seed, deadline, part: (within(at), within(next)) };
                 for (method, task, seen) in run.measure(lanes)? {
                     all.push(Point {
                         tier: "emulated",
@@ -253,15 +255,17 @@ pub fn on_wordpress(
                     deadline,
                     part: (within(0.0), within(1.0)),
                 };
-                points.extend(run.measure(vec![lane])?.into_iter().map(|(method, task, seen)| Point {
-                    tier: "WordPress",
-                    provenance: Provenance::Measured,
-                    method,
-                    tasks,
-                    rate_rps,
-                    round,
-                    task,
-                    seen,
+                points.extend(run.measure(vec![lane])?.into_iter().map(|(method, task, seen)| {
+                    Point {
+                        tier: "WordPress",
+                        provenance: Provenance::Measured,
+                        method,
+                        tasks,
+                        rate_rps,
+                        round,
+                        task,
+                        seen,
+                    }
                 }));
             }
         }
@@ -277,7 +281,8 @@ pub fn mean_of(
     tasks: f64,
     value: fn(&Seen) -> f64,
 ) -> Option<(f64, f64)> {
-    let those = points.iter().filter(|p| p.method.name == method && p.task == task && p.tasks == tasks);
+    let those =
+        points.iter().filter(|p| p.method.name == method && p.task == task && p.tasks == tasks);
     let values: Vec<f64> = those.map(|p| value(&p.seen)).collect();
     let n = values.len() as f64;
     if values.is_empty() {

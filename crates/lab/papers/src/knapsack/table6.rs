@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use plimsoll_lanes::{Distribution, Family, Lane, LaneKind, Pool};
-use plimsoll_queueing::{Pick, SmoothRoundRobin};
 use plimsoll_queueing::HaproxyRoundRobin;
+use plimsoll_queueing::{Pick, SmoothRoundRobin};
 use plimsoll_sim::BackendModel;
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;

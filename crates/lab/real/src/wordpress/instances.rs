@@ -57,7 +57,8 @@ impl Instances {
             let group = group.map_err(RealError::from)?;
             let address = (Ipv4Addr::new(127, run, number, i), PORT).into();
             let dir = family.dir().join(format!("wordpress-{number}-{name}"));
-            let processes = start(family, &group, site, address, &dir, &format!("{number}-{name}"))?;
+            let processes =
+                start(family, &group, site, address, &dir, &format!("{number}-{name}"))?;
             instances.push(Instance { name, address, processes, group });
         }
         let mut all = Instances { instances };
@@ -72,7 +73,9 @@ impl Instances {
 
     /// CPU time of each instance so far: what the processes of its control group have used.
     pub fn cpu_used(&self) -> Vec<Duration> {
-        let used = |one: &Instance| one.group.processes().iter().map(|pid| cpu_of(pid.as_raw_nonzero().get())).sum();
+        let used = |one: &Instance| {
+            one.group.processes().iter().map(|pid| cpu_of(pid.as_raw_nonzero().get())).sum()
+        };
         self.instances.iter().map(used).collect()
     }
 
@@ -127,7 +130,8 @@ fn start(
     };
     write(&nginx, nginx_configuration(&site.dir().join("site"), address, dir))?;
     write(&fpm, fpm_configuration(dir))?;
-    let path = php::find_fpm().ok_or_else(|| WordPressError::Missing(vec!["php-fpm is not installed".into()]))?;
+    let path = php::find_fpm()
+        .ok_or_else(|| WordPressError::Missing(vec!["php-fpm is not installed".into()]))?;
     let mut fpm_command = group.command(&path);
     fpm_command.args(["-F", "-R", "-y"]).arg(&fpm);
     let mut nginx_command = group.command(&program("nginx")?);
@@ -146,7 +150,8 @@ fn nginx_configuration(site: &Path, address: SocketAddr, dir: &Path) -> String {
     let temporary = |name: &str| format!("    {name}_temp_path {dir}/{name};\n");
     let temporary: String =
         ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(temporary).concat();
-    let parameter = |(name, value): (&str, &str)| format!("            fastcgi_param {name} {value};\n");
+    let parameter =
+        |(name, value): (&str, &str)| format!("            fastcgi_param {name} {value};\n");
     let parameters: String = [
         ("SCRIPT_FILENAME", "$document_root$fastcgi_script_name"),
         ("SCRIPT_NAME", "$fastcgi_script_name"),

@@ -134,8 +134,11 @@ pub fn up(dir: &Path) -> Result<(), WordPressError> {
     }
     fs::create_dir_all(dir).map_err(WordPressError::file(format!("make {}", dir.display())))?;
     let dir = fs::canonicalize(dir).map_err(WordPressError::file("find the directory"))?;
-    fs::write(dir.join(MARK), "made by plimsoll-lab wordpress up; plimsoll-lab wordpress down removes it\n")
-        .map_err(WordPressError::file("write to the directory"))?;
+    fs::write(
+        dir.join(MARK),
+        "made by plimsoll-lab wordpress up; plimsoll-lab wordpress down removes it\n",
+    )
+    .map_err(WordPressError::file("write to the directory"))?;
     let made = make(&dir);
     if made.is_err() {
         // The first error is the one to tell.
@@ -170,7 +173,13 @@ fn make(dir: &Path) -> Result<(), WordPressError> {
     let create = "CREATE DATABASE wordpress CHARACTER SET utf8mb4";
     finish(
         "mariadb",
-        Command::new(program("mariadb")?).args(["--no-defaults", &socket, "--user=root", "-e", create]),
+        Command::new(program("mariadb")?).args([
+            "--no-defaults",
+            &socket,
+            "--user=root",
+            "-e",
+            create,
+        ]),
     )?;
     finish("php", Command::new(program("php")?).arg(dir.join("install.php")).arg(&site))?;
     Ok(())

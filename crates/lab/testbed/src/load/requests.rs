@@ -25,9 +25,10 @@ impl Requests {
     pub(super) fn new(spec: &LoadSpec) -> Self {
         let rng = || Xoshiro256PlusPlus::seed_from_u64(spec.seed ^ WORK_STREAM);
         match spec.work {
-            _ if !spec.mix.is_empty() => {
-                Requests::Mix(spec.mix.iter().map(|asked| spec.bytes_of(asked).into()).collect(), rng())
-            }
+            _ if !spec.mix.is_empty() => Requests::Mix(
+                spec.mix.iter().map(|asked| spec.bytes_of(asked).into()).collect(),
+                rng(),
+            ),
             None => Requests::Same(spec.request_bytes(None).into()),
             Some(service) => Requests::Work(service, rng()),
         }
@@ -61,9 +62,8 @@ mod tests {
         spec.mix = vec![asked("/a?x=1", "one"), asked("/b", "")];
         assert_eq!(spec.problems(), [""; 0]);
         let mut requests = Requests::new(&spec);
-        let all: Vec<String> = (0..1_000)
-            .map(|_| String::from_utf8(requests.next(&spec).to_vec()).unwrap())
-            .collect();
+        let all: Vec<String> =
+            (0..1_000).map(|_| String::from_utf8(requests.next(&spec).to_vec()).unwrap()).collect();
         let first = "POST /a?x=1 HTTP/1.1\r\nHost: 127.0.0.1:1\r\nContent-Length: 3\r\n\r\none";
         let ones = all.iter().filter(|bytes| *bytes == first).count();
         assert!((440..560).contains(&ones), "{ones}");

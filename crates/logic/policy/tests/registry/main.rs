@@ -80,6 +80,15 @@ fn is_blind(way: &Way) -> bool {
         CpuRandom, HashMaglev, HashMap, HashRing, Random, RoundRobin, RoundrobinHaproxy,
         StaticRoundRobin,
     };
-    let blind = [Random, RoundRobin, RoundrobinHaproxy, StaticRoundRobin, HashMap, HashRing, HashMaglev, CpuRandom];
+    let blind = [
+        Random,
+        RoundRobin,
+        RoundrobinHaproxy,
+        StaticRoundRobin,
+        HashMap,
+        HashRing,
+        HashMaglev,
+        CpuRandom,
+    ];
     blind.contains(&way.kind) && way.settings.hash_balance_factor.is_none()
 }

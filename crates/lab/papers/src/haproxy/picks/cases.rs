@@ -117,8 +117,18 @@ pub const CASES: &[Case] = &[
         ..RING
     },
     Case { name: "roundrobin, equal", lines: "balance roundrobin", weights: [1; 5], ..TURNS },
-    Case { name: "roundrobin, 4:8:16:32:48", lines: "balance roundrobin", weights: TABLE_4, ..TURNS },
-    Case { name: "roundrobin, great weights", lines: "balance roundrobin", weights: GREAT, ..TURNS },
+    Case {
+        name: "roundrobin, 4:8:16:32:48",
+        lines: "balance roundrobin",
+        weights: TABLE_4,
+        ..TURNS
+    },
+    Case {
+        name: "roundrobin, great weights",
+        lines: "balance roundrobin",
+        weights: GREAT,
+        ..TURNS
+    },
     Case {
         name: "roundrobin, weights changed",
         lines: "balance roundrobin",

@@ -151,7 +151,11 @@ fn configuration(dir: &Path, cases: &[Case]) -> String {
     );
     for (i, case) in cases.iter().enumerate() {
         let mode = if case.is_rdp() { "tcp" } else { "http" };
-        text += &format!("listen {0}\n    mode {mode}\n    bind {1} accept-proxy\n", section(i), at(&section(i)));
+        text += &format!(
+            "listen {0}\n    mode {mode}\n    bind {1} accept-proxy\n",
+            section(i),
+            at(&section(i))
+        );
         if case.is_rdp() {
             text += "    tcp-request inspect-delay 5s\n    tcp-request content accept if { req.len gt 0 }\n";
         }
@@ -290,7 +294,8 @@ impl Trial<'_> {
             // The first never leaves, so that somebody serves.
             self.weights[which] = self.rng.random_range(u32::from(which == 0)..=256);
             let to = self.weights[which];
-            let said = self.admin.ask(&format!("set server {}/s{which} weight {to}", self.section))?;
+            let said =
+                self.admin.ask(&format!("set server {}/s{which} weight {to}", self.section))?;
             if said.trim_matches([' ', '\n', '>']) != "" {
                 return Err(Failure::Other(format!("haproxy takes no weight of {to}: {said}")));
             }
@@ -300,7 +305,8 @@ impl Trial<'_> {
     }
 
     fn send(&mut self, sent: &Sent) -> Result<UnixStream, Failure> {
-        let mut client = UnixStream::connect(&self.front).map_err(Failure::file("reach haproxy"))?;
+        let mut client =
+            UnixStream::connect(&self.front).map_err(Failure::file("reach haproxy"))?;
         client.set_read_timeout(Some(PATIENCE)).map_err(Failure::file("set a time-out"))?;
         let bytes = sent.bytes(self.case);
         client.write_all(&bytes).map_err(Failure::file("send a request"))?;
@@ -338,7 +344,9 @@ impl Trial<'_> {
         let end = Instant::now() + PATIENCE;
         while self.admin.in_flight(&self.section)? != self.open.len() {
             if Instant::now() > end {
-                return Err(Failure::Other("haproxy counts more requests than there are".to_owned()));
+                return Err(Failure::Other(
+                    "haproxy counts more requests than there are".to_owned(),
+                ));
             }
             std::thread::sleep(LOOK_EVERY);
         }

@@ -71,7 +71,8 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     let all = compare_picks(context.seed, requests, CASES, |i, name| {
         context.progress(i as f64 / CASES.len() as f64, name)
     })?;
-    let mut table = Table::empty("picks", "Picks that a real HAProxy and our policy have in common");
+    let mut table =
+        Table::empty("picks", "Picks that a real HAProxy and our policy have in common");
     for (case, seen) in CASES.iter().zip(&all) {
         let apart = seen.first_apart.map_or_else(String::new, |(at, theirs, ours)| {
             format!("request {at}: HAProxy s{theirs}, ours {ours:?}")

@@ -51,7 +51,13 @@ impl Sent {
             // What begins with 0 or 224 and more is no client's address.
             Ipv4Addr::from(rng.random_range(0x0100_0000..0xe000_0000_u32)).into()
         };
-        Sent { target: target(rng), agent: agent(rng), cookie: cookie(rng), source, payload: rdp(rng) }
+        Sent {
+            target: target(rng),
+            agent: agent(rng),
+            cookie: cookie(rng),
+            source,
+            payload: rdp(rng),
+        }
     }
 
     /// What goes over the wire: the PROXY protocol's line, which says who the client is, and the request.
@@ -65,7 +71,8 @@ impl Sent {
             bytes.extend_from_slice(&self.payload);
             return bytes;
         }
-        let mut head = format!("GET {} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n", self.target);
+        let mut head =
+            format!("GET {} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n", self.target);
         for (name, value) in [("User-Agent", &self.agent), ("Cookie", &self.cookie)] {
             if let Some(value) = value {
                 head.push_str(&format!("{name}: {value}\r\n"));
