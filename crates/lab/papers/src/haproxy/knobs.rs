@@ -69,7 +69,7 @@ const KNOBS: &[Knob] = &[
     ),
     knob(
         Lines { name: "maxconn 4", global: "    maxconn 4", ..PLAIN },
-        "HAProxy accepts no more: clients wait in the kernel, and are not refused",
+        "HAProxy accepts no more: the others wait in the kernel, not refused, for as long as four keep their connections",
     ),
     knob(Lines { name: "busy-polling", global: "    busy-polling", ..PLAIN }, "never sleeps"),
     knob(

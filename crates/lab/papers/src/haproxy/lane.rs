@@ -141,6 +141,14 @@ impl Lane {
         Lane { method, clients: Vec::new(), daemon: None, front: Front::Haproxy(haproxy), address }
     }
 
+    /// HAProxy's admin socket; nothing of nginx.
+    pub fn socket(&self) -> Option<&std::path::Path> {
+        match &self.front {
+            Front::Haproxy(haproxy) => Some(haproxy.socket()),
+            Front::Nginx(_) => None,
+        }
+    }
+
     /// Lets clients of both types come, half of the rate each.
     ///
     /// # Errors

@@ -10,10 +10,12 @@
 //! show.rs       tables and plots
 //! config.rs     a HAProxy's configuration with a knob turned
 //! namings.rs    uri under many namings of the pages
+//! cpu.rs        random among servers whose CPU has room, on a stock HAProxy
 //! knobs.rs      each knob against its default, in pairs
 //! ```
 
 mod config;
+mod cpu;
 mod fig6;
 mod fig7;
 mod fig8;
@@ -46,6 +48,7 @@ pub const EXPERIMENTS: &[&Experiment] = &[
     &fig7::EXPERIMENT,
     &fig8::EXPERIMENT,
     &namings::EXPERIMENT,
+    &cpu::EXPERIMENT,
 ];
 
 /// What it shows and no experiment repeats.
