@@ -135,6 +135,20 @@ impl Lane {
         Ok(Lane { method, clients: Vec::new(), daemon, front, address })
     }
 
+    /// The same behind a HAProxy of the caller's; `method` is only what it is called.
+    pub fn behind(method: Method, haproxy: Haproxy) -> Self {
+        let address = haproxy.address();
+        Lane { method, clients: Vec::new(), daemon: None, front: Front::Haproxy(haproxy), address }
+    }
+
+    /// HAProxy's admin socket; nothing of nginx.
+    pub fn socket(&self) -> Option<&std::path::Path> {
+        match &self.front {
+            Front::Haproxy(haproxy) => Some(haproxy.socket()),
+            Front::Nginx(_) => None,
+        }
+    }
+
     /// Lets clients of both types come, half of the rate each.
     ///
     /// # Errors

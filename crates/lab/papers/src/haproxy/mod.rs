@@ -8,12 +8,21 @@
 //! lane.rs       one method under load: a balancer, clients that GET and clients that POST
 //! sweep.rs      methods over rates, on emulated servers and on WordPress; the scale
 //! show.rs       tables and plots
+//! config.rs     a HAProxy's configuration with a knob turned
+//! namings.rs    uri under many namings of the pages
+//! cpu.rs        random among servers whose CPU has room, on a stock HAProxy
+//! knobs.rs      each knob against its default, in pairs
 //! ```
 
+mod config;
+mod cpu;
+mod fig6;
 mod fig7;
 mod fig8;
+mod knobs;
 mod lane;
 mod method;
+mod namings;
 mod picks;
 mod pool;
 mod show;
@@ -32,7 +41,15 @@ pub const PAPER: Paper = Paper {
 };
 
 /// Its experiments, in the order of the paper: one line each.
-pub const EXPERIMENTS: &[&Experiment] = &[&picks::EXPERIMENT, &fig7::EXPERIMENT, &fig8::EXPERIMENT];
+pub const EXPERIMENTS: &[&Experiment] = &[
+    &picks::EXPERIMENT,
+    &knobs::EXPERIMENT,
+    &fig6::EXPERIMENT,
+    &fig7::EXPERIMENT,
+    &fig8::EXPERIMENT,
+    &namings::EXPERIMENT,
+    &cpu::EXPERIMENT,
+];
 
 /// What it shows and no experiment repeats.
 pub const MISSING: &[Missing] = &[];

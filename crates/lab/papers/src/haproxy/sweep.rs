@@ -28,7 +28,7 @@ const FULL_CORES: f64 = 80.0;
 /// Requests per second that two cores carry of emulated lanes side by side.
 const AT_ONCE_RPS: f64 = 700.0;
 /// Cores that all WordPress instances have together; the rest is for the database, balancer and clients.
-const WORDPRESS_CORES: f64 = 1.2;
+pub const WORDPRESS_CORES: f64 = 1.2;
 /// Where `plimsoll-lab wordpress up` has made a site.
 pub const WORDPRESS: &str = "PLIMSOLL_WORDPRESS";
 

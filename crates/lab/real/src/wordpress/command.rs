@@ -118,12 +118,14 @@ fn serve(dir: &std::path::Path, quotas: &[f64], costs_only: bool) -> Result<(), 
         text += &format!("{:<4} {:<34} {:>6.1} ms of CPU\n", cost.method, cost.what, cost.cpu_ms);
     }
     say(&text);
-    while !costs_only {
+    if costs_only {
+        return Ok(());
+    }
+    loop {
         instances.check()?;
         if interrupt.came() {
             return Err(RealError::Interrupted.into());
         }
         std::thread::sleep(LOOK_EVERY);
     }
-    Ok(())
 }

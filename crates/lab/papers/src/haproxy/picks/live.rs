@@ -277,7 +277,7 @@ impl Trial<'_> {
     /// Before each request: some that are open end, and now and then a weight changes.
     fn change(&mut self, i: u64) -> Result<(), Failure> {
         // Waves: the number open swings between few and many.
-        let most = if (i / 97) % 2 == 0 { MOST_OPEN } else { 6 };
+        let most = if (i / 97).is_multiple_of(2) { MOST_OPEN } else { 6 };
         if self.case.ends == Ends::Later {
             let mut ended = false;
             while self.open.len() >= most || (!self.open.is_empty() && self.rng.random_bool(0.4)) {
@@ -296,7 +296,7 @@ impl Trial<'_> {
             let to = self.weights[which];
             let said =
                 self.admin.ask(&format!("set server {}/s{which} weight {to}", self.section))?;
-            if said.trim_matches([' ', '\n', '>']) != "" {
+            if !said.trim_matches([' ', '\n', '>']).is_empty() {
                 return Err(Failure::Other(format!("haproxy takes no weight of {to}: {said}")));
             }
             self.policy.set_weights(&self.weights);

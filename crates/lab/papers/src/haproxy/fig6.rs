@@ -1,0 +1,133 @@
+//! Figure 6 (§7): the number of HAProxy's threads over the rate, under roundrobin on servers that are alike.
+
+use std::time::{Duration, Instant};
+
+use plimsoll_lanes::{Family, raise_descriptor_limit};
+
+use super::config::{self, Lines, PLAIN};
+use super::fig7::DEADLINE;
+use super::lane::{Lane, Task};
+use super::method::{Balancer, Method, Weights};
+use super::pool::{Sizes, core_rps, emulated};
+use super::show;
+use super::sweep::{Point, load, mean_of};
+use crate::comparison::Bound;
+use crate::lanes::wait;
+use crate::outcome::Outcome;
+use crate::{Comparison, Context, Experiment, Failure, Provenance};
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "haproxy-fig6",
+    paper: &super::PAPER,
+    figure: "Figure 6",
+    title: "Response time over the rate by HAProxy's threads",
+    claim: "The number of threads affects the response time marginally.",
+    provenance: &[Provenance::Emulated],
+    takes: Duration::from_secs(35 * 60),
+    takes_quick: Duration::from_secs(5),
+    run,
+};
+
+const THREADS: [Method; 4] =
+    [called("nbthread 1"), called("nbthread 2"), called("nbthread 4"), called("nbthread 8")];
+const TASKS: [f64; 5] = [1_000.0, 10_000.0, 20_000.0, 30_000.0, 40_000.0];
+
+const fn called(name: &'static str) -> Method {
+    let balancer = Balancer::Haproxy("roundrobin");
+    Method { name, balancer, weights: Weights::Equal, is_steered: false }
+}
+
+fn threads(i: usize) -> Lines {
+    Lines { threads: 1 << i, name: THREADS[i].name, ..PLAIN }
+}
+
+fn run(context: &Context) -> Result<Outcome, Failure> {
+    raise_descriptor_limit();
+    let family = Family::start()?;
+    let tasks: &[f64] = context.pick(&TASKS[2..3], &TASKS);
+    let (warm_up, measure) = context.pick((150, 500), (3_000, 20_000));
+    let rounds = context.pick(1, 4);
+    let steps = f64::from(rounds) * tasks.len() as f64 * THREADS.len() as f64;
+    let mut points = Vec::new();
+    for round in 0..rounds {
+        for &tasks in tasks {
+            for (i, method) in THREADS.iter().enumerate() {
+                let at = points.len() as f64 / 2.0;
+                let part = (at / steps, (at + 1.0) / steps);
+                let bed = emulated(Sizes::Homogeneous, context.seed + u64::from(round))?;
+                let name = format!("lane{}", points.len());
+                let haproxy = config::start(&family, &name, threads(i), &bed.addresses().to_vec())?;
+                let mut lane = Lane::behind(*method, haproxy);
+                let rate_rps = load(tasks, 80.0) * 20.0 * core_rps();
+                lane.open(rate_rps, context.seed + 1_000 * u64::from(round))?;
+                let mut look = |ms, part| {
+                    wait(context, Duration::from_millis(ms), part, method.name, || lane.check())
+                };
+                look(warm_up, part)?;
+                let from = Instant::now();
+                look(measure, part)?;
+                for (task, seen) in lane.finish(from, Instant::now(), DEADLINE)? {
+                    points.push(Point {
+                        tier: "emulated",
+                        provenance: Provenance::Emulated,
+                        method: *method,
+                        tasks,
+                        rate_rps,
+                        round,
+                        task,
+                        seen,
+                    });
+                }
+            }
+        }
+    }
+    let plots = Task::ALL.iter().filter_map(|&task| {
+        let (name, title) = (format!("fig6-{}", task.name().to_lowercase()), task.name());
+        show::plot(&name, title, &points, &THREADS, task, DEADLINE, None)
+    });
+    Ok(Outcome {
+        plots: plots.collect(),
+        tables: vec![show::table("threads", "roundrobin by HAProxy's threads", &points)?],
+        comparisons: tasks.iter().map(|&tasks| comparison(&points, tasks)).collect(),
+        notes: vec![
+            format!(
+                "Threads take turns at the cores of this machine, {} of them, which clients and servers share: \
+                 more threads than cores cannot show what more cores would. The paper's default is 64.",
+                std::thread::available_parallelism().map_or(1, usize::from)
+            ),
+            format!(
+                "The deadline is not stated: {} ms. The scale is that of haproxy-fig7.",
+                DEADLINE.as_millis()
+            ),
+        ],
+    })
+}
+
+fn comparison(points: &[Point], tasks: f64) -> Comparison {
+    let means = THREADS.iter().filter_map(|method| {
+        Some(mean_of(points, method.name, Task::Get, tasks, |seen| seen.mean_ms)?.0)
+    });
+    let (low, high) =
+        means.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), m| (a.min(m), b.max(m)));
+    let what = format!("greatest over least mean by threads, GET, {tasks:.0} tasks per 60 s");
+    let paper = ("threads affect it marginally", Bound::AtMost(1.1));
+    Comparison::bound(Provenance::Emulated, what, paper, high / low, "×").why(
+        "A tenth apart is taken for marginal. One thread forwards thousands of requests per second: at these \
+         rates servers decide.",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::method::named;
+    use super::*;
+
+    #[test]
+    fn names_say_how_many_threads() {
+        for (i, method) in THREADS.iter().enumerate() {
+            assert_eq!(method.name, format!("nbthread {}", threads(i).threads));
+        }
+        assert_eq!(named("roundrobin").balancer, THREADS[0].balancer);
+    }
+}

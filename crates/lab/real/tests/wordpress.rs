@@ -1,0 +1,53 @@
+//! The application of the HAProxy study: made, served and removed.
+
+use std::process::Command;
+
+use plimsoll_lanes::Family;
+use plimsoll_real::cgroup::Cgroups;
+use plimsoll_real::wordpress::{Instances, Site, WordPressError, costs, down, missing, up};
+
+fn comments(dir: &std::path::Path) -> String {
+    let socket = format!("--socket={}", dir.join("run/mysql.sock").display());
+    let count = "SELECT COUNT(*) FROM wordpress.wp_comments";
+    let mut command = Command::new("mariadb");
+    let out = command.args(["--no-defaults", &socket, "--user=root", "-N", "-e", count]).output();
+    String::from_utf8(out.unwrap().stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn a_site_is_made_serves_forgets_its_posts_and_is_removed() {
+    let missing = missing();
+    if !missing.is_empty() {
+        eprintln!("skipped: {}", missing.join("; "));
+        return;
+    }
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("site");
+    up(&dir).unwrap();
+    assert!(matches!(up(&dir), Err(WordPressError::Directory { .. })), "there is one already");
+    {
+        let cgroups = Cgroups::open().unwrap();
+        let family = Family::start().unwrap();
+        let site = Site::start(&family, &dir).unwrap();
+        let before = comments(&dir);
+        // 1 of WordPress' own, and 6 + 12 + 18 + 24 + 30 of the pages.
+        assert_eq!(before, "91");
+        let instances = Instances::start(&family, &cgroups, &site, &[0.5, 0.5], 7).unwrap();
+        let costs = costs(&instances, 1).unwrap();
+        assert_eq!(costs.len(), 10);
+        assert!(costs.iter().all(|cost| cost.cpu_ms > 0.0), "{costs:?}");
+        let used = instances.cpu_used();
+        assert!(used[0] > used[1], "the first has served all of them: {used:?}");
+        assert_eq!(comments(&dir), before, "what was posted is removed as it is processed");
+    }
+    down(&dir).unwrap();
+    assert!(!dir.exists());
+}
+
+#[test]
+fn only_its_own_directory_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("precious"), "x").unwrap();
+    assert!(matches!(down(dir.path()), Err(WordPressError::Directory { .. })));
+    assert!(dir.path().join("precious").exists());
+}
