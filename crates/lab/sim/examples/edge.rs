@@ -37,7 +37,7 @@ fn main() {
             let mut run = EdgeRun::new(cores, 0.85, way);
             run.traffic.elephants = elephants;
             run.traffic.mice = mice;
-            run.ages = ages;
+            run.ages = ages; if let Ok(c) = std::env::var("COST") { let c: f64 = c.parse().unwrap(); run.traffic.packets_per_ms *= run.cost / c; run.cost = c; }
             run.run_ms = 5_000;
             run.warm_ms = 1_000;
             let s = run.run();
