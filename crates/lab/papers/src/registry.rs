@@ -1,6 +1,6 @@
 //! Every experiment there is.
 
-use crate::{Experiment, Missing, Paper, bloc, cheetah, knapsack};
+use crate::{Experiment, Missing, Paper, bloc, cheetah, edge, knapsack};
 
 /// How unlike a name may be to be offered instead of an unknown one: 0 has nothing in common.
 const NEAR: f64 = 0.7;
@@ -13,6 +13,7 @@ const PAPERS: &[(&Paper, &[&Experiment], &[Missing])] = &[
     (&knapsack::PAPER, knapsack::EXPERIMENTS, knapsack::MISSING),
     (&bloc::PAPER, bloc::EXPERIMENTS, bloc::MISSING),
     (&cheetah::PAPER, cheetah::EXPERIMENTS, cheetah::MISSING),
+    (&edge::PAPER, edge::EXPERIMENTS, edge::MISSING),
 ];
 
 /// All papers.

@@ -35,10 +35,10 @@ fn a_core_is_busy_for_its_packets_and_its_batches_and_drops_what_has_no_room() {
     assert!((90e-6..120e-6).contains(&delay), "{delay}");
     // Packets that come alone pay a batch each; where they wait, batches are shared.
     let mut core = Core::new(100, 1e-6);
-    (0..1000).for_each(|_| drop(core.tick(1, 1e-6)));
+    (0..1000).for_each(|_| _ = core.tick(1, 1e-6));
     assert!((core.take().0 - 2e-3).abs() < 1e-5);
     let mut core = Core::new(1000, 1e-6);
-    (0..1000).for_each(|_| drop(core.tick(20, 1e-6)));
+    (0..1000).for_each(|_| _ = core.tick(20, 1e-6));
     assert!(core.take().1 > 9_500, "nearly one a microsecond");
 }
 
