@@ -156,6 +156,7 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
             gap(OURS, setting),
             "points",
         )
+        .why("What an elephant adds is seen only once it sends.")
     };
     let prototype = |method: &str, setting: usize, paper: f64| {
         let what = format!("{method}: gap, {}, beside the prototype's", SETTINGS[setting].name);

@@ -111,14 +111,16 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
             ("predicts too much: at least 0", Bound::AtLeast(0.0)),
             over,
             "points",
-        ),
+        )
+        .why("With the queue full every batch is full, and the prediction is of what is offered."),
         Comparison::bound(
             Simulated,
             "learned costs: mean absolute error to 80 %",
             ("1.8; wanted: at most 2", Bound::AtMost(2.0)),
             error(points, 1, 0.0..=0.85),
             "points",
-        ),
+        )
+        .why("Reports have an error of 5 % of the busy time each."),
         Comparison::silent(
             Simulated,
             "costs grow by 45 % with the number of flows and no report comes: mean absolute error to 80 %",

@@ -38,6 +38,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         let what = format!("{way}: least below the greatest throughput over all shares");
         let paper = ("nearly constant: at most 10 %", Bound::AtMost(10.0));
         Comparison::bound(Simulated, what, paper, flat(way), "%")
+            .why("What mice are left to move does not make up for the elephant.")
     };
     let comparisons = vec![
         constant(EDGE_BALANCE),
@@ -60,7 +61,8 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             ("close: at most 5 %", Bound::AtMost(5.0)),
             less(MONITOR),
             "%",
-        ),
+        )
+        .why("Weights that swing with the error of reports fill one core's queue now and then."),
     ];
     let y = Axis::linear("throughput (million packets/s)");
     let plots = vec![sweep.plot("throughput", "Throughput of two nodes", y, served)];

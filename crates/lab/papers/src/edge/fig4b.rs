@@ -34,6 +34,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         let what = format!("{way}: p99 with 47 % over that with 7 %");
         let paper = ("independent: at most 1.3 times", Bound::AtMost(1.3));
         Comparison::bound(Simulated, what, paper, grown, "×")
+            .why("The fewer mice there are, the less chance moves, and the less there is to move.")
     };
     let ratios = sweep.of(MONITOR, mean).into_iter().zip(sweep.of(EDGE_BALANCE, mean));
     let most = ratios.map(|(monitor, ours)| monitor / ours).fold(f64::MIN, f64::max);
@@ -57,7 +58,8 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             ("more than 300 µs", Bound::AtLeast(300.0)),
             sweep.heaviest(WRR, p99),
             "µs",
-        ),
+        )
+        .why("A full queue is as long as it is configured."),
     ];
     let plots = vec![
         sweep.plot("p99", "99th percentile", Axis::log("waiting and service (µs)"), p99),

@@ -37,3 +37,36 @@ pub const EXPERIMENTS: &[&Experiment] = &[
 
 /// What it shows and no experiment repeats: nothing, its other figures are drawings.
 pub const MISSING: &[Missing] = &[];
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_lanes::Interrupt;
+
+    use super::*;
+    use crate::Context;
+
+    /// Every figure runs, shows something, and has a sentence for every number that may differ.
+    #[test]
+    fn figures_run_quickly_and_explain_themselves() {
+        for experiment in EXPERIMENTS {
+            let context = Context::new(3, true, Interrupt::never());
+            let outcome = (experiment.run)(&context);
+            let outcome = outcome.unwrap_or_else(|error| panic!("{}: {error}", experiment.name));
+            assert!(!outcome.plots.is_empty() && !outcome.comparisons.is_empty());
+            assert!(
+                outcome.tables.iter().all(|table| !table.rows.is_empty()),
+                "{}",
+                experiment.name
+            );
+            for mut comparison in outcome.comparisons {
+                comparison.judge(true);
+                assert!(
+                    comparison.reason().ends_with('.'),
+                    "{}: {}",
+                    experiment.name,
+                    comparison.what
+                );
+            }
+        }
+    }
+}
