@@ -14,6 +14,7 @@ mod cheetah;
 mod comparison;
 mod context;
 mod draw;
+mod edge;
 mod experiment;
 pub mod haproxy;
 mod knapsack;

@@ -1,6 +1,6 @@
 //! Every experiment there is.
 
-use crate::{Experiment, Missing, Paper, bloc, cheetah, haproxy, knapsack};
+use crate::{Experiment, Missing, Paper, bloc, cheetah, edge, haproxy, knapsack};
 
 /// How unlike a name may be to be offered instead of an unknown one: 0 has nothing in common.
 const NEAR: f64 = 0.7;
@@ -14,6 +14,7 @@ const PAPERS: &[(&Paper, &[&Experiment], &[Missing])] = &[
     (&bloc::PAPER, bloc::EXPERIMENTS, bloc::MISSING),
     (&cheetah::PAPER, cheetah::EXPERIMENTS, cheetah::MISSING),
     (&haproxy::PAPER, haproxy::EXPERIMENTS, haproxy::MISSING),
+    (&edge::PAPER, edge::EXPERIMENTS, edge::MISSING),
 ];
 
 /// All papers.

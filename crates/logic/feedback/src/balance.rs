@@ -23,8 +23,9 @@ pub struct CoreLoad {
     pub old: f64,
     /// Predicted load of young flows of this service, see [`Ages`](crate::Ages).
     pub new: f64,
-    /// Predicted load of its flows that are between young and old.
-    pub aging: f64,
+    /// Predicted load of its flows that are between young and old; where the forwarder does not tell them from young
+    /// ones, none, and they are young.
+    pub aging: Option<f64>,
     /// Predicted load of everything on the core.
     pub predicted: f64,
     /// Busy fraction that the node reported, where it did lately.

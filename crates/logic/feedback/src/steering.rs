@@ -62,6 +62,7 @@ pub struct Steering {
     /// By place: predicted load of flows that age and of young ones.
     aging: Vec<f64>,
     new: Vec<f64>,
+    tells_aging: bool,
     /// By core: predicted load, and the same as planned.
     predicted: Vec<f64>,
     planned: Vec<f64>,
@@ -82,6 +83,7 @@ impl Steering {
             policies: (0..shape.services).map(|_| make()).collect(),
             weights: vec![0.0; shape.places()],
             aging: vec![0.0; shape.places()],
+            tells_aging: false,
             new: vec![0.0; shape.places()],
             predicted: vec![0.0; shape.all_cores()],
             planned: vec![0.0; shape.all_cores()],
@@ -116,6 +118,7 @@ impl Steering {
     fn predict(&mut self, counts: &Counts, model: &CpuModel) {
         let Shape { servers, cores, services } = self.shape;
         let seconds = counts.seconds.max(1e-9);
+        self.tells_aging = !counts.aging.is_empty();
         for server in 0..servers {
             for core in 0..cores {
                 let mut load = 0.0;
@@ -142,7 +145,7 @@ impl Steering {
                     serves: self.serves[index],
                     old: (self.planned[at] - self.new[index] - self.aging[index]).max(0.0),
                     new: self.new[index],
-                    aging: self.aging[index],
+                    aging: self.tells_aging.then_some(self.aging[index]),
                     predicted: self.predicted[at],
                     reported: model.reported(server, core, now, REPORT_AGE),
                     cost: model.cost(place),
@@ -154,10 +157,11 @@ impl Steering {
     /// Young load of this service where its weights will put it.
     fn plan(&mut self, service: usize) {
         let all = self.shape.all_cores();
-        let rate: f64 = self.cores.iter().map(|core| core.new / core.cost).sum();
+        let movable = |core: &CoreLoad| core.new + core.aging.unwrap_or(0.0);
+        let rate: f64 = self.cores.iter().map(|core| movable(core) / core.cost).sum();
         let weights = &self.weights[service * all..(service + 1) * all];
         for ((planned, core), weight) in self.planned.iter_mut().zip(&self.cores).zip(weights) {
-            *planned += weight * rate * core.cost - core.new;
+            *planned += weight * rate * core.cost - movable(core);
         }
     }
 

@@ -57,12 +57,12 @@ impl WaterFill {
             |load: fn(&CoreLoad) -> f64| cores.iter().map(|core| sane(load(core))).sum::<f64>();
         let gain = 1.0 - (-interval / MEMORY_S).exp();
         self.young += gain * (sum(|core| core.new) - self.young);
-        self.aging += gain * (sum(|core| core.aging) - self.aging);
-        let told = self.aging > 0.0;
+        self.aging += gain * (sum(aging) - self.aging);
+        let told = cores.iter().any(|core| core.aging.is_some());
         let part = if told { (interval / self.young_age).min(1.0) } else { 1.0 };
         let stays = 1.0 - (1.0 - self.lasting()) * part;
         self.kept.clear();
-        let kept = |core: &CoreLoad| sane(core.old) + (sane(core.new) + sane(core.aging)) * stays;
+        let kept = |core: &CoreLoad| sane(core.old) + (sane(core.new) + sane(aging(core))) * stays;
         self.kept.extend(cores.iter().map(kept));
         cores.iter().map(|core| sane(core.new) / cost(core)).sum::<f64>() * part
     }
@@ -82,6 +82,10 @@ impl WaterFill {
         }
         level
     }
+}
+
+fn aging(core: &CoreLoad) -> f64 {
+    core.aging.unwrap_or(0.0)
 }
 
 /// A core whose cost is not known has that of any other: 1.

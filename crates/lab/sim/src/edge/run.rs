@@ -3,10 +3,10 @@
 use plimsoll_feedback::{Ages, Place, Report, Scale, ScaleAction, ScaleSettings};
 use plimsoll_model::Nanos;
 
-use super::core::{Core, Costs};
+use super::TICKS_PER_MS;
+use super::core::Core;
 use super::forwarder::{Forwarder, Way};
 use super::traffic::{Flows, Traffic};
-use super::{TICK_S, TICKS_PER_MS};
 use crate::RandomStream;
 
 /// Bins of one microsecond in which delays are counted.
@@ -78,9 +78,9 @@ pub struct Seen {
     pub lost: f64,
     /// Packets served per second.
     pub served: f64,
-    /// Time that packets wait and are served: median and 99th percentile, microseconds.
-    pub delay_p50: f64,
-    /// See `delay_p50`.
+    /// Time that packets wait and are served: mean and 99th percentile, microseconds.
+    pub delay_mean: f64,
+    /// See `delay_mean`.
     pub delay_p99: f64,
     /// All windows, those of the warm-up too.
     pub windows: Vec<Window>,
@@ -123,115 +123,15 @@ impl EdgeRun {
 
     /// Runs it.
     pub fn run(&self) -> Seen {
-        let costs = Costs { packet: self.cost, batch: self.batch_cost, queue: self.queue };
-        let capacity = 1e-3 / self.cost;
-        let mut flows = Flows::new(self.traffic, capacity, self.seed);
-        let standbys = self.standby.map_or(0, |standby| standby.cores);
-        let mut scale = self.standby.and_then(|standby| Scale::new(standby.scale).ok());
-        let serving = self.cores - standbys;
-        let each = f64::from(self.traffic.packets_per_mouse_ms);
-        let mut forwarder =
-            Forwarder::new(self.cores, serving, self.way, self.ages, each, self.seed);
-        for server in 0..self.cores {
-            forwarder.model.calibrate(Place { server, core: 0, service: 0 }, self.cost);
-        }
-        forwarder.correct(0);
-        flows.begin(&mut || forwarder.pick());
-        let mut cores = vec![Core::default(); self.cores];
-        let mut arrivals = vec![0u32; self.cores];
-        let mut noise = RandomStream::new(self.seed, 26);
-        let mut tally =
-            Tally { delays: vec![0; DELAYS], sent: 0, lost: 0, served: 0, windows: Vec::new() };
+        let mut running = Running::new(self);
         for tick in 0..self.run_ms * TICKS_PER_MS {
-            flows.arrive(tick, &mut || forwarder.pick());
-            flows.send(tick, &mut |core, packets, age_ms, before| {
-                arrivals[core as usize] += packets;
-                forwarder.count(core, packets, age_ms, before);
-            });
-            let counted = tick >= self.warm_ms * TICKS_PER_MS;
-            for (core, arrivals) in cores.iter_mut().zip(&mut arrivals) {
-                let packets = std::mem::take(arrivals);
-                let delay = core.tick(packets, &costs);
-                if counted && packets > 0 {
-                    let bin = ((delay * 1e6) as usize).min(DELAYS - 1);
-                    tally.delays[bin] += u64::from(packets);
-                    tally.sent += u64::from(packets);
-                }
-            }
+            running.tick(tick);
             if tick % TICKS_PER_MS == TICKS_PER_MS - 1 {
-                let ms = tick / TICKS_PER_MS;
-                forwarder.millisecond(ms);
-                if ms % WINDOW_MS == WINDOW_MS - 1 {
-                    let active = scale.as_ref().map_or(0, |scale| scale.active().len());
-                    self.window(
-                        ms + 1,
-                        serving + active,
-                        &mut forwarder,
-                        &mut cores,
-                        &mut tally,
-                        &mut noise,
-                    );
-                }
-                if let Some(scale) = &mut scale {
-                    self.scale(ms + 1, serving, scale, &mut forwarder);
-                }
+                running.millisecond(tick / TICKS_PER_MS);
             }
         }
-        self.seen(tally)
+        self.seen(running.tally)
     }
-
-    /// Nodes report, and loads are noted.
-    fn window(
-        &self,
-        ms: u64,
-        serving: usize,
-        forwarder: &mut Forwarder,
-        cores: &mut [Core],
-        tally: &mut Tally,
-        noise: &mut RandomStream,
-    ) {
-        let seconds = WINDOW_MS as f64 / 1e3;
-        let counted = ms > self.warm_ms;
-        let mut window =
-            Window { at: ms as f64 / 1e3, offered: Vec::new(), busy: Vec::new(), serving };
-        for (server, core) in cores.iter_mut().enumerate() {
-            let lost = std::mem::take(&mut core.lost);
-            let (busy, served) = core.take();
-            let sent = std::mem::take(&mut forwarder.sent[server]);
-            window.offered.push(sent as f64 * self.cost / seconds);
-            window.busy.push(busy / seconds);
-            // The sum of twelve uniform numbers is near enough to normal.
-            let normal: f64 = (0..12).map(|_| noise.uniform()).sum::<f64>() - 6.0;
-            let told = (busy + normal * self.report_error * seconds).clamp(0.0, seconds);
-            let report = Report {
-                server,
-                core: 0,
-                ended: Nanos(ms * 1_000_000),
-                seconds,
-                busy: told,
-                handled: &[served],
-                sent: &[sent],
-            };
-            // The model stays as calibrated, so that policies are compared on the same loads; reports are for Monitor.
-            let _ = forwarder.model.hear(report.ended, &report);
-            if counted {
-                tally.lost += lost;
-                tally.served += served;
-            }
-        }
-        tally.windows.push(window);
-    }
-
-    fn scale(&self, ms: u64, serving: usize, scale: &mut Scale, forwarder: &mut Forwarder) {
-        let ones = vec![1; self.cores - serving];
-        let load = forwarder.steering.total();
-        match scale.step(Nanos(ms * 1_000_000), load, serving, &ones) {
-            Some(ScaleAction::Activate(index)) => forwarder.serve(serving + index, true),
-            Some(ScaleAction::Release(index)) => forwarder.serve(serving + index, false),
-            None => {}
-        }
-    }
-
     fn seen(&self, tally: Tally) -> Seen {
         let warm = self.warm_ms as f64 / 1e3;
         let gap = |loads: &[f64]| {
@@ -244,28 +144,141 @@ impl EdgeRun {
         let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len().max(1) as f64;
         let mean_gap = mean(&gaps);
         gaps.sort_by(f64::total_cmp);
-        let p99 = gaps.get(gaps.len() * 99 / 100).copied().unwrap_or(f64::NAN);
-        let quantile = |part: f64| {
-            let all: u64 = tally.delays.iter().sum();
-            let mut left = (part * all as f64) as u64;
-            let over = |&count: &u64| {
-                let here = left < count;
-                left = left.saturating_sub(count);
-                here
-            };
-            tally.delays.iter().position(over).unwrap_or(DELAYS - 1) as f64 + 0.5
+        let gap_p99 = gaps.get(gaps.len() * 99 / 100).copied().unwrap_or(f64::NAN);
+        let all: u64 = tally.delays.iter().sum();
+        let mut left = all * 99 / 100;
+        let is_there = |&count: &u64| {
+            let here = left < count;
+            left = left.saturating_sub(count);
+            here
         };
+        let p99 = tally.delays.iter().position(is_there).unwrap_or(DELAYS - 1);
+        let sum = |(bin, count): (usize, &u64)| (bin as f64 + 0.5) * *count as f64;
+        let delays = tally.delays.iter().enumerate().map(sum).sum::<f64>();
         Seen {
             gap: mean_gap,
-            gap_p99: p99,
+            gap_p99,
             busy_gap: mean(&busy),
             lost: 100.0 * tally.lost as f64 / tally.sent.max(1) as f64,
             served: tally.served as f64 * 1e3 / (self.run_ms - self.warm_ms) as f64,
-            delay_p50: quantile(0.5),
-            delay_p99: quantile(0.99),
+            delay_mean: delays / all.max(1) as f64,
+            delay_p99: p99 as f64 + 0.5,
             windows: tally.windows,
         }
     }
 }
 
-const _: () = assert!((TICK_S * TICKS_PER_MS as f64 - 1e-3).abs() < 1e-12);
+/// A run under way.
+struct Running<'a> {
+    run: &'a EdgeRun,
+    flows: Flows,
+    forwarder: Forwarder,
+    cores: Vec<Core>,
+    /// Packets of the tick, by core.
+    arrivals: Vec<u32>,
+    /// Cores that are no standbys, and what decides about those.
+    serving: usize,
+    scale: Option<Scale>,
+    noise: RandomStream,
+    tally: Tally,
+}
+
+impl<'a> Running<'a> {
+    fn new(run: &'a EdgeRun) -> Self {
+        let mut flows = Flows::new(run.traffic, 1e-3 / run.cost, run.seed);
+        let serving = run.cores - run.standby.map_or(0, |standby| standby.cores);
+        let each = f64::from(run.traffic.packets_per_mouse_ms);
+        let mut forwarder = Forwarder::new(run.cores, serving, run.way, run.ages, each, run.seed);
+        for server in 0..run.cores {
+            forwarder.model.calibrate(Place { server, core: 0, service: 0 }, run.cost);
+        }
+        forwarder.correct(0);
+        flows.begin(&mut || forwarder.pick());
+        Running {
+            run,
+            flows,
+            forwarder,
+            cores: vec![Core::new(run.queue, run.batch_cost); run.cores],
+            arrivals: vec![0; run.cores],
+            serving,
+            scale: run.standby.and_then(|standby| Scale::new(standby.scale).ok()),
+            noise: RandomStream::new(run.seed, 26),
+            tally: Tally {
+                delays: vec![0; DELAYS],
+                sent: 0,
+                lost: 0,
+                served: 0,
+                windows: Vec::new(),
+            },
+        }
+    }
+
+    fn tick(&mut self, tick: u64) {
+        let Running { flows, forwarder, arrivals, .. } = self;
+        flows.arrive(tick, &mut || forwarder.pick());
+        flows.send(tick, &mut |core, packets, age_ms, before| {
+            arrivals[core as usize] += packets;
+            forwarder.count(core, packets, age_ms, before);
+        });
+        let counted = tick >= self.run.warm_ms * TICKS_PER_MS;
+        for (core, arrivals) in self.cores.iter_mut().zip(&mut self.arrivals) {
+            let packets = std::mem::take(arrivals);
+            let delay = core.tick(packets, self.run.cost);
+            if counted && packets > 0 {
+                let bin = ((delay * 1e6) as usize).min(DELAYS - 1);
+                self.tally.delays[bin] += u64::from(packets);
+                self.tally.sent += u64::from(packets);
+            }
+        }
+    }
+
+    /// After each millisecond, the number of it.
+    fn millisecond(&mut self, ms: u64) {
+        self.forwarder.millisecond(ms);
+        if ms % WINDOW_MS == WINDOW_MS - 1 {
+            self.window(ms + 1);
+        }
+        let standbys = vec![1; self.run.cores - self.serving];
+        if let Some(scale) = &mut self.scale {
+            let load = self.forwarder.steering.total();
+            match scale.step(Nanos((ms + 1) * 1_000_000), load, self.serving, &standbys) {
+                Some(ScaleAction::Activate(index)) => {
+                    self.forwarder.serve(self.serving + index, true)
+                }
+                Some(ScaleAction::Release(index)) => {
+                    self.forwarder.serve(self.serving + index, false)
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Nodes report, and loads are noted.
+    fn window(&mut self, ms: u64) {
+        let run = self.run;
+        let seconds = WINDOW_MS as f64 / 1e3;
+        let active = self.scale.as_ref().map_or(0, |scale| scale.active().len());
+        let (at, serving) = (ms as f64 / 1e3, self.serving + active);
+        let mut window = Window { at, offered: Vec::new(), busy: Vec::new(), serving };
+        for (server, core) in self.cores.iter_mut().enumerate() {
+            let (busy, served, lost) = core.take();
+            let sent = std::mem::take(&mut self.forwarder.sent[server]);
+            window.offered.push(sent as f64 * run.cost / seconds);
+            window.busy.push(busy / seconds);
+            // The sum of twelve uniform numbers is near enough to normal.
+            let normal: f64 = (0..12).map(|_| self.noise.uniform()).sum::<f64>() - 6.0;
+            let busy = (busy + normal * run.report_error * seconds).clamp(0.0, seconds);
+            let (handled, sent) = (&[served][..], &[sent][..]);
+            let ended = Nanos(ms * 1_000_000);
+            let report = Report { server, core: 0, ended, seconds, busy, handled, sent };
+            // The model stays as calibrated, so that policies are compared on the same loads; reports are for those
+            // that go by them. One that is refused is missing, as in the product.
+            let _ = self.forwarder.model.hear(ended, &report);
+            if ms > run.warm_ms {
+                self.tally.lost += lost;
+                self.tally.served += served;
+            }
+        }
+        self.tally.windows.push(window);
+    }
+}
