@@ -1,0 +1,6 @@
+//! The data path on real packets: in namespaces, and by test runs of its programs.
+
+mod config;
+mod live;
+mod nat;
+mod rig;
