@@ -9,6 +9,7 @@ mod client;
 mod config;
 mod daemons;
 mod doctor;
+mod edge;
 mod hangup;
 mod l4;
 mod plot;
@@ -46,6 +47,8 @@ enum Command {
     L4(l4::L4),
     #[command(subcommand)]
     Proxy(proxy::ProxyCommand),
+    #[command(subcommand)]
+    Edge(edge::EdgeCommand),
 }
 
 #[derive(Debug, Args)]
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::L4(command) => l4::main(&command),
         Command::Proxy(command) => proxy::main(&command),
+        Command::Edge(command) => edge::main(&command),
     }
 }
 

@@ -355,7 +355,7 @@ impl Forwarder {
 }
 
 /// The address by which nodes know the forwarder: that of its own end of the way to them.
-fn own_address(config: &EdgeConfig) -> Result<Ipv4Addr, EdgeError> {
+pub(crate) fn own_address(config: &EdgeConfig) -> Result<Ipv4Addr, EdgeError> {
     let mut found: Option<(Ipv4Addr, &str)> = None;
     for node in &config.nodes {
         let towards = (node.address, config.control_port);
