@@ -60,7 +60,8 @@ pub fn all(document: &Document) -> Result<Sections, Vec<ConfigError>> {
     match (daemon.transpose(), l4.transpose(), proxy.transpose(), edge.transpose()) {
         (Ok(daemon), Ok(l4), Ok(proxy), Ok(edge)) => Ok(Sections { daemon, l4, proxy, edge }),
         (daemon, l4, proxy, edge) => {
-            let problems = [daemon.err(), l4.err(), proxy.err(), edge.err()].into_iter().flatten().flatten();
+            let problems =
+                [daemon.err(), l4.err(), proxy.err(), edge.err()].into_iter().flatten().flatten();
             let mut problems: Vec<ConfigError> = problems.collect();
             // Each reader reports what is no section at all.
             problems.sort_by(|a, b| (a.line, a.column, &a.key).cmp(&(b.line, b.column, &b.key)));

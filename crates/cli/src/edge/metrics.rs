@@ -57,8 +57,7 @@ fn render(status: &Status, started_unix_ms: i64) -> Page {
         page.family(name, kind, help);
         for place in &status.places {
             let cpu = place.cpu.to_string();
-            let labels =
-                [("node", &*place.node), ("cpu", &*cpu), ("service", &*place.service)];
+            let labels = [("node", &*place.node), ("cpu", &*cpu), ("service", &*place.service)];
             if let Some(value) = of(place) {
                 page.sample(&labels, value);
             }

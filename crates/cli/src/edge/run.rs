@@ -12,7 +12,7 @@ use super::{config, metrics};
 use crate::check::count;
 use crate::daemons::{DaemonArgs, refused};
 
-/// Steer flows to the nodes of a configuration; `plimsoll l4`'s way of ending: packets go on
+/// Steer flows to the nodes of a configuration; when it ends, packets go on as they did
 #[derive(clap::Args, Debug)]
 pub struct RunArgs {
     #[command(flatten)]
@@ -61,7 +61,9 @@ async fn serve(config: &EdgeConfig) -> Result<Handle, String> {
     };
     let reloads = async {
         while hup.recv().await.is_some() {
-            warn!("the forwarder reads its configuration when it starts: restart it, no flow is lost");
+            warn!(
+                "the forwarder reads its configuration when it starts: restart it, no flow is lost"
+            );
         }
     };
     tokio::select! {

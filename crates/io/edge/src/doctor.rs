@@ -64,7 +64,12 @@ pub fn examine(config: &EdgeConfig) -> Vec<Finding> {
 
 fn key(config: &EdgeConfig) -> Finding {
     match Key::load(&config.key) {
-        Ok(_) => finding(Level::Ok, "key", format!("{} is readable by its owner alone", config.key.display()), ""),
+        Ok(_) => finding(
+            Level::Ok,
+            "key",
+            format!("{} is readable by its owner alone", config.key.display()),
+            "",
+        ),
         Err(error) => finding(
             Level::Error,
             "key",
@@ -75,7 +80,8 @@ fn key(config: &EdgeConfig) -> Finding {
 }
 
 fn forwards(about: &str) -> Finding {
-    let on = fs::read_to_string("/proc/sys/net/ipv4/ip_forward").is_ok_and(|text| text.trim() == "1");
+    let on =
+        fs::read_to_string("/proc/sys/net/ipv4/ip_forward").is_ok_and(|text| text.trim() == "1");
     if on {
         return finding(Level::Ok, about, "net.ipv4.ip_forward is 1", "");
     }
@@ -104,7 +110,12 @@ fn examine_node(config: &EdgeConfig, node: &Node, found: &mut Vec<Finding>) {
     found.push(if missing.is_empty() {
         finding(Level::Ok, "cpus", format!("{:?} are there", node.cpus), "")
     } else {
-        finding(Level::Error, "cpus", format!("there is no CPU {missing:?}"), "correct cpus of this node")
+        finding(
+            Level::Error,
+            "cpus",
+            format!("there is no CPU {missing:?}"),
+            "correct cpus of this node",
+        )
     });
     for service in &node.services {
         let Some(rules) = config.services[*service].nftables() else { continue };
@@ -118,7 +129,8 @@ fn examine_node(config: &EdgeConfig, node: &Node, found: &mut Vec<Finding>) {
             continue;
         }
         let mut nft = Command::new("nft");
-        let checked = nft.arg("-D").arg(format!("node={}", node.name)).arg("-c").arg("-f").arg(rules);
+        let checked =
+            nft.arg("-D").arg(format!("node={}", node.name)).arg("-c").arg("-f").arg(rules);
         match checked.output() {
             Ok(output) if output.status.success() => {
                 let what = format!("{} is valid", rules.display());
@@ -129,7 +141,9 @@ fn examine_node(config: &EdgeConfig, node: &Node, found: &mut Vec<Finding>) {
                 let what = format!("nft does not take {}: {said}", rules.display());
                 found.push(finding(Level::Error, "rules", what, "correct the file"));
             }
-            Err(error) => found.push(finding(Level::Error, "rules", error.to_string(), "install nftables")),
+            Err(error) => {
+                found.push(finding(Level::Error, "rules", error.to_string(), "install nftables"))
+            }
         }
         if !node.external.contains_key(service) {
             found.push(finding(
@@ -143,7 +157,12 @@ fn examine_node(config: &EdgeConfig, node: &Node, found: &mut Vec<Finding>) {
 }
 
 fn examine_forwarder(config: &EdgeConfig, own: &[IpAddr], found: &mut Vec<Finding>) {
-    found.push(finding(Level::Note, "role", "this machine has no node's address: it is the forwarder", ""));
+    found.push(finding(
+        Level::Note,
+        "role",
+        "this machine has no node's address: it is the forwarder",
+        "",
+    ));
     let links = links().unwrap_or_default();
     for interface in &config.interfaces {
         found.push(match links.get(&interface.name) {
@@ -172,8 +191,10 @@ fn examine_forwarder(config: &EdgeConfig, own: &[IpAddr], found: &mut Vec<Findin
     if config.unmatched == Unmatched::Forward {
         found.push(forwards("routing"));
     }
-    for (address, node) in
-        config.nodes.iter().flat_map(|node| node.external.values().flatten().map(move |one| (one, node)))
+    for (address, node) in config
+        .nodes
+        .iter()
+        .flat_map(|node| node.external.values().flatten().map(move |one| (one, node)))
     {
         if own.contains(address) {
             found.push(finding(
@@ -195,12 +216,17 @@ fn examine_forwarder(config: &EdgeConfig, own: &[IpAddr], found: &mut Vec<Findin
 fn examine_running(config: &EdgeConfig, status: &Status, found: &mut Vec<Finding>) {
     for node in status.nodes.iter().filter(|node| node.state == "down") {
         let why = node.problem.clone().unwrap_or_default();
-        found.push(finding(Level::Error, &node.name, format!("down: {why}"), "start `plimsoll edge node run` there"));
+        found.push(finding(
+            Level::Error,
+            &node.name,
+            format!("down: {why}"),
+            "start `plimsoll edge node run` there",
+        ));
     }
     for service in config.services.iter().filter(|service| service.nftables().is_some()) {
         let of = || status.places.iter().filter(|place| place.service == service.name);
-        let (packets, replies) =
-            of().fold((0, 0), |(packets, replies), one| (packets + one.packets, replies + one.replies));
+        let (packets, replies) = of()
+            .fold((0, 0), |(packets, replies), one| (packets + one.packets, replies + one.replies));
         if packets >= MANY && replies == 0 {
             found.push(finding(
                 Level::Error,

@@ -8,7 +8,6 @@ mod socket;
 mod status;
 mod sweep;
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +24,7 @@ use crate::config::EdgeConfig;
 use crate::control::{Key, draw};
 use crate::error::EdgeError;
 use crate::kernel::{Ran, links};
-use kernel::Kernel;
+use kernel::{Kernel, Programs};
 use nodes::Nodes;
 use places::Places;
 pub use socket::ask;
@@ -133,22 +132,6 @@ impl Forwarder {
         Ok(forwarder)
     }
 
-    /// Runs the data path on a packet, as if it came in by an interface.
-    ///
-    /// # Errors
-    /// When the kernel does not run it.
-    pub fn run_packet(&self, packet: &[u8], ifindex: u32) -> Result<Ran, EdgeError> {
-        self.kernel.programs.run(packet, ifindex)
-    }
-
-    /// What was counted of packets that did not go straight to a node.
-    ///
-    /// # Errors
-    /// When the map cannot be read.
-    pub fn reasons(&self) -> Result<BTreeMap<String, u64>, EdgeError> {
-        self.kernel.reasons()
-    }
-
     /// Starts its threads: until the handle is stopped.
     ///
     /// # Errors
@@ -159,6 +142,7 @@ impl Forwarder {
         let names: Vec<String> = self.config.nodes.iter().map(|node| node.name.clone()).collect();
         let lookup = socket::Lookup::of(&mut self);
         let (programs, flows) = (self.kernel.programs.clone(), self.config.flows);
+        let path = programs.clone();
         let thread = |name: &str, body: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new()
                 .name(name.to_owned())
@@ -174,7 +158,7 @@ impl Forwarder {
             Box::new(move || socket::serve(&listener, &names, lookup, &of)),
         )?);
         threads.push(thread("steer", Box::new(move || self.steer()))?);
-        Ok(Handle { shared, threads })
+        Ok(Handle { shared, threads, programs: path })
     }
 
     /// The loop: one step an interval.
@@ -378,10 +362,16 @@ pub(crate) fn own_address(config: &EdgeConfig) -> Result<Ipv4Addr, EdgeError> {
 }
 
 /// A forwarder that runs.
-#[derive(Debug)]
 pub struct Handle {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    programs: Programs,
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handle").field("shared", &self.shared).finish_non_exhaustive()
+    }
 }
 
 impl Handle {
@@ -399,6 +389,15 @@ impl Handle {
     /// Sends a node no new flows, or again; by its place in the configuration.
     pub fn drain(&self, node: usize, drained: bool) {
         lock(&self.shared.drains).push((node, drained));
+    }
+
+    /// Runs the data path on a packet, as if it came in by an interface of this thread's namespace
+    /// (`BPF_PROG_TEST_RUN`): nothing is sent, but flows are opened and counted.
+    ///
+    /// # Errors
+    /// When the kernel does not run it: a packet shorter than an Ethernet header, for one.
+    pub fn run_packet(&self, packet: &[u8], ifindex: u32) -> Result<Ran, EdgeError> {
+        self.programs.run(packet, ifindex)
     }
 
     /// Ends the threads. Packets go on as they did: programs and maps stay pinned.
