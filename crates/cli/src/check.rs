@@ -64,6 +64,9 @@ fn summary(sections: &Sections) -> String {
     if let Some(proxy) = &sections.proxy {
         parts.push(crate::proxy::summary(proxy));
     }
+    if let Some(edge) = &sections.edge {
+        parts.push(crate::edge::summary(edge));
+    }
     parts.join(", ")
 }
 

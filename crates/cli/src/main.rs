@@ -9,6 +9,7 @@ mod client;
 mod config;
 mod daemons;
 mod doctor;
+mod edge;
 mod hangup;
 mod init;
 mod l4;
@@ -58,6 +59,8 @@ enum Command {
     L4(l4::L4),
     #[command(subcommand)]
     Proxy(proxy::ProxyCommand),
+    #[command(subcommand)]
+    Edge(edge::EdgeCommand),
 }
 
 #[derive(Debug, Args)]
@@ -86,6 +89,7 @@ fn main() -> ExitCode {
         Command::Nginx(command) => nginx::main(&command),
         Command::L4(command) => l4::main(&command),
         Command::Proxy(command) => proxy::main(&command),
+        Command::Edge(command) => edge::main(&command),
     }
 }
 

@@ -14,13 +14,14 @@ use std::path::Path;
 
 use plimsoll_config::{ConfigError, Document};
 
+use crate::edge::config as edge;
 use crate::l4::config as l4;
 use crate::proxy::config as proxy;
 
 pub use types::{Api, Backend, Config, Service, Store};
 
 /// Every key that a document may have at its top: what no command reads is a mistake.
-pub const KEYS: &[&str] = &["services", "store", "api", "l4", "proxy"];
+pub const KEYS: &[&str] = &["services", "store", "api", "l4", "proxy", "edge"];
 
 /// Reads the daemon's sections in a file.
 ///
@@ -39,6 +40,8 @@ pub struct Sections {
     pub l4: Option<l4::Section>,
     /// Of `plimsoll proxy`.
     pub proxy: Option<plimsoll_proxy::ProxyConfig>,
+    /// Of `plimsoll edge`.
+    pub edge: Option<plimsoll_edge::config::EdgeConfig>,
 }
 
 /// Reads every section that a document has. One without any is read as the daemon's.
@@ -48,14 +51,17 @@ pub struct Sections {
 pub fn all(document: &Document) -> Result<Sections, Vec<ConfigError>> {
     let has_l4 = document.has("l4");
     let has_proxy = document.has("proxy");
-    let is_daemons = document.has("services") || !(has_l4 || has_proxy);
+    let has_edge = document.has("edge");
+    let is_daemons = document.has("services") || !(has_l4 || has_proxy || has_edge);
     let daemon = is_daemons.then(|| document.read(daemon::config));
     let l4 = has_l4.then(|| document.read(l4::document));
     let proxy = has_proxy.then(|| document.read(proxy::document));
-    match (daemon.transpose(), l4.transpose(), proxy.transpose()) {
-        (Ok(daemon), Ok(l4), Ok(proxy)) => Ok(Sections { daemon, l4, proxy }),
-        (daemon, l4, proxy) => {
-            let problems = [daemon.err(), l4.err(), proxy.err()].into_iter().flatten().flatten();
+    let edge = has_edge.then(|| document.read(edge::document));
+    match (daemon.transpose(), l4.transpose(), proxy.transpose(), edge.transpose()) {
+        (Ok(daemon), Ok(l4), Ok(proxy), Ok(edge)) => Ok(Sections { daemon, l4, proxy, edge }),
+        (daemon, l4, proxy, edge) => {
+            let problems =
+                [daemon.err(), l4.err(), proxy.err(), edge.err()].into_iter().flatten().flatten();
             let mut problems: Vec<ConfigError> = problems.collect();
             // Each reader reports what is no section at all.
             problems.sort_by(|a, b| (a.line, a.column, &a.key).cmp(&(b.line, b.column, &b.key)));

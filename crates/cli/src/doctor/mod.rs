@@ -4,6 +4,7 @@
 mod backends;
 mod balancer;
 mod clients;
+mod edge;
 mod finding;
 mod found;
 mod l4;
@@ -29,7 +30,7 @@ use tokio::runtime::Runtime;
 /// Look for what keeps Plimsoll from helping, and say what to do
 #[derive(clap::Args, Clone, Debug)]
 pub struct DoctorArgs {
-    /// The configuration: of `run`, or with an `l4` section; without one, what layer 4 needs of any machine
+    /// The configuration: of `run`, or with an `l4` or `edge` section; without one, what layer 4 needs of any machine
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     #[command(flatten)]
@@ -49,16 +50,25 @@ pub fn run(args: &DoctorArgs) -> ExitCode {
     }
     let Some(path) = &args.config else { return l4::run(None, args.output) };
     let read = Document::load(path).and_then(|document| config::all(&document));
-    let (config, layer_4) = match read {
+    let (config, layer_4, edge) = match read {
         Err(problems) => return refused(&problems),
-        Ok(Sections { daemon: None, l4: None, .. }) => {
-            complain!("plimsoll: doctor looks at services and l4; this configuration has neither");
+        Ok(Sections { daemon: None, l4: None, edge: None, .. }) => {
+            complain!(
+                "plimsoll: doctor looks at services, l4 and edge; this configuration has none of them"
+            );
             return ExitCode::from(exit::FAILED);
+        }
+        Ok(Sections { daemon: None, l4, edge: Some(edge), .. }) => {
+            let mut findings = edge::findings(&edge);
+            if let Some(section) = l4 {
+                findings.append(l4::findings(&section.balancer));
+            }
+            return show(&findings, args.output);
         }
         Ok(Sections { daemon: None, l4, .. }) => {
             return l4::run(l4.as_ref().map(|l4| &l4.balancer), args.output);
         }
-        Ok(Sections { daemon: Some(daemon), l4, .. }) => (daemon, l4),
+        Ok(Sections { daemon: Some(daemon), l4, edge, .. }) => (daemon, l4, edge),
     };
     let looked = |runtime: Runtime| runtime.block_on(examine(&config, path));
     let mut findings = match with_runtime(looked) {
@@ -67,6 +77,9 @@ pub fn run(args: &DoctorArgs) -> ExitCode {
     };
     if let Some(section) = layer_4 {
         findings.append(l4::findings(&section.balancer));
+    }
+    if let Some(section) = edge {
+        findings.append(edge::findings(&section));
     }
     show(&findings, args.output)
 }
@@ -81,6 +94,7 @@ fn with_runtime<T>(work: impl FnOnce(Runtime) -> T) -> Result<T, ExitCode> {
     }
 }
 
+/// Shows what was found; the exit code for it.
 fn show(findings: &Findings, format: Format) -> ExitCode {
     let mut out = std::io::stdout().lock();
     let shown = match format {

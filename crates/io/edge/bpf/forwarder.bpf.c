@@ -130,9 +130,9 @@ INLINE void count_opened(__u32 at)
 }
 
 /* What a packet says of its flow. */
-INLINE void note(struct flow *flow, const struct parsed *p, __u32 now, int back)
+INLINE void note(struct flow *flow, const struct parsed *p, __u32 seen, int back)
 {
-	__u32 seen = now / 1000, signs = flow->signs;
+	__u32 signs = flow->signs;
 	if (flow->seen_s != seen)
 		flow->seen_s = seen;
 	if (back)
@@ -162,7 +162,7 @@ static __noinline int begin(struct xdp_md *ctx, struct parsed *p, __u32 family)
 		return verdict;
 	__u32 now = now_ms();
 	struct flow6 made = {.flow = {.target = at,
-				      .seen_s = now / 1000,
+				      .seen_s = now_seconds(),
 				      .born_ms = now,
 				      .signs = p->turned ? SIGN_TURNED : 0}};
 	long failed;
@@ -206,9 +206,10 @@ INLINE int to_flow(struct xdp_md *ctx, struct parsed *p, void *table, const int 
 	__u32 bytes = ctx->data_end - ctx->data - ETH_BYTES;
 	if (UNLIKELY(bytes + (family == 4 ? GROWS4 : GROWS6) > target->mtu))
 		return too_big(ctx, target->mtu);
-	__u32 now = now_ms(), back = p->turned != (flow->signs & SIGN_TURNED);
+	__u64 clock = now_ms();
+	__u32 now = clock, back = p->turned != (flow->signs & SIGN_TURNED);
 	if (p->kind == KIND_FLOW)
-		note(flow, p, now, back);
+		note(flow, p, clock / 1000, back);
 	count_packet(at, ctx, now - flow->born_ms > OLD_MS, back);
 	__u32 flags = back ? FLAG_REPLY : 0;
 	if (UNLIKELY(p->fragmented)) {

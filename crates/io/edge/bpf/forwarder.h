@@ -23,8 +23,8 @@
 /* What `flows4` and `flows6` hold; the peer's key follows. */
 struct flow {
 	__u32 target;
-	__u32 seen_s; /* by now_ms() */
-	__u32 born_ms;
+	__u32 seen_s; /* by now_seconds() */
+	__u32 born_ms; /* by now_ms(), cut */
 	__u32 signs;
 };
 
@@ -165,6 +165,12 @@ struct {
 	__type(key, struct address_key);
 	__type(value, __u32);
 } own SEC(".maps");
+
+/* Of the whole clock: milliseconds alone, cut to a word, begin anew in seven weeks. */
+INLINE __u32 now_seconds(void)
+{
+	return now_ms() / 1000;
+}
 
 INLINE void count_reason(__u32 why)
 {

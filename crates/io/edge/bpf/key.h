@@ -194,7 +194,7 @@ INLINE __u32 past_extensions(void *ctx, __u32 at, __u8 *next, struct parsed *p, 
 
 INLINE int parse_slow6(void *ctx, __u32 at, struct parsed *p, const int is_skb)
 {
-	struct ipv6 ip;
+	struct ipv6 ip __attribute__((aligned(8)));
 	__be16 ports[2];
 	if (copy(ctx, at, &ip, sizeof(ip), is_skb) ||
 	    (ip.version_class_flow & bpf_htonl(0xf0000000)) != bpf_htonl(0x60000000))
@@ -213,7 +213,7 @@ INLINE int parse_slow6(void *ctx, __u32 at, struct parsed *p, const int is_skb)
 	}
 	if (next == NEXT_ICMPV6) {
 		struct icmp_start icmp;
-		struct ipv6 in;
+		struct ipv6 in __attribute__((aligned(8)));
 		if (copy(ctx, l4, &icmp, sizeof(icmp), is_skb))
 			return KIND_BAD;
 		if (icmp.type && icmp.type <= ICMPV6_LAST_ERROR) {

@@ -53,7 +53,7 @@ static __noinline int by_routes(struct xdp_md *ctx, const __u8 *mine)
 INLINE int learn(void *table, const __u32 *key, const __u32 *other, struct flow *flow, __u32 turned,
 		 const int words)
 {
-	__u32 now_s = now_ms() / 1000;
+	__u32 now_s = now_seconds();
 	struct flow *second = bpf_map_lookup_elem(table, other);
 	__u32 *peer = (void *)(flow + 1);
 	__u32 same = 1;

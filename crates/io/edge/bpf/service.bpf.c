@@ -364,7 +364,7 @@ SEC("xdp") int leave_reply(struct xdp_md *ctx)
 }
 
 /* In the namespace, past the cpumap: a packet's mark says, wherever the rules send it, what it came in by. */
-SEC("tc") int mark(struct __sk_buff *skb)
+SEC("classifier") int mark(struct __sk_buff *skb)
 {
 	__u32 zero = 0;
 	struct parsed *p = room(1);
@@ -386,7 +386,7 @@ SEC("tc") int mark(struct __sk_buff *skb)
 }
 
 /* Where it leaves the namespace: the mark into the source address, which nobody reads on this cable. */
-SEC("tc") int tell(struct __sk_buff *skb)
+SEC("classifier") int tell(struct __sk_buff *skb)
 {
 	__u32 mark = skb->mark;
 	bpf_skb_store_bytes(skb, 8, &mark, sizeof(mark), 0);
@@ -401,10 +401,10 @@ struct burst {
 
 NODE_MAP(bursts, BPF_MAP_TYPE_ARRAY, 1, struct burst);
 
-static long wait_step(__u32 i, struct burst *burst)
+static long wait_step(__u32 i, __u64 *until)
 {
 	(void)i;
-	return bpf_ktime_get_ns() >= burst->next_ns;
+	return bpf_ktime_get_ns() >= *until;
 }
 
 SEC("xdp") int calibrate(struct xdp_md *ctx)
@@ -419,8 +419,9 @@ SEC("xdp") int calibrate(struct xdp_md *ctx)
 	__u64 now = bpf_ktime_get_ns();
 	if (burst->next_ns + 2000000 < now)
 		burst->next_ns = now;
-	bpf_loop(1 << 20, wait_step, burst, 0);
-	burst->next_ns += burst->period_ns;
+	__u64 until = burst->next_ns;
+	bpf_loop(1 << 20, wait_step, &until, 0);
+	burst->next_ns = until + burst->period_ns;
 	struct ids ids = {IDS_FIRST, 0, 0, burst->core, service, IDS_LAST};
 	__builtin_memcpy(eth->from, &ids, 6);
 	eth->type = ETH_IPV4;

@@ -90,7 +90,7 @@ SEC("xdp") int sweep(struct xdp_md *ctx)
 		return XDP_ABORTED;
 	c.sweep.idle_s = sweep->idle_s;
 	c.sweep.unanswered_s = sweep->unanswered_s;
-	c.now_s = now_ms() / 1000;
+	c.now_s = now_seconds();
 	bpf_for_each_map_elem(&flows4, sweep4, &c, 0);
 	bpf_for_each_map_elem(&flows6, sweep6, &c, 0);
 	sweep = (void *)(long)ctx->data;

@@ -118,8 +118,9 @@ pub(crate) fn attach(
         .attach_to_if_index(link.index, flags)
         .map_err(|error| failed(why_not_attached(&error, mode)))?;
     let taken = program.take_link(id).map_err(|error| failed(error.to_string()))?;
-    let link = FdLink::try_from(taken)
-        .map_err(|_| failed("expected a kernel with BPF links for XDP (5.9 or later)".to_owned()))?;
+    let link = FdLink::try_from(taken).map_err(|_| {
+        failed("expected a kernel with BPF links for XDP (5.9 or later)".to_owned())
+    })?;
     link.pin(&path).map_err(|error| failed(error.to_string()))?;
     Ok(())
 }
@@ -132,10 +133,15 @@ pub(crate) fn link_pin(pins: &Path, interface: &str) -> PathBuf {
 fn why_not_attached(error: &aya::programs::ProgramError, mode: AttachMode) -> String {
     let text = EdgeError::kernel("XDP")(ErrorText(error)).to_string();
     if text.contains("os error 16") || text.contains("os error 17") {
-        return format!("another XDP program is attached (`ip link show` names it); expected none: {text}");
+        return format!(
+            "another XDP program is attached (`ip link show` names it); expected none: {text}"
+        );
     }
-    if mode == AttachMode::Native && (text.contains("os error 95") || text.contains("os error 34")) {
-        return format!("the driver takes no native XDP, or not with this MTU: try mode: generic: {text}");
+    if mode == AttachMode::Native && (text.contains("os error 95") || text.contains("os error 34"))
+    {
+        return format!(
+            "the driver takes no native XDP, or not with this MTU: try mode: generic: {text}"
+        );
     }
     text
 }

@@ -14,6 +14,7 @@
 
 pub mod config;
 mod control;
+pub mod doctor;
 mod error;
 mod forwarder;
 mod kernel;

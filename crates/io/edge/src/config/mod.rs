@@ -242,8 +242,7 @@ fn scale(cursor: &Cursor<'_>) -> Option<ScaleSettings> {
 
 fn control(cursor: &Cursor<'_>) -> Option<(PathBuf, u16)> {
     let fields = cursor.fields(&["key", "port"])?;
-    let key =
-        fields.or("key", PathBuf::from(KEY_FILE), |c| c.text("a file").map(PathBuf::from));
+    let key = fields.or("key", PathBuf::from(KEY_FILE), |c| c.text("a file").map(PathBuf::from));
     let port = fields.or("port", CONTROL_PORT, |c| c.integer(1..=65_535).map(|n| n as u16));
     Some((key?, port?))
 }
@@ -284,6 +283,3 @@ fn at_most<T>(
     }
     Some(read)
 }
-
-#[cfg(test)]
-mod tests;

@@ -23,11 +23,8 @@ pub struct Cidr {
 impl Cidr {
     /// Of this family, every address.
     pub fn everything(v4: bool) -> Cidr {
-        let address = if v4 {
-            IpAddr::V4(Ipv4Addr::UNSPECIFIED)
-        } else {
-            IpAddr::V6(Ipv6Addr::UNSPECIFIED)
-        };
+        let address =
+            if v4 { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
         Cidr { address, bits: 0 }
     }
 
@@ -146,7 +143,10 @@ impl Service {
         let chain = fields.required("chain", "a list such as [ { xdp: counter } ]", |c| {
             let chain = all(c, "a list of functions", element)?;
             if chain.len() > MOST_FUNCTIONS {
-                return c.problem(format!("{} functions; expected at most {MOST_FUNCTIONS}", chain.len()));
+                return c.problem(format!(
+                    "{} functions; expected at most {MOST_FUNCTIONS}",
+                    chain.len()
+                ));
             }
             let rulesets = chain.iter().filter(|one| matches!(one, Element::Nftables(_))).count();
             if rulesets > 1 {

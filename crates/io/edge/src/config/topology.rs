@@ -72,9 +72,7 @@ impl Node {
                 Some(index)
             })
         });
-        let external = fields.or("external", BTreeMap::new(), |c| {
-            external(c, taken, services)
-        });
+        let external = fields.or("external", BTreeMap::new(), |c| external(c, taken, services));
         let standby = fields.or("standby", false, Cursor::boolean);
         Some(Node {
             name: name?,

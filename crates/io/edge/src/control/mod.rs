@@ -38,7 +38,10 @@ impl Key {
         };
         let meta = fs::metadata(path).map_err(failed)?;
         if meta.permissions().mode() & 0o077 != 0 {
-            return Err(EdgeError::key(path, "others than its owner may read it; expected mode 0600"));
+            return Err(EdgeError::key(
+                path,
+                "others than its owner may read it; expected mode 0600",
+            ));
         }
         let text = fs::read_to_string(path).map_err(failed)?;
         let bytes = from_hex(text.trim()).filter(|bytes| bytes.len() == KEY_BYTES);
@@ -52,7 +55,9 @@ impl Key {
     /// When there is one, or it cannot be written.
     pub fn create(path: &Path) -> Result<(), EdgeError> {
         let mut bytes = [0; KEY_BYTES];
-        SystemRandom::new().fill(&mut bytes).map_err(|_| EdgeError::key(path, "no random numbers"))?;
+        SystemRandom::new()
+            .fill(&mut bytes)
+            .map_err(|_| EdgeError::key(path, "no random numbers"))?;
         let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         if let Some(dir) = path.parent() {
             fs::create_dir_all(dir).map_err(|error| EdgeError::key(path, error))?;

@@ -21,8 +21,23 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fo
 /// `FORWARDER_LAYOUT`.
 const LAYOUT: u32 = 1;
 const MAPS: [&str; 17] = [
-    "config", "rules", "slots", "targets", "counts", "servers", "reasons", "turns", "ports", "meta",
-    "closed", "names", "flows4", "flows6", "fragments", "own", "parse_room",
+    "config",
+    "rules",
+    "slots",
+    "targets",
+    "counts",
+    "servers",
+    "reasons",
+    "turns",
+    "ports",
+    "meta",
+    "closed",
+    "names",
+    "flows4",
+    "flows6",
+    "fragments",
+    "own",
+    "parse_room",
 ];
 const PROGRAMS: [&str; 3] = ["forwarder", "sweep", "read_clock"];
 const MAX_RULES: u32 = 256;
@@ -32,7 +47,6 @@ const RULE_BYTES: usize = 80;
 const TARGET_BYTES: usize = 128;
 const NAME_BYTES: usize = 128;
 const CONFIG_BYTES: usize = 32;
-pub(super) const MAX_PORTS: u32 = 64;
 /// `SIGN_TURNED` and those after it, for whoever is shown a flow.
 const SIGN_ANSWERED: u32 = 2;
 const SIGN_PEER: u32 = 4;
@@ -107,7 +121,12 @@ impl Programs {
     }
 
     /// Puts the data path onto an interface.
-    pub(super) fn attach(&self, link: &Link, mode: AttachMode, pins: &Path) -> Result<(), EdgeError> {
+    pub(super) fn attach(
+        &self,
+        link: &Link,
+        mode: AttachMode,
+        pins: &Path,
+    ) -> Result<(), EdgeError> {
         kernel::attach(kernel::xdp(&mut self.lock(), "forwarder")?, link, mode, pins)
     }
 }
@@ -125,8 +144,8 @@ pub(super) struct Kernel {
     ports: DevMap<MapData>,
     closed: Array<MapData, u64>,
     names: Array<MapData, [u8; NAME_BYTES]>,
-    flows4: HashMap<MapData, [u8; 16], [u8; 32]>,
-    flows6: HashMap<MapData, [u8; 40], [u8; 56]>,
+    /// For whoever looks flows up: taken once.
+    pub(super) table: Option<Table>,
     own: HashMap<MapData, [u8; 20], u32>,
 }
 
@@ -156,10 +175,11 @@ impl Kernel {
         for name in MAPS {
             loader.map_pin_path(name, maps.join(name));
         }
-        loader
-            .map_max_entries("flows4", limit)
-            .map_max_entries("flows6", limit)
-            .override_global("tick_ms_q20", &tick, true);
+        loader.map_max_entries("flows4", limit).map_max_entries("flows6", limit).override_global(
+            "tick_ms_q20",
+            &tick,
+            true,
+        );
         let mut ebpf = loader.load(OBJECT).map_err(EdgeError::kernel("the forwarder"))?;
         kernel::load_all(&mut ebpf, &PROGRAMS)?;
         let mut meta: Array<_, u32> = array(&mut ebpf, "meta")?;
@@ -172,7 +192,8 @@ impl Kernel {
                     .map_err(EdgeError::kernel($name))?
             };
         }
-        Ok(Kernel {
+        let (flows4, flows6) = (taken!("flows4"), taken!("flows6"));
+        let mut kernel = Kernel {
             pins: pins.to_owned(),
             config: array(&mut ebpf, "config")?,
             rules: array(&mut ebpf, "rules")?,
@@ -184,11 +205,13 @@ impl Kernel {
             ports: taken!("ports"),
             closed: array(&mut ebpf, "closed")?,
             names: array(&mut ebpf, "names")?,
-            flows4: taken!("flows4"),
-            flows6: taken!("flows6"),
             own: taken!("own"),
+            table: None,
             programs: Programs(Arc::new(Mutex::new(ebpf))),
-        })
+        };
+        let programs = kernel.programs.clone();
+        kernel.table = Some(Table { flows4, flows6, programs });
+        Ok(kernel)
     }
 
     fn config_bytes(&self) -> Result<[u8; CONFIG_BYTES], EdgeError> {
@@ -274,7 +297,11 @@ impl Kernel {
     }
 
     /// Whose packets are taken as a node's.
-    pub(super) fn set_server(&mut self, server: u8, address: Option<Ipv4Addr>) -> Result<(), EdgeError> {
+    pub(super) fn set_server(
+        &mut self,
+        server: u8,
+        address: Option<Ipv4Addr>,
+    ) -> Result<(), EdgeError> {
         let mut bytes = [0; 8];
         if let Some(address) = address {
             bytes[..4].copy_from_slice(&address.octets());
@@ -311,7 +338,8 @@ impl Kernel {
     }
 
     pub(super) fn count(&self, number: u32) -> Result<Count, EdgeError> {
-        let [packets, bytes, old, opened, replies, ..] = kernel::sum(&self.counts, number, "counts")?;
+        let [packets, bytes, old, opened, replies, ..] =
+            kernel::sum(&self.counts, number, "counts")?;
         Ok(Count { packets, bytes, old, opened, replies })
     }
 
@@ -322,8 +350,7 @@ impl Kernel {
 
     pub(super) fn reasons(&self) -> Result<BTreeMap<String, u64>, EdgeError> {
         let count = |(at, name): (usize, &&str)| {
-            let values =
-                self.reasons.get(&(at as u32), 0).map_err(EdgeError::kernel("reasons"))?;
+            let values = self.reasons.get(&(at as u32), 0).map_err(EdgeError::kernel("reasons"))?;
             Ok(((*name).to_owned(), values.iter().sum()))
         };
         REASONS.iter().enumerate().map(count).collect()
@@ -363,7 +390,16 @@ impl Kernel {
         }
         Ok(numbers)
     }
+}
 
+/// The flow table.
+pub(super) struct Table {
+    flows4: HashMap<MapData, [u8; 16], [u8; 32]>,
+    flows6: HashMap<MapData, [u8; 40], [u8; 56]>,
+    programs: Programs,
+}
+
+impl Table {
     /// A flow, where it is known.
     pub(super) fn flow(&self, key: &FlowKey) -> Result<Option<Flow>, EdgeError> {
         let found = match (key.key4(), key.key6()) {

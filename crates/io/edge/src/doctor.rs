@@ -1,0 +1,242 @@
+//! What keeps a forwarder or a node from working, and what to do about it. Changes nothing.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::Command;
+
+use plimsoll_l4::network;
+use serde_json::json;
+
+use crate::config::{EdgeConfig, Node, Unmatched};
+use crate::control::Key;
+use crate::forwarder::{Status, ask, own_address};
+use crate::kernel::links;
+
+/// What a packet grows by on its way to a node and back: VXLAN, and the key of a flow that was rewritten.
+pub const GROWS: [u32; 2] = [70, 94];
+/// Packets without one in return that make it worth a word.
+const MANY: u64 = 1_000;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// As it should be.
+    Ok,
+    /// Good to know.
+    Note,
+    /// Not as good as it could be.
+    Warning,
+    /// Does not work so.
+    Error,
+}
+
+/// Something that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// How bad.
+    pub level: Level,
+    /// What was looked at.
+    pub about: String,
+    /// How it is.
+    pub found: String,
+    /// What to do; empty: nothing.
+    pub advice: String,
+}
+
+fn finding(level: Level, about: &str, found: impl Into<String>, advice: &str) -> Finding {
+    Finding { level, about: about.to_owned(), found: found.into(), advice: advice.to_owned() }
+}
+
+/// Looks at this machine: as a node where it has a node's address, else as the forwarder.
+pub fn examine(config: &EdgeConfig) -> Vec<Finding> {
+    let mut found = vec![key(config)];
+    let own: Vec<IpAddr> = network::addresses()
+        .map(|all| all.into_iter().map(|(address, _)| address).collect())
+        .unwrap_or_default();
+    let is_own = |node: &&Node| own.contains(&node.address.into());
+    match config.nodes.iter().find(is_own) {
+        Some(node) => examine_node(config, node, &mut found),
+        None => examine_forwarder(config, &own, &mut found),
+    }
+    found
+}
+
+fn key(config: &EdgeConfig) -> Finding {
+    match Key::load(&config.key) {
+        Ok(_) => finding(
+            Level::Ok,
+            "key",
+            format!("{} is readable by its owner alone", config.key.display()),
+            "",
+        ),
+        Err(error) => finding(
+            Level::Error,
+            "key",
+            error.to_string(),
+            "`plimsoll edge key --config FILE` makes one; copy it to every node with mode 0600",
+        ),
+    }
+}
+
+fn forwards(about: &str) -> Finding {
+    let on =
+        fs::read_to_string("/proc/sys/net/ipv4/ip_forward").is_ok_and(|text| text.trim() == "1");
+    if on {
+        return finding(Level::Ok, about, "net.ipv4.ip_forward is 1", "");
+    }
+    finding(
+        Level::Error,
+        about,
+        "net.ipv4.ip_forward is 0: the kernel's routes are not told to programs, and nothing is routed",
+        "sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1",
+    )
+}
+
+fn is_there(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok()
+        || Path::new("/usr/sbin").join(program).exists()
+}
+
+fn examine_node(config: &EdgeConfig, node: &Node, found: &mut Vec<Finding>) {
+    found.push(finding(Level::Note, "role", format!("this machine is the node {}", node.name), ""));
+    found.push(forwards("routing"));
+    let missing: Vec<u32> = node
+        .cpus
+        .iter()
+        .copied()
+        .filter(|cpu| !Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists())
+        .collect();
+    found.push(if missing.is_empty() {
+        finding(Level::Ok, "cpus", format!("{:?} are there", node.cpus), "")
+    } else {
+        finding(
+            Level::Error,
+            "cpus",
+            format!("there is no CPU {missing:?}"),
+            "correct cpus of this node",
+        )
+    });
+    for service in &node.services {
+        let Some(rules) = config.services[*service].nftables() else { continue };
+        let name = &config.services[*service].name;
+        let programs: Vec<&str> =
+            ["nft", "ip", "ethtool"].into_iter().filter(|program| !is_there(program)).collect();
+        if !programs.is_empty() {
+            let what = format!("{} missing: {name} has a namespace", programs.join(", "));
+            let advice = "install them (Debian: apt-get install nftables iproute2 ethtool)";
+            found.push(finding(Level::Error, "programs", what, advice));
+            continue;
+        }
+        let mut nft = Command::new("nft");
+        let checked =
+            nft.arg("-D").arg(format!("node={}", node.name)).arg("-c").arg("-f").arg(rules);
+        match checked.output() {
+            Ok(output) if output.status.success() => {
+                let what = format!("{} is valid", rules.display());
+                found.push(finding(Level::Ok, "rules", what, ""));
+            }
+            Ok(output) => {
+                let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                let what = format!("nft does not take {}: {said}", rules.display());
+                found.push(finding(Level::Error, "rules", what, "correct the file"));
+            }
+            Err(error) => {
+                found.push(finding(Level::Error, "rules", error.to_string(), "install nftables"))
+            }
+        }
+        if !node.external.contains_key(service) {
+            found.push(finding(
+                Level::Note,
+                "external",
+                format!("{name} has no address of its own here: masquerade has none to give"),
+                "set external: { SERVICE: [ADDRESS] } at the node, unless the rules name addresses themselves",
+            ));
+        }
+    }
+}
+
+fn examine_forwarder(config: &EdgeConfig, own: &[IpAddr], found: &mut Vec<Finding>) {
+    found.push(finding(
+        Level::Note,
+        "role",
+        "this machine has no node's address: it is the forwarder",
+        "",
+    ));
+    let links = links().unwrap_or_default();
+    for interface in &config.interfaces {
+        found.push(match links.get(&interface.name) {
+            None => finding(
+                Level::Error,
+                &interface.name,
+                "there is no such interface",
+                "correct edge.interfaces",
+            ),
+            Some(link) => {
+                let told: Vec<String> =
+                    GROWS.iter().map(|grows| link.mtu.saturating_sub(*grows).to_string()).collect();
+                let what = format!(
+                    "MTU {}: senders of packets over {} bytes (IPv6: {}) are told to send shorter ones",
+                    link.mtu, told[0], told[1]
+                );
+                let advice = "an MTU larger by 94 between forwarder and nodes spares senders that";
+                finding(if link.mtu >= 1594 { Level::Ok } else { Level::Note }, &interface.name, what, advice)
+            }
+        });
+    }
+    found.push(match own_address(config) {
+        Ok(address) => finding(Level::Ok, "nodes", format!("all are reached from {address}"), ""),
+        Err(error) => finding(Level::Error, "nodes", error.to_string(), "add routes to the nodes"),
+    });
+    if config.unmatched == Unmatched::Forward {
+        found.push(forwards("routing"));
+    }
+    for (address, node) in config
+        .nodes
+        .iter()
+        .flat_map(|node| node.external.values().flatten().map(move |one| (one, node)))
+    {
+        if own.contains(address) {
+            found.push(finding(
+                Level::Error,
+                "external",
+                format!("{address} of the node {} is an address of this machine: replies would end here", node.name),
+                "remove it from this machine; routers must send it here by a route",
+            ));
+        }
+    }
+    if let Ok(value) = ask(&config.socket, &json!("status"))
+        && let Ok(status) = serde_json::from_value::<Status>(value)
+    {
+        examine_running(config, &status, found);
+    }
+}
+
+/// What only shows with traffic: whether the way back leads by here.
+fn examine_running(config: &EdgeConfig, status: &Status, found: &mut Vec<Finding>) {
+    for node in status.nodes.iter().filter(|node| node.state == "down") {
+        let why = node.problem.clone().unwrap_or_default();
+        found.push(finding(
+            Level::Error,
+            &node.name,
+            format!("down: {why}"),
+            "start `plimsoll edge node run` there",
+        ));
+    }
+    for service in config.services.iter().filter(|service| service.nftables().is_some()) {
+        let of = || status.places.iter().filter(|place| place.service == service.name);
+        let (packets, replies) = of()
+            .fold((0, 0), |(packets, replies), one| (packets + one.packets, replies + one.replies));
+        if packets >= MANY && replies == 0 {
+            found.push(finding(
+                Level::Error,
+                "return traffic",
+                format!("{} was sent {packets} packets, and none of them was a reply", service.name),
+                "the external addresses of its nodes must be routed to the forwarder, see docs/edge.md",
+            ));
+        } else if packets > 0 {
+            let what = format!("{}: {replies} of {packets} packets are replies", service.name);
+            found.push(finding(Level::Ok, "return traffic", what, ""));
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The data path on real packets: in namespaces, and by test runs of its programs.
+
+mod bad;
+mod config;
+mod live;
+mod nat;
+mod packet;
+mod rig;

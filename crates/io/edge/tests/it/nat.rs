@@ -1,0 +1,207 @@
+//! Flows through real nftables: replies find the instance that holds their state, while nodes come and go.
+
+use std::collections::BTreeMap;
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use crate::live::{Echo, client, exchange};
+use crate::rig::{CLIENT, PATIENCE, Rig, SERVER, privileged, until};
+
+/// Masquerade behind a stateful firewall: what belongs to no flow of this instance's is counted and dropped.
+const RULES: &str = "
+table inet edge {
+    counter strangers { }
+    chain forward {
+        type filter hook forward priority 0; policy drop;
+        ct state established,related accept
+        iifname \"lan\" ct state new accept
+        counter name strangers drop
+    }
+    chain input {
+        type filter hook input priority 0; policy accept;
+        iifname \"wan\" counter name strangers drop
+    }
+    chain postrouting {
+        type nat hook postrouting priority 100;
+        oifname \"wan\" masquerade
+    }
+}
+";
+
+const SECTION: &str = "
+  services: [ { name: cgnat, match: { destination: \"10.2.0.0/24\" }, chain: [ { nftables: RULES }, { xdp: counter } ] } ]
+  nodes:
+    - { name: n1, address: \"10.3.0.11\", cpus: [0, 1], services: [cgnat], external: { cgnat: [\"203.0.113.1\"] } }
+    - { name: n2, address: \"10.3.0.12\", cpus: [0, 1], services: [cgnat], external: { cgnat: [\"203.0.113.2\"] } }
+";
+
+/// Flows, unless `PLIMSOLL_EDGE_FLOWS` says otherwise.
+const FLOWS: usize = 2_000;
+
+fn flows() -> usize {
+    std::env::var("PLIMSOLL_EDGE_FLOWS").ok().and_then(|text| text.parse().ok()).unwrap_or(FLOWS)
+}
+
+/// Packets that came to an instance which does not know their flow.
+fn strangers(rig: &Rig, node: &str) -> u64 {
+    let namespace = &rig.namespaces(node)[0];
+    let listed = std::process::Command::new("ip")
+        .args(["netns", "exec", namespace, "nft", "list", "counter", "inet", "edge", "strangers"])
+        .output()
+        .expect("nft");
+    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let after = text.split("packets ").nth(1).unwrap_or_else(|| panic!("{text}"));
+    after.split_whitespace().next().and_then(|word| word.parse().ok()).expect("a number")
+}
+
+#[test]
+fn replies_find_the_nat_that_made_their_address() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::with_rules(SECTION, RULES);
+    rig.start_node("n1");
+    rig.start_node("n2");
+    rig.start_forwarder();
+    rig.until_serving(&["n1", "n2"]);
+    let to = format!("{SERVER}:7000");
+    let _echo = Echo::start(&rig, &to);
+    let mut addresses = BTreeMap::<String, usize>::new();
+    for flow in 0..20 {
+        let socket = client(&rig, &format!("{CLIENT}:0"));
+        let first = exchange(&socket, &to, &format!("first {flow}"));
+        for again in 0..5 {
+            assert_eq!(
+                exchange(&socket, &to, &format!("{again} {flow}")),
+                first,
+                "one address for all of a flow"
+            );
+        }
+        let (address, _) = first.split_once(':').expect("an address");
+        *addresses.entry(address.to_owned()).or_default() += 1;
+    }
+    assert_eq!(addresses.keys().collect::<Vec<_>>(), ["203.0.113.1", "203.0.113.2"], "both nodes");
+    assert_eq!((strangers(&rig, "n1"), strangers(&rig, "n2")), (0, 0));
+}
+
+/// One round of all flows: each sends until the server has answered with the address that the flow had before.
+fn round(sockets: &[UdpSocket], to: &str, seen: &mut BTreeMap<usize, String>, lost: &mut u64) {
+    let mut buffer = [0; 2048];
+    for batch in (0..sockets.len()).collect::<Vec<_>>().chunks(64) {
+        for flow in batch {
+            sockets[*flow].send_to(format!("{flow}").as_bytes(), to).expect("sent");
+        }
+        for flow in batch {
+            let mut tries = 0;
+            let answer = loop {
+                match sockets[*flow].recv_from(&mut buffer) {
+                    Ok((bytes, _)) => break String::from_utf8_lossy(&buffer[..bytes]).into_owned(),
+                    Err(_) => {
+                        tries += 1;
+                        assert!(tries < 60, "flow {flow} is not answered any more");
+                        *lost += 1;
+                        sockets[*flow].send_to(format!("{flow}").as_bytes(), to).expect("sent");
+                    }
+                }
+            };
+            let (from, what) = answer.split_once(' ').expect("an answer");
+            assert_eq!(what, flow.to_string());
+            let before = seen.entry(*flow).or_insert_with(|| from.to_owned());
+            assert_eq!(before, from, "flow {flow} came from elsewhere");
+        }
+    }
+}
+
+#[test]
+fn flows_stay_with_their_nat_while_a_node_joins_and_drains_and_the_forwarder_restarts() {
+    if !privileged() {
+        return;
+    }
+    let many = flows();
+    let mut rig = Rig::with_rules(SECTION, RULES);
+    rig.start_node("n1");
+    rig.start_forwarder();
+    rig.until_serving(&["n1"]);
+    let to = format!("{SERVER}:7000");
+    let _echo = Echo::start(&rig, &to);
+    let (mut seen, mut lost) = (BTreeMap::new(), 0);
+    // One port after the other: the limit of open files is no matter.
+    let open = |rig: &Rig, range: std::ops::Range<usize>| -> Vec<UdpSocket> {
+        let of = |flow: usize| {
+            let socket = UdpSocket::bind((CLIENT, 20_000 + flow as u16)).expect("bound");
+            socket.set_read_timeout(Some(Duration::from_millis(500))).expect("set");
+            socket
+        };
+        rig.net.inside("client", || range.map(of).collect()).expect("a thread")
+    };
+    let _ = rustix::process::setrlimit(
+        rustix::process::Resource::Nofile,
+        rustix::process::Rlimit { current: Some(65_536), maximum: Some(65_536) },
+    );
+    let mut sockets = open(&rig, 0..many / 3);
+    round(&sockets, &to, &mut seen, &mut lost);
+    // A node joins; new flows go there as well, old ones stay.
+    rig.start_node("n2");
+    rig.until_serving(&["n1", "n2"]);
+    sockets.extend(open(&rig, many / 3..2 * many / 3));
+    round(&sockets, &to, &mut seen, &mut lost);
+    // The forwarder is started over.
+    rig.stop_forwarder();
+    round(&sockets, &to, &mut seen, &mut lost);
+    rig.start_forwarder();
+    rig.until_serving(&["n1", "n2"]);
+    round(&sockets, &to, &mut seen, &mut lost);
+    // A node drains: its flows stay, new ones go elsewhere.
+    rig.forwarder.as_ref().expect("it runs").drain(0, true);
+    until("n1 drains", || rig.status().nodes[0].state == "draining");
+    std::thread::sleep(Duration::from_millis(100));
+    let opened = |rig: &Rig| {
+        rig.status().places.iter().filter(|one| one.node == "n1").map(|one| one.opened).sum::<u64>()
+    };
+    let before = opened(&rig);
+    sockets.extend(open(&rig, 2 * many / 3..many));
+    round(&sockets, &to, &mut seen, &mut lost);
+    round(&sockets, &to, &mut seen, &mut lost);
+    std::thread::sleep(Duration::from_millis(700));
+    assert_eq!(opened(&rig), before, "no new flow at a node that drains");
+    let by = |address: &str| seen.values().filter(|from| from.starts_with(address)).count();
+    let (one, two) = (by("203.0.113.1:"), by("203.0.113.2:"));
+    assert_eq!(one + two, many);
+    assert!(one > 0 && two >= many / 3, "{one} and {two}");
+    assert_eq!(
+        (strangers(&rig, "n1"), strangers(&rig, "n2")),
+        (0, 0),
+        "at an instance that does not know the flow"
+    );
+    eprintln!("{many} flows: {one} by n1, {two} by n2; {lost} packets sent again");
+    let _ = PATIENCE;
+}
+
+#[test]
+fn a_node_that_fails_is_noticed_and_its_flows_go_on_elsewhere() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::with_rules(SECTION, RULES);
+    rig.start_node("n1");
+    rig.start_node("n2");
+    rig.start_forwarder();
+    rig.until_serving(&["n1", "n2"]);
+    let to = format!("{SERVER}:7000");
+    let _echo = Echo::start(&rig, &to);
+    let sockets: Vec<UdpSocket> = (0..20).map(|_| client(&rig, &format!("{CLIENT}:0"))).collect();
+    let was: Vec<String> = sockets.iter().map(|socket| exchange(socket, &to, "before")).collect();
+    rig.stop_node("n1");
+    until("n1 is down", || rig.status().nodes[0].state == "down");
+    for (socket, was) in sockets.iter().zip(was) {
+        let now = exchange(socket, &to, "after");
+        if was.starts_with("203.0.113.2") {
+            assert_eq!(now, was, "what was elsewhere stays");
+        } else {
+            assert!(now.starts_with("203.0.113.2"), "{now}: its state is lost, a new one is made");
+        }
+    }
+    assert_eq!(rig.status().nodes[1].state, "serving");
+    let rehomed = || rig.status().reasons["rehomed"];
+    until("they are counted", || rehomed() > 0);
+}
