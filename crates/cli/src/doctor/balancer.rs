@@ -70,6 +70,17 @@ async fn one(
     let haproxy = match sink {
         Sink::Haproxy(haproxy) => haproxy.clone(),
         Sink::L4(l4) => return steered::layer_4(name, (sink, l4), setup, told, findings).await,
+        Sink::NginxReload(nginx) => {
+            steered::nginx_by_reload(name, (sink, nginx), setup, told, findings).await;
+            if service.source.is_none() {
+                findings.add(Finding::error(
+                    name,
+                    "NGINX without Lua tells nothing of its requests, and no source does",
+                    "give the service a source: { access_log: … }",
+                ));
+            }
+            return;
+        }
         Sink::Nginx(nginx) => {
             return steered::nginx(name, (sink, nginx), setup, told, findings).await;
         }

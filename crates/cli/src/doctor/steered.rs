@@ -4,7 +4,8 @@
 use plimsoll_control::ServiceView;
 use plimsoll_model::{BalancerReport, MethodKind, ServerStatus};
 use plimsoll_sink::{
-    L4Sink, L4SinkConfig, NginxConfig, NginxSink, ReportSource as _, Sink, SinkError,
+    L4Sink, L4SinkConfig, NginxConfig, NginxReloadConfig, NginxReloadSink, NginxSink,
+    ReportSource as _, Sink, SinkError,
 };
 
 use super::finding::{Finding, Findings};
@@ -61,6 +62,33 @@ pub async fn nginx(
              keeps them",
         ));
     }
+}
+
+/// Looks at the NGINX of one service that is steered by reloads.
+pub async fn nginx_by_reload(
+    name: &str,
+    (sink, place): (&Sink, &NginxReloadConfig),
+    setup: &ServiceSetup,
+    told: Option<&ServiceView>,
+    findings: &mut Findings,
+) {
+    let report = match NginxReloadSink::new(place.clone(), setup.servers.clone()) {
+        Ok(mut sink) => sink.read().await,
+        Err(error) => Err(error),
+    };
+    let kind = Kind {
+        answers: format!("{}: NGINX runs", sink.place()),
+        methods: "use NGINX's round robin or least_conn",
+    };
+    judge(name, (sink, &kind), report, setup, told, findings);
+    findings.add(Finding::note(
+        name,
+        format!(
+            "weights change by a reload, at most once in {:?}: requests on connections that had been idle may fail \
+             then; the Lua balancer (`plimsoll nginx snippet`) needs none",
+            place.min_interval
+        ),
+    ));
 }
 
 fn judge(

@@ -5,7 +5,7 @@ use plimsoll_model::SinkLimits;
 
 use crate::haproxy::HaproxyConfig;
 use crate::l4::L4SinkConfig;
-use crate::nginx::NginxConfig;
+use crate::nginx::{NginxConfig, NginxReloadConfig};
 use crate::{FoundPool, Servers, SinkConfig, SinkError, SinkHandle, Steered, Steering};
 
 /// Makes [`Sink`], which is any of them, and the text that lists their forms.
@@ -129,4 +129,6 @@ registry! {
     L4(L4SinkConfig),
     /// NGINX, by way of a Lua balancer.
     Nginx(NginxConfig),
+    /// NGINX by reloads.
+    NginxReload(NginxReloadConfig),
 }
