@@ -6,7 +6,7 @@ use plimsoll_config::{Cursor, Once, Placed};
 use plimsoll_control::{CurveChoice, DrainTest, DriftTest, Exploration};
 use plimsoll_model::{BackendId, Objective};
 use plimsoll_probe::{LivenessConfig, ProbeConfig};
-use plimsoll_sink::{Sink, Sinks, one_sink};
+use plimsoll_sink::{Sink, Sinks, Source, one_sink};
 
 use super::defaults;
 use super::types::{Api, Backend, Config, Learn, Limits, Service, Store};
@@ -20,6 +20,7 @@ const SERVICE: &[&str] = &[
     "theta",
     "sink",
     "sinks",
+    "source",
     "learn",
     "limits",
 ];
@@ -89,6 +90,7 @@ fn service(cursor: &Cursor<'_>, seen: &mut Seen) -> Option<Service> {
             Sink::read(c, &mut seen.steered).map(|sink| Placed::new(Sinks::from(sink), c))
         }),
     };
+    let source = fields.optional("source", |c| Source::read(c, &mut seen.steered));
     let learn = fields.or("learn", Learn::default(), learn);
     let limits = fields.or("limits", Limits::default(), limits);
     let (backends, sink) = (backends?, sink?);
@@ -106,6 +108,7 @@ fn service(cursor: &Cursor<'_>, seen: &mut Seen) -> Option<Service> {
         objective: objective?,
         theta: theta?,
         sink,
+        source: source?,
         learn: learn?,
         limits: limits?,
     })

@@ -9,7 +9,7 @@ use plimsoll_config::{Address, Placed};
 use plimsoll_control::{CurveChoice, DrainTest, DriftTest, Exploration};
 use plimsoll_model::Objective;
 use plimsoll_probe::{LivenessConfig, ProbeConfig};
-use plimsoll_sink::{Sink, Sinks};
+use plimsoll_sink::{Sink, Sinks, Source};
 
 use super::defaults;
 
@@ -43,6 +43,8 @@ pub struct Service {
     pub theta: Option<f64>,
     /// The balancers to program.
     pub sink: Placed<Sinks>,
+    /// What tells of requests in the place of the balancers' own counters, if anything does.
+    pub source: Option<Source>,
     /// How curves are learned.
     pub learn: Learn,
     /// How often and how little weights may change.
@@ -62,6 +64,7 @@ impl Service {
             objective: Objective::default(),
             theta: None,
             sink: Placed::elsewhere(sink.into(), origin, "sink"),
+            source: None,
             learn: Learn::default(),
             limits: Limits::default(),
         }

@@ -82,6 +82,27 @@ async fn one(
             let place = steered::Place::of_proxy(proxy);
             return steered::examine(name, sink, place, setup, told, findings).await;
         }
+        Sink::NginxReload(nginx) => {
+            let sink = NginxReloadSink::new(nginx.clone(), setup.servers.clone());
+            let place = steered::Place::of_nginx_reload(nginx);
+            steered::examine(name, sink, place, setup, told, findings).await;
+            findings.add(Finding::note(
+                name,
+                format!(
+                    "weights change by a reload, at most once in {:?}: requests on connections that had been idle may \
+                     fail then; the Lua balancer (`plimsoll nginx snippet`) needs none",
+                    nginx.min_interval
+                ),
+            ));
+            if service.source.is_none() {
+                findings.add(Finding::error(
+                    name,
+                    "NGINX without Lua tells nothing of its requests, and no source does",
+                    "give the service a source: { access_log: … }",
+                ));
+            }
+            return;
+        }
         Sink::Nginx(nginx) => {
             let sink = NginxSink::new(nginx.clone(), setup.servers.clone());
             let place = steered::Place::of_nginx(nginx);

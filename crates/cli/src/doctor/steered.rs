@@ -4,7 +4,8 @@
 use plimsoll_control::ServiceView;
 use plimsoll_model::{MethodKind, ServerStatus};
 use plimsoll_sink::{
-    L4SinkConfig, NginxConfig, ProxySinkConfig, ReportSource, SinkConfig as _, SinkError,
+    L4SinkConfig, NginxConfig, NginxReloadConfig, ProxySinkConfig, ReportSource, SinkConfig as _,
+    SinkError,
 };
 
 use super::finding::{Finding, Findings};
@@ -53,6 +54,17 @@ impl Place {
             kind: "NGINX's Lua balancer",
             service: sink.pool().to_owned(),
             use_instead: "use roundrobin or leastconn (`plimsoll nginx snippet`)",
+            down: ("NGINX gives it nothing", "see why it does not answer"),
+            drained: "NGINX's configuration has taken it out; it gets no new requests",
+        }
+    }
+
+    pub fn of_nginx_reload(sink: &NginxReloadConfig) -> Self {
+        Place {
+            kind: "NGINX",
+            socket: sink.place(),
+            service: sink.pool().to_owned(),
+            use_instead: "use NGINX's round robin or least_conn",
             down: ("NGINX gives it nothing", "see why it does not answer"),
             drained: "NGINX's configuration has taken it out; it gets no new requests",
         }

@@ -381,7 +381,10 @@ impl Daemon {
         if running.config == service {
             return;
         }
-        if running.config.sink == service.sink {
+        // A log names servers by their addresses, which its listener learns at its start.
+        let same_source = running.config.source == service.source
+            && (service.source.is_none() || running.config.backends == service.backends);
+        if running.config.sink == service.sink && same_source {
             running.setup = Arc::new(setup);
             running.config = service;
             running.setups.send_replace(running.setup.clone());

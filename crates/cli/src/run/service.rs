@@ -115,6 +115,7 @@ impl Service {
             service: setup.spec.name.clone(),
             servers: setup.servers.clone(),
             observe: setup.spec.observe,
+            source: setup.source.clone(),
         };
         let sink =
             setup.sink.start(&shared.steering, steered).map_err(|error| error.to_string())?;

@@ -11,7 +11,7 @@ use plimsoll_model::BackendId;
 use plimsoll_probe::{
     LivenessCheck, LivenessConfig, LivenessSpec, Probe, ProbeSpec, SpecError, Target,
 };
-use plimsoll_sink::{Servers, Sinks};
+use plimsoll_sink::{Servers, Sinks, Source};
 
 use crate::config;
 
@@ -29,6 +29,8 @@ pub struct ServiceSetup {
     pub probes: ProbeSetup,
     /// The balancers.
     pub sink: Sinks,
+    /// What tells of requests in the place of the balancers' own counters, with the addresses of the servers.
+    pub source: Option<(Source, Vec<(String, BackendId)>)>,
     /// Identities and names of its servers.
     pub servers: Servers,
 }
@@ -61,8 +63,15 @@ pub fn service(
         spec: spec(service, ids, observe),
         probes: probes(service, ids, before)?,
         sink: service.sink.value.clone(),
+        source: service.source.clone().map(|source| (source, addresses(service, ids))),
         servers: ids.iter().copied().zip(names).collect(),
     })
+}
+
+/// By which the lines of a log may call the servers.
+fn addresses(service: &config::Service, ids: &[BackendId]) -> Vec<(String, BackendId)> {
+    let backends = service.backends.iter().zip(ids);
+    backends.map(|(backend, &id)| (backend.address.to_string(), id)).collect()
 }
 
 /// Identities where there is no store to give them: 1, 2, 3, …

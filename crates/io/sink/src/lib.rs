@@ -21,6 +21,7 @@ mod proxy;
 mod registry;
 mod servers;
 mod sinks;
+mod source;
 mod steer;
 
 use std::future::Future;
@@ -34,11 +35,15 @@ pub use haproxy::{
     Inspection, ProcessIdentity, SocketAddress, SteeredBackend, Witness,
 };
 pub use l4::{L4Sink, L4SinkConfig};
-pub use nginx::{NginxConfig, NginxPool, NginxServer, NginxSink, nginx_snippet};
+pub use nginx::{
+    NginxConfig, NginxPool, NginxReloadConfig, NginxReloadSink, NginxServer, NginxSink,
+    nginx_snippet,
+};
 pub use own::wire;
 pub use proxy::{ProxySink, ProxySinkConfig};
 pub use registry::{Sink, one_sink};
 pub use sinks::Sinks;
+pub use source::{LogFormat, NGINX_FORMAT, Source};
 pub use steer::{Loss, Poll, Servers, SinkConfig, SinkHandle, SinkReport, Steered, Steering};
 
 /// A balancer whose weights can be set while it runs.

@@ -5,7 +5,7 @@ use plimsoll_model::SinkLimits;
 
 use crate::haproxy::HaproxyConfig;
 use crate::l4::L4SinkConfig;
-use crate::nginx::NginxConfig;
+use crate::nginx::{NginxConfig, NginxReloadConfig};
 use crate::proxy::ProxySinkConfig;
 use crate::{FoundPool, Servers, SinkConfig, SinkError, SinkHandle, Steered, Steering};
 
@@ -132,4 +132,6 @@ registry! {
     Proxy(ProxySinkConfig),
     /// NGINX, by way of a Lua balancer.
     Nginx(NginxConfig),
+    /// NGINX by reloads.
+    NginxReload(NginxReloadConfig),
 }

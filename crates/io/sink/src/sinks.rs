@@ -7,6 +7,7 @@ use plimsoll_config::{Cursor, Once};
 use plimsoll_model::SinkLimits;
 
 use crate::registry::Sink;
+use crate::source::{self, Sourced};
 use crate::steer::start_several;
 use crate::{Servers, SinkError, SinkHandle, Steered, Steering};
 
@@ -85,8 +86,17 @@ impl Sinks {
     /// # Errors
     /// As [`Sinks::check`].
     pub fn start(&self, steering: &Steering, steered: Steered) -> Result<SinkHandle, SinkError> {
+        let handle = self.start_sinks(steering, &steered)?;
+        let Some((source, addresses)) = steered.source else { return Ok(handle) };
+        let names = steered.servers.into_iter().map(|(id, name)| (name, id));
+        let servers = names.chain(addresses).collect();
+        let pool = self.first.pool().to_owned();
+        source::start(Sourced { source, pool, servers, origin: steering.origin }, handle)
+    }
+
+    fn start_sinks(&self, steering: &Steering, steered: &Steered) -> Result<SinkHandle, SinkError> {
         if self.more.is_empty() {
-            return self.first.start(steering, steered);
+            return self.first.start(steering, steered.clone());
         }
         let mut members = Vec::with_capacity(self.count());
         let mut taken = BTreeSet::new();

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use contract::plan;
 use plimsoll_model::{BackendId, MethodKind};
 use plimsoll_sink::{
-    NginxConfig, NginxPool, NginxServer, NginxSink, ReportSource, Servers, Sink, SinkError,
-    SocketAddress, WeightSink, nginx_snippet,
+    NginxConfig, NginxPool, NginxReloadConfig, NginxReloadSink, NginxServer, NginxSink,
+    ReportSource, Servers, Sink, SinkError, SocketAddress, WeightSink, nginx_snippet,
 };
 use plimsoll_testbed::load::{LoadSpec, Target, start};
 use plimsoll_testbed::{BackendSpec, Change, Mode, Service, Testbed, TestbedSpec};
@@ -56,6 +56,17 @@ struct Nginx {
 impl Nginx {
     /// With these pools in the snippet; `more` stands in `http`. Requests go to the first pool.
     fn start(pools: &[NginxPool], more: &str) -> Option<Self> {
+        let mut nginx = Self::prepare_with(pools, &pools[0].name, more)?;
+        nginx.start_again();
+        Some(nginx)
+    }
+
+    /// Not started yet; requests go to an upstream of this name, whose servers are in NAME.servers.
+    fn prepare(pools: &[NginxPool], name: &str) -> Option<Self> {
+        Self::prepare_with(pools, name, &format!("upstream {name} {{ include {name}.servers; }}"))
+    }
+
+    fn prepare_with(pools: &[NginxPool], to: &str, more: &str) -> Option<Self> {
         let modules = modules()?;
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -77,11 +88,9 @@ impl Nginx {
              events {{ worker_connections 2048; }}\nhttp {{\naccess_log off;\n{temporary}\
              include {dir}/plimsoll.conf;\n{more}\nserver {{\nlisten {address};\nkeepalive_requests 1000000;\n\
              location / {{\nproxy_pass http://{};\nproxy_http_version 1.1;\nproxy_set_header Connection \"\";\n}}\n}}\n}}\n",
-            pools[0].name
+            to
         );
         std::fs::write(nginx.dir.join("nginx.conf"), config).expect("written");
-        let mut nginx = nginx;
-        nginx.start_again();
         Some(nginx)
     }
 
@@ -407,4 +416,107 @@ fn what_cannot_stand_in_a_configuration_is_refused() {
     for path in ["/run/x y.sock", "/run/x;.sock", "/run/{x}.sock", "/run/$x"] {
         assert!(nginx_snippet(&SocketAddress::Unix(path.into()), &[]).is_err(), "{path}");
     }
+}
+
+/// The same NGINX, whose first pool is an upstream of its own with a file of servers.
+struct Reloaded(Nginx);
+
+impl Reloaded {
+    fn start() -> Option<Self> {
+        let pools =
+            [NginxPool { name: "lua".to_owned(), leastconn: false, servers: vec![server(9, 1)] }];
+        let nginx = Nginx::prepare(&pools, "own")?;
+        let lines: String =
+            (1..=3).map(|i| format!("server 127.0.0.1:{i} weight={};\n", 10 * i)).collect();
+        std::fs::write(nginx.dir.join("own.servers"), lines).expect("written");
+        let mut reloaded = Reloaded(nginx);
+        reloaded.0.start_again();
+        Some(reloaded)
+    }
+
+    fn config(&self) -> NginxReloadConfig {
+        let dir = &self.0.dir;
+        let config = dir.join("nginx.conf").display().to_string();
+        let command = [PROGRAM, "-p", &dir.display().to_string(), "-c", &config].map(str::to_owned);
+        NginxReloadConfig {
+            pid: dir.join("pid"),
+            command: command.into(),
+            min_interval: Duration::from_millis(1),
+            ..NginxReloadConfig::new(dir.join("own.servers"))
+        }
+    }
+
+    /// Servers of the contract are called s1, s2, s3: by their addresses here.
+    fn name(server: &str) -> String {
+        match server.strip_prefix('s').and_then(|n| n.parse::<u16>().ok()) {
+            Some(n) => format!("127.0.0.1:{n}"),
+            None => server.to_owned(),
+        }
+    }
+
+    fn sink_of(&self, servers: &[&str]) -> NginxReloadSink {
+        let named = (1..).map(BackendId).zip(servers.iter().map(|name| Self::name(name))).collect();
+        NginxReloadSink::new(self.config(), named).expect("good names")
+    }
+
+    fn file(&self) -> String {
+        std::fs::read_to_string(self.0.dir.join("own.servers")).expect("readable")
+    }
+}
+
+#[tokio::test]
+async fn without_lua_weights_are_written_and_reloaded_and_nothing_is_left_half_done() {
+    let Some(mut bed) = Reloaded::start() else { return };
+    let mut sink = bed.sink_of(&["s1", "s2", "s3"]);
+    let workers = |bed: &Reloaded| {
+        let pid = bed.0.child.as_ref().expect("it runs").id().to_string();
+        let children = Command::new("pgrep").args(["-P", &pid]).output().expect("run pgrep");
+        String::from_utf8_lossy(&children.stdout).into_owned()
+    };
+    let before = workers(&bed);
+    let report = sink.read().await.expect("read");
+    assert_eq!(report.servers.iter().map(|s| s.weight).collect::<Vec<_>>(), [10, 20, 30]);
+    let applied = sink.apply(&plan(&[1_000, 20, 0])).await.expect("applied");
+    assert_eq!(applied.commands, 2);
+    until("other workers", || workers(&bed) != before);
+    let written = "server 127.0.0.1:1 weight=1000;\nserver 127.0.0.1:2 weight=20;\nserver 127.0.0.1:3 weight=1 down; # \
+                   weight 0 by plimsoll\n";
+    assert_eq!(bed.file(), written);
+    let again = sink.apply(&plan(&[1_000, 20, 0])).await.expect("applied");
+    assert_eq!(again.commands, 0, "nothing differs: no reload");
+    for bad in [plan(&[5, 1_001, 5]), plan(&[0, 0, 0]), plan(&[5, 5, 5, 5])] {
+        assert!(!sink.apply(&bad).await.expect_err("refused").retryable());
+    }
+    let error = bed.sink_of(&["s1", "s7"]).apply(&plan(&[1, 2])).await.expect_err("unknown");
+    assert!(error.to_string().contains("no server 127.0.0.1:7; it has 127.0.0.1:1,"), "{error}");
+
+    // A reload that NGINX refuses is told in its words, and the file is as it was.
+    let main = bed.0.dir.join("nginx.conf");
+    let good = std::fs::read_to_string(&main).expect("readable");
+    std::fs::write(&main, good.replace("worker_processes 2;", "worker_processes two;"))
+        .expect("written");
+    let error = sink.apply(&plan(&[1, 2, 3])).await.expect_err("NGINX refuses");
+    assert!(error.retryable() && error.to_string().contains("worker_processes"), "{error}");
+    assert_eq!(bed.file(), written);
+    std::fs::write(&main, good).expect("written");
+    sink.apply(&plan(&[1, 2, 3])).await.expect("applied");
+
+    // Seldom: the second of two is refused, and says when.
+    let config = NginxReloadConfig { min_interval: Duration::from_secs(600), ..bed.config() };
+    let named = (1..=3).map(|i| (BackendId(i), format!("127.0.0.1:{i}"))).collect();
+    let mut seldom = NginxReloadSink::new(config, named).expect("good names");
+    assert_eq!(seldom.limits().min_interval, Duration::from_secs(600));
+    seldom.apply(&plan(&[3, 2, 1])).await.expect("the first");
+    let error = seldom.apply(&plan(&[1, 2, 3])).await.expect_err("too soon");
+    assert!(error.to_string().contains("the last reload was a moment ago"), "{error}");
+
+    bed.0.stop();
+    for _ in 0..2 {
+        let error = sink.read().await.expect_err("gone");
+        assert!(error.retryable(), "{error}");
+    }
+    bed.0.start_again();
+    let weights: Vec<u32> =
+        sink.read().await.expect("read").servers.iter().map(|s| s.weight).collect();
+    assert_eq!(weights, [3, 2, 1], "the file keeps them");
 }

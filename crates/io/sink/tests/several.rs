@@ -29,7 +29,7 @@ fn sinks(haproxys: &[&Haproxy]) -> Sinks {
 
 fn steer(sinks: &Sinks) -> SinkHandle {
     let servers = named(&["s1", "s2"]);
-    let steered = Steered { service: "shop".to_owned(), servers, observe: false };
+    let steered = Steered { service: "shop".to_owned(), servers, observe: false, source: None };
     sinks.start(&Steering::new(Instant::now()), steered).expect("starts")
 }
 

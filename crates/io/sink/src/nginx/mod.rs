@@ -3,8 +3,10 @@
 
 mod config;
 mod link;
+mod reload;
 mod snippet;
 mod text;
+mod upstream_file;
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -16,6 +18,7 @@ use plimsoll_model::{
 };
 
 pub use config::NginxConfig;
+pub use reload::{NginxReloadConfig, NginxReloadSink};
 pub use snippet::{NginxPool, NginxServer, nginx_snippet};
 
 use crate::found::{FoundPool, FoundServer, LeftAlone};

@@ -16,9 +16,9 @@ pub use handle::{Loss, SinkHandle, SinkReport};
 pub(crate) use handle::{Orders, RETRY, Refusal, SinkEnd, left_alone};
 pub(crate) use several::start as start_several;
 
-use crate::SinkError;
 use crate::found::FoundPool;
 use crate::haproxy::HaproxyTasks;
+use crate::{SinkError, Source};
 
 /// Identities of servers, and their names in the balancer.
 pub type Servers = Vec<(BackendId, String)>;
@@ -82,6 +82,9 @@ pub struct Steered {
     pub servers: Servers,
     /// No plan will come: nothing stands in its way.
     pub observe: bool,
+    /// What tells of requests in the place of the balancers' own counters, and the addresses by which it may call the
+    /// servers.
+    pub source: Option<(Source, Vec<(String, BackendId)>)>,
 }
 
 /// Where the balancer of a service is, as the service's `sink` names it: what a kind of balancer must be able to

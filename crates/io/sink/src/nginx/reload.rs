@@ -1,0 +1,356 @@
+//! NGINX without Lua, as a fallback: weights are written into a file of its configuration, and NGINX is reloaded.
+//!
+//! A reload closes idle connections of clients at a moment that they do not expect (2 % of the requests on connections
+//! that had been idle failed in our trial, none on new ones), and doubles the workers for as long as the old ones have
+//! requests: so it is done seldom. NGINX tells nothing of its requests here; a [`crate::Source`] must.
+
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use plimsoll_config::{Cursor, Once};
+use plimsoll_model::{
+    Applied, BackendId, BalancerReport, Method, MethodKind, Nanos, Plan, ServerReport,
+    ServerStatus, SinkLimits,
+};
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use super::upstream_file::{self, Line};
+use crate::found::{FoundPool, FoundServer, LeftAlone};
+use crate::servers::{checked, planned};
+use crate::steer::{self, Poll, Servers, SinkConfig, SinkHandle, Steered, Steering, absolute};
+use crate::{ReportSource, SinkError, WeightSink};
+
+const WEIGHTS: RangeInclusive<u32> = 0..=1_000;
+/// Default and bounds of `min_interval`.
+const INTERVAL: Duration = Duration::from_secs(60);
+const INTERVALS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(86_400);
+/// The file is looked at so often.
+const POLL: Duration = Duration::from_millis(100);
+/// NGINX's complaint is cut here.
+const MOST_SAID: usize = 400;
+
+/// Where the weights are written, and how NGINX is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NginxReloadConfig {
+    /// The file with the servers of the upstream, which `upstream NAME { include FILE; }` reads.
+    pub file: PathBuf,
+    /// NGINX's `pid` file.
+    pub pid: PathBuf,
+    /// The program and its arguments, without `-t` and `-s reload`.
+    pub command: Vec<String>,
+    /// The least time between two reloads.
+    pub min_interval: Duration,
+    /// Bound on a test of the configuration, and on telling NGINX to reload.
+    pub timeout: Duration,
+}
+
+impl NginxReloadConfig {
+    /// With the default of everything else.
+    pub fn new(file: PathBuf) -> Self {
+        NginxReloadConfig {
+            file,
+            pid: PathBuf::from("/run/nginx.pid"),
+            command: vec!["nginx".to_owned()],
+            min_interval: INTERVAL,
+            timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+impl SinkConfig for NginxReloadConfig {
+    const KEY: &'static str = "nginx_reload";
+    const FORM: &'static str = "{ file: … }";
+    const REPORTS_LOSSES: bool = true;
+
+    fn read(cursor: &Cursor<'_>, steered: &mut Once<String>) -> Option<Self> {
+        let fields = cursor.fields(&["file", "pid", "command", "min_interval", "timeout"])?;
+        let path = |c: &Cursor<'_>| {
+            c.text_if("the absolute path of a file", |path| {
+                path.starts_with('/') && !path.ends_with('/')
+            })
+            .map(PathBuf::from)
+        };
+        let file = fields.required("file", "the file that the upstream includes", path);
+        let default = NginxReloadConfig::new(PathBuf::new());
+        let pid = fields.or("pid", default.pid, path);
+        let command = fields.or("command", default.command, |c| {
+            let words: Option<Vec<String>> = c
+                .items("a list: the program, and its arguments")?
+                .iter()
+                .map(|word| word.text("a word").map(str::to_owned))
+                .collect();
+            let words = words?;
+            if words.is_empty() { c.expected("a program") } else { Some(words) }
+        });
+        let min_interval = fields.or("min_interval", INTERVAL, |c| c.duration(INTERVALS));
+        let timeout = fields.or("timeout", default.timeout, steer::timeout);
+        let file = file?;
+        let at = fields.get("file").unwrap_or(cursor);
+        steered.take(
+            format!("file {}", file.display()),
+            at,
+            "a file that no other service writes",
+        )?;
+        Some(NginxReloadConfig {
+            file,
+            pid: pid?,
+            command: command?,
+            min_interval: min_interval?,
+            timeout: timeout?,
+        })
+    }
+
+    fn limits(&self) -> SinkLimits {
+        SinkLimits { range: WEIGHTS, min_interval: self.min_interval, picks_per_weight: 0 }
+    }
+
+    fn check(&self, servers: &Servers) -> Result<(), SinkError> {
+        checked(servers.clone(), check_name).map(drop)
+    }
+
+    fn place(&self) -> String {
+        format!("NGINX file {}", self.file.display())
+    }
+
+    fn pool(&self) -> &str {
+        self.file.to_str().unwrap_or_default()
+    }
+
+    fn with_pool(&self, _name: &str) -> Self {
+        self.clone()
+    }
+
+    fn written(&self) -> Vec<(&'static str, String)> {
+        vec![("file", absolute(&self.file))]
+    }
+
+    async fn look(&self) -> Result<Vec<FoundPool>, SinkError> {
+        let (text, lines) = read(&self.file)?;
+        let server = |line: Line| FoundServer {
+            place: match &line {
+                Line { is_backup: true, .. } => Err(LeftAlone::Backup),
+                line if line.name.starts_with("unix:") => Err(LeftAlone::UnixSocket),
+                line => line.name.parse().map_err(|_| LeftAlone::NoAddress),
+            },
+            name: line.name,
+        };
+        Ok(vec![FoundPool {
+            name: self.pool().to_owned(),
+            method: method(&text),
+            servers: lines.into_iter().map(server).collect(),
+            conflict: None,
+        }])
+    }
+
+    fn start(&self, steering: &Steering, steered: Steered) -> Result<SinkHandle, SinkError> {
+        let sink =
+            NginxReloadSink::new(self.clone(), steered.servers)?.with_origin(steering.origin);
+        Ok(steer::start_dedicated(sink, Poll::Every(POLL)))
+    }
+}
+
+/// Steers one upstream of an NGINX by reloads.
+pub struct NginxReloadSink {
+    config: NginxReloadConfig,
+    servers: Vec<(BackendId, String)>,
+    origin: Instant,
+    reloaded: Option<Instant>,
+}
+
+impl NginxReloadSink {
+    /// A sink that steers `servers`: their names are their addresses as the file has them.
+    ///
+    /// # Errors
+    /// [`SinkError::InvalidName`] for names that could not stand in the file, or that come twice.
+    pub fn new(config: NginxReloadConfig, servers: Servers) -> Result<Self, SinkError> {
+        let servers = checked(servers, check_name)?;
+        Ok(NginxReloadSink { config, servers, origin: Instant::now(), reloaded: None })
+    }
+
+    /// Counts [`BalancerReport::at`] from this instant.
+    #[must_use]
+    pub fn with_origin(mut self, origin: Instant) -> Self {
+        self.origin = origin;
+        self
+    }
+
+    /// The file and its servers, while NGINX runs.
+    fn held(&self) -> Result<(String, Vec<Line>), SinkError> {
+        self.process()?;
+        let (text, lines) = read(&self.config.file)?;
+        let is_there = |name: &String| lines.iter().any(|line| line.name == *name);
+        let missing: Vec<String> = self
+            .servers
+            .iter()
+            .map(|(_, name)| name.clone())
+            .filter(|name| !is_there(name))
+            .collect();
+        if missing.is_empty() {
+            return Ok((text, lines));
+        }
+        let exist = lines.into_iter().map(|line| line.name).collect();
+        Err(SinkError::UnknownServers { backend: self.config.pool().to_owned(), missing, exist })
+    }
+
+    fn process(&self) -> Result<u32, SinkError> {
+        let path = &self.config.pid;
+        let gone = |reason: String, source| SinkError::Unreachable {
+            socket: format!("NGINX (pid file {})", path.display()),
+            reason,
+            source,
+        };
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| gone(format!("does NGINX run? {error}"), Some(error)))?;
+        let pid = text
+            .trim()
+            .parse::<u32>()
+            .ok()
+            .filter(|pid| Path::new(&format!("/proc/{pid}")).exists());
+        pid.ok_or_else(|| gone("the process that it names does not run".to_owned(), None))
+    }
+
+    async fn run(&self, more: &[&str]) -> Result<(), String> {
+        let (program, arguments) = self.config.command.split_first().ok_or("no command")?;
+        let mut command = Command::new(program);
+        command.args(arguments).args(more).stdin(Stdio::null()).kill_on_drop(true);
+        let output = timeout(self.config.timeout, command.output());
+        let output = output.await.map_err(|_| format!("`{program}` did not end in time"))?;
+        let output = output.map_err(|error| format!("cannot run `{program}`: {error}"))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said: String =
+            String::from_utf8_lossy(&output.stderr).trim().chars().take(MOST_SAID).collect();
+        Err(format!("`{program} {}` failed: {said}", more.join(" ")))
+    }
+
+    async fn apply_plan(&mut self, plan: &Plan) -> Result<Applied, SinkError> {
+        let wanted = planned(plan, &self.servers, &WEIGHTS, "the file's")?;
+        let (text, lines) = self.held()?;
+        let weight = |name: &str| wanted.iter().find(|(n, _)| n == name).map(|(_, w)| *w);
+        let after = |line: &Line| weight(&line.name).unwrap_or(line.weight);
+        if lines.iter().filter(|line| !line.is_backup && !line.is_down).all(|line| after(line) == 0)
+        {
+            let reason = format!("every server of {} at weight 0", self.config.file.display());
+            return Err(SinkError::InvalidPlan { epoch: plan.epoch, reason });
+        }
+        let changed = lines.iter().filter(|line| after(line) != line.weight).count() as u32;
+        if changed > 0 {
+            self.reload(&text, &upstream_file::with_weights(&text, &weight)).await?;
+        }
+        let weights = self.servers.iter().filter_map(|(id, name)| {
+            Some((*id, after(lines.iter().find(|line| line.name == *name)?)))
+        });
+        Ok(Applied { epoch: plan.epoch, weights: weights.collect(), commands: changed })
+    }
+
+    /// Writes the file and has NGINX read it; puts the old one back when NGINX will not.
+    async fn reload(&mut self, old: &str, new: &str) -> Result<(), SinkError> {
+        let failed = |reason| SinkError::Failed { vip: self.config.pool().to_owned(), reason };
+        if let Some(at) = self.reloaded.filter(|at| at.elapsed() < self.config.min_interval) {
+            let left = self.config.min_interval - at.elapsed();
+            return Err(failed(format!(
+                "the last reload was a moment ago: the next may be in {left:.0?}"
+            )));
+        }
+        let file = &self.config.file;
+        let write = |text: &str| {
+            replace(file, text)
+                .map_err(|error| failed(format!("cannot write {}: {error}", file.display())))
+        };
+        write(new)?;
+        let mut told = self.run(&["-t", "-q"]).await;
+        if told.is_ok() {
+            told = self.run(&["-s", "reload"]).await;
+        }
+        match told {
+            Ok(()) => {
+                self.reloaded = Some(Instant::now());
+                Ok(())
+            }
+            Err(why) => {
+                let back = write(old).err().map_or_else(String::new, |error| format!("; {error}"));
+                Err(failed(format!("{why}; the file is as it was{back}")))
+            }
+        }
+    }
+}
+
+impl WeightSink for NginxReloadSink {
+    fn limits(&self) -> SinkLimits {
+        self.config.limits()
+    }
+
+    fn set_servers(&mut self, servers: Servers) -> Result<(), SinkError> {
+        self.servers = checked(servers, check_name)?;
+        Ok(())
+    }
+
+    async fn apply(&mut self, plan: &Plan) -> Result<Applied, SinkError> {
+        self.apply_plan(plan).await
+    }
+}
+
+impl ReportSource for NginxReloadSink {
+    async fn read(&mut self) -> Result<BalancerReport, SinkError> {
+        let (text, lines) = self.held()?;
+        let servers = self.servers.iter().filter_map(|(id, name)| {
+            let line = lines.iter().find(|line| line.name == *name)?;
+            let status = if line.is_down { ServerStatus::Maintenance } else { ServerStatus::Up };
+            Some(ServerReport {
+                backend: *id,
+                weight: line.weight,
+                status,
+                in_flight: 0,
+                queued: 0,
+                started_total: 0,
+                errors_total: 0,
+                answered_total: None,
+            })
+        });
+        let at = Nanos::ZERO + self.origin.elapsed();
+        // The file outlives NGINX: weights are never forgotten.
+        Ok(BalancerReport { at, method: method(&text), generation: 1, servers: servers.collect() })
+    }
+}
+
+fn method(text: &str) -> Method {
+    let name = upstream_file::method(text);
+    let kind = if name == "leastconn" { MethodKind::InFlight } else { MethodKind::Split };
+    Method { name: name.to_owned(), kind }
+}
+
+fn read(file: &Path) -> Result<(String, Vec<Line>), SinkError> {
+    let place = format!("NGINX file {}", file.display());
+    let text = std::fs::read_to_string(file).map_err(|error| SinkError::Unreachable {
+        socket: place.clone(),
+        reason: format!("cannot be read: {error}"),
+        source: Some(error),
+    })?;
+    let lines = upstream_file::servers(&text)
+        .map_err(|reason| SinkError::Protocol { socket: place, reason })?;
+    Ok((text, lines))
+}
+
+/// As a whole or not at all, with the permissions that it had.
+fn replace(file: &Path, text: &str) -> std::io::Result<()> {
+    let mut new = file.as_os_str().to_owned();
+    new.push(".plimsoll");
+    std::fs::write(&new, text)?;
+    std::fs::set_permissions(&new, std::fs::metadata(file)?.permissions())?;
+    std::fs::rename(&new, file)
+}
+
+/// What can stand behind `server` as one word.
+fn check_name(what: &'static str, name: &str) -> Result<(), SinkError> {
+    let odd = |c: &char| c.is_whitespace() || c.is_control() || ";{}\"'\\$#".contains(*c);
+    let reason = match name.chars().find(odd) {
+        None if !name.is_empty() => return Ok(()),
+        None => "it is empty".to_owned(),
+        Some(c) => format!("{c:?} is not allowed"),
+    };
+    Err(SinkError::InvalidName { name: name.to_owned(), what, reason })
+}
