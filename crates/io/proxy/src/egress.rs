@@ -293,12 +293,7 @@ impl Handler for Egress {
         Some(&self.scratch)
     }
 
-    async fn quick(
-        &self,
-        client: &Client,
-        stream: &mut Lingering<Wire>,
-        request: &[u8],
-    ) -> Quick {
+    async fn quick(&self, client: &Client, stream: &mut Lingering<Wire>, request: &[u8]) -> Quick {
         quick::pass(self, client, stream, request).await
     }
 

@@ -180,10 +180,12 @@ impl<'a> Forward<'a> {
         backend: usize,
         fresh: bool,
     ) -> Result<Lease, Failed> {
-        self.in_time(connections.get(self.alarm, backend, fresh)).await?.map_err(|error| match error {
-            NoConnection::Backend => Failed::NoConnection,
-            NoConnection::Here => Failed::NoSocket,
-        })
+        self.in_time(connections.get(self.alarm, backend, fresh)).await?.map_err(
+            |error| match error {
+                NoConnection::Backend => Failed::NoConnection,
+                NoConnection::Here => Failed::NoSocket,
+            },
+        )
     }
 
     fn request(&mut self) -> Request<Outgoing> {

@@ -138,7 +138,12 @@ pub(crate) struct Response {
 impl Response {
     /// The bytes as a response that is passed on, and appends its head as the client gets it; none if it is incomplete,
     /// or not plain, or a refusal, and nothing that counts has been appended then.
-    pub(crate) fn pass(bytes: &[u8], to_head: bool, closes: bool, out: &mut Vec<u8>) -> Option<Self> {
+    pub(crate) fn pass(
+        bytes: &[u8],
+        to_head: bool,
+        closes: bool,
+        out: &mut Vec<u8>,
+    ) -> Option<Self> {
         let mut slots = slots();
         let mut parsed = httparse::Response::new(&mut []);
         let config = httparse::ParserConfig::default();
@@ -310,7 +315,10 @@ mod tests {
         assert_eq!(response, expected);
         let (response, head) = passed("HTTP/1.1 304 \r\ncontent-length: 9\r\n\r\n", false).unwrap();
         assert!(response.length == 0 && head.contains("content-length: 9\r\ndate: "), "{head}");
-        assert_eq!(passed("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n", true).unwrap().0.length, 0);
+        assert_eq!(
+            passed("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n", true).unwrap().0.length,
+            0
+        );
     }
 
     #[test]

@@ -232,8 +232,7 @@ impl Connections {
                 Idle::Bare(wire) => Some(wire),
                 Idle::Http(connection) => connection.bare(),
             };
-            let is_alive =
-                |wire: &Wire| wire.stream.poll_read_ready(&mut nobody()).is_pending();
+            let is_alive = |wire: &Wire| wire.stream.poll_read_ready(&mut nobody()).is_pending();
             if let Some(wire) = wire.filter(is_alive) {
                 return Some(wire);
             }
@@ -265,7 +264,13 @@ impl Connections {
         wire.unread(read);
         wire.expect_sent();
         let connection = self.handshake(wire).await?;
-        Ok(Lease { connections: self.clone(), backend, connection, is_reused: true, is_resumed: true })
+        Ok(Lease {
+            connections: self.clone(),
+            backend,
+            connection,
+            is_reused: true,
+            is_resumed: true,
+        })
     }
 
     async fn handshake(&self, wire: Wire) -> hyper::Result<Connection> {

@@ -55,7 +55,8 @@ const CASES: [Case; 8] = [
 ];
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
-    let times = (Duration::from_secs(context.pick(4, 15)), Duration::from_secs(context.pick(6, 100)));
+    let times =
+        (Duration::from_secs(context.pick(4, 15)), Duration::from_secs(context.pick(6, 100)));
     // All at once, each with its own proxies and backends: what else the machine does falls on all alike.
     let start = |case: &Case| start(&case.way, case.frontends, case.load, times, context.seed);
     let running = CASES.iter().map(start).collect::<Result<Vec<_>, _>>()?;
@@ -104,10 +105,14 @@ fn comparisons(seen: &[Seen]) -> Vec<Comparison> {
         Comparison::number(Emulated, &what, (paper, part(0.5)), ours, unit)
     };
     let mut all = vec![
-        number("p10 to p90 under least connections, 40 frontends".to_owned(), 2.77, lc.range(), "s"),
-        number("p10 to p90 under BLOC, 40 frontends".to_owned(), 0.97, bloc.range(), "s").why(
-            "The authors' public measurements of this figure have 0.12 s, the paper 0.97 s.",
+        number(
+            "p10 to p90 under least connections, 40 frontends".to_owned(),
+            2.77,
+            lc.range(),
+            "s",
         ),
+        number("p10 to p90 under BLOC, 40 frontends".to_owned(), 0.97, bloc.range(), "s")
+            .why("The authors' public measurements of this figure have 0.12 s, the paper 0.97 s."),
     ];
     for (name, seen) in [("BLOC", bloc), ("the defaults", defaults)] {
         let over = |what: &str| format!("{what}, least connections over {name}");

@@ -45,8 +45,7 @@ pub fn start(
     seed: u64,
 ) -> Result<Running, Failure> {
     let service = Service::deterministic(Duration::from_secs_f64(SERVICE_MS / 1e3));
-    let backend =
-        |i| BackendSpec { seed, ..BackendSpec::new(format!("b{i}"), service.clone()) };
+    let backend = |i| BackendSpec { seed, ..BackendSpec::new(format!("b{i}"), service.clone()) };
     let backends = (0..BACKENDS).map(backend).collect();
     let backends = Testbed::start(TestbedSpec { admin: None, backends })
         .map_err(|error| Failure::Other(error.to_string()))?;
@@ -116,9 +115,14 @@ fn egress(entries: u32, pool: &str, backends: &[SocketAddr]) -> String {
         let port = i + 1;
         let _ = writeln!(text, "    - {{ name: f{i}, listen: \"127.0.0.1:{port}\" }}");
     }
-    let backend = |(i, address): (usize, &SocketAddr)| format!("{{ name: b{i}, address: \"{address}\" }}");
+    let backend =
+        |(i, address): (usize, &SocketAddr)| format!("{{ name: b{i}, address: \"{address}\" }}");
     let backends: Vec<String> = backends.iter().enumerate().map(backend).collect();
-    let _ = writeln!(text, "  pools:\n    - {{ name: p, {pool}, backends: [ {} ] }}", backends.join(", "));
+    let _ = writeln!(
+        text,
+        "  pools:\n    - {{ name: p, {pool}, backends: [ {} ] }}",
+        backends.join(", ")
+    );
     text
 }
 
