@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use plimsoll_control::ServiceView;
 use plimsoll_model::{MethodKind, ServerStatus};
 use plimsoll_sink::{
-    AccessLevel, AgentState, HaproxySink, InspectedServer, Inspection, L4Sink, NginxSink,
-    ProxySink, Sink,
+    AccessLevel, AgentState, HaproxySink, InspectedServer, Inspection, L4Sink, NginxReloadSink,
+    NginxSink, ProxySink, Sink,
 };
 use tokio::net::lookup_host;
 use tokio::time::timeout;
