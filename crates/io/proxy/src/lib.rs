@@ -63,6 +63,7 @@ mod tally;
 mod tried;
 mod upgrade;
 mod upstream;
+mod watch;
 mod wire;
 
 pub use balance::BackendState;

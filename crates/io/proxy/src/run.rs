@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use plimsoll_sink::wire;
 use thiserror::Error;
-use tokio::sync::watch;
+use tokio::sync::watch as signal;
 use tokio::task::LocalSet;
 use tracing::warn;
 
@@ -17,7 +17,7 @@ use crate::listen::ListenError;
 use crate::seat::Seat;
 use crate::shared::Core;
 use crate::status::Status;
-use crate::{report, steer};
+use crate::{report, steer, watch};
 
 /// Why the proxy does not start, or does not take up another configuration.
 #[derive(Debug, Error)]
@@ -42,7 +42,7 @@ pub enum ProxyError {
 /// A running proxy. Dropped, it ends at once; [`Proxy::stop`] lets requests finish.
 pub struct Proxy {
     core: Arc<Core>,
-    stop: watch::Sender<Option<Duration>>,
+    stop: signal::Sender<Option<Duration>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -56,7 +56,7 @@ impl Proxy {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads = config.threads.unwrap_or(cores);
         let core = Core::start(config, threads)?;
-        let (stop, stopping) = watch::channel(None);
+        let (stop, stopping) = signal::channel(None);
         let mut proxy = Proxy { core, stop, threads: Vec::new() };
         for thread in 0..threads {
             let (core, stopping) = (proxy.core.clone(), stopping.clone());
@@ -64,6 +64,8 @@ impl Proxy {
                 Seat::new(thread, core).serve(stopping).await;
             })?;
         }
+        let core = proxy.core.clone();
+        proxy.spawn("proxy-watch".to_owned(), async move || watch::run(core, stopping).await)?;
         Ok(proxy)
     }
 

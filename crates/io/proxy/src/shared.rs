@@ -26,6 +26,8 @@ pub(crate) struct Core {
     /// Counts configurations: who has seen this one has seen the last.
     version: AtomicU64,
     now: Mutex<Arc<Shared>>,
+    /// Wakes those that watch for another configuration.
+    pub(crate) reloaded: Notify,
     /// Held while a configuration becomes another.
     pub(crate) reloading: Mutex<()>,
 }
@@ -131,6 +133,7 @@ impl Core {
             generation: since_1970.map_or(0, |since| since.as_nanos() as u64),
             version: AtomicU64::new(0),
             now: Mutex::new(Arc::new(nothing)),
+            reloaded: Notify::new(),
             reloading: Mutex::new(()),
         };
         let first = core.next(config)?;
@@ -155,12 +158,14 @@ impl Core {
     /// Puts a configuration in force, and its backends.
     pub(crate) fn put(&self, next: Shared) {
         for (pool, members) in next.config.pools.iter().zip(&next.members) {
-            if pool.source == config::Source::List {
+            // What a name stands for is not known yet: the members of before serve until it is.
+            if !matches!(pool.source, config::Source::Dns { .. }) {
                 members.become_these(&pool.backends);
             }
         }
         *self.now.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
         self.version.fetch_add(1, Ordering::Release);
+        self.reloaded.notify_one();
         self.wake_all();
     }
 

@@ -7,6 +7,7 @@ mod limits;
 mod pass;
 mod reload;
 mod retry;
+mod sources;
 mod steer;
 mod support;
 
