@@ -1,7 +1,8 @@
-//! One client's connection: hyper's while requests are under way, a bare socket while nothing comes.
+//! One client's connection: a bare socket while nothing comes and while plain requests are passed on ([`crate::quick`]),
+//! hyper's for all others.
 //!
-//! hyper's state and buffers of an idle connection take more than ten times what a socket does, so they are taken down
-//! after [`PARK_AFTER`], and built again when the socket becomes readable. New connections begin as bare sockets.
+//! hyper's state and buffers of a connection take more than ten times what a socket does, so they are taken down when a
+//! request has ended, or after [`PARK_AFTER`], and built again when they are needed. New connections begin as bare sockets.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::Request;
-use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1::{self, Connection, UpgradeableConnection};
 use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
@@ -20,12 +21,14 @@ use tokio::net::TcpStream;
 use tracing::debug;
 
 use crate::body::{Body, BodyError};
+use crate::doorstep;
 use crate::linger::{Blocked, Lingering};
+use crate::quick::{Buffer, Quick, Scratch};
 use crate::serve::{Client, Handler, Open};
 use crate::wire::Wire;
 
-/// How long a connection is idle before it is parked: long enough that one in use is not taken down and built again
-/// between two requests.
+/// How long a connection is idle before it is parked, where all its requests are hyper's: long enough that one in use is
+/// not taken down and built again between two requests.
 const PARK_AFTER: Duration = Duration::from_secs(1);
 
 type Stream = TokioIo<Lingering<Wire>>;
@@ -37,25 +40,74 @@ pub(crate) async fn serve<H: Handler>(
     handler: Rc<H>,
     client: Client,
 ) {
-    let idle = handler.timeouts().idle;
+    let open = client.open.clone();
+    let mut stopped = pin!(open.stop.stopped());
+    // Once, to be woken: whether it is so is seen without.
+    poll_fn(|cx| Poll::Ready(stopped.as_mut().poll(cx).is_ready())).await;
+    let mut served = pin!(serve_awake(stream, builder, handler, client));
+    open.alarm.wake(|cx| served.as_mut().poll(cx)).await;
+}
+
+async fn serve_awake<H: Handler>(
+    stream: TcpStream,
+    builder: Rc<http1::Builder>,
+    handler: Rc<H>,
+    client: Client,
+) {
+    let idle = client.idle;
     let (open, peer) = (client.open.clone(), client.peer);
+    let (quick, sender) = (handler.clone(), client.clone());
     let service = service_fn(move |request: Request<Incoming>| {
         let (handler, client) = (handler.clone(), client.clone());
-        let busy = Busy::new(&client.open);
+        let busy = Busy::new(&client.open, !request.body().is_end_stream());
         async move {
             let response = handler.handle(client, request).await;
             Ok::<_, Infallible>(response.map(|body| Answer { body, _busy: busy }))
         }
     });
-    let stream = Lingering::new(Wire(stream), open.writes.clone());
-    let mut parked = Parked { stream, service, has_more: false };
+    let stream = Lingering::new(Wire::new(stream), open.writes.clone());
+    let mut parked = Parked { stream, service };
+    if quick.expects_announcement(&sender)
+        && !doorstep::read_announcement(&sender, &mut parked.stream).await
+    {
+        quick.tally().malformed.one_more();
+        return;
+    }
+    let mut is_first = true;
     loop {
-        if !parked.wait(&open, idle).await {
-            return;
+        // A part of a head is hyper's already.
+        let mut may_park = !parked.stream.stream().has_unread();
+        let came = parked.wait(&open, idle, quick.scratch()).await;
+        if std::mem::take(&mut is_first) {
+            let foreign = match &came {
+                Came::Nothing => None,
+                Came::Bytes(bytes) => doorstep::foreign(bytes.filled()),
+                Came::Something => doorstep::foreign_unread(&parked.stream).await,
+            };
+            if let Some(foreign) = foreign {
+                return doorstep::turn_away(&*quick, &sender, &mut parked.stream, foreign).await;
+            }
         }
-        let Parked { stream, service, has_more } = parked;
+        match came {
+            Came::Nothing => return,
+            Came::Something => {}
+            Came::Bytes(bytes) if bytes.filled().is_empty() => return,
+            Came::Bytes(bytes) => {
+                open.begin();
+                let passed = quick.quick(&sender, &mut parked.stream, bytes.filled()).await;
+                open.is_busy.set(false);
+                match passed {
+                    Quick::Answered => continue,
+                    Quick::Ended => return,
+                    Quick::Else => parked.stream.stream_mut().precede(bytes.filled()),
+                }
+                may_park = false;
+            }
+        }
+        let Parked { stream, service } = parked;
         let connection = builder.serve_connection(TokioIo::new(stream), service);
-        match Served::new(connection, idle, !has_more).run(&open).await {
+        let http = Served::new(connection, idle, may_park, quick.scratch().is_some());
+        match http.run(&open).await {
             Ok(Some(again)) => parked = again,
             Ok(None) => return,
             Err(error) => {
@@ -70,28 +122,53 @@ pub(crate) async fn serve<H: Handler>(
 struct Parked<S> {
     stream: Lingering<Wire>,
     service: S,
-    /// It was not idle: a part of a head has been read.
-    has_more: bool,
+}
+
+/// What came while nothing was under way.
+enum Came<'a> {
+    /// It has been idle for too long, or is broken.
+    Nothing,
+    /// Something to read, or the proxy's end: hyper's.
+    Something,
+    /// These bytes; none is the end.
+    Bytes(Buffer<'a>),
 }
 
 impl<S> Parked<S> {
-    /// Whether there is something to serve, the end included, before it has been idle for too long.
-    async fn wait(&self, open: &Open, idle: Duration) -> bool {
-        let mut stopped = pin!(open.stop.stopped());
-        let since = open.idle_since();
-        let stream = &self.stream.stream().0;
-        open.alarm
-            .wake(|cx| {
-                let is_ready = self.has_more || stream.poll_read_ready(cx).is_ready();
-                if is_ready || stopped.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(true);
-                }
-                match open.alarm.is_past(since + idle) {
-                    true => Poll::Ready(false),
-                    false => Poll::Pending,
-                }
-            })
-            .await
+    /// What there is to serve, read already where that is into `scratch`.
+    async fn wait<'a>(
+        &mut self,
+        open: &Open,
+        idle: Duration,
+        scratch: Option<&'a Scratch>,
+    ) -> Came<'a> {
+        poll_fn(|cx| {
+            if open.stop.is_stopping() {
+                return Poll::Ready(Came::Something);
+            }
+            if let Some(came) = self.poll(scratch, cx) {
+                return Poll::Ready(came);
+            }
+            match open.alarm.is_past(open.idle_since() + idle) {
+                true => Poll::Ready(Came::Nothing),
+                false => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    fn poll<'a>(&mut self, scratch: Option<&'a Scratch>, cx: &mut Context<'_>) -> Option<Came<'a>> {
+        let Some(scratch) = scratch else {
+            let wire = self.stream.stream();
+            let is_ready = wire.has_unread() || wire.stream.poll_read_ready(cx).is_ready();
+            return is_ready.then_some(Came::Something);
+        };
+        let mut buffer = scratch.buffer();
+        match buffer.poll_read(&mut self.stream, cx) {
+            Poll::Ready(Ok(_)) => Some(Came::Bytes(buffer)),
+            Poll::Ready(Err(_)) => Some(Came::Nothing),
+            Poll::Pending => None,
+        }
     }
 }
 
@@ -137,8 +214,10 @@ struct Served<S: HttpService<Incoming>> {
     idle: Duration,
     blocked: Blocked,
     is_ending: bool,
-    /// Not once more before another request, where a part of that had been read.
+    /// Not before another request, where a part of that has been read.
     may_park: bool,
+    /// At once when a request has ended: the next may be plain.
+    parks_at_once: bool,
 }
 
 enum Next {
@@ -152,26 +231,27 @@ where
     S: HttpService<Incoming, ResBody = Answer, Error = E>,
     E: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    fn new(connection: Connection<Stream, S>, idle: Duration, may_park: bool) -> Self {
-        let http = Http::Plain(Box::new(connection));
-        Served { http, idle, blocked: Blocked::default(), is_ending: false, may_park }
+    fn new(
+        connection: Connection<Stream, S>,
+        idle: Duration,
+        may_park: bool,
+        parks_at_once: bool,
+    ) -> Self {
+        let (http, blocked) = (Http::Plain(Box::new(connection)), Blocked::default());
+        Served { http, idle, blocked, is_ending: false, may_park, parks_at_once }
     }
 
     /// Until it ends, or is idle.
     async fn run(mut self, open: &Open) -> hyper::Result<Option<Parked<S>>> {
-        let mut stopped = pin!(open.stop.stopped());
-        // Once, to be woken: whether it is so is seen without.
-        poll_fn(|cx| Poll::Ready(stopped.as_mut().poll(cx).is_ready())).await;
-        match open.alarm.wake(|cx| self.poll(open, cx)).await {
+        match poll_fn(|cx| self.poll(open, cx)).await {
             Next::Ended(ended) => ended.map(|()| None),
             Next::TimedOut => Ok(None),
             Next::Park => {
                 let Http::Plain(connection) = self.http else { return Ok(None) };
                 let parts = connection.into_parts();
                 let (mut stream, service) = (parts.io.into_inner(), parts.service);
-                let has_more = !parts.read_buf.is_empty();
-                stream.unread(parts.read_buf);
-                Ok(Some(Parked { stream, service, has_more }))
+                stream.stream_mut().unread(parts.read_buf);
+                Ok(Some(Parked { stream, service }))
             }
         }
     }
@@ -203,7 +283,8 @@ where
             return Poll::Ready(Next::TimedOut);
         }
         let can_park = self.may_park && !self.is_ending && matches!(self.http, Http::Plain(_));
-        if can_park && open.alarm.is_past(since + PARK_AFTER) {
+        let parks_at_once = self.parks_at_once && !open.had_body.get();
+        if can_park && (parks_at_once || open.alarm.is_past(since + PARK_AFTER)) {
             return Poll::Ready(Next::Park);
         }
         Poll::Pending
@@ -214,8 +295,9 @@ where
 struct Busy(Rc<Open>);
 
 impl Busy {
-    fn new(open: &Rc<Open>) -> Self {
+    fn new(open: &Rc<Open>, has_body: bool) -> Self {
         open.begin();
+        open.had_body.set(has_body);
         Busy(open.clone())
     }
 }
@@ -223,6 +305,7 @@ impl Busy {
 impl Drop for Busy {
     fn drop(&mut self) {
         self.0.is_busy.set(false);
+        self.0.record.end();
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -17,10 +18,15 @@ use tokio::time::Instant;
 use crate::answer::{Problem, is_failure, rejected_response};
 use crate::balance::{Balancer, Flight, Live};
 use crate::body::{Body, Passage};
-use crate::config::{self, Limits, Route, Timeouts};
+use crate::cidr::Cidr;
+use crate::config::{self, Forwarding, Limits, ProxyProtocol, Route, Timeouts};
 use crate::forward::{Failed, Forward};
+use crate::forwarded;
 use crate::guard::Guard;
 use crate::headers::{self, Rejected};
+use crate::linger::Lingering;
+use crate::plain;
+use crate::quick::{self, Quick, Scratch};
 use crate::request;
 use crate::route::{self, View};
 use crate::serve::{Client, Handler};
@@ -28,6 +34,7 @@ use crate::tally::EntryTally;
 use crate::tried::Tried;
 use crate::upgrade;
 use crate::upstream::{Connections, Lease};
+use crate::wire::Wire;
 
 /// Further backends that are tried where no connection could be made: with no health checks yet, each request finds
 /// the dead ones by itself.
@@ -40,9 +47,21 @@ pub(crate) struct Egress {
     routes: Vec<Route>,
     /// By the index of routes; those pools that no route of this entry names have none.
     pools: Vec<Option<Rc<Pool>>>,
-    timeouts: Timeouts,
-    limits: Limits,
-    tally: Arc<EntryTally>,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) limits: Limits,
+    pub(crate) tally: Arc<EntryTally>,
+    pub(crate) scratch: Scratch,
+    forwarding: Forwarding,
+    announcing: Vec<Cidr>,
+}
+
+/// A request that was begun without hyper, for hyper to go on with.
+pub(crate) struct Resume {
+    pub(crate) flight: Flight,
+    pub(crate) live: Live,
+    /// On which it was sent, if it was.
+    pub(crate) lease: Option<Lease>,
+    pub(crate) arrived: Instant,
 }
 
 /// A pool, as one thread of one entry sees it.
@@ -51,15 +70,27 @@ pub(crate) struct Pool {
     pub(crate) connections: Rc<Connections>,
     /// Whether a backend has shown that an ingress is before it: only these are told of deadlines and tries.
     has_ingress: Vec<Cell<bool>>,
+    /// Backends are told of clients by this version of the `PROXY` protocol, and that they came in here.
+    announces: Option<(ProxyProtocol, SocketAddr)>,
 }
 
 impl Pool {
-    pub(crate) fn new(balancer: Rc<Balancer>, timeouts: Timeouts, limits: Limits) -> Self {
+    pub(crate) fn new(
+        balancer: Rc<Balancer>,
+        (timeouts, limits): (Timeouts, Limits),
+        announces: Option<(ProxyProtocol, SocketAddr)>,
+    ) -> Self {
         let addresses = balancer.addresses.iter().copied();
         let has_ingress = balancer.addresses.iter().map(|_| Cell::new(false)).collect();
         let (connect, idle) = (timeouts.connect, timeouts.idle);
         let connections = Connections::new(addresses, limits.headers, connect, idle);
-        Pool { balancer, connections, has_ingress }
+        Pool { balancer, connections, has_ingress, announces }
+    }
+
+    /// Connections for this client's requests: everybody's, or where backends are told of each client, its own.
+    fn connections_for(&self, client: &Client) -> Rc<Connections> {
+        let Some((version, here)) = self.announces else { return self.connections.clone() };
+        self.connections.preceded_by(version.announcement(client.address(), here))
     }
 
     /// Goes on where this one was, with backends that stay.
@@ -71,6 +102,30 @@ impl Pool {
             has.set(now == then && had.get());
         }
     }
+
+    /// A backend has answered: what its chip and its status say of it, and what the request counts as when it ends.
+    pub(crate) fn answered(
+        &self,
+        flight: &mut Flight,
+        chip: Option<bool>,
+        status: StatusCode,
+    ) -> Ending {
+        self.balancer.admitted();
+        if chip.is_some() {
+            self.has_ingress[flight.backend()].set(true);
+        }
+        flight.bring(chip);
+        if !is_failure(status) {
+            return Ending::Success;
+        }
+        self.balancer.tally.backends[flight.backend()].answered_badly.one_more();
+        Ending::Failure
+    }
+
+    /// Whether a backend has shown that an ingress is before it.
+    pub(crate) fn has_ingress(&self, backend: usize) -> bool {
+        self.has_ingress[backend].get()
+    }
 }
 
 impl Egress {
@@ -80,7 +135,9 @@ impl Egress {
         tally: Arc<EntryTally>,
     ) -> Rc<Self> {
         let (timeouts, limits) = (config.timeouts, config.limits);
-        Rc::new(Egress { routes: config.routes.clone(), pools, timeouts, limits, tally })
+        let (routes, scratch) = (config.routes.clone(), Scratch::default());
+        let (forwarding, announcing) = (config.forwarding, config.proxy_protocol.clone());
+        Rc::new(Egress { routes, pools, timeouts, limits, tally, scratch, forwarding, announcing })
     }
 
     /// To be called now and then.
@@ -95,6 +152,12 @@ impl Egress {
         self.pools[route::find(&self.routes, head)?.pool].as_deref()
     }
 
+    /// The pool of a plain request.
+    pub(crate) fn route_plain(&self, request: &plain::Request<'_, '_>) -> Option<&Pool> {
+        let host = request::without_port(request.host);
+        self.pools[route::find_by(&self.routes, host, request.path())?.pool].as_deref()
+    }
+
     async fn pass(
         &self,
         pool: &Pool,
@@ -105,17 +168,28 @@ impl Egress {
         let kept = self.limits.body_kept_for_retries;
         let alarm = &client.open.alarm;
         let mut forward = Forward::new(alarm, request, kept, self.timeouts);
-        let view = View { peer: client.peer.ip(), head: forward.head() };
+        forwarded::note(forward.headers(), self.forwarding, client.address().ip());
+        let connections = pool.connections_for(client);
+        let view = View { peer: client.address().ip(), head: forward.head() };
         let key = pool.balancer.key.as_ref().and_then(|key| key.key(&view));
-        let mut live = pool.balancer.begin();
         let mut tried = Tried::default();
+        let (mut live, mut begun) = match client.open.resume.take() {
+            Some(Resume { flight, live, lease, arrived }) => {
+                forward.arrived_at(arrived);
+                (live, Some((flight, lease)))
+            }
+            None => (pool.balancer.begin(), None),
+        };
         loop {
-            let Some(mut flight) = pool.balancer.pick(key, tried.avoid()) else {
+            let picked = || Some((pool.balancer.pick(key, tried.avoid())?, None));
+            let Some((mut flight, lease)) = begun.take().or_else(picked) else {
                 return self.nowhere(pool, &tried);
             };
             let backend = flight.backend();
             self.tell(pool, backend, &mut forward, &tried);
-            let sent = forward.send(&pool.connections, backend, || live.may_retry_failure()).await;
+            client.open.record.sent(pool.balancer.addresses[backend]);
+            let at = (backend, lease);
+            let sent = forward.send(&connections, at, || live.may_retry_failure()).await;
             let (response, lease) = match sent {
                 Ok(sent) => sent,
                 Err(failed) => {
@@ -222,27 +296,21 @@ impl Egress {
         live: Live,
         response: &Response<Incoming>,
     ) -> Guard {
-        pool.balancer.admitted();
         let chip = headers::chip(response.headers());
-        if chip.is_some() {
-            pool.has_ingress[flight.backend()].set(true);
-        }
-        flight.bring(chip);
-        let is_bad = is_failure(response.status());
-        if is_bad {
-            pool.balancer.tally.backends[flight.backend()].answered_badly.one_more();
-        }
-        Guard::Flight(flight, if is_bad { Ending::Failure } else { Ending::Success }, live)
+        let ending = pool.answered(&mut flight, chip, response.status());
+        Guard::Flight(flight, ending, live)
     }
 }
-
 impl Handler for Egress {
     async fn handle(
         self: Rc<Self>,
         client: Client,
         mut request: Request<Incoming>,
     ) -> Response<Body> {
-        self.tally.requests.one_more();
+        // One that was begun without hyper has been counted.
+        if client.open.resume.borrow().is_none() {
+            self.tally.requests.one_more();
+        }
         let upgrade = upgrade::asked(&mut request, &client);
         let (mut head, body) = request.into_parts();
         let checked = request::admit(&mut head);
@@ -254,6 +322,20 @@ impl Handler for Egress {
                 problem.response()
             }
         }
+    }
+
+    fn expects_announcement(&self, client: &Client) -> bool {
+        self.announcing.iter().any(|network| network.contains(client.peer.ip()))
+    }
+
+    fn scratch(&self) -> Option<&Scratch> {
+        // What is noted in headers, and who is announced, is hyper's path's.
+        let announces = || self.pools.iter().flatten().any(|pool| pool.announces.is_some());
+        (self.forwarding == Forwarding::OFF && !announces()).then_some(&self.scratch)
+    }
+
+    async fn quick(&self, client: &Client, stream: &mut Lingering<Wire>, request: &[u8]) -> Quick {
+        quick::pass(self, client, stream, request).await
     }
 
     fn limits(&self) -> Limits {

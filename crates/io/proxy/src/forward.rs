@@ -86,6 +86,11 @@ impl<'a> Forward<'a> {
         Forward { alarm, head, body: Some(body), source, arrived, timeouts, upgrade }
     }
 
+    /// It came then.
+    pub(crate) fn arrived_at(&mut self, arrived: Instant) {
+        self.arrived = arrived;
+    }
+
     /// Its head.
     pub(crate) fn head(&self) -> &Parts {
         &self.head
@@ -120,15 +125,18 @@ impl<'a> Forward<'a> {
         }
     }
 
-    /// Sends it to a backend. `may_retry` is asked whether it may be sent twice, when a connection that had been used
+    /// Sends it to a backend, on a connection that is had already if there is one. `may_retry` is asked whether it may be sent twice, when a connection that had been used
     /// before was reset and the method allows it.
     pub(crate) async fn send(
         &mut self,
         connections: &Rc<Connections>,
-        backend: usize,
+        (backend, lease): (usize, Option<Lease>),
         may_retry: impl FnOnce() -> bool,
     ) -> Result<(Response<Incoming>, Lease), Failed> {
-        let mut lease = self.connection(connections, backend, false).await?;
+        let mut lease = match lease {
+            Some(lease) => lease,
+            None => self.connection(connections, backend, false).await?,
+        };
         let mut may_retry = Some(may_retry);
         loop {
             let request = self.request();

@@ -16,7 +16,7 @@ pub(crate) const IDLE: HeaderName = HeaderName::from_static("plimsoll-idle");
 pub(crate) const DEADLINE: HeaderName = HeaderName::from_static("plimsoll-deadline");
 /// On requests to an ingress: how often the request would be tried elsewhere if it were refused.
 pub(crate) const TRY: HeaderName = HeaderName::from_static("plimsoll-try");
-const OURS: &str = "plimsoll-";
+pub(crate) const OURS: &str = "plimsoll-";
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -53,6 +53,11 @@ impl Rejected {
         self != Rejected::Deadline { is_idle: true }
     }
 
+    /// Whether a header of this name says that a response is a refusal of ours.
+    pub(crate) fn is_named(name: &str) -> bool {
+        name.eq_ignore_ascii_case(REJECTED.as_str())
+    }
+
     /// What a response says, if it is a refusal of ours.
     pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
         match headers.get(REJECTED)?.as_bytes() {
@@ -68,7 +73,12 @@ impl Rejected {
 
 /// The chip that a response carries.
 pub(crate) fn chip(headers: &HeaderMap) -> Option<bool> {
-    match headers.get(CHIP)?.as_bytes() {
+    chip_of(headers.get(CHIP)?.as_bytes())
+}
+
+/// The chip that this header value is.
+pub(crate) fn chip_of(value: &[u8]) -> Option<bool> {
+    match value {
         b"1" => Some(true),
         b"0" => Some(false),
         _ => None,

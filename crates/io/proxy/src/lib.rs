@@ -14,6 +14,7 @@
 //! serve      clients' connections are accepted; connection: one of them, parked while it is idle (linger, wire)
 //! alarm      one timer for all time-outs of a connection
 //! request    what must hold of a request; headers: what ends here
+//! quick      plain requests (plain), passed on without hyper
 //! egress     picks and tries (route, tried); balance/: one policy on many threads
 //! ingress    admits, refuses, gives chips
 //! forward    one request to one backend; upstream: connections to them; upgrade: what goes on as another protocol
@@ -32,6 +33,7 @@
 //! **Counts are exact**: a request is in flight while its guard is held, and the guard is dropped by whatever ends it:
 //! the response's last byte, a client that leaves, a backend that breaks off, a time-out, a panic.
 
+mod access;
 mod alarm;
 mod answer;
 mod balance;
@@ -40,13 +42,17 @@ mod cidr;
 mod clock;
 pub mod config;
 mod connection;
+mod doorstep;
 mod egress;
 mod forward;
+mod forwarded;
 mod guard;
 mod headers;
 mod ingress;
 mod linger;
 mod listen;
+mod plain;
+mod quick;
 mod random;
 mod report;
 mod request;
@@ -73,5 +79,6 @@ pub use listen::ListenError;
 pub use run::{Handle, Proxy, ProxyError};
 pub use socket::{Socket, SocketError, ask, drain, release, reload};
 pub use status::{
-    BackendStatus, ClientStatus, EgressStatus, IngressStatus, PoolStatus, RequestStatus, Status,
+    BackendStatus, ClientStatus, EgressStatus, IngressStatus, LogStatus, PoolStatus, RequestStatus,
+    Status,
 };

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
@@ -74,8 +73,6 @@ impl Blocked {
 pub(crate) struct Lingering<S> {
     stream: S,
     writes: Arc<Writes>,
-    /// Read already, and to be read again.
-    unread: Bytes,
     dropped: usize,
     /// From the shutdown of the sending half on.
     until: Option<Pin<Box<Sleep>>>,
@@ -83,17 +80,17 @@ pub(crate) struct Lingering<S> {
 
 impl<S> Lingering<S> {
     pub(crate) fn new(stream: S, writes: Arc<Writes>) -> Self {
-        Lingering { stream, writes, unread: Bytes::new(), dropped: 0, until: None }
-    }
-
-    /// What comes first.
-    pub(crate) fn unread(&mut self, bytes: Bytes) {
-        self.unread = bytes;
+        Lingering { stream, writes, dropped: 0, until: None }
     }
 
     /// What it is of.
     pub(crate) fn stream(&self) -> &S {
         &self.stream
+    }
+
+    /// What it is of.
+    pub(crate) fn stream_mut(&mut self) -> &mut S {
+        &mut self.stream
     }
 }
 
@@ -103,12 +100,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Lingering<S> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.unread.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(cx, buffer);
-        }
-        let length = self.unread.len().min(buffer.remaining());
-        buffer.put_slice(&self.unread.split_to(length));
-        Poll::Ready(Ok(()))
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
     }
 }
 

@@ -52,13 +52,21 @@ fn to_origin_form(head: &mut Parts) -> Result<(), Problem> {
 
 /// Characters of `uri-host [ ":" port ]`: no list, no path, no user.
 fn is_host(host: &HeaderValue) -> bool {
-    let valid = |b: &u8| b.is_ascii_alphanumeric() || b"-._~!$&'()*+;=%[]:".contains(b);
-    host.as_bytes().iter().all(valid)
+    host.as_bytes().iter().copied().all(is_host_byte)
+}
+
+/// Whether a byte may be in a host with its port.
+pub(crate) fn is_host_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+;=%[]:".contains(&byte)
 }
 
 /// The host of a request, without its port; routes go by it.
 pub(crate) fn host(head: &Parts) -> &str {
-    let host = head.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("");
+    without_port(head.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or(""))
+}
+
+/// What a `Host` header names.
+pub(crate) fn without_port(host: &str) -> &str {
     match host.rfind(':') {
         // `[::1]` has colons, but no port.
         Some(colon) if !host.ends_with(']') => &host[..colon],

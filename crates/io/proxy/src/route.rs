@@ -11,7 +11,11 @@ use crate::request;
 
 /// The first route that holds for a request: they are in order already.
 pub(crate) fn find<'a>(routes: &'a [Route], head: &Parts) -> Option<&'a Route> {
-    let (host, path) = (request::host(head), head.uri.path());
+    find_by(routes, request::host(head), head.uri.path())
+}
+
+/// The same, of a host without its port and a path.
+pub(crate) fn find_by<'a>(routes: &'a [Route], host: &str, path: &str) -> Option<&'a Route> {
     routes.iter().find(|route| {
         route.host.as_ref().is_none_or(|wanted| host.eq_ignore_ascii_case(wanted))
             && begins_with(path, &route.path)

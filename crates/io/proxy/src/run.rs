@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -31,6 +32,14 @@ pub enum ProxyError {
     /// A setting that only a policy or an admission knows to be wrong.
     #[error("{0}")]
     Setting(String),
+    /// The access log cannot be written.
+    #[error("proxy.access_log.file: cannot write {file}: {error}")]
+    Log {
+        /// The file.
+        file: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
     /// What a running proxy cannot change.
     #[error("{key} differs from what the proxy was started with: restart it to change that")]
     Fixed {

@@ -4,7 +4,7 @@
 //! request is dropped then, which closes the connection to the backend and counts it down. Not noticed while bytes of a
 //! next request that were sent ahead wait to be read.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -21,12 +21,16 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+use crate::access::Record;
 use crate::alarm::Alarm;
 use crate::body::Body;
 use crate::config::{Limits, Timeouts};
 use crate::connection;
-use crate::linger::Writes;
+use crate::egress::Resume;
+use crate::linger::{Lingering, Writes};
+use crate::quick::{Quick, Scratch};
 use crate::tally::EntryTally;
+use crate::wire::Wire;
 
 /// Pause after a failed accept: the cause (no file descriptors left, say) does not go away at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -39,6 +43,18 @@ const TURNED_AWAY: &[u8] =
 pub(crate) trait Handler: 'static {
     /// The response to a request of this client.
     async fn handle(self: Rc<Self>, client: Client, request: Request<Incoming>) -> Response<Body>;
+    /// Where requests are read, if those that are plain are passed on without hyper.
+    fn scratch(&self) -> Option<&Scratch> {
+        None
+    }
+    /// Passes on a request that may be plain, read from this stream.
+    async fn quick(&self, _: &Client, _: &mut Lingering<Wire>, _: &[u8]) -> Quick {
+        Quick::Else
+    }
+    /// Whether this client must begin its connection with the `PROXY` protocol.
+    fn expects_announcement(&self, _: &Client) -> bool {
+        false
+    }
     /// How much it takes on.
     fn limits(&self) -> Limits;
     /// How long things may take.
@@ -99,6 +115,13 @@ pub(crate) struct Client {
     pub(crate) idle: Duration,
 }
 
+impl Client {
+    /// Whose request it is: whom a balancer in front announced, or the peer.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.open.announced.get().unwrap_or(self.peer)
+    }
+}
+
 /// A connection that is counted while it is open, by the thread and by the entry; and what its parts know of it.
 pub(crate) struct Open {
     pub(crate) stop: Rc<Stop>,
@@ -111,7 +134,15 @@ pub(crate) struct Open {
     pub(crate) is_busy: Cell<bool>,
     /// Whether a request asks to go on with another protocol.
     pub(crate) expects_upgrade: Cell<bool>,
+    /// Whether the last request that hyper read had a body.
+    pub(crate) had_body: Cell<bool>,
+    /// What of a request was done before hyper got it.
+    pub(crate) resume: RefCell<Option<Resume>>,
     idle_since: Cell<Option<Instant>>,
+    /// Whom a balancer in front says that this is.
+    pub(crate) announced: Cell<Option<SocketAddr>>,
+    /// Of the request that is under way.
+    pub(crate) record: Record,
 }
 
 impl Open {
@@ -126,7 +157,11 @@ impl Open {
             writes: Arc::default(),
             is_busy: Cell::new(false),
             expects_upgrade: Cell::new(false),
+            had_body: Cell::new(false),
+            resume: RefCell::default(),
             idle_since: Cell::new(None),
+            announced: Cell::new(None),
+            record: Record::default(),
         };
         (before < most).then_some(open)
     }

@@ -19,6 +19,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use rustix::io::Errno;
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -44,6 +45,8 @@ pub(crate) struct Connections {
     builder: http1::Builder,
     connect: Duration,
     idle: Duration,
+    /// What new connections begin with.
+    preamble: Vec<u8>,
 }
 
 struct Backend {
@@ -52,8 +55,30 @@ struct Backend {
 }
 
 struct Parked {
-    connection: Connection,
+    connection: Idle,
     since: Instant,
+}
+
+/// A connection that waits for a request.
+enum Idle {
+    /// Without hyper.
+    Bare(Wire),
+    Http(Connection),
+}
+
+impl Idle {
+    /// Whether the backend has closed it, or sent what nobody asked for: whichever, a socket that has become readable
+    /// is of no use. No system call is made.
+    fn is_alive(&mut self) -> bool {
+        match self {
+            Idle::Bare(wire) => {
+                !wire.has_unread() && wire.stream.poll_read_ready(&mut nobody()).is_pending()
+            }
+            Idle::Http(connection) => {
+                connection.driver.drive(&mut nobody()) && !connection.sender.is_closed()
+            }
+        }
+    }
 }
 
 /// Closed when it is dropped, whatever is under way.
@@ -116,9 +141,17 @@ impl Connection {
         .await
     }
 
-    /// Whether it is of use yet, parked as it is. A socket that has become readable is noticed.
-    fn is_alive(&mut self) -> bool {
-        self.driver.drive(&mut nobody()) && !self.sender.is_closed()
+    /// The connection without hyper, where nothing is under way on it.
+    fn bare(self) -> Option<Wire> {
+        let Connection { sender, driver } = self;
+        let Driver::Plain(connection) = driver else { return None };
+        if !sender.is_ready() {
+            return None;
+        }
+        let parts = connection.into_parts();
+        let mut wire = parts.io.into_inner();
+        wire.send_again();
+        (parts.read_buf.is_empty() && !wire.has_unread()).then_some(wire)
     }
 }
 
@@ -135,7 +168,16 @@ impl Connections {
         builder.max_buf_size(headers).writev(false);
         let backend = |address| Backend { address, parked: RefCell::default() };
         let backends = addresses.into_iter().map(backend).collect();
-        Rc::new(Connections { backends, builder, connect, idle })
+        Rc::new(Connections { backends, builder, connect, idle, preamble: Vec::new() })
+    }
+
+    /// Others to the same backends, each of which begins with this.
+    pub(crate) fn preceded_by(&self, preamble: Vec<u8>) -> Rc<Self> {
+        let backend =
+            |backend: &Backend| Backend { address: backend.address, parked: RefCell::default() };
+        let backends = self.backends.iter().map(backend).collect();
+        let Connections { connect, idle, .. } = *self;
+        Rc::new(Connections { backends, builder: self.builder.clone(), connect, idle, preamble })
     }
 
     /// A connection to this backend: an idle one unless `fresh`, or a new one.
@@ -150,8 +192,23 @@ impl Connections {
             backend,
             connection,
             is_reused,
+            is_resumed: false,
         };
-        while let Some(mut connection) = if fresh { None } else { self.unpark(backend) } {
+        while let Some(idle) = if fresh { None } else { self.unpark(backend) } {
+            let mut connection = match idle {
+                Idle::Http(connection) => connection,
+                Idle::Bare(mut wire) => {
+                    // Of what hyper could not be handed, since it has not asked for anything yet.
+                    let is_alive = wire.stream.poll_read_ready(&mut nobody()).is_pending();
+                    match is_alive {
+                        true => {
+                            wire.send_again();
+                            self.handshake(wire).await.map_err(|_| NoConnection::Here)?
+                        }
+                        false => continue,
+                    }
+                }
+            };
             if connection.sender.is_ready() {
                 return Ok(lease(connection, true));
             }
@@ -178,22 +235,78 @@ impl Connections {
         }
     }
 
-    fn unpark(&self, backend: usize) -> Option<Connection> {
+    fn unpark(&self, backend: usize) -> Option<Idle> {
         let mut parked = self.backends[backend].parked.borrow_mut();
         while let Some(Parked { connection, .. }) = parked.pop() {
-            if !connection.is_closed() {
-                return Some(connection);
+            match &connection {
+                Idle::Http(http) if http.is_closed() => {}
+                _ => return Some(connection),
             }
         }
         None
     }
 
+    /// An idle connection to this backend, without hyper.
+    pub(crate) fn bare(&self, backend: usize) -> Option<Wire> {
+        loop {
+            let wire = match self.unpark(backend)? {
+                Idle::Bare(wire) => Some(wire),
+                Idle::Http(connection) => connection.bare(),
+            };
+            let is_alive = |wire: &Wire| wire.stream.poll_read_ready(&mut nobody()).is_pending();
+            if let Some(wire) = wire.filter(is_alive) {
+                return Some(wire);
+            }
+        }
+    }
+
+    /// One that was had by [`Self::bare`], or is no more hyper's: others may use it.
+    pub(crate) fn park(&self, backend: usize, wire: Wire) {
+        self.keep(backend, Idle::Bare(wire));
+    }
+
+    fn keep(&self, backend: usize, connection: Idle) {
+        let mut parked = self.backends[backend].parked.borrow_mut();
+        if parked.len() < MOST_PARKED {
+            parked.push(Parked { connection, since: Instant::now() });
+        }
+    }
+
+    /// One on which a request was sent, and so much read of what came, for hyper to go on with.
+    ///
+    /// # Errors
+    /// None that hyper is known to have.
+    pub(crate) async fn resume(
+        self: &Rc<Self>,
+        backend: usize,
+        mut wire: Wire,
+        read: Bytes,
+    ) -> hyper::Result<Lease> {
+        wire.unread(read);
+        wire.expect_sent();
+        let connection = self.handshake(wire).await?;
+        Ok(Lease {
+            connections: self.clone(),
+            backend,
+            connection,
+            is_reused: true,
+            is_resumed: true,
+        })
+    }
+
+    async fn handshake(&self, wire: Wire) -> hyper::Result<Connection> {
+        let (sender, driver) = self.builder.handshake(TokioIo::new(wire)).await?;
+        Ok(Connection { sender, driver: Driver::Plain(Box::new(driver)) })
+    }
+
     async fn connect(&self, address: SocketAddr) -> io::Result<Connection> {
-        let stream = TcpStream::connect(address).await?;
+        let mut stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        let (sender, driver) =
-            self.builder.handshake(TokioIo::new(Wire(stream))).await.map_err(io::Error::other)?;
-        let mut connection = Connection { sender, driver: Driver::Plain(Box::new(driver)) };
+        if !self.preamble.is_empty() {
+            stream.write_all(&self.preamble).await?;
+        }
+        let handshake = self.handshake(Wire::new(stream)).await;
+        let mut connection = handshake.map_err(io::Error::other)?;
         match connection.ready().await {
             true => Ok(connection),
             false => Err(io::ErrorKind::ConnectionReset.into()),
@@ -232,6 +345,8 @@ pub(crate) struct Lease {
     backend: usize,
     connection: Connection,
     is_reused: bool,
+    /// Whether the request was sent before hyper had it.
+    is_resumed: bool,
 }
 
 impl Lease {
@@ -286,10 +401,13 @@ impl Lease {
 
     /// Both its request and its response are complete: others may use it.
     pub(crate) fn give_back(self) {
-        let Lease { connections, backend, connection, .. } = self;
-        let mut parked = connections.backends[backend].parked.borrow_mut();
-        if !connection.is_closed() && parked.len() < MOST_PARKED {
-            parked.push(Parked { connection, since: Instant::now() });
+        let Lease { connections, backend, connection, is_resumed, .. } = self;
+        if is_resumed {
+            if let Some(wire) = connection.bare() {
+                connections.park(backend, wire);
+            }
+        } else if !connection.is_closed() {
+            connections.keep(backend, Idle::Http(connection));
         }
     }
 }

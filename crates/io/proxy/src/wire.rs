@@ -1,21 +1,78 @@
-//! A TCP connection that writes with `send` where it can: a head and a small body, which come as two pieces, are put
-//! together, which costs less than `writev`.
+//! A TCP connection as hyper, and who passes on without hyper, use it.
+//!
+//! It writes with `send` where it can: a head and a small body, which come as two pieces, are put together, which costs
+//! less than `writev`. And one on which a request was sent without hyper can be given to hyper with that request: what
+//! hyper writes of it then is dropped, and what was read already is read again.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 /// What is put together, bytes.
 const SMALL: usize = 1_024;
 
-pub(crate) struct Wire(pub(crate) TcpStream);
+pub(crate) struct Wire {
+    pub(crate) stream: TcpStream,
+    /// Read already, and to be read again.
+    unread: Bytes,
+    sent: Sent,
+}
+
+/// Whether what hyper writes was sent before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    Nothing,
+    /// It was, and hyper has not written it yet: until it has, it takes no response for one.
+    Expected,
+    /// It was, and hyper writes it.
+    Begun,
+}
 
 impl Wire {
-    fn stream(&mut self) -> Pin<&mut TcpStream> {
-        Pin::new(&mut self.0)
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        Wire { stream, unread: Bytes::new(), sent: Sent::Nothing }
+    }
+
+    /// The bytes come first when it is read.
+    pub(crate) fn unread(&mut self, bytes: Bytes) {
+        self.unread = bytes;
+    }
+
+    /// The bytes come first when it is read, before those that would.
+    pub(crate) fn precede(&mut self, bytes: &[u8]) {
+        self.unread = match self.unread.is_empty() {
+            true => Bytes::copy_from_slice(bytes),
+            false => [bytes, &self.unread[..]].concat().into(),
+        };
+    }
+
+    /// Whether bytes have been read that are to be read again.
+    pub(crate) fn has_unread(&self) -> bool {
+        !self.unread.is_empty()
+    }
+
+    /// The request that hyper will write was sent already.
+    pub(crate) fn expect_sent(&mut self) {
+        self.sent = Sent::Expected;
+    }
+
+    /// It has been answered: what is written from now on is sent.
+    pub(crate) fn send_again(&mut self) {
+        self.sent = Sent::Nothing;
+    }
+
+    /// Whether this write is of what was sent before.
+    fn drops(&mut self, cx: &Context<'_>) -> bool {
+        if self.sent == Sent::Expected {
+            // Who reads has been told to wait.
+            self.sent = Sent::Begun;
+            cx.waker().wake_by_ref();
+        }
+        self.sent != Sent::Nothing
     }
 }
 
@@ -25,7 +82,15 @@ impl AsyncRead for Wire {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.stream().poll_read(cx, buffer)
+        if self.sent == Sent::Expected {
+            return Poll::Pending;
+        }
+        if self.unread.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(cx, buffer);
+        }
+        let length = self.unread.len().min(buffer.remaining());
+        buffer.put_slice(&self.unread.split_to(length));
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -35,7 +100,10 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.stream().poll_write(cx, bytes)
+        if self.drops(cx) {
+            return Poll::Ready(Ok(bytes.len()));
+        }
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
     fn poll_write_vectored(
@@ -43,12 +111,16 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if let [piece] = pieces {
-            return self.stream().poll_write(cx, piece);
-        }
         let length: usize = pieces.iter().map(|piece| piece.len()).sum();
+        if self.drops(cx) {
+            return Poll::Ready(Ok(length));
+        }
+        let mut stream = Pin::new(&mut self.stream);
+        if let [piece] = pieces {
+            return stream.poll_write(cx, piece);
+        }
         if length > SMALL {
-            return self.stream().poll_write_vectored(cx, pieces);
+            return stream.poll_write_vectored(cx, pieces);
         }
         let mut together = [0; SMALL];
         let mut end = 0;
@@ -56,7 +128,7 @@ impl AsyncWrite for Wire {
             together[end..end + piece.len()].copy_from_slice(piece);
             end += piece.len();
         }
-        self.stream().poll_write(cx, &together[..end])
+        stream.as_mut().poll_write(cx, &together[..end])
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -64,10 +136,10 @@ impl AsyncWrite for Wire {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream().poll_flush(cx)
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream().poll_shutdown(cx)
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

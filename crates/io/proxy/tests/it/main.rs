@@ -1,5 +1,6 @@
 //! The proxy on real sockets. No test fails by how fast a clock ran.
 
+mod clients;
 mod end;
 mod ingress;
 mod input;

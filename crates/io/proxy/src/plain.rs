@@ -1,0 +1,340 @@
+//! Messages so plain that they are passed on without hyper: a head that is complete and has nothing unusual in it, and a
+//! body whose length it says. Whatever is not plainly right, malformed messages among it, is none of these: hyper reads
+//! it again from its beginning, and says what is wrong with it.
+
+use std::io::Write as _;
+use std::mem::MaybeUninit;
+use std::net::IpAddr;
+use std::time::SystemTime;
+
+use httparse::{Header, Status};
+use plimsoll_policy::RequestView;
+
+use crate::headers::{OURS, Rejected};
+use crate::request::is_host_byte;
+
+/// Most headers of a plain message.
+const MOST_HEADERS: usize = 48;
+
+/// Where a parser puts headers.
+pub(crate) type Slots<'b> = [MaybeUninit<Header<'b>>; MOST_HEADERS];
+
+pub(crate) const fn slots<'b>() -> Slots<'b> {
+    [const { MaybeUninit::uninit() }; MOST_HEADERS]
+}
+
+/// A request of HTTP/1.1, whole: its body, if any, is in the same bytes, and nothing follows.
+pub(crate) struct Request<'h, 'b> {
+    method: &'b str,
+    target: &'b str,
+    pub(crate) host: &'b str,
+    headers: &'h [Header<'b>],
+    body: &'b [u8],
+}
+
+impl<'h, 'b> Request<'h, 'b> {
+    /// The bytes as a request; none if they are no plain one.
+    pub(crate) fn parse(bytes: &'b [u8], slots: &'h mut Slots<'b>) -> Option<Self> {
+        let mut parsed = httparse::Request::new(&mut []);
+        let Ok(Status::Complete(end)) = parsed.parse_with_uninit_headers(bytes, slots) else {
+            return None;
+        };
+        let (method, target) = (parsed.method?, parsed.path?);
+        let headers: &'h [Header<'b>] = parsed.headers;
+        let may_have_no_length = matches!(method, "GET" | "HEAD");
+        let is_known = may_have_no_length || matches!(method, "POST" | "PUT" | "DELETE" | "PATCH");
+        let is_path = target.starts_with('/') && target.bytes().all(is_target_byte);
+        if parsed.version != Some(1) || !is_known || !is_path {
+            return None;
+        }
+        let (mut host, mut length) = (None, None);
+        for Header { name, value } in headers {
+            match Kind::of(name) {
+                Kind::Host if host.is_none() => host = Some(std::str::from_utf8(value).ok()?),
+                Kind::Length if length.is_none() => length = Some(number(value)?),
+                Kind::Connection if value.eq_ignore_ascii_case(b"keep-alive") => {}
+                Kind::Ours | Kind::Other | Kind::Date => {}
+                _ => return None,
+            }
+        }
+        let (host, body) = (host?, &bytes[end..]);
+        if length.is_none() && !may_have_no_length || length.unwrap_or(0) != body.len() {
+            return None;
+        }
+        host.bytes().all(is_host_byte).then_some(Request { method, target, host, headers, body })
+    }
+
+    /// How long its body is.
+    pub(crate) fn body_length(&self) -> usize {
+        self.body.len()
+    }
+
+    /// Whether its response has no body.
+    pub(crate) fn is_head(&self) -> bool {
+        self.method == "HEAD"
+    }
+
+    /// Its target without the query.
+    pub(crate) fn path(&self) -> &'b str {
+        self.target.split('?').next().unwrap_or(self.target)
+    }
+
+    /// Appends it as a backend gets it, with the time and the tries that it has left, if the backend is told those.
+    pub(crate) fn write(&self, left: Option<(u64, u32)>, out: &mut Vec<u8>) {
+        for piece in [self.method, " ", self.target, " HTTP/1.1\r\n"] {
+            out.extend_from_slice(piece.as_bytes());
+        }
+        for header in self.headers {
+            if !matches!(Kind::of(header.name), Kind::Connection | Kind::Ours) {
+                write_header(header, out);
+            }
+        }
+        if let Some((left, tries)) = left {
+            // To a vector: it cannot fail.
+            let _ = write!(out, "plimsoll-deadline: {left}\r\nplimsoll-try: {tries}\r\n");
+        }
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(self.body);
+    }
+}
+
+/// A plain request, as keys see it.
+pub(crate) struct View<'r, 'h, 'b> {
+    pub(crate) peer: IpAddr,
+    pub(crate) request: &'r Request<'h, 'b>,
+}
+
+impl RequestView for View<'_, '_, '_> {
+    fn source(&self) -> Option<IpAddr> {
+        Some(self.peer)
+    }
+
+    fn target(&self) -> Option<&[u8]> {
+        Some(self.request.target.as_bytes())
+    }
+
+    fn header(&self, name: &str) -> Option<&[u8]> {
+        // Those that end here, a key does not see either.
+        let mut headers = self.request.headers.iter();
+        let found = headers.find(|header| header.name.eq_ignore_ascii_case(name))?;
+        matches!(Kind::of(found.name), Kind::Host | Kind::Length | Kind::Date | Kind::Other)
+            .then_some(found.value)
+    }
+}
+
+/// The head of a plain response of HTTP/1.1.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    /// Where its body begins.
+    pub(crate) end: usize,
+    /// How long its body is.
+    pub(crate) length: u64,
+    pub(crate) chip: Option<bool>,
+    /// Whether the backend closes the connection.
+    pub(crate) closes: bool,
+}
+
+impl Response {
+    /// The bytes as a response that is passed on, and appends its head as the client gets it; none if it is incomplete,
+    /// or not plain, or a refusal, and nothing that counts has been appended then.
+    pub(crate) fn pass(
+        bytes: &[u8],
+        to_head: bool,
+        closes: bool,
+        out: &mut Vec<u8>,
+    ) -> Option<Self> {
+        let mut slots = slots();
+        let mut parsed = httparse::Response::new(&mut []);
+        let config = httparse::ParserConfig::default();
+        let complete =
+            config.parse_response_with_uninit_headers(&mut parsed, bytes, &mut slots).ok()?;
+        let Status::Complete(end) = complete else { return None };
+        let (status, reason) = (parsed.code?, parsed.reason?);
+        let has_none = matches!(status, 204 | 304);
+        if parsed.version != Some(1) || status < 200 || status == 204 && to_head {
+            return None;
+        }
+        let _ = write!(out, "HTTP/1.1 {status} {reason}\r\n");
+        let mut response = Response { status, end, length: 0, chip: None, closes: false };
+        let (mut length, mut has_date) = (None, false);
+        for header in parsed.headers.iter() {
+            let Header { name, value } = header;
+            match Kind::of(name) {
+                Kind::Length if length.is_none() && status != 204 => {
+                    length = Some(number(value)? as u64);
+                    write_header(header, out);
+                }
+                Kind::Connection if value.eq_ignore_ascii_case(b"keep-alive") => {}
+                Kind::Connection if value.eq_ignore_ascii_case(b"close") => response.closes = true,
+                Kind::Ours if name.eq_ignore_ascii_case("plimsoll-chip") => {
+                    response.chip = response.chip.or_else(|| crate::headers::chip_of(value));
+                }
+                // What it refuses is tried elsewhere.
+                Kind::Ours if Rejected::is_named(name) => return None,
+                Kind::Ours => {}
+                Kind::Date => {
+                    has_date = true;
+                    write_header(header, out);
+                }
+                Kind::Other | Kind::Host => write_header(header, out),
+                Kind::Length | Kind::Connection | Kind::Unusual => return None,
+            }
+        }
+        if !has_none && !to_head {
+            response.length = length?;
+        }
+        if !has_date {
+            let now = httpdate::fmt_http_date(SystemTime::now());
+            let _ = write!(out, "date: {now}\r\n");
+        }
+        if closes {
+            out.extend_from_slice(b"connection: close\r\n");
+        }
+        out.extend_from_slice(b"\r\n");
+        Some(response)
+    }
+}
+
+/// What a header is to who passes it on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Host,
+    Length,
+    Connection,
+    Date,
+    /// `plimsoll-*`.
+    Ours,
+    /// It ends here, or changes how the message is read: hyper's.
+    Unusual,
+    Other,
+}
+
+impl Kind {
+    fn of(name: &str) -> Kind {
+        let is = |other: &str| name.eq_ignore_ascii_case(other);
+        match name.len() {
+            4 if is("host") => Kind::Host,
+            4 if is("date") => Kind::Date,
+            14 if is("content-length") => Kind::Length,
+            10 if is("connection") => Kind::Connection,
+            2 if is("te") => Kind::Unusual,
+            6 if is("expect") => Kind::Unusual,
+            7 if is("upgrade") || is("trailer") => Kind::Unusual,
+            10 if is("keep-alive") => Kind::Unusual,
+            16 if is("proxy-connection") => Kind::Unusual,
+            17 if is("transfer-encoding") => Kind::Unusual,
+            9.. if name.as_bytes()[..9].eq_ignore_ascii_case(OURS.as_bytes()) => Kind::Ours,
+            _ => Kind::Other,
+        }
+    }
+}
+
+fn write_header(header: &Header<'_>, out: &mut Vec<u8>) {
+    for piece in [header.name.as_bytes(), b": ", header.value, b"\r\n"] {
+        out.extend_from_slice(piece);
+    }
+}
+
+/// Digits alone, and not too many.
+fn number(value: &[u8]) -> Option<usize> {
+    let is_plain = (1..=15).contains(&value.len()) && value.iter().all(u8::is_ascii_digit);
+    is_plain.then(|| value.iter().fold(0, |n, digit| n * 10 + usize::from(digit - b'0')))
+}
+
+/// RFC 3986, less what no target needs unescaped.
+fn is_target_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/?%".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(text: &str) -> Option<String> {
+        let mut slots = slots();
+        let request = Request::parse(text.as_bytes(), &mut slots)?;
+        let mut out = Vec::new();
+        request.write(Some((7, 2)), &mut out);
+        Some(String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn a_plain_request_goes_on_without_what_ends_here() {
+        let request = "GET /a?b=1 HTTP/1.1\r\nHost: shop:80\nConnection: Keep-Alive\r\nX-A:  1 \r\n\
+            Plimsoll-Try: 9\r\n\r\n";
+        let expected = "GET /a?b=1 HTTP/1.1\r\nHost: shop:80\r\nX-A: 1\r\nplimsoll-deadline: 7\r\n\
+            plimsoll-try: 2\r\n\r\n";
+        assert_eq!(sent(request).unwrap(), expected);
+        let post = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nok";
+        assert!(sent(post).unwrap().ends_with("\r\n\r\nok"));
+    }
+
+    #[test]
+    fn whatever_is_not_plain_is_hypers() {
+        for odd in [
+            "GET / HTTP/1.1\r\nhost: a\r\n",
+            "GET / HTTP/1.0\r\nhost: a\r\n\r\n",
+            "GET / HTTP/1.1\r\n\r\n",
+            "GET / HTTP/1.1\r\nhost: a\r\nhost: a\r\n\r\n",
+            "GET / HTTP/1.1\r\nhost: a/b\r\n\r\n",
+            "GET http://a/ HTTP/1.1\r\nhost: a\r\n\r\n",
+            "GET /\"a HTTP/1.1\r\nhost: a\r\n\r\n",
+            "OPTIONS * HTTP/1.1\r\nhost: a\r\n\r\n",
+            "POST / HTTP/1.1\r\nhost: a\r\n\r\n",
+            "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\no",
+            "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nokGET",
+            "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: +2\r\n\r\nok",
+            "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\ncontent-length: 2\r\n\r\nok",
+            "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+            "GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n",
+            "GET / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\n\r\n",
+            "GET / HTTP/1.1\r\nhost: a\r\nupgrade: h2c\r\n\r\n",
+            "GET / HTTP/1.1\r\nhost: a\r\nx: 1\r\n 2\r\n\r\n",
+            "GET / HTTP/1.1\r\nhost : a\r\n\r\n",
+            "GET / HTTP/1.1\r\nhost: a\r\n\r\nGET / HTTP/1.1\r\nhost: a\r\n\r\n",
+        ] {
+            assert_eq!(sent(odd), None, "{odd}");
+        }
+    }
+
+    fn passed(text: &str, to_head: bool) -> Option<(Response, String)> {
+        let mut out = Vec::new();
+        let response = Response::pass(text.as_bytes(), to_head, false, &mut out)?;
+        Some((response, String::from_utf8(out).unwrap()))
+    }
+
+    #[test]
+    fn a_plain_response_goes_on_without_what_ends_here() {
+        let text = "HTTP/1.1 200 Fine\r\nDate: x\r\nconnection: close\r\nplimsoll-chip: 1\r\n\
+            Content-Length: 4\r\n\r\nbody";
+        let (response, head) = passed(text, false).unwrap();
+        assert_eq!(head, "HTTP/1.1 200 Fine\r\nDate: x\r\nContent-Length: 4\r\n\r\n");
+        let end = text.len() - 4;
+        let expected = Response { status: 200, end, length: 4, chip: Some(true), closes: true };
+        assert_eq!(response, expected);
+        let (response, head) = passed("HTTP/1.1 304 \r\ncontent-length: 9\r\n\r\n", false).unwrap();
+        assert!(response.length == 0 && head.contains("content-length: 9\r\ndate: "), "{head}");
+        assert_eq!(
+            passed("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n", true).unwrap().0.length,
+            0
+        );
+    }
+
+    #[test]
+    fn a_response_that_is_not_plain_is_hypers() {
+        for odd in [
+            "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n",
+            "HTTP/1.1 200 OK\r\n\r\n",
+            "HTTP/1.0 200 OK\r\ncontent-length: 4\r\n\r\n",
+            "HTTP/1.1 100 Continue\r\n\r\n",
+            "HTTP/1.1 204 No Content\r\ncontent-length: 4\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 4\r\ncontent-length: 4\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 4\r\nconnection: x-a\r\n\r\n",
+            "HTTP/1.1 429 Too Many Requests\r\nplimsoll-rejected: full\r\ncontent-length: 0\r\n\r\n",
+        ] {
+            assert_eq!(passed(odd, false), None, "{odd}");
+        }
+    }
+}
