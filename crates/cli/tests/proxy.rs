@@ -114,7 +114,7 @@ fn it_serves_says_what_it_does_and_finishes_requests_before_it_ends() {
 
     let mut daemon = Daemon::start(&config);
     until("it answers", || status().status.success());
-    // It has no configuration to reload, and goes on.
+    // The same configuration again: it goes on.
     daemon.signal(Signal::HUP);
     tell.send(()).expect("a backend");
     assert!(answer(ask(listen, "/")).ends_with("\r\n\r\nok"));
@@ -150,6 +150,63 @@ fn it_serves_says_what_it_does_and_finishes_requests_before_it_ends() {
     assert!(answer(under_way).ends_with("\r\n\r\nok"));
     assert_eq!(daemon.0.wait().expect("an end").code(), Some(0));
     assert!(!socket.exists(), "its socket is gone");
+}
+
+#[test]
+fn it_reads_its_configuration_again_and_refuses_one_that_is_wrong() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (config, socket) = (directory.path().join("p.yaml"), directory.path().join("p.sock"));
+    let (first, second) = (free(), free());
+    let backend = keeping_backend();
+    let text = |entry: &str, listen: SocketAddr| {
+        format!(
+            "proxy:
+  threads: 2
+  socket: {}
+  egress: [ {{ name: {entry}, listen: \"{listen}\" }} ]
+  pools: [ {{ name: pool, policy: random, backends: [ {{ name: b1, address: \"{backend}\" }} ] }} ]
+",
+            socket.display()
+        )
+    };
+    std::fs::write(&config, text("one", first)).expect("written");
+    let file = config.to_str().expect("a path");
+    let daemon = Daemon::start(&config);
+    let reload = || plimsoll(&["proxy", "reload", "--config", file]);
+    until("it answers", || plimsoll(&["proxy", "status", "--config", file]).status.success());
+    let mut kept = TcpStream::connect(first).expect("a connection");
+    assert_eq!(asked(&mut kept), "HTTP/1.1 200 OK");
+
+    // All that is wrong is said, to who asks; what is in force stays.
+    let wrong = text("two", second).replace("threads: 2", "thread: 2").replace("random", "rand");
+    std::fs::write(&config, wrong).expect("written");
+    let refused = plimsoll(&["proxy", "reload", "--socket", socket.to_str().expect("a path")]);
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(1), "{why}");
+    assert!(
+        why.contains("proxy.thread: unknown key") && why.contains("no policy is called"),
+        "{why}"
+    );
+    assert_eq!(asked(&mut kept), "HTTP/1.1 200 OK");
+
+    // By a signal, and by the command.
+    std::fs::write(&config, text("two", second)).expect("written");
+    daemon.signal(Signal::HUP);
+    until("it listens elsewhere", || TcpStream::connect(second).is_ok());
+    until("it listens there no more", || TcpStream::connect(first).is_err());
+    std::fs::write(&config, text("three", first)).expect("written");
+    assert!(reload().status.success());
+    until("it listens there again", || TcpStream::connect(first).is_ok());
+    let told = plimsoll(&["proxy", "status", "--config", file, "-o", "json"]);
+    let told: serde_json::Value = serde_json::from_slice(&told.stdout).expect("JSON");
+    assert_eq!(told["egress"][0]["name"], "three");
+    std::fs::write(&config, text("three", first).replace("threads: 2", "threads: 3"))
+        .expect("written");
+    let why = String::from_utf8_lossy(&reload().stderr).into_owned();
+    assert!(why.contains("proxy.threads differs from what the proxy was started with"), "{why}");
+    assert!(plimsoll(&["proxy", "release", "--config", file, "pool"]).status.success());
+    let none = plimsoll(&["proxy", "release", "--config", file, "none"]);
+    assert_eq!(none.status.code(), Some(1));
 }
 
 /// A request on a connection that is kept; the response's status line.

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use axum::Router;
 use axum::routing::get;
 use plimsoll_api::{Kind, Page, serve_routes};
-use plimsoll_proxy::{ClientStatus, Handle, RequestStatus, Status};
+use plimsoll_proxy::{BackendState, ClientStatus, Handle, RequestStatus, Status};
 use tokio::net::TcpListener;
 
 use crate::run::log::lost;
@@ -41,7 +41,17 @@ fn render(status: &Status, started_unix_ms: i64) -> Page {
     clients(&mut page, status);
     admission(&mut page, status);
     retries(&mut page, status);
+    members(&mut page, status);
     backends(&mut page, &series(status));
+    if let Some(log) = &status.access_log {
+        page.family(
+            "plimsoll_proxy_access_log_lines_total",
+            Kind::Counter,
+            "Lines of the access log, written, or dropped because the file did not take them.",
+        );
+        page.sample(&[("outcome", "written")], log.written as f64);
+        page.sample(&[("outcome", "dropped")], log.dropped as f64);
+    }
     page
 }
 
@@ -71,7 +81,7 @@ fn clients(page: &mut Page, status: &Status) {
     let of_ingress = status.ingress.iter().map(|entry| (entry.name.as_str(), &entry.clients));
     let entries: Vec<(&str, &ClientStatus)> = of_ingress.chain(of_egress).collect();
     type Of = fn(&ClientStatus) -> u64;
-    let families: [(&'static str, Kind, &str, Of); 6] = [
+    let families: [(&'static str, Kind, &str, Of); 8] = [
         ("plimsoll_proxy_connections", Kind::Gauge, "Open connections of clients.", |c| {
             c.connections
         }),
@@ -99,6 +109,18 @@ fn clients(page: &mut Page, status: &Status) {
             Kind::Counter,
             "Times that no connection could be accepted.",
             |c| c.accept_failures,
+        ),
+        (
+            "plimsoll_proxy_tls_total",
+            Kind::Counter,
+            "Connections turned away because they began with TLS.",
+            |c| c.tls,
+        ),
+        (
+            "plimsoll_proxy_http2_total",
+            Kind::Counter,
+            "Connections turned away because they began with HTTP/2.",
+            |c| c.http2,
         ),
     ];
     for (name, kind, help, of) in families {
@@ -169,6 +191,31 @@ fn retries(page: &mut Page, status: &Status) {
     for (entry, pool) in pools() {
         let labels = [("entry", entry), ("pool", pool.name.as_str())];
         page.sample(&labels, pool.without_backend as f64);
+    }
+}
+
+/// Whether backends serve, and by which weight.
+fn members(page: &mut Page, status: &Status) {
+    let all = || {
+        status.egress.iter().flat_map(|entry| {
+            entry.pools.iter().flat_map(move |pool| {
+                pool.backends.iter().map(move |backend| (entry, pool, backend))
+            })
+        })
+    };
+    page.family("plimsoll_proxy_weight", Kind::Gauge, "The weight in force.");
+    for (entry, pool, backend) in all() {
+        let labels = [("entry", &*entry.name), ("pool", &*pool.name), ("backend", &*backend.name)];
+        page.sample(&labels, f64::from(backend.weight));
+    }
+    page.family(
+        "plimsoll_proxy_up",
+        Kind::Gauge,
+        "1 where a backend serves; 0 where it is down, drained, or has left its pool.",
+    );
+    for (entry, pool, backend) in all() {
+        let labels = [("entry", &*entry.name), ("pool", &*pool.name), ("backend", &*backend.name)];
+        page.sample(&labels, if backend.state == BackendState::Up { 1.0 } else { 0.0 });
     }
 }
 

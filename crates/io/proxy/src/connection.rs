@@ -21,6 +21,7 @@ use tokio::net::TcpStream;
 use tracing::debug;
 
 use crate::body::{Body, BodyError};
+use crate::doorstep;
 use crate::linger::{Blocked, Lingering};
 use crate::quick::{Buffer, Quick, Scratch};
 use crate::serve::{Client, Handler, Open};
@@ -66,10 +67,28 @@ async fn serve_awake<H: Handler>(
     });
     let stream = Lingering::new(Wire::new(stream), open.writes.clone());
     let mut parked = Parked { stream, service };
+    if quick.expects_announcement(&sender)
+        && !doorstep::read_announcement(&sender, &mut parked.stream).await
+    {
+        quick.tally().malformed.one_more();
+        return;
+    }
+    let mut is_first = true;
     loop {
         // A part of a head is hyper's already.
         let mut may_park = !parked.stream.stream().has_unread();
-        match parked.wait(&open, idle, quick.scratch()).await {
+        let came = parked.wait(&open, idle, quick.scratch()).await;
+        if std::mem::take(&mut is_first) {
+            let foreign = match &came {
+                Came::Nothing => None,
+                Came::Bytes(bytes) => doorstep::foreign(bytes.filled()),
+                Came::Something => doorstep::foreign_unread(&parked.stream).await,
+            };
+            if let Some(foreign) = foreign {
+                return doorstep::turn_away(&*quick, &sender, &mut parked.stream, foreign).await;
+            }
+        }
+        match came {
             Came::Nothing => return,
             Came::Something => {}
             Came::Bytes(bytes) if bytes.filled().is_empty() => return,
@@ -286,6 +305,7 @@ impl Busy {
 impl Drop for Busy {
     fn drop(&mut self) {
         self.0.is_busy.set(false);
+        self.0.record.end();
     }
 }
 

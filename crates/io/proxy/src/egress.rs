@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -17,8 +18,10 @@ use tokio::time::Instant;
 use crate::answer::{Problem, is_failure, rejected_response};
 use crate::balance::{Balancer, Flight, Live};
 use crate::body::{Body, Passage};
-use crate::config::{self, Limits, Route, Timeouts};
+use crate::cidr::Cidr;
+use crate::config::{self, Forwarding, Limits, ProxyProtocol, Route, Timeouts};
 use crate::forward::{Failed, Forward};
+use crate::forwarded;
 use crate::guard::Guard;
 use crate::headers::{self, Rejected};
 use crate::linger::Lingering;
@@ -48,6 +51,8 @@ pub(crate) struct Egress {
     pub(crate) limits: Limits,
     pub(crate) tally: Arc<EntryTally>,
     pub(crate) scratch: Scratch,
+    forwarding: Forwarding,
+    announcing: Vec<Cidr>,
 }
 
 /// A request that was begun without hyper, for hyper to go on with.
@@ -65,15 +70,27 @@ pub(crate) struct Pool {
     pub(crate) connections: Rc<Connections>,
     /// Whether a backend has shown that an ingress is before it: only these are told of deadlines and tries.
     has_ingress: Vec<Cell<bool>>,
+    /// Backends are told of clients by this version of the `PROXY` protocol, and that they came in here.
+    announces: Option<(ProxyProtocol, SocketAddr)>,
 }
 
 impl Pool {
-    pub(crate) fn new(balancer: Rc<Balancer>, timeouts: Timeouts, limits: Limits) -> Self {
+    pub(crate) fn new(
+        balancer: Rc<Balancer>,
+        (timeouts, limits): (Timeouts, Limits),
+        announces: Option<(ProxyProtocol, SocketAddr)>,
+    ) -> Self {
         let addresses = balancer.addresses.iter().copied();
         let has_ingress = balancer.addresses.iter().map(|_| Cell::new(false)).collect();
         let (connect, idle) = (timeouts.connect, timeouts.idle);
         let connections = Connections::new(addresses, limits.headers, connect, idle);
-        Pool { balancer, connections, has_ingress }
+        Pool { balancer, connections, has_ingress, announces }
+    }
+
+    /// Connections for this client's requests: everybody's, or where backends are told of each client, its own.
+    fn connections_for(&self, client: &Client) -> Rc<Connections> {
+        let Some((version, here)) = self.announces else { return self.connections.clone() };
+        self.connections.preceded_by(version.announcement(client.address(), here))
     }
 
     /// Goes on where this one was, with backends that stay.
@@ -119,7 +136,8 @@ impl Egress {
     ) -> Rc<Self> {
         let (timeouts, limits) = (config.timeouts, config.limits);
         let (routes, scratch) = (config.routes.clone(), Scratch::default());
-        Rc::new(Egress { routes, pools, timeouts, limits, tally, scratch })
+        let (forwarding, announcing) = (config.forwarding, config.proxy_protocol.clone());
+        Rc::new(Egress { routes, pools, timeouts, limits, tally, scratch, forwarding, announcing })
     }
 
     /// To be called now and then.
@@ -150,7 +168,9 @@ impl Egress {
         let kept = self.limits.body_kept_for_retries;
         let alarm = &client.open.alarm;
         let mut forward = Forward::new(alarm, request, kept, self.timeouts);
-        let view = View { peer: client.peer.ip(), head: forward.head() };
+        forwarded::note(forward.headers(), self.forwarding, client.address().ip());
+        let connections = pool.connections_for(client);
+        let view = View { peer: client.address().ip(), head: forward.head() };
         let key = pool.balancer.key.as_ref().and_then(|key| key.key(&view));
         let mut tried = Tried::default();
         let (mut live, mut begun) = match client.open.resume.take() {
@@ -167,8 +187,9 @@ impl Egress {
             };
             let backend = flight.backend();
             self.tell(pool, backend, &mut forward, &tried);
+            client.open.record.sent(pool.balancer.addresses[backend]);
             let at = (backend, lease);
-            let sent = forward.send(&pool.connections, at, || live.may_retry_failure()).await;
+            let sent = forward.send(&connections, at, || live.may_retry_failure()).await;
             let (response, lease) = match sent {
                 Ok(sent) => sent,
                 Err(failed) => {
@@ -303,8 +324,14 @@ impl Handler for Egress {
         }
     }
 
+    fn expects_announcement(&self, client: &Client) -> bool {
+        self.announcing.iter().any(|network| network.contains(client.peer.ip()))
+    }
+
     fn scratch(&self) -> Option<&Scratch> {
-        Some(&self.scratch)
+        // What is noted in headers, and who is announced, is hyper's path's.
+        let announces = || self.pools.iter().flatten().any(|pool| pool.announces.is_some());
+        (self.forwarding == Forwarding::OFF && !announces()).then_some(&self.scratch)
     }
 
     async fn quick(&self, client: &Client, stream: &mut Lingering<Wire>, request: &[u8]) -> Quick {

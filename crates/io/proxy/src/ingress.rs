@@ -35,6 +35,8 @@ use crate::upstream::Connections;
 /// An ingress entry, on its thread.
 pub(crate) struct Ingress {
     trust: Vec<Cidr>,
+    announcing: Vec<Cidr>,
+    upstream: SocketAddr,
     gate: Rc<Gate>,
     rng: RefCell<Xoshiro256PlusPlus>,
     connections: Rc<Connections>,
@@ -78,6 +80,8 @@ impl Ingress {
         let upstream = [config.upstream];
         Ok(Rc::new(Ingress {
             trust: config.trust.clone(),
+            announcing: config.proxy_protocol.clone(),
+            upstream: config.upstream,
             gate,
             rng: RefCell::new(crate::random::generator()),
             connections: Connections::new(upstream, limits.headers, connect, idle),
@@ -169,12 +173,13 @@ impl Handler for Ingress {
             self.tally.malformed.one_more();
             return problem.response();
         }
-        let admitted = match self.decide(self.arrival(client.peer, &head.headers)) {
+        let admitted = match self.decide(self.arrival(client.address(), &head.headers)) {
             Ok(admitted) => admitted,
             Err(reason) => return self.refuse(reason),
         };
         let kept = self.limits.body_kept_for_retries;
         let alarm = &client.open.alarm;
+        client.open.record.sent(self.upstream);
         let mut forward = Forward::new(alarm, (head, body), kept, self.timeouts);
         match forward.send(&self.connections, (0, None), || true).await {
             Ok((response, lease)) => {
@@ -206,6 +211,10 @@ impl Handler for Ingress {
                 failed.problem().response()
             }
         }
+    }
+
+    fn expects_announcement(&self, client: &Client) -> bool {
+        self.announcing.iter().any(|network| network.contains(client.peer.ip()))
     }
 
     fn limits(&self) -> Limits {

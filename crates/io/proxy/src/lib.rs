@@ -33,6 +33,7 @@
 //! **Counts are exact**: a request is in flight while its guard is held, and the guard is dropped by whatever ends it:
 //! the response's last byte, a client that leaves, a backend that breaks off, a time-out, a panic.
 
+mod access;
 mod alarm;
 mod answer;
 mod balance;
@@ -41,8 +42,10 @@ mod cidr;
 mod clock;
 pub mod config;
 mod connection;
+mod doorstep;
 mod egress;
 mod forward;
+mod forwarded;
 mod guard;
 mod headers;
 mod ingress;
@@ -66,6 +69,7 @@ mod tally;
 mod tried;
 mod upgrade;
 mod upstream;
+mod watch;
 mod wire;
 
 pub use balance::BackendState;
@@ -75,5 +79,6 @@ pub use listen::ListenError;
 pub use run::{Handle, Proxy, ProxyError};
 pub use socket::{Socket, SocketError, ask, drain, release, reload};
 pub use status::{
-    BackendStatus, ClientStatus, EgressStatus, IngressStatus, PoolStatus, RequestStatus, Status,
+    BackendStatus, ClientStatus, EgressStatus, IngressStatus, LogStatus, PoolStatus, RequestStatus,
+    Status,
 };

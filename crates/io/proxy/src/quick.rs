@@ -130,7 +130,7 @@ fn begin<'a>(egress: &'a Egress, client: &Client, bytes: &[u8]) -> Option<Begun<
     if request.body_length() > egress.limits.body_kept_for_retries {
         return None;
     }
-    let view = View { peer: client.peer.ip(), request: &request };
+    let view = View { peer: client.address().ip(), request: &request };
     let key = pool.balancer.key.as_ref().and_then(|key| key.key(&view));
     let live = pool.balancer.begin();
     let flight = pool.balancer.pick(key, &[])?;

@@ -7,7 +7,8 @@ use crate::balance::{BackendState, Roll};
 use crate::config;
 use crate::shared::{Core, Shared, SharedEgress, SharedIngress, SharedPool};
 use crate::status::{
-    BackendStatus, ClientStatus, EgressStatus, IngressStatus, PoolStatus, RequestStatus, Status,
+    BackendStatus, ClientStatus, EgressStatus, IngressStatus, LogStatus, PoolStatus, RequestStatus,
+    Status,
 };
 use crate::tally::{BackendTally, EntryTally, PoolTally};
 
@@ -17,6 +18,10 @@ pub(crate) fn status(core: &Core) -> Status {
     Status {
         threads: core.threads,
         uptime_s: core.started.elapsed().as_secs_f64(),
+        access_log: shared.log.as_ref().map(|log| {
+            let (written, dropped) = log.counts();
+            LogStatus { written, dropped }
+        }),
         ingress: shared.config.ingress.iter().zip(&shared.ingress).map(ingress).collect(),
         egress: shared
             .config
@@ -60,6 +65,7 @@ fn pool_status(pool: &config::Pool, shared: &SharedPool) -> PoolStatus {
         retried: sum(|tally| tally.retried.get()),
         not_retried: sum(|tally| tally.not_retried.get()),
         without_backend: sum(|tally| tally.without_backend.get()),
+        trouble: shared.members.trouble(),
         backends: backends(&roll, &tallies),
     }
 }

@@ -2,13 +2,14 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use plimsoll_sink::wire;
 use thiserror::Error;
-use tokio::sync::watch;
+use tokio::sync::watch as signal;
 use tokio::task::LocalSet;
 use tracing::warn;
 
@@ -17,7 +18,7 @@ use crate::listen::ListenError;
 use crate::seat::Seat;
 use crate::shared::Core;
 use crate::status::Status;
-use crate::{report, steer};
+use crate::{report, steer, watch};
 
 /// Why the proxy does not start, or does not take up another configuration.
 #[derive(Debug, Error)]
@@ -31,6 +32,14 @@ pub enum ProxyError {
     /// A setting that only a policy or an admission knows to be wrong.
     #[error("{0}")]
     Setting(String),
+    /// The access log cannot be written.
+    #[error("proxy.access_log.file: cannot write {file}: {error}")]
+    Log {
+        /// The file.
+        file: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
     /// What a running proxy cannot change.
     #[error("{key} differs from what the proxy was started with: restart it to change that")]
     Fixed {
@@ -42,7 +51,7 @@ pub enum ProxyError {
 /// A running proxy. Dropped, it ends at once; [`Proxy::stop`] lets requests finish.
 pub struct Proxy {
     core: Arc<Core>,
-    stop: watch::Sender<Option<Duration>>,
+    stop: signal::Sender<Option<Duration>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -56,7 +65,7 @@ impl Proxy {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads = config.threads.unwrap_or(cores);
         let core = Core::start(config, threads)?;
-        let (stop, stopping) = watch::channel(None);
+        let (stop, stopping) = signal::channel(None);
         let mut proxy = Proxy { core, stop, threads: Vec::new() };
         for thread in 0..threads {
             let (core, stopping) = (proxy.core.clone(), stopping.clone());
@@ -64,6 +73,8 @@ impl Proxy {
                 Seat::new(thread, core).serve(stopping).await;
             })?;
         }
+        let core = proxy.core.clone();
+        proxy.spawn("proxy-watch".to_owned(), async move || watch::run(core, stopping).await)?;
         Ok(proxy)
     }
 

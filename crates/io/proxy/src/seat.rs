@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 use tracing::warn;
 
+use crate::access::Access;
 use crate::balance::Balancer;
 use crate::egress::{Egress, Pool};
 use crate::ingress::Ingress;
@@ -174,6 +175,9 @@ impl Seat {
                     before
                 }
             };
+            if let Some(door) = &door {
+                door.slot.log(shared.log.as_ref().map(|log| Access::new(log, &entry.name)));
+            }
             self.ingress.extend(door);
         }
         self.leaving.extend(old.into_iter().flatten().map(Door::close));
@@ -199,6 +203,10 @@ impl Seat {
                     Door::open(&of.listeners, self.thread, slot, of.open.clone())
                 }
             };
+            if let Some(door) = &door {
+                let name = &shared.config.egress[index].name;
+                door.slot.log(shared.log.as_ref().map(|log| Access::new(log, name)));
+            }
             self.egress.extend(door.map(|door| Counter { door, pools }));
         }
         self.leaving.extend(old.into_iter().flatten().map(|counter| counter.door.close()));
@@ -228,7 +236,9 @@ impl Seat {
                     made.map_err(|error| warn!(pool = config.name, "{error}")).ok()?
                 }
             };
-            let next = Pool::new(balancer, entry.timeouts, entry.limits);
+            let here = shared.egress[index].listeners.address;
+            let announces = config.proxy_protocol.map(|version| (version, here));
+            let next = Pool::new(balancer, (entry.timeouts, entry.limits), announces);
             if let Some((_, before)) = before {
                 next.take_over(before);
             }

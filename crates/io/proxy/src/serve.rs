@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+use crate::access::Record;
 use crate::alarm::Alarm;
 use crate::body::Body;
 use crate::config::{Limits, Timeouts};
@@ -49,6 +50,10 @@ pub(crate) trait Handler: 'static {
     /// Passes on a request that may be plain, read from this stream.
     async fn quick(&self, _: &Client, _: &mut Lingering<Wire>, _: &[u8]) -> Quick {
         Quick::Else
+    }
+    /// Whether this client must begin its connection with the `PROXY` protocol.
+    fn expects_announcement(&self, _: &Client) -> bool {
+        false
     }
     /// How much it takes on.
     fn limits(&self) -> Limits;
@@ -110,6 +115,13 @@ pub(crate) struct Client {
     pub(crate) idle: Duration,
 }
 
+impl Client {
+    /// Whose request it is: whom a balancer in front announced, or the peer.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.open.announced.get().unwrap_or(self.peer)
+    }
+}
+
 /// A connection that is counted while it is open, by the thread and by the entry; and what its parts know of it.
 pub(crate) struct Open {
     pub(crate) stop: Rc<Stop>,
@@ -127,6 +139,10 @@ pub(crate) struct Open {
     /// What of a request was done before hyper got it.
     pub(crate) resume: RefCell<Option<Resume>>,
     idle_since: Cell<Option<Instant>>,
+    /// Whom a balancer in front says that this is.
+    pub(crate) announced: Cell<Option<SocketAddr>>,
+    /// Of the request that is under way.
+    pub(crate) record: Record,
 }
 
 impl Open {
@@ -144,6 +160,8 @@ impl Open {
             had_body: Cell::new(false),
             resume: RefCell::default(),
             idle_since: Cell::new(None),
+            announced: Cell::new(None),
+            record: Record::default(),
         };
         (before < most).then_some(open)
     }

@@ -8,10 +8,12 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
+use crate::access::Log;
 use crate::balance::{Logs, Members, Roll};
 use crate::clock::Clock;
 use crate::config::{self, ProxyConfig};
 use crate::listen::{ListenError, Listeners};
+use crate::run::ProxyError;
 use crate::tally::{EntryTally, IngressTally, PoolTally};
 
 /// The proxy, but for its threads: what outlives any configuration.
@@ -26,6 +28,8 @@ pub(crate) struct Core {
     /// Counts configurations: who has seen this one has seen the last.
     version: AtomicU64,
     now: Mutex<Arc<Shared>>,
+    /// Wakes those that watch for another configuration.
+    pub(crate) reloaded: Notify,
     /// Held while a configuration becomes another.
     pub(crate) reloading: Mutex<()>,
 }
@@ -37,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) egress: Vec<SharedEgress>,
     /// By pool.
     pub(crate) members: Vec<Arc<Members>>,
+    pub(crate) log: Option<Arc<Log>>,
 }
 
 pub(crate) struct SharedIngress {
@@ -113,15 +118,16 @@ impl Core {
     /// With this configuration.
     ///
     /// # Errors
-    /// When an address cannot be listened on.
-    pub(crate) fn start(config: &ProxyConfig, threads: usize) -> Result<Arc<Self>, ListenError> {
+    /// When an address cannot be listened on, or the log not be opened.
+    pub(crate) fn start(config: &ProxyConfig, threads: usize) -> Result<Arc<Self>, ProxyError> {
         let nothing = ProxyConfig {
             ingress: Vec::new(),
             egress: Vec::new(),
             pools: Vec::new(),
             ..config.clone()
         };
-        let nothing = Shared { config: nothing, ingress: vec![], egress: vec![], members: vec![] };
+        let nothing =
+            Shared { config: nothing, ingress: vec![], egress: vec![], members: vec![], log: None };
         let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let core = Core {
             threads,
@@ -131,6 +137,7 @@ impl Core {
             generation: since_1970.map_or(0, |since| since.as_nanos() as u64),
             version: AtomicU64::new(0),
             now: Mutex::new(Arc::new(nothing)),
+            reloaded: Notify::new(),
             reloading: Mutex::new(()),
         };
         let first = core.next(config)?;
@@ -155,12 +162,14 @@ impl Core {
     /// Puts a configuration in force, and its backends.
     pub(crate) fn put(&self, next: Shared) {
         for (pool, members) in next.config.pools.iter().zip(&next.members) {
-            if pool.source == config::Source::List {
+            // What a name stands for is not known yet: the members of before serve until it is.
+            if !matches!(pool.source, config::Source::Dns { .. }) {
                 members.become_these(&pool.backends);
             }
         }
         *self.now.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
         self.version.fetch_add(1, Ordering::Release);
+        self.reloaded.notify_one();
         self.wake_all();
     }
 
@@ -168,8 +177,8 @@ impl Core {
     /// Listens where nothing listened before; nothing is in force yet.
     ///
     /// # Errors
-    /// When an address cannot be listened on.
-    pub(crate) fn next(&self, config: &ProxyConfig) -> Result<Shared, ListenError> {
+    /// When an address cannot be listened on, or the log not be opened.
+    pub(crate) fn next(&self, config: &ProxyConfig) -> Result<Shared, ProxyError> {
         let old = self.now();
         let old_pool = |name: &str| old.config.pools.iter().position(|pool| pool.name == name);
         let members: Vec<Arc<Members>> = config
@@ -214,7 +223,18 @@ impl Core {
             })
         });
         let egress = egress.collect::<Result<_, ListenError>>()?;
-        Ok(Shared { config: config.clone(), ingress, egress, members })
+        let log = match (&config.access_log, &old.log) {
+            (Some(wanted), Some(log)) if log.is(wanted) => {
+                log.reopen();
+                Some(log.clone())
+            }
+            (Some(wanted), _) => Some(
+                Log::open(wanted)
+                    .map_err(|error| ProxyError::Log { file: wanted.file.clone(), error })?,
+            ),
+            (None, _) => None,
+        };
+        Ok(Shared { config: config.clone(), ingress, egress, members, log })
     }
 
     fn next_ingress(

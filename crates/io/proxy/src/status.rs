@@ -14,10 +14,22 @@ pub struct Status {
     pub threads: usize,
     /// Seconds since it was started.
     pub uptime_s: f64,
+    /// The access log, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access_log: Option<LogStatus>,
     /// Entries before applications.
     pub ingress: Vec<IngressStatus>,
     /// Entries beside callers, or before pools.
     pub egress: Vec<EgressStatus>,
+}
+
+/// The access log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogStatus {
+    /// Lines written.
+    pub written: u64,
+    /// Lines dropped, because the file did not take them in time, or at all.
+    pub dropped: u64,
 }
 
 /// What an entry counts of its clients.
@@ -35,6 +47,12 @@ pub struct ClientStatus {
     pub turned_away: u64,
     /// Times that no connection could be accepted.
     pub accept_failures: u64,
+    /// Connections turned away because they began with TLS.
+    #[serde(default)]
+    pub tls: u64,
+    /// Connections turned away because they began with HTTP/2.
+    #[serde(default)]
+    pub http2: u64,
 }
 
 /// An egress entry.
@@ -64,6 +82,9 @@ pub struct PoolStatus {
     pub not_retried: u64,
     /// Requests for which no backend could be picked.
     pub without_backend: u64,
+    /// Why it is not known which backends it has now; those of before serve.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
     /// Its backends.
     pub backends: Vec<BackendStatus>,
 }
@@ -187,6 +208,8 @@ impl ClientStatus {
             sum.timeouts += tally.timeouts.get();
             sum.turned_away += tally.turned_away.get();
             sum.accept_failures += tally.accept_failures.get();
+            sum.tls += tally.tls.get();
+            sum.http2 += tally.http2.get();
         }
         sum
     }

@@ -137,6 +137,10 @@ pub(crate) struct EntryTally {
     pub(crate) turned_away: Count,
     /// Times that no connection could be accepted.
     pub(crate) accept_failures: Count,
+    /// Connections that began with TLS.
+    pub(crate) tls: Count,
+    /// Connections that began with HTTP/2.
+    pub(crate) http2: Count,
 }
 
 /// What an ingress counts. It has one thread.

@@ -19,6 +19,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use rustix::io::Errno;
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -44,6 +45,8 @@ pub(crate) struct Connections {
     builder: http1::Builder,
     connect: Duration,
     idle: Duration,
+    /// What new connections begin with.
+    preamble: Vec<u8>,
 }
 
 struct Backend {
@@ -165,7 +168,16 @@ impl Connections {
         builder.max_buf_size(headers).writev(false);
         let backend = |address| Backend { address, parked: RefCell::default() };
         let backends = addresses.into_iter().map(backend).collect();
-        Rc::new(Connections { backends, builder, connect, idle })
+        Rc::new(Connections { backends, builder, connect, idle, preamble: Vec::new() })
+    }
+
+    /// Others to the same backends, each of which begins with this.
+    pub(crate) fn preceded_by(&self, preamble: Vec<u8>) -> Rc<Self> {
+        let backend =
+            |backend: &Backend| Backend { address: backend.address, parked: RefCell::default() };
+        let backends = self.backends.iter().map(backend).collect();
+        let Connections { connect, idle, .. } = *self;
+        Rc::new(Connections { backends, builder: self.builder.clone(), connect, idle, preamble })
     }
 
     /// A connection to this backend: an idle one unless `fresh`, or a new one.
@@ -288,8 +300,11 @@ impl Connections {
     }
 
     async fn connect(&self, address: SocketAddr) -> io::Result<Connection> {
-        let stream = TcpStream::connect(address).await?;
+        let mut stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
+        if !self.preamble.is_empty() {
+            stream.write_all(&self.preamble).await?;
+        }
         let handshake = self.handshake(Wire::new(stream)).await;
         let mut connection = handshake.map_err(io::Error::other)?;
         match connection.ready().await {

@@ -62,7 +62,7 @@ impl Member {
         self.steered.unwrap_or(self.backend.weight)
     }
 
-    fn is_member(&self) -> bool {
+    pub(crate) fn is_member(&self) -> bool {
         self.left.is_none()
     }
 }
@@ -111,13 +111,15 @@ pub(crate) struct Members {
     /// Counts changes: who has seen this one has seen them all.
     version: AtomicU64,
     roll: Mutex<Roll>,
+    /// Why it is not known who they are now.
+    trouble: Mutex<Option<String>>,
 }
 
 impl Members {
     pub(crate) fn new(backends: &[Backend]) -> Self {
         let members = backends.iter().cloned().map(Member::new).collect();
         let roll = Mutex::new(Roll { members, epoch: None, places: 0 });
-        Members { version: AtomicU64::new(0), roll }
+        Members { version: AtomicU64::new(0), roll, trouble: Mutex::new(None) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Roll> {
@@ -143,6 +145,19 @@ impl Members {
         *roll = next;
         self.version.fetch_add(1, Ordering::Release);
         Ok(done)
+    }
+
+    /// Why it is not known who they are now; says whether that is new.
+    pub(crate) fn set_trouble(&self, why: Option<&str>) -> bool {
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = trouble.as_deref() != why;
+        *trouble = why.map(str::to_owned);
+        is_new
+    }
+
+    /// What [`Members::set_trouble`] was told.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Makes these the members: one with the name and address of another is that one, and keeps its index. Says whether

@@ -18,8 +18,18 @@ fn pool(policy: PolicyKind, backends: usize) -> Pool {
     let key = None;
     let (settings, retries) = (Settings::default(), Default::default());
     let backends = (0..backends).map(backend).collect();
-    let (source, health) = (crate::config::Source::List, None);
-    Pool { name: "p".to_owned(), policy, settings, key, retries, source, health, backends }
+    let (source, health, proxy_protocol) = (crate::config::Source::List, None, None);
+    Pool {
+        name: "p".to_owned(),
+        policy,
+        settings,
+        key,
+        retries,
+        source,
+        health,
+        proxy_protocol,
+        backends,
+    }
 }
 
 /// The copies that so many threads have.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use plimsoll_admission::{AdaptiveOptions, AdmissionOptions, CapacityOptions};
 use plimsoll_config::{Cursor, Fields, quoted};
 
+use super::notes::Forwarding;
 use super::{Taken, all, name, numeric};
 use crate::cidr::Cidr;
 
@@ -62,6 +63,8 @@ pub struct Ingress {
     pub upstream: SocketAddr,
     /// Whose `plimsoll-*` request headers are believed.
     pub trust: Vec<Cidr>,
+    /// Who must begin with the `PROXY` protocol, and is believed.
+    pub proxy_protocol: Vec<Cidr>,
     /// What is admitted.
     pub admission: AdmissionOptions,
     /// How long things may take.
@@ -83,6 +86,10 @@ pub struct Egress {
     pub timeouts: Timeouts,
     /// How much it takes on.
     pub limits: Limits,
+    /// What backends are told of clients in headers.
+    pub forwarding: Forwarding,
+    /// Who must begin with the `PROXY` protocol, and is believed.
+    pub proxy_protocol: Vec<Cidr>,
 }
 
 /// Requests of a host whose path begins so.
@@ -99,7 +106,15 @@ pub struct Route {
 impl Ingress {
     pub(super) fn read(cursor: &Cursor<'_>, taken: &mut Taken) -> Option<Self> {
         let fields = cursor.fields(&[
-            "name", "listen", "upstream", "trust", "capacity", "deadline", "timeouts", "limits",
+            "name",
+            "listen",
+            "upstream",
+            "trust",
+            "proxy_protocol",
+            "capacity",
+            "deadline",
+            "timeouts",
+            "limits",
         ])?;
         let listen = fields.required("listen", LISTEN, |c| taken.listen(c));
         let name = match fields.get("name") {
@@ -108,6 +123,7 @@ impl Ingress {
         };
         let upstream = fields.required("upstream", "the application's address", numeric);
         let trust = fields.or("trust", Vec::new(), |c| all(c, "a list of networks", cidr));
+        let proxy_protocol = fields.or("proxy_protocol", Vec::new(), announcing);
         let capacity = fields.or("capacity", CapacityOptions::default(), capacity);
         let deadline = fields.optional("deadline", |c| c.duration(timeouts()));
         let (timeouts, limits) = bounds(&fields);
@@ -117,6 +133,7 @@ impl Ingress {
             listen: listen?,
             upstream: upstream?,
             trust: trust?,
+            proxy_protocol: proxy_protocol?,
             admission: AdmissionOptions { capacity: capacity?, deadline_ms },
             timeouts: timeouts?,
             limits: limits?,
@@ -132,7 +149,16 @@ impl Egress {
         taken: &mut Taken,
         pools: Option<&[String]>,
     ) -> Option<Self> {
-        let fields = cursor.fields(&["name", "listen", "routes", "timeouts", "limits"])?;
+        let fields = cursor.fields(&[
+            "name",
+            "listen",
+            "routes",
+            "timeouts",
+            "limits",
+            "x_forwarded",
+            "forwarded",
+            "proxy_protocol",
+        ])?;
         let name = fields.required("name", "the entry's name", |c| taken.name(c));
         let listen = fields.required("listen", LISTEN, |c| taken.listen(c));
         let routes = match (fields.get("routes"), pools) {
@@ -143,11 +169,25 @@ impl Egress {
             (None, None) => None,
         };
         let (timeouts, limits) = bounds(&fields);
+        let forwarding = Forwarding::read(&fields, listen);
+        let proxy_protocol = fields.or("proxy_protocol", Vec::new(), announcing);
         let mut routes = routes?;
         // A stable sort: of two alike the first stays first.
         routes.sort_by_key(|route| (route.host.is_none(), std::cmp::Reverse(route.path.len())));
-        Some(Egress { name: name?, listen: listen?, routes, timeouts: timeouts?, limits: limits? })
+        Some(Egress {
+            name: name?,
+            listen: listen?,
+            routes,
+            timeouts: timeouts?,
+            limits: limits?,
+            forwarding: forwarding?,
+            proxy_protocol: proxy_protocol?,
+        })
     }
+}
+
+fn announcing(cursor: &Cursor<'_>) -> Option<Vec<Cidr>> {
+    all(cursor, "a list of networks", cidr)
 }
 
 fn route(cursor: &Cursor<'_>, pools: Option<&[String]>) -> Option<Route> {

@@ -1,6 +1,7 @@
 //! The section `proxy` of the configuration: types, defaults, and how it is read.
 
 mod entry;
+mod notes;
 mod pool;
 pub(crate) mod source;
 
@@ -11,6 +12,7 @@ use std::time::Duration;
 use plimsoll_config::{Cursor, Once};
 
 pub use entry::{Egress, Ingress, Limits, Route, Timeouts};
+pub use notes::{Forwarding, Note, ProxyProtocol};
 pub use pool::{Backend, Pool};
 pub use source::{Health, Source, load as load_backends};
 
@@ -32,6 +34,8 @@ pub struct ProxyConfig {
     pub socket: Option<PathBuf>,
     /// Where `/metrics` is served; none: nowhere.
     pub metrics: Option<SocketAddr>,
+    /// Where requests are logged; none: nowhere.
+    pub access_log: Option<AccessLog>,
     /// Entries before an application.
     pub ingress: Vec<Ingress>,
     /// Entries beside a caller, or before a pool.
@@ -43,13 +47,22 @@ pub struct ProxyConfig {
 impl ProxyConfig {
     /// Reads the section.
     pub fn read(cursor: &Cursor<'_>) -> Option<Self> {
-        let fields = cursor
-            .fields(&["threads", "drain", "socket", "metrics", "ingress", "egress", "pools"])?;
+        let fields = cursor.fields(&[
+            "threads",
+            "drain",
+            "socket",
+            "metrics",
+            "access_log",
+            "ingress",
+            "egress",
+            "pools",
+        ])?;
         let threads =
             fields.optional("threads", |c| c.integer(1..=MOST_THREADS).map(|n| n as usize));
         let hour = Duration::from_secs(3_600);
         let drain = fields.or("drain", DRAIN, |c| c.duration(Duration::ZERO..=hour));
         let socket = fields.optional("socket", Cursor::unix_path);
+        let access_log = fields.optional("access_log", AccessLog::read);
         let mut taken = Taken::default();
         let metrics = fields.optional("metrics", |c| {
             let fields = c.fields(&["listen"])?;
@@ -83,10 +96,31 @@ impl ProxyConfig {
             drain: drain?,
             socket: socket?,
             metrics: metrics?,
+            access_log: access_log?,
             ingress,
             egress,
             pools,
         })
+    }
+}
+
+/// Where requests are logged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AccessLog {
+    /// The file, which lines are appended to.
+    pub file: PathBuf,
+    /// The part of all requests that is logged, above 0 and up to 1.
+    pub sample: f64,
+}
+
+impl AccessLog {
+    fn read(cursor: &Cursor<'_>) -> Option<Self> {
+        let fields = cursor.fields(&["file", "sample"])?;
+        let file = fields.required("file", "the path of a file", |c| {
+            c.text_if("the path of a file", |path| !path.is_empty()).map(PathBuf::from)
+        });
+        let sample = fields.or("sample", 1.0, |c| c.number(1e-9..=1.0));
+        Some(AccessLog { file: file?, sample: sample? })
     }
 }
 

@@ -13,6 +13,7 @@ use plimsoll_policy::{
 };
 
 use super::name;
+use super::notes::ProxyProtocol;
 use super::source::{self, Health, Source};
 
 /// Tries after refusals where backends draw the line at their cores: two to four refusals are usual then.
@@ -37,6 +38,8 @@ pub struct Pool {
     pub source: Source,
     /// How backends are checked; none: not at all.
     pub health: Option<Health>,
+    /// By what backends are told of clients; none: by nothing.
+    pub proxy_protocol: Option<ProxyProtocol>,
     /// The backends that it begins with.
     pub backends: Vec<Backend>,
 }
@@ -76,6 +79,7 @@ impl Pool {
             "ejection",
             "slow_start",
             "health",
+            "proxy_protocol",
         ])?;
         let name = fields.required("name", "the pool's name", |c| {
             let name = name(c)?;
@@ -86,6 +90,7 @@ impl Pool {
         let key = fields.optional("key", key);
         let backends = fields.required("backends", "a list of at least one backend", source::read);
         let health = fields.optional("health", source::health);
+        let proxy_protocol = fields.optional("proxy_protocol", ProxyProtocol::read);
         let settings = settings(&fields);
         let most = match settings.map(|settings| settings.expected_delay.sight) {
             Some(Sight::Refusals) => REFUSALS_BY_SIGHT,
@@ -104,7 +109,7 @@ impl Pool {
             return key.problem(format!("expected no key: {policy} goes by none"));
         }
         let (source, backends) = backends?;
-        let health = health?;
+        let (health, proxy_protocol) = (health?, proxy_protocol?);
         let weights: Vec<u32> = backends.iter().map(|backend: &Backend| backend.weight).collect();
         match policy.build(&weights, &settings) {
             Err(error) => return cursor.problem(error),
@@ -115,7 +120,17 @@ impl Pool {
             Ok(_) => {}
         }
         let retries = RetryOptions { refusals: refusals?, failures: failures? };
-        Some(Pool { name: name?, policy, settings, key, retries, source, health, backends })
+        Some(Pool {
+            name: name?,
+            policy,
+            settings,
+            key,
+            retries,
+            source,
+            health,
+            proxy_protocol,
+            backends,
+        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! The proxy on real sockets. No test fails by how fast a clock ran.
 
+mod clients;
 mod end;
 mod ingress;
 mod input;
@@ -7,6 +8,7 @@ mod limits;
 mod pass;
 mod reload;
 mod retry;
+mod sources;
 mod steer;
 mod support;
 

@@ -1,0 +1,68 @@
+//! What backends are told of the clients whose requests they get.
+
+use std::net::SocketAddr;
+
+use plimsoll_config::{Cursor, Fields};
+
+use crate::doorstep;
+
+/// What is done with a header that says whom a request is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// It passes as it comes.
+    Off,
+    /// The client is added to what was there.
+    Append,
+    /// The client takes the place of what was there.
+    Replace,
+}
+
+/// Headers that say whom a request is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forwarding {
+    /// `X-Forwarded-For`, `-Proto` and `-Host`.
+    pub x_forwarded: Note,
+    /// `Forwarded` (RFC 7239).
+    pub forwarded: Note,
+}
+
+impl Forwarding {
+    /// None is touched.
+    pub const OFF: Self = Forwarding { x_forwarded: Note::Off, forwarded: Note::Off };
+
+    /// An entry on a loopback address stands beside its one caller, of which there is nothing to say; any other is a
+    /// gateway, whose backends want to know their clients.
+    pub(super) fn read(fields: &Fields<'_>, listen: Option<SocketAddr>) -> Option<Self> {
+        let is_gateway = listen.is_some_and(|listen| !listen.ip().is_loopback());
+        let default = if is_gateway { Note::Append } else { Note::Off };
+        let note = |c: &Cursor<'_>| {
+            c.one_of(&[("off", Note::Off), ("append", Note::Append), ("replace", Note::Replace)])
+        };
+        let x_forwarded = fields.or("x_forwarded", default, note);
+        let forwarded = fields.or("forwarded", Note::Off, note);
+        Some(Forwarding { x_forwarded: x_forwarded?, forwarded: forwarded? })
+    }
+}
+
+/// A version of the `PROXY` protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyProtocol {
+    /// In words.
+    V1,
+    /// In bytes.
+    V2,
+}
+
+impl ProxyProtocol {
+    pub(super) fn read(cursor: &Cursor<'_>) -> Option<Self> {
+        cursor.one_of(&[("v1", ProxyProtocol::V1), ("v2", ProxyProtocol::V2)])
+    }
+
+    /// What a connection begins with that is for this client, which came in there.
+    pub(crate) fn announcement(self, client: SocketAddr, here: SocketAddr) -> Vec<u8> {
+        match self {
+            ProxyProtocol::V1 => doorstep::announcement_1(client, here),
+            ProxyProtocol::V2 => doorstep::announcement_2(client, here),
+        }
+    }
+}
