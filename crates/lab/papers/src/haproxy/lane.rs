@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use plimsoll_lanes::{
-    Daemon, Family, Haproxy, LaneError, Member, PATIENCE, Server, Steered, find_program,
+    Daemon, Family, Haproxy, LaneError, Lb, Member, PATIENCE, Server, Steered, find_program,
     program_places, within,
 };
 use plimsoll_real::wordpress;
@@ -127,7 +127,8 @@ impl Lane {
         };
         let daemon = match (&front, method.is_steered) {
             (Front::Haproxy(haproxy), true) => {
-                let steered = Steered { servers, socket: haproxy.socket(), exploration: None };
+                let (lb, socket) = (Lb::Haproxy, haproxy.socket());
+                let steered = Steered { servers, lb, socket, exploration: None };
                 Some(Daemon::start(family, &format!("{name}-plimsoll"), &steered)?)
             }
             _ => None,
