@@ -4,39 +4,63 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// The server's end is waited for so long, for one that is slow answers late, …
-const LINGER: Duration = Duration::from_secs(30);
-/// … so much of what it still says is read, …
+/// The server's end is waited for so long: a process that was stopped answers late, …
+const LINGER: Duration = Duration::from_secs(600);
+/// … as long as its kernel is there, which confirms our end within this time, milliseconds, …
+const UNCONFIRMED_MS: u32 = 10_000;
+/// … and so much of what it still says is read.
 const MOST_READ: usize = 1 << 20;
-/// … and so many connections to one backend wait at once: one that hangs need not be waited for.
+/// While so many connections to one backend wait for its end, it is asked nothing more, and connections without a
+/// request are not waited for: there is nothing to answer.
 const MOST_WAITING: usize = 4;
 
-/// Closes connections to one backend.
+/// Closes connections to one backend. None that it was asked on is given up for being one too many: a server that hangs
+/// and goes on would find resets for all that it answers then.
 #[derive(Clone, Debug)]
-pub(crate) struct Closer(Arc<Semaphore>);
+pub(crate) struct Closer(Arc<AtomicUsize>);
+
+/// A connection that waits for the server's end.
+struct Waiting(Arc<AtomicUsize>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 impl Closer {
     pub fn new() -> Self {
-        Closer(Arc::new(Semaphore::new(MOST_WAITING)))
+        Closer(Arc::default())
+    }
+
+    /// Whether so many connections wait for the server's end that another request would only be one more.
+    pub fn is_overdue(&self) -> bool {
+        self.0.load(Ordering::Relaxed) >= MOST_WAITING
     }
 
     /// Says that nothing more is sent, and reads what still comes until the server's end; does not wait for it.
-    fn close(&self, mut stream: TcpStream) {
-        let Ok(place) = self.0.clone().try_acquire_owned() else { return };
+    fn close(&self, mut stream: TcpStream, asked: bool) {
+        if !asked && self.is_overdue() {
+            return;
+        }
         // Without a runtime, at the very end, nobody is left to wait.
         let Ok(runtime) = Handle::try_current() else { return };
+        self.0.fetch_add(1, Ordering::Relaxed);
+        let waiting = Waiting(self.0.clone());
+        // Where it cannot be set, the kernel gives up by its own count of tries.
+        let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, UNCONFIRMED_MS);
         runtime.spawn(async move {
             let _ = timeout(LINGER, end(&mut stream)).await;
-            drop((stream, place));
+            drop((stream, waiting));
         });
     }
 }
@@ -59,12 +83,14 @@ async fn end(stream: &mut TcpStream) {
 pub(crate) struct Orderly {
     /// None only while it is dropped.
     stream: Option<TcpStream>,
+    /// Something was sent.
+    asked: bool,
     closer: Closer,
 }
 
 impl Orderly {
     pub fn new(stream: TcpStream, closer: &Closer) -> Self {
-        Orderly { stream: Some(stream), closer: closer.clone() }
+        Orderly { stream: Some(stream), asked: false, closer: closer.clone() }
     }
 
     fn get(&mut self) -> io::Result<Pin<&mut TcpStream>> {
@@ -75,7 +101,7 @@ impl Orderly {
 impl Drop for Orderly {
     fn drop(&mut self) {
         if let Some(stream) = self.stream.take() {
-            self.closer.close(stream);
+            self.closer.close(stream, self.asked);
         }
     }
 }
@@ -96,6 +122,7 @@ impl AsyncWrite for Orderly {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.asked = true;
         self.get()?.poll_write(cx, bytes)
     }
 

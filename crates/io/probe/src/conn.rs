@@ -39,6 +39,11 @@ impl Dialer {
         &self.resolver
     }
 
+    /// Whether the backend owes so many answers that it is not to be asked again.
+    pub fn is_overdue(&self) -> bool {
+        self.closer.is_overdue()
+    }
+
     /// Connects to the first address that takes it.
     pub async fn dial(&self, addrs: &[SocketAddr]) -> Result<Orderly, Stop> {
         let mut last = Stop::Backend(Failure::new(

@@ -31,6 +31,11 @@ impl Failure {
         Failure::new(FailureKind::Reset, detail)
     }
 
+    /// It is not asked, because it owes answers to others.
+    pub fn overdue() -> Self {
+        Failure::new(FailureKind::Timeout, "earlier requests are not answered yet")
+    }
+
     pub fn timeout() -> Self {
         Failure::new(FailureKind::Timeout, "no complete answer within the time-out")
     }

@@ -134,6 +134,10 @@ impl Prober {
         let addrs = self.dialer.resolver().resolve().await?;
         progress.started = Instant::now();
         let stream = self.dialer.dial(&addrs).await?;
+        // That it accepts connections was worth knowing: the host and its kernel are there.
+        if self.dialer.is_overdue() {
+            return Err(Failure::overdue().into());
+        }
         match (self.probe.tls(), &self.server_name) {
             (Some(config), Some(name)) => Conn::secure(stream, config, name.clone()).await,
             _ => Ok(Conn::Plain(stream)),
