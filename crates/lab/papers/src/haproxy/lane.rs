@@ -51,7 +51,7 @@ pub struct Seen {
     pub requests: u64,
     /// Not answered as they should.
     pub errors: u64,
-    /// Mean response time, milliseconds.
+    /// Mean response time, milliseconds; not a number when there were none.
     pub mean_ms: f64,
     /// 99th percentile.
     pub p99_ms: f64,
@@ -63,7 +63,7 @@ impl Seen {
     fn of(records: &[Record], deadline: Duration) -> Self {
         let mut waits: Vec<u32> = records.iter().map(|record| record.latency_us).collect();
         waits.sort_unstable();
-        let n = waits.len().max(1) as f64;
+        let n = waits.len() as f64;
         let late = |r: &&Record| !r.ok || u128::from(r.latency_us) > deadline.as_micros();
         let rank = (0.99 * waits.len() as f64).ceil() as usize;
         Seen {

@@ -46,7 +46,8 @@ pub fn plot(
     tasks.dedup();
     let line = |method: &Method| {
         let at = |&x: &f64| Some((x, mean_of(points, method.name, task, x, |seen| seen.mean_ms)?));
-        let found: Vec<(f64, (f64, f64))> = tasks.iter().filter_map(at).collect();
+        let found = tasks.iter().filter_map(at).filter(|(_, (mean, _))| mean.is_finite());
+        let found: Vec<(f64, (f64, f64))> = found.collect();
         let errors = found.iter().map(|(_, (_, error))| *error).collect();
         let means = found.iter().map(|(x, (mean, _))| (*x, *mean)).collect();
         Lines::new(method.name, provenance, means).errors(errors)

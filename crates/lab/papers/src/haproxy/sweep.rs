@@ -78,6 +78,13 @@ struct Turn {
 }
 
 impl Turn {
+    /// Of WordPress, which two cores serve twenty pages a second of: less would be no request at all.
+    fn of_wordpress(context: &Context) -> Self {
+        let s = Duration::from_secs;
+        let quick = Turn { learn: s(20), warm_up: s(1), measure: s(12) };
+        context.pick(quick, Turn { learn: s(120), warm_up: s(5), measure: s(60) })
+    }
+
     fn of(context: &Context) -> Self {
         let ms = Duration::from_millis;
         context.pick(
@@ -113,6 +120,7 @@ pub fn on_emulated(
     let steps = f64::from(rounds(context)) * plan.tasks.len() as f64;
     let mut step = 0.0;
     let mut lanes_so_far = 0;
+    let turn = Turn::of(context);
     for round in 0..rounds(context) {
         for &tasks in plan.tasks {
             let rate_rps = FULL * tasks / FULL_TASKS * 20.0 * core_rps();
@@ -132,8 +140,14 @@ pub fn on_emulated(
                     beds.push(bed);
                 }
                 let seed = context.seed + 1_000 * u64::from(round);
-                let run =
-                    Running { context, rate_rps, seed, deadline, part: (within(at), within(next)) };
+                let run = Running {
+                    context,
+                    turn,
+                    rate_rps,
+                    seed,
+                    deadline,
+                    part: (within(at), within(next)),
+                };
                 for (method, task, seen) in run.measure(lanes)? {
                     all.push(Point {
                         tier: "emulated",
@@ -164,6 +178,7 @@ fn groups(methods: &[Method], rate_rps: f64) -> Vec<Vec<Method>> {
 /// One group of lanes at one rate.
 struct Running<'a> {
     context: &'a Context,
+    turn: Turn,
     rate_rps: f64,
     seed: u64,
     deadline: Duration,
@@ -172,7 +187,7 @@ struct Running<'a> {
 
 impl Running<'_> {
     fn measure(&self, mut lanes: Vec<Lane>) -> Result<Vec<(Method, Task, Seen)>, Failure> {
-        let turn = Turn::of(self.context);
+        let turn = self.turn;
         let before = turn.before(&lanes);
         for lane in &mut lanes {
             lane.open(self.rate_rps, self.seed)?;
@@ -237,20 +252,23 @@ pub fn on_wordpress(
     let core_rps = 1e3 / mean_ms;
     let servers = instances.addresses();
     let mut points = Vec::new();
-    let steps = rounds(context) as usize * plan.tasks.len() * plan.methods.len();
+    // A quick run has the last of the rates only.
+    let rates = if context.quick { &plan.tasks[plan.tasks.len() - 1..] } else { plan.tasks };
+    let steps = rounds(context) as usize * rates.len() * plan.methods.len();
     for round in 0..rounds(context) {
-        for &tasks in plan.tasks {
+        for &tasks in rates {
             // As many cores here as `WORDPRESS_CORES` are for the paper's.
             let rate_rps = load(tasks, f64::from(sum)) * WORDPRESS_CORES * core_rps;
             for method in plan.methods {
-                let (task_rate, at) = (rate_rps, points.len() as f64 / 2.0 / steps as f64);
+                let at = points.len() as f64 / 2.0 / steps as f64;
                 let within = |x: f64| part.0 + (part.1 - part.0) * (at + x / steps as f64);
                 let name = format!("lane{}", points.len());
                 let lane = Lane::start(&family, *method, &servers, cores, &name)?;
                 let seed = context.seed + 1_000 * u64::from(round);
                 let run = Running {
                     context,
-                    rate_rps: task_rate,
+                    turn: Turn::of_wordpress(context),
+                    rate_rps,
                     seed,
                     deadline,
                     part: (within(0.0), within(1.0)),

@@ -26,8 +26,8 @@ pub const EXPERIMENT: Experiment = Experiment {
     claim: "HAProxy has random, first, leastconn, source, roundrobin, static-rr, uri, hdr, rdp-cookie and \
             url_param.",
     provenance: &[Provenance::Measured],
-    takes: Duration::from_secs(240),
-    takes_quick: Duration::from_secs(6),
+    takes: Duration::from_secs(300),
+    takes_quick: Duration::from_secs(7),
     run,
 };
 
