@@ -365,6 +365,7 @@ impl Policy for ExpectedDelay {
         rng: &mut dyn RngCore,
         targets: &mut Vec<usize>,
     ) {
+        let before = targets.len();
         let (weights, learners, pool, told) =
             (&self.weights, &self.learners, &self.pool, &self.told);
         for _ in 0..self.probes / 2 {
@@ -375,8 +376,13 @@ impl Policy for ExpectedDelay {
             });
             targets.extend(heard);
         }
-        let drawn = self.probes - targets.len() as u32;
-        self.shares.draw_some(drawn, request, rng, targets);
+        let heard = targets.len() - before;
+        self.shares.draw_some(self.probes - heard as u32, request, rng, targets);
+        // Of equal ones the first to be asked is picked: in any order, or those heard of would keep to themselves.
+        for last in (before + 1..targets.len()).rev() {
+            let place = rng.next_u64() as usize % (last - before + 1);
+            targets.swap(last, before + place);
+        }
     }
 
     fn on_probe(&mut self, backend: usize, load: ServerLoad, now: Nanos) {
