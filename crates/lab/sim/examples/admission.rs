@@ -2,19 +2,25 @@
 //! cluster (40 balancers, chips, three retries, 1 ms of network) and others.
 //!
 //! The best static value is that of the least 99th percentile among those whose goodput is within 1 % of
-//! the greatest. `cargo run --release -p plimsoll-sim --example admission -- [SEED] [NAME]`; `NAME` selects the
+//! the greatest; where backends have several cores, so many a core are tried as well. `max_wait` is the adaptive one with
+//! a `max_wait` of ten services. `cargo run --release -p plimsoll-sim --example admission -- [SEED] [NAME]`; `NAME` selects the
 //! scenarios whose names contain it, and prints every static value of these.
 
 use std::time::Duration;
 
-use plimsoll_admission::{AdmissionOptions, CapacityOptions, RetryOptions};
+use plimsoll_admission::{AdaptiveOptions, AdmissionOptions, CapacityOptions, RetryOptions};
 use plimsoll_policy::{Policy, PolicyKind, Settings};
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{
-    AdmissionDoor, Arena, ArenaReport, BackendModel, Change, Step, Surroundings, integer_weights,
+    AdmissionDoor, Arena, ArenaReport, BackendModel, Change, Clients, Ingress, Step, Surroundings,
+    integer_weights,
 };
 
 const STATIC: [u32; 14] = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 25, 30];
+/// And so many times each backend's cores, where any has several.
+const PER_CORE: [f64; 6] = [1.0, 1.25, 1.5, 2.0, 3.0, 5.0];
+/// With `max_wait` requests may wait for so many services.
+const MAX_WAIT: f64 = 10.0;
 const BALANCERS: usize = 40;
 const RETRIES: u32 = 3;
 const NETWORK: Duration = Duration::from_millis(1);
@@ -75,15 +81,38 @@ fn scenarios() -> Vec<Scenario> {
         (many.arena.requests, many.arena.warm_up) = (4 * REQUESTS, 4 * WARM_UP);
         all.push(many);
     }
+    let four = || vec![BackendModel { cores: 4, speed: 1.0 }; 10];
+    all.push(scenario("250 ms, four cores each", four(), 250.0, 1.175));
+    let mut far = scenario("20 ms over a network of 20 ms", alike(), 20.0, 1.175);
+    far.arena.network = Duration::from_millis(20);
+    all.push(far);
+    // BLOC's Fig 11: a hundred users who send again at once.
+    let mut closed = scenario("Fig 11: 100 users without pause, 250 ms", alike(), 250.0, 1.0);
+    closed.arena.clients = Clients::Roaming { users: 100, think: Duration::ZERO };
+    all.push(closed);
     all
 }
 
+/// A limit of so many times each backend's cores; a static one is the same for all.
+fn per_core(pool: &[BackendModel], times: f64) -> Vec<CapacityOptions> {
+    let limit =
+        |b: &BackendModel| CapacityOptions::Static((f64::from(b.cores) * times).round() as u32);
+    pool.iter().map(limit).collect()
+}
+
 fn run(arena: &Arena, capacity: CapacityOptions) -> ArenaReport {
+    run_each(arena, &vec![capacity; arena.pool.len()])
+}
+
+fn run_each(arena: &Arena, capacities: &[CapacityOptions]) -> ArenaReport {
     let weights = integer_weights(&arena.capacities_rps(), 256);
     let build = |_| PolicyKind::Bloc.build(&weights, &Settings::default()).expect("valid settings");
     let mut balancers: Vec<Box<dyn Policy>> = (0..BALANCERS).map(build).collect();
-    let options = AdmissionOptions { capacity, deadline_ms: None };
-    let mut doors = AdmissionDoor::for_each(&arena.pool, &options).expect("valid options");
+    let door = |&capacity: &CapacityOptions| {
+        let options = AdmissionOptions { capacity, deadline_ms: None };
+        Box::new(AdmissionDoor::new(&options).expect("valid options")) as Box<dyn Ingress>
+    };
+    let mut doors: Vec<Box<dyn Ingress>> = capacities.iter().map(door).collect();
     let around = Surroundings { ingress: &mut doors };
     arena.run_with(&mut balancers, around)
 }
@@ -123,8 +152,14 @@ fn main() {
             continue;
         }
         arena.seed = seed;
-        let swept: Vec<(u32, ArenaReport)> =
-            STATIC.map(|n| (n, run(&arena, CapacityOptions::Static(n)))).into();
+        let mut swept: Vec<(String, ArenaReport)> =
+            STATIC.map(|n| (n.to_string(), run(&arena, CapacityOptions::Static(n)))).into();
+        if arena.pool.iter().any(|b| b.cores > 1) {
+            let each = |times: f64| {
+                (format!("{times} a core"), run_each(&arena, &per_core(&arena.pool, times)))
+            };
+            swept.extend(PER_CORE.map(each));
+        }
         let most = swept.iter().map(|(_, report)| report.goodput_rps).fold(0.0, f64::max);
         let good = swept.iter().filter(|(_, report)| report.goodput_rps >= AS_GOOD * most);
         let best = good.min_by(|one, other| one.1.p99_us.total_cmp(&other.1.p99_us));
@@ -135,11 +170,16 @@ fn main() {
             "capacity", "served/s", "/best", "p99 ms", "/best", "dropped%", "tries"
         );
         if name.is_some() {
-            swept.iter().for_each(|(n, report)| row(&format!("{n}"), report, best));
+            swept.iter().for_each(|(n, report)| row(n, report, best));
         }
         row(&format!("best: {limit}"), best, best);
         let adaptive = run(&arena, CapacityOptions::default());
         row("adaptive", &adaptive, best);
+        let rather_waits = AdaptiveOptions {
+            max_wait_ms: Some((MAX_WAIT * arena.service_us / 1e3) as u64),
+            ..AdaptiveOptions::default()
+        };
+        row("max_wait", &run(&arena, CapacityOptions::Adaptive(rather_waits)), best);
         row("average", &run(&arena, CapacityOptions::Average), best);
         println!("{:>12} {:48.2}", "least drop", 100.0 * least_drop(&arena, &adaptive));
     }

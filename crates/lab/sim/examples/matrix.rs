@@ -66,8 +66,6 @@ struct Plan {
     seeds: u64,
     balancers: usize,
     sight: Sight,
-    /// The backends refuse.
-    doors: bool,
     network: Duration,
 }
 
@@ -95,15 +93,13 @@ fn arguments() -> (Plan, Vec<Cell>) {
         None | Some("own") => Sight::Own,
         Some("probes") => Sight::Probes,
         Some("refusals") => Sight::Refusals,
-        Some("both") => Sight::Probes,
-        Some(other) => panic!("{other}: expected own, probes, refusals or both"),
+        Some(other) => panic!("{other}: expected own, probes or refusals"),
     };
     let plan = Plan {
         requests: number(1, 200_000.0) as u32,
         seeds: number(2, 20.0) as u64,
         balancers: number(6, 1.0) as usize,
         sight,
-        doors: matches!(argument(7).as_deref(), Some("refusals" | "both")),
         network: Duration::from_secs_f64(number(8, 0.0) / 1e3),
     };
     let mut cells = Vec::new();
@@ -191,10 +187,8 @@ fn measure(cell: Cell, seed: u64, plan: Plan) -> Means {
         let told = PolicyKind::LeastConnections.build(&capacities, &settings);
         arena.run(&mut [told.expect("valid settings")]).mean_us
     });
-    let expected_delay = ExpectedDelaySettings {
-        sight: plan.sight,
-        probes: std::env::var("PROBES").map_or(5, |v| v.parse().unwrap()),
-    };
+    let expected_delay =
+        ExpectedDelaySettings { sight: plan.sight, ..ExpectedDelaySettings::default() };
     let settings = Settings { expected_delay, ..Settings::default() };
     let build = |_| -> Box<dyn Policy> {
         let alike = vec![1; arena.pool.len()];
@@ -202,35 +196,16 @@ fn measure(cell: Cell, seed: u64, plan: Plan) -> Means {
     };
     let mut balancers: Vec<Box<dyn Policy>> = (0..plan.balancers).map(build).collect();
     let mut doors = Vec::new();
-    if plan.doors {
+    if plan.sight == Sight::Refusals {
         let options = AdmissionOptions::default();
         doors = AdmissionDoor::for_each(&arena.pool, &options).expect("the defaults");
-        if let Ok(n) = std::env::var("DBG_DOOR") {
-            let n: usize = n.parse().unwrap();
-            let mut o = options;
-            o.capacity = plimsoll_admission::CapacityOptions::Adaptive(
-                plimsoll_admission::AdaptiveOptions { loss: 0.015001, ..Default::default() },
-            );
-            doors[n] = Box::new(AdmissionDoor::new(&o).unwrap());
-        }
         arena.comes_again = Some(AGAIN_AFTER);
         arena.retry = RetryOptions {
-            refusals: RefusalRetries {
-                most: std::env::var("MOST").map_or(RETRIES, |v| v.parse().unwrap()),
-                budget: Some(plimsoll_admission::RefusalBudget {
-                    per_admitted: std::env::var("PER").map_or(6.0, |v| v.parse().unwrap()),
-                    burst: 100,
-                }),
-            },
+            refusals: RefusalRetries { most: RETRIES, ..RefusalRetries::default() },
             ..RetryOptions::default()
         };
     }
     let learned = arena.run_with(&mut balancers, Surroundings { ingress: &mut doors });
-    if std::env::var_os("MATRIX_LIMITS").is_some() {
-        let limits: Vec<(u32, Option<u32>)> =
-            arena.pool.iter().zip(&doors).map(|(b, d)| (b.cores, d.limit())).collect();
-        eprintln!("{seed}: {:.1} {limits:?}", learned.mean_us / queue.central_us);
-    }
     let warm_up_s = f64::from(arena.warm_up) / arena.rate_rps;
     Means {
         learned: learned.mean_us,

@@ -47,11 +47,14 @@ pub struct AdaptiveOptions {
     pub first_cores: u32,
     /// The limit is never above this, at least 1.
     pub most: u32,
+    /// How long a request may wait for a core, milliseconds: one on its last try is refused when it is expected to wait
+    /// longer, and let in otherwise. Absent: the allowance beyond the cores is learned.
+    pub max_wait_ms: Option<u64>,
 }
 
 impl Default for AdaptiveOptions {
     fn default() -> Self {
-        AdaptiveOptions { loss: 0.015, first_cores: 4, most: 65_536 }
+        AdaptiveOptions { loss: 0.015, first_cores: 4, most: 65_536, max_wait_ms: None }
     }
 }
 
@@ -78,7 +81,7 @@ impl CapacityOptions {
         match *self {
             CapacityOptions::Static(0) => Err(CapacityOptionsError::Static),
             CapacityOptions::Static(_) | CapacityOptions::Average => Ok(()),
-            CapacityOptions::Adaptive(AdaptiveOptions { loss, first_cores, most }) => {
+            CapacityOptions::Adaptive(AdaptiveOptions { loss, first_cores, most, .. }) => {
                 if !(1e-4..=0.5).contains(&loss) {
                     Err(CapacityOptionsError::Loss(loss))
                 } else if !(1..=65_536).contains(&first_cores) {

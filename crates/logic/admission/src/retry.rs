@@ -71,7 +71,7 @@ impl Default for RefusalRetries {
 
 impl Default for RefusalBudget {
     fn default() -> Self {
-        RefusalBudget { per_admitted: 6.0, burst: 100 }
+        RefusalBudget { per_admitted: 2.5, burst: 100 }
     }
 }
 

@@ -274,7 +274,7 @@ fn capacity(cursor: &Cursor<'_>) -> Option<CapacityOptions> {
             fixed.integer(1..=u64::from(u32::MAX)).map(|n| CapacityOptions::Static(n as u32))
         }
         (None, Some(adaptive)) => {
-            let fields = adaptive.fields(&["loss", "first_cores", "most"])?;
+            let fields = adaptive.fields(&["loss", "first_cores", "most", "max_wait"])?;
             let default = AdaptiveOptions::default();
             let loss = fields.or("loss", default.loss, |c| c.number(1e-4..=0.5));
             let first_cores = fields.or("first_cores", default.first_cores, |c| {
@@ -282,10 +282,15 @@ fn capacity(cursor: &Cursor<'_>) -> Option<CapacityOptions> {
             });
             let most = fields
                 .or("most", default.most, |c| c.integer(1..=u64::from(u32::MAX)).map(|n| n as u32));
+            let max_wait_ms = fields.or("max_wait", default.max_wait_ms, |c| {
+                let wait = c.duration(Duration::from_millis(1)..=Duration::from_secs(3_600));
+                wait.map(|wait| Some(wait.as_millis() as u64))
+            });
             Some(CapacityOptions::Adaptive(AdaptiveOptions {
                 loss: loss?,
                 first_cores: first_cores?,
                 most: most?,
+                max_wait_ms: max_wait_ms?,
             }))
         }
         _ => cursor.expected("average, { static: N } or { adaptive: { … } }"),

@@ -6,7 +6,8 @@
 //! ([`Trials`]), the allowance from what refusing costs ([`Allowance`](super::allowance)). Latency as such is not held against a goal or a best value seen
 //! once, as gradient methods do (Netflix' concurrency-limits, Envoy's adaptive concurrency): an
 //! application that slows down has as many cores as before, so the limit stays, and what is refused is
-//! only what it cannot do.
+//! only what it cannot do. With [`AdaptiveOptions::max_wait_ms`] as many may wait as wait no longer than that,
+//! `cores · max_wait / s`, in place of the allowance; an application that slows down has fewer waiting then.
 //!
 //! * A number of cores that is contradicted gives way to the best one.
 //! * Where no queue was ever seen there may be any number of cores. Requests being refused, a trial of
@@ -176,16 +177,6 @@ impl Adaptive {
         self.conclude(verdict);
         self.service_s = knee.service_with(position(self.cores as u32));
         let refused = std::mem::take(&mut self.refused);
-        if self.options.loss == 0.015001 {
-            eprintln!(
-                "R cores {} allow {} refused {refused} waited {} s {:?} var {:.2} {verdict:?}",
-                self.cores,
-                self.allowance.amount(),
-                self.reviews_since_trial,
-                self.service_s,
-                knee.variation()
-            );
-        }
         let waited = self.reviews_since_trial;
         if verdict.in_turn {
             return;
@@ -219,7 +210,14 @@ impl Adaptive {
     }
 
     fn own_limit(&self) -> u32 {
-        ((self.cores + self.allowance.amount()).round() as u32).clamp(1, self.options.most)
+        let waiting = self.may_wait().unwrap_or_else(|| self.allowance.amount());
+        ((self.cores + waiting).round() as u32).clamp(1, self.options.most)
+    }
+
+    /// How many may wait where it is said how long, once it is known how long one takes.
+    fn may_wait(&self) -> Option<f64> {
+        let wait_s = self.options.max_wait_ms? as f64 / 1e3;
+        Some(self.cores * wait_s / self.service_s.filter(|s| *s > 0.0)?)
     }
 
     fn in_trial(&self) -> bool {

@@ -32,7 +32,7 @@ use super::levels::{LEVELS, least, level};
 /// Requests remembered.
 const MEMORY: f32 = 2_000.0;
 /// Deviance above the least up to which a candidate is not contradicted: one standard deviation.
-pub(super) const PLAUSIBLE: f32 = 1.0;
+const PLAUSIBLE: f32 = 1.0;
 /// The prior counts for so many requests.
 const PRIOR: f32 = 4.0;
 /// It takes the backend to be better than the average by this much, so that it is tried.
@@ -96,8 +96,6 @@ pub(super) struct Pool {
     pub(super) spread: f32,
     /// Most cores of those where no bend was seen.
     pub(super) open_cores: f32,
-    /// Deviance up to which a number of cores is not contradicted; the greatest of these is believed.
-    pub(super) plausible: f32,
     /// What is to be added to the deviance of each bucket's least number, 0 for the commonest.
     pub(super) unusual: [f32; LEVELS],
 }
@@ -292,7 +290,7 @@ impl Learner {
             fits[k] = (deviance, s);
             best = best.min(deviance);
         }
-        if let Some(k) = (1..=last).rev().find(|&k| fits[k].0 <= best + pool.plausible) {
+        if let Some(k) = (1..=last).rev().find(|&k| fits[k].0 <= best + PLAUSIBLE) {
             self.cores = least(k) as f32;
             self.open = k > top;
             self.service_us = Some(fits[k].1);
@@ -322,7 +320,6 @@ mod tests {
         noise: 1.0,
         spread: 1e8,
         open_cores: 1.0,
-        plausible: PLAUSIBLE,
         unusual: [0.0; LEVELS],
     };
 

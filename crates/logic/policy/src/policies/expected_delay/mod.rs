@@ -45,7 +45,7 @@ use rand::RngCore;
 use crate::state::{InFlight, Keys};
 use crate::{Ending, Finish, Policy, Probing, Request, ServerLoad, Settings};
 use heard::Heard;
-use learner::{Learner, PLAUSIBLE, Pool};
+use learner::{Learner, Pool};
 use levels::LEVELS;
 use refusals::Refusals;
 pub use settings::{ExpectedDelaySettings, Sight};
@@ -61,6 +61,8 @@ const DOUBT: f32 = 2.0;
 const UNUSUAL: f32 = 3.0;
 /// A number of cores that no backend is known to have counts as if so many had it.
 const UNSEEN: f32 = 1.0;
+/// Fewer that are known say nothing of what is usual.
+const SOME: f32 = 8.0;
 /// Most finishes between two looks at the whole pool; the first come sooner.
 const REVIEW: u32 = 64;
 
@@ -112,7 +114,6 @@ impl ExpectedDelay {
                 noise: 1.0,
                 spread: 0.0,
                 open_cores: 1.0,
-                plausible: if sight == Sight::Own { PLAUSIBLE } else { PLAUSIBLE },
                 unusual: [0.0; LEVELS],
             },
             keys: Keys::default(),
@@ -206,6 +207,10 @@ impl ExpectedDelay {
                 Some(bend) => having[bend] += 1.0,
                 None => unseen += 1.0,
             }
+        }
+        if having.iter().sum::<f32>() < SOME {
+            self.pool.unusual = [0.0; LEVELS];
+            return;
         }
         let most = having.iter().copied().fold(0.0, f32::max) + unseen;
         for (unusual, having) in self.pool.unusual.iter_mut().zip(having) {
@@ -360,6 +365,7 @@ impl Policy for ExpectedDelay {
         rng: &mut dyn RngCore,
         targets: &mut Vec<usize>,
     ) {
+        let before = targets.len();
         let (weights, learners, pool, told) =
             (&self.weights, &self.learners, &self.pool, &self.told);
         for _ in 0..self.probes / 2 {
@@ -370,8 +376,13 @@ impl Policy for ExpectedDelay {
             });
             targets.extend(heard);
         }
-        let drawn = self.probes - targets.len() as u32;
-        self.shares.draw_some(drawn, request, rng, targets);
+        let heard = targets.len() - before;
+        self.shares.draw_some(self.probes - heard as u32, request, rng, targets);
+        // Of equal ones the first to be asked is picked: in any order, or those heard of would keep to themselves.
+        for last in (before + 1..targets.len()).rev() {
+            let place = rng.next_u64() as usize % (last - before + 1);
+            targets.swap(last, before + place);
+        }
     }
 
     fn on_probe(&mut self, backend: usize, load: ServerLoad, now: Nanos) {
