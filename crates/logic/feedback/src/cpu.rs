@@ -129,8 +129,8 @@ pub enum Refused {
     /// More packets than were sent there.
     #[error("more packets handled than were sent")]
     TooMany,
-    /// The window ended more than five seconds ago, in the future, or before one already reported.
-    #[error("too old, out of order, or in the future")]
+    /// The window ended more than five seconds ago, in the future, before one already reported, or was reported.
+    #[error("too old, out of order, repeated, or in the future")]
     Old,
 }
 
@@ -153,6 +153,8 @@ pub struct CpuModel {
     costs: Vec<Cost>,
     /// By core: end of the last report used, what it reported, mean absolute error of predictions.
     cores: Vec<CoreState>,
+    /// By place: whether a report of the core's last window had packets of it, so that a repeated one is known.
+    heard: Vec<bool>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -170,6 +172,7 @@ impl CpuModel {
             shape,
             costs: vec![nothing; shape.places()],
             cores: vec![CoreState::default(); shape.all_cores()],
+            heard: vec![false; shape.places()],
         }
     }
 
@@ -283,16 +286,25 @@ impl CpuModel {
             };
             cost.learned = true;
         }
-        self.note(core, report.ended, Learned { predicted, reported });
+        self.note(report, Learned { predicted, reported });
         Ok(Learned { predicted, reported })
     }
 
     /// Remembers a report and how well it was predicted.
-    fn note(&mut self, core: usize, ended: Nanos, learned: Learned) {
+    fn note(&mut self, report: &Report, learned: Learned) {
+        let core = self.shape.core(report.server, report.core);
         let state = &mut self.cores[core];
+        let heard = &mut self.heard[core * self.shape.services..][..self.shape.services];
         // Reports of one window each for one service add up to the core's.
-        let earlier = if state.last == Some(ended) { state.reported } else { 0.0 };
-        (state.last, state.reported) = (Some(ended), (earlier + learned.reported).min(1.0));
+        let mut earlier = 0.0;
+        if state.last == Some(report.ended) {
+            earlier = state.reported;
+        } else {
+            heard.fill(false);
+        }
+        let handled = heard.iter_mut().zip(report.handled);
+        handled.for_each(|(heard, &packets)| *heard |= packets > 0);
+        (state.last, state.reported) = (Some(report.ended), (earlier + learned.reported).min(1.0));
         if learned.predicted > 0.0 {
             let error = (learned.reported - learned.predicted).abs();
             state.error = Some(state.error.map_or(error, |mean| mean + 0.1 * (error - mean)));
@@ -306,11 +318,7 @@ impl CpuModel {
     pub fn hear(&mut self, now: Nanos, report: &Report) -> Result<(), Refused> {
         self.check(now, report)?;
         let reported = (report.busy / report.seconds).min(1.0);
-        self.note(
-            self.shape.core(report.server, report.core),
-            report.ended,
-            Learned { predicted: 0.0, reported },
-        );
+        self.note(report, Learned { predicted: 0.0, reported });
         Ok(())
     }
 
@@ -333,7 +341,7 @@ impl CpuModel {
         if report.ended > now || now.since(report.ended) > OLDEST {
             return Err(Refused::Old);
         }
-        if last.is_some_and(|last| report.ended < last) {
+        if last.is_some_and(|last| report.ended < last) || self.is_repeated(last, report) {
             return Err(Refused::Old);
         }
         let most = |sent: u64| sent as f64 * UNDERWAY + UNDERWAY_PACKETS;
@@ -346,6 +354,15 @@ impl CpuModel {
             return Err(Refused::TooMany);
         }
         Ok(())
+    }
+
+    /// Whether the core's last window is reported again, for a service that was in it or for none.
+    fn is_repeated(&self, last: Option<Nanos>, report: &Report) -> bool {
+        let first = self.shape.core(report.server, report.core) * self.shape.services;
+        let mut handled = report.handled.iter().enumerate().filter(|(_, packets)| **packets > 0);
+        last == Some(report.ended)
+            && (handled.clone().next().is_none()
+                || handled.any(|(service, _)| self.heard[first + service]))
     }
 
     /// Costs may have drifted since the last report.

@@ -9,9 +9,10 @@ use std::time::Duration;
 use plimsoll_model::Nanos;
 use thiserror::Error;
 
-/// How long the mean must stay high before a standby is activated: longer than a burst of a few intervals, and short
-/// beside the second in which loads are to be even.
-pub const CONFIRM: Duration = Duration::from_millis(100);
+/// How long the mean must stay high before a standby is activated: two intervals of 10 ms more than the first that was
+/// high. What comes meanwhile goes to full cores and stays there until it ends, which is worse than a standby that
+/// joined for a burst: `hold` later it leaves.
+pub const CONFIRM: Duration = Duration::from_millis(20);
 
 /// When to scale.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -152,6 +152,11 @@ fn reports_that_cannot_be_are_refused_and_change_nothing() {
     assert!(model.learn(now, &good).is_ok());
     let earlier = Report { ended: Nanos(9_000_000_000), ..good };
     assert_eq!(model.learn(now, &earlier).map(|_| ()), Err(Refused::Old), "out of order");
+    assert_eq!(model.learn(now, &good).map(|_| ()), Err(Refused::Old), "repeated");
+    let other = Report { busy: 0.1, handled: &[0, 20_000], sent: &[0, 20_000], ..good };
+    assert!(model.learn(now, &other).is_ok(), "another service of the same window");
+    let idle = Report { handled: &[0, 0], ..good };
+    assert_eq!(model.learn(now, &idle).map(|_| ()), Err(Refused::Old), "nothing to add");
 }
 
 #[test]

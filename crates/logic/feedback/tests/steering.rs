@@ -69,9 +69,9 @@ fn steps(
 fn a_standby_joins_when_the_mean_stays_high_and_leaves_when_the_rest_can_do_without() {
     let Ok(mut scale) = Scale::new(ScaleSettings::default()) else { panic!("defaults are good") };
     assert_eq!(steps(&mut scale, 0..1000, 0.94, &[1]), []);
-    assert_eq!(steps(&mut scale, 1000..1099, 1.2, &[1]), [], "a burst");
-    assert_eq!(steps(&mut scale, 1099..1200, 0.9, &[1]), []);
-    assert_eq!(steps(&mut scale, 1200..1500, 0.95, &[1]), [(1300, ScaleAction::Activate(0))]);
+    assert_eq!(steps(&mut scale, 1000..1019, 1.2, &[1]), [], "a burst");
+    assert_eq!(steps(&mut scale, 1019..1200, 0.9, &[1]), []);
+    assert_eq!(steps(&mut scale, 1200..1500, 0.95, &[1]), [(1220, ScaleAction::Activate(0))]);
     // Both together have 0.475, which is below 0.6; the first alone would have 0.95.
     assert_eq!(steps(&mut scale, 1500..30_000, 0.95, &[1]), []);
     assert_eq!(steps(&mut scale, 30_000..39_000, 0.59, &[1]), [], "for less than 10 s");

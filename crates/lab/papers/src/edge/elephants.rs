@@ -13,6 +13,8 @@ pub const SHARES: [f64; 5] = [7.0, 17.0, 27.0, 37.0, 47.0];
 pub const LOAD: f64 = 0.85;
 /// A NIC's ring of 512 descriptors: a full one is 360 µs of packets of 700 ns.
 const QUEUE: u32 = 512;
+/// Standard error of a node's report, fraction of a core. The paper speaks of noise and does not give it.
+pub const REPORT_ERROR: f64 = 0.01;
 /// Repetitions, each with a seed of its own.
 const RUNS: u64 = 3;
 
@@ -52,6 +54,7 @@ pub fn sweep(context: &Context) -> Result<Sweep, Failure> {
                 context.check()?;
                 let mut one = EdgeRun::new(2, LOAD, way);
                 one.queue = QUEUE;
+                one.report_error = REPORT_ERROR;
                 one.traffic.elephants = Elephants::Fixed { share: share / 100.0 };
                 (one.run_ms, one.warm_ms) = context.pick((1200, 600), (8000, 2000));
                 one.seed = context.seed + run;

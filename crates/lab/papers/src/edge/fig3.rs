@@ -53,7 +53,7 @@ struct Point {
 fn run(context: &Context) -> Result<Outcome, Failure> {
     let mut points = Vec::new();
     for case in &CASES {
-        for tenth in 1..=10 {
+        for tenth in 1..=10u32 {
             context.progress(points.len() as f64 / 40.0, case.name)?;
             let load = 0.1 * f64::from(tenth);
             let seen = Accuracy {
@@ -63,7 +63,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
                 load: load / case.grown,
                 grown: case.grown,
                 report_error: 0.05,
-                seed: context.seed,
+                seed: context.seed + u64::from(tenth),
             };
             points.push(Point { case: case.name, load, seen: seen.run() });
         }
@@ -175,7 +175,7 @@ fn notes() -> Vec<String> {
     vec![
         "Simulated: one core polls in batches of at most 32 packets from a queue of 512, flows have 10 packets. \
          Reports of busy time come each 100 ms with an error of 5 %, as good as the kernel's account of a thread; \
-         costs are learned for a second, then a second is predicted without further reports."
+         costs are learned for two seconds, then a second is predicted without further reports."
             .to_owned(),
         "With the queue full the core is busy all the time and a prediction of more than 100 % is what is offered; \
          errors at 100 % count that."

@@ -49,7 +49,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             "×",
         )
         .why(
-            "Monitor's weights swing by its reports' error, here 5 points, and at a mean load of 85 % its gap of a few \
+            "Monitor's weights swing by its reports' error, here a point, and at a mean load of 85 % its gap of a few \
              points fills no queue. Nearer to full it would.",
         ),
         Comparison::bound(

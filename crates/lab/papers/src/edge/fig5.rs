@@ -55,8 +55,8 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     };
     let comparisons = vec![
         within(EDGE_BALANCE).why(
-            "The printed PID takes 0.6 of a core's distance from the mean off a share each 30 ms, so new flows all go to \
-             the new node; how soon loads are equal is then a matter of how many come.",
+            "The first time that they are: its sum of errors has grown meanwhile and goes on sending new flows to the new node, \
+             which is then the fuller one. New flows can make loads equal only as soon as enough of them have come.",
         ),
         within(WATER_FILL).why("As many flows must come as make up the difference."),
         Comparison::number(
@@ -78,6 +78,7 @@ fn doubled(context: &Context, way: Way) -> Seen {
     let flows = FLOWS_PER_S * LIFE_S;
     run.traffic.packets_per_ms = flows * f64::from(PACKETS_PER_MS);
     run.traffic.packets_per_mouse_ms = PACKETS_PER_MS;
+    run.traffic.even = true;
     run.traffic.mice = Mice::Packets((LIFE_S * 1e3) as u32);
     run.traffic.step = Some(Step { at_ms: (DOUBLES_S * 1e3) as u64, factor: 2.0, ramp_ms: 1000 });
     run.standby = Some(Standby {

@@ -32,7 +32,7 @@ pub fn notes() -> Vec<String> {
          a packet each millisecond, an elephant evenly. Model, policies and slots are the product's. Networks, NICs and \
          caches are not simulated, so times are those of waiting for the core and being served.",
         "Water-filling runs each 10 ms, the PIDs each 30 ms. A flow is young for 10 ms and old after 20 ms or 32 packets. \
-         Monitor's reports come each 30 ms with a standard error of 5 points, which the paper does not give.",
+         Monitor's reports come each 30 ms with a standard error of a point (edge-controllers: 5 points), which the paper does not give.",
     ]
     .map(str::to_owned)
     .to_vec()

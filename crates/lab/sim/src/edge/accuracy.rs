@@ -10,7 +10,7 @@ use crate::RandomStream;
 
 /// A report each so many milliseconds, so many before anything is predicted, and the length of what is predicted.
 const REPORT_MS: u64 = 100;
-const LEARNED_MS: u64 = 1000;
+const LEARNED_MS: u64 = 2000;
 const MEASURED_MS: u64 = 1000;
 
 /// What to run.
@@ -86,7 +86,7 @@ impl Bench {
 }
 
 impl Accuracy {
-    /// Learns for a second, lets costs grow, and predicts the next second.
+    /// Learns for two seconds, lets costs grow, and predicts the next second.
     pub fn run(&self) -> Predicted {
         let mean = self.costs[0] * (1.0 - self.second) + self.costs[1] * self.second;
         let traffic = Traffic {
@@ -94,6 +94,7 @@ impl Accuracy {
             mice: Mice::Packets(10),
             elephants: Elephants::None,
             packets_per_mouse_ms: 1,
+            even: false,
             steady: true,
             step: None,
         };

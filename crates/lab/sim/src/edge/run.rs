@@ -108,6 +108,7 @@ impl EdgeRun {
                 mice: super::Mice::Packets(10),
                 elephants: super::Elephants::None,
                 packets_per_mouse_ms: 1,
+                even: false,
                 steady: true,
                 step: None,
             },

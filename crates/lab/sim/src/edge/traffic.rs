@@ -73,6 +73,8 @@ pub struct Traffic {
     pub elephants: Elephants,
     /// Packets a mouse sends per millisecond.
     pub packets_per_mouse_ms: u32,
+    /// Whether mice start at even intervals, as a packet generator's, instead of at random.
+    pub even: bool,
     /// Whether the run starts with as many mice as there will be in the mean.
     pub steady: bool,
     /// A step, if any.
@@ -108,6 +110,8 @@ pub(super) struct Flows {
     rng: RandomStream,
     /// Mice that start per tick in the mean, elephants likewise.
     mice_per_tick: f64,
+    /// Mice that are due, where they start at even intervals: those of every day, and those of a step.
+    due: [f64; 2],
     elephants_per_tick: f64,
     elephant_packets_per_tick: f64,
 }
@@ -132,6 +136,7 @@ impl Flows {
             elephants: Vec::new(),
             rng: RandomStream::new(seed, 24),
             mice_per_tick: mice / per_mouse / ticks,
+            due: [0.0; 2],
             elephants_per_tick,
             elephant_packets_per_tick: each / ticks,
         }
@@ -146,18 +151,19 @@ impl Flows {
         }
         if self.traffic.steady {
             let mean = self.mice_per_tick * TICKS_PER_MS as f64 * self.traffic.mice.mean();
-            for _ in 0..mean.round() as u64 {
+            let count = mean.round() as u64;
+            for index in 0..count {
                 let phase = self.rng.index(TICKS_PER_MS as usize);
-                self.grown(pick(), phase);
+                self.grown(pick(), phase, index as f64 / count as f64);
             }
         }
     }
 
-    /// One that is in the middle of its life.
-    fn grown(&mut self, core: u16, phase: usize) {
+    /// One that has lived for this part of its life, where lives are all as long; it goes on as new where not.
+    fn grown(&mut self, core: u16, phase: usize, part: f64) {
         let all = self.traffic.mice.draw(&mut self.rng);
         let sent = match self.traffic.mice {
-            Mice::Packets(_) => self.rng.index(all as usize) as u32,
+            Mice::Packets(_) => (part * f64::from(all)) as u32,
             Mice::Exponential(_) => 0,
         };
         self.mice[phase].push(Mouse { core, left: all - sent, sent });
@@ -169,13 +175,14 @@ impl Flows {
         let ms = tick / TICKS_PER_MS;
         let step = self.traffic.step.filter(|step| ms >= step.at_ms);
         let rate = self.mice_per_tick * step.map_or(1.0, |step| step.factor);
-        for _ in 0..self.rng.count(rate) {
+        for _ in 0..self.starting(0, rate) {
             let left = self.traffic.mice.draw(&mut self.rng);
             self.mice[phase].push(Mouse { core: pick(), left, sent: 0 });
         }
         if let Some(step) = step.filter(|step| ms < step.at_ms + step.ramp_ms) {
             let more = (step.factor - 1.0) * self.mice_per_tick * self.traffic.mice.mean();
-            for _ in 0..self.rng.count(more / step.ramp_ms as f64) {
+            // The ramp is given in milliseconds, mice in ticks.
+            for _ in 0..self.starting(1, more / step.ramp_ms as f64) {
                 let left = self.traffic.mice.draw(&mut self.rng);
                 let part = self.rng.uniform();
                 let left = ((f64::from(left) * part) as u32).max(1);
@@ -188,6 +195,17 @@ impl Flows {
             let (rate, ends) = (self.elephant_packets_per_tick, tick + 1 + lasts as u64);
             self.elephants.push(Elephant { core: pick(), rate, due: 0.0, began: tick, ends });
         }
+    }
+
+    /// How many start in this tick at such a rate.
+    fn starting(&mut self, which: usize, rate: f64) -> u64 {
+        if !self.traffic.even {
+            return self.rng.count(rate);
+        }
+        self.due[which] += rate;
+        let whole = self.due[which] as u64;
+        self.due[which] -= whole as f64;
+        whole
     }
 
     /// Packets of this tick: `send` gets core, packets, age in milliseconds and packets that the flow sent before.
