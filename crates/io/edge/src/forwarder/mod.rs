@@ -24,6 +24,8 @@ use crate::config::EdgeConfig;
 use crate::control::{Key, draw};
 use crate::error::EdgeError;
 use crate::kernel::{Ran, links};
+#[cfg(feature = "bench")]
+pub(crate) use kernel::MAPS as PINNED;
 use kernel::{Kernel, Programs};
 use nodes::Nodes;
 use places::Places;
