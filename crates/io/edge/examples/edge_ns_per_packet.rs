@@ -25,9 +25,8 @@ fn main() {
         return;
     }
     let mut arguments = std::env::args().skip(1);
-    let mut number = |otherwise: u32| {
-        arguments.next().map_or(otherwise, |text| text.parse().expect("a number"))
-    };
+    let mut number =
+        |otherwise: u32| arguments.next().map_or(otherwise, |text| text.parse().expect("a number"));
     let (rounds, repeat) = (number(9), number(1 << 20));
     let mut rig = rig::Rig::new(SECTION);
     rig.start_node("n1");
@@ -35,7 +34,9 @@ fn main() {
     rig.until_serving(&["n1"]);
     rig::until("slots are filled", || rig.status().places.iter().any(|place| place.weight > 0.0));
     let bytes = packet::ip4(rig::CLIENT, rig::SERVER, 17, 0x4000, &packet::udp(4000, 53, &[0; 32]));
-    println!("{rounds} rounds of {repeat} packets; ns per packet less the preamble's: minimum, median");
+    println!(
+        "{rounds} rounds of {repeat} packets; ns per packet less the preamble's: minimum, median"
+    );
     println!("{:<12} {:>22} {:>22} {:>7}", "flows", "forwarder", "LRU table", "ratio");
     let config = rig.config.clone();
     rig.net
