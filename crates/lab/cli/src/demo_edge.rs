@@ -30,7 +30,8 @@ const SETTLES: Duration = Duration::from_secs(2);
 const STARTS: Duration = Duration::from_secs(30);
 const BAR: usize = 24;
 /// Parts of all packets that the elephant sends, per mille.
-const PHASES: [(&str, u64); 3] = [("mice alone", 0), ("elephant 25 %", 250), ("elephant 45 %", 450)];
+const PHASES: [(&str, u64); 3] =
+    [("mice alone", 0), ("elephant 25 %", 250), ("elephant 45 %", 450)];
 
 /// Show how new flows move away from an elephant, by predicted load alone; needs root
 #[derive(Clone, Debug, clap::Args)]
@@ -158,7 +159,8 @@ fn demonstrate(args: &Args) -> Result<Option<Vec<Phase>>, DemoError> {
         key.display()
     );
     std::fs::write(&file, text).map_err(system("write the configuration"))?;
-    let log = |name: &str| std::fs::File::create(net.dir().join(name)).map_err(system("write a log"));
+    let log =
+        |name: &str| std::fs::File::create(net.dir().join(name)).map_err(system("write a log"));
     let mut daemons = Vec::new();
     for (namespace, words) in [
         ("n1", &["edge", "node", "run", "--name", "n1"][..]),
@@ -175,7 +177,9 @@ fn demonstrate(args: &Args) -> Result<Option<Vec<Phase>>, DemoError> {
         serde_json::from_value(value).ok()
     };
     let began = Instant::now();
-    let serves = |status: Status| status.places.iter().all(|place| place.weight > 0.0) && !status.places.is_empty();
+    let serves = |status: Status| {
+        status.places.iter().all(|place| place.weight > 0.0) && !status.places.is_empty()
+    };
     while !status().is_some_and(serves) {
         if interrupt.came() {
             return Ok(None);
@@ -189,7 +193,9 @@ fn demonstrate(args: &Args) -> Result<Option<Vec<Phase>>, DemoError> {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    let _sink = net.inside("server", || UdpSocket::bind("10.2.0.20:7000"))?.map_err(system("open a socket"))?;
+    let _sink = net
+        .inside("server", || UdpSocket::bind("10.2.0.20:7000"))?
+        .map_err(system("open a socket"))?;
     let load = Load::start(&net)?;
     let length = Duration::from_secs(args.seconds) / PHASES.len() as u32;
     let mut phases = Vec::new();
@@ -222,7 +228,13 @@ fn network() -> Result<Namespaces, DemoError> {
         net.run(name, &format!("ethtool -K eth0 gro on tx off && ip link set eth0 up && for a in {addresses}; do ip addr add $a dev eth0; done"))?;
     }
     for name in ["fwd", "n1", "n2"] {
-        for (key, value) in [("ip_forward", "1"), ("conf.all.rp_filter", "0"), ("conf.eth0.rp_filter", "0"), ("conf.all.send_redirects", "0"), ("conf.eth0.send_redirects", "0")] {
+        for (key, value) in [
+            ("ip_forward", "1"),
+            ("conf.all.rp_filter", "0"),
+            ("conf.eth0.rp_filter", "0"),
+            ("conf.all.send_redirects", "0"),
+            ("conf.eth0.send_redirects", "0"),
+        ] {
             net.set_sysctl(name, &format!("net.ipv4.{key}"), value)?;
         }
     }
