@@ -4,7 +4,7 @@
 CARGO ?= cargo
 RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
 
-.PHONY: demo demo-l4 test quick check build dist lab deps soak help \
+.PHONY: demo demo-l4 demo-edge test quick check build dist lab deps soak help \
     bench-solver bench-pool bench-failover bench-polling bench-l4
 
 demo: build ## an unequal pool behind real HAProxys, with and without Plimsoll (4 min; the default)
@@ -13,6 +13,10 @@ demo: build ## an unequal pool behind real HAProxys, with and without Plimsoll (
 # Needs root: `sudo make demo-l4`, or `make lab` as yourself and then `sudo target/release/plimsoll-lab demo-l4`.
 demo-l4: lab ## layer-4 connections that stay while servers come and go (1 min, root)
 	$(CARGO) run --locked --release -q -p plimsoll-lab -- demo-l4 --svg $(or $(CARGO_TARGET_DIR),target)/demo-l4.svg
+
+# Needs root, as demo-l4.
+demo-edge: lab ## an elephant among mice on two nodes: predicted and measured load of each core (1 min, root)
+	$(CARGO) run --locked --release -q -p plimsoll-lab -- demo-edge
 
 test: deps check ## formatting, lints and all tests; lists at the end what did not run here, and why
 	CARGO='$(CARGO)' scripts/test --locked --workspace

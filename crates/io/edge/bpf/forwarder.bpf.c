@@ -160,6 +160,8 @@ static __noinline int begin(struct xdp_md *ctx, struct parsed *p, __u32 family)
 	struct target *target = bpf_map_lookup_elem(&targets, &at);
 	if (!target)
 		return verdict;
+	if (does_not_fit(ctx, target, family))
+		return too_big(ctx, target->mtu);
 	__u32 now = now_ms();
 	struct flow6 made = {.flow = {.target = at,
 				      .seen_s = now_seconds(),
@@ -168,6 +170,7 @@ static __noinline int begin(struct xdp_md *ctx, struct parsed *p, __u32 family)
 	long failed;
 	if (held) {
 		count_reason(REASON_REHOMED);
+		count_closed(held);
 		failed = family == 4 ? bpf_map_update_elem(&flows4, p->key, &made, BPF_EXIST)
 				     : bpf_map_update_elem(&flows6, p->key, &made, BPF_EXIST);
 	} else {
@@ -201,10 +204,14 @@ INLINE int to_flow(struct xdp_md *ctx, struct parsed *p, void *table, const int 
 			count_reason(REASON_ERROR_UNKNOWN);
 			return XDP_PASS;
 		}
+		/* A reply to what a NAT made of its flow: nobody else knows whose it is. */
+		if (flow && (flow->signs & SIGN_PEER) && p->turned != (flow->signs & SIGN_TURNED)) {
+			count_reason(REASON_NO_NODE);
+			return XDP_DROP;
+		}
 		return begin(ctx, p, family);
 	}
-	__u32 bytes = ctx->data_end - ctx->data - ETH_BYTES;
-	if (UNLIKELY(bytes + (family == 4 ? GROWS4 : GROWS6) > target->mtu))
+	if (UNLIKELY(does_not_fit(ctx, target, family)))
 		return too_big(ctx, target->mtu);
 	__u64 clock = now_ms();
 	__u32 now = clock, back = p->turned != (flow->signs & SIGN_TURNED);

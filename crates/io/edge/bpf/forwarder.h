@@ -129,7 +129,7 @@ ARRAY(reasons, BPF_MAP_TYPE_PERCPU_ARRAY, REASONS, __u64);
 ARRAY(turns, BPF_MAP_TYPE_PERCPU_ARRAY, MAX_SERVICES, __u32);
 ARRAY(ports, BPF_MAP_TYPE_DEVMAP, MAX_PORTS, __u32);
 ARRAY(meta, BPF_MAP_TYPE_ARRAY, 1, __u32);
-/* Flows that ended, by target; only the sweep writes it. */
+/* Flows that ended, or went elsewhere when their node was gone, by target. */
 ARRAY(closed, BPF_MAP_TYPE_ARRAY, MAX_TARGETS, __u64);
 
 struct name {
@@ -170,6 +170,15 @@ struct {
 INLINE __u32 now_seconds(void)
 {
 	return now_ms() / 1000;
+}
+
+/* A flow is at its place no more. */
+INLINE void count_closed(const struct flow *flow)
+{
+	__u32 at = flow->target;
+	__u64 *count = bpf_map_lookup_elem(&closed, &at);
+	if (count)
+		__sync_fetch_and_add(count, 1);
 }
 
 INLINE void count_reason(__u32 why)

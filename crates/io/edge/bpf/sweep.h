@@ -37,23 +37,26 @@ INLINE int has_ended(const struct flow *flow, const struct flow *peer, const str
 
 INLINE void end_of(struct flow *flow, struct sweep_context *c)
 {
-	__u32 at = flow->target;
-	__u64 *count = bpf_map_lookup_elem(&closed, &at);
 	c->sweep.removed++;
-	if (count)
-		(*count)++;
+	count_closed(flow);
 }
 
-/* A second entry is counted with the first alone. */
-INLINE int is_second(const struct flow *flow)
+/* Whether the peer of a flow still holds it for its own: a NAT may have given the port to another one. */
+INLINE int is_mutual(const __u32 *key, const __u32 *back, const int words)
 {
-	return (flow->signs & SIGN_PEER) != 0;
+	__u32 differs = 0;
+#pragma unroll
+	for (int i = 0; i < words; i++)
+		differs |= key[i] ^ back[i];
+	return !differs;
 }
 
 static long sweep4(void *map __attribute__((unused)), const struct key4 *key, struct flow4 *value, struct sweep_context *c)
 {
 	struct key4 peer_key = value->peer, own = *key;
 	struct flow4 *peer = value->flow.signs & SIGN_PEER ? bpf_map_lookup_elem(&flows4, &peer_key) : NULL;
+	if (peer && !is_mutual((void *)&own, (void *)&peer->peer, 4))
+		peer = NULL;
 	if (!has_ended(&value->flow, peer ? &peer->flow : NULL, c)) {
 		c->sweep.entries4++;
 		c->sweep.answered += !!(value->flow.signs & SIGN_ANSWERED);
@@ -70,6 +73,8 @@ static long sweep6(void *map __attribute__((unused)), const struct key6 *key, st
 {
 	struct key6 peer_key = value->peer, own = *key;
 	struct flow6 *peer = value->flow.signs & SIGN_PEER ? bpf_map_lookup_elem(&flows6, &peer_key) : NULL;
+	if (peer && !is_mutual((void *)&own, (void *)&peer->peer, 10))
+		peer = NULL;
 	if (!has_ended(&value->flow, peer ? &peer->flow : NULL, c)) {
 		c->sweep.entries6++;
 		c->sweep.answered += !!(value->flow.signs & SIGN_ANSWERED);

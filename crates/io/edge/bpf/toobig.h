@@ -118,6 +118,12 @@ INLINE int tell6(struct xdp_md *ctx, __u32 mtu)
 	return bpf_redirect_map(&ports, port_of(ctx->ingress_ifindex), XDP_DROP);
 }
 
+INLINE int does_not_fit(const struct xdp_md *ctx, const struct target *target, const int family)
+{
+	__u32 bytes = ctx->data_end - ctx->data - ETH_BYTES;
+	return bytes + (family == 4 ? GROWS4 : GROWS6) > target->mtu;
+}
+
 /* A packet that does not fit: IPv4 without "don't fragment" is dropped alone, for XDP does not fragment. */
 static __noinline int too_big(struct xdp_md *ctx, __u32 mtu)
 {

@@ -12,6 +12,8 @@
 //! (`plimsoll-feedback`), so that functions that poll, and show a busy CPU whatever they do, are balanced as well.
 //! [`Node`] runs services: functions in XDP, and namespaces with rules of nftables. See docs/edge.md.
 
+#[cfg(feature = "bench")]
+pub mod bench;
 pub mod config;
 mod control;
 pub mod doctor;

@@ -52,19 +52,11 @@ impl FromStr for FlowKey {
 impl FlowKey {
     /// `struct key4`, where the flow is one of IPv4.
     pub(crate) fn key4(&self) -> Option<[u8; 16]> {
-        let (SocketAddr::V4(source), SocketAddr::V4(destination)) = (self.source, self.destination)
-        else {
-            return None;
-        };
-        let mut key = [0; 16];
         let (low, high) = self.ordered();
-        let octets = |end: SocketAddr| match end.ip() {
-            IpAddr::V4(v4) => v4.octets(),
-            IpAddr::V6(_) => unreachable!("both ends are IPv4"),
-        };
-        debug_assert!(low == source.into() || low == destination.into());
-        key[..4].copy_from_slice(&octets(low));
-        key[4..8].copy_from_slice(&octets(high));
+        let (IpAddr::V4(first), IpAddr::V4(second)) = (low.ip(), high.ip()) else { return None };
+        let mut key = [0; 16];
+        key[..4].copy_from_slice(&first.octets());
+        key[4..8].copy_from_slice(&second.octets());
         key[8..12].copy_from_slice(&ports(low, high));
         key[12..].copy_from_slice(&u32::from(self.protocol).to_ne_bytes());
         Some(key)

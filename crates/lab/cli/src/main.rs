@@ -7,6 +7,7 @@
 
 mod backends;
 mod demo;
+mod demo_edge;
 mod demo_l4;
 mod load;
 mod papers;
@@ -33,6 +34,7 @@ struct Cli {
 enum Command {
     Demo(demo::Args),
     DemoL4(demo_l4::Args),
+    DemoEdge(demo_edge::Args),
     Backends(backends::Args),
     Load(load::Args),
     Pool(pool::Args),
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Demo(args) => demo::run(&args),
         Command::DemoL4(args) => demo_l4::run(&args),
+        Command::DemoEdge(args) => demo_edge::run(&args),
         Command::Backends(args) => on_one_thread(backends::run(&args)),
         Command::Load(args) => on_one_thread(load::run(&args)),
         Command::Pool(args) => pool::run(&args),

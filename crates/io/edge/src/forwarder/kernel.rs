@@ -20,7 +20,7 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fo
 
 /// `FORWARDER_LAYOUT`.
 const LAYOUT: u32 = 1;
-const MAPS: [&str; 17] = [
+pub(crate) const MAPS: [&str; 17] = [
     "config",
     "rules",
     "slots",

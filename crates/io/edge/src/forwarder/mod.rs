@@ -24,6 +24,8 @@ use crate::config::EdgeConfig;
 use crate::control::{Key, draw};
 use crate::error::EdgeError;
 use crate::kernel::{Ran, links};
+#[cfg(feature = "bench")]
+pub(crate) use kernel::MAPS as PINNED;
 use kernel::{Kernel, Programs};
 use nodes::Nodes;
 use places::Places;
@@ -68,7 +70,6 @@ pub struct Forwarder {
     steering: Steering,
     scale: Scale,
     slots: Vec<Slots>,
-    /// By place: whether there are slots for it at all.
     shared: Arc<Shared>,
     began: Instant,
 }
@@ -210,7 +211,7 @@ impl Forwarder {
         for (node, drained) in lock(&self.shared.drains).drain(..) {
             self.nodes.drain(node, drained);
         }
-        self.follow(now)?;
+        self.follow()?;
         let counts =
             Counts { seconds, old: &self.places.old, aging: &[], new: &self.places.new };
         self.steering.step(at, &counts, &self.model);
@@ -234,8 +235,8 @@ impl Forwarder {
     }
 
     /// Brings what the kernel and the policy know of nodes in line with how they are.
-    fn follow(&mut self, now: Instant) -> Result<(), EdgeError> {
-        for (node, alive) in self.nodes.changes(now) {
+    fn follow(&mut self) -> Result<(), EdgeError> {
+        for (node, alive) in self.nodes.changes() {
             let name = &self.config.nodes[node].name;
             if alive {
                 info!(node = name, "serves");

@@ -281,7 +281,7 @@ impl Nodes {
     }
 
     /// Nodes that came or went since the last call.
-    pub(super) fn changes(&mut self, _now: Instant) -> Vec<(usize, bool)> {
+    pub(super) fn changes(&mut self) -> Vec<(usize, bool)> {
         let changed = self.states.iter_mut().enumerate().filter(|(_, state)| state.changed);
         changed
             .map(|(node, state)| {

@@ -60,7 +60,7 @@ impl ServiceNamespace {
             command(&format!("ip -n {name} link set {inside} up"))?;
         }
         command(&format!("ip -n {name} link set lo up"))?;
-        made.inside(|| settle(&name))??;
+        made.inside(settle)??;
         for ((inside, next4), next6) in INSIDE.iter().zip(NEXT4).zip(NEXT6) {
             let table = if *inside == "lan" { TABLE } else { "main" };
             for (family, next) in [("-4", next4), ("-6", next6)] {
@@ -119,7 +119,7 @@ impl Drop for ServiceNamespace {
 }
 
 /// A router that believes any source: what comes in by one cable leaves by the other.
-fn settle(_name: &str) -> Result<(), EdgeError> {
+fn settle() -> Result<(), EdgeError> {
     let values = [
         ("net/ipv4/ip_forward", "1"),
         ("net/ipv4/conf/all/rp_filter", "0"),

@@ -56,7 +56,7 @@ pub(super) struct Service {
     calibrated: Vec<Calibrated>,
     _cpus: CpuMap<MapData>,
     _chains: Vec<ProgramArray<MapData>>,
-    _legs: DevMap<MapData>,
+    legs: DevMap<MapData>,
     namespace: Option<ServiceNamespace>,
 }
 
@@ -110,7 +110,7 @@ impl Service {
             calibrated: Vec::new(),
             _cpus: cpus,
             _chains: chains,
-            _legs: legs,
+            legs,
             namespace: None,
         };
         if let Some(rules) = spec.nftables() {
@@ -133,7 +133,7 @@ impl Service {
                 error: "it was just made, and is gone".to_owned(),
             })?;
             attach(ebpf, name, link)?;
-            self._legs.set(leg as u32, link.index, None, 0).map_err(EdgeError::kernel("legs"))?;
+            self.legs.set(leg as u32, link.index, None, 0).map_err(EdgeError::kernel("legs"))?;
         }
         let mut macs: Array<_, u64> = array(ebpf, "leg_macs")?;
         for name in ["mark", "tell"] {

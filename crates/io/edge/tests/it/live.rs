@@ -116,3 +116,51 @@ fn flows_pass_through_functions_both_ways_and_are_spread() {
         assert!(place.calibrated_us.is_some_and(|cost| cost > 1.0), "{place:#?}");
     }
 }
+
+const DUAL: &str = "
+  scale: { up: 0.30, down: 0.20, hold: 500ms }
+  services:
+    - { name: inspect, match: { protocol: udp, ports: 7000 }, chain: [ { xdp: { work: 100us } } ] }
+    - { name: npt, match: { destination: \"10.2.0.0/24\", protocol: udp }, chain: [ { xdp: { rewrite: { from: \"10.1.0.0/24\", to: \"203.0.113.0/24\" } } } ] }
+  nodes:
+    - { name: n1, address: \"10.3.0.11\", cpus: [0], services: [inspect, npt] }
+    - { name: n2, address: \"10.3.0.12\", cpus: [1], services: [inspect, npt], standby: true }
+";
+
+#[test]
+fn ipv6_passes_functions_rewrite_and_standbys_come_and_go() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = Rig::new(DUAL);
+    for node in ["n1", "n2"] {
+        rig.start_node(node);
+    }
+    rig.start_forwarder();
+    rig.until_serving(&["n1"]);
+    let state = |rig: &Rig| rig.status().nodes[1].state.clone();
+    until("n2 is a standby", || state(&rig) == "standby");
+    let _v6 = Echo::start(&rig, "[fd02::20]:7000");
+    let six = client(&rig, "[fd01::10]:0");
+    assert!(exchange(&six, "[fd02::20]:7000", "six").starts_with("[fd01::10]:"));
+    // One network becomes another, and back, without state.
+    let _v4 = Echo::start(&rig, &format!("{SERVER}:7002"));
+    let four = client(&rig, &format!("{CLIENT}:0"));
+    assert!(exchange(&four, &format!("{SERVER}:7002"), "four").starts_with("203.0.113.10:"));
+    assert_eq!(rig.status().nodes[0].state, "serving");
+    // 100 µs a packet: 6,000 of them a second are 60 % of the core.
+    let stop = Arc::new(AtomicBool::new(false));
+    let of = stop.clone();
+    let flood = std::thread::spawn(move || {
+        while !of.load(Ordering::Relaxed) {
+            for _ in 0..6 {
+                let _ = six.send_to(b"load", "[fd02::20]:7000");
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    until("the standby serves", || state(&rig) == "serving");
+    stop.store(true, Ordering::Relaxed);
+    flood.join().expect("no panic");
+    until("the standby is given back", || state(&rig) == "standby");
+}

@@ -1,7 +1,8 @@
 //! Flows through real nftables: replies find the instance that holds their state, while nodes come and go.
 
 use std::collections::BTreeMap;
-use std::net::UdpSocket;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use crate::live::{Echo, client, exchange};
@@ -204,4 +205,51 @@ fn a_node_that_fails_is_noticed_and_its_flows_go_on_elsewhere() {
     assert_eq!(rig.status().nodes[1].state, "serving");
     let rehomed = || rig.status().reasons["rehomed"];
     until("they are counted", || rehomed() > 0);
+}
+
+/// TCP with packets as long as the client's link takes: it is told what fits, and checksums are right everywhere.
+#[test]
+fn tcp_passes_through_the_nat_both_ways() {
+    if !privileged() {
+        return;
+    }
+    const BYTES: usize = 2 << 20;
+    let mut rig = Rig::with_rules(SECTION, RULES);
+    rig.start_node("n1");
+    rig.start_node("n2");
+    rig.start_forwarder();
+    rig.until_serving(&["n1", "n2"]);
+    until("slots are filled", || rig.status().places.iter().all(|place| place.weight > 0.0));
+    let listener = rig
+        .net
+        .inside("server", || TcpListener::bind((SERVER, 7001)))
+        .expect("a thread")
+        .expect("listens");
+    let served = std::thread::spawn(move || {
+        for stream in listener.incoming().take(4) {
+            let mut stream = stream.expect("a connection");
+            let peer = stream.peer_addr().expect("connected").ip().to_string();
+            assert!(peer.starts_with("203.0.113."), "{peer}");
+            let mut got = Vec::new();
+            stream.read_to_end(&mut got).expect("read");
+            stream.write_all(&got).expect("written");
+        }
+    });
+    let sent: Vec<u8> = (0..BYTES).map(|n| (n * 31 % 251) as u8).collect();
+    for _ in 0..4 {
+        let mut stream = rig
+            .net
+            .inside("client", || TcpStream::connect((SERVER, 7001)))
+            .expect("a thread")
+            .expect("connected");
+        stream.set_read_timeout(Some(PATIENCE)).expect("set");
+        stream.write_all(&sent).expect("written");
+        stream.shutdown(std::net::Shutdown::Write).expect("ended");
+        let mut got = Vec::new();
+        stream.read_to_end(&mut got).expect("read");
+        assert_eq!(got, sent);
+    }
+    served.join().expect("no panic");
+    assert_eq!((strangers(&rig, "n1"), strangers(&rig, "n2")), (0, 0));
+    until("packets that do not fit were told", || rig.status().reasons["too_big"] > 0);
 }

@@ -1,7 +1,8 @@
 //! A forwarder, nodes, a client and a server in namespaces of their own, on one link.
 //!
 //! The client is 10.1.0.10, the server 10.2.0.20; their ways to each other, and that to what a NAT makes of clients
-//! (203.0.113.0/24), lead by the forwarder, which is 10.3.0.1 to nodes.
+//! (203.0.113.0/24), lead by the forwarder, which is 10.3.0.1 to nodes. Checksums are made where packets are: a cable would
+//! promise to make them, and XDP would see them unmade.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -76,7 +77,7 @@ impl Rig {
         ] {
             let full = net.full(name);
             net.run("sw", &format!(
-                "ip link add p-{name} type veth peer name eth0 netns {full} && ip link set p-{name} master br0 up && ethtool -K p-{name} gro on"
+                "ip link add p-{name} type veth peer name eth0 netns {full} && ip link set p-{name} master br0 up && ethtool -K p-{name} gro on tx off"
             )).expect("a cable");
             net.run(name, "ethtool -K eth0 gro on tx off && ip link set eth0 up")
                 .expect("an interface");
