@@ -1,5 +1,6 @@
 //! `plimsoll proxy`: the layer-7 data plane.
 
+mod capture;
 pub mod config;
 mod drain;
 mod metrics;
@@ -26,6 +27,8 @@ pub enum ProxyCommand {
     Drain(drain::DrainArgs),
     Reload(reload::ReloadArgs),
     Release(reload::ReleaseArgs),
+    #[command(subcommand)]
+    Capture(capture::CaptureCommand),
 }
 
 /// Runs a subcommand.
@@ -36,6 +39,7 @@ pub fn main(command: &ProxyCommand) -> ExitCode {
         ProxyCommand::Drain(args) => drain::run(args),
         ProxyCommand::Reload(args) => reload::reload(args),
         ProxyCommand::Release(args) => reload::release(args),
+        ProxyCommand::Capture(command) => capture::run(command),
     }
 }
 

@@ -25,6 +25,8 @@ use crate::serve::Client;
 const WAITING: usize = 8_192;
 /// Lines are on their way to the file no longer than this after the last one.
 const FLUSH_EVERY: Duration = Duration::from_millis(200);
+/// How long the end of the proxy waits for the last lines.
+const LAST_LINES: Duration = Duration::from_secs(2);
 /// The longest text of a client that is logged, bytes.
 const MOST: usize = 2_048;
 const TRACE: HeaderName = HeaderName::from_static("traceparent");
@@ -76,6 +78,8 @@ struct Counts {
     dropped: AtomicU64,
     /// The file is to be opened again: it may have been moved away.
     reopen: AtomicBool,
+    /// How often all that waited was written out.
+    flushed: AtomicU64,
 }
 
 impl Log {
@@ -102,6 +106,18 @@ impl Log {
     /// Has the file opened again.
     pub(crate) fn reopen(&self) {
         self.counts.reopen.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits until what waits is in the file, for a few seconds at most.
+    pub(crate) fn flush(&self) {
+        let before = self.counts.flushed.load(Ordering::Relaxed);
+        let began = Instant::now();
+        // Twice: the first may have begun before the last line came.
+        while self.counts.flushed.load(Ordering::Relaxed) < before + 2
+            && began.elapsed() < LAST_LINES
+        {
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Lines written, and dropped.
@@ -143,7 +159,9 @@ fn write(path: &PathBuf, file: File, lines: &Receiver<Line>, counts: &Counts) {
                 .and_then(|()| file.write_all(b"\n"))
                 .map(|()| counts.written.fetch_add(1, Ordering::Relaxed))
                 .map(drop),
-            None => file.flush(),
+            None => file.flush().inspect(|()| {
+                counts.flushed.fetch_add(1, Ordering::Relaxed);
+            }),
         };
         match done {
             Ok(()) => is_failing = false,

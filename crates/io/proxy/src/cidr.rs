@@ -12,6 +12,11 @@ pub struct Cidr {
 }
 
 impl Cidr {
+    /// Whether it is a network of IPv4.
+    pub fn is_ipv4(&self) -> bool {
+        self.address.is_ipv4()
+    }
+
     /// Whether the address is in the network. An IPv4 address that arrived over IPv6 counts as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {

@@ -21,6 +21,7 @@ use tokio::net::TcpStream;
 use tracing::debug;
 
 use crate::body::{Body, BodyError};
+use crate::capture;
 use crate::doorstep;
 use crate::linger::{Blocked, Lingering};
 use crate::quick::{Buffer, Quick, Scratch};
@@ -72,6 +73,9 @@ async fn serve_awake<H: Handler>(
     {
         quick.tally().malformed.one_more();
         return;
+    }
+    if quick.captures() {
+        open.original.set(capture::original(&parked.stream.stream().stream));
     }
     let mut is_first = true;
     loop {

@@ -53,6 +53,7 @@ pub(crate) struct Egress {
     pub(crate) scratch: Scratch,
     forwarding: Forwarding,
     announcing: Vec<Cidr>,
+    captures: bool,
 }
 
 /// A request that was begun without hyper, for hyper to go on with.
@@ -136,8 +137,19 @@ impl Egress {
     ) -> Rc<Self> {
         let (timeouts, limits) = (config.timeouts, config.limits);
         let (routes, scratch) = (config.routes.clone(), Scratch::default());
+        let captures = config.capture.is_some();
         let (forwarding, announcing) = (config.forwarding, config.proxy_protocol.clone());
-        Rc::new(Egress { routes, pools, timeouts, limits, tally, scratch, forwarding, announcing })
+        Rc::new(Egress {
+            routes,
+            pools,
+            timeouts,
+            limits,
+            tally,
+            scratch,
+            forwarding,
+            announcing,
+            captures,
+        })
     }
 
     /// To be called now and then.
@@ -245,6 +257,33 @@ impl Egress {
         }
     }
 
+    /// A captured request that is for none of our pools goes where it was going.
+    async fn pass_through(
+        &self,
+        client: &Client,
+        request: (Parts, Incoming),
+        upgrade: Option<OnUpgrade>,
+    ) -> Response<Body> {
+        let Some(address) = client.open.original.get() else { return Problem::NoRoute.response() };
+        client.open.record.sent(address);
+        let Timeouts { connect, idle, .. } = self.timeouts;
+        let connections = Connections::new([address], self.limits.headers, connect, idle);
+        let kept = self.limits.body_kept_for_retries;
+        let mut forward = Forward::new(&client.open.alarm, request, kept, self.timeouts);
+        match forward.send(&connections, (0, None), || true).await {
+            Ok((response, lease)) => match upgrade {
+                Some(upgrade) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                    upgrade::tunnel(response, upgrade, Guard::Captured, lease, client)
+                }
+                _ => {
+                    let source = forward.source();
+                    Passage::response(response, source, Guard::Captured, lease, (client, idle))
+                }
+            },
+            Err(failed) => failed.problem().response(),
+        }
+    }
+
     /// No backend is left to try.
     fn nowhere(&self, pool: &Pool, tried: &Tried) -> Response<Body> {
         if let Some(rejected) = tried.rejected {
@@ -317,6 +356,9 @@ impl Handler for Egress {
         let routed = checked.and_then(|()| self.route(&head).ok_or(Problem::NoRoute));
         match routed {
             Ok(pool) => self.pass(pool, &client, (head, body), upgrade).await,
+            Err(Problem::NoRoute) if client.open.original.get().is_some() => {
+                self.pass_through(&client, (head, body), upgrade).await
+            }
             Err(problem) => {
                 self.tally.malformed.one_more();
                 problem.response()
@@ -328,10 +370,15 @@ impl Handler for Egress {
         self.announcing.iter().any(|network| network.contains(client.peer.ip()))
     }
 
+    fn captures(&self) -> bool {
+        self.captures
+    }
+
     fn scratch(&self) -> Option<&Scratch> {
         // What is noted in headers, and who is announced, is hyper's path's.
         let announces = || self.pools.iter().flatten().any(|pool| pool.announces.is_some());
-        (self.forwarding == Forwarding::OFF && !announces()).then_some(&self.scratch)
+        let is_plain = self.forwarding == Forwarding::OFF && !self.captures;
+        (is_plain && !announces()).then_some(&self.scratch)
     }
 
     async fn quick(&self, client: &Client, stream: &mut Lingering<Wire>, request: &[u8]) -> Quick {

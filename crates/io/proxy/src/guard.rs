@@ -12,6 +12,8 @@ pub(crate) enum Guard {
     Flight(Flight, Ending, Live),
     /// A request on an application; how it ends when its response does.
     Admitted(Admitted, Ended),
+    /// A captured request on its way to where it was going: nobody balances it.
+    Captured,
 }
 
 impl Guard {
@@ -21,6 +23,7 @@ impl Guard {
             Guard::Flight(flight, ..) => flight.answered(),
             // How long it goes on says nothing of the application's speed.
             Guard::Admitted(_, ended) => *ended = Ended::Abandoned,
+            Guard::Captured => {}
         }
     }
 
@@ -29,6 +32,7 @@ impl Guard {
         match self {
             Guard::Flight(flight, ending, _live) => flight.end(ending),
             Guard::Admitted(admitted, ended) => admitted.end(ended),
+            Guard::Captured => {}
         }
     }
 
@@ -37,6 +41,7 @@ impl Guard {
         match self {
             Guard::Flight(flight, _, _live) => flight.end(Ending::Failure),
             Guard::Admitted(admitted, _) => admitted.end(Ended::Failed),
+            Guard::Captured => {}
         }
     }
 }

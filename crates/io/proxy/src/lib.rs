@@ -38,6 +38,7 @@ mod alarm;
 mod answer;
 mod balance;
 mod body;
+pub mod capture;
 mod cidr;
 mod clock;
 pub mod config;

@@ -124,6 +124,9 @@ impl Proxy {
                 warn!("a thread of the proxy had ended by a panic");
             }
         }
+        if let Some(log) = &self.core.now().log {
+            log.flush();
+        }
     }
 }
 

@@ -55,6 +55,10 @@ pub(crate) trait Handler: 'static {
     fn expects_announcement(&self, _: &Client) -> bool {
         false
     }
+    /// Whether connections that were going elsewhere come here.
+    fn captures(&self) -> bool {
+        false
+    }
     /// How much it takes on.
     fn limits(&self) -> Limits;
     /// How long things may take.
@@ -141,6 +145,8 @@ pub(crate) struct Open {
     idle_since: Cell<Option<Instant>>,
     /// Whom a balancer in front says that this is.
     pub(crate) announced: Cell<Option<SocketAddr>>,
+    /// Where it was going when it was captured.
+    pub(crate) original: Cell<Option<SocketAddr>>,
     /// Of the request that is under way.
     pub(crate) record: Record,
 }
@@ -161,6 +167,7 @@ impl Open {
             resume: RefCell::default(),
             idle_since: Cell::new(None),
             announced: Cell::new(None),
+            original: Cell::new(None),
             record: Record::default(),
         };
         (before < most).then_some(open)

@@ -92,6 +92,10 @@ impl<H: Handler> Handler for Slot<H> {
         self.now.borrow().expects_announcement(client)
     }
 
+    fn captures(&self) -> bool {
+        self.now.borrow().captures()
+    }
+
     fn limits(&self) -> Limits {
         self.now.borrow().limits()
     }

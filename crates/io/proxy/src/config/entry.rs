@@ -6,7 +6,7 @@ use std::time::Duration;
 use plimsoll_admission::{AdaptiveOptions, AdmissionOptions, CapacityOptions};
 use plimsoll_config::{Cursor, Fields, quoted};
 
-use super::notes::Forwarding;
+use super::notes::{Capture, Forwarding};
 use super::{Taken, all, name, numeric};
 use crate::cidr::Cidr;
 
@@ -86,6 +86,8 @@ pub struct Egress {
     pub timeouts: Timeouts,
     /// How much it takes on.
     pub limits: Limits,
+    /// What it captures; none: nothing.
+    pub capture: Option<Capture>,
     /// What backends are told of clients in headers.
     pub forwarding: Forwarding,
     /// Who must begin with the `PROXY` protocol, and is believed.
@@ -158,6 +160,7 @@ impl Egress {
             "x_forwarded",
             "forwarded",
             "proxy_protocol",
+            "capture",
         ])?;
         let name = fields.required("name", "the entry's name", |c| taken.name(c));
         let listen = fields.required("listen", LISTEN, |c| taken.listen(c));
@@ -171,6 +174,7 @@ impl Egress {
         let (timeouts, limits) = bounds(&fields);
         let forwarding = Forwarding::read(&fields, listen);
         let proxy_protocol = fields.or("proxy_protocol", Vec::new(), announcing);
+        let capture = fields.optional("capture", |c| Capture::read(c, listen));
         let mut routes = routes?;
         // A stable sort: of two alike the first stays first.
         routes.sort_by_key(|route| (route.host.is_none(), std::cmp::Reverse(route.path.len())));
@@ -181,6 +185,7 @@ impl Egress {
             timeouts: timeouts?,
             limits: limits?,
             forwarding: forwarding?,
+            capture: capture?,
             proxy_protocol: proxy_protocol?,
         })
     }
@@ -254,7 +259,7 @@ fn bytes(cursor: &Cursor<'_>, least: usize, most: usize) -> Option<usize> {
     }
 }
 
-fn cidr(cursor: &Cursor<'_>) -> Option<Cidr> {
+pub(super) fn cidr(cursor: &Cursor<'_>) -> Option<Cidr> {
     let what = "a network such as \"10.0.0.0/8\" or \"::1/128\", its host bits zero";
     let text = cursor.text(what)?;
     text.parse().map_or_else(|()| cursor.expected(what), Some)

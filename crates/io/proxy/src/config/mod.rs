@@ -12,7 +12,7 @@ use std::time::Duration;
 use plimsoll_config::{Cursor, Once};
 
 pub use entry::{Egress, Ingress, Limits, Route, Timeouts};
-pub use notes::{Forwarding, Note, ProxyProtocol};
+pub use notes::{Capture, Forwarding, Note, ProxyProtocol};
 pub use pool::{Backend, Pool};
 pub use source::{Health, Source, load as load_backends};
 

@@ -4,6 +4,9 @@ use std::net::SocketAddr;
 
 use plimsoll_config::{Cursor, Fields};
 
+use super::all;
+use super::entry::cidr;
+use crate::cidr::Cidr;
 use crate::doorstep;
 
 /// What is done with a header that says whom a request is from.
@@ -41,6 +44,50 @@ impl Forwarding {
         let x_forwarded = fields.or("x_forwarded", default, note);
         let forwarded = fields.or("forwarded", Note::Off, note);
         Some(Forwarding { x_forwarded: x_forwarded?, forwarded: forwarded? })
+    }
+}
+
+/// What of local processes' connections an entry captures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capture {
+    /// To these networks …
+    pub networks: Vec<Cidr>,
+    /// … and these ports.
+    pub ports: Vec<u16>,
+    /// The user of the proxy itself, whose connections are not captured.
+    pub except_user: u32,
+}
+
+impl Capture {
+    pub(super) fn read(cursor: &Cursor<'_>, listen: Option<SocketAddr>) -> Option<Self> {
+        let fields = cursor.fields(&["networks", "ports", "except_user"])?;
+        let networks = fields.required("networks", "the networks to capture", |c| {
+            all(c, "a list of networks", cidr)
+        });
+        let ports = fields.required("ports", "the ports to capture", |c| {
+            all(c, "a list of ports", |c| c.integer(1..=65_535).map(|port| port as u16))
+        });
+        let what = "the number of the proxy's own user, whose connections are not captured";
+        let except_user = fields.required("except_user", what, |c| {
+            c.integer(0..=u64::from(u32::MAX - 1)).map(|user| user as u32)
+        });
+        // Where the kernel redirects what is sent here.
+        let is_reached =
+            |listen: &SocketAddr| listen.ip().is_loopback() || listen.ip().is_unspecified();
+        if listen.is_some_and(|listen| !is_reached(&listen)) {
+            return cursor.problem(
+                "expected an entry that listens on a loopback address or on all: captured \
+                 connections are redirected there",
+            );
+        }
+        let (networks, ports) = (networks?, ports?);
+        if let Some(listen) = listen.filter(|listen| listen.is_ipv4())
+            && networks.iter().any(|network| !network.is_ipv4())
+        {
+            return cursor
+                .problem(format!("expected networks of IPv4: {listen} is not reached by others"));
+        }
+        Some(Capture { networks, ports, except_user: except_user? })
     }
 }
 

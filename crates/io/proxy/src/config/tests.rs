@@ -99,9 +99,34 @@ fn every_mistake_has_its_place() {
             "127.0.0.1:8081",
             "proxy.egress[0].listen: expected an address that nothing",
         ),
-        ("threads: 2", "capture: true", "proxy.capture: unknown key"),
+        ("threads: 2", "captured: true", "proxy.captured: unknown key"),
         ("connect: 1s", "connect: 1", "proxy.egress[0].timeouts.connect: expected a time"),
         ("name: b2", "name: b1", "proxy.pools[1].backends[1].name: expected a name that no other"),
+        (
+            "name: shop\n      listen",
+            "name: shop\n      capture: { ports: [80], except_user: 1 }\n      listen",
+            "proxy.egress[0].capture.networks: missing",
+        ),
+        (
+            "name: shop\n      listen",
+            "name: shop\n      capture: { networks: [10.0.0.0/8], ports: [0], except_user: 1 }\n      listen",
+            "proxy.egress[0].capture.ports[0]: expected a whole number",
+        ),
+        (
+            "name: shop\n      listen",
+            "name: shop\n      capture: { networks: [10.0.0.0/8], ports: [80] }\n      listen",
+            "proxy.egress[0].capture.except_user: missing",
+        ),
+        (
+            "name: shop\n      listen",
+            "name: shop\n      capture: { networks: [\"fd00::/8\"], ports: [80], except_user: 1 }\n      listen",
+            "proxy.egress[0].capture: expected networks of IPv4",
+        ),
+        (
+            "name: shop\n      listen: \"127.0.0.1:8080\"",
+            "name: shop\n      capture: { networks: [10.0.0.0/8], ports: [80], except_user: 1 }\n      listen: \"10.0.0.1:8080\"",
+            "proxy.egress[0].capture: expected an entry that listens on a loopback",
+        ),
         (
             "threads: 2",
             "access_log: { file: /x, sample: 0 }",
