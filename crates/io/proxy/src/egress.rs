@@ -19,7 +19,7 @@ use crate::answer::{Problem, is_failure, rejected_response};
 use crate::balance::{Balancer, Flight, Live};
 use crate::body::{Body, Passage};
 use crate::cidr::Cidr;
-use crate::config::{self, Forwarding, Limits, ProxyProtocol, Route, Timeouts};
+use crate::config::{self, Forwarding, Limits, Note, ProxyProtocol, Route, Timeouts};
 use crate::forward::{Failed, Forward};
 use crate::forwarded;
 use crate::guard::Guard;
@@ -162,6 +162,11 @@ impl Egress {
 
     fn route(&self, head: &Parts) -> Option<&Pool> {
         self.pools[route::find(&self.routes, head)?.pool].as_deref()
+    }
+
+    /// Whether backends are told of clients by `X-Forwarded-*`.
+    pub(crate) fn tells_client(&self) -> bool {
+        self.forwarding.x_forwarded != Note::Off
     }
 
     /// The pool of a plain request.
@@ -375,9 +380,9 @@ impl Handler for Egress {
     }
 
     fn scratch(&self) -> Option<&Scratch> {
-        // What is noted in headers, and who is announced, is hyper's path's.
+        // RFC 7239's header, and who is announced, are hyper's path's.
         let announces = || self.pools.iter().flatten().any(|pool| pool.announces.is_some());
-        let is_plain = self.forwarding == Forwarding::OFF && !self.captures;
+        let is_plain = self.forwarding.forwarded == Note::Off && !self.captures;
         (is_plain && !announces()).then_some(&self.scratch)
     }
 

@@ -30,6 +30,8 @@ pub(crate) struct Request<'h, 'b> {
     pub(crate) host: &'b str,
     headers: &'h [Header<'b>],
     body: &'b [u8],
+    /// Whether it says already whom it is from (`X-Forwarded-*`).
+    pub(crate) is_forwarded: bool,
 }
 
 impl<'h, 'b> Request<'h, 'b> {
@@ -47,12 +49,13 @@ impl<'h, 'b> Request<'h, 'b> {
         if parsed.version != Some(1) || !is_known || !is_path {
             return None;
         }
-        let (mut host, mut length) = (None, None);
+        let (mut host, mut length, mut is_forwarded) = (None, None, false);
         for Header { name, value } in headers {
             match Kind::of(name) {
                 Kind::Host if host.is_none() => host = Some(std::str::from_utf8(value).ok()?),
                 Kind::Length if length.is_none() => length = Some(number(value)?),
                 Kind::Connection if value.eq_ignore_ascii_case(b"keep-alive") => {}
+                Kind::Forwarded => is_forwarded = true,
                 Kind::Ours | Kind::Other | Kind::Date => {}
                 _ => return None,
             }
@@ -61,7 +64,14 @@ impl<'h, 'b> Request<'h, 'b> {
         if length.is_none() && !may_have_no_length || length.unwrap_or(0) != body.len() {
             return None;
         }
-        host.bytes().all(is_host_byte).then_some(Request { method, target, host, headers, body })
+        host.bytes().all(is_host_byte).then_some(Request {
+            method,
+            target,
+            host,
+            headers,
+            body,
+            is_forwarded,
+        })
     }
 
     /// How long its body is.
@@ -79,8 +89,14 @@ impl<'h, 'b> Request<'h, 'b> {
         self.target.split('?').next().unwrap_or(self.target)
     }
 
-    /// Appends it as a backend gets it, with the time and the tries that it has left, if the backend is told those.
-    pub(crate) fn write(&self, left: Option<(u64, u32)>, out: &mut Vec<u8>) {
+    /// Appends it as a backend gets it, with the time and the tries that it has left and the client that it is from, if
+    /// the backend is told those.
+    pub(crate) fn write(
+        &self,
+        left: Option<(u64, u32)>,
+        client: Option<IpAddr>,
+        out: &mut Vec<u8>,
+    ) {
         for piece in [self.method, " ", self.target, " HTTP/1.1\r\n"] {
             out.extend_from_slice(piece.as_bytes());
         }
@@ -92,6 +108,13 @@ impl<'h, 'b> Request<'h, 'b> {
         if let Some((left, tries)) = left {
             // To a vector: it cannot fail.
             let _ = write!(out, "plimsoll-deadline: {left}\r\nplimsoll-try: {tries}\r\n");
+        }
+        if let Some(client) = client {
+            let host = self.host;
+            let _ = write!(
+                out,
+                "x-forwarded-for: {client}\r\nx-forwarded-proto: http\r\nx-forwarded-host: {host}\r\n"
+            );
         }
         out.extend_from_slice(b"\r\n");
         out.extend_from_slice(self.body);
@@ -117,8 +140,8 @@ impl RequestView for View<'_, '_, '_> {
         // Those that end here, a key does not see either.
         let mut headers = self.request.headers.iter();
         let found = headers.find(|header| header.name.eq_ignore_ascii_case(name))?;
-        matches!(Kind::of(found.name), Kind::Host | Kind::Length | Kind::Date | Kind::Other)
-            .then_some(found.value)
+        let ends_here = matches!(Kind::of(found.name), Kind::Connection | Kind::Ours | Kind::Unusual);
+        (!ends_here).then_some(found.value)
     }
 }
 
@@ -177,7 +200,7 @@ impl Response {
                     has_date = true;
                     write_header(header, out);
                 }
-                Kind::Other | Kind::Host => write_header(header, out),
+                Kind::Other | Kind::Host | Kind::Forwarded => write_header(header, out),
                 Kind::Length | Kind::Connection | Kind::Unusual => return None,
             }
         }
@@ -205,6 +228,8 @@ enum Kind {
     Date,
     /// `plimsoll-*`.
     Ours,
+    /// `X-Forwarded-For`, `-Proto`, `-Host`.
+    Forwarded,
     /// It ends here, or changes how the message is read: hyper's.
     Unusual,
     Other,
@@ -224,6 +249,9 @@ impl Kind {
             10 if is("keep-alive") => Kind::Unusual,
             16 if is("proxy-connection") => Kind::Unusual,
             17 if is("transfer-encoding") => Kind::Unusual,
+            15 if is("x-forwarded-for") => Kind::Forwarded,
+            16 if is("x-forwarded-host") => Kind::Forwarded,
+            17 if is("x-forwarded-proto") => Kind::Forwarded,
             9.. if name.as_bytes()[..9].eq_ignore_ascii_case(OURS.as_bytes()) => Kind::Ours,
             _ => Kind::Other,
         }
@@ -255,7 +283,7 @@ mod tests {
         let mut slots = slots();
         let request = Request::parse(text.as_bytes(), &mut slots)?;
         let mut out = Vec::new();
-        request.write(Some((7, 2)), &mut out);
+        request.write(Some((7, 2)), None, &mut out);
         Some(String::from_utf8(out).unwrap())
     }
 
@@ -268,6 +296,23 @@ mod tests {
         assert_eq!(sent(request).unwrap(), expected);
         let post = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nok";
         assert!(sent(post).unwrap().ends_with("\r\n\r\nok"));
+    }
+
+    #[test]
+    fn a_backend_is_told_the_client() {
+        let text = "GET / HTTP/1.1\r\nHost: shop\r\n\r\n";
+        let (mut slots, mut out) = (slots(), Vec::new());
+        let request = Request::parse(text.as_bytes(), &mut slots).unwrap();
+        assert!(!request.is_forwarded);
+        request.write(None, Some(IpAddr::from([9, 9, 9, 9])), &mut out);
+        let expected = "GET / HTTP/1.1\r\nHost: shop\r\nx-forwarded-for: 9.9.9.9\r\n\
+            x-forwarded-proto: http\r\nx-forwarded-host: shop\r\n\r\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+        for name in ["x-forwarded-for", "X-Forwarded-Proto", "X-FORWARDED-HOST"] {
+            let text = format!("GET / HTTP/1.1\r\nhost: a\r\n{name}: b\r\n\r\n");
+            let mut slots = super::slots();
+            assert!(Request::parse(text.as_bytes(), &mut slots).unwrap().is_forwarded, "{name}");
+        }
     }
 
     #[test]

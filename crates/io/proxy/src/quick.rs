@@ -130,6 +130,10 @@ fn begin<'a>(egress: &'a Egress, client: &Client, bytes: &[u8]) -> Option<Begun<
     if request.body_length() > egress.limits.body_kept_for_retries {
         return None;
     }
+    let told = egress.tells_client().then(|| client.address().ip().to_canonical());
+    if told.is_some() && request.is_forwarded {
+        return None;
+    }
     let view = View { peer: client.address().ip(), request: &request };
     let key = pool.balancer.key.as_ref().and_then(|key| key.key(&view));
     let live = pool.balancer.begin();
@@ -142,7 +146,7 @@ fn begin<'a>(egress: &'a Egress, client: &Client, bytes: &[u8]) -> Option<Begun<
     });
     let mut out = egress.scratch.out.borrow_mut();
     out.clear();
-    request.write(left, &mut out);
+    request.write(left, told, &mut out);
     Some(Begun { pool, flight, live, to_head: request.is_head(), wire })
 }
 
