@@ -13,23 +13,34 @@ use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-/// The server's end is waited for so long: a process that was stopped answers late, …
-const LINGER: Duration = Duration::from_secs(600);
-/// … as long as its kernel is there, which confirms our end within this time, milliseconds, …
+/// The server's end is waited for so long, for one that is slow answers late; …
+const LINGER: Duration = Duration::from_secs(30);
+/// … if it has not answered at all, so long, for a process that was stopped answers when it goes on, …
+const LINGER_OWED: Duration = Duration::from_secs(600);
+/// … as long as its kernel is there, which confirms our end within this time, milliseconds; …
 const UNCONFIRMED_MS: u32 = 10_000;
 /// … and so much of what it still says is read.
 const MOST_READ: usize = 1 << 20;
-/// While so many connections to one backend wait for its end, it is asked nothing more, and connections without a
-/// request are not waited for: there is nothing to answer.
+/// So many connections to one backend wait at once that owe no answer. A backend that owes so many is asked nothing more.
 const MOST_WAITING: usize = 4;
 
-/// Closes connections to one backend. None that it was asked on is given up for being one too many: a server that hangs
+/// Closes connections to one backend. None that owes an answer is given up for being one too many: a server that hangs
 /// and goes on would find resets for all that it answers then.
-#[derive(Clone, Debug)]
-pub(crate) struct Closer(Arc<AtomicUsize>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Closer {
+    owing: Arc<AtomicUsize>,
+    others: Arc<AtomicUsize>,
+}
 
 /// A connection that waits for the server's end.
 struct Waiting(Arc<AtomicUsize>);
+
+impl Waiting {
+    fn among(all: &Arc<AtomicUsize>) -> Self {
+        all.fetch_add(1, Ordering::Relaxed);
+        Waiting(all.clone())
+    }
+}
 
 impl Drop for Waiting {
     fn drop(&mut self) {
@@ -38,28 +49,27 @@ impl Drop for Waiting {
 }
 
 impl Closer {
-    pub fn new() -> Self {
-        Closer(Arc::default())
-    }
-
-    /// Whether so many connections wait for the server's end that another request would only be one more.
+    /// Whether the backend owes so many answers that another request would only be one more.
     pub fn is_overdue(&self) -> bool {
-        self.0.load(Ordering::Relaxed) >= MOST_WAITING
+        self.owing.load(Ordering::Relaxed) >= MOST_WAITING
     }
 
     /// Says that nothing more is sent, and reads what still comes until the server's end; does not wait for it.
-    fn close(&self, mut stream: TcpStream, asked: bool) {
-        if !asked && self.is_overdue() {
+    fn close(&self, mut stream: TcpStream, owes: bool) {
+        let (all, linger) = match owes {
+            true => (&self.owing, LINGER_OWED),
+            false => (&self.others, LINGER),
+        };
+        if !owes && all.load(Ordering::Relaxed) >= MOST_WAITING {
             return;
         }
         // Without a runtime, at the very end, nobody is left to wait.
         let Ok(runtime) = Handle::try_current() else { return };
-        self.0.fetch_add(1, Ordering::Relaxed);
-        let waiting = Waiting(self.0.clone());
+        let waiting = Waiting::among(all);
         // Where it cannot be set, the kernel gives up by its own count of tries.
         let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, UNCONFIRMED_MS);
         runtime.spawn(async move {
-            let _ = timeout(LINGER, end(&mut stream)).await;
+            let _ = timeout(linger, end(&mut stream)).await;
             drop((stream, waiting));
         });
     }
@@ -83,14 +93,14 @@ async fn end(stream: &mut TcpStream) {
 pub(crate) struct Orderly {
     /// None only while it is dropped.
     stream: Option<TcpStream>,
-    /// Something was sent.
-    asked: bool,
+    /// Something was sent, and nothing came since.
+    owes: bool,
     closer: Closer,
 }
 
 impl Orderly {
     pub fn new(stream: TcpStream, closer: &Closer) -> Self {
-        Orderly { stream: Some(stream), asked: false, closer: closer.clone() }
+        Orderly { stream: Some(stream), owes: false, closer: closer.clone() }
     }
 
     fn get(&mut self) -> io::Result<Pin<&mut TcpStream>> {
@@ -101,7 +111,7 @@ impl Orderly {
 impl Drop for Orderly {
     fn drop(&mut self) {
         if let Some(stream) = self.stream.take() {
-            self.closer.close(stream, self.asked);
+            self.closer.close(stream, self.owes);
         }
     }
 }
@@ -112,7 +122,12 @@ impl AsyncRead for Orderly {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.get()?.poll_read(cx, buf)
+        let before = buf.filled().len();
+        let read = self.get()?.poll_read(cx, buf);
+        if buf.filled().len() > before {
+            self.owes = false;
+        }
+        read
     }
 }
 
@@ -122,7 +137,7 @@ impl AsyncWrite for Orderly {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.asked = true;
+        self.owes = true;
         self.get()?.poll_write(cx, bytes)
     }
 

@@ -32,7 +32,7 @@ pub(crate) struct Dialer {
 
 impl Dialer {
     pub fn new(address: Address) -> Self {
-        Dialer { resolver: Resolver::new(address), closer: Closer::new() }
+        Dialer { resolver: Resolver::new(address), closer: Closer::default() }
     }
 
     pub fn resolver(&self) -> &Resolver {

@@ -85,6 +85,9 @@ impl Prober {
     /// failure of the backend: the request is sent once more on a new connection, whatever its
     /// method.
     ///
+    /// A backend that owes the answers of several earlier probes is asked nothing more until it gives one: the result is
+    /// a time-out, unless it does not even accept a connection.
+    ///
     /// # Errors
     /// When this machine cannot probe at all; that tells nothing about the backend.
     pub async fn probe(&self) -> Result<ProbeResult, LocalFault> {

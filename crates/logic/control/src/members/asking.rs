@@ -21,7 +21,7 @@ const IDLE: Duration = Duration::from_secs(1);
 /// The first checks and probes of a backend whose capacity is unknown: their number, and their interval.
 const FIRST: u32 = 5;
 const FIRST_INTERVAL: Duration = Duration::from_secs(5);
-/// Requests per second that a backend of which nothing is known is taken to serve.
+/// Requests per second that a backend of unknown capacity is taken to serve at least.
 const ASSUMED_RPS: f64 = 1.0;
 /// A bound on intervals.
 const LONGEST_S: f64 = 36_000.0;
@@ -104,7 +104,7 @@ impl Backend {
     /// hundredth of it): without a known capacity only what was carried counts.
     fn proven_rps(&self) -> Option<f64> {
         let known = self.calibrated_rps().filter(|_| !self.knowledge.is_lower_bound());
-        known.or(Some(self.asked.carried_rps).filter(|rps| *rps > 0.0))
+        known.or(Some(self.asked.carried_rps).filter(|rps| *rps > ASSUMED_RPS))
     }
 
     /// Takes a probe and its duration.
@@ -178,10 +178,14 @@ impl Backend {
         self.probing.map_or(0.0, |(t, n)| f64::from(n) / t.as_secs_f64().max(1e-9))
     }
 
-    /// The part of its capacity that this costs, where it is known.
+    /// The same in requests of clients.
+    fn cost_rps(&self, requests_per_check: u32) -> f64 {
+        self.checks_rps(requests_per_check) + self.probes_rps() * self.probe_cost()
+    }
+
+    /// The part of its capacity that this costs at most, where that is known.
     pub(crate) fn asked_part(&self, requests_per_check: u32) -> Option<f64> {
-        let cost = self.checks_rps(requests_per_check) + self.probes_rps() * self.probe_cost();
-        Some(cost / self.proven_rps()?)
+        Some(self.cost_rps(requests_per_check) / self.proven_rps()?)
     }
 }
 
@@ -269,9 +273,8 @@ impl Controller {
             return;
         }
         for b in &mut self.backends {
-            let Some(part) = b.asked_part(requests).filter(|part| *part > 1.5 * BUDGET) else {
-                continue;
-            };
+            let part = b.calibrated_rps().map(|rps| b.cost_rps(requests) / rps);
+            let Some(part) = part.filter(|part| *part > 1.5 * BUDGET) else { continue };
             if !std::mem::replace(&mut b.warned_cost, true) {
                 let line = format!(
                     "the configured checks and probes cost {:.1} % of its capacity (probe.interval, \
