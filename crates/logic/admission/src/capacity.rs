@@ -47,8 +47,8 @@ pub struct AdaptiveOptions {
     pub first_cores: u32,
     /// The limit is never above this, at least 1.
     pub most: u32,
-    /// How long a request may wait for a core, milliseconds: one on its last try is refused when it is expected to wait
-    /// longer, and let in otherwise. Absent: the allowance beyond the cores is learned.
+    /// How long a request may wait for a core, milliseconds: it is refused when it is expected to wait longer, and let
+    /// in otherwise, whatever tries it has left. Absent: the allowance beyond the cores is learned.
     pub max_wait_ms: Option<u64>,
 }
 

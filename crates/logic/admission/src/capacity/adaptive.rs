@@ -114,7 +114,11 @@ impl Adaptive {
 
     /// Requests that may be in flight for one with so many tries left. A trial needs one limit for all.
     pub fn limit(&self, tries_left: u32) -> u32 {
-        let line = || escalation::line(self.cores, tries_left, self.own_limit());
+        let line = || match self.may_wait() {
+            // Whoever rather waits than is refused does not have to try elsewhere first.
+            Some(_) => self.own_limit(),
+            None => escalation::line(self.cores, tries_left, self.own_limit()),
+        };
         self.trials.limit().unwrap_or_else(line)
     }
 
