@@ -21,7 +21,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             static-rr and roundrobin do alike.",
     provenance: &[Provenance::Emulated, Provenance::Simulated],
     takes: Duration::from_secs(55 * 60),
-    takes_quick: Duration::from_secs(25),
+    takes_quick: Duration::from_secs(14),
     run,
 };
 
@@ -31,7 +31,7 @@ pub const DEADLINE: Duration = SERVICE.saturating_mul(10);
 pub const WORDPRESS_DEADLINE: Duration = Duration::from_secs(3);
 
 const TASKS: [f64; 5] = [10_000.0, 20_000.0, 40_000.0, 60_000.0, 80_000.0];
-const QUICK: [f64; 2] = [20_000.0, 60_000.0];
+const QUICK: [f64; 1] = [JUDGED];
 /// The rate at which the study sees differences first.
 const JUDGED: f64 = 60_000.0;
 /// Those that the study stacks.
