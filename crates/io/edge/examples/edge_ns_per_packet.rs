@@ -12,7 +12,7 @@ mod rig;
 use plimsoll_edge::bench::{Bench, Program};
 
 const SECTION: &str = "
-  flows: { limit: 8000000, idle: 1h }
+  flows: { limit: 2097152, idle: 1h }
   services: [ { name: inspect, match: { destination: \"10.2.0.0/24\" }, chain: [ { xdp: counter } ] } ]
   nodes:
     - { name: n1, address: \"10.3.0.11\", cpus: [0], services: [inspect] }
@@ -54,7 +54,7 @@ fn main() {
 fn measure(bench: &mut Bench, bytes: &[u8], eth0: u32, flows: u64, rounds: u32, repeat: u32) {
     let is_new = flows == ENDLESS;
     // New flows fill the table: fewer of them.
-    let repeat = if is_new { repeat.min(200_000) } else { repeat };
+    let repeat = if is_new { repeat.min(100_000) } else { repeat };
     let mut taken = [Vec::new(), Vec::new(), Vec::new()];
     let programs = [Program::Preamble, Program::Forwarder, Program::Lru];
     for round in 0..=rounds {

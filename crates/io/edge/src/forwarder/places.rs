@@ -32,6 +32,9 @@ struct State {
     calibrated: Option<f64>,
 }
 
+/// A node's address and the way there; the forwarder's own address, and the VNI.
+type Way = (Ipv4Addr, NextHop, (Ipv4Addr, u32));
+
 pub(super) struct Places {
     shape: Shape,
     specs: Vec<(Place, Spec)>,
@@ -42,7 +45,7 @@ pub(super) struct Places {
     /// By core and service: the number.
     numbers: Vec<u32>,
     live: Vec<bool>,
-    hops: Vec<Option<(Ipv4Addr, NextHop, (Ipv4Addr, u32))>>,
+    hops: Vec<Option<Way>>,
     empty: Vec<bool>,
 }
 
