@@ -4,6 +4,7 @@
 //! ```text
 //! cluster.rs    the paper's cluster, simulated: frontends that balance, ten backends, a gateway, clients
 //! methods.rs    the policies of frontends and the admission of backends
+//! live.rs       the same cluster of real proxies and connections
 //! views.rs      balancers that know the true queues, and what others do not know of them
 //! show.rs       tables, plots and comparisons that the figures share
 //! ```
@@ -20,6 +21,8 @@ mod fig3;
 mod fig6;
 mod fig7;
 mod fig9;
+mod fig9_live;
+mod live;
 mod methods;
 mod show;
 mod views;
@@ -40,6 +43,7 @@ pub const EXPERIMENTS: &[&Experiment] = &[
     &fig6::EXPERIMENT,
     &fig7::EXPERIMENT,
     &fig9::EXPERIMENT,
+    &fig9_live::EXPERIMENT,
     &fig10::EXPERIMENT,
     &fig11::EXPERIMENT,
     &fig12::EXPERIMENT,
