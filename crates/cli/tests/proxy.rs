@@ -293,7 +293,7 @@ fn what_is_wrong_is_said_with_its_place_and_nothing_is_started() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{command:?}: {said}");
         for problem in
-            [":2:52: proxy.egress[0].capture:", "proxy.pools[0].policy:", "backends[0].address:"]
+            [":2:61: proxy.egress[0].capture:", "proxy.pools[0].policy:", "backends[0].address:"]
         {
             assert!(said.contains(problem), "{command:?}: {said}");
         }

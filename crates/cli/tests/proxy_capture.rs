@@ -80,16 +80,18 @@ fn serve(listener: TcpListener, text: &'static str) {
             let Ok(stream) = stream else { return };
             thread::spawn(move || {
                 let mut reader = BufReader::new(stream);
-                let mut line = String::new();
+                let (mut line, mut is_last) = (String::new(), false);
                 while reader.read_line(&mut line).is_ok_and(|n| n > 0) {
                     if line == "\r\n" {
                         let length = text.len();
                         let answer =
                             format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{text}");
-                        if reader.get_mut().write_all(answer.as_bytes()).is_err() {
+                        let is_sent = reader.get_mut().write_all(answer.as_bytes()).is_ok();
+                        if is_last || !is_sent {
                             return;
                         }
                     }
+                    is_last |= line == "connection: close\r\n";
                     line.clear();
                 }
             });

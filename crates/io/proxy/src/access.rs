@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
@@ -137,7 +137,7 @@ fn append(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-fn write(path: &PathBuf, file: File, lines: &Receiver<Line>, counts: &Counts) {
+fn write(path: &Path, file: File, lines: &Receiver<Line>, counts: &Counts) {
     let mut file = BufWriter::new(file);
     let mut is_failing = false;
     loop {
@@ -248,7 +248,8 @@ fn text(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
 }
 
 fn cut(text: &str) -> String {
-    text[..text.floor_char_boundary(MOST)].to_owned()
+    let fits = (0..=MOST.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text[..fits.unwrap_or(0)].to_owned()
 }
 
 #[derive(Debug)]

@@ -70,7 +70,7 @@ impl Ingress {
         let gate = match kept {
             Some(gate) => gate.clone(),
             None => Rc::new(Gate {
-                options: config.admission.clone(),
+                options: config.admission,
                 admission: RefCell::new(Admission::new(&config.admission)?),
                 in_flight: Cell::new(0),
             }),
