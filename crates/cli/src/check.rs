@@ -54,7 +54,15 @@ fn summary(sections: &Sections) -> String {
     if let Some(daemon) = &sections.daemon {
         let backends = daemon.services.iter().map(|service| service.backends.len()).sum();
         parts.push(count(daemon.services.len(), "service"));
-        parts.push(count(backends, "backend"));
+        match daemon.services.iter().filter(|service| service.auto).count() {
+            0 => parts.push(count(backends, "backend")),
+            // Nobody is asked here.
+            auto => parts.push(format!(
+                "{}, and {} whose backends the balancer tells",
+                count(backends, "backend"),
+                count(auto, "service")
+            )),
+        }
     }
     if let Some(l4) = &sections.l4 {
         let servers = l4.balancer.vips.iter().map(|vip| vip.backends.len()).sum();
@@ -123,6 +131,14 @@ mod tests {
         let keys: Vec<&str> = err.lines().filter_map(|line| line.split(": ").nth(1)).collect();
         assert_eq!(status, 2);
         assert_eq!(keys, ["services[0].backends[0].address", "l4.vips[0].address", "proxies"]);
+    }
+
+    #[test]
+    fn servers_that_are_left_to_the_balancer_are_not_counted() {
+        let auto = GOOD.replace("[{ name: s1, address: \"127.0.0.1:9001\" }]", "auto");
+        let (status, out, _) = checked("auto", Some(&auto), Format::Table);
+        let expected = "D/f.yaml: ok (1 service, 0 backends, and 1 service whose backends the balancer tells)\n";
+        assert_eq!((status, out.as_str()), (0, expected));
     }
 
     #[test]

@@ -86,8 +86,7 @@ fn sources(probed: bool) -> &'static str {
     match probed {
         true => "traffic and probes",
         false => {
-            "traffic alone, no probes: a backend without traffic is checked by a connection once a second, and its \
-             answers are not looked at"
+            "traffic alone (no probe): a backend without traffic keeps the response time that was learned last"
         }
     }
 }

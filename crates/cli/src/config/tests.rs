@@ -55,6 +55,14 @@ const LEAST_L4: &str = "services:
     sink: { l4: { socket: /run/l4.sock, vip: web } }
 ";
 
+/// The least that works with NGINX without Lua.
+const LEAST_RELOAD: &str = "services:
+  - name: shop
+    backends: [ { name: s1, address: \"10.0.2.2:80\" } ]
+    sink: { nginx_reload: { file: /n } }
+    source: { access_log: { listen: \"127.0.0.1:5514\", format: nginx } }
+";
+
 /// The least that works with NGINX.
 const LEAST_NGINX: &str = "services:
   - name: shop
@@ -178,10 +186,20 @@ fn the_guide_is_right() {
             Some(("haproxy", key)) => {
                 LEAST.replace("backend: shop", &format!("backend: shop, {key}: {default}"))
             }
+            Some((part @ ("nginx_reload" | "access_log"), key)) => {
+                let before = if part == "access_log" { "format: nginx" } else { "file: /n" };
+                let with = format!("{before}, {key}: {default}");
+                let text = LEAST_RELOAD.replace(before, &with);
+                assert_eq!(parse("F", &text), parse("F", LEAST_RELOAD), "{row}");
+                assert!(parse("F", &text).is_ok(), "{row}");
+                checked += 1;
+                continue;
+            }
             Some(("nginx", key)) => {
                 let with = format!("upstream: web, {key}: {default}");
                 let text = LEAST_NGINX.replace("upstream: web", &with);
                 assert_eq!(parse("F", &text), parse("F", LEAST_NGINX), "{row}");
+                assert!(parse("F", &text).is_ok(), "{row}");
                 checked += 1;
                 continue;
             }

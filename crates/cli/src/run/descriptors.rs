@@ -18,8 +18,11 @@ pub fn needed(config: &Config) -> u64 {
     let services = config.services.iter().map(|service| {
         let checks =
             service.liveness.as_ref().map_or(1, |liveness| u64::from(liveness.value.requests));
-        // One for the balancer: HAProxys behind several services have fewer, layer-4 services one each.
-        1 + service.backends.len() as u64 * (PROBES + checks)
+        // One for each balancer: HAProxys behind several services have fewer. One more while it is asked what it has, and
+        // one for a log.
+        let balancers = service.sink.value.count() as u64;
+        let others = u64::from(service.auto) + u64::from(service.source.is_some());
+        balancers + others + service.backends.len() as u64 * (PROBES + checks)
     });
     OTHERS + services.sum::<u64>()
 }

@@ -2,8 +2,9 @@
 //!
 //! What steers is a [`WeightSink`], what reports rates, requests in flight and weights a [`ReportSource`];
 //! [`HaproxySink`] (over HAProxy's runtime API: one kept connection, one write per batch, every answer attributed
-//! to its command) [`L4Sink`] and [`ProxySink`]
-//! (Plimsoll's own layer-4 balancer and layer-7 proxy, through their daemons' sockets) are both.
+//! to its command), [`NginxSink`] (a balancer in Lua, over a local socket), [`L4Sink`] and [`ProxySink`] (Plimsoll's own
+//! layer-4 balancer and layer-7 proxy, through their daemons' sockets) are both; [`NginxReloadSink`] only steers, and a
+//! [`Source`] (an access log) only reports. [`Sinks`] are several of them before one pool.
 //!
 //! A daemon sees neither: it reads a [`Sink`] from the configuration, starts it, and holds a [`SinkHandle`] to give
 //! plans to and to take reports from. A new balancer is a module with a [`SinkConfig`], and a line in `registry`.

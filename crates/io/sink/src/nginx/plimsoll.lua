@@ -18,6 +18,7 @@ local VERSION, GREATEST = 1, 1000
 local FAIL_TIMEOUT = 10
 -- An attempt that failed is made once more, at another server (proxy_next_upstream says what counts as failed).
 local MORE_TRIES = 1
+local DASH = ("-"):byte()
 
 local pools, order = {}, {}
 -- Requests of this worker by their id: a table that internal redirects do not empty, as they do ngx.ctx.
@@ -69,10 +70,10 @@ end
 
 -- The smooth round robin of NGINX's own upstreams. Turns go on when weights change: a new weight acts from the next
 -- pick on, and no server gets its turn twice for it.
-local function next_in_turn(pool, allowed, now)
+local function next_in_turn(pool, allowed, now, before)
     local best, total = nil, 0
     for _, server in ipairs(pool.servers) do
-        if server.weight > 0 and allowed(server, now) then
+        if server.weight > 0 and allowed(server, now, before) then
             server.current = server.current + server.weight
             total = total + server.weight
             if not best or server.current > best.current then best = server end
@@ -83,12 +84,12 @@ local function next_in_turn(pool, allowed, now)
 end
 
 -- As HAProxy's leastconn: an idle server first, else where (in flight + 1) / weight is least; ties go in turn.
-local function least_loaded(pool, allowed, now)
+local function least_loaded(pool, allowed, now, before)
     local best, least, count = nil, math.huge, #pool.servers
     pool.turn = pool.turn % count + 1
     for i = 0, count - 1 do
         local server = pool.servers[(pool.turn + i - 1) % count + 1]
-        if server.weight > 0 and allowed(server, now) then
+        if server.weight > 0 and allowed(server, now, before) then
             local flight = dict:get(server.flight) or 0
             local key = flight > 0 and (flight + 1) / server.weight or 0
             if key < least then best, least = server, key end
@@ -97,12 +98,15 @@ local function least_loaded(pool, allowed, now)
     return best
 end
 
+-- Who may be picked, from the best to the last resort. (No closures: LuaJIT compiles none.)
+local function sound(server, now, before) return server.down_until <= now and not (before and before[server]) end
+local function fresh(server, _, before) return not (before and before[server]) end
+local function anybody() return true end
+
 local function pick(pool, before)
     local choose = pool.method == "leastconn" and least_loaded or next_in_turn
-    local function fresh(server) return not (before and before[server]) end
-    local function sound(server, now) return server.down_until <= now and fresh(server) end
     local now = ngx.now()
-    return choose(pool, sound, now) or choose(pool, fresh, now) or choose(pool, function() return true end, now)
+    return choose(pool, sound, now, before) or choose(pool, fresh, now, before) or choose(pool, anybody, now, before)
 end
 
 local function begin(server)
@@ -160,9 +164,10 @@ function M.log()
     if not server then return end
     flying[id], tried[id] = nil, nil
     -- Of several attempts the last one counts here; those before were counted when they failed.
-    local header_time = (ngx.var.upstream_header_time or ""):match("([%d.]+)$")
-    local status = tonumber((ngx.var.upstream_status or ""):match("(%d+)$"))
-    local answered = header_time ~= nil
+    local header_time, statuses = ngx.var.upstream_header_time or "", ngx.var.upstream_status or ""
+    local status = tonumber(statuses) or tonumber(statuses:match("(%d+)$"))
+    -- It ends in a digit, or in `-` where no header came.
+    local answered = (header_time:byte(-1) or DASH) ~= DASH
     -- A client that gave up before an answer says nothing about the server.
     local gave_up = not answered and ngx.status == 499
     local failed = not gave_up and (not answered or (status or 500) >= 500)

@@ -130,12 +130,12 @@ fn answer(line: &str, state: &Mutex<State>, writer: &mut UnixStream) -> Option<S
     if line.starts_with("show stat") {
         let header = "# pxname,iid,svname,qcur,scur,slim,stot,econ,eresp,wretr,wredis,status,weight,\
                       type,hrsp_1xx,hrsp_2xx,hrsp_3xx,hrsp_4xx,hrsp_5xx,hrsp_other,\
-                      check_status,addr,algo,\n";
+                      check_status,addr,algo,bck,\n";
         let servers = rows(&|name, weight| {
-            format!("shop,3,{name},0,0,,0,0,0,0,0,no check,{weight},2,0,0,0,0,0,0,,,,")
+            format!("shop,3,{name},0,0,,0,0,0,0,0,no check,{weight},2,0,0,0,0,0,0,,,,,")
         });
         return Some(format!(
-            "{header}{servers}shop,3,BACKEND,0,0,,0,0,0,0,0,UP,9,1,0,0,0,0,0,0,,,leastconn,\n"
+            "{header}{servers}shop,3,BACKEND,0,0,,0,0,0,0,0,UP,9,1,0,0,0,0,0,0,,,leastconn,,\n"
         ));
     }
     let Some(order) = line.strip_prefix("set server shop/") else {

@@ -70,14 +70,14 @@ fn serve(stream: UnixStream, weights: &Mutex<[String; 2]>) {
             ["show", "stat", id, kind, _] => {
                 let mut text = "# pxname,iid,svname,qcur,scur,slim,stot,econ,eresp,wretr,wredis,\
                                 status,weight,type,hrsp_1xx,hrsp_2xx,hrsp_3xx,hrsp_4xx,hrsp_5xx,hrsp_other,\
-                                check_status,addr,algo\n"
+                                check_status,addr,algo,bck\n"
                     .to_owned();
                 let (server, class, algo) =
                     if kind == "2" { ("BACKEND", 1, "roundrobin") } else { ("s1", 2, "") };
                 for (name, number) in [("a", "2"), ("b", "3")] {
                     if id == "-1" || id == number {
                         text += &format!(
-                            "{name},{number},{server},,,,,,,,,UP,10,{class},,,,,,,,,{algo}\n"
+                            "{name},{number},{server},,,,,,,,,UP,10,{class},,,,,,,,,{algo},\n"
                         );
                     }
                 }
