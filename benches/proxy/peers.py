@@ -210,7 +210,7 @@ def rss_kb(pid):
 
 def wrk(port, connections, path, seconds):
     """Requests that were answered; those that failed end the run."""
-    command = ["taskset", "-c", LOAD_CORE, "wrk", "-t1", f"-c{connections}", f"-d{seconds}s"]
+    command = ["taskset", "-c", LOAD_CORE, "wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "30s"]
     command += ["-H", "x-strip: y", f"http://127.0.0.1:{port}{path}"]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     if "Non-2xx" in output or "Socket errors" in output:

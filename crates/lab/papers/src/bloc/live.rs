@@ -45,7 +45,7 @@ pub fn start(
     seed: u64,
 ) -> Result<Running, Failure> {
     let service = Service::deterministic(Duration::from_secs_f64(SERVICE_MS / 1e3));
-    let backend = |i| BackendSpec { seed, ..BackendSpec::new(format!("b{i}"), service.clone()) };
+    let backend = |i| BackendSpec { seed, ..BackendSpec::new(format!("b{i}"), service) };
     let backends = (0..BACKENDS).map(backend).collect();
     let backends = Testbed::start(TestbedSpec { admin: None, backends })
         .map_err(|error| Failure::Other(error.to_string()))?;
