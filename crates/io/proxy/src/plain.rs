@@ -140,7 +140,8 @@ impl RequestView for View<'_, '_, '_> {
         // Those that end here, a key does not see either.
         let mut headers = self.request.headers.iter();
         let found = headers.find(|header| header.name.eq_ignore_ascii_case(name))?;
-        let ends_here = matches!(Kind::of(found.name), Kind::Connection | Kind::Ours | Kind::Unusual);
+        let ends_here =
+            matches!(Kind::of(found.name), Kind::Connection | Kind::Ours | Kind::Unusual);
         (!ends_here).then_some(found.value)
     }
 }

@@ -212,8 +212,7 @@ impl Forwarder {
             self.nodes.drain(node, drained);
         }
         self.follow()?;
-        let counts =
-            Counts { seconds, old: &self.places.old, aging: &[], new: &self.places.new };
+        let counts = Counts { seconds, old: &self.places.old, aging: &[], new: &self.places.new };
         self.steering.step(at, &counts, &self.model);
         self.places.add_predicted(&self.model);
         self.rescale(at);
