@@ -109,7 +109,7 @@ fn a_backend_whose_check_fails_gets_nothing_until_it_succeeds_again() {
     is_well.store(false, Ordering::SeqCst);
     until("it is down", || state() == BackendState::Down);
     until("all threads know", || (0..20).all(|_| proxy.client("out").get("/").body == "well"));
-    let asked = sick.received.lock().expect("a list").iter().rev().take(1).cloned().next();
+    let asked = sick.received.lock().expect("a list").last().cloned();
     let asked = asked.expect("a check");
     assert!(asked.head.contains("user-agent: plimsoll\r\n"), "{}", asked.head);
     is_well.store(true, Ordering::SeqCst);
