@@ -70,6 +70,7 @@ fn configured(net: &Namespaces) -> PathBuf {
 }
 
 #[test]
+#[ignore = "compiles, but has not been run yet: run it with --ignored, and remove this when it passes"]
 fn a_forwarder_and_a_node_as_processes() {
     if let Err(why) = requirements() {
         eprintln!("skipped: {why}");
