@@ -52,7 +52,7 @@ impl Drop for Daemon {
 }
 
 const SECTION: &str = "edge:
-  interfaces: [ { name: c }, { name: n }, { name: s } ]
+  interfaces: [ { name: clients }, { name: nodes }, { name: servers } ]
   pin_dir: PINS
   socket: DIR/edge.sock
   control: { key: DIR/edge.key }
@@ -70,7 +70,6 @@ fn configured(net: &Namespaces) -> PathBuf {
 }
 
 #[test]
-#[ignore = "compiles, but has not been run yet: run it with --ignored, and remove this when it passes"]
 fn a_forwarder_and_a_node_as_processes() {
     if let Err(why) = requirements() {
         eprintln!("skipped: {why}");
@@ -80,21 +79,21 @@ fn a_forwarder_and_a_node_as_processes() {
     let end = |namespace, interface, mac, address| CableEnd { namespace, interface, mac, address };
     net.cable(
         end("client", "eth0", "02:00:00:00:01:02", "10.1.0.2/24"),
-        end("fwd", "c", "02:00:00:00:01:01", "10.1.0.1/24"),
+        end("fwd", "clients", "02:00:00:00:01:01", "10.1.0.1/24"),
     )
     .expect("a cable");
     net.cable(
-        end("fwd", "n", "02:00:00:00:03:01", "10.3.0.1/24"),
+        end("fwd", "nodes", "02:00:00:00:03:01", "10.3.0.1/24"),
         end("n1", "eth0", "02:00:00:00:03:02", "10.3.0.2/24"),
     )
     .expect("a cable");
     net.cable(
         end("server", "eth0", "02:00:00:00:02:02", "10.2.0.9/24"),
-        end("fwd", "s", "02:00:00:00:02:01", "10.2.0.1/24"),
+        end("fwd", "servers", "02:00:00:00:02:01", "10.2.0.1/24"),
     )
     .expect("a cable");
     for (namespace, interfaces) in
-        [("client", "eth0"), ("server", "eth0"), ("fwd", "c n s"), ("n1", "eth0")]
+        [("client", "eth0"), ("server", "eth0"), ("fwd", "clients nodes servers"), ("n1", "eth0")]
     {
         let line = format!("for i in {interfaces}; do ethtool -K $i gro on tx off; done");
         net.run(namespace, &line).expect("set");
