@@ -332,7 +332,7 @@ mod tests {
         let problems = chosen(&read(&["--paper", "knapsacks"]).unwrap()).unwrap_err();
         assert_eq!(
             problems,
-            ["no paper is called \"knapsacks\"; there is knapsack, bloc, cheetah"]
+            ["no paper is called \"knapsacks\"; there is knapsack, bloc, cheetah, haproxy, edge"]
         );
     }
 }
