@@ -96,7 +96,8 @@ fn ten_and_forty_balancers_and_refusals_are_close_to_the_central_queue() {
 /// With independent balancers, each learning from its own counts over its first thousands of requests.
 #[test]
 fn forty_balancers_by_own_counts_are_better_than_the_best_static_split() {
-    for (load, most) in [(0.7, 1.70), (0.85, 2.20)] {
+    // The split: 1.69 and 2.37.
+    for (load, most) in [(0.7, 1.69), (0.85, 2.30)] {
         let own = ExpectedDelaySettings::default();
         let ratio = median(40, load, ServiceTime::Exponential, own);
         assert!(ratio <= most, "at {load}: {ratio:.3}");
