@@ -296,16 +296,16 @@ impl Kernel {
         self.targets.set(number, bytes, 0).map_err(EdgeError::kernel("targets"))
     }
 
-    /// Whose packets are taken as a node's.
+    /// Whose packets are taken as a node's: its address, and the interface (its index) that they come in by.
     pub(super) fn set_server(
         &mut self,
         server: u8,
-        address: Option<Ipv4Addr>,
+        of: Option<(Ipv4Addr, u32)>,
     ) -> Result<(), EdgeError> {
         let mut bytes = [0; 8];
-        if let Some(address) = address {
+        if let Some((address, ifindex)) = of {
             bytes[..4].copy_from_slice(&address.octets());
-            bytes[4] = 1;
+            bytes[4..].copy_from_slice(&ifindex.to_ne_bytes());
         }
         self.servers.set(u32::from(server), bytes, 0).map_err(EdgeError::kernel("servers"))
     }

@@ -31,6 +31,7 @@ pub(super) struct NextHop {
     pub(super) mac: Mac,
     pub(super) source_mac: Mac,
     pub(super) port: u32,
+    pub(super) ifindex: u32,
     pub(super) mtu: u32,
 }
 
@@ -56,7 +57,13 @@ pub(super) fn place_of(
     }
     let known =
         known.ok_or_else(|| format!("{next} has no MAC address in the neighbour table yet"))?;
-    Ok(NextHop { mac: known.mac, source_mac: link.mac, port: *port, mtu: link.mtu })
+    Ok(NextHop {
+        mac: known.mac,
+        source_mac: link.mac,
+        port: *port,
+        ifindex: link.index,
+        mtu: link.mtu,
+    })
 }
 
 #[derive(Debug)]

@@ -197,7 +197,7 @@ impl Places {
             return Ok(());
         }
         self.hops[node] = Some((address, next, wrap));
-        kernel.set_server(node as u8 + 1, Some(address))?;
+        kernel.set_server(node as u8 + 1, Some((address, next.ifindex)))?;
         // Until it has answered, or failed to, it is as whoever was here before left it.
         for (_, spec) in self.specs.iter().filter(|(_, spec)| spec.server == node) {
             self.live[node] |= kernel.is_live(spec.number)?;

@@ -27,12 +27,17 @@ fn rig(unmatched: &str) -> Rig {
 }
 
 fn run(rig: &Rig, packets: &[Vec<u8>]) -> Vec<Ran> {
+    run_by(rig, "eth0", packets)
+}
+
+/// As if they came in by this interface.
+fn run_by(rig: &Rig, interface: &str, packets: &[Vec<u8>]) -> Vec<Ran> {
     let handle = rig.forwarder.as_ref().expect("it runs");
     rig.net
         .inside("fwd", || {
             let links = plimsoll_l4::network::links().expect("links");
-            let eth0 = links.iter().find(|link| link.name == "eth0").expect("there").index;
-            packets.iter().map(|packet| handle.run_packet(packet, eth0).expect("runs")).collect()
+            let index = links.iter().find(|link| link.name == interface).expect("there").index;
+            packets.iter().map(|packet| handle.run_packet(packet, index).expect("runs")).collect()
         })
         .expect("a thread")
 }
@@ -88,8 +93,19 @@ fn what_contradicts_itself_is_counted_and_harms_nobody() {
         "malformed",
     );
     counted(&rig, &from_node(4096, [4, 1, 0, 0], &[0x08, 0x06, 0, 1]), DROP, "malformed");
-    let nested = ip4("10.2.0.20", "10.3.0.1", 17, 0, &udp(1, VXLAN, &[0; 20]));
-    counted(&rig, &from_node(4096, [4, 1, 0, 0], &inner(&nested)), DROP, "nested");
+    // For the forwarder by any of its addresses, and for a node.
+    for own in ["10.3.0.1", "10.1.0.1", "10.3.0.11"] {
+        let nested = ip4("10.2.0.20", own, 17, 0, &udp(1, VXLAN, &[0; 20]));
+        counted(&rig, &from_node(4096, [4, 1, 0, 0], &inner(&nested)), DROP, "nested");
+    }
+    let other = ip4("10.2.0.20", CLIENT, 17, 0, &udp(1, VXLAN, &[0; 20]));
+    assert_ne!(one(&rig, &from_node(4096, [4, 1, 0, 0], &inner(&other))).verdict, DROP);
+    // A node's address, forged by somebody behind another interface.
+    let before = rig.status().reasons["unknown_node"];
+    let returned = from_node(4096, [4, 1, 0, 0], &good);
+    assert_ne!(one(&rig, &returned).verdict, DROP, "by the node's own interface");
+    assert_eq!(run_by(&rig, "lo", &[returned]).remove(0).verdict, DROP);
+    until("unknown_node", || rig.status().reasons["unknown_node"] > before);
     // Rewritten, of a flow that is not known.
     let mut teach = vec![0x88, 0xb5, 8, 0, 0, 0];
     teach.extend_from_slice(&[9; 16]);
