@@ -289,6 +289,13 @@ impl Kernel {
         Ok(word(&bytes, 68) != 0)
     }
 
+    /// Whether a place that is sent packets has other numbers, or another VNI, than these.
+    pub(super) fn has_other_ids(&self, number: u32, wrap: &Wrap) -> Result<bool, EdgeError> {
+        let bytes = self.targets.get(&number, 0).map_err(EdgeError::kernel("targets"))?;
+        // From the VNI on.
+        Ok(word(&bytes, 68) != 0 && bytes[46..WRAP_BYTES] != wrap.to_bytes()[46..])
+    }
+
     /// Takes a place out, whatever it is; its flows are sent elsewhere.
     pub(super) fn kill_target(&mut self, number: u32) -> Result<(), EdgeError> {
         let mut bytes = self.targets.get(&number, 0).map_err(EdgeError::kernel("targets"))?;

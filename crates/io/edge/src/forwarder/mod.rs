@@ -235,6 +235,7 @@ impl Forwarder {
 
     /// Brings what the kernel and the policy know of nodes in line with how they are.
     fn follow(&mut self) -> Result<(), EdgeError> {
+        self.places.write_agreed(&mut self.kernel)?;
         for (node, alive) in self.nodes.changes() {
             let name = &self.config.nodes[node].name;
             if alive {

@@ -69,6 +69,8 @@ pub(super) fn place_of(
 #[derive(Debug)]
 struct State {
     address: SocketAddr,
+    /// What it must agree to.
+    agreement: String,
     /// What it drew when it started.
     boot: Option<u64>,
     /// The last question, and how many were not answered since the last answer.
@@ -89,7 +91,6 @@ struct State {
 pub(super) struct Nodes {
     key: Key,
     forwarder: u64,
-    agreement: String,
     socket: UdpSocket,
     states: Vec<State>,
     refused: BTreeMap<String, u64>,
@@ -105,8 +106,9 @@ impl Nodes {
         socket: UdpSocket,
         was_live: &[bool],
     ) -> Nodes {
-        let state = |(node, live): (&crate::config::Node, &bool)| State {
-            address: SocketAddr::new(node.address.into(), config.control_port),
+        let state = |(index, live): (usize, &bool)| State {
+            address: SocketAddr::new(config.nodes[index].address.into(), config.control_port),
+            agreement: agreement(config, index),
             boot: None,
             sequence: 0,
             unanswered: 0,
@@ -123,9 +125,8 @@ impl Nodes {
         Nodes {
             key,
             forwarder,
-            agreement: agreement(config),
             socket,
-            states: config.nodes.iter().zip(was_live).map(state).collect(),
+            states: (0..config.nodes.len()).zip(was_live).map(state).collect(),
             refused: BTreeMap::new(),
             services: config.services.len(),
             buffer: vec![0; MOST_BYTES],
@@ -141,7 +142,7 @@ impl Nodes {
                 forwarder: self.forwarder,
                 sequence: state.sequence,
                 node: state.boot,
-                agreement: self.agreement.clone(),
+                agreement: state.agreement.clone(),
             };
             // One that is not there does not answer: that is noticed.
             let _ = self.socket.send_to(&self.key.seal(&ask), state.address);
@@ -202,7 +203,10 @@ impl Nodes {
             *self.refused.entry("not asked for".to_owned()).or_default() += 1;
             return;
         }
-        state.disagrees = answer.agreement != self.agreement;
+        state.disagrees = answer.agreement != state.agreement;
+        if !state.disagrees {
+            places.set_agreed(node);
+        }
         state.reasons = answer.reasons.iter().cloned().collect();
         if state.boot != Some(answer.node) {
             // It started anew: it takes packets when it has heard its own number from here.
@@ -325,7 +329,8 @@ impl Nodes {
 
     pub(super) fn status(&self, config: &EdgeConfig, active: &[bool]) -> Vec<NodeStatus> {
         let nodes = config.nodes.iter().zip(&self.states).zip(active);
-        let show = |((node, state), active): ((&crate::config::Node, &State), &bool)| NodeStatus {
+        let show = |((node, state), active): ((&crate::config::Node, &State), &bool)| {
+            NodeStatus {
             name: node.name.clone(),
             address: node.address.to_string(),
             state: match (state.alive, state.drained, active) {
@@ -337,7 +342,7 @@ impl Nodes {
             .to_owned(),
             problem: state.problem.clone().or_else(|| {
                 let disagrees =
-                    "its configuration of vni, services or nodes differs from the forwarder's";
+                    "its configuration of vni, services or itself differs from the forwarder's, or its place in the list of nodes";
                 let silent = format!("no answer from {}", state.address);
                 if state.disagrees {
                     Some(disagrees.to_owned())
@@ -346,6 +351,7 @@ impl Nodes {
                 }
             }),
             reasons: state.reasons.clone(),
+        }
         };
         nodes.map(show).collect()
     }

@@ -45,6 +45,10 @@ pub(super) struct Places {
     /// By core and service: the number.
     numbers: Vec<u32>,
     live: Vec<bool>,
+    /// By node: whether it has agreed to these numbers since the start.
+    agreed: Vec<bool>,
+    /// Nodes that have just agreed.
+    fresh: Vec<usize>,
     hops: Vec<Option<Way>>,
     empty: Vec<bool>,
 }
@@ -87,6 +91,8 @@ impl Places {
             new: vec![0; shape.places()],
             numbers,
             live: vec![false; config.nodes.len()],
+            agreed: vec![false; config.nodes.len()],
+            fresh: Vec::new(),
             hops: vec![None; config.nodes.len()],
             empty: vec![false; config.services.len()],
         })
@@ -205,6 +211,21 @@ impl Places {
         self.write(node, kernel)
     }
 
+    /// A node knows the numbers that its packets are to carry.
+    pub(super) fn set_agreed(&mut self, node: usize) {
+        if !std::mem::replace(&mut self.agreed[node], true) {
+            self.fresh.push(node);
+        }
+    }
+
+    /// Writes in full what is known of nodes that have just agreed.
+    pub(super) fn write_agreed(&mut self, kernel: &mut Kernel) -> Result<(), EdgeError> {
+        for node in std::mem::take(&mut self.fresh) {
+            self.write(node, kernel)?;
+        }
+        Ok(())
+    }
+
     fn write(&self, node: usize, kernel: &mut Kernel) -> Result<(), EdgeError> {
         let Some((destination, next, (source, vni))) = self.hops[node] else { return Ok(()) };
         for (_, spec) in self.specs.iter().filter(|(_, spec)| spec.server == node) {
@@ -218,6 +239,11 @@ impl Places {
                 core: spec.cpu as u8,
                 service: spec.service as u8,
             };
+            // Flows that are there carry numbers of before: they go on while the node knows these and not the new ones.
+            let keeps = self.live[node] && !self.agreed[node];
+            if keeps && kernel.has_other_ids(spec.number, &wrap)? {
+                continue;
+            }
             let target = Target { wrap, port: next.port, live: self.live[node], mtu: next.mtu };
             kernel.set_target(spec.number, &target)?;
         }

@@ -176,7 +176,7 @@ impl Node {
         let mut node = Node {
             key,
             boot: draw(),
-            agreement: agreement(config),
+            agreement: agreement(config, index),
             server: index as u8 + 1,
             ebpf,
             map,

@@ -16,7 +16,7 @@ const SECTION: &str = "
     - { name: n1, address: \"10.3.0.11\", cpus: [0], services: [inspect] }
 ";
 
-fn rig(unmatched: &str) -> Rig {
+pub fn rig(unmatched: &str) -> Rig {
     let mut rig = Rig::new(&SECTION.replace("UNMATCHED", unmatched));
     rig.start_node("n1");
     rig.start_forwarder();
@@ -42,7 +42,7 @@ fn run_by(rig: &Rig, interface: &str, packets: &[Vec<u8>]) -> Vec<Ran> {
         .expect("a thread")
 }
 
-fn one(rig: &Rig, packet: &[u8]) -> Ran {
+pub fn one(rig: &Rig, packet: &[u8]) -> Ran {
     run(rig, &[packet.to_vec()]).remove(0)
 }
 
@@ -54,7 +54,7 @@ fn counted(rig: &Rig, packet: &[u8], verdict: u32, reason: &str) {
     until(reason, || rig.status().reasons[reason] > before);
 }
 
-fn request() -> Vec<u8> {
+pub fn request() -> Vec<u8> {
     ip4(CLIENT, SERVER, 17, 0x4000, &udp(4000, 53, b"question"))
 }
 
