@@ -109,7 +109,7 @@ impl Forwarder {
             UdpSocket::bind((address, 0)).map_err(EdgeError::system("open a UDP socket"))?;
         socket.set_nonblocking(true).map_err(EdgeError::system("set a socket"))?;
         let was_live = places.live_nodes(&kernel)?;
-        let nodes = Nodes::new(config, key, draw(), socket, &was_live);
+        let nodes = Nodes::new(config, key, (draw(), address), socket, &was_live);
         let mut forwarder = Forwarder {
             config: config.clone(),
             kernel,

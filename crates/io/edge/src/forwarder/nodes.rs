@@ -91,6 +91,8 @@ struct State {
 pub(super) struct Nodes {
     key: Key,
     forwarder: u64,
+    /// Its own, towards nodes.
+    address: Ipv4Addr,
     socket: UdpSocket,
     states: Vec<State>,
     refused: BTreeMap<String, u64>,
@@ -102,7 +104,7 @@ impl Nodes {
     pub(super) fn new(
         config: &EdgeConfig,
         key: Key,
-        forwarder: u64,
+        (forwarder, address): (u64, Ipv4Addr),
         socket: UdpSocket,
         was_live: &[bool],
     ) -> Nodes {
@@ -125,6 +127,7 @@ impl Nodes {
         Nodes {
             key,
             forwarder,
+            address,
             socket,
             states: (0..config.nodes.len()).zip(was_live).map(state).collect(),
             refused: BTreeMap::new(),
@@ -140,6 +143,7 @@ impl Nodes {
             state.unanswered = state.unanswered.saturating_add(1);
             let ask = Ask {
                 forwarder: self.forwarder,
+                address: self.address,
                 sequence: state.sequence,
                 node: state.boot,
                 agreement: state.agreement.clone(),
