@@ -147,6 +147,21 @@ fn packets_are_wrapped_with_ids_and_errors_follow_their_flow() {
     stray.extend_from_slice(&ip4(SERVER, CLIENT, 17, 0, &udp(53, 4999, b""))[14..]);
     counted(&rig, &ip4("10.1.0.77", SERVER, 1, 0, &stray), PASS, "error_unknown");
     counted(&rig, &ip4(CLIENT, "192.0.2.1", 17, 0, &udp(1, 2, b"")), DROP, "unmatched");
+    // Nor do those pass by the chain whose flow cannot be told.
+    let cut = |packet: Vec<u8>| packet[..36].to_vec();
+    counted(&rig, &cut(request()), DROP, "malformed");
+    counted(&rig, &request()[..30], DROP, "malformed");
+    let mut long = request();
+    long[16..18].copy_from_slice(&500u16.to_be_bytes());
+    counted(&rig, &long, DROP, "malformed");
+    let later = ip4("10.1.0.66", SERVER, 17, 0x0010, &[7; 64]);
+    counted(&rig, &later, DROP, "fragment_unknown");
+    let six = ip6("fd01::10", "fd02::20", 17, &udp(4000, 53, b"question"));
+    counted(&rig, &six[..56], DROP, "malformed");
+    for own in ["10.2.0.1", "10.3.0.11", "224.0.0.1", "169.254.1.1"] {
+        let short = cut(ip4(CLIENT, own, 17, 0, &udp(1, 2, b"")));
+        counted(&rig, &short, PASS, "malformed");
+    }
     // What is for the forwarder or a node itself is the kernel's.
     for own in ["10.2.0.1", "10.3.0.11", "224.0.0.1"] {
         assert_eq!(one(&rig, &ip4(CLIENT, own, 17, 0, &udp(1, 2, b""))).verdict, PASS, "{own}");
