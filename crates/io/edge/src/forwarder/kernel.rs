@@ -317,6 +317,18 @@ impl Kernel {
         self.servers.set(u32::from(server), bytes, 0).map_err(EdgeError::kernel("servers"))
     }
 
+    /// Takes trust from addresses that are no node's any more; number 1 is the first node's.
+    pub(super) fn forget_servers(&mut self, nodes: &[Ipv4Addr]) -> Result<(), EdgeError> {
+        for server in 1..=crate::config::MOST_NODES {
+            let number = server as u32;
+            let held = self.servers.get(&number, 0).map_err(EdgeError::kernel("servers"))?;
+            if nodes.get(server - 1).is_none_or(|node| node.octets() != held[..4]) {
+                self.set_server(server as u8, None)?;
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn set_port(&mut self, port: u32, ifindex: u32) -> Result<(), EdgeError> {
         self.ports.set(port, ifindex, None, 0).map_err(EdgeError::kernel("ports"))
     }

@@ -76,6 +76,8 @@ impl Places {
         };
         let names: Vec<String> = specs.iter().map(name).collect();
         let given = kernel.number(&names)?;
+        let addresses: Vec<Ipv4Addr> = config.nodes.iter().map(|node| node.address).collect();
+        kernel.forget_servers(&addresses)?;
         let mut numbers = vec![0; shape.places()];
         let mut states = Vec::with_capacity(specs.len());
         for ((place, spec), number) in specs.iter_mut().zip(given) {
@@ -226,8 +228,18 @@ impl Places {
         Ok(())
     }
 
+    fn kill(&self, node: usize, kernel: &mut Kernel) -> Result<(), EdgeError> {
+        for (_, spec) in self.specs.iter().filter(|(_, spec)| spec.server == node) {
+            kernel.kill_target(spec.number)?;
+        }
+        Ok(())
+    }
+
     fn write(&self, node: usize, kernel: &mut Kernel) -> Result<(), EdgeError> {
-        let Some((destination, next, (source, vni))) = self.hops[node] else { return Ok(()) };
+        let Some((destination, next, (source, vni))) = self.hops[node] else {
+            // Whoever was here before may have left it in, and it has no MAC address any more.
+            return if self.live[node] { Ok(()) } else { self.kill(node, kernel) };
+        };
         for (_, spec) in self.specs.iter().filter(|(_, spec)| spec.server == node) {
             let wrap = Wrap {
                 to_mac: next.mac,
