@@ -1,10 +1,10 @@
 //! Forwarders that follow others with another configuration.
 
-use plimsoll_edge::config;
+use plimsoll_edge::{Forwarder, config};
 
 use crate::bad::{one, request, rig};
-use crate::packet::REDIRECT;
-use crate::rig::{privileged, until};
+use crate::packet::{PASS, REDIRECT, ip4, udp};
+use crate::rig::{CLIENT, privileged, until};
 
 #[test]
 fn a_node_that_is_appended_concerns_nobody_one_in_between_renumbers_no_flow() {
@@ -44,4 +44,21 @@ fn a_node_that_is_appended_concerns_nobody_one_in_between_renumbers_no_flow() {
     rig.start_forwarder();
     rig.until_serving(&["n1"]);
     assert_eq!(one(&rig, &request()).packet, known.packet);
+}
+
+#[test]
+fn a_second_forwarder_changes_nothing_of_the_first() {
+    if !privileged() {
+        return;
+    }
+    let rig = rig("forward");
+    let mut other = rig.config.clone();
+    other.unmatched = config::Unmatched::Drop;
+    other.nodes[0].name = "n9".to_owned();
+    let second = rig.net.inside("fwd", || Forwarder::start(&other).map(drop)).expect("a thread");
+    let error = second.expect_err("one is there").to_string();
+    assert!(error.contains("edge.sock"), "{error}");
+    let unmatched = ip4(CLIENT, "192.0.2.1", 17, 0, &udp(1, 2, b""));
+    assert_eq!(one(&rig, &unmatched).verdict, PASS, "as the first one has it");
+    assert_eq!(one(&rig, &request()).verdict, REDIRECT);
 }
