@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use plimsoll_feedback::{CpuModel, Report};
+use plimsoll_feedback::{CpuModel, LEAST_COST, MOST_COST, Report};
 use plimsoll_l4::Mac;
 use plimsoll_l4::network::{self, Link, Neighbour};
 use plimsoll_model::Nanos;
@@ -234,6 +234,8 @@ impl Nodes {
             let Some(place) = places.find(node, report.cpu, report.service) else { continue };
             let seconds = report.calibrated_ns * 1e-9;
             if seconds > 0.0 {
+                // Its own word: shown as it is believed.
+                let seconds = seconds.clamp(LEAST_COST, MOST_COST);
                 model.calibrate(place, seconds);
                 places.note(place, None, Some(seconds));
             }
