@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use plimsoll_feedback::{CpuModel, LEAST_COST, MOST_COST, Report};
+use plimsoll_feedback::{CpuModel, LEAST_COST, MOST_COST, Place, Report};
 use plimsoll_l4::Mac;
 use plimsoll_l4::network::{self, Link, Neighbour};
 use plimsoll_model::Nanos;
@@ -268,6 +268,7 @@ impl Nodes {
             return;
         }
         let seconds = window.as_secs_f64();
+        let mut cores = Cores::default();
         for (index, (place, report)) in known.iter().enumerate() {
             let before = last.places.iter().find(|old| same(old, report)).copied();
             let Some(before) = before else { continue };
@@ -278,6 +279,7 @@ impl Nodes {
             went[place.service] =
                 sent[index].saturating_sub(last_sent.get(index).copied().unwrap_or(0));
             places.note(*place, Some((busy / seconds).min(1.0)), None);
+            cores.add(*place, handled[place.service], busy);
             if handled[place.service] == 0 {
                 continue;
             }
@@ -291,6 +293,15 @@ impl Nodes {
                 sent: &went,
             };
             if let Err(why) = model.learn(at, &report) {
+                *self.refused.entry(why.to_string()).or_default() += 1;
+            }
+        }
+        // Nothing is learned from a core without packets, but it is known to be idle.
+        let none = vec![0; self.services];
+        for (core, busy) in cores.without_packets() {
+            let (busy, handled, sent) = (busy.min(seconds), &none[..], &none[..]);
+            let report = Report { server: node, core, ended: at, seconds, busy, handled, sent };
+            if let Err(why) = model.hear(at, &report) {
                 *self.refused.entry(why.to_string()).or_default() += 1;
             }
         }
@@ -363,6 +374,61 @@ impl Nodes {
     }
 }
 
+/// What a node's cores did in a window, all services together: packets, and busy seconds.
+#[derive(Debug, Default)]
+struct Cores(BTreeMap<usize, (u64, f64)>);
+
+impl Cores {
+    fn add(&mut self, place: Place, packets: u64, busy: f64) {
+        let (of_core, seconds) = self.0.entry(place.core).or_default();
+        *of_core += packets;
+        *seconds += busy;
+    }
+
+    fn without_packets(&self) -> impl Iterator<Item = (usize, f64)> + '_ {
+        self.0
+            .iter()
+            .filter(|(_, (packets, _))| *packets == 0)
+            .map(|(core, (_, busy))| (*core, *busy))
+    }
+}
+
 fn same(one: &PlaceReport, other: &PlaceReport) -> bool {
     (one.cpu, one.service) == (other.cpu, other.service)
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_feedback::Shape;
+
+    use super::*;
+
+    #[test]
+    fn a_core_without_packets_is_heard_once_whatever_its_services() {
+        let mut cores = Cores::default();
+        for (core, service, packets, busy) in
+            [(0, 0, 0, 0.25), (0, 1, 0, 0.25), (1, 0, 0, 0.1), (1, 1, 7, 0.2)]
+        {
+            cores.add(Place { server: 0, core, service }, packets, busy);
+        }
+        assert_eq!(cores.without_packets().collect::<Vec<_>>(), [(0, 0.5)]);
+        let mut model = CpuModel::new(Shape { servers: 1, cores: 2, services: 2 });
+        let now = Nanos(1_000_000_000);
+        let none = [0, 0];
+        for (core, busy) in cores.without_packets() {
+            let report = Report {
+                server: 0,
+                core,
+                ended: now,
+                seconds: 1.0,
+                busy,
+                handled: &none,
+                sent: &none,
+            };
+            model.hear(now, &report).expect("heard");
+        }
+        let second = Duration::from_secs(1);
+        assert_eq!(model.reported(0, 0, now, second), Some(0.5));
+        assert_eq!(model.reported(0, 1, now, second), None, "its packets are learned from");
+    }
 }
