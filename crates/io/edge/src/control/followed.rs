@@ -25,14 +25,12 @@ impl Followed {
         {
             return false;
         }
-        match self.last {
-            Some((forwarder, sequence)) if forwarder == ask.forwarder => {
-                if ask.sequence <= sequence {
-                    return false;
-                }
+        if let Some((forwarder, sequence)) = self.last {
+            if forwarder != ask.forwarder {
+                self.superseded.insert(forwarder);
+            } else if ask.sequence <= sequence {
+                return false;
             }
-            Some((forwarder, _)) => drop(self.superseded.insert(forwarder)),
-            None => {}
         }
         self.last = Some((ask.forwarder, ask.sequence));
         self.address.replace(ask.address) != Some(ask.address)
