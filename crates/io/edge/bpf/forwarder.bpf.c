@@ -98,6 +98,21 @@ static __noinline int is_kernels(const struct first *first)
 	return bpf_map_lookup_elem(&own, &key) != NULL;
 }
 
+/* A packet whose flow cannot be told: no way round the chains where what no service matches is dropped. */
+static __noinline int cannot_tell(struct xdp_md *ctx, __u32 type, __u32 why)
+{
+	__u32 zero = 0;
+	struct first to = {.family = type == ETH_IPV4 ? 4 : 6};
+	struct forwarder_config *c = bpf_map_lookup_elem(&config, &zero);
+	count_reason(why);
+	if (!c || !c->unmatched_drop)
+		return XDP_PASS;
+	if (type == ETH_IPV4 ? bpf_xdp_load_bytes(ctx, ETH_BYTES + 16, to.destination, 4)
+			     : bpf_xdp_load_bytes(ctx, ETH_BYTES + 24, to.destination, 16))
+		return XDP_DROP;
+	return is_kernels(&to) ? XDP_PASS : XDP_DROP;
+}
+
 /* A new flow's target. MAX_TARGETS: none, and `verdict` says what becomes of the packet. */
 INLINE __u32 choose(const struct parsed *p, int *verdict, const int family)
 {
@@ -227,14 +242,13 @@ INLINE int to_flow(struct xdp_md *ctx, struct parsed *p, void *table, const int 
 }
 
 /* A fragment without ports goes after the first one of its packet. */
-INLINE int to_first(struct xdp_md *ctx, struct parsed *p)
+INLINE int to_first(struct xdp_md *ctx, struct parsed *p, __u32 type)
 {
 	__u64 *value = bpf_map_lookup_elem(&fragments, &p->fragment);
 	__u32 at = value ? (__u32)*value : MAX_TARGETS;
 	struct target *target = bpf_map_lookup_elem(&targets, &at);
 	if (!value || !target || !target->live) {
-		count_reason(REASON_FRAGMENT_UNKNOWN);
-		return XDP_PASS;
+		return cannot_tell(ctx, type, REASON_FRAGMENT_UNKNOWN);
 	}
 	count_packet(at, ctx, 1, 0);
 	return encapsulate(ctx, target, *value >> 32, p->fragment.id);
@@ -265,10 +279,9 @@ static __noinline int slow(struct xdp_md *ctx, __u32 type)
 	case KIND_ERROR:
 		return type == ETH_IPV4 ? to_flow(ctx, p, &flows4, 4) : to_flow(ctx, p, &flows6, 6);
 	case KIND_FRAGMENT:
-		return to_first(ctx, p);
+		return to_first(ctx, p, type);
 	default:
-		count_reason(REASON_MALFORMED);
-		return XDP_PASS;
+		return cannot_tell(ctx, type, REASON_MALFORMED);
 	}
 }
 
@@ -278,8 +291,7 @@ INLINE int forward4(struct xdp_md *ctx, struct ipv4 *ip, void *end)
 	struct udp *udp = (void *)(ip + 1);
 	__u32 zero = 0;
 	if (UNLIKELY((void *)(ip + 1) > end || bpf_ntohs(ip->length) > end - (void *)ip)) {
-		count_reason(REASON_MALFORMED);
-		return XDP_PASS;
+		return cannot_tell(ctx, ETH_IPV4, REASON_MALFORMED);
 	}
 	if (!parse_quick4(ip, end, &p))
 		return slow(ctx, ETH_IPV4);
@@ -295,8 +307,7 @@ INLINE int forward6(struct xdp_md *ctx, struct ipv6 *ip, void *end)
 {
 	struct parsed p;
 	if (UNLIKELY((void *)(ip + 1) > end || bpf_ntohs(ip->length) + IPV6_BYTES > end - (void *)ip)) {
-		count_reason(REASON_MALFORMED);
-		return XDP_PASS;
+		return cannot_tell(ctx, ETH_IPV6, REASON_MALFORMED);
 	}
 	if (!parse_quick6(ip, end, &p))
 		return slow(ctx, ETH_IPV6);

@@ -83,7 +83,7 @@ struct forwarder_config {
 
 struct server {
 	__u32 address;
-	__u32 live;
+	__u32 ifindex; /* that the way to it leads by: where its packets come in */
 };
 
 struct address_key {
@@ -99,8 +99,8 @@ enum reason {
 	REASON_MALFORMED,
 	REASON_TOO_BIG,		 /* longer than the way to the node takes; the sender was told, where it may be */
 	REASON_FOREIGN_VNI,
-	REASON_UNKNOWN_NODE,	 /* VXLAN from elsewhere, or with ids that nobody has */
-	REASON_NESTED,		 /* from a node, and VXLAN for this machine within */
+	REASON_UNKNOWN_NODE,	 /* VXLAN from elsewhere, by another interface, or with ids that nobody has */
+	REASON_NESTED,		 /* from a node, and VXLAN for this machine or a node within */
 	REASON_RETURNED,	 /* from nodes, sent on */
 	REASON_TAUGHT,		 /* learned from a rewritten packet how the way back looks */
 	REASON_UNTAUGHT,	 /* rewritten, but its flow is not known (any more), or the table is full */

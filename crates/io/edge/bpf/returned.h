@@ -106,15 +106,19 @@ static __noinline void teach(struct parsed *p, const __u32 *key, __u32 server, _
 		count_reason(taught > 0 ? REASON_TAUGHT : REASON_UNTAUGHT);
 }
 
+/* VXLAN within that would be believed where it arrives: here, or at a node. */
 INLINE int is_nested(struct xdp_md *ctx, const struct forwarder_config *c, __u32 at)
 {
+	struct address_key key = {.family = 4};
 	struct {
 		struct ipv4 ip;
 		struct udp udp;
 	} in;
-	return !bpf_xdp_load_bytes(ctx, at, &in, sizeof(in)) && in.ip.version_ihl == 0x45 &&
-	       in.ip.protocol == IPPROTO_UDP && in.udp.destination == VXLAN_PORT &&
-	       in.ip.destination == c->address;
+	if (bpf_xdp_load_bytes(ctx, at, &in, sizeof(in)) || in.ip.version_ihl != 0x45 ||
+	    in.ip.protocol != IPPROTO_UDP || in.udp.destination != VXLAN_PORT)
+		return 0;
+	key.address[0] = in.ip.destination;
+	return in.ip.destination == c->address || bpf_map_lookup_elem(&own, &key);
 }
 
 /* VXLAN to this machine. */
@@ -139,7 +143,9 @@ static __noinline int from_node(struct xdp_md *ctx)
 	struct ids *ids = ids_of((void *)&wrap + OUTER_BYTES);
 	__u32 server = ids->server;
 	struct server *from = bpf_map_lookup_elem(&servers, &server);
-	if (!are_ids(ids) || !from || !from->address || from->address != wrap.ip.source) {
+	/* Clients can forge a node's address, but not the interface that they come in by. */
+	if (!are_ids(ids) || !from || !from->address || from->address != wrap.ip.source ||
+	    from->ifindex != ctx->ingress_ifindex) {
 		count_reason(REASON_UNKNOWN_NODE);
 		return XDP_DROP;
 	}

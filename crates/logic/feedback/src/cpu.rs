@@ -12,7 +12,7 @@
 //! Learning is a Kalman filter per core over the costs of its services, diagonal: one report of busy time is split
 //! among the services that had packets, more to those whose cost is less certain. Certainty fades with time. A
 //! report far outside what is expected is followed in steps: at most [`STEP`] of a cost per report, and never
-//! further than [`REACH`] times from calibration, so that a node that lies can bend its own costs within known
+//! further than [`REACH`] times from calibration (its own, else that of other cores), so that a node that lies can bend its own costs within known
 //! bounds and nobody else's.
 
 use std::time::Duration;
@@ -25,6 +25,10 @@ pub const STEP: f64 = 0.25;
 /// How many times higher or lower than calibrated a cost can be learned to be. NAT costs vary threefold
 /// between an idle and a full connection table.
 pub const REACH: f64 = 4.0;
+/// Costs of a packet that are believed, seconds: what a node says of itself is cut to this.
+pub const LEAST_COST: f64 = 0.05e-6;
+/// The highest one.
+pub const MOST_COST: f64 = 1e-3;
 /// The cost of a packet where nothing is known, seconds: about what forwarding costs.
 const UNKNOWN: f64 = 1e-6;
 /// How uncertain a calibrated cost is, as a part of it: bursts through an idle node were off by up to 40 %.
@@ -182,10 +186,12 @@ impl CpuModel {
     }
 
     /// Sets what a packet costs as measured when the service started there, seconds (E2). What was learned before is
-    /// forgotten: it was another process. Values that are no cost are ignored.
+    /// forgotten: it was another process. Values that are no cost are ignored, others cut to [`LEAST_COST`] and
+    /// [`MOST_COST`]: a node's calibration is its own word.
     pub fn calibrate(&mut self, place: Place, seconds: f64) {
         if seconds.is_finite() && seconds > 0.0 {
             let variance = CALIBRATED_ERROR * CALIBRATED_ERROR;
+            let seconds = seconds.clamp(LEAST_COST, MOST_COST);
             self.costs[self.shape.place(place)] =
                 Cost { seconds, calibrated: seconds, variance, learned: false };
         }
@@ -202,6 +208,18 @@ impl CpuModel {
         let known = others.map(|cost| cost.seconds).filter(|&seconds| seconds > 0.0);
         let (sum, count) = known.fold((0.0, 0u32), |(sum, n), seconds| (sum + seconds, n + 1));
         if count > 0 { sum / f64::from(count) } else { UNKNOWN }
+    }
+
+    /// What learning keeps within reach of: the place's calibration, else the mean one of this service on other cores;
+    /// 0 where it was calibrated nowhere.
+    fn reference(&self, index: usize, service: usize) -> f64 {
+        if self.costs[index].calibrated > 0.0 {
+            return self.costs[index].calibrated;
+        }
+        let others = self.costs.iter().skip(service).step_by(self.shape.services);
+        let known = others.map(|cost| cost.calibrated).filter(|&seconds| seconds > 0.0);
+        let (sum, count) = known.fold((0.0, 0u32), |(sum, n), seconds| (sum + seconds, n + 1));
+        if count > 0 { sum / f64::from(count) } else { 0.0 }
     }
 
     /// Standard error of [`CpuModel::cost`], as a part of it, when it was last learned or calibrated; 1 where nothing
@@ -267,6 +285,8 @@ impl CpuModel {
             loads.iter().zip(costs).map(|(load, cost)| load * load * cost.variance).sum()
         };
         let surprise = reported - predicted;
+        let references: Vec<f64> =
+            (0..self.shape.services).map(|s| self.reference(first + s, s)).collect();
         let costs = &mut self.costs[first..first + self.shape.services];
         if surprise.powi(2) > SURPRISE.powi(2) * (variance(costs) + noise) {
             let handled = costs.iter_mut().zip(&loads).filter(|(_, load)| **load > 0.0);
@@ -280,10 +300,11 @@ impl CpuModel {
             let before = load / rates[service];
             let after = before * (1.0 + (gain * surprise).clamp(-STEP, STEP));
             cost.variance *= (1.0 - gain * load).max(0.0);
-            cost.seconds = match cost.calibrated {
+            let within = match references[service] {
                 0.0 => after,
-                calibrated => after.clamp(calibrated / REACH, calibrated * REACH),
+                reference => after.clamp(reference / REACH, reference * REACH),
             };
+            cost.seconds = within.clamp(LEAST_COST, MOST_COST);
             cost.learned = true;
         }
         self.note(report, Learned { predicted, reported });

@@ -29,7 +29,7 @@ mod water_fill;
 mod weighted_round_robin;
 
 pub use balance::{Balancer, BalancerKind, CoreLoad, FLOOR, UnknownBalancer};
-pub use cpu::{CpuModel, Learned, Place, Refused, Report, Shape};
+pub use cpu::{CpuModel, LEAST_COST, Learned, MOST_COST, Place, Refused, Report, Shape};
 pub use monitor::Monitor;
 pub use pid::Pid;
 pub use pid_literal::PidLiteral;

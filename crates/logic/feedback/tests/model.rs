@@ -183,3 +183,36 @@ fn calibration_forgets_what_was_learned() {
     assert_eq!(model.cost(place(0, 0, 0)), 0.7e-6);
     assert!(!model.is_learned(place(0, 0, 0)));
 }
+
+#[test]
+fn a_nodes_word_on_its_costs_is_cut_to_what_can_be() {
+    use plimsoll_feedback::{LEAST_COST, MOST_COST};
+    let mut model = CpuModel::new(SHAPE);
+    for (said, believed) in
+        [(1e-12, LEAST_COST), (2e-6, 2e-6), (5.0, MOST_COST), (f64::INFINITY, 1e-6)]
+    {
+        model.calibrate(place(0, 0, 0), 1e-6);
+        model.calibrate(place(0, 0, 0), said);
+        assert_eq!(model.cost(place(0, 0, 0)), believed, "{said}");
+    }
+}
+
+#[test]
+fn a_node_that_was_not_calibrated_is_held_to_the_others() {
+    let mut model = CpuModel::new(SHAPE);
+    model.calibrate(place(1, 0, 0), 1e-6);
+    for second in 1..=60 {
+        // 100 packets that took all of a second.
+        let now = Nanos(second * 1_000_000_000);
+        let _ = model.learn(now, &report(second, 1.0, &[100, 0]));
+        assert!(model.cost(place(0, 0, 0)) <= 4.000_001e-6, "second {second}");
+    }
+    assert!(model.cost(place(0, 0, 0)) > 1e-6, "it was learned from");
+    // Calibrated nowhere: what can be is the limit.
+    let mut model = CpuModel::new(SHAPE);
+    for second in 1..=200 {
+        let now = Nanos(second * 1_000_000_000);
+        let _ = model.learn(now, &report(second, 1.0, &[100, 0]));
+    }
+    assert!((model.cost(place(0, 0, 0)) - plimsoll_feedback::MOST_COST).abs() < 1e-9);
+}

@@ -52,7 +52,7 @@ pub struct Interface {
 pub struct Flows {
     /// Entries of each address family; a flow behind a NAT takes two.
     pub limit: u32,
-    /// A flow without packets for so long is forgotten; no shorter than the nodes' conntrack does.
+    /// A flow without packets for so long is forgotten; the nodes' conntrack is set to forget no later.
     pub idle: Duration,
 }
 

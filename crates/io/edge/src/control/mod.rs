@@ -2,10 +2,14 @@
 //! services have done. UDP; every message is authenticated by a key that both have in a file (HMAC-SHA256).
 //!
 //! A node does what a question says (whose packets it takes) only where the question repeats the number that the
-//! node drew when it started, and is newer than the last one: an old question played back does nothing. A
-//! forwarder takes an answer only to a question that it has just asked.
+//! node drew when it started, is newer than the last one, and is of no forwarder that another one has followed: an
+//! old question played back does nothing ([`Followed`]). Where the forwarder is, too, is in the question under its tag; the
+//! address that it came from says nothing. A forwarder takes an answer only to a question that it has just asked.
+
+mod followed;
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
@@ -16,11 +20,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::EdgeConfig;
 use crate::error::EdgeError;
+pub(crate) use followed::Followed;
 
 const TAG_BYTES: usize = 32;
 const KEY_BYTES: usize = 32;
 /// Messages fit one datagram: a node of 64 places takes some 8 KiB.
 pub(crate) const MOST_BYTES: usize = 60_000;
+
+/// What can be sealed. The kind is under the tag: an answer is never taken for a question.
+pub(crate) trait Message: Serialize + DeserializeOwned {
+    const KIND: &'static [u8];
+}
+
+impl Message for Ask {
+    const KIND: &'static [u8] = b"plimsoll edge ask\0";
+}
+
+impl Message for Answer {
+    const KIND: &'static [u8] = b"plimsoll edge answer\0";
+}
 
 /// The key of control.
 #[derive(Clone, Debug)]
@@ -73,17 +91,17 @@ impl Key {
     }
 
     /// A message with its tag.
-    pub(crate) fn seal<T: Serialize>(&self, message: &T) -> Vec<u8> {
+    pub(crate) fn seal<T: Message>(&self, message: &T) -> Vec<u8> {
         let mut bytes = serde_json::to_vec(message).expect("numbers and text");
-        let tag = hmac::sign(&self.0, &bytes);
+        let tag = hmac::sign(&self.0, &[T::KIND, &bytes].concat());
         bytes.extend_from_slice(tag.as_ref());
         bytes
     }
 
     /// The message, where its tag is right.
-    pub(crate) fn open<T: DeserializeOwned>(&self, bytes: &[u8]) -> Option<T> {
+    pub(crate) fn open<T: Message>(&self, bytes: &[u8]) -> Option<T> {
         let (message, tag) = bytes.split_at_checked(bytes.len().checked_sub(TAG_BYTES)?)?;
-        hmac::verify(&self.0, message, tag).ok()?;
+        hmac::verify(&self.0, &[T::KIND, message].concat(), tag).ok()?;
         serde_json::from_slice(message).ok()
     }
 }
@@ -103,9 +121,10 @@ pub(crate) fn draw() -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// What forwarder and nodes must agree on, in short.
-pub(crate) fn agreement(config: &EdgeConfig) -> String {
-    let text = format!("{:?}", (config.vni, &config.services, &config.nodes));
+/// What the forwarder and a node must agree on, in short: the numbers on the wire, and what the node itself does. Other
+/// nodes are none of its business, so that one can be added without the rest.
+pub(crate) fn agreement(config: &EdgeConfig, node: usize) -> String {
+    let text = format!("{:?}", (config.vni, &config.services, node, config.nodes.get(node)));
     let digest = digest::digest(&digest::SHA256, text.as_bytes());
     digest.as_ref()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -115,11 +134,13 @@ pub(crate) fn agreement(config: &EdgeConfig) -> String {
 pub(crate) struct Ask {
     /// Drawn when the forwarder started.
     pub(crate) forwarder: u64,
+    /// Where it takes packets from nodes.
+    pub(crate) address: Ipv4Addr,
     /// One more with each question.
     pub(crate) sequence: u64,
     /// What the node drew when it started, where that is known.
     pub(crate) node: Option<u64>,
-    /// [`agreement`] of its configuration.
+    /// [`agreement`] of its configuration about this node.
     pub(crate) agreement: String,
 }
 
@@ -159,13 +180,67 @@ mod tests {
     #[test]
     fn a_message_is_believed_only_with_the_same_key() {
         let (key, other) = (Key::of(&[1; 32]), Key::of(&[2; 32]));
-        let ask = Ask { forwarder: 1, sequence: 2, node: Some(3), agreement: "x".to_owned() };
+        let ask = Ask {
+            forwarder: 1,
+            address: Ipv4Addr::LOCALHOST,
+            sequence: 2,
+            node: Some(3),
+            agreement: "x".to_owned(),
+        };
         let mut sealed = key.seal(&ask);
         assert_eq!(key.open::<Ask>(&sealed).expect("opened").sequence, 2);
         assert!(other.open::<Ask>(&sealed).is_none(), "another key");
         sealed[3] ^= 1;
         assert!(key.open::<Ask>(&sealed).is_none(), "changed on the way");
+        let answer = Answer {
+            forwarder: 1,
+            sequence: 2,
+            node: 3,
+            agreement: "x".to_owned(),
+            clock_ns: 4,
+            places: Vec::new(),
+            reasons: Vec::new(),
+        };
+        let sealed = key.seal(&answer);
+        assert_eq!(key.open::<Answer>(&sealed).expect("opened").node, 3);
+        assert!(key.open::<Ask>(&sealed).is_none(), "another kind");
+        // The kind is under the tag, whatever the keys are.
+        let body = serde_json::to_vec(&ask).expect("JSON");
+        let tag = hmac::sign(&key.0, &[Answer::KIND, &body].concat());
+        assert!(key.open::<Ask>(&[&body, tag.as_ref()].concat()).is_none(), "another kind");
         assert!(key.open::<Ask>(&[0; 31]).is_none() && key.open::<Ask>(&[]).is_none());
+    }
+
+    #[test]
+    fn other_nodes_are_none_of_a_nodes_business() {
+        let text = "edge:
+  interfaces: [ { name: eth0 } ]
+  services: [ { name: a, match: { protocol: udp }, chain: [ { xdp: counter } ] } ]
+  nodes:
+    - { name: n1, address: 10.3.0.11, cpus: [0], services: [a] }
+    - { name: n2, address: 10.3.0.12, cpus: [0], services: [a] }
+";
+        let document = plimsoll_config::Document::parse("edge.yaml", text).expect("YAML");
+        let read = document.read(|cursor| {
+            cursor.fields(&["edge"])?.required("edge", "the section", EdgeConfig::read)
+        });
+        let config: EdgeConfig = read.expect("valid");
+        let was = [agreement(&config, 0), agreement(&config, 1)];
+        assert_ne!(was[0], was[1]);
+        let mut other = config.clone();
+        other.nodes[1].cpus.push(1);
+        other.nodes.push(config.nodes[0].clone());
+        assert_eq!(agreement(&other, 0), was[0], "another node changed, and one was appended");
+        assert_ne!(agreement(&other, 1), was[1], "it changed itself");
+        other.nodes.swap(0, 2);
+        other.nodes.insert(0, config.nodes[1].clone());
+        assert_ne!(agreement(&other, 1), was[0], "its number on the wire changed");
+        let mut other = config.clone();
+        other.vni += 1;
+        assert_ne!(agreement(&other, 0), was[0]);
+        let mut other = config.clone();
+        other.services[0].name.push('b');
+        assert_ne!(agreement(&other, 0), was[0]);
     }
 
     #[test]

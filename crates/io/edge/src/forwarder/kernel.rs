@@ -289,6 +289,13 @@ impl Kernel {
         Ok(word(&bytes, 68) != 0)
     }
 
+    /// Whether a place that is sent packets has other numbers, or another VNI, than these.
+    pub(super) fn has_other_ids(&self, number: u32, wrap: &Wrap) -> Result<bool, EdgeError> {
+        let bytes = self.targets.get(&number, 0).map_err(EdgeError::kernel("targets"))?;
+        // From the VNI on.
+        Ok(word(&bytes, 68) != 0 && bytes[46..WRAP_BYTES] != wrap.to_bytes()[46..])
+    }
+
     /// Takes a place out, whatever it is; its flows are sent elsewhere.
     pub(super) fn kill_target(&mut self, number: u32) -> Result<(), EdgeError> {
         let mut bytes = self.targets.get(&number, 0).map_err(EdgeError::kernel("targets"))?;
@@ -296,18 +303,30 @@ impl Kernel {
         self.targets.set(number, bytes, 0).map_err(EdgeError::kernel("targets"))
     }
 
-    /// Whose packets are taken as a node's.
+    /// Whose packets are taken as a node's: its address, and the interface (its index) that they come in by.
     pub(super) fn set_server(
         &mut self,
         server: u8,
-        address: Option<Ipv4Addr>,
+        of: Option<(Ipv4Addr, u32)>,
     ) -> Result<(), EdgeError> {
         let mut bytes = [0; 8];
-        if let Some(address) = address {
+        if let Some((address, ifindex)) = of {
             bytes[..4].copy_from_slice(&address.octets());
-            bytes[4] = 1;
+            bytes[4..].copy_from_slice(&ifindex.to_ne_bytes());
         }
         self.servers.set(u32::from(server), bytes, 0).map_err(EdgeError::kernel("servers"))
+    }
+
+    /// Takes trust from addresses that are no node's any more; number 1 is the first node's.
+    pub(super) fn forget_servers(&mut self, nodes: &[Ipv4Addr]) -> Result<(), EdgeError> {
+        for server in 1..=crate::config::MOST_NODES {
+            let number = server as u32;
+            let held = self.servers.get(&number, 0).map_err(EdgeError::kernel("servers"))?;
+            if nodes.get(server - 1).is_none_or(|node| node.octets() != held[..4]) {
+                self.set_server(server as u8, None)?;
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn set_port(&mut self, port: u32, ifindex: u32) -> Result<(), EdgeError> {

@@ -9,6 +9,7 @@ mod status;
 mod sweep;
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -71,6 +72,7 @@ pub struct Forwarder {
     scale: Scale,
     slots: Vec<Slots>,
     shared: Arc<Shared>,
+    listener: UnixListener,
     began: Instant,
 }
 
@@ -84,10 +86,13 @@ impl Forwarder {
     /// Loads the program onto what is pinned, fills its tables and attaches it. Nodes serve when they have answered.
     ///
     /// # Errors
-    /// Without root, a key, or a route to the nodes; or when the kernel refuses.
+    /// Without root, a key, or a route to the nodes; when another forwarder answers at the socket, of which nothing is
+    /// changed then; or when the kernel refuses.
     pub fn start(config: &EdgeConfig) -> Result<Forwarder, EdgeError> {
         let key = Key::load(&config.key)?;
         let address = own_address(config)?;
+        // First of all: where another forwarder answers, nothing of it is touched.
+        let listener = socket::bind(&config.socket)?;
         let mut kernel = Kernel::load(&forwarder_dir(config), config.flows.limit)?;
         let shape = Shape {
             servers: config.nodes.len(),
@@ -109,7 +114,7 @@ impl Forwarder {
             UdpSocket::bind((address, 0)).map_err(EdgeError::system("open a UDP socket"))?;
         socket.set_nonblocking(true).map_err(EdgeError::system("set a socket"))?;
         let was_live = places.live_nodes(&kernel)?;
-        let nodes = Nodes::new(config, key, draw(), socket, &was_live);
+        let nodes = Nodes::new(config, key, (draw(), address), socket, &was_live);
         let mut forwarder = Forwarder {
             config: config.clone(),
             kernel,
@@ -123,6 +128,7 @@ impl Forwarder {
                 .map(|_| Slots::new(SLOTS, shape.all_cores()))
                 .collect(),
             shared: Arc::default(),
+            listener,
             began: Instant::now(),
         };
         forwarder.look(address)?;
@@ -136,10 +142,11 @@ impl Forwarder {
     /// Starts its threads: until the handle is stopped.
     ///
     /// # Errors
-    /// When the socket cannot be made, or the system refuses a thread.
+    /// When the system refuses a thread.
     pub fn spawn(mut self) -> Result<Handle, EdgeError> {
         let shared = self.shared.clone();
-        let listener = socket::bind(&self.config.socket)?;
+        let listener =
+            self.listener.try_clone().map_err(EdgeError::system("share the Unix socket"))?;
         let names: Vec<String> = self.config.nodes.iter().map(|node| node.name.clone()).collect();
         let lookup = socket::Lookup::of(&mut self);
         let (programs, flows) = (self.kernel.programs.clone(), self.config.flows);
@@ -235,6 +242,7 @@ impl Forwarder {
 
     /// Brings what the kernel and the policy know of nodes in line with how they are.
     fn follow(&mut self) -> Result<(), EdgeError> {
+        self.places.write_agreed(&mut self.kernel)?;
         for (node, alive) in self.nodes.changes() {
             let name = &self.config.nodes[node].name;
             if alive {

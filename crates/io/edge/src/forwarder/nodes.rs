@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use plimsoll_feedback::{CpuModel, Report};
+use plimsoll_feedback::{CpuModel, LEAST_COST, MOST_COST, Place, Report};
 use plimsoll_l4::Mac;
 use plimsoll_l4::network::{self, Link, Neighbour};
 use plimsoll_model::Nanos;
@@ -31,6 +31,7 @@ pub(super) struct NextHop {
     pub(super) mac: Mac,
     pub(super) source_mac: Mac,
     pub(super) port: u32,
+    pub(super) ifindex: u32,
     pub(super) mtu: u32,
 }
 
@@ -56,12 +57,20 @@ pub(super) fn place_of(
     }
     let known =
         known.ok_or_else(|| format!("{next} has no MAC address in the neighbour table yet"))?;
-    Ok(NextHop { mac: known.mac, source_mac: link.mac, port: *port, mtu: link.mtu })
+    Ok(NextHop {
+        mac: known.mac,
+        source_mac: link.mac,
+        port: *port,
+        ifindex: link.index,
+        mtu: link.mtu,
+    })
 }
 
 #[derive(Debug)]
 struct State {
     address: SocketAddr,
+    /// What it must agree to.
+    agreement: String,
     /// What it drew when it started.
     boot: Option<u64>,
     /// The last question, and how many were not answered since the last answer.
@@ -82,7 +91,8 @@ struct State {
 pub(super) struct Nodes {
     key: Key,
     forwarder: u64,
-    agreement: String,
+    /// Its own, towards nodes.
+    address: Ipv4Addr,
     socket: UdpSocket,
     states: Vec<State>,
     refused: BTreeMap<String, u64>,
@@ -94,12 +104,13 @@ impl Nodes {
     pub(super) fn new(
         config: &EdgeConfig,
         key: Key,
-        forwarder: u64,
+        (forwarder, address): (u64, Ipv4Addr),
         socket: UdpSocket,
         was_live: &[bool],
     ) -> Nodes {
-        let state = |(node, live): (&crate::config::Node, &bool)| State {
-            address: SocketAddr::new(node.address.into(), config.control_port),
+        let state = |(index, live): (usize, &bool)| State {
+            address: SocketAddr::new(config.nodes[index].address.into(), config.control_port),
+            agreement: agreement(config, index),
             boot: None,
             sequence: 0,
             unanswered: 0,
@@ -116,9 +127,9 @@ impl Nodes {
         Nodes {
             key,
             forwarder,
-            agreement: agreement(config),
+            address,
             socket,
-            states: config.nodes.iter().zip(was_live).map(state).collect(),
+            states: (0..config.nodes.len()).zip(was_live).map(state).collect(),
             refused: BTreeMap::new(),
             services: config.services.len(),
             buffer: vec![0; MOST_BYTES],
@@ -132,9 +143,10 @@ impl Nodes {
             state.unanswered = state.unanswered.saturating_add(1);
             let ask = Ask {
                 forwarder: self.forwarder,
+                address: self.address,
                 sequence: state.sequence,
                 node: state.boot,
-                agreement: self.agreement.clone(),
+                agreement: state.agreement.clone(),
             };
             // One that is not there does not answer: that is noticed.
             let _ = self.socket.send_to(&self.key.seal(&ask), state.address);
@@ -195,7 +207,10 @@ impl Nodes {
             *self.refused.entry("not asked for".to_owned()).or_default() += 1;
             return;
         }
-        state.disagrees = answer.agreement != self.agreement;
+        state.disagrees = answer.agreement != state.agreement;
+        if !state.disagrees {
+            places.set_agreed(node);
+        }
         state.reasons = answer.reasons.iter().cloned().collect();
         if state.boot != Some(answer.node) {
             // It started anew: it takes packets when it has heard its own number from here.
@@ -219,6 +234,8 @@ impl Nodes {
             let Some(place) = places.find(node, report.cpu, report.service) else { continue };
             let seconds = report.calibrated_ns * 1e-9;
             if seconds > 0.0 {
+                // Its own word: shown as it is believed.
+                let seconds = seconds.clamp(LEAST_COST, MOST_COST);
                 model.calibrate(place, seconds);
                 places.note(place, None, Some(seconds));
             }
@@ -251,6 +268,7 @@ impl Nodes {
             return;
         }
         let seconds = window.as_secs_f64();
+        let mut cores = Cores::default();
         for (index, (place, report)) in known.iter().enumerate() {
             let before = last.places.iter().find(|old| same(old, report)).copied();
             let Some(before) = before else { continue };
@@ -261,6 +279,7 @@ impl Nodes {
             went[place.service] =
                 sent[index].saturating_sub(last_sent.get(index).copied().unwrap_or(0));
             places.note(*place, Some((busy / seconds).min(1.0)), None);
+            cores.add(*place, handled[place.service], busy);
             if handled[place.service] == 0 {
                 continue;
             }
@@ -274,6 +293,15 @@ impl Nodes {
                 sent: &went,
             };
             if let Err(why) = model.learn(at, &report) {
+                *self.refused.entry(why.to_string()).or_default() += 1;
+            }
+        }
+        // Nothing is learned from a core without packets, but it is known to be idle.
+        let none = vec![0; self.services];
+        for (core, busy) in cores.without_packets() {
+            let (busy, handled, sent) = (busy.min(seconds), &none[..], &none[..]);
+            let report = Report { server: node, core, ended: at, seconds, busy, handled, sent };
+            if let Err(why) = model.hear(at, &report) {
                 *self.refused.entry(why.to_string()).or_default() += 1;
             }
         }
@@ -318,7 +346,8 @@ impl Nodes {
 
     pub(super) fn status(&self, config: &EdgeConfig, active: &[bool]) -> Vec<NodeStatus> {
         let nodes = config.nodes.iter().zip(&self.states).zip(active);
-        let show = |((node, state), active): ((&crate::config::Node, &State), &bool)| NodeStatus {
+        let show = |((node, state), active): ((&crate::config::Node, &State), &bool)| {
+            NodeStatus {
             name: node.name.clone(),
             address: node.address.to_string(),
             state: match (state.alive, state.drained, active) {
@@ -330,7 +359,7 @@ impl Nodes {
             .to_owned(),
             problem: state.problem.clone().or_else(|| {
                 let disagrees =
-                    "its configuration of vni, services or nodes differs from the forwarder's";
+                    "its configuration of vni, services or itself differs from the forwarder's, or its place in the list of nodes";
                 let silent = format!("no answer from {}", state.address);
                 if state.disagrees {
                     Some(disagrees.to_owned())
@@ -339,11 +368,67 @@ impl Nodes {
                 }
             }),
             reasons: state.reasons.clone(),
+        }
         };
         nodes.map(show).collect()
     }
 }
 
+/// What a node's cores did in a window, all services together: packets, and busy seconds.
+#[derive(Debug, Default)]
+struct Cores(BTreeMap<usize, (u64, f64)>);
+
+impl Cores {
+    fn add(&mut self, place: Place, packets: u64, busy: f64) {
+        let (of_core, seconds) = self.0.entry(place.core).or_default();
+        *of_core += packets;
+        *seconds += busy;
+    }
+
+    fn without_packets(&self) -> impl Iterator<Item = (usize, f64)> + '_ {
+        self.0
+            .iter()
+            .filter(|(_, (packets, _))| *packets == 0)
+            .map(|(core, (_, busy))| (*core, *busy))
+    }
+}
+
 fn same(one: &PlaceReport, other: &PlaceReport) -> bool {
     (one.cpu, one.service) == (other.cpu, other.service)
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_feedback::Shape;
+
+    use super::*;
+
+    #[test]
+    fn a_core_without_packets_is_heard_once_whatever_its_services() {
+        let mut cores = Cores::default();
+        for (core, service, packets, busy) in
+            [(0, 0, 0, 0.25), (0, 1, 0, 0.25), (1, 0, 0, 0.1), (1, 1, 7, 0.2)]
+        {
+            cores.add(Place { server: 0, core, service }, packets, busy);
+        }
+        assert_eq!(cores.without_packets().collect::<Vec<_>>(), [(0, 0.5)]);
+        let mut model = CpuModel::new(Shape { servers: 1, cores: 2, services: 2 });
+        let now = Nanos(1_000_000_000);
+        let none = [0, 0];
+        for (core, busy) in cores.without_packets() {
+            let report = Report {
+                server: 0,
+                core,
+                ended: now,
+                seconds: 1.0,
+                busy,
+                handled: &none,
+                sent: &none,
+            };
+            model.hear(now, &report).expect("heard");
+        }
+        let second = Duration::from_secs(1);
+        assert_eq!(model.reported(0, 0, now, second), Some(0.5));
+        assert_eq!(model.reported(0, 1, now, second), None, "its packets are learned from");
+    }
 }

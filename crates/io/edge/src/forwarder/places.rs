@@ -45,6 +45,10 @@ pub(super) struct Places {
     /// By core and service: the number.
     numbers: Vec<u32>,
     live: Vec<bool>,
+    /// By node: whether it has agreed to these numbers since the start.
+    agreed: Vec<bool>,
+    /// Nodes that have just agreed.
+    fresh: Vec<usize>,
     hops: Vec<Option<Way>>,
     empty: Vec<bool>,
 }
@@ -72,6 +76,8 @@ impl Places {
         };
         let names: Vec<String> = specs.iter().map(name).collect();
         let given = kernel.number(&names)?;
+        let addresses: Vec<Ipv4Addr> = config.nodes.iter().map(|node| node.address).collect();
+        kernel.forget_servers(&addresses)?;
         let mut numbers = vec![0; shape.places()];
         let mut states = Vec::with_capacity(specs.len());
         for ((place, spec), number) in specs.iter_mut().zip(given) {
@@ -87,6 +93,8 @@ impl Places {
             new: vec![0; shape.places()],
             numbers,
             live: vec![false; config.nodes.len()],
+            agreed: vec![false; config.nodes.len()],
+            fresh: Vec::new(),
             hops: vec![None; config.nodes.len()],
             empty: vec![false; config.services.len()],
         })
@@ -197,7 +205,7 @@ impl Places {
             return Ok(());
         }
         self.hops[node] = Some((address, next, wrap));
-        kernel.set_server(node as u8 + 1, Some(address))?;
+        kernel.set_server(node as u8 + 1, Some((address, next.ifindex)))?;
         // Until it has answered, or failed to, it is as whoever was here before left it.
         for (_, spec) in self.specs.iter().filter(|(_, spec)| spec.server == node) {
             self.live[node] |= kernel.is_live(spec.number)?;
@@ -205,8 +213,33 @@ impl Places {
         self.write(node, kernel)
     }
 
+    /// A node knows the numbers that its packets are to carry.
+    pub(super) fn set_agreed(&mut self, node: usize) {
+        if !std::mem::replace(&mut self.agreed[node], true) {
+            self.fresh.push(node);
+        }
+    }
+
+    /// Writes in full what is known of nodes that have just agreed.
+    pub(super) fn write_agreed(&mut self, kernel: &mut Kernel) -> Result<(), EdgeError> {
+        for node in std::mem::take(&mut self.fresh) {
+            self.write(node, kernel)?;
+        }
+        Ok(())
+    }
+
+    fn kill(&self, node: usize, kernel: &mut Kernel) -> Result<(), EdgeError> {
+        for (_, spec) in self.specs.iter().filter(|(_, spec)| spec.server == node) {
+            kernel.kill_target(spec.number)?;
+        }
+        Ok(())
+    }
+
     fn write(&self, node: usize, kernel: &mut Kernel) -> Result<(), EdgeError> {
-        let Some((destination, next, (source, vni))) = self.hops[node] else { return Ok(()) };
+        let Some((destination, next, (source, vni))) = self.hops[node] else {
+            // Whoever was here before may have left it in, and it has no MAC address any more.
+            return if self.live[node] { Ok(()) } else { self.kill(node, kernel) };
+        };
         for (_, spec) in self.specs.iter().filter(|(_, spec)| spec.server == node) {
             let wrap = Wrap {
                 to_mac: next.mac,
@@ -218,6 +251,11 @@ impl Places {
                 core: spec.cpu as u8,
                 service: spec.service as u8,
             };
+            // Flows that are there carry numbers of before: they go on while the node knows these and not the new ones.
+            let keeps = self.live[node] && !self.agreed[node];
+            if keeps && kernel.has_other_ids(spec.number, &wrap)? {
+                continue;
+            }
             let target = Target { wrap, port: next.port, live: self.live[node], mtu: next.mtu };
             kernel.set_target(spec.number, &target)?;
         }

@@ -18,7 +18,7 @@ use plimsoll_l4::{AttachMode, Mac, prepare};
 use tracing::{info, warn};
 
 use crate::config::EdgeConfig;
-use crate::control::{Answer, Ask, Key, MOST_BYTES, PlaceReport, agreement, draw};
+use crate::control::{Answer, Ask, Followed, Key, MOST_BYTES, PlaceReport, agreement, draw};
 use crate::error::EdgeError;
 use crate::kernel::{self, Ran, array, per_cpu};
 use crate::wire::vni_word;
@@ -68,9 +68,7 @@ pub struct Node {
     settings: Settings,
     socket: UdpSocket,
     began: Instant,
-    /// The last question of a forwarder that was believed.
-    last: Option<(u64, u64)>,
-    forwarder: Option<IpAddr>,
+    followed: Followed,
     dir: PathBuf,
 }
 
@@ -176,7 +174,7 @@ impl Node {
         let mut node = Node {
             key,
             boot: draw(),
-            agreement: agreement(config),
+            agreement: agreement(config, index),
             server: index as u8 + 1,
             ebpf,
             map,
@@ -189,8 +187,7 @@ impl Node {
             settings,
             socket,
             began: Instant::now(),
-            last: None,
-            forwarder: None,
+            followed: Followed::default(),
             dir,
         };
         node.calibrate()?;
@@ -247,17 +244,9 @@ impl Node {
     }
 
     fn answer(&mut self, ask: &Ask, from: SocketAddr) -> Result<(), EdgeError> {
-        let is_new = match self.last {
-            Some((forwarder, sequence)) if forwarder == ask.forwarder => ask.sequence > sequence,
-            _ => true,
-        };
-        if ask.node == Some(self.boot) && is_new && ask.agreement == self.agreement {
-            self.last = Some((ask.forwarder, ask.sequence));
-            if self.forwarder != Some(from.ip()) {
-                info!(forwarder = %from.ip(), "takes packets");
-                self.forwarder = Some(from.ip());
-                self.look()?;
-            }
+        if self.followed.take(ask, self.boot, &self.agreement) {
+            info!(forwarder = %ask.address, "takes packets");
+            self.look()?;
         }
         let answer = Answer {
             forwarder: ask.forwarder,
@@ -296,7 +285,7 @@ impl Node {
 
     /// Where the forwarder is, by now.
     fn look(&mut self) -> Result<(), EdgeError> {
-        let Some(IpAddr::V4(forwarder)) = self.forwarder else { return Ok(()) };
+        let Some(forwarder) = self.followed.address() else { return Ok(()) };
         let route = network::route(forwarder.into(), &[&self.uplink])
             .map_err(EdgeError::system("ask for the route to the forwarder"))?;
         let next = route.and_then(|route| route.gateway).unwrap_or(forwarder.into());

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use plimsoll_l4::network::Link;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -32,13 +33,14 @@ pub(super) struct ServiceNamespace {
 }
 
 impl ServiceNamespace {
-    /// Makes it, with these rules and addresses. `define` are set for the rules (`nft -D`).
+    /// Makes it, with these rules and addresses; `node` is set for the rules (`nft -D`). Its conntrack forgets no
+    /// later than the forwarder does, after `idle`.
     pub(super) fn create(
         number: usize,
         uplink: &Link,
         rules: &Path,
         external: &[IpAddr],
-        node: &str,
+        (node, idle): (&str, Duration),
     ) -> Result<ServiceNamespace, EdgeError> {
         sweep();
         let name =
@@ -80,6 +82,8 @@ impl ServiceNamespace {
             command(&format!("ip -n {name} addr add {address}/{bits} dev wan {nodad}"))?;
         }
         made.load(rules, node)?;
+        // The rules have brought conntrack, where they use it.
+        made.inside(move || forget_after(idle))??;
         Ok(made)
     }
 
@@ -142,6 +146,24 @@ fn settle() -> Result<(), EdgeError> {
     // Segments that were merged would be cut again without a checksum, for the cable promises to make it.
     for inside in INSIDE {
         command(&format!("ethtool -K {inside} tx off gro off"))?;
+    }
+    Ok(())
+}
+
+/// A connection of conntrack's that the forwarder has forgotten would hold its port for nothing.
+fn forget_after(idle: Duration) -> Result<(), EdgeError> {
+    for key in ["nf_conntrack_tcp_timeout_established", "nf_conntrack_udp_timeout_stream"] {
+        let file = Path::new("/proc/sys/net/netfilter").join(key);
+        // Rules without state, and a kernel that has not loaded it.
+        if !file.exists() {
+            continue;
+        }
+        let read = fs::read_to_string(&file).map_err(EdgeError::system(format!("read {key}")))?;
+        let most = idle.as_secs();
+        if read.trim().parse::<u64>().is_ok_and(|seconds| seconds > most) {
+            fs::write(&file, most.to_string())
+                .map_err(EdgeError::system(format!("set {key} to {most}")))?;
+        }
     }
     Ok(())
 }

@@ -115,7 +115,13 @@ impl Service {
         };
         if let Some(rules) = spec.nftables() {
             let external = node.external.get(&number).map_or(&[][..], Vec::as_slice);
-            let made = ServiceNamespace::create(number, uplink, rules, external, &node.name)?;
+            let made = ServiceNamespace::create(
+                number,
+                uplink,
+                rules,
+                external,
+                (&node.name, config.flows.idle),
+            )?;
             service.connect(&made)?;
             service.namespace = Some(made);
         }

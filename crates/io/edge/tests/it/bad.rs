@@ -16,7 +16,7 @@ const SECTION: &str = "
     - { name: n1, address: \"10.3.0.11\", cpus: [0], services: [inspect] }
 ";
 
-fn rig(unmatched: &str) -> Rig {
+pub fn rig(unmatched: &str) -> Rig {
     let mut rig = Rig::new(&SECTION.replace("UNMATCHED", unmatched));
     rig.start_node("n1");
     rig.start_forwarder();
@@ -27,17 +27,22 @@ fn rig(unmatched: &str) -> Rig {
 }
 
 fn run(rig: &Rig, packets: &[Vec<u8>]) -> Vec<Ran> {
+    run_by(rig, "eth0", packets)
+}
+
+/// As if they came in by this interface.
+fn run_by(rig: &Rig, interface: &str, packets: &[Vec<u8>]) -> Vec<Ran> {
     let handle = rig.forwarder.as_ref().expect("it runs");
     rig.net
         .inside("fwd", || {
             let links = plimsoll_l4::network::links().expect("links");
-            let eth0 = links.iter().find(|link| link.name == "eth0").expect("there").index;
-            packets.iter().map(|packet| handle.run_packet(packet, eth0).expect("runs")).collect()
+            let index = links.iter().find(|link| link.name == interface).expect("there").index;
+            packets.iter().map(|packet| handle.run_packet(packet, index).expect("runs")).collect()
         })
         .expect("a thread")
 }
 
-fn one(rig: &Rig, packet: &[u8]) -> Ran {
+pub fn one(rig: &Rig, packet: &[u8]) -> Ran {
     run(rig, &[packet.to_vec()]).remove(0)
 }
 
@@ -49,7 +54,7 @@ fn counted(rig: &Rig, packet: &[u8], verdict: u32, reason: &str) {
     until(reason, || rig.status().reasons[reason] > before);
 }
 
-fn request() -> Vec<u8> {
+pub fn request() -> Vec<u8> {
     ip4(CLIENT, SERVER, 17, 0x4000, &udp(4000, 53, b"question"))
 }
 
@@ -88,8 +93,19 @@ fn what_contradicts_itself_is_counted_and_harms_nobody() {
         "malformed",
     );
     counted(&rig, &from_node(4096, [4, 1, 0, 0], &[0x08, 0x06, 0, 1]), DROP, "malformed");
-    let nested = ip4("10.2.0.20", "10.3.0.1", 17, 0, &udp(1, VXLAN, &[0; 20]));
-    counted(&rig, &from_node(4096, [4, 1, 0, 0], &inner(&nested)), DROP, "nested");
+    // For the forwarder by any of its addresses, and for a node.
+    for own in ["10.3.0.1", "10.1.0.1", "10.3.0.11"] {
+        let nested = ip4("10.2.0.20", own, 17, 0, &udp(1, VXLAN, &[0; 20]));
+        counted(&rig, &from_node(4096, [4, 1, 0, 0], &inner(&nested)), DROP, "nested");
+    }
+    let other = ip4("10.2.0.20", CLIENT, 17, 0, &udp(1, VXLAN, &[0; 20]));
+    assert_ne!(one(&rig, &from_node(4096, [4, 1, 0, 0], &inner(&other))).verdict, DROP);
+    // A node's address, forged by somebody behind another interface.
+    let before = rig.status().reasons["unknown_node"];
+    let returned = from_node(4096, [4, 1, 0, 0], &good);
+    assert_ne!(one(&rig, &returned).verdict, DROP, "by the node's own interface");
+    assert_eq!(run_by(&rig, "lo", &[returned]).remove(0).verdict, DROP);
+    until("unknown_node", || rig.status().reasons["unknown_node"] > before);
     // Rewritten, of a flow that is not known.
     let mut teach = vec![0x88, 0xb5, 8, 0, 0, 0];
     teach.extend_from_slice(&[9; 16]);
@@ -131,6 +147,21 @@ fn packets_are_wrapped_with_ids_and_errors_follow_their_flow() {
     stray.extend_from_slice(&ip4(SERVER, CLIENT, 17, 0, &udp(53, 4999, b""))[14..]);
     counted(&rig, &ip4("10.1.0.77", SERVER, 1, 0, &stray), PASS, "error_unknown");
     counted(&rig, &ip4(CLIENT, "192.0.2.1", 17, 0, &udp(1, 2, b"")), DROP, "unmatched");
+    // Nor do those pass by the chain whose flow cannot be told.
+    let cut = |packet: Vec<u8>| packet[..36].to_vec();
+    counted(&rig, &cut(request()), DROP, "malformed");
+    counted(&rig, &request()[..30], DROP, "malformed");
+    let mut long = request();
+    long[16..18].copy_from_slice(&500u16.to_be_bytes());
+    counted(&rig, &long, DROP, "malformed");
+    let later = ip4("10.1.0.66", SERVER, 17, 0x0010, &[7; 64]);
+    counted(&rig, &later, DROP, "fragment_unknown");
+    let six = ip6("fd01::10", "fd02::20", 17, &udp(4000, 53, b"question"));
+    counted(&rig, &six[..56], DROP, "malformed");
+    for own in ["10.2.0.1", "10.3.0.11", "224.0.0.1", "169.254.1.1"] {
+        let short = cut(ip4(CLIENT, own, 17, 0, &udp(1, 2, b"")));
+        counted(&rig, &short, PASS, "malformed");
+    }
     // What is for the forwarder or a node itself is the kernel's.
     for own in ["10.2.0.1", "10.3.0.11", "224.0.0.1"] {
         assert_eq!(one(&rig, &ip4(CLIENT, own, 17, 0, &udp(1, 2, b""))).verdict, PASS, "{own}");

@@ -1,6 +1,7 @@
 //! The data path on real packets: in namespaces, and by test runs of its programs.
 
 mod bad;
+mod change;
 mod config;
 mod live;
 mod nat;

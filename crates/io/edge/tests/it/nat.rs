@@ -55,6 +55,17 @@ fn strangers(rig: &Rig, node: &str) -> u64 {
     after.split_whitespace().next().and_then(|word| word.parse().ok()).expect("a number")
 }
 
+/// Seconds after which conntrack of a node's namespace forgets an established connection.
+fn established(rig: &Rig, node: &str) -> u64 {
+    let path = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established";
+    let read = std::process::Command::new("ip")
+        .args(["netns", "exec", &rig.namespaces(node)[0], "cat", path])
+        .output()
+        .expect("ip");
+    let text = String::from_utf8_lossy(&read.stdout).into_owned();
+    text.trim().parse().unwrap_or_else(|_| panic!("{text:?}"))
+}
+
 #[test]
 fn replies_find_the_nat_that_made_their_address() {
     if !privileged() {
@@ -82,6 +93,7 @@ fn replies_find_the_nat_that_made_their_address() {
         *addresses.entry(address.to_owned()).or_default() += 1;
     }
     assert_eq!(addresses.keys().collect::<Vec<_>>(), ["203.0.113.1", "203.0.113.2"], "both nodes");
+    assert_eq!(established(&rig, "n1"), rig.config.flows.idle.as_secs(), "no longer than flows");
     assert_eq!((strangers(&rig, "n1"), strangers(&rig, "n2")), (0, 0));
 }
 
