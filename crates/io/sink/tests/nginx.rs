@@ -323,11 +323,9 @@ async fn a_reload_keeps_the_weights_and_a_dead_server_costs_no_client_an_error()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_worker_and_internal_redirects_leave_nothing_in_flight() {
+async fn a_killed_worker_leaves_nothing_in_flight() {
     let bed = bed(2, Duration::from_millis(300));
-    let more = "proxy_intercept_errors on; error_page 404 /elsewhere;";
-    let Some(nginx) = Nginx::start(&[pool(&bed, true)], more) else { return };
-    let sink = nginx.sink(&["s1", "s2"]);
+    let Some(nginx) = Nginx::start(&[pool(&bed, true)], "") else { return };
     let target = Target::resolve(&format!("http://{}/work", nginx.address)).expect("a URL");
     let clients =
         start(LoadSpec::poisson(target, 100.0, Duration::from_secs(600))).expect("clients");
@@ -341,12 +339,63 @@ async fn a_killed_worker_and_internal_redirects_leave_nothing_in_flight() {
     clients.stop();
     drop(clients);
     until("their requests to be forgotten", || nginx.column("s1", 5) + nginx.column("s2", 5) == 0);
-    let missing = format!("http://{}/no-such-page", nginx.address);
-    let spec =
-        LoadSpec::poisson(Target::resolve(&missing).expect("a URL"), 50.0, Duration::from_secs(1));
-    start(spec).expect("clients").join().expect("a report");
-    until("redirected ones to end", || nginx.column("s1", 5) + nginx.column("s2", 5) == 0);
-    drop(sink);
+}
+
+/// Answers 200 on a port of its own, to whatever it is asked.
+fn plain() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut request = [0; 4_096];
+            let _ = stream.read(&mut request);
+            let _ = stream.write_all(
+                b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+            );
+        }
+    });
+    address
+}
+
+#[test]
+fn internal_redirects_end_what_came_before_and_another_upstreams_answer_is_not_counted() {
+    let bed = bed(2, Duration::from_millis(1));
+    for server in ["s1", "s2"] {
+        bed.set(server, Change::mode(Mode::Status(404))).expect("the testbed runs");
+    }
+    let front = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port");
+    let more = format!(
+        "server {{ listen {front}; proxy_intercept_errors on; recursive_error_pages on;\n\
+         location / {{ proxy_pass http://shop; error_page 404 500 = @again; }}\n\
+         location @again {{ proxy_pass http://shop; error_page 404 500 = @plain; }}\n\
+         location @plain {{ proxy_pass http://{}; }} }}",
+        plain()
+    );
+    let Some(nginx) = Nginx::start(&[pool(&bed, true)], &more) else { return };
+    let get = || {
+        let mut stream = TcpStream::connect(front).expect("connects");
+        stream.set_read_timeout(Some(PATIENCE)).expect("set");
+        write!(stream, "GET /work HTTP/1.0\r\n\r\n").expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("answered");
+        assert!(answer.starts_with("HTTP/1.1 200"), "the last upstream's: {answer}");
+    };
+    let sum = |column: usize| nginx.column("s1", column) + nginx.column("s2", column);
+    for round in 1..=20 {
+        get();
+        until("the end of the request", || sum(5) == 0);
+        assert_eq!(sum(6), 2 * round, "asked twice, by a redirect");
+    }
+    // A status of 404 is an answer, and no failure.
+    assert_eq!((sum(7), sum(8)), (0, 40));
+    for server in ["s1", "s2"] {
+        bed.set(server, Change::mode(Mode::Status(500))).expect("the testbed runs");
+    }
+    for _ in 0..20 {
+        get();
+    }
+    until("the end of the requests", || sum(5) == 0);
+    assert_eq!((sum(6), sum(7), sum(8)), (80, 40, 80), "500 is one, whoever has answered in the end");
 }
 
 #[tokio::test]

@@ -18,7 +18,6 @@ local VERSION, GREATEST = 1, 1000
 local FAIL_TIMEOUT = 10
 -- An attempt that failed is made once more, at another server (proxy_next_upstream says what counts as failed).
 local MORE_TRIES = 1
-local DASH = ("-"):byte()
 
 local pools, order = {}, {}
 -- Requests of this worker by their id: a table that internal redirects do not empty, as they do ngx.ctx.
@@ -121,14 +120,56 @@ local function finish(server, answered, failed)
     if failed then dict:incr(server.failed, 1, 0) end
 end
 
+-- A part of a list of attempts, which are parted by `, `, and by ` : ` where the request was redirected.
+local function part(list, at)
+    local seen = 0
+    for each in list:gmatch("[^ ,]+") do
+        if each ~= ":" then
+            seen = seen + 1
+            if seen == at then return each end
+        end
+    end
+end
+
+-- What became of the attempt at a server: its status, whether it answered, and whether it was the request's last. Of
+-- several attempts it is the latest at its address: others may have gone to an upstream that is not picked here.
+local function outcome(server)
+    local addresses, status = ngx.var.upstream_addr or "", ngx.var.upstream_status or ""
+    local header_time, is_last = ngx.var.upstream_header_time or "", true
+    if addresses:find(" ", 1, true) then
+        local at, count = nil, 0
+        for address in addresses:gmatch("[^ ,]+") do
+            if address ~= ":" then
+                count = count + 1
+                if address == server.address then at = count end
+            end
+        end
+        at = at or count
+        status, header_time, is_last = part(status, at) or "", part(header_time, at) or "", at == count
+    end
+    return tonumber(status), header_time ~= "" and header_time ~= "-", is_last
+end
+
+-- An attempt has ended that no other one follows in its upstream.
+local function conclude(server, status, answered, gave_up)
+    local failed = not gave_up and (not answered or (status or 500) >= 500)
+    finish(server, answered, failed)
+    if answered then
+        server.down_until = 0
+    elseif failed then
+        server.down_until = ngx.now() + FAIL_TIMEOUT
+    end
+end
+
 -- balancer_by_lua: which server this attempt goes to.
 function M.balance(name)
     if not me then enter() end
     local pool = pools[name]
     refresh(pool)
     local id = ngx.var.request_id
-    local failure, status = balancer.get_last_failure()
-    local last = flying[id]
+    local failure = balancer.get_last_failure()
+    -- A subrequest has the id of its request, and nothing else of it.
+    local last = not ngx.is_subrequest and flying[id]
     if failure and last then
         -- "next": the server has answered, with a status that is to be tried elsewhere.
         finish(last, failure == "next", true)
@@ -136,6 +177,12 @@ function M.balance(name)
         local before = tried[id] or {}
         before[last], tried[id] = true, before
     elseif not ngx.is_subrequest then
+        if last then
+            -- Redirected inside NGINX (error_page, X-Accel-Redirect): what came before is over.
+            flying[id] = nil
+            local was, answered = outcome(last)
+            conclude(last, was, answered, false)
+        end
         balancer.set_more_tries(MORE_TRIES)
     end
     local server = pick(pool, tried[id])
@@ -163,20 +210,11 @@ function M.log()
     local server = flying[id]
     if not server then return end
     flying[id], tried[id] = nil, nil
-    -- Of several attempts the last one counts here; those before were counted when they failed.
-    local header_time, statuses = ngx.var.upstream_header_time or "", ngx.var.upstream_status or ""
-    local status = tonumber(statuses) or tonumber(statuses:match("(%d+)$"))
-    -- It ends in a digit, or in `-` where no header came.
-    local answered = (header_time:byte(-1) or DASH) ~= DASH
-    -- A client that gave up before an answer says nothing about the server.
-    local gave_up = not answered and ngx.status == 499
-    local failed = not gave_up and (not answered or (status or 500) >= 500)
-    finish(server, answered, failed)
-    if answered then
-        server.down_until = 0
-    elseif failed then
-        server.down_until = ngx.now() + FAIL_TIMEOUT
-    end
+    local status, answered, is_last = outcome(server)
+    -- A client that gave up before an answer (499), or in the midst of its upload (400, 408), says nothing about the
+    -- server.
+    local gave_up = not answered and is_last and (ngx.status == 499 or ngx.status == 400 or ngx.status == 408)
+    conclude(server, status, answered, gave_up)
 end
 
 local checked = 0
