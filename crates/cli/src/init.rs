@@ -116,12 +116,9 @@ fn service(text: &mut String, sink: &Sink, pool: &FoundPool, name: &str, list: b
     let _ = writeln!(text, "  # {}", printable(&pool.summary()));
     if list {
         let _ = writeln!(text, "  - name: {}\n    backends:", quoted(name));
-        let mut addresses = BTreeSet::new();
         for (server, at) in pool.steerable() {
-            // One server under two names would be asked twice, and takes the load of both.
-            let twice = if addresses.insert(at) { "" } else { "# the same address again: " };
             let server = quoted(server);
-            let _ = writeln!(text, "      {twice}- {{ name: {server}, address: \"{at}\" }}");
+            let _ = writeln!(text, "      - {{ name: {server}, address: \"{at}\" }}");
         }
     } else {
         let shown = shown.join(", ");
@@ -205,15 +202,16 @@ mod tests {
     }
 
     #[test]
-    fn thousands_of_servers_are_listed_and_an_address_only_once() {
+    fn thousands_of_servers_are_listed_and_those_left_alone_are_not() {
         let names: Vec<String> = (0..3_000).map(|i| format!("s{i}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let mut many = pool("shop", "leastconn", MethodKind::InFlight, &names);
-        many.servers[7].place = many.servers[6].place;
+        many.servers[7].place = Err(LeftAlone::SameAddress);
         many.servers[8].place = Err(LeftAlone::Backup);
         let text = written(&sink(), &[many], &[], true).expect("written");
         let read = config::parse("F", &text).expect("valid");
         assert_eq!(read.services[0].backends.len(), 2_998);
+        assert!(text.contains("s7 (a server before it has the same address)"), "{text:.400}");
     }
 
     #[test]

@@ -291,16 +291,31 @@ pub fn backends(pool: &FoundPool) -> Vec<Backend> {
     pool.steerable().map(backend).collect()
 }
 
-/// A pool's name as a service may have it: it is part of addresses of the API, and balancers allow more characters.
+/// The longest name that is taken as it is.
+const LONGEST: usize = 120;
+
+/// A pool's name as a service may have it: it is part of addresses of the API, and balancers allow more characters. One
+/// that had to be changed ends in a hash of what it was, so that it is the same whichever other pools there are: what
+/// was learned is kept under it.
 pub fn service_name(pool: &str, taken: &mut BTreeSet<String>) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
-    let mut name: String = pool.chars().take(120).map(plain).collect();
+    let mut name: String = pool.chars().take(LONGEST).map(plain).collect();
+    if name != pool {
+        // All of its characters are single bytes.
+        name.truncate(LONGEST - 9);
+        name = format!("{name}-{:08x}", hash(pool));
+    }
     let (base, mut number) = (name.clone(), 1);
     while !taken.insert(name.clone()) {
         number += 1;
         name = format!("{base}-{number}");
     }
     name
+}
+
+/// FNV-1a of 32 bits: the same in every version.
+fn hash(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 #[cfg(test)]
@@ -312,8 +327,12 @@ mod tests {
         let mut taken = BTreeSet::new();
         let mut of = |pool: &str| service_name(pool, &mut taken);
         assert_eq!(of("shop"), "shop");
-        assert_eq!(of("a:80"), "a_80");
-        assert_eq!(of("a_80"), "a_80-2");
+        assert_eq!(of("a_80"), "a_80");
+        assert_eq!(hash("foobar"), 0xbf9c_f968, "FNV-1a as published");
+        let changed = of("a:80");
+        assert_eq!(changed, format!("a_80-{:08x}", hash("a:80")));
+        assert_eq!(changed, service_name("a:80", &mut BTreeSet::new()), "whoever else is there");
+        assert_ne!(changed, of("a/80"));
         assert_eq!(of(&"x".repeat(300)).len(), 120);
     }
 }

@@ -1,5 +1,6 @@
 //! What a balancer has, as far as it tells: pools and servers, which of them can be steered, and why the others cannot.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 
 use plimsoll_model::{Method, MethodKind};
@@ -44,6 +45,9 @@ pub enum LeftAlone {
     Backup,
     /// Its weight in the balancer's configuration is 0: somebody has taken it out.
     WeightZero,
+    /// Another server of the pool has its address: one server under two names would be asked twice, and takes the load
+    /// of both.
+    SameAddress,
     /// Its name holds characters that Plimsoll does not send to a balancer.
     Name,
 }
@@ -57,12 +61,24 @@ impl LeftAlone {
             LeftAlone::NoAddress => "it has no address and port of its own",
             LeftAlone::Backup => "it is a backup server",
             LeftAlone::WeightZero => "its configured weight is 0",
+            LeftAlone::SameAddress => "a server before it has the same address",
             LeftAlone::Name => "its name cannot be sent in a command",
         }
     }
 }
 
 impl FoundPool {
+    /// Leaves alone every server whose address one before it has.
+    pub(crate) fn without_repeats(mut self) -> Self {
+        let mut seen = HashSet::new();
+        for server in &mut self.servers {
+            if server.place.is_ok_and(|at| !seen.insert(at)) {
+                server.place = Err(LeftAlone::SameAddress);
+            }
+        }
+        self
+    }
+
     /// The servers that can be steered, with their addresses.
     pub fn steerable(&self) -> impl Iterator<Item = (&str, SocketAddr)> {
         self.servers.iter().filter_map(|s| Some((s.name.as_str(), s.place.ok()?)))
@@ -182,6 +198,14 @@ mod tests {
         assert!(why.contains("`balance uri` with a map-based hash") && why.contains("consistent"));
         let why = pool("first", MethodKind::NoLiveWeights, servers).out_of_reach();
         assert!(why.expect("out of reach").starts_with("`first` takes no weights"));
+    }
+
+    #[test]
+    fn one_server_under_two_names_is_steered_under_the_first() {
+        let servers = vec![server("s1", Ok(1)), server("again", Ok(1)), server("s2", Ok(2))];
+        let pool = pool("leastconn", MethodKind::InFlight, servers).without_repeats();
+        assert_eq!(pool.steerable().map(|(name, _)| name).collect::<Vec<_>>(), ["s1", "s2"]);
+        assert!(pool.summary().contains("again (a server before it has the same address)"));
     }
 
     #[test]

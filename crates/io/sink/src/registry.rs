@@ -97,9 +97,10 @@ macro_rules! registry {
             /// # Errors
             /// When it cannot be reached or understood.
             pub async fn look(&self) -> Result<Vec<FoundPool>, SinkError> {
-                match self {
+                let pools = match self {
                     $(Sink::$kind(config) => config.look().await),+
-                }
+                }?;
+                Ok(pools.into_iter().map(FoundPool::without_repeats).collect())
             }
 
             /// Begins to read the balancer, and to carry out plans, on the runtime of the caller; ends when the

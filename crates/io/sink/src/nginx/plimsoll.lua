@@ -4,7 +4,8 @@
 -- In the dictionary, for pool P, server S and worker process W:
 --   generation       another one after a restart
 --   v:P  w:P  e:P    version of the weights; weights as "S=10,…"; the plan's epoch
---   workers  k:1 …   how many workers there ever were; the process number of each, 0 for one whose counters were taken over
+--   workers  k:1 …   how many places for workers there are; the process number of each
+--   b:W              somebody is taking over the counters of worker W, which has ended
 --   n:W:P:S  d:W:P:S requests begun and ended;  x:W:P:S  failed attempts;  a:W:P:S  answers of the server itself
 --   n:0:P:S …        the same of workers that have ended
 --   f:P:S            requests in flight over all workers (leastconn compares it at every pick)
@@ -18,7 +19,10 @@ local VERSION, GREATEST = 1, 1000
 local FAIL_TIMEOUT = 10
 -- An attempt that failed is made once more, at another server (proxy_next_upstream says what counts as failed).
 local MORE_TRIES = 1
-local DASH = ("-"):byte()
+-- Seconds between two looks for workers that have ended, and how long one may take to take over what they counted.
+local BURY_EVERY, CLAIM = 10, 60
+-- Workers at a time, with those of reloads that still have requests.
+local PLACES = 4096
 
 local pools, order = {}, {}
 -- Requests of this worker by their id: a table that internal redirects do not empty, as they do ngx.ctx.
@@ -54,10 +58,53 @@ local function refresh(pool)
     pool.version = version
 end
 
--- This worker's keys, made at its first request.
+local checked = 0
+
+-- What workers that have ended had in flight has ended too; their counters are kept. Each of them is taken over by one
+-- worker only; one that is killed over it is followed by another after CLAIM seconds.
+local function bury()
+    if ngx.now() - checked < 1 then return end
+    checked = ngx.now()
+    for k = 1, dict:get("workers") or 0 do
+        local pid = dict:get("k:" .. k)
+        local file = pid and io.open("/proc/" .. pid .. "/stat")
+        if file then
+            file:close()
+        elseif pid and dict:add("b:" .. pid, 1, CLAIM) then
+            for _, pool in pairs(pools) do
+                for _, server in ipairs(pool.servers) do
+                    local tail = ":" .. pool.name .. ":" .. server.name
+                    local function take(kind)
+                        local count = dict:get(kind .. pid .. tail) or 0
+                        dict:delete(kind .. pid .. tail)
+                        return count
+                    end
+                    local begun, done = take("n:"), take("d:")
+                    dict:incr("n:0" .. tail, begun, 0)
+                    dict:incr("d:0" .. tail, begun, 0)
+                    dict:incr("x:0" .. tail, take("x:"), 0)
+                    dict:incr("a:0" .. tail, take("a:"), 0)
+                    if pool.method == "leastconn" then dict:incr("f" .. tail, done - begun, 0) end
+                end
+            end
+            if dict:get("k:" .. k) == pid then dict:delete("k:" .. k) end
+            dict:delete("b:" .. pid)
+        end
+    end
+end
+
+local function bury_now_and_then(ending)
+    if not ending then bury() end
+end
+
+-- This worker's place and keys, made at its first request. Workers look after each other: nobody may be asking.
 local function enter()
     me = ngx.worker.pid()
-    dict:set("k:" .. dict:incr("workers", 1, 0), me)
+    local k = 1
+    while k <= PLACES and not dict:add("k:" .. k, me) do k = k + 1 end
+    while (dict:get("workers") or 0) < k do dict:incr("workers", 1, 0) end
+    local done, why = ngx.timer.every(BURY_EVERY, bury_now_and_then)
+    if not done then ngx.log(ngx.ERR, "plimsoll: no timer: ", why) end
     for _, pool in pairs(pools) do
         for _, server in ipairs(pool.servers) do
             local tail = ":" .. pool.name .. ":" .. server.name
@@ -121,14 +168,56 @@ local function finish(server, answered, failed)
     if failed then dict:incr(server.failed, 1, 0) end
 end
 
+-- A part of a list of attempts, which are parted by `, `, and by ` : ` where the request was redirected.
+local function part(list, at)
+    local seen = 0
+    for each in list:gmatch("[^ ,]+") do
+        if each ~= ":" then
+            seen = seen + 1
+            if seen == at then return each end
+        end
+    end
+end
+
+-- What became of the attempt at a server: its status, whether it answered, and whether it was the request's last. Of
+-- several attempts it is the latest at its address: others may have gone to an upstream that is not picked here.
+local function outcome(server)
+    local addresses, status = ngx.var.upstream_addr or "", ngx.var.upstream_status or ""
+    local header_time, is_last = ngx.var.upstream_header_time or "", true
+    if addresses:find(" ", 1, true) then
+        local at, count = nil, 0
+        for address in addresses:gmatch("[^ ,]+") do
+            if address ~= ":" then
+                count = count + 1
+                if address == server.address then at = count end
+            end
+        end
+        at = at or count
+        status, header_time, is_last = part(status, at) or "", part(header_time, at) or "", at == count
+    end
+    return tonumber(status), header_time ~= "" and header_time ~= "-", is_last
+end
+
+-- An attempt has ended that no other one follows in its upstream.
+local function conclude(server, status, answered, gave_up)
+    local failed = not gave_up and (not answered or (status or 500) >= 500)
+    finish(server, answered, failed)
+    if answered then
+        server.down_until = 0
+    elseif failed then
+        server.down_until = ngx.now() + FAIL_TIMEOUT
+    end
+end
+
 -- balancer_by_lua: which server this attempt goes to.
 function M.balance(name)
     if not me then enter() end
     local pool = pools[name]
     refresh(pool)
     local id = ngx.var.request_id
-    local failure, status = balancer.get_last_failure()
-    local last = flying[id]
+    local failure = balancer.get_last_failure()
+    -- A subrequest has the id of its request, and nothing else of it.
+    local last = not ngx.is_subrequest and flying[id]
     if failure and last then
         -- "next": the server has answered, with a status that is to be tried elsewhere.
         finish(last, failure == "next", true)
@@ -136,6 +225,12 @@ function M.balance(name)
         local before = tried[id] or {}
         before[last], tried[id] = true, before
     elseif not ngx.is_subrequest then
+        if last then
+            -- Redirected inside NGINX (error_page, X-Accel-Redirect): what came before is over.
+            flying[id] = nil
+            local was, answered = outcome(last)
+            conclude(last, was, answered, false)
+        end
         balancer.set_more_tries(MORE_TRIES)
     end
     local server = pick(pool, tried[id])
@@ -163,61 +258,19 @@ function M.log()
     local server = flying[id]
     if not server then return end
     flying[id], tried[id] = nil, nil
-    -- Of several attempts the last one counts here; those before were counted when they failed.
-    local header_time, statuses = ngx.var.upstream_header_time or "", ngx.var.upstream_status or ""
-    local status = tonumber(statuses) or tonumber(statuses:match("(%d+)$"))
-    -- It ends in a digit, or in `-` where no header came.
-    local answered = (header_time:byte(-1) or DASH) ~= DASH
-    -- A client that gave up before an answer says nothing about the server.
-    local gave_up = not answered and ngx.status == 499
-    local failed = not gave_up and (not answered or (status or 500) >= 500)
-    finish(server, answered, failed)
-    if answered then
-        server.down_until = 0
-    elseif failed then
-        server.down_until = ngx.now() + FAIL_TIMEOUT
-    end
-end
-
-local checked = 0
-
--- What workers that have ended had in flight has ended too; their counters are kept.
-local function bury()
-    if ngx.now() - checked < 1 then return end
-    checked = ngx.now()
-    for k = 1, dict:get("workers") or 0 do
-        local pid = dict:get("k:" .. k)
-        local file = pid and pid > 0 and io.open("/proc/" .. pid .. "/stat")
-        if file then
-            file:close()
-        elseif pid and pid > 0 then
-            dict:set("k:" .. k, 0)
-            for _, pool in pairs(pools) do
-                for _, server in ipairs(pool.servers) do
-                    local tail = ":" .. pool.name .. ":" .. server.name
-                    local function take(kind)
-                        local count = dict:get(kind .. pid .. tail) or 0
-                        dict:delete(kind .. pid .. tail)
-                        return count
-                    end
-                    local begun, done = take("n:"), take("d:")
-                    dict:incr("n:0" .. tail, begun, 0)
-                    dict:incr("d:0" .. tail, begun, 0)
-                    dict:incr("x:0" .. tail, take("x:"), 0)
-                    dict:incr("a:0" .. tail, take("a:"), 0)
-                    if pool.method == "leastconn" then dict:incr("f" .. tail, done - begun, 0) end
-                end
-            end
-        end
-    end
+    local status, answered, is_last = outcome(server)
+    -- A client that gave up before an answer (499), or in the midst of its upload (400, 408), says nothing about the
+    -- server.
+    local gave_up = not answered and is_last and (ngx.status == 499 or ngx.status == 400 or ngx.status == 408)
+    conclude(server, status, answered, gave_up)
 end
 
 local function report(pool, lines)
     refresh(pool)
-    local pids = { 0 }
+    local pids, seen = { 0 }, { [0] = true }
     for k = 1, dict:get("workers") or 0 do
         local pid = dict:get("k:" .. k)
-        if pid and pid > 0 then pids[#pids + 1] = pid end
+        if pid and not seen[pid] then pids[#pids + 1], seen[pid] = pid, true end
     end
     lines[#lines + 1] = table.concat({ "pool", pool.name, pool.method, dict:get("e:" .. pool.name) or "-" }, " ")
     for _, server in ipairs(pool.servers) do
@@ -227,11 +280,12 @@ local function report(pool, lines)
             for _, pid in ipairs(pids) do total = total + (dict:get(kind .. pid .. tail) or 0) end
             return total
         end
-        -- What ended is read first: what is in flight is never less than nothing.
+        -- What ended is read first, and what is in flight is never less than nothing: counters of a worker that has
+        -- ended may be on their way just now.
         local done, failed, answered, begun = sum("d:"), sum("x:"), sum("a:"), sum("n:")
         lines[#lines + 1] = table.concat({
             "server", server.name, server.address, server.weight, server.configured,
-            begun - done, string.format("%.0f", begun), string.format("%.0f", failed), string.format("%.0f", answered),
+            math.max(0, begun - done), string.format("%.0f", begun), string.format("%.0f", failed), string.format("%.0f", answered),
         }, " ")
     end
 end

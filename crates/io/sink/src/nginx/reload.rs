@@ -158,6 +158,9 @@ pub struct NginxReloadSink {
     servers: Vec<(BackendId, String)>,
     origin: Instant,
     reloaded: Option<Instant>,
+    /// Whether NGINX has read the file as it stands, as far as this sink knows. A process that ended between the writing
+    /// and the reload leaves weights in the file that NGINX does not have.
+    is_read: bool,
 }
 
 impl NginxReloadSink {
@@ -167,7 +170,13 @@ impl NginxReloadSink {
     /// [`SinkError::InvalidName`] for names that could not stand in the file, or that come twice.
     pub fn new(config: NginxReloadConfig, servers: Servers) -> Result<Self, SinkError> {
         let servers = checked(servers, check_name)?;
-        Ok(NginxReloadSink { config, servers, origin: Instant::now(), reloaded: None })
+        Ok(NginxReloadSink {
+            config,
+            servers,
+            origin: Instant::now(),
+            reloaded: None,
+            is_read: false,
+        })
     }
 
     /// Counts [`BalancerReport::at`] from this instant.
@@ -238,7 +247,7 @@ impl NginxReloadSink {
             return Err(SinkError::InvalidPlan { epoch: plan.epoch, reason });
         }
         let changed = lines.iter().filter(|line| after(line) != line.weight).count() as u32;
-        if changed > 0 {
+        if changed > 0 || !self.is_read {
             self.reload(&text, &upstream_file::with_weights(&text, &weight)).await?;
         }
         let weights = self.servers.iter().filter_map(|(id, name)| {
@@ -261,7 +270,10 @@ impl NginxReloadSink {
             replace(file, text)
                 .map_err(|error| failed(format!("cannot write {}: {error}", file.display())))
         };
-        write(new)?;
+        if new != old {
+            write(new)?;
+        }
+        self.is_read = false;
         let mut told = self.run(&["-t", "-q"]).await;
         if told.is_ok() {
             told = self.run(&["-s", "reload"]).await;
@@ -269,12 +281,16 @@ impl NginxReloadSink {
         match told {
             Ok(()) => {
                 self.reloaded = Some(Instant::now());
+                self.is_read = true;
                 Ok(())
             }
-            Err(why) => {
-                let back = write(old).err().map_or_else(String::new, |error| format!("; {error}"));
-                Err(failed(format!("{why}; the file is as it was{back}")))
-            }
+            Err(why) => Err(failed(match replace(file, old) {
+                Ok(()) => format!("{why}; the file is as it was"),
+                Err(error) => format!(
+                    "{why}; the file could not be put back ({error}): {} has weights that NGINX has not read",
+                    file.display()
+                ),
+            })),
         }
     }
 }

@@ -9,8 +9,14 @@ use crate::haproxy::SocketAddress;
 
 /// The Lua balancer.
 const LUA: &str = include_str!("plimsoll.lua");
-/// A server's counters take about 600 bytes for each worker, and its part of the weights a few.
-const DICTIONARY: &str = "4m";
+/// Counters of a server take about so many bytes for each worker, and its part of the weights a few …
+const COUNTERS: usize = 600;
+/// … and so many workers are provided for, with those of a reload that still have requests. Memory is taken as it is
+/// written: a size costs nothing.
+const WORKERS: usize = 64;
+/// The least size of the dictionary, in MiB. It is a power of two: a reload that finds another size begins with an empty
+/// one, and one more server shall not do that.
+const LEAST_MIB: usize = 4;
 
 /// An upstream to be steered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +58,8 @@ pub fn nginx_snippet(socket: &SocketAddress, pools: &[NginxPool]) -> Result<Stri
             reason: format!("{odd:?} cannot stand in its configuration"),
         });
     }
+    let servers: usize = pools.iter().map(|pool| pool.servers.len()).sum();
+    let mib = (servers * WORKERS * COUNTERS).div_ceil(1 << 20).max(LEAST_MIB).next_power_of_two();
     let mut text = format!(
         "# Written by `plimsoll nginx snippet`. Include it in `http {{ … }}`, in the place of the upstreams of the same\n\
          # names. It needs the Lua module (Debian: libnginx-mod-http-lua). Weights change over the socket below, without\n\
@@ -59,7 +67,7 @@ pub fn nginx_snippet(socket: &SocketAddress, pools: &[NginxPool]) -> Result<Stri
          #\n\
          # NGINX takes one init_by_lua_block: if you have your own, put the lines of this one into it.\n\
          # A location with a log_by_lua_block of its own must call plimsoll.log() in it.\n\n\
-         lua_shared_dict plimsoll {DICTIONARY};\n\n\
+         lua_shared_dict plimsoll {mib}m;\n\n\
          init_by_lua_block {{\n\
          package.preload[\"plimsoll\"] = function()\n{LUA}end\n\
          plimsoll = require \"plimsoll\"\n"

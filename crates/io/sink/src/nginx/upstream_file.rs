@@ -55,7 +55,17 @@ fn is_server(line: &str) -> bool {
 }
 
 fn line(text: &str) -> Result<Line, String> {
-    let (directive, comment) = text.split_once(';').ok_or("a server without its semicolon")?;
+    let (directive, tail) = text.split_once(';').ok_or("a server without its semicolon")?;
+    if directive.contains('#') {
+        return Err("a server without its semicolon: a comment comes first".to_owned());
+    }
+    let comment = tail.trim_start();
+    if !comment.is_empty() && !comment.starts_with('#') {
+        return Err(format!(
+            "`{}` behind the semicolon: a server has a line to itself, with nothing but a comment behind it",
+            comment.trim_end()
+        ));
+    }
     let mut words = directive.split_whitespace().skip(1);
     let name = words.next().ok_or("a server without an address")?.to_owned();
     let mut line = Line { name, weight: 1, is_down: false, is_backup: false };
@@ -70,16 +80,24 @@ fn line(text: &str) -> Result<Line, String> {
             _ => {}
         }
     }
-    if line.is_down && comment.trim() == PARKED {
+    if line.is_down && unparked(tail).is_some() {
         (line.is_down, line.weight) = (false, 0);
     }
     Ok(line)
 }
 
-/// The file with these weights: nothing else in it changes.
+/// What stood behind the semicolon before the server was parked; none where it is not.
+fn unparked(tail: &str) -> Option<&str> {
+    tail.trim_start()
+        .strip_prefix(PARKED)
+        .filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '#']))
+}
+
+/// The file with these weights: nothing else in it changes, but for blanks in the lines of servers whose weight does.
 pub(super) fn with_weights(text: &str, wanted: &dyn Fn(&str) -> Option<u32>) -> String {
     let mut new = String::with_capacity(text.len() + 64);
-    for old in text.lines() {
+    for whole in text.split_inclusive('\n') {
+        let old = whole.trim_end_matches(['\r', '\n']);
         let wanted = is_server(old)
             .then(|| line(old).ok())
             .flatten()
@@ -88,16 +106,18 @@ pub(super) fn with_weights(text: &str, wanted: &dyn Fn(&str) -> Option<u32>) -> 
             Some((weight, line)) if weight != line.weight => server(&mut new, old, weight, &line),
             _ => new.push_str(old),
         }
-        new.push('\n');
+        new.push_str(&whole[old.len()..]);
     }
     new
 }
 
 fn server(new: &mut String, old: &str, weight: u32, line: &Line) {
     let indent = &old[..old.len() - old.trim_start().len()];
-    let (directive, comment) = old.split_once(';').unwrap_or((old, ""));
-    let comment = comment.trim();
-    let was_parked = comment == PARKED;
+    let (directive, tail) = old.split_once(';').unwrap_or((old, ""));
+    let (was_parked, tail) = match unparked(tail) {
+        Some(rest) => (true, rest),
+        None => (false, tail),
+    };
     let _ = write!(new, "{indent}server {}", line.name);
     let others = directive.split_whitespace().skip(2);
     for word in
@@ -106,9 +126,8 @@ fn server(new: &mut String, old: &str, weight: u32, line: &Line) {
         let _ = write!(new, " {word}");
     }
     let _ = match weight {
-        0 => write!(new, " weight=1 down; {PARKED}"),
-        _ if was_parked || comment.is_empty() => write!(new, " weight={weight};"),
-        _ => write!(new, " weight={weight}; {comment}"),
+        0 => write!(new, " weight=1 down; {PARKED}{tail}"),
+        _ => write!(new, " weight={weight};{tail}"),
     };
 }
 
@@ -142,11 +161,33 @@ mod tests {
     }
 
     #[test]
+    fn parking_and_back_loses_nothing() {
+        for file in [
+            "server a:1 weight=5; # first; of two\nserver b:1 weight=5;\n",
+            "server a:1 weight=5;# x\r\nserver b:1 weight=5;\r\n",
+            "server a:1 weight=5;\t #\nserver b:1 weight=5;",
+        ] {
+            let of = |weight: u32| move |name: &str| (name == "a:1").then_some(weight);
+            let parked = with_weights(file, &of(0));
+            let read = servers(&parked).expect("read");
+            assert_eq!((read[0].weight, read[0].is_down), (0, false), "{parked}");
+            assert_eq!(with_weights(&parked, &of(0)), parked);
+            assert_eq!(with_weights(&parked, &of(5)), file);
+        }
+        // The same words by an administrator, who goes on: not ours.
+        let other = "server a:1 down; # weight 0 by plimsolls\n";
+        assert!(servers(other).expect("read")[0].is_down);
+    }
+
+    #[test]
     fn what_is_not_understood_is_named_by_its_line() {
         assert_eq!(
             servers("\nserver a:1\n"),
             Err("line 2: a server without its semicolon".to_owned())
         );
+        for bad in ["server a:1; server b:1;", "server a:1; keepalive 8;", "server a:1 # c; d\n"] {
+            assert!(servers(bad).is_err_and(|why| why.starts_with("line 1: ")), "{bad}");
+        }
         assert!(servers("server a:1 weight=x;").is_err_and(|why| why.contains("weight=x")));
         assert!(servers("server ;").is_err());
         assert_eq!(servers("server_name a;\nservers b;\n"), Ok(Vec::new()));

@@ -12,10 +12,12 @@ pub enum LogFormat {
 }
 
 /// The `log_format` of NGINX that is read.
-pub const NGINX_FORMAT: &str =
-    "plimsoll $upstream_addr;$upstream_status;$upstream_response_time;$upstream_header_time";
+pub const NGINX_FORMAT: &str = "plimsoll $upstream_addr;$upstream_status;$upstream_response_time;$upstream_header_time;\
+     $status";
 /// How its lines begin, behind what syslog puts before them.
 const NGINX_MARK: &str = "plimsoll ";
+/// What NGINX logs where the client gave up, in its upload or before an answer: the server is not to blame.
+const GIVEN_UP: [u16; 3] = [400, 408, 499];
 /// Attempts of one request that are looked at.
 const MOST_ATTEMPTS: usize = 16;
 /// No request takes longer; a line that says so is wrong.
@@ -30,7 +32,7 @@ pub struct Attempt<'a> {
     pub server: &'a str,
     /// How long it was with the server.
     pub took: Duration,
-    /// No connection, no valid answer, or a status of 5xx.
+    /// No connection, no valid answer (unless the client gave up before), or a status of 5xx.
     pub failed: bool,
     /// Whether the server itself has answered; none where the log counts connections.
     pub answered: Option<bool>,
@@ -83,23 +85,26 @@ fn haproxy<'a>(line: &'a str, mut each: impl FnMut(Attempt<'a>)) -> Result<(), &
             let [waited, queued, connected, answered, all] = times;
             let status: u16 = words.next().and_then(|word| word.parse().ok()).ok_or("no status")?;
             let ended = words.nth(3).ok_or("no termination state")?;
-            let by_server = ended.starts_with(['S', 's']);
+            let (by_client, by_server) = ended_by(ended);
+            // Without an answer of the server the status is HAProxy's own.
+            let is_bad = connected.is_none() || status >= 500;
             Attempt {
                 pool: Some(pool),
                 server,
                 took: ms(all, waited.unwrap_or(0) + queued.unwrap_or(0)),
-                failed: connected.is_none() || by_server || status >= 500,
+                failed: by_server || is_bad && !(by_client && answered.is_none()),
                 answered: Some(answered.is_some()),
             }
         }
         3 => {
             let [queued, connected, all, ..] = times;
             let ended = words.nth(1).ok_or("no termination state")?;
+            let (by_client, by_server) = ended_by(ended);
             Attempt {
                 pool: Some(pool),
                 server,
                 took: ms(all, queued.unwrap_or(0)),
-                failed: connected.is_none() || ended.starts_with(['S', 's']),
+                failed: by_server || connected.is_none() && !by_client,
                 answered: None,
             }
         }
@@ -112,13 +117,23 @@ fn haproxy<'a>(line: &'a str, mut each: impl FnMut(Attempt<'a>)) -> Result<(), &
     Ok(())
 }
 
-/// Several attempts stand side by side, parted by `, `, and by ` : ` where the request was redirected.
+/// Whether a termination state says that the client ended it, or the server: by closing, or by being silent too long.
+fn ended_by(state: &str) -> (bool, bool) {
+    (state.starts_with(['C', 'c']), state.starts_with(['S', 's']))
+}
+
+/// Several attempts stand side by side, parted by `, `, and by ` : ` where the request was redirected. Lines without
+/// `$status` are of a format that was given before.
 fn nginx<'a>(line: &'a str, mut each: impl FnMut(Attempt<'a>)) -> Result<(), &'static str> {
-    let at = line.find(NGINX_MARK).ok_or("not of the log_format that is expected")?;
+    // A host may be called so too: what syslog puts before is no part of it.
+    let at = line.rfind(NGINX_MARK).ok_or("not of the log_format that is expected")?;
     let rest = line[at + NGINX_MARK.len()..].trim_end();
     let mut lists = rest.split(';');
     let mut next = || lists.next().ok_or("fewer than four fields");
     let (addresses, statuses, times, heads) = (next()?, next()?, next()?, next()?);
+    let own: Option<u16> = lists.next().and_then(|status| status.parse().ok());
+    // Attempts before the last were given up by NGINX itself.
+    let last = parts(addresses).count().saturating_sub(1);
     for (at, server) in parts(addresses).enumerate().take(MOST_ATTEMPTS) {
         // No server was asked.
         if server == "-" || server.is_empty() {
@@ -127,11 +142,16 @@ fn nginx<'a>(line: &'a str, mut each: impl FnMut(Attempt<'a>)) -> Result<(), &'s
         let of = |list: &'a str| parts(list).nth(at).unwrap_or("-");
         let status: Option<u16> = of(statuses).parse().ok();
         let answered = of(heads) != "-";
+        let given_up = at == last && own.is_some_and(|status| GIVEN_UP.contains(&status));
+        let failed = match answered {
+            true => status.is_none_or(|status| status >= 500),
+            false => !given_up,
+        };
         each(Attempt {
             pool: None,
             server,
             took: seconds(of(times))?,
-            failed: !answered || status.is_none_or(|status| status >= 500),
+            failed,
             answered: Some(answered),
         });
     }
@@ -176,6 +196,14 @@ mod tests {
             (HTTP.replace("5/10/1/23/40 200", "5/10/-1/-1/40 503"), true, false),
             (HTTP.replace("23/40 200", "-1/40 504").replace("----", "sH--"), true, false),
             (HTTP.replace("23/40 200", "-1/40 400").replace("----", "CH--"), false, false),
+            // Clients that leave: before a connection, before an answer, and behind one of 500.
+            (
+                HTTP.replace("5/10/1/23/40 200", "5/10/-1/-1/40 503").replace("----", "CC--"),
+                false,
+                false,
+            ),
+            (HTTP.replace("23/40 200", "-1/40 503").replace("----", "cH--"), false, false),
+            (HTTP.replace(" 200 ", " 500 ").replace("----", "CD--"), true, true),
         ] {
             let found = all(LogFormat::Haproxy, &line).expect("read");
             assert_eq!((found[0].failed, found[0].answered), (failed, Some(answered)), "{line}");
@@ -185,6 +213,10 @@ mod tests {
         let tcp = "haproxy[7]: 127.0.0.1:1 [25/Nov/2026:09:00:00.123] f db/s2 4/1/+104 212 -- 1/1/1/1/0 0/0";
         let found = all(LogFormat::Haproxy, tcp).expect("read");
         assert_eq!((found[0].took, found[0].answered), (Duration::from_millis(100), None));
+        for (state, failed) in [("CC", false), ("cD", false), ("SC", true), ("--", true)] {
+            let line = tcp.replace("4/1/+104 212 --", &format!("4/-1/104 0 {state}"));
+            assert_eq!(all(LogFormat::Haproxy, &line).expect("read")[0].failed, failed, "{line}");
+        }
     }
 
     #[test]
@@ -201,8 +233,39 @@ mod tests {
     }
 
     #[test]
+    fn a_client_that_gives_up_is_not_the_servers_failure_in_nginx_lines() {
+        let failures = |line: &str| -> Vec<bool> {
+            all(LogFormat::Nginx, line).expect("read").iter().map(|a| a.failed).collect()
+        };
+        for (line, failed) in [
+            ("plimsoll a:1;-;0.100;-;499", &[false][..]),
+            ("plimsoll a:1;-;0.100;-;408", &[false]),
+            ("plimsoll a:1;-;0.100;-;400\n", &[false]),
+            ("plimsoll a:1;504;0.100;-;504", &[true]),
+            // It left while it read an answer.
+            ("plimsoll a:1;500;0.100;0.050;499", &[true]),
+            ("plimsoll a:1;200;0.100;0.050;499", &[false]),
+            // The first attempt had failed before.
+            ("plimsoll a:1, b:1;502, -;0.1, 0.2;-, -;499", &[true, false]),
+            // Without the status, as the format was before: who gave up is not known.
+            ("plimsoll a:1;-;0.100;-", &[true]),
+            // Status of a client's own mistake, answered by the server.
+            ("plimsoll a:1;400;0.100;0.100;400", &[false]),
+        ] {
+            assert_eq!(failures(line), failed, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_host_may_be_called_plimsoll() {
+        let line = "<190>Nov 25 09:00:00 plimsoll nginx: plimsoll 10.0.0.1:80;200;0.001;0.001;200";
+        let found = all(LogFormat::Nginx, line).expect("read");
+        assert_eq!((found[0].server, found.len()), ("10.0.0.1:80", 1));
+    }
+
+    #[test]
     fn malformed_lines_are_refused_and_never_panic() {
-        let nginx = "plimsoll 10.0.0.1:80;200;0.001;0.001";
+        let nginx = "plimsoll 10.0.0.1:80;200;0.001;0.001;200";
         for (format, good) in [(LogFormat::Haproxy, HTTP), (LogFormat::Nginx, nginx)] {
             assert!(all(format, good).is_ok());
             // Cut anywhere, and with any character replaced by an odd one.
