@@ -52,6 +52,11 @@ impl Wire {
         };
     }
 
+    /// What has been read and is to be read again.
+    pub(crate) fn unread_bytes(&self) -> &[u8] {
+        &self.unread
+    }
+
     /// Whether bytes have been read that are to be read again.
     pub(crate) fn has_unread(&self) -> bool {
         !self.unread.is_empty()
