@@ -432,8 +432,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let connections = Connections::new([address], 32 << 10, long, long);
         let alarm = Alarm::default();
-        let (lease, accepted) =
-            tokio::join!(connections.get(&alarm, 0, false), listener.accept());
+        let (lease, accepted) = tokio::join!(connections.get(&alarm, 0, false), listener.accept());
         let (mut lease, mut backend) = (lease.unwrap(), accepted.unwrap().0);
         let answer = async {
             // Its beginning has come.
