@@ -264,6 +264,10 @@ where
         if let Poll::Ready(ended) = self.http.poll(cx) {
             return Poll::Ready(Next::Ended(ended));
         }
+        if open.writes.are_shut() {
+            // It lingers, for as long as that takes: what still comes is no request.
+            return Poll::Pending;
+        }
         if open.expects_upgrade.take() {
             self.http.expect_upgrade();
         }

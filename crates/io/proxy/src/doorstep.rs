@@ -20,6 +20,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const MOST: usize = 1_024;
 const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
+/// What a connection begins with that a balancer opens for itself, as for a check: version 1, and 2 (LOCAL).
+pub(crate) const OWN_1: &[u8] = b"PROXY UNKNOWN\r\n";
+pub(crate) const OWN_2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
+
 /// A record of TLS: an alert, fatal, "protocol version".
 const TLS_ALERT: &[u8] = &[21, 3, 1, 0, 2, 2, 70];
 const NOT_HTTP_2: &[u8] =
@@ -45,6 +49,11 @@ pub(crate) fn foreign(first: &[u8]) -> Option<Foreign> {
 
 /// The same of what has come and was not read yet.
 pub(crate) async fn foreign_unread(stream: &Lingering<Wire>) -> Option<Foreign> {
+    let unread = stream.stream().unread_bytes();
+    if !unread.is_empty() {
+        // It came in one piece with an announcement.
+        return foreign(unread);
+    }
     let mut bytes = [0; 4];
     let peeked = poll_fn(|cx| {
         let mut buffer = tokio::io::ReadBuf::new(&mut bytes);
@@ -256,8 +265,9 @@ mod tests {
 
     #[test]
     fn a_balancer_that_speaks_for_itself_announces_nobody() {
-        assert_eq!(parse(b"PROXY UNKNOWN\r\n"), Parsed::Whole(15, None));
-        assert_eq!(parse(&[V2, &[0x20, 0, 0, 0]].concat()), Parsed::Whole(16, None));
+        assert_eq!(parse(OWN_1), Parsed::Whole(15, None));
+        assert_eq!(OWN_2, [V2, &[0x20, 0, 0, 0]].concat());
+        assert_eq!(parse(OWN_2), Parsed::Whole(16, None));
     }
 
     #[test]

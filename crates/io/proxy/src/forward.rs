@@ -61,6 +61,8 @@ pub(crate) struct Forward<'a> {
     body: Option<Outgoing>,
     source: Option<Rc<Source>>,
     arrived: Instant,
+    /// Whether all of it had come then, its body too.
+    is_whole: bool,
     timeouts: Timeouts,
     /// The protocol that the client would go on with, on this connection.
     upgrade: Option<HeaderValue>,
@@ -82,13 +84,13 @@ impl<'a> Forward<'a> {
         if let Some(protocol) = &upgrade {
             headers::ask_for_upgrade(&mut head.headers, protocol.clone());
         }
-        let arrived = Instant::now();
-        Forward { alarm, head, body: Some(body), source, arrived, timeouts, upgrade }
+        let (arrived, is_whole) = (Instant::now(), source.is_none());
+        Forward { alarm, head, body: Some(body), source, arrived, is_whole, timeouts, upgrade }
     }
 
-    /// It came then.
+    /// All of it came then.
     pub(crate) fn arrived_at(&mut self, arrived: Instant) {
-        self.arrived = arrived;
+        (self.arrived, self.is_whole) = (arrived, true);
     }
 
     /// Its head.
@@ -119,6 +121,7 @@ impl<'a> Forward<'a> {
     /// When its response's head must be there, or the client's next bytes where they are awaited.
     pub(crate) fn deadline(&self) -> Instant {
         match &self.source {
+            _ if self.is_whole => self.arrived + self.timeouts.request,
             Some(source) if !source.is_ended() => source.last() + self.timeouts.idle,
             Some(source) => source.last() + self.timeouts.request,
             None => self.arrived + self.timeouts.request,

@@ -25,6 +25,7 @@ const MOST: usize = 4 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Writes {
     is_blocked: AtomicBool,
+    is_shut: AtomicBool,
     count: AtomicU32,
 }
 
@@ -32,6 +33,11 @@ impl Writes {
     /// Whether bytes wait for the peer.
     pub(crate) fn are_blocked(&self) -> bool {
         self.is_blocked.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing is written any more: the connection lingers, and what comes is dropped.
+    pub(crate) fn are_shut(&self) -> bool {
+        self.is_shut.load(Ordering::Relaxed)
     }
 
     /// While they do: how often it has taken some.
@@ -133,6 +139,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.until.is_none() {
+            self.writes.is_shut.store(true, Ordering::Relaxed);
             ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
             self.until = Some(Box::pin(sleep(LONGEST)));
         }

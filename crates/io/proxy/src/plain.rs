@@ -30,6 +30,8 @@ pub(crate) struct Request<'h, 'b> {
     pub(crate) host: &'b str,
     headers: &'h [Header<'b>],
     body: &'b [u8],
+    /// How long its head is.
+    pub(crate) head_length: usize,
     /// Whether it says already whom it is from (`X-Forwarded-*`).
     pub(crate) is_forwarded: bool,
 }
@@ -70,6 +72,7 @@ impl<'h, 'b> Request<'h, 'b> {
             host,
             headers,
             body,
+            head_length: end,
             is_forwarded,
         })
     }
@@ -161,9 +164,10 @@ pub(crate) struct Response {
 
 impl Response {
     /// The bytes as a response that is passed on, and appends its head as the client gets it; none if it is incomplete,
-    /// or not plain, or a refusal, and nothing that counts has been appended then.
+    /// or longer than `most`, or not plain, or a refusal, and nothing that counts has been appended then.
     pub(crate) fn pass(
         bytes: &[u8],
+        most: usize,
         to_head: bool,
         closes: bool,
         out: &mut Vec<u8>,
@@ -174,6 +178,9 @@ impl Response {
         let complete =
             config.parse_response_with_uninit_headers(&mut parsed, bytes, &mut slots).ok()?;
         let Status::Complete(end) = complete else { return None };
+        if end > most {
+            return None;
+        }
         let (status, reason) = (parsed.code?, parsed.reason?);
         let has_none = matches!(status, 204 | 304);
         if parsed.version != Some(1) || status < 200 || status == 204 && to_head {
@@ -265,6 +272,11 @@ fn write_header(header: &Header<'_>, out: &mut Vec<u8>) {
     }
 }
 
+/// Whether this is a header by which a backend is told the client.
+pub(crate) fn tells_client(name: &str) -> bool {
+    Kind::of(name) == Kind::Forwarded
+}
+
 /// Digits alone, and not too many.
 fn number(value: &[u8]) -> Option<usize> {
     let is_plain = (1..=15).contains(&value.len()) && value.iter().all(u8::is_ascii_digit);
@@ -346,7 +358,7 @@ mod tests {
 
     fn passed(text: &str, to_head: bool) -> Option<(Response, String)> {
         let mut out = Vec::new();
-        let response = Response::pass(text.as_bytes(), to_head, false, &mut out)?;
+        let response = Response::pass(text.as_bytes(), 8 << 10, to_head, false, &mut out)?;
         Some((response, String::from_utf8(out).unwrap()))
     }
 

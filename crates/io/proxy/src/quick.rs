@@ -13,11 +13,12 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hyper::StatusCode;
-use plimsoll_policy::Ending;
+use plimsoll_policy::{Ending, HashKey, KeySource};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use crate::balance::{Flight, Live};
+use crate::config::Limits;
 use crate::egress::{Egress, Pool, Resume};
 use crate::linger::{Blocked, Lingering};
 use crate::plain::{self, Response, View};
@@ -127,11 +128,17 @@ fn begin<'a>(egress: &'a Egress, client: &Client, bytes: &[u8]) -> Option<Begun<
     let mut slots = plain::slots();
     let request = plain::Request::parse(bytes, &mut slots)?;
     let pool = egress.route_plain(&request)?;
-    if request.body_length() > egress.limits.body_kept_for_retries {
+    let Limits { headers, body_kept_for_retries, .. } = egress.limits;
+    if request.head_length > headers || request.body_length() > body_kept_for_retries {
         return None;
     }
     let told = egress.tells_client().then(|| client.address().ip().to_canonical());
-    if told.is_some() && request.is_forwarded {
+    let goes_by_told =
+        |key: &HashKey| matches!(&key.of, KeySource::Header(name) if plain::tells_client(name));
+    if told.is_some()
+        && (request.is_forwarded || pool.balancer.key.as_ref().is_some_and(goes_by_told))
+    {
+        // The client is added to what is there, and then that is hashed.
         return None;
     }
     let view = View { peer: client.address().ip(), request: &request };
@@ -290,8 +297,8 @@ impl Passing<'_> {
             let bytes = buffer.filled();
             let mut out = egress.scratch.out.borrow_mut();
             out.clear();
-            let closes = client.open.stop.is_stopping();
-            let Some(response) = Response::pass(bytes, to_head, closes, &mut out) else {
+            let (most, closes) = (egress.limits.headers, client.open.stop.is_stopping());
+            let Some(response) = Response::pass(bytes, most, to_head, closes, &mut out) else {
                 return Poll::Ready(Came::Odd(Bytes::copy_from_slice(bytes)));
             };
             let body = &bytes[response.end..];

@@ -61,7 +61,9 @@ impl<H: Handler> Handler for Slot<H> {
     async fn handle(self: Rc<Self>, client: Client, request: Request<Incoming>) -> Response<Body> {
         let handler = self.of(&client);
         let open = client.open.clone();
-        if let Some(access) = self.access.borrow().as_ref() {
+        // Of one that was begun without hyper it is decided that it is not logged.
+        let is_resumed = client.open.resume.borrow().is_some();
+        if let Some(access) = self.access.borrow().as_ref().filter(|_| !is_resumed) {
             access.begin(&client, &request);
         }
         let response = handler.handle(client, request).await;
@@ -79,6 +81,10 @@ impl<H: Handler> Handler for Slot<H> {
             return Quick::Else;
         }
         let now = self.now();
+        if now.scratch().is_none() {
+            // A reload has made all of them hyper's since this one was awaited.
+            return Quick::Else;
+        }
         let passed = now.quick(client, stream, request).await;
         if passed == Quick::Else && client.open.resume.borrow().is_some() {
             let mut begun = self.begun.borrow_mut();

@@ -137,8 +137,9 @@ fn apply(
             changed += u32::from(member.set_weight() != u32::from(*weight));
             member.steered = Some(u32::from(*weight));
         }
-        if roll.present().all(|(_, member)| member.set_weight() == 0) {
-            let message = format!("every server of {:?} would be at weight 0", pool.name);
+        if roll.weights().iter().all(|weight| *weight == 0) {
+            let message =
+                format!("every server of {:?} that is not drained would be at weight 0", pool.name);
             return Err((Refusal::InvalidPlan, message));
         }
         roll.epoch = Some(epoch);

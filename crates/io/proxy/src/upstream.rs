@@ -150,6 +150,11 @@ impl Connection {
         }
         let parts = connection.into_parts();
         let mut wire = parts.io.into_inner();
+        if wire.is_blocked() {
+            // hyper has the rest of a request, which the backend answered early: without it, the next one on this wire
+            // would be read as that rest.
+            return None;
+        }
         wire.send_again();
         (parts.read_buf.is_empty() && !wire.has_unread()).then_some(wire)
     }
@@ -409,5 +414,48 @@ impl Lease {
         } else if !connection.is_closed() {
             connections.keep(backend, Idle::Http(connection));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderValue;
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// What a backend that answers before it has read leaves for the next request.
+    async fn bare_after(request: Request<Outgoing>) -> Option<Wire> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let long = Duration::from_secs(60);
+        let address = listener.local_addr().unwrap();
+        let connections = Connections::new([address], 32 << 10, long, long);
+        let alarm = Alarm::default();
+        let (lease, accepted) = tokio::join!(connections.get(&alarm, 0, false), listener.accept());
+        let (mut lease, mut backend) = (lease.unwrap(), accepted.unwrap().0);
+        let answer = async {
+            // Its beginning has come.
+            assert_eq!(backend.read_exact(&mut [0; 4]).await.unwrap(), 4);
+            backend.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+        };
+        let (response, ()) = tokio::join!(lease.send(request, false), answer);
+        assert!(response.is_ok_and(|response| response.status() == 200));
+        assert!(lease.connection.ready().await, "hyper takes it for idle");
+        lease.give_back();
+        let bare = connections.bare(0);
+        drop(backend);
+        bare
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_not_all_sent_is_never_followed_by_another() {
+        let mut request = Request::new(Outgoing::again(None));
+        assert!(bare_after(request).await.is_some());
+        // More than sockets hold.
+        let long = HeaderValue::from_bytes(&vec![b'x'; 64 << 20]).unwrap();
+        request = Request::new(Outgoing::again(None));
+        request.headers_mut().insert("x-long", long);
+        assert!(bare_after(request).await.is_none());
     }
 }

@@ -16,7 +16,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tracing::{info, warn};
 
 use crate::balance::Members;
-use crate::config::{self, Backend, Health, Source};
+use crate::config::{self, Backend, Health, ProxyProtocol, Source};
 use crate::shared::Core;
 
 /// The longest look-up of a name.
@@ -47,7 +47,7 @@ pub(crate) async fn run(core: Arc<Core>, mut stopping: watch::Receiver<Option<Du
             }
             match pool.health.clone() {
                 Some(health) => {
-                    tasks.spawn_local(what.health(health));
+                    tasks.spawn_local(what.health(health, pool.proxy_protocol));
                 }
                 None => what.all_up(),
             }
@@ -119,7 +119,7 @@ impl Watched {
         }
     }
 
-    async fn health(self, health: Health) {
+    async fn health(self, health: Health, announces: Option<ProxyProtocol>) {
         let mut known: HashMap<SocketAddr, InARow> = HashMap::new();
         let mut ticks = interval(health.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -136,7 +136,7 @@ impl Watched {
                 let health = health.clone();
                 checks.spawn_local(async move {
                     sleep(pause).await;
-                    (address, is_well(address, &health).await)
+                    (address, is_well(address, &health, announces).await)
                 });
             }
             while let Some(checked) = checks.join_next().await {
@@ -228,15 +228,20 @@ async fn look_up(name: &str) -> Result<Vec<Backend>, String> {
 }
 
 /// Asks a backend, on a connection of its own.
-async fn is_well(address: SocketAddr, health: &Health) -> bool {
+async fn is_well(address: SocketAddr, health: &Health, announces: Option<ProxyProtocol>) -> bool {
     let asked = async {
         let mut stream = TcpStream::connect(address).await.ok()?;
-        let Some(path) = &health.path else { return Some(()) };
+        // A backend that expects the announcement takes nothing else for a beginning.
+        let own = announces.map_or(&[][..], ProxyProtocol::own);
+        let Some(path) = &health.path else {
+            stream.write_all(own).await.ok()?;
+            return Some(());
+        };
         let host = health.host.clone().unwrap_or_else(|| address.to_string());
         let request = format!(
             "GET {path} HTTP/1.1\r\nhost: {host}\r\nuser-agent: plimsoll\r\nconnection: close\r\n\r\n"
         );
-        stream.write_all(request.as_bytes()).await.ok()?;
+        stream.write_all(&[own, request.as_bytes()].concat()).await.ok()?;
         let mut line = [0; STATUS_LINE];
         stream.read_exact(&mut line).await.ok()?;
         let status = line.strip_prefix(b"HTTP/1.")?.get(2..)?;

@@ -20,6 +20,8 @@ pub(crate) struct Wire {
     /// Read already, and to be read again.
     unread: Bytes,
     sent: Sent,
+    /// The last write had to wait: who wrote it has bytes of it left.
+    is_blocked: bool,
 }
 
 /// Whether what hyper writes was sent before.
@@ -34,7 +36,7 @@ enum Sent {
 
 impl Wire {
     pub(crate) fn new(stream: TcpStream) -> Self {
-        Wire { stream, unread: Bytes::new(), sent: Sent::Nothing }
+        Wire { stream, unread: Bytes::new(), sent: Sent::Nothing, is_blocked: false }
     }
 
     /// The bytes come first when it is read.
@@ -50,9 +52,19 @@ impl Wire {
         };
     }
 
+    /// What has been read and is to be read again.
+    pub(crate) fn unread_bytes(&self) -> &[u8] {
+        &self.unread
+    }
+
     /// Whether bytes have been read that are to be read again.
     pub(crate) fn has_unread(&self) -> bool {
         !self.unread.is_empty()
+    }
+
+    /// Whether bytes of a message wait for the peer: what is written next must be the rest of it.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.is_blocked
     }
 
     /// The request that hyper will write was sent already.
@@ -103,7 +115,9 @@ impl AsyncWrite for Wire {
         if self.drops(cx) {
             return Poll::Ready(Ok(bytes.len()));
         }
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.is_blocked = written.is_pending();
+        written
     }
 
     fn poll_write_vectored(
@@ -115,20 +129,22 @@ impl AsyncWrite for Wire {
         if self.drops(cx) {
             return Poll::Ready(Ok(length));
         }
-        let mut stream = Pin::new(&mut self.stream);
-        if let [piece] = pieces {
-            return stream.poll_write(cx, piece);
-        }
-        if length > SMALL {
-            return stream.poll_write_vectored(cx, pieces);
-        }
-        let mut together = [0; SMALL];
-        let mut end = 0;
-        for piece in pieces {
-            together[end..end + piece.len()].copy_from_slice(piece);
-            end += piece.len();
-        }
-        stream.as_mut().poll_write(cx, &together[..end])
+        let stream = Pin::new(&mut self.stream);
+        let written = if let [piece] = pieces {
+            stream.poll_write(cx, piece)
+        } else if length > SMALL {
+            stream.poll_write_vectored(cx, pieces)
+        } else {
+            let mut together = [0; SMALL];
+            let mut end = 0;
+            for piece in pieces {
+                together[end..end + piece.len()].copy_from_slice(piece);
+                end += piece.len();
+            }
+            stream.poll_write(cx, &together[..end])
+        };
+        self.is_blocked = written.is_pending();
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -105,6 +105,14 @@ impl ProxyProtocol {
         cursor.one_of(&[("v1", ProxyProtocol::V1), ("v2", ProxyProtocol::V2)])
     }
 
+    /// What a connection begins with that is the proxy's own, for nobody.
+    pub(crate) fn own(self) -> &'static [u8] {
+        match self {
+            ProxyProtocol::V1 => doorstep::OWN_1,
+            ProxyProtocol::V2 => doorstep::OWN_2,
+        }
+    }
+
     /// What a connection begins with that is for this client, which came in there.
     pub(crate) fn announcement(self, client: SocketAddr, here: SocketAddr) -> Vec<u8> {
         match self {

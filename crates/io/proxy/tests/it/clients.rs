@@ -245,3 +245,52 @@ fn a_log_that_cannot_be_written_is_said_before_anything_listens() {
     let said = "proxy.access_log.file: cannot write /no/such/directory/access.json";
     assert!(error.to_string().contains(said), "{error}");
 }
+
+#[test]
+fn a_sample_is_the_same_share_of_what_hyper_goes_on_with() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("access.json");
+    // Chunks: each request that is not logged begins without hyper, and ends with it.
+    let backend = Backend::new(|_, stream| {
+        write(stream, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n");
+        true
+    });
+    let log = format!("  access_log: {{ file: \"{}\", sample: 0.5 }}\n", file.display());
+    let proxy = start(&(log + &egress(1, "", "policy: random", &[backend.address])));
+    let mut client = proxy.client("out");
+    (0..1_000).for_each(|_| assert_eq!(client.get("/").status, 200));
+    drop((client, proxy));
+    let lines = std::fs::read_to_string(&file).expect("a log").lines().count();
+    // Seven standard deviations; drawn twice it would be 750.
+    assert!((390..=610).contains(&lines), "{lines} of 1000 were logged");
+}
+
+#[test]
+fn tls_and_http_2_are_known_behind_an_announcement_in_the_same_packet() {
+    let backend = Backend::ok("ok");
+    let trusted = "proxy_protocol: [\"127.0.0.0/8\"]";
+    let proxy = start(&format!(
+        "  threads: 1
+  ingress: [ {{ name: in, listen: \"127.0.0.1:1\", upstream: \"{0}\", {trusted} }} ]
+  egress: [ {{ name: out, listen: \"127.0.0.1:2\", {trusted} }} ]
+  pools: [ {{ name: pool, policy: random, backends: [ {{ name: b, address: \"{0}\" }} ] }} ]
+",
+        backend.address
+    ));
+    for entry in ["in", "out"] {
+        let announced = b"PROXY TCP4 203.0.113.1 10.0.0.1 5000 80\r\n";
+        let mut client = proxy.client(entry);
+        client.stream.write_all(&[&announced[..], &[22, 3, 1, 2, 0, 1]].concat()).expect("sent");
+        let mut answer = Vec::new();
+        client.stream.read_to_end(&mut answer).expect("closed in order");
+        assert_eq!(answer, [21, 3, 1, 0, 2, 2, 70], "{entry}");
+        let mut client = proxy.client(entry);
+        let preface = &b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..];
+        client.stream.write_all(&[announced, preface].concat()).expect("sent");
+        assert_eq!(client.answer().status, 505, "{entry}");
+    }
+    let status = proxy.proxy.status();
+    for clients in [&status.ingress[0].clients, &status.egress[0].clients] {
+        assert_eq!((clients.tls, clients.http2), (1, 1));
+    }
+}

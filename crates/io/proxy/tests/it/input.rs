@@ -6,9 +6,17 @@ use std::net::Shutdown;
 use crate::support::*;
 
 /// What the client gets (nothing: the connection is closed without an answer), and what the backend got.
-fn tried(request: &str) -> (Option<u16>, Vec<Received>) {
+type Tried = fn(&str) -> (Option<u16>, Vec<Received>);
+
+/// Through hyper, as the first request to a backend is; and as a later one, which may be passed on without.
+const BOTH: [Tried; 2] = [|request| tried(request, false), |request| tried(request, true)];
+
+fn tried(request: &str, is_later: bool) -> (Option<u16>, Vec<Received>) {
     let backend = Backend::ok("hello");
     let proxy = start(&egress(1, "", "policy: random", &[backend.address]));
+    if is_later {
+        assert_eq!(proxy.client("out").get("/before").status, 200);
+    }
     let mut client = proxy.client("out");
     client.send(request);
     let status = client.try_answer(Kind::Response).map(|answer| answer.status);
@@ -16,8 +24,9 @@ fn tried(request: &str) -> (Option<u16>, Vec<Received>) {
     assert_eq!(proxy.client("out").get("/after").status, 200);
     until("all ended", || proxy.in_flight() == 0);
     let received = backend.received.lock().expect("a list").clone();
-    let before = received.into_iter().filter(|request| request.line() != "GET /after HTTP/1.1");
-    (status, before.collect())
+    let ours = ["GET /before HTTP/1.1", "GET /after HTTP/1.1"];
+    let others = received.into_iter().filter(|request| !ours.contains(&request.line()));
+    (status, others.collect())
 }
 
 #[test]
@@ -68,16 +77,24 @@ fn what_is_ambiguous_is_refused_and_no_backend_sees_it() {
         ("a tunnel", "CONNECT a:80 HTTP/1.1\r\nhost: a:80\r\n\r\n", 501),
     ];
     for (what, request, expected) in cases {
-        let (status, received) = tried(request);
-        assert_eq!(status, Some(expected), "{what}");
-        assert!(received.is_empty(), "{what}: {received:?}");
+        for tried in BOTH {
+            let (status, received) = tried(request);
+            assert_eq!(status, Some(expected), "{what}");
+            assert!(received.is_empty(), "{what}: {received:?}");
+        }
     }
-    let (status, received) = tried("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-    assert!(status.is_none_or(|status| status >= 400) && received.is_empty(), "{status:?}");
+    for tried in BOTH {
+        let (status, received) = tried("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        assert!(status.is_none_or(|status| status >= 400) && received.is_empty(), "{status:?}");
+    }
 }
 
 #[test]
 fn what_is_sloppy_arrives_in_order() {
+    BOTH.into_iter().for_each(sloppy);
+}
+
+fn sloppy(tried: Tried) {
     let (status, received) = tried("GET /x HTTP/1.1\nhost: a\nx-a:1\n\n");
     assert_eq!(status, Some(200));
     let head = &received[0].head;
@@ -97,6 +114,10 @@ fn what_is_sloppy_arrives_in_order() {
 
 #[test]
 fn of_two_framings_one_arrives_and_nothing_is_smuggled() {
+    BOTH.into_iter().for_each(smuggling);
+}
+
+fn smuggling(tried: Tried) {
     // Were the length believed, the rest of the chunks would be a request.
     let (status, received) = tried(
         "POST /one HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\n\r\n\
@@ -114,6 +135,10 @@ fn of_two_framings_one_arrives_and_nothing_is_smuggled() {
 
 #[test]
 fn chunks_are_made_anew() {
+    BOTH.into_iter().for_each(chunks);
+}
+
+fn chunks(tried: Tried) {
     let (status, received) = tried(
         "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n\
          3;name=\"value\"\r\nabc\r\n0;last\r\n\r\n",
@@ -133,10 +158,12 @@ fn chunks_that_are_none_end_the_request() {
     ] {
         let request =
             format!("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n{chunk}");
-        let (status, received) = tried(&request);
-        assert!(matches!(status, None | Some(400)), "{chunk:?}: {status:?}");
-        // The backend's own reader takes only what is complete.
-        assert!(received.is_empty(), "{chunk:?}: {received:?}");
+        for tried in BOTH {
+            let (status, received) = tried(&request);
+            assert!(matches!(status, None | Some(400)), "{chunk:?}: {status:?}");
+            // The backend's own reader takes only what is complete.
+            assert!(received.is_empty(), "{chunk:?}: {received:?}");
+        }
     }
 }
 
@@ -245,4 +272,28 @@ fn a_backends_endless_head_is_cut_off() {
     let proxy = start(&egress(1, "", "policy: random", &[backend.address]));
     assert_eq!(proxy.client("out").get("/").status, 502);
     until("all ended", || proxy.in_flight() == 0);
+}
+
+#[test]
+fn heads_that_come_whole_have_the_same_limit() {
+    let backend = Backend::new(|request, stream| {
+        let headers = match request.line() {
+            "GET /long HTTP/1.1" => format!("x-long: {}\r\n", "y".repeat(20_000)),
+            _ => String::new(),
+        };
+        write(stream, &response("200 OK", &headers, "ok"));
+        true
+    });
+    let entry = ", limits: { headers: 8KiB }";
+    let proxy = start(&egress(1, entry, "policy: random", &[backend.address]));
+    let mut client = proxy.client("out");
+    assert_eq!(client.get("/").status, 200, "a connection to the backend is idle from now on");
+    let long = format!("GET / HTTP/1.1\r\nhost: a\r\nx-long: {}\r\n\r\n", "y".repeat(20_000));
+    assert_eq!(client.send(&long).answer().status, 431);
+    assert_eq!(backend.count(), 1);
+    let mut client = proxy.client("out");
+    assert_eq!(client.get("/").status, 200);
+    assert_eq!(client.get("/long").status, 502);
+    let body = "z".repeat(20_000);
+    assert_eq!(client.post("/", &body).status, 200, "bodies are no heads");
 }

@@ -209,3 +209,23 @@ fn violence_leaves_nothing_in_flight() {
         assert!(sent > 0);
     }
 }
+
+#[test]
+fn what_comes_after_the_last_request_is_none() {
+    let backend = Backend::ok("ok");
+    let proxy = start(&egress(1, "", "policy: random", &[backend.address]));
+    assert_eq!(proxy.client("out").get("/").status, 200);
+    for last in [
+        "GET /last HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n",
+        "GET /last HTTP/1.0\r\nhost: a\r\n\r\n",
+    ] {
+        let before = backend.count();
+        let mut client = proxy.client("out");
+        assert_eq!(client.send(last).answer().status, 200);
+        // While it lingers.
+        client.send("GET /more HTTP/1.1\r\nhost: a\r\n\r\n");
+        assert!(client.is_closed());
+        until("it has ended", || proxy.proxy.status().egress[0].clients.connections == 0);
+        assert_eq!((backend.count() - before, backend.last().line()), (1, "GET /last HTTP/1.1"));
+    }
+}

@@ -287,3 +287,20 @@ fn an_early_response_does_not_leave_its_connection_to_others() {
     // The next is on a connection of its own, at once.
     assert_eq!(proxy.client("out").get("/").status, 413);
 }
+
+#[test]
+fn a_key_that_the_proxy_itself_adds_is_the_same_for_plain_requests_and_others() {
+    let backends: Vec<Backend> = (0..4).map(|_| Backend::ok("ok")).collect();
+    let addresses: Vec<_> = backends.iter().map(|backend| backend.address).collect();
+    let pool = "policy: hash_maglev, key: { header: X-Forwarded-For }";
+    let proxy = start(&egress(1, ", x_forwarded: append", pool, &addresses));
+    let mut client = proxy.client("out");
+    for _ in 0..20 {
+        assert_eq!(client.get("/").status, 200);
+        client.send("GET / HTTP/1.1\r\nhost: a\r\nte: trailers\r\n\r\n");
+        assert_eq!(client.answer().status, 200);
+    }
+    let mut counts: Vec<usize> = backends.iter().map(Backend::count).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [0, 0, 0, 40]);
+}

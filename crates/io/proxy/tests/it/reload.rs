@@ -205,3 +205,22 @@ fn what_was_learned_stays_where_the_policy_does() {
     assert_eq!(room.connections.load(Ordering::SeqCst), connections, "its connection is kept");
     drop(third);
 }
+
+#[test]
+fn a_connection_that_was_idle_goes_by_the_new_configuration_from_its_first_request() {
+    let backend = Backend::ok("ok");
+    let section = |entry: &str| egress(1, entry, "policy: random", &[backend.address]);
+    let proxy = start(&section(""));
+    let mut idle = proxy.client("out");
+    assert_eq!(idle.get("/").status, 200);
+    assert_eq!(backend.last().header("forwarded"), None);
+    reload(&proxy, &section(", forwarded: append")).expect("taken up");
+    until("taken up", || {
+        assert_eq!(proxy.client("out").get("/").status, 200);
+        backend.last().header("forwarded").is_some()
+    });
+    assert_eq!(idle.get("/idle").status, 200);
+    let received = backend.last();
+    assert_eq!(received.line(), "GET /idle HTTP/1.1");
+    assert!(received.header("forwarded").is_some(), "{}", received.head);
+}

@@ -131,3 +131,24 @@ fn where_every_check_fails_all_serve() {
     until("it is down", || state() == BackendState::Down);
     assert_eq!(proxy.client("out").get("/").body, "served");
 }
+
+#[test]
+fn checks_announce_themselves_where_requests_announce_clients() {
+    let backend = Backend::ok("ok");
+    let entry = ", proxy_protocol: [\"127.0.0.0/8\"]";
+    // It closes what begins without an announcement.
+    let second = start(&egress(1, entry, "policy: random", &[backend.address]));
+    let list = format!("[ {{ name: b, address: \"{}\" }} ]", second.address("out"));
+    for version in ["v1", "v2"] {
+        let health = format!(
+            ", proxy_protocol: {version}, health: {{ path: /{version}, interval: 10ms, \
+             timeout: 10s, fall: 1 }}"
+        );
+        let first = start(&section(&list, &health));
+        let line = format!("GET /{version} HTTP/1.1");
+        until("it was asked", || backend.count() > 0 && backend.last().line() == line);
+        assert_eq!(first.client("out").get("/").status, 200);
+        let status = first.proxy.status();
+        assert_eq!(status.egress[0].pools[0].backends[0].state, BackendState::Up);
+    }
+}

@@ -255,3 +255,16 @@ async fn a_policy_on_which_weights_set_no_shares_is_refused() {
     assert_eq!(error.kind(), SinkErrorKind::NoLiveWeights);
     assert!(error.to_string().contains("goes by expected_delay"), "{error}");
 }
+
+#[tokio::test]
+async fn a_plan_that_leaves_only_what_is_drained_is_refused() {
+    let (one, two) = (Backend::ok("one"), Backend::ok("two"));
+    let place = Place::new(&section("round_robin", &[&one, &two]));
+    let mut sink = place.sink(&["s1", "s2"]);
+    place.proxy().proxy.handle().drain("s1", None, false).expect("drained");
+    let error = sink.apply(&plan(&[5, 0])).await.expect_err("refused");
+    assert_eq!(error.kind(), SinkErrorKind::InvalidPlan);
+    assert_eq!(place.weight("s2"), 20, "nothing has changed");
+    assert_eq!(place.proxy().client("out").get("/").body, "two");
+    sink.apply(&plan(&[0, 5])).await.expect("applied");
+}
