@@ -3,7 +3,7 @@
 use plimsoll_edge::{Forwarder, config};
 
 use crate::bad::{one, request, rig};
-use crate::packet::{PASS, REDIRECT, ip4, udp};
+use crate::packet::{DROP, PASS, REDIRECT, ip4, udp, vxlan};
 use crate::rig::{CLIENT, privileged, until};
 
 #[test]
@@ -61,4 +61,27 @@ fn a_second_forwarder_changes_nothing_of_the_first() {
     let unmatched = ip4(CLIENT, "192.0.2.1", 17, 0, &udp(1, 2, b""));
     assert_eq!(one(&rig, &unmatched).verdict, PASS, "as the first one has it");
     assert_eq!(one(&rig, &request()).verdict, REDIRECT);
+}
+
+#[test]
+fn a_node_that_died_between_two_forwarders_is_taken_out_and_not_trusted_for_ever() {
+    if !privileged() {
+        return;
+    }
+    let mut rig = rig("forward");
+    assert_eq!(one(&rig, &request()).verdict, REDIRECT);
+    rig.stop_forwarder();
+    rig.stop_node("n1");
+    // Not even its MAC address is known any more.
+    rig.net.run("n1", "ip link set eth0 down").expect("down");
+    rig.net.run("fwd", "ip neigh flush dev eth0").expect("forgotten");
+    rig.start_forwarder();
+    until("its flows are not sent there", || one(&rig, &request()).verdict == DROP);
+    let returned = vxlan("10.3.0.11", "10.3.0.1", 4096, [4, 1, 0, 0], &request()[12..]);
+    assert_ne!(one(&rig, &returned).verdict, DROP, "it is still a node");
+    rig.stop_forwarder();
+    let node = &mut rig.config.nodes[0];
+    (node.name, node.address) = ("n3".to_owned(), "10.3.0.13".parse().expect("an address"));
+    rig.start_forwarder();
+    assert_eq!(one(&rig, &returned).verdict, DROP, "another node has its number");
 }
