@@ -209,6 +209,14 @@ fn the_guide_is_right() {
                 checked += 1;
                 continue;
             }
+            Some(("proxy", key)) => {
+                let least = LEAST_L4.replace("l4: {", "proxy: {").replace("vip: web", "pool: web");
+                let text = least.replace("pool: web", &format!("pool: web, {key}: {default}"));
+                assert_eq!(parse("F", &text), parse("F", &least), "{row}");
+                assert!(parse("F", &text).is_ok(), "{row}");
+                checked += 1;
+                continue;
+            }
             Some((top @ ("store" | "api"), key)) => {
                 format!("{LEAST}{top}: {{ {key}: {default} }}\n")
             }
