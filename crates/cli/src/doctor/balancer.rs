@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use plimsoll_control::ServiceView;
 use plimsoll_model::{MethodKind, ServerStatus};
 use plimsoll_sink::{
-    AccessLevel, AgentState, HaproxySink, InspectedServer, Inspection, L4Sink, NginxReloadSink,
-    NginxSink, ProxySink, Sink,
+    AccessLevel, AgentState, HaproxySink, InspectedServer, Inspection, NginxReloadSink, NginxSink,
+    Sink,
 };
 use tokio::net::lookup_host;
 use tokio::time::timeout;
@@ -73,12 +73,12 @@ async fn one(
     let haproxy = match sink {
         Sink::Haproxy(haproxy) => haproxy.clone(),
         Sink::L4(l4) => {
-            let sink = L4Sink::new(l4.clone(), setup.servers.clone());
+            let sink = l4.sink(setup.servers.clone());
             let place = steered::Place::of_layer_4(l4);
             return steered::examine(name, sink, place, setup, told, findings).await;
         }
         Sink::Proxy(proxy) => {
-            let sink = ProxySink::new(proxy.clone(), setup.servers.clone());
+            let sink = proxy.sink(setup.servers.clone());
             let place = steered::Place::of_proxy(proxy);
             return steered::examine(name, sink, place, setup, told, findings).await;
         }

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use plimsoll_model::{BackendId, MethodKind};
-use plimsoll_sink::{L4Sink, L4SinkConfig, ReportSource, SinkErrorKind, WeightSink};
+use plimsoll_sink::{L4SinkConfig, OwnSink, ReportSource, SinkErrorKind, WeightSink};
 use plimsoll_testbed::net::SiteSpec;
 
 use crate::contract::{Bed, holds, plan};
@@ -15,11 +15,11 @@ use crate::place::{Place, Process, each};
 struct Balancer<'a>(&'a Place, Option<Process>);
 
 impl Balancer<'_> {
-    fn of(&self, vip: &str, servers: &[&str]) -> L4Sink {
+    fn of(&self, vip: &str, servers: &[&str]) -> OwnSink {
         let timeout = Duration::from_secs(5);
         let config = L4SinkConfig { timeout, ..L4SinkConfig::new(self.0.socket(), vip) };
         let names = servers.iter().map(|name| (*name).to_owned());
-        L4Sink::new(config, (1..).map(BackendId).zip(names).collect()).expect("good names")
+        config.sink((1..).map(BackendId).zip(names).collect()).expect("good names")
     }
 
     /// What the daemon says to a line.
@@ -33,10 +33,10 @@ impl Balancer<'_> {
 }
 
 impl Bed for Balancer<'_> {
-    type Sink = L4Sink;
+    type Sink = OwnSink;
     const KEEPS_WEIGHTS: bool = true;
 
-    fn sink(&self, servers: &[&str]) -> L4Sink {
+    fn sink(&self, servers: &[&str]) -> OwnSink {
         self.of("web", servers)
     }
 

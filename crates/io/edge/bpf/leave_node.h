@@ -1,6 +1,7 @@
 /* Out of a node: back through the forwarder where a function rewrote the packet, else straight on. */
 #pragma once
 #include "node.h"
+#include "routes.h"
 
 /* The node's own interface may be asked for by the kernel, which then finds the neighbour. */
 INLINE int by_kernel(struct xdp_md *ctx, const struct node_config *c)
@@ -100,29 +101,11 @@ INLINE __u32 uplink_of(__u32 ifindex)
 INLINE int straight(struct xdp_md *ctx, const struct node_config *c, __u32 core, __u32 service, __u32 flags)
 {
 	struct bpf_fib_lookup fib = {.ifindex = c->uplink};
+	long found = route(ctx, &fib);
 	struct ethernet *eth = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
-	struct ipv4 *ip = (void *)(eth + 1);
-	struct ipv6 *ip6 = (void *)(eth + 1);
-	if ((void *)(ip + 1) > end)
+	if (found < 0 || (void *)(eth + 1) > (void *)(long)ctx->data_end)
 		return XDP_DROP;
-	if (eth->type == ETH_IPV4) {
-		fib.family = 2; /* AF_INET */
-		fib.tot_len = bpf_ntohs(ip->length);
-		fib.tos = ip->tos;
-		fib.l4_protocol = ip->protocol;
-		fib.ipv4_src = ip->source;
-		fib.ipv4_dst = ip->destination;
-	} else {
-		if ((void *)(ip6 + 1) > end)
-			return XDP_DROP;
-		fib.family = 10; /* AF_INET6 */
-		fib.tot_len = bpf_ntohs(ip6->length) + IPV6_BYTES;
-		fib.l4_protocol = ip6->next;
-		__builtin_memcpy(fib.ipv6_src, ip6->source, 16);
-		__builtin_memcpy(fib.ipv6_dst, ip6->destination, 16);
-	}
-	if (bpf_fib_lookup(ctx, &fib, sizeof(fib), 0) != BPF_FIB_LKUP_RET_SUCCESS)
+	if (found != BPF_FIB_LKUP_RET_SUCCESS)
 		return by_kernel(ctx, c);
 	/* The forwarder would take it for a packet of the flow that comes from outside, and send it here again. */
 	if (!__builtin_memcmp(fib.dmac, c->forwarder_mac, 6)) {

@@ -1,6 +1,7 @@
 /* From nodes: what a function rewrote comes back with the key it came in by, so that the way back of what the
  * function made of its flow is learned; then it goes where the kernel's routes lead. */
 #pragma once
+#include "routes.h"
 #include "toobig.h"
 
 struct outer {
@@ -14,29 +15,11 @@ struct outer {
 static __noinline int by_routes(struct xdp_md *ctx, const __u8 *mine)
 {
 	struct bpf_fib_lookup fib = {.ifindex = ctx->ingress_ifindex};
+	long found = route(ctx, &fib);
 	struct ethernet *eth = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
-	struct ipv4 *ip = (void *)(eth + 1);
-	struct ipv6 *ip6 = (void *)(eth + 1);
-	if (!mine || (void *)(ip + 1) > end)
+	if (!mine || found < 0 || (void *)(eth + 1) > (void *)(long)ctx->data_end)
 		return XDP_DROP;
-	if (eth->type == ETH_IPV4) {
-		fib.family = 2; /* AF_INET */
-		fib.tot_len = bpf_ntohs(ip->length);
-		fib.tos = ip->tos;
-		fib.l4_protocol = ip->protocol;
-		fib.ipv4_src = ip->source;
-		fib.ipv4_dst = ip->destination;
-	} else {
-		if ((void *)(ip6 + 1) > end)
-			return XDP_DROP;
-		fib.family = 10; /* AF_INET6 */
-		fib.tot_len = bpf_ntohs(ip6->length) + IPV6_BYTES;
-		fib.l4_protocol = ip6->next;
-		__builtin_memcpy(fib.ipv6_src, ip6->source, 16);
-		__builtin_memcpy(fib.ipv6_dst, ip6->destination, 16);
-	}
-	if (bpf_fib_lookup(ctx, &fib, sizeof(fib), 0) == BPF_FIB_LKUP_RET_SUCCESS) {
+	if (found == BPF_FIB_LKUP_RET_SUCCESS) {
 		__u32 port = port_of(fib.ifindex);
 		if (port < MAX_PORTS) {
 			__builtin_memcpy(eth->to, fib.dmac, 6);

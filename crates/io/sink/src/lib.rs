@@ -2,8 +2,8 @@
 //!
 //! What steers is a [`WeightSink`], what reports rates, requests in flight and weights a [`ReportSource`];
 //! [`HaproxySink`] (over HAProxy's runtime API: one kept connection, one write per batch, every answer attributed
-//! to its command), [`NginxSink`] (a balancer in Lua, over a local socket), [`L4Sink`] and [`ProxySink`] (Plimsoll's own
-//! layer-4 balancer and layer-7 proxy, through their daemons' sockets) are both; [`NginxReloadSink`] only steers, and a
+//! to its command), [`NginxSink`] (a balancer in Lua, over a local socket), [`OwnSink`] (Plimsoll's own layer-4
+//! balancer and layer-7 proxy, through their daemons' sockets) are both; [`NginxReloadSink`] only steers, and a
 //! [`Source`] (an access log) only reports. [`Sinks`] are several of them before one pool.
 //!
 //! A daemon sees neither: it reads a [`Sink`] from the configuration, starts it, and holds a [`SinkHandle`] to give
@@ -15,10 +15,8 @@
 mod error;
 mod found;
 mod haproxy;
-mod l4;
 mod nginx;
 mod own;
-mod proxy;
 mod registry;
 mod servers;
 mod sinks;
@@ -35,13 +33,11 @@ pub use haproxy::{
     AccessLevel, AgentState, HaproxyConfig, HaproxyConnection, HaproxySink, InspectedServer,
     Inspection, ProcessIdentity, SocketAddress, SteeredBackend, Witness,
 };
-pub use l4::{L4Sink, L4SinkConfig};
 pub use nginx::{
     NginxConfig, NginxPool, NginxReloadConfig, NginxReloadSink, NginxServer, NginxSink,
     nginx_snippet,
 };
-pub use own::wire;
-pub use proxy::{ProxySink, ProxySinkConfig};
+pub use own::{L4SinkConfig, OwnSink, ProxySinkConfig, wire};
 pub use registry::{Sink, one_sink};
 pub use sinks::Sinks;
 pub use source::{LogFormat, NGINX_FORMAT, Source};

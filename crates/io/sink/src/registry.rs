@@ -4,9 +4,8 @@ use plimsoll_config::{Cursor, Once};
 use plimsoll_model::SinkLimits;
 
 use crate::haproxy::HaproxyConfig;
-use crate::l4::L4SinkConfig;
 use crate::nginx::{NginxConfig, NginxReloadConfig};
-use crate::proxy::ProxySinkConfig;
+use crate::own::{L4SinkConfig, ProxySinkConfig};
 use crate::{FoundPool, Servers, SinkConfig, SinkError, SinkHandle, Steered, Steering};
 
 /// Makes [`Sink`], which is any of them, and the text that lists their forms.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use contract::plan;
 use plimsoll_model::{BackendId, MethodKind, ServerStatus};
 use plimsoll_sink::wire::{Answer, Question, Refusal, Report, Server};
-use plimsoll_sink::{L4Sink, L4SinkConfig, ReportSource, SinkError, SinkErrorKind, WeightSink};
+use plimsoll_sink::{L4SinkConfig, OwnSink, ReportSource, SinkError, SinkErrorKind, WeightSink};
 
 /// What becomes of a question that is no reading.
 #[derive(Clone, Debug)]
@@ -75,11 +75,11 @@ impl Fake {
         Fake { path, state }
     }
 
-    fn sink(&self) -> L4Sink {
+    fn sink(&self) -> OwnSink {
         let timeout = Duration::from_millis(400);
         let config = L4SinkConfig { timeout, ..L4SinkConfig::new(self.path.clone(), "web") };
         let servers = vec![(BackendId(1), "s1".to_owned()), (BackendId(2), "s2".to_owned())];
-        L4Sink::new(config, servers).expect("good names")
+        config.sink(servers).expect("good names")
     }
 
     fn applied(&self) -> u32 {
@@ -238,16 +238,13 @@ async fn an_absent_daemon_is_a_clear_error_and_a_dropped_call_harms_nothing() {
     let path = fake.path.clone();
     drop(fake);
     let config = L4SinkConfig::new(path, "web");
-    let mut sink = L4Sink::new(config.clone(), Vec::new()).expect("good names");
+    let mut sink = config.sink(Vec::new()).expect("good names");
     let error = sink.read().await.expect_err("nobody");
     assert_eq!((error.kind(), error.retryable()), (SinkErrorKind::Unreachable, true));
     assert!(error.to_string().contains("no such socket: does `plimsoll l4 run` run"), "{error}");
     for bad in ["", "a\nb", &"x".repeat(64)] {
-        assert!(
-            L4Sink::new(config.clone(), vec![(BackendId(1), bad.to_owned())]).is_err(),
-            "{bad}"
-        );
+        assert!(config.sink(vec![(BackendId(1), bad.to_owned())]).is_err(), "{bad}");
         let config = L4SinkConfig { vip: bad.to_owned(), ..config.clone() };
-        assert!(L4Sink::new(config, Vec::new()).is_err(), "{bad}");
+        assert!(config.sink(Vec::new()).is_err(), "{bad}");
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use plimsoll_model::{BackendId, MethodKind, ServerStatus};
 use plimsoll_proxy::{Handle, Socket};
-use plimsoll_sink::{ProxySink, ProxySinkConfig, ReportSource, SinkErrorKind, WeightSink};
+use plimsoll_sink::{OwnSink, ProxySinkConfig, ReportSource, SinkErrorKind, WeightSink};
 
 use crate::contract::{Bed, holds, plan};
 use crate::support::*;
@@ -60,11 +60,11 @@ impl Place {
         self.directory.path().join("proxy.sock")
     }
 
-    fn of(&self, pool: &str, servers: &[&str]) -> ProxySink {
+    fn of(&self, pool: &str, servers: &[&str]) -> OwnSink {
         let timeout = Duration::from_secs(10);
         let config = ProxySinkConfig { timeout, ..ProxySinkConfig::new(self.path(), pool) };
         let names = servers.iter().map(|name| (*name).to_owned());
-        ProxySink::new(config, (1..).map(BackendId).zip(names).collect()).expect("good names")
+        config.sink((1..).map(BackendId).zip(names).collect()).expect("good names")
     }
 
     /// What the proxy says to a line.
@@ -118,10 +118,10 @@ fn section(policy: &str, backends: &[&Backend]) -> String {
 }
 
 impl Bed for Place {
-    type Sink = ProxySink;
+    type Sink = OwnSink;
     const KEEPS_WEIGHTS: bool = false;
 
-    fn sink(&self, servers: &[&str]) -> ProxySink {
+    fn sink(&self, servers: &[&str]) -> OwnSink {
         self.of("shop", servers)
     }
 

@@ -3,50 +3,63 @@
 //!
 //! A daemon is the one hand on its weights; it sets all of a plan at once or none.
 
+mod l4;
 mod link;
 mod look;
+mod proxy;
 pub mod wire;
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use plimsoll_model::{Applied, BackendId, BalancerReport, Method, Nanos, Plan, ServerReport};
+use plimsoll_model::{
+    Applied, BackendId, BalancerReport, Method, Nanos, Plan, ServerReport, SinkLimits,
+};
 
 use crate::servers::{checked, planned};
-use crate::{Servers, SinkError};
+use crate::{ReportSource, Servers, SinkError, WeightSink};
+pub use l4::L4SinkConfig;
 use link::{Link, LinkError};
-pub(crate) use look::look;
+use look::look;
+pub use proxy::ProxySinkConfig;
 use wire::{Answer, Question, Refusal, Report, Server};
 
-/// Which balancer it is: names for people, and what it bears.
+/// Layer 4 goes through a list of 8,192 places: 32 servers fit with the greatest weight each, and of more servers
+/// weights are rounded. The proxy takes the same.
+const WEIGHTS: RangeInclusive<u32> = 0..=256;
+/// A programming costs layer 4 a few milliseconds, the proxy microseconds; this only keeps a caller that runs wild from
+/// keeping them busy.
+const MIN_INTERVAL: Duration = Duration::from_millis(50);
+/// A new list is gone through from the next connection on; the turns of the proxy's `round_robin` go on.
+const PICKS_PER_WEIGHT: u32 = 0;
+
+/// Which balancer it is: names for people.
 #[derive(Debug)]
-pub(crate) struct Daemon {
+struct Daemon {
     /// What is to run.
-    pub(crate) command: &'static str,
+    command: &'static str,
     /// The key of its socket.
-    pub(crate) key: &'static str,
+    key: &'static str,
     /// Who may write to it.
-    pub(crate) permission: &'static str,
+    permission: &'static str,
     /// It does not have this service.
-    pub(crate) unknown: fn(socket: String, name: String, exist: Vec<String>) -> SinkError,
-    /// Its weights.
-    pub(crate) weights: RangeInclusive<u32>,
+    unknown: fn(socket: String, name: String, exist: Vec<String>) -> SinkError,
 }
 
 /// Where one is, and which of its services is steered.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
-    pub(crate) socket: PathBuf,
-    pub(crate) service: String,
-    pub(crate) timeout: Duration,
+struct Place {
+    socket: PathBuf,
+    service: String,
+    timeout: Duration,
 }
 
 /// Steers one service.
 ///
 /// All calls may be dropped while they wait: the connection is then closed, and the next call opens a new
 /// one.
-pub(crate) struct Own {
+pub struct OwnSink {
     daemon: &'static Daemon,
     service: String,
     /// In order of [`BackendId`].
@@ -55,18 +68,14 @@ pub(crate) struct Own {
     origin: Instant,
 }
 
-impl Own {
+impl OwnSink {
     /// Connects on first use. [`BalancerReport::at`] counts from now.
     ///
     /// # Errors
     /// [`SinkError::InvalidName`] for names that the balancer could not have, or that come twice.
-    pub(crate) fn new(
-        daemon: &'static Daemon,
-        place: Place,
-        servers: Servers,
-    ) -> Result<Self, SinkError> {
+    fn new(daemon: &'static Daemon, place: Place, servers: Servers) -> Result<Self, SinkError> {
         check_name("service name", &place.service)?;
-        Ok(Own {
+        Ok(OwnSink {
             daemon,
             servers: checked(servers, check_name)?,
             service: place.service,
@@ -76,7 +85,8 @@ impl Own {
     }
 
     /// Counts [`BalancerReport::at`] from this instant.
-    pub(crate) fn with_origin(mut self, origin: Instant) -> Self {
+    #[must_use]
+    pub fn with_origin(mut self, origin: Instant) -> Self {
         self.origin = origin;
         self
     }
@@ -116,8 +126,8 @@ impl Own {
         })
     }
 
-    pub(crate) async fn apply(&mut self, plan: &Plan) -> Result<Applied, SinkError> {
-        let wanted = planned(plan, &self.servers, &self.daemon.weights, "the balancer's")?;
+    async fn program(&mut self, plan: &Plan) -> Result<Applied, SinkError> {
+        let wanted = planned(plan, &self.servers, &WEIGHTS, "the balancer's")?;
         let before = self.ask().await?;
         let held = |name: &str| find(&before, name).map(|server| u32::from(server.weight));
         let differ = wanted.iter().any(|(name, weight)| held(name) != Some(*weight));
@@ -183,13 +193,27 @@ impl Own {
     }
 }
 
-impl Own {
-    pub(crate) fn set_servers(&mut self, servers: Servers) -> Result<(), SinkError> {
+fn limits() -> SinkLimits {
+    SinkLimits { range: WEIGHTS, min_interval: MIN_INTERVAL, picks_per_weight: PICKS_PER_WEIGHT }
+}
+
+impl WeightSink for OwnSink {
+    fn limits(&self) -> SinkLimits {
+        limits()
+    }
+
+    fn set_servers(&mut self, servers: Servers) -> Result<(), SinkError> {
         self.servers = checked(servers, check_name)?;
         Ok(())
     }
 
-    pub(crate) async fn read(&mut self) -> Result<BalancerReport, SinkError> {
+    async fn apply(&mut self, plan: &Plan) -> Result<Applied, SinkError> {
+        self.program(plan).await
+    }
+}
+
+impl ReportSource for OwnSink {
+    async fn read(&mut self) -> Result<BalancerReport, SinkError> {
         let report = self.ask().await?;
         let at = Nanos::ZERO + self.origin.elapsed();
         let servers = self
@@ -221,7 +245,7 @@ fn server_report(backend: BackendId, server: &Server) -> ServerReport {
 }
 
 /// As the configuration of either takes them.
-pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), SinkError> {
+fn check_name(what: &'static str, name: &str) -> Result<(), SinkError> {
     let reason = match name {
         "" => "it is empty",
         long if long.len() > 63 => "it has more than 63 bytes",

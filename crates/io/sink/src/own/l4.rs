@@ -1,3 +1,9 @@
+//! Plimsoll's own layer-4 balancer, through its daemon's socket (`l4.socket`).
+//!
+//! The daemon holds the kernel's tables alone, so that there is one hand on them; it sets all weights of a
+//! plan at once or none, and keeps them through its own restarts. A request is a connection here: what is
+//! in flight are the connections that are open.
+//!
 //! `sink: { l4: { … } }`
 
 use std::path::PathBuf;
@@ -6,10 +12,16 @@ use std::time::Duration;
 use plimsoll_config::{Cursor, Once};
 use plimsoll_model::SinkLimits;
 
-use super::{DAEMON, L4Sink};
-use crate::own::{check_name, look};
+use super::{Daemon, OwnSink, Place, check_name, limits, look};
 use crate::steer::{self, Poll, Servers, SinkConfig, SinkHandle, Steered, Steering, absolute};
 use crate::{FoundPool, SinkError};
+
+static DAEMON: Daemon = Daemon {
+    command: "plimsoll l4 run",
+    key: "l4.socket.path",
+    permission: "Plimsoll's user must be allowed to write to the socket (see l4.socket.mode)",
+    unknown: |socket, vip, exist| SinkError::UnknownVip { socket, vip, exist },
+};
 
 /// Where the balancer is, and which of its services is steered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +40,16 @@ impl L4SinkConfig {
     /// With the default of everything else.
     pub fn new(socket: PathBuf, vip: &str) -> Self {
         L4SinkConfig { socket, vip: vip.to_owned(), poll: Poll::default(), timeout: steer::TIMEOUT }
+    }
+
+    /// A sink that steers `servers`, given with their names in the layer-4 configuration. Connects on first use.
+    /// [`BalancerReport::at`](plimsoll_model::BalancerReport::at) counts from now; see [`OwnSink::with_origin`].
+    ///
+    /// # Errors
+    /// [`SinkError::InvalidName`] for names that the balancer could not have, or that come twice.
+    pub fn sink(&self, servers: Servers) -> Result<OwnSink, SinkError> {
+        let (socket, service) = (self.socket.clone(), self.vip.clone());
+        OwnSink::new(&DAEMON, Place { socket, service, timeout: self.timeout }, servers)
     }
 }
 
@@ -55,11 +77,11 @@ impl SinkConfig for L4SinkConfig {
     }
 
     fn limits(&self) -> SinkLimits {
-        super::limits()
+        limits()
     }
 
     fn check(&self, servers: &Servers) -> Result<(), SinkError> {
-        L4Sink::new(self.clone(), servers.clone()).map(drop)
+        self.sink(servers.clone()).map(drop)
     }
 
     fn place(&self) -> String {
@@ -83,7 +105,7 @@ impl SinkConfig for L4SinkConfig {
     }
 
     fn start(&self, steering: &Steering, steered: Steered) -> Result<SinkHandle, SinkError> {
-        let sink = L4Sink::new(self.clone(), steered.servers)?.with_origin(steering.origin);
+        let sink = self.sink(steered.servers)?.with_origin(steering.origin);
         Ok(steer::start_dedicated(sink, self.poll))
     }
 }

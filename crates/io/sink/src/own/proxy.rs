@@ -1,3 +1,8 @@
+//! Plimsoll's own layer-7 proxy, through its socket (`proxy.socket`).
+//!
+//! The proxy sets all weights of a plan at once or none; they are in force on every thread from its next request on.
+//! What it counts is exact: requests in flight, begun, answered and failed, of all entries that send to the pool.
+//!
 //! `sink: { proxy: { … } }`
 
 use std::path::PathBuf;
@@ -6,10 +11,16 @@ use std::time::Duration;
 use plimsoll_config::{Cursor, Once};
 use plimsoll_model::SinkLimits;
 
-use super::{DAEMON, ProxySink};
-use crate::own::{check_name, look};
+use super::{Daemon, OwnSink, Place, check_name, limits, look};
 use crate::steer::{self, Poll, Servers, SinkConfig, SinkHandle, Steered, Steering, absolute};
 use crate::{FoundPool, SinkError};
+
+static DAEMON: Daemon = Daemon {
+    command: "plimsoll proxy run",
+    key: "proxy.socket",
+    permission: "only the proxy's own user may write to its socket",
+    unknown: |socket, pool, exist| SinkError::UnknownPool { socket, pool, exist },
+};
 
 /// Where the balancer is, and which of its pools is steered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +44,16 @@ impl ProxySinkConfig {
             poll: Poll::default(),
             timeout: steer::TIMEOUT,
         }
+    }
+
+    /// A sink that steers `servers`, given with their names in the proxy's configuration. Connects on first use.
+    /// [`BalancerReport::at`](plimsoll_model::BalancerReport::at) counts from now; see [`OwnSink::with_origin`].
+    ///
+    /// # Errors
+    /// [`SinkError::InvalidName`] for names that the balancer could not have, or that come twice.
+    pub fn sink(&self, servers: Servers) -> Result<OwnSink, SinkError> {
+        let (socket, service) = (self.socket.clone(), self.pool.clone());
+        OwnSink::new(&DAEMON, Place { socket, service, timeout: self.timeout }, servers)
     }
 }
 
@@ -59,11 +80,11 @@ impl SinkConfig for ProxySinkConfig {
     }
 
     fn limits(&self) -> SinkLimits {
-        super::limits()
+        limits()
     }
 
     fn check(&self, servers: &Servers) -> Result<(), SinkError> {
-        ProxySink::new(self.clone(), servers.clone()).map(drop)
+        self.sink(servers.clone()).map(drop)
     }
 
     fn place(&self) -> String {
@@ -87,7 +108,7 @@ impl SinkConfig for ProxySinkConfig {
     }
 
     fn start(&self, steering: &Steering, steered: Steered) -> Result<SinkHandle, SinkError> {
-        let sink = ProxySink::new(self.clone(), steered.servers)?.with_origin(steering.origin);
+        let sink = self.sink(steered.servers)?.with_origin(steering.origin);
         Ok(steer::start_dedicated(sink, self.poll))
     }
 }
