@@ -22,6 +22,7 @@ mod servers;
 mod sinks;
 mod source;
 mod steer;
+mod whole;
 
 use std::future::Future;
 

@@ -22,7 +22,8 @@ pub use reload::{NginxReloadConfig, NginxReloadSink};
 pub use snippet::{NginxPool, NginxServer, nginx_snippet};
 
 use crate::found::{FoundPool, FoundServer, LeftAlone};
-use crate::servers::{checked, planned};
+use crate::servers::checked;
+use crate::whole::{Unanswered, Whole, complete, program};
 use crate::{ReportSource, Servers, SinkError, WeightSink};
 use link::{Link, LinkError};
 use text::{Answer, Pool, Server};
@@ -68,24 +69,6 @@ impl NginxSink {
         self
     }
 
-    async fn ask(&mut self) -> Result<(u64, Pool), SinkError> {
-        let path = format!("/{}", self.upstream);
-        let asked = self.link.ask(Verb::GET, &path, "").await;
-        let answer = asked.map_err(|error| self.link.error(error))?;
-        let (answer, pool) = self.done(answer, 0)?;
-        let missing: Vec<String> = self
-            .servers
-            .iter()
-            .filter(|(_, name)| find(&pool, name).is_none())
-            .map(|(_, name)| name.clone())
-            .collect();
-        if missing.is_empty() {
-            return Ok((answer.generation, pool));
-        }
-        let exist = pool.servers.into_iter().map(|server| server.name).collect();
-        Err(SinkError::UnknownServers { backend: self.upstream.clone(), missing, exist })
-    }
-
     /// What was answered, or the error for what was refused.
     fn done(&self, answer: (StatusCode, String), epoch: u64) -> Result<(Answer, Pool), SinkError> {
         let (status, text) = answer;
@@ -118,66 +101,55 @@ impl NginxSink {
         let reason = "the answer is about another upstream".to_owned();
         Ok((answer, pool.ok_or(SinkError::Protocol { socket, reason })?))
     }
+}
 
-    async fn apply_plan(&mut self, plan: &Plan) -> Result<Applied, SinkError> {
-        let wanted = planned(plan, &self.servers, &WEIGHTS, "the Lua balancer's")?;
-        let (_, before) = self.ask().await?;
-        let held = |pool: &Pool, name: &str| find(pool, name).map(|server| server.weight);
-        let differ = wanted.iter().any(|(name, weight)| held(&before, name) != Some(*weight));
-        // Weights that happen to be as configured are ours only once they were set.
-        if !differ && before.epoch.is_some() {
-            return Ok(self.applied(plan.epoch, &before, 0));
-        }
-        let lines: String =
-            wanted.iter().map(|(name, weight)| format!("{name} {weight}\n")).collect();
-        let body = format!("epoch {}\n{lines}", plan.epoch);
+impl Whole for NginxSink {
+    /// The generation, and the pool.
+    type State = (u64, Pool);
+    const WEIGHTS: RangeInclusive<u32> = WEIGHTS;
+    const WHOSE: &'static str = "the Lua balancer's";
+
+    fn service(&self) -> &str {
+        &self.upstream
+    }
+
+    fn servers(&self) -> &[(BackendId, String)] {
+        &self.servers
+    }
+
+    fn held((_, pool): &Self::State, server: &str) -> Option<u32> {
+        find(pool, server).map(|server| server.weight)
+    }
+
+    fn in_force((_, pool): &Self::State) -> Option<u64> {
+        pool.epoch
+    }
+
+    async fn ask(&mut self) -> Result<Self::State, SinkError> {
         let path = format!("/{}", self.upstream);
-        match self.link.ask(Verb::PUT, &path, &body).await {
-            Ok(answer) => {
-                let (answer, pool) = self.done(answer, plan.epoch)?;
-                Ok(self.applied(plan.epoch, &pool, answer.changed))
-            }
-            Err(error @ LinkError::Connect(_)) => Err(self.link.error(error)),
-            Err(error) => {
-                let error = self.link.error(error);
-                self.interrupted(error, &before, plan.epoch, &wanted).await
-            }
-        }
+        let asked = self.link.ask(Verb::GET, &path, "").await;
+        let answer = asked.map_err(|error| self.link.error(error))?;
+        let (answer, pool) = self.done(answer, 0)?;
+        let names = |(_, pool): Self::State| pool.servers.into_iter().map(|one| one.name).collect();
+        complete(self, (answer.generation, pool), names)
     }
 
-    /// A plan was sent and its answer was lost: looks what NGINX holds. It does all of a plan or nothing, so that there
-    /// is nothing to put back.
-    async fn interrupted(
+    async fn send(
         &mut self,
-        error: SinkError,
-        before: &Pool,
         epoch: u64,
-        wanted: &[(String, u32)],
-    ) -> Result<Applied, SinkError> {
-        let held = |pool: &Pool, name: &str| find(pool, name).map(|server| server.weight);
-        let mut unrestored = Vec::new();
-        match self.ask().await {
-            Ok((_, now)) => {
-                let all = wanted.iter().all(|(name, weight)| held(&now, name) == Some(*weight));
-                if all && now.epoch == Some(epoch) {
-                    return Ok(self.applied(epoch, &now, 0));
-                }
+        weights: &[(String, u32)],
+    ) -> Result<(Self::State, u32), Unanswered> {
+        let lines: String =
+            weights.iter().map(|(name, weight)| format!("{name} {weight}\n")).collect();
+        let path = format!("/{}", self.upstream);
+        match self.link.ask(Verb::PUT, &path, &format!("epoch {epoch}\n{lines}")).await {
+            Ok(answer) => {
+                let (answer, pool) = self.done(answer, epoch).map_err(Unanswered::Unsent)?;
+                Ok(((answer.generation, pool), answer.changed))
             }
-            Err(_) => {
-                for (name, weight) in wanted {
-                    let was = held(before, name).filter(|was| was != weight);
-                    unrestored.extend(was.map(|was| (name.clone(), was)));
-                }
-            }
+            Err(error @ LinkError::Connect(_)) => Err(Unanswered::Unsent(self.link.error(error))),
+            Err(error) => Err(Unanswered::Lost(self.link.error(error))),
         }
-        let (backend, source) = (self.upstream.clone(), Box::new(error));
-        Err(SinkError::Interrupted { backend, source, restored: Vec::new(), unrestored })
-    }
-
-    fn applied(&self, epoch: u64, pool: &Pool, commands: u32) -> Applied {
-        let weights =
-            self.servers.iter().filter_map(|(id, name)| Some((*id, find(pool, name)?.weight)));
-        Applied { epoch, weights: weights.collect(), commands }
     }
 }
 
@@ -196,7 +168,7 @@ impl WeightSink for NginxSink {
     }
 
     async fn apply(&mut self, plan: &Plan) -> Result<Applied, SinkError> {
-        self.apply_plan(plan).await
+        program(self, plan).await
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) struct Answer {
 
 /// A pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pool {
+pub(crate) struct Pool {
     pub(super) name: String,
     pub(super) method: String,
     /// The plan whose weights are in force; none where they are those of the configuration.

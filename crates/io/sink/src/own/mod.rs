@@ -17,7 +17,8 @@ use plimsoll_model::{
     Applied, BackendId, BalancerReport, Method, Nanos, Plan, ServerReport, SinkLimits,
 };
 
-use crate::servers::{checked, planned};
+use crate::servers::checked;
+use crate::whole::{Unanswered, Whole, complete, program};
 use crate::{ReportSource, Servers, SinkError, WeightSink};
 pub use l4::L4SinkConfig;
 use link::{Link, LinkError};
@@ -91,23 +92,6 @@ impl OwnSink {
         self
     }
 
-    async fn ask(&mut self) -> Result<Report, SinkError> {
-        let question = Question::Read { vip: self.service.clone() };
-        let answer = self.link.ask(&question).await.map_err(|error| self.link.error(error))?;
-        let report = self.done(answer, 0)?;
-        let missing: Vec<String> = self
-            .servers
-            .iter()
-            .filter(|(_, name)| find(&report, name).is_none())
-            .map(|(_, name)| name.clone())
-            .collect();
-        if missing.is_empty() {
-            return Ok(report);
-        }
-        let exist = report.servers.into_iter().map(|server| server.name).collect();
-        Err(SinkError::UnknownServers { backend: self.service.clone(), missing, exist })
-    }
-
     /// What was done, or the error for what was refused.
     fn done(&self, answer: Answer, epoch: u64) -> Result<Report, SinkError> {
         let (reason, message, exist) = match answer {
@@ -125,71 +109,56 @@ impl OwnSink {
             Refusal::Failed => SinkError::Failed { vip, reason: message },
         })
     }
+}
 
-    async fn program(&mut self, plan: &Plan) -> Result<Applied, SinkError> {
-        let wanted = planned(plan, &self.servers, &WEIGHTS, "the balancer's")?;
-        let before = self.ask().await?;
-        let held = |name: &str| find(&before, name).map(|server| u32::from(server.weight));
-        let differ = wanted.iter().any(|(name, weight)| held(name) != Some(*weight));
-        // Weights that happen to be as configured are ours only once they were set.
-        if !differ && before.steered {
-            return Ok(self.applied(plan.epoch, &before));
-        }
-        let weights = wanted.iter().map(|(name, weight)| (name.clone(), *weight as u16)).collect();
+impl Whole for OwnSink {
+    type State = Report;
+    const WEIGHTS: RangeInclusive<u32> = WEIGHTS;
+    const WHOSE: &'static str = "the balancer's";
+
+    fn service(&self) -> &str {
+        &self.service
+    }
+
+    fn servers(&self) -> &[(BackendId, String)] {
+        &self.servers
+    }
+
+    fn held(report: &Report, server: &str) -> Option<u32> {
+        find(report, server).map(|server| u32::from(server.weight))
+    }
+
+    fn in_force(report: &Report) -> Option<u64> {
+        report.steered.then_some(report.epoch)
+    }
+
+    async fn ask(&mut self) -> Result<Report, SinkError> {
+        let question = Question::Read { vip: self.service.clone() };
+        let answer = self.link.ask(&question).await.map_err(|error| self.link.error(error))?;
+        let report = self.done(answer, 0)?;
+        complete(self, report, |report| report.servers.into_iter().map(|one| one.name).collect())
+    }
+
+    async fn send(
+        &mut self,
+        epoch: u64,
+        weights: &[(String, u32)],
+    ) -> Result<(Report, u32), Unanswered> {
         let question = Question::Apply {
             vip: self.service.clone(),
-            epoch: plan.epoch,
+            epoch,
             who: format!("plimsoll run, process {}", std::process::id()),
-            weights,
+            weights: weights.iter().map(|(name, weight)| (name.clone(), *weight as u16)).collect(),
         };
         match self.link.ask(&question).await {
             Ok(answer) => {
-                let report = self.done(answer, plan.epoch)?;
-                Ok(self.applied(plan.epoch, &report))
+                let report = self.done(answer, epoch).map_err(Unanswered::Unsent)?;
+                let changed = report.changed;
+                Ok((report, changed))
             }
-            Err(error @ LinkError::Connect(_)) => Err(self.link.error(error)),
-            Err(error) => {
-                let error = self.link.error(error);
-                self.interrupted(error, &before, plan.epoch, &wanted).await
-            }
+            Err(error @ LinkError::Connect(_)) => Err(Unanswered::Unsent(self.link.error(error))),
+            Err(error) => Err(Unanswered::Lost(self.link.error(error))),
         }
-    }
-
-    /// A plan was sent and its answer was lost: looks what the daemon holds. It does all of a plan or
-    /// nothing, so that there is nothing to put back.
-    async fn interrupted(
-        &mut self,
-        error: SinkError,
-        before: &Report,
-        epoch: u64,
-        wanted: &[(String, u32)],
-    ) -> Result<Applied, SinkError> {
-        let held = |report: &Report, name: &str| find(report, name).map(|s| u32::from(s.weight));
-        let mut unrestored = Vec::new();
-        match self.ask().await {
-            Ok(now) => {
-                let all = wanted.iter().all(|(name, weight)| held(&now, name) == Some(*weight));
-                if all && now.steered && now.epoch == epoch {
-                    return Ok(self.applied(epoch, &now));
-                }
-            }
-            Err(_) => {
-                for (name, weight) in wanted {
-                    let was = held(before, name).filter(|was| was != weight);
-                    unrestored.extend(was.map(|was| (name.clone(), was)));
-                }
-            }
-        }
-        let (backend, source) = (self.service.clone(), Box::new(error));
-        Err(SinkError::Interrupted { backend, source, restored: Vec::new(), unrestored })
-    }
-
-    fn applied(&self, epoch: u64, report: &Report) -> Applied {
-        let weights = self
-            .servers
-            .iter()
-            .filter_map(|(id, name)| Some((*id, u32::from(find(report, name)?.weight))));
-        Applied { epoch, weights: weights.collect(), commands: report.changed }
     }
 }
 
@@ -208,7 +177,7 @@ impl WeightSink for OwnSink {
     }
 
     async fn apply(&mut self, plan: &Plan) -> Result<Applied, SinkError> {
-        self.program(plan).await
+        program(self, plan).await
     }
 }
 
