@@ -6,7 +6,7 @@
 //! packets, then 45 %: new flows must move away from it.
 
 use std::io::{self, Write};
-use std::net::UdpSocket;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,6 +24,8 @@ use serde::Serialize;
 /// Packets a second, of all flows. With 20 µs each, 60 % of a core, over two cores.
 const RATE: u64 = 30_000;
 const MOUSE: u64 = 10;
+/// Addresses that mice come from, so that their ports last for as long as is sent.
+const CLIENTS: u64 = 40;
 const LOOK: Duration = Duration::from_millis(500);
 /// At the beginning of a phase old flows are still where they were.
 const SETTLES: Duration = Duration::from_secs(2);
@@ -215,10 +217,12 @@ fn demonstrate(args: &Args) -> Result<Option<Vec<Phase>>, DemoError> {
 /// Client, server, forwarder and nodes on one link.
 fn network() -> Result<Namespaces, DemoError> {
     let net = Namespaces::new(&["sw", "fwd", "client", "server", "n1", "n2"])?;
+    let clients: Vec<String> = (0..CLIENTS).map(|n| format!("{}/24", client(n))).collect();
+    let clients = clients.join(" ");
     net.run("sw", "ip link add br0 type bridge mcast_snooping 0 && ip link set br0 up")?;
     for (name, addresses) in [
         ("fwd", "10.1.0.1/24 10.2.0.1/24 10.3.0.1/24"),
-        ("client", "10.1.0.10/24"),
+        ("client", &clients),
         ("server", "10.2.0.20/24"),
         ("n1", "10.3.0.11/24"),
         ("n2", "10.3.0.12/24"),
@@ -246,7 +250,7 @@ fn network() -> Result<Namespaces, DemoError> {
     Ok(net)
 }
 
-/// Sends: mice of ten packets from ports one after the other, and an elephant.
+/// Sends: mice of ten packets, and an elephant.
 struct Load {
     elephant: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
@@ -269,18 +273,24 @@ impl Drop for Load {
     }
 }
 
-fn socket() -> Option<UdpSocket> {
-    let socket = UdpSocket::bind("10.1.0.10:0").ok()?;
+fn client(n: u64) -> Ipv4Addr {
+    Ipv4Addr::new(10, 1, 0, 10 + n as u8)
+}
+
+/// The `n`-th flow: no two have an address and a port in common, for the second would be an old flow.
+fn socket(n: u64) -> Option<UdpSocket> {
+    let port = 20_000 + (n / CLIENTS % 40_000) as u16;
+    let socket = UdpSocket::bind((client(n % CLIENTS), port)).ok()?;
     socket.connect("10.2.0.20:7000").ok()?;
     Some(socket)
 }
 
 /// A tick of a millisecond: so many packets of the elephant's, so many of mice, each of which has ten ticks to live.
 fn send(elephant: &AtomicU64, stop: &AtomicBool) {
-    let Some(big) = socket() else { return };
+    let Some(big) = socket(0) else { return };
     let payload = [0u8; 64];
     let mut mice: Vec<(UdpSocket, u64)> = Vec::new();
-    let (began, mut sent, mut owed) = (Instant::now(), 0u64, 0u64);
+    let (began, mut sent, mut owed, mut flows) = (Instant::now(), 0u64, 0u64, 0u64);
     while !stop.load(Ordering::Relaxed) {
         let due = (began.elapsed().as_secs_f64() * RATE as f64) as u64;
         // After a pause of the machine's nothing is made up for.
@@ -292,10 +302,9 @@ fn send(elephant: &AtomicU64, stop: &AtomicBool) {
                 let _ = big.send(&payload);
                 continue;
             }
-            if mice.len() < 30
-                && let Some(mouse) = socket()
-            {
-                mice.push((mouse, MOUSE));
+            if mice.len() < 30 {
+                flows += 1;
+                mice.extend(socket(flows).map(|mouse| (mouse, MOUSE)));
             }
             mice.rotate_left(1);
             if let Some((mouse, left)) = mice.first_mut() {
