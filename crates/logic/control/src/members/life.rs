@@ -34,7 +34,8 @@ const PAST: Duration = Duration::from_secs(60);
 const REMEMBERED: Duration = Duration::from_secs(1_800);
 /// Between two readings further apart than this it is unknown when answers came.
 const GAP: Duration = Duration::from_secs(1);
-/// This many consecutive requests that fail immediately, without an answer between, indicate a dead server.
+/// This many consecutive requests that fail immediately, without an answer between, indicate a dead server; so many more
+/// for each that is in flight and may be waiting.
 const BROKEN: u64 = 3;
 
 /// The longest pause in the present period and in the one before.
@@ -189,11 +190,11 @@ impl Life {
         self.lost > 0
     }
 
-    /// Consecutive requests were lost immediately and none is waiting: a dead server does that, an overloaded one does
-    /// not.
+    /// Consecutive requests were lost immediately and hardly any is waiting: a dead server does that, an overloaded one
+    /// does not. A reading may catch requests that are just about to fail.
     pub fn is_broken(&self) -> bool {
-        let waits = self.last.is_some_and(|(_, server)| server.in_flight > 0);
-        self.lost >= BROKEN && !waits
+        let in_flight = self.last.map_or(0, |(_, server)| u64::from(server.in_flight));
+        self.lost >= BROKEN * (1 + in_flight)
     }
 
     /// The time without an answer after which it is set aside.
@@ -328,6 +329,15 @@ mod tests {
         assert!(life.is_broken());
         life.observe(at(120_300), &server(0, n + 5, 4, n + 1));
         assert!(!life.has_lost(), "it answers");
+    }
+
+    #[test]
+    fn server_that_fails_every_request_is_broken_though_one_is_always_in_flight() {
+        let (mut life, n) = lively();
+        life.observe(at(120_000), &server(1, n + 5, 4, n));
+        assert!(!life.is_broken(), "one of few may be waiting");
+        life.observe(at(120_100), &server(1, n + 10, 9, n));
+        assert!(life.is_broken());
     }
 
     #[test]
