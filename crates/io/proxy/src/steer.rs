@@ -188,7 +188,8 @@ fn server(member: &Member, index: usize, tallies: &[Arc<PoolTally>]) -> Server {
         address: Some(member.backend.address),
         errors: Some(requests.failed),
         answered: Some(answered),
-        latency_us: Some((requests.latency_sum_s * 1e6) as u64),
+        latency_us: Some((requests.latency_sum_s * 1e6).round() as u64),
+        measured: Some(requests.succeeded),
         ..Server::new(
             &member.backend.name,
             u16::try_from(member.set_weight()).unwrap_or(u16::MAX),

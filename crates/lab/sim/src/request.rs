@@ -316,6 +316,7 @@ impl PoolModel for RequestPool {
             started_total: s.started_total,
             errors_total: s.errors_total,
             answered_total: Some(s.answered_total),
+            response_times: None,
         });
         BalancerReport {
             at: Nanos(self.now),

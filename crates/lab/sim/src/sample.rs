@@ -255,6 +255,7 @@ impl PoolModel for SampledPool {
             started_total: s.started_total,
             errors_total: s.errors_total,
             answered_total: Some(s.answered_total),
+            response_times: None,
         });
         BalancerReport {
             at: self.now,

@@ -236,10 +236,10 @@ impl Backend {
         setting: Setting,
         typical_us: Option<f64>,
     ) {
-        let latency_us = (window.started > 0.0).then(|| window.in_flight / window.rate_rps() * 1e6);
+        let latency_us = window.latency_us();
         self.recent =
             Recent { rate_rps: window.rate_rps(), in_flight: window.in_flight, latency_us };
-        self.smoothed.0 = FADING * self.smoothed.0 + window.in_flight * window.seconds;
+        self.smoothed.0 = FADING * self.smoothed.0 + window.request_seconds();
         self.smoothed.1 = FADING * self.smoothed.1 + window.started;
         self.health.answers(window.completed, window.wrong_answers);
         // While it hangs its throughput says nothing of its capacity.

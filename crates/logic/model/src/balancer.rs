@@ -92,6 +92,29 @@ pub struct ServerReport {
     /// Requests that the server itself has answered so far, well or not (HAProxy in HTTP mode: the sum of `hrsp_*`).
     /// `None` where the balancer counts connections, of which an open one need not wait for anything.
     pub answered_total: Option<u64>,
+    /// The response times of all that it has answered well so far, where the balancer measures each; else they are
+    /// inferred from what is in flight.
+    #[serde(default)]
+    pub response_times: Option<ResponseTimes>,
+}
+
+/// Response times of a server, summed since the balancer's start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResponseTimes {
+    /// Requests that were measured, each when it was answered.
+    pub count: u64,
+    /// The sum of their response times, microseconds.
+    pub sum_us: u64,
+}
+
+impl ResponseTimes {
+    /// The mean since an `earlier` reading of the same server, microseconds; none if nothing was measured since, or the
+    /// counters have fallen.
+    pub fn mean_us_since(&self, earlier: &ResponseTimes) -> Option<f64> {
+        let count = self.count.checked_sub(earlier.count).filter(|count| *count > 0)?;
+        let sum_us = self.sum_us.checked_sub(earlier.sum_us)?;
+        Some(sum_us as f64 / count as f64)
+    }
 }
 
 /// The whole balancer at one instant.

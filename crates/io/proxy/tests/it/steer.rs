@@ -200,6 +200,9 @@ async fn weights_are_in_force_and_counts_are_exact() {
     assert_eq!(after.started_total - before.started_total, 7);
     assert_eq!(after.answered_total, before.answered_total.map(|n| n + 7));
     assert_eq!((after.errors_total, after.in_flight, after.weight), (0, 0, 1));
+    let times = [before, after].map(|report| report.response_times.expect("measured"));
+    assert_eq!(times[1].count - times[0].count, 7);
+    assert!(times[1].mean_us_since(&times[0]).is_some_and(|us| us > 0.0 && us < 30e6));
     let text = place.say("{\"read\":{\"vip\":\"shop\"}}");
     let report: plimsoll_sink::wire::Answer = serde_json::from_str(&text).expect("an answer");
     let plimsoll_sink::wire::Answer::Done(report) = report else { panic!("{text}") };

@@ -125,6 +125,7 @@ fn server_report(backend: BackendId, row: &ServerRow) -> ServerReport {
         started_total: row.started,
         errors_total: row.errors,
         answered_total: row.answered,
+        response_times: None,
     }
 }
 

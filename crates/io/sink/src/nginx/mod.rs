@@ -237,6 +237,7 @@ fn server_report(backend: BackendId, server: &Server) -> ServerReport {
         started_total: server.started,
         errors_total: server.failed.min(server.started),
         answered_total: Some(server.answered),
+        response_times: None,
     }
 }
 

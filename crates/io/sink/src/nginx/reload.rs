@@ -325,6 +325,7 @@ impl ReportSource for NginxReloadSink {
                 started_total: 0,
                 errors_total: 0,
                 answered_total: None,
+                response_times: None,
             })
         });
         let at = Nanos::ZERO + self.origin.elapsed();

@@ -14,7 +14,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use plimsoll_model::{
-    Applied, BackendId, BalancerReport, Method, Nanos, Plan, ServerReport, SinkLimits,
+    Applied, BackendId, BalancerReport, Method, Nanos, Plan, ResponseTimes, ServerReport,
+    SinkLimits,
 };
 
 use crate::servers::checked;
@@ -210,6 +211,10 @@ fn server_report(backend: BackendId, server: &Server) -> ServerReport {
         started_total: server.new_connections,
         errors_total: server.errors.unwrap_or(0),
         answered_total: server.answered,
+        response_times: server
+            .measured
+            .zip(server.latency_us)
+            .map(|(count, sum_us)| ResponseTimes { count, sum_us }),
     }
 }
 

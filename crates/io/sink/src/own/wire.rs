@@ -131,6 +131,9 @@ pub struct Server {
     /// The sum of the response times of those that were answered well, microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_us: Option<u64>,
+    /// How many those are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<u64>,
 }
 
 impl Server {
@@ -150,6 +153,7 @@ impl Server {
             errors: None,
             answered: None,
             latency_us: None,
+            measured: None,
         }
     }
 }

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use plimsoll_model::{Applied, BackendId, BalancerReport, ServerReport, ServerStatus};
+use plimsoll_model::{
+    Applied, BackendId, BalancerReport, ResponseTimes, ServerReport, ServerStatus,
+};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
@@ -297,6 +299,8 @@ fn server(
     };
     let deviates = live().map(|report| report.weight).find(|weight| Some(*weight) != planned);
     let answered: Option<Vec<u64>> = all.iter().map(|(_, report)| report.answered_total).collect();
+    let measured: Option<Vec<ResponseTimes>> =
+        all.iter().map(|(_, report)| report.response_times).collect();
     // It takes traffic as long as one of them sends it some.
     let status = live().map(|report| report.status).max_by_key(|status| status.takes_traffic());
     ServerReport {
@@ -309,5 +313,11 @@ fn server(
         errors_total: counted(|report| report.errors_total),
         answered_total: answered
             .map(|all| all.iter().fold(0, |sum: u64, n| sum.saturating_add(*n))),
+        response_times: measured.map(|all| {
+            all.iter().fold(ResponseTimes::default(), |sum, one| ResponseTimes {
+                count: sum.count.saturating_add(one.count),
+                sum_us: sum.sum_us.saturating_add(one.sum_us),
+            })
+        }),
     }
 }

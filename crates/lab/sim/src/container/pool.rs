@@ -257,6 +257,7 @@ impl ContainerPool {
             started_total: count.started,
             errors_total: count.errors,
             answered_total: Some(count.answered),
+            response_times: None,
         };
         BalancerReport {
             at: Nanos(self.now),

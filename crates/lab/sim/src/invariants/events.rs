@@ -236,6 +236,7 @@ mod tests {
                     started_total: 0,
                     errors_total: 0,
                     answered_total: None,
+                    response_times: None,
                 })
                 .collect(),
         };

@@ -221,8 +221,10 @@ impl Knowledge {
         }
         self.note_least(window);
         let stationary = window.growth.abs() <= 3.0 + 0.2 * window.started;
-        if steady && stationary && window.started >= 1.0 && window.in_flight > 0.0 {
-            let latency_us = window.in_flight / window.rate_rps() * 1e6;
+        let latency_us = window.latency_us().filter(|us| *us > 0.0);
+        if let Some(latency_us) =
+            latency_us.filter(|_| steady && stationary && window.started >= 1.0)
+        {
             let load = window.rate_rps();
             let expected_rps = setting.followed_rps(load, window.seconds).unwrap_or(load);
             self.points.add(expected_rps, Point { load, latency_us, requests: window.started });
@@ -295,7 +297,7 @@ impl Knowledge {
 
     /// Updates the least response time; each is a mean over enough requests that noise does not make it.
     fn note_least(&mut self, window: &Window) {
-        self.gathered.0 += window.in_flight * window.seconds;
+        self.gathered.0 += window.request_seconds();
         self.gathered.1 += window.started;
         if self.gathered.1 >= ENOUGH {
             let latency_us = self.gathered.0 / self.gathered.1 * 1e6;
@@ -569,6 +571,7 @@ mod tests {
             completed: rate_rps,
             errors: 0.0,
             wrong_answers: 0.0,
+            measured_us: None,
             in_flight: 3.0,
             seen: vec![(3, 10)],
             growth: 0.0,

@@ -360,6 +360,7 @@ mod tests {
                 started_total: 2 * tenths,
                 errors_total: 2 * tenths.saturating_sub(30).min(1),
                 answered_total: None,
+                response_times: None,
             };
             let report = BalancerReport {
                 at: Nanos(tenths * 100_000_000),
@@ -464,6 +465,7 @@ mod tests {
                 started_total: 2 * tenths,
                 errors_total: errors,
                 answered_total: Some(2 * tenths - errors),
+                response_times: None,
             };
             let report = BalancerReport {
                 at: Nanos(tenths * 100_000_000),

@@ -242,6 +242,7 @@ mod tests {
             started_total: started,
             errors_total: errors,
             answered_total: Some(answered),
+            response_times: None,
         }
     }
 

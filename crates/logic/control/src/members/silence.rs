@@ -234,6 +234,7 @@ mod tests {
                 started_total: 100,
                 errors_total: 0,
                 answered_total: Some(99),
+                response_times: None,
             };
             Pool {
                 controller: Controller::new(spec, None, Nanos::ZERO, 1),

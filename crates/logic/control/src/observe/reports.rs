@@ -318,6 +318,7 @@ mod tests {
             started_total,
             errors_total: 0,
             answered_total: None,
+            response_times: None,
         };
         Event::Balancer(BalancerReport {
             at: Nanos(tenths * 100_000_000),

@@ -1,5 +1,5 @@
 //! Windows of traffic from the balancer's counters: rates, requests in flight and response times by Little's law,
-//! `W = N̄ / λ`, which is unbiased however seldom the counters are read.
+//! `W = N̄ / λ`, which is unbiased however seldom the counters are read, or as the balancer measured them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -62,6 +62,8 @@ pub(crate) struct Window {
     pub errors: f64,
     /// Errors that the server itself answered, as far as the balancer distinguishes them from others.
     pub wrong_answers: f64,
+    /// Mean of the response times that the balancer measured, microseconds, where it does and there were any.
+    pub measured_us: Option<f64>,
     /// Time average of requests in flight, including those queued in the balancer.
     pub in_flight: f64,
     /// How often each number in flight at the server was observed.
@@ -77,6 +79,18 @@ pub(crate) struct Window {
 impl Window {
     pub fn rate_rps(&self) -> f64 {
         self.started / self.seconds
+    }
+
+    /// The mean response time, microseconds, if there was a request: as measured, or else by Little's law.
+    pub fn latency_us(&self) -> Option<f64> {
+        let inferred = || (self.started > 0.0).then(|| self.in_flight / self.rate_rps() * 1e6);
+        self.measured_us.or_else(inferred)
+    }
+
+    /// The time that its requests took together: of those in flight, or of those begun, each as long as the measured.
+    pub fn request_seconds(&self) -> f64 {
+        let in_flight = self.in_flight * self.seconds;
+        self.measured_us.map_or(in_flight, |us| us / 1e6 * self.started)
     }
 }
 
@@ -232,6 +246,10 @@ impl Meter {
             completed,
             errors,
             wrong_answers,
+            measured_us: first
+                .response_times
+                .zip(report.response_times)
+                .and_then(|(before, now)| now.mean_us_since(&before)),
             in_flight: self.area / seconds,
             seen,
             growth,
@@ -244,7 +262,7 @@ impl Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_model::{BackendId, ServerStatus};
+    use plimsoll_model::{BackendId, ResponseTimes, ServerStatus};
 
     fn report(in_flight: u32, started_total: u64, errors_total: u64) -> ServerReport {
         ServerReport {
@@ -256,6 +274,7 @@ mod tests {
             started_total,
             errors_total,
             answered_total: None,
+            response_times: None,
         }
     }
 
@@ -273,6 +292,27 @@ mod tests {
         assert!((w.in_flight / w.rate_rps() - 0.05).abs() < 1e-9, "50 ms");
         assert_eq!((w.completed, w.errors, w.growth), (58.0, 2.0, 0.0));
         assert_eq!(w.seen, vec![(3, 10)]);
+    }
+
+    #[test]
+    fn measured_response_times_take_the_place_of_inferred_ones() {
+        let timed = |k: u64, count, sum_us| ServerReport {
+            response_times: Some(ResponseTimes { count, sum_us }),
+            ..report(3, 100 + 60 * k, 0)
+        };
+        let mut meter = Meter::default();
+        let mut take = |k: u64, r| meter.observe(Nanos(k * 1_000_000_000), &r, true, None);
+        take(0, timed(0, 90, 7_000_000));
+        let w = take(1, timed(1, 140, 9_000_000)).expect("a window");
+        assert_eq!((w.measured_us, w.latency_us()), (Some(4e4), Some(4e4)), "not 50 ms");
+        assert!((w.request_seconds() - 2.4).abs() < 1e-9);
+        // Nothing has ended: what is in flight tells more than nothing.
+        let w = take(2, timed(2, 140, 9_000_000)).expect("a window");
+        assert_eq!(w.measured_us, None);
+        assert!(w.latency_us().is_some_and(|us| (us - 5e4).abs() < 1e-6));
+        // A restart of what measures alone.
+        let w = take(3, timed(3, 2, 10_000)).expect("a window");
+        assert_eq!(w.measured_us, None);
     }
 
     #[test]
