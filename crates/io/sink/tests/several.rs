@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use common::{Haproxy, free_port, named};
 use plimsoll_config::{Cursor, Document, Once};
-use plimsoll_model::{BackendId, BalancerReport, Nanos, Plan, PlanEntry};
+use plimsoll_model::{BackendId, BalancerReport, Nanos, Plan, PlanEntry, PlanKind};
 use plimsoll_sink::{SinkHandle, SinkReport, Sinks, Steered, Steering};
 use plimsoll_testbed::load::{LoadSpec, Target, start};
 use plimsoll_testbed::{BackendSpec, Service, Testbed, TestbedSpec};
@@ -36,7 +36,7 @@ fn steer(sinks: &Sinks) -> SinkHandle {
 fn plan(epoch: u64, weights: [u32; 2]) -> Plan {
     let entries = (1..).map(BackendId).zip(weights);
     let entries = entries.map(|(backend, weight)| PlanEntry { backend, share: 0.5, weight });
-    Plan { epoch, at: Nanos::ZERO, reason: "test".to_owned(), entries: entries.collect() }
+    Plan { epoch, at: Nanos::ZERO, kind: PlanKind::Packed, reason: "test".to_owned(), entries: entries.collect() }
 }
 
 /// The first report that is so.

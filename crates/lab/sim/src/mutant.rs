@@ -10,7 +10,7 @@ use std::time::Duration;
 use plimsoll_control::{
     Action, Belief, Controller, Event, Memory, Record, RecordKind, ServiceSpec, ServiceView,
 };
-use plimsoll_model::{Applied, BackendId, FailureKind, Nanos, Outcome, Plan, ServerStatus};
+use plimsoll_model::{Applied, BackendId, FailureKind, Nanos, Outcome, Plan, PlanKind, ServerStatus};
 
 use crate::names::{from_name, kebab};
 
@@ -457,7 +457,7 @@ impl Interceptor {
             Mutant::ForgetOne => forget_one(&mut plan),
             Mutant::DropZeros => plan.entries.retain(|e| e.weight > 0),
             Mutant::LoseRamp => self.lose_ramp(&mut plan),
-            Mutant::LeapWhileLearning if plan.reason.starts_with("learning at") => leap(&mut plan),
+            Mutant::LeapWhileLearning if plan.kind == PlanKind::Learning => leap(&mut plan),
             Mutant::OldEpoch => plan.epoch = plan.epoch.min(3),
             Mutant::ScaleOneWeight => {
                 let e = &mut plan.entries[heaviest];

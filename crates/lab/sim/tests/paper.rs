@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use plimsoll_control::{Exploration, Phase, RecordKind, ServiceSpec};
-use plimsoll_model::{Nanos, Plan, ServerStatus};
+use plimsoll_model::{Nanos, Plan, PlanKind, ServerStatus};
 use plimsoll_sim::{BackendModel, Method, Mutant, Order, Rule, World, WorldSpec, small_pool};
 
 const WAYS: [Exploration; 2] = [Exploration::Bisect, Exploration::Literal];
@@ -34,7 +34,7 @@ fn when(world: &World, kind: RecordKind, backend: &str) -> Nanos {
 }
 
 fn begins_a_round(plan: &Plan) -> bool {
-    plan.reason.starts_with("exploring:")
+    plan.kind == PlanKind::Measuring
 }
 
 const ALL_KNOWN: &str = "steady: the curve of every backend is known: packing";

@@ -12,7 +12,7 @@ mod time;
 
 pub use balancer::{BalancerReport, Method, MethodKind, ResponseTimes, ServerReport, ServerStatus};
 pub use curve::{Curve, Hyperbola};
-pub use plan::{Applied, Objective, Plan, PlanEntry, SinkLimits};
+pub use plan::{Applied, Objective, Plan, PlanEntry, PlanKind, SinkLimits};
 pub use sample::{FailureKind, Outcome, Sample, Source};
 pub use time::Nanos;
 

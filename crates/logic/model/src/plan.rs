@@ -39,6 +39,36 @@ pub struct PlanEntry {
     pub weight: u32,
 }
 
+/// What a plan is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlanKind {
+    /// Loads grow step by step while capacities are learned.
+    Learning,
+    /// Weights that are held for a while to be measured, whatever clients wait meanwhile.
+    Measuring,
+    /// The known pool is packed for its traffic.
+    Packed,
+    /// A backend failed, returned, joined or left.
+    Pool,
+    /// A backend is set aside or restored.
+    Silence,
+    /// A backend's service rate has changed.
+    Drift,
+    /// The shares of returned backends grow without traffic.
+    SlowStart,
+    /// The balancer did not hold the weights it was given.
+    Reasserted,
+    /// The weights from before a restart of Plimsoll.
+    Resumed,
+    /// The weights from before a plan after which clients waited longer.
+    RolledBack,
+    /// The last plan, corrected for momentary backlogs.
+    Backlog,
+    /// The weights that stay when Plimsoll stops.
+    Leaving,
+}
+
 /// Weights to program, all of them at once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
@@ -46,6 +76,8 @@ pub struct Plan {
     pub epoch: u64,
     /// When it was made.
     pub at: Nanos,
+    /// What it is for.
+    pub kind: PlanKind,
     /// Why it was made, for people.
     pub reason: String,
     /// One entry per backend that is to be programmed, in order of [`BackendId`].

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use plimsoll_model::{BackendId, Nanos, Plan, PlanEntry};
+use plimsoll_model::{BackendId, Nanos, Plan, PlanEntry, PlanKind};
 use plimsoll_sink::{HaproxyConfig, HaproxySink, SocketAddress};
 
 /// Longest wait for anything that a healthy HAProxy does at once.
@@ -165,6 +165,7 @@ pub fn plan(weights: &[u32]) -> Plan {
     Plan {
         epoch: 7,
         at: Nanos::ZERO,
+kind: PlanKind::Packed,
         reason: "test".to_owned(),
         entries: (1..)
             .map(BackendId)

@@ -2,7 +2,7 @@
 //! the daemon of the layer-4 balancer.
 #![allow(dead_code, reason = "every test file uses another part")]
 
-use plimsoll_model::{BackendId, Nanos, Plan, PlanEntry};
+use plimsoll_model::{BackendId, Nanos, Plan, PlanEntry, PlanKind};
 use plimsoll_sink::{ReportSource, SinkError, SinkErrorKind, WeightSink};
 
 /// A balancer whose service has servers s1, s2 and s3 with weights 10, 20 and 30.
@@ -27,7 +27,7 @@ pub trait Bed {
 pub fn plan(weights: &[u32]) -> Plan {
     let entry = |(backend, &weight)| PlanEntry { backend, share: 0.0, weight };
     let entries = (1..).map(BackendId).zip(weights).map(entry).collect();
-    Plan { epoch: 7, at: Nanos::ZERO, reason: "test".to_owned(), entries }
+    Plan { epoch: 7, at: Nanos::ZERO, kind: PlanKind::Packed, reason: "test".to_owned(), entries }
 }
 
 fn weights(applied: &[(BackendId, u32)]) -> Vec<u32> {

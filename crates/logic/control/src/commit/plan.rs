@@ -1,10 +1,29 @@
 //! A decision: the share and weight of every backend, the response time expected of them, and how far the packing is
 //! proven optimal.
 
-use plimsoll_model::BackendId;
+use plimsoll_model::{BackendId, PlanKind};
 
 /// A pool is nearly full from this part of its capacity on.
 const NEARLY_FULL: f64 = 0.9;
+
+/// Why a plan is made: what it is for, and the words for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Why {
+    pub kind: PlanKind,
+    pub words: String,
+}
+
+impl Why {
+    pub fn new(kind: PlanKind, words: impl Into<String>) -> Self {
+        Why { kind, words: words.into() }
+    }
+
+    /// The same with a further reason.
+    pub fn and(mut self, more: &str) -> Self {
+        self.words = format!("{}; {more}", self.words);
+        self
+    }
+}
 
 /// The weight wanted for one backend.
 #[derive(Clone, Debug, PartialEq)]

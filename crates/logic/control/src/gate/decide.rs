@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use plimsoll_model::{BackendId, MethodKind, Nanos, Plan, PlanEntry};
+use plimsoll_model::{BackendId, MethodKind, Nanos, Plan, PlanEntry, PlanKind};
 
 use crate::backend::Backend;
-use crate::commit::plan::{Decision, Wish};
+use crate::commit::plan::{Decision, Why, Wish};
 use crate::controller::{Controller, Pending, record};
 use crate::event::{Action, RecordKind};
 use crate::gate::trial::{Verdict, moved};
@@ -71,7 +71,8 @@ impl Controller {
             && let Some(reason) = self.reassert.take()
         {
             if let Some(decision) = self.decision_to_reassert(now) {
-                self.program(now, decision, reason, false, out);
+                let why = Why::new(PlanKind::Reasserted, reason);
+                self.program(now, decision, why, false, out);
             }
             return;
         }
@@ -129,7 +130,8 @@ impl Controller {
             let ramps = |b: &Backend| b.is_usable() && b.ramping_since.is_some();
             if self.is_paced(now) && self.backends.iter().any(ramps) {
                 let decision = self.decide_for_changed_pool(now);
-                self.program(now, decision, "no traffic: shares ramp up".to_owned(), false, out);
+                let why = Why::new(PlanKind::SlowStart, "no traffic: shares ramp up");
+                self.program(now, decision, why, false, out);
             }
             return;
         }
@@ -151,9 +153,9 @@ impl Controller {
         }
         match split::decide(now, &self.spec, &self.backends, rate, careful) {
             Ok(decision) => {
-                let reason = self.why(rate);
+                let why = self.why(rate);
                 self.settle(now, &decision, out);
-                self.offer(now, decision, reason, out);
+                self.offer(now, decision, why, out);
             }
             Err(error) => record(
                 out,
@@ -175,8 +177,7 @@ impl Controller {
             let mut decision = in_flight::decide_proportional(now, &self.backends, rate, &parked);
             decision.still_learning = learning;
             self.settle(now, &decision, out);
-            let reason = self.why(rate);
-            self.offer(now, decision, reason, out);
+            self.offer(now, decision, self.why(rate), out);
         } else {
             let (places, members) = in_flight::members(now, &self.backends);
             let present: Option<Vec<u32>> =
@@ -238,15 +239,17 @@ impl Controller {
                 1 => "the slowest backend parked".to_owned(),
                 n => format!("the slowest {n} backends parked"),
             };
-            let reason = format!("{}; {parked}", self.why(found.rate_rps));
-            self.offer(now, decision, reason, out);
+            let why = self.why(found.rate_rps).and(&parked);
+            self.offer(now, decision, why, out);
         }
     }
 
-    fn why(&self, rate: f64) -> String {
+    fn why(&self, rate: f64) -> Why {
         match self.phase {
-            Phase::Exploring => format!("learning at {rate:.0} req/s"),
-            _ => format!("packed for {rate:.0} req/s"),
+            Phase::Exploring => {
+                Why::new(PlanKind::Learning, format!("learning at {rate:.0} req/s"))
+            }
+            _ => Why::new(PlanKind::Packed, format!("packed for {rate:.0} req/s")),
         }
     }
 
@@ -326,7 +329,7 @@ impl Controller {
     }
 
     /// Programs the decision if it is worth it.
-    fn offer(&mut self, now: Nanos, mut decision: Decision, reason: String, out: &mut Vec<Action>) {
+    fn offer(&mut self, now: Nanos, mut decision: Decision, why: Why, out: &mut Vec<Action>) {
         if self.last_program.is_some_and(|last| now.since(last) < self.bearable_interval()) {
             return;
         }
@@ -343,18 +346,13 @@ impl Controller {
             return;
         }
         if std::mem::take(&mut self.pins_changed) {
-            self.program(now, decision, reason, false, out);
+            self.program(now, decision, why, false, out);
             return;
         }
         // Regardless of the gain: a second backend must hold weight in case Plimsoll is not there when the first fails.
         if self.lacks_reserve() && self.leaves_reserve(&decision) {
-            self.program(
-                now,
-                decision,
-                format!("{reason}; to have a second backend hold weight"),
-                false,
-                out,
-            );
+            let why = why.and("to have a second backend hold weight");
+            self.program(now, decision, why, false, out);
             return;
         }
         if self.rejected.contains(now, decision.rate_rps, &decision.shares()) {
@@ -368,7 +366,7 @@ impl Controller {
         if !is_worth_it && !self.is_ramping(now) {
             return;
         }
-        self.program(now, decision, reason, true, out);
+        self.program(now, decision, why, true, out);
     }
 
     /// The least time between two changes: the configured one, the sink's, and the time in which the lightest server
@@ -392,7 +390,7 @@ impl Controller {
         &mut self,
         now: Nanos,
         mut decision: Decision,
-        reason: String,
+        why: Why,
         on_trial: bool,
         out: &mut Vec<Action>,
     ) {
@@ -409,7 +407,7 @@ impl Controller {
             weights.push(PlanEntry { backend: b.id, share: 0.0, weight: 0 });
         }
         weights.sort_by_key(|e| e.backend);
-        self.adopt(now, &decision, Some(&reason));
+        self.adopt(now, &decision, Some(&why.words));
         self.decision = Some(whole);
         let changes = weights.iter().any(|e| {
             self.backends.iter().any(|b| b.id == e.backend && b.programmed != Some(e.weight))
@@ -429,8 +427,14 @@ impl Controller {
             corrects: false,
         });
         self.backends.iter_mut().for_each(|b| b.corrected = None);
-        record(out, RecordKind::Plan, None, format!("plan {}: {reason}", self.epoch));
-        out.push(Action::Program(Plan { epoch: self.epoch, at: now, reason, entries: weights }));
+        record(out, RecordKind::Plan, None, format!("plan {}: {}", self.epoch, why.words));
+        out.push(Action::Program(Plan {
+            epoch: self.epoch,
+            at: now,
+            kind: why.kind,
+            reason: why.words,
+            entries: weights,
+        }));
     }
 
     /// Makes the decision the current one, for display and comparison.
@@ -479,7 +483,8 @@ impl Controller {
                 record(out, RecordKind::Rollback, None, reason.clone());
                 self.rejected.add(now, self.rate(), trial.shares);
                 let decision = self.decision_of(&trial.before);
-                self.program(now, decision, reason, false, out);
+                let why = Why::new(PlanKind::RolledBack, reason);
+                self.program(now, decision, why, false, out);
                 self.next_decision = now + STEADY_EVERY;
             }
         }
@@ -559,7 +564,8 @@ mod tests {
             let decision = decision.expect("a decision");
             let share = decision.wishes[0].share;
             let weights = decision.wishes.iter().map(|w| (w.id, w.weight)).collect();
-            controller.program(now, decision, "a test".to_owned(), false, out);
+            let why = Why::new(PlanKind::Packed, "a test");
+            controller.program(now, decision, why, false, out);
             let epoch = controller.epoch;
             if applied {
                 controller.on_applied(now, &Applied { epoch, weights, commands: 2 }, out);

@@ -1,10 +1,10 @@
 //! Plans that cannot wait for the next round: a backend fails, returns or changes its service rate, or the balancer
 //! does not hold the weights it was given. Also the weights for a pool of which little is known.
 
-use plimsoll_model::{BackendId, MethodKind, Nanos};
+use plimsoll_model::{BackendId, MethodKind, Nanos, PlanKind};
 
 use crate::backend::Backend;
-use crate::commit::plan::{Decision, Wish};
+use crate::commit::plan::{Decision, Why, Wish};
 use crate::controller::{Controller, Urgent, record};
 use crate::event::{Action, RecordKind};
 use crate::gate::decide::{EXPLORE_EVERY, IDLE_RPS, RESCUE_EVERY};
@@ -73,14 +73,14 @@ impl Controller {
                 }
                 let decision = self.decide_for_drift(now);
                 self.settle(now, &decision, out);
-                self.program(now, decision, reason, false, out);
+                self.program(now, decision, Why::new(PlanKind::Drift, reason), false, out);
                 self.next_decision = now + RESCUE_EVERY;
             }
             Urgent::Silence(reason) => {
                 // Setting aside is an overlay on the last decision: no new one is made.
                 let decision = self.decision_to_reassert(now);
                 let decision = decision.unwrap_or_else(|| self.keep_as_is(now));
-                self.program(now, decision, reason, false, out);
+                self.program(now, decision, Why::new(PlanKind::Silence, reason), false, out);
             }
             Urgent::Pool(reason) | Urgent::Refilled(reason) => {
                 self.call_back_ejected(now, out);
@@ -93,7 +93,7 @@ impl Controller {
                     return;
                 }
                 let decision = self.decide_for_changed_pool(now);
-                self.program(now, decision, reason, false, out);
+                self.program(now, decision, Why::new(PlanKind::Pool, reason), false, out);
                 self.next_decision = now + RESCUE_EVERY;
             }
         }
@@ -213,13 +213,8 @@ impl Controller {
         };
         let wishes = all.into_iter().map(wish).collect();
         let decision = Decision { wishes, ..Decision::default() };
-        self.program(
-            now,
-            decision,
-            "resumed with the weights from before the restart".to_owned(),
-            false,
-            out,
-        );
+        let words = "resumed with the weights from before the restart";
+        self.program(now, decision, Why::new(PlanKind::Resumed, words), false, out);
         self.next_decision = now + EXPLORE_EVERY;
     }
 }

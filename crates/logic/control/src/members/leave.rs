@@ -1,7 +1,7 @@
 //! The weights that the balancer keeps after a clean exit: every healthy backend holds one, because a parked backend
 //! would not get its weight back when the load rises, and slow start would not end.
 
-use plimsoll_model::{Nanos, Plan, PlanEntry};
+use plimsoll_model::{Nanos, Plan, PlanEntry, PlanKind};
 
 use crate::backend::Backend;
 use crate::controller::{Controller, record};
@@ -57,6 +57,7 @@ impl Controller {
         self.epoch += 1;
         let reason = "Plimsoll stops: every healthy backend gets a weight".to_owned();
         record(out, RecordKind::Plan, None, format!("plan {}: {reason}", self.epoch));
-        out.push(Action::Program(Plan { epoch: self.epoch, at: now, reason, entries }));
+        let (epoch, kind) = (self.epoch, PlanKind::Leaving);
+        out.push(Action::Program(Plan { epoch, at: now, kind, reason, entries }));
     }
 }

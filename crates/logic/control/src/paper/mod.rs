@@ -10,10 +10,10 @@
 pub(crate) mod climbers;
 
 use plimsoll_learn::{Assignment, ExploreMode, ExploreOptions, Measurement, schedule};
-use plimsoll_model::{BackendId, Nanos};
+use plimsoll_model::{BackendId, Nanos, PlanKind};
 use plimsoll_pack::round_to_range;
 
-use crate::commit::plan::{Decision, Wish};
+use crate::commit::plan::{Decision, Why, Wish};
 use crate::controller::{Controller, record};
 use crate::event::{Action, RecordKind};
 use crate::gate::decide::IDLE_RPS;
@@ -240,7 +240,7 @@ impl Controller {
         );
         // A trial of an earlier plan ends with the round's plan.
         self.trial = None;
-        self.program(now, decision, reason, false, out);
+        self.program(now, decision, Why::new(PlanKind::Measuring, reason), false, out);
         if let Some(run) = &mut self.paper {
             run.round = Some(Round { epoch: self.epoch, since: now, windows: 0, started: 0.0 });
         }

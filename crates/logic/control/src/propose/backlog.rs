@@ -9,7 +9,7 @@
 //!
 //! It has no effect where an interval is much longer than a backlog lasts, and costs nothing there.
 
-use plimsoll_model::{BackendId, Method, Nanos, Plan, PlanEntry};
+use plimsoll_model::{BackendId, Method, Nanos, Plan, PlanEntry, PlanKind};
 
 use crate::commit::plan::{Decision, Wish};
 use crate::controller::{Controller, Pending};
@@ -143,7 +143,8 @@ impl Controller {
             corrects: true,
         });
         let reason = "corrected for backlogs".to_owned();
-        out.push(Action::Correct(Plan { epoch, at: now, reason, entries }));
+        let kind = PlanKind::Backlog;
+        out.push(Action::Correct(Plan { epoch, at: now, kind, reason, entries }));
     }
 
     /// CPU quotas make backlogs that last. Without them the planned weights serve nearly as well, and arrivals that are

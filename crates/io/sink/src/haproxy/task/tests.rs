@@ -5,7 +5,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use plimsoll_model::{BackendId, Nanos, Plan, PlanEntry};
+use plimsoll_model::{BackendId, Nanos, Plan, PlanEntry, PlanKind};
 
 use super::*;
 use crate::SinkHandle;
@@ -101,7 +101,7 @@ fn serve(stream: UnixStream, weights: &Mutex<[String; 2]>) {
 
 fn plan(epoch: u64, weight: u32) -> Plan {
     let entries = vec![PlanEntry { backend: BackendId(1), share: 1.0, weight }];
-    Plan { epoch, at: Nanos::ZERO, reason: String::new(), entries }
+    Plan { epoch, at: Nanos::ZERO, kind: PlanKind::Packed, reason: String::new(), entries }
 }
 
 async fn until(handle: &mut SinkHandle, mut wanted: impl FnMut(&SinkReport) -> bool) {
