@@ -7,7 +7,9 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use plimsoll_lanes::{Interrupt, raise_descriptor_limit};
-use plimsoll_papers::{Context, Experiment, Failure, Missing, Provenance, Ran};
+use plimsoll_papers::{
+    Context, Experiment, Failure, Missing, Options, Provenance, Ran, ServerPool,
+};
 use plimsoll_terminal::table::{self, Table, left};
 use plimsoll_terminal::{Format, Screen, Tone, complain, exit, fail, json, written};
 use serde::Serialize;
@@ -50,9 +52,27 @@ pub struct RunArgs {
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// What serves, where the HAProxy study's experiments have a choice: emulated servers, the lab's own in control
+    /// groups, or WordPress; the last two need root
+    #[arg(long, value_enum, value_name = "POOL,…", value_delimiter = ',')]
+    pool: Vec<ServerPool>,
+    /// The WordPress site of `--pool wordpress`: made where the directory is empty or not there
+    #[arg(long, value_name = "DIR")]
+    site: Option<PathBuf>,
+    /// How long each lane of these experiments is measured
+    #[arg(long, value_name = "D", value_parser = super::duration)]
+    lane: Option<Duration>,
     /// How to answer
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     output: Format,
+}
+
+impl RunArgs {
+    fn options(&self) -> Options {
+        let mut pools = self.pool.clone();
+        pools.dedup();
+        Options { pools, site: self.site.clone(), lane: self.lane }
+    }
 }
 
 /// Put all results into one page
@@ -167,7 +187,8 @@ pub fn run(args: &RunArgs) -> ExitCode {
     let mut ran = Vec::new();
     let mut failed = false;
     for experiment in chosen {
-        let context = Context::new(args.seed, args.quick, interrupt.clone());
+        let context = Context::new(args.seed, args.quick, interrupt.clone()).with(args.options());
+        let context = context.keeping_cells(&args.out);
         let (tell, done) = reporter(experiment.name);
         let result = plimsoll_papers::run(experiment, &context.telling(tell), &args.out);
         done();
@@ -208,6 +229,19 @@ fn document(ran: &Ran) -> serde_json::Value {
 
 /// The experiments asked for, each once, or everything that is wrong with the wish.
 fn chosen(args: &RunArgs) -> Result<Vec<&'static Experiment>, Vec<String>> {
+    let found = by_name(args)?;
+    let options = args.options();
+    let mut problems: Vec<String> = options.problems().into_iter().map(str::to_owned).collect();
+    let has_choice = |e: &&Experiment| plimsoll_papers::haproxy::WITH_OPTIONS.contains(&e.name);
+    if options != Options::default() && !found.iter().any(has_choice) {
+        let names = plimsoll_papers::haproxy::WITH_OPTIONS.join(", ");
+        problems.push(format!("--pool, --site and --lane are for {names}"));
+    }
+    if problems.is_empty() { Ok(found) } else { Err(problems) }
+}
+
+/// The experiments of these names, this paper, or all.
+fn by_name(args: &RunArgs) -> Result<Vec<&'static Experiment>, Vec<String>> {
     let all = plimsoll_papers::experiments();
     if args.all {
         return Ok(all);
@@ -319,6 +353,21 @@ mod tests {
         for wrong in [&[][..], &["--all", "knapsack-fig8"], &["--paper", "x", "--all"]] {
             assert!(read(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn options_that_do_not_fit_are_named_all_at_once() {
+        let problems = |words: &[&str]| chosen(&read(words).unwrap()).err().unwrap_or_default();
+        assert_eq!(
+            problems(&["haproxy-fig7", "--pool", "real,emulated", "--lane", "10s"]),
+            [""; 0]
+        );
+        let site = ["haproxy-fig8", "--pool", "wordpress", "--site", "/srv/study"];
+        assert_eq!(problems(&site), [""; 0]);
+        let all = problems(&["knapsack-fig8", "--pool", "wordpress", "--lane", "10ms"]);
+        assert_eq!(all.len(), 3, "{all:?}");
+        assert!(problems(&["haproxy-fig7", "--site", "/x"])[0].contains("--pool wordpress"));
+        assert!(read(&["haproxy-fig7", "--pool", "imaginary"]).is_err());
     }
 
     #[test]

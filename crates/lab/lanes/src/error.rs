@@ -14,6 +14,14 @@ pub enum LaneError {
          Ubuntu: apt-get install haproxy"
     )]
     NoHaproxy,
+    /// Another program that a lane is to have is not on this machine.
+    #[error("{name} is not installed (looked in PATH, /usr/sbin and /usr/local/sbin); {hint}")]
+    NotInstalled {
+        /// Which.
+        name: &'static str,
+        /// Where it is to be had.
+        hint: &'static str,
+    },
     /// There is no Plimsoll to try.
     #[error(
         "plimsoll, whose daemon is to be started, is neither in {beside}, beside this program, nor in PATH; \

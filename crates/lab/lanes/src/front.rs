@@ -11,7 +11,7 @@ use plimsoll_testbed::load::{self, Arrivals, LoadHandle, LoadReport, LoadSpec, T
 
 use crate::daemon::{Daemon, Steered};
 use crate::haproxy::{Haproxy, Server};
-use crate::proxy::Proxy;
+use crate::proxy::{Proxy, proxy_policy};
 use crate::{Family, LaneError};
 
 /// How long a client waits for its answer before it gives up, which counts as an error.
@@ -55,7 +55,8 @@ impl Balancer {
             }
             Lb::Proxy => {
                 let name = format!("{name}-proxy");
-                Balancer::Proxy(Proxy::start(family, &name, balance, servers, PATIENCE)?)
+                let policy = proxy_policy(balance);
+                Balancer::Proxy(Proxy::start(family, &name, policy, servers, PATIENCE)?)
             }
         })
     }

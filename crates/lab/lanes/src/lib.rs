@@ -10,6 +10,7 @@
 
 mod client;
 mod daemon;
+mod envoy;
 mod error;
 mod family;
 mod front;
@@ -19,13 +20,16 @@ mod interrupt;
 mod kind;
 mod lane;
 mod learning;
+mod listener;
 mod machine;
 mod measured;
+mod nginx;
 mod pool;
 mod program;
 mod proxy;
 
 pub use daemon::{Daemon, Steered, configuration as daemon_configuration};
+pub use envoy::{Envoy, envoy};
 pub use error::LaneError;
 pub use family::{Family, Member};
 pub use front::{Front, FrontSpec, Lb, PATIENCE};
@@ -35,8 +39,11 @@ pub use interrupt::Interrupt;
 pub use kind::LaneKind;
 pub use lane::{Finished, Lane};
 pub use learning::Learning;
+pub use listener::free_address;
 pub use machine::{CpuClock, raise_descriptor_limit};
 pub use measured::{Measured, mean_of, within};
+pub use nginx::{Nginx, nginx_temporary_paths};
 pub use plimsoll_api::wire::Event;
 pub use pool::{Backend, Distribution, Pool};
 pub use program::{find as find_program, places as program_places, plimsoll};
+pub use proxy::{Proxy, proxy_policy};

@@ -1,6 +1,6 @@
 //! Plimsoll's own proxy in front of one lane, started as `plimsoll proxy run`.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::family::Member;
 use crate::haproxy::{SECTION, Server};
+use crate::listener::free_address;
 use crate::program::plimsoll;
 use crate::{Family, LaneError};
 
@@ -26,23 +27,36 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts one for these servers, and returns when it listens.
+    /// Starts one for these servers, and returns when it listens. `policy` is one of the proxy's own.
     ///
     /// # Errors
     /// When there is no `plimsoll`, or it ends at once.
     pub fn start(
         family: &Family,
         name: &str,
-        balance: &str,
+        policy: &str,
         servers: &[Server],
         patience: Duration,
     ) -> Result<Self, LaneError> {
+        Proxy::start_with(family, name, |socket, address| {
+            configuration(socket, address, policy, servers, patience)
+        })
+    }
+
+    /// The same with a configuration of the caller's, which is given the path of the proxy's socket and the address
+    /// at which its clients come.
+    ///
+    /// # Errors
+    /// When there is no `plimsoll`, or it ends at once.
+    pub fn start_with(
+        family: &Family,
+        name: &str,
+        configuration: impl FnOnce(&Path, SocketAddr) -> Value,
+    ) -> Result<Self, LaneError> {
         let socket = family.dir().join(format!("{name}.sock"));
         let file = family.dir().join(format!("{name}.yaml"));
-        // A port that was free a moment ago.
-        let address = TcpListener::bind(("127.0.0.1", 0)).and_then(|l| l.local_addr());
-        let address = address.map_err(LaneError::system("find a free port"))?;
-        let text = configuration(&socket, address, balance, servers, patience).to_string();
+        let address = free_address()?;
+        let text = configuration(&socket, address).to_string();
         std::fs::write(&file, text)
             .map_err(LaneError::system("write the proxy's configuration"))?;
         let mut command = Command::new(plimsoll()?);
@@ -89,8 +103,8 @@ impl Proxy {
     }
 }
 
-/// What HAProxy's method is here.
-fn policy(balance: &str) -> &'static str {
+/// The policy that does what HAProxy's `balance` does.
+pub fn proxy_policy(balance: &str) -> &'static str {
     match balance {
         "leastconn" => "least_connections",
         "random(2)" => "power_of_n",
@@ -102,7 +116,7 @@ fn policy(balance: &str) -> &'static str {
 fn configuration(
     socket: &Path,
     address: SocketAddr,
-    balance: &str,
+    policy: &str,
     servers: &[Server],
     patience: Duration,
 ) -> Value {
@@ -116,6 +130,6 @@ fn configuration(
         "threads": 1,
         "socket": socket,
         "egress": [{ "name": "clients", "listen": address.to_string(), "timeouts": { "request": request } }],
-        "pools": [{ "name": SECTION, "policy": policy(balance), "backends": backends }],
+        "pools": [{ "name": SECTION, "policy": policy, "backends": backends }],
     } })
 }

@@ -2,8 +2,74 @@
 
 use std::fmt;
 use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use plimsoll_lanes::{Interrupt, LaneError};
+use plimsoll_testbed::format_duration;
+use serde::Serialize;
+
+/// What serves in an experiment of the HAProxy study.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum ServerPool {
+    /// Emulated servers: what they serve is time that passes.
+    Emulated,
+    /// The lab's own servers, which burn CPU in control groups with quotas.
+    Real,
+    /// WordPress on php-fpm in control groups with quotas, and its MariaDB.
+    Wordpress,
+}
+
+impl ServerPool {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            ServerPool::Emulated => "emulated",
+            ServerPool::Real => "real",
+            ServerPool::Wordpress => "wordpress",
+        }
+    }
+}
+
+/// What a person may choose of an experiment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Options {
+    /// What serves; none for the experiment's own choice.
+    pub pools: Vec<ServerPool>,
+    /// Where the WordPress site is.
+    pub site: Option<PathBuf>,
+    /// How long each lane is measured; none for the experiment's own choice.
+    pub lane: Option<Duration>,
+}
+
+impl Options {
+    /// What is wrong with them.
+    pub fn problems(&self) -> Vec<&'static str> {
+        let on_wordpress = self.pools.contains(&ServerPool::Wordpress);
+        let mut found = Vec::new();
+        if on_wordpress && self.site.is_none() {
+            found.push("--pool wordpress: needs --site DIR; it is made where there is none");
+        }
+        if !on_wordpress && self.site.is_some() {
+            found.push("--site: is for --pool wordpress");
+        }
+        if self.lane.is_some_and(|lane| lane < Duration::from_secs(1)) {
+            found.push("--lane: expected at least 1s");
+        }
+        found
+    }
+
+    /// As they are written on the command line, with a blank before.
+    pub(crate) fn text(&self) -> String {
+        let names: Vec<&str> = self.pools.iter().map(|pool| pool.name()).collect();
+        let pools = Some(names.join(",")).filter(|names| !names.is_empty());
+        let pools = pools.map(|names| format!(" --pool {names}"));
+        let site = self.site.as_ref().map(|site| format!(" --site {}", site.display()));
+        let lane = self.lane.map(|lane| format!(" --lane {}", format_duration(lane)));
+        [pools, site, lane].into_iter().flatten().collect()
+    }
+}
 
 type Progress = Box<dyn Fn(f64, &str) + Send + Sync>;
 
@@ -13,6 +79,10 @@ pub struct Context {
     pub seed: u64,
     /// Whether to be done within seconds, at the price of what the numbers are worth.
     pub quick: bool,
+    /// What a person has chosen.
+    pub options: Options,
+    /// Where finished parts of the run are kept, if they are.
+    pub(crate) cells: Option<PathBuf>,
     interrupt: Interrupt,
     progress: Progress,
 }
@@ -20,7 +90,18 @@ pub struct Context {
 impl Context {
     /// A run with this seed; nobody is told of its progress.
     pub fn new(seed: u64, quick: bool, interrupt: Interrupt) -> Self {
-        Context { seed, quick, interrupt, progress: Box::new(|_, _| ()) }
+        let (options, cells, progress) = (Options::default(), None, Box::new(|_: f64, _: &str| ()));
+        Context { seed, quick, options, cells, interrupt, progress }
+    }
+
+    /// The same run with these choices.
+    pub fn with(self, options: Options) -> Self {
+        Context { options, ..self }
+    }
+
+    /// The same run, whose finished parts are kept in this directory until it has a result.
+    pub fn keeping_cells(self, out: &Path) -> Self {
+        Context { cells: Some(out.to_owned()), ..self }
     }
 
     /// The same run, whose progress is told to `tell`: the part that is done (0…1), and what is under way.
@@ -44,6 +125,11 @@ impl Context {
     /// [`Failure::Interrupted`].
     pub fn check(&self) -> Result<(), Failure> {
         if self.interrupt.came() { Err(Failure::Interrupted) } else { Ok(()) }
+    }
+
+    /// What ends the run, for whoever waits for long elsewhere.
+    pub(crate) fn interrupt(&self) -> &Interrupt {
+        &self.interrupt
     }
 
     /// `quick` when the run is to be quick, `full` when it is not.

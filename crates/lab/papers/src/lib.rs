@@ -10,6 +10,7 @@
 //! [`Provenance`].
 
 mod bloc;
+mod cells;
 mod cheetah;
 mod comparison;
 mod context;
@@ -28,7 +29,7 @@ mod run;
 mod summary;
 
 pub use comparison::{Baseline, Better, Bound, Comparison, Parameters, Tolerance, Verdict};
-pub use context::{Context, Failure};
+pub use context::{Context, Failure, Options, ServerPool};
 pub use draw::document as svg_document;
 pub use experiment::{Experiment, Missing, Paper, Provenance};
 pub use manifest::Manifest;

@@ -7,7 +7,17 @@ use plimsoll_lanes::haproxy_version;
 use serde::{Deserialize, Serialize};
 
 use crate::knapsack::cbc_version;
-use crate::{Context, Experiment, Provenance};
+use crate::{Context, Experiment, Outcome, Provenance};
+
+/// Where the numbers of its tables come from, but for the paper's own.
+fn provenance_of(outcome: &Outcome) -> Vec<Provenance> {
+    let rows = outcome.tables.iter().flat_map(|table| &table.rows);
+    let mut all: Vec<Provenance> = rows.map(|row| row.provenance).collect();
+    all.retain(|from| *from != Provenance::Reported);
+    all.sort_unstable();
+    all.dedup();
+    all
+}
 
 /// Beside every result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,13 +56,23 @@ pub struct Manifest {
 
 impl Manifest {
     /// Of a run that began then and is over.
-    pub fn new(experiment: &Experiment, context: &Context, started: Timestamp) -> Self {
+    pub fn new(
+        experiment: &Experiment,
+        context: &Context,
+        started: Timestamp,
+        outcome: &Outcome,
+    ) -> Self {
         let quick = if context.quick { " --quick" } else { "" };
         let took = Timestamp::now().duration_since(started);
         Manifest {
             name: experiment.name.to_owned(),
-            provenance: experiment.provenance.to_vec(),
-            command: format!("plimsoll-lab run {} --seed {}{quick}", experiment.name, context.seed),
+            provenance: provenance_of(outcome),
+            command: format!(
+                "plimsoll-lab run {} --seed {}{}{quick}",
+                experiment.name,
+                context.seed,
+                context.options.text()
+            ),
             seed: context.seed,
             quick: context.quick,
             started: format!("{started:.0}"),

@@ -12,7 +12,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
-use crate::{Context, Experiment, Failure, Manifest, Outcome, draw, summary};
+use crate::{Context, Experiment, Failure, Manifest, Outcome, cells, draw, summary};
 
 /// The file that makes a directory a result.
 pub(crate) const RESULT: &str = "result.json";
@@ -71,9 +71,16 @@ pub fn run(experiment: &Experiment, context: &Context, out: &Path) -> Result<Ran
     let mut outcome = (experiment.run)(context)?;
     context.check()?;
     outcome.comparisons.iter_mut().for_each(|one| one.judge(context.quick));
-    let manifest = Manifest::new(experiment, context, started);
+    let manifest = Manifest::new(experiment, context, started, &outcome);
     let result = ResultFile { experiment: identity(experiment), outcome };
     write(&result, &manifest, fresh, &dir)?;
+    // All of it is in the result now.
+    match fs::remove_file(cells::place(out, experiment.name)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(Failure::file("remove the finished cells")(error));
+        }
+        _ => {}
+    }
     Ok(Ran { result, manifest, dir })
 }
 

@@ -32,11 +32,12 @@ use plimsoll_lanes::{
 use plimsoll_terminal::{Format, complain, exit};
 
 pub use args::Args;
-use calibrate::calibrate;
+pub use calibrate::calibrate;
 pub use error::RealError;
 pub use kind::LaneKind;
 pub use make::{Installed, Make};
 pub use pool::{Pool, Size};
+pub use ratio::{BATCHES, Pair, Ratio};
 use report::Report;
 use run::{Setting, Trial};
 pub use server::Model;

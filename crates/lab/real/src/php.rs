@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use plimsoll_lanes::{find_program, program_places};
+use plimsoll_lanes::{find_program, nginx_temporary_paths, program_places};
 
 use crate::Pool;
 use crate::make::Program;
@@ -29,7 +29,7 @@ pub fn programs(
     let (nginx_conf, fpm_conf) = (file("nginx.conf"), file("php-fpm.conf"));
     fs::write(file("server.php"), SCRIPT)?;
     fs::write(&nginx_conf, nginx_configuration(pool, address, dir))?;
-    fs::write(&fpm_conf, fpm_configuration(pool.threads, dir))?;
+    fs::write(&fpm_conf, fpm_of_server(pool.threads, dir, ""))?;
     let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
     // No php.ini but PHP's own defaults; as root, like everything that the lab starts.
     let mut fpm_arguments = words(&["-n", "-F", "-R", "-y"]);
@@ -42,44 +42,62 @@ pub fn programs(
     ])
 }
 
-/// A master and one worker, which asks php-fpm anew for every request, as the packages are set up. Nothing
-/// of the system's own nginx is touched: a directory that is not named here would change hands.
+/// The work that requests bring along or the script is told of.
 fn nginx_configuration(pool: &Pool, address: SocketAddr, dir: &Path) -> String {
     let (work_us, health_us) = (pool.work.mean.as_micros(), pool.health_work.as_micros());
-    let dir = dir.display();
-    let temporary = |name: &str| format!("    {name}_temp_path {dir}/{name};\n");
-    let temporary: String =
-        ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(temporary).concat();
+    let socket = format!("unix:{}/php.sock", dir.display());
+    let script = format!("{}/server.php", dir.display());
+    let parameters = fastcgi_parameters(&[
+        ("SCRIPT_FILENAME", &script),
+        ("REQUEST_METHOD", "$request_method"),
+        ("DOCUMENT_URI", "$document_uri"),
+        ("QUERY_STRING", "$query_string"),
+        ("WORK_US", &work_us.to_string()),
+        ("HEALTH_US", &health_us.to_string()),
+    ]);
+    let server = format!(
+        "        location / {{
+            fastcgi_pass {socket};
+{parameters}        }}
+"
+    );
+    nginx_of_server(address, dir, "", &server)
+}
+
+/// Lines that tell FastCGI's server these values.
+pub fn fastcgi_parameters(all: &[(&str, &str)]) -> String {
+    let line =
+        |(name, value): &(&str, &str)| format!("            fastcgi_param {name} {value};\n");
+    all.iter().map(line).collect()
+}
+
+/// A master and one worker, which asks php-fpm anew for every request, as the packages are set up. Nothing
+/// of the system's own nginx is touched: a directory that is not named here would change hands. `http` and
+/// `server` are lines of these sections.
+pub fn nginx_of_server(address: SocketAddr, dir: &Path, http: &str, server: &str) -> String {
+    let temporary = nginx_temporary_paths(dir);
     format!(
         "user root;
 daemon off;
 worker_processes 1;
-pid {dir}/nginx.pid;
+pid {}/nginx.pid;
 error_log stderr;
 events {{ worker_connections 4096; }}
 http {{
     access_log off;
 {temporary}    keepalive_timeout 120s;
     keepalive_requests 1000000;
-    server {{
+{http}    server {{
         listen {address};
-        location / {{
-            fastcgi_pass unix:{dir}/php.sock;
-            fastcgi_param SCRIPT_FILENAME {dir}/server.php;
-            fastcgi_param REQUEST_METHOD $request_method;
-            fastcgi_param DOCUMENT_URI $document_uri;
-            fastcgi_param QUERY_STRING $query_string;
-            fastcgi_param WORK_US {work_us};
-            fastcgi_param HEALTH_US {health_us};
-        }}
-    }}
+{server}    }}
 }}
-"
+",
+        dir.display()
     )
 }
 
-/// A pool of so many processes, which all live as long as the server.
-fn fpm_configuration(processes: usize, dir: &Path) -> String {
+/// A pool of so many processes, which all live as long as the server; `more` are further lines of it.
+pub fn fpm_of_server(processes: usize, dir: &Path, more: &str) -> String {
     let dir = dir.display();
     // Its standard error is the run's log.
     format!(
@@ -89,10 +107,11 @@ error_log = /proc/self/fd/2
 user = root
 group = root
 listen = {dir}/php.sock
+listen.backlog = 4096
 pm = static
 pm.max_children = {processes}
 php_admin_value[max_execution_time] = 0
-"
+{more}"
     )
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use plimsoll_lanes::{Family, LaneError, Member};
 use rustix::process::Signal;
 
-use crate::cgroup::{Cgroups, Group, Limits, Quota};
+use crate::cgroup::{CgroupError, Cgroups, Group, Limits, Quota};
 use crate::server::Mode;
 use crate::{Installed, Pool, RealError};
 
@@ -89,6 +89,17 @@ impl Servers {
     /// Names and addresses.
     pub fn addresses(&self) -> Vec<(String, SocketAddr)> {
         self.servers.iter().map(|server| (server.name.clone(), server.address)).collect()
+    }
+
+    /// CPU time that each has used so far, its neighbour not included.
+    ///
+    /// # Errors
+    /// When the kernel keeps no account.
+    pub fn cpu_used(&self) -> Result<Vec<Duration>, RealError> {
+        let used = |server: &Server| {
+            server.group.cpu_used().ok_or(RealError::from(CgroupError::NoAccount))
+        };
+        self.servers.iter().map(used).collect()
     }
 
     /// Starts the processes of one that has none.

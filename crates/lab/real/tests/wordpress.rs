@@ -14,6 +14,11 @@ fn comments(dir: &std::path::Path) -> String {
     String::from_utf8(out.unwrap().stdout).unwrap().trim().to_owned()
 }
 
+fn get(url: &str) -> String {
+    let out = Command::new("curl").args(["-s", "-m", "60", url]).output().unwrap();
+    String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
 #[test]
 fn a_site_is_made_serves_forgets_its_posts_and_is_removed() {
     let missing = missing();
@@ -36,8 +41,16 @@ fn a_site_is_made_serves_forgets_its_posts_and_is_removed() {
         let costs = costs(&instances, 1).unwrap();
         assert_eq!(costs.len(), 10);
         assert!(costs.iter().all(|cost| cost.cpu_ms > 0.0), "{costs:?}");
-        let used = instances.cpu_used();
+        let used = instances.cpu_used().unwrap();
         assert!(used[0] > used[1], "the first has served all of them: {used:?}");
+        let title = |path: &str| {
+            let url = format!("http://{}{path}", instances.addresses()[0].1);
+            let page = get(&url);
+            let from = page.find("<title>").unwrap_or_else(|| panic!("{path}: {page}"));
+            page[from..].lines().next().unwrap().to_owned()
+        };
+        assert_eq!(title("/~any-name/page-3/?id=1"), title("/page-3/"), "a page by another name");
+        assert_ne!(title("/page-3/"), title("/page-5/"));
         assert_eq!(comments(&dir), before, "what was posted is removed as it is processed");
     }
     down(&dir).unwrap();

@@ -11,19 +11,18 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use plimsoll_lanes::{Family, raise_descriptor_limit};
-use plimsoll_real::RealError;
-use plimsoll_real::cgroup::Cgroups;
-use plimsoll_real::wordpress::{Instances, Site, WordPressError};
+use serde::{Deserialize, Serialize};
 
-use super::fig7::{DEADLINE, WORDPRESS_DEADLINE};
-use super::lane::{Lane, Task};
+use super::lane::{Lane, Seen, Task};
 use super::method::{Balancer, Method, Weights};
-use super::pool::{Addresses, Sizes, core_rps, emulated};
+use super::pool::{Addresses, Sizes, asks};
+use super::servers::{Bed, chosen};
 use super::show;
-use super::sweep::{Point, WORDPRESS_CORES, load, mean_of, wordpress_dir};
+use super::sweep::{self, Point, mean_of, rate_rps};
+use crate::cells::Cells;
 use crate::lanes::wait;
 use crate::outcome::{Outcome, Table, row};
-use crate::{Comparison, Context, Experiment, Failure, Provenance};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, ServerPool};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -52,8 +51,8 @@ const PLAIN: Method = Method {
     is_steered: false,
 };
 
-/// CPU time that each server has used so far, seconds.
-type ReadCpu<'a> = dyn FnMut() -> Result<Vec<f64>, Failure> + 'a;
+/// Both, in the order of the first repetition.
+const LANES: [Method; 2] = [PLAIN, AWARE];
 
 /// Reads CPU and sets weights.
 struct Controller {
@@ -115,152 +114,99 @@ fn say(socket: &Path, command: &str) -> Result<(), Failure> {
     }
 }
 
-/// Servers that are there, and how their CPU is read.
-struct Tier<'a> {
-    name: &'static str,
-    provenance: Provenance,
-    servers: Addresses,
-    cores: Vec<f64>,
-    deadline: Duration,
-    read: &'a mut ReadCpu<'a>,
-}
-
 fn run(context: &Context) -> Result<Outcome, Failure> {
     raise_descriptor_limit();
-    let family = Family::start()?;
+    let mut cells = Cells::open(context, EXPERIMENT.name)?;
     let tasks: &[f64] = context.pick(&TASKS[1..2], &TASKS);
-    let sizes = Sizes::Heterogeneous;
-    let bed = emulated(sizes, context.seed)?;
-    let stopped = || Failure::Other("the emulated servers have stopped".to_owned());
-    let mut read = || {
-        let stats = bed.stats().ok_or_else(stopped)?;
-        Ok(stats.backends.iter().map(|backend| backend.busy_core_seconds).collect())
-    };
-    let mut tier = Tier {
-        name: "emulated",
-        provenance: Provenance::Emulated,
-        servers: bed.addresses().to_vec(),
-        cores: sizes.emulated().map(f64::from).to_vec(),
-        deadline: DEADLINE,
-        read: &mut read,
-    };
-    let mut table = Table::empty("weights", "How often a server was taken out or put in");
-    let rate = |tasks: f64| load(tasks, 80.0) * 20.0 * core_rps();
-    let mut points = sweep(context, &family, &mut tier, tasks, rate, &mut table)?;
-    if let Some(dir) = wordpress_dir() {
-        points.extend(on_wordpress(context, &family, &dir, tasks, &mut table)?);
-    }
-    let of = |from| points.iter().filter(|p| p.provenance == from).cloned().collect::<Vec<Point>>();
-    let (mut plots, mut comparisons) = (Vec::new(), Vec::new());
-    for (from, deadline) in
-        [(Provenance::Emulated, DEADLINE), (Provenance::Measured, WORDPRESS_DEADLINE)]
-    {
-        let those = of(from);
-        let Some(tier) = those.first().map(|p| p.tier) else { continue };
+    let mut outcome = Outcome::default();
+    let mut weights = Table::empty("weights", "How often a server was taken out or put in");
+    let pools = chosen(context);
+    for (i, &pool) in pools.iter().enumerate() {
+        let part = (i as f64 / pools.len() as f64, (i as f64 + 1.0) / pools.len() as f64);
+        let points = sweep(context, &mut cells, pool, tasks, part, &mut weights)?;
         for task in Task::ALL {
-            let name = format!("cpu-{}-{}", tier.to_lowercase(), task.name().to_lowercase());
-            let title = format!("{}, {tier}", task.name());
-            let drawn = show::plot(&name, &title, &those, &[PLAIN, AWARE], task, deadline, None);
-            plots.extend(drawn);
+            let name = format!("cpu-{}-{}", pool.name(), task.name().to_lowercase());
+            let title = format!("{}, {}", task.name(), pool.title());
+            let deadline = pool.deadline();
+            let drawn = show::plot(&name, &title, &points, &LANES, task, deadline, None);
+            outcome.plots.extend(drawn);
         }
-        comparisons.extend(tasks.iter().map(|&tasks| comparison(&those, tier, from, tasks)));
+        outcome.comparisons.extend(tasks.iter().map(|&tasks| comparison(&points, pool, tasks)));
+        let title = format!("random with and without CPU readings, {}", pool.title());
+        outcome.tables.push(show::table(pool.name(), &title, &points)?);
     }
-    Ok(Outcome {
-        plots,
-        tables: vec![show::table("lanes", "random with and without CPU readings", &points)?, table],
-        comparisons,
-        notes: vec![format!(
-            "Servers of Table 4, equal weights; weight 0 above {:.0} % of the CPU of the last {} ms; all are in \
-             when all are above. Emulated servers tell the busy part of their cores; with {} set, real ones are \
-             read from their control groups.",
-            100.0 * THRESHOLD,
-            READ_EVERY.as_millis(),
-            super::sweep::WORDPRESS,
-        )],
-    })
+    outcome.tables.push(weights);
+    outcome.notes.push(format!(
+        "Servers of Table 4, equal weights; weight 0 above {:.0} % of the CPU of the last {} ms; all are in when \
+         all are above. Emulated servers tell the busy part of their cores; real ones are read from the account of \
+         their control groups.",
+        100.0 * THRESHOLD,
+        READ_EVERY.as_millis(),
+    ));
+    Ok(outcome)
 }
 
-fn on_wordpress(
-    context: &Context,
-    family: &Family,
-    dir: &Path,
-    tasks: &[f64],
-    table: &mut Table,
-) -> Result<Vec<Point>, Failure> {
-    let told = |error: WordPressError| Failure::Other(format!("wordpress: {error}"));
-    let cgroups = Cgroups::open().map_err(|error| told(RealError::from(error).into()))?;
-    let site = Site::start(family, dir).map_err(told)?;
-    let cores = Sizes::Heterogeneous.cores().map(f64::from);
-    let sum: f64 = cores.iter().sum();
-    let quotas = cores.map(|cores| WORDPRESS_CORES * cores / sum);
-    let instances = Instances::start(family, &cgroups, &site, &quotas, 2).map_err(told)?;
-    let costs = plimsoll_real::wordpress::costs(&instances, 1).map_err(told)?;
-    let mean_ms = costs.iter().map(|cost| cost.cpu_ms).sum::<f64>() / costs.len() as f64;
-    let mut read = || Ok(instances.cpu_used().iter().map(Duration::as_secs_f64).collect());
-    let mut tier = Tier {
-        name: "WordPress",
-        provenance: Provenance::Measured,
-        servers: instances.addresses(),
-        cores: quotas.to_vec(),
-        deadline: WORDPRESS_DEADLINE,
-        read: &mut read,
-    };
-    let rate = |tasks: f64| load(tasks, sum) * WORDPRESS_CORES * 1e3 / mean_ms;
-    sweep(context, family, &mut tier, tasks, rate, table)
+/// What is kept of a lane.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    seen: Vec<(Task, Seen)>,
+    changes: u32,
+}
+
+/// One lane: a method at a rate.
+struct Turn {
+    method: Method,
+    name: String,
+    rate_rps: f64,
+    seed: u64,
+    part: (f64, f64),
 }
 
 fn sweep(
     context: &Context,
-    family: &Family,
-    tier: &mut Tier,
+    cells: &mut Cells,
+    pool: ServerPool,
     tasks: &[f64],
-    rate: impl Fn(f64) -> f64,
+    part: (f64, f64),
     table: &mut Table,
 ) -> Result<Vec<Point>, Failure> {
-    // WordPress serves twenty pages a second: within one there would be nothing to see.
-    let quick =
-        if tier.provenance == Provenance::Measured { (2_000, 15_000) } else { (700, 1_000) };
-    let (warm_up, measure) = context.pick(quick, (5_000, 30_000));
-    let rounds = context.pick(1, 4);
+    let family = Family::start()?;
+    let sizes = Sizes::Heterogeneous;
+    let mut bed = Bed::start(context, &family, pool, sizes, &[])?;
+    let scale = bed.scale(context, &family, cells)?;
+    let rounds: u32 = context.pick(1, 4);
+    let all = f64::from(rounds) * (tasks.len() * LANES.len()) as f64;
     let mut points: Vec<Point> = Vec::new();
     for round in 0..rounds {
         for &tasks in tasks {
-            let rate_rps = rate(tasks);
+            let rate_rps = rate_rps(pool, sizes, scale.core_rps, tasks);
             // The order alternates, as the first of two finds what the last run has left.
-            let both = if round % 2 == 0 { [PLAIN, AWARE] } else { [AWARE, PLAIN] };
-            for method in both {
-                let seed = context.seed + 1_000 * u64::from(round);
-                let lane_name = format!("cpu-{}-{}", tier.name, points.len());
-                let cores = Sizes::Heterogeneous.cores();
-                let mut lane = Lane::start(family, method, &tier.servers, cores, &lane_name)?;
-                let socket = lane.socket().map(Path::to_owned);
-                let mut controller = Controller::new(&tier.cores);
-                lane.open(rate_rps, seed)?;
-                let mut look = |ms| {
-                    wait(context, Duration::from_millis(ms), (0.5, 0.5), method.name, || {
-                        let Some(socket) = socket.as_ref().filter(|_| method == AWARE) else {
-                            return lane.check();
-                        };
-                        if let Some(inside) = controller.step(Instant::now(), (tier.read)()?) {
-                            controller.set(socket, &tier.servers, inside)?;
-                        }
-                        lane.check()
-                    })
+            let mut order = LANES;
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for method in order {
+                let number = points.len() / 2;
+                let at = |n: usize| part.0 + (part.1 - part.0) * n as f64 / all;
+                let turn = Turn {
+                    method,
+                    name: format!("cpu-{}-{number}", pool.name()),
+                    rate_rps,
+                    seed: context.seed + 1_000 * u64::from(round),
+                    part: (at(number), at(number + 1)),
                 };
-                look(warm_up)?;
-                let from = Instant::now();
-                look(measure)?;
-                let seen = lane.finish(from, Instant::now(), tier.deadline)?;
-                row!(table, tier.provenance, {
-                    servers: tier.name;
+                let cell = format!("{}/{tasks:.0}/{round}/{}", pool.name(), method.name);
+                let kept = cells.get_or(&cell, || one(context, &family, &mut bed, &turn))?;
+                row!(table, pool.provenance(), {
+                    servers: pool.title();
                     method: method.name;
                     tasks_per_60_s: tasks, "the paper's rate";
                     repetition: round + 1;
-                    changes: controller.changes;
+                    changes: kept.changes;
                 })?;
-                points.extend(seen.into_iter().map(|(task, seen)| Point {
-                    tier: tier.name,
-                    provenance: tier.provenance,
+                let seen = kept.seen.into_iter();
+                points.extend(seen.map(|(task, seen)| Point {
+                    pool,
                     method,
                     tasks,
                     rate_rps,
@@ -274,13 +220,43 @@ fn sweep(
     Ok(points)
 }
 
-fn comparison(points: &[Point], tier: &str, from: Provenance, tasks: f64) -> Comparison {
+fn one(context: &Context, family: &Family, bed: &mut Bed, turn: &Turn) -> Result<Kept, Failure> {
+    let span = sweep::Turn::of(context, bed.pool);
+    let servers = bed.addresses();
+    let cores = bed.sizes.cores();
+    let mut lane = Lane::start(family, turn.method, &servers, cores, &turn.name)?;
+    let socket = lane.socket().map(Path::to_owned);
+    let mut controller = Controller::new(&bed.cores());
+    lane.open(&asks(bed.pool, &[]), turn.rate_rps, turn.seed)?;
+    let mut look = |time, part| {
+        wait(context, time, part, turn.method.name, || {
+            bed.check()?;
+            let Some(socket) = socket.as_ref().filter(|_| turn.method == AWARE) else {
+                return lane.check();
+            };
+            if let Some(inside) = controller.step(Instant::now(), bed.cpu_used()?) {
+                controller.set(socket, &servers, inside)?;
+            }
+            lane.check()
+        })
+    };
+    look(span.warm_up, (turn.part.0, turn.part.0))?;
+    let from = Instant::now();
+    look(span.measure, turn.part)?;
+    let seen = lane.finish(from, Instant::now(), bed.pool.deadline())?;
+    bed.settle(context)?;
+    Ok(Kept { seen, changes: controller.changes })
+}
+
+fn comparison(points: &[Point], pool: ServerPool, tasks: f64) -> Comparison {
     let mean = |method: Method| mean_of(points, method.name, Task::Get, tasks, |seen| seen.mean_ms);
     let ratio =
         mean(AWARE).zip(mean(PLAIN)).map_or(f64::NAN, |((aware, _), (plain, _))| aware / plain);
-    let what =
-        format!("{tier}: mean of CPU-aware random over random's, GET, {tasks:.0} tasks per 60 s");
-    Comparison::silent(from, what, "it increases equality", ratio, "×")
+    let what = format!(
+        "{}: mean of CPU-aware random over random's, GET, {tasks:.0} tasks per 60 s",
+        pool.title()
+    );
+    Comparison::silent(pool.provenance(), what, "it increases equality", ratio, "×")
         .why("The study describes the method and measures nothing of it.")
 }
 

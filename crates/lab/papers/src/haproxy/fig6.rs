@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 use plimsoll_lanes::{Family, raise_descriptor_limit};
 
 use super::config::{self, Lines, PLAIN};
-use super::fig7::DEADLINE;
+use super::figure::DEADLINE;
 use super::lane::{Lane, Task};
 use super::method::{Balancer, Method, Weights};
-use super::pool::{Sizes, core_rps, emulated};
+use super::pool::{Sizes, asks, core_rps, emulated};
 use super::show;
 use super::sweep::{Point, load, mean_of};
 use crate::comparison::Bound;
 use crate::lanes::wait;
 use crate::outcome::Outcome;
-use crate::{Comparison, Context, Experiment, Failure, Provenance};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, ServerPool};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -55,12 +55,16 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             for (i, method) in THREADS.iter().enumerate() {
                 let at = points.len() as f64 / 2.0;
                 let part = (at / steps, (at + 1.0) / steps);
-                let bed = emulated(Sizes::Homogeneous, context.seed + u64::from(round))?;
+                let bed = emulated(Sizes::Homogeneous, context.seed + u64::from(round), &[])?;
                 let name = format!("lane{}", points.len());
                 let haproxy = config::start(&family, &name, threads(i), &bed.addresses().to_vec())?;
                 let mut lane = Lane::behind(*method, haproxy);
                 let rate_rps = load(tasks, 80.0) * 20.0 * core_rps();
-                lane.open(rate_rps, context.seed + 1_000 * u64::from(round))?;
+                lane.open(
+                    &asks(ServerPool::Emulated, &[]),
+                    rate_rps,
+                    context.seed + 1_000 * u64::from(round),
+                )?;
                 let mut look = |ms, part| {
                     wait(context, Duration::from_millis(ms), part, method.name, || lane.check())
                 };
@@ -69,8 +73,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
                 look(measure, part)?;
                 for (task, seen) in lane.finish(from, Instant::now(), DEADLINE)? {
                     points.push(Point {
-                        tier: "emulated",
-                        provenance: Provenance::Emulated,
+                        pool: ServerPool::Emulated,
                         method: *method,
                         tasks,
                         rate_rps,

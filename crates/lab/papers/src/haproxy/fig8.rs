@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use super::fig7::{DEADLINE, WORDPRESS_DEADLINE, add_wordpress, all, ends, mean, outcome};
+use super::figure::{Figure, ends, mean};
 use super::lane::Task;
 use super::method::named;
 use super::pool::Sizes;
-use super::sweep::{Plan, Point, mean_of, on_emulated, on_wordpress, wordpress_dir};
+use super::sweep::{self, Measured, Plan, Point, mean_of};
+use crate::cells::Cells;
 use crate::comparison::Bound;
 use crate::outcome::Outcome;
 use crate::{Comparison, Context, Experiment, Failure, Provenance, Tolerance};
@@ -20,50 +21,54 @@ pub const EXPERIMENT: Experiment = Experiment {
     claim: "static-rr goes with roundrobin and random with leastconn, and random's response time at 20,000 tasks \
             per 60 s is 63.75 % lower on servers that are alike.",
     provenance: &[Provenance::Emulated, Provenance::Simulated],
-    takes: Duration::from_secs(55 * 60),
-    takes_quick: Duration::from_secs(16),
+    takes: Duration::from_secs(75 * 60),
+    takes_quick: Duration::from_secs(22),
     run,
 };
 
-const TASKS: [f64; 5] = [5_000.0, 10_000.0, 15_000.0, 17_500.0, 20_000.0];
-const QUICK: [f64; 1] = [JUDGED];
 const JUDGED: f64 = 20_000.0;
+const FIGURE: Figure = Figure {
+    experiment: EXPERIMENT.name,
+    name: "fig8",
+    sizes: Sizes::Heterogeneous,
+    tasks: &[5_000.0, 10_000.0, 15_000.0, 17_500.0, 20_000.0],
+    quick: &[JUDGED],
+};
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
-    let methods = all();
-    let tasks: &[f64] = context.pick(&QUICK, &TASKS);
-    let plan = Plan { sizes: Sizes::Heterogeneous, methods: &methods, tasks };
-    let site = wordpress_dir();
-    let (most, half) = if site.is_some() { (0.35, 0.4) } else { (0.95, 1.0) };
-    let points = on_emulated(context, plan, DEADLINE, (0.0, most))?;
-    let random = [named("random")];
-    let alike = Plan { sizes: Sizes::Homogeneous, methods: &random, tasks: &[JUDGED] };
-    let alike = on_emulated(context, alike, DEADLINE, (most, half))?;
-    let mut outcome = outcome(context, "fig8", plan, &points, DEADLINE)?;
-    outcome.comparisons = comparisons(&points);
-    outcome.comparisons.push(lower(&points, &alike));
-    if let Some(dir) = site {
-        let real = on_wordpress(context, &dir, plan, WORDPRESS_DEADLINE, (half, 1.0))?;
-        add_wordpress(&mut outcome, "fig8", plan, &real)?;
-        outcome.comparisons.extend(comparisons(&real.points));
-    }
-    Ok(outcome)
+    FIGURE.run(context, judge)
 }
 
-fn lower(points: &[Point], alike: &[Point]) -> Comparison {
+fn judge(
+    context: &Context,
+    cells: &mut Cells,
+    measured: &Measured,
+    part: (f64, f64),
+) -> Result<Vec<Comparison>, Failure> {
+    let random = [named("random")];
+    let plan = Plan { sizes: Sizes::Homogeneous, methods: &random, tasks: &[JUDGED] };
+    let alike = sweep::on(context, cells, measured.pool, plan, part)?;
+    let mut all = comparisons(&measured.points);
+    all.push(lower(measured, &alike.points));
+    Ok(all)
+}
+
+fn lower(measured: &Measured, alike: &[Point]) -> Comparison {
     let random = |points| mean(points, "random", Task::Get, JUDGED);
-    let ours = 100.0 * (1.0 - random(alike) / random(points));
-    let what =
-        "how much lower random's mean is on servers that are alike, 20,000 tasks per 60 s, GET";
+    let ours = 100.0 * (1.0 - random(alike) / random(&measured.points));
+    let what = format!(
+        "{}: how much lower random's mean is on servers that are alike, 20,000 tasks per 60 s, GET",
+        measured.pool.title()
+    );
     let paper = (63.75, Tolerance::Absolute(10.0));
-    Comparison::number(Provenance::Emulated, what, paper, ours, "%")
+    Comparison::number(measured.pool.provenance(), what, paper, ours, "%")
         .fitted("the scale, by which 20,000 tasks in equal parts nearly fill four cores")
         .why("How near to its capacity the smallest server was in the study is not known.")
 }
 
 fn comparisons(points: &[Point]) -> Vec<Comparison> {
     let Some(first) = points.first() else { return Vec::new() };
-    let (from, tier) = (first.provenance, first.tier);
+    let (from, tier) = (first.pool.provenance(), first.pool.title());
     let at = |method, task| mean(points, method, task, JUDGED);
     let bound = |what: &str, paper: (&str, Bound), ours: f64, why: &str| {
         let what = format!("{tier}, 20,000 tasks per 60 s: {what}");

@@ -10,13 +10,14 @@ use plimsoll_lanes::{Family, raise_descriptor_limit};
 use plimsoll_testbed::{BackendSpec, Change, Mode, Service, Testbed, TestbedSpec};
 
 use super::config::{self, Lines, PLAIN};
-use super::fig7::DEADLINE;
+use super::figure::DEADLINE;
 use super::lane::{Lane, Seen};
 use super::method::named;
+use super::pool::asks;
 use crate::lanes::wait;
 use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Bars, Plot};
-use crate::{Comparison, Context, Experiment, Failure, Provenance};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, ServerPool};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -253,7 +254,7 @@ fn one(
     let haproxy = config::start(family, &name, lines, &bed.addresses().to_vec())?;
     let socket = haproxy.socket().to_owned();
     let mut lane = Lane::behind(named("roundrobin"), haproxy);
-    lane.open(RATE_RPS, seed)?;
+    lane.open(&asks(ServerPool::Emulated, &[]), RATE_RPS, seed)?;
     let mut look =
         |ms| wait(context, Duration::from_millis(ms), (done, done), lines.name, || lane.check());
     look(warm_up)?;

@@ -1,28 +1,24 @@
 //! One method under load: a balancer, clients that GET and clients that POST.
 
-use std::fmt::Write as _;
-use std::net::{SocketAddr, TcpListener};
-use std::process::{Command, Stdio};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use plimsoll_lanes::{
-    Daemon, Family, Haproxy, LaneError, Lb, Member, PATIENCE, Server, Steered, find_program,
-    program_places, within,
+    Daemon, Envoy, Family, Haproxy, LaneError, Lb, Nginx, PATIENCE, Proxy, Server, Steered, within,
 };
 use plimsoll_real::wordpress;
-use plimsoll_testbed::load::{self, LoadHandle, LoadSpec, Record, Target};
+use plimsoll_testbed::load::{self, Asked, LoadHandle, LoadSpec, Record, Target};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::method::{Balancer, Method, Weights};
-use super::pool::{Addresses, gets};
+use super::pool::Addresses;
 use crate::Failure;
 
 /// A bound that no run reaches; runs end their clients.
 const LONGEST: Duration = Duration::from_secs(24 * 3_600);
-/// It binds within a moment.
-const START_WITHIN: Duration = Duration::from_secs(20);
 
 /// The two task types.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Task {
     /// Fetches a page.
     Get,
@@ -45,18 +41,29 @@ impl Task {
 
 /// What clients of one type saw. Those who were not answered within [`PATIENCE`], or wrongly, count with the
 /// time that they waited.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
     /// How many.
     pub requests: u64,
     /// Not answered as they should.
     pub errors: u64,
     /// Mean response time, milliseconds; not a number when there were none.
+    #[serde(deserialize_with = "number")]
     pub mean_ms: f64,
     /// 99th percentile.
     pub p99_ms: f64,
-    /// The part that was not answered within the deadline.
+    /// The part that was not answered within the deadline; not a number when there were none.
+    #[serde(deserialize_with = "number")]
     pub late: f64,
+    /// How long those waited who got no answer or a wrong one, in the mean, milliseconds; not a number when there
+    /// were none.
+    #[serde(deserialize_with = "number")]
+    pub refused_ms: f64,
+}
+
+/// JSON has `null` for what is not a number.
+fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
 impl Seen {
@@ -65,6 +72,8 @@ impl Seen {
         waits.sort_unstable();
         let n = waits.len() as f64;
         let late = |r: &&Record| !r.ok || u128::from(r.latency_us) > deadline.as_micros();
+        let refused: Vec<f64> =
+            records.iter().filter(|r| !r.ok).map(|r| f64::from(r.latency_us) / 1e3).collect();
         let rank = (0.99 * waits.len() as f64).ceil() as usize;
         Seen {
             requests: records.len() as u64,
@@ -72,6 +81,7 @@ impl Seen {
             mean_ms: waits.iter().map(|&us| f64::from(us)).sum::<f64>() / n / 1e3,
             p99_ms: waits.get(rank.saturating_sub(1)).map_or(0.0, |&us| f64::from(us) / 1e3),
             late: records.iter().filter(late).count() as f64 / n,
+            refused_ms: refused.iter().sum::<f64>() / refused.len() as f64,
         }
     }
 }
@@ -79,7 +89,60 @@ impl Seen {
 // Held for what it runs: each ends when it is dropped.
 enum Front {
     Haproxy(Haproxy),
-    Nginx(Member),
+    Nginx(Nginx),
+    Envoy(Envoy),
+    Proxy(Proxy),
+}
+
+impl Front {
+    fn start(
+        family: &Family,
+        balancer: Balancer,
+        servers: &[Server],
+        name: &str,
+    ) -> Result<Self, LaneError> {
+        Ok(match balancer {
+            Balancer::Haproxy(balance) => {
+                Front::Haproxy(Haproxy::start(family, name, balance, servers, PATIENCE)?)
+            }
+            Balancer::Nginx(line) => {
+                Front::Nginx(Nginx::start(family, name, line, servers, PATIENCE)?)
+            }
+            Balancer::Envoy(policy) => {
+                Front::Envoy(Envoy::start(family, name, policy, servers, PATIENCE)?)
+            }
+            Balancer::Proxy(policy) => {
+                Front::Proxy(Proxy::start(family, name, policy, servers, PATIENCE)?)
+            }
+        })
+    }
+
+    fn address(&self) -> SocketAddr {
+        match self {
+            Front::Haproxy(front) => front.address(),
+            Front::Nginx(front) => front.address(),
+            Front::Envoy(front) => front.address(),
+            Front::Proxy(front) => front.address(),
+        }
+    }
+
+    fn ended(&mut self) -> Option<LaneError> {
+        match self {
+            Front::Haproxy(front) => front.ended(),
+            Front::Nginx(front) => front.ended(),
+            Front::Envoy(front) => front.ended(),
+            Front::Proxy(front) => front.ended(),
+        }
+    }
+}
+
+/// What clients ask for: GETs and POSTs, each as likely as the others of its type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asks {
+    /// Pages.
+    pub gets: Vec<Asked>,
+    /// Comments.
+    pub posts: Vec<Asked>,
 }
 
 /// A balancer under load.
@@ -89,7 +152,6 @@ pub struct Lane {
     clients: Vec<(Task, LoadHandle)>,
     daemon: Option<Daemon>,
     front: Front,
-    address: SocketAddr,
 }
 
 impl Lane {
@@ -108,23 +170,13 @@ impl Lane {
             Weights::Equal => [1; 5],
             Weights::Cores => cores,
         };
-        let (front, address) = match method.balancer {
-            Balancer::Haproxy(balance) => {
-                let server = |((name, address), weight): (&(String, SocketAddr), u32)| Server {
-                    name: name.clone(),
-                    address: *address,
-                    weight,
-                };
-                let servers: Vec<Server> = servers.iter().zip(weights).map(server).collect();
-                let haproxy = Haproxy::start(family, name, balance, &servers, PATIENCE)?;
-                let address = haproxy.address();
-                (Front::Haproxy(haproxy), address)
-            }
-            Balancer::Nginx(line) => {
-                let (member, address) = nginx(family, name, line, servers, weights)?;
-                (Front::Nginx(member), address)
-            }
+        let server = |((name, address), weight): (&(String, SocketAddr), u32)| Server {
+            name: name.clone(),
+            address: *address,
+            weight,
         };
+        let list: Vec<Server> = servers.iter().zip(weights).map(server).collect();
+        let front = Front::start(family, method.balancer, &list, name)?;
         let daemon = match (&front, method.is_steered) {
             (Front::Haproxy(haproxy), true) => {
                 let (lb, socket) = (Lb::Haproxy, haproxy.socket());
@@ -133,20 +185,25 @@ impl Lane {
             }
             _ => None,
         };
-        Ok(Lane { method, clients: Vec::new(), daemon, front, address })
+        Ok(Lane { method, clients: Vec::new(), daemon, front })
     }
 
     /// The same behind a HAProxy of the caller's; `method` is only what it is called.
     pub fn behind(method: Method, haproxy: Haproxy) -> Self {
-        let address = haproxy.address();
-        Lane { method, clients: Vec::new(), daemon: None, front: Front::Haproxy(haproxy), address }
+        Lane { method, clients: Vec::new(), daemon: None, front: Front::Haproxy(haproxy) }
     }
 
-    /// HAProxy's admin socket; nothing of nginx.
+    /// The same behind a proxy of the caller's.
+    pub fn behind_proxy(method: Method, proxy: Proxy) -> Self {
+        Lane { method, clients: Vec::new(), daemon: None, front: Front::Proxy(proxy) }
+    }
+
+    /// The admin socket of HAProxy or of our proxy; nothing of the others.
     pub fn socket(&self) -> Option<&std::path::Path> {
         match &self.front {
             Front::Haproxy(haproxy) => Some(haproxy.socket()),
-            Front::Nginx(_) => None,
+            Front::Proxy(proxy) => Some(proxy.socket()),
+            Front::Nginx(_) | Front::Envoy(_) => None,
         }
     }
 
@@ -154,9 +211,10 @@ impl Lane {
     ///
     /// # Errors
     /// When the system refuses a thread.
-    pub fn open(&mut self, rate_rps: f64, seed: u64) -> Result<(), Failure> {
+    pub fn open(&mut self, asks: &Asks, rate_rps: f64, seed: u64) -> Result<(), Failure> {
+        let address = self.front.address();
         for (i, task) in (0..).zip(Task::ALL) {
-            let spec = load_of(self.address, task, rate_rps / 2.0, seed.wrapping_add(i))?;
+            let spec = load_of(address, asks, task, rate_rps / 2.0, seed.wrapping_add(i))?;
             self.clients.push((task, load::start(spec).map_err(LaneError::from)?));
         }
         Ok(())
@@ -168,11 +226,7 @@ impl Lane {
     /// The first that does not.
     pub fn check(&mut self) -> Result<(), Failure> {
         let daemon = self.daemon.as_mut().and_then(Daemon::ended);
-        let front = || match &mut self.front {
-            Front::Haproxy(haproxy) => haproxy.ended(),
-            Front::Nginx(member) => member.ended(),
-        };
-        daemon.or_else(front).map_or(Ok(()), |ended| Err(ended.into()))
+        daemon.or_else(|| self.front.ended()).map_or(Ok(()), |ended| Err(ended.into()))
     }
 
     /// Ends the clients, waits for the last of them, and tells what those saw who started between these
@@ -181,31 +235,75 @@ impl Lane {
     /// # Errors
     /// When clients have died.
     pub fn finish(
-        mut self,
+        self,
         from: Instant,
         to: Instant,
         deadline: Duration,
     ) -> Result<Vec<(Task, Seen)>, Failure> {
+        let all = self.records(from, to)?;
+        Ok(all.into_iter().map(|(task, records)| (task, Seen::of(&records, deadline))).collect())
+    }
+
+    /// The same of both types together, and the mean response time of each of so many batches of time, milliseconds;
+    /// nothing of a batch without requests.
+    ///
+    /// # Errors
+    /// When clients have died.
+    pub fn finish_together(
+        self,
+        from: Instant,
+        to: Instant,
+        deadline: Duration,
+        batches: u32,
+    ) -> Result<(Seen, Vec<Option<f64>>), Failure> {
+        let all: Vec<Record> =
+            self.records(from, to)?.into_iter().flat_map(|(_, records)| records).collect();
+        let length = (to - from) / batches;
+        let mut sums = vec![(0.0, 0.0); batches as usize];
+        for record in &all {
+            let batch = u128::from(record.start_ns) / length.as_nanos().max(1);
+            if let Some((sum, count)) = sums.get_mut(batch as usize) {
+                *sum += f64::from(record.latency_us) / 1e3;
+                *count += 1.0;
+            }
+        }
+        let mean = |(sum, count): &(f64, f64)| (*count > 0.0).then(|| sum / count);
+        Ok((Seen::of(&all, deadline), sums.iter().map(mean).collect()))
+    }
+
+    /// What started between these two moments, by the clock that reads zero at the first.
+    fn records(mut self, from: Instant, to: Instant) -> Result<Vec<(Task, Vec<Record>)>, Failure> {
         self.clients.iter().for_each(|(_, clients)| clients.stop());
         let mut all = Vec::new();
         for (task, clients) in self.clients.drain(..) {
-            let started = clients.started();
+            // Who opened the lane asks for what happened since then.
+            let begin = from.saturating_duration_since(clients.started());
+            let stretch = begin..to.saturating_duration_since(clients.started());
             let report = clients.join().map_err(LaneError::from)?;
-            let stretch = from - started..to - started;
-            all.push((task, Seen::of(within(&report.records, &stretch), deadline)));
+            let since = |record: &Record| Record {
+                start_ns: record.start_ns - begin.as_nanos() as u64,
+                ..*record
+            };
+            all.push((task, within(&report.records, &stretch).iter().map(since).collect()));
         }
         Ok(all)
     }
 }
 
-fn load_of(address: SocketAddr, task: Task, rate_rps: f64, seed: u64) -> Result<LoadSpec, Failure> {
+fn load_of(
+    address: SocketAddr,
+    asks: &Asks,
+    task: Task,
+    rate_rps: f64,
+    seed: u64,
+) -> Result<LoadSpec, Failure> {
     let target = Target::resolve(&format!("http://{address}/")).map_err(Failure::Other)?;
     let mut spec = LoadSpec::poisson(target, rate_rps, LONGEST);
     (spec.timeout, spec.seed, spec.keep_records) = (PATIENCE, seed, true);
     spec.method = task.name().to_owned();
     spec.mix = match task {
-        Task::Get => gets(),
-        Task::Post => wordpress::posts(),
+        Task::Get => asks.gets.clone(),
+        Task::Post => asks.posts.clone(),
     };
     if task == Task::Post {
         spec.headers = vec![(wordpress::FORM.0.to_owned(), wordpress::FORM.1.to_owned())];
@@ -213,56 +311,25 @@ fn load_of(address: SocketAddr, task: Task, rate_rps: f64, seed: u64) -> Result<
     Ok(spec)
 }
 
-fn nginx(
-    family: &Family,
-    name: &str,
-    line: &str,
-    servers: &Addresses,
-    weights: [u32; 5],
-) -> Result<(Member, SocketAddr), Failure> {
-    let program = find_program("nginx", program_places()).ok_or_else(|| {
-        Failure::Other(
-            "nginx is not installed; on Debian and Ubuntu: apt-get install nginx-light".into(),
-        )
-    })?;
-    let dir = family.dir().join(name);
-    std::fs::create_dir_all(&dir).map_err(Failure::file("make a directory for nginx"))?;
-    // A port that was free a moment ago: nginx takes no descriptor.
-    let address = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
-    let address = address.map_err(Failure::file("find a free port"))?;
-    let place = dir.display();
-    let mut text = format!(
-        "daemon off;\nworker_processes 1;\npid {place}/pid;\nerror_log stderr;\nevents {{ worker_connections \
-         8000; }}\nhttp {{\n    access_log off;\n    keepalive_requests 1000000;\n"
-    );
-    for part in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
-        let _ = writeln!(text, "    {part}_temp_path {place}/{part};");
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_of_nobody_is_read_back_as_nothing() {
+        let seen = Seen::of(&[], Duration::from_secs(1));
+        let text = serde_json::to_string(&seen).unwrap();
+        let read: Seen = serde_json::from_str(&text).unwrap();
+        assert!(read.mean_ms.is_nan() && read.late.is_nan() && read.refused_ms.is_nan(), "{text}");
+        assert_eq!(read.requests, 0);
     }
-    let _ = writeln!(text, "    upstream pool {{\n        {line}\n        keepalive 256;");
-    for ((_, address), weight) in servers.iter().zip(weights) {
-        let _ = writeln!(text, "        server {address} weight={weight} max_fails=0;");
+
+    #[test]
+    fn those_without_an_answer_count_with_their_wait_and_are_late() {
+        let record = |ms: u32, ok| Record { start_ns: 0, latency_us: ms * 1_000, ok };
+        let records = [record(10, true), record(30, true), record(80, true), record(4, false)];
+        let seen = Seen::of(&records, Duration::from_millis(50));
+        assert_eq!((seen.requests, seen.errors, seen.mean_ms), (4, 1, 31.0));
+        assert_eq!((seen.p99_ms, seen.late, seen.refused_ms), (80.0, 0.5, 4.0));
     }
-    let _ = writeln!(
-        text,
-        "    }}\n    server {{\n        listen {address};\n        location / {{\n            proxy_pass \
-         http://pool;\n            proxy_http_version 1.1;\n            proxy_set_header Connection \"\";\n            \
-         proxy_set_header Host $host;\n            proxy_read_timeout {}s;\n        }}\n    }}\n}}",
-        PATIENCE.as_secs() + 2
-    );
-    let file = dir.join("nginx.conf");
-    std::fs::write(&file, text).map_err(Failure::file("write nginx's configuration"))?;
-    let mut command = Command::new(program);
-    command.args(["-e", "stderr", "-p"]).arg(&dir).arg("-c").arg(&file).stdin(Stdio::null());
-    let mut member = family.spawn(name, &mut command).map_err(Failure::file("start nginx"))?;
-    let end = Instant::now() + START_WITHIN;
-    while std::net::TcpStream::connect(address).is_err() {
-        if let Some(ended) = member.ended() {
-            return Err(ended.into());
-        }
-        if Instant::now() > end {
-            return Err(Failure::Other(format!("nginx does not listen at {address}")));
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok((member, address))
 }

@@ -4,28 +4,36 @@
 //! ```text
 //! picks/        every deterministic method of a real HAProxy against our policy, request by request
 //! method.rs     the study's methods, and what it lacks
-//! pool.rs       the servers: alike or as in Table 4, emulated
+//! pool.rs       the servers' sizes, and what clients ask of them
+//! servers.rs    five servers that run: emulated, the lab's own in control groups, or WordPress
 //! lane.rs       one method under load: a balancer, clients that GET and clients that POST
-//! sweep.rs      methods over rates, on emulated servers and on WordPress; the scale
+//! sweep.rs      methods over rates; the scale
+//! figure.rs     what Figures 7 and 8 share
 //! show.rs       tables and plots
 //! config.rs     a HAProxy's configuration with a knob turned
 //! namings.rs    uri under many namings of the pages
 //! cpu.rs        random among servers whose CPU has room, on a stock HAProxy
+//! steered.rs    Plimsoll on the unequal pool, learning included
+//! deadline.rs   deadline refusal live in our proxy
 //! knobs.rs      each knob against its default, in pairs
 //! ```
 
 mod config;
 mod cpu;
+mod deadline;
 mod fig6;
 mod fig7;
 mod fig8;
+mod figure;
 mod knobs;
 mod lane;
 mod method;
 mod namings;
 mod picks;
 mod pool;
+mod servers;
 mod show;
+mod steered;
 mod sweep;
 
 pub use picks::{CASES, Case, compare_picks};
@@ -48,6 +56,17 @@ pub const EXPERIMENTS: &[&Experiment] = &[
     &fig8::EXPERIMENT,
     &namings::EXPERIMENT,
     &cpu::EXPERIMENT,
+    &steered::EXPERIMENT,
+    &deadline::EXPERIMENT,
+];
+
+/// Those whose servers and lengths a person may choose.
+pub const WITH_OPTIONS: &[&str] = &[
+    fig7::EXPERIMENT.name,
+    fig8::EXPERIMENT.name,
+    cpu::EXPERIMENT.name,
+    steered::EXPERIMENT.name,
+    deadline::EXPERIMENT.name,
 ];
 
 /// What it shows and no experiment repeats.

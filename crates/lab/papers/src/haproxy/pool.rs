@@ -1,4 +1,4 @@
-//! The application tier: five servers that are alike, or as unequal as in Table 4; emulated, or WordPress.
+//! The application tier: five servers that are alike, or as unequal as in Table 4, and what clients ask of them.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use plimsoll_testbed::{BackendSpec, Service, Testbed, TestbedSpec};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::Failure;
+use super::lane::Asks;
+use crate::{Failure, ServerPool};
 
 /// What the mean request takes on a core, emulated.
 pub const SERVICE: Duration = Duration::from_millis(60);
@@ -56,26 +57,53 @@ impl Sizes {
     }
 }
 
-/// Emulated servers of these sizes.
+/// What the mean request costs one of the lab's real servers, CPU time.
+pub const REAL_WORK: Duration = Duration::from_millis(6);
+
+/// Names of the ten requests, GETs first, for balancers that hash paths; empty for the site's own.
+pub type Names = [String];
+
+/// The path of a request under its name.
+fn named(names: &Names, i: usize, path: &str) -> String {
+    names.get(i).map_or_else(|| path.to_owned(), |name| format!("/~{name}{path}"))
+}
+
+/// The five GETs, each with a parameter of its own for `url_param`, and the five POSTs, as these servers understand
+/// them.
+pub fn asks(pool: ServerPool, names: &Names) -> Asks {
+    let path = |i: usize, asked: &Asked, cost: f64| {
+        let path = named(names, i, &asked.path);
+        let us = (REAL_WORK.as_secs_f64() * 1e6 * cost).round();
+        match (pool, i) {
+            (ServerPool::Real, 0..5) => format!("/work{path}?id={}&work_us={us}", i + 1),
+            (ServerPool::Real, _) => format!("/work{path}?work_us={us}"),
+            (_, 0..5) => format!("{path}?id={}", i + 1),
+            _ => path,
+        }
+    };
+    let gets = wordpress::gets().into_iter().zip(COSTS).enumerate();
+    let gets = gets.map(|(i, (asked, (_, cost)))| Asked { path: path(i, &asked, cost), ..asked });
+    let posts = (5..).zip(wordpress::posts());
+    let posts =
+        posts.map(|(i, asked)| Asked { path: path(i, &asked, COSTS[5].1), ..asked }).collect();
+    Asks { gets: gets.collect(), posts }
+}
+
+/// Emulated servers of these sizes, which know pages by these names as well.
 ///
 /// # Errors
 /// When they do not start.
-pub fn emulated(sizes: Sizes, seed: u64) -> Result<Testbed, Failure> {
+pub fn emulated(sizes: Sizes, seed: u64, names: &Names) -> Result<Testbed, Failure> {
     let backend = |(i, cores): (usize, u32)| {
         let mut spec = BackendSpec::new(format!("s{}", i + 1), Service::exponential(SERVICE));
         (spec.cores, spec.seed) = (cores, seed);
-        spec.costs = COSTS.iter().map(|(path, cost)| ((*path).to_owned(), *cost)).collect();
+        spec.costs =
+            (0..10).map(|i| (named(names, i, COSTS[i.min(5)].0), COSTS[i.min(5)].1)).collect();
         spec
     };
     let backends = (0..).zip(sizes.emulated()).map(backend).collect();
     Testbed::start(TestbedSpec { admin: None, backends })
         .map_err(|error| Failure::Other(format!("emulated servers: {error}")))
-}
-
-/// The GETs, each with a parameter of its own for `url_param`.
-pub fn gets() -> Vec<Asked> {
-    let numbered = (1..).zip(wordpress::gets());
-    numbered.map(|(i, asked)| Asked { path: format!("{}?id={i}", asked.path), ..asked }).collect()
 }
 
 /// The mean work of GETs and POSTs together, in halves, as a multiple of [`SERVICE`].
@@ -102,3 +130,30 @@ pub fn limit_ms(sizes: Sizes, rate_rps: f64, requests: u32, seed: u64) -> f64 {
 
 /// Names and addresses of servers.
 pub type Addresses = Vec<(String, SocketAddr)>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pool_is_asked_for_the_same_pages_in_its_own_words() {
+        let names: Vec<String> = (0..10).map(|i| format!("n{i}")).collect();
+        for (pool, get, post) in [
+            (ServerPool::Emulated, "/page-1/?id=2", "/wp-comments-post.php"),
+            (ServerPool::Wordpress, "/page-1/?id=2", "/wp-comments-post.php"),
+            (
+                ServerPool::Real,
+                "/work/page-1/?id=2&work_us=3600",
+                "/work/wp-comments-post.php?work_us=7200",
+            ),
+        ] {
+            let own = asks(pool, &[]);
+            assert_eq!((own.gets.len(), own.posts.len()), (5, 5));
+            assert_eq!((own.gets[1].path.as_str(), own.posts[3].path.as_str()), (get, post));
+            assert!(own.posts.iter().all(|post| !post.body.is_empty()));
+            let other = asks(pool, &names);
+            assert!(other.gets[1].path.contains("/~n1/page-1/"), "{}", other.gets[1].path);
+            assert!(other.posts[3].path.contains("/~n8/wp-"), "{}", other.posts[3].path);
+        }
+    }
+}

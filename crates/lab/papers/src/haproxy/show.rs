@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::lane::Task;
+use super::lane::{Seen, Task};
 use super::method::Method;
-use super::sweep::{Point, mean_of};
+use super::servers::Scale;
+use super::sweep::{Point, mean_and_error, mean_of, values};
 use crate::outcome::{Table, row};
 use crate::plot::{Axis, Lines, Plot};
 use crate::{Failure, Provenance};
@@ -13,8 +14,8 @@ use crate::{Failure, Provenance};
 pub fn table(name: &str, title: &str, points: &[Point]) -> Result<Table, Failure> {
     let mut table = Table::empty(name, title);
     for p in points {
-        row!(table, p.provenance, {
-            servers: p.tier;
+        row!(table, p.pool.provenance(), {
+            servers: p.pool.title();
             method: p.method.name;
             tasks_per_60_s: p.tasks, "the paper's rate";
             rate_rps: p.rate_rps, "requests/s here";
@@ -30,6 +31,58 @@ pub fn table(name: &str, title: &str, points: &[Point]) -> Result<Table, Failure
     Ok(table)
 }
 
+/// Half the width of the 95 % interval of a mean of so many values, in standard errors: Student's t.
+const STUDENT: [f64; 9] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262];
+
+/// Half the width of the 95 % interval of the mean of these; nothing of one.
+pub fn half_width(values: &[f64]) -> Option<f64> {
+    let freedom = values.len().checked_sub(1).filter(|n| *n > 0)?;
+    let t = STUDENT.get(freedom - 1).copied().unwrap_or(1.96);
+    Some(t * mean_and_error(values)?.1)
+}
+
+/// Every method at every rate: means over the repetitions, with 95 % intervals.
+pub fn summary(name: &str, title: &str, points: &[Point]) -> Result<Table, Failure> {
+    let mut table = Table::empty(name, title);
+    let mut shown: Vec<(f64, &str, Task)> = Vec::new();
+    for p in points {
+        let key = (p.tasks, p.method.name, p.task);
+        if shown.contains(&key) {
+            continue;
+        }
+        shown.push(key);
+        let all = |value: fn(&Seen) -> f64| values(points, p.method.name, p.task, p.tasks, value);
+        let mean = |value| mean_and_error(&all(value)).map(|(mean, _)| mean);
+        let means = all(|seen| seen.mean_ms);
+        row!(table, p.pool.provenance(), {
+            tasks_per_60_s: p.tasks, "the paper's rate";
+            method: p.method.name;
+            task: p.task.name();
+            repetitions: means.len();
+            mean_ms: mean(|seen| seen.mean_ms), "ms";
+            interval_ms: half_width(&means), "± ms, 95 %";
+            p99_ms: mean(|seen| seen.p99_ms), "ms, mean over repetitions";
+            late: mean(|seen| seen.late), "part after the deadline";
+            unanswered: mean(|seen| seen.errors as f64 / (seen.requests.max(1)) as f64), "part";
+        })?;
+    }
+    Ok(table)
+}
+
+/// CPU that each request costs, where it was measured.
+pub fn costs(scale: &Scale) -> Result<Table, Failure> {
+    let title = "CPU that each request of the site costs, alone on an instance";
+    let mut table = Table::empty("costs", title);
+    for (task, what, cpu_ms) in &scale.costs {
+        row!(table, Provenance::Measured, {
+            task: task.as_str();
+            what: what.as_str();
+            cpu_ms: *cpu_ms, "ms";
+        })?;
+    }
+    Ok(table)
+}
+
 /// Response time of one task type over the rate, a line per method, and the deadline; `limit` is a line as well.
 pub fn plot(
     name: &str,
@@ -40,7 +93,7 @@ pub fn plot(
     deadline: Duration,
     limit: Option<Vec<(f64, f64)>>,
 ) -> Option<Plot> {
-    let provenance = points.first()?.provenance;
+    let provenance = points.first()?.pool.provenance();
     let mut tasks: Vec<f64> = points.iter().map(|p| p.tasks).collect();
     tasks.sort_by(f64::total_cmp);
     tasks.dedup();
@@ -62,4 +115,17 @@ pub fn plot(
     let (x, y) =
         (Axis::linear("tasks per 60 s, the paper's"), Axis::log("mean response time (ms)"));
     Some(Plot::lines(name, title, x, y, lines))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_needs_two_values_and_is_student_s() {
+        assert_eq!(half_width(&[3.0]), None);
+        // Mean 12, standard error 2, one degree of freedom.
+        assert!((half_width(&[10.0, 14.0]).unwrap() - 25.412).abs() < 1e-9);
+        assert_eq!(half_width(&[5.0; 30]), Some(0.0));
+    }
 }

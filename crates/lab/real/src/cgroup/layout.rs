@@ -16,6 +16,8 @@ pub enum Layout {
         cpu: PathBuf,
         /// That of `cpuset`, where there is one.
         cpuset: Option<PathBuf>,
+        /// That of `cpuacct`, where there is one: often that of `cpu`.
+        cpuacct: Option<PathBuf>,
     },
     /// One hierarchy.
     V2 {
@@ -58,11 +60,37 @@ impl Quota {
     }
 }
 
+/// Where the kernel counts the CPU time of a group and the groups within.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Usage {
+    /// Version 1: a number of nanoseconds.
+    Nanoseconds(PathBuf),
+    /// Version 2: the line `usage_usec` of this file.
+    Stat(PathBuf),
+}
+
+impl Usage {
+    /// The time so far; nothing of a group that is gone.
+    pub fn read(&self) -> Option<Duration> {
+        let text = |file: &Path| std::fs::read_to_string(file).ok();
+        match self {
+            Usage::Nanoseconds(file) => {
+                Some(Duration::from_nanos(text(file)?.trim().parse().ok()?))
+            }
+            Usage::Stat(file) => {
+                let text = text(file)?;
+                let us = text.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
+                Some(Duration::from_micros(us.trim().parse().ok()?))
+            }
+        }
+    }
+}
+
 impl Layout {
     /// Reads `/proc/mounts`. `controllers` gives the `cgroup.controllers` of a version 2 mount. Version 2
     /// is taken when it has the CPU controller; it cannot be in both.
     pub fn of(mounts: &str, controllers: impl Fn(&Path) -> String) -> Option<Layout> {
-        let (mut cpu, mut cpuset) = (None, None);
+        let (mut cpu, mut cpuset, mut cpuacct) = (None, None, None);
         for line in mounts.lines() {
             let mut fields = line.split(' ').skip(1);
             let (Some(at), Some(kind), Some(options)) =
@@ -85,6 +113,9 @@ impl Layout {
                     if has(options, ',', "cpu") {
                         cpu = Some(at.clone());
                     }
+                    if has(options, ',', "cpuacct") {
+                        cpuacct = Some(at.clone());
+                    }
                     if has(options, ',', "cpuset") {
                         cpuset = Some(at);
                     }
@@ -92,17 +123,29 @@ impl Layout {
                 _ => {}
             }
         }
-        Some(Layout::V1 { cpu: cpu?, cpuset })
+        Some(Layout::V1 { cpu: cpu?, cpuset, cpuacct })
     }
 
-    /// The directories of this group: of the CPU controller first.
+    /// The directories of this group: of the CPU controller first, each once.
     pub fn dirs(&self, group: &str, with_cpuset: bool) -> Vec<PathBuf> {
         match self {
-            Layout::V1 { cpu, cpuset } => {
-                let cpuset = cpuset.as_ref().filter(|_| with_cpuset).map(|dir| dir.join(group));
-                [cpu.join(group)].into_iter().chain(cpuset).collect()
+            Layout::V1 { cpu, cpuset, cpuacct } => {
+                let apart = cpuacct.as_ref().filter(|dir| *dir != cpu);
+                let cpuset = cpuset.as_ref().filter(|_| with_cpuset);
+                [cpu].into_iter().chain(apart).chain(cpuset).map(|dir| dir.join(group)).collect()
             }
             Layout::V2 { root, .. } => vec![root.join(group)],
+        }
+    }
+
+    /// The file of this group that says how much CPU its processes have used; nothing where the kernel does not
+    /// count.
+    pub fn usage(&self, group: &str) -> Option<Usage> {
+        match self {
+            Layout::V1 { cpuacct, .. } => {
+                Some(Usage::Nanoseconds(cpuacct.as_ref()?.join(group).join("cpuacct.usage")))
+            }
+            Layout::V2 { root, .. } => Some(Usage::Stat(root.join(group).join("cpu.stat"))),
         }
     }
 
@@ -149,7 +192,8 @@ cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0
         let v1 = Layout::of(HYBRID, none).unwrap();
         let cpu = PathBuf::from("/sys/fs/cgroup/cpu,cpuacct");
         let cpuset = Some(PathBuf::from("/sys/fs/cgroup/cpuset"));
-        assert_eq!(v1, Layout::V1 { cpu, cpuset });
+        let cpuacct = Some(cpu.clone());
+        assert_eq!(v1, Layout::V1 { cpu, cpuset, cpuacct });
         let unified = "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n";
         let all = |_: &Path| "cpuset cpu io memory\n".to_owned();
         let v2 = |has_cpuset| Layout::V2 { root: "/sys/fs/cgroup".into(), has_cpuset };
@@ -161,7 +205,8 @@ cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0
 
     #[test]
     fn quotas_are_written_as_each_version_wants_them() {
-        let v1 = Layout::V1 { cpu: "/c".into(), cpuset: Some("/s".into()) };
+        let v1 =
+            Layout::V1 { cpu: "/c".into(), cpuset: Some("/s".into()), cpuacct: Some("/a".into()) };
         let v2 = Layout::V2 { root: "/u".into(), has_cpuset: true };
         let quota = Quota { cores: 0.04, period: Duration::from_millis(100) };
         let limits = Limits { quota: Some(quota), cpus: None };
@@ -174,9 +219,24 @@ cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0
         );
         assert_eq!(v2.settings(&limits), own(&[("cpu.max", "4000 100000")]));
         assert_eq!(v2.settings(&Limits::default()), []);
-        assert_eq!(v1.dirs("a/b", true), [Path::new("/c/a/b"), Path::new("/s/a/b")]);
-        assert_eq!(v1.dirs("a/b", false), [Path::new("/c/a/b")]);
+        let all = ["/c/a/b", "/a/a/b", "/s/a/b"].map(PathBuf::from);
+        assert_eq!(v1.dirs("a/b", true), all);
+        assert_eq!(v1.dirs("a/b", false), all[..2]);
+        assert_eq!(v1.usage("a"), Some(Usage::Nanoseconds("/a/a/cpuacct.usage".into())));
+        assert_eq!(v2.usage("a"), Some(Usage::Stat("/u/a/cpu.stat".into())));
         assert_eq!(v2.dirs("a", true), [Path::new("/u/a")]);
+    }
+
+    #[test]
+    fn usage_is_read_as_each_version_writes_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("x");
+        std::fs::write(&file, "1500000\n").unwrap();
+        let v1 = Usage::Nanoseconds(file.clone());
+        assert_eq!(v1.read(), Some(Duration::from_micros(1500)));
+        std::fs::write(&file, "usage_usec 2500\nuser_usec 2000\nsystem_usec 500\n").unwrap();
+        assert_eq!(Usage::Stat(file).read(), Some(Duration::from_micros(2500)));
+        assert_eq!(v1.read(), None);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use guard::Guard;
+use layout::Usage;
 pub use layout::{Layout, Limits, Quota};
 
 /// The kernel needs a moment between the death of a group's last process and its removal.
@@ -28,6 +29,12 @@ exec "$@""#;
 /// Why there are no control groups.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
+    /// The kernel does not say how much CPU a group has used.
+    #[error(
+        "control groups: no account of CPU time (expected cpu.stat in a cgroup2, or a version 1 hierarchy with \
+         `cpuacct` in /proc/mounts)"
+    )]
+    NoAccount,
     /// No hierarchy has the CPU controller.
     #[error(
         "control groups: no CPU controller is mounted (expected cgroup2 with `cpu` in its \
@@ -131,7 +138,7 @@ impl Cgroups {
         if let Some(cpus) = &limits.cpus {
             self.set_cpus(&name, cpus)?;
         }
-        Ok(Group { dirs })
+        Ok(Group { dirs, usage: self.layout.usage(&name) })
     }
 
     /// A directory in each hierarchy; under version 2 its parent gives it its controllers. Processes are in
@@ -189,6 +196,7 @@ fn write(file: &Path, text: &str) -> Result<(), CgroupError> {
 pub struct Group {
     /// In each hierarchy it is in.
     dirs: Vec<PathBuf>,
+    usage: Option<Usage>,
 }
 
 impl Group {
@@ -204,6 +212,12 @@ impl Group {
     pub fn processes(&self) -> Vec<Pid> {
         let text = fs::read_to_string(self.dirs[0].join("cgroup.procs")).unwrap_or_default();
         text.lines().filter_map(|line| Pid::from_raw(line.trim().parse().ok()?)).collect()
+    }
+
+    /// CPU time that its processes have used so far, those of groups within and those that have ended included, by
+    /// the kernel's own account; nothing where it keeps none.
+    pub fn cpu_used(&self) -> Option<Duration> {
+        self.usage.as_ref()?.read()
     }
 
     /// Sends a signal to all of them.

@@ -25,11 +25,13 @@ impl Wanted {
             pairs.filter(|(k, _)| *k == key).map(|(_, value)| value).next()
         };
         match path {
-            "/work" => match value("work_us").map(str::parse) {
-                None => Wanted::Work(None),
-                Some(Ok(us)) => Wanted::Work(Some(Duration::from_micros(us).min(MOST_WORK))),
-                Some(Err(_)) => Wanted::Malformed,
-            },
+            path if path == "/work" || path.starts_with("/work/") => {
+                match value("work_us").map(str::parse) {
+                    None => Wanted::Work(None),
+                    Some(Ok(us)) => Wanted::Work(Some(Duration::from_micros(us).min(MOST_WORK))),
+                    Some(Err(_)) => Wanted::Malformed,
+                }
+            }
             "/health" => Wanted::Health,
             _ => Wanted::Unknown,
         }
@@ -51,6 +53,9 @@ mod tests {
         assert_eq!(Wanted::of("/work?work_us=999999999999"), Wanted::Work(Some(MOST_WORK)));
         assert_eq!(Wanted::of("/work?work_us=-1"), Wanted::Malformed);
         assert_eq!(Wanted::of("/health?x"), Wanted::Health);
+        // Pages of their own, as a site has.
+        let page = Wanted::of("/work/page-1/?id=2&work_us=7");
+        assert_eq!(page, Wanted::Work(Some(Duration::from_micros(7))));
         assert_eq!(Wanted::of("/workshop"), Wanted::Unknown);
     }
 }

@@ -11,7 +11,7 @@ use plimsoll_lanes::{Family, LaneError, Member};
 
 use super::WordPressError;
 use super::site::{Site, program};
-use crate::cgroup::{Cgroups, Group, Limits, Quota};
+use crate::cgroup::{CgroupError, Cgroups, Group, Limits, Quota};
 use crate::{RealError, php};
 
 const PORT: u16 = 8000;
@@ -71,10 +71,13 @@ impl Instances {
         self.instances.iter().map(|one| (one.name.clone(), one.address)).collect()
     }
 
-    /// CPU time of each instance so far: what the processes of its control group have used.
-    pub fn cpu_used(&self) -> Vec<Duration> {
+    /// CPU time of each instance so far, by the account of its control group.
+    ///
+    /// # Errors
+    /// When the kernel keeps none.
+    pub fn cpu_used(&self) -> Result<Vec<Duration>, WordPressError> {
         let used = |one: &Instance| {
-            one.group.processes().iter().map(|pid| cpu_of(pid.as_raw_nonzero().get())).sum()
+            one.group.cpu_used().ok_or(RealError::from(CgroupError::NoAccount).into())
         };
         self.instances.iter().map(used).collect()
     }
@@ -108,13 +111,6 @@ impl Instances {
     }
 }
 
-/// Nanoseconds on a CPU of a process of one thread, as nginx's and PHP's are; 0 of one that is gone.
-fn cpu_of(pid: i32) -> Duration {
-    let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
-    let ns = text.split(' ').next().and_then(|field| field.parse().ok());
-    Duration::from_nanos(ns.unwrap_or(0))
-}
-
 fn start(
     family: &Family,
     group: &Group,
@@ -145,19 +141,21 @@ fn start(
     Ok(members)
 }
 
+/// A path `/~NAME/page/` is the page's under another name, for balancers that hash paths: whoever is behind nginx
+/// sees `/page/`.
+const NAMES: &str = r"    map $request_uri $plain_uri {
+        ~^/~[^/]*(?<rest>/.*)$ $rest;
+        default $request_uri;
+    }
+";
+
 fn nginx_configuration(site: &Path, address: SocketAddr, dir: &Path) -> String {
-    let (dir, site) = (dir.display(), site.display());
-    let temporary = |name: &str| format!("    {name}_temp_path {dir}/{name};\n");
-    let temporary: String =
-        ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(temporary).concat();
-    let parameter =
-        |(name, value): (&str, &str)| format!("            fastcgi_param {name} {value};\n");
-    let parameters: String = [
+    let parameters = php::fastcgi_parameters(&[
         ("SCRIPT_FILENAME", "$document_root$fastcgi_script_name"),
         ("SCRIPT_NAME", "$fastcgi_script_name"),
         ("DOCUMENT_ROOT", "$document_root"),
         ("DOCUMENT_URI", "$document_uri"),
-        ("REQUEST_URI", "$request_uri"),
+        ("REQUEST_URI", "$plain_uri"),
         ("REQUEST_METHOD", "$request_method"),
         ("QUERY_STRING", "$query_string"),
         ("CONTENT_TYPE", "$content_type"),
@@ -166,51 +164,24 @@ fn nginx_configuration(site: &Path, address: SocketAddr, dir: &Path) -> String {
         ("REMOTE_ADDR", "$remote_addr"),
         ("SERVER_NAME", "lab.example"),
         ("SERVER_PORT", "80"),
-    ]
-    .map(parameter)
-    .concat();
-    format!(
-        "user root;
-daemon off;
-worker_processes 1;
-pid {dir}/nginx.pid;
-error_log stderr;
-events {{ worker_connections 4096; }}
-http {{
-    access_log off;
-{temporary}    keepalive_timeout 120s;
-    keepalive_requests 1000000;
-    server {{
-        listen {address};
-        root {site};
+    ]);
+    let (site, socket) = (site.display(), dir.display());
+    let server = format!(
+        "        root {site};
         index index.php;
+        location ~ ^/~[^/]*/ {{ rewrite ^/~[^/]*(/.*)$ $1 last; }}
         location / {{ try_files $uri $uri/ /index.php?$args; }}
         location ~ \\.php$ {{
-            fastcgi_pass unix:{dir}/php.sock;
+            fastcgi_pass unix:{socket}/php.sock;
 {parameters}        }}
-    }}
-}}
 "
-    )
+    );
+    php::nginx_of_server(address, dir, NAMES, &server)
 }
 
 /// Code does not change while it runs, so nobody looks whether it has.
 fn fpm_configuration(dir: &Path) -> String {
-    let dir = dir.display();
-    format!(
-        "[global]
-error_log = /proc/self/fd/2
-[lab]
-user = root
-group = root
-listen = {dir}/php.sock
-listen.backlog = 4096
-pm = static
-pm.max_children = {PROCESSES}
-php_admin_value[max_execution_time] = 0
-php_admin_value[opcache.validate_timestamps] = 0
-"
-    )
+    php::fpm_of_server(PROCESSES, dir, "php_admin_value[opcache.validate_timestamps] = 0\n")
 }
 
 /// Whether a page is answered with 200.

@@ -63,9 +63,9 @@ pub fn costs(instances: &Instances, times: u32) -> Result<Vec<Cost>, WordPressEr
         };
         // Once for its caches.
         serve(address, method, &asked, 1)?;
-        let before = instances.cpu_used()[0];
+        let before = instances.cpu_used()?[0];
         serve(address, method, &asked, times)?;
-        let used = instances.cpu_used()[0].saturating_sub(before);
+        let used = instances.cpu_used()?[0].saturating_sub(before);
         all.push(Cost { method, what, cpu_ms: used.as_secs_f64() * 1e3 / f64::from(times) });
     }
     Ok(all)

@@ -1,0 +1,300 @@
+//! Deadline refusal (§10, the study's future work), live in our proxy: an ingress before each server refuses at once
+//! what it cannot answer in time.
+//!
+//! Two lanes with the same proxies on the way, an egress and an ingress before each server, and the same time for each
+//! request: in one the ingresses believe the deadline that the egress sends (`trust`), in the other they do not know
+//! of it, and what is late is given up by the egress when its time is over.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use plimsoll_lanes::{Family, Proxy, free_address, raise_descriptor_limit};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::lane::{Lane, Seen};
+use super::method::{Balancer, Method, Weights};
+use super::pool::{Addresses, Sizes, asks};
+use super::servers::{Bed, chosen};
+use super::sweep::Turn;
+use crate::cells::Cells;
+use crate::lanes::wait;
+use crate::outcome::{Outcome, Table, row};
+use crate::plot::{Axis, Lines, Plot};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, ServerPool};
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "haproxy-deadline",
+    paper: &super::PAPER,
+    figure: "§10, future work",
+    title: "Refusing at once what cannot be answered in time",
+    claim: "Dropping requests that cannot meet their deadline is left to future work.",
+    provenance: &[Provenance::Emulated],
+    takes: Duration::from_secs(12 * 60),
+    takes_quick: Duration::from_secs(10),
+    run,
+};
+
+/// Parts of what the pool can do.
+const LOADS: [f64; 4] = [0.7, 0.9, 1.1, 1.4];
+const SIZES: Sizes = Sizes::Homogeneous;
+/// More than ever are in flight: nothing is refused for want of room.
+const ROOM: u32 = 100_000;
+const LANES: [Method; 2] = [called("deadline unknown"), called("deadline refusal")];
+const REFUSING: Method = LANES[1];
+
+const fn called(name: &'static str) -> Method {
+    let balancer = Balancer::Proxy("expected_delay");
+    Method { name, balancer, weights: Weights::Equal, is_steered: false }
+}
+
+/// What is kept of a lane.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    seen: Seen,
+    /// CPU time of all servers, seconds a second.
+    busy_cores: f64,
+    /// How long it was measured.
+    seconds: f64,
+}
+
+struct Point {
+    load: f64,
+    round: u32,
+    method: Method,
+    kept: Kept,
+}
+
+impl Point {
+    /// Answered in time, requests a second.
+    fn goodput_rps(&self) -> f64 {
+        self.kept.seen.requests as f64 * (1.0 - self.kept.seen.late) / self.kept.seconds
+    }
+}
+
+fn run(context: &Context) -> Result<Outcome, Failure> {
+    raise_descriptor_limit();
+    let mut cells = Cells::open(context, EXPERIMENT.name)?;
+    let mut outcome = Outcome::default();
+    let pools = chosen(context);
+    for (i, &pool) in pools.iter().enumerate() {
+        let part = (i as f64 / pools.len() as f64, (i as f64 + 1.0) / pools.len() as f64);
+        let points = sweep(context, &mut cells, pool, part)?;
+        outcome.tables.push(table(pool, &points)?);
+        outcome.plots.push(plot(pool, &points));
+        outcome
+            .comparisons
+            .extend(LOADS.iter().filter_map(|&load| comparison(pool, &points, load)));
+        outcome.notes.push(format!(
+            "{}: a request has {} ms, of which the egress tells the ingress what is left (`plimsoll-deadline`); servers \
+             are alike. Clients do not come again. What is refused is a client's error at once, and counts as late in \
+             both lanes.",
+            pool.title(),
+            pool.deadline().as_millis()
+        ));
+    }
+    Ok(outcome)
+}
+
+fn sweep(
+    context: &Context,
+    cells: &mut Cells,
+    pool: ServerPool,
+    part: (f64, f64),
+) -> Result<Vec<Point>, Failure> {
+    let family = Family::start()?;
+    let mut bed = Bed::start(context, &family, pool, SIZES, &[])?;
+    let core_rps = bed.scale(context, &family, cells)?.core_rps;
+    let rounds: u32 = context.pick(1, 3);
+    let loads: &[f64] = context.pick(&LOADS[3..], &LOADS);
+    let all = f64::from(rounds) * (loads.len() * LANES.len()) as f64;
+    let mut points: Vec<Point> = Vec::new();
+    for round in 0..rounds {
+        for &load in loads {
+            for method in LANES {
+                let number = points.len();
+                let at = |n: usize| part.0 + (part.1 - part.0) * n as f64 / all;
+                let step = Step {
+                    method,
+                    rate_rps: load * pool.total_cores(SIZES) * core_rps,
+                    seed: context.seed + 1_000 * u64::from(round),
+                    name: format!("deadline-{}-{number}", pool.name()),
+                    part: (at(number), at(number + 1)),
+                };
+                let cell = format!("{}/{load}/{round}/{}", pool.name(), method.name);
+                let kept = cells.get_or(&cell, || one(context, &family, &mut bed, &step))?;
+                points.push(Point { load, round, method, kept });
+            }
+        }
+    }
+    Ok(points)
+}
+
+/// One lane at one rate.
+struct Step {
+    method: Method,
+    rate_rps: f64,
+    seed: u64,
+    name: String,
+    part: (f64, f64),
+}
+
+fn one(context: &Context, family: &Family, bed: &mut Bed, step: &Step) -> Result<Kept, Failure> {
+    let turn = Turn::of(context, bed.pool);
+    let servers = bed.addresses();
+    // A free address for each ingress; the proxy takes no descriptors.
+    let ingresses: Result<Vec<SocketAddr>, _> = servers.iter().map(|_| free_address()).collect();
+    let ingresses = ingresses?;
+    let proxy = Proxy::start_with(family, &step.name, |socket, address| {
+        let setting = Setting { socket, address, servers: &servers, ingresses: &ingresses };
+        setting.configuration(bed.pool.deadline(), step.method == REFUSING)
+    })?;
+    let mut lane = Lane::behind_proxy(step.method, proxy);
+    lane.open(&asks(bed.pool, &[]), step.rate_rps, step.seed)?;
+    let what = format!("{}: {} at {:.1}/s", bed.pool.title(), step.method.name, step.rate_rps);
+    let mut look = |time, part| {
+        wait(context, time, part, &what, || {
+            bed.check()?;
+            lane.check()
+        })
+    };
+    // Service times are learned within this.
+    look(turn.warm_up * 2, (step.part.0, step.part.0))?;
+    let (from, before) = (Instant::now(), bed.cpu_used()?);
+    let mut look = |time, part| {
+        wait(context, time, part, &what, || {
+            bed.check()?;
+            lane.check()
+        })
+    };
+    look(turn.measure, step.part)?;
+    let (to, after) = (Instant::now(), bed.cpu_used()?);
+    let (seen, _) = lane.finish_together(from, to, bed.pool.deadline(), 1)?;
+    bed.settle(context)?;
+    let seconds = (to - from).as_secs_f64();
+    let busy: f64 = after.iter().zip(before).map(|(after, before)| after - before).sum();
+    Ok(Kept { seen, busy_cores: busy / seconds, seconds })
+}
+
+struct Setting<'a> {
+    socket: &'a Path,
+    address: SocketAddr,
+    servers: &'a Addresses,
+    ingresses: &'a [SocketAddr],
+}
+
+impl Setting<'_> {
+    /// An egress for clients, and an ingress before each server.
+    fn configuration(&self, deadline: Duration, is_refusing: bool) -> Value {
+        let trust: &[&str] = if is_refusing { &["127.0.0.0/8"] } else { &[] };
+        let both = || self.servers.iter().zip(self.ingresses);
+        let ingress = |((name, server), address): (&(String, SocketAddr), &SocketAddr)| {
+            json!({
+                "name": name,
+                "listen": address.to_string(),
+                "upstream": server.to_string(),
+                "trust": trust,
+                "capacity": { "static": ROOM },
+            })
+        };
+        let backend = |((name, _), address): (&(String, SocketAddr), &SocketAddr)| json!({ "name": name, "address": address.to_string() });
+        let request = format!("{}ms", deadline.as_millis());
+        json!({ "proxy": {
+            "threads": 1,
+            "socket": self.socket,
+            "ingress": both().map(ingress).collect::<Vec<_>>(),
+            "egress": [{
+                "name": "clients",
+                "listen": self.address.to_string(),
+                "timeouts": { "request": request },
+            }],
+            "pools": [{
+                "name": "pool",
+                "policy": "expected_delay",
+                "backends": both().map(backend).collect::<Vec<_>>(),
+            }],
+        } })
+    }
+}
+
+fn table(pool: ServerPool, points: &[Point]) -> Result<Table, Failure> {
+    let title = format!("Answered in time, with and without deadline refusal, {}", pool.title());
+    let mut table = Table::empty(pool.name(), &title);
+    for p in points {
+        let Kept { seen, busy_cores, seconds } = &p.kept;
+        row!(table, pool.provenance(), {
+            load: p.load, "part of the capacity";
+            lane: p.method.name;
+            repetition: p.round + 1;
+            offered_rps: seen.requests as f64 / seconds, "requests/s";
+            in_time_rps: p.goodput_rps(), "requests/s";
+            in_time: 1.0 - seen.late, "part of the requests";
+            unanswered: seen.errors as f64 / seen.requests.max(1) as f64, "part of the requests";
+            told_after_ms: Some(seen.refused_ms).filter(|ms| ms.is_finite()), "ms, those without an answer";
+            busy_cores: *busy_cores, "cores of the servers";
+        })?;
+    }
+    Ok(table)
+}
+
+/// Means over the repetitions.
+fn mean(points: &[Point], method: Method, load: f64, value: fn(&Point) -> f64) -> Option<f64> {
+    let those = points.iter().filter(|p| p.method == method && p.load == load);
+    let values: Vec<f64> = those.map(value).collect();
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+fn plot(pool: ServerPool, points: &[Point]) -> Plot {
+    let line = |method: &Method| {
+        let at = |&load: &f64| {
+            Some((100.0 * load, 100.0 * mean(points, *method, load, |p| 1.0 - p.kept.seen.late)?))
+        };
+        Lines::new(method.name, pool.provenance(), LOADS.iter().filter_map(at).collect())
+    };
+    let (x, y) = (Axis::linear("load (% of capacity)"), Axis::linear("answered in time (%)"));
+    let name = format!("deadline-{}", pool.name());
+    let title = format!("Deadline refusal, {}", pool.title());
+    Plot::lines(&name, &title, x, y, LANES.iter().map(line).collect())
+}
+
+fn comparison(pool: ServerPool, points: &[Point], load: f64) -> Option<Comparison> {
+    let good = |method| mean(points, method, load, Point::goodput_rps);
+    let (with, without) = (good(REFUSING)?, good(LANES[0])?);
+    let told = |method| mean(points, method, load, |p| p.kept.seen.refused_ms);
+    let told = told(REFUSING).zip(told(LANES[0])).map_or(String::new(), |(with, without)| {
+        format!(" Those without an answer are told after {with:.0} ms, and after {without:.0} ms without it.")
+    });
+    let what = format!(
+        "{}, {:.0} % of capacity: answered in time with deadline refusal over without",
+        pool.title(),
+        100.0 * load
+    );
+    let silent = "left to future work";
+    let why = format!("The study measures nothing of it.{told}");
+    Some(Comparison::silent(pool.provenance(), what, silent, with / without, "×").why(why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_refusing_lane_s_ingresses_believe_deadlines() {
+        let servers = vec![("s1".to_owned(), "127.0.0.1:81".parse().unwrap())];
+        let ingresses = ["127.0.0.1:91".parse().unwrap()];
+        let address = "127.0.0.1:80".parse().unwrap();
+        let setting =
+            Setting { socket: Path::new("/x"), address, servers: &servers, ingresses: &ingresses };
+        let [unknown, refusing] = [false, true]
+            .map(|is_refusing| setting.configuration(Duration::from_secs(3), is_refusing));
+        assert_eq!(refusing["proxy"]["ingress"][0]["trust"][0], "127.0.0.0/8");
+        assert_eq!(unknown["proxy"]["ingress"][0]["trust"].as_array().map(Vec::len), Some(0));
+        for text in [unknown, refusing] {
+            let proxy = &text["proxy"];
+            assert_eq!(proxy["pools"][0]["backends"][0]["address"], proxy["ingress"][0]["listen"]);
+            assert_eq!(proxy["egress"][0]["timeouts"]["request"], "3000ms");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What Figures 7 and 8 share: the same sweep on each pool that was chosen, its tables, plots and notes.
+
+use std::time::Duration;
+
+use super::lane::{Seen, Task};
+use super::method::{Method, STUDY, all};
+use super::pool::{SERVICE, Sizes, limit_ms};
+use super::servers::chosen;
+use super::show;
+use super::sweep::{self, Measured, Plan, Point, mean_of};
+use crate::cells::Cells;
+use crate::outcome::{Outcome, Table, row};
+use crate::{Comparison, Context, Failure, Provenance, ServerPool};
+
+/// One of the two.
+pub struct Figure {
+    /// The experiment's name, for what is kept of it.
+    pub experiment: &'static str,
+    /// What files are called after.
+    pub name: &'static str,
+    /// The servers.
+    pub sizes: Sizes,
+    /// The paper's rates, tasks per 60 s.
+    pub tasks: &'static [f64],
+    /// That of a quick run.
+    pub quick: &'static [f64],
+}
+
+/// The study's eight on WordPress, where a lane takes a minute; everything elsewhere.
+pub fn methods(pool: ServerPool) -> Vec<Method> {
+    match pool {
+        ServerPool::Emulated | ServerPool::Real => all(),
+        ServerPool::Wordpress => STUDY.to_vec(),
+    }
+}
+
+impl Figure {
+    /// Runs it on every pool that was chosen. `judge` holds one pool's points against the paper's statements; it may
+    /// run more.
+    ///
+    /// # Errors
+    /// When a pool does not run.
+    pub fn run(
+        &self,
+        context: &Context,
+        judge: fn(&Context, &mut Cells, &Measured, (f64, f64)) -> Result<Vec<Comparison>, Failure>,
+    ) -> Result<Outcome, Failure> {
+        let mut cells = Cells::open(context, self.experiment)?;
+        let mut outcome = Outcome::default();
+        let pools = chosen(context);
+        for (i, &pool) in pools.iter().enumerate() {
+            let at = |part: f64| (i as f64 + part) / pools.len() as f64;
+            let methods = methods(pool);
+            let tasks = context.pick(self.quick, self.tasks);
+            let plan = Plan { sizes: self.sizes, methods: &methods, tasks };
+            let measured = sweep::on(context, &mut cells, pool, plan, (at(0.0), at(0.95)))?;
+            self.add(context, &mut outcome, &measured)?;
+            let judged = judge(context, &mut cells, &measured, (at(0.95), at(1.0)))?;
+            outcome.comparisons.extend(judged);
+        }
+        if cells.found() > 0 {
+            outcome.notes.push(format!(
+                "{} of the cells were measured before the run was started again.",
+                cells.found()
+            ));
+        }
+        Ok(outcome)
+    }
+
+    /// Tables, plots and notes of one pool.
+    fn add(
+        &self,
+        context: &Context,
+        outcome: &mut Outcome,
+        measured: &Measured,
+    ) -> Result<(), Failure> {
+        let Measured { pool, points, .. } = measured;
+        let title = format!("{}, {}", pool.title(), self.sizes.name());
+        let name = pool.name();
+        let summary =
+            show::summary(&format!("{name}-summary"), &format!("Methods on {title}"), points)?;
+        outcome.tables.push(summary);
+        let lanes = format!("Every lane: {title}");
+        outcome.tables.push(show::table(name, &lanes, points)?);
+        let limit = match pool {
+            ServerPool::Emulated => Some(self.limit(context, outcome, points)?),
+            _ => None,
+        };
+        for task in Task::ALL {
+            let name = format!("{}-{name}-{}", self.name, task.name().to_lowercase());
+            let title = format!("{}: {title}", task.name());
+            let methods = methods(*pool);
+            let limit = limit.clone();
+            let drawn = show::plot(&name, &title, points, &methods, task, pool.deadline(), limit);
+            outcome.plots.extend(drawn);
+        }
+        if !measured.scale.costs.is_empty() {
+            outcome.tables.push(show::costs(&measured.scale)?);
+        }
+        self.note(outcome, measured);
+        Ok(())
+    }
+
+    /// A central queue, simulated: the limit.
+    fn limit(
+        &self,
+        context: &Context,
+        outcome: &mut Outcome,
+        points: &[Point],
+    ) -> Result<Vec<(f64, f64)>, Failure> {
+        let requests = context.pick(20_000, 500_000);
+        let mut limits = Table::empty("limit", "A central queue that feeds the fastest free core");
+        let mut limit = Vec::new();
+        let once = |p: &&Point| p.method == STUDY[0] && p.round == 0 && p.task == Task::Get;
+        for p in points.iter().filter(once) {
+            let ms = limit_ms(self.sizes, p.rate_rps, requests, context.seed);
+            limit.push((p.tasks, ms));
+            row!(limits, Provenance::Simulated, {
+                tasks_per_60_s: p.tasks, "the paper's rate";
+                rate_rps: p.rate_rps, "requests/s here";
+                mean_ms: ms, "ms";
+            })?;
+        }
+        outcome.tables.push(limits);
+        Ok(limit)
+    }
+
+    fn note(&self, outcome: &mut Outcome, measured: &Measured) {
+        let Measured { pool, points, scale, left_out } = measured;
+        outcome.notes.push(scale_note(*pool, self.sizes, scale.core_rps, points));
+        outcome
+            .notes
+            .extend(left_out.iter().map(|why| format!("{}: left out: {why}", pool.title())));
+        outcome.notes.push(format!(
+            "{}: the study does not state its deadline; the line is at {} ms{}, and `late` counts against it.",
+            pool.title(),
+            pool.deadline().as_millis(),
+            if *pool == ServerPool::Emulated { ", ten times the mean work" } else { "" }
+        ));
+        let clients = "All clients have one address, as the study's one virtual machine of clients had, so source \
+                       sends everything to one server. GETs are of five paths; the five POSTs are comments, which \
+                       WordPress takes at one path, so uri sends all of them to one server. A request that is not \
+                       answered within 10 s counts with these 10 s.";
+        if !outcome.notes.iter().any(|note| note == clients) {
+            outcome.notes.push(clients.to_owned());
+        }
+    }
+}
+
+/// The scale, printed with every run.
+fn scale_note(pool: ServerPool, sizes: Sizes, core_rps: f64, points: &[Point]) -> String {
+    let per_task = points.first().map_or(0.0, |p| p.rate_rps * 60.0 / p.tasks);
+    let full = 100.0 * sweep::FULL;
+    let core = match pool {
+        ServerPool::Emulated => {
+            format!(
+                "a core serves {core_rps:.1} requests/s, of {} ms in the mean",
+                SERVICE.as_millis()
+            )
+        }
+        _ => format!("a core serves {core_rps:.1} requests/s of this mix, measured before"),
+    };
+    format!(
+        "Scale, {}: a task of the paper is {per_task:.4} requests here. 80,000 tasks per 60 s on 5×16 cores are taken \
+         for {full:.0} % of what the cores can do; {core}, and all servers have {:.1} cores.",
+        pool.title(),
+        pool.total_cores(sizes)
+    )
+}
+
+/// The mean of a method, at this rate.
+pub fn mean(points: &[Point], method: &str, task: Task, tasks: f64) -> f64 {
+    let value: fn(&Seen) -> f64 = |seen| seen.mean_ms;
+    mean_of(points, method, task, tasks, value).map_or(f64::NAN, |(mean, _)| mean)
+}
+
+/// The least and the greatest mean of these.
+pub fn ends(points: &[Point], methods: &[&str], task: Task, tasks: f64) -> (f64, f64) {
+    let means = methods.iter().map(|name| mean(points, name, task, tasks));
+    means.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), m| (a.min(m), b.max(m)))
+}
+
+/// Ten times the mean work, emulated.
+pub const DEADLINE: Duration = SERVICE.saturating_mul(10);

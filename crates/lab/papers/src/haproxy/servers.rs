@@ -1,0 +1,302 @@
+//! Five servers that run: emulated, the lab's own in control groups, or WordPress.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use plimsoll_lanes::Family;
+use plimsoll_real::cgroup::Cgroups;
+use plimsoll_real::wordpress::{self, Cost, Instances, Site, WordPressError};
+use plimsoll_real::{Make, Model, Pool, RealError, Servers, calibrate};
+use plimsoll_testbed::{Service, Testbed};
+use serde::{Deserialize, Serialize};
+
+use super::pool::{Addresses, Names, REAL_WORK, SERVICE, Sizes, core_rps, emulated};
+use crate::cells::Cells;
+use crate::{Context, Failure, Provenance, ServerPool};
+
+/// Cores that the lab's real servers have together: what one lane may use of two.
+const REAL_CORES: f64 = 0.8;
+/// Cores that all WordPress instances have together; the rest is for the database, balancer and clients.
+const WORDPRESS_CORES: f64 = 1.2;
+/// Threads of each real server.
+const THREADS: usize = 4;
+/// The kernel's and Kubernetes' usual one.
+const PERIOD: Duration = Duration::from_millis(100);
+/// Servers are idle when they use no more than this part of their cores.
+const IDLE: f64 = 0.03;
+/// Over so long.
+const IDLE_FOR: Duration = Duration::from_secs(1);
+/// What is left of an overload has been served by then.
+const IDLE_WITHIN: Duration = Duration::from_secs(180);
+
+impl ServerPool {
+    /// For people.
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            ServerPool::Emulated => "emulated servers",
+            ServerPool::Real => "real servers",
+            ServerPool::Wordpress => "WordPress",
+        }
+    }
+
+    pub(super) fn provenance(self) -> Provenance {
+        match self {
+            ServerPool::Emulated => Provenance::Emulated,
+            ServerPool::Real | ServerPool::Wordpress => Provenance::Measured,
+        }
+    }
+
+    /// The study does not state its deadline: ten times the mean work of a request, emulated, and the three seconds
+    /// that it cites for clients where servers are real.
+    pub(super) fn deadline(self) -> Duration {
+        match self {
+            ServerPool::Emulated => SERVICE.saturating_mul(10),
+            ServerPool::Real | ServerPool::Wordpress => Duration::from_secs(3),
+        }
+    }
+
+    /// Cores that all servers have together.
+    pub(super) fn total_cores(self, sizes: Sizes) -> f64 {
+        match self {
+            ServerPool::Emulated => f64::from(sizes.emulated().iter().sum::<u32>()),
+            ServerPool::Real => REAL_CORES,
+            ServerPool::Wordpress => WORDPRESS_CORES,
+        }
+    }
+}
+
+/// The pools that were chosen; the emulated one by default.
+pub fn chosen(context: &Context) -> Vec<ServerPool> {
+    match &context.options.pools[..] {
+        [] => vec![ServerPool::Emulated],
+        pools => pools.to_vec(),
+    }
+}
+
+// Held for what runs. Groups must be empty to go: servers end first.
+enum Running {
+    Emulated(Testbed),
+    Real(Servers, Cgroups),
+    WordPress(Application),
+}
+
+/// Held together: instances end before their groups, and those before the database.
+struct Application {
+    instances: Instances,
+    _cgroups: Cgroups,
+    _site: Site,
+}
+
+/// Five servers that run; they end with this value.
+pub struct Bed {
+    /// What they are.
+    pub pool: ServerPool,
+    /// Their sizes.
+    pub sizes: Sizes,
+    running: Running,
+}
+
+/// How much the servers can do, measured before.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scale {
+    /// Requests per second that one core serves of GETs and POSTs in halves.
+    pub core_rps: f64,
+    /// What each request costs; WordPress alone has such.
+    pub costs: Vec<(String, String, f64)>,
+}
+
+impl Scale {
+    /// Of emulated servers, which is known.
+    pub fn emulated() -> Self {
+        Scale { core_rps: core_rps(), costs: Vec::new() }
+    }
+}
+
+impl Bed {
+    /// Starts them.
+    ///
+    /// # Errors
+    /// When something is missing, or a part does not start.
+    pub fn start(
+        context: &Context,
+        family: &Family,
+        pool: ServerPool,
+        sizes: Sizes,
+        names: &Names,
+    ) -> Result<Self, Failure> {
+        let running = match pool {
+            ServerPool::Emulated => Running::Emulated(emulated(sizes, context.seed, names)?),
+            ServerPool::Real => {
+                let cgroups = cgroups()?;
+                let name = format!("study-{}", sizes.name());
+                let servers = Servers::start(family, &cgroups, &real(sizes), &name, 1);
+                Running::Real(servers.map_err(of_real)?, cgroups)
+            }
+            ServerPool::Wordpress => {
+                let dir = context.options.site.as_deref().ok_or_else(|| {
+                    Failure::Other("--pool wordpress: needs --site DIR".to_owned())
+                })?;
+                make_site(context, dir)?;
+                let cgroups = cgroups()?;
+                let site = Site::start(family, dir).map_err(of_wordpress)?;
+                let quotas = quotas(pool, sizes);
+                let instances = Instances::start(family, &cgroups, &site, &quotas, 1);
+                let instances = instances.map_err(of_wordpress)?;
+                Running::WordPress(Application { instances, _cgroups: cgroups, _site: site })
+            }
+        };
+        Ok(Bed { pool, sizes, running })
+    }
+
+    /// Names and addresses.
+    pub fn addresses(&self) -> Addresses {
+        match &self.running {
+            Running::Emulated(bed) => bed.addresses().to_vec(),
+            Running::Real(servers, _) => servers.addresses(),
+            Running::WordPress(site) => site.instances.addresses(),
+        }
+    }
+
+    /// Cores of each, or its part of one.
+    pub fn cores(&self) -> [f64; 5] {
+        quotas(self.pool, self.sizes)
+    }
+
+    /// CPU time that each has used so far, seconds: of control groups where servers are real.
+    ///
+    /// # Errors
+    /// When nobody counts it.
+    pub fn cpu_used(&self) -> Result<Vec<f64>, Failure> {
+        let seconds = |all: Vec<Duration>| all.iter().map(Duration::as_secs_f64).collect();
+        match &self.running {
+            Running::Emulated(bed) => {
+                let stats = bed.stats().ok_or_else(|| {
+                    Failure::Other("the emulated servers have stopped".to_owned())
+                })?;
+                Ok(stats.backends.iter().map(|backend| backend.busy_core_seconds).collect())
+            }
+            Running::Real(servers, _) => servers.cpu_used().map(seconds).map_err(of_real),
+            Running::WordPress(site) => {
+                site.instances.cpu_used().map(seconds).map_err(of_wordpress)
+            }
+        }
+    }
+
+    /// Whether every process lives.
+    ///
+    /// # Errors
+    /// The first that does not.
+    pub fn check(&mut self) -> Result<(), Failure> {
+        match &mut self.running {
+            Running::Emulated(_) => Ok(()),
+            Running::Real(servers, _) => Ok(servers.check()?),
+            Running::WordPress(site) => Ok(site.instances.check()?),
+        }
+    }
+
+    /// Waits until they have served what the last lane has left: those that nobody waits for any more are still
+    /// worked on.
+    ///
+    /// # Errors
+    /// When they do not come to rest.
+    pub fn settle(&self, context: &Context) -> Result<(), Failure> {
+        let end = Instant::now() + IDLE_WITHIN;
+        let cores: f64 = self.cores().iter().sum();
+        loop {
+            let (at, before) = (Instant::now(), self.cpu_used()?);
+            while at.elapsed() < IDLE_FOR {
+                context.check()?;
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            let used: f64 = self.cpu_used()?.iter().zip(before).map(|(now, then)| now - then).sum();
+            if used / at.elapsed().as_secs_f64() <= IDLE * cores {
+                return Ok(());
+            }
+            if Instant::now() > end {
+                let what = self.pool.title();
+                return Err(Failure::Other(format!("{what}: still busy after the last lane")));
+            }
+        }
+    }
+
+    /// What a core serves: known of emulated servers, measured of real ones, once a run.
+    ///
+    /// # Errors
+    /// When it cannot be measured.
+    pub fn scale(
+        &self,
+        context: &Context,
+        family: &Family,
+        cells: &mut Cells,
+    ) -> Result<Scale, Failure> {
+        let cell = format!("{}/{}/scale", self.pool.name(), self.sizes.name());
+        match &self.running {
+            Running::Emulated(_) => Ok(Scale::emulated()),
+            Running::Real(_, cgroups) => cells.get_or(&cell, || {
+                context.check()?;
+                let span = context.pick(Duration::from_secs(2), Duration::from_secs(10));
+                let pool = real(self.sizes);
+                let interrupt = context.interrupt();
+                let all = calibrate(family, cgroups, &pool, span, interrupt).map_err(of_real)?;
+                let core_rps = all.iter().sum::<f64>() / REAL_CORES;
+                Ok(Scale { core_rps, costs: Vec::new() })
+            }),
+            Running::WordPress(site) => cells.get_or(&cell, || {
+                let costs =
+                    wordpress::costs(&site.instances, context.pick(1, 5)).map_err(of_wordpress)?;
+                let mean_ms =
+                    costs.iter().map(|cost| cost.cpu_ms).sum::<f64>() / costs.len() as f64;
+                let cost = |Cost { method, what, cpu_ms }| (method.to_owned(), what, cpu_ms);
+                Ok(Scale { core_rps: 1e3 / mean_ms, costs: costs.into_iter().map(cost).collect() })
+            }),
+        }
+    }
+}
+
+/// Cores of each server of such a pool.
+fn quotas(pool: ServerPool, sizes: Sizes) -> [f64; 5] {
+    let cores = sizes.cores().map(f64::from);
+    let sum: f64 = cores.iter().sum();
+    cores.map(|cores| pool.total_cores(sizes) * cores / sum)
+}
+
+fn real(sizes: Sizes) -> Pool {
+    Pool {
+        sizes: Pool::sizes(&sizes.cores().map(f64::from), REAL_CORES),
+        period: PERIOD,
+        cpus: None,
+        make: Make::Own,
+        model: Model::default(),
+        threads: THREADS,
+        work: Service::deterministic(REAL_WORK),
+        health_work: Duration::from_micros(100),
+    }
+}
+
+/// One command sets it up: a site that is not there yet is made.
+fn make_site(context: &Context, dir: &Path) -> Result<(), Failure> {
+    let is_empty = std::fs::read_dir(dir).map_or(true, |mut all| all.next().is_none());
+    if is_empty {
+        context.progress(0.0, &format!("making a WordPress site in {}", dir.display()))?;
+        wordpress::up(dir).map_err(of_wordpress)?;
+    }
+    Ok(())
+}
+
+fn cgroups() -> Result<Cgroups, Failure> {
+    Cgroups::open().map_err(|error| of_real(error.into()))
+}
+
+fn of_real(error: RealError) -> Failure {
+    match error {
+        RealError::Interrupted => Failure::Interrupted,
+        error => Failure::Other(format!("real servers: {error}")),
+    }
+}
+
+fn of_wordpress(error: WordPressError) -> Failure {
+    match error {
+        WordPressError::Real(RealError::Interrupted) => Failure::Interrupted,
+        error => Failure::Other(format!("wordpress: {error}")),
+    }
+}

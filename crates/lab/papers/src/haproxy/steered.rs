@@ -1,0 +1,319 @@
+//! Plimsoll on the unequal pool at 50, 70 and 85 % of what it can do, learning included: every method of the study with
+//! equal weights, turns and counting with weights in proportion to the quotas, and Plimsoll over both.
+//!
+//! All lanes have the same arrivals; what Plimsoll's first minutes cost its clients counts.
+
+use std::time::{Duration, Instant};
+
+use plimsoll_lanes::{Family, raise_descriptor_limit};
+use plimsoll_real::{BATCHES, Pair, Ratio};
+use serde::{Deserialize, Serialize};
+
+use super::lane::{Lane, Seen};
+use super::method::{BY_CORES, Method, STEERED, STUDY};
+use super::pool::{Sizes, asks};
+use super::servers::{Bed, chosen};
+use crate::cells::Cells;
+use crate::comparison::Bound;
+use crate::lanes::wait;
+use crate::outcome::{Outcome, Table, row};
+use crate::plot::{Axis, Lines, Plot};
+use crate::{Comparison, Context, Experiment, Failure, Provenance, ServerPool};
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "haproxy-plimsoll",
+    paper: &super::PAPER,
+    figure: "Table 4, §9",
+    title: "Plimsoll on servers of 4, 8, 16, 32 and 48 cores, learning included",
+    claim: "Which balance method serves best depends on the pool, and weights are an administrator's business.",
+    provenance: &[Provenance::Emulated],
+    takes: Duration::from_secs(45 * 60),
+    takes_quick: Duration::from_secs(45),
+    run,
+};
+
+/// Parts of what the pool can do.
+const LOADS: [f64; 3] = [0.5, 0.7, 0.85];
+const SIZES: Sizes = Sizes::Heterogeneous;
+
+/// What is kept of a lane.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Kept {
+    seen: Seen,
+    /// Means of equal parts of its time, milliseconds.
+    batches_ms: Vec<Option<f64>>,
+}
+
+/// One lane.
+struct Point {
+    load: f64,
+    method: Method,
+    kept: Kept,
+}
+
+fn run(context: &Context) -> Result<Outcome, Failure> {
+    raise_descriptor_limit();
+    let mut cells = Cells::open(context, EXPERIMENT.name)?;
+    let mut outcome = Outcome::default();
+    let pools = chosen(context);
+    for (i, &pool) in pools.iter().enumerate() {
+        let part = (i as f64 / pools.len() as f64, (i as f64 + 1.0) / pools.len() as f64);
+        let (points, core_rps) = sweep(context, &mut cells, pool, part)?;
+        outcome.tables.push(table(pool, &points)?);
+        outcome.plots.extend([("mean", true), ("p99", false)].map(|(name, mean)| {
+            plot(pool, &points, name, if mean { |s| s.mean_ms } else { |s| s.p99_ms })
+        }));
+        outcome.comparisons.extend(comparisons(pool, &points));
+        outcome.notes.push(format!(
+            "{}: a core serves {core_rps:.1} requests/s of the mix, all servers have {:.1} cores; {} s a lane from its \
+             first request on, Plimsoll's learning included. A request that is not answered within 10 s counts with \
+             these 10 s.",
+            pool.title(),
+            pool.total_cores(SIZES),
+            length(context, pool).as_secs()
+        ));
+    }
+    Ok(outcome)
+}
+
+/// How long a lane lasts.
+fn length(context: &Context, pool: ServerPool) -> Duration {
+    let ms = Duration::from_millis;
+    let default = match pool {
+        ServerPool::Emulated => context.pick(ms(500), ms(60_000)),
+        ServerPool::Real => context.pick(ms(2_000), ms(600_000)),
+        ServerPool::Wordpress => context.pick(ms(12_000), ms(600_000)),
+    };
+    context.options.lane.unwrap_or(default)
+}
+
+fn methods() -> Vec<Method> {
+    [STEERED, STUDY, BY_CORES].concat()
+}
+
+fn sweep(
+    context: &Context,
+    cells: &mut Cells,
+    pool: ServerPool,
+    part: (f64, f64),
+) -> Result<(Vec<Point>, f64), Failure> {
+    let family = Family::start()?;
+    let mut bed = Bed::start(context, &family, pool, SIZES, &[])?;
+    let core_rps = bed.scale(context, &family, cells)?.core_rps;
+    let all = (LOADS.len() * methods().len()) as f64;
+    let mut points = Vec::new();
+    for load in LOADS {
+        let rate_rps = load * pool.total_cores(SIZES) * core_rps;
+        for method in methods() {
+            let at = |n: usize| part.0 + (part.1 - part.0) * n as f64 / all;
+            let number = points.len();
+            let turn = Turn { method, rate_rps, number, part: (at(number), at(number + 1)) };
+            let cell = format!("{}/{load}/{}", pool.name(), method.name);
+            let kept = cells.get_or(&cell, || one(context, &family, &mut bed, &turn))?;
+            points.push(Point { load, method, kept });
+        }
+    }
+    Ok((points, core_rps))
+}
+
+struct Turn {
+    method: Method,
+    rate_rps: f64,
+    number: usize,
+    part: (f64, f64),
+}
+
+fn one(context: &Context, family: &Family, bed: &mut Bed, turn: &Turn) -> Result<Kept, Failure> {
+    let name = format!("steered-{}-{}", bed.pool.name(), turn.number);
+    let (servers, cores) = (bed.addresses(), bed.sizes.cores());
+    let mut lane = Lane::start(family, turn.method, &servers, cores, &name)?;
+    let from = Instant::now();
+    lane.open(&asks(bed.pool, &[]), turn.rate_rps, context.seed)?;
+    let what = format!("{}: {} at {:.1}/s", bed.pool.title(), turn.method.name, turn.rate_rps);
+    wait(context, length(context, bed.pool), turn.part, &what, || {
+        bed.check()?;
+        lane.check()
+    })?;
+    let (to, deadline) = (Instant::now(), bed.pool.deadline());
+    let (seen, batches_ms) = lane.finish_together(from, to, deadline, BATCHES)?;
+    bed.settle(context)?;
+    Ok(Kept { seen, batches_ms })
+}
+
+fn table(pool: ServerPool, points: &[Point]) -> Result<Table, Failure> {
+    let title = format!("GETs and POSTs together, {}", pool.title());
+    let mut table = Table::empty(pool.name(), &title);
+    for Point { load, method, kept: Kept { seen, .. } } in points {
+        row!(table, pool.provenance(), {
+            load: *load, "part of the capacity";
+            method: method.name;
+            requests: seen.requests as f64;
+            unanswered: seen.errors as f64;
+            mean_ms: seen.mean_ms, "ms";
+            p99_ms: seen.p99_ms, "ms";
+            late: seen.late, "part after the deadline";
+        })?;
+    }
+    Ok(table)
+}
+
+fn plot(pool: ServerPool, points: &[Point], name: &str, value: fn(&Seen) -> f64) -> Plot {
+    let line = |method: &Method| {
+        let those = points.iter().filter(|p| p.method == *method);
+        let those = those.map(|p| (100.0 * p.load, value(&p.kept.seen)));
+        let those = those.filter(|(_, ms)| ms.is_finite() && *ms > 0.0).collect();
+        Lines::new(method.name, pool.provenance(), those)
+    };
+    let lines = methods().iter().map(line).filter(|line| !line.points.is_empty()).collect();
+    let (x, y) = (Axis::linear("load (% of capacity)"), Axis::log(&format!("{name} (ms)")));
+    let title = format!("Unequal {}: {name}", pool.title());
+    Plot::lines(&format!("plimsoll-{}-{name}", pool.name()), &title, x, y, lines)
+}
+
+/// One of Plimsoll's lanes over one of the others, with its interval; nothing where either is missing.
+fn ratio(points: &[Point], load: f64, own: &str, other: &str) -> Option<Ratio> {
+    let find = |name| points.iter().find(|p| p.load == load && p.method.name == name);
+    let (own, other) = (find(own)?, find(other)?);
+    let both = own.kept.batches_ms.iter().zip(&other.kept.batches_ms);
+    let pairs: Vec<Pair> = both.filter_map(|(a, b)| Some(((*a)?, (*b)?))).collect();
+    Ratio::of(&pairs)
+}
+
+fn value(points: &[Point], load: f64, name: &str, value: fn(&Seen) -> f64) -> f64 {
+    let found = points.iter().find(|p| p.load == load && p.method.name == name);
+    found.map_or(f64::NAN, |p| value(&p.kept.seen))
+}
+
+fn comparisons(pool: ServerPool, points: &[Point]) -> Vec<Comparison> {
+    let mut all = Vec::new();
+    for method in STEERED {
+        for load in LOADS {
+            for (what, of) in [("mean", (|s| s.mean_ms) as fn(&Seen) -> f64), ("p99", |s| s.p99_ms)]
+            {
+                all.push(against_equal(pool, points, method, load, what, of));
+            }
+        }
+        all.extend(against_cores(pool, points, method));
+    }
+    all
+}
+
+/// Against the best of the study's methods, all with equal weights.
+fn against_equal(
+    pool: ServerPool,
+    points: &[Point],
+    method: &Method,
+    load: f64,
+    what: &str,
+    of: fn(&Seen) -> f64,
+) -> Comparison {
+    let others = STUDY.iter().map(|other| (value(points, load, other.name, of), other.name));
+    let best = others.filter(|(ms, _)| ms.is_finite()).min_by(|a, b| a.0.total_cmp(&b.0));
+    let (ms, name) = best.unwrap_or((f64::NAN, "none"));
+    let what = format!(
+        "{}, {:.0} %: {what} of {} over that of the best method with equal weights ({name})",
+        pool.title(),
+        100.0 * load,
+        method.name
+    );
+    let target = ("below every method with equal weights, learning included", Bound::AtMost(1.0));
+    let ours = value(points, load, method.name, of) / ms;
+    Comparison::bound(pool.provenance(), what, target, ours, "×").why(
+        "Ours is a target of Plimsoll's, not a statement of the study. Where uri or source is best, its names or the \
+         one address of the clients happen to suit the large servers.",
+    )
+}
+
+/// Against weights in proportion to the quotas, which an administrator knows.
+fn against_cores(pool: ServerPool, points: &[Point], method: &Method) -> Vec<Comparison> {
+    let (other, most) = if method.name.ends_with("roundrobin") {
+        (BY_CORES[0].name, 1.00)
+    } else {
+        (BY_CORES[1].name, 1.03)
+    };
+    let title = pool.title();
+    let ratios: Vec<Ratio> =
+        LOADS.iter().filter_map(|&load| ratio(points, load, method.name, other)).collect();
+    let mean = Ratio::geometric_mean(&ratios);
+    let interval = mean.as_ref().and_then(|r| Some((r.low?, r.high?)));
+    let interval = interval.map_or(String::new(), |(low, high)| {
+        format!(" 95 % interval {low:.2} to {high:.2}, by batches of time.")
+    });
+    let bound = |what: String, text: &str, most: f64, ours: f64| {
+        let why = format!(
+            "The bound is that of the lab's real servers; learning is included here.{interval}"
+        );
+        let target = (text, Bound::AtMost(most));
+        Comparison::bound(pool.provenance(), what, target, ours, "×").why(why)
+    };
+    let nan = |r: Option<f64>| r.unwrap_or(f64::NAN);
+    let p99 = LOADS.map(|load| {
+        let p99: fn(&Seen) -> f64 = |seen| seen.p99_ms;
+        (value(points, load, method.name, p99) / value(points, load, other, p99)).ln()
+    });
+    let lowest = ratios.iter().filter_map(|r| r.low).fold(f64::NAN, f64::max);
+    let name = method.name;
+    vec![
+        bound(
+            format!("{title}: mean of {name} over {other}, geometric mean over the loads"),
+            &format!("≤ {most:.2}"),
+            most,
+            nan(mean.map(|r| r.value)),
+        ),
+        bound(
+            format!(
+                "{title}: the highest lower end of a load's 95 % interval, {name} over {other}"
+            ),
+            "no interval wholly above 1.10",
+            1.10,
+            lowest,
+        ),
+        bound(
+            format!("{title}: p99 of {name} over {other}, geometric mean over the loads"),
+            "≤ 1.10",
+            1.10,
+            (p99.iter().sum::<f64>() / p99.len() as f64).exp(),
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(load: f64, method: Method, mean_ms: f64) -> Point {
+        let seen = Seen { requests: 100, mean_ms, p99_ms: 3.0 * mean_ms, ..Seen::default() };
+        Point { load, method, kept: Kept { seen, batches_ms: vec![Some(mean_ms); 20] } }
+    }
+
+    #[test]
+    fn plimsoll_is_held_against_the_best_and_against_its_own_method_by_quota() {
+        let points: Vec<Point> = LOADS
+            .iter()
+            .flat_map(|&load| {
+                let lane = |method: &Method| {
+                    let mean = match method.name {
+                        "Plimsoll, roundrobin" => 90.0,
+                        "Plimsoll, leastconn" => 60.0,
+                        "uri" => 80.0,
+                        name if name.ends_with("cores") => 75.0,
+                        _ => 200.0,
+                    };
+                    point(load, *method, mean)
+                };
+                methods().iter().map(lane).collect::<Vec<_>>()
+            })
+            .collect();
+        let mut all = comparisons(ServerPool::Emulated, &points);
+        all.iter_mut().for_each(|one| one.judge(false));
+        let verdicts = |part: &str| -> Vec<&str> {
+            let those = all.iter().filter(|one| one.what.contains(part));
+            those.map(|one| one.verdict().name()).collect()
+        };
+        assert_eq!(verdicts("mean of Plimsoll, roundrobin over that of the best"), ["differs"; 3]);
+        assert_eq!(verdicts("p99 of Plimsoll, leastconn over that of the best"), ["agrees"; 3]);
+        assert_eq!(verdicts("mean of Plimsoll, leastconn over leastconn, cores"), ["agrees"]);
+        assert_eq!(verdicts("mean of Plimsoll, roundrobin over roundrobin, cores"), ["differs"]);
+    }
+}
