@@ -2,12 +2,11 @@
 
 use aya::maps::Array;
 use aya::programs::{TestRun, TestRunOptions};
-use aya::{Ebpf, EbpfLoader};
-use plimsoll_l4::tick_ms_q20;
+use aya::Ebpf;
 
 use crate::config::EdgeConfig;
 use crate::error::EdgeError;
-use crate::forwarder::{PINNED, forwarder_dir};
+use crate::forwarder::{forwarder_dir, load_object};
 use crate::kernel;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/bench.bpf.o"));
@@ -50,16 +49,9 @@ impl Bench {
     /// # Errors
     /// When no forwarder of this configuration has run, or the kernel refuses.
     pub fn on(config: &EdgeConfig) -> Result<Bench, EdgeError> {
-        let (maps, tick) = (forwarder_dir(config).join("maps"), tick_ms_q20());
-        let mut loader = EbpfLoader::new();
-        for name in PINNED {
-            loader.map_pin_path(name, maps.join(name));
-        }
-        loader
-            .map_max_entries("flows4", config.flows.limit)
-            .map_max_entries("flows6", config.flows.limit)
-            .override_global("tick_ms_q20", &tick, true);
-        let mut ebpf = loader.load(OBJECT).map_err(EdgeError::kernel("the benchmark"))?;
+        let maps = forwarder_dir(config).join("maps");
+        let loaded = load_object(OBJECT, &maps, config.flows.limit);
+        let mut ebpf = loaded.map_err(EdgeError::kernel("the benchmark"))?;
         kernel::load_all(&mut ebpf, &["preamble", "measured", "by_lru"])?;
         Ok(Bench { ebpf })
     }

@@ -1,5 +1,6 @@
 //! The data path on real packets: in namespaces, and by test runs of its programs.
 
+mod ages;
 mod bad;
 mod change;
 mod config;
