@@ -50,6 +50,9 @@ pub struct RunArgs {
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// How long live experiments of network functions measure each point, seconds; their own choice by default
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=600))]
+    window: Option<u64>,
     /// How to answer
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     output: Format,
@@ -168,6 +171,7 @@ pub fn run(args: &RunArgs) -> ExitCode {
     let mut failed = false;
     for experiment in chosen {
         let context = Context::new(args.seed, args.quick, interrupt.clone());
+        let context = context.measuring(args.window.map(Duration::from_secs));
         let (tell, done) = reporter(experiment.name);
         let result = plimsoll_papers::run(experiment, &context.telling(tell), &args.out);
         done();

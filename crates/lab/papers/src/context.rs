@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use plimsoll_lanes::{Interrupt, LaneError};
 
@@ -13,6 +14,8 @@ pub struct Context {
     pub seed: u64,
     /// Whether to be done within seconds, at the price of what the numbers are worth.
     pub quick: bool,
+    /// How long an experiment on real processes measures each of its points, where that is not to be its own choice.
+    pub window: Option<Duration>,
     interrupt: Interrupt,
     progress: Progress,
 }
@@ -20,12 +23,22 @@ pub struct Context {
 impl Context {
     /// A run with this seed; nobody is told of its progress.
     pub fn new(seed: u64, quick: bool, interrupt: Interrupt) -> Self {
-        Context { seed, quick, interrupt, progress: Box::new(|_, _| ()) }
+        Context { seed, quick, window: None, interrupt, progress: Box::new(|_, _| ()) }
     }
 
     /// The same run, whose progress is told to `tell`: the part that is done (0…1), and what is under way.
     pub fn telling(self, tell: impl Fn(f64, &str) + Send + Sync + 'static) -> Self {
         Context { progress: Box::new(tell), ..self }
+    }
+
+    /// The same run, with windows of this length where experiments measure in windows.
+    pub fn measuring(self, window: Option<Duration>) -> Self {
+        Context { window, ..self }
+    }
+
+    /// What ends the run, for whoever waits without telling of progress.
+    pub(crate) fn interrupt(&self) -> &Interrupt {
+        &self.interrupt
     }
 
     /// Tells whoever waits how far the run is: the part that is done, 0…1, and what is under way. Also
@@ -57,6 +70,7 @@ impl fmt::Debug for Context {
         f.debug_struct("Context")
             .field("seed", &self.seed)
             .field("quick", &self.quick)
+            .field("window", &self.window)
             .finish_non_exhaustive()
     }
 }

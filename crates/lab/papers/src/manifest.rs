@@ -48,11 +48,13 @@ impl Manifest {
     /// Of a run that began then and is over.
     pub fn new(experiment: &Experiment, context: &Context, started: Timestamp) -> Self {
         let quick = if context.quick { " --quick" } else { "" };
+        let window = context.window.map(|window| format!(" --window {}", window.as_secs_f64()));
+        let window = window.unwrap_or_default();
         let took = Timestamp::now().duration_since(started);
         Manifest {
             name: experiment.name.to_owned(),
             provenance: experiment.provenance.to_vec(),
-            command: format!("plimsoll-lab run {} --seed {}{quick}", experiment.name, context.seed),
+            command: format!("plimsoll-lab run {} --seed {}{quick}{window}", experiment.name, context.seed),
             seed: context.seed,
             quick: context.quick,
             started: format!("{started:.0}"),

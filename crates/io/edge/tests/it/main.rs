@@ -4,6 +4,7 @@ mod ages;
 mod bad;
 mod change;
 mod config;
+mod flood;
 mod live;
 mod nat;
 mod packet;
