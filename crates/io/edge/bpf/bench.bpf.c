@@ -84,6 +84,6 @@ SEC("xdp") int by_lru(struct xdp_md *ctx)
 		bpf_map_update_elem(&lru, p.key, &value, BPF_ANY);
 		count_opened(at);
 	}
-	count_packet(at, ctx, 0, 0);
+	count_packet(at, ctx, AGE_YOUNG, 0);
 	return encapsulate(ctx, target, 0, mix(&p));
 }

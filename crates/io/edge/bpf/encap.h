@@ -50,13 +50,16 @@ INLINE int encapsulate(struct xdp_md *ctx, const struct target *target, __u32 fl
 	return bpf_redirect_map(&ports, target->port, XDP_DROP);
 }
 
-INLINE void count_packet(__u32 at, const struct xdp_md *ctx, __u32 old, __u32 reply)
+INLINE void count_packet(__u32 at, const struct xdp_md *ctx, enum age age, __u32 reply)
 {
 	struct target_count *count = bpf_map_lookup_elem(&counts, &at);
 	if (!count)
 		return;
 	count->packets++;
 	count->bytes += ctx->data_end - ctx->data;
-	count->old_packets += old;
+	if (age == AGE_OLD)
+		count->old_packets++;
+	else if (age == AGE_AGING)
+		count->aging_packets++;
 	count->replies += reply;
 }

@@ -147,7 +147,7 @@ INLINE void count_opened(__u32 at)
 /* What a packet says of its flow. */
 INLINE void note(struct flow *flow, const struct parsed *p, __u32 seen, int back)
 {
-	__u32 signs = flow->signs;
+	__u16 signs = flow->signs;
 	if (flow->seen_s != seen)
 		flow->seen_s = seen;
 	if (back)
@@ -162,6 +162,16 @@ INLINE void note(struct flow *flow, const struct parsed *p, __u32 seen, int back
 	}
 	if (signs != flow->signs)
 		flow->signs = signs;
+}
+
+/* Old by its age, or by its packets before this one; an old flow's entry is not written. */
+INLINE enum age age_of(struct flow *flow, __u32 now)
+{
+	__u32 age = now - flow->born_ms;
+	if (age >= old_ms || flow->packets >= heavy)
+		return AGE_OLD;
+	flow->packets++;
+	return age >= aging_ms ? AGE_AGING : AGE_YOUNG;
 }
 
 /* A flow that is not known, or whose node is gone. */
@@ -181,7 +191,8 @@ static __noinline int begin(struct xdp_md *ctx, struct parsed *p, __u32 family)
 	struct flow6 made = {.flow = {.target = at,
 				      .seen_s = now_seconds(),
 				      .born_ms = now,
-				      .signs = p->turned ? SIGN_TURNED : 0}};
+				      .signs = p->turned ? SIGN_TURNED : 0,
+				      .packets = 1}};
 	long failed;
 	if (held) {
 		count_reason(REASON_REHOMED);
@@ -205,7 +216,7 @@ static __noinline int begin(struct xdp_md *ctx, struct parsed *p, __u32 family)
 	} else {
 		count_opened(at);
 	}
-	count_packet(at, ctx, 0, 0);
+	count_packet(at, ctx, AGE_YOUNG, 0);
 	return encapsulate(ctx, target, 0, mix(p));
 }
 
@@ -232,7 +243,7 @@ INLINE int to_flow(struct xdp_md *ctx, struct parsed *p, void *table, const int 
 	__u32 now = clock, back = p->turned != (flow->signs & SIGN_TURNED);
 	if (p->kind == KIND_FLOW)
 		note(flow, p, clock / 1000, back);
-	count_packet(at, ctx, now - flow->born_ms > OLD_MS, back);
+	count_packet(at, ctx, age_of(flow, now), back);
 	__u32 flags = back ? FLAG_REPLY : 0;
 	if (UNLIKELY(p->fragmented)) {
 		__u64 value = at | (__u64)flags << 32;
@@ -250,7 +261,7 @@ INLINE int to_first(struct xdp_md *ctx, struct parsed *p, __u32 type)
 	if (!value || !target || !target->live) {
 		return cannot_tell(ctx, type, REASON_FRAGMENT_UNKNOWN);
 	}
-	count_packet(at, ctx, 1, 0);
+	count_packet(at, ctx, AGE_OLD, 0);
 	return encapsulate(ctx, target, *value >> 32, p->fragment.id);
 }
 

@@ -10,8 +10,13 @@
 #define MAX_SLOTS 512
 #define MAX_SERVERS 64
 #define MAX_TARGETS 4096
-/* A packet of a flow that is older than this is one of an old flow: see crates/logic/feedback. */
-#define OLD_MS 20
+
+/* What tells young flows from old ones: `Ages` of crates/logic/feedback, by which the loader sets them. */
+volatile const __u32 aging_ms = 10;
+volatile const __u32 old_ms = 20;
+volatile const __u32 heavy = 32;
+
+enum age { AGE_YOUNG, AGE_AGING, AGE_OLD };
 
 #define SIGN_TURNED 1   /* the flow's first packet came from the higher end */
 #define SIGN_ANSWERED 2 /* packets came against it */
@@ -25,7 +30,8 @@ struct flow {
 	__u32 target;
 	__u32 seen_s; /* by now_seconds() */
 	__u32 born_ms; /* by now_ms(), cut */
-	__u32 signs;
+	__u16 signs;
+	__u16 packets; /* while it is young or aging, up to `heavy`: of its own, so that no sign is lost to it */
 };
 
 struct flow4 {
@@ -51,10 +57,11 @@ _Static_assert(sizeof(struct target) == 128, "two lines of the cache");
 
 struct target_count {
 	__u64 packets, bytes;
-	__u64 old_packets; /* of flows older than OLD_MS */
+	__u64 old_packets; /* of old flows */
 	__u64 opened;
 	__u64 replies; /* packets against the direction of the first */
-	__u64 pad[3];
+	__u64 aging_packets;
+	__u64 pad[2];
 };
 
 /* Which packets are a service's; the first that matches counts. */
@@ -142,7 +149,6 @@ ARRAY(names, BPF_MAP_TYPE_ARRAY, MAX_TARGETS, struct name);
 #define FLOWS(name, key_type, value_type)             \
 	struct {                                      \
 		__uint(type, BPF_MAP_TYPE_HASH);      \
-		__uint(map_flags, BPF_F_NO_PREALLOC); \
 		__uint(max_entries, 1);               \
 		__type(key, struct key_type);         \
 		__type(value, struct value_type);     \

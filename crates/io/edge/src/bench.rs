@@ -1,13 +1,12 @@
 //! What a packet costs the forwarder, by test runs (`bpf/bench.bpf.c`), beside a table such as layer-4 balancers keep.
 
+use aya::Ebpf;
 use aya::maps::Array;
-use aya::programs::{TestRun, TestRunOptions};
-use aya::{Ebpf, EbpfLoader};
-use plimsoll_l4::tick_ms_q20;
+use aya::programs::{TestRun, TestRunOptions, TestRunResult};
 
 use crate::config::EdgeConfig;
 use crate::error::EdgeError;
-use crate::forwarder::{PINNED, forwarder_dir};
+use crate::forwarder::{forwarder_dir, load_object};
 use crate::kernel;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/bench.bpf.o"));
@@ -50,18 +49,26 @@ impl Bench {
     /// # Errors
     /// When no forwarder of this configuration has run, or the kernel refuses.
     pub fn on(config: &EdgeConfig) -> Result<Bench, EdgeError> {
-        let (maps, tick) = (forwarder_dir(config).join("maps"), tick_ms_q20());
-        let mut loader = EbpfLoader::new();
-        for name in PINNED {
-            loader.map_pin_path(name, maps.join(name));
-        }
-        loader
-            .map_max_entries("flows4", config.flows.limit)
-            .map_max_entries("flows6", config.flows.limit)
-            .override_global("tick_ms_q20", &tick, true);
-        let mut ebpf = loader.load(OBJECT).map_err(EdgeError::kernel("the benchmark"))?;
+        let maps = forwarder_dir(config).join("maps");
+        let loaded = load_object(OBJECT, &maps, config.flows.limit);
+        let mut ebpf = loaded.map_err(EdgeError::kernel("the benchmark"))?;
         kernel::load_all(&mut ebpf, &["preamble", "measured", "by_lru"])?;
         Ok(Bench { ebpf })
+    }
+
+    /// Sends so many packets, each the first of another flow from `turn` on, forged addresses and all; whatever becomes
+    /// of them.
+    ///
+    /// # Errors
+    /// When the kernel does not run it.
+    pub fn flood(
+        &mut self,
+        packet: &[u8],
+        ifindex: u32,
+        turn: u64,
+        packets: u32,
+    ) -> Result<(), EdgeError> {
+        self.ran(Program::Forwarder, packet, ifindex, (1 << 36, turn), packets).map(drop)
     }
 
     /// Nanoseconds per packet of so many, each of the next of `flows` flows (a power of two), which begin at `turn`.
@@ -76,6 +83,22 @@ impl Bench {
         (flows, turn): (u64, u64),
         repeat: u32,
     ) -> Result<f64, EdgeError> {
+        let ran = self.ran(program, packet, ifindex, (flows, turn), repeat)?;
+        if ran.return_value != 4 {
+            let error = format!("verdict {}, expected 4 (redirect)", ran.return_value);
+            return Err(EdgeError::Kernel { what: program.name().to_owned(), error });
+        }
+        Ok(ran.duration.as_secs_f64() * 1e9)
+    }
+
+    fn ran(
+        &mut self,
+        program: Program,
+        packet: &[u8],
+        ifindex: u32,
+        (flows, turn): (u64, u64),
+        repeat: u32,
+    ) -> Result<TestRunResult, EdgeError> {
         let map = self.ebpf.map_mut("bench").ok_or_else(|| kernel::absent("bench"))?;
         let mut map: Array<_, [u64; 3]> = map.try_into().map_err(EdgeError::kernel("bench"))?;
         map.set(0, [0, flows, turn], 0).map_err(EdgeError::kernel("bench"))?;
@@ -88,11 +111,6 @@ impl Bench {
         options.data_in = Some(packet);
         options.ctx_in = Some(&context);
         options.repeat = repeat;
-        let ran = loaded.test_run(options).map_err(EdgeError::kernel(name))?;
-        if ran.return_value != 4 {
-            let error = format!("verdict {}, expected 4 (redirect)", ran.return_value);
-            return Err(EdgeError::Kernel { what: name.to_owned(), error });
-        }
-        Ok(ran.duration.as_secs_f64() * 1e9)
+        loaded.test_run(options).map_err(EdgeError::kernel(name))
     }
 }

@@ -12,6 +12,7 @@ mod demo_l4;
 mod load;
 mod papers;
 mod pool;
+mod shown;
 mod soak;
 mod stop;
 

@@ -62,6 +62,9 @@ pub struct RunArgs {
     /// How long each lane of these experiments is measured
     #[arg(long, value_name = "D", value_parser = super::duration)]
     lane: Option<Duration>,
+    /// How long live experiments of network functions measure each point; their own choice by default
+    #[arg(long, value_name = "D", value_parser = super::duration)]
+    window: Option<Duration>,
     /// How to answer
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     output: Format,
@@ -71,7 +74,7 @@ impl RunArgs {
     fn options(&self) -> Options {
         let mut pools = self.pool.clone();
         pools.dedup();
-        Options { pools, site: self.site.clone(), lane: self.lane }
+        Options { pools, site: self.site.clone(), lane: self.lane, window: self.window }
     }
 }
 

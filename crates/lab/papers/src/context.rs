@@ -41,6 +41,8 @@ pub struct Options {
     pub site: Option<PathBuf>,
     /// How long each lane is measured; none for the experiment's own choice.
     pub lane: Option<Duration>,
+    /// How long each point of a live experiment of network functions is measured; none for its own choice.
+    pub window: Option<Duration>,
 }
 
 impl Options {
@@ -57,6 +59,9 @@ impl Options {
         if self.lane.is_some_and(|lane| lane < Duration::from_secs(1)) {
             found.push("--lane: expected at least 1s");
         }
+        if self.window.is_some_and(|window| window < Duration::from_secs(1)) {
+            found.push("--window: expected at least 1s");
+        }
         found
     }
 
@@ -67,7 +72,8 @@ impl Options {
         let pools = pools.map(|names| format!(" --pool {names}"));
         let site = self.site.as_ref().map(|site| format!(" --site {}", site.display()));
         let lane = self.lane.map(|lane| format!(" --lane {}", format_duration(lane)));
-        [pools, site, lane].into_iter().flatten().collect()
+        let window = self.window.map(|window| format!(" --window {}", format_duration(window)));
+        [pools, site, lane, window].into_iter().flatten().collect()
     }
 }
 

@@ -10,7 +10,9 @@ use std::time::Duration;
 use plimsoll_control::{
     Action, Belief, Controller, Event, Memory, Record, RecordKind, ServiceSpec, ServiceView,
 };
-use plimsoll_model::{Applied, BackendId, FailureKind, Nanos, Outcome, Plan, PlanKind, ServerStatus};
+use plimsoll_model::{
+    Applied, BackendId, FailureKind, Nanos, Outcome, Plan, PlanKind, ServerStatus,
+};
 
 use crate::names::{from_name, kebab};
 

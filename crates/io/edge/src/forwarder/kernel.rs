@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aya::maps::{Array, DevMap, HashMap, MapData, PerCpuArray};
-use aya::{Ebpf, EbpfLoader};
+use aya::{Ebpf, EbpfError, EbpfLoader};
+use plimsoll_feedback::Ages;
 use plimsoll_l4::network::Link;
 use plimsoll_l4::{AttachMode, prepare, tick_ms_q20};
 
@@ -20,7 +21,7 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fo
 
 /// `FORWARDER_LAYOUT`.
 const LAYOUT: u32 = 1;
-pub(crate) const MAPS: [&str; 17] = [
+const MAPS: [&str; 17] = [
     "config",
     "rules",
     "slots",
@@ -57,6 +58,7 @@ pub(super) struct Count {
     pub(super) packets: u64,
     pub(super) bytes: u64,
     pub(super) old: u64,
+    pub(super) aging: u64,
     pub(super) opened: u64,
     pub(super) replies: u64,
 }
@@ -170,17 +172,8 @@ impl Kernel {
                 return Err(EdgeError::Pinned { path: pins.to_owned(), found, expected: LAYOUT });
             }
         }
-        let tick = tick_ms_q20();
-        let mut loader = EbpfLoader::new();
-        for name in MAPS {
-            loader.map_pin_path(name, maps.join(name));
-        }
-        loader.map_max_entries("flows4", limit).map_max_entries("flows6", limit).override_global(
-            "tick_ms_q20",
-            &tick,
-            true,
-        );
-        let mut ebpf = loader.load(OBJECT).map_err(EdgeError::kernel("the forwarder"))?;
+        let mut ebpf =
+            load_object(OBJECT, &maps, limit).map_err(EdgeError::kernel("the forwarder"))?;
         kernel::load_all(&mut ebpf, &PROGRAMS)?;
         let mut meta: Array<_, u32> = array(&mut ebpf, "meta")?;
         meta.set(0, LAYOUT, 0).map_err(EdgeError::kernel("meta"))?;
@@ -357,9 +350,9 @@ impl Kernel {
     }
 
     pub(super) fn count(&self, number: u32) -> Result<Count, EdgeError> {
-        let [packets, bytes, old, opened, replies, ..] =
+        let [packets, bytes, old, opened, replies, aging, ..] =
             kernel::sum(&self.counts, number, "counts")?;
-        Ok(Count { packets, bytes, old, opened, replies })
+        Ok(Count { packets, bytes, old, aging, opened, replies })
     }
 
     /// Flows of a place that ended.
@@ -409,6 +402,25 @@ impl Kernel {
         }
         Ok(numbers)
     }
+}
+
+/// An object with the forwarder's maps, onto those that are pinned in a directory; flows are told by age as the
+/// policies have it.
+pub(crate) fn load_object(object: &[u8], maps: &Path, limit: u32) -> Result<Ebpf, EbpfError> {
+    let (tick, ages) = (tick_ms_q20(), Ages::default());
+    let (aging, old) = (ages.aging.as_millis() as u32, ages.old.as_millis() as u32);
+    let mut loader = EbpfLoader::new();
+    for name in MAPS {
+        loader.map_pin_path(name, maps.join(name));
+    }
+    loader
+        .map_max_entries("flows4", limit)
+        .map_max_entries("flows6", limit)
+        .override_global("tick_ms_q20", &tick, true)
+        .override_global("aging_ms", &aging, true)
+        .override_global("old_ms", &old, true)
+        .override_global("heavy", &ages.heavy, true)
+        .load(object)
 }
 
 /// The flow table.

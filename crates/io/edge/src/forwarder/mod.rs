@@ -26,7 +26,7 @@ use crate::control::{Key, draw};
 use crate::error::EdgeError;
 use crate::kernel::{Ran, links};
 #[cfg(feature = "bench")]
-pub(crate) use kernel::MAPS as PINNED;
+pub(crate) use kernel::load_object;
 use kernel::{Kernel, Programs};
 use nodes::Nodes;
 use places::Places;
@@ -219,7 +219,12 @@ impl Forwarder {
             self.nodes.drain(node, drained);
         }
         self.follow()?;
-        let counts = Counts { seconds, old: &self.places.old, aging: &[], new: &self.places.new };
+        let counts = Counts {
+            seconds,
+            old: &self.places.old,
+            aging: &self.places.aging,
+            new: &self.places.new,
+        };
         self.steering.step(at, &counts, &self.model);
         self.places.add_predicted(&self.model);
         self.rescale(at);

@@ -39,8 +39,9 @@ pub(super) struct Places {
     shape: Shape,
     specs: Vec<(Place, Spec)>,
     states: Vec<State>,
-    /// By place ([`Shape::place`]): packets of the last interval, of old flows and of young ones.
+    /// By place ([`Shape::place`]): packets of the last interval, of old flows, of those that age, and of young ones.
     pub(super) old: Vec<u64>,
+    pub(super) aging: Vec<u64>,
     pub(super) new: Vec<u64>,
     /// By core and service: the number.
     numbers: Vec<u32>,
@@ -90,6 +91,7 @@ impl Places {
             specs,
             states,
             old: vec![0; shape.places()],
+            aging: vec![0; shape.places()],
             new: vec![0; shape.places()],
             numbers,
             live: vec![false; config.nodes.len()],
@@ -134,8 +136,10 @@ impl Places {
             let count = kernel.count(spec.number)?;
             let packets = count.packets.saturating_sub(state.last.packets);
             let old = count.old.saturating_sub(state.last.old).min(packets);
+            let aging = count.aging.saturating_sub(state.last.aging).min(packets - old);
             let index = self.shape.place(*place);
-            (self.old[index], self.new[index]) = (old, packets - old);
+            (self.old[index], self.aging[index]) = (old, aging);
+            self.new[index] = packets - old - aging;
             state.packets = packets;
             state.last = count;
         }
@@ -282,6 +286,8 @@ impl Places {
                 cpu: spec.cpu,
                 service: config.services[spec.service].name.clone(),
                 packets: state.last.packets,
+                old: state.last.old,
+                aging: state.last.aging,
                 bytes: state.last.bytes,
                 replies: state.last.replies,
                 predicted: state.predicted / span.max(1e-9),

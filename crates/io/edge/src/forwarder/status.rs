@@ -64,6 +64,12 @@ pub struct PlaceStatus {
     pub service: String,
     /// Packets sent there, ever.
     pub packets: u64,
+    /// Of these, packets of flows that were old, by their age or their packets.
+    #[serde(default)]
+    pub old: u64,
+    /// Of these, packets of flows between young and old.
+    #[serde(default)]
+    pub aging: u64,
     /// Their bytes.
     pub bytes: u64,
     /// Packets against the direction of their flow's first.

@@ -26,7 +26,7 @@ pub fn rig(unmatched: &str) -> Rig {
     rig
 }
 
-fn run(rig: &Rig, packets: &[Vec<u8>]) -> Vec<Ran> {
+pub fn run(rig: &Rig, packets: &[Vec<u8>]) -> Vec<Ran> {
     run_by(rig, "eth0", packets)
 }
 

@@ -1,8 +1,10 @@
 //! The data path on real packets: in namespaces, and by test runs of its programs.
 
+mod ages;
 mod bad;
 mod change;
 mod config;
+mod flood;
 mod live;
 mod nat;
 mod packet;

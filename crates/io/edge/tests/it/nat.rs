@@ -5,6 +5,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
+use plimsoll_edge::Forwarder;
+
 use crate::live::{Echo, client, exchange};
 use crate::rig::{CLIENT, PATIENCE, Rig, SERVER, privileged, until};
 
@@ -35,6 +37,20 @@ const SECTION: &str = "
     - { name: n1, address: \"10.3.0.11\", cpus: [0, 1], services: [cgnat], external: { cgnat: [\"203.0.113.1\"] } }
     - { name: n2, address: \"10.3.0.12\", cpus: [0, 1], services: [cgnat], external: { cgnat: [\"203.0.113.2\"] } }
 ";
+
+/// These nodes and a forwarder, and the server that answers; none where such a network cannot be made.
+fn serving(nodes: &[&str]) -> Option<(Rig, String, Echo)> {
+    if !privileged() {
+        return None;
+    }
+    let mut rig = Rig::with_rules(SECTION, RULES);
+    nodes.iter().for_each(|node| rig.start_node(node));
+    rig.start_forwarder();
+    rig.until_serving(nodes);
+    let to = format!("{SERVER}:7000");
+    let echo = Echo::start(&rig, &to);
+    Some((rig, to, echo))
+}
 
 /// Flows, unless `PLIMSOLL_EDGE_FLOWS` says otherwise.
 const FLOWS: usize = 2_000;
@@ -68,16 +84,7 @@ fn established(rig: &Rig, node: &str) -> u64 {
 
 #[test]
 fn replies_find_the_nat_that_made_their_address() {
-    if !privileged() {
-        return;
-    }
-    let mut rig = Rig::with_rules(SECTION, RULES);
-    rig.start_node("n1");
-    rig.start_node("n2");
-    rig.start_forwarder();
-    rig.until_serving(&["n1", "n2"]);
-    let to = format!("{SERVER}:7000");
-    let _echo = Echo::start(&rig, &to);
+    let Some((rig, to, _echo)) = serving(&["n1", "n2"]) else { return };
     let mut addresses = BTreeMap::<String, usize>::new();
     for flow in 0..20 {
         let socket = client(&rig, &format!("{CLIENT}:0"));
@@ -95,6 +102,32 @@ fn replies_find_the_nat_that_made_their_address() {
     assert_eq!(addresses.keys().collect::<Vec<_>>(), ["203.0.113.1", "203.0.113.2"], "both nodes");
     assert_eq!(established(&rig, "n1"), rig.config.flows.idle.as_secs(), "no longer than flows");
     assert_eq!((strangers(&rig, "n1"), strangers(&rig, "n2")), (0, 0));
+}
+
+/// Sockets of flows, one port after the other: the limit of open files is no matter.
+fn open(rig: &Rig, range: std::ops::Range<usize>) -> Vec<UdpSocket> {
+    let of = |flow: usize| {
+        let socket = UdpSocket::bind((CLIENT, 20_000 + flow as u16)).expect("bound");
+        socket.set_read_timeout(Some(Duration::from_millis(500))).expect("set");
+        socket
+    };
+    rig.net.inside("client", || range.map(of).collect()).expect("a thread")
+}
+
+/// Flows that a node was ever given.
+fn opened(rig: &Rig, node: &str) -> u64 {
+    rig.status().places.iter().filter(|one| one.node == node).map(|one| one.opened).sum()
+}
+
+/// Says of what is pinned that it was made by a forwarder of another layout; returns what was said before.
+fn set_layout(rig: &Rig, layout: u32) -> u32 {
+    let path = plimsoll_edge::forwarder_dir(&rig.config).join("maps/meta");
+    let data = aya::maps::MapData::from_pin(path).expect("pinned");
+    let map = aya::maps::Map::from_map_data(data).expect("a map");
+    let mut meta: aya::maps::Array<_, u32> = map.try_into().expect("an array");
+    let was = meta.get(&0, 0).expect("read");
+    meta.set(0, layout, 0).expect("written");
+    was
 }
 
 /// One round of all flows: each sends until the server has answered with the address that the flow had before.
@@ -126,27 +159,10 @@ fn round(sockets: &[UdpSocket], to: &str, seen: &mut BTreeMap<usize, String>, lo
 }
 
 #[test]
-fn flows_stay_with_their_nat_while_a_node_joins_and_drains_and_the_forwarder_restarts() {
-    if !privileged() {
-        return;
-    }
+fn flows_stay_with_their_nat_while_nodes_join_drain_and_leave_and_the_forwarder_is_replaced() {
+    let Some((mut rig, to, _echo)) = serving(&["n1"]) else { return };
     let many = flows();
-    let mut rig = Rig::with_rules(SECTION, RULES);
-    rig.start_node("n1");
-    rig.start_forwarder();
-    rig.until_serving(&["n1"]);
-    let to = format!("{SERVER}:7000");
-    let _echo = Echo::start(&rig, &to);
     let (mut seen, mut lost) = (BTreeMap::new(), 0);
-    // One port after the other: the limit of open files is no matter.
-    let open = |rig: &Rig, range: std::ops::Range<usize>| -> Vec<UdpSocket> {
-        let of = |flow: usize| {
-            let socket = UdpSocket::bind((CLIENT, 20_000 + flow as u16)).expect("bound");
-            socket.set_read_timeout(Some(Duration::from_millis(500))).expect("set");
-            socket
-        };
-        rig.net.inside("client", || range.map(of).collect()).expect("a thread")
-    };
     let _ = rustix::process::setrlimit(
         rustix::process::Resource::Nofile,
         rustix::process::Rlimit { current: Some(65_536), maximum: Some(65_536) },
@@ -158,9 +174,16 @@ fn flows_stay_with_their_nat_while_a_node_joins_and_drains_and_the_forwarder_res
     rig.until_serving(&["n1", "n2"]);
     sockets.extend(open(&rig, many / 3..2 * many / 3));
     round(&sockets, &to, &mut seen, &mut lost);
-    // The forwarder is started over.
+    // The forwarder is started over, or another version of it: one with other layouts refuses, and packets go on.
     rig.stop_forwarder();
     round(&sockets, &to, &mut seen, &mut lost);
+    let layout = set_layout(&rig, 99);
+    let refused =
+        rig.net.inside("fwd", || Forwarder::start(&rig.config).map(drop)).expect("a thread");
+    let why = refused.expect_err("it has another layout").to_string();
+    assert!(why.contains("99") && why.contains("forwarder"), "{why}");
+    round(&sockets, &to, &mut seen, &mut lost);
+    set_layout(&rig, layout);
     rig.start_forwarder();
     rig.until_serving(&["n1", "n2"]);
     round(&sockets, &to, &mut seen, &mut lost);
@@ -168,15 +191,12 @@ fn flows_stay_with_their_nat_while_a_node_joins_and_drains_and_the_forwarder_res
     rig.forwarder.as_ref().expect("it runs").drain(0, true);
     until("n1 drains", || rig.status().nodes[0].state == "draining");
     std::thread::sleep(Duration::from_millis(100));
-    let opened = |rig: &Rig| {
-        rig.status().places.iter().filter(|one| one.node == "n1").map(|one| one.opened).sum::<u64>()
-    };
-    let before = opened(&rig);
+    let before = opened(&rig, "n1");
     sockets.extend(open(&rig, 2 * many / 3..many));
     round(&sockets, &to, &mut seen, &mut lost);
     round(&sockets, &to, &mut seen, &mut lost);
     std::thread::sleep(Duration::from_millis(700));
-    assert_eq!(opened(&rig), before, "no new flow at a node that drains");
+    assert_eq!(opened(&rig, "n1"), before, "no new flow at a node that drains");
     let by = |address: &str| seen.values().filter(|from| from.starts_with(address)).count();
     let (one, two) = (by("203.0.113.1:"), by("203.0.113.2:"));
     assert_eq!(one + two, many);
@@ -186,22 +206,20 @@ fn flows_stay_with_their_nat_while_a_node_joins_and_drains_and_the_forwarder_res
         (0, 0),
         "at an instance that does not know the flow"
     );
+    // It leaves: its flows, whose state is gone, go on at the other one by new addresses; nobody else's does.
+    rig.stop_node("n1");
+    until("n1 is down", || rig.status().nodes[0].state == "down");
+    seen.retain(|_, from| !from.starts_with("203.0.113.1:"));
+    round(&sockets, &to, &mut seen, &mut lost);
+    assert!(seen.values().all(|from| from.starts_with("203.0.113.2:")));
+    assert_eq!(strangers(&rig, "n2"), 0, "at an instance that does not know the flow");
+    until("they are counted", || rig.status().reasons["rehomed"] >= one as u64);
     eprintln!("{many} flows: {one} by n1, {two} by n2; {lost} packets sent again");
-    let _ = PATIENCE;
 }
 
 #[test]
 fn a_node_that_fails_is_noticed_and_its_flows_go_on_elsewhere() {
-    if !privileged() {
-        return;
-    }
-    let mut rig = Rig::with_rules(SECTION, RULES);
-    rig.start_node("n1");
-    rig.start_node("n2");
-    rig.start_forwarder();
-    rig.until_serving(&["n1", "n2"]);
-    let to = format!("{SERVER}:7000");
-    let _echo = Echo::start(&rig, &to);
+    let Some((mut rig, to, _echo)) = serving(&["n1", "n2"]) else { return };
     let sockets: Vec<UdpSocket> = (0..20).map(|_| client(&rig, &format!("{CLIENT}:0"))).collect();
     let was: Vec<String> = sockets.iter().map(|socket| exchange(socket, &to, "before")).collect();
     rig.stop_node("n1");
@@ -222,15 +240,8 @@ fn a_node_that_fails_is_noticed_and_its_flows_go_on_elsewhere() {
 /// TCP with packets as long as the client's link takes: it is told what fits, and checksums are right everywhere.
 #[test]
 fn tcp_passes_through_the_nat_both_ways() {
-    if !privileged() {
-        return;
-    }
     const BYTES: usize = 2 << 20;
-    let mut rig = Rig::with_rules(SECTION, RULES);
-    rig.start_node("n1");
-    rig.start_node("n2");
-    rig.start_forwarder();
-    rig.until_serving(&["n1", "n2"]);
+    let Some((rig, _, _echo)) = serving(&["n1", "n2"]) else { return };
     until("slots are filled", || rig.status().places.iter().all(|place| place.weight > 0.0));
     let listener = rig
         .net

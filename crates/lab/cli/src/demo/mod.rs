@@ -8,14 +8,13 @@ mod live;
 mod report;
 mod timeline;
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use plimsoll_control::ServiceView;
 use plimsoll_sim::small_pool;
-use plimsoll_terminal::{Format, Screen, complain, exit, fail, json};
+use plimsoll_terminal::Format;
 
 use live::{Frame, LaneFrame, Live};
 use plimsoll_lanes::{
@@ -24,6 +23,8 @@ use plimsoll_lanes::{
 };
 use report::Report;
 use timeline::Timeline;
+
+use crate::shown::shown;
 
 /// The lanes, in the order in which they are shown.
 const LANES: [LaneKind; 5] = [
@@ -65,20 +66,7 @@ pub struct Args {
 /// Runs the demonstration. Exits 1 when it cannot, 130 when it was interrupted.
 pub fn run(args: &Args) -> ExitCode {
     let begun = Instant::now();
-    let report = match demonstrate(args, begun) {
-        Ok(Some(report)) => report,
-        Ok(None) => {
-            complain!("plimsoll-lab: interrupted; everything that was started has ended");
-            return ExitCode::from(exit::INTERRUPTED);
-        }
-        Err(error) => return fail(&error.to_string()),
-    };
-    let mut out = io::stdout().lock();
-    let written = match args.output {
-        Format::Json => json(&mut out, &report),
-        Format::Table => out.write_all(report.text(&Screen::stdout()).as_bytes()),
-    };
-    plimsoll_terminal::written(written.and_then(|()| out.flush()))
+    shown(demonstrate(args, begun), args.output, Report::text).0
 }
 
 /// Everything but the words; nothing when it was interrupted.

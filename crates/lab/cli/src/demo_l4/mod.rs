@@ -13,7 +13,7 @@ mod live;
 mod report;
 mod steering;
 
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -21,13 +21,15 @@ use std::time::{Duration, Instant};
 use plimsoll_l4::bench::BenchError;
 use plimsoll_l4::{L4Error, Policy};
 use plimsoll_lanes::{CpuClock, Interrupt, LaneError};
-use plimsoll_terminal::{Format, Screen, complain, exit, fail, json};
+use plimsoll_terminal::{Format, complain, fail};
 use plimsoll_testbed::net::{NetError, requirements};
 
 use churn::Change;
 use lane::{Finished, Lane};
 use live::Live;
 use report::Report;
+
+use crate::shown::shown;
 
 /// How often lanes are looked at.
 const TICK: Duration = Duration::from_millis(500);
@@ -127,24 +129,11 @@ impl DemoError {
 /// Runs the demonstration. Exits 1 when it cannot or when Plimsoll broke a connection, 130 when it was
 /// interrupted.
 pub fn run(args: &Args) -> ExitCode {
-    let report = match demonstrate(args) {
-        Ok(Some(report)) => report,
-        Ok(None) => {
-            complain!("plimsoll-lab: interrupted; everything that was started has ended");
-            return ExitCode::from(exit::INTERRUPTED);
-        }
-        Err(error) => return fail(&error.to_string()),
-    };
-    let mut out = io::stdout().lock();
-    let written = match args.output {
-        Format::Json => json(&mut out, &report),
-        Format::Table => out.write_all(report.text(&Screen::stdout()).as_bytes()),
-    };
-    match plimsoll_terminal::written(written.and_then(|()| out.flush())) {
-        ExitCode::SUCCESS if report.plimsoll_broke() > 0 => {
+    match shown(demonstrate(args), args.output, Report::text) {
+        (ExitCode::SUCCESS, Some(report)) if report.plimsoll_broke() > 0 => {
             fail("Plimsoll broke connections: this must not be")
         }
-        code => code,
+        (code, _) => code,
     }
 }
 

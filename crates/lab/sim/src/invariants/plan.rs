@@ -294,7 +294,13 @@ mod tests {
             weight,
         };
         let entries = weights.iter().map(entry).collect();
-        let plan = Plan { epoch: 1, at: Nanos::ZERO, kind: plimsoll_model::PlanKind::Packed, reason: String::new(), entries };
+        let plan = Plan {
+            epoch: 1,
+            at: Nanos::ZERO,
+            kind: plimsoll_model::PlanKind::Packed,
+            reason: String::new(),
+            entries,
+        };
         invariants.check_form(&plan);
         invariants.check_members(&plan);
         invariants.take_violation().map(|violation| violation.rule)
