@@ -192,6 +192,16 @@ fn retries(page: &mut Page, status: &Status) {
         let labels = [("entry", entry), ("pool", pool.name.as_str())];
         page.sample(&labels, pool.without_backend as f64);
     }
+    page.family(
+        "plimsoll_proxy_ineligible_picks_total",
+        Kind::Counter,
+        "Picks of a backend that was not eligible, for none was: all were without a chip, or ejected.",
+    );
+    for (entry, pool) in pools() {
+        let policy = pool.policy.as_str();
+        let labels = [("entry", entry), ("pool", pool.name.as_str()), ("policy", policy)];
+        page.sample(&labels, pool.ineligible as f64);
+    }
 }
 
 /// Whether backends serve, and by which weight.

@@ -26,6 +26,7 @@ use crate::guard::Guard;
 use crate::headers::{self, Rejected};
 use crate::linger::Lingering;
 use crate::plain;
+use crate::probe::Probes;
 use crate::quick::{self, Quick, Scratch};
 use crate::request;
 use crate::route::{self, View};
@@ -73,10 +74,12 @@ pub(crate) struct Pool {
     has_ingress: Vec<Cell<bool>>,
     /// Backends are told of clients by this version of the `PROXY` protocol, and that they came in here.
     announces: Option<(ProxyProtocol, SocketAddr)>,
+    probes: Option<Rc<Probes>>,
 }
 
 impl Pool {
     pub(crate) fn new(
+        config: &config::Pool,
         balancer: Rc<Balancer>,
         (timeouts, limits): (Timeouts, Limits),
         announces: Option<(ProxyProtocol, SocketAddr)>,
@@ -85,7 +88,15 @@ impl Pool {
         let has_ingress = balancer.addresses.iter().map(|_| Cell::new(false)).collect();
         let (connect, idle) = (timeouts.connect, timeouts.idle);
         let connections = Connections::new(addresses, limits.headers, connect, idle);
-        Pool { balancer, connections, has_ingress, announces }
+        let probes = Probes::start(config, &balancer, &connections);
+        Pool { balancer, connections, has_ingress, announces, probes }
+    }
+
+    /// A request was picked for: what the policy asks beside it is asked.
+    pub(crate) fn ask_beside(&self, key: Option<u64>) {
+        if let Some(probes) = &self.probes {
+            probes.beside(key);
+        }
     }
 
     /// Connections for this client's requests: everybody's, or where backends are told of each client, its own.
@@ -187,6 +198,8 @@ impl Egress {
         let mut forward = Forward::new(alarm, request, kept, self.timeouts);
         forwarded::note(forward.headers(), self.forwarding, client.address().ip());
         let connections = pool.connections_for(client);
+        let sticky = pool.balancer.sticky.as_ref();
+        let named = sticky.and_then(|sticky| sticky.take(forward.headers()));
         let view = View { peer: client.address().ip(), head: forward.head() };
         let key = pool.balancer.key.as_ref().and_then(|key| key.key(&view));
         let mut tried = Tried::default();
@@ -198,16 +211,23 @@ impl Egress {
             None => (pool.balancer.begin(), None),
         };
         loop {
-            let picked = || Some((pool.balancer.pick(key, tried.avoid())?, None));
+            let picked = || {
+                let own = named.filter(|_| tried.count == 0);
+                let own = own.and_then(|backend| pool.balancer.pick_own(backend));
+                Some((own.or_else(|| pool.balancer.pick(key, tried.avoid()))?, None))
+            };
             let Some((mut flight, lease)) = begun.take().or_else(picked) else {
                 return self.nowhere(pool, &tried);
             };
+            if tried.count == 0 && lease.is_none() {
+                pool.ask_beside(key);
+            }
             let backend = flight.backend();
             self.tell(pool, backend, &mut forward, &tried);
             client.open.record.sent(pool.balancer.addresses[backend]);
             let at = (backend, lease);
             let sent = forward.send(&connections, at, || live.may_retry_failure()).await;
-            let (response, lease) = match sent {
+            let (mut response, lease) = match sent {
                 Ok(sent) => sent,
                 Err(failed) => {
                     self.failed(pool, flight, failed);
@@ -228,6 +248,11 @@ impl Egress {
             };
             let Some(rejected) = rejected else {
                 let guard = self.answered(pool, flight, live, &response);
+                // One that could not serve is none to stay with.
+                let is_new = named != Some(backend) && !is_failure(response.status());
+                if let Some(sticky) = sticky.filter(|_| is_new) {
+                    sticky.note(response.headers_mut(), backend);
+                }
                 let is_upgrade = response.status() == StatusCode::SWITCHING_PROTOCOLS;
                 return match upgrade {
                     Some(upgrade) if is_upgrade => {

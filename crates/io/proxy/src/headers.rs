@@ -16,6 +16,10 @@ pub(crate) const IDLE: HeaderName = HeaderName::from_static("plimsoll-idle");
 pub(crate) const DEADLINE: HeaderName = HeaderName::from_static("plimsoll-deadline");
 /// On requests to an ingress: how often the request would be tried elsewhere if it were refused.
 pub(crate) const TRY: HeaderName = HeaderName::from_static("plimsoll-try");
+/// On a request that asks an ingress for its application's load.
+pub(crate) const PROBE: HeaderName = HeaderName::from_static("plimsoll-probe");
+/// On the answer to it: `in_flight=3, latency_us=1200, cpu=0.431`.
+pub(crate) const LOAD: HeaderName = HeaderName::from_static("plimsoll-load");
 pub(crate) const OURS: &str = "plimsoll-";
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");

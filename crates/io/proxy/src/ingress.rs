@@ -18,14 +18,15 @@ use plimsoll_admission::{
 use plimsoll_policy::{Ending, Finish};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::answer::{is_failure, rejected_response};
+use crate::answer::{is_failure, rejected_response, text_response};
 use crate::body::{Body, Passage};
 use crate::cidr::Cidr;
 use crate::clock::Clock;
-use crate::config::{self, Limits, Timeouts};
+use crate::config::{self, Cpu, Limits, Timeouts};
 use crate::forward::{Failed, Forward};
 use crate::guard::Guard;
 use crate::headers::{self, Rejected};
+use crate::load::{self, LoadMeter};
 use crate::request;
 use crate::serve::{Client, Handler};
 use crate::tally::{EntryTally, IngressTally};
@@ -50,6 +51,8 @@ pub(crate) struct Ingress {
 /// What is admitted and counted, whichever configuration is in force.
 struct Gate {
     options: AdmissionOptions,
+    cpu: Cpu,
+    load: LoadMeter,
     admission: RefCell<Admission>,
     in_flight: Cell<u32>,
 }
@@ -66,11 +69,15 @@ impl Ingress {
         counts: Arc<IngressTally>,
         before: Option<&Ingress>,
     ) -> Result<Rc<Self>, AdmissionOptionsError> {
-        let kept = before.map(|before| &before.gate).filter(|g| g.options == config.admission);
+        let kept = before
+            .map(|before| &before.gate)
+            .filter(|gate| gate.options == config.admission && gate.cpu == config.cpu);
         let gate = match kept {
             Some(gate) => gate.clone(),
             None => Rc::new(Gate {
                 options: config.admission,
+                cpu: config.cpu.clone(),
+                load: LoadMeter::new(config.cpu.clone()),
                 admission: RefCell::new(Admission::new(&config.admission)?),
                 in_flight: Cell::new(0),
             }),
@@ -104,9 +111,24 @@ impl Ingress {
         self.counts.limit.set(limit.map_or(0, f64::to_bits));
     }
 
+    fn trusts(&self, peer: SocketAddr) -> bool {
+        self.trust.iter().any(|network| network.contains(peer.ip()))
+    }
+
+    /// The load, in answer to who asks for it.
+    fn tell_load(&self) -> Response<Body> {
+        let load = self.gate.load.read(self.gate.in_flight.get(), self.clock.now());
+        let mut response = text_response(StatusCode::NO_CONTENT, "");
+        response.headers_mut().clear();
+        if let Some(told) = load::write(&load) {
+            response.headers_mut().insert(headers::LOAD, told);
+        }
+        response
+    }
+
     /// What the request brings, as far as its sender is believed.
     fn arrival(&self, peer: SocketAddr, headers: &hyper::HeaderMap) -> Arrival {
-        if !self.trust.iter().any(|network| network.contains(peer.ip())) {
+        if !self.trusts(peer) {
             return Arrival::default();
         }
         let tries_left = headers::tries_left(headers).unwrap_or(0);
@@ -120,7 +142,13 @@ impl Ingress {
                 self.count(in_flight + 1);
                 self.counts.admitted.one_more();
                 self.counts.upstream.started.one_more();
-                Ok(Admitted { ingress: self.clone(), permit, at: now, ended: Ended::Abandoned })
+                Ok(Admitted {
+                    ingress: self.clone(),
+                    permit,
+                    at: now,
+                    found: in_flight,
+                    ended: Ended::Abandoned,
+                })
             }
             Decision::Reject(reason) => {
                 match reason {
@@ -166,6 +194,9 @@ impl Handler for Ingress {
         client: Client,
         mut request: Request<Incoming>,
     ) -> Response<Body> {
+        if load::is_asked(request.headers()) && self.trusts(client.address()) {
+            return self.tell_load();
+        }
         self.tally.requests.one_more();
         let upgrade = upgrade::asked(&mut request, &client);
         let (mut head, body) = request.into_parts();
@@ -235,6 +266,8 @@ pub(crate) struct Admitted {
     ingress: Rc<Ingress>,
     permit: Permit,
     at: plimsoll_model::Nanos,
+    /// How many were in flight before it.
+    found: u32,
     ended: Ended,
 }
 
@@ -247,7 +280,7 @@ impl Admitted {
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        let Admitted { ingress, permit, at, ended } = self;
+        let Admitted { ingress, permit, at, found, ended } = self;
         let left = ingress.gate.in_flight.get().saturating_sub(1);
         ingress.count(left);
         let now = ingress.clock.now();
@@ -257,6 +290,9 @@ impl Drop for Admitted {
             Ended::Abandoned => Ending::Abandoned,
         };
         ingress.counts.upstream.finished(&Finish::new(now.since(*at), ending));
+        if *ended == Ended::Answered {
+            ingress.gate.load.note(*found, now.since(*at));
+        }
         if let Ok(mut admission) = ingress.gate.admission.try_borrow_mut() {
             admission.finish(now, left, *permit, *ended);
         }

@@ -8,10 +8,12 @@ use std::net::IpAddr;
 use std::time::SystemTime;
 
 use httparse::{Header, Status};
+use hyper::header::HeaderValue;
 use plimsoll_policy::RequestView;
 
 use crate::headers::{OURS, Rejected};
 use crate::request::is_host_byte;
+use crate::sticky::{self, Sticky};
 
 /// Most headers of a plain message.
 const MOST_HEADERS: usize = 48;
@@ -58,7 +60,7 @@ impl<'h, 'b> Request<'h, 'b> {
                 Kind::Length if length.is_none() => length = Some(number(value)?),
                 Kind::Connection if value.eq_ignore_ascii_case(b"keep-alive") => {}
                 Kind::Forwarded => is_forwarded = true,
-                Kind::Ours | Kind::Other | Kind::Date => {}
+                Kind::Ours | Kind::Other | Kind::Date | Kind::Cookie => {}
                 _ => return None,
             }
         }
@@ -92,20 +94,31 @@ impl<'h, 'b> Request<'h, 'b> {
         self.target.split('?').next().unwrap_or(self.target)
     }
 
+    /// The values of its `Cookie` headers.
+    pub(crate) fn cookies(&self) -> impl Iterator<Item = &'b [u8]> {
+        let is_cookie = |header: &&Header<'_>| Kind::of(header.name) == Kind::Cookie;
+        self.headers.iter().filter(is_cookie).map(|header| header.value)
+    }
+
     /// Appends it as a backend gets it, with the time and the tries that it has left and the client that it is from, if
-    /// the backend is told those.
+    /// the backend is told those, and without the pool's own cookie.
     pub(crate) fn write(
         &self,
         left: Option<(u64, u32)>,
         client: Option<IpAddr>,
+        sticky: Option<&Sticky>,
         out: &mut Vec<u8>,
     ) {
         for piece in [self.method, " ", self.target, " HTTP/1.1\r\n"] {
             out.extend_from_slice(piece.as_bytes());
         }
         for header in self.headers {
-            if !matches!(Kind::of(header.name), Kind::Connection | Kind::Ours) {
-                write_header(header, out);
+            match (Kind::of(header.name), sticky) {
+                (Kind::Connection | Kind::Ours, _) => {}
+                (Kind::Cookie, Some(sticky)) if sticky.is_in(header.value) => {
+                    write_others(header, sticky, out);
+                }
+                _ => write_header(header, out),
             }
         }
         if let Some((left, tries)) = left {
@@ -170,6 +183,7 @@ impl Response {
         most: usize,
         to_head: bool,
         closes: bool,
+        set_cookie: Option<&HeaderValue>,
         out: &mut Vec<u8>,
     ) -> Option<Self> {
         let mut slots = slots();
@@ -208,7 +222,9 @@ impl Response {
                     has_date = true;
                     write_header(header, out);
                 }
-                Kind::Other | Kind::Host | Kind::Forwarded => write_header(header, out),
+                Kind::Other | Kind::Host | Kind::Forwarded | Kind::Cookie => {
+                    write_header(header, out)
+                }
                 Kind::Length | Kind::Connection | Kind::Unusual => return None,
             }
         }
@@ -218,6 +234,10 @@ impl Response {
         if !has_date {
             let now = httpdate::fmt_http_date(SystemTime::now());
             let _ = write!(out, "date: {now}\r\n");
+        }
+        // One that could not serve is none to stay with.
+        if let Some(set) = set_cookie.filter(|_| status < 500 && status != 429) {
+            sticky::write_set(set, out);
         }
         if closes {
             out.extend_from_slice(b"connection: close\r\n");
@@ -236,6 +256,7 @@ enum Kind {
     Date,
     /// `plimsoll-*`.
     Ours,
+    Cookie,
     /// `X-Forwarded-For`, `-Proto`, `-Host`.
     Forwarded,
     /// It ends here, or changes how the message is read: hyper's.
@@ -252,6 +273,7 @@ impl Kind {
             14 if is("content-length") => Kind::Length,
             10 if is("connection") => Kind::Connection,
             2 if is("te") => Kind::Unusual,
+            6 if is("cookie") => Kind::Cookie,
             6 if is("expect") => Kind::Unusual,
             7 if is("upgrade") || is("trailer") => Kind::Unusual,
             10 if is("keep-alive") => Kind::Unusual,
@@ -270,6 +292,20 @@ fn write_header(header: &Header<'_>, out: &mut Vec<u8>) {
     for piece in [header.name.as_bytes(), b": ", header.value, b"\r\n"] {
         out.extend_from_slice(piece);
     }
+}
+
+/// Without the pool's own cookie; nothing where there is no other.
+fn write_others(header: &Header<'_>, sticky: &Sticky, out: &mut Vec<u8>) {
+    let mut others = sticky.others(header.value);
+    let Some(first) = others.next() else { return };
+    for piece in [header.name.as_bytes(), b": ", first] {
+        out.extend_from_slice(piece);
+    }
+    for other in others {
+        out.extend_from_slice(b"; ");
+        out.extend_from_slice(other);
+    }
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Whether this is a header by which a backend is told the client.
@@ -296,7 +332,7 @@ mod tests {
         let mut slots = slots();
         let request = Request::parse(text.as_bytes(), &mut slots)?;
         let mut out = Vec::new();
-        request.write(Some((7, 2)), None, &mut out);
+        request.write(Some((7, 2)), None, None, &mut out);
         Some(String::from_utf8(out).unwrap())
     }
 
@@ -317,7 +353,7 @@ mod tests {
         let (mut slots, mut out) = (slots(), Vec::new());
         let request = Request::parse(text.as_bytes(), &mut slots).unwrap();
         assert!(!request.is_forwarded);
-        request.write(None, Some(IpAddr::from([9, 9, 9, 9])), &mut out);
+        request.write(None, Some(IpAddr::from([9, 9, 9, 9])), None, &mut out);
         let expected = "GET / HTTP/1.1\r\nHost: shop\r\nx-forwarded-for: 9.9.9.9\r\n\
             x-forwarded-proto: http\r\nx-forwarded-host: shop\r\n\r\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
@@ -358,7 +394,7 @@ mod tests {
 
     fn passed(text: &str, to_head: bool) -> Option<(Response, String)> {
         let mut out = Vec::new();
-        let response = Response::pass(text.as_bytes(), 8 << 10, to_head, false, &mut out)?;
+        let response = Response::pass(text.as_bytes(), 8 << 10, to_head, false, None, &mut out)?;
         Some((response, String::from_utf8(out).unwrap()))
     }
 

@@ -102,8 +102,9 @@ pub(crate) async fn pass(
 ) -> Quick {
     // Nothing of the request is held while it waits: each connection's task is as large as all that it may hold.
     let Some(begun) = begin(egress, client, bytes) else { return Quick::Else };
-    let Begun { pool, flight, live, to_head, wire } = begun;
-    let passing = Passing { egress, client, pool, stream, arrived: Instant::now() };
+    let Begun { pool, flight, live, to_head, sets_cookie, wire } = begun;
+    let stays_with = sets_cookie.then(|| flight.backend());
+    let passing = Passing { egress, client, pool, stays_with, stream, arrived: Instant::now() };
     match wire {
         Some(wire) => passing.exchange(to_head, (flight, live), wire).await,
         None => {
@@ -120,6 +121,8 @@ struct Begun<'a> {
     live: Live,
     /// Whether its response has no body.
     to_head: bool,
+    /// Whether its client is to stay with the backend from now on.
+    sets_cookie: bool,
     /// None where no connection is idle.
     wire: Option<Wire>,
 }
@@ -144,17 +147,24 @@ fn begin<'a>(egress: &'a Egress, client: &Client, bytes: &[u8]) -> Option<Begun<
     let view = View { peer: client.address().ip(), request: &request };
     let key = pool.balancer.key.as_ref().and_then(|key| key.key(&view));
     let live = pool.balancer.begin();
-    let flight = pool.balancer.pick(key, &[])?;
+    let sticky = pool.balancer.sticky.as_ref();
+    let named = sticky.and_then(|sticky| sticky.named(request.cookies()));
+    let own = named.and_then(|backend| pool.balancer.pick_own(backend));
+    let flight = own.or_else(|| pool.balancer.pick(key, &[]))?;
+    let sets_cookie = sticky.is_some() && named != Some(flight.backend());
     egress.tally.requests.one_more();
     let wire = pool.connections.bare(flight.backend());
+    if wire.is_some() {
+        pool.ask_beside(key);
+    }
     let left = pool.has_ingress(flight.backend()).then(|| {
         let left = egress.timeouts.request.as_millis();
         (u64::try_from(left).unwrap_or(u64::MAX), pool.balancer.tries_left(0))
     });
     let mut out = egress.scratch.out.borrow_mut();
     out.clear();
-    request.write(left, told, &mut out);
-    Some(Begun { pool, flight, live, to_head: request.is_head(), wire })
+    request.write(left, told, sticky, &mut out);
+    Some(Begun { pool, flight, live, to_head: request.is_head(), sets_cookie, wire })
 }
 
 /// A request on its way.
@@ -162,6 +172,8 @@ struct Passing<'a> {
     egress: &'a Egress,
     client: &'a Client,
     pool: &'a Pool,
+    /// The backend that the client is told to stay with, if it is.
+    stays_with: Option<usize>,
     stream: &'a mut Lingering<Wire>,
     arrived: Instant,
 }
@@ -281,7 +293,9 @@ impl Passing<'_> {
 
     /// Waits for the head of the response, and passes on what comes with it.
     async fn head(&mut self, wire: &mut Wire, to_head: bool) -> Came {
-        let Passing { egress, client, stream, arrived, .. } = self;
+        let Passing { egress, client, pool, stays_with, stream, arrived } = self;
+        let sticky = pool.balancer.sticky.as_ref();
+        let set = sticky.zip(*stays_with).and_then(|(sticky, backend)| sticky.set(backend));
         let deadline = *arrived + egress.timeouts.request;
         poll_fn(|cx| {
             let mut buffer = egress.scratch.buffer();
@@ -298,7 +312,7 @@ impl Passing<'_> {
             let mut out = egress.scratch.out.borrow_mut();
             out.clear();
             let (most, closes) = (egress.limits.headers, client.open.stop.is_stopping());
-            let Some(response) = Response::pass(bytes, most, to_head, closes, &mut out) else {
+            let Some(response) = Response::pass(bytes, most, to_head, closes, set, &mut out) else {
                 return Poll::Ready(Came::Odd(Bytes::copy_from_slice(bytes)));
             };
             let body = &bytes[response.end..];

@@ -65,6 +65,7 @@ fn pool_status(pool: &config::Pool, shared: &SharedPool) -> PoolStatus {
         retried: sum(|tally| tally.retried.get()),
         not_retried: sum(|tally| tally.not_retried.get()),
         without_backend: sum(|tally| tally.without_backend.get()),
+        ineligible: sum(|tally| tally.ineligible.get()),
         trouble: shared.members.trouble(),
         backends: backends(&roll, &tallies),
     }

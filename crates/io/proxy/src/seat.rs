@@ -228,7 +228,7 @@ impl Seat {
             let before = old.iter().flatten().find(|(before, _)| Arc::ptr_eq(before, of));
             let tally = of.renew_tally(self.thread, &of.members.read().0);
             let balancer = match before {
-                Some((_, before)) => before.balancer.succeeded(tally),
+                Some((_, before)) => before.balancer.succeeded(config, tally),
                 None => {
                     let logs = (of.logs.clone(), self.thread);
                     let made =
@@ -238,7 +238,7 @@ impl Seat {
             };
             let here = shared.egress[index].listeners.address;
             let announces = config.proxy_protocol.map(|version| (version, here));
-            let next = Pool::new(balancer, (entry.timeouts, entry.limits), announces);
+            let next = Pool::new(config, balancer, (entry.timeouts, entry.limits), announces);
             if let Some((_, before)) = before {
                 next.take_over(before);
             }

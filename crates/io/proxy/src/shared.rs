@@ -92,6 +92,7 @@ impl SharedPool {
             backends: Vec::new(),
             source: config::Source::List,
             health: None,
+            cookie: None,
             ..pool.clone()
         };
         policy(&self.config) == policy(config)

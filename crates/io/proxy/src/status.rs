@@ -82,6 +82,9 @@ pub struct PoolStatus {
     pub not_retried: u64,
     /// Requests for which no backend could be picked.
     pub without_backend: u64,
+    /// Picks of a backend that was not eligible, for none was: all were without a chip, or ejected. Up to a second old.
+    #[serde(default)]
+    pub ineligible: u64,
     /// Why it is not known which backends it has now; those of before serve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,

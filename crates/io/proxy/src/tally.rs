@@ -106,6 +106,8 @@ pub(crate) struct PoolTally {
     pub(crate) not_retried: Arc<Count>,
     /// Requests for which no backend could be picked.
     pub(crate) without_backend: Arc<Count>,
+    /// Picks of a backend that was not eligible, for none was, as the policy counts them.
+    pub(crate) ineligible: Arc<Count>,
 }
 
 impl PoolTally {

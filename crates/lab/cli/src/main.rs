@@ -11,6 +11,7 @@ mod demo_edge;
 mod demo_l4;
 mod load;
 mod papers;
+mod peers;
 mod pool;
 mod shown;
 mod soak;
@@ -39,6 +40,7 @@ enum Command {
     Backends(backends::Args),
     Load(load::Args),
     Pool(pool::Args),
+    Peers(peers::Args),
     /// Measure ways of balancing on real servers in control groups; needs root
     Real(plimsoll_real::Args),
     /// Make, run or remove the application of the HAProxy study: WordPress and its database; needs root
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Command::Backends(args) => on_one_thread(backends::run(&args)),
         Command::Load(args) => on_one_thread(load::run(&args)),
         Command::Pool(args) => pool::run(&args),
+        Command::Peers(args) => peers::run(&args),
         Command::Real(args) => plimsoll_real::run(&args),
         Command::Wordpress(args) => plimsoll_real::wordpress::run(&args),
         Command::List(args) => papers::list(&args),

@@ -48,10 +48,22 @@ impl Daemon {
     /// # Errors
     /// When there is no `plimsoll`, or it ends at once or does not answer.
     pub fn start(family: &Family, name: &str, steered: &Steered) -> Result<Self, LaneError> {
+        Daemon::start_with(family, name, |store, api| configuration(steered, store, api))
+    }
+
+    /// The same with a configuration of the caller's, which is given where to keep what is learned and where to listen.
+    ///
+    /// # Errors
+    /// As [`Daemon::start`].
+    pub fn start_with(
+        family: &Family,
+        name: &str,
+        configuration: impl FnOnce(&Path, SocketAddr) -> Value,
+    ) -> Result<Self, LaneError> {
         let api = free_address()?;
         let file = family.dir().join(format!("{name}.yaml"));
         let store = family.dir().join(format!("{name}.state"));
-        let text = configuration(steered, &store, api).to_string();
+        let text = configuration(&store, api).to_string();
         std::fs::write(&file, text).map_err(LaneError::system("write Plimsoll's configuration"))?;
         let mut command = Command::new(plimsoll()?);
         command.arg("run").arg("--config").arg(&file).stdin(Stdio::null());

@@ -47,6 +47,8 @@ pub struct Guarded {
     closed: Closed,
     /// Weights that differ by slow start: the policy's own, or those of [`Ramping::ByRefusalTo`].
     scaled: Vec<u32>,
+    /// Picks of one that is ejected, for all were.
+    ejected_picks: u64,
 }
 
 impl Guarded {
@@ -81,6 +83,7 @@ impl Guarded {
             slow_start: settings.slow_start.map(|s| SlowStart::new(s, weights.len())),
             closed,
             scaled: Vec::new(),
+            ejected_picks: 0,
         }
     }
 
@@ -241,7 +244,11 @@ impl Policy for Guarded {
         } else {
             self.pick_open(request, now, rng)
         };
-        picked.or_else(|| self.pick_ejected(request, now, rng))
+        picked.or_else(|| {
+            let ejected = self.pick_ejected(request, now, rng);
+            self.ejected_picks += u64::from(ejected.is_some());
+            ejected
+        })
     }
 
     fn on_start(&mut self, backend: usize, now: Nanos) {
@@ -285,5 +292,14 @@ impl Policy for Guarded {
 
     fn on_probe(&mut self, backend: usize, load: ServerLoad, now: Nanos) {
         self.inner.on_probe(backend, load, now);
+    }
+
+    fn takes(&mut self, backend: usize, now: Nanos) -> bool {
+        self.tick(now);
+        !self.closed.contains(backend) && self.inner.takes(backend, now)
+    }
+
+    fn ineligible_picks(&self) -> u64 {
+        self.ejected_picks + self.inner.ineligible_picks()
     }
 }

@@ -48,6 +48,18 @@ pub trait Policy: Send {
 
     /// What a backend answered to a probe.
     fn on_probe(&mut self, _backend: usize, _load: ServerLoad, _now: Nanos) {}
+
+    /// Whether this backend, an index of weight above 0, would take one more request now: it is not full, not ejected and
+    /// has a chip where the policy goes by these. Asked for a request that belongs to one backend (a sticky session), in
+    /// place of a pick.
+    fn takes(&mut self, _backend: usize, _now: Nanos) -> bool {
+        true
+    }
+
+    /// Picks so far of a backend that was not eligible, for none was: without a chip within its interval, or ejected.
+    fn ineligible_picks(&self) -> u64 {
+        0
+    }
 }
 
 /// When a policy asks backends for their load.

@@ -29,11 +29,14 @@ use std::sync::Arc;
 
 use plimsoll_admission::{Retries, Retry};
 use plimsoll_model::Nanos;
-use plimsoll_policy::{Finish, HashKey, InvalidSetting, MAX_AVOID, Policy, Request};
+use plimsoll_policy::{
+    Finish, HashKey, InvalidSetting, MAX_AVOID, Policy, Probing, Request, ServerLoad,
+};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::clock::Clock;
 use crate::config::Pool;
+use crate::sticky::Sticky;
 use crate::tally::PoolTally;
 use event::{Change, Event};
 use mesh::Mesh;
@@ -48,6 +51,8 @@ pub(crate) struct Balancer {
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) key: Option<HashKey>,
     pub(crate) tally: Arc<PoolTally>,
+    /// By which clients stay with their backends.
+    pub(crate) sticky: Option<Sticky>,
     clock: Clock,
     members: Arc<Members>,
     /// Of the roll that these addresses are of.
@@ -139,6 +144,7 @@ impl Balancer {
         Ok(Rc::new(Balancer {
             addresses: roll.addresses(),
             key: pool.key.clone(),
+            sticky: sticky(pool, &roll),
             tally,
             clock,
             members,
@@ -148,7 +154,7 @@ impl Balancer {
     }
 
     /// One that goes on where this one is, with all that it has learned, among the members that there are now.
-    pub(crate) fn succeeded(&self, tally: Arc<PoolTally>) -> Rc<Self> {
+    pub(crate) fn succeeded(&self, pool: &Pool, tally: Arc<PoolTally>) -> Rc<Self> {
         let (roll, version) = self.members.read();
         let mut state = self.state.borrow_mut();
         state.hear();
@@ -158,6 +164,7 @@ impl Balancer {
         Rc::new(Balancer {
             addresses: roll.addresses(),
             key: self.key.clone(),
+            sticky: sticky(pool, &roll),
             tally,
             clock: self.clock,
             members: self.members.clone(),
@@ -178,6 +185,21 @@ impl Balancer {
         state.hear();
         let now = self.clock.now().max(state.last);
         let backend = self.pick_known(&mut state, key, avoid, now)?;
+        state.note(Event { backend, at: now, change: Change::Started });
+        drop(state);
+        self.tally.backends[backend].started.one_more();
+        Some(Flight::new(self.clone(), backend, now))
+    }
+
+    /// Counts a request on this backend, to which it belongs, until the flight ends; none where that takes none now.
+    pub(crate) fn pick_own(self: &Rc<Self>, backend: usize) -> Option<Flight> {
+        let mut state = self.state.borrow_mut();
+        state.hear();
+        let now = self.clock.now().max(state.last);
+        let has_weight = state.weights.get(backend).is_some_and(|weight| *weight > 0);
+        if backend >= self.addresses.len() || !has_weight || !state.policy.takes(backend, now) {
+            return None;
+        }
         state.note(Event { backend, at: now, change: Change::Started });
         drop(state);
         self.tally.backends[backend].started.one_more();
@@ -210,6 +232,28 @@ impl Balancer {
         None
     }
 
+    /// When the policy has backends asked for their load.
+    pub(crate) fn probing(&self) -> Probing {
+        self.state.borrow().policy.probing()
+    }
+
+    /// Appends whom it has asked beside a request.
+    pub(crate) fn probe_targets(&self, key: Option<u64>, targets: &mut Vec<usize>) {
+        let mut state = self.state.borrow_mut();
+        let State { policy, rng, last, .. } = &mut *state;
+        let request = key.map_or_else(Request::default, Request::with_key);
+        policy.probe_targets(&request, *last, rng, targets);
+    }
+
+    /// A backend has told its load.
+    pub(crate) fn probed(&self, backend: usize, load: ServerLoad) {
+        let mut state = self.state.borrow_mut();
+        state.hear();
+        state.last = self.clock.now().max(state.last);
+        let now = state.last;
+        state.policy.on_probe(backend, load, now);
+    }
+
     fn finished(&self, backend: usize, finish: impl FnOnce(Nanos) -> Finish) {
         let now = self.clock.now();
         let finish = finish(now);
@@ -234,6 +278,7 @@ impl Balancer {
                 state.take_weights(roll.weights());
             }
         }
+        self.tally.ineligible.set(state.policy.ineligible_picks());
         if let Some(mesh) = &mut state.mesh {
             mesh.flush();
         }
@@ -275,6 +320,10 @@ impl Balancer {
     pub(crate) fn admitted(&self) {
         self.state.borrow_mut().retries.admitted();
     }
+}
+
+fn sticky(pool: &Pool, roll: &Roll) -> Option<Sticky> {
+    pool.cookie.as_ref().map(|cookie| Sticky::new(cookie, &pool.name, roll))
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ fn pool(policy: PolicyKind, backends: usize) -> Pool {
     let backends = (0..backends).map(backend).collect();
     let (source, health, proxy_protocol) = (crate::config::Source::List, None, None);
     Pool {
+        cookie: None,
         name: "p".to_owned(),
         policy,
         settings,

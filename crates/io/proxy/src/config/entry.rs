@@ -1,6 +1,7 @@
 //! Where the proxy listens: ingress and egress entries.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use plimsoll_admission::{AdaptiveOptions, AdmissionOptions, CapacityOptions};
@@ -67,10 +68,38 @@ pub struct Ingress {
     pub proxy_protocol: Vec<Cidr>,
     /// What is admitted.
     pub admission: AdmissionOptions,
+    /// Whose CPU it tells balancers of that ask.
+    pub cpu: Cpu,
     /// How long things may take.
     pub timeouts: Timeouts,
     /// How much it takes on.
     pub limits: Limits,
+}
+
+/// Whose CPU time counts as an application's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cpu {
+    /// All of this machine.
+    Machine,
+    /// A control group's (version 2), of its quota, or of the machine where it has none.
+    Group(PathBuf),
+}
+
+impl Cpu {
+    fn read(cursor: &Cursor<'_>) -> Option<Self> {
+        if cursor.is_scalar() {
+            return cursor.one_of(&[("machine", ())]).map(|()| Cpu::Machine);
+        }
+        let fields = cursor.fields(&["cgroup"])?;
+        let what = "the directory of a control group, such as /sys/fs/cgroup/shop";
+        fields.required("cgroup", what, |c| {
+            let path = PathBuf::from(c.text_if(what, |path| path.starts_with('/'))?);
+            match path.join("cpu.stat").is_file() {
+                true => Some(Cpu::Group(path)),
+                false => c.expected(format!("{what}: this one has no cpu.stat")),
+            }
+        })
+    }
 }
 
 /// An entry beside a caller, or before a pool.
@@ -115,6 +144,7 @@ impl Ingress {
             "proxy_protocol",
             "capacity",
             "deadline",
+            "cpu",
             "timeouts",
             "limits",
         ])?;
@@ -128,6 +158,7 @@ impl Ingress {
         let proxy_protocol = fields.or("proxy_protocol", Vec::new(), announcing);
         let capacity = fields.or("capacity", CapacityOptions::default(), capacity);
         let deadline = fields.optional("deadline", |c| c.duration(timeouts()));
+        let cpu = fields.or("cpu", Cpu::Machine, Cpu::read);
         let (timeouts, limits) = bounds(&fields);
         let deadline_ms = deadline?.map(|deadline| deadline.as_millis() as u64);
         Some(Ingress {
@@ -137,6 +168,7 @@ impl Ingress {
             trust: trust?,
             proxy_protocol: proxy_protocol?,
             admission: AdmissionOptions { capacity: capacity?, deadline_ms },
+            cpu: cpu?,
             timeouts: timeouts?,
             limits: limits?,
         })

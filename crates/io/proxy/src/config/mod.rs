@@ -4,6 +4,7 @@ mod entry;
 mod notes;
 mod pool;
 pub(crate) mod source;
+mod sticky;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,10 +12,11 @@ use std::time::Duration;
 
 use plimsoll_config::{Cursor, Once};
 
-pub use entry::{Egress, Ingress, Limits, Route, Timeouts};
+pub use entry::{Cpu, Egress, Ingress, Limits, Route, Timeouts};
 pub use notes::{Capture, Forwarding, Note, ProxyProtocol};
 pub use pool::{Backend, Pool};
 pub use source::{Health, Source, load as load_backends};
+pub use sticky::{Cookie, SameSite};
 
 /// Where `plimsoll proxy status` asks when nothing else is said.
 pub const SOCKET: &str = "/run/plimsoll/proxy.sock";

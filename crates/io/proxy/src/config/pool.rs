@@ -8,13 +8,14 @@ use plimsoll_admission::{
 };
 use plimsoll_config::{Cursor, Fields, Once};
 use plimsoll_policy::{
-    Draw, EjectionSettings, ExpectedDelaySettings, HashKey, KeySource, PolicyKind, Probing,
-    Settings, Sight, SlowStartSettings, UriPart,
+    Draw, EjectionSettings, ExpectedDelaySettings, HashKey, KeySource, PolicyKind, PrequalSettings,
+    Probing, Settings, Sight, SlowStartSettings, UriPart,
 };
 
 use super::name;
 use super::notes::ProxyProtocol;
 use super::source::{self, Health, Source};
+use super::sticky::Cookie;
 
 /// Tries after refusals where backends draw the line at their cores: two to four refusals are usual then.
 const REFUSALS_BY_SIGHT: u32 = 8;
@@ -40,6 +41,8 @@ pub struct Pool {
     pub health: Option<Health>,
     /// By what backends are told of clients; none: by nothing.
     pub proxy_protocol: Option<ProxyProtocol>,
+    /// By which cookie clients stay with their backends; none: by none.
+    pub cookie: Option<Cookie>,
     /// The backends that it begins with.
     pub backends: Vec<Backend>,
 }
@@ -74,12 +77,16 @@ impl Pool {
             "decay",
             "hash_balance_factor",
             "max_in_flight",
+            "load_age",
+            "cpu_threshold_percent",
+            "prequal",
             "bloc",
             "expected_delay",
             "ejection",
             "slow_start",
             "health",
             "proxy_protocol",
+            "cookie",
         ])?;
         let name = fields.required("name", "the pool's name", |c| {
             let name = name(c)?;
@@ -91,6 +98,7 @@ impl Pool {
         let backends = fields.required("backends", "a list of at least one backend", source::read);
         let health = fields.optional("health", source::health);
         let proxy_protocol = fields.optional("proxy_protocol", ProxyProtocol::read);
+        let cookie = fields.optional("cookie", Cookie::read);
         let settings = settings(&fields);
         let most = match settings.map(|settings| settings.expected_delay.sight) {
             Some(Sight::Refusals) => REFUSALS_BY_SIGHT,
@@ -108,16 +116,36 @@ impl Pool {
         if let (Some(key), false) = (fields.get("key"), hashes) {
             return key.problem(format!("expected no key: {policy} goes by none"));
         }
-        let (source, backends) = backends?;
+        let (cookie, (source, backends)) = (cookie?, backends?);
+        if let (Some(at), Some(cookie)) = (fields.get("cookie"), &cookie) {
+            if hashes {
+                return at.problem(format!(
+                    "expected no cookie: {policy} sends each key to its own backend"
+                ));
+            }
+            if matches!(source, Source::Dns { .. }) && cookie.key.is_none() {
+                return at.problem(
+                    "missing key; expected a secret, for backends that DNS lists are called like their addresses, \
+                     which could be guessed from cookies",
+                );
+            }
+        }
         let (health, proxy_protocol) = (health?, proxy_protocol?);
         let weights: Vec<u32> = backends.iter().map(|backend: &Backend| backend.weight).collect();
         match policy.build(&weights, &settings) {
             Err(error) => return cursor.problem(error),
-            Ok(built) if built.probing() != Probing::Never => {
+            Ok(built) if built.probing() == Probing::Before => {
                 let at = fields.get("expected_delay").or(fields.get("policy")).unwrap_or(cursor);
-                return at.problem("expected a policy without probes: the proxy sends none");
+                return at
+                    .problem("expected a policy that does not wait for probes before each pick");
             }
             Ok(_) => {}
+        }
+        let asks = matches!(policy, PolicyKind::Prequal | PolicyKind::CpuRandom);
+        if let (true, Some(at), Some(_)) = (asks, fields.get("proxy_protocol"), proxy_protocol) {
+            return at.problem(format!(
+                "expected none: {policy} asks backends on connections that are nobody's"
+            ));
         }
         let retries = RetryOptions { refusals: refusals?, failures: failures? };
         Some(Pool {
@@ -129,6 +157,7 @@ impl Pool {
             source,
             health,
             proxy_protocol,
+            cookie,
             backends,
         })
     }
@@ -137,9 +166,6 @@ impl Pool {
 fn policy(cursor: &Cursor<'_>) -> Option<PolicyKind> {
     let text = cursor.text("a policy's name")?;
     match text.parse() {
-        Ok(PolicyKind::CpuRandom) => {
-            cursor.problem("expected a policy that needs no CPU loads: the proxy is told none")
-        }
         Ok(kind) => Some(kind),
         Err(error) => cursor.problem(error),
     }
@@ -175,6 +201,10 @@ fn settings(fields: &Fields<'_>) -> Option<Settings> {
     let decay_ms = fields.or("decay", default.decay_ms, ms);
     let hash_balance_factor = fields.optional("hash_balance_factor", |c| number(c, 101, 100_000));
     let max_in_flight = fields.optional("max_in_flight", |c| number(c, 1, u32::MAX));
+    let load_age_ms = fields.or("load_age", default.load_age_ms, ms);
+    let cpu_threshold_percent =
+        fields.or("cpu_threshold_percent", default.cpu_threshold_percent, |c| number(c, 1, 100));
+    let prequal = fields.or("prequal", default.prequal, prequal);
     let bloc = fields.or("bloc", default.bloc, bloc);
     let expected_delay = fields.or("expected_delay", default.expected_delay, expected_delay);
     let ejection = fields.optional("ejection", ejection);
@@ -185,6 +215,9 @@ fn settings(fields: &Fields<'_>) -> Option<Settings> {
         decay_ms: decay_ms?,
         hash_balance_factor: hash_balance_factor?,
         max_in_flight: max_in_flight?,
+        load_age_ms: load_age_ms?,
+        cpu_threshold_percent: cpu_threshold_percent?,
+        prequal: prequal?,
         bloc: bloc?,
         expected_delay: expected_delay?,
         ejection: ejection?,
@@ -201,6 +234,24 @@ fn number(cursor: &Cursor<'_>, least: u32, most: u32) -> Option<u32> {
 fn ms(cursor: &Cursor<'_>) -> Option<u64> {
     let bounds = Duration::from_millis(1)..=Duration::from_secs(24 * 3_600);
     cursor.duration(bounds).map(|span| span.as_millis() as u64)
+}
+
+fn prequal(cursor: &Cursor<'_>) -> Option<PrequalSettings> {
+    let default = PrequalSettings::default();
+    let fields =
+        cursor.fields(&["probes_per_100", "removals_per_100", "pool", "hot_percentile"])?;
+    let bounded =
+        |key: &str, default, least, most| fields.or(key, default, |c| number(c, least, most));
+    let probes_per_100 = bounded("probes_per_100", default.probes_per_100, 1, 1_600);
+    let removals_per_100 = bounded("removals_per_100", default.removals_per_100, 0, 1_600);
+    let pool = bounded("pool", default.pool, 2, 64);
+    let hot_percentile = bounded("hot_percentile", default.hot_percentile, 0, 100);
+    Some(PrequalSettings {
+        probes_per_100: probes_per_100?,
+        removals_per_100: removals_per_100?,
+        pool: pool?,
+        hot_percentile: hot_percentile?,
+    })
 }
 
 fn bloc(cursor: &Cursor<'_>) -> Option<LedgerOptions> {

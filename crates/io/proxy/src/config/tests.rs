@@ -58,13 +58,48 @@ fn every_mistake_has_its_place() {
         ("policy: bloc", "policy: blok", "proxy.pools[0].policy: no policy is called \"blok\""),
         (
             "policy: bloc",
-            "policy: prequal",
-            "proxy.pools[0].policy: expected a policy without probes",
+            "policy: prequal\n      proxy_protocol: v1",
+            "proxy.pools[0].proxy_protocol: expected none: prequal asks backends",
         ),
         (
             "policy: bloc",
-            "policy: cpu_random",
-            "proxy.pools[0].policy: expected a policy that needs no CPU",
+            "policy: cpu_random\n      cpu_threshold_percent: 101",
+            "proxy.pools[0].cpu_threshold_percent: expected a whole number",
+        ),
+        (
+            "capacity: { static: 10 }",
+            "cpu: { cgroup: /nowhere }",
+            "proxy.ingress[0].cpu.cgroup: expected the directory of a control group",
+        ),
+        (
+            "key: { header: x-user }",
+            "key: { header: x-user }\n      cookie: { name: SRV }",
+            "proxy.pools[1].cookie: expected no cookie: hash_maglev sends each key",
+        ),
+        (
+            "policy: bloc",
+            "policy: bloc\n      cookie: { name: \"a b\" }",
+            "proxy.pools[0].cookie.name: expected a cookie's name",
+        ),
+        (
+            "policy: bloc",
+            "policy: bloc\n      cookie: { name: SRV, key: short }",
+            "proxy.pools[0].cookie.key: expected a secret of at least 16 bytes",
+        ),
+        (
+            "policy: bloc",
+            "policy: bloc\n      cookie: { name: SRV, same_site: none }",
+            "proxy.pools[0].cookie.same_site: expected secure: true",
+        ),
+        (
+            "policy: bloc",
+            "policy: bloc\n      cookie: { name: __Host-s, secure: true, path: /shop }",
+            "proxy.pools[0].cookie.path: expected / beside",
+        ),
+        (
+            "policy: bloc\n      bloc: { reset_interval: 1s }\n      refusals: { most: 3 }\n      backends: [ { name: b1, address: \"127.0.0.1:8081\", weight: 1 } ]",
+            "cookie: { name: SRV }\n      backends: { dns: \"shop:80\" }",
+            "proxy.pools[0].cookie: missing key; expected a secret",
         ),
         (
             "weight: 1 }",

@@ -1,11 +1,13 @@
 //! The proxy on real sockets. No test fails by how fast a clock ran.
 
 mod clients;
+mod cookies;
 mod end;
 mod ingress;
 mod input;
 mod limits;
 mod pass;
+mod probes;
 mod reload;
 mod retry;
 mod sources;

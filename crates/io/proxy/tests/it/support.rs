@@ -190,6 +190,10 @@ impl Gate {
         drop(opened.wait_timeout_while(is_open, PATIENCE, |is_open| !*is_open));
     }
 
+    pub fn is_open(&self) -> bool {
+        *self.state.0.lock().expect("a gate")
+    }
+
     pub fn close(&self) {
         *self.state.0.lock().expect("a gate") = false;
     }

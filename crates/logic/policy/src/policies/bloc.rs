@@ -70,6 +70,14 @@ impl Policy for Bloc {
             (_, None) => {}
         }
     }
+
+    fn takes(&mut self, backend: usize, now: Nanos) -> bool {
+        self.ledger.is_eligible(backend, now)
+    }
+
+    fn ineligible_picks(&self) -> u64 {
+        self.ledger.counts().forced
+    }
 }
 
 #[cfg(test)]

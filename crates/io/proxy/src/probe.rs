@@ -1,0 +1,210 @@
+//! Probes: asks the ingresses of a pool's backends for their load, for policies that go by it. `prequal` asks some beside
+//! each request, which does not wait; `cpu_random` is told of all, every so often.
+//!
+//! A probe goes by the connections that requests use, or a new one where none is idle. A backend without an ingress of
+//! ours answers `OPTIONS *` with something else, or not at all, and is left alone for a while. Each thread asks for
+//! itself: news is not passed on to others.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use httparse::Status;
+use plimsoll_policy::{PolicyKind, Probing, ServerLoad};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+use tracing::warn;
+
+use crate::balance::Balancer;
+use crate::config;
+use crate::headers;
+use crate::load;
+use crate::upstream::Connections;
+use crate::wire::Wire;
+
+/// Most probes of a thread that wait for one backend: what it does not answer is not asked again and again.
+const MOST_WAITING: u32 = 64;
+/// A backend that did not answer, or not so, is left alone for so long.
+const REST: Duration = Duration::from_secs(1);
+const LONG_REST: Duration = Duration::from_secs(30);
+/// The longest answer.
+const ANSWER: usize = 1_024;
+const QUESTION: &[u8] = b"OPTIONS * HTTP/1.1\r\nhost: plimsoll\r\nplimsoll-probe: 1\r\n\r\n";
+
+/// What one thread asks of one pool.
+pub(crate) struct Probes {
+    balancer: Rc<Balancer>,
+    connections: Rc<Connections>,
+    /// News that is older is worth nothing.
+    age: Duration,
+    is_beside: bool,
+    backends: Vec<Asked>,
+    targets: RefCell<Vec<usize>>,
+}
+
+/// One that is asked.
+#[derive(Default)]
+struct Asked {
+    waiting: Cell<u32>,
+    rests_until: Cell<Option<Instant>>,
+}
+
+impl Probes {
+    /// For a pool whose policy wants to know; none for others. To be called within a local set.
+    pub(crate) fn start(
+        pool: &config::Pool,
+        balancer: &Rc<Balancer>,
+        connections: &Rc<Connections>,
+    ) -> Option<Rc<Self>> {
+        let is_beside = balancer.probing() == Probing::Beside;
+        if !is_beside && pool.policy != PolicyKind::CpuRandom {
+            return None;
+        }
+        let probes = Rc::new(Probes {
+            balancer: balancer.clone(),
+            connections: connections.clone(),
+            age: Duration::from_millis(pool.settings.load_age_ms),
+            is_beside,
+            backends: balancer.addresses.iter().map(|_| Asked::default()).collect(),
+            targets: RefCell::default(),
+        });
+        if !is_beside {
+            // Twice while news is good: one that is lost loses nothing.
+            tokio::task::spawn_local(every(probes.age / 2, Rc::downgrade(&probes)));
+        }
+        Some(probes)
+    }
+
+    /// A request was picked for: asks whom the policy wants to ask beside it.
+    pub(crate) fn beside(self: &Rc<Self>, key: Option<u64>) {
+        if self.is_beside {
+            let mut targets = self.targets.borrow_mut();
+            self.balancer.probe_targets(key, &mut targets);
+            targets.drain(..).for_each(|backend| self.ask(backend));
+        }
+    }
+
+    fn ask(self: &Rc<Self>, backend: usize) {
+        let Some(asked) = self.backends.get(backend) else { return };
+        let rests = asked.rests_until.get().is_some_and(|until| Instant::now() < until);
+        if rests || asked.waiting.get() >= MOST_WAITING {
+            return;
+        }
+        asked.waiting.set(asked.waiting.get() + 1);
+        let probes = self.clone();
+        tokio::task::spawn_local(async move {
+            let answered = timeout(probes.age, probes.exchange(backend)).await;
+            let asked = &probes.backends[backend];
+            asked.waiting.set(asked.waiting.get() - 1);
+            let rest = match answered {
+                Ok(Ok(Some(load))) => {
+                    probes.balancer.probed(backend, load);
+                    None
+                }
+                Ok(Ok(None)) => {
+                    let address = probes.balancer.addresses[backend];
+                    warn!(%address, "does not tell its load: is a plimsoll ingress before it that trusts this proxy?");
+                    Some(LONG_REST)
+                }
+                Ok(Err(_)) | Err(_) => Some(REST),
+            };
+            asked.rests_until.set(rest.map(|rest| Instant::now() + rest));
+        });
+    }
+
+    /// Asks a backend; no load where what answers tells none.
+    async fn exchange(&self, backend: usize) -> io::Result<Option<ServerLoad>> {
+        if let Some(wire) = self.connections.bare(backend) {
+            // One that was about to be closed is no news.
+            if let Ok(load) = self.exchange_on(backend, wire).await {
+                return Ok(load);
+            }
+        }
+        let stream = TcpStream::connect(self.balancer.addresses[backend]).await?;
+        stream.set_nodelay(true)?;
+        self.exchange_on(backend, Wire::new(stream)).await
+    }
+
+    async fn exchange_on(&self, backend: usize, mut wire: Wire) -> io::Result<Option<ServerLoad>> {
+        wire.write_all(QUESTION).await?;
+        let (mut answer, mut length) = ([0; ANSWER], 0);
+        loop {
+            length += match wire.read(&mut answer[length..]).await? {
+                0 if length == ANSWER => return Ok(None),
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                more => more,
+            };
+            match read(&answer[..length]) {
+                Read::Partly => {}
+                Read::Load(load) => {
+                    self.connections.park(backend, wire);
+                    return Ok(Some(load));
+                }
+                Read::Other => return Ok(None),
+            }
+        }
+    }
+}
+
+async fn every(interval: Duration, probes: Weak<Probes>) {
+    loop {
+        let Some(all) = probes.upgrade() else { return };
+        (0..all.backends.len()).for_each(|backend| all.ask(backend));
+        drop(all);
+        tokio::time::sleep(interval).await;
+    }
+}
+
+/// What bytes are as an answer.
+#[derive(Debug, PartialEq)]
+enum Read {
+    Partly,
+    /// All of one.
+    Load(ServerLoad),
+    /// Something else: the connection is of no further use.
+    Other,
+}
+
+fn read(bytes: &[u8]) -> Read {
+    let mut slots = [httparse::EMPTY_HEADER; 16];
+    let mut response = httparse::Response::new(&mut slots);
+    let end = match response.parse(bytes) {
+        Ok(Status::Partial) => return Read::Partly,
+        Ok(Status::Complete(end)) => end,
+        Err(_) => return Read::Other,
+    };
+    let told =
+        response.headers.iter().find(|h| h.name.eq_ignore_ascii_case(headers::LOAD.as_str()));
+    let load = told.and_then(|header| load::parse(header.value));
+    match load {
+        // 204 has no body, whatever it says.
+        Some(load) if response.code == Some(204) && end == bytes.len() => Read::Load(load),
+        _ => Read::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_ours_or_none() {
+        let ours = "HTTP/1.1 204 No Content\r\nplimsoll-load: in_flight=3\r\ndate: x\r\n\r\n";
+        let load = ServerLoad { in_flight: 3, ..ServerLoad::default() };
+        assert_eq!(read(ours.as_bytes()), Read::Load(load));
+        for end in 0..ours.len() {
+            assert_eq!(read(&ours.as_bytes()[..end]), Read::Partly, "{end}");
+        }
+        for other in [
+            "HTTP/1.1 200 OK\r\nplimsoll-load: in_flight=3\r\ncontent-length: 1\r\n\r\n",
+            "HTTP/1.1 204 No Content\r\n\r\n",
+            "HTTP/1.1 204 No Content\r\nplimsoll-load: many\r\n\r\n",
+            "SSH-2.0-OpenSSH\r\n",
+        ] {
+            assert_eq!(read(other.as_bytes()), Read::Other, "{other}");
+        }
+        assert_eq!(read(format!("{ours}x").as_bytes()), Read::Other);
+    }
+}

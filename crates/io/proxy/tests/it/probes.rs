@@ -1,0 +1,157 @@
+//! Policies that go by what backends tell of themselves: ingresses are asked, applications are not.
+
+use crate::support::*;
+
+/// Ingresses before these, which trust whom `trust` says.
+fn ingresses(backends: &[&Backend], trust: &str, keys: &str) -> Running {
+    let entry = |(i, backend): (usize, &&Backend)| {
+        let (port, upstream) = (i + 1, backend.address);
+        format!(
+            "    - {{ name: i{i}, listen: \"127.0.0.1:{port}\", upstream: \"{upstream}\", trust: [\"{trust}\"], \
+             capacity: {{ static: 1000 }}{keys} }}\n"
+        )
+    };
+    let entries: String = backends.iter().enumerate().map(entry).collect();
+    start(&format!("  threads: 1\n  ingress:\n{entries}"))
+}
+
+const PROBE: &str = "OPTIONS * HTTP/1.1\r\nhost: a\r\nplimsoll-probe: 1\r\n\r\n";
+
+#[test]
+fn an_ingress_tells_its_load_to_those_it_trusts() {
+    let gate = Gate::default();
+    let backend = Backend::gated(&gate);
+    let proxy = ingresses(&[&backend], "127.0.0.0/8", "");
+    let load = || {
+        let answer = proxy.client("i0").send(PROBE).answer();
+        assert_eq!(answer.status, 204);
+        answer.header("plimsoll-load").expect("a load").to_owned()
+    };
+    assert!(load().starts_with("in_flight=0, latency_us=0"), "{}", load());
+    let mut held: Vec<Client> = (0..3)
+        .map(|_| {
+            let mut client = proxy.client("i0");
+            client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+            client
+        })
+        .collect();
+    until("all are in flight", || load().starts_with("in_flight=3, latency_us=0"));
+    gate.open();
+    held.iter_mut().for_each(|client| assert_eq!(client.answer().status, 200));
+    until("counted", || load().starts_with("in_flight=0, latency_us="));
+    let told = load();
+    let us = told.split("latency_us=").nth(1).and_then(|rest| rest.split(',').next());
+    assert!(us.and_then(|us| us.parse::<f64>().ok()).is_some_and(|us| us > 0.0), "{told}");
+    // The second reading of the CPU has something to compare with.
+    until("the CPU is known", || load().contains(", cpu="));
+    assert_eq!(backend.count(), 3, "the application is not asked");
+
+    // Of others it is a request like any, and what is ours of it ends here.
+    let closed = ingresses(&[&backend], "192.0.2.0/24", "");
+    let answer = closed
+        .client("i0")
+        .send("GET /x HTTP/1.1\r\nhost: a\r\nplimsoll-probe: 1\r\n\r\n")
+        .answer();
+    assert_eq!((answer.status, answer.header("plimsoll-load")), (200, None));
+    assert_eq!(backend.last().header("plimsoll-probe"), None);
+}
+
+#[test]
+fn prequal_avoids_a_backend_that_tells_of_many_in_flight() {
+    let gate = Gate::default();
+    let (busy, idle) = (Backend::gated(&gate), Backend::ok("idle"));
+    let behind = ingresses(&[&busy, &idle], "127.0.0.0/8", "");
+    // Requests of others, which only the backend knows of.
+    let others: Vec<Client> = (0..20)
+        .map(|_| {
+            let mut client = behind.client("i0");
+            client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+            client
+        })
+        .collect();
+    until("they are there", || busy.count() == 20);
+    let addresses = [behind.address("i0"), behind.address("i1")];
+    let proxy = start(&egress(2, "", "policy: prequal, load_age: 10s", &addresses));
+    // Without an answer yet the first are drawn; those that go to the busy one wait.
+    let mut drawn = Vec::new();
+    until("both have told", || {
+        let mut client = proxy.client("out");
+        client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        drawn.push(client);
+        idle.count() >= 20
+    });
+    let sent = || (proxy.backends()[0].sent, proxy.backends()[1].sent);
+    let before = sent();
+    let mut clients: Vec<Client> = Vec::new();
+    for _ in 0..100 {
+        let mut client = proxy.client("out");
+        client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        clients.push(client);
+        until("it is sent", || sent().0 + sent().1 == before.0 + before.1 + clients.len() as u64);
+    }
+    let after = sent();
+    // By draws it would be half; which answers are at hand when one is picked is the system's to say.
+    let to_busy = after.0 - before.0;
+    assert!(to_busy <= 25, "{to_busy} of 100 went where 20 wait");
+    gate.open();
+    drop((others, drawn, clients));
+    until("nothing is in flight", || proxy.in_flight() == 0 && behind.in_flight() == 0);
+}
+
+#[test]
+fn cpu_random_gives_nothing_to_a_backend_whose_cpu_is_busy() {
+    // A control group of the test's own making: what counts is what the files say.
+    let group = tempfile::tempdir().expect("a directory");
+    let path = group.path().to_owned();
+    std::fs::write(path.join("cpu.max"), "100000 100000\n").expect("written");
+    let put = move |used: u64| {
+        // Renamed into place: nobody reads half of it.
+        std::fs::write(path.join("next"), format!("usage_usec {used}\n")).expect("written");
+        std::fs::rename(path.join("next"), path.join("cpu.stat")).expect("renamed");
+    };
+    put(0);
+    let (hot, cool) = (Backend::ok("hot"), Backend::ok("cool"));
+    let keys = format!(", cpu: {{ cgroup: {} }}", group.path().display());
+    let (first, second) =
+        (ingresses(&[&hot], "127.0.0.0/8", &keys), ingresses(&[&cool], "127.0.0.0/8", ""));
+    let addresses = [first.address("i0"), second.address("i0")];
+    // This machine may be as busy as it likes.
+    let pool = "policy: cpu_random, cpu_threshold_percent: 100, load_age: 400ms";
+    let proxy = start(&egress(1, "", pool, &addresses));
+    let mut used = 0;
+    let mut heat = || {
+        used += 1_000_000_000;
+        put(used);
+    };
+    // Of 20 requests all go to the other: by chance that happens once in a million times.
+    until("its CPU is known to be busy", || {
+        heat();
+        let before = hot.count();
+        (0..20).for_each(|_| assert_eq!(proxy.client("out").get("/").status, 200));
+        hot.count() == before
+    });
+    // Idle again, it gets its part.
+    until("its CPU is known to be idle", || {
+        let before = hot.count();
+        (0..20).for_each(|_| assert_eq!(proxy.client("out").get("/").status, 200));
+        hot.count() > before
+    });
+}
+
+#[test]
+fn an_application_without_an_ingress_is_asked_once_and_serves() {
+    let backends = [Backend::ok("0"), Backend::ok("1")];
+    let addresses = backends.each_ref().map(|backend| backend.address);
+    let proxy = start(&egress(1, "", "policy: prequal", &addresses));
+    for _ in 0..50 {
+        assert_eq!(proxy.client("out").get("/").status, 200);
+    }
+    let asked = |backend: &Backend| {
+        let received = backend.received.lock().expect("a list");
+        received.iter().filter(|request| request.line() == "OPTIONS * HTTP/1.1").count()
+    };
+    until("each was asked", || backends.iter().all(|backend| asked(backend) > 0));
+    // Some may have been under way when the first was answered.
+    let before: Vec<usize> = backends.iter().map(asked).collect();
+    assert!(before.iter().all(|asked| *asked < 50), "{before:?}");
+}

@@ -1,0 +1,197 @@
+//! One cell: it runs, and is kept in a file.
+
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use plimsoll_lanes::{
+    Balancers, CpuClock, Family, Interrupt, LaneError, Measured, PATIENCE, Peer, Pool, Server,
+};
+use plimsoll_testbed::Testbed;
+use plimsoll_testbed::load::{self, LoadHandle, LoadSpec, Record, Target};
+use serde::{Deserialize, Serialize};
+
+use super::Args;
+
+const BLINK: Duration = Duration::from_millis(100);
+
+/// Which cell, in which round.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Place {
+    pub peer: Peer,
+    pub balancers: u32,
+    pub load: f64,
+    pub round: u32,
+}
+
+impl Place {
+    /// Unique within a run.
+    pub fn name(&self) -> String {
+        let Place { peer, balancers, load, round } = self;
+        format!("{}-{balancers}-{load}-{round}", peer.name())
+    }
+}
+
+/// What was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Who balanced.
+    pub peer: String,
+    /// How many.
+    pub balancers: u32,
+    /// The part of the pool's capacity that was asked for.
+    pub load: f64,
+    /// Which round.
+    pub round: u32,
+    /// What it was run with: another run with the same takes this for its own.
+    pub settings: String,
+    /// Requests per second of all clients.
+    pub rate_rps: f64,
+    /// Requests, errors included.
+    pub requests: u64,
+    /// Those refused, failed, or not answered within the clients' patience.
+    pub failed: u64,
+    /// Mean response time of the others, milliseconds.
+    pub mean_ms: Option<f64>,
+    /// Its standard error, by batches of time.
+    pub error_ms: Option<f64>,
+    /// Median.
+    pub p50_ms: Option<f64>,
+    /// 99th percentile.
+    pub p99_ms: Option<f64>,
+    /// How busy the machine was while it was measured, 0…1.
+    pub busy: Option<f64>,
+    /// How late clients sent, 99th percentile, microseconds: the generator's part of the response times.
+    pub lateness_p99_us: u64,
+    /// What failed first, in words.
+    pub first_error: Option<String>,
+}
+
+impl Cell {
+    /// Requests that failed, percent.
+    pub fn failed_percent(&self) -> f64 {
+        100.0 * self.failed as f64 / self.requests.max(1) as f64
+    }
+
+    /// A line for who waits.
+    pub fn line(&self) -> String {
+        format!(
+            "{}, {} balancers, load {}, round {}: mean {:.1} ms, p99 {:.1} ms, {:.2} % failed",
+            self.peer,
+            self.balancers,
+            self.load,
+            self.round,
+            self.mean_ms.unwrap_or(f64::NAN),
+            self.p99_ms.unwrap_or(f64::NAN),
+            self.failed_percent()
+        )
+    }
+}
+
+/// What a cell's numbers depend on beside its place.
+fn settings(args: &Args) -> String {
+    format!(
+        "{:?} {:?} {:?} measured {:?} after {:?} or {:?}, seed {}",
+        args.pool,
+        args.service,
+        args.distribution,
+        args.seconds,
+        args.warmup,
+        args.learn,
+        args.seed
+    )
+}
+
+/// One that was run with the same settings before.
+pub fn read(file: &Path, args: &Args) -> Option<Cell> {
+    let cell: Cell = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
+    (cell.settings == settings(args)).then_some(cell)
+}
+
+/// Written beside, and renamed: no file is half a cell.
+pub fn write(file: &Path, cell: &Cell) -> io::Result<()> {
+    let next = file.with_extension("next");
+    std::fs::write(&next, serde_json::to_vec_pretty(cell)?)?;
+    std::fs::rename(next, file)
+}
+
+/// Runs a cell; nothing when interrupted.
+///
+/// # Errors
+/// When a part of it does not start, or dies.
+pub fn run(
+    args: &Args,
+    pool: &Pool,
+    place: Place,
+    envoy: Option<&Path>,
+    interrupt: &Interrupt,
+) -> Result<Option<Cell>, LaneError> {
+    let family = Family::start()?;
+    let bed = Testbed::start(pool.testbed())?;
+    let server =
+        |(name, address): &(String, _)| Server { name: name.clone(), address: *address, weight: 1 };
+    let servers: Vec<Server> = bed.addresses().iter().map(server).collect();
+    let many = (place.peer, place.balancers as usize);
+    let mut balancers = Balancers::start(&family, "cell", many, &servers, envoy)?;
+    let warm_up = if place.peer.learns() { args.learn } else { args.warmup };
+    let clients = balancers
+        .addresses()
+        .iter()
+        .enumerate()
+        .map(|(i, address)| {
+            let target = Target::resolve(&format!("http://{address}/work"))
+                .map_err(|problem| load::LoadError::Invalid(vec![problem]))?;
+            let rate_rps = pool.rate_rps / f64::from(place.balancers);
+            let mut spec = LoadSpec::poisson(target, rate_rps, args.seconds);
+            (spec.warmup, spec.timeout, spec.keep_records) = (warm_up, PATIENCE, true);
+            // Poisson arrivals at each are Poisson arrivals of all.
+            spec.seed = pool.seed.wrapping_mul(100).wrapping_add(i as u64);
+            load::start(spec)
+        })
+        .collect::<Result<Vec<LoadHandle>, _>>()?;
+    let began = Instant::now();
+    let wait = |until: Instant, balancers: &mut Balancers| {
+        while Instant::now() < until {
+            if interrupt.came() {
+                return Ok(false);
+            }
+            balancers.check()?;
+            std::thread::sleep(BLINK.min(until.saturating_duration_since(Instant::now())));
+        }
+        Ok::<bool, LaneError>(true)
+    };
+    if !wait(began + warm_up, &mut balancers)? {
+        return Ok(None);
+    }
+    let cpu = CpuClock::now();
+    if !wait(began + warm_up + args.seconds, &mut balancers)? {
+        return Ok(None);
+    }
+    let busy = cpu.and_then(|cpu| cpu.busy_share());
+    let reports = clients.into_iter().map(LoadHandle::join).collect::<Result<Vec<_>, _>>()?;
+    let mut records: Vec<Record> =
+        reports.iter().flat_map(|report| report.records.iter().copied()).collect();
+    records.sort_unstable_by_key(|record| record.start_ns);
+    let stretch = warm_up..warm_up + args.seconds;
+    let measured = Measured::over(&records, std::slice::from_ref(&stretch));
+    let Measured { requests, errors: failed, mean_ms, error_ms, p50_ms, p99_ms } = measured;
+    let first_error = reports.iter().find_map(|report| report.first_error.clone());
+    let lateness = reports.iter().map(|report| report.start_lateness_p99_us).max();
+    Ok(Some(Cell {
+        peer: place.peer.name().to_owned(),
+        balancers: place.balancers,
+        load: place.load,
+        round: place.round,
+        settings: settings(args),
+        rate_rps: pool.rate_rps,
+        requests,
+        failed,
+        mean_ms,
+        error_ms,
+        p50_ms,
+        p99_ms,
+        busy,
+        lateness_p99_us: lateness.unwrap_or(0),
+        first_error,
+    }))
+}

