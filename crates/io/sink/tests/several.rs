@@ -36,7 +36,13 @@ fn steer(sinks: &Sinks) -> SinkHandle {
 fn plan(epoch: u64, weights: [u32; 2]) -> Plan {
     let entries = (1..).map(BackendId).zip(weights);
     let entries = entries.map(|(backend, weight)| PlanEntry { backend, share: 0.5, weight });
-    Plan { epoch, at: Nanos::ZERO, kind: PlanKind::Packed, reason: "test".to_owned(), entries: entries.collect() }
+    Plan {
+        epoch,
+        at: Nanos::ZERO,
+        kind: PlanKind::Packed,
+        reason: "test".to_owned(),
+        entries: entries.collect(),
+    }
 }
 
 /// The first report that is so.

@@ -201,7 +201,13 @@ mod tests {
     use plimsoll_model::Nanos;
 
     fn plan(epoch: u64) -> Plan {
-        Plan { epoch, at: Nanos::ZERO, kind: plimsoll_model::PlanKind::Packed, reason: String::new(), entries: Vec::new() }
+        Plan {
+            epoch,
+            at: Nanos::ZERO,
+            kind: plimsoll_model::PlanKind::Packed,
+            reason: String::new(),
+            entries: Vec::new(),
+        }
     }
 
     #[test]

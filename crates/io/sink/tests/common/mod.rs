@@ -165,7 +165,7 @@ pub fn plan(weights: &[u32]) -> Plan {
     Plan {
         epoch: 7,
         at: Nanos::ZERO,
-kind: PlanKind::Packed,
+        kind: PlanKind::Packed,
         reason: "test".to_owned(),
         entries: (1..)
             .map(BackendId)

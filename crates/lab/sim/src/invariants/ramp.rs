@@ -204,7 +204,13 @@ mod tests {
             weight,
         };
         let entries = (0..3).zip(weights).map(entry).collect();
-        let plan = Plan { epoch: 1, at: clock, kind: plimsoll_model::PlanKind::Packed, reason: String::new(), entries };
+        let plan = Plan {
+            epoch: 1,
+            at: clock,
+            kind: plimsoll_model::PlanKind::Packed,
+            reason: String::new(),
+            entries,
+        };
         let controller = Controller::new(spec, None, clock, 1);
         let seen = Seen { clock, pool_model: &pool_model, controller: &controller, beliefs: &[] };
         invariants.check_ramp(&plan, &seen);
