@@ -62,7 +62,7 @@ bench-solver: deps ## the solver against CBC
 # Lanes side by side, interleaved, on 30 emulated backends.
 bench-pool: lab ## the pool of the KnapsackLB paper behind real HAProxys (two runs of 6 min)
 	$(RELEASE)/plimsoll-lab pool --load 0.7 --service 50ms --learn 180s --measure 40s --rounds 3 \
-	    --concurrent 4 --lanes static-oracle,plimsoll-roundrobin,plimsoll-leastconn,plimsoll-roundrobin-literal
+	    --concurrent 4 --lanes static-oracle,plimsoll-roundrobin,plimsoll-leastconn,knapsack-literal
 	$(RELEASE)/plimsoll-lab pool --load 0.85 --service 50ms --learn 150s --measure 50s --rounds 3 \
 	    --concurrent 4 --lanes static-oracle,plimsoll-roundrobin,plimsoll-leastconn,leastconn-cores
 

@@ -146,7 +146,6 @@ fn kind(kind: RecordKind) -> (&'static str, Tone) {
         RecordKind::Doubted => ("doubted", Tone::Plain),
         RecordKind::Relearned => ("relearned", Tone::Plain),
         RecordKind::Underestimated => ("underestimated", Tone::Plain),
-        RecordKind::Drained => ("drained", Tone::Plain),
         RecordKind::Refresh => ("refresh", Tone::Plain),
         RecordKind::Phase => ("phase", Tone::Plain),
         RecordKind::Balancer => ("balancer", Tone::Warn),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use plimsoll_config::{Cursor, Once, Placed};
-use plimsoll_control::{CurveChoice, DrainTest, DriftTest, Exploration};
+use plimsoll_control::{CurveChoice, DriftTest};
 use plimsoll_model::{BackendId, Objective};
 use plimsoll_probe::{LivenessConfig, ProbeConfig};
 use plimsoll_sink::{Sink, Sinks, Source, one_sink};
@@ -163,52 +163,27 @@ fn server_name(cursor: &Cursor<'_>) -> Option<String> {
 }
 
 fn learn(cursor: &Cursor<'_>) -> Option<Learn> {
-    let fields = cursor.fields(&[
-        "exploration",
-        "curve",
-        "drift",
-        "refresh",
-        "drain",
-        "latency_factor",
-        "max_step",
-    ])?;
+    let fields = cursor.fields(&["curve", "drift", "refresh", "latency_factor", "max_step"])?;
     let default = Learn::default();
-    let exploration = fields.or("exploration", default.exploration, |c| {
-        c.one_of(&[
-            ("packed", Exploration::Packed),
-            ("bisect", Exploration::Bisect),
-            ("literal", Exploration::Literal),
-        ])
-    });
     let curve = fields.or("curve", default.curve, |c| {
         c.one_of(&[
             ("auto", CurveChoice::Auto),
             ("hyperbola", CurveChoice::Hyperbola),
             ("isotonic", CurveChoice::Isotonic),
-            ("poly2", CurveChoice::Poly2),
         ])
     });
     let drift = fields.or("drift", default.drift, |c| {
-        c.one_of(&[
-            ("sequential", DriftTest::Sequential),
-            ("literal", DriftTest::Literal),
-            ("off", DriftTest::Off),
-        ])
+        c.one_of(&[("sequential", DriftTest::Sequential), ("off", DriftTest::Off)])
     });
     let refresh = fields.or("refresh", default.refresh, Cursor::boolean);
-    let drain = fields.or("drain", default.drain, |c| {
-        c.one_of(&[("passive", DrainTest::Passive), ("overload", DrainTest::Overload)])
-    });
     let latency_factor = fields.or("latency_factor", default.latency_factor, |c| {
         c.number(defaults::LATENCY_FACTOR_BOUNDS)
     });
     let max_step = fields.or("max_step", default.max_step, |c| c.number(defaults::MAX_STEP_BOUNDS));
     Some(Learn {
-        exploration: exploration?,
         curve: curve?,
         drift: drift?,
         refresh: refresh?,
-        drain: drain?,
         latency_factor: latency_factor?,
         max_step: max_step?,
     })

@@ -5,7 +5,7 @@ mod mutations;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use plimsoll_control::{CurveChoice, Exploration};
+use plimsoll_control::CurveChoice;
 use plimsoll_model::Objective;
 use plimsoll_probe::{Connection, ProbeSpec, Scheme, TlsSpec};
 use plimsoll_sink::{Poll, Sink, SocketAddress};
@@ -40,7 +40,7 @@ services:
     objective: max
     theta: 0.2
     sink: { haproxy: { socket: "127.0.0.1:9999", backend: shop, poll: 200ms, timeout: 500ms } }
-    learn: { exploration: literal, curve: poly2, drift: literal, refresh: false, drain: overload, latency_factor: 5, max_step: 1.5 }
+    learn: { curve: isotonic, drift: off, refresh: false, latency_factor: 5, max_step: 1.5 }
     limits: { min_change: 0.05, min_interval: 2s }
 store: { path: /var/lib/plimsoll/state }
 api: { listen: "0.0.0.0:7400", allow_remote: true }
@@ -122,8 +122,7 @@ fn every_key_means_what_it_says() {
     assert_eq!(haproxy.socket, SocketAddress::Tcp("127.0.0.1:9999".into()));
     assert_eq!(haproxy.poll, Poll::Every(Duration::from_millis(200)));
     assert_eq!(haproxy.timeout, Duration::from_millis(500));
-    assert_eq!(service.learn.exploration, Exploration::Literal);
-    assert_eq!((service.learn.curve, service.learn.max_step), (CurveChoice::Poly2, 1.5));
+    assert_eq!((service.learn.curve, service.learn.max_step), (CurveChoice::Isotonic, 1.5));
     assert_eq!(service.limits.min_change, 0.05);
     assert_eq!(config.store.path, PathBuf::from("/var/lib/plimsoll/state"));
     assert_eq!(config.api.listen, "0.0.0.0:7400".parse().unwrap());
@@ -149,8 +148,7 @@ fn the_rest_has_defaults() {
     let spelt_out = LEAST
         .replace("path: /work", "path: /work, timeout: 2s, jitter: 0.1, method: GET")
         + "    objective: traffic
-    learn: { exploration: packed, curve: auto, drift: sequential, refresh: true, drain: passive,
-             latency_factor: 3, max_step: 2.0 }
+    learn: { curve: auto, drift: sequential, refresh: true, latency_factor: 3, max_step: 2.0 }
     limits: { min_change: 0.01, min_interval: 250ms, slow_start: 10s }
 store: { path: ./plimsoll-state }
 api: { listen: \"127.0.0.1:7400\" }
@@ -304,11 +302,11 @@ const DEFECTS: &[(&str, &str, &str, &str)] = &[
     ("127.0.0.1:9999", "", "services[0].sink.haproxy.socket", "1 to 107 bytes"),
     ("backend: shop,", "backend: \"shop; quit\",", "services[0].sink.haproxy.backend", "HAProxy"),
     ("poll: 200ms", "poll: 201ms", "services[0].sink.haproxy.poll", "from 10ms to 200ms"),
-    ("curve: poly2", "curve: poly3", "services[0].learn.curve", "auto or hyperbola"),
+    ("curve: isotonic", "curve: poly2", "services[0].learn.curve", "auto or hyperbola"),
     ("latency_factor: 5", "latency_factor: 0.9", "services[0].learn.latency_factor", "from 1"),
-    ("drift: literal", "drift: sometimes", "services[0].learn.drift", "literal"),
+    ("drift: off", "drift: literal", "services[0].learn.drift", "sequential or off"),
     ("refresh: false", "refresh: 7", "services[0].learn.refresh", "true"),
-    ("drain: overload", "drain: fast", "services[0].learn.drain", "passive"),
+    ("refresh: false", "exploration: packed", "services[0].learn.exploration", "curve"),
     ("max_step: 1.5", "max_step: 1", "services[0].learn.max_step", "from 1.01"),
     ("min_change: 0.05", "min_change: 5%", "services[0].limits.min_change", "a number"),
     ("min_interval: 2s", "min_interval: soon", "services[0].limits.min_interval", "a unit"),

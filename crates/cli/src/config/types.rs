@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use plimsoll_config::{Address, Placed};
-use plimsoll_control::{CurveChoice, DrainTest, DriftTest, Exploration};
+use plimsoll_control::{CurveChoice, DriftTest};
 use plimsoll_model::Objective;
 use plimsoll_probe::{LivenessConfig, ProbeConfig};
 use plimsoll_sink::{Sink, Sinks, Source};
@@ -74,11 +74,9 @@ impl Service {
 impl Default for Learn {
     fn default() -> Self {
         Learn {
-            exploration: Exploration::Packed,
             curve: CurveChoice::Auto,
             drift: DriftTest::Sequential,
             refresh: true,
-            drain: DrainTest::Passive,
             latency_factor: defaults::LATENCY_FACTOR,
             max_step: defaults::MAX_STEP,
         }
@@ -119,16 +117,12 @@ pub struct Backend {
 /// How curves are learned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Learn {
-    /// How a pool is explored.
-    pub exploration: Exploration,
     /// The shape that is fitted.
     pub curve: CurveChoice,
     /// How a change of a backend is told from noise.
     pub drift: DriftTest,
     /// Whether curves are measured anew on purpose now and then.
     pub refresh: bool,
-    /// How the drain time is measured.
-    pub drain: DrainTest,
     /// While exploring, a backend's latency may grow to this many times its least.
     pub latency_factor: f64,
     /// While exploring, a weight may grow by this factor in one step.

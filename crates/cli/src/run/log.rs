@@ -140,7 +140,6 @@ pub fn record(service: &str, record: &Record) {
         | RecordKind::Relearned
         | RecordKind::Underestimated
         | RecordKind::Refresh
-        | RecordKind::Drained
         | RecordKind::GivenBack
         | RecordKind::Returned
         | RecordKind::Joined

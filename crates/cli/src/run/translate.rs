@@ -86,11 +86,9 @@ fn spec(service: &config::Service, ids: &[BackendId], observe: bool) -> ServiceS
     ServiceSpec {
         objective: service.objective,
         theta: service.theta,
-        exploration: service.learn.exploration,
         curve: service.learn.curve,
         drift: service.learn.drift,
         refresh: service.learn.refresh,
-        drain: service.learn.drain,
         slow_start: service.limits.slow_start,
         latency_factor: service.learn.latency_factor,
         max_step: service.learn.max_step,
@@ -196,7 +194,7 @@ fn is_same_request(a: &ProbeSpec, b: &ProbeSpec) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_control::{CurveChoice, DrainTest, DriftTest, Exploration};
+    use plimsoll_control::{CurveChoice, DriftTest};
 
     use super::*;
 
@@ -242,19 +240,17 @@ mod tests {
         let text = LEAST.to_owned()
             + "    objective: max
     theta: 0.25
-    learn: { exploration: bisect, curve: poly2, drift: literal, refresh: false, drain: overload,
-             latency_factor: 4, max_step: 1.5 }
+    learn: { curve: isotonic, drift: off, refresh: false, latency_factor: 4, max_step: 1.5 }
     limits: { min_change: 0.03, min_interval: 7s, slow_start: 0s }
 ";
         let text = text.replace("path: /work", "path: /work, interval: 3s, requests: 2");
         let spec = translate(&text).spec;
         assert_eq!((spec.objective, spec.theta), (plimsoll_model::Objective::Max, Some(0.25)));
-        assert_eq!((spec.exploration, spec.curve), (Exploration::Bisect, CurveChoice::Poly2));
         assert_eq!((spec.latency_factor, spec.max_step, spec.min_change), (4.0, 1.5, 0.03));
         assert_eq!(spec.min_interval, Duration::from_secs(7));
         assert_eq!(spec.slow_start, Duration::ZERO);
-        assert_eq!((spec.drift, spec.refresh), (DriftTest::Literal, false));
-        assert_eq!(spec.drain, DrainTest::Overload);
+        let learned = (spec.curve, spec.drift, spec.refresh);
+        assert_eq!(learned, (CurveChoice::Isotonic, DriftTest::Off, false));
         let asked = Some(ProbeRate { interval: Some(Duration::from_secs(3)), requests: Some(2) });
         assert_eq!(spec.probe, asked);
         let probed = translate(LEAST).spec.probe;
@@ -266,7 +262,6 @@ mod tests {
         let text = "    liveness: { path: /health, requests: 3, interval: 100ms }\n";
         assert_eq!(checked(text), often);
         let least = translate(&LEAST.replace(NO_PROBE, "")).spec;
-        assert_eq!(least.exploration, Exploration::Packed);
         // What is not said is what the controller itself holds for right.
         let ids = [BackendId(1), BackendId(2)];
         let named = ids.map(|id| BackendSpec { id, name: format!("s{}", id.0) });

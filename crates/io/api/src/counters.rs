@@ -41,7 +41,6 @@ fn kind_name(kind: RecordKind) -> &'static str {
         RecordKind::Doubted => "doubted",
         RecordKind::Relearned => "relearned",
         RecordKind::Underestimated => "underestimated",
-        RecordKind::Drained => "drained",
         RecordKind::Joined => "joined",
         RecordKind::Left => "left",
         RecordKind::Drift => "drift",

@@ -194,8 +194,8 @@ mod tests {
 
     #[test]
     fn lanes_come_as_a_list_and_only_once() {
-        let args = read(&["--lanes", "random2,plimsoll-roundrobin-literal"]).unwrap();
-        assert_eq!(args.lanes, [LaneKind::Random2, LaneKind::PlimsollRoundrobinLiteral]);
+        let args = read(&["--lanes", "random2,knapsack-literal"]).unwrap();
+        assert_eq!(args.lanes, [LaneKind::Random2, LaneKind::KnapsackLiteral]);
         assert_eq!(problems(&args), Vec::<String>::new());
         assert_eq!(read(&[]).unwrap().lanes.len(), 5);
         let args = read(&["--lanes", "random2,leastconn,random2", "--measure", "0s"]).unwrap();

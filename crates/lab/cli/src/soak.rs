@@ -10,8 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use plimsoll_control::Exploration;
-use plimsoll_sim::{EXPLORATIONS, Fault, Level, Mutant, Order, Rule, Tally};
+use plimsoll_sim::{Fault, Level, Mutant, Order, Rule, Tally};
 use plimsoll_terminal::{answer, complain};
 
 /// Time between two lines of progress.
@@ -37,9 +36,6 @@ pub struct Args {
     /// Runs in parallel; by default as many as there are cores
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
-    /// How the pool is explored
-    #[arg(long, default_value = "packed", value_name = "NAME", value_parser = one_of(&EXPLORATIONS))]
-    exploration: Exploration,
     /// A fault to leave out; may be given again
     #[arg(long, value_name = "FAULT")]
     without: Vec<Fault>,
@@ -90,7 +86,6 @@ impl Args {
     fn order(&self, seed: u64) -> Order {
         Order {
             level: self.level,
-            exploration: self.exploration,
             without: self.without.clone(),
             mutant: self.mutant,
             beyond: self.beyond.clone(),
@@ -117,13 +112,9 @@ pub fn run(args: &Args) -> ExitCode {
     }
     let began = Instant::now();
     let totals = soak(args, &seeds, began);
-    let Tally { steps, plans, rounds, faults, digest, .. } = totals.tally;
-    let explored = match args.exploration {
-        Exploration::Packed => String::new(),
-        _ => format!(" ({rounds} to explore)"),
-    };
+    let Tally { steps, plans, faults, digest, .. } = totals.tally;
     let code = answer(&format!(
-        "{} runs of {:.2} days: {steps} steps, {plans} plans{explored}, {faults} faults, {} violations, \
+        "{} runs of {:.2} days: {steps} steps, {plans} plans, {faults} faults, {} violations, \
          {:.0} s; digest {digest}\n",
         totals.runs,
         args.days,
@@ -200,25 +191,22 @@ mod tests {
     #[test]
     fn printed_command_repeats_the_run() {
         for (_, level) in Level::NAMED {
-            for (_, exploration) in EXPLORATIONS {
-                for mutant in Mutant::ALL.into_iter().map(Some).chain([None]) {
-                    let order = Order {
-                        level,
-                        exploration,
-                        mutant,
-                        without: Fault::ALL.to_vec(),
-                        beyond: Rule::ALL.to_vec(),
-                        ..Order::days(93, 0.05)
-                    };
-                    let line = order.command();
-                    let again = read(line.strip_prefix("plimsoll-lab soak ").expect("its name"));
-                    let again = again.expect("it is read");
-                    assert_eq!(again.seeds(), 93..94);
-                    let again = again.order(93);
-                    assert!((again.seconds / order.seconds - 1.0).abs() < 1e-12);
-                    let seconds = order.seconds;
-                    assert_eq!(Order { seconds, ..again }, order);
-                }
+            for mutant in Mutant::ALL.into_iter().map(Some).chain([None]) {
+                let order = Order {
+                    level,
+                    mutant,
+                    without: Fault::ALL.to_vec(),
+                    beyond: Rule::ALL.to_vec(),
+                    ..Order::days(93, 0.05)
+                };
+                let line = order.command();
+                let again = read(line.strip_prefix("plimsoll-lab soak ").expect("its name"));
+                let again = again.expect("it is read");
+                assert_eq!(again.seeds(), 93..94);
+                let again = again.order(93);
+                assert!((again.seconds / order.seconds - 1.0).abs() < 1e-12);
+                let seconds = order.seconds;
+                assert_eq!(Order { seconds, ..again }, order);
             }
         }
     }

@@ -32,8 +32,6 @@ pub struct Steered<'a> {
     pub lb: Lb,
     /// HAProxy's admin socket, or the proxy's.
     pub socket: &'a Path,
-    /// `learn.exploration`, where it is not the default.
-    pub exploration: Option<&'static str>,
 }
 
 /// A running daemon; killed when dropped.
@@ -130,16 +128,8 @@ pub fn configuration(steered: &Steered, store: &Path, api: SocketAddr) -> Value 
         Lb::Haproxy => json!({ "haproxy": { "socket": steered.socket, "backend": SECTION } }),
         Lb::Proxy => json!({ "proxy": { "socket": steered.socket, "pool": SECTION } }),
     };
-    let mut service = json!({
-        "name": SERVICE,
-        "backends": backends,
-        "sink": sink,
-    });
-    if let Some(exploration) = steered.exploration {
-        service["learn"] = json!({ "exploration": exploration });
-    }
     json!({
-        "services": [service],
+        "services": [{ "name": SERVICE, "backends": backends, "sink": sink }],
         "store": { "path": store },
         "api": { "listen": api.to_string() },
     })

@@ -1,16 +1,18 @@
-//! What every lane has in front of its servers: a balancer, clients, and a daemon where Plimsoll steers.
+//! What every lane has in front of its servers: a balancer, clients, and a controller where one steers.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use plimsoll_api::wire::Event;
-use plimsoll_control::{BackendView, ServiceView};
+use plimsoll_control::{BackendView, Phase, ServiceView};
+use plimsoll_sim::knapsack::ExploreMode;
 use plimsoll_testbed::Service;
 use plimsoll_testbed::load::{self, Arrivals, LoadHandle, LoadReport, LoadSpec, Target};
 
 use crate::daemon::{Daemon, Steered};
 use crate::haproxy::{Haproxy, Server};
+use crate::knapsack::KnapsackDriver;
 use crate::proxy::{Proxy, proxy_policy};
 use crate::{Family, LaneError};
 
@@ -83,6 +85,15 @@ impl Balancer {
     }
 }
 
+/// What steers a balancer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SteeredBy {
+    /// A Plimsoll daemon.
+    Plimsoll,
+    /// KnapsackLB's controller, which explores in this way.
+    Knapsack(ExploreMode),
+}
+
 /// What a front is to be.
 #[derive(Clone, Debug)]
 pub struct FrontSpec {
@@ -94,10 +105,8 @@ pub struct FrontSpec {
     pub balance: &'static str,
     /// The servers, with what the balancer holds while no daemon runs.
     pub servers: Vec<Server>,
-    /// Whether a Plimsoll daemon steers it.
-    pub is_steered: bool,
-    /// `learn.exploration` of that daemon, where it is not the default.
-    pub exploration: Option<&'static str>,
+    /// What steers it, if anything.
+    pub steering: Option<SteeredBy>,
     /// Requests per second of its Poisson clients.
     pub rate_rps: f64,
     /// The work that each request asks its server for; none where servers draw it themselves.
@@ -115,6 +124,7 @@ pub struct Front {
     // In the order in which they are to end: nobody asks who is already gone.
     clients: Option<LoadHandle>,
     daemon: Option<Daemon>,
+    knapsack: Option<KnapsackDriver>,
     balancer: Balancer,
 }
 
@@ -126,25 +136,30 @@ impl Front {
     pub fn start(family: &Family, spec: FrontSpec) -> Result<Self, LaneError> {
         let balancer = Balancer::start(family, &spec)?;
         let addresses = spec.servers.iter().map(|s| (s.name.clone(), s.address)).collect();
-        let (past, clients, daemon) = (Vec::new(), None, None);
-        let mut front = Front { spec, addresses, past, clients, daemon, balancer };
+        let (past, clients, daemon, knapsack) = (Vec::new(), None, None, None);
+        let mut front = Front { spec, addresses, past, clients, daemon, knapsack, balancer };
         front.steer(family)?;
         Ok(front)
     }
 
-    /// Starts the daemon where there should be one and is none. It knows what the last one knew.
+    /// Starts the controller where there should be one and is none. It knows what the last one knew.
     fn steer(&mut self, family: &Family) -> Result<(), LaneError> {
-        if self.spec.is_steered && self.daemon.is_none() {
-            let steered = Steered {
-                servers: &self.addresses,
-                lb: self.spec.lb,
-                socket: self.balancer.socket(),
-                exploration: self.spec.exploration,
-            };
-            let name = format!("{}-plimsoll", self.spec.name);
-            self.daemon = Some(Daemon::start(family, &name, &steered)?);
+        let (servers, lb, socket) = (&self.addresses, self.spec.lb, self.balancer.socket());
+        match self.spec.steering {
+            Some(SteeredBy::Plimsoll) if self.daemon.is_none() => {
+                let name = format!("{}-plimsoll", self.spec.name);
+                let steered = Steered { servers, lb, socket };
+                self.daemon = Some(Daemon::start(family, &name, &steered)?);
+                Ok(())
+            }
+            Some(SteeredBy::Knapsack(mode)) => {
+                if self.knapsack.is_none() {
+                    self.knapsack = Some(KnapsackDriver::new(servers, lb, socket, mode)?);
+                }
+                self.knapsack.as_mut().map_or(Ok(()), KnapsackDriver::start)
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Lets the clients come, for the first time or after a pause, and the daemon again where it rested.
@@ -189,6 +204,7 @@ impl Front {
         for (server, weight) in self.spec.servers.iter_mut().zip(weights) {
             server.weight = weight;
         }
+        self.knapsack.iter_mut().for_each(KnapsackDriver::rest);
         if let Some(daemon) = self.daemon.take() {
             self.past = daemon.events();
             daemon.end();
@@ -226,16 +242,30 @@ impl Front {
         self.daemon.as_ref()?.view()
     }
 
+    /// What its controller does; nothing where there is none or it does not answer.
+    pub fn phase(&self) -> Option<Phase> {
+        match &self.knapsack {
+            Some(knapsack) => knapsack.phase(),
+            None => self.view().map(|view| view.phase),
+        }
+    }
+
     /// The weights that the balancer holds: what this view says is programmed, or the last that are known.
     pub fn held(&self, view: Option<&ServiceView>) -> Vec<u32> {
         let programmed = |b: &BackendView| b.programmed.unwrap_or(b.weight);
-        let last = || self.spec.servers.iter().map(|server| server.weight).collect();
+        let last = || match &self.knapsack {
+            Some(knapsack) => knapsack.weights(),
+            None => self.spec.servers.iter().map(|server| server.weight).collect(),
+        };
         view.map_or_else(last, |v| v.backends.iter().map(programmed).collect())
     }
 
     /// Plimsoll's decisions so far, the last thousand: a daemon also keeps those of the ones before it.
     pub fn events(&self) -> Vec<Event> {
-        self.daemon.as_ref().map_or_else(|| self.past.clone(), Daemon::events)
+        match &self.knapsack {
+            Some(knapsack) => knapsack.entries(),
+            None => self.daemon.as_ref().map_or_else(|| self.past.clone(), Daemon::events),
+        }
     }
 
     /// Those after the one of this number, at most a thousand; none while no daemon runs.
@@ -249,7 +279,8 @@ impl Front {
     /// The first that does not.
     pub fn check(&mut self) -> Result<(), LaneError> {
         let daemon = self.daemon.as_mut().and_then(Daemon::ended);
-        daemon.or_else(|| self.balancer.ended()).map_or(Ok(()), Err)
+        let knapsack = || self.knapsack.as_ref().and_then(KnapsackDriver::ended);
+        daemon.or_else(knapsack).or_else(|| self.balancer.ended()).map_or(Ok(()), Err)
     }
 
     /// Ends the arrivals for good, so that several lanes can wait for their last clients together.

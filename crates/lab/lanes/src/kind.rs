@@ -1,7 +1,8 @@
 use clap::ValueEnum;
 use plimsoll_pack::PackError;
+use plimsoll_sim::knapsack::ExploreMode;
 
-use crate::Pool;
+use crate::{Pool, SteeredBy};
 
 /// Who balances a lane, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -22,10 +23,10 @@ pub enum LaneKind {
     PlimsollRoundrobin,
     /// Plimsoll steers HAProxy's leastconn.
     PlimsollLeastconn,
-    /// The same under roundrobin, exploring by the paper's rule as printed.
-    PlimsollRoundrobinLiteral,
-    /// The same under roundrobin, exploring by the paper's rule as mended.
-    PlimsollRoundrobinBisect,
+    /// KnapsackLB's own controller steers HAProxy's roundrobin, exploring by the paper's rule as printed.
+    KnapsackLiteral,
+    /// The same, exploring by that rule as mended.
+    KnapsackBisect,
 }
 
 impl LaneKind {
@@ -40,8 +41,8 @@ impl LaneKind {
             LaneKind::StaticOracle => "static-oracle",
             LaneKind::PlimsollRoundrobin => "plimsoll-roundrobin",
             LaneKind::PlimsollLeastconn => "plimsoll-leastconn",
-            LaneKind::PlimsollRoundrobinLiteral => "plimsoll-roundrobin-literal",
-            LaneKind::PlimsollRoundrobinBisect => "plimsoll-roundrobin-bisect",
+            LaneKind::KnapsackLiteral => "knapsack-literal",
+            LaneKind::KnapsackBisect => "knapsack-bisect",
         }
     }
 
@@ -50,22 +51,17 @@ impl LaneKind {
         self.name().replace('-', "_")
     }
 
-    /// Whether a Plimsoll daemon steers it.
+    /// Whether a controller steers it.
     pub fn is_steered(self) -> bool {
-        matches!(
-            self,
-            LaneKind::PlimsollRoundrobin
-                | LaneKind::PlimsollLeastconn
-                | LaneKind::PlimsollRoundrobinLiteral
-                | LaneKind::PlimsollRoundrobinBisect
-        )
+        self.steering().is_some()
     }
 
-    /// The `learn.exploration` that its daemon is told; nothing where the default is meant.
-    pub fn exploration(self) -> Option<&'static str> {
+    /// What steers it.
+    pub fn steering(self) -> Option<SteeredBy> {
         match self {
-            LaneKind::PlimsollRoundrobinLiteral => Some("literal"),
-            LaneKind::PlimsollRoundrobinBisect => Some("bisect"),
+            LaneKind::PlimsollRoundrobin | LaneKind::PlimsollLeastconn => Some(SteeredBy::Plimsoll),
+            LaneKind::KnapsackLiteral => Some(SteeredBy::Knapsack(ExploreMode::Literal)),
+            LaneKind::KnapsackBisect => Some(SteeredBy::Knapsack(ExploreMode::Bisect)),
             _ => None,
         }
     }
@@ -105,7 +101,8 @@ mod tests {
         for kind in LaneKind::value_variants() {
             let value = kind.to_possible_value().unwrap();
             assert_eq!(value.get_name(), kind.name());
-            assert_eq!(kind.is_steered(), kind.name().starts_with("plimsoll"));
+            let steered = ["plimsoll", "knapsack"].iter().any(|by| kind.name().starts_with(by));
+            assert_eq!(kind.is_steered(), steered);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use plimsoll_lanes::{
     CpuClock, Event as Decision, Family, Front, FrontSpec, Interrupt, LaneError, Lb,
-    Server as Balanced,
+    Server as Balanced, SteeredBy,
 };
 use plimsoll_testbed::load::LoadReport;
 
@@ -93,8 +93,7 @@ impl Lane {
             lb: Lb::Haproxy,
             balance: kind.balance(),
             servers: servers.addresses().into_iter().zip(weights).map(server).collect(),
-            is_steered: kind.is_steered(),
-            exploration: None,
+            steering: kind.is_steered().then_some(SteeredBy::Plimsoll),
             rate_rps: trial.load * setting.capacities_rps.iter().sum::<f64>(),
             work: Some(pool.work),
             seed: trial.seed,

@@ -2,10 +2,10 @@
 //! static split and the central queue.
 //!
 //! `cargo run --release -p plimsoll-sim --example learn -- LOAD roundrobin|leastconn \
-//!  packed|bisect|literal SEEDS`
+//!  plimsoll|bisect|literal SEEDS` (the last two: KnapsackLB's own controller)
 
-use plimsoll_control::Exploration;
 use plimsoll_model::Nanos;
+use plimsoll_sim::knapsack::ExploreMode;
 use plimsoll_sim::{Arena, Method, World, WorldSpec, paper_pool, yardsticks};
 
 const LEARNING_S: f64 = 180.0;
@@ -13,18 +13,18 @@ const MEASURED_S: f64 = 300.0;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [load, method, exploration, seeds] = args.as_slice() else {
-        eprintln!("usage: learn LOAD roundrobin|leastconn packed|bisect|literal SEEDS");
+    let [load, method, steered, seeds] = args.as_slice() else {
+        eprintln!("usage: learn LOAD roundrobin|leastconn plimsoll|bisect|literal SEEDS");
         std::process::exit(2);
     };
     let load: f64 = load.parse().expect("LOAD is a number such as 0.7");
     let seeds: u64 = seeds.parse().expect("SEEDS is how many runs to make");
     let method: Method = method.parse().unwrap_or_else(|why| panic!("{why}"));
-    let exploration = match exploration.as_str() {
-        "packed" => Exploration::Packed,
-        "bisect" => Exploration::Bisect,
-        "literal" => Exploration::Literal,
-        other => panic!("{other}: expected packed, bisect or literal"),
+    let knapsack = match steered.as_str() {
+        "plimsoll" => None,
+        "bisect" => Some(ExploreMode::Bisect),
+        "literal" => Some(ExploreMode::Literal),
+        other => panic!("{other}: expected plimsoll, bisect or literal"),
     };
     let ends =
         yardsticks(&Arena::new(paper_pool(11), load, 1_000_000, 5)).expect("a pool with room");
@@ -34,9 +34,10 @@ fn main() {
     let mut ratios = Vec::new();
     for seed in 1..=seeds {
         let mut world = World::new(WorldSpec::new(paper_pool(11), method, load, seed));
-        let mut spec = world.service_spec();
-        spec.exploration = exploration;
-        world.attach(spec, None);
+        match knapsack {
+            Some(mode) => world.attach_knapsack(mode),
+            None => world.attach(world.service_spec(), None),
+        }
         world.run_for(LEARNING_S);
         let from = world.now();
         world.run_for(MEASURED_S);

@@ -1,7 +1,5 @@
 //! The command line that repeats a run; a run that finds a violation prints it.
 
-use plimsoll_control::Exploration;
-
 use crate::run::{Level, Order};
 
 const DAY_S: f64 = 86_400.0;
@@ -11,13 +9,6 @@ impl Level {
     pub const NAMED: [(&str, Level); 2] =
         [("samples", Level::Samples), ("requests", Level::Requests)];
 }
-
-/// All explorations, by their names on the command line.
-pub const EXPLORATIONS: [(&str, Exploration); 3] = [
-    ("packed", Exploration::Packed),
-    ("bisect", Exploration::Bisect),
-    ("literal", Exploration::Literal),
-];
 
 fn name_of<T: PartialEq>(one: &T, all: &[(&'static str, T)]) -> &'static str {
     all.iter().find(|(_, other)| other == one).expect("all are listed").0
@@ -31,9 +22,6 @@ impl Order {
         let standard = Order::default();
         if self.level != standard.level {
             line += &format!(" --level {}", name_of(&self.level, &Level::NAMED));
-        }
-        if self.exploration != standard.exploration {
-            line += &format!(" --exploration {}", name_of(&self.exploration, &EXPLORATIONS));
         }
         self.without.iter().for_each(|fault| line += &format!(" --without {fault}"));
         self.beyond.iter().for_each(|rule| line += &format!(" --beyond {rule}"));

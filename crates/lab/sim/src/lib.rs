@@ -15,6 +15,7 @@ pub mod edge;
 mod fault;
 pub mod flows;
 mod invariants;
+pub mod knapsack;
 mod law;
 mod mutant;
 mod names;
@@ -34,7 +35,6 @@ pub use arena::{
     OneQueue, Patience, Refusal, ShortestDelay, StaticLimit, Step, Surroundings, TypeReport,
     Window, Yardsticks, integer_weights, static_shares, yardsticks,
 };
-pub use command::EXPLORATIONS;
 pub use container::{Container, ContainerPool, ContainerPoolSpec, Outcome};
 pub use digest::Digest;
 pub use fault::Fault;

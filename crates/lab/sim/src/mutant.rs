@@ -87,8 +87,6 @@ pub enum Mutant {
     RefreshTooMuch,
     /// It does not end measurements.
     RefreshForever,
-    /// It measures drain times by overload too often.
-    DrainAgain,
     /// It believes that the balancer holds whatever was planned.
     BelieveInPlans,
     /// It leaves a serving backend out of its plans.
@@ -109,7 +107,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 43] = [
+    pub const ALL: [Mutant; 42] = [
         Mutant::SwallowFailures,
         Mutant::KeepFailedAtOne,
         Mutant::DropZeros,
@@ -144,7 +142,6 @@ impl Mutant {
         Mutant::RefreshUnasked,
         Mutant::RefreshTooMuch,
         Mutant::RefreshForever,
-        Mutant::DrainAgain,
         Mutant::BelieveInPlans,
         Mutant::ForgetOne,
         Mutant::KeepEjected,
@@ -500,7 +497,6 @@ impl Interceptor {
     /// A record that the controller did not make.
     fn false_record(&self, mutant: Mutant, record: &Record) -> Option<Record> {
         match (mutant, record.kind) {
-            (Mutant::DrainAgain, RecordKind::Drained) => Some(record.clone()),
             (Mutant::InventFailures, RecordKind::Plan) => Some(Record {
                 kind: RecordKind::Failed,
                 backend: Some("s0".to_owned()),

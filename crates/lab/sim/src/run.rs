@@ -3,7 +3,6 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use plimsoll_control::Exploration;
 use plimsoll_model::Nanos;
 use plimsoll_queueing::ServiceTime;
 
@@ -35,8 +34,6 @@ pub struct Order {
     pub level: Level,
     /// Simulated time, seconds.
     pub seconds: f64,
-    /// How the pool is explored.
-    pub exploration: Exploration,
     /// Faults that are left out.
     pub without: Vec<Fault>,
     /// The defect of the controller, if any.
@@ -59,7 +56,7 @@ impl Order {
             Level::Samples => Cadence::SAMPLE_LEVEL,
             Level::Requests => Cadence::REQUEST_LEVEL,
         };
-        let scenario = Scenario::from_seed(self.seed, cadence).exploring(self.exploration);
+        let scenario = Scenario::from_seed(self.seed, cadence);
         self.without.iter().fold(scenario, |scenario, &fault| scenario.without(fault))
     }
 

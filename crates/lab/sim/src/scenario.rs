@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use plimsoll_control::{DrainTest, DriftTest, Exploration, ProbeRate, ServiceSpec};
+use plimsoll_control::{DriftTest, ProbeRate, ServiceSpec};
 
 use crate::fault::Fault;
 use crate::pool::{BackendModel, Method};
@@ -70,8 +70,6 @@ impl Cadence {
 /// An administrator's settings: two seeds in five have the defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// How the pool is explored: the default for every seed. See [`Scenario::exploring`].
-    pub exploration: Exploration,
     /// Bound on the spread of the shares.
     pub theta: Option<f64>,
     /// The most by which a share grows in a step while it is learned.
@@ -82,8 +80,6 @@ pub struct Settings {
     pub slow_start: Duration,
     /// How changes are distinguished from noise.
     pub drift: DriftTest,
-    /// How drain times are measured.
-    pub drain: DrainTest,
     /// Curves are measured again now and then.
     pub refresh: bool,
     /// The least time between two plans.
@@ -98,7 +94,6 @@ impl Settings {
         let by_default = rng.chance(0.4);
         // The same random numbers are drawn whether they are used or not.
         let drawn = Settings {
-            exploration: spec.exploration,
             theta: Some(rng.between(0.05, 0.5)).filter(|_| rng.chance(0.8)),
             max_step: rng.pick(&[1.2, 1.5, 2.0, 2.0, 4.0]),
             min_change: rng.pick(&[0.01, 0.01, 0.05, 0.1]),
@@ -106,22 +101,19 @@ impl Settings {
             drift: rng.pick(&[
                 DriftTest::Sequential,
                 DriftTest::Sequential,
-                DriftTest::Literal,
+                DriftTest::Sequential,
                 DriftTest::Off,
             ]),
-            drain: rng.pick(&[DrainTest::Passive, DrainTest::Overload, DrainTest::Overload]),
             refresh: rng.chance(0.7),
             min_interval,
             probes: true,
         };
         let usual = Settings {
-            exploration: spec.exploration,
             theta: spec.theta,
             max_step: spec.max_step,
             min_change: spec.min_change,
             slow_start: spec.slow_start,
             drift: spec.drift,
-            drain: spec.drain,
             refresh: spec.refresh,
             min_interval,
             probes: false,
@@ -132,13 +124,11 @@ impl Settings {
     /// The specification of a service with these settings.
     pub fn apply(&self, spec: ServiceSpec) -> ServiceSpec {
         ServiceSpec {
-            exploration: self.exploration,
             theta: self.theta,
             max_step: self.max_step,
             min_change: self.min_change,
             slow_start: self.slow_start,
             drift: self.drift,
-            drain: self.drain,
             refresh: self.refresh,
             min_interval: self.min_interval,
             probe: self.probes.then(ProbeRate::default),
@@ -233,17 +223,6 @@ impl Scenario {
         self.disturbances.retain(|d| d.fault != fault);
         self
     }
-
-    /// The same scenario with this exploration. The paper's explorations need a split: with them the balancer begins
-    /// with one.
-    #[must_use]
-    pub fn exploring(mut self, exploration: Exploration) -> Self {
-        self.settings.exploration = exploration;
-        if exploration != Exploration::Packed {
-            self.method = Method::RoundRobin;
-        }
-        self
-    }
 }
 
 impl fmt::Display for Scenario {
@@ -265,20 +244,9 @@ impl fmt::Display for Scenario {
         let s = &self.settings;
         writeln!(
             f,
-            "  theta {:?}, max_step {}, min_change {}, min_interval {:?}, slow_start {:?}, drift {:?}, drain {:?}, \
-             refresh {}",
-            s.theta,
-            s.max_step,
-            s.min_change,
-            s.min_interval,
-            s.slow_start,
-            s.drift,
-            s.drain,
-            s.refresh,
+            "  theta {:?}, max_step {}, min_change {}, min_interval {:?}, slow_start {:?}, drift {:?}, refresh {}",
+            s.theta, s.max_step, s.min_change, s.min_interval, s.slow_start, s.drift, s.refresh,
         )?;
-        if s.exploration != Exploration::Packed {
-            writeln!(f, "  explores in the paper's way: {:?}", s.exploration)?;
-        }
         for (i, (b, w)) in self.pool.iter().zip(&self.weights).enumerate() {
             writeln!(f, "  s{i}: {} cores at {:.2}, weight {w}", b.cores, b.speed)?;
         }

@@ -3,10 +3,13 @@
 
 use std::time::Duration;
 
-use plimsoll_control::{Action, BackendSpec, Controller, Event, Memory, Record, ServiceSpec};
+use plimsoll_control::{
+    Action, BackendSpec, Controller, Event, Memory, Phase, Record, ServiceSpec,
+};
 use plimsoll_model::{Applied, BackendId, FailureKind, Nanos, Outcome, Plan, ServerStatus};
 use plimsoll_queueing::ServiceTime;
 
+use crate::knapsack::{ExploreMode, Knapsack};
 use crate::pool::{BackendModel, Method};
 use crate::pool_model::{Condition, PoolModel};
 use crate::request::{Answer, RequestPool};
@@ -71,6 +74,28 @@ pub fn poll_asked(
     }
 }
 
+/// What sets the weights.
+enum Steered {
+    Plimsoll(Box<Controller>),
+    Knapsack(Box<Knapsack>),
+}
+
+impl Steered {
+    fn step(&mut self, now: Nanos, event: Event) -> Vec<Action> {
+        match self {
+            Steered::Plimsoll(controller) => controller.step(now, event),
+            Steered::Knapsack(controller) => controller.step(now, event),
+        }
+    }
+
+    fn planned_rps(&self, now: Nanos) -> f64 {
+        match self {
+            Steered::Plimsoll(controller) => controller.view(now).plan.rate_rps,
+            Steered::Knapsack(controller) => controller.planned_rps(),
+        }
+    }
+}
+
 /// A simulated pool with its balancer, clients and controller.
 pub struct World {
     spec: WorldSpec,
@@ -80,7 +105,7 @@ pub struct World {
     wrong_url: bool,
     /// Every liveness check times out, though all backends are healthy.
     blind: bool,
-    controller: Option<Controller>,
+    steered: Option<Steered>,
     pending: Option<(u64, Plan)>,
     next_probe: Vec<u64>,
     probe_every: Vec<u64>,
@@ -118,7 +143,7 @@ impl World {
             next_tick: 0,
             wrong_url: false,
             blind: false,
-            controller: None,
+            steered: None,
             pending: None,
             next_probe: vec![0; n],
             probe_every: vec![u64::MAX; n],
@@ -149,19 +174,37 @@ impl World {
 
     /// Starts a controller.
     pub fn attach(&mut self, spec: ServiceSpec, memory: Option<Memory>) {
-        self.controller =
-            Some(Controller::new(spec, memory, self.pool_model.now(), self.spec.seed));
+        let controller = Controller::new(spec, memory, self.pool_model.now(), self.spec.seed);
+        self.steered = Some(Steered::Plimsoll(Box::new(controller)));
     }
 
-    /// The controller, if one runs.
+    /// Starts KnapsackLB's controller instead, which explores in this way.
+    pub fn attach_knapsack(&mut self, mode: ExploreMode) {
+        let ServiceSpec { backends, sink, .. } = self.service_spec();
+        let controller = Knapsack::new(&backends, sink.range, mode).expect("a pool has backends");
+        self.steered = Some(Steered::Knapsack(Box::new(controller)));
+    }
+
+    /// Plimsoll's controller, if it runs.
     pub fn controller(&self) -> Option<&Controller> {
-        self.controller.as_ref()
+        match &self.steered {
+            Some(Steered::Plimsoll(controller)) => Some(controller),
+            _ => None,
+        }
+    }
+
+    /// What the controller does, whichever it is.
+    pub fn phase(&self) -> Option<Phase> {
+        Some(match self.steered.as_ref()? {
+            Steered::Plimsoll(controller) => controller.view(self.now()).phase,
+            Steered::Knapsack(controller) => controller.phase(),
+        })
     }
 
     /// Stops the controller, as a crash does; the balancer keeps its weights.
-    pub fn detach(&mut self) -> Option<Controller> {
+    pub fn detach(&mut self) {
         self.pending = None;
-        self.controller.take()
+        self.steered = None;
     }
 
     /// The time.
@@ -327,12 +370,12 @@ impl World {
 
     fn tell(&mut self, event: Event) {
         let now = self.pool_model.now();
-        let Some(controller) = &mut self.controller else { return };
-        for action in controller.step(now, event) {
+        let Some(steered) = &mut self.steered else { return };
+        for action in steered.step(now, event) {
             match action {
                 Action::Program(plan) => {
                     self.plans.push((now, plan.clone()));
-                    self.planned_rps.push((now, controller.view(now).plan.rate_rps));
+                    self.planned_rps.push((now, steered.planned_rps(now)));
                     self.pending = Some((now.0 + PROGRAMMING, plan));
                 }
                 Action::Correct(plan) => self.pending = Some((now.0 + PROGRAMMING, plan)),

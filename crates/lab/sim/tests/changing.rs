@@ -223,29 +223,3 @@ fn several_small_backends_are_measured_at_once_within_5_percent_of_the_pool() {
         assert!(capacities.len() == 1 || part <= 1.1 * 0.05, "{at:?}: {part}");
     }
 }
-
-#[test]
-fn the_papers_drain_time_is_measured_by_overloading_a_backend_that_can_be_spared() {
-    let mut serve_again = 0;
-    for seed in [6, 7] {
-        let mut world = World::new(WorldSpec::new(small_pool(), Method::RoundRobin, 0.4, seed));
-        let probe = Some(ProbeRate::default());
-        let spec = ServiceSpec { drain: DrainTest::Overload, probe, ..world.service_spec() };
-        world.attach(spec, None);
-        world.run_for(600.0);
-        let is_measured = |record: &Record| record.reason.contains("it was drained after");
-        let measured = world.records.iter().find(|(_, record)| is_measured(record));
-        let (ended, record) = measured.expect("a drain time");
-        let measured = record.backend.as_ref().expect("a backend");
-        let measured: usize = measured[1..].parse().expect("a number");
-        let zeroed = |plan: &Plan| {
-            plan.entries.iter().any(|e| e.backend.0 as usize == measured && e.weight == 0)
-        };
-        let mut before = world.plans.iter().filter(|(at, _)| at < ended);
-        assert!(before.any(|(_, plan)| zeroed(plan)), "seed {seed}: it was set to 0");
-        let next = world.plans.iter().find(|(at, _)| at >= ended);
-        serve_again += u32::from(next.is_some_and(|(_, plan)| !zeroed(plan)));
-    }
-    // At so little load a slow one may be parked, because the others are enough.
-    assert!(serve_again > 0, "and serves again");
-}

@@ -1,8 +1,8 @@
 //! The controller against simulated pools: the weights that it finds, and its reactions to faults.
 
 use plimsoll_control::{
-    BackendSpec, BackendState, Event, Exploration, Phase, ProbeRate, Record, RecordKind,
-    ServiceSpec, ServiceView,
+    BackendSpec, BackendState, Event, Phase, ProbeRate, Record, RecordKind, ServiceSpec,
+    ServiceView,
 };
 use plimsoll_model::{BackendId, Nanos, Plan, PlanKind, ServerStatus};
 use plimsoll_sim::{
@@ -64,41 +64,6 @@ fn under_leastconn_clients_wait_less_than_with_any_static_split() {
         assert!(mean <= of_oracle * oracle, "{load}: {mean:.1} ms, the oracle {oracle:.1}");
         assert!(mean <= of_limit * limit, "{load}: {mean:.1} ms, the limit {limit:.1}");
         assert_eq!(view(&w).phase, Phase::Steady);
-    }
-}
-
-/// Requests of the first three minutes above the p99 of `steady`, less the 1 % expected.
-fn harm(world: &World, p99: f64) -> f64 {
-    let early: Vec<_> = world.answers.iter().filter(|a| a.sent < Nanos(180_000_000_000)).collect();
-    let slow = early.iter().filter(|a| !a.ok || a.latency_ms > p99).count();
-    slow as f64 - 0.01 * early.len() as f64
-}
-
-#[test]
-fn learning_delays_a_fifth_of_the_requests_that_the_literal_algorithm_delays() {
-    let mut ours = world(paper_pool(11), Method::RoundRobin, 0.7, 1);
-    ours.run_for(240.0);
-    let (_, p99, _) = ours.since(Nanos(180_000_000_000));
-    let mut literal = World::new(WorldSpec::new(paper_pool(11), Method::RoundRobin, 0.7, 1));
-    let mut spec = literal.service_spec();
-    spec.exploration = Exploration::Literal;
-    literal.attach(spec, None);
-    literal.run_for(240.0);
-    let (ours, literal) = (harm(&ours, p99), harm(&literal, p99));
-    assert!(ours <= 0.2 * literal, "{ours} against {literal}");
-}
-
-#[test]
-fn the_papers_exploration_ends_and_the_pool_is_packed() {
-    for exploration in [Exploration::Literal, Exploration::Bisect] {
-        let mut w = World::new(WorldSpec::new(small_pool(), Method::RoundRobin, 0.6, 2));
-        let mut spec = w.service_spec();
-        spec.exploration = exploration;
-        w.attach(spec, None);
-        w.run_for(300.0);
-        assert_eq!(view(&w).phase, Phase::Steady, "{exploration:?}");
-        let has = |kind| w.plans.iter().any(|(_, plan)| plan.kind == kind);
-        assert!(has(PlanKind::Measuring) && has(PlanKind::Packed), "{exploration:?}");
     }
 }
 

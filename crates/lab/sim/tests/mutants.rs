@@ -36,7 +36,7 @@ fn caught(mutant: Mutant) -> Option<(Vec<Order>, Rule)> {
 }
 
 /// Each of these is caught by the rule for it, whatever else it breaks.
-const MEANT_FOR: [(Mutant, Rule); 41] = [
+const MEANT_FOR: [(Mutant, Rule); 40] = [
     (Mutant::ForgetOne, Rule::WholePlan),
     (Mutant::NotANumber, Rule::WholePlan),
     (Mutant::SharesOfMoreThanAll, Rule::WholePlan),
@@ -69,7 +69,6 @@ const MEANT_FOR: [(Mutant, Rule); 41] = [
     (Mutant::RefreshUnasked, Rule::RefreshIsAsked),
     (Mutant::RefreshTooMuch, Rule::RefreshIsSmall),
     (Mutant::RefreshForever, Rule::RefreshEnds),
-    (Mutant::DrainAgain, Rule::DrainIsRare),
     (Mutant::BelieveInPlans, Rule::BeliefIsTrue),
     (Mutant::PlanTooOften, Rule::Pace),
     (Mutant::PlanTwice, Rule::OneAtATime),

@@ -120,8 +120,6 @@ pub(crate) struct Backend {
     pub changed: Option<(Nanos, f64)>,
     /// Since when it is being relearned, and its capacity estimate before, requests per second.
     pub relearned: Option<(Nanos, f64)>,
-    /// The last successful probe: when, and its response time in microseconds.
-    pub probed: Option<(Nanos, f64)>,
     /// What its checks and probes have cost.
     pub asked: Asked,
     /// The load that it is given to be measured, if any.
@@ -178,7 +176,6 @@ impl Backend {
             probe_watched_at: None,
             changed: None,
             relearned: None,
-            probed: None,
             asked: Asked::default(),
             pin: None,
             refresh_due: Due::default(),
@@ -294,13 +291,6 @@ impl Backend {
                 is_beyond_cores: false,
             },
         )
-    }
-
-    /// Recent completions as a part of the estimated capacity.
-    pub fn completed_part(&self) -> f64 {
-        let (completed, seconds) = self.done;
-        let expected = self.knowledge.capacity_rps().unwrap_or(0.0) * seconds;
-        if expected > 0.0 { completed / expected } else { 0.0 }
     }
 
     /// Response time over unloaded service time, where both are known.

@@ -9,12 +9,11 @@ use crate::belief::knowledge::Knowledge;
 use crate::belief::typical::{self, Typical};
 use crate::commit::plan::Decision;
 use crate::event::{Action, Event, Record, RecordKind};
-use crate::experiments::drain::{DrainRun, DrainTimes};
+use crate::experiments::drain::DrainTimes;
 use crate::experiments::refresh::Refresh;
 use crate::gate::trial::{PoolHistory, Rejected, Trial};
 use crate::memory::Memory;
 use crate::observe::traffic::{WINDOW, WindowClock};
-use crate::paper::climbers::PaperRun;
 use crate::propose::search::{Question, Search, Searched};
 use crate::show::view::{Advice, Phase};
 use crate::spec::ServiceSpec;
@@ -114,16 +113,10 @@ pub struct Controller {
     pub(crate) advice: Option<Advice>,
     pub(crate) advise_at: Nanos,
     pub(crate) advice_search: Option<Search>,
-    pub(crate) paper: Option<PaperRun>,
     /// A pin was set or removed: the next decision is programmed whatever gain it promises.
     pub(crate) pins_changed: bool,
     pub(crate) refreshes: Vec<Refresh>,
     pub(crate) drain: DrainTimes,
-    pub(crate) drain_run: Option<DrainRun>,
-    pub(crate) drain_at: Nanos,
-    /// Traffic inferred from latencies, where drift is detected as in the paper ([`crate::DriftTest::Literal`]).
-    pub(crate) literal_rate: Option<f64>,
-    pub(crate) literal_at: Nanos,
     pub(crate) saved_at: Nanos,
     last_step: Nanos,
     /// When this process last had no CPU time for longer than [`STALL`].
@@ -182,14 +175,9 @@ impl Controller {
             advice: None,
             advise_at: now,
             advice_search: None,
-            paper: None,
             pins_changed: false,
             refreshes: Vec::new(),
             drain: DrainTimes::default(),
-            drain_run: None,
-            drain_at: now,
-            literal_rate: None,
-            literal_at: now,
             saved_at: now,
             last_step: now,
             stalled_at: now,
@@ -325,10 +313,7 @@ impl Controller {
             }
         }
         self.eject_failing(now, out);
-        self.paper_window(now);
         self.correct_underestimates(now, out);
-        self.drift_by_paper(now, out);
-        self.drain_by_paper(now, out);
         self.refresh(now, out);
         self.hurry(now);
     }
@@ -368,7 +353,6 @@ impl Controller {
             if watches && b.is_usable() && b.was_unloaded_from(began) {
                 change = b.watch_probe(now, latency_us);
             }
-            b.probed = Some((now, latency_us));
         }
         // Answers to clients are stronger evidence than a probe.
         let doubted = b.life.answered_within(now, STALE) && !b.health.is_failing_fast();

@@ -125,8 +125,6 @@ pub enum RecordKind {
     Underestimated,
     /// A backend is given a load in order to measure its curve.
     Refresh,
-    /// The drain time was measured by overload.
-    Drained,
     /// The phase changed.
     Phase,
     /// The balancer was lost, restarted or reached again.

@@ -14,8 +14,7 @@
 //!    wait longer.
 //! 6. `commit`: a decision on its way to the balancer, and what the sink answers.
 //!
-//! `experiments` give loads on purpose, to measure. `paper` explores as KnapsackLB does, for comparison. `show` is
-//! what an operator sees.
+//! `experiments` give loads on purpose, to measure. `show` is what an operator sees.
 //!
 //! ```
 //! use plimsoll_control::{BackendSpec, Controller, Event, ServiceSpec};
@@ -39,7 +38,6 @@ mod gate;
 mod members;
 mod memory;
 mod observe;
-mod paper;
 mod propose;
 mod show;
 mod spec;
@@ -50,6 +48,4 @@ pub use memory::Memory;
 pub use show::view::{
     Advice, BackendState, BackendView, Belief, CurveView, Phase, PlanView, ServiceView,
 };
-pub use spec::{
-    BackendSpec, CheckSpec, CurveChoice, DrainTest, DriftTest, Exploration, ProbeRate, ServiceSpec,
-};
+pub use spec::{BackendSpec, CheckSpec, CurveChoice, DriftTest, ProbeRate, ServiceSpec};

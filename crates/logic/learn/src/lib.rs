@@ -8,16 +8,13 @@
 //! 2. [`fit()`] fits a curve to the points: a hyperbola by default, a monotone interpolation where the backend's curve has
 //!    another shape, the paper's parabola on request; with the cross-validated error, and whether the capacity was
 //!    observed or is only a lower bound.
-//! 3. [`Exploration`] chooses the next weight to measure (KnapsackLB §4.3), and [`schedule()`] combines the requested
-//!    weights of all backends into weights that sum to one (§4.6).
-//! 4. [`ThroughputEstimator`] is for in-flight methods, where weights are not shares: it infers service time, cores and
+//! 3. [`ThroughputEstimator`] is for in-flight methods, where weights are not shares: it infers service time, cores and
 //!    capacity from windows of (in flight, throughput).
-//! 5. [`drift`] detects when a backend's service rate has changed, and distinguishes that from noise.
+//! 4. [`drift`] detects when a backend's service rate has changed, and distinguishes that from noise.
 //!
 //! Everything here is arithmetic: no clock, no socket, no randomness.
 
 pub mod drift;
-mod explore;
 mod fit;
 mod fitted;
 mod golden;
@@ -25,16 +22,13 @@ mod hyperbola;
 mod pchip;
 mod point;
 mod poly2;
-mod schedule;
 mod throughput;
 
-pub use explore::{Exploration, ExploreError, ExploreMode, ExploreOptions, Measurement, Step};
 pub use fit::{CapacityHint, CurveFit, FitError, FitOptions, IdleLatency, fit};
 pub use fitted::{Family, FittedCurve};
 pub use pchip::{Knot, Pchip};
 pub use point::{Level, LoadAxis, Point, levels, points};
 pub use poly2::Poly2;
-pub use schedule::{Assignment, Member, Priority, ScheduleError, Wanted, schedule};
 pub use throughput::{
     Dispersion, Hints, InFlightWindow, LONG_BEFORE, Lagged, Throughput, ThroughputEstimator,
     ThroughputOptions, WindowError,

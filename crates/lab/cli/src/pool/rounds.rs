@@ -227,9 +227,9 @@ impl Seat {
         let now = Instant::now();
         if let Some(((from, until), learning)) = &mut self.learning
             && now <= *until
-            && let Some(view) = lane.view()
+            && let Some(phase) = lane.phase()
         {
-            learning.saw(now - *from, view.phase);
+            learning.saw(now - *from, phase);
         }
         Ok(())
     }

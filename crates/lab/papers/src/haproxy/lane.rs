@@ -180,7 +180,7 @@ impl Lane {
         let daemon = match (&front, method.is_steered) {
             (Front::Haproxy(haproxy), true) => {
                 let (lb, socket) = (Lb::Haproxy, haproxy.socket());
-                let steered = Steered { servers, lb, socket, exploration: None };
+                let steered = Steered { servers, lb, socket };
                 Some(Daemon::start(family, &format!("{name}-plimsoll"), &steered)?)
             }
             _ => None,

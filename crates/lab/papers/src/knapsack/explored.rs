@@ -8,13 +8,14 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use plimsoll_learn::{
-    CurveFit, Exploration, ExploreMode, ExploreOptions, Family, FitError, FitOptions, IdleLatency,
-    Measurement, Member, Point, Priority, Step, Wanted, fit, schedule,
-};
+use plimsoll_learn::{CurveFit, Family, FitError, FitOptions, IdleLatency, Point, fit};
 use plimsoll_model::{BackendId, Curve};
 use plimsoll_queueing::{MmcCurve, ServiceTime};
 use plimsoll_sim::BackendModel;
+use plimsoll_sim::knapsack::{
+    Climb, ExploreMode, ExploreOptions, Measurement, Member, Priority, ScheduleError, Step, Wanted,
+    schedule,
+};
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -142,7 +143,7 @@ pub fn explore(context: &Context, seed: u64, mode: ExploreMode) -> Result<Explor
     let mut climbs = Vec::new();
     let mut backends = Vec::new();
     for model in &models {
-        climbs.push(Exploration::new(first, options).map_err(|e| other(&e))?);
+        climbs.push(Climb::new(first, options).map_err(|e| other(&e))?);
         let l0_us = probe(model, 0.0, &mut rng);
         backends.push(Backend { l0_us, trials: Vec::new(), w_max: 0.0 });
     }
@@ -177,8 +178,8 @@ pub fn explore(context: &Context, seed: u64, mode: ExploreMode) -> Result<Explor
     Ok(Explored { backends, rounds, iterations })
 }
 
-fn wishes(climbs: &[Exploration], backends: &[Backend]) -> Vec<Wanted> {
-    let wish = |(i, (climb, backend)): (usize, (&Exploration, &Backend))| {
+fn wishes(climbs: &[Climb], backends: &[Backend]) -> Vec<Wanted> {
+    let wish = |(i, (climb, backend)): (usize, (&Climb, &Backend))| {
         let Step::Measure(weight) = climb.pending() else { return None };
         let suffers = backend.trials.last().is_some_and(|trial| trial.bad);
         let priority = if suffers { Priority::OverUtilised } else { Priority::Rest };
@@ -190,10 +191,7 @@ fn wishes(climbs: &[Exploration], backends: &[Backend]) -> Vec<Wanted> {
 
 /// Whose wish is granted in the next round: the paper's greedy rule, without bounds on what the others
 /// take meanwhile.
-fn grant(
-    models: &[BackendModel],
-    wishes: &[Wanted],
-) -> Result<Vec<BackendId>, plimsoll_learn::ScheduleError> {
+fn grant(models: &[BackendModel], wishes: &[Wanted]) -> Result<Vec<BackendId>, ScheduleError> {
     let member = |i: usize| Member { backend: BackendId(i as u32), bound: 1.0, capacity: 1.0 };
     let members: Vec<Member> = (0..models.len()).map(member).collect();
     Ok(schedule(&members, wishes, REFRESH)?.granted)
@@ -201,7 +199,7 @@ fn grant(
 
 fn measure(
     model: &BackendModel,
-    climb: &mut Exploration,
+    climb: &mut Climb,
     backend: &mut Backend,
     weight: f64,
     round: u32,

@@ -6,9 +6,10 @@
 
 use std::time::Duration;
 
-use plimsoll_learn::{CurveFit, ExploreMode, Family};
+use plimsoll_learn::{CurveFit, Family};
 use plimsoll_model::Curve;
 use plimsoll_queueing::MmcCurve;
+use plimsoll_sim::knapsack::ExploreMode;
 
 use super::explored::{
     Backend, Explored, KINDS, SERVICE_US, explore, firsts, true_w_max, truth_us,

@@ -7,11 +7,12 @@
 
 use std::time::Duration;
 
-use plimsoll_learn::{CurveFit, ExploreMode, Family};
+use plimsoll_learn::{CurveFit, Family};
 use plimsoll_model::{Curve, Objective};
 use plimsoll_pack::{
     Choice, CurveBackend, CurveProblem, Effort, MenuProblem, pack_curves, pack_menus,
 };
+use plimsoll_sim::knapsack::ExploreMode;
 
 use super::explored::{Explored, KINDS, SERVICE_US, explore, firsts, models, total_rps, truth_us};
 use super::instances::UNITS;

@@ -37,13 +37,8 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 const WHATS: [Disturbance; 2] = [Disturbance::Failure, Disturbance::Capacity];
-const WATCHING: [Steering; 5] = [
-    Steering::Plimsoll,
-    Steering::Threshold,
-    Steering::Untested,
-    Steering::PaperMended,
-    Steering::PaperPrinted,
-];
+const WATCHING: [Steering; 4] =
+    [Steering::Plimsoll, Steering::Untested, Steering::PaperMended, Steering::PaperPrinted];
 
 /// What the paper gives of Fig. 16(a): DIP-1 to 16, DIP-17 to 24, DIP-27 to 30 gain so much weight.
 const THEIR_GAINS: [f64; 3] = [0.012, 0.027, 0.066];

@@ -6,9 +6,8 @@
 
 use std::time::Duration;
 
-use plimsoll_control::Exploration;
-use plimsoll_learn::ExploreMode;
 use plimsoll_model::Curve;
+use plimsoll_sim::knapsack::ExploreMode;
 use plimsoll_sim::{Method, World, WorldSpec};
 
 use super::explored::{
@@ -81,9 +80,7 @@ fn own(context: &Context) -> Result<Own, Failure> {
     (spec.service_us, spec.rate_rps) = (SERVICE_US, total_rps());
     let mut world = World::new(spec);
     world.forget_answers();
-    let mut service = world.service_spec();
-    service.exploration = Exploration::Packed;
-    world.attach(service, None);
+    world.attach(world.service_spec(), None);
     for second in 0..seconds {
         let done = 0.2 + 0.8 * f64::from(second) / f64::from(seconds);
         context.progress(done, "Plimsoll learns")?;

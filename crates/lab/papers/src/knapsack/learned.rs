@@ -7,13 +7,11 @@
 //! Figure 9. Of each curve ten weights between 0 and `w_max` are offered (§4.4); a cost other than
 //! latency is put on the same weights (§6.3).
 
-use plimsoll_learn::{
-    CurveFit, Exploration, ExploreOptions, Family, FitOptions, IdleLatency, Measurement, Point,
-    Step, fit,
-};
+use plimsoll_learn::{CurveFit, Family, FitOptions, IdleLatency, Point, fit};
 use plimsoll_model::{Curve, Objective};
 use plimsoll_pack::{Choice, Effort, MenuProblem, pack_menus};
 use plimsoll_policy::{Policy, RoundRobin};
+use plimsoll_sim::knapsack::{Climb, ExploreOptions, Measurement, Step};
 use plimsoll_sim::{Arena, integer_weights};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -60,7 +58,7 @@ pub struct Learned {
 }
 
 struct Climber {
-    climb: Exploration,
+    climb: Climb,
     l0_us: f64,
     points: Vec<Point>,
     /// Sums of utilisation × weight and of weight².
@@ -94,7 +92,7 @@ fn climbers(arena: &Arena) -> Result<Vec<Climber>, Failure> {
     let climber = |model: &plimsoll_sim::BackendModel| {
         let work: f64 = (0..IDLE_PROBES).map(|_| arena.service.draw(&mut rng)).sum();
         let l0_us = work / f64::from(IDLE_PROBES) * arena.service_us / model.speed;
-        let climb = Exploration::new(first, options).map_err(|e| Failure::Other(e.to_string()))?;
+        let climb = Climb::new(first, options).map_err(|e| Failure::Other(e.to_string()))?;
         Ok(Climber { climb, l0_us, points: Vec::new(), cpu: (0.0, 0.0) })
     };
     arena.pool.iter().map(climber).collect()

@@ -7,11 +7,10 @@
 
 use std::time::Duration;
 
-use plimsoll_control::DriftTest;
-
 use super::baselines::changed;
 use super::cpu::agents::{self, Awrr};
 use super::cpu::{self, Track, controller, even_shares, mean_us};
+use super::dynamics::Steering;
 use super::dynamics::seen::{mean, median};
 use crate::Provenance::Simulated;
 use crate::outcome::{Outcome, Table, row};
@@ -48,7 +47,7 @@ const SHOWN_S: f64 = 120.0;
 #[derive(Clone, Copy)]
 enum Balancing {
     Agents(Awrr),
-    Plimsoll(DriftTest),
+    Controller(Steering),
 }
 
 const fn agents(alpha: f64, interval_s: f64) -> Balancing {
@@ -56,8 +55,8 @@ const fn agents(alpha: f64, interval_s: f64) -> Balancing {
 }
 
 const ALL: [(&str, Balancing); 7] = [
-    ("Plimsoll", Balancing::Plimsoll(DriftTest::Sequential)),
-    ("Plimsoll, bare ±20 %", Balancing::Plimsoll(DriftTest::Literal)),
+    ("Plimsoll", Balancing::Controller(Steering::Plimsoll)),
+    ("KnapsackLB, mended", Balancing::Controller(Steering::PaperMended)),
     ("agents, half steps, 1 s", agents(0.5, THEIR_INTERVAL_S)),
     ("agents, half steps, 5 s", agents(0.5, 5.0)),
     ("agents, half steps, 10 s", agents(0.5, 10.0)),
@@ -82,7 +81,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             context.check()?;
             let track = match balancing {
                 Balancing::Agents(how) => agents::run(how, seconds, seed),
-                Balancing::Plimsoll(test) => controller::run(context, test, seconds, seed)?,
+                Balancing::Controller(which) => controller::run(context, which, seconds, seed)?,
             };
             let good_s = track.good_s(mean_us(&best));
             all.push(Ran { name, seed, track, good_s });

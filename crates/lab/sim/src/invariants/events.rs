@@ -12,8 +12,6 @@ use super::{Account, Invariants};
 
 /// Without an event for this long the process had no CPU time, and earlier time-outs prove nothing.
 const STALL: Duration = Duration::from_millis(500);
-/// Without an event for this long the clock leapt.
-const LEAP: Duration = Duration::from_secs(60);
 /// Least distance of the readings kept, and for how long they are kept.
 const READINGS_APART: Duration = Duration::from_millis(900);
 const READINGS_KEPT: Duration = Duration::from_millis(4_500);
@@ -38,9 +36,6 @@ impl Invariants {
         self.world = world;
         if clock.since(self.last_clock) > STALL {
             self.stalled_at = clock;
-        }
-        if clock.since(self.last_clock) > LEAP {
-            self.leapt_at = Some(clock);
         }
         self.last_clock = clock;
         self.last_event = match event {

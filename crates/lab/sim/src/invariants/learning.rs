@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use plimsoll_control::{DrainTest, Record, RecordKind};
-use plimsoll_model::{BackendId, MethodKind, Nanos};
+use plimsoll_control::{Record, RecordKind};
+use plimsoll_model::{BackendId, MethodKind};
 
 use super::limits::PUT_BACK_WITHIN;
 use super::{Invariants, Rule, Snapshot};
@@ -12,12 +12,8 @@ use super::{Invariants, Rule, Snapshot};
 const STALE: Duration = Duration::from_secs(2);
 /// The part of all capacity that is measured at a time; one backend is always allowed.
 const AT_A_TIME: f64 = 0.05;
-/// Longest measurement: 30 s for a refresh, 40 s and a drain of 600 s for the paper's drain time. Windows come once a
-/// second.
+/// Longest measurement: 30 s. Windows come once a second.
 const REFRESH_S: f64 = 35.0;
-const DRAIN_S: f64 = 660.0;
-/// The paper's measurement of the drain time comes every two hours; one may have taken 640 s longer than the other.
-const DRAIN_EVERY: Duration = Duration::from_secs(7_200 - 640);
 /// A factor this close to 1 is no rescaling.
 const NONE_AT_ALL: f64 = 1e-6;
 
@@ -35,12 +31,7 @@ pub(super) enum LastEvent {
 
 impl Invariants {
     /// Accounts for a record about a change, and checks whether it is allowed.
-    pub(super) fn note_change_record(
-        &mut self,
-        clock: Nanos,
-        record: &Record,
-        place: Option<usize>,
-    ) {
+    pub(super) fn note_change_record(&mut self, record: &Record, place: Option<usize>) {
         if matches!(
             record.kind,
             RecordKind::Drift
@@ -48,12 +39,8 @@ impl Invariants {
                 | RecordKind::Relearned
                 | RecordKind::Underestimated
                 | RecordKind::Refresh
-                | RecordKind::Drained
         ) {
             self.named.extend(place);
-        }
-        if record.kind == RecordKind::Drained {
-            self.check_drain_again(clock);
         }
         if record.kind != RecordKind::Drift {
             return;
@@ -74,17 +61,6 @@ impl Invariants {
         if place.filter(out).is_some() {
             self.violate(Rule::DriftOfTheServing, place, record.reason.clone());
         }
-    }
-
-    fn check_drain_again(&mut self, clock: Nanos) {
-        // After a leap of the clock the last measurement may have lasted through it.
-        let leapt = self.leapt_at.is_some_and(|at| clock.since(at) < 2 * DRAIN_EVERY);
-        let since = self.drained_at.map(|at| clock.since(at)).filter(|_| !leapt);
-        if let Some(since) = since.filter(|since| *since < DRAIN_EVERY) {
-            let what = format!("a backend is overloaded on purpose {since:?} after the last one");
-            self.violate(Rule::DrainIsRare, None, what);
-        }
-        self.drained_at = Some(clock);
     }
 
     /// Every rescaled curve is named in a record, and no other one is rescaled.
@@ -114,8 +90,7 @@ impl Invariants {
             return self.check_put_back(snapshot, able_s);
         }
         let Some(spec) = &self.spec else { return };
-        let (refresh, drains) = (spec.refresh, spec.drain == DrainTest::Overload);
-        if count > 0 && !refresh && !drains {
+        if count > 0 && !spec.refresh {
             self.violate(Rule::RefreshIsAsked, None, format!("{count} are measured on purpose"));
         }
         if count > self.measured && count > 1 {
@@ -136,17 +111,16 @@ impl Invariants {
         }
         self.measured = count;
         self.measured_at = Some(self.world);
-        let bound = if drains { DRAIN_S } else { REFRESH_S };
         let mut endless = None;
         for b in beliefs {
             let a = &mut self.accounts[b.backend.0 as usize];
             a.measured_s = if b.is_measured { a.measured_s + able_s } else { 0.0 };
-            if a.measured_s > bound {
+            if a.measured_s > REFRESH_S {
                 endless = Some(b.backend.0 as usize);
             }
         }
         if endless.is_some() {
-            let what = format!("measured on purpose for more than {bound} s");
+            let what = format!("measured on purpose for more than {REFRESH_S} s");
             self.violate(Rule::RefreshEnds, endless, what);
         }
     }
@@ -170,6 +144,7 @@ impl Invariants {
 #[cfg(test)]
 mod tests {
     use plimsoll_control::{BackendSpec, Belief, Controller, ServiceSpec};
+    use plimsoll_model::Nanos;
 
     use super::*;
     use crate::invariants::Seen;

@@ -145,8 +145,6 @@ pub struct Invariants {
     measured_at: Option<Nanos>,
     /// When the last measurement ended, by the controller's clock, and seconds since without a decision.
     put_back_by: Option<(Nanos, f64)>,
-    drained_at: Option<Nanos>,
-    leapt_at: Option<Nanos>,
     checks: u64,
     tolerated: Vec<Rule>,
     violation: Option<Violation>,
@@ -194,8 +192,6 @@ impl Invariants {
             measured: 0,
             measured_at: None,
             put_back_by: None,
-            drained_at: None,
-            leapt_at: None,
             checks: 0,
             tolerated: Vec::new(),
             violation: None,

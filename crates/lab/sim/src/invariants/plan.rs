@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_control::{Action, Exploration, Record, RecordKind};
+use plimsoll_control::{Action, Record, RecordKind};
 use plimsoll_model::{BackendId, MethodKind, Nanos, Plan, SinkLimits};
 
 use super::{Invariants, Outstanding, Rule, Seen};
@@ -146,9 +146,7 @@ impl Invariants {
         }
         let others = self.accounts.iter().filter(|a| a.is_usable()).count();
         let holders = plan.entries.iter().filter(|e| e.weight > 0).count();
-        // KnapsackLB's explorations give all traffic to one backend to measure it.
-        let packs = self.spec.as_ref().is_some_and(|s| s.exploration == Exploration::Packed);
-        if packs && others >= 2 && holders < 2 {
+        if others >= 2 && holders < 2 {
             let what = format!("one of {others} has all the traffic ({}): {plan:?}", plan.reason);
             self.violate(Rule::SurvivesALoss, None, what);
         }
@@ -234,7 +232,7 @@ impl Invariants {
 
     fn note_record(&mut self, clock: Nanos, record: &Record) {
         let place = record.backend.as_ref().and_then(|b| b.strip_prefix('s')?.parse().ok());
-        self.note_change_record(clock, record, place);
+        self.note_change_record(record, place);
         let Some((i, a)) = place.and_then(|i: usize| Some((i, self.accounts.get_mut(i)?))) else {
             return;
         };

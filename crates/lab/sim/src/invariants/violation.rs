@@ -53,8 +53,6 @@ pub enum Rule {
     RefreshIsSmall,
     /// A measurement ends, and its load is removed.
     RefreshEnds,
-    /// Drain times are measured by overload at most every two hours.
-    DrainIsRare,
     /// A returned backend gets its share gradually.
     Ramp,
     /// The balancer holds the planned weights.
@@ -71,7 +69,7 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Rule; 29] = [
+    pub const ALL: [Rule; 28] = [
         Rule::WholePlan,
         Rule::WeightsFollowShares,
         Rule::SomeBackendServes,
@@ -94,7 +92,6 @@ impl Rule {
         Rule::RefreshIsAsked,
         Rule::RefreshIsSmall,
         Rule::RefreshEnds,
-        Rule::DrainIsRare,
         Rule::Ramp,
         Rule::Agreement,
         Rule::BeliefIsTrue,

@@ -43,8 +43,6 @@ pub struct Tally {
     pub steps: u64,
     /// Plans made.
     pub plans: u64,
-    /// Plans that began a round of the paper's exploration.
-    pub rounds: u64,
     /// Faults that began.
     pub faults: u64,
     /// Controllers started.
@@ -62,7 +60,6 @@ impl Add for Tally {
         Tally {
             steps: self.steps + other.steps,
             plans: self.plans + other.plans,
-            rounds: self.rounds + other.rounds,
             faults: self.faults + other.faults,
             lives: self.lives + other.lives,
             checks: self.checks + other.checks,

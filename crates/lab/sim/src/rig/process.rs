@@ -1,7 +1,7 @@
 //! The controller's process: its clock, its crashes, and periods without CPU time.
 
 use plimsoll_control::{Action, Controller, Event, Memory};
-use plimsoll_model::{BackendId, FailureKind, Nanos, PlanKind};
+use plimsoll_model::{BackendId, FailureKind, Nanos};
 
 use super::happening::Happening;
 use super::{Rig, TIMEOUT_NS};
@@ -178,7 +178,6 @@ impl<P: PoolModel> Rig<P> {
         match action {
             Action::Program(plan) => {
                 self.tally.plans += 1;
-                self.tally.rounds += u64::from(plan.kind == PlanKind::Measuring);
                 self.program(life, plan);
             }
             Action::Correct(plan) => self.program(life, plan),

@@ -6,19 +6,14 @@
 
 use std::time::Duration;
 
-use plimsoll_learn::drift::{
-    Change, Interval, Judgement, Moved, PAPER_THRESHOLD, RateWatch, Tolerance, compare,
-};
-use plimsoll_model::{BackendId, Curve, Nanos};
+use plimsoll_learn::drift::{Change, Interval, RateWatch, Tolerance};
+use plimsoll_model::{BackendId, Nanos};
 
 use crate::backend::Backend;
 use crate::belief::grain;
-use crate::belief::shape::Shape;
 use crate::belief::typical::Typical;
-use crate::commit::plan::Decision;
 use crate::controller::{Controller, Urgent, record};
 use crate::event::{Action, RecordKind};
-use crate::show::view::Phase;
 use crate::spec::{CurveChoice, DriftTest};
 
 /// If the estimate of the cores differs from the detector's by more than this part (known; lower bound) …
@@ -47,8 +42,6 @@ const RELEARNING: Duration = Duration::from_secs(120);
 const CAUTION: f64 = 2.0;
 /// A curve is rescaled by at most this factor at once.
 const MOST: f64 = 5.0;
-/// The paper's test acts at most this often: a window of the new weights must be observed first.
-const LITERAL_EVERY: Duration = Duration::from_secs(3);
 
 impl Backend {
     /// Processes what the last two reports show; returns a change of the service rate, if there is one.
@@ -174,7 +167,7 @@ impl Backend {
 impl Controller {
     /// Whether backends are watched for changes.
     pub(crate) fn watches(&self) -> bool {
-        self.spec.drift == DriftTest::Sequential && !self.explores_by_paper()
+        self.spec.drift == DriftTest::Sequential
     }
 
     /// Once per window: rescales backends that complete more than their estimated capacity.
@@ -319,121 +312,17 @@ impl Controller {
         self.search = None;
         self.raise(Urgent::Drift(reason));
     }
-
-    /// Once per window with the paper's drift test: compares latencies with those expected.
-    pub(crate) fn drift_by_paper(&mut self, now: Nanos, out: &mut Vec<Action>) {
-        let due = self.spec.drift == DriftTest::Literal
-            && self.phase != Phase::Exploring
-            && self.is_calm(now)
-            && self.is_fresh(now)
-            && now >= self.literal_at;
-        let Some(decision) = self.decision.clone().filter(|_| due) else { return };
-        // For more traffic than the capacity the curves expect no finite time, and no latency could ever contradict the
-        // rate.
-        let counted = self.counted_rate();
-        let usable_rps = plimsoll_learn::USABLE_CAPACITY * decision.capacity_rps;
-        let beyond = |inferred: &f64| *inferred > usable_rps && counted < usable_rps;
-        if let Some(inferred) = self.literal_rate.filter(beyond) {
-            self.literal_rate = None;
-            self.literal_at = now + LITERAL_EVERY;
-            let line = format!(
-                "latencies implied {inferred:.0} req/s, more than the pool's capacity: planning for the counted {counted:.0} req/s again"
-            );
-            record(out, RecordKind::Drift, None, line.clone());
-            self.drifted(line);
-            return;
-        }
-        let pool: Vec<Option<Moved>> = self.backends.iter().map(|b| moved(b, &decision)).collect();
-        match compare(&pool, PAPER_THRESHOLD) {
-            Judgement::Nothing => return,
-            Judgement::Traffic { grown } => {
-                // The load ratios of the backends that moved in this direction.
-                let ratios = self.backends.iter().filter_map(|b| self.load_ratio(b, &decision));
-                let mut ratios: Vec<f64> = ratios.filter(|r| (*r > 1.0) == grown).collect();
-                ratios.sort_by(f64::total_cmp);
-                let Some(ratio) = ratios.get(ratios.len() / 2) else { return };
-                self.literal_rate = Some(decision.rate_rps * ratio);
-                let word = if grown { "grown" } else { "fallen" };
-                let line = format!(
-                    "most latencies moved: traffic has {word} to {ratio:.2} times the rate before"
-                );
-                record(out, RecordKind::Drift, None, line.clone());
-                self.drifted(line);
-            }
-            Judgement::Backends(which) => {
-                let (choice, typical) = (self.spec.curve, self.typical());
-                for i in which {
-                    let Some(ratio) = self.load_ratio(&self.backends[i], &decision) else {
-                        continue;
-                    };
-                    let b = &mut self.backends[i];
-                    // Its capacity is at least what it completes, whatever its latency suggests.
-                    let scale = (1.0 / ratio).max(b.completed_part().min(1.0));
-                    if scale == 1.0 {
-                        continue;
-                    }
-                    b.rescale(now, scale, choice, typical);
-                    let name = self.backends[i].name.clone();
-                    let line = format!("its latency moved: its curve is rescaled by {scale:.2}");
-                    record(out, RecordKind::Drift, Some(&name), line.clone());
-                    self.drifted(format!("{name}: {line}"));
-                }
-            }
-        }
-        self.literal_at = now + LITERAL_EVERY;
-    }
-
-    /// The load at which its curve has the measured latency, over the planned load; `None` where the latency is below
-    /// the unloaded service time.
-    fn load_ratio(&self, b: &Backend, decision: &Decision) -> Option<f64> {
-        let planned = planned_rps(b, decision)?;
-        let at = invert(b.knowledge.shape()?, b.recent.latency_us?)?;
-        Some((at / planned).clamp(1.0 / MOST, MOST))
-    }
-
-    /// The traffic inferred from latencies, within a factor of the counted one: a bare threshold errs often, and its
-    /// errors multiply.
-    pub(crate) fn literal_rate_beside(&self, counted: f64) -> Option<f64> {
-        self.literal_rate.map(|rate| rate.clamp(counted / MOST, counted * MOST))
-    }
 }
 
 fn is_alike(ratio: f64, other: f64) -> bool {
     (ratio < 1.0) == (other < 1.0)
 }
 
-/// The load planned for it. (A share that rounds to weight 0 is none.)
-fn planned_rps(b: &Backend, decision: &Decision) -> Option<f64> {
-    let wish = decision.wishes.iter().find(|w| w.id == b.id && w.weight > 0)?;
-    Some(wish.share * decision.rate_rps).filter(|rps| *rps > 0.0)
-}
-
-fn moved(b: &Backend, decision: &Decision) -> Option<Moved> {
-    // A backend that does not serve answers probes at most.
-    let expected =
-        b.is_usable().then(|| b.knowledge.shape())??.latency_at(planned_rps(b, decision)?);
-    Some(Moved { latency: b.recent.latency_us?, expected }).filter(|m| m.expected.is_finite())
-}
-
-/// The load at which the curve has this latency: the last usable one above its range, none below.
-fn invert(shape: &Shape, latency_us: f64) -> Option<f64> {
-    if latency_us <= shape.latency_at(0.0) {
-        return None;
-    }
-    let (mut low, mut high) = (0.0, plimsoll_learn::USABLE_CAPACITY * shape.capacity());
-    for _ in 0..50 {
-        let middle = 0.5 * (low + high);
-        if shape.latency_at(middle) < latency_us { low = middle } else { high = middle }
-    }
-    Some(0.5 * (low + high))
-}
-
 #[cfg(test)]
 mod tests {
-    use plimsoll_queueing::QueueCurve;
 
     use super::*;
-    use crate::commit::plan::Wish;
+    use crate::commit::plan::Decision;
     use crate::gate::trial::PoolWindow;
     use crate::spec::{BackendSpec, ServiceSpec};
 
@@ -497,66 +386,6 @@ mod tests {
     }
 
     #[test]
-    fn drift_by_latency_leaves_a_backend_the_capacity_that_it_completes() {
-        let rescaled = |completed: f64, weight: u32, seen: u64| {
-            let mut controller = controller(100.0);
-            controller.spec.drift = DriftTest::Literal;
-            controller.seen_at = Some(at(seen));
-            controller.phase = Phase::Steady;
-            let wish = Wish {
-                id: BackendId(0),
-                share: 0.1,
-                weight,
-                expected_us: None,
-                reason: String::new(),
-            };
-            let decision = Decision { wishes: vec![wish], rate_rps: 100.0, ..Decision::default() };
-            controller.decision = Some(decision);
-            let b = &mut controller.backends[0];
-            // 100 req/s by unloaded probes; five times as slow under a tenth of that.
-            (0..20).for_each(|_| b.knowledge.observe_unloaded(1e4));
-            b.knowledge.refit(CurveChoice::Auto, Typical::default());
-            b.recent.latency_us = Some(5e4);
-            b.done = (completed, 10.0);
-            controller.drift_by_paper(at(60), &mut Vec::new());
-            controller.backends[0].changed.map(|(_, scale)| scale)
-        };
-        assert!(rescaled(1.0, 10, 59).is_some_and(|scale| scale < 0.25), "by its latency");
-        assert!(rescaled(600.0, 10, 59).is_some_and(|scale| (scale - 0.6).abs() < 1e-9));
-        assert_eq!(rescaled(2_000.0, 10, 59), None, "its capacity is greater than that already");
-        assert_eq!(rescaled(1.0, 0, 59), None, "it was to get nothing");
-        assert_eq!(rescaled(1.0, 10, 45), None, "what waited to be read says nothing of now");
-    }
-
-    #[test]
-    fn traffic_inferred_from_latencies_stays_within_a_factor_of_the_counted_one() {
-        let mut controller = controller(100.0);
-        assert!((controller.rate_to_plan() - 100.0).abs() < 1e-9);
-        for (inferred, planned) in [(1e-13, 20.0), (60.0, 60.0), (1e9, 500.0)] {
-            controller.literal_rate = Some(inferred);
-            let rate = controller.rate_to_plan();
-            assert!((rate / planned - 1.0).abs() < 1e-9, "{inferred}: {rate}");
-        }
-    }
-
-    #[test]
-    fn traffic_inferred_from_latencies_beyond_the_capacity_is_discarded() {
-        let inferred = |capacity_rps: f64| {
-            let mut controller = controller(100.0);
-            controller.spec.drift = DriftTest::Literal;
-            controller.seen_at = Some(at(60));
-            controller.phase = Phase::ShortOfCapacity;
-            let decision = Decision { rate_rps: 300.0, capacity_rps, ..Decision::default() };
-            (controller.decision, controller.literal_rate) = (Some(decision), Some(300.0));
-            let mut out = Vec::new();
-            controller.drift_by_paper(at(60), &mut out);
-            (controller.literal_rate, out.len(), controller.urgent.is_some())
-        };
-        assert_eq!(inferred(200.0), (None, 1, true), "100 are counted");
-        assert_eq!(inferred(80.0), (Some(300.0), 0, false), "it is short of capacity indeed");
-    }
-
-    #[test]
     fn a_plan_for_a_change_removes_pins() {
         for kind in [true, false] {
             let mut controller = controller(100.0);
@@ -570,16 +399,5 @@ mod tests {
             assert_eq!(decision.wishes.len(), 3);
             assert!(!controller.pins_changed, "no second plan for it");
         }
-    }
-
-    #[test]
-    fn load_is_found_from_its_latency() {
-        let shape = Shape::Queue(QueueCurve { service_us: 30_000.0, cores: 2.0, variability: 1.0 });
-        for load in [5.0, 30.0, 60.0] {
-            let found = invert(&shape, shape.latency_at(load)).expect("a load");
-            assert!((found / load - 1.0).abs() < 1e-6);
-        }
-        assert!(invert(&shape, 1e12).is_some_and(|load| load > 63.0));
-        assert_eq!(invert(&shape, 29_000.0), None, "no load makes it faster than unloaded");
     }
 }

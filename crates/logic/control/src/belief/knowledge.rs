@@ -443,7 +443,6 @@ impl Knowledge {
                 CurveChoice::Auto => None,
                 CurveChoice::Hyperbola => Some(Family::Hyperbola),
                 CurveChoice::Isotonic => Some(Family::Pchip),
-                CurveChoice::Poly2 => Some(Family::Poly2),
             },
             capacity: CapacityHint {
                 about: self

@@ -117,10 +117,7 @@ impl Controller {
         self.settled = 0;
         self.search = None;
         self.refreshes.clear();
-        self.drain_run = None;
-        self.literal_rate = None;
         self.trial = None;
-        self.paper = None;
         self.pending = None;
         self.spec = spec;
         self.raise(Urgent::Pool("the configuration changed".to_owned()));

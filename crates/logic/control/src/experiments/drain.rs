@@ -2,18 +2,14 @@
 //! A). Points measured within it show the load before the change.
 //!
 //! Measured passively: whenever a backend is set to weight 0 for another reason, the time until it has nothing in
-//! flight. As an option, measured as in the paper: every two hours one backend is overloaded and then set to weight 0.
+//! flight.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use plimsoll_model::{BackendId, MethodKind, Nanos};
+use plimsoll_model::{BackendId, Nanos};
 
-use crate::backend::{Backend, Pin};
-use crate::controller::{Controller, record};
-use crate::event::{Action, RecordKind};
-use crate::show::view::Phase;
-use crate::spec::DrainTest;
+use crate::controller::Controller;
 
 /// Drain times kept; the greatest of them counts.
 const KEPT: usize = 8;
@@ -21,17 +17,6 @@ const KEPT: usize = 8;
 const LONGEST: Duration = Duration::from_secs(600);
 /// Measurements wait for a drain at most this long.
 const MOST_WAITED: Duration = Duration::from_secs(60);
-/// As in the paper: every 120 minutes; overloaded means 5·l0.
-const EVERY: Duration = Duration::from_secs(120 * 60);
-const OVERLOADED: f64 = 5.0;
-/// Unloaded again means a latency within this factor of l0.
-const UNLOADED: f64 = 1.2;
-/// The load grows by this factor every step while overloading, for at most this long.
-const GROWTH: f64 = 1.5;
-const STEP: Duration = Duration::from_secs(4);
-const MOST_OVERLOADING: Duration = Duration::from_secs(40);
-/// The others must be able to carry the traffic at this part of their capacity meanwhile.
-const ROOM: f64 = 0.9;
 
 /// Measured drain times.
 #[derive(Clone, Debug, Default)]
@@ -56,15 +41,6 @@ impl DrainTimes {
     pub fn to_wait(&self) -> Option<Duration> {
         self.longest().map(|d| d.clamp(Duration::from_secs(1), MOST_WAITED))
     }
-}
-
-/// The paper's measurement in progress.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct DrainRun {
-    id: BackendId,
-    began: Nanos,
-    stepped: Nanos,
-    emptied: Option<Nanos>,
 }
 
 impl Controller {
@@ -93,82 +69,6 @@ impl Controller {
                 self.drain.note(took);
                 b.zeroed_at = None;
             }
-        }
-    }
-
-    /// Continues the paper's measurement, or begins one when it is due.
-    pub(crate) fn drain_by_paper(&mut self, now: Nanos, out: &mut Vec<Action>) {
-        if self.spec.drain != DrainTest::Overload || self.kind() != MethodKind::Split {
-            self.give_up_draining(now);
-            return;
-        }
-        if let Some(run) = self.drain_run {
-            self.go_on_draining(now, run, out);
-        } else if self.phase == Phase::Steady && now >= self.drain_at && self.refreshes.is_empty() {
-            self.drain_at = now + EVERY;
-            if let Some(id) = self.drain_candidate() {
-                self.drain_run = Some(DrainRun { id, began: now, stepped: now, emptied: None });
-            }
-        }
-    }
-
-    /// The smallest serving backend that the others can do without.
-    fn drain_candidate(&self) -> Option<BackendId> {
-        let capacity = |b: &Backend| b.knowledge.capacity_rps().unwrap_or(0.0);
-        let usable = || self.backends.iter().filter(|b| b.is_usable());
-        let all: f64 = usable().map(capacity).sum();
-        let known = usable().filter(|b| b.knowledge.is_known() && b.recent.rate_rps > 0.0);
-        let least = known.min_by(|a, b| capacity(a).total_cmp(&capacity(b)))?;
-        let traffic = self.history.rate_rps()?;
-        (traffic < ROOM * (all - capacity(least))).then_some(least.id)
-    }
-
-    /// Aborts the measurement and removes its pin.
-    fn give_up_draining(&mut self, now: Nanos) {
-        let Some(run) = self.drain_run.take() else { return };
-        // Before its first step there is no pin.
-        if self.get(run.id).is_none_or(|b| b.pin.take().is_some()) {
-            self.pins_moved(now);
-        }
-    }
-
-    fn go_on_draining(&mut self, now: Nanos, mut run: DrainRun, out: &mut Vec<Action>) {
-        let Some(b) = self.backends.iter_mut().find(|b| b.id == run.id && b.is_usable()) else {
-            self.give_up_draining(now);
-            return;
-        };
-        let rest_us = b.knowledge.service_us().unwrap_or(f64::INFINITY);
-        let Some(emptied) = run.emptied else {
-            let overloaded = b.recent.latency_us.is_some_and(|us| us >= OVERLOADED * rest_us);
-            if overloaded || now.since(run.began) > MOST_OVERLOADING {
-                b.pin = Some(Pin::Exactly(0.0));
-                run.emptied = Some(now);
-                self.pins_moved(now);
-            } else if b.pin.is_none() || now.since(run.stepped) >= STEP {
-                let load = match b.pin {
-                    Some(Pin::Exactly(rps)) => rps,
-                    _ => b.recent.rate_rps,
-                };
-                b.pin = Some(Pin::Exactly(GROWTH * load));
-                run.stepped = now;
-                self.pins_moved(now);
-            }
-            self.drain_run = Some(run);
-            return;
-        };
-        let probed = b.probed.filter(|(at, _)| *at > emptied);
-        let unloaded = probed.is_some_and(|(_, us)| us <= UNLOADED * rest_us) && b.in_flight == 0;
-        if unloaded || now.since(emptied) >= LONGEST {
-            let (took, name) = (now.since(emptied), b.name.clone());
-            b.pin = None;
-            self.drain.note(took);
-            self.drain_run = None;
-            self.pins_moved(now);
-            let line = format!(
-                "overloaded and set to weight 0, it was drained after {:.1} s",
-                took.as_secs_f64()
-            );
-            record(out, RecordKind::Drained, Some(&name), line);
         }
     }
 }

@@ -73,7 +73,6 @@ impl Controller {
             && idle
             && self.phase == Phase::Steady
             && self.search.is_none()
-            && self.drain_run.is_none()
             && !self.is_ramping(now)
             && !self.is_in_distress()
             && self.is_calm(now);

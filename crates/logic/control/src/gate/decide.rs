@@ -14,7 +14,6 @@ use crate::propose::in_flight;
 use crate::propose::search::{Question, Search, Searched};
 use crate::propose::split;
 use crate::show::view::Phase;
-use crate::spec::Exploration;
 
 /// Time between decisions while exploring, …
 pub(crate) const EXPLORE_EVERY: Duration = Duration::from_secs(4);
@@ -49,7 +48,6 @@ impl Controller {
     /// Acts on the time that has passed and on what the event changed.
     pub(crate) fn act(&mut self, now: Nanos, is_tick: bool, out: &mut Vec<Action>) {
         self.drop_lost_plan(now);
-        self.paper_time(now);
         // Failures, restarts and drains are acted on at once, if the balancer can be reached.
         if !self.is_fresh(now) || self.pending.is_some() {
             return;
@@ -80,9 +78,6 @@ impl Controller {
         if self.aside().next().is_some() {
             return;
         }
-        if self.paper_act(now, out) {
-            return;
-        }
         self.judge_trial(now, out);
         // A slice of the search takes about 10 ms: there is time for it on a tick, not on a failure.
         if is_tick {
@@ -104,11 +99,6 @@ impl Controller {
     /// The traffic to plan for: the longer mean, unless the rate has just changed. After a fall a good part of the
     /// former rate is planned for, because traffic that stops for a moment comes back at once.
     pub(crate) fn rate_to_plan(&self) -> f64 {
-        let counted = self.counted_rate();
-        self.literal_rate_beside(counted).unwrap_or(counted)
-    }
-
-    pub(crate) fn counted_rate(&self) -> f64 {
         let (quick, calm) = (self.rate(), self.history.calm_rate_rps().unwrap_or(0.0));
         let noise = RATE_CHANGED.max(3.0 / (3.0 * quick).max(1.0).sqrt());
         let rate = if (quick / calm.max(1e-9) - 1.0).abs() > noise { quick } else { calm };
@@ -291,8 +281,7 @@ impl Controller {
 
     /// Updates the phase: exploring ends when decisions stop moving traffic.
     pub(crate) fn settle(&mut self, now: Nanos, decision: &Decision, out: &mut Vec<Action>) {
-        // With the paper's exploration this phase ends when its rounds do.
-        if self.phase == Phase::Observing || self.explores_by_paper() {
+        if self.phase == Phase::Observing {
             return;
         }
         if let Some(short) = decision.short_by_rps {
@@ -506,13 +495,6 @@ impl Controller {
             })
             .collect();
         Decision { wishes, rate_rps: self.rate(), ..Decision::default() }
-    }
-
-    /// Whether the paper's exploration decides the weights.
-    pub(crate) fn explores_by_paper(&self) -> bool {
-        self.spec.exploration != Exploration::Packed
-            && self.kind() == MethodKind::Split
-            && self.phase == Phase::Exploring
     }
 }
 

@@ -150,7 +150,6 @@ impl Controller {
                     if cause == Cause::Errors { RecordKind::Ejected } else { RecordKind::Failed };
                 record(out, kind, Some(&name), why.clone());
                 self.raise(Urgent::Pool(format!("{name} failed: {why}")));
-                self.paper_lost(id);
             }
             Turn::Returned => {
                 b.begin_ramp(now);

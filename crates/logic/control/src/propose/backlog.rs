@@ -17,7 +17,6 @@ use crate::event::Action;
 use crate::gate::decide::IDLE_RPS;
 use crate::gate::trial::moved;
 use crate::propose::reserve::AFTER_A_LOSS;
-use crate::spec::Exploration;
 
 /// Passes in which load above a backend's bound is given to the others.
 const SWEEPS: usize = 3;
@@ -153,12 +152,9 @@ impl Controller {
         self.backends.iter().any(|b| b.knowledge.is_held())
     }
 
-    /// Whether corrections are possible at all: the balancer splits by weights without keys, and no mode of the paper
-    /// is on.
+    /// Whether corrections are possible at all: the balancer splits by weights without keys, and backends are watched.
     pub(crate) fn follows_backlogs(&self) -> bool {
-        self.method.as_ref().is_some_and(Method::is_keyless_split)
-            && self.watches()
-            && self.spec.exploration == Exploration::Packed
+        self.method.as_ref().is_some_and(Method::is_keyless_split) && self.watches()
     }
 
     /// The pool is as in the decision, no backend is being measured, and the last change is long enough ago.
@@ -171,7 +167,6 @@ impl Controller {
             && self.is_paced(now)
             && self.rate() >= IDLE_RPS
             && !self.is_pinned()
-            && self.drain_run.is_none()
             && self.aside().next().is_none()
     }
 

@@ -126,13 +126,12 @@ impl Controller {
         }
     }
 
-    /// No plan leaves all traffic to one server where there are others, whatever it was made for. Only KnapsackLB's
-    /// exploration does, to measure.
+    /// No plan leaves all traffic to one server where there are others, whatever it was made for.
     pub(crate) fn have_two_hold_weight(&self, now: Nanos, decision: &mut Decision) {
         let wishes = &mut decision.wishes;
         let holders = wishes.iter().filter(|w| w.weight > 0).count();
         let Some(alone) = wishes.iter().find(|w| w.weight > 0).cloned() else { return };
-        if self.explores_by_paper() || wishes.len() < 2 || holders > 1 {
+        if wishes.len() < 2 || holders > 1 {
             return;
         }
         let find = |id| self.backends.iter().find(|b| b.id == id);

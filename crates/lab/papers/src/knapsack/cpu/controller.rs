@@ -1,10 +1,11 @@
-//! Plimsoll on the same backends: no agents, curves that were learned before the change.
+//! A controller on the same backends: no agents, curves that were learned before the change.
 
-use plimsoll_control::{DriftTest, RecordKind};
+use plimsoll_control::RecordKind;
 use plimsoll_model::Nanos;
 use plimsoll_pack::PackError;
 use plimsoll_sim::{Arena, Method, World, WorldSpec, static_shares};
 
+use super::super::dynamics::Steering;
 use super::{LOAD, SERVICE_US, SLOWED, Track, pool, pool_after, rate_rps};
 use crate::{Context, Failure, Provenance};
 
@@ -14,10 +15,14 @@ const LEARNING_S: f64 = 300.0;
 const LATER_S: f64 = 60.0;
 
 /// Runs it for so long after the change.
-pub fn run(context: &Context, test: DriftTest, seconds: f64, seed: u64) -> Result<Track, Failure> {
+pub fn run(
+    context: &Context,
+    steering: Steering,
+    seconds: f64,
+    seed: u64,
+) -> Result<Track, Failure> {
     let mut world = World::new(WorldSpec::new(pool(), Method::RoundRobin, LOAD, seed));
-    let spec = plimsoll_control::ServiceSpec { drift: test, ..world.service_spec() };
-    world.attach(spec, None);
+    steering.attach(&mut world);
     world.run_for(LEARNING_S);
     context.check()?;
     let at = world.now();

@@ -78,11 +78,7 @@ fn run(
     spec.rate_rps = Disturbance::Nothing.rate_after();
     spec.weights = weights.unwrap_or(spec.weights);
     let mut world = World::new(spec);
-    let controller = steering.configure(world.service_spec());
-    let learning_s = if controller.is_some() { length.learning_s } else { WARM_UP_S };
-    if let Some(spec) = controller {
-        world.attach(spec, None);
-    }
+    let learning_s = if steering.attach(&mut world) { length.learning_s } else { WARM_UP_S };
     advance(context, &mut world, learning_s)?;
     let (held, at) = (world.weights(), world.now());
     disturb(&mut world, what);

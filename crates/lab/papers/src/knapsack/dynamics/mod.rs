@@ -9,9 +9,9 @@ pub mod tables;
 
 use std::ops::Range;
 
-use plimsoll_control::{CurveChoice, DriftTest, Exploration, ServiceSpec};
-use plimsoll_model::Objective;
-use plimsoll_sim::{BackendModel, Method};
+use plimsoll_control::{DriftTest, ServiceSpec};
+use plimsoll_sim::knapsack::ExploreMode;
+use plimsoll_sim::{BackendModel, Method, World};
 
 use super::baselines::changed::Happening;
 use super::baselines::{Setting, thirty};
@@ -133,12 +133,10 @@ impl Disturbance {
 pub enum Steering {
     /// Plimsoll with every default.
     Plimsoll,
-    /// The same with the paper's bare threshold of ±20 % on latency.
-    Threshold,
     /// The same without any test for changes.
     Untested,
-    /// The paper's method: its exploration with the stopping rule mended, curves of degree two, the bare
-    /// threshold, the least unweighted sum of latencies.
+    /// KnapsackLB's own controller: its exploration with the stopping rule mended, curves of degree two, the bare
+    /// threshold of ±20 % on latency, the least unweighted sum of latencies.
     PaperMended,
     /// The same with Algorithm 1 as printed.
     PaperPrinted,
@@ -154,43 +152,37 @@ impl Steering {
     pub fn name(self) -> &'static str {
         match self {
             Steering::Plimsoll => "Plimsoll",
-            Steering::Threshold => "Plimsoll, bare ±20 %",
             Steering::Untested => "Plimsoll, no test",
-            Steering::PaperMended => "paper's method, mended",
-            Steering::PaperPrinted => "paper's method, as printed",
+            Steering::PaperMended => "KnapsackLB, mended",
+            Steering::PaperPrinted => "KnapsackLB, as printed",
             Steering::Frozen => "frozen weights",
             Steering::HealthCheck => "frozen, health check",
         }
     }
 
-    /// The controller's settings for it; nothing where there is none.
-    pub fn configure(self, default: ServiceSpec) -> Option<ServiceSpec> {
-        let paper = |exploration| ServiceSpec {
-            exploration,
-            curve: CurveChoice::Poly2,
-            drift: DriftTest::Literal,
-            objective: Objective::Sum,
-            ..default.clone()
-        };
+    /// Starts its controller; false where there is none.
+    pub fn attach(self, world: &mut World) -> bool {
+        let default = world.service_spec();
         match self {
-            Steering::Plimsoll => Some(default),
-            Steering::Threshold => Some(ServiceSpec { drift: DriftTest::Literal, ..default }),
-            Steering::Untested => Some(ServiceSpec { drift: DriftTest::Off, ..default }),
-            Steering::PaperMended => Some(paper(Exploration::Bisect)),
-            Steering::PaperPrinted => Some(paper(Exploration::Literal)),
-            Steering::Frozen | Steering::HealthCheck => None,
+            Steering::Plimsoll => world.attach(default, None),
+            Steering::Untested => {
+                world.attach(ServiceSpec { drift: DriftTest::Off, ..default }, None);
+            }
+            Steering::PaperMended => world.attach_knapsack(ExploreMode::Bisect),
+            Steering::PaperPrinted => world.attach_knapsack(ExploreMode::Literal),
+            Steering::Frozen | Steering::HealthCheck => return false,
         }
+        true
     }
 }
 
 /// What sets the weights, and HAProxy's method; a quick run has the first two. The first five are plotted.
-pub const STEERINGS: [(Method, Steering); 9] = [
+pub const STEERINGS: [(Method, Steering); 8] = [
     (Method::RoundRobin, Steering::Plimsoll),
     (Method::RoundRobin, Steering::Frozen),
     (Method::RoundRobin, Steering::HealthCheck),
     (Method::LeastConn, Steering::Plimsoll),
     (Method::LeastConn, Steering::Frozen),
-    (Method::RoundRobin, Steering::Threshold),
     (Method::RoundRobin, Steering::Untested),
     (Method::RoundRobin, Steering::PaperMended),
     (Method::RoundRobin, Steering::PaperPrinted),

@@ -31,9 +31,7 @@ pub fn run(
 ) -> Result<Quiet, Failure> {
     let mut world = World::new(WorldSpec::new(table3(), Method::RoundRobin, LOAD, seed));
     world.forget_answers();
-    if let Some(spec) = steering.configure(world.service_spec()) {
-        world.attach(spec, None);
-    }
+    steering.attach(&mut world);
     let mut left_s = learning_s;
     while left_s > 0.0 {
         context.check()?;
@@ -48,7 +46,7 @@ pub fn run(
         left_s -= 10.0;
     }
     let drifts = world.records[records..].iter().filter(|(_, r)| r.kind == RecordKind::Drift);
-    let steady = world.controller().is_some_and(|c| c.view(world.now()).phase == Phase::Steady);
+    let steady = world.phase() == Some(Phase::Steady);
     Ok(Quiet {
         steering,
         hours: quiet_s / 3600.0,

@@ -1,18 +1,45 @@
-use plimsoll_learn::{Exploration, ExploreMode, ExploreOptions, Measurement, Step};
+use plimsoll_model::Curve;
+use plimsoll_queueing::MmcCurve;
+use plimsoll_sim::knapsack::{Climb, ExploreMode, ExploreOptions, Measurement, Step};
+use plimsoll_sim::paper_pool;
 
-use crate::queues::{Mmc, pool};
+/// A backend's latency over its share of the traffic.
+#[derive(Debug)]
+struct Truth {
+    curve: MmcCurve,
+    total_rps: f64,
+    service_us: f64,
+    capacity: f64,
+}
+
+impl Truth {
+    fn latency(&self, share: f64) -> f64 {
+        self.curve.latency_at(share * self.total_rps)
+    }
+}
+
+/// The paper's pool at this load.
+fn pool(seed: u64, load: f64) -> Vec<Truth> {
+    let curves: Vec<MmcCurve> = paper_pool(seed).iter().map(|b| b.curve(30_000.0)).collect();
+    let total_rps = load * curves.iter().map(Curve::capacity).sum::<f64>();
+    let truth = |curve: MmcCurve| {
+        let (service_us, capacity) = (curve.latency_at(0.0), curve.capacity() / total_rps);
+        Truth { curve, total_rps, service_us, capacity }
+    };
+    curves.into_iter().map(truth).collect()
+}
 
 /// Explores a backend without noise: steps taken, w_max, and the greatest load it was given.
-fn explore(truth: &Mmc, first: f64, options: ExploreOptions) -> (u32, f64, f64) {
-    let mut exploration = Exploration::new(first, options).expect("sound options");
+fn explore(truth: &Truth, first: f64, options: ExploreOptions) -> (u32, f64, f64) {
+    let mut climb = Climb::new(first, options).expect("sound options");
     let mut most: f64 = 0.0;
     loop {
-        match exploration.pending() {
-            Step::Done { w_max } => return (exploration.steps(), w_max, most),
+        match climb.pending() {
+            Step::Done { w_max } => return (climb.steps(), w_max, most),
             Step::Measure(weight) => {
                 most = most.max(weight / truth.capacity);
                 let latency_us = truth.latency(weight);
-                exploration.next(&Measurement {
+                climb.next(&Measurement {
                     weight,
                     l0_us: truth.service_us,
                     latency_us,

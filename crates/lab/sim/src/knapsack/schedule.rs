@@ -12,14 +12,12 @@
 use std::collections::BTreeMap;
 
 use plimsoll_model::BackendId;
-use serde::{Deserialize, Serialize};
 
 /// Rounding errors of sums of weights are far below this, relevant differences far above.
 const TOLERANCE: f64 = 1e-9;
 
 /// Classes of requests, the first served first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
     /// A backend that is overloaded at its present weight.
     OverUtilised,
@@ -30,7 +28,7 @@ pub enum Priority {
 }
 
 /// A backend that can be given weight.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Member {
     /// The backend.
     pub backend: BackendId,
@@ -42,7 +40,7 @@ pub struct Member {
 }
 
 /// A weight that an exploration requests to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Wanted {
     /// The backend.
     pub backend: BackendId,
@@ -55,7 +53,7 @@ pub struct Wanted {
 }
 
 /// Weights for one round.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Assignment {
     /// Every member's weight, in order of [`BackendId`]; they sum to 1.
     pub weights: Vec<(BackendId, f64)>,

@@ -1,10 +1,13 @@
 use std::collections::BTreeMap;
 
-use plimsoll_learn::{Assignment, Member, Priority, ScheduleError, Wanted, schedule};
 use plimsoll_model::BackendId;
-use rand::Rng;
+use plimsoll_sim::knapsack::{Assignment, Member, Priority, ScheduleError, Wanted, schedule};
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::queues::rng;
+fn rng(seed: u64) -> Xoshiro256PlusPlus {
+    Xoshiro256PlusPlus::seed_from_u64(seed)
+}
 
 fn member(id: u32, bound: f64, capacity: f64) -> Member {
     Member { backend: BackendId(id), bound, capacity }

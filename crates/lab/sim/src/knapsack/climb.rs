@@ -14,16 +14,13 @@
 //! Cost O(steps) per backend. It fails where latency stays flat up to the very edge (many cores): no
 //! step rule sees that coming, only `useful_max` and `max_step` bound the harm.
 
-use serde::{Deserialize, Serialize};
-
 /// A first weight halved this often without one good measurement: the backend cannot take any load.
 const MAX_HALVINGS: i32 = 10;
 /// Weights closer than this to a bound have reached it.
 const REACHED: f64 = 1.0 - 1e-9;
 
 /// The rule for steps and for the end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExploreMode {
     /// Bisection between the last good and the first bad weight, with little harm to clients.
     #[default]
@@ -33,7 +30,7 @@ pub enum ExploreMode {
 }
 
 /// Parameters of an exploration.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExploreOptions {
     /// The rule for steps and for the end.
     pub mode: ExploreMode,
@@ -70,7 +67,7 @@ impl Default for ExploreOptions {
 }
 
 /// A measurement at a weight.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measurement {
     /// The weight that the backend really had; the scheduler may not have granted the requested one.
     pub weight: f64,
@@ -83,8 +80,7 @@ pub struct Measurement {
 }
 
 /// The next step.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
     /// Measure at this weight.
     Measure(f64),
@@ -97,7 +93,7 @@ pub enum Step {
 
 /// Why an exploration cannot begin.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum ExploreError {
+pub enum ClimbError {
     /// A number is out of its range.
     #[error("exploration: `{name}` is {value}, expected {expected}")]
     OutOfRange {
@@ -111,8 +107,8 @@ pub enum ExploreError {
 }
 
 /// One backend's exploration.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Exploration {
+#[derive(Clone, Debug, PartialEq)]
+pub struct Climb {
     options: ExploreOptions,
     first: f64,
     now: f64,
@@ -125,12 +121,12 @@ pub struct Exploration {
     done: bool,
 }
 
-impl Exploration {
+impl Climb {
     /// Begins at `first_weight`, 1/N in the paper, with l0 measured before.
     ///
     /// # Errors
-    /// [`ExploreError::OutOfRange`] names the invalid number.
-    pub fn new(first_weight: f64, options: ExploreOptions) -> Result<Exploration, ExploreError> {
+    /// [`ClimbError::OutOfRange`] names the invalid number.
+    pub fn new(first_weight: f64, options: ExploreOptions) -> Result<Climb, ClimbError> {
         let positive = "a positive number";
         let checks = [
             ("first_weight", first_weight, first_weight > 0.0, positive),
@@ -153,11 +149,11 @@ impl Exploration {
         ];
         for (name, value, holds, expected) in checks {
             if !(holds && value.is_finite()) {
-                return Err(ExploreError::OutOfRange { name, value, expected });
+                return Err(ClimbError::OutOfRange { name, value, expected });
             }
         }
         let first = options.useful_max.map_or(first_weight, |most| first_weight.min(most));
-        Ok(Exploration {
+        Ok(Climb {
             options,
             first,
             now: first,
@@ -170,7 +166,7 @@ impl Exploration {
         })
     }
 
-    /// The pending step: the one [`Exploration::next`] returned last, or the first.
+    /// The pending step: the one [`Climb::next`] returned last, or the first.
     pub fn pending(&self) -> Step {
         if self.done { Step::Done { w_max: self.w_max } } else { Step::Measure(self.now) }
     }
@@ -183,6 +179,19 @@ impl Exploration {
     /// The least weight found bad so far: lost requests, or latency above the bound.
     pub fn first_bad(&self) -> Option<f64> {
         self.first_bad
+    }
+
+    /// From this multiple of l0 on a weight is bad.
+    pub fn factor(&self) -> f64 {
+        match self.options.mode {
+            ExploreMode::Bisect => self.options.latency_factor,
+            ExploreMode::Literal => self.options.drop_factor,
+        }
+    }
+
+    /// Ends it with what it has found.
+    pub fn end(&mut self) {
+        self.done = true;
     }
 
     /// Measurements taken so far, without that at weight 0.
@@ -289,49 +298,49 @@ mod tests {
         Measurement { weight, l0_us: 10.0, latency_us: f64::NAN, dropped: true }
     }
 
-    fn start(mode: ExploreMode) -> Exploration {
-        Exploration::new(0.1, ExploreOptions { mode, ..ExploreOptions::default() })
+    fn start(mode: ExploreMode) -> Climb {
+        Climb::new(0.1, ExploreOptions { mode, ..ExploreOptions::default() })
             .expect("valid options")
     }
 
     #[test]
     fn run_step_follows_the_paper_and_max_step() {
         for mode in [ExploreMode::Bisect, ExploreMode::Literal] {
-            let mut exploration = start(mode);
-            assert_eq!(exploration.pending(), Step::Measure(0.1));
-            let Step::Measure(next) = exploration.next(&at(0.1, 20.0)) else { panic!("ended") };
+            let mut climb = start(mode);
+            assert_eq!(climb.pending(), Step::Measure(0.1));
+            let Step::Measure(next) = climb.next(&at(0.1, 20.0)) else { panic!("ended") };
             assert!((next - 0.15).abs() < 1e-12, "0.1 + 0.1·10/20");
         }
         let options = ExploreOptions { max_step: 1.25, ..ExploreOptions::default() };
-        let mut careful = Exploration::new(0.1, options).expect("valid");
+        let mut careful = Climb::new(0.1, options).expect("valid");
         assert_eq!(careful.next(&at(0.1, 10.0)), Step::Measure(0.125));
     }
 
     #[test]
     fn literal_ends_at_zero_where_the_first_weight_overloads() {
-        let mut exploration = start(ExploreMode::Literal);
-        assert_eq!(exploration.next(&lost(0.1)), Step::Measure(0.05));
-        assert_eq!(exploration.next(&at(0.05, 12.0)), Step::Done { w_max: 0.0 });
+        let mut climb = start(ExploreMode::Literal);
+        assert_eq!(climb.next(&lost(0.1)), Step::Measure(0.05));
+        assert_eq!(climb.next(&at(0.05, 12.0)), Step::Done { w_max: 0.0 });
     }
 
     #[test]
     fn bisect_continues_where_the_first_weight_overloads() {
-        let mut exploration = start(ExploreMode::Bisect);
-        assert_eq!(exploration.next(&lost(0.1)), Step::Measure(0.05));
-        let Step::Measure(middle) = exploration.next(&at(0.05, 12.0)) else { panic!("ended") };
+        let mut climb = start(ExploreMode::Bisect);
+        assert_eq!(climb.next(&lost(0.1)), Step::Measure(0.05));
+        let Step::Measure(middle) = climb.next(&at(0.05, 12.0)) else { panic!("ended") };
         assert!((middle - 0.075).abs() < 1e-12);
-        assert_eq!(exploration.next(&at(0.075, 31.0)), Step::Measure(0.0625));
-        assert_eq!(exploration.first_bad(), Some(0.075));
-        assert_eq!(exploration.w_max(), 0.05);
+        assert_eq!(climb.next(&at(0.075, 31.0)), Step::Measure(0.0625));
+        assert_eq!(climb.first_bad(), Some(0.075));
+        assert_eq!(climb.w_max(), 0.05);
     }
 
     #[test]
     fn exploration_goes_no_further_than_the_packing_can_use() {
         let options = ExploreOptions { useful_max: Some(0.15), ..ExploreOptions::default() };
-        let mut exploration = Exploration::new(0.1, options).expect("valid");
-        assert_eq!(exploration.next(&at(0.1, 10.0)), Step::Measure(0.15));
-        assert_eq!(exploration.next(&at(0.15, 11.0)), Step::Done { w_max: 0.15 });
-        assert_eq!(exploration.next(&at(0.15, 11.0)), Step::Done { w_max: 0.15 }, "stays done");
+        let mut climb = Climb::new(0.1, options).expect("valid");
+        assert_eq!(climb.next(&at(0.1, 10.0)), Step::Measure(0.15));
+        assert_eq!(climb.next(&at(0.15, 11.0)), Step::Done { w_max: 0.15 });
+        assert_eq!(climb.next(&at(0.15, 11.0)), Step::Done { w_max: 0.15 }, "stays done");
 
         let mut lowered = start(ExploreMode::Bisect);
         lowered.next(&at(0.1, 10.0));
@@ -341,32 +350,32 @@ mod tests {
 
     #[test]
     fn exploration_of_a_dead_backend_ends() {
-        let mut exploration = start(ExploreMode::Bisect);
+        let mut climb = start(ExploreMode::Bisect);
         let mut steps = 0;
-        while let Step::Measure(weight) = exploration.pending() {
-            exploration.next(&lost(weight));
+        while let Step::Measure(weight) = climb.pending() {
+            climb.next(&lost(weight));
             steps += 1;
         }
-        assert_eq!((steps, exploration.w_max()), (10, 0.0));
+        assert_eq!((steps, climb.w_max()), (10, 0.0));
     }
 
     #[test]
     fn a_good_weight_that_turns_bad_is_no_longer_good() {
-        let mut exploration = start(ExploreMode::Bisect);
-        exploration.next(&at(0.1, 10.0));
-        exploration.next(&at(0.2, 10.0));
-        exploration.next(&lost(0.15));
-        assert_eq!(exploration.w_max(), 0.1);
-        assert_eq!(exploration.first_bad(), Some(0.15));
+        let mut climb = start(ExploreMode::Bisect);
+        climb.next(&at(0.1, 10.0));
+        climb.next(&at(0.2, 10.0));
+        climb.next(&lost(0.15));
+        assert_eq!(climb.w_max(), 0.1);
+        assert_eq!(climb.first_bad(), Some(0.15));
     }
 
     #[test]
     fn errors_name_the_invalid_number() {
         let broken = ExploreOptions { max_step: 1.0, ..ExploreOptions::default() };
-        let error = Exploration::new(0.1, broken).expect_err("a step of 1 never moves");
+        let error = Climb::new(0.1, broken).expect_err("a step of 1 never moves");
         assert!(error.to_string().contains("max_step"), "{error}");
-        assert!(Exploration::new(f64::NAN, ExploreOptions::default()).is_err());
+        assert!(Climb::new(f64::NAN, ExploreOptions::default()).is_err());
         let broken = ExploreOptions { useful_max: Some(f64::INFINITY), ..Default::default() };
-        assert!(Exploration::new(0.1, broken).is_err());
+        assert!(Climb::new(0.1, broken).is_err());
     }
 }
