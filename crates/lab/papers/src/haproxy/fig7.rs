@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::figure::{Figure, ends, mean};
+use super::figure::{Figure, by_repetition, ends, mean};
 use super::lane::Task;
 use super::method::STUDY;
 use super::pool::Sizes;
@@ -48,7 +48,7 @@ fn judge(
     measured: &Measured,
     _: (f64, f64),
 ) -> Result<Vec<Comparison>, Failure> {
-    Ok(comparisons(&measured.points))
+    Ok(by_repetition(&measured.points, comparisons))
 }
 
 fn comparisons(points: &[Point]) -> Vec<Comparison> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::figure::{Figure, ends, mean};
+use super::figure::{Figure, by_repetition, ends, mean};
 use super::lane::Task;
 use super::method::named;
 use super::pool::Sizes;
@@ -48,7 +48,7 @@ fn judge(
     let random = [named("random")];
     let plan = Plan { sizes: Sizes::Homogeneous, methods: &random, tasks: &[JUDGED] };
     let alike = sweep::on(context, cells, measured.pool, plan, part)?;
-    let mut all = comparisons(&measured.points);
+    let mut all = by_repetition(&measured.points, comparisons);
     all.push(lower(measured, &alike.points));
     Ok(all)
 }

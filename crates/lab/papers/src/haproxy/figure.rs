@@ -10,7 +10,7 @@ use super::show;
 use super::sweep::{self, Measured, Plan, Point, mean_of};
 use crate::cells::Cells;
 use crate::outcome::{Outcome, Table, row};
-use crate::{Comparison, Context, Failure, Provenance, ServerPool};
+use crate::{Comparison, Context, Failure, Provenance, ServerPool, shown_value};
 
 /// One of the two.
 pub struct Figure {
@@ -168,6 +168,27 @@ fn scale_note(pool: ServerPool, sizes: Sizes, core_rps: f64, points: &[Point]) -
     )
 }
 
+/// The paper's statements held against all points, and what each repetition alone would say.
+pub fn by_repetition(
+    points: &[Point],
+    compare: fn(&[Point]) -> Vec<Comparison>,
+) -> Vec<Comparison> {
+    let mut all = compare(points);
+    let last = points.iter().map(|p| p.round).max().unwrap_or(0);
+    if last == 0 {
+        return all;
+    }
+    let alone =
+        |round| -> Vec<Point> { points.iter().filter(|p| p.round == round).cloned().collect() };
+    let rounds: Vec<Vec<Comparison>> = (0..=last).map(|round| compare(&alone(round))).collect();
+    for (i, one) in all.iter_mut().enumerate() {
+        let values = rounds.iter().filter_map(|round| round.get(i));
+        let values: Vec<String> = values.map(|c| shown_value(&c.ours)).collect();
+        one.what = format!("{} (by repetition {})", one.what, values.join(", "));
+    }
+    all
+}
+
 /// The mean of a method, at this rate.
 pub fn mean(points: &[Point], method: &str, task: Task, tasks: f64) -> f64 {
     let value: fn(&Seen) -> f64 = |seen| seen.mean_ms;
@@ -182,3 +203,32 @@ pub fn ends(points: &[Point], methods: &[&str], task: Task, tasks: f64) -> (f64,
 
 /// Ten times the mean work, emulated.
 pub const DEADLINE: Duration = SERVICE.saturating_mul(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comparison::Bound;
+
+    fn greatest(points: &[Point]) -> Vec<Comparison> {
+        let most = points.iter().map(|p| p.seen.mean_ms).fold(f64::NAN, f64::max);
+        let paper = ("fast", Bound::AtMost(25.0));
+        vec![Comparison::bound(Provenance::Emulated, "the slowest", paper, most, "ms")]
+    }
+
+    #[test]
+    fn what_each_repetition_says_stands_beside_what_all_say() {
+        let point = |round, mean_ms| Point {
+            pool: ServerPool::Emulated,
+            method: STUDY[0],
+            tasks: 1.0,
+            rate_rps: 1.0,
+            round,
+            task: Task::Get,
+            seen: Seen { mean_ms, ..Seen::default() },
+        };
+        let both = by_repetition(&[point(0, 10.0), point(1, 20.0)], greatest);
+        assert_eq!(both[0].what, "the slowest (by repetition 10, 20)");
+        assert_eq!(both[0].ours, 20.0.into());
+        assert_eq!(by_repetition(&[point(0, 10.0)], greatest)[0].what, "the slowest");
+    }
+}

@@ -11,7 +11,8 @@
 //! figure.rs     what Figures 7 and 8 share
 //! show.rs       tables and plots
 //! config.rs     a HAProxy's configuration with a knob turned
-//! namings.rs    uri under many namings of the pages
+//! namings.rs    uri under many namings of the pages, simulated
+//! namings_live.rs  the same on servers that run
 //! cpu.rs        random among servers whose CPU has room, on a stock HAProxy
 //! steered.rs    Plimsoll on the unequal pool, learning included
 //! deadline.rs   deadline refusal live in our proxy
@@ -29,6 +30,7 @@ mod knobs;
 mod lane;
 mod method;
 mod namings;
+mod namings_live;
 mod picks;
 mod pool;
 mod servers;
@@ -64,6 +66,7 @@ pub const EXPERIMENTS: &[&Experiment] = &[
 pub const WITH_OPTIONS: &[&str] = &[
     fig7::EXPERIMENT.name,
     fig8::EXPERIMENT.name,
+    namings::EXPERIMENT.name,
     cpu::EXPERIMENT.name,
     steered::EXPERIMENT.name,
     deadline::EXPERIMENT.name,

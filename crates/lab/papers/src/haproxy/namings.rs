@@ -15,8 +15,10 @@ use plimsoll_policy::{
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use super::namings_live;
 use super::pool::{SERVICE, Sizes};
 use super::sweep::load;
+use crate::cells::Cells;
 use crate::comparison::Bound;
 use crate::outcome::{Outcome, Table, row};
 use crate::plot::{Axis, Lines, Plot};
@@ -55,7 +57,7 @@ impl RequestView for Page {
 }
 
 /// Servers of all pages, GETs first, by HAProxy's default hash of the URI under equal weights.
-fn placed(names: &[String]) -> Result<Vec<usize>, Failure> {
+pub fn placed(names: &[String]) -> Result<Vec<usize>, Failure> {
     let built = PolicyKind::HashMap.build(&[1; 5], &Settings::default());
     let mut policy = built.map_err(|error| Failure::Other(error.to_string()))?;
     let of = KeySource::Uri(UriPart::default());
@@ -149,6 +151,7 @@ impl Naming {
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
     let (namings, requests) = context.pick((20, 10_000), (200, 200_000));
+    let simulated = if context.options.pools.is_empty() { 1.0 } else { 0.05 };
     let mut table = Table::empty("namings", "uri over roundrobin, naming by naming");
     let mut shown =
         Table::empty("distribution", "uri over roundrobin: the distribution over namings");
@@ -164,7 +167,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         let mut ratios = Vec::new();
         for i in 0..namings {
             let done = step as f64 + f64::from(i) / f64::from(namings);
-            context.progress(done / 8.0, naming.name())?;
+            context.progress(done / 8.0 * simulated, naming.name())?;
             let place = placed(&naming.draw(&mut rng))?;
             let uri = simulate(sizes.emulated(), rate, requests, Some(&place), context.seed);
             let ratio = [uri[0] / turns[0], uri[1] / turns[1]];
@@ -181,8 +184,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             ratios.push(ratio);
         }
         for (task, name) in ["GET", "POST"].iter().enumerate() {
-            let mut sorted: Vec<f64> = ratios.iter().map(|ratio| ratio[task]).collect();
-            sorted.sort_by(f64::total_cmp);
+            let sorted = spread(&ratios, task);
             let at = |part: f64| sorted[((sorted.len() - 1) as f64 * part).round() as usize];
             row!(shown, Provenance::Simulated, {
                 servers: sizes.name();
@@ -218,7 +220,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         ));
     }
     let (x, y) = (Axis::linear("namings (%)"), Axis::log("× roundrobin's mean response time"));
-    Ok(Outcome {
+    let mut outcome = Outcome {
         tables: vec![shown, table],
         plots: vec![Plot::lines("namings", "uri over roundrobin", x, y, lines)],
         comparisons,
@@ -226,10 +228,26 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             "Equal weights, the scale of haproxy-fig7; the plot is of the lower rate. A server that is given more than it can serve has no mean: its ratio grows with the \
              length of the run, {requests} requests."
         )],
-    })
+    };
+    let mut cells = Cells::open(context, EXPERIMENT.name)?;
+    // Simulated without a choice of servers: that takes a minute.
+    let pools = &context.options.pools;
+    for (i, &pool) in pools.iter().enumerate() {
+        let at = |i: usize| 0.05 + 0.95 * i as f64 / pools.len() as f64;
+        namings_live::add(context, &mut cells, pool, &mut outcome, (at(i), at(i + 1)))?;
+    }
+    Ok(outcome)
 }
 
-fn distinct(servers: &[usize]) -> u32 {
+/// The ratios of GETs (0) or POSTs (1), the least first.
+pub fn spread(ratios: &[[f64; 2]], task: usize) -> Vec<f64> {
+    let mut sorted: Vec<f64> = ratios.iter().map(|ratio| ratio[task]).collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+}
+
+/// On how many of the five servers pages are.
+pub fn distinct(servers: &[usize]) -> u32 {
     (0..5).map(|server| u32::from(servers.contains(&server))).sum()
 }
 

@@ -204,7 +204,7 @@ impl Bed {
         let cores: f64 = self.cores().iter().sum();
         loop {
             let (at, before) = (Instant::now(), self.cpu_used()?);
-            while at.elapsed() < IDLE_FOR {
+            while at.elapsed() < context.pick(IDLE_FOR / 4, IDLE_FOR) {
                 context.check()?;
                 std::thread::sleep(Duration::from_millis(50));
             }

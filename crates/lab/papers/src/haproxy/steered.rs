@@ -101,9 +101,10 @@ fn sweep(
     let family = Family::start()?;
     let mut bed = Bed::start(context, &family, pool, SIZES, &[])?;
     let core_rps = bed.scale(context, &family, cells)?.core_rps;
-    let all = (LOADS.len() * methods().len()) as f64;
+    let loads: &[f64] = context.pick(&LOADS[1..2], &LOADS);
+    let all = (loads.len() * methods().len()) as f64;
     let mut points = Vec::new();
-    for load in LOADS {
+    for &load in loads {
         let rate_rps = load * pool.total_cores(SIZES) * core_rps;
         for method in methods() {
             let at = |n: usize| part.0 + (part.1 - part.0) * n as f64 / all;
@@ -171,6 +172,11 @@ fn plot(pool: ServerPool, points: &[Point], name: &str, value: fn(&Seen) -> f64)
     Plot::lines(&format!("plimsoll-{}-{name}", pool.name()), &title, x, y, lines)
 }
 
+/// The loads that were run, the lowest first.
+fn loads_of(points: &[Point]) -> Vec<f64> {
+    LOADS.into_iter().filter(|&load| points.iter().any(|p| p.load == load)).collect()
+}
+
 /// One of Plimsoll's lanes over one of the others, with its interval; nothing where either is missing.
 fn ratio(points: &[Point], load: f64, own: &str, other: &str) -> Option<Ratio> {
     let find = |name| points.iter().find(|p| p.load == load && p.method.name == name);
@@ -187,8 +193,9 @@ fn value(points: &[Point], load: f64, name: &str, value: fn(&Seen) -> f64) -> f6
 
 fn comparisons(pool: ServerPool, points: &[Point]) -> Vec<Comparison> {
     let mut all = Vec::new();
+    let loads = loads_of(points);
     for method in STEERED {
-        for load in LOADS {
+        for &load in &loads {
             for (what, of) in [("mean", (|s| s.mean_ms) as fn(&Seen) -> f64), ("p99", |s| s.p99_ms)]
             {
                 all.push(against_equal(pool, points, method, load, what, of));
@@ -233,8 +240,9 @@ fn against_cores(pool: ServerPool, points: &[Point], method: &Method) -> Vec<Com
         (BY_CORES[1].name, 1.03)
     };
     let title = pool.title();
+    let loads = loads_of(points);
     let ratios: Vec<Ratio> =
-        LOADS.iter().filter_map(|&load| ratio(points, load, method.name, other)).collect();
+        loads.iter().filter_map(|&load| ratio(points, load, method.name, other)).collect();
     let mean = Ratio::geometric_mean(&ratios);
     let interval = mean.as_ref().and_then(|r| Some((r.low?, r.high?)));
     let interval = interval.map_or(String::new(), |(low, high)| {
@@ -248,10 +256,11 @@ fn against_cores(pool: ServerPool, points: &[Point], method: &Method) -> Vec<Com
         Comparison::bound(pool.provenance(), what, target, ours, "×").why(why)
     };
     let nan = |r: Option<f64>| r.unwrap_or(f64::NAN);
-    let p99 = LOADS.map(|load| {
+    let p99 = |&load: &f64| {
         let p99: fn(&Seen) -> f64 = |seen| seen.p99_ms;
         (value(points, load, method.name, p99) / value(points, load, other, p99)).ln()
-    });
+    };
+    let p99: Vec<f64> = loads.iter().map(p99).collect();
     let lowest = ratios.iter().filter_map(|r| r.low).fold(f64::NAN, f64::max);
     let name = method.name;
     vec![
