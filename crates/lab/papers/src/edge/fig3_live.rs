@@ -28,7 +28,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 /// A stateful firewall: every packet is looked up in conntrack.
 const RULES: &str = "table inet edge { chain forward { type filter hook forward priority 0; policy drop; \
-                     ct state established,related accept; iifname \"lan\" ct state new accept; } }";
+                     ct state established,related accept; iifname \"lan\" ct state new accept; }; }";
 const SETTLES: Duration = Duration::from_millis(700);
 /// Flows of all windows but those after they have grown.
 const FLOWS: u64 = 1_000;
