@@ -1,8 +1,8 @@
 //! What a packet costs the forwarder, by test runs (`bpf/bench.bpf.c`), beside a table such as layer-4 balancers keep.
 
+use aya::Ebpf;
 use aya::maps::Array;
 use aya::programs::{TestRun, TestRunOptions, TestRunResult};
-use aya::Ebpf;
 
 use crate::config::EdgeConfig;
 use crate::error::EdgeError;
@@ -61,7 +61,13 @@ impl Bench {
     ///
     /// # Errors
     /// When the kernel does not run it.
-    pub fn flood(&mut self, packet: &[u8], ifindex: u32, turn: u64, packets: u32) -> Result<(), EdgeError> {
+    pub fn flood(
+        &mut self,
+        packet: &[u8],
+        ifindex: u32,
+        turn: u64,
+        packets: u32,
+    ) -> Result<(), EdgeError> {
         self.ran(Program::Forwarder, packet, ifindex, (1 << 36, turn), packets).map(drop)
     }
 

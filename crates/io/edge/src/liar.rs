@@ -37,7 +37,8 @@ impl Liar {
     /// Without the key or the address, or when there is no such node.
     pub fn start(config: &EdgeConfig, name: &str) -> Result<Liar, EdgeError> {
         let index = config.nodes.iter().position(|node| node.name == name);
-        let index = index.ok_or_else(|| EdgeError::Config(format!("no node is called {name:?}")))?;
+        let index =
+            index.ok_or_else(|| EdgeError::Config(format!("no node is called {name:?}")))?;
         let node = &config.nodes[index];
         let socket = UdpSocket::bind((node.address, config.control_port))
             .map_err(EdgeError::system("listen"))?;

@@ -29,8 +29,8 @@ mod summary;
 
 pub use comparison::{Baseline, Better, Bound, Comparison, Parameters, Tolerance, Verdict};
 pub use context::{Context, Failure};
-pub use edge::live as edge_cell;
 pub use draw::document as svg_document;
+pub use edge::live as edge_cell;
 pub use experiment::{Experiment, Missing, Paper, Provenance};
 pub use manifest::Manifest;
 pub use outcome::{Cell, Column, Outcome, Row, Table};

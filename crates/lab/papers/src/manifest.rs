@@ -54,7 +54,10 @@ impl Manifest {
         Manifest {
             name: experiment.name.to_owned(),
             provenance: experiment.provenance.to_vec(),
-            command: format!("plimsoll-lab run {} --seed {}{quick}{window}", experiment.name, context.seed),
+            command: format!(
+                "plimsoll-lab run {} --seed {}{quick}{window}",
+                experiment.name, context.seed
+            ),
             seed: context.seed,
             quick: context.quick,
             started: format!("{started:.0}"),

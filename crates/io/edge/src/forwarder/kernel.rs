@@ -172,7 +172,8 @@ impl Kernel {
                 return Err(EdgeError::Pinned { path: pins.to_owned(), found, expected: LAYOUT });
             }
         }
-        let mut ebpf = load_object(OBJECT, &maps, limit).map_err(EdgeError::kernel("the forwarder"))?;
+        let mut ebpf =
+            load_object(OBJECT, &maps, limit).map_err(EdgeError::kernel("the forwarder"))?;
         kernel::load_all(&mut ebpf, &PROGRAMS)?;
         let mut meta: Array<_, u32> = array(&mut ebpf, "meta")?;
         meta.set(0, LAYOUT, 0).map_err(EdgeError::kernel("meta"))?;

@@ -219,7 +219,12 @@ impl Forwarder {
             self.nodes.drain(node, drained);
         }
         self.follow()?;
-        let counts = Counts { seconds, old: &self.places.old, aging: &self.places.aging, new: &self.places.new };
+        let counts = Counts {
+            seconds,
+            old: &self.places.old,
+            aging: &self.places.aging,
+            new: &self.places.new,
+        };
         self.steering.step(at, &counts, &self.model);
         self.places.add_predicted(&self.model);
         self.rescale(at);

@@ -78,5 +78,7 @@ fn a_flood_of_forged_flows_leaves_those_that_are_there_where_they_are() {
         verdict == REDIRECT
     });
     let full = rig.status().reasons["full"];
-    eprintln!("{flood} forged flows: {opened} taken, {full} refused; a new one was dropped {dropped} times before it had room");
+    eprintln!(
+        "{flood} forged flows: {opened} taken, {full} refused; a new one was dropped {dropped} times before it had room"
+    );
 }

@@ -178,7 +178,8 @@ fn flows_stay_with_their_nat_while_nodes_join_drain_and_leave_and_the_forwarder_
     rig.stop_forwarder();
     round(&sockets, &to, &mut seen, &mut lost);
     let layout = set_layout(&rig, 99);
-    let refused = rig.net.inside("fwd", || Forwarder::start(&rig.config).map(drop)).expect("a thread");
+    let refused =
+        rig.net.inside("fwd", || Forwarder::start(&rig.config).map(drop)).expect("a thread");
     let why = refused.expect_err("it has another layout").to_string();
     assert!(why.contains("99") && why.contains("forwarder"), "{why}");
     round(&sockets, &to, &mut seen, &mut lost);

@@ -71,7 +71,8 @@ impl Point {
 }
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
-    let window = context.window.unwrap_or(context.pick(Duration::from_secs(1), Duration::from_secs(3)));
+    let window =
+        context.window.unwrap_or(context.pick(Duration::from_secs(1), Duration::from_secs(3)));
     let loads: &[u32] = context.pick(&[30, 80], &[10, 20, 30, 40, 50, 60, 70, 80, 90, 100]);
     let mut points = Vec::new();
     for (number, case) in CASES.iter().enumerate() {
@@ -156,9 +157,11 @@ impl Bench {
         std::thread::sleep(self.window);
         let (ended, busy_after, after) = self.look()?;
         let seconds = (ended - began).as_secs_f64();
-        let sent = before.places.iter().zip(&after.places).map(|(a, b)| (b.packets - a.packets) as f64);
+        let sent =
+            before.places.iter().zip(&after.places).map(|(a, b)| (b.packets - a.packets) as f64);
         let rates: Vec<f64> = sent.map(|sent| sent / seconds).collect();
-        let predict = |costs: &[f64]| costs.iter().zip(&rates).map(|(cost, rate)| cost * rate).sum();
+        let predict =
+            |costs: &[f64]| costs.iter().zip(&rates).map(|(cost, rate)| cost * rate).sum();
         Ok(Point {
             case,
             load,
@@ -221,7 +224,8 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
 }
 
 fn table(points: &[Point]) -> Result<Table, Failure> {
-    let mut table = Table::empty("predictions", "Load of one core, measured and predicted, by window");
+    let mut table =
+        Table::empty("predictions", "Load of one core, measured and predicted, by window");
     for point in points {
         let [calibrated, learned] = point.errors();
         row!(table, Measured, {

@@ -56,7 +56,8 @@ struct Point {
 }
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
-    let window = context.window.unwrap_or(context.pick(Duration::from_secs(1), Duration::from_secs(3)));
+    let window =
+        context.window.unwrap_or(context.pick(Duration::from_secs(1), Duration::from_secs(3)));
     let shares: &[u64] = context.pick(&[70, 470], &SHARES);
     let runs = context.pick(1, RUNS);
     let all = (WAYS.len() * shares.len() * runs) as f64;
@@ -72,7 +73,12 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         }
     }
     let plots = plots(&points);
-    Ok(Outcome { tables: vec![table(&points)?], plots, comparisons: comparisons(&points), notes: notes(window) })
+    Ok(Outcome {
+        tables: vec![table(&points)?],
+        plots,
+        comparisons: comparisons(&points),
+        notes: notes(window),
+    })
 }
 
 struct Bench {
@@ -99,7 +105,13 @@ impl Bench {
         [self.threads[0].seconds(), self.threads[1].seconds()]
     }
 
-    fn window(&self, way: &'static str, run: usize, share: u64, window: Duration) -> Result<Point, Failure> {
+    fn window(
+        &self,
+        way: &'static str,
+        run: usize,
+        share: u64,
+        window: Duration,
+    ) -> Result<Point, Failure> {
         let traffic = &self.clients.traffic;
         set(&traffic.elephant, 0);
         std::thread::sleep(PAUSE);
@@ -121,7 +133,8 @@ impl Bench {
         let seconds = began.elapsed().as_secs_f64();
         let mut took = self.latency.take();
         took.sort_by(f64::total_cmp);
-        let at = |part: f64| took.get((part * took.len() as f64) as usize).copied().unwrap_or(f64::NAN);
+        let at =
+            |part: f64| took.get((part * took.len() as f64) as usize).copied().unwrap_or(f64::NAN);
         Ok(Point {
             way,
             run,
@@ -171,7 +184,13 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
         let rows = [
             ("greatest gap between the cores over a window", gap, "points", "less than 3", 3.0),
             ("throughput, least below greatest", drop, "%", "flat: at most 10 %", 10.0),
-            ("p99 of latency, heaviest over lightest elephant", tail, "times", "hardly changes: at most 1.3", 1.3),
+            (
+                "p99 of latency, heaviest over lightest elephant",
+                tail,
+                "times",
+                "hardly changes: at most 1.3",
+                1.3,
+            ),
         ];
         for (what, ours, unit, paper, bound) in rows {
             let one = if way == WATER_FILL {
@@ -187,8 +206,14 @@ fn comparisons(points: &[Point]) -> Vec<Comparison> {
     }
     let clients = mean(points.iter().map(|one| 50.0 * one.clients));
     comparisons.push(
-        Comparison::silent(Measured, "sending and forwarding: part of the two cores", "at most 15 %", clients, "%")
-            .why("A packet of 64 bytes costs about as much to make as to forward."),
+        Comparison::silent(
+            Measured,
+            "sending and forwarding: part of the two cores",
+            "at most 15 %",
+            clients,
+            "%",
+        )
+        .why("A packet of 64 bytes costs about as much to make as to forward."),
     );
     comparisons
 }
@@ -216,14 +241,18 @@ fn table(points: &[Point]) -> Result<Table, Failure> {
 
 fn plots(points: &[Point]) -> Vec<Plot> {
     let plot = |name: &str, title: &str, y: Axis, value: fn(&Point) -> f64| {
-        let line = |(way, _): (&'static str, _)| Lines::new(way, Measured, curve(points, way, value));
+        let line =
+            |(way, _): (&'static str, _)| Lines::new(way, Measured, curve(points, way, value));
         let x = Axis::linear("elephant's part of the traffic (%)");
         Plot::lines(name, title, x, y, WAYS.map(line).to_vec())
     };
     vec![
-        plot("throughput", "Throughput of two nodes", Axis::linear("throughput (thousand packets/s)"), |one| {
-            one.served / 1e3
-        }),
+        plot(
+            "throughput",
+            "Throughput of two nodes",
+            Axis::linear("throughput (thousand packets/s)"),
+            |one| one.served / 1e3,
+        ),
         plot("latency", "Latency of mice", Axis::log("p99 (µs)"), |one| one.p99_us),
         plot("gap", "Gap between the cores", Axis::linear("gap (points)"), Point::whole_gap),
     ]

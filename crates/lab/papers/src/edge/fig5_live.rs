@@ -56,7 +56,8 @@ impl Joined {
     fn equal_after(&self) -> Option<f64> {
         let gap = |look: &Look| 100.0 * (look.1[0] - look.1[1]).abs();
         let after: Vec<&Look> = self.looks.iter().filter(|look| look.0 >= 0.0).collect();
-        let equal = after.windows(LOOKS).find(|some| mean(some.iter().map(|look| gap(look))) <= EQUAL);
+        let equal =
+            after.windows(LOOKS).find(|some| mean(some.iter().map(|look| gap(look))) <= EQUAL);
         equal.map(|some| some[LOOKS - 1].0)
     }
 }
@@ -139,7 +140,13 @@ fn comparisons(joined: &[Joined], lives: &[u64]) -> Vec<Comparison> {
                 let paper = ("close to 1 s", Bound::AtMost(1.0));
                 Comparison::bound(Measured, what, paper, time, "s").fitted("flows last 1.5 s")
             } else {
-                Comparison::silent(Measured, what, "about 35 s under WRR; lifetimes are not given", time, "s")
+                Comparison::silent(
+                    Measured,
+                    what,
+                    "about 35 s under WRR; lifetimes are not given",
+                    time,
+                    "s",
+                )
             };
             comparisons.push(one.why(
                 "Weights touch new flows alone: all of them to the new node make loads equal after half a lifetime, half of them \
@@ -151,7 +158,10 @@ fn comparisons(joined: &[Joined], lives: &[u64]) -> Vec<Comparison> {
 }
 
 fn times(joined: &[Joined]) -> Result<Table, Failure> {
-    let mut table = Table::empty("times", "From the second node's first packets until loads are within 5 points");
+    let mut table = Table::empty(
+        "times",
+        "From the second node's first packets until loads are within 5 points",
+    );
     for one in joined {
         row!(table, Measured, {
             method: one.way;

@@ -111,7 +111,9 @@ impl Cell {
         Key::create(&key).map_err(|error| Failure::Other(error.to_string()))?;
         let write = |name: &str, text: &str| {
             let file = net.dir().join(name);
-            std::fs::write(&file, text).map_err(Failure::file("write a configuration")).map(|()| file)
+            std::fs::write(&file, text)
+                .map_err(Failure::file("write a configuration"))
+                .map(|()| file)
         };
         write("rules.nft", plan.rules)?;
         let file = write("edge.yaml", &plan.yaml(net.dir(), &net.pins()))?;
@@ -123,9 +125,11 @@ impl Cell {
         }
         cell.spawn(&program, "fwd", &["edge", "run"], &file)?;
         let began = Instant::now();
-        let serves = |place: &PlaceStatus| place.weight > 0.0 || (plan.standby && place.node == "n2");
+        let serves =
+            |place: &PlaceStatus| place.weight > 0.0 || (plan.standby && place.node == "n2");
         let known = |status: &Status| {
-            let standby = !plan.standby || status.nodes.get(1).is_some_and(|n| n.state == "standby");
+            let standby =
+                !plan.standby || status.nodes.get(1).is_some_and(|n| n.state == "standby");
             standby && !status.places.is_empty() && status.places.iter().all(serves)
         };
         while !cell.status().is_some_and(|status| known(&status)) {
@@ -140,7 +144,13 @@ impl Cell {
         Ok(cell)
     }
 
-    fn spawn(&mut self, program: &Path, namespace: &str, words: &[&str], file: &Path) -> Result<(), Failure> {
+    fn spawn(
+        &mut self,
+        program: &Path,
+        namespace: &str,
+        words: &[&str],
+        file: &Path,
+    ) -> Result<(), Failure> {
         let log = std::fs::File::create(self.net.dir().join(namespace));
         let mut command = Command::new(program);
         command.args(words).arg("--config").arg(file).stdin(Stdio::null()).stdout(Stdio::null());
@@ -151,7 +161,8 @@ impl Cell {
 
     /// What daemons have said.
     fn said(&self) -> String {
-        let of = |name: &str| std::fs::read_to_string(self.net.dir().join(name)).unwrap_or_default();
+        let of =
+            |name: &str| std::fs::read_to_string(self.net.dir().join(name)).unwrap_or_default();
         ["fwd", "n1", "n2"].map(of).concat()
     }
 
@@ -224,7 +235,10 @@ fn network() -> Result<Namespaces, Failure> {
         let to = net.full(other);
         net.run(one, &format!("ip link add {end} type veth peer name {peer} netns {to}"))?;
         for (name, interface) in [(one, end), (other, peer)] {
-            net.run(name, &format!("ethtool -K {interface} gro on tx off && ip link set {interface} up"))?;
+            net.run(
+                name,
+                &format!("ethtool -K {interface} gro on tx off && ip link set {interface} up"),
+            )?;
         }
     }
     for name in ["fwd", "n1", "n2", "server"] {

@@ -220,7 +220,8 @@ mod tests {
     #[test]
     fn flows_have_addresses_of_the_servers_network_and_ports_of_their_service() {
         let mut seen = std::collections::BTreeSet::new();
-        for (host, number, service) in [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (59_999, 7, 1)] {
+        for (host, number, service) in [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (59_999, 7, 1)]
+        {
             let to = flow(host, number, service);
             assert_eq!(to.ip().octets()[..2], [10, 2], "{to}");
             let first = 10_000 + 20_000 * service as u16;
