@@ -20,6 +20,8 @@ pub mod doctor;
 mod error;
 mod forwarder;
 mod kernel;
+#[cfg(feature = "bench")]
+pub mod liar;
 mod node;
 mod wire;
 

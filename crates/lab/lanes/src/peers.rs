@@ -310,7 +310,7 @@ fn steer(
 ) -> Result<Daemon, LaneError> {
     let servers: Vec<(String, SocketAddr)> =
         servers.iter().map(|server| (server.name.clone(), server.address)).collect();
-    let steered = Steered { servers: &servers, lb: Lb::Haproxy, socket, exploration: None };
+    let steered = Steered { servers: &servers, lb: Lb::Haproxy, socket };
     let sinks: Vec<Value> = (0..count)
         .map(|i| json!({ "haproxy": { "socket": socket, "backend": format!("{SECTION}{i}") } }))
         .collect();

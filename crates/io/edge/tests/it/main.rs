@@ -5,6 +5,7 @@ mod bad;
 mod change;
 mod config;
 mod flood;
+mod lies;
 mod live;
 mod nat;
 mod packet;

@@ -12,7 +12,7 @@ use super::traffic::{TIMED_PORT, clock_ns};
 use crate::Failure;
 
 /// What is not timed is dropped before a socket is looked for.
-const RULES: &str = "table ip cell { chain early { type filter hook prerouting priority -300; udp dport != 7001 drop; } }";
+const RULES: &str = "table ip cell { chain early { type filter hook prerouting priority -300; udp dport != 7001 drop; }; }";
 
 /// Times that packets took from the client to the server, microseconds.
 #[derive(Debug)]
