@@ -112,6 +112,8 @@ pub struct Controller {
     pub(crate) searched: Option<Searched>,
     pub(crate) advised: Option<Question>,
     pub(crate) advice: Option<Advice>,
+    /// See [`crate::PlanView::several_cost`].
+    pub(crate) several_cost: Option<f64>,
     pub(crate) advise_at: Nanos,
     pub(crate) advice_search: Option<Search>,
     pub(crate) paper: Option<PaperRun>,
@@ -180,6 +182,7 @@ impl Controller {
             searched: None,
             advised: None,
             advice: None,
+            several_cost: None,
             advise_at: now,
             advice_search: None,
             paper: None,

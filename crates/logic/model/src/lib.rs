@@ -10,7 +10,7 @@ mod plan;
 mod sample;
 mod time;
 
-pub use balancer::{BalancerReport, Method, MethodKind, ServerReport, ServerStatus};
+pub use balancer::{BalancerReport, Method, MethodKind, ServerReport, ServerStatus, Traffic};
 pub use curve::{Curve, Hyperbola};
 pub use plan::{Applied, Objective, Plan, PlanEntry, SinkLimits};
 pub use sample::{FailureKind, Outcome, Sample, Source};

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use plimsoll_model::{
-    Applied, BackendId, BalancerReport, Method, Nanos, Plan, ServerReport, SinkLimits,
+    Applied, BackendId, BalancerReport, Method, Nanos, Plan, ServerReport, SinkLimits, Traffic,
 };
 
 use crate::servers::checked;
@@ -163,7 +163,12 @@ impl Whole for OwnSink {
 }
 
 fn limits() -> SinkLimits {
-    SinkLimits { range: WEIGHTS, min_interval: MIN_INTERVAL, picks_per_weight: PICKS_PER_WEIGHT }
+    SinkLimits {
+        range: WEIGHTS,
+        min_interval: MIN_INTERVAL,
+        picks_per_weight: PICKS_PER_WEIGHT,
+        balancers: 1,
+    }
 }
 
 impl WeightSink for OwnSink {
@@ -191,7 +196,13 @@ impl ReportSource for OwnSink {
             .filter_map(|(id, name)| find(&report, name).map(|server| server_report(*id, server)))
             .collect();
         let method = Method { name: report.policy, kind: report.kind };
-        Ok(BalancerReport { at, method, generation: report.generation, servers })
+        Ok(BalancerReport {
+            at,
+            method,
+            generation: report.generation,
+            traffic: Traffic::Counted,
+            servers,
+        })
     }
 }
 

@@ -172,7 +172,13 @@ impl Controller {
         let unsettled = learning && self.phase == Phase::Exploring;
         if unsettled || self.is_in_distress() || self.is_ramping(now) || self.is_pinned() {
             let parked = if self.is_pinned() { self.parked() } else { Vec::new() };
-            let mut decision = in_flight::decide_proportional(now, &self.backends, rate, &parked);
+            let mut decision = in_flight::decide_proportional(
+                now,
+                &self.backends,
+                rate,
+                &parked,
+                self.spec.sink.balancers,
+            );
             decision.still_learning = learning;
             self.settle(now, &decision, out);
             let reason = self.why(rate);
@@ -199,7 +205,9 @@ impl Controller {
                     self.offer_found(now, &searched, out);
                 }
                 _ => {
-                    self.search = Some(Search::new(members, rate * 1.03, self.seed, present));
+                    let balancers = self.spec.sink.balancers;
+                    self.search =
+                        Some(Search::new(members, rate * 1.03, self.seed, present, balancers));
                 }
             }
         }
@@ -229,14 +237,19 @@ impl Controller {
 
     fn offer_found(&mut self, now: Nanos, searched: &Searched, out: &mut Vec<Action>) {
         let Searched { found, in_force, .. } = searched;
-        if let Some(decision) =
-            in_flight::decide_found(now, &self.backends, found, in_force.as_ref())
-        {
+        if let Some(decision) = in_flight::decide_found(
+            now,
+            &self.backends,
+            found,
+            in_force.as_ref(),
+            self.spec.sink.balancers,
+        ) {
             self.settle(now, &decision, out);
+            let which = if self.spec.sink.balancers > 1 { "smallest" } else { "slowest" };
             let parked = match found.parked {
                 0 => "no backend parked".to_owned(),
-                1 => "the slowest backend parked".to_owned(),
-                n => format!("the slowest {n} backends parked"),
+                1 => format!("the {which} backend parked"),
+                n => format!("the {which} {n} backends parked"),
             };
             let reason = format!("{}; {parked}", self.why(found.rate_rps));
             self.offer(now, decision, reason, out);

@@ -365,6 +365,7 @@ mod tests {
                 at: Nanos(tenths * 100_000_000),
                 method: Method { name: "leastconn".to_owned(), kind: MethodKind::InFlight },
                 generation: 1,
+                traffic: plimsoll_model::Traffic::Counted,
                 servers: vec![server],
             };
             for action in controller.step(report.at, Event::Balancer(report)) {
@@ -469,6 +470,7 @@ mod tests {
                 at: Nanos(tenths * 100_000_000),
                 method: Method { name: "leastconn".to_owned(), kind: MethodKind::InFlight },
                 generation: 1,
+                traffic: plimsoll_model::Traffic::Counted,
                 servers: vec![server],
             };
             let at_once = |action: &Action| {

@@ -323,6 +323,7 @@ mod tests {
             at: Nanos(tenths * 100_000_000),
             method: Method { name: "roundrobin".to_owned(), kind: MethodKind::Split },
             generation: 1,
+            traffic: plimsoll_model::Traffic::Counted,
             servers: totals.iter().enumerate().map(server).collect(),
         })
     }
