@@ -104,7 +104,7 @@ async fn one(
                 findings.add(Finding::error(
                     name,
                     "NGINX without Lua tells nothing of its requests, and no source does",
-                    "give the service a source: { access_log: … }",
+                    "give the service a source: { access_log: … } or { prometheus: … }",
                 ));
             }
             return;

@@ -19,7 +19,8 @@ fn the_configuration_of_a_lane_is_one_that_plimsoll_accepts() {
         let steered = Steered {
             servers: &servers,
             lb: Lb::Haproxy,
-            socket: Path::new("/x/a.sock"),
+            sockets: vec![Path::new("/x/a.sock")],
+            from_nothing: false,
             exploration,
         };
         let dir = tempfile::tempdir().unwrap();

@@ -30,16 +30,19 @@ pub struct Steered<'a> {
     pub servers: &'a [(String, SocketAddr)],
     /// Which balancer.
     pub lb: Lb,
-    /// HAProxy's admin socket, or the proxy's.
-    pub socket: &'a Path,
+    /// HAProxy's admin sockets, or the proxy's; at least one.
+    pub sockets: Vec<&'a Path>,
     /// `learn.exploration`, where it is not the default.
     pub exploration: Option<&'static str>,
+    /// It is given the first socket and nothing else.
+    pub from_nothing: bool,
 }
 
 /// A running daemon; killed when dropped.
 pub struct Daemon {
     member: Member,
     client: Client,
+    service: &'static str,
 }
 
 impl Daemon {
@@ -49,34 +52,44 @@ impl Daemon {
     /// When there is no `plimsoll`, or it ends at once or does not answer.
     pub fn start(family: &Family, name: &str, steered: &Steered) -> Result<Self, LaneError> {
         let api = free_address()?;
-        let file = family.dir().join(format!("{name}.yaml"));
         let store = family.dir().join(format!("{name}.state"));
-        let text = configuration(steered, &store, api).to_string();
-        std::fs::write(&file, text).map_err(LaneError::system("write Plimsoll's configuration"))?;
         let mut command = Command::new(plimsoll()?);
-        command.arg("run").arg("--config").arg(&file).stdin(Stdio::null());
+        command.arg("run").stdin(Stdio::null());
+        // Without a file a service is called as HAProxy calls its section.
+        let service = if steered.from_nothing { SECTION } else { SERVICE };
+        if steered.from_nothing {
+            command.arg("--haproxy").arg(steered.sockets[0]).arg("--store").arg(&store);
+            command.args(["--backend", SECTION, "--listen", &api.to_string()]);
+        } else {
+            let file = family.dir().join(format!("{name}.yaml"));
+            let text = configuration(steered, &store, api).to_string();
+            let wrote = std::fs::write(&file, text);
+            wrote.map_err(LaneError::system("write Plimsoll's configuration"))?;
+            command.arg("--config").arg(&file);
+        }
         let member = family.spawn(name, &mut command);
         let member = member.map_err(LaneError::system("start plimsoll run"))?;
-        let mut daemon = Daemon { member, client: Client::new(api) };
+        let mut daemon = Daemon { member, client: Client::new(api), service };
         daemon.wait_until_ready(name)?;
         Ok(daemon)
     }
 
     /// What it knows and does; nothing while it does not answer.
     pub fn view(&self) -> Option<ServiceView> {
-        self.client.get(&format!("/v1/services/{SERVICE}")).ok()
+        self.client.get(&format!("/v1/services/{}", self.service)).ok()
     }
 
     /// Its last decisions, with their reasons; empty when it does not answer.
     pub fn events(&self) -> Vec<Event> {
-        let path = format!("/v1/services/{SERVICE}/events?limit={MOST_EVENTS}");
+        let path = format!("/v1/services/{}/events?limit={MOST_EVENTS}", self.service);
         self.client.get(&path).map_or_else(|_| Vec::new(), |answer: ServiceEvents| answer.events)
     }
 
     /// Its decisions after the one of this number, at most a thousand; empty when it does not
     /// answer.
     pub fn events_after(&self, seq: u64) -> Vec<Event> {
-        let path = format!("/v1/services/{SERVICE}/events?limit={MOST_EVENTS}&after={seq}");
+        let service = self.service;
+        let path = format!("/v1/services/{service}/events?limit={MOST_EVENTS}&after={seq}");
         self.client.get(&path).map_or_else(|_| Vec::new(), |answer: ServiceEvents| answer.events)
     }
 
@@ -96,7 +109,7 @@ impl Daemon {
             if let Some(ended) = self.ended() {
                 return Err(ended);
             }
-            match self.client.get::<ServiceView>(&format!("/v1/services/{SERVICE}")) {
+            match self.client.get::<ServiceView>(&format!("/v1/services/{}", self.service)) {
                 Ok(_) => return Ok(()),
                 Err(why) if Instant::now() > end => {
                     return Err(LaneError::Mute { name: name.to_owned(), why });
@@ -114,14 +127,18 @@ pub fn configuration(steered: &Steered, store: &Path, api: SocketAddr) -> Value 
         .iter()
         .map(|(name, address)| json!({ "name": name, "address": address.to_string() }))
         .collect();
-    let sink = match steered.lb {
-        Lb::Haproxy => json!({ "haproxy": { "socket": steered.socket, "backend": SECTION } }),
-        Lb::Proxy => json!({ "proxy": { "socket": steered.socket, "pool": SECTION } }),
+    let sink = |socket: &&Path| match steered.lb {
+        Lb::Haproxy => json!({ "haproxy": { "socket": socket, "backend": SECTION } }),
+        Lb::Proxy => json!({ "proxy": { "socket": socket, "pool": SECTION } }),
+    };
+    let (key, sinks) = match &steered.sockets[..] {
+        [one] => ("sink", sink(one)),
+        several => ("sinks", several.iter().map(sink).collect()),
     };
     let mut service = json!({
         "name": SERVICE,
         "backends": backends,
-        "sink": sink,
+        key: sinks,
     });
     if let Some(exploration) = steered.exploration {
         service["learn"] = json!({ "exploration": exploration });

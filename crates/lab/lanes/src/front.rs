@@ -46,8 +46,12 @@ enum Balancer {
 }
 
 impl Balancer {
-    fn start(family: &Family, spec: &FrontSpec) -> Result<Self, LaneError> {
-        let FrontSpec { name, balance, servers, .. } = spec;
+    fn start(family: &Family, spec: &FrontSpec, number: usize) -> Result<Self, LaneError> {
+        let FrontSpec { balance, servers, .. } = spec;
+        let name = match number {
+            0 => spec.name.clone(),
+            more => format!("{}-{}", spec.name, more + 1),
+        };
         Ok(match spec.lb {
             Lb::Haproxy => {
                 let name = format!("{name}-haproxy");
@@ -82,6 +86,17 @@ impl Balancer {
     }
 }
 
+/// A HAProxy that gives each request to one of these balancers, drawn at random.
+fn split(family: &Family, name: &str, balancers: &[Balancer]) -> Result<Haproxy, LaneError> {
+    let server = |(number, balancer): (usize, &Balancer)| Server {
+        name: format!("balancer{}", number + 1),
+        address: balancer.address(),
+        weight: 1,
+    };
+    let servers: Vec<Server> = balancers.iter().enumerate().map(server).collect();
+    Haproxy::start_splitter(family, &format!("{name}-split"), &servers, PATIENCE)
+}
+
 /// What a front is to be.
 #[derive(Clone, Debug)]
 pub struct FrontSpec {
@@ -93,8 +108,13 @@ pub struct FrontSpec {
     pub balance: &'static str,
     /// The servers, with what the balancer holds while no daemon runs.
     pub servers: Vec<Server>,
+    /// How many balancers stand before the servers, each of which gets its part of the requests at random and knows
+    /// nothing of the others; they are HAProxys where there are several.
+    pub balancers: usize,
     /// Whether a Plimsoll daemon steers it.
     pub is_steered: bool,
+    /// Whether that daemon is given nothing but HAProxy's socket: no file, no list of servers.
+    pub from_nothing: bool,
     /// `learn.exploration` of that daemon, where it is not the default.
     pub exploration: Option<&'static str>,
     /// Requests per second of its Poisson clients.
@@ -114,7 +134,9 @@ pub struct Front {
     // In the order in which they are to end: nobody asks who is already gone.
     clients: Option<LoadHandle>,
     daemon: Option<Daemon>,
-    balancer: Balancer,
+    /// Splits the requests where there are several balancers.
+    splitter: Option<Haproxy>,
+    balancers: Vec<Balancer>,
 }
 
 impl Front {
@@ -123,10 +145,16 @@ impl Front {
     /// # Errors
     /// When a part of it does not start.
     pub fn start(family: &Family, spec: FrontSpec) -> Result<Self, LaneError> {
-        let balancer = Balancer::start(family, &spec)?;
+        let balancers: Vec<Balancer> = (0..spec.balancers.max(1))
+            .map(|number| Balancer::start(family, &spec, number))
+            .collect::<Result<_, _>>()?;
+        let splitter = match &balancers[..] {
+            [_] => None,
+            several => Some(split(family, &spec.name, several)?),
+        };
         let addresses = spec.servers.iter().map(|s| (s.name.clone(), s.address)).collect();
         let (past, clients, daemon) = (Vec::new(), None, None);
-        let mut front = Front { spec, addresses, past, clients, daemon, balancer };
+        let mut front = Front { spec, addresses, past, clients, daemon, splitter, balancers };
         front.steer(family)?;
         Ok(front)
     }
@@ -137,8 +165,9 @@ impl Front {
             let steered = Steered {
                 servers: &self.addresses,
                 lb: self.spec.lb,
-                socket: self.balancer.socket(),
+                sockets: self.balancers.iter().map(Balancer::socket).collect(),
                 exploration: self.spec.exploration,
+                from_nothing: self.spec.from_nothing,
             };
             let name = format!("{}-plimsoll", self.spec.name);
             self.daemon = Some(Daemon::start(family, &name, &steered)?);
@@ -173,7 +202,11 @@ impl Front {
 
     /// Poisson clients at the lane's rate.
     fn load(&self) -> Result<LoadSpec, LaneError> {
-        let target = Target::resolve(&format!("http://{}/work", self.balancer.address()))
+        let address = match &self.splitter {
+            Some(splitter) => splitter.address(),
+            None => self.balancers[0].address(),
+        };
+        let target = Target::resolve(&format!("http://{address}/work"))
             .map_err(|problem| load::LoadError::Invalid(vec![problem]))?;
         let mut spec = LoadSpec::poisson(target, self.spec.rate_rps, LONGEST);
         (spec.timeout, spec.seed, spec.keep_records) = (PATIENCE, self.spec.seed, true);
@@ -248,7 +281,9 @@ impl Front {
     /// The first that does not.
     pub fn check(&mut self) -> Result<(), LaneError> {
         let daemon = self.daemon.as_mut().and_then(Daemon::ended);
-        daemon.or_else(|| self.balancer.ended()).map_or(Ok(()), Err)
+        let splitter = self.splitter.as_mut().and_then(Haproxy::ended);
+        let balancer = || self.balancers.iter_mut().find_map(Balancer::ended);
+        daemon.or(splitter).or_else(balancer).map_or(Ok(()), Err)
     }
 
     /// Ends the arrivals for good, so that several lanes can wait for their last clients together.

@@ -88,6 +88,8 @@ impl Lane {
             lb,
             balance: kind.balance(),
             servers: bed.addresses().iter().zip(&weights).map(server).collect(),
+            balancers: 1,
+            from_nothing: false,
             is_steered: kind.is_steered(),
             exploration: kind.exploration(),
             rate_rps: pool.rate_rps,

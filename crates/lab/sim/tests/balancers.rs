@@ -19,12 +19,14 @@ fn behind(balancers: u32, believed: u32, load: f64, seed: u64) -> (f64, Option<f
     let (mean, _, errors) = world.since(from);
     assert_eq!(errors, 0);
     let view = world.controller().expect("a controller is attached").view(world.now());
+    let parked = view.backends.iter().filter(|b| b.weight == 0).count();
+    println!("{parked} parked: {}", view.plan.reason);
     (mean, view.plan.several_cost)
 }
 
 #[test]
 fn a_controller_that_knows_of_two_or_three_balancers_serves_better() {
-    for load in [0.7] {
+    for load in [0.5] {
         let (one, no_cost) = behind(1, 1, load, 3);
         assert_eq!(no_cost, None);
         for balancers in [2, 3] {

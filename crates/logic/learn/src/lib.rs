@@ -16,6 +16,7 @@
 //!
 //! Everything here is arithmetic: no clock, no socket, no randomness.
 
+mod averages;
 pub mod drift;
 mod explore;
 mod fit;
@@ -28,6 +29,7 @@ mod poly2;
 mod schedule;
 mod throughput;
 
+pub use averages::from_averages;
 pub use explore::{Exploration, ExploreError, ExploreMode, ExploreOptions, Measurement, Step};
 pub use fit::{CapacityHint, CurveFit, FitError, FitOptions, IdleLatency, fit};
 pub use fitted::{Family, FittedCurve};

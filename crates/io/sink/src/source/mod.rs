@@ -43,11 +43,6 @@ impl Source {
             (Some(_), Some(_)) => cursor.expected(format!("{one}, not both")),
         }
     }
-
-    /// Whether it counts requests that were lost, as they are lost: means of some time do not.
-    pub fn reports_losses(&self) -> bool {
-        matches!(self, Source::AccessLog(_))
-    }
 }
 
 /// Stands between a sink's task and its service.

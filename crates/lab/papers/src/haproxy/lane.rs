@@ -128,7 +128,9 @@ impl Lane {
         let daemon = match (&front, method.is_steered) {
             (Front::Haproxy(haproxy), true) => {
                 let (lb, socket) = (Lb::Haproxy, haproxy.socket());
-                let steered = Steered { servers, lb, socket, exploration: None };
+                let sockets = vec![socket];
+                let steered =
+                    Steered { servers, lb, sockets, exploration: None, from_nothing: false };
                 Some(Daemon::start(family, &format!("{name}-plimsoll"), &steered)?)
             }
             _ => None,

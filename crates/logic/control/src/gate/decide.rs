@@ -283,7 +283,9 @@ impl Controller {
         } else {
             EXPLORE_EVERY
         };
-        self.next_decision = now + every;
+        // What the last plan has done must show before the next one is made from it.
+        let shown = if self.is_ramping(now) { Duration::ZERO } else { self.lag };
+        self.next_decision = now + every.max(shown);
     }
 
     /// Brings the next decision forward when traffic has changed or a backend is overloaded.
