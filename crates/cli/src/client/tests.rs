@@ -82,6 +82,7 @@ pub(super) fn view(name: &str) -> ServiceView {
                 present_ms: 44.7,
                 gain: 0.226,
             }),
+            several_cost: None,
         },
         curves: vec![curve("s1")],
     }

@@ -52,12 +52,18 @@ fn several(name: &str, count: usize, told: Option<&ServiceView>, findings: &mut 
         return;
     }
     let by_flight = told.is_none_or(|view| view.method == MethodKind::InFlight);
-    let cost = match (by_flight, count) {
-        (false, _) => {
+    let modelled = told.and_then(|view| view.plan.several_cost);
+    let cost = match (by_flight, modelled, count) {
+        (false, ..) => {
             "each splits its requests by the same weights, which costs nothing".to_owned()
         }
-        (true, 2) => COST_OF_TWO.to_owned(),
-        (true, _) => COST_OF_THREE.to_owned(),
+        (true, Some(cost), _) => format!(
+            "under leastconn each counts only its own requests in flight: clients wait about {:.0} % longer than \
+             behind one balancer with these weights, by the daemon's model of this pool at its present load",
+            cost * 100.0
+        ),
+        (true, None, 2) => COST_OF_TWO.to_owned(),
+        (true, None, _) => COST_OF_THREE.to_owned(),
     };
     findings.add(Finding::note(name, format!("{count} balancers before one pool: {cost}")));
 }
@@ -98,7 +104,7 @@ async fn one(
                 findings.add(Finding::error(
                     name,
                     "NGINX without Lua tells nothing of its requests, and no source does",
-                    "give the service a source: { access_log: … }",
+                    "give the service a source: { access_log: … } or { prometheus: … }",
                 ));
             }
             return;

@@ -10,6 +10,7 @@ mod found;
 mod l4;
 mod machine;
 mod running;
+mod source;
 mod steered;
 
 use std::io::Write;
@@ -146,6 +147,7 @@ async fn examine_service(service: &Service, told: Option<ServiceView>) -> Findin
             }
         };
     balancer::examine(service, &setup, told.as_ref(), &mut findings).await;
+    source::examine(&service.name, &setup, &mut findings).await;
     if let Some(view) = &told {
         clients::examine(view, &mut findings);
     }

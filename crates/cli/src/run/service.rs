@@ -373,7 +373,7 @@ impl Service {
     /// Looking after many backends must not keep this machine busy: where nothing speaks against one, its checks come the
     /// more seldom the more there are in all services. What an operator has set stays.
     fn stretched(&self, interval: Duration, suspect: bool) -> Duration {
-        let is_blind = !self.setup.sink.reports_losses();
+        let is_blind = !self.setup.reports_losses();
         let is_urgent = interval < Duration::from_secs(1) && (suspect || is_blind);
         if is_urgent || self.setup.spec.checks.interval.is_some() {
             return interval;

@@ -35,6 +35,16 @@ pub struct ServiceSetup {
     pub servers: Servers,
 }
 
+impl ServiceSetup {
+    /// Whether lost requests are reported: where they are not, checks alone show that a server died.
+    pub fn reports_losses(&self) -> bool {
+        match &self.source {
+            Some((Source::Prometheus(_), _)) => false,
+            _ => self.sink.reports_losses(),
+        }
+    }
+}
+
 /// What measures the backends, and what watches them.
 #[derive(Clone, Debug)]
 pub struct ProbeSetup {

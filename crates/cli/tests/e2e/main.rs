@@ -12,6 +12,7 @@ mod learning;
 mod lives;
 mod log;
 mod nginx;
+mod prometheus;
 mod ready;
 mod reload;
 mod rig;

@@ -4,7 +4,7 @@
 //! [`HaproxySink`] (over HAProxy's runtime API: one kept connection, one write per batch, every answer attributed
 //! to its command), [`NginxSink`] (a balancer in Lua, over a local socket), [`OwnSink`] (Plimsoll's own layer-4
 //! balancer and layer-7 proxy, through their daemons' sockets) are both; [`NginxReloadSink`] only steers, and a
-//! [`Source`] (an access log) only reports. [`Sinks`] are several of them before one pool.
+//! [`Source`] (an access log, a Prometheus) only reports. [`Sinks`] are several of them before one pool.
 //!
 //! A daemon sees neither: it reads a [`Sink`] from the configuration, starts it, and holds a [`SinkHandle`] to give
 //! plans to and to take reports from. A new balancer is a module with a [`SinkConfig`], and a line in `registry`.
@@ -41,7 +41,7 @@ pub use nginx::{
 pub use own::{L4SinkConfig, OwnSink, ProxySinkConfig, wire};
 pub use registry::{Sink, one_sink};
 pub use sinks::Sinks;
-pub use source::{LogFormat, NGINX_FORMAT, Source};
+pub use source::{AccessLog, LogFormat, NGINX_FORMAT, Prometheus, Signal, Source, Told};
 pub use steer::{Loss, Poll, Servers, SinkConfig, SinkHandle, SinkReport, Steered, Steering};
 
 /// A balancer whose weights can be set while it runs.

@@ -64,7 +64,8 @@ impl Sinks {
             all.picks_per_weight = all.picks_per_weight.max(limits.picks_per_weight);
         }
         // Each of them takes only its part of the requests through its turns.
-        all.picks_per_weight = all.picks_per_weight.saturating_mul(self.count() as u32);
+        all.balancers = self.count() as u32;
+        all.picks_per_weight = all.picks_per_weight.saturating_mul(all.balancers);
         all
     }
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use common::{Haproxy, free_port, named};
 use plimsoll_model::{BackendId, BalancerReport};
 use plimsoll_sink::{
-    HaproxyConfig, LogFormat, Sink, SinkHandle, SinkReport, Sinks, SocketAddress, Source, Steered,
-    Steering,
+    AccessLog, HaproxyConfig, LogFormat, Sink, SinkHandle, SinkReport, Sinks, SocketAddress,
+    Source, Steered, Steering,
 };
 use plimsoll_testbed::load::{LoadSpec, Target, start};
 use plimsoll_testbed::{BackendSpec, Service, Testbed, TestbedSpec};
@@ -74,8 +74,11 @@ async fn what_haproxys_log_tells_is_what_its_counters_say() {
         "\nfrontend front\n  bind 127.0.0.1:{port}\n  log {log} local0\n  option httplog\n  default_backend shop\n\
          backend shop\n  balance roundrobin\n{servers}"
     ));
-    let source =
-        Source { listen: log, format: LogFormat::Haproxy, lag: Duration::from_millis(300) };
+    let source = Source::AccessLog(AccessLog {
+        listen: log,
+        format: LogFormat::Haproxy,
+        lag: Duration::from_millis(300),
+    });
     let mut by_log = steer(&haproxy, Some(source), Vec::new());
     let mut by_counters = steer(&haproxy, None, Vec::new());
     // Noise of every kind comes to the same port, and is no reason to miss a line.
@@ -137,7 +140,11 @@ async fn a_port_that_is_taken_is_said_at_the_start() {
         Haproxy::start("\nbackend shop\n  server s1 127.0.0.1:1\n  server s2 127.0.0.1:1\n");
     let taken = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let listen = taken.local_addr().expect("its address");
-    let source = Source { listen, format: LogFormat::Nginx, lag: Duration::from_secs(1) };
+    let source = Source::AccessLog(AccessLog {
+        listen,
+        format: LogFormat::Nginx,
+        lag: Duration::from_secs(1),
+    });
     let socket = SocketAddress::Unix(haproxy.socket("admin"));
     let sinks = Sinks::from(Sink::Haproxy(HaproxyConfig::new(socket, "shop")));
     let steered = Steered {

@@ -15,8 +15,8 @@ fn the_configuration_of_a_lane_is_one_that_plimsoll_accepts() {
     let plimsoll = build_plimsoll();
     let servers = [("s1".to_owned(), SocketAddr::from(([127, 0, 0, 1], 81)))];
     let api = SocketAddr::from(([127, 0, 0, 1], 82));
-    let socket = Path::new("/x/a.sock");
-    let steered = Steered { servers: &servers, lb: Lb::Haproxy, socket };
+    let sockets = vec![Path::new("/x/a.sock")];
+    let steered = Steered { servers: &servers, lb: Lb::Haproxy, sockets, from_nothing: false };
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("plimsoll.yaml");
     let text = daemon_configuration(&steered, Path::new("/x/state"), api).to_string();

@@ -30,14 +30,17 @@ pub struct Steered<'a> {
     pub servers: &'a [(String, SocketAddr)],
     /// Which balancer.
     pub lb: Lb,
-    /// HAProxy's admin socket, or the proxy's.
-    pub socket: &'a Path,
+    /// HAProxy's admin sockets, or the proxy's; at least one.
+    pub sockets: Vec<&'a Path>,
+    /// It is given the first socket and nothing else.
+    pub from_nothing: bool,
 }
 
 /// A running daemon; killed when dropped.
 pub struct Daemon {
     member: Member,
     client: Client,
+    service: &'static str,
 }
 
 impl Daemon {
@@ -46,7 +49,18 @@ impl Daemon {
     /// # Errors
     /// When there is no `plimsoll`, or it ends at once or does not answer.
     pub fn start(family: &Family, name: &str, steered: &Steered) -> Result<Self, LaneError> {
-        Daemon::start_with(family, name, |store, api| configuration(steered, store, api))
+        if !steered.from_nothing {
+            return Daemon::start_with(family, name, |store, api| {
+                configuration(steered, store, api)
+            });
+        }
+        let api = free_address()?;
+        let mut command = Command::new(plimsoll()?);
+        command.arg("run").arg("--haproxy").arg(steered.sockets[0]);
+        command.arg("--store").arg(family.dir().join(format!("{name}.state")));
+        command.args(["--backend", SECTION, "--listen", &api.to_string()]);
+        // Without a file a service is called as HAProxy calls its section.
+        Daemon::spawn(family, name, command, Client::new(api), SECTION)
     }
 
     /// The same with a configuration of the caller's, which is given where to keep what is learned and where to listen.
@@ -60,33 +74,43 @@ impl Daemon {
     ) -> Result<Self, LaneError> {
         let api = free_address()?;
         let file = family.dir().join(format!("{name}.yaml"));
-        let store = family.dir().join(format!("{name}.state"));
-        let text = configuration(&store, api).to_string();
+        let text = configuration(&family.dir().join(format!("{name}.state")), api).to_string();
         std::fs::write(&file, text).map_err(LaneError::system("write Plimsoll's configuration"))?;
         let mut command = Command::new(plimsoll()?);
-        command.arg("run").arg("--config").arg(&file).stdin(Stdio::null());
-        let member = family.spawn(name, &mut command);
+        command.arg("run").arg("--config").arg(&file);
+        Daemon::spawn(family, name, command, Client::new(api), SERVICE)
+    }
+
+    fn spawn(
+        family: &Family,
+        name: &str,
+        mut command: Command,
+        client: Client,
+        service: &'static str,
+    ) -> Result<Self, LaneError> {
+        let member = family.spawn(name, command.stdin(Stdio::null()));
         let member = member.map_err(LaneError::system("start plimsoll run"))?;
-        let mut daemon = Daemon { member, client: Client::new(api) };
+        let mut daemon = Daemon { member, client, service };
         daemon.wait_until_ready(name)?;
         Ok(daemon)
     }
 
     /// What it knows and does; nothing while it does not answer.
     pub fn view(&self) -> Option<ServiceView> {
-        self.client.get(&format!("/v1/services/{SERVICE}")).ok()
+        self.client.get(&format!("/v1/services/{}", self.service)).ok()
     }
 
     /// Its last decisions, with their reasons; empty when it does not answer.
     pub fn events(&self) -> Vec<Event> {
-        let path = format!("/v1/services/{SERVICE}/events?limit={MOST_EVENTS}");
+        let path = format!("/v1/services/{}/events?limit={MOST_EVENTS}", self.service);
         self.client.get(&path).map_or_else(|_| Vec::new(), |answer: ServiceEvents| answer.events)
     }
 
     /// Its decisions after the one of this number, at most a thousand; empty when it does not
     /// answer.
     pub fn events_after(&self, seq: u64) -> Vec<Event> {
-        let path = format!("/v1/services/{SERVICE}/events?limit={MOST_EVENTS}&after={seq}");
+        let service = self.service;
+        let path = format!("/v1/services/{service}/events?limit={MOST_EVENTS}&after={seq}");
         self.client.get(&path).map_or_else(|_| Vec::new(), |answer: ServiceEvents| answer.events)
     }
 
@@ -106,7 +130,7 @@ impl Daemon {
             if let Some(ended) = self.ended() {
                 return Err(ended);
             }
-            match self.client.get::<ServiceView>(&format!("/v1/services/{SERVICE}")) {
+            match self.client.get::<ServiceView>(&format!("/v1/services/{}", self.service)) {
                 Ok(_) => return Ok(()),
                 Err(why) if Instant::now() > end => {
                     return Err(LaneError::Mute { name: name.to_owned(), why });
@@ -124,12 +148,16 @@ pub fn configuration(steered: &Steered, store: &Path, api: SocketAddr) -> Value 
         .iter()
         .map(|(name, address)| json!({ "name": name, "address": address.to_string() }))
         .collect();
-    let sink = match steered.lb {
-        Lb::Haproxy => json!({ "haproxy": { "socket": steered.socket, "backend": SECTION } }),
-        Lb::Proxy => json!({ "proxy": { "socket": steered.socket, "pool": SECTION } }),
+    let sink = |socket: &&Path| match steered.lb {
+        Lb::Haproxy => json!({ "haproxy": { "socket": socket, "backend": SECTION } }),
+        Lb::Proxy => json!({ "proxy": { "socket": socket, "pool": SECTION } }),
+    };
+    let (key, sinks) = match &steered.sockets[..] {
+        [one] => ("sink", sink(one)),
+        several => ("sinks", several.iter().map(sink).collect()),
     };
     json!({
-        "services": [{ "name": SERVICE, "backends": backends, "sink": sink }],
+        "services": [{ "name": SERVICE, "backends": backends, key: sinks }],
         "store": { "path": store },
         "api": { "listen": api.to_string() },
     })

@@ -48,8 +48,12 @@ enum Balancer {
 }
 
 impl Balancer {
-    fn start(family: &Family, spec: &FrontSpec) -> Result<Self, LaneError> {
-        let FrontSpec { name, balance, servers, .. } = spec;
+    fn start(family: &Family, spec: &FrontSpec, number: usize) -> Result<Self, LaneError> {
+        let FrontSpec { balance, servers, .. } = spec;
+        let name = match number {
+            0 => spec.name.clone(),
+            more => format!("{}-{}", spec.name, more + 1),
+        };
         Ok(match spec.lb {
             Lb::Haproxy => {
                 let name = format!("{name}-haproxy");
@@ -90,8 +94,21 @@ impl Balancer {
 pub enum SteeredBy {
     /// A Plimsoll daemon.
     Plimsoll,
+    /// One that is given nothing but HAProxy's socket: no file, no list of servers.
+    PlimsollFromNothing,
     /// KnapsackLB's controller, which explores in this way.
     Knapsack(ExploreMode),
+}
+
+/// A HAProxy that gives each request to one of these balancers, drawn at random.
+fn split(family: &Family, name: &str, balancers: &[Balancer]) -> Result<Haproxy, LaneError> {
+    let server = |(number, balancer): (usize, &Balancer)| Server {
+        name: format!("balancer{}", number + 1),
+        address: balancer.address(),
+        weight: 1,
+    };
+    let servers: Vec<Server> = balancers.iter().enumerate().map(server).collect();
+    Haproxy::start_splitter(family, &format!("{name}-split"), &servers, PATIENCE)
 }
 
 /// What a front is to be.
@@ -105,6 +122,9 @@ pub struct FrontSpec {
     pub balance: &'static str,
     /// The servers, with what the balancer holds while no daemon runs.
     pub servers: Vec<Server>,
+    /// How many balancers stand before the servers, each of which gets its part of the requests at random and knows
+    /// nothing of the others; they are HAProxys where there are several.
+    pub balancers: usize,
     /// What steers it, if anything.
     pub steering: Option<SteeredBy>,
     /// Requests per second of its Poisson clients.
@@ -125,7 +145,9 @@ pub struct Front {
     clients: Option<LoadHandle>,
     daemon: Option<Daemon>,
     knapsack: Option<KnapsackDriver>,
-    balancer: Balancer,
+    /// Splits the requests where there are several balancers.
+    splitter: Option<Haproxy>,
+    balancers: Vec<Balancer>,
 }
 
 impl Front {
@@ -134,27 +156,39 @@ impl Front {
     /// # Errors
     /// When a part of it does not start.
     pub fn start(family: &Family, spec: FrontSpec) -> Result<Self, LaneError> {
-        let balancer = Balancer::start(family, &spec)?;
+        let balancers: Vec<Balancer> = (0..spec.balancers.max(1))
+            .map(|number| Balancer::start(family, &spec, number))
+            .collect::<Result<_, _>>()?;
+        let splitter = match &balancers[..] {
+            [_] => None,
+            several => Some(split(family, &spec.name, several)?),
+        };
         let addresses = spec.servers.iter().map(|s| (s.name.clone(), s.address)).collect();
         let (past, clients, daemon, knapsack) = (Vec::new(), None, None, None);
-        let mut front = Front { spec, addresses, past, clients, daemon, knapsack, balancer };
+        let mut front =
+            Front { spec, addresses, past, clients, daemon, knapsack, splitter, balancers };
         front.steer(family)?;
         Ok(front)
     }
 
     /// Starts the controller where there should be one and is none. It knows what the last one knew.
     fn steer(&mut self, family: &Family) -> Result<(), LaneError> {
-        let (servers, lb, socket) = (&self.addresses, self.spec.lb, self.balancer.socket());
+        let (servers, lb) = (&self.addresses, self.spec.lb);
+        let sockets: Vec<&Path> = self.balancers.iter().map(Balancer::socket).collect();
         match self.spec.steering {
-            Some(SteeredBy::Plimsoll) if self.daemon.is_none() => {
+            Some(by @ (SteeredBy::Plimsoll | SteeredBy::PlimsollFromNothing))
+                if self.daemon.is_none() =>
+            {
                 let name = format!("{}-plimsoll", self.spec.name);
-                let steered = Steered { servers, lb, socket };
+                let from_nothing = by == SteeredBy::PlimsollFromNothing;
+                let steered = Steered { servers, lb, sockets, from_nothing };
                 self.daemon = Some(Daemon::start(family, &name, &steered)?);
                 Ok(())
             }
             Some(SteeredBy::Knapsack(mode)) => {
                 if self.knapsack.is_none() {
-                    self.knapsack = Some(KnapsackDriver::new(servers, lb, socket, mode)?);
+                    let driver = KnapsackDriver::new(servers, lb, sockets[0], mode)?;
+                    self.knapsack = Some(driver);
                 }
                 self.knapsack.as_mut().map_or(Ok(()), KnapsackDriver::start)
             }
@@ -189,7 +223,11 @@ impl Front {
 
     /// Poisson clients at the lane's rate.
     fn load(&self) -> Result<LoadSpec, LaneError> {
-        let target = Target::resolve(&format!("http://{}/work", self.balancer.address()))
+        let address = match &self.splitter {
+            Some(splitter) => splitter.address(),
+            None => self.balancers[0].address(),
+        };
+        let target = Target::resolve(&format!("http://{address}/work"))
             .map_err(|problem| load::LoadError::Invalid(vec![problem]))?;
         let mut spec = LoadSpec::poisson(target, self.spec.rate_rps, LONGEST);
         (spec.timeout, spec.seed, spec.keep_records) = (PATIENCE, self.spec.seed, true);
@@ -280,7 +318,9 @@ impl Front {
     pub fn check(&mut self) -> Result<(), LaneError> {
         let daemon = self.daemon.as_mut().and_then(Daemon::ended);
         let knapsack = || self.knapsack.as_ref().and_then(KnapsackDriver::ended);
-        daemon.or_else(knapsack).or_else(|| self.balancer.ended()).map_or(Ok(()), Err)
+        let splitter = self.splitter.as_mut().and_then(Haproxy::ended);
+        let balancer = || self.balancers.iter_mut().find_map(Balancer::ended);
+        daemon.or_else(knapsack).or(splitter).or_else(balancer).map_or(Ok(()), Err)
     }
 
     /// Ends the arrivals for good, so that several lanes can wait for their last clients together.

@@ -17,6 +17,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// The name of its backend section.
 pub const SECTION: &str = "pool";
 
+/// Tells clients who answered.
+const MARK: &str = "    http-response set-header x-backend %s\n";
+
 /// A server as HAProxy is told of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
@@ -49,6 +52,21 @@ impl Haproxy {
     ) -> Result<Self, LaneError> {
         Haproxy::start_with(family, name, |socket| {
             configuration(socket, balance, servers, patience)
+        })
+    }
+
+    /// One that gives each request to any of these, drawn at random, and changes nothing in the answers.
+    ///
+    /// # Errors
+    /// When it is not installed, or ends at once.
+    pub fn start_splitter(
+        family: &Family,
+        name: &str,
+        servers: &[Server],
+        patience: Duration,
+    ) -> Result<Self, LaneError> {
+        Haproxy::start_with(family, name, |socket| {
+            configuration(socket, "random(1)", servers, patience).replace(MARK, "")
         })
     }
 
@@ -152,8 +170,7 @@ frontend clients
     default_backend {SECTION}
 backend {SECTION}
     balance {balance}
-    http-response set-header x-backend %s
-",
+{MARK}",
         socket.display()
     );
     for Server { name, address, weight } in servers {

@@ -88,6 +88,7 @@ impl Lane {
             lb,
             balance: kind.balance(),
             servers: bed.addresses().iter().zip(&weights).map(server).collect(),
+            balancers: 1,
             steering: kind.steering(),
             rate_rps: pool.rate_rps,
             work: None,

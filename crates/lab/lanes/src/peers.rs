@@ -310,7 +310,8 @@ fn steer(
 ) -> Result<Daemon, LaneError> {
     let servers: Vec<(String, SocketAddr)> =
         servers.iter().map(|server| (server.name.clone(), server.address)).collect();
-    let steered = Steered { servers: &servers, lb: Lb::Haproxy, socket };
+    let steered =
+        Steered { servers: &servers, lb: Lb::Haproxy, sockets: vec![socket], from_nothing: false };
     let sinks: Vec<Value> = (0..count)
         .map(|i| json!({ "haproxy": { "socket": socket, "backend": format!("{SECTION}{i}") } }))
         .collect();

@@ -1,4 +1,5 @@
 use clap::ValueEnum;
+use plimsoll_lanes::SteeredBy;
 
 /// HAProxy's highest weight.
 const GREATEST_WEIGHT: f64 = 256.0;
@@ -20,6 +21,14 @@ pub enum LaneKind {
     PlimsollRoundrobin,
     /// Plimsoll steers HAProxy's leastconn, from knowing nothing.
     PlimsollLeastconn,
+    /// The same, given HAProxy's socket and nothing else.
+    PlimsollNothing,
+    /// As the leastconn oracle, with two HAProxys that do not know of each other.
+    #[value(name = "leastconn-oracle-2")]
+    LeastconnOracle2,
+    /// Plimsoll steers two such HAProxys with one set of weights, from knowing nothing.
+    #[value(name = "plimsoll-leastconn-2")]
+    PlimsollLeastconn2,
 }
 
 impl LaneKind {
@@ -33,6 +42,9 @@ impl LaneKind {
             LaneKind::Random2 => "random2",
             LaneKind::PlimsollRoundrobin => "plimsoll-roundrobin",
             LaneKind::PlimsollLeastconn => "plimsoll-leastconn",
+            LaneKind::PlimsollNothing => "plimsoll-nothing",
+            LaneKind::LeastconnOracle2 => "leastconn-oracle-2",
+            LaneKind::PlimsollLeastconn2 => "plimsoll-leastconn-2",
         }
     }
 
@@ -69,14 +81,36 @@ impl LaneKind {
         }
     }
 
+    /// What steers it, if anything.
+    pub fn steering(self) -> Option<SteeredBy> {
+        use LaneKind::{
+            PlimsollLeastconn, PlimsollLeastconn2, PlimsollNothing, PlimsollRoundrobin,
+        };
+        match self {
+            PlimsollRoundrobin | PlimsollLeastconn | PlimsollLeastconn2 => {
+                Some(SteeredBy::Plimsoll)
+            }
+            PlimsollNothing => Some(SteeredBy::PlimsollFromNothing),
+            _ => None,
+        }
+    }
+
     /// Whether a Plimsoll daemon steers it.
     pub fn is_steered(self) -> bool {
-        matches!(self, LaneKind::PlimsollRoundrobin | LaneKind::PlimsollLeastconn)
+        self.steering().is_some()
+    }
+
+    /// How many HAProxys stand before its servers.
+    pub fn balancers(self) -> usize {
+        match self {
+            LaneKind::LeastconnOracle2 | LaneKind::PlimsollLeastconn2 => 2,
+            _ => 1,
+        }
     }
 
     /// What HAProxy starts with, given the true capacities.
     pub fn weights(self, capacities_rps: &[f64]) -> Vec<u32> {
-        if !self.is_oracle() {
+        if !self.is_oracle() && self != LaneKind::LeastconnOracle2 {
             return vec![1; capacities_rps.len()];
         }
         let greatest = capacities_rps.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
@@ -126,6 +160,7 @@ mod tests {
     fn an_oracle_s_weights_are_in_proportion_to_capacity() {
         let weights = LaneKind::LeastconnOracle.weights(&[7.0, 14.0, 56.0]);
         assert_eq!(weights, [32, 64, 256]);
+        assert_eq!(LaneKind::LeastconnOracle2.weights(&[7.0, 14.0, 56.0]), [32, 64, 256]);
         assert_eq!(LaneKind::PlimsollLeastconn.weights(&[7.0, 14.0, 56.0]), [1, 1, 1]);
     }
 

@@ -3,10 +3,12 @@
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use plimsoll_control::RecordKind;
 use plimsoll_lanes::{
     CpuClock, Event as Decision, Family, Front, FrontSpec, Interrupt, LaneError, Lb,
-    Server as Balanced, SteeredBy,
+    Server as Balanced,
 };
+use plimsoll_terminal::complain;
 use plimsoll_testbed::load::LoadReport;
 
 use crate::args::Args;
@@ -93,7 +95,8 @@ impl Lane {
             lb: Lb::Haproxy,
             balance: kind.balance(),
             servers: servers.addresses().into_iter().zip(weights).map(server).collect(),
-            steering: kind.is_steered().then_some(SteeredBy::Plimsoll),
+            balancers: kind.balancers(),
+            steering: kind.steering(),
             rate_rps: trial.load * setting.capacities_rps.iter().sum::<f64>(),
             work: Some(pool.work),
             seed: trial.seed,
@@ -194,7 +197,10 @@ pub fn run(
             let since = (decision.unix_ms - started_unix).max(0) as u64;
             (Duration::from_millis(since), decision)
         };
-        let decisions = lane.decisions.into_iter().map(at).collect();
+        let decisions: Vec<(Duration, Decision)> = lane.decisions.into_iter().map(at).collect();
+        if let Some((at, _)) = decisions.iter().find(|(_, d)| d.kind == RecordKind::Plan) {
+            complain!("{}: first plan after {:.1} s", lane.kind.name(), at.as_secs_f64());
+        }
         let (_, report) = lane.front.finish()?;
         Ok(Ran { kind: lane.kind, trial, group, report, decisions, busy, steal })
     };

@@ -23,6 +23,7 @@ fn lanes_have_the_same_arrivals_and_every_request_the_same_work() {
             lb: Lb::Haproxy,
             balance: "roundrobin",
             servers: vec![server],
+            balancers: 1,
             steering: None,
             rate_rps: 50.0,
             work: Some(Service::exponential(Duration::from_micros(5500))),

@@ -7,10 +7,10 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use plimsoll_model::{
-    BackendId, BalancerReport, FailureKind, Nanos, Outcome, ServerReport, ServerStatus,
+    BackendId, BalancerReport, FailureKind, Nanos, Outcome, ServerReport, ServerStatus, Traffic,
 };
 use plimsoll_queueing::{HaproxyLeastconn, Pick, ServiceTime, SmoothRoundRobin};
-use rand::SeedableRng;
+use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::pool::{BackendModel, Method};
@@ -41,8 +41,8 @@ struct Server {
     model: BackendModel,
     pace: f64,
     busy: u32,
-    /// When it was sent, and its work in multiples of the mean.
-    queue: VecDeque<(u64, f64)>,
+    /// When it was sent, its work in multiples of the mean, and the balancer that it came by.
+    queue: VecDeque<(u64, f64, usize)>,
     started_total: u64,
     errors_total: u64,
     answered_total: u64,
@@ -101,9 +101,14 @@ pub struct RequestPool {
     method: Method,
     rate_rps: f64,
     servers: Vec<Server>,
-    balancer: Balancer,
-    /// (finish, server, sent, counts as success)
-    departures: BinaryHeap<Reverse<(u64, usize, u64, bool)>>,
+    /// At least one; a request comes to any of them, and each counts only its own.
+    balancers: Vec<Balancer>,
+    /// What each balancer has in flight at each server.
+    held: Vec<Vec<u32>>,
+    /// Random numbers of which balancer a request comes to.
+    ways: Xoshiro256PlusPlus,
+    /// (finish, server, sent, counts as success, balancer)
+    departures: BinaryHeap<Reverse<(u64, usize, u64, bool, usize)>>,
     next_arrival: u64,
     generation: u64,
     /// Every answer, if they are kept: an hour of a busy pool has a million.
@@ -135,6 +140,8 @@ impl RequestPool {
         let traffic = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut probes = traffic.clone();
         probes.jump();
+        let mut ways = probes.clone();
+        ways.jump();
         RequestPool {
             now: 0,
             traffic,
@@ -144,7 +151,9 @@ impl RequestPool {
             method,
             rate_rps: 0.0,
             servers: pool.iter().zip(weights).map(server).collect(),
-            balancer: Balancer::new(method, weights),
+            balancers: vec![Balancer::new(method, weights)],
+            held: vec![vec![0; pool.len()]],
+            ways,
             departures: BinaryHeap::new(),
             next_arrival: 0,
             generation: 1,
@@ -152,12 +161,22 @@ impl RequestPool {
         }
     }
 
+    /// Puts this many balancers before the pool, all with the weights and the method of the first. To be called before
+    /// the first request; their reports are added up.
+    pub fn set_balancers(&mut self, count: usize) {
+        let weights = self.effective();
+        self.balancers = (0..count.max(1)).map(|_| Balancer::new(self.method, &weights)).collect();
+        self.held = vec![vec![0; self.servers.len()]; self.balancers.len()];
+    }
+
     /// Picks by a smooth weighted round robin instead of HAProxy's own: a baseline for experiments that are about
     /// weights only.
     pub fn pick_smoothly(&mut self) {
         if self.method == Method::RoundRobin {
             let parts = as_parts(&self.effective());
-            self.balancer = Balancer::Smooth(SmoothRoundRobin::new(&parts));
+            for balancer in &mut self.balancers {
+                *balancer = Balancer::Smooth(SmoothRoundRobin::new(&parts));
+            }
         }
     }
 
@@ -184,7 +203,11 @@ impl RequestPool {
         let gap = ServiceTime::Exponential.draw(&mut self.traffic) / self.rate_rps * 1e9;
         self.next_arrival = self.now + (gap as u64).max(1);
         let work = self.service.draw(&mut self.traffic);
-        let picked = match &mut self.balancer {
+        let by = match self.balancers.len() {
+            1 => 0,
+            many => (self.ways.next_u64() % many as u64) as usize,
+        };
+        let picked = match &mut self.balancers[by] {
             Balancer::RoundRobin(rr) => rr.pick(),
             Balancer::Smooth(rr) => rr.pick(),
             Balancer::LeastConn(lc) => lc.pick(),
@@ -202,18 +225,19 @@ impl RequestPool {
             }
             Condition::FailsFast | Condition::FailsClients => {
                 self.servers[i].busy += 1;
-                self.departures.push(Reverse((now + ERROR_NS, i, now, false)));
+                self.departures.push(Reverse((now + ERROR_NS, i, now, false, by)));
             }
             Condition::Hangs => {
                 self.servers[i].busy += 1;
-                self.departures.push(Reverse((now + PATIENCE_NS, i, now, false)));
+                self.departures.push(Reverse((now + PATIENCE_NS, i, now, false, by)));
             }
             Condition::Well if self.servers[i].busy < self.servers[i].model.cores => {
                 self.servers[i].busy += 1;
-                self.serve(i, now, work);
+                self.serve(i, now, work, by);
             }
-            Condition::Well => self.servers[i].queue.push_back((now, work)),
+            Condition::Well => self.servers[i].queue.push_back((now, work, by)),
         }
+        self.held[by][i] += 1;
         self.changed(i);
     }
 
@@ -222,21 +246,22 @@ impl RequestPool {
         (work * self.service_us * 1e3 / self.servers[i].present().speed) as u64
     }
 
-    fn serve(&mut self, i: usize, sent: u64, work: f64) {
+    fn serve(&mut self, i: usize, sent: u64, work: f64, by: usize) {
         let took = self.nanos(i, work);
-        self.departures.push(Reverse((self.now + took, i, sent, true)));
+        self.departures.push(Reverse((self.now + took, i, sent, true, by)));
     }
 
-    fn depart(&mut self, i: usize, sent: u64, ok: bool) {
+    fn depart(&mut self, i: usize, sent: u64, ok: bool, by: usize) {
         self.finish(i, sent, ok);
         let waits = self.servers[i].busy <= self.servers[i].model.cores;
         match self.servers[i].queue.front().copied().filter(|_| waits) {
-            Some((next, work)) => {
+            Some((next, work, next_by)) => {
                 self.servers[i].queue.pop_front();
-                self.serve(i, next, work);
+                self.serve(i, next, work, next_by);
             }
             None => self.servers[i].busy -= 1,
         }
+        self.held[by][i] -= 1;
         self.changed(i);
     }
 
@@ -257,11 +282,12 @@ impl RequestPool {
     }
 
     fn changed(&mut self, i: usize) {
-        let n = self.servers[i].in_flight();
-        match &mut self.balancer {
-            Balancer::RoundRobin(rr) => rr.changed(i, n),
-            Balancer::Smooth(rr) => rr.changed(i, n),
-            Balancer::LeastConn(lc) => lc.changed(i, n),
+        for (balancer, held) in self.balancers.iter_mut().zip(&self.held) {
+            match balancer {
+                Balancer::RoundRobin(rr) => rr.changed(i, held[i]),
+                Balancer::Smooth(rr) => rr.changed(i, held[i]),
+                Balancer::LeastConn(lc) => lc.changed(i, held[i]),
+            }
         }
     }
 
@@ -270,12 +296,14 @@ impl RequestPool {
     }
 
     fn tell_balancer(&mut self, i: usize) {
-        let (weight, n) = (self.servers[i].effective(), self.servers[i].in_flight());
+        let weight = self.servers[i].effective();
         let all = as_parts(&self.effective());
-        match &mut self.balancer {
-            Balancer::RoundRobin(rr) => rr.set_weight(i, weight),
-            Balancer::Smooth(rr) => rr.set_weights(&all),
-            Balancer::LeastConn(lc) => lc.set_weight(i, weight, n),
+        for (balancer, held) in self.balancers.iter_mut().zip(&self.held) {
+            match balancer {
+                Balancer::RoundRobin(rr) => rr.set_weight(i, weight),
+                Balancer::Smooth(rr) => rr.set_weights(&all),
+                Balancer::LeastConn(lc) => lc.set_weight(i, weight, held[i]),
+            }
         }
     }
 }
@@ -296,8 +324,8 @@ impl PoolModel for RequestPool {
             self.now = next;
             if next < departure {
                 self.arrive();
-            } else if let Some(Reverse((_, i, sent, ok))) = self.departures.pop() {
-                self.depart(i, sent, ok);
+            } else if let Some(Reverse((_, i, sent, ok, by))) = self.departures.pop() {
+                self.depart(i, sent, ok, by);
             }
         }
     }
@@ -322,6 +350,7 @@ impl PoolModel for RequestPool {
             at: Nanos(self.now),
             method: self.method.describe(),
             generation: self.generation,
+            traffic: Traffic::Counted,
             servers: servers.collect(),
         }
     }
@@ -349,9 +378,10 @@ impl PoolModel for RequestPool {
         let (mine, others): (Vec<_>, Vec<_>) =
             self.departures.drain().partition(|Reverse((_, s, ..))| *s == i);
         self.departures = others.into();
-        let sent: Vec<u64> = mine.into_iter().map(|Reverse((_, _, sent, _))| sent).collect();
-        let waiting: Vec<u64> = self.servers[i].queue.drain(..).map(|(sent, _)| sent).collect();
+        let sent: Vec<u64> = mine.into_iter().map(|Reverse((_, _, sent, ..))| sent).collect();
+        let waiting: Vec<u64> = self.servers[i].queue.drain(..).map(|(sent, ..)| sent).collect();
         self.servers[i].busy = 0;
+        self.held.iter_mut().for_each(|held| held[i] = 0);
         for sent in sent.into_iter().chain(waiting) {
             self.finish(i, sent, false);
         }
@@ -381,12 +411,14 @@ impl PoolModel for RequestPool {
             s.weight = weight;
         }
         let effective = self.effective();
-        self.balancer = match self.balancer {
-            Balancer::Smooth(_) if method == Method::RoundRobin => {
-                Balancer::Smooth(SmoothRoundRobin::new(&as_parts(&effective)))
-            }
-            _ => Balancer::new(method, &effective),
-        };
+        for balancer in &mut self.balancers {
+            *balancer = match balancer {
+                Balancer::Smooth(_) if method == Method::RoundRobin => {
+                    Balancer::Smooth(SmoothRoundRobin::new(&as_parts(&effective)))
+                }
+                _ => Balancer::new(method, &effective),
+            };
+        }
         (0..self.servers.len()).for_each(|i| self.changed(i));
     }
 

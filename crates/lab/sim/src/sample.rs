@@ -11,7 +11,7 @@
 //! server comes first whatever its weight is simulated at request level only.
 
 use plimsoll_model::{
-    BackendId, BalancerReport, FailureKind, Nanos, Outcome, ServerReport, ServerStatus,
+    BackendId, BalancerReport, FailureKind, Nanos, Outcome, ServerReport, ServerStatus, Traffic,
 };
 
 use crate::law::{BUSIEST, Law};
@@ -261,6 +261,7 @@ impl PoolModel for SampledPool {
             at: self.now,
             method: self.method.describe(),
             generation: self.generation,
+            traffic: Traffic::Counted,
             servers: servers.collect(),
         }
     }

@@ -6,7 +6,9 @@ use std::time::Duration;
 use plimsoll_control::{
     Action, BackendSpec, Controller, Event, Memory, Phase, Record, ServiceSpec,
 };
-use plimsoll_model::{Applied, BackendId, FailureKind, Nanos, Outcome, Plan, ServerStatus};
+use plimsoll_model::{
+    Applied, BackendId, FailureKind, Nanos, Outcome, Plan, ServerStatus, SinkLimits,
+};
 use plimsoll_queueing::ServiceTime;
 
 use crate::knapsack::{ExploreMode, Knapsack};
@@ -28,6 +30,8 @@ pub struct WorldSpec {
     /// Round robin takes smooth turns and follows a change of weights at once; HAProxy's own, the default, follows it
     /// only after a round.
     pub smooth: bool,
+    /// How many balancers stand before the pool, each of which counts only its own requests.
+    pub balancers: u32,
     /// Poisson arrivals, requests per second.
     pub rate_rps: f64,
     /// The weights that the balancer starts with.
@@ -51,6 +55,7 @@ impl WorldSpec {
             service: ServiceTime::Exponential,
             method,
             smooth: false,
+            balancers: 1,
             rate_rps: load * capacity,
             poll,
             seed,
@@ -132,6 +137,7 @@ impl World {
         let (pool, weights) = (&spec.pool, &spec.weights);
         let mut pool_model =
             RequestPool::new(pool, weights, spec.service_us, spec.service, spec.method, spec.seed);
+        pool_model.set_balancers(spec.balancers as usize);
         pool_model.set_rate(spec.rate_rps);
         pool_model.keep_answers();
         if spec.smooth {
@@ -169,7 +175,9 @@ impl World {
         let backends = (0..self.pool_model.len())
             .map(|i| BackendSpec { id: BackendId(i as u32), name: format!("s{i}") })
             .collect();
-        ServiceSpec::new("sim", backends)
+        let spec = ServiceSpec::new("sim", backends);
+        let sink = SinkLimits { balancers: self.spec.balancers, ..spec.sink.clone() };
+        ServiceSpec { sink, ..spec }
     }
 
     /// Starts a controller.

@@ -81,6 +81,8 @@ pub struct Controller {
     pub(crate) window_clock: WindowClock,
     /// Unloaded service time that is typical of the pool's faster backends, microseconds.
     pub(crate) typical_us: Option<f64>,
+    /// For so long a change may not show in what the balancer reports.
+    pub(crate) lag: Duration,
     /// Since when weights and pool are unchanged: windows that began earlier do not count as steady.
     pub(crate) calm_since: Nanos,
     pub(crate) decision: Option<Decision>,
@@ -111,6 +113,8 @@ pub struct Controller {
     pub(crate) searched: Option<Searched>,
     pub(crate) advised: Option<Question>,
     pub(crate) advice: Option<Advice>,
+    /// See [`crate::PlanView::several_cost`].
+    pub(crate) several_cost: Option<f64>,
     pub(crate) advise_at: Nanos,
     pub(crate) advice_search: Option<Search>,
     /// A pin was set or removed: the next decision is programmed whatever gain it promises.
@@ -173,6 +177,8 @@ impl Controller {
             searched: None,
             advised: None,
             advice: None,
+            several_cost: None,
+            lag: Duration::ZERO,
             advise_at: now,
             advice_search: None,
             pins_changed: false,
@@ -375,7 +381,7 @@ impl Controller {
         let mean_s = self.history.mean_us().unwrap_or(0.0) / 1e6;
         let guess = || Duration::from_secs_f64((2.0 + 3.0 * mean_s).min(20.0));
         let settle = self.drain.to_wait().unwrap_or_else(guess);
-        now.since(self.calm_since) >= settle
+        now.since(self.calm_since) >= settle + self.lag
     }
 
     pub(crate) fn drop_lost_plan(&mut self, now: Nanos) {

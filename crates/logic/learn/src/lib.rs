@@ -14,6 +14,7 @@
 //!
 //! Everything here is arithmetic: no clock, no socket, no randomness.
 
+mod averages;
 pub mod drift;
 mod fit;
 mod fitted;
@@ -24,6 +25,7 @@ mod point;
 mod poly2;
 mod throughput;
 
+pub use averages::from_averages;
 pub use fit::{CapacityHint, CurveFit, FitError, FitOptions, IdleLatency, fit};
 pub use fitted::{Family, FittedCurve};
 pub use pchip::{Knot, Pchip};

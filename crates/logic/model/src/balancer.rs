@@ -117,6 +117,22 @@ impl ResponseTimes {
     }
 }
 
+/// How the numbers of requests in a report came about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Traffic {
+    /// Counted: what is in flight is so at the report's instant.
+    #[default]
+    Counted,
+    /// Made from means over some time: only sums and means over many reports say something, and single events nothing.
+    Averaged {
+        /// For so long a change may not show in them.
+        lag: Duration,
+    },
+    /// Nothing is known of requests now: counters stand, and nothing is in flight.
+    Unknown,
+}
+
 /// The whole balancer at one instant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BalancerReport {
@@ -126,6 +142,9 @@ pub struct BalancerReport {
     pub method: Method,
     /// Changes when the balancer was restarted or reloaded: its counters and weights began anew.
     pub generation: u64,
+    /// How its numbers of requests came about.
+    #[serde(default)]
+    pub traffic: Traffic,
     /// Every server that the configuration names, in order of [`BackendId`].
     pub servers: Vec<ServerReport>,
 }

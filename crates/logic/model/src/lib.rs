@@ -10,7 +10,9 @@ mod plan;
 mod sample;
 mod time;
 
-pub use balancer::{BalancerReport, Method, MethodKind, ResponseTimes, ServerReport, ServerStatus};
+pub use balancer::{
+    BalancerReport, Method, MethodKind, ResponseTimes, ServerReport, ServerStatus, Traffic,
+};
 pub use curve::{Curve, Hyperbola};
 pub use plan::{Applied, Objective, Plan, PlanEntry, PlanKind, SinkLimits};
 pub use sample::{FailureKind, Outcome, Sample, Source};

@@ -107,11 +107,25 @@ pub fn simulate<P: Pick + ?Sized, R: RngCore + ?Sized>(
     run: &Run,
     rng: &mut R,
 ) -> PoolResult {
+    simulate_several(stations, &mut [balancer], run, rng)
+}
+
+/// The same behind several balancers that do not know of one another: each request comes to one of them at random, and
+/// each counts only its own requests in flight. With one balancer no further random number is drawn; without any,
+/// nothing is served.
+pub fn simulate_several<P: Pick + ?Sized, R: RngCore + ?Sized>(
+    stations: &[Station],
+    balancers: &mut [&mut P],
+    run: &Run,
+    rng: &mut R,
+) -> PoolResult {
     let mut result = PoolResult::new(stations.len());
     let mut busy = vec![0u32; stations.len()];
-    let mut waiting: Vec<VecDeque<(f64, f64)>> = vec![VecDeque::new(); stations.len()];
-    // (finish, station, arrival): times as integer nanoseconds so that they order totally.
-    let mut departures: BinaryHeap<Reverse<(u64, u32, u64)>> = BinaryHeap::new();
+    // What each balancer has in flight at each station: one row for each balancer.
+    let mut held = vec![0u32; stations.len() * balancers.len()];
+    let mut waiting: Vec<VecDeque<(f64, f64, u32)>> = vec![VecDeque::new(); stations.len()];
+    // (finish, station, balancer, arrival): times as integer nanoseconds so that they order totally.
+    let mut departures: BinaryHeap<Reverse<(u64, u32, u64, u32)>> = BinaryHeap::new();
     let gap = 1e9 / run.rate_rps;
     let mut next = exponential(rng) * gap;
     let mut arrived = 0u32;
@@ -123,28 +137,36 @@ pub fn simulate<P: Pick + ?Sized, R: RngCore + ?Sized>(
             next += exponential(rng) * gap;
             // Drawn on arrival whoever serves: runs that differ in weights only share their luck.
             let work = run.service.draw(rng);
-            let Some(i) = balancer.pick() else { continue };
+            let by = match balancers.len() {
+                0 | 1 => 0,
+                many => (u64::from(rng.next_u32()) * many as u64 >> 32) as usize,
+            };
+            let Some(i) = balancers.get_mut(by).and_then(|b| b.pick()) else { continue };
             if busy[i] < stations[i].cores {
                 busy[i] += 1;
                 let done = now + work * stations[i].service_us * 1e3;
-                departures.push(Reverse((done as u64, i as u32, now as u64)));
+                departures.push(Reverse((done as u64, i as u32, now as u64, by as u32)));
             } else {
-                waiting[i].push_back((now, work));
+                waiting[i].push_back((now, work, by as u32));
             }
-            balancer.changed(i, busy[i] + waiting[i].len() as u32);
+            let held = &mut held[by * stations.len() + i];
+            *held += 1;
+            balancers[by].changed(i, *held);
         } else if let Some(mut first) = departures.peek_mut() {
-            let Reverse((t, station, came)) = *first;
+            let Reverse((t, station, came, by)) = *first;
             let i = station as usize;
             result.finish(i, (t - came) as f64, run);
-            if let Some((arrival, work)) = waiting[i].pop_front() {
+            if let Some((arrival, work, next_by)) = waiting[i].pop_front() {
                 let done = t as f64 + work * stations[i].service_us * 1e3;
                 // In place of the one that goes: cheaper than out and in.
-                *first = Reverse((done as u64, station, arrival as u64));
+                *first = Reverse((done as u64, station, arrival as u64, next_by));
             } else {
                 PeekMut::pop(first);
                 busy[i] -= 1;
             }
-            balancer.changed(i, busy[i] + waiting[i].len() as u32);
+            let held = &mut held[by as usize * stations.len() + i];
+            *held -= 1;
+            balancers[by as usize].changed(i, *held);
         } else {
             return result.done();
         }

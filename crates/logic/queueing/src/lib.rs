@@ -18,7 +18,7 @@ mod service;
 
 pub use central::Central;
 pub use curve::QueueCurve;
-pub use des::{Pick, PoolResult, Run, Station, simulate};
+pub use des::{Pick, PoolResult, Run, Station, simulate, simulate_several};
 pub use erlang::{MmcCurve, erlang_c};
 pub use haproxy_roundrobin::HaproxyRoundRobin;
 pub use leastconn::HaproxyLeastconn;

@@ -58,6 +58,7 @@ pub fn shop(name: &str) -> ServiceView {
                 present_ms: 33.0,
                 gain: 0.18,
             }),
+            several_cost: None,
         },
         curves: vec![CurveView {
             backend: "s1".to_owned(),

@@ -1,4 +1,6 @@
-use plimsoll_model::{BackendId, BalancerReport, Method, Nanos, ServerReport, ServerStatus};
+use plimsoll_model::{
+    BackendId, BalancerReport, Method, Nanos, ServerReport, ServerStatus, Traffic,
+};
 
 use super::catalogue::Catalogue;
 use super::names;
@@ -78,7 +80,13 @@ impl SteeredBackend {
         let servers = rows.filter_map(|(hint, (id, name))| {
             self.snapshot.row(hint, name).map(|row| server_report(*id, row))
         });
-        BalancerReport { at, method, generation: self.generation(), servers: servers.collect() }
+        BalancerReport {
+            at,
+            method,
+            generation: self.generation(),
+            traffic: Traffic::Counted,
+            servers: servers.collect(),
+        }
     }
 
     /// Which life of which process: its start, its number, and how often its counters were cleared.

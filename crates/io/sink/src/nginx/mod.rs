@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use hyper::{Method as Verb, StatusCode};
 use plimsoll_model::{
     Applied, BackendId, BalancerReport, Method, MethodKind, Nanos, Plan, ServerReport,
-    ServerStatus, SinkLimits,
+    ServerStatus, SinkLimits, Traffic,
 };
 
 pub use config::NginxConfig;
@@ -154,7 +154,12 @@ impl Whole for NginxSink {
 }
 
 fn limits() -> SinkLimits {
-    SinkLimits { range: WEIGHTS, min_interval: MIN_INTERVAL, picks_per_weight: PICKS_PER_WEIGHT }
+    SinkLimits {
+        range: WEIGHTS,
+        min_interval: MIN_INTERVAL,
+        picks_per_weight: PICKS_PER_WEIGHT,
+        balancers: 1,
+    }
 }
 
 impl WeightSink for NginxSink {
@@ -181,7 +186,13 @@ impl ReportSource for NginxSink {
             .iter()
             .filter_map(|(id, name)| find(&pool, name).map(|server| server_report(*id, server)))
             .collect();
-        Ok(BalancerReport { at, method: method(&pool.method), generation, servers })
+        Ok(BalancerReport {
+            at,
+            method: method(&pool.method),
+            generation,
+            traffic: Traffic::Counted,
+            servers,
+        })
     }
 }
 

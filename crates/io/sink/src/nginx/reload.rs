@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use plimsoll_config::{Cursor, Once};
 use plimsoll_model::{
     Applied, BackendId, BalancerReport, Method, MethodKind, Nanos, Plan, ServerReport,
-    ServerStatus, SinkLimits,
+    ServerStatus, SinkLimits, Traffic,
 };
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -104,7 +104,12 @@ impl SinkConfig for NginxReloadConfig {
     }
 
     fn limits(&self) -> SinkLimits {
-        SinkLimits { range: WEIGHTS, min_interval: self.min_interval, picks_per_weight: 0 }
+        SinkLimits {
+            range: WEIGHTS,
+            min_interval: self.min_interval,
+            picks_per_weight: 0,
+            balancers: 1,
+        }
     }
 
     fn check(&self, servers: &Servers) -> Result<(), SinkError> {
@@ -330,7 +335,13 @@ impl ReportSource for NginxReloadSink {
         });
         let at = Nanos::ZERO + self.origin.elapsed();
         // The file outlives NGINX: weights are never forgotten.
-        Ok(BalancerReport { at, method: method(&text), generation: 1, servers: servers.collect() })
+        Ok(BalancerReport {
+            at,
+            method: method(&text),
+            generation: 1,
+            traffic: Traffic::Counted,
+            servers: servers.collect(),
+        })
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_model::{
     Applied, BackendId, BalancerReport, Method, Nanos, Plan, ResponseTimes, ServerReport,
-    SinkLimits,
+    SinkLimits, Traffic,
 };
 
 use crate::servers::checked;
@@ -164,7 +164,12 @@ impl Whole for OwnSink {
 }
 
 fn limits() -> SinkLimits {
-    SinkLimits { range: WEIGHTS, min_interval: MIN_INTERVAL, picks_per_weight: PICKS_PER_WEIGHT }
+    SinkLimits {
+        range: WEIGHTS,
+        min_interval: MIN_INTERVAL,
+        picks_per_weight: PICKS_PER_WEIGHT,
+        balancers: 1,
+    }
 }
 
 impl WeightSink for OwnSink {
@@ -192,7 +197,13 @@ impl ReportSource for OwnSink {
             .filter_map(|(id, name)| find(&report, name).map(|server| server_report(*id, server)))
             .collect();
         let method = Method { name: report.policy, kind: report.kind };
-        Ok(BalancerReport { at, method, generation: report.generation, servers })
+        Ok(BalancerReport {
+            at,
+            method,
+            generation: report.generation,
+            traffic: Traffic::Counted,
+            servers,
+        })
     }
 }
 

@@ -9,6 +9,8 @@ pub enum LogFormat {
     Haproxy,
     /// NGINX: [`NGINX_FORMAT`].
     Nginx,
+    /// Envoy's default format, or JSON with the usual keys.
+    Envoy,
 }
 
 /// The `log_format` of NGINX that is read.
@@ -21,7 +23,7 @@ const GIVEN_UP: [u16; 3] = [400, 408, 499];
 /// Attempts of one request that are looked at.
 const MOST_ATTEMPTS: usize = 16;
 /// No request takes longer; a line that says so is wrong.
-const LONGEST: Duration = Duration::from_secs(86_400);
+pub(super) const LONGEST: Duration = Duration::from_secs(86_400);
 
 /// An attempt at a server that has ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,6 +52,7 @@ pub fn read<'a>(
     match format {
         LogFormat::Haproxy => haproxy(line, each),
         LogFormat::Nginx => nginx(line, each),
+        LogFormat::Envoy => super::envoy::read(line, each),
     }
 }
 

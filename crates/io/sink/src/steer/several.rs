@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use plimsoll_model::{
-    Applied, BackendId, BalancerReport, ResponseTimes, ServerReport, ServerStatus,
+    Applied, BackendId, BalancerReport, ResponseTimes, ServerReport, ServerStatus, Traffic,
 };
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -281,6 +281,7 @@ fn added(members: &[Member], planned: &BTreeMap<BackendId, u32>) -> Result<Balan
         at: reports().filter(|(m, _)| m.is_live()).map(|(_, r)| r.at).max().unwrap_or(base.at),
         method: base.method.clone(),
         generation: generation.finish(),
+        traffic: Traffic::Counted,
         servers: servers.collect(),
     })
 }

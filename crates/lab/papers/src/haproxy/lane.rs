@@ -180,7 +180,8 @@ impl Lane {
         let daemon = match (&front, method.is_steered) {
             (Front::Haproxy(haproxy), true) => {
                 let (lb, socket) = (Lb::Haproxy, haproxy.socket());
-                let steered = Steered { servers, lb, socket };
+                let sockets = vec![socket];
+                let steered = Steered { servers, lb, sockets, from_nothing: false };
                 Some(Daemon::start(family, &format!("{name}-plimsoll"), &steered)?)
             }
             _ => None,

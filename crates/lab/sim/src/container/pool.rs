@@ -1,7 +1,9 @@
 //! The pool, its balancer, its clients and, where one is attached, its controller.
 
 use plimsoll_control::{Action, BackendSpec, Controller, Event, Record, ServiceSpec};
-use plimsoll_model::{Applied, BackendId, BalancerReport, Nanos, Plan, ServerReport, ServerStatus};
+use plimsoll_model::{
+    Applied, BackendId, BalancerReport, Nanos, Plan, ServerReport, ServerStatus, Traffic,
+};
 use plimsoll_queueing::{HaproxyLeastconn, Pick};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -263,6 +265,7 @@ impl ContainerPool {
             at: Nanos(self.now),
             method: self.spec.method.describe(),
             generation: 1,
+            traffic: Traffic::Counted,
             servers: self.counts.iter().enumerate().map(server).collect(),
         }
     }

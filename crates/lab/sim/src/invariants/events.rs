@@ -220,6 +220,7 @@ mod tests {
             at: Nanos::ZERO,
             method: Method { name: "roundrobin".to_owned(), kind: MethodKind::Split },
             generation: 1,
+            traffic: plimsoll_model::Traffic::Counted,
             servers: ids()
                 .zip(servers)
                 .map(|(backend, &(weight, status))| ServerReport {

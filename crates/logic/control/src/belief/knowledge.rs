@@ -8,7 +8,7 @@
 use plimsoll_learn::drift::{Change, Interval};
 use plimsoll_learn::{
     CapacityHint, CurveFit, Dispersion, Family, FitOptions, Hints, IdleLatency, InFlightWindow,
-    Point, Throughput, ThroughputEstimator, ThroughputOptions, fit,
+    Point, Throughput, ThroughputEstimator, ThroughputOptions, fit, from_averages,
 };
 use plimsoll_model::Curve;
 use plimsoll_queueing::QueueCurve;
@@ -152,6 +152,9 @@ pub(crate) struct Knowledge {
     gathered: (f64, f64),
     /// There were windows since the last estimate.
     stale: bool,
+    /// The last window was made from means: the estimate is made from points alone.
+    #[serde(skip)]
+    averaged: bool,
     /// Estimator of a CPU quota.
     #[serde(default)]
     grain: Grain,
@@ -178,12 +181,23 @@ impl Default for Knowledge {
             least_strayed: Rescaled::default(),
             gathered: (0.0, 0.0),
             stale: false,
+            averaged: false,
             grain: Grain::default(),
             variability: 1.0,
             own_variability: 1.0,
             shape: None,
             cv_error: None,
         }
+    }
+}
+
+/// A capacity that was once observed stays known while nothing contradicts it.
+fn kept(fresh: Option<Throughput>, old: Option<Throughput>) -> Option<Throughput> {
+    match (fresh, old) {
+        (Some(f), Some(old)) if f.lower_bound && !old.lower_bound => {
+            Some(if f.capacity_rps > GROWN * old.capacity_rps { f } else { old })
+        }
+        (f, old) => f.or(old),
     }
 }
 
@@ -215,8 +229,11 @@ impl Knowledge {
         if window.completed <= 0.0 && window.in_flight == 0.0 {
             return;
         }
+        self.averaged = window.is_averaged();
         // A window that makes no sense (its clock stood still) is ignored.
-        if self.throughput.observe(&observed(window, setting)).is_ok() {
+        if self.averaged {
+            self.stale = true;
+        } else if self.throughput.observe(&observed(window, setting)).is_ok() {
             self.stale = true;
         }
         self.note_least(window);
@@ -234,6 +251,11 @@ impl Knowledge {
     /// A capacity that was once observed stays known while nothing contradicts it: at low load the same estimator gives
     /// a lower bound only.
     fn take_estimate(&mut self) {
+        if self.averaged {
+            let fresh = from_averages(self.points.as_slice(), self.rested());
+            self.estimate = kept(fresh, self.estimate);
+            return;
+        }
         let seen = self.throughput.completions();
         if self.changed && seen < RESCALED_REQUESTS && self.estimate.is_some() {
             return;
@@ -253,12 +275,7 @@ impl Knowledge {
                 self.sure_cores = None;
             }
         }
-        self.estimate = match (fresh, self.estimate) {
-            (Some(f), Some(old)) if f.lower_bound && !old.lower_bound => {
-                Some(if f.capacity_rps > GROWN * old.capacity_rps { f } else { old })
-            }
-            (f, old) => f.or(old),
-        };
+        self.estimate = kept(fresh, self.estimate);
         // The dispersion stays known until it is estimated again, with the present estimate of the cores.
         let cores = self.estimate.map(|estimate| estimate.cores);
         let dispersion = cores.and_then(|cores| self.throughput.dispersion(cores));
@@ -271,9 +288,8 @@ impl Knowledge {
     /// the same work on other machines.
     fn service_hint(&self) -> Option<(f64, f64)> {
         let scatter = self.scatter();
-        if self.at_rest.count >= 5.0 {
-            let deviation = (scatter / self.at_rest.count.sqrt()).max(0.05);
-            return Some((self.at_rest.mean_us, deviation));
+        if let Some(rested) = self.rested() {
+            return Some(rested);
         }
         // The unloaded service time is at most the response time under load.
         let others = self.typical_us.filter(|us| *us < self.least_us);
@@ -282,6 +298,12 @@ impl Knowledge {
             Some(us) => Some((us, LIKE_THE_OTHERS * scatter)),
             None => (self.least_us < NEVER_US).then_some((self.least_us, LEAST_IS_NEAR * scatter)),
         }
+    }
+
+    /// The mean of enough probes of the idle backend, with its relative standard deviation.
+    fn rested(&self) -> Option<(f64, f64)> {
+        let deviation = (self.scatter() / self.at_rest.count.sqrt()).max(0.05);
+        (self.at_rest.count >= 5.0).then_some((self.at_rest.mean_us, deviation))
     }
 
     /// Relative standard deviation of a service time, at least that of an exponential one.

@@ -40,7 +40,9 @@ impl Controller {
             record(out, RecordKind::Warning, Some(&name), line);
         }
         if applied.commands > 0 {
-            self.trial = pending.on_trial.then(|| {
+            // Means of some time before and after would be a mixture of both.
+            let is_counted = self.lag.is_zero();
+            self.trial = (pending.on_trial && is_counted).then(|| {
                 let decision = &pending.decision;
                 Trial::new(now, &self.history, self.calm_since, pending.before, decision)
             });

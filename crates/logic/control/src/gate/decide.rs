@@ -164,7 +164,13 @@ impl Controller {
         let unsettled = learning && self.phase == Phase::Exploring;
         if unsettled || self.is_in_distress() || self.is_ramping(now) || self.is_pinned() {
             let parked = if self.is_pinned() { self.parked() } else { Vec::new() };
-            let mut decision = in_flight::decide_proportional(now, &self.backends, rate, &parked);
+            let mut decision = in_flight::decide_proportional(
+                now,
+                &self.backends,
+                rate,
+                &parked,
+                self.spec.sink.balancers,
+            );
             decision.still_learning = learning;
             self.settle(now, &decision, out);
             self.offer(now, decision, self.why(rate), out);
@@ -190,7 +196,9 @@ impl Controller {
                     self.offer_found(now, &searched, out);
                 }
                 _ => {
-                    self.search = Some(Search::new(members, rate * 1.03, self.seed, present));
+                    let balancers = self.spec.sink.balancers;
+                    self.search =
+                        Some(Search::new(members, rate * 1.03, self.seed, present, balancers));
                 }
             }
         }
@@ -220,14 +228,19 @@ impl Controller {
 
     fn offer_found(&mut self, now: Nanos, searched: &Searched, out: &mut Vec<Action>) {
         let Searched { found, in_force, .. } = searched;
-        if let Some(decision) =
-            in_flight::decide_found(now, &self.backends, found, in_force.as_ref())
-        {
+        if let Some(decision) = in_flight::decide_found(
+            now,
+            &self.backends,
+            found,
+            in_force.as_ref(),
+            self.spec.sink.balancers,
+        ) {
             self.settle(now, &decision, out);
+            let which = if self.spec.sink.balancers > 1 { "smallest" } else { "slowest" };
             let parked = match found.parked {
                 0 => "no backend parked".to_owned(),
-                1 => "the slowest backend parked".to_owned(),
-                n => format!("the slowest {n} backends parked"),
+                1 => format!("the {which} backend parked"),
+                n => format!("the {which} {n} backends parked"),
             };
             let why = self.why(found.rate_rps).and(&parked);
             self.offer(now, decision, why, out);
@@ -263,7 +276,9 @@ impl Controller {
         } else {
             EXPLORE_EVERY
         };
-        self.next_decision = now + every;
+        // What the last plan has done must show before the next one is made from it.
+        let shown = if self.is_ramping(now) { Duration::ZERO } else { self.lag };
+        self.next_decision = now + every.max(shown);
     }
 
     /// Brings the next decision forward when traffic has changed or a backend is overloaded.

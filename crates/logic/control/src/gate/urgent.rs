@@ -106,7 +106,13 @@ impl Controller {
         if self.kind() == MethodKind::InFlight {
             in_flight::learn(now, &mut self.backends, self.epoch);
             let parked = self.parked();
-            return in_flight::decide_proportional(now, &self.backends, self.rate(), &parked);
+            return in_flight::decide_proportional(
+                now,
+                &self.backends,
+                self.rate(),
+                &parked,
+                self.spec.sink.balancers,
+            );
         }
         let rate = self.rate_to_plan();
         split::decide(now, &self.spec, &self.backends, rate, true)
@@ -129,7 +135,13 @@ impl Controller {
             MethodKind::InFlight => {
                 self.pins_changed = false;
                 in_flight::learn(now, &mut self.backends, self.epoch);
-                return in_flight::decide_proportional(now, &self.backends, rate, &[]);
+                return in_flight::decide_proportional(
+                    now,
+                    &self.backends,
+                    rate,
+                    &[],
+                    self.spec.sink.balancers,
+                );
             }
             MethodKind::NoLiveWeights => {}
         }

@@ -366,6 +366,7 @@ mod tests {
                 at: Nanos(tenths * 100_000_000),
                 method: Method { name: "leastconn".to_owned(), kind: MethodKind::InFlight },
                 generation: 1,
+                traffic: plimsoll_model::Traffic::Counted,
                 servers: vec![server],
             };
             for action in controller.step(report.at, Event::Balancer(report)) {
@@ -471,6 +472,7 @@ mod tests {
                 at: Nanos(tenths * 100_000_000),
                 method: Method { name: "leastconn".to_owned(), kind: MethodKind::InFlight },
                 generation: 1,
+                traffic: plimsoll_model::Traffic::Counted,
                 servers: vec![server],
             };
             let at_once = |action: &Action| {

@@ -263,6 +263,7 @@ mod tests {
                     at,
                     method: Method { name: "roundrobin".to_owned(), kind: MethodKind::Split },
                     generation: 1,
+                    traffic: plimsoll_model::Traffic::Counted,
                     servers: self.servers.clone(),
                 };
                 self.step(at, Event::Balancer(report));

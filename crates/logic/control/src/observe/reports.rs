@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use plimsoll_learn::drift::Change;
-use plimsoll_model::{BackendId, BalancerReport, MethodKind, Nanos, ServerReport, ServerStatus};
+use plimsoll_model::{
+    BackendId, BalancerReport, MethodKind, Nanos, ServerReport, ServerStatus, Traffic,
+};
 
 use crate::backend::Backend;
 use crate::belief::knowledge::Setting;
@@ -144,6 +146,11 @@ impl Controller {
     /// Gives every backend its server's counters.
     fn read_servers(&mut self, now: Nanos, report: &BalancerReport, restarted: bool) -> Observed {
         let steady = self.is_calm(now);
+        match report.traffic {
+            Traffic::Counted => self.lag = Duration::ZERO,
+            Traffic::Averaged { lag } => self.lag = lag,
+            Traffic::Unknown => self.window_clock.reset(),
+        }
         let closed_s = self.window_clock.tick(report.at);
         let seconds = closed_s.unwrap_or(0.0);
         let pool = PoolWindow { at: now, seconds: 0.0, started: 0.0, in_flight: 0.0 };
@@ -173,7 +180,9 @@ impl Controller {
             }
             b.programmed = Some(server.weight);
             b.in_flight = server.in_flight;
-            b.life.observe(report.at.min(now), server);
+            if report.traffic == Traffic::Counted {
+                b.life.observe(report.at.min(now), server);
+            }
             let was_reserved = b.is_reserved();
             b.status = Some(server.status);
             if b.is_reserved() != was_reserved {
@@ -183,7 +192,15 @@ impl Controller {
                 }
             }
             let service_us = b.knowledge.service_us();
-            let window = b.meter.observe(report.at, server, closed_s.is_some(), service_us);
+            let closes = closed_s.is_some();
+            let window = match report.traffic {
+                Traffic::Counted => b.meter.observe(report.at, server, closes, service_us),
+                Traffic::Averaged { .. } => b.meter.observe_means(report.at, server, closes),
+                Traffic::Unknown => {
+                    b.meter.reset();
+                    None
+                }
+            };
             if let Some(change) = b.watch_traffic(now).filter(|_| watches) {
                 observed.drifted.push((b.id, change));
             }
@@ -324,6 +341,7 @@ mod tests {
             at: Nanos(tenths * 100_000_000),
             method: Method { name: "roundrobin".to_owned(), kind: MethodKind::Split },
             generation: 1,
+            traffic: plimsoll_model::Traffic::Counted,
             servers: totals.iter().enumerate().map(server).collect(),
         })
     }

@@ -77,6 +77,17 @@ pub(crate) struct Window {
 }
 
 impl Window {
+    /// The same made from means: readings of what was in flight say nothing one by one.
+    pub fn of_means(self) -> Self {
+        let (seen, lagged, long_lagged) = (Vec::new(), Lagged::default(), Lagged::default());
+        Window { seen, lagged, long_lagged, ..self }
+    }
+
+    /// Whether it was made from means.
+    pub fn is_averaged(&self) -> bool {
+        self.seen.is_empty()
+    }
+
     pub fn rate_rps(&self) -> f64 {
         self.started / self.seconds
     }
@@ -114,6 +125,18 @@ impl Meter {
     /// What happened between the last two reports.
     pub fn interval(&self) -> Option<Interval> {
         self.interval
+    }
+
+    /// The same for a report that was made from means: between two such reports nothing is known to have happened.
+    pub fn observe_means(
+        &mut self,
+        at: Nanos,
+        report: &ServerReport,
+        closes: bool,
+    ) -> Option<Window> {
+        let window = self.observe(at, report, closes, None);
+        self.interval = None;
+        window.map(Window::of_means)
     }
 
     /// Discards the open window: its parts no longer belong together.

@@ -13,7 +13,7 @@ use crate::backend::{Backend, Pin};
 use crate::belief::knowledge::KNOWN;
 use crate::commit::plan::{AsIs, Decision, Wish};
 use crate::propose::reserve::unpark;
-use crate::propose::search::{Found, Member, proportional};
+use crate::propose::search::{Found, Member, parking_order, proportional};
 use crate::propose::split::middle_service_us;
 
 /// Exponent of the closed loop: below 1, so that it converges.
@@ -111,16 +111,17 @@ pub(crate) fn decide_proportional(
     backends: &[Backend],
     rate_rps: f64,
     parked: &[usize],
+    balancers: u32,
 ) -> Decision {
     let (positions, members) = members(now, backends);
-    let mut parked = parked.to_vec();
-    parked.sort_by(|&a, &b| members[b].service_us.total_cmp(&members[a].service_us));
+    let mut parked = parking_order(&members, parked.to_vec(), balancers);
     let capacity: Vec<f64> = members.iter().map(|m| m.capacity_rps).collect();
     unpark(&capacity, &mut parked, rate_rps);
     let weights = proportional(&members, &parked);
     let total: f64 = weights.iter().map(|&w| f64::from(w)).sum();
     let shares: Vec<f64> = weights.iter().map(|&w| f64::from(w) / total.max(1.0)).collect();
-    decision(backends, &positions, &members, &weights, &shares, rate_rps, None)
+    let why = Why { balancers, expected_us: None };
+    decision(backends, &positions, &members, &weights, &shares, rate_rps, why)
 }
 
 /// The decision for weights that a search has found, with the expectation for those in force.
@@ -129,6 +130,7 @@ pub(crate) fn decide_found(
     backends: &[Backend],
     found: &Found,
     in_force: Option<&Found>,
+    balancers: u32,
 ) -> Option<Decision> {
     let (positions, members) = members(now, backends);
     // The pool may have changed during the search.
@@ -147,9 +149,15 @@ pub(crate) fn decide_found(
         &found.weights,
         &found.shares,
         found.rate_rps,
-        Some(found.mean_us),
+        Why { balancers, expected_us: Some(found.mean_us) },
     );
     Some(Decision { as_is, ..found })
+}
+
+/// What a decision is explained by.
+struct Why {
+    balancers: u32,
+    expected_us: Option<f64>,
 }
 
 fn decision(
@@ -159,7 +167,7 @@ fn decision(
     weights: &[u32],
     shares: &[f64],
     rate_rps: f64,
-    expected_us: Option<f64>,
+    Why { balancers, expected_us }: Why,
 ) -> Decision {
     let capacity_rps: f64 = members.iter().map(|m| m.capacity_rps).sum();
     let seen = positions.iter().all(|&i| !backends[i].knowledge.is_lower_bound());
@@ -173,7 +181,7 @@ fn decision(
             share,
             weight,
             expected_us: None,
-            reason: explain(&backends[i], m, weight),
+            reason: explain(&backends[i], m, weight, balancers),
         })
         .collect();
     Decision {
@@ -189,8 +197,15 @@ fn decision(
     }
 }
 
-fn explain(backend: &Backend, member: &Member, weight: u32) -> String {
+fn explain(backend: &Backend, member: &Member, weight: u32, balancers: u32) -> String {
     let k = &backend.knowledge;
+    if weight == 0 && balancers > 1 {
+        return format!(
+            "parked: {balancers} balancers, each of which counts only its own requests, would give it more than \
+             its part of {:.1} req/s",
+            member.capacity_rps
+        );
+    }
     if weight == 0 {
         return format!(
             "parked: at this load the other backends are faster than its unloaded {:.1} ms",

@@ -6,10 +6,15 @@
 //! it is searched, by simulating the pool with HAProxy's real key and the same random numbers for every candidate. One
 //! candidate is tried per call of [`Search::advance`], so that the controller is never blocked for long: about 10 ms
 //! for 30 backends.
+//!
+//! Several balancers before one pool are simulated as what they are: each gets its part of the requests and counts only
+//! those. A server is then idle for each of them far more often than it is, and all idle servers come first: traffic
+//! tends towards equal parts, whatever the weights. That overloads the servers of the least capacity, so these are
+//! parked first, and not the slowest.
 
 use std::ops::RangeInclusive;
 
-use plimsoll_queueing::{HaproxyLeastconn, Run, ServiceTime, Station, simulate};
+use plimsoll_queueing::{HaproxyLeastconn, Run, ServiceTime, Station, simulate_several};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
@@ -51,6 +56,19 @@ impl Member {
 /// Requests to simulate for a pool of this size.
 pub(crate) fn requests_for(backends: usize) -> u32 {
     (backends as u32 * REQUESTS_EACH).clamp(*REQUESTS.start(), *REQUESTS.end())
+}
+
+/// These positions in the order in which they are parked behind so many balancers.
+pub(crate) fn parking_order(
+    members: &[Member],
+    mut positions: Vec<usize>,
+    balancers: u32,
+) -> Vec<usize> {
+    positions.sort_by(|&a, &b| match balancers {
+        0 | 1 => members[b].service_us.total_cmp(&members[a].service_us),
+        _ => members[a].capacity_rps.total_cmp(&members[b].capacity_rps),
+    });
+    positions
 }
 
 /// Weights in proportion to capacity, 0 for `parked`.
@@ -125,9 +143,11 @@ pub(crate) struct Searched {
 #[derive(Clone, Debug)]
 pub(crate) struct Search {
     members: Vec<Member>,
-    /// Slowest first: the order in which servers are parked.
-    slowest: Vec<usize>,
+    /// The order in which servers are parked.
+    order: Vec<usize>,
     rate_rps: f64,
+    /// Balancers before the pool.
+    balancers: u32,
     next: usize,
     worse: u32,
     seed: u64,
@@ -138,14 +158,22 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    pub fn new(members: Vec<Member>, rate_rps: f64, seed: u64, present: Option<Vec<u32>>) -> Self {
+    /// The best weights behind so many balancers for this traffic, of all of them together.
+    pub fn new(
+        members: Vec<Member>,
+        rate_rps: f64,
+        seed: u64,
+        present: Option<Vec<u32>>,
+        balancers: u32,
+    ) -> Self {
         let present = present.filter(|w| w.len() == members.len() && w.iter().any(|&w| w > 0));
-        let mut slowest: Vec<usize> = (0..members.len()).filter(|&i| members[i].may_park).collect();
-        slowest.sort_by(|&a, &b| members[b].service_us.total_cmp(&members[a].service_us));
+        let all: Vec<usize> = (0..members.len()).filter(|&i| members[i].may_park).collect();
+        let order = parking_order(&members, all, balancers);
         Search {
             members,
-            slowest,
+            order,
             rate_rps,
+            balancers,
             next: 0,
             worse: 0,
             seed,
@@ -173,7 +201,7 @@ impl Search {
         if self.is_done() {
             return self.answer();
         }
-        let weights = proportional(&self.members, &self.slowest[..self.next]);
+        let weights = proportional(&self.members, &self.order[..self.next]);
         // The same random numbers give the same result: the weights in force were simulated already.
         let tried = match &self.in_force {
             Some(held) if held.weights == weights => held.clone(),
@@ -220,15 +248,16 @@ impl Search {
         };
         self.best.is_some()
             && (self.worse >= PATIENCE
-                || self.next > self.slowest.len()
-                || !leaves_reserve(&self.slowest[..self.next]))
+                || self.next > self.order.len()
+                || !leaves_reserve(&self.order[..self.next]))
     }
 
     fn capacity_rps(&self) -> Vec<f64> {
         self.members.iter().map(|m| m.capacity_rps).collect()
     }
 
-    fn try_out(&self, weights: Vec<u32>) -> Found {
+    /// What these weights would do.
+    pub fn try_out(&self, weights: Vec<u32>) -> Found {
         let parked = weights.iter().filter(|&&w| w == 0).count();
         let stations: Vec<Station> = self.members.iter().map(Member::station).collect();
         let requests = requests_for(stations.len());
@@ -239,7 +268,10 @@ impl Search {
             service: ServiceTime::Exponential,
         };
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(self.seed);
-        let seen = simulate(&stations, &mut HaproxyLeastconn::new(&weights), &run, &mut rng);
+        let mut balancers: Vec<HaproxyLeastconn> =
+            (0..self.balancers.max(1)).map(|_| HaproxyLeastconn::new(&weights)).collect();
+        let mut each: Vec<&mut HaproxyLeastconn> = balancers.iter_mut().collect();
+        let seen = simulate_several(&stations, &mut each, &run, &mut rng);
         let total: u64 = seen.served.iter().sum();
         let shares = seen.served.iter().map(|&n| n as f64 / total.max(1) as f64).collect();
         Found { weights, shares, mean_us: seen.mean_us, parked, rate_rps: self.rate_rps }
@@ -271,8 +303,8 @@ mod tests {
     #[test]
     fn the_slowest_are_parked_at_low_load_only() {
         let total: f64 = pool().iter().map(|m| m.capacity_rps).sum();
-        let low = Search::new(pool(), 0.5 * total, 1, None).finish();
-        let high = Search::new(pool(), 0.9 * total, 1, None).finish();
+        let low = Search::new(pool(), 0.5 * total, 1, None, 1).finish();
+        let high = Search::new(pool(), 0.9 * total, 1, None, 1).finish();
         assert!(low.parked >= 5, "{}", low.parked);
         assert_eq!(high.parked, 0);
         let slowest = pool().iter().position(|m| m.service_us > 30_000.0 / 0.63).unwrap();
@@ -285,24 +317,24 @@ mod tests {
         let mut members = pool();
         members.iter_mut().for_each(|m| m.may_park = false);
         let total: f64 = members.iter().map(|m| m.capacity_rps).sum();
-        assert_eq!(Search::new(members, 0.3 * total, 1, None).finish().parked, 0);
+        assert_eq!(Search::new(members, 0.3 * total, 1, None, 1).finish().parked, 0);
     }
 
     #[test]
     fn weights_in_force_stay_while_they_are_as_good() {
         let total: f64 = pool().iter().map(|m| m.capacity_rps).sum();
-        let fresh = Search::new(pool(), 0.6 * total, 1, None).finish();
-        let held = Search::new(pool(), 0.605 * total, 1, Some(fresh.weights.clone())).finish();
+        let fresh = Search::new(pool(), 0.6 * total, 1, None, 1).finish();
+        let held = Search::new(pool(), 0.605 * total, 1, Some(fresh.weights.clone()), 1).finish();
         assert_eq!(held.weights, fresh.weights);
         let bad: Vec<u32> = pool().iter().map(|_| 1).collect();
-        assert_ne!(Search::new(pool(), 0.6 * total, 1, Some(bad.clone())).finish().weights, bad);
+        assert_ne!(Search::new(pool(), 0.6 * total, 1, Some(bad.clone()), 1).finish().weights, bad);
     }
 
     #[test]
     fn one_backend_and_an_overloaded_pool_have_an_answer() {
         let one = vec![pool()[0]];
-        let found = Search::new(one.clone(), 5.0, 1, None).finish();
+        let found = Search::new(one.clone(), 5.0, 1, None, 1).finish();
         assert_eq!(found.weights, [LEASTCONN_SCALE as u32]);
-        assert_eq!(Search::new(one, 500.0, 1, None).finish().parked, 0);
+        assert_eq!(Search::new(one, 500.0, 1, None, 1).finish().parked, 0);
     }
 }

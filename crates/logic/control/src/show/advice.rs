@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use plimsoll_model::{MethodKind, Nanos};
-use plimsoll_queueing::{Run, ServiceTime, SmoothRoundRobin, simulate};
+use plimsoll_queueing::{Run, ServiceTime, SmoothRoundRobin, simulate_several};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
@@ -55,7 +55,8 @@ impl Controller {
         self.advised = Some(asked);
         let capacity: f64 = members.iter().map(|m| m.capacity_rps).sum();
         if rate < plimsoll_learn::USABLE_CAPACITY * capacity {
-            self.advice_search = Some(Search::new(members, rate, self.seed, None));
+            self.advice_search =
+                Some(Search::new(members, rate, self.seed, None, self.spec.sink.balancers));
         }
     }
 
@@ -77,8 +78,17 @@ impl Controller {
             warm_up: requests / 10,
             service: ServiceTime::Exponential,
         };
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(self.seed);
-        let split = simulate(&stations, &mut SmoothRoundRobin::new(&shares), &run, &mut rng);
+        let rng = || Xoshiro256PlusPlus::seed_from_u64(self.seed);
+        let balancers = self.spec.sink.balancers.max(1);
+        let mut splitting: Vec<SmoothRoundRobin> =
+            (0..balancers).map(|_| SmoothRoundRobin::new(&shares)).collect();
+        let mut each: Vec<&mut SmoothRoundRobin> = splitting.iter_mut().collect();
+        let split = simulate_several(&stations, &mut each, &run, &mut rng());
+        let is_in_flight = self.kind() == MethodKind::InFlight;
+        self.several_cost = (balancers > 1 && is_in_flight).then(|| {
+            let one = Search::new(members, counted.rate_rps, self.seed, None, 1);
+            (counted.mean_us / one.try_out(counted.weights.clone()).mean_us - 1.0).max(0.0)
+        });
         let (method, expected_us, present_us) = match self.kind() {
             MethodKind::Split => ("leastconn", counted.mean_us, split.mean_us),
             _ => ("roundrobin", split.mean_us, counted.mean_us),

@@ -140,6 +140,7 @@ impl Controller {
             capacity_rps: d.map_or(0.0, |d| d.capacity_rps),
             probed: self.spec.probe.is_some(),
             advice: self.advice.clone(),
+            several_cost: self.several_cost,
         }
     }
 }

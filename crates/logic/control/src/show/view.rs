@@ -140,6 +140,10 @@ pub struct PlanView {
     pub probed: bool,
     /// Advice to use the balancer's other kind of method, where that would be faster.
     pub advice: Option<Advice>,
+    /// How much longer clients wait than behind one balancer, as a part of that, where several count their own requests
+    /// in flight only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub several_cost: Option<f64>,
 }
 
 /// Another method would be faster.

@@ -1,0 +1,72 @@
+//! Stands between a sink's task and its service: passes on what the service wants, and puts what a source tells in the
+//! place of the balancer's own counters.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use plimsoll_model::BalancerReport;
+use tokio::sync::Notify;
+
+use crate::Servers;
+use crate::steer::{SinkEnd, SinkHandle, SinkReport};
+
+/// What is known from a source.
+pub(super) trait Feed: Send + 'static {
+    /// These servers are steered from now on.
+    fn set_servers(&mut self, servers: &Servers);
+    /// Puts what is known in the place of the balancer's own counters, this long after the daemon's start; false where
+    /// there is nothing to report yet.
+    fn fill(&mut self, report: &mut BalancerReport, now: Duration) -> bool;
+    /// What people should know of the source, when that is news.
+    fn note(&mut self) -> Option<String>;
+}
+
+/// What is behind it is whole, whoever panicked: no invariant spans two statements.
+pub(super) fn lock<T>(known: &Mutex<T>) -> MutexGuard<'_, T> {
+    known.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Until the service or the sink ends.
+pub(super) async fn pass<F: Feed>(
+    known: Arc<Mutex<F>>,
+    mut sink: SinkHandle,
+    end: SinkEnd,
+    origin: Instant,
+) {
+    let bell = Arc::new(Notify::new());
+    end.mailbox.ring(&bell);
+    loop {
+        tokio::select! {
+            biased;
+            () = bell.notified() => {
+                let Some(orders) = end.mailbox.take() else { continue };
+                if orders.closed {
+                    return;
+                }
+                if let Some(servers) = orders.servers {
+                    lock(&known).set_servers(&servers);
+                    sink.set_servers(servers);
+                }
+                if let Some(plan) = orders.plan {
+                    sink.program(plan);
+                }
+            }
+            report = sink.reports.recv() => match report {
+                None => return,
+                Some(SinkReport::Read(mut report, took)) => {
+                    let mut known = lock(&known);
+                    let is_told = known.fill(&mut report, origin.elapsed());
+                    let note = known.note();
+                    drop(known);
+                    if let Some(note) = note {
+                        end.tell(SinkReport::Note(note));
+                    }
+                    if is_told {
+                        end.tell(SinkReport::Read(report, took));
+                    }
+                }
+                Some(other) => end.tell(other),
+            },
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Several balancers before one pool, each of which counts only its own requests in flight: what it brings that the
+//! controller knows how many they are.
+
+use plimsoll_control::ServiceSpec;
+use plimsoll_model::SinkLimits;
+use plimsoll_sim::{Method, World, WorldSpec, paper_pool};
+
+/// The mean over five minutes after four of learning, milliseconds, behind so many balancers with a controller that
+/// believes in so many; and what that says they cost.
+fn behind(balancers: u32, believed: u32, load: f64, seed: u64) -> (f64, Option<f64>) {
+    let spec = WorldSpec::new(paper_pool(11), Method::LeastConn, load, seed);
+    let mut world = World::new(WorldSpec { balancers, ..spec });
+    let spec = world.service_spec();
+    let sink = SinkLimits { balancers: believed, ..spec.sink.clone() };
+    world.attach(ServiceSpec { sink, ..spec }, None);
+    world.run_for(240.0);
+    let from = world.now();
+    world.run_for(300.0);
+    let (mean, _, errors) = world.since(from);
+    assert_eq!(errors, 0);
+    let view = world.controller().expect("a controller is attached").view(world.now());
+    let parked = view.backends.iter().filter(|b| b.weight == 0).count();
+    println!("{parked} parked: {}", view.plan.reason);
+    (mean, view.plan.several_cost)
+}
+
+#[test]
+fn a_controller_that_knows_of_two_or_three_balancers_serves_better() {
+    for load in [0.5] {
+        let (one, no_cost) = behind(1, 1, load, 3);
+        assert_eq!(no_cost, None);
+        for balancers in [2, 3] {
+            let (unaware, _) = behind(balancers, 1, load, 3);
+            let (aware, cost) = behind(balancers, balancers, load, 3);
+            println!(
+                "load {load}, {balancers} balancers: {aware:.1} ms, unaware {unaware:.1} ms; one balancer {one:.1} ms; \
+                 said to cost {cost:?}"
+            );
+            assert!(aware < 0.95 * unaware, "{load}, {balancers}: {aware:.1} and {unaware:.1} ms");
+            let cost = cost.expect("it is modelled");
+            assert!((0.02..1.0).contains(&cost), "{load}, {balancers}: {cost}");
+        }
+    }
+}
