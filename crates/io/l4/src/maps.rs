@@ -23,7 +23,7 @@ use crate::tables::{address_words, vip_bits};
 pub(crate) const MAPS_DIR: &str = "maps";
 
 /// Every map of the program, by its name in `bpf/maps.h`.
-pub(crate) const MAPS: [&str; 22] = [
+pub const MAPS: [&str; 22] = [
     "config",
     "permutations",
     "vips",
