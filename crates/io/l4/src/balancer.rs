@@ -413,16 +413,7 @@ pub(crate) fn unix_ms() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CookieConfig, Limits, UplinkMode};
-
-    /// Pins that go with the test, even when it fails.
-    struct Pins(std::path::PathBuf);
-
-    impl Drop for Pins {
-        fn drop(&mut self) {
-            let _ = crate::detach(&self.0);
-        }
-    }
+    use crate::fixture::{Pins, config, keys};
 
     #[test]
     fn a_change_that_fails_leaves_all_that_was_wanted() {
@@ -432,35 +423,10 @@ mod tests {
         }
         let name = format!("/sys/fs/bpf/plimsoll-attempt-{}", std::process::id());
         let pins = Pins(name.into());
-        let vip = Vip {
-            name: "shop".to_owned(),
-            address: "10.0.9.9:80".parse().expect("an address"),
-            policy: Policy::RoundRobin,
-            slow_start: Duration::ZERO,
-            backends: Vec::new(),
-        };
-        let config = L4Config {
-            interfaces: Vec::new(),
-            vips: vec![vip],
-            cookie: CookieConfig {
-                layout: plimsoll_cookie::Layout::default(),
-                key_file: "/nonexistent".into(),
-                rotate: None,
-            },
-            uplink: UplinkMode::Auto,
-            limits: Limits::default(),
-            pin_dir: pins.0.clone(),
-            drain: Duration::from_secs(3600),
-        };
-        let keys = Keys {
-            epoch: plimsoll_cookie::Epoch::Even,
-            since_unix_ms: 0,
-            salts: [Some([7; 32]), None],
-            spread: [8; 32],
-        };
-        let (mut balancer, _) = Balancer::start_with(&config, keys.clone()).expect("starts");
+        let config = config(pins.0.clone(), &[], Vec::new());
+        let (mut balancer, _) = Balancer::start_with(&config, keys()).expect("starts");
         let failed = balancer.attempt(|balancer| -> Result<(), L4Error> {
-            balancer.keys = keys.rotated(7)?;
+            balancer.keys = keys().rotated(7)?;
             balancer.config.drain = Duration::ZERO;
             balancer.services.clear();
             let link = network::links()?.remove(0);
@@ -468,7 +434,7 @@ mod tests {
             Err(L4Error::Load("as if".to_owned()))
         });
         assert!(failed.is_err());
-        assert_eq!(balancer.keys, keys);
+        assert_eq!(balancer.keys, keys());
         assert_eq!(balancer.config, config);
         assert_eq!(balancer.services.len(), 1);
         assert!(balancer.ports.is_empty());

@@ -21,6 +21,8 @@ mod config;
 pub mod doctor;
 mod error;
 mod fill;
+#[cfg(test)]
+mod fixture;
 mod guard;
 mod keys;
 mod layout;
