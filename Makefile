@@ -37,13 +37,11 @@ check: ## formatting and lints, as errors
 build: deps ## the plimsoll binary, target/release/plimsoll
 	$(CARGO) build --locked --release -p plimsoll
 
-# plimsoll-lab, and the plimsoll beside it that it starts. Not in one command: Cargo would then build plimsoll
-# with the generators of packets that only the lab asks for.
 dist: deps ## the plimsoll binary for packages, optimised across crates: target/dist/plimsoll
 	$(CARGO) build --locked --profile dist -p plimsoll
 
-lab: build ## plimsoll-lab, beside the plimsoll that it starts
-	$(CARGO) build --locked --release -p plimsoll-lab -p plimsoll-real
+lab: deps ## plimsoll-lab, beside the plimsoll that it starts
+	$(CARGO) build --locked --release -p plimsoll -p plimsoll-lab -p plimsoll-real
 
 deps: ## installs what a fresh Debian 12 lacks; does nothing when all is there
 	@scripts/install-deps
@@ -67,7 +65,7 @@ bench-pool: lab ## the pool of the KnapsackLB paper behind real HAProxys (two ru
 	    --concurrent 4 --lanes static-oracle,plimsoll-roundrobin,plimsoll-leastconn,leastconn-cores
 
 bench-l4: deps ## nanoseconds per packet of the layer-4 program (5 min, root)
-	$(CARGO) build --locked --release -p plimsoll-l4 --examples
+	$(CARGO) build --locked --release -p plimsoll-l4bench --examples
 	nice -n -20 taskset -c 1 $(RELEASE)/examples/ns_per_packet 7 1048576 "client to server" "server to client" "LRU table, hit"
 	nice -n -20 taskset -c 1 $(RELEASE)/examples/ns_per_packet 9 300000 "first packet" insert
 

@@ -3,7 +3,7 @@
 #[path = "build/clang.rs"]
 mod clang;
 
-const PROGRAMS: [&str; 5] = ["agent", "balancer", "bench/bench", "guard", "tests/slow_reader"];
+const PROGRAMS: [&str; 4] = ["agent", "balancer", "guard", "tests/slow_reader"];
 
 fn main() {
     clang::compile_all(&PROGRAMS, &[]);

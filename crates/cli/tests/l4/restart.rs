@@ -4,9 +4,11 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use plimsoll_l4::bench::packet::{ACK, Segment, timestamps};
-use plimsoll_l4::bench::{self, CLIENT_LEG_MAC, Frames, Load, Settings, VIP, ifindex, server_mac};
 use plimsoll_l4::status;
+use plimsoll_l4bench::packet::{ACK, Segment, timestamps};
+use plimsoll_l4bench::{
+    self as bench, CLIENT_LEG_MAC, Frames, Load, Settings, VIP, ifindex, server_mac,
+};
 use rustix::process::Signal;
 
 use crate::daemon::{Daemon, PATIENCE};

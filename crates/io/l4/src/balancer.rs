@@ -345,8 +345,7 @@ impl Balancer {
     }
 
     /// Another program has its place on all interfaces, for a comparison: it is not put back.
-    #[cfg(feature = "bench")]
-    pub(crate) fn give_way_to(&self, id: u32) {
+    pub fn give_way_to(&self, id: u32) {
         self.program.give_way_to(id);
     }
 
@@ -414,16 +413,7 @@ pub(crate) fn unix_ms() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench;
-
-    /// Pins that go with the test, even when it fails.
-    struct Pins(std::path::PathBuf);
-
-    impl Drop for Pins {
-        fn drop(&mut self) {
-            let _ = crate::detach(&self.0);
-        }
-    }
+    use crate::fixture::{Pins, config, keys};
 
     #[test]
     fn a_change_that_fails_leaves_all_that_was_wanted() {
@@ -433,11 +423,10 @@ mod tests {
         }
         let name = format!("/sys/fs/bpf/plimsoll-attempt-{}", std::process::id());
         let pins = Pins(name.into());
-        let vip = bench::vip("shop", bench::VIP, Policy::RoundRobin, Vec::new());
-        let config = bench::config(pins.0.clone(), &[], vip);
-        let (mut balancer, _) = Balancer::start_with(&config, bench::keys()).expect("starts");
+        let config = config(pins.0.clone(), &[], Vec::new());
+        let (mut balancer, _) = Balancer::start_with(&config, keys()).expect("starts");
         let failed = balancer.attempt(|balancer| -> Result<(), L4Error> {
-            balancer.keys = bench::keys().rotated(7)?;
+            balancer.keys = keys().rotated(7)?;
             balancer.config.drain = Duration::ZERO;
             balancer.services.clear();
             let link = network::links()?.remove(0);
@@ -445,7 +434,7 @@ mod tests {
             Err(L4Error::Load("as if".to_owned()))
         });
         assert!(failed.is_err());
-        assert_eq!(balancer.keys, bench::keys());
+        assert_eq!(balancer.keys, keys());
         assert_eq!(balancer.config, config);
         assert_eq!(balancer.services.len(), 1);
         assert!(balancer.ports.is_empty());

@@ -16,13 +16,13 @@
 
 mod agent;
 mod balancer;
-#[cfg(feature = "bench")]
-pub mod bench;
 mod carry;
 mod config;
 pub mod doctor;
 mod error;
 mod fill;
+#[cfg(test)]
+mod fixture;
 mod guard;
 mod keys;
 mod layout;
@@ -54,10 +54,10 @@ pub use config::{
     Uplink, UplinkMode, Vip,
 };
 pub use error::L4Error;
-pub use fill::{Candidate, MAGLEV_PLACES};
+pub use fill::{Candidate, MAGLEV_PLACES, maglev};
 pub use keys::Keys;
 pub use layout::{Mac, MemberState};
-pub use maps::{Maps, MemberCount, Meta, read_meta};
+pub use maps::{MAPS, Maps, MemberCount, Meta, read_meta};
 pub use notes::SetBy;
 pub use program::{Program, Ran, detach, prepare, tick_ms_q20};
 pub use reason::REASONS;
@@ -66,4 +66,5 @@ pub use status::{
     BackendStatus, RepliesBy, RepliesStatus, Status, VipStatus, WeightsStatus, status,
 };
 pub use steer::{Reading, ServerReading, Told};
+pub use tables::{mac_bits, vip_bits};
 pub use whereto::{Answer, Question, ask};

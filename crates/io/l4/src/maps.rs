@@ -23,7 +23,7 @@ use crate::tables::{address_words, vip_bits};
 pub(crate) const MAPS_DIR: &str = "maps";
 
 /// Every map of the program, by its name in `bpf/maps.h`.
-pub(crate) const MAPS: [&str; 22] = [
+pub const MAPS: [&str; 22] = [
     "config",
     "permutations",
     "vips",
@@ -584,11 +584,12 @@ impl Maps {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_l4bench::packet::{ACK, Segment, read_timestamps, timestamps};
+    use plimsoll_l4bench::{CLIENT_MAC, VIP, ifindex, legs, server_mac};
     use plimsoll_testbed::net::Namespaces;
 
-    use crate::Policy;
-    use crate::bench::packet::{ACK, Segment, read_timestamps, timestamps};
-    use crate::bench::{self, Replies, VIP, server_mac};
+    use crate::fixture::{config, keys};
+    use crate::{Backend, BackendState, Balancer, Uplink, UplinkMode};
 
     const CLIENT: &str = "10.0.1.2:40000";
     const REAL: u32 = 0x1234_5678;
@@ -600,23 +601,38 @@ mod tests {
             return;
         }
         let net = Namespaces::new(&["lb", "out"]).expect("namespaces");
-        let legs = net.run("lb", &format!("sh -c '{}'", bench::legs(&net.full("out"))));
+        let legs = net.run("lb", &format!("sh -c '{}'", legs(&net.full("out"))));
         assert!(legs.expect("runs").status.success());
         net.enter("lb").expect("enters");
-        let rig = bench::Rig::new(net.pins(), Policy::RoundRobin, 1, Replies::Uplink);
-        let mut rig = rig.expect("starts");
+        let server = Backend {
+            name: "s1".to_owned(),
+            address: [10, 0, 2, 1].into(),
+            mac: Some(server_mac(1)),
+            weight: 1,
+            id: None,
+            state: BackendState::Up,
+            agent: false,
+        };
+        let mut config = config(net.pins(), &["lbc", "lbs"], vec![server]);
+        config.uplink = UplinkMode::Fixed(Uplink {
+            interface: "lbc".to_owned(),
+            gateway: None,
+            mac: Some(CLIENT_MAC),
+        });
+        let (mut balancer, _) = Balancer::start_with(&config, keys()).expect("starts");
+        let [clients, servers] = ["lbc", "lbs"].map(|name| ifindex(name).expect("there"));
         // As a daemon does that has read the server's entry before its first reply, and writes it after.
-        let read = rig.balancer.maps.member(1).expect("read");
+        let read = balancer.maps.member(1).expect("read");
         let reply = Segment::new(VIP, CLIENT, ACK, timestamps(REAL, 1)).sent_by(server_mac(1));
-        let replied = rig.balancer.run(&reply.bytes(), rig.servers).expect("runs");
-        rig.balancer.maps.set_member(1, read).expect("written");
+        let replied = balancer.run(&reply.bytes(), servers).expect("runs");
+        balancer.maps.set_member(1, read).expect("written");
 
         let wire = read_timestamps(&replied.packet, 22).0;
         assert_ne!(wire, REAL, "a cookie");
         let echo = Segment::new(CLIENT, VIP, ACK, timestamps(9, wire)).bytes();
-        let restored = rig.balancer.run(&echo, rig.clients).expect("runs");
+        let restored = balancer.run(&echo, clients).expect("runs");
         assert_eq!(read_timestamps(&restored.packet, 22).1, REAL);
-        drop(rig);
+        drop(balancer);
         net.leave().expect("goes home");
     }
 }

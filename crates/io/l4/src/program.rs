@@ -201,7 +201,6 @@ impl Program {
     }
 
     /// Another program is on the interfaces in the place of this one, and is to stay there.
-    #[cfg(feature = "bench")]
     pub(crate) fn give_way_to(&self, id: u32) {
         self.stand_in.store(id, Ordering::Relaxed);
     }

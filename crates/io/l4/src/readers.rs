@@ -49,21 +49,12 @@ mod tests {
     use aya::{Ebpf, EbpfLoader};
 
     use super::*;
-    use crate::bench;
+    use crate::Balancer;
+    use crate::fixture::{Pins, config, keys};
     use crate::tables::vip_bits;
-    use crate::{Balancer, Policy};
 
     static OBJECT: &[u8] =
         aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tests-slow_reader.bpf.o"));
-
-    /// Pins that go with the test, even when it fails.
-    struct Pins(std::path::PathBuf);
-
-    impl Drop for Pins {
-        fn drop(&mut self) {
-            let _ = crate::detach(&self.0);
-        }
-    }
 
     /// What the reader says: see `bpf/tests/slow_reader.bpf.c`.
     fn told(reader: &Ebpf) -> [u32; 3] {
@@ -80,9 +71,8 @@ mod tests {
         }
         let name = format!("/sys/fs/bpf/plimsoll-readers-{}", std::process::id());
         let pins = Pins(name.into());
-        let vip = bench::vip("shop", bench::VIP, Policy::RoundRobin, Vec::new());
-        let config = bench::config(pins.0.clone(), &[], vip);
-        let (mut balancer, _) = Balancer::start_with(&config, bench::keys()).expect("starts");
+        let config = config(pins.0.clone(), &[], Vec::new());
+        let (mut balancer, _) = Balancer::start_with(&config, keys()).expect("starts");
         let mut loader = EbpfLoader::new();
         for map in ["config", "vips"] {
             loader.map_pin_path(map, pins.0.join("maps").join(map));

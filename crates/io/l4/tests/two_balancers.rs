@@ -1,12 +1,12 @@
 //! Two balancers of one service, each packet by either of them: one joins, leaves, and comes back, while
 //! servers come and go. A connection is broken when another server answers than before, or none. The same
 //! course with balancers that go by hash, by consistent hash, and by consistent hash with daisy chaining
-//! (Beamer), all of them programs of their own on the same tables (`bpf/bench/rival.h`).
+//! (Beamer), all of them programs of their own on the same tables (`crates/lab/l4bench/bpf/rival.h`).
 
 mod rig;
 
-use plimsoll_l4::bench::{Chain, Load, ifindex};
 use plimsoll_l4::{Balancer, Candidate, L4Config, Policy};
+use plimsoll_l4bench::{Chain, Load, ifindex};
 use rig::second::{By, Second, route};
 use rig::service::{Connection, Service};
 use rig::{keys, privileged};

@@ -170,7 +170,7 @@ pub enum Failure {
     L4(#[from] plimsoll_l4::L4Error),
     /// Measurements of the data plane.
     #[error(transparent)]
-    Bench(#[from] plimsoll_l4::bench::BenchError),
+    Bench(#[from] plimsoll_l4bench::BenchError),
     /// Weights cannot be computed.
     #[error("no packing: {0}")]
     Pack(#[from] plimsoll_pack::PackError),

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use plimsoll_cookie::Epoch;
-use plimsoll_l4::bench::packet::{ACK, REDIRECT, SYN, Segment, syn_options, timestamps};
-use plimsoll_l4::bench::{
+use plimsoll_l4::{Keys, Policy, status};
+use plimsoll_l4bench::packet::{ACK, REDIRECT, SYN, Segment, syn_options, timestamps};
+use plimsoll_l4bench::{
     BenchError, Connection, Load, Replies, Settings, VIP, chi_square, flood, forge, keys,
 };
-use plimsoll_l4::{Keys, Policy, status};
 
 use super::support::Rig;
 use super::support::rig::privileged;

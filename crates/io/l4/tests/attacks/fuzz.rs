@@ -3,14 +3,14 @@
 //! sent it, what the kernel gets is untouched, what is dropped was sent to a VIP's address, no more than the
 //! fields in question change, and the counters account for it.
 
-use plimsoll_l4::bench::packet::{
+use plimsoll_l4::{Mac, MemberCount, Policy, REASONS, Ran};
+use plimsoll_l4bench::packet::{
     ACK, DROP, FIN, PASS, REDIRECT, RST, SYN, Segment, TX, icmp_error, ping, syn_options,
     timestamps,
 };
-use plimsoll_l4::bench::{
+use plimsoll_l4bench::{
     CLIENT_LEG_MAC, CLIENT_MAC, Connection, Replies, SERVER_LEG_MAC, VIP, VIP6, server_mac,
 };
-use plimsoll_l4::{Mac, MemberCount, Policy, REASONS, Ran};
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha20Rng;
 

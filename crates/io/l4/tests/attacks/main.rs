@@ -1,7 +1,7 @@
 //! What strangers send: packets that lie, cookies that are guessed, floods. Millions of packets are made
-//! in the kernel (`bpf/bench`), so that all of them take seconds.
+//! in the kernel (`crates/lab/l4bench/bpf`), so that all of them take seconds.
 
-#[path = "../../examples/support/mod.rs"]
+#[path = "../support/mod.rs"]
 mod support;
 
 mod crowd;

@@ -1,11 +1,11 @@
 //! What is sent to a VIP's address and is no service's does not go round between router and balancer; pings
 //! are answered; a connection whose server is down is reset.
 
-use plimsoll_l4::bench::packet::{
+use plimsoll_l4::{BackendState, MemberState, status};
+use plimsoll_l4bench::packet::{
     ACK, DROP, FIN, PASS, REDIRECT, RST, SYN, Segment, intact, ping, syn_options, timestamps,
 };
-use plimsoll_l4::bench::{VIP, VIP6, server_mac};
-use plimsoll_l4::{BackendState, MemberState, status};
+use plimsoll_l4bench::{VIP, VIP6, server_mac};
 
 use super::support::Rig;
 use super::support::rig::{at, privileged};

@@ -1,9 +1,9 @@
 //! Connections that are open, as `plimsoll l4 status` shows them: what is sent again is counted once, and
 //! what belongs to no connection not at all.
 
-use plimsoll_l4::bench::packet::{ACK, FIN, RST, SYN, Segment, syn_options, timestamps};
-use plimsoll_l4::bench::{VIP, VIP6, server_mac};
 use plimsoll_l4::{Policy, status};
+use plimsoll_l4bench::packet::{ACK, FIN, RST, SYN, Segment, syn_options, timestamps};
+use plimsoll_l4bench::{VIP, VIP6, server_mac};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
 
@@ -271,7 +271,7 @@ fn after_thousands_of_connections_with_losses_every_server_has_what_it_has() {
     if !privileged() {
         return;
     }
-    let b = Rig::new(Policy::LeastConnections, 4, plimsoll_l4::bench::Replies::Uplink);
+    let b = Rig::new(Policy::LeastConnections, 4, plimsoll_l4bench::Replies::Uplink);
     let mut rng = ChaCha20Rng::seed_from_u64(11);
     let (mut live, mut truth) = (Vec::new(), [0u64; 5]);
     for n in 0..3000u32 {

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use plimsoll_l4::bench::packet::{SYN, Segment, syn_options};
-use plimsoll_l4::bench::{Replies, VIP, keys};
 use plimsoll_l4::{BackendState, Balancer, L4Config, Policy, status};
+use plimsoll_l4bench::packet::{SYN, Segment, syn_options};
+use plimsoll_l4bench::{Replies, VIP, keys};
 
 use super::support::Rig;
 use super::support::rig::privileged;

@@ -1,7 +1,7 @@
 //! Packets into the real program, and what comes out (`BPF_PROG_TEST_RUN`). Servers are told apart by the
 //! MAC address that a packet leaves for.
 
-#[path = "../../examples/support/mod.rs"]
+#[path = "../support/mod.rs"]
 mod support;
 
 mod answers;
@@ -21,9 +21,9 @@ mod ways_out;
 mod wraps;
 
 use plimsoll_cookie::{CookieCodec, Epoch, Layout, Salt, ServerId, Tuple};
-use plimsoll_l4::bench::packet::{ACK, REDIRECT, Segment, intact, read_timestamps, timestamps};
-use plimsoll_l4::bench::{Replies, keys, server_mac};
 use plimsoll_l4::{Keys, Policy};
+use plimsoll_l4bench::packet::{ACK, REDIRECT, Segment, intact, read_timestamps, timestamps};
+use plimsoll_l4bench::{Replies, keys, server_mac};
 use support::Rig;
 use support::rig::at;
 

@@ -1,7 +1,7 @@
 //! Segments whose headers contradict themselves: counted as such, and no connection's.
 
-use plimsoll_l4::bench::packet::{ACK, DROP, FIN, PASS, REDIRECT, RST, SYN, Segment, timestamps};
-use plimsoll_l4::bench::{VIP, VIP6, server_mac};
+use plimsoll_l4bench::packet::{ACK, DROP, FIN, PASS, REDIRECT, RST, SYN, Segment, timestamps};
+use plimsoll_l4bench::{VIP, VIP6, server_mac};
 
 use super::support::rig::privileged;
 use super::{CLIENT, CLIENT6, rig};

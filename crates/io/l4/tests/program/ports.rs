@@ -1,9 +1,9 @@
 //! Packets leave by interfaces that are configured and have the program. To others many drivers drop what is
 //! redirected, so it is the kernel's to send.
 
-use plimsoll_l4::bench::packet::{ACK, DROP, PASS, REDIRECT, Segment, timestamps};
-use plimsoll_l4::bench::{Replies, VIP, keys};
 use plimsoll_l4::{AttachMode, Balancer, Interface, L4Config, Policy, status};
+use plimsoll_l4bench::packet::{ACK, DROP, PASS, REDIRECT, Segment, timestamps};
+use plimsoll_l4bench::{Replies, VIP, keys};
 
 use super::support::Rig;
 use super::support::rig::{backend, privileged};

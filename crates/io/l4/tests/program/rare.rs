@@ -2,11 +2,11 @@
 //! What is hostile is in `attacks`.
 
 use plimsoll_cookie::{Epoch, ServerId};
-use plimsoll_l4::bench::packet::{
+use plimsoll_l4::{Balancer, Keys, status};
+use plimsoll_l4bench::packet::{
     ACK, DROP, PASS, REDIRECT, SYN, Segment, checksum, icmp_error, syn_options, timestamps,
 };
-use plimsoll_l4::bench::{VIP, keys, server_mac};
-use plimsoll_l4::{Balancer, Keys, status};
+use plimsoll_l4bench::{VIP, keys, server_mac};
 
 use super::support::rig::privileged;
 use super::{CLIENT, codec, rig, tuple};

@@ -1,9 +1,9 @@
 //! What is rare, by IPv6: fragments and ICMPv6 errors.
 
-use plimsoll_l4::bench::packet::{
+use plimsoll_l4bench::packet::{
     ACK, DROP, PASS, REDIRECT, SYN, Segment, icmp_error, syn_options, timestamps,
 };
-use plimsoll_l4::bench::{VIP6, server_mac};
+use plimsoll_l4bench::{VIP6, server_mac};
 
 use super::support::rig::privileged;
 use super::{CLIENT6, rig};

@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use plimsoll_l4::bench::packet::{ACK, PASS, REDIRECT, Segment, intact, timestamps};
-use plimsoll_l4::bench::{CLIENT_LEG_MAC, CLIENT_MAC, Replies, VIP, VIP6, server_mac};
 use plimsoll_l4::{Policy, RepliesBy, RepliesStatus, Watch, Why, status};
+use plimsoll_l4bench::packet::{ACK, PASS, REDIRECT, Segment, intact, timestamps};
+use plimsoll_l4bench::{CLIENT_LEG_MAC, CLIENT_MAC, Replies, VIP, VIP6, server_mac};
 
 use super::support::Rig;
 use super::support::rig::privileged;

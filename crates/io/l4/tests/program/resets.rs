@@ -1,8 +1,8 @@
 //! RSTs without a cookie: to which server they go.
 
 use aya::maps::{Array, Map, MapData};
-use plimsoll_l4::bench::packet::{ACK, FIN, RST, Segment, syn_options, timestamps};
-use plimsoll_l4::bench::{VIP, VIP6, server_mac};
+use plimsoll_l4bench::packet::{ACK, FIN, RST, Segment, syn_options, timestamps};
+use plimsoll_l4bench::{VIP, VIP6, server_mac};
 
 use super::support::Rig;
 use super::support::rig::privileged;

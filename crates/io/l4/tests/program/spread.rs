@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use plimsoll_l4::bench::packet::{ACK, DROP, SYN, Segment};
-use plimsoll_l4::bench::{Replies, VIP, VIP6};
 use plimsoll_l4::{BackendState, Load, Policy};
+use plimsoll_l4bench::packet::{ACK, DROP, SYN, Segment};
+use plimsoll_l4bench::{Replies, VIP, VIP6};
 
 use super::support::Rig;
 use super::support::rig::privileged;
@@ -51,7 +51,7 @@ fn no_weight_in_force_moves_them() {
     b.balancer.apply(&config).expect("applied");
     for port in 0..40 {
         let client = format!("10.0.1.2:{}", 9000 + port);
-        let syn = Segment::new(&client, VIP, SYN, plimsoll_l4::bench::packet::syn_options(1, 0));
+        let syn = Segment::new(&client, VIP, SYN, plimsoll_l4bench::packet::syn_options(1, 0));
         b.by_client(&syn.bytes());
     }
     b.balancer.refresh().expect("refreshes");

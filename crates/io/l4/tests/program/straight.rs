@@ -2,11 +2,11 @@
 
 use plimsoll_cookie::{Epoch, ServerId};
 use plimsoll_l4::BackendState;
-use plimsoll_l4::bench::packet::{
+use plimsoll_l4bench::packet::{
     ACK, DROP, FIN, PASS, REDIRECT, RST, SYN, Segment, intact, option, read_timestamps,
     syn_options, timestamps,
 };
-use plimsoll_l4::bench::{Replies, SERVER_LEG_MAC, VIP, VIP6, keys, server_mac};
+use plimsoll_l4bench::{Replies, SERVER_LEG_MAC, VIP, VIP6, keys, server_mac};
 
 use super::support::Rig;
 use super::support::rig::{at, privileged};

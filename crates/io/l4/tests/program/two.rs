@@ -1,9 +1,9 @@
 //! The power of two choices (Mitzenmacher 1996): two servers are compared, never one with itself, and the
 //! less loaded gets the connection.
 
-use plimsoll_l4::bench::packet::{SYN, Segment, syn_options};
-use plimsoll_l4::bench::{Replies, VIP, VIP6};
 use plimsoll_l4::{Policy, status};
+use plimsoll_l4bench::packet::{SYN, Segment, syn_options};
+use plimsoll_l4bench::{Replies, VIP, VIP6};
 
 use super::support::Rig;
 use super::support::rig::privileged;

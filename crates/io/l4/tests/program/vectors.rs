@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use plimsoll_cookie::{Epoch, Layout};
-use plimsoll_l4::bench::packet::{ACK, Segment, read_timestamps, timestamps};
-use plimsoll_l4::bench::{CLIENT_MAC, ifindex};
 use plimsoll_l4::{Balancer, Keys, L4Config, Limits, Mac, Policy, Uplink, UplinkMode};
+use plimsoll_l4bench::packet::{ACK, Segment, read_timestamps, timestamps};
+use plimsoll_l4bench::{CLIENT_MAC, ifindex};
 
 use super::support::legs;
 use super::support::rig::{Net, backend, config, privileged};
@@ -55,7 +55,7 @@ impl Vector<'_> {
         let address = if v4 { "10.0.2.9" } else { "fd00:2::9" };
         let mut server = backend(&format!("s{}", self.id), address, self.mac());
         server.id = Some(self.id);
-        let service = plimsoll_l4::bench::vip("shop", self.vip, Policy::RoundRobin, vec![server]);
+        let service = plimsoll_l4bench::vip("shop", self.vip, Policy::RoundRobin, vec![server]);
         let mut config = config(net, &["lbc", "lbs"], service);
         config.cookie.layout = Layout::new(self.version_bits).expect("in range");
         let backends = u32::from(config.cookie.layout.max_id().0);

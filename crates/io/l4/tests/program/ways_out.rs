@@ -1,11 +1,11 @@
 //! How a packet leaves: by a configured interface only, and on one arm by the way it came.
 
 use plimsoll_cookie::{Epoch, ServerId};
-use plimsoll_l4::bench::packet::{
+use plimsoll_l4::{Mac, Policy};
+use plimsoll_l4bench::packet::{
     ACK, PASS, REDIRECT, SYN, Segment, TX, intact, read_timestamps, syn_options, timestamps,
 };
-use plimsoll_l4::bench::{CLIENT_MAC, Replies, VIP, VIP6, ifindex, keys, server_mac};
-use plimsoll_l4::{Mac, Policy};
+use plimsoll_l4bench::{CLIENT_MAC, Replies, VIP, VIP6, ifindex, keys, server_mac};
 
 use super::support::rig::privileged;
 use super::support::{ARM_MAC, Rig};

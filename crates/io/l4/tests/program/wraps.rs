@@ -5,7 +5,7 @@
 //! while its server gets back exactly what it stamped: since 6.14 Linux checks that in handshakes.
 
 use plimsoll_cookie::Layout;
-use plimsoll_l4::bench::{VIP, keys};
+use plimsoll_l4bench::{VIP, keys};
 
 use super::support::Rig;
 use super::support::rig::privileged;

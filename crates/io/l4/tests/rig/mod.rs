@@ -10,9 +10,9 @@ use std::net::SocketAddr;
 use std::ops::Deref;
 use std::process::{Command, Output};
 
-use plimsoll_l4::bench;
-pub use plimsoll_l4::bench::{keys, vip};
 use plimsoll_l4::{Backend, L4Config, Mac, Vip};
+use plimsoll_l4bench as bench;
+pub use plimsoll_l4bench::{keys, vip};
 use plimsoll_testbed::net::{CableEnd, Namespaces};
 
 /// Whether this process may make namespaces and load programs; says so when not.

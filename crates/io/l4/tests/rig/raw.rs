@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use plimsoll_l4::bench::packet::{ACK, SYN, Segment, checksum, syn_options, timestamps};
+use plimsoll_l4bench::packet::{ACK, SYN, Segment, checksum, syn_options, timestamps};
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketAddrV4, SocketType, recv, sendto, socket,
     sockopt,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_l4::bench::{Meter, Runs};
+use plimsoll_l4bench::{Meter, Runs};
 use plimsoll_testbed::net::clients::{ClientReport, ClientSpec, Clients, Sessions};
 use plimsoll_testbed::net::{Download, Nginx, Site, SiteSpec};
 

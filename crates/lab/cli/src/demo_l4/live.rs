@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_l4::bench::Runs;
+use plimsoll_l4bench::Runs;
 use plimsoll_terminal::view::{View, bar, clock};
 use plimsoll_terminal::{Screen, Tone, complain, maybe};
 use plimsoll_testbed::net::clients::{ClientReport, Second};

@@ -18,8 +18,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use plimsoll_l4::bench::BenchError;
 use plimsoll_l4::{L4Error, Policy};
+use plimsoll_l4bench::BenchError;
 use plimsoll_lanes::{CpuClock, Interrupt, LaneError};
 use plimsoll_terminal::{Format, complain, fail};
 use plimsoll_testbed::net::{NetError, requirements};

@@ -212,7 +212,7 @@ pub fn plot(finished: &[Finished], whole: Duration) -> Result<String, DemoError>
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_l4::bench::Runs;
+    use plimsoll_l4bench::Runs;
     use plimsoll_testbed::net::clients::{BrokenConnection, ClientReport};
 
     use super::*;

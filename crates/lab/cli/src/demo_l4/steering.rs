@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use plimsoll_l4::bench::Load;
 use plimsoll_l4::{Balancer, L4Config, L4Error};
+use plimsoll_l4bench::Load;
 use plimsoll_testbed::net::{Namespaces, Site};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -20,7 +20,7 @@ use super::{DemoError, Method};
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How often to look.
 const BLINK: Duration = Duration::from_millis(20);
-/// The program that goes by hash alone, whatever the list (`bpf/bench/rival.h`).
+/// The program that goes by hash alone, whatever the list (`crates/lab/l4bench/bpf/rival.h`).
 const BY_HASH: &str = "by_hash";
 /// How much of the daemon's log is repeated when it fails, bytes.
 const TAIL: usize = 600;

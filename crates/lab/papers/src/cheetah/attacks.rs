@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use plimsoll_l4::bench::{Flood, Forged, Replies, Rig, SERVERS, chi_square, flood, forge, legs};
 use plimsoll_l4::{Policy, REASONS};
+use plimsoll_l4bench::{Flood, Forged, Replies, Rig, SERVERS, chi_square, flood, forge, legs};
 use plimsoll_testbed::net::{Namespaces, requirements};
 
 use crate::Provenance::Measured;

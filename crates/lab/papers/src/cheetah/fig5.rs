@@ -1,13 +1,13 @@
 //! Figure 5 (§5.1): what a packet costs under balancers with and without state.
 //!
-//! The programs run on packets made in the kernel (`BPF_PROG_TEST_RUN`, `crates/io/l4/src/bench`), in turns;
+//! The programs run on packets made in the kernel (`BPF_PROG_TEST_RUN`, `crates/lab/l4bench`), in turns;
 //! the cost of making a packet is measured alone and subtracted. Only ratios compare with the paper, whose
 //! cycles are those of a user-space switch on another machine.
 
 use std::time::Duration;
 
 use plimsoll_l4::Policy;
-use plimsoll_l4::bench::{
+use plimsoll_l4bench::{
     Case, Cost, Replies, Rig, SERVERS, established, first_packets, legs, measure, tables,
     without_state,
 };

@@ -5,8 +5,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use plimsoll_l4::bench::{Chain, Load, ifindex};
 use plimsoll_l4::{Balancer, Candidate, Policy};
+use plimsoll_l4bench::{Chain, Load, ifindex};
 use plimsoll_sim::flows::Durations;
 use plimsoll_testbed::net::Nginx;
 use plimsoll_testbed::net::clients::{ClientReport, ClientSpec, Clients, Session, Sessions};
@@ -172,7 +172,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
              run are in neither.",
             plan.pause
         ),
-        "The methods beside the cookie are XDP programs of their own on the same tables (crates/io/l4/bpf/bench/\
+        "The methods beside the cookie are XDP programs of their own on the same tables (crates/lab/l4bench/bpf/\
          rival.h). Beamer's daisy chain: the balancer names the previous server of the hash's place in the packet, and \
          a server that has no socket for it passes it on."
             .to_owned(),

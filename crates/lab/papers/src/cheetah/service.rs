@@ -4,8 +4,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use plimsoll_l4::bench::{backend, config, keys, vip};
 use plimsoll_l4::{Backend, Balancer, L4Config, Load, Policy, Uplink, UplinkMode};
+use plimsoll_l4bench::{backend, config, keys, vip};
 use plimsoll_testbed::load::{self, LoadReport, LoadSpec, Target};
 use plimsoll_testbed::net::{Download, Nginx, Site, SiteSpec, requirements};
 use plimsoll_testbed::{BackendSpec, Service as Work, Testbed, TestbedSpec};

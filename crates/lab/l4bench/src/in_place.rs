@@ -1,6 +1,6 @@
 //! What a packet costs in place: the kernel's own count of the runs of an attached program and of their
 //! time (`BPF_ENABLE_STATS`). Two reads of the clock are in it, so it compares programs on one machine and
-//! is more than [`super::measure`] says.
+//! is more than [`crate::measure`] says.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -10,7 +10,7 @@ use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::loaded_programs;
 use aya::sys::{Stats, enable_stats};
 
-use super::BenchError;
+use crate::BenchError;
 
 /// Runs of programs and their time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,11 +8,11 @@ use std::time::Instant;
 
 use aya::maps::{HashMap, Map, MapData};
 
-use super::cost::ENDLESS;
-use super::packet::{ACK, REDIRECT, SYN, Segment, TX, read_timestamps, syn_options, timestamps};
-use super::rig::{CLIENT_MAC, Rig, VIP, server_mac};
-use super::{BenchError, Load, Settings};
-use crate::Ran;
+use crate::cost::ENDLESS;
+use crate::packet::{ACK, REDIRECT, SYN, Segment, TX, read_timestamps, syn_options, timestamps};
+use crate::rig::{CLIENT_MAC, Rig, VIP, server_mac};
+use crate::{BenchError, Load, Settings};
+use plimsoll_l4::Ran;
 
 /// Packets that a system call makes; in between, the live connections speak.
 const BURST: u32 = 1 << 16;
@@ -173,7 +173,7 @@ pub fn flood<E: From<BenchError>>(
     let seconds = began.elapsed().as_secs_f64();
     let opened = (1..=rig.config.vips[0].backends.len() as u32)
         .map(|id| Ok(rig.balancer.maps().count(id)?.opened))
-        .collect::<Result<Vec<_>, crate::L4Error>>()
+        .collect::<Result<Vec<_>, plimsoll_l4::L4Error>>()
         .map_err(BenchError::from)?;
     Ok(Flood { sent, seconds, before, after: Held::by(&dir)?, asked, astray, opened })
 }

@@ -4,12 +4,12 @@
 //! that what else the machine does falls on all of them. The difference of the minima is what the program
 //! costs undisturbed; of the medians, what it costs here.
 
-use super::{BenchError, Load, Rig, Settings};
-use crate::REASONS;
+use crate::{BenchError, Load, Rig, Settings};
+use plimsoll_l4::REASONS;
 
 /// So many that none comes twice.
 pub(super) const ENDLESS: u64 = 1 << 37;
-const REDIRECT: u32 = super::packet::REDIRECT;
+const REDIRECT: u32 = crate::packet::REDIRECT;
 
 /// One kind of packet, and the program it is given to.
 #[derive(Clone, Debug)]

@@ -1,18 +1,19 @@
 //! Packets a second through namespaces, native XDP on veth, beside the kernel's own forwarding over
-//! interfaces with the same offloads, both directions: `cargo run --release -p plimsoll-l4 --example
+//! interfaces with the same offloads, both directions: `cargo run --release -p plimsoll-l4bench --example
 //! throughput [ROUNDS] [FRAMES]`, as root.
 //!
 //! Two ways, each c0 ↔ lbc [lb] lbs ↔ s0: in one `lb` the balancer rewrites and redirects, replies by the
 //! default route (`uplink: auto`), in the other the kernel routes to one next hop on either side. The same
 //! generator sends the same frames into both in turns; at the end of both the same program counts and drops.
 
+#[path = "../../../io/l4/tests/support/mod.rs"]
 mod support;
 
 use std::time::Duration;
 
 use plimsoll_l4::Policy;
-use plimsoll_l4::bench::packet::{ACK, Segment, timestamps};
-use plimsoll_l4::bench::{
+use plimsoll_l4bench::packet::{ACK, Segment, timestamps};
+use plimsoll_l4bench::{
     CLIENT_LEG_MAC, Frames, Load, Replies, SERVER_LEG_MAC, SERVERS, Settings, VIP, ifindex,
     min_and_median, server_mac,
 };

@@ -12,8 +12,8 @@ use aya::maps::{Array, PerCpuArray};
 use aya::programs::xdp::XdpMode;
 use aya::programs::{TestRun, TestRunAttrs, TestRunOptions};
 
-use super::BenchError;
-use super::load::{Load, context};
+use crate::BenchError;
+use crate::load::{Load, context};
 
 /// What the kernel hands on at a time; more than a veth's ring holds would be dropped there.
 const BATCH: u32 = 64;

@@ -4,7 +4,7 @@
  * Fields are written as wide as the balancer reads them, so that no load waits for two stores.
  * A copy of the program without a balancer measures what the preamble costs. */
 #pragma once
-#include "../balancer.h"
+#include "balancer.h"
 
 struct bench {
 	__u64 turn;      /* of this run */

@@ -1,15 +1,16 @@
 //! Nanoseconds per packet of the program, by `BPF_PROG_TEST_RUN`, beside balancers that keep a connection
-//! table, or nothing and no cookie either: `cargo run --release -p plimsoll-l4 --example ns_per_packet
+//! table, or nothing and no cookie either: `cargo run --release -p plimsoll-l4bench --example ns_per_packet
 //! [ROUNDS] [REPEAT] [TITLE...]`, as root. Titles choose the lines that contain one of them. How it is
-//! measured: `src/bench/cost.rs`.
+//! measured: `src/cost.rs`.
 
+#[path = "../../../io/l4/tests/support/mod.rs"]
 mod support;
 
-use plimsoll_l4::bench::{
+use plimsoll_l4::{Load, Policy};
+use plimsoll_l4bench::{
     BenchError, Case, Replies, SERVERS, established, first_packets, first_packets_v6, measure,
     replies, replies_apart, tables, without_state,
 };
-use plimsoll_l4::{Load, Policy};
 use support::Rig;
 use support::rig::privileged;
 

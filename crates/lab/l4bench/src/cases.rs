@@ -1,9 +1,9 @@
 //! The packets whose cost is asked for: established connections both ways, first packets, and the same
 //! by a balancer with a connection table.
 
-use super::cost::{Case, ENDLESS};
-use super::packet::{ACK, SYN, Segment, option, syn_options, timestamps};
-use super::rig::{CLIENT_LEG_MAC, VIP, VIP6, server_mac};
+use crate::cost::{Case, ENDLESS};
+use crate::packet::{ACK, SYN, Segment, option, syn_options, timestamps};
+use crate::rig::{CLIENT_LEG_MAC, VIP, VIP6, server_mac};
 
 /// Servers of the rig that the cases are for.
 pub const SERVERS: u8 = 16;

@@ -7,7 +7,7 @@
  * tells it in an encapsulation; here it is in the source MAC address, which nobody reads on these links,
  * and the packet is passed on by way of the balancer. */
 #pragma once
-#include "../balancer.h"
+#include "balancer.h"
 
 /* First two bytes of a source MAC address that carries a server's id. */
 #define MARK_PREVIOUS 0xfe02

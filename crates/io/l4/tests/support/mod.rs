@@ -1,13 +1,13 @@
 //! A balancer with nobody behind it, in namespaces of its own. Shared by examples and tests.
 #![allow(dead_code)] // each user needs a part
 
-#[path = "../../tests/rig/mod.rs"]
+#[path = "../rig/mod.rs"]
 pub mod rig;
 
 use std::ops::{Deref, DerefMut};
 
-use plimsoll_l4::bench::{self, CLIENT_MAC, Replies, VIP, VIP6, server_mac};
 use plimsoll_l4::{Balancer, Mac, Policy, Uplink, UplinkMode};
+use plimsoll_l4bench::{self as bench, CLIENT_MAC, Replies, VIP, VIP6, server_mac};
 use rig::{Net, backend, keys};
 
 /// Of the one arm of a balancer that has no other.

@@ -1,4 +1,4 @@
-//! Balancers without a cookie on real packets (`bpf/bench/rival.h`): they take the place of a running
+//! Balancers without a cookie on real packets (`bpf/rival.h`): they take the place of a running
 //! balancer's program, on its interfaces and by its tables. With policy `hash` the list is a plain one,
 //! with `maglev` consistent.
 
@@ -6,9 +6,8 @@ use aya::maps::Array;
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::xdp::{XdpLink, XdpMode};
 
-use super::{BenchError, Load};
-use crate::fill::{Candidate, maglev};
-use crate::{Balancer, MAGLEV_PLACES};
+use crate::{BenchError, Load};
+use plimsoll_l4::{Balancer, Candidate, MAGLEV_PLACES, maglev};
 
 impl Load {
     /// Puts `by_hash` or `by_chain` in the place of the balancer's program on all its interfaces.

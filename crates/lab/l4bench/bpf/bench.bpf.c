@@ -2,7 +2,7 @@
  * the preamble by itself, balancers with a connection table and without a cookie (names:
  * KIND_FAMILY_BODY), a generator of frames, and the balancers without a cookie to be attached. Loaded onto
  * the pinned maps of a running balancer. */
-#include "../balancer.bpf.c"
+#include "balancer.bpf.c"
 #include "flows.h"
 #include "generator.h"
 #include "lru.h"

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use plimsoll_cookie::Layout;
 
-use super::BenchError;
-use crate::{
+use crate::BenchError;
+use plimsoll_l4::{
     AttachMode, Backend, BackendState, Balancer, CookieConfig, Interface, Keys, L4Config, L4Error,
     Limits, Mac, Policy, REASONS, Uplink, UplinkMode, Vip,
 };
@@ -135,7 +135,7 @@ impl Rig {
 /// # Errors
 /// When there is none of this name.
 pub fn ifindex(name: &str) -> Result<u32, BenchError> {
-    let links = crate::network::links().map_err(L4Error::from)?;
+    let links = plimsoll_l4::network::links().map_err(L4Error::from)?;
     let link = links.iter().find(|link| link.name == name);
     link.map(|link| link.index).ok_or_else(|| {
         BenchError::kernel(format!("interface {name}"))("not there, expected in this namespace")

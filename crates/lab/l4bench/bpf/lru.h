@@ -3,7 +3,7 @@
  * ours. A SYN is not looked up; anything else is, and is chosen for anew when it is not there. It reads
  * no TCP options and changes no checksum. */
 #pragma once
-#include "../balancer.h"
+#include "balancer.h"
 
 #define TABLE_ENTRIES (2 << 20)
 

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::L4Error;
+use plimsoll_l4::L4Error;
 
 /// Why a measurement cannot be made.
 #[derive(Debug, Error)]

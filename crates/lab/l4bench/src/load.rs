@@ -1,5 +1,5 @@
 //! The balancer's program under a load made in the kernel: flows are computed by a preamble
-//! (`bpf/bench/flows.h`), so that millions of packets take seconds and nothing but the program is in the
+//! (`bpf/flows.h`), so that millions of packets take seconds and nothing but the program is in the
 //! cache.
 
 use std::path::Path;
@@ -10,15 +10,12 @@ use aya::programs::{TestRun, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::BenchError;
-use crate::Balancer;
-use crate::maps::{MAPS, Maps};
-use crate::program::tick_ms_q20;
-use crate::tables::{mac_bits, vip_bits};
+use crate::BenchError;
+use plimsoll_l4::{Balancer, MAPS, Maps, mac_bits, tick_ms_q20, vip_bits};
 
-static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/bench-bench.bpf.o"));
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/bench.bpf.o"));
 
-/// What the preamble makes; `struct bench` of `bpf/bench/flows.h`.
+/// What the preamble makes; `struct bench` of `bpf/flows.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The number of the first flow.
@@ -40,7 +37,7 @@ impl Settings {
     }
 }
 
-/// The programs of `bpf/bench/bench.bpf.c`, on a running balancer's maps.
+/// The programs of `bpf/bench.bpf.c`, on a running balancer's maps.
 #[derive(Debug)]
 pub struct Load {
     pub(super) ebpf: Ebpf,
