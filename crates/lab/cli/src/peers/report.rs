@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_terminal::{Screen, Table, left, right};
+use plimsoll_terminal::Screen;
+use plimsoll_terminal::table::{Table, left, right};
 use serde::Serialize;
 
 use super::Args;
