@@ -222,7 +222,6 @@ fn settings(fields: &Fields<'_>) -> Option<Settings> {
         expected_delay: expected_delay?,
         ejection: ejection?,
         slow_start: slow_start?,
-        ..default
     })
 }
 

@@ -87,7 +87,7 @@ fn prequal_avoids_a_backend_that_tells_of_many_in_flight() {
         let mut client = proxy.client("out");
         client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
         clients.push(client);
-        until("it is sent", || sent().0 + sent().1 == before.0 + before.1 + clients.len() as u64);
+        until("it is sent", || sent().0 + sent().1 >= before.0 + before.1 + clients.len() as u64);
     }
     let after = sent();
     // By draws it would be half; which answers are at hand when one is picked is the system's to say.
@@ -116,7 +116,7 @@ fn cpu_random_gives_nothing_to_a_backend_whose_cpu_is_busy() {
         (ingresses(&[&hot], "127.0.0.0/8", &keys), ingresses(&[&cool], "127.0.0.0/8", ""));
     let addresses = [first.address("i0"), second.address("i0")];
     // This machine may be as busy as it likes.
-    let pool = "policy: cpu_random, cpu_threshold_percent: 100, load_age: 400ms";
+    let pool = "policy: cpu_random, cpu_threshold_percent: 100, load_age: 4s";
     let proxy = start(&egress(1, "", pool, &addresses));
     let mut used = 0;
     let mut heat = || {

@@ -142,4 +142,22 @@ mod tests {
             assert_eq!(bloc.pick(&Request::default(), now, &mut rng), Some(1));
         }
     }
+
+    #[test]
+    fn picks_of_one_without_a_chip_are_counted() {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        let mut bloc = Bloc::new(&[1], &Settings::default()).unwrap();
+        let now = Nanos(5_000_000_000);
+        assert!(bloc.takes(0, now));
+        bloc.on_start(0, now);
+        bloc.on_finish(0, &Finish::rejected(MS), now);
+        assert!(!bloc.takes(0, now));
+        assert_eq!(bloc.ineligible_picks(), 0);
+        assert_eq!(bloc.pick(&Request::default(), now, &mut rng), Some(0));
+        assert_eq!(bloc.ineligible_picks(), 1);
+        let later = now + Duration::from_millis(1_001);
+        assert!(bloc.takes(0, later), "its interval has passed");
+        assert_eq!(bloc.pick(&Request::default(), later, &mut rng), Some(0));
+        assert_eq!(bloc.ineligible_picks(), 1);
+    }
 }

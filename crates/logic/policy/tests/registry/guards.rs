@@ -264,8 +264,13 @@ fn ejection_leaves_somebody() {
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
             let last = count.iter().position(|&c| c == *count.iter().max().unwrap()).unwrap();
             let avoid_last = Request::with_key(1).avoiding(std::slice::from_ref(&last));
-            let picked = policy.pick(&avoid_last, Nanos::from_secs_f64(30.0), &mut rng);
+            let now = Nanos::from_secs_f64(30.0);
+            let is_one_open = (0..n).any(|i| i != last && policy.takes(i, now));
+            let before = policy.ineligible_picks();
+            let picked = policy.pick(&avoid_last, now, &mut rng);
             assert_eq!(picked.is_some(), n > 1, "{way} of {n}: better an ejected one than none");
+            let is_counted = policy.ineligible_picks() > before;
+            assert_eq!(is_counted, n > 1 && !is_one_open, "{way} of {n}");
         }
     }
 }

@@ -1,0 +1,148 @@
+//! A flood of connections at the process' limit of open files: who is connected is served on, and when the flood has gone
+//! everybody is. The proxy is a process of its own, this test started again: the limit is a process'.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use plimsoll_config::Document;
+use plimsoll_proxy::{Proxy, ProxyConfig};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+const BACKEND: &str = "PLIMSOLL_TEST_OPEN_FILES_BACKEND";
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Of the proxy, and connections beyond it.
+const LIMIT: u64 = 64;
+const FLOOD: usize = 200;
+
+/// Not a test by itself: the proxy's process, where there is a backend in the environment.
+#[test]
+fn the_proxy() {
+    let Ok(backend) = std::env::var(BACKEND) else { return };
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(LIMIT), maximum }).expect("a lower limit");
+    let text = format!(
+        "proxy:
+  threads: 1
+  egress: [ {{ name: out, listen: \"127.0.0.1:1\" }} ]
+  pools: [ {{ name: pool, policy: random, backends: [ {{ name: b, address: \"{backend}\" }} ] }} ]
+"
+    );
+    let document = Document::parse("test", &text).expect("YAML");
+    let mut config = document
+        .read(|c| c.fields(&["proxy"])?.required("proxy", "a section", ProxyConfig::read))
+        .expect("a section");
+    config.egress[0].listen.set_port(0);
+    let proxy = Proxy::start(&config).expect("a proxy");
+    // The parent looks for it; what the harness prints stands before it.
+    println!("\nlistens {}", proxy.addresses()[0].1);
+    let mut line = String::new();
+    let _ = std::io::stdin().read_line(&mut line);
+    println!("\nfailures {}", proxy.status().egress[0].clients.accept_failures);
+}
+
+struct Process {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Process {
+    fn start(backend: SocketAddr) -> Self {
+        let this = std::env::current_exe().expect("this test");
+        let mut child = Command::new(this)
+            .args(["--exact", "the_proxy", "--nocapture"])
+            .env(BACKEND, backend.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a process");
+        let input = child.stdin.take();
+        let lines = BufReader::new(child.stdout.take().expect("its output"));
+        Process { child, input, lines }
+    }
+
+    /// What follows this word on a line of its own.
+    fn says(&mut self, word: &str) -> String {
+        loop {
+            let mut line = String::new();
+            let n = self.lines.read_line(&mut line).expect("its output");
+            assert!(n > 0, "it ended before it said {word}");
+            if let Some(rest) = line.trim().strip_prefix(word) {
+                return rest.trim().to_owned();
+            }
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn backend() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let mut bytes = [0; 4_096];
+                while stream.read(&mut bytes).is_ok_and(|n| n > 0) {
+                    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+                    if stream.write_all(answer).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+/// Whether a request on this connection is answered 200 within a while.
+fn is_served(stream: &mut TcpStream, within: Duration) -> bool {
+    stream.set_read_timeout(Some(within)).expect("a timeout");
+    if stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").is_err() {
+        return false;
+    }
+    let mut bytes = Vec::new();
+    let mut piece = [0; 1_024];
+    while !bytes.ends_with(b"\r\n\r\nok") {
+        match stream.read(&mut piece) {
+            Ok(n @ 1..) => bytes.extend_from_slice(&piece[..n]),
+            _ => return false,
+        }
+    }
+    bytes.starts_with(b"HTTP/1.1 200 ")
+}
+
+#[test]
+fn a_flood_at_the_limit_of_open_files_leaves_the_others_served() {
+    let mut proxy = Process::start(backend());
+    let address: SocketAddr = proxy.says("listens ").parse().expect("an address");
+    let mut first = TcpStream::connect(address).expect("a connection");
+    assert!(is_served(&mut first, PATIENCE));
+    let flood: Vec<TcpStream> =
+        (0..FLOOD).map(|_| TcpStream::connect(address).expect("the kernel takes it")).collect();
+    // Who was there before is served all the while.
+    for _ in 0..20 {
+        assert!(is_served(&mut first, PATIENCE));
+        thread::sleep(Duration::from_millis(20));
+    }
+    drop(flood);
+    let began = Instant::now();
+    while !TcpStream::connect(address).is_ok_and(|mut s| is_served(&mut s, Duration::from_secs(5)))
+    {
+        assert!(began.elapsed() < PATIENCE, "nobody is served after the flood");
+    }
+    assert!(is_served(&mut first, PATIENCE));
+    if let Some(mut input) = proxy.input.take() {
+        input.write_all(b"end\n").expect("told to end");
+    }
+    let failures: u64 = proxy.says("failures ").parse().expect("a number");
+    assert!(failures > 0, "the limit was never reached");
+}
