@@ -155,9 +155,12 @@ fn other_run(path: &Path, was: &Head, is: &Head) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use plimsoll_lanes::Interrupt;
 
     use super::*;
+    use crate::{Experiment, Outcome};
 
     fn context(seed: u64, out: &Path) -> Context {
         Context::new(seed, false, Interrupt::never()).keeping_cells(out)
@@ -186,6 +189,35 @@ mod tests {
         let third = Cells::open(&context, "toy").unwrap();
         assert_eq!((third.found(), third.get("b").unwrap()), (2, Some(2.5)));
         assert_eq!(third.get::<f64>("c").unwrap(), None);
+    }
+
+    fn interrupted_once(context: &Context) -> Result<Outcome, Failure> {
+        let mut cells = Cells::open(context, "toy")?;
+        let is_first = cells.found() == 0;
+        cells.get_or("a", || Ok(1.5))?;
+        if is_first { Err(Failure::Interrupted) } else { Ok(Outcome::default()) }
+    }
+
+    #[test]
+    fn cells_outlive_an_interrupted_run_and_end_with_its_result() {
+        const TOY: Experiment = Experiment {
+            name: "toy",
+            paper: &crate::haproxy::PAPER,
+            figure: "none",
+            title: "A toy",
+            claim: "Toys are fun.",
+            provenance: &[],
+            takes: Duration::ZERO,
+            takes_quick: Duration::ZERO,
+            run: interrupted_once,
+        };
+        let out = tempfile::tempdir().unwrap();
+        let context = context(1, out.path());
+        let path = place(out.path(), "toy");
+        assert!(matches!(crate::run(&TOY, &context, out.path()), Err(Failure::Interrupted)));
+        assert!(path.exists());
+        crate::run(&TOY, &context, out.path()).unwrap();
+        assert!(!path.exists(), "all of it is in the result");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_lanes::{Family, raise_descriptor_limit};
 use plimsoll_real::{BATCHES, Pair, Ratio};
+use plimsoll_testbed::format_duration;
 use serde::{Deserialize, Serialize};
 
 use super::lane::{Lane, Seen};
@@ -66,12 +67,12 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         }));
         outcome.comparisons.extend(comparisons(pool, &points));
         outcome.notes.push(format!(
-            "{}: a core serves {core_rps:.1} requests/s of the mix, all servers have {:.1} cores; {} s a lane from its \
+            "{}: a core serves {core_rps:.1} requests/s of the mix, all servers have {:.1} cores; {} a lane from its \
              first request on, Plimsoll's learning included. A request that is not answered within 10 s counts with \
              these 10 s.",
             pool.title(),
             pool.total_cores(SIZES),
-            length(context, pool).as_secs()
+            format_duration(length(context, pool))
         ));
     }
     Ok(outcome)
