@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use plimsoll_admission::{AdaptiveOptions, AdmissionOptions, CapacityOptions, RetryOptions};
+use plimsoll_admission::{AdaptiveOptions, AdmissionOptions, CapacityOptions, RetryOptions, WaitOptions};
 use plimsoll_policy::{Policy, PolicyKind, Settings};
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{
@@ -180,6 +180,11 @@ fn main() {
             ..AdaptiveOptions::default()
         };
         row("max_wait", &run(&arena, CapacityOptions::Adaptive(rather_waits)), best);
+        let mut waits = arena.clone();
+        waits.wait = Some(WaitOptions::default());
+        row("waits", &run(&waits, CapacityOptions::default()), best);
+        waits.wait = Some(WaitOptions { max_wait_ms: 1000, ..WaitOptions::default() });
+        row("waits 1 s", &run(&waits, CapacityOptions::default()), best);
         row("average", &run(&arena, CapacityOptions::Average), best);
         println!("{:>12} {:48.2}", "least drop", 100.0 * least_drop(&arena, &adaptive));
     }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use plimsoll_admission::{AdmissionOptions, RefusalRetries, RetryOptions};
+use plimsoll_admission::{AdmissionOptions, RefusalRetries, RetryOptions, WaitOptions};
 use plimsoll_policy::{ExpectedDelaySettings, Policy, PolicyKind, Settings, Sight};
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{
@@ -66,6 +66,8 @@ struct Plan {
     seeds: u64,
     balancers: usize,
     sight: Sight,
+    doors: bool,
+    wait: Option<WaitOptions>,
     network: Duration,
 }
 
@@ -91,7 +93,7 @@ fn arguments() -> (Plan, Vec<Cell>) {
     let only_load = argument(5).map(|text| text.parse::<f64>().expect("a load"));
     let sight = match argument(7).as_deref() {
         None | Some("own") => Sight::Own,
-        Some("probes") => Sight::Probes,
+        Some("probes" | "both") => Sight::Probes,
         Some("refusals") => Sight::Refusals,
         Some(other) => panic!("{other}: expected own, probes or refusals"),
     };
@@ -100,6 +102,8 @@ fn arguments() -> (Plan, Vec<Cell>) {
         seeds: number(2, 20.0) as u64,
         balancers: number(6, 1.0) as usize,
         sight,
+        doors: matches!(argument(7).as_deref(), Some("both" | "refusals")),
+        wait: (number(9, 0.0) > 0.0).then(|| WaitOptions { max_wait_ms: number(9, 0.0) as u64, ..WaitOptions::default() }),
         network: Duration::from_secs_f64(number(8, 0.0) / 1e3),
     };
     let mut cells = Vec::new();
@@ -196,12 +200,13 @@ fn measure(cell: Cell, seed: u64, plan: Plan) -> Means {
     };
     let mut balancers: Vec<Box<dyn Policy>> = (0..plan.balancers).map(build).collect();
     let mut doors = Vec::new();
-    if plan.sight == Sight::Refusals {
+    if plan.doors {
+        arena.wait = plan.wait;
         let options = AdmissionOptions::default();
         doors = AdmissionDoor::for_each(&arena.pool, &options).expect("the defaults");
         arena.comes_again = Some(AGAIN_AFTER);
         arena.retry = RetryOptions {
-            refusals: RefusalRetries { most: RETRIES, ..RefusalRetries::default() },
+            refusals: RefusalRetries { most: std::env::var("RETRIES").map_or(RETRIES, |r| r.parse().unwrap()), ..RefusalRetries::default() },
             ..RetryOptions::default()
         };
     }
