@@ -67,8 +67,10 @@ pub struct WaitQueue<T> {
     max_wait: Duration,
     most: usize,
     waiting: VecDeque<(Nanos, T)>,
-    /// Mean time of a try that was let in.
+    /// Mean time of a try that was let in, and between their endings.
     took_s: Option<f64>,
+    between_s: Option<f64>,
+    ended: Nanos,
     /// When one was last sent.
     sent: Nanos,
     /// One has waited in vain since there was last nobody.
@@ -87,6 +89,8 @@ impl<T: Copy + PartialEq> WaitQueue<T> {
             most: options.most as usize,
             waiting: VecDeque::new(),
             took_s: None,
+            between_s: None,
+            ended: Nanos::ZERO,
             sent: Nanos::ZERO,
             newest_first: false,
         })
@@ -141,10 +145,20 @@ impl<T: Copy + PartialEq> WaitQueue<T> {
     }
 
     /// A try that was let in has taken so long.
-    pub fn answered(&mut self, took: Duration) {
+    pub fn answered(&mut self, now: Nanos, took: Duration) {
+        let between = now.since(self.ended).as_secs_f64();
+        self.ended = now;
+        let mean = self.between_s.get_or_insert(between);
+        *mean += (between - *mean) * NEWEST;
         let took = took.as_secs_f64();
         let mean = self.took_s.get_or_insert(took);
         *mean += (took - *mean) * NEWEST;
+    }
+
+    /// How long one more would wait: as long as it takes until so many have ended; absent where that is not known.
+    pub fn expected(&self, now: Nanos) -> Option<Duration> {
+        let between = self.between_s?.max(now.since(self.ended).as_secs_f64());
+        Some(Duration::from_secs_f64(between * (self.waiting.len() + 1) as f64))
     }
 
     /// A client has gone; whether its request was waiting.

@@ -104,6 +104,9 @@ impl Engine<'_> {
             self.lose(slot, if refused { Lost::Dropped } else { Lost::Unserved }, now);
             return;
         };
+        if self.rather_waits(slot, i, now) && self.wait(slot, now) {
+            return;
+        }
         self.dispatch(slot, i, now);
     }
 

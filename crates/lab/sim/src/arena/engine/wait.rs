@@ -18,12 +18,12 @@ pub(super) fn queues(options: Option<&WaitOptions>, balancers: usize) -> Vec<Wai
 }
 
 fn env(name: &str) -> u32 {
-    static A: std::sync::OnceLock<[u32; 2]> = std::sync::OnceLock::new();
+    const N: [&str; 4] = ["W_ARRIVAL", "W_WOKEN", "W_MANY", "W_CHECK"];
+    static A: std::sync::OnceLock<[u32; 4]> = std::sync::OnceLock::new();
     let all = A.get_or_init(|| {
-        ["W_ARRIVAL", "W_WOKEN"]
-            .map(|n| std::env::var(n).ok().and_then(|v| v.parse().ok()).unwrap_or(0))
+        N.map(|n| std::env::var(n).ok().and_then(|v| v.parse().ok()).unwrap_or(0))
     });
-    all[usize::from(name == "W_WOKEN")]
+    N.iter().position(|n| *n == name).map_or(0, |k| all[k])
 }
 
 impl Engine<'_> {
@@ -44,6 +44,14 @@ impl Engine<'_> {
         self.choose(slot, now);
     }
 
+    /// Whether it is held although there is a backend for it.
+    pub(super) fn rather_waits(&mut self, slot: u32, backend: usize, now: u64) -> bool {
+        let balancer = self.flights[slot].balancer as usize;
+        let here = self.queues.get(balancer).and_then(|queue| queue.expected(Nanos(now)));
+        let policy = &mut self.balancers[balancer];
+        here.is_some_and(|here| policy.rather_waits(backend, here, Nanos(now)))
+    }
+
     /// What a backend is told of further tries.
     pub(super) fn tries_left(&self, flight: &Flight) -> u32 {
         let left = self.retries[flight.balancer as usize].tries_left(flight.refusals);
@@ -51,7 +59,7 @@ impl Engine<'_> {
             (true, _) => left,
             (_, true) => 0,
             _ if flight.woken && env("W_WOKEN") > 0 => env("W_WOKEN") - 1,
-            _ => left.max(MANY),
+            _ => left.max(MANY.saturating_sub(env("W_MANY"))),
         }
     }
 
@@ -74,8 +82,12 @@ impl Engine<'_> {
     /// A request of this balancer has ended, and has left a core free.
     pub(super) fn left_room(&mut self, ended: &Flight, now: u64) {
         let Some(queue) = self.queues.get_mut(ended.balancer as usize) else { return };
-        queue.answered(Duration::from_nanos(now - ended.sent));
+        queue.answered(Nanos(now), Duration::from_nanos(now - ended.sent));
         if let Some((_, slot)) = queue.next(Nanos(now)) {
+            if env("W_CHECK") == 2 {
+                self.flights[slot].phase = Phase::Choosing;
+                return self.choose(slot, now);
+            }
             self.flights[slot].woken = true;
             self.dispatch(slot, ended.backend as usize, now);
         }

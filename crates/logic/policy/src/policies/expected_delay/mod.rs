@@ -235,6 +235,7 @@ impl ExpectedDelay {
     /// Of those who answered last, the least key. Failures not yet forgiven count as they do for own counts:
     /// who fails at once has nothing in flight to tell of.
     fn least_told(&mut self, request: &Request<'_>, now: Nanos) -> Option<usize> {
+        let room_first = knob() & 1 > 0;
         let mut best = (f32::INFINITY, None);
         for place in 0..self.answered.len() {
             let i = self.answered[place];
@@ -242,7 +243,10 @@ impl ExpectedDelay {
             let told = self.told[i].filter(|t| now.since(t.at) <= self.load_age);
             if let Some(told) = told.filter(|_| open) {
                 let held = self.in_flight.held(i, now);
-                let key = self.key(i, told.in_flight, held);
+                let mut key = self.key(i, told.in_flight, held);
+                if room_first && told.in_flight as f32 >= self.learners[i].cores() {
+                    key += 1e15;
+                }
                 if key < best.0 {
                     best = (key, Some(i));
                 }
@@ -272,6 +276,11 @@ impl ExpectedDelay {
             Sight::Probes => self.told[backend].map_or(own, |t| t.in_flight),
         }
     }
+}
+
+fn knob() -> u32 {
+    static A: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+    *A.get_or_init(|| std::env::var("KNOB").ok().and_then(|v| v.parse().ok()).unwrap_or(0))
 }
 
 /// `held` are failures not yet forgiven: they count as waiting even where cores are free.
@@ -312,6 +321,30 @@ impl Policy for ExpectedDelay {
                 self.least_told(request, now).or_else(|| self.shares.draw(request, rng))
             }
         }
+    }
+
+    fn rather_waits(&mut self, backend: usize, here: Duration, now: Nanos) -> bool {
+        let in_flight = match self.sight {
+            Sight::Own => Some(self.in_flight.count(backend)),
+            Sight::Refusals => None,
+            Sight::Probes => self.told[backend]
+                .filter(|t| now.since(t.at) <= self.load_age)
+                .map(|t| t.in_flight),
+        };
+        let (Some(in_flight), Some(pool_us)) = (in_flight, self.pool.service_us) else {
+            return false;
+        };
+        if (in_flight as f32) < self.learners[backend].cores() {
+            return false;
+        }
+        let held = self.in_flight.held(backend, now);
+        let there = self.key(backend, in_flight, held);
+        let best = match knob() & 6 {
+            2 => self.learners[backend].shrunk_us(&self.pool),
+            4 => 0.0,
+            _ => pool_us,
+        };
+        there > best + WAIT * here.as_secs_f32() * 1e6
     }
 
     fn on_start(&mut self, backend: usize, now: Nanos) {
