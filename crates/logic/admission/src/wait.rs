@@ -144,8 +144,8 @@ impl<T: Copy + PartialEq> WaitQueue<T> {
         Some((since + self.max_wait).min(self.sent + self.interval()))
     }
 
-    /// A try that was let in has taken so long.
-    pub fn answered(&mut self, now: Nanos, took: Duration) {
+    /// A request of this egress that was let in has ended, after so long.
+    pub fn ended(&mut self, now: Nanos, took: Duration) {
         let between = now.since(self.ended).as_secs_f64();
         self.ended = now;
         let mean = self.between_s.get_or_insert(between);

@@ -329,7 +329,7 @@ impl Engine<'_> {
         retries.end(flight.failures > 0);
         retries.begin();
         (flight.refusals, flight.failures) = (0, 0);
-        (flight.waits_since, flight.last) = (None, false);
+        (flight.waits_since, flight.woken, flight.last) = (None, false, false);
         self.choose(slot, now);
     }
 

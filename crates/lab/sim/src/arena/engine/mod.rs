@@ -329,7 +329,7 @@ impl<'a> Engine<'a> {
             self.impatience.push_back((at, slot, self.flights.generation(slot)));
         }
         self.retries[balancer as usize].begin();
-        self.begin(slot, now);
+        self.choose(slot, now);
     }
 
     fn measure_from(&mut self, now: u64) {

@@ -1,69 +1,42 @@
-//! Requests that wait at their balancer for room, by [`WaitQueue`].
+//! Requests that wait at their balancer for room, by [`WaitQueue`]: those that all their tries refused, and those whose
+//! policy rather waits than sends them where it knows of no room.
 
 use std::cmp::Reverse;
 use std::time::Duration;
 
 use plimsoll_admission::{WaitOptions, WaitQueue};
 use plimsoll_model::Nanos;
+use plimsoll_policy::Probing;
 
 use super::flight::{Flight, Phase};
 use super::{Engine, NEVER};
 
-/// Tries that one who may still wait has left: a backend draws its line at its cores then.
-const MANY: u32 = 4;
-
+/// One per balancer, none where none wait.
 pub(super) fn queues(options: Option<&WaitOptions>, balancers: usize) -> Vec<WaitQueue<u32>> {
     let queue = |options| WaitQueue::new(options).expect("valid options for waiting");
     options.map_or_else(Vec::new, |options| vec![queue(options); balancers])
 }
 
-fn env(name: &str) -> u32 {
-    const N: [&str; 4] = ["W_ARRIVAL", "W_WOKEN", "W_MANY", "W_CHECK"];
-    static A: std::sync::OnceLock<[u32; 4]> = std::sync::OnceLock::new();
-    let all = A.get_or_init(|| {
-        N.map(|n| std::env::var(n).ok().and_then(|v| v.parse().ok()).unwrap_or(0))
-    });
-    N.iter().position(|n| *n == name).map_or(0, |k| all[k])
-}
-
 impl Engine<'_> {
-    /// A new request: it waits where others do, and has its tries otherwise.
-    pub(super) fn begin(&mut self, slot: u32, now: u64) {
-        let balancer = self.flights[slot].balancer as usize;
-        if env("W_ARRIVAL") > 0 && self.queues.get(balancer).is_some_and(|queue| !queue.is_empty()) {
-            if self.wait(slot, now) {
-                if env("W_ARRIVAL") == 1 {
-                    if let Some((_, head)) = self.queues[balancer].next(Nanos(now)) {
-                        self.flights[head].phase = Phase::Choosing;
-                        self.choose(head, now);
-                    }
-                }
-                return;
-            }
-        }
-        self.choose(slot, now);
-    }
-
-    /// Whether it is held although there is a backend for it.
+    /// Whether a request is held although there is a backend for it.
     pub(super) fn rather_waits(&mut self, slot: u32, backend: usize, now: u64) -> bool {
-        let balancer = self.flights[slot].balancer as usize;
-        let here = self.queues.get(balancer).and_then(|queue| queue.expected(Nanos(now)));
+        let flight = &self.flights[slot];
+        let balancer = flight.balancer as usize;
+        let queue = self.queues.get(balancer).filter(|_| !flight.last);
+        let here = queue.and_then(|queue| queue.expected(Nanos(now)));
         let policy = &mut self.balancers[balancer];
         here.is_some_and(|here| policy.rather_waits(backend, here, Nanos(now)))
     }
 
-    /// What a backend is told of further tries.
+    /// What a backend is told of further tries: one that comes from the queue has this try only.
     pub(super) fn tries_left(&self, flight: &Flight) -> u32 {
-        let left = self.retries[flight.balancer as usize].tries_left(flight.refusals);
-        match (self.queues.is_empty(), flight.last) {
-            (true, _) => left,
-            (_, true) => 0,
-            _ if flight.woken && env("W_WOKEN") > 0 => env("W_WOKEN") - 1,
-            _ => left.max(MANY.saturating_sub(env("W_MANY"))),
+        match flight.woken || flight.last {
+            true => 0,
+            false => self.retries[flight.balancer as usize].tries_left(flight.refusals),
         }
     }
 
-    /// A request was refused by all its tries; whether it waits.
+    /// A request was refused by all its tries, or rather waits; whether it does.
     pub(super) fn wait(&mut self, slot: u32, now: u64) -> bool {
         let flight = &mut self.flights[slot];
         let balancer = flight.balancer as usize;
@@ -74,23 +47,23 @@ impl Engine<'_> {
         if !queue.enter(Nanos(now), since, slot) {
             return false;
         }
-        (flight.phase, flight.woken, flight.refusals) = (Phase::Queued, false, 0);
+        (flight.phase, flight.refusals) = (Phase::Queued, 0);
         self.set_alarm(balancer);
         true
     }
 
     /// A request of this balancer has ended, and has left a core free.
     pub(super) fn left_room(&mut self, ended: &Flight, now: u64) {
-        let Some(queue) = self.queues.get_mut(ended.balancer as usize) else { return };
-        queue.answered(Nanos(now), Duration::from_nanos(now - ended.sent));
-        if let Some((_, slot)) = queue.next(Nanos(now)) {
-            if env("W_CHECK") == 2 {
-                self.flights[slot].phase = Phase::Choosing;
-                return self.choose(slot, now);
-            }
-            self.flights[slot].woken = true;
-            self.dispatch(slot, ended.backend as usize, now);
+        let balancer = ended.balancer as usize;
+        let Some(queue) = self.queues.get_mut(balancer) else { return };
+        queue.ended(Nanos(now), Duration::from_nanos(now - ended.sent));
+        let Some((_, slot)) = queue.next(Nanos(now)) else { return };
+        // Who asks anyhow finds out whether another has more room by now.
+        if self.balancers[balancer].probing() == Probing::Before {
+            return self.wake(slot, now);
         }
+        self.flights[slot].woken = true;
+        self.dispatch(slot, ended.backend as usize, now);
     }
 
     /// Looks at the queue whose time has come.
@@ -99,14 +72,18 @@ impl Engine<'_> {
         let balancer = balancer as usize;
         self.alarm_at[balancer] = NEVER;
         while let Some(slot) = self.queues[balancer].expired(Nanos(now)) {
-            (self.flights[slot].phase, self.flights[slot].last) = (Phase::Choosing, true);
-            self.choose(slot, now);
+            self.flights[slot].last = true;
+            self.wake(slot, now);
         }
         if let Some((_, slot)) = self.queues[balancer].overdue(Nanos(now)) {
-            self.flights[slot].phase = Phase::Choosing;
-            self.choose(slot, now);
+            self.wake(slot, now);
         }
         self.set_alarm(balancer);
+    }
+
+    fn wake(&mut self, slot: u32, now: u64) {
+        (self.flights[slot].phase, self.flights[slot].woken) = (Phase::Choosing, true);
+        self.choose(slot, now);
     }
 
     fn set_alarm(&mut self, balancer: usize) {

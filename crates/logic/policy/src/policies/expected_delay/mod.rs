@@ -191,7 +191,7 @@ impl ExpectedDelay {
         let beyond = (misfit - DOUBT * (backends - 1.0)).max(0.0);
         self.pool.spread = if weight > 0.0 { beyond / weight } else { 0.0 };
         self.pool.service_us = Some(mean_us);
-        let open = self.learners.iter().filter(|l| l.is_open());
+        let open = self.learners.iter().filter(|l| l.is_open() || knob() & 256 > 0);
         self.pool.open_cores = open.map(Learner::cores).fold(1.0, f32::max);
         self.review_cores();
     }
@@ -235,7 +235,6 @@ impl ExpectedDelay {
     /// Of those who answered last, the least key. Failures not yet forgiven count as they do for own counts:
     /// who fails at once has nothing in flight to tell of.
     fn least_told(&mut self, request: &Request<'_>, now: Nanos) -> Option<usize> {
-        let room_first = knob() & 1 > 0;
         let mut best = (f32::INFINITY, None);
         for place in 0..self.answered.len() {
             let i = self.answered[place];
@@ -243,10 +242,7 @@ impl ExpectedDelay {
             let told = self.told[i].filter(|t| now.since(t.at) <= self.load_age);
             if let Some(told) = told.filter(|_| open) {
                 let held = self.in_flight.held(i, now);
-                let mut key = self.key(i, told.in_flight, held);
-                if room_first && told.in_flight as f32 >= self.learners[i].cores() {
-                    key += 1e15;
-                }
+                let key = self.key(i, told.in_flight, held);
                 if key < best.0 {
                     best = (key, Some(i));
                 }
@@ -278,6 +274,11 @@ impl ExpectedDelay {
     }
 }
 
+fn room(learner: &Learner, pool: &Pool) -> f32 {
+    let c = learner.cores();
+    if learner.is_open() && knob() & 64 > 0 { c.max(pool.open_cores) } else { c }
+}
+
 fn knob() -> u32 {
     static A: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
     *A.get_or_init(|| std::env::var("KNOB").ok().and_then(|v| v.parse().ok()).unwrap_or(0))
@@ -286,8 +287,9 @@ fn knob() -> u32 {
 /// `held` are failures not yet forgiven: they count as waiting even where cores are free.
 fn key(learner: &Learner, pool: &Pool, in_flight: u32, held: f64) -> f32 {
     let (n, held, c) = (in_flight as f32 + 1.0, held as f32, learner.cores());
-    let wait = (n / c - 1.0).max(0.0) + held / c;
     let room = if learner.is_open() { c.max(pool.open_cores) } else { c };
+    let c = if knob() & 64 > 0 { room } else { c };
+    let wait = (n / c - 1.0).max(0.0) + held / c;
     learner.shrunk_us(pool) * (1.0 + WAIT * wait + OCCUPANCY * n / room)
 }
 
@@ -324,27 +326,13 @@ impl Policy for ExpectedDelay {
     }
 
     fn rather_waits(&mut self, backend: usize, here: Duration, now: Nanos) -> bool {
-        let in_flight = match self.sight {
-            Sight::Own => Some(self.in_flight.count(backend)),
-            Sight::Refusals => None,
-            Sight::Probes => self.told[backend]
-                .filter(|t| now.since(t.at) <= self.load_age)
-                .map(|t| t.in_flight),
-        };
-        let (Some(in_flight), Some(pool_us)) = (in_flight, self.pool.service_us) else {
-            return false;
-        };
-        if (in_flight as f32) < self.learners[backend].cores() {
-            return false;
-        }
+        let told = self.told[backend].filter(|t| now.since(t.at) <= self.load_age);
+        let told = told.filter(|_| self.sight == Sight::Probes);
+        let (Some(told), Some(pool_us)) = (told, self.pool.service_us) else { return false };
         let held = self.in_flight.held(backend, now);
-        let there = self.key(backend, in_flight, held);
-        let best = match knob() & 6 {
-            2 => self.learners[backend].shrunk_us(&self.pool),
-            4 => 0.0,
-            _ => pool_us,
-        };
-        there > best + WAIT * here.as_secs_f32() * 1e6
+        let there_us = self.key(backend, told.in_flight, held);
+        let has_room = (told.in_flight as f32) < room(&self.learners[backend], &self.pool);
+        !has_room && there_us > pool_us + WAIT * here.as_secs_f32() * 1e6
     }
 
     fn on_start(&mut self, backend: usize, now: Nanos) {
