@@ -126,7 +126,7 @@ impl<T: Copy + PartialEq> WaitQueue<T> {
         let over = |&&(since, _): &&(Nanos, T)| now.since(since) >= self.max_wait;
         self.waiting.front().filter(over)?;
         let (_, request) = self.waiting.pop_front()?;
-        self.newest_first = !self.waiting.is_empty();
+        self.newest_first = std::env::var("NF").is_err() && !self.waiting.is_empty();
         Some(request)
     }
 

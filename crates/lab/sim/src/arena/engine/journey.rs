@@ -263,7 +263,7 @@ impl Engine<'_> {
         let verdict = match flight.ending {
             // It is not tried again, and leaves the budget to others.
             Ending::TooLate if flight.hopeless => Some(Retry::Limit),
-            Ending::Rejected | Ending::TooLate if flight.woken || flight.last => Some(Retry::Limit),
+            Ending::Rejected | Ending::TooLate if flight.woken => Some(Retry::Limit),
             Ending::Rejected | Ending::TooLate => Some(retries.refused(flight.refusals + 1)),
             Ending::Failure => Some(retries.failed(flight.failures + 1)),
             Ending::Success | Ending::Abandoned => None,

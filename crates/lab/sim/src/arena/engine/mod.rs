@@ -329,7 +329,7 @@ impl<'a> Engine<'a> {
             self.impatience.push_back((at, slot, self.flights.generation(slot)));
         }
         self.retries[balancer as usize].begin();
-        self.choose(slot, now);
+        self.begin(slot, now);
     }
 
     fn measure_from(&mut self, now: u64) {

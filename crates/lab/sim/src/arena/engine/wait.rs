@@ -18,6 +18,19 @@ pub(super) fn queues(options: Option<&WaitOptions>, balancers: usize) -> Vec<Wai
 }
 
 impl Engine<'_> {
+    /// A new request. Where others wait it does, too, and the first of them has its tries.
+    pub(super) fn begin(&mut self, slot: u32, now: u64) {
+        let balancer = self.flights[slot].balancer as usize;
+        let others = self.queues.get(balancer).is_some_and(|queue| !queue.is_empty());
+        if !others || !self.wait(slot, now) {
+            return self.choose(slot, now);
+        }
+        if let Some((_, first)) = self.queues[balancer].next(Nanos(now)) {
+            (self.flights[first].phase, self.flights[first].woken) = (Phase::Choosing, false);
+            self.choose(first, now);
+        }
+    }
+
     /// Whether a request is held although there is a backend for it.
     pub(super) fn rather_waits(&mut self, slot: u32, backend: usize, now: u64) -> bool {
         let flight = &self.flights[slot];
@@ -28,9 +41,9 @@ impl Engine<'_> {
         here.is_some_and(|here| policy.rather_waits(backend, here, Nanos(now)))
     }
 
-    /// What a backend is told of further tries: one that comes from the queue has this try only.
+    /// What a backend is told of further tries: one that was woken has this try only.
     pub(super) fn tries_left(&self, flight: &Flight) -> u32 {
-        match flight.woken || flight.last {
+        match flight.woken {
             true => 0,
             false => self.retries[flight.balancer as usize].tries_left(flight.refusals),
         }
@@ -72,8 +85,9 @@ impl Engine<'_> {
         let balancer = balancer as usize;
         self.alarm_at[balancer] = NEVER;
         while let Some(slot) = self.queues[balancer].expired(Nanos(now)) {
-            self.flights[slot].last = true;
-            self.wake(slot, now);
+            let flight = &mut self.flights[slot];
+            (flight.phase, flight.woken, flight.last) = (Phase::Choosing, false, true);
+            self.choose(slot, now);
         }
         if let Some((_, slot)) = self.queues[balancer].overdue(Nanos(now)) {
             self.wake(slot, now);

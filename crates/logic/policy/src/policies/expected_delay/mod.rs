@@ -114,6 +114,7 @@ impl ExpectedDelay {
                 noise: 1.0,
                 spread: 0.0,
                 open_cores: 1.0,
+                hoped_cores: 1.0,
                 unusual: [0.0; LEVELS],
             },
             keys: Keys::default(),
@@ -191,8 +192,11 @@ impl ExpectedDelay {
         let beyond = (misfit - DOUBT * (backends - 1.0)).max(0.0);
         self.pool.spread = if weight > 0.0 { beyond / weight } else { 0.0 };
         self.pool.service_us = Some(mean_us);
-        let open = self.learners.iter().filter(|l| l.is_open() || knob() & 256 > 0);
+        let open = self.learners.iter().filter(|l| l.is_open());
         self.pool.open_cores = open.map(Learner::cores).fold(1.0, f32::max);
+        if self.sight == Sight::Probes {
+            self.pool.hoped_cores = self.pool.open_cores;
+        }
         self.review_cores();
     }
 
@@ -274,21 +278,10 @@ impl ExpectedDelay {
     }
 }
 
-fn room(learner: &Learner, pool: &Pool) -> f32 {
-    let c = learner.cores();
-    if learner.is_open() && knob() & 64 > 0 { c.max(pool.open_cores) } else { c }
-}
-
-fn knob() -> u32 {
-    static A: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
-    *A.get_or_init(|| std::env::var("KNOB").ok().and_then(|v| v.parse().ok()).unwrap_or(0))
-}
-
 /// `held` are failures not yet forgiven: they count as waiting even where cores are free.
 fn key(learner: &Learner, pool: &Pool, in_flight: u32, held: f64) -> f32 {
-    let (n, held, c) = (in_flight as f32 + 1.0, held as f32, learner.cores());
+    let (n, held, c) = (in_flight as f32 + 1.0, held as f32, learner.hoped_cores(pool));
     let room = if learner.is_open() { c.max(pool.open_cores) } else { c };
-    let c = if knob() & 64 > 0 { room } else { c };
     let wait = (n / c - 1.0).max(0.0) + held / c;
     learner.shrunk_us(pool) * (1.0 + WAIT * wait + OCCUPANCY * n / room)
 }
@@ -331,7 +324,7 @@ impl Policy for ExpectedDelay {
         let (Some(told), Some(pool_us)) = (told, self.pool.service_us) else { return false };
         let held = self.in_flight.held(backend, now);
         let there_us = self.key(backend, told.in_flight, held);
-        let has_room = (told.in_flight as f32) < room(&self.learners[backend], &self.pool);
+        let has_room = (told.in_flight as f32) < self.learners[backend].hoped_cores(&self.pool);
         !has_room && there_us > pool_us + WAIT * here.as_secs_f32() * 1e6
     }
 
