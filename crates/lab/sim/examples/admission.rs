@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use plimsoll_admission::{AdaptiveOptions, AdmissionOptions, CapacityOptions, RetryOptions};
+use plimsoll_admission::{AdaptiveOptions, AdmissionOptions, CapacityOptions, RetryOptions, WaitOptions};
 use plimsoll_policy::{Policy, PolicyKind, Settings};
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{
@@ -119,9 +119,10 @@ fn run_each(arena: &Arena, capacities: &[CapacityOptions]) -> ArenaReport {
 
 fn row(name: &str, report: &ArenaReport, best: &ArenaReport) {
     println!(
-        "{name:>12} {:9.2} {:7.3} {:9.0} {:7.3} {:8.2} {:7.2}",
+        "{name:>12} {:9.2} {:7.3} {:9.0} {:9.0} {:7.3} {:8.2} {:7.2}",
         report.goodput_rps,
         report.goodput_rps / best.goodput_rps,
+        report.p50_us / 1e3,
         report.p99_us / 1e3,
         report.p99_us / best.p99_us,
         100.0 * report.drop_ratio(),
@@ -166,8 +167,8 @@ fn main() {
         let (limit, best) = best.expect("the greatest is as good as itself");
         println!("\n{title}: {:.1} requests/s", arena.rate_rps);
         println!(
-            "{:>12} {:>9} {:>7} {:>9} {:>7} {:>8} {:>7}",
-            "capacity", "served/s", "/best", "p99 ms", "/best", "dropped%", "tries"
+            "{:>12} {:>9} {:>7} {:>9} {:>9} {:>7} {:>8} {:>7}",
+            "capacity", "served/s", "/best", "p50 ms", "p99 ms", "/best", "dropped%", "tries"
         );
         if name.is_some() {
             swept.iter().for_each(|(n, report)| row(n, report, best));
@@ -180,7 +181,12 @@ fn main() {
             ..AdaptiveOptions::default()
         };
         row("max_wait", &run(&arena, CapacityOptions::Adaptive(rather_waits)), best);
+        let mut waits = arena.clone();
+        waits.wait = Some(WaitOptions::default());
+        row("waits", &run(&waits, CapacityOptions::default()), best);
+        waits.wait = Some(WaitOptions { max_wait_ms: 1000, ..WaitOptions::default() });
+        row("waits 1 s", &run(&waits, CapacityOptions::default()), best);
         row("average", &run(&arena, CapacityOptions::Average), best);
-        println!("{:>12} {:48.2}", "least drop", 100.0 * least_drop(&arena, &adaptive));
+        println!("{:>12} {:58.2}", "least drop", 100.0 * least_drop(&arena, &adaptive));
     }
 }

@@ -4,15 +4,16 @@
 //! comes first: mean over seeds, upper bound of its 95 % interval, worst seed, median.
 //!
 //! `cargo run --release -p plimsoll-sim --example matrix -- [REQUESTS] [SEEDS] [LAW] [POOL] [LOAD] [BALANCERS] [METHOD]
-//! [NETWORK_MS]`; `all` for any of them stands for all, and names select what contains them. `METHOD` is a sight of
+//! [NETWORK_MS] [WAIT_MS]`; `all` for any of them stands for all, and names select what contains them. `METHOD` is a sight of
 //! `expected_delay`. Under `refusals` the backends have the product's admission by its defaults, and clients send again
 //! after 30 ms what was refused for good, until it is served; tries per request are the mean, and the most in any 10 s.
+//! `probes and refusals` is both at once. With `WAIT_MS` requests may wait at their balancer for so long.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use plimsoll_admission::{AdmissionOptions, RefusalRetries, RetryOptions};
+use plimsoll_admission::{AdmissionOptions, RefusalRetries, RetryOptions, WaitOptions};
 use plimsoll_policy::{ExpectedDelaySettings, Policy, PolicyKind, Settings, Sight};
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{
@@ -36,6 +37,8 @@ const WINDOW_S: f64 = 10.0;
 const AGAIN_AFTER: Duration = Duration::from_millis(30);
 /// Retries after refusals, as the proxy has them where the sight is refusals.
 const RETRIES: u32 = 8;
+/// Where probes have found the backend, a refusal is an exception.
+const RETRIES_BESIDE_PROBES: u32 = 2;
 
 fn backends(count: usize, cores: u32, speed: f64) -> Vec<BackendModel> {
     vec![BackendModel { cores, speed }; count]
@@ -66,6 +69,8 @@ struct Plan {
     seeds: u64,
     balancers: usize,
     sight: Sight,
+    doors: bool,
+    wait: Option<WaitOptions>,
     network: Duration,
 }
 
@@ -91,15 +96,20 @@ fn arguments() -> (Plan, Vec<Cell>) {
     let only_load = argument(5).map(|text| text.parse::<f64>().expect("a load"));
     let sight = match argument(7).as_deref() {
         None | Some("own") => Sight::Own,
-        Some("probes") => Sight::Probes,
+        Some("probes" | "probes and refusals") => Sight::Probes,
         Some("refusals") => Sight::Refusals,
-        Some(other) => panic!("{other}: expected own, probes or refusals"),
+        Some(other) => panic!("{other}: expected own, probes, refusals or 'probes and refusals'"),
     };
     let plan = Plan {
         requests: number(1, 200_000.0) as u32,
         seeds: number(2, 20.0) as u64,
         balancers: number(6, 1.0) as usize,
         sight,
+        doors: argument(7).is_some_and(|method| method.contains("refusals")),
+        wait: argument(9).map(|_| WaitOptions {
+            max_wait_ms: number(9, 0.0) as u64,
+            ..WaitOptions::default()
+        }),
         network: Duration::from_secs_f64(number(8, 0.0) / 1e3),
     };
     let mut cells = Vec::new();
@@ -196,12 +206,14 @@ fn measure(cell: Cell, seed: u64, plan: Plan) -> Means {
     };
     let mut balancers: Vec<Box<dyn Policy>> = (0..plan.balancers).map(build).collect();
     let mut doors = Vec::new();
-    if plan.sight == Sight::Refusals {
+    arena.wait = plan.wait;
+    let most = if plan.sight == Sight::Probes { RETRIES_BESIDE_PROBES } else { RETRIES };
+    if plan.doors {
         let options = AdmissionOptions::default();
         doors = AdmissionDoor::for_each(&arena.pool, &options).expect("the defaults");
         arena.comes_again = Some(AGAIN_AFTER);
         arena.retry = RetryOptions {
-            refusals: RefusalRetries { most: RETRIES, ..RefusalRetries::default() },
+            refusals: RefusalRetries { most, ..RefusalRetries::default() },
             ..RetryOptions::default()
         };
     }

@@ -12,6 +12,7 @@
 //!                              escalation (less for who has tries left)
 //! egress    src/ledger.rs      chips by backend, which may be picked, what when none may
 //!           src/retry.rs       whether a request that was refused or failed is tried elsewhere
+//!           src/wait.rs        requests that every try refused wait for room
 //! ```
 //!
 //! An ingress is asked with [`Admission::decide`] and told with [`Admission::finish`]; the egress'
@@ -23,6 +24,7 @@ mod admission;
 mod capacity;
 mod ledger;
 mod retry;
+mod wait;
 
 pub use admission::{
     Admission, AdmissionCounts, AdmissionOptions, AdmissionOptionsError, Arrival, CHIP_SHARE,
@@ -36,3 +38,4 @@ pub use retry::{
     FailureRetries, RefusalBudget, RefusalRetries, Retries, Retry, RetryCounts, RetryOptions,
     RetryOptionsError,
 };
+pub use wait::{WaitOptions, WaitOptionsError, WaitQueue};

@@ -7,6 +7,8 @@ mod ejection;
 mod limit;
 mod slow_start;
 
+use std::time::Duration;
+
 use plimsoll_model::Nanos;
 use rand::RngCore;
 
@@ -274,6 +276,10 @@ impl Policy for Guarded {
             settled.on_finish(backend, finish, now);
         }
         self.inner.on_finish(backend, finish, now);
+    }
+
+    fn rather_waits(&mut self, backend: usize, here: Duration, now: Nanos) -> bool {
+        self.inner.rather_waits(backend, here, now)
     }
 
     fn probing(&self) -> Probing {

@@ -23,6 +23,12 @@ pub trait Policy: Send {
     /// when there is none.
     fn pick(&mut self, request: &Request<'_>, now: Nanos, rng: &mut dyn RngCore) -> Option<usize>;
 
+    /// Whether a request that this backend was picked for does better to wait at the balancer, `here` being how long that
+    /// is expected to be, and to be picked for again. A balancer that cannot hold requests does not ask.
+    fn rather_waits(&mut self, _backend: usize, _here: Duration, _now: Nanos) -> bool {
+        false
+    }
+
     /// A request was sent to this backend, an index that was given a weight.
     fn on_start(&mut self, _backend: usize, _now: Nanos) {}
 

@@ -30,7 +30,7 @@ pub use yardsticks::{Yardsticks, integer_weights, static_shares, yardsticks};
 
 use std::time::Duration;
 
-use plimsoll_admission::RetryOptions;
+use plimsoll_admission::{RetryOptions, WaitOptions};
 use plimsoll_policy::{MAX_AVOID, Policy};
 use plimsoll_queueing::ServiceTime;
 
@@ -155,6 +155,8 @@ pub struct Arena {
     /// How often a refused or failed request is tried again, each time at another backend, and every balancer's budgets
     /// for that; at most [`MAX_AVOID`] times in all.
     pub retry: RetryOptions,
+    /// How requests wait at their balancer that all their tries refused; `None`: they are refused for good.
+    pub wait: Option<WaitOptions>,
     /// Number of client addresses. Each request comes from one of them, equally likely, and the hash of that address is
     /// its key. 0: requests have no key.
     pub addresses: u32,
@@ -187,6 +189,7 @@ impl Arena {
             patience: None,
             comes_again: None,
             retry: RetryOptions::of_refusals(0),
+            wait: None,
             addresses: 0,
             cpu_news: None,
             tells_load: false,

@@ -1,5 +1,6 @@
 //! Requests under way, in slots that are reused.
 
+use plimsoll_model::Nanos;
 use plimsoll_policy::{Ending, MAX_AVOID, ServerLoad};
 
 /// A request that no user of a closed loop waits for.
@@ -9,6 +10,8 @@ pub(super) const NO_USER: u32 = u32::MAX;
 pub(super) enum Phase {
     /// At the balancer, which waits for answers to probes.
     Choosing,
+    /// At the balancer, which waits for room.
+    Queued,
     Outbound,
     Waiting,
     Serving,
@@ -44,6 +47,12 @@ pub(super) struct Flight {
     pub(super) chip: Option<bool>,
     pub(super) load: Option<ServerLoad>,
     pub(super) counted: bool,
+    /// When it first waited for room; `None` before.
+    pub(super) waits_since: Option<Nanos>,
+    /// It is sent where room was just left: one try.
+    pub(super) woken: bool,
+    /// It has waited as long as it may: one last try.
+    pub(super) last: bool,
     /// Its client has given up.
     pub(super) gone: bool,
 }

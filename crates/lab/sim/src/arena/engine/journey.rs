@@ -104,7 +104,16 @@ impl Engine<'_> {
             self.lose(slot, if refused { Lost::Dropped } else { Lost::Unserved }, now);
             return;
         };
-        policy.on_start(i, Nanos(now));
+        if self.rather_waits(slot, i, now) && self.wait(slot, now) {
+            return;
+        }
+        self.dispatch(slot, i, now);
+    }
+
+    /// Sends the request to this backend.
+    pub(super) fn dispatch(&mut self, slot: u32, i: usize, now: u64) {
+        let balancer = self.flights[slot].balancer as usize;
+        self.balancers[balancer].on_start(i, Nanos(now));
         self.collector.tried(now);
         let flight = &mut self.flights[slot];
         flight.backend = i as u32;
@@ -173,6 +182,7 @@ impl Engine<'_> {
 
     fn admits(&mut self, slot: u32, now: u64) -> Result<(), Refusal> {
         let flight = self.flights[slot];
+        let tries_left = self.tries_left(&flight);
         let Some(ingress) = self.around.ingress.get_mut(flight.backend as usize) else {
             return Ok(());
         };
@@ -181,7 +191,7 @@ impl Engine<'_> {
             now: Nanos(now),
             in_flight: self.servers[flight.backend as usize].in_flight,
             refusals: flight.refusals,
-            tries_left: self.retries[flight.balancer as usize].tries_left(flight.refusals),
+            tries_left,
             left: self.arena.patience.map(left),
         };
         ingress.admits(&offer, &mut self.choice)
@@ -253,6 +263,7 @@ impl Engine<'_> {
         let verdict = match flight.ending {
             // It is not tried again, and leaves the budget to others.
             Ending::TooLate if flight.hopeless => Some(Retry::Limit),
+            Ending::Rejected | Ending::TooLate if flight.woken => Some(Retry::Limit),
             Ending::Rejected | Ending::TooLate => Some(retries.refused(flight.refusals + 1)),
             Ending::Failure => Some(retries.failed(flight.failures + 1)),
             Ending::Success | Ending::Abandoned => None,
@@ -268,14 +279,18 @@ impl Engine<'_> {
         if verdict == Some(Retry::Again) {
             self.flights.again(slot);
             self.send(slot, now);
-        } else if rejected {
+        } else if rejected && (flight.hopeless || !self.wait(slot, now)) {
             self.lose(slot, Lost::Dropped, now);
+        } else if rejected {
         } else {
             let ok = flight.ending == Ending::Success;
             let backend = flight.backend as usize;
             self.collector.finish(backend, now, now - flight.came, ok, flight.counted);
             self.end(slot, now);
             self.flights.release(slot);
+            if flight.let_in {
+                self.left_room(&flight, now);
+            }
         }
     }
 
@@ -314,6 +329,7 @@ impl Engine<'_> {
         retries.end(flight.failures > 0);
         retries.begin();
         (flight.refusals, flight.failures) = (0, 0);
+        (flight.waits_since, flight.woken, flight.last) = (None, false, false);
         self.choose(slot, now);
     }
 
@@ -331,10 +347,14 @@ impl Engine<'_> {
             return;
         }
         self.collector.lost(Lost::Abandoned, now, flight.counted);
-        if flight.phase != Phase::Choosing {
+        if !matches!(flight.phase, Phase::Choosing | Phase::Queued) {
             self.tell(slot, Ending::Abandoned, now);
         }
         self.end(slot, now);
+        if flight.phase == Phase::Queued {
+            self.queues[flight.balancer as usize].remove(slot);
+            return self.flights.release(slot);
+        }
         self.flights[slot].gone = true;
         if flight.phase == Phase::Waiting && self.arena.patience.is_some_and(|p| p.cancels) {
             self.leave(slot, now);

@@ -7,12 +7,13 @@ mod change;
 mod flight;
 mod journey;
 mod server;
+mod wait;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use plimsoll_admission::Retries;
+use plimsoll_admission::{Retries, WaitQueue};
 use plimsoll_policy::{Ending, Policy, Probing, ServerLoad};
 use plimsoll_queueing::ServiceTime;
 use rand::{RngCore, SeedableRng};
@@ -49,6 +50,7 @@ enum Source {
     Outbound,
     Impatience,
     Again,
+    Alarm,
     Arrival,
 }
 
@@ -63,6 +65,11 @@ pub(super) struct Engine<'a> {
     around: Surroundings<'a>,
     /// By balancer.
     retries: Vec<Retries>,
+    /// By balancer; empty where none wait.
+    queues: Vec<WaitQueue<u32>>,
+    /// When the queue of a balancer is to be looked at, the earliest of each in `alarm_at`.
+    alarms: BinaryHeap<Reverse<(u64, u32)>>,
+    alarm_at: Vec<u64>,
     servers: Vec<Server>,
     /// Random numbers of arrivals and work; other parts draw from other streams.
     traffic: Xoshiro256PlusPlus,
@@ -116,6 +123,9 @@ impl<'a> Engine<'a> {
         let retries = Retries::new(arena.retry).expect("valid retry options");
         let mut engine = Engine {
             retries: vec![retries; balancers.len()],
+            queues: wait::queues(arena.wait.as_ref(), balancers.len()),
+            alarms: BinaryHeap::new(),
+            alarm_at: vec![NEVER; balancers.len()],
             servers: arena.pool.iter().map(|b| Server::new(b, arena.service_us)).collect(),
             traffic,
             choice,
@@ -186,6 +196,7 @@ impl<'a> Engine<'a> {
                         self.come_again(slot, now);
                     }
                 }
+                Source::Alarm => self.attend(now),
                 Source::Arrival => self.arrive(now),
             }
         }
@@ -215,6 +226,9 @@ impl<'a> Engine<'a> {
         }
         if let Some(&(at, _)) = self.away.front().filter(|(at, _)| *at < now) {
             (now, source) = (at, Source::Again);
+        }
+        if let Some(&Reverse((at, _))) = self.alarms.peek().filter(|alarm| alarm.0.0 < now) {
+            (now, source) = (at, Source::Alarm);
         }
         if self.arrived < self.arena.requests {
             let arrival = match self.arena.clients {
@@ -305,6 +319,9 @@ impl<'a> Engine<'a> {
             chip: None,
             load: None,
             counted,
+            waits_since: None,
+            woken: false,
+            last: false,
             gone: false,
         });
         if let Some(patience) = self.arena.patience {
@@ -312,7 +329,7 @@ impl<'a> Engine<'a> {
             self.impatience.push_back((at, slot, self.flights.generation(slot)));
         }
         self.retries[balancer as usize].begin();
-        self.choose(slot, now);
+        self.begin(slot, now);
     }
 
     fn measure_from(&mut self, now: u64) {

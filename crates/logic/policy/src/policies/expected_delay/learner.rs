@@ -96,6 +96,9 @@ pub(super) struct Pool {
     pub(super) spread: f32,
     /// Most cores of those where no bend was seen.
     pub(super) open_cores: f32,
+    /// Those where no bend was seen are taken to have at least so many: under probes the first that a balancer sends
+    /// may find as many in flight as there are cores, and who is taken for full for that is never tried.
+    pub(super) hoped_cores: f32,
     /// What is to be added to the deviance of each bucket's least number, 0 for the commonest.
     pub(super) unusual: [f32; LEVELS],
 }
@@ -152,6 +155,11 @@ impl Learner {
     /// Cores, at least 1.
     pub(super) fn cores(&self) -> f32 {
         self.cores
+    }
+
+    /// Cores, or as many as the pool lets hope for where there may be more.
+    pub(super) fn hoped_cores(&self, pool: &Pool) -> f32 {
+        if self.open { self.cores.max(pool.hoped_cores) } else { self.cores }
     }
 
     /// The bucket of the cores, where a bend was seen.
@@ -320,6 +328,7 @@ mod tests {
         noise: 1.0,
         spread: 1e8,
         open_cores: 1.0,
+        hoped_cores: 1.0,
         unusual: [0.0; LEVELS],
     };
 

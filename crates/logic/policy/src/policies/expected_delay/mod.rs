@@ -114,6 +114,7 @@ impl ExpectedDelay {
                 noise: 1.0,
                 spread: 0.0,
                 open_cores: 1.0,
+                hoped_cores: 1.0,
                 unusual: [0.0; LEVELS],
             },
             keys: Keys::default(),
@@ -193,6 +194,9 @@ impl ExpectedDelay {
         self.pool.service_us = Some(mean_us);
         let open = self.learners.iter().filter(|l| l.is_open());
         self.pool.open_cores = open.map(Learner::cores).fold(1.0, f32::max);
+        if self.sight == Sight::Probes {
+            self.pool.hoped_cores = self.pool.open_cores;
+        }
         self.review_cores();
     }
 
@@ -276,9 +280,9 @@ impl ExpectedDelay {
 
 /// `held` are failures not yet forgiven: they count as waiting even where cores are free.
 fn key(learner: &Learner, pool: &Pool, in_flight: u32, held: f64) -> f32 {
-    let (n, held, c) = (in_flight as f32 + 1.0, held as f32, learner.cores());
-    let wait = (n / c - 1.0).max(0.0) + held / c;
+    let (n, held, c) = (in_flight as f32 + 1.0, held as f32, learner.hoped_cores(pool));
     let room = if learner.is_open() { c.max(pool.open_cores) } else { c };
+    let wait = (n / c - 1.0).max(0.0) + held / c;
     learner.shrunk_us(pool) * (1.0 + WAIT * wait + OCCUPANCY * n / room)
 }
 
@@ -312,6 +316,16 @@ impl Policy for ExpectedDelay {
                 self.least_told(request, now).or_else(|| self.shares.draw(request, rng))
             }
         }
+    }
+
+    fn rather_waits(&mut self, backend: usize, here: Duration, now: Nanos) -> bool {
+        let told = self.told[backend].filter(|t| now.since(t.at) <= self.load_age);
+        let told = told.filter(|_| self.sight == Sight::Probes);
+        let (Some(told), Some(pool_us)) = (told, self.pool.service_us) else { return false };
+        let held = self.in_flight.held(backend, now);
+        let there_us = self.key(backend, told.in_flight, held);
+        let has_room = (told.in_flight as f32) < self.learners[backend].hoped_cores(&self.pool);
+        !has_room && there_us > pool_us + WAIT * here.as_secs_f32() * 1e6
     }
 
     fn on_start(&mut self, backend: usize, now: Nanos) {
