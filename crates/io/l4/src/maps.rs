@@ -1,5 +1,7 @@
 //! The pinned maps, opened from bpffs: by the daemon that fills them, and by whoever only looks.
 
+mod meta;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::ops::Range;
@@ -11,13 +13,16 @@ use aya::util::nr_cpus;
 
 use crate::error::L4Error;
 use crate::layout::{
-    CONFIG_BYTES, ConfigValue, LAST_AT, LAST_ROW, LAST_ROWS, LINE_BYTES, MAX_PORTS, META_LAYOUT,
-    MemberValue, NAME_BYTES, PERMUTATION_BYTES, SLOTS_BYTES, VipValue, WAY_BYTES, WAYS_AT, Way,
-    bucket_to_bytes, name_from_bytes, name_to_bytes,
+    CONFIG_BYTES, ConfigValue, LAST_AT, LAST_ROW, LAST_ROWS, LINE_BYTES, MAX_PORTS, MemberValue,
+    NAME_BYTES, PERMUTATION_BYTES, SLOTS_BYTES, VipValue, WAY_BYTES, WAYS_AT, Way, bucket_to_bytes,
+    name_from_bytes, name_to_bytes,
 };
 use crate::notes::{MemberNote, VipNote};
 use crate::reason::REASONS;
 use crate::tables::{address_words, vip_bits};
+
+pub use meta::{Meta, read_meta};
+pub(crate) use meta::{read_own_meta, write_meta};
 
 /// Where the maps are pinned, in the directory of all pins.
 pub(crate) const MAPS_DIR: &str = "maps";
@@ -51,39 +56,6 @@ pub const MAPS: [&str; 22] = [
 /// The place of the server of a connection that an event says is open.
 fn open_at(event: u64) -> Option<u32> {
     (event & 1 == 1).then_some((event >> 1) as u32 & LAST_AT)
-}
-
-/// By what the maps were made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Meta {
-    /// [`META_LAYOUT`] of the daemon that made them.
-    pub layout: u32,
-    /// Of the cookies.
-    pub version_bits: u32,
-    /// Services at most.
-    pub vips: u32,
-    /// Ids of a service.
-    pub stride: u32,
-    /// Fragmented packets remembered at a time.
-    pub fragments: u32,
-    /// Clients to whom each CPU remembers the way.
-    pub clients: u32,
-}
-
-impl Meta {
-    /// In words, for who must be told of a difference.
-    pub(crate) fn describe(&self) -> String {
-        format!(
-            "layout {}, {} version bits, room for {} VIPs of {} servers, for {} fragmented packets and for \
-             the ways to {} clients",
-            self.layout,
-            self.version_bits,
-            self.vips,
-            self.stride.saturating_sub(1),
-            self.fragments,
-            self.clients
-        )
-    }
 }
 
 /// What was counted for a server, over all CPUs.
@@ -178,42 +150,6 @@ fn add_up<T: Pod>(
     let sums: Vec<T> = now.iter().zip(before.iter()).map(|(now, was)| add(*now, *was)).collect();
     let sums = PerCpuValues::try_from(sums).map_err(L4Error::map(name))?;
     map.set(place, sums, 0).map_err(L4Error::map(name))
-}
-
-/// By what the maps pinned in a directory were made; `None` where there are none.
-///
-/// # Errors
-/// When there are some and they cannot be read.
-pub fn read_meta(dir: &Path) -> Result<Option<Meta>, L4Error> {
-    let maps = dir.join(MAPS_DIR);
-    if !maps.join("meta").exists() {
-        return Ok(None);
-    }
-    let meta: Array<MapData, [u32; 4]> = opened!(&maps, "meta");
-    let [layout, version_bits, vips, stride] = meta.get(&0, 0).map_err(L4Error::map("meta"))?;
-    // 0: it is not there, and is made with the next start.
-    let places = |name: &str| MapInfo::from_pin(maps.join(name)).map_or(0, |map| map.max_entries());
-    let (fragments, clients) = (places("fragments"), places("hops"));
-    Ok(Some(Meta { layout, version_bits, vips, stride, fragments, clients }))
-}
-
-/// The same, where there are some of this version.
-pub(crate) fn read_own_meta(dir: &Path) -> Result<Meta, L4Error> {
-    let meta = read_meta(dir)?.ok_or_else(|| L4Error::NotRunning(dir.to_owned()))?;
-    if meta.layout != META_LAYOUT {
-        return Err(L4Error::Pinned {
-            path: dir.to_owned(),
-            found: meta.describe(),
-            expected: format!("layout {META_LAYOUT}"),
-        });
-    }
-    Ok(meta)
-}
-
-pub(crate) fn write_meta(maps: &Path, meta: Meta) -> Result<(), L4Error> {
-    let mut map: Array<MapData, [u32; 4]> = opened!(maps, "meta");
-    let words = [meta.layout, meta.version_bits, meta.vips, meta.stride];
-    map.set(0, words, 0).map_err(L4Error::map("meta"))
 }
 
 impl Maps {

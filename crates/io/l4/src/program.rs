@@ -2,6 +2,9 @@
 //! newer one, loads its program onto the same maps and puts it into the same links in one step, so that
 //! no packet and no count is lost.
 
+mod pins;
+mod refused;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,13 +13,13 @@ use std::time::{Duration, Instant};
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::xdp::{XdpLink, XdpMode};
 use aya::programs::{ProgramError, ProgramInfo, TestRun, TestRunOptions, Xdp};
-use aya::{Ebpf, EbpfError, EbpfLoader};
+use aya::{Ebpf, EbpfLoader};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 use tracing::warn;
 
 use crate::config::{AttachMode, L4Config, Limits};
-use crate::doctor::{NATIVE_MTU, features};
+use crate::doctor::features;
 use crate::error::L4Error;
 use crate::guard::Guard;
 use crate::layout::META_LAYOUT;
@@ -27,6 +30,12 @@ use crate::readers::Readers;
 use crate::reason::REASONS;
 use crate::rights;
 use crate::tables::{mac_bits, vip_bits};
+
+use pins::clear_maps;
+pub use pins::detach;
+pub(crate) use pins::{detach_interface, is_link_on, link_pin, pinned, pinned_links, unpinned};
+use refused::{explained, is_held, why_not_attached};
+pub(crate) use refused::{refused, undisturbed, was_disturbed};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/balancer.bpf.o"));
 
@@ -333,69 +342,6 @@ impl Program {
     }
 }
 
-/// Takes the program off every interface and removes all that is pinned.
-///
-/// # Errors
-/// When something cannot be removed.
-pub fn detach(dir: &Path) -> Result<(), L4Error> {
-    match fs::remove_dir_all(dir) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(L4Error::Bpffs { path: dir.to_owned(), error }),
-    }
-}
-
-fn clear_maps(dir: &Path) -> Result<(), L4Error> {
-    let failed = |error| L4Error::Bpffs { path: dir.to_owned(), error };
-    for entry in fs::read_dir(dir.join(MAPS_DIR)).map_err(failed)? {
-        fs::remove_file(entry.map_err(failed)?.path()).map_err(failed)?;
-    }
-    Ok(())
-}
-
-/// Takes the program off an interface, or off one that is gone.
-pub(crate) fn detach_interface(dir: &Path, name: &str) {
-    let _ = fs::remove_file(link_pin(dir, name));
-}
-
-/// The interfaces whose links are pinned; a link outlives its interface.
-pub(crate) fn pinned_links(dir: &Path) -> Vec<String> {
-    let entries = fs::read_dir(dir.join("links")).into_iter().flatten().flatten();
-    entries.map(|entry| unpinned(&entry.file_name().to_string_lossy())).collect()
-}
-
-/// Where the link of an interface is pinned.
-pub(crate) fn link_pin(dir: &Path, interface: &str) -> PathBuf {
-    dir.join("links").join(pinned(interface))
-}
-
-/// An interface's name as one that bpffs takes, which takes no dot: no interface has a colon.
-pub(crate) fn pinned(interface: &str) -> String {
-    interface.replace('.', ":")
-}
-
-/// The interface of such a name.
-pub(crate) fn unpinned(name: &str) -> String {
-    name.replace(':', ".")
-}
-
-/// Whether the pinned link of an interface is on any: not when that is gone, or the link was detached. In
-/// whatever network namespace it is, for the kernel says so of the link itself (`fdinfo`).
-pub(crate) fn is_link_on(dir: &Path, name: &str) -> bool {
-    let Ok(pinned) = PinnedLink::from_pin(link_pin(dir, name)) else { return false };
-    let link = FdLink::from(pinned);
-    let Ok(id) = link.info().map(|info| info.id().to_string()) else { return false };
-    let is_its = |text: &String| line(text, "link_id:") == Some(&id);
-    let mut held = fs::read_dir("/proc/self/fdinfo").into_iter().flatten().flatten();
-    let about = held.find_map(|entry| fs::read_to_string(entry.path()).ok().filter(is_its));
-    drop(link);
-    about.is_some_and(|text| line(&text, "ifindex:").is_some_and(|index| index != "0"))
-}
-
-fn line<'a>(text: &'a str, key: &str) -> Option<&'a str> {
-    text.lines().find_map(|line| line.strip_prefix(key)).map(str::trim)
-}
-
 fn attach_anew(xdp: &mut Xdp, link: &Link, mode: AttachMode, path: &Path) -> Result<(), String> {
     let flags = match mode {
         AttachMode::Native => XdpMode::Driver,
@@ -464,144 +410,4 @@ pub fn tick_ms_q20() -> u64 {
     let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
     let nanos = tick.tv_sec as u64 * 1_000_000_000 + tick.tv_nsec as u64;
     (nanos << 20) / 1_000_000
-}
-
-pub(crate) fn refused<E: std::error::Error>(error: &E) -> L4Error {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    // Not EACCES: that is what the verifier says of a program that it does not believe.
-    if text.contains("Operation not permitted") {
-        return L4Error::Privileges(format!("what it was refused for: {text}"));
-    }
-    L4Error::Load(text)
-}
-
-/// How often a program is given to the kernel, at the most.
-const TRIES: u32 = 10;
-
-/// Tries again what was disturbed.
-pub(crate) fn undisturbed<E>(
-    mut load: impl FnMut() -> Result<(), E>,
-    was_disturbed: impl Fn(&E) -> bool,
-) -> Result<(), E> {
-    let mut tries = 1;
-    loop {
-        match load() {
-            Err(error) if was_disturbed(&error) && tries < TRIES => tries += 1,
-            done => return done,
-        }
-    }
-}
-
-/// The verifier, which may take a second on a busy machine, gives up where a signal comes, such as SIGHUP.
-pub(crate) fn was_disturbed(error: &ProgramError) -> bool {
-    let again = Some(Errno::AGAIN.raw_os_error());
-    matches!(error, ProgramError::LoadError { io_error, .. } if io_error.raw_os_error() == again)
-}
-
-/// A program that an old kernel does not take is refused for that, and not by its verifier's words.
-fn explained(error: L4Error, missing: impl Fn() -> Vec<String>) -> L4Error {
-    let missing = match error {
-        L4Error::Load(_) => missing(),
-        _ => Vec::new(),
-    };
-    if missing.is_empty() {
-        return error;
-    }
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    L4Error::TooOld { release, missing: missing.join(", ") }
-}
-
-/// Whether another program is on the interface.
-fn is_held(text: &str) -> bool {
-    text.contains("os error 16") || text.contains("os error 17")
-}
-
-fn why_not_attached(text: String, mode: AttachMode, mtu: u32) -> String {
-    if is_held(&text) {
-        return format!(
-            "another XDP program is attached (`ip link show` names it), perhaps by a balancer with \
-             another l4.pin_dir; expected none: {text}"
-        );
-    }
-    // EOPNOTSUPP, EINVAL, and ERANGE, which veth says of its MTU.
-    if ["os error 95", "os error 22", "os error 34"].iter().any(|one| text.contains(one)) {
-        let hint = match mode {
-            AttachMode::Native if mtu > NATIVE_MTU => format!(
-                "MTU {mtu}; expected at most {NATIVE_MTU} for native XDP, where a packet is in one page, or \
-                 mode: generic"
-            ),
-            AttachMode::Native => "the driver takes no native XDP: try mode: generic".to_owned(),
-            AttachMode::Generic => "the interface takes no XDP".to_owned(),
-        };
-        return format!("{hint}: {text}");
-    }
-    text
-}
-
-impl From<EbpfError> for L4Error {
-    fn from(error: EbpfError) -> Self {
-        refused(&error)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_large_mtu_is_named_where_native_xdp_is_refused() {
-        let told = |code, mode, mtu| why_not_attached(format!("(os error {code})"), mode, mtu);
-        for code in [22, 34, 95] {
-            let large = told(code, AttachMode::Native, 9000);
-            assert!(large.starts_with("MTU 9000; expected at most 3498"), "{large}");
-            let usual = told(code, AttachMode::Native, 1500);
-            assert!(usual.contains("takes no native XDP"), "{usual}");
-            assert!(told(code, AttachMode::Generic, 9000).contains("takes no XDP"));
-        }
-        assert!(told(16, AttachMode::Native, 9000).contains("another XDP program"));
-    }
-
-    #[test]
-    fn link_of_a_vlan_is_pinned_without_a_dot() {
-        let path = link_pin(Path::new("/pins"), "eth0.100");
-        assert_eq!(path, Path::new("/pins/links/eth0:100"));
-        assert_eq!(unpinned("eth0:100"), "eth0.100");
-    }
-
-    #[test]
-    fn a_program_is_loaded_though_signals_come() {
-        let loaded_at = |at: u32, disturbed: bool| {
-            let mut tries = 0;
-            let load = || {
-                tries += 1;
-                if tries == at { Ok(()) } else { Err(disturbed) }
-            };
-            (undisturbed(load, |disturbed| *disturbed), tries)
-        };
-        assert_eq!(loaded_at(3, true), (Ok(()), 3));
-        assert_eq!(loaded_at(TRIES, true), (Ok(()), TRIES));
-        assert_eq!(loaded_at(TRIES + 1, true), (Err(true), TRIES), "not for ever");
-        assert_eq!(loaded_at(2, false), (Err(false), 1), "what is wrong is wrong");
-    }
-
-    #[test]
-    fn an_old_kernel_is_refused_by_what_it_lacks() {
-        let lacks = || vec!["BPF_FUNC_xdp_load_bytes (Linux 5.18)".to_owned()];
-        let load = || L4Error::Load("invalid func unknown#189".to_owned());
-        let told = explained(load(), lacks).to_string();
-        assert!(
-            told.ends_with("is too old: expected BPF_FUNC_xdp_load_bytes (Linux 5.18)"),
-            "{told}"
-        );
-        assert!(matches!(explained(load(), Vec::new), L4Error::Load(_)), "for another reason");
-        assert!(matches!(
-            explained(L4Error::Privileges(String::new()), lacks),
-            L4Error::Privileges(_)
-        ));
-    }
 }

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_control::{DrainTest, ProbeRate, Record, RecordKind, ServiceSpec};
-use plimsoll_model::{Nanos, Plan};
+use plimsoll_control::{Record, RecordKind, ServiceSpec};
+use plimsoll_model::Nanos;
 use plimsoll_sim::{
     Arena, BackendModel, Method, Verdict, World, WorldSpec, paper_pool, small_pool, yardsticks,
 };

@@ -128,7 +128,7 @@ fn a_clean_exit_leaves_every_healthy_server_with_weight() {
         w.tell_controller(Event::Stopping);
         // The plan is applied, and nothing else happens.
         w.run_for(0.004);
-        drop(w.detach());
+        w.detach();
         let weights = w.weights();
         let holds: Vec<bool> = weights.iter().map(|weight| *weight > 0).collect();
         assert_eq!(holds, [true, false, true, true], "{method:?}: {weights:?}");
