@@ -64,6 +64,12 @@ bench-pool: lab ## the pool of the KnapsackLB paper behind real HAProxys (two ru
 	$(RELEASE)/plimsoll-lab pool --load 0.85 --service 50ms --learn 150s --measure 50s --rounds 3 \
 	    --concurrent 4 --lanes static-oracle,plimsoll-roundrobin,plimsoll-leastconn,leastconn-cores
 
+# Runs of the same options go on where they were.
+bench-peers: lab ## Plimsoll's proxy, HAProxy and Envoy on the pool of the KnapsackLB paper, alone and as ten (2 h)
+	$(RELEASE)/plimsoll-lab peers --out target/peers
+	$(RELEASE)/plimsoll-lab peers --peers haproxy-plimsoll,expected-delay --balancers 1 --loads 0.7,0.85 --rounds 5 \
+	    --against haproxy-plimsoll --out target/peers-alone
+
 bench-l4: deps ## nanoseconds per packet of the layer-4 program (5 min, root)
 	$(CARGO) build --locked --release -p plimsoll-l4bench --examples
 	nice -n -20 taskset -c 1 $(RELEASE)/examples/ns_per_packet 7 1048576 "client to server" "server to client" "LRU table, hit"

@@ -48,7 +48,7 @@ impl Envoy {
         command.args(["-l", "error"]).stdin(Stdio::null());
         let member = family.spawn(name, &mut command);
         let mut member = member.map_err(LaneError::system("start envoy"))?;
-        wait_until_it_listens(&mut member, name, address)?;
+        wait_until_it_listens(&mut member, address)?;
         Ok(Envoy { member, address })
     }
 

@@ -98,6 +98,30 @@ impl Member {
         })
     }
 
+    /// Waits until it is ready, for so long at most.
+    ///
+    /// # Errors
+    /// When it has ended by then, or is not.
+    pub(crate) fn wait_until(
+        &mut self,
+        within: Duration,
+        is_ready: impl Fn() -> io::Result<()>,
+    ) -> Result<(), LaneError> {
+        let until = Instant::now() + within;
+        loop {
+            if let Some(ended) = self.ended() {
+                return Err(ended);
+            }
+            match is_ready() {
+                Ok(()) => return Ok(()),
+                Err(why) if Instant::now() > until => {
+                    return Err(LaneError::Mute { name: self.name.clone(), why: why.to_string() });
+                }
+                Err(_) => std::thread::sleep(LOOK_EVERY),
+            }
+        }
+    }
+
     /// Its standard input, where the command asked for a pipe; once.
     pub fn take_input(&mut self) -> Option<ChildStdin> {
         self.child.stdin.take()

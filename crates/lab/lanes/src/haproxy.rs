@@ -5,15 +5,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::family::Member;
 use crate::{Family, LaneError, program};
 
 /// It has read its configuration long before.
 const START_WITHIN: Duration = Duration::from_secs(5);
-/// How often to look whether it has.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// The name of its backend section.
 pub const SECTION: &str = "pool";
 
@@ -90,11 +88,10 @@ impl Haproxy {
         let address = listener.local_addr().map_err(LaneError::system("listen"))?;
         let mut command = Command::new(find()?);
         command.arg("-db").arg("-f").arg(&file).stdin(Stdio::from(OwnedFd::from(listener)));
-        let member =
-            family.spawn(name, &mut command).map_err(LaneError::system("start haproxy"))?;
-        let mut haproxy = Haproxy { member, address, socket };
-        haproxy.wait_until_ready(name)?;
-        Ok(haproxy)
+        let member = family.spawn(name, &mut command);
+        let mut member = member.map_err(LaneError::system("start haproxy"))?;
+        member.wait_until(START_WITHIN, || UnixStream::connect(&socket).map(drop))?;
+        Ok(Haproxy { member, address, socket })
     }
 
     /// Where clients connect.
@@ -110,22 +107,6 @@ impl Haproxy {
     /// That it has ended, if it has.
     pub fn ended(&mut self) -> Option<LaneError> {
         self.member.ended()
-    }
-
-    fn wait_until_ready(&mut self, name: &str) -> Result<(), LaneError> {
-        let end = Instant::now() + START_WITHIN;
-        loop {
-            if let Some(ended) = self.ended() {
-                return Err(ended);
-            }
-            match UnixStream::connect(&self.socket) {
-                Ok(_) => return Ok(()),
-                Err(why) if Instant::now() > end => {
-                    return Err(LaneError::Mute { name: name.to_owned(), why: why.to_string() });
-                }
-                Err(_) => std::thread::sleep(LOOK_EVERY),
-            }
-        }
     }
 }
 

@@ -1,14 +1,12 @@
 //! Balancers that take an address and no descriptor: a free one, and when they listen.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::{LaneError, Member};
 
 /// It binds within a moment; a machine that is busy takes longer.
 const START_WITHIN: Duration = Duration::from_secs(20);
-/// How often to look whether it does.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// An address of the loopback whose port was free a moment ago.
 ///
@@ -23,20 +21,6 @@ pub fn free_address() -> Result<SocketAddr, LaneError> {
 ///
 /// # Errors
 /// When it ends, or does not listen in time.
-pub fn wait_until_it_listens(
-    member: &mut Member,
-    name: &str,
-    address: SocketAddr,
-) -> Result<(), LaneError> {
-    let end = Instant::now() + START_WITHIN;
-    while let Err(why) = TcpStream::connect(address) {
-        if let Some(ended) = member.ended() {
-            return Err(ended);
-        }
-        if Instant::now() > end {
-            return Err(LaneError::Mute { name: name.to_owned(), why: why.to_string() });
-        }
-        std::thread::sleep(LOOK_EVERY);
-    }
-    Ok(())
+pub fn wait_until_it_listens(member: &mut Member, address: SocketAddr) -> Result<(), LaneError> {
+    member.wait_until(START_WITHIN, || TcpStream::connect(address).map(drop))
 }

@@ -53,7 +53,7 @@ impl Nginx {
         command.args(["-e", "stderr", "-p"]).arg(&dir).arg("-c").arg(&file).stdin(Stdio::null());
         let member = family.spawn(name, &mut command);
         let mut member = member.map_err(LaneError::system("start nginx"))?;
-        wait_until_it_listens(&mut member, name, address)?;
+        wait_until_it_listens(&mut member, address)?;
         Ok(Nginx { member, address })
     }
 

@@ -4,10 +4,9 @@
 //! a Plimsoll proxy share nothing in it but the CPU.
 
 use std::fmt::Write as _;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
@@ -15,12 +14,10 @@ use serde_json::{Value, json};
 use crate::daemon::{Daemon, Steered, configuration as daemon_configuration};
 use crate::family::Member;
 use crate::haproxy::{SECTION, Server};
+use crate::listener::wait_until_it_listens;
 use crate::program::{self, plimsoll};
 use crate::{Family, LaneError, Lb, PATIENCE};
 
-/// They all listen within seconds, on a busy machine, too.
-const START_WITHIN: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// More than clients ever have under way: no make's default is to be what is measured.
 const NO_LIMIT: u32 = 100_000;
 
@@ -214,17 +211,8 @@ impl Balancers {
     ) -> Result<(), LaneError> {
         let member = family.spawn(name, command.stdin(Stdio::null()));
         let mut member = member.map_err(LaneError::system(format!("start {name}")))?;
-        let end = Instant::now() + START_WITHIN;
         for address in &self.addresses {
-            while let Err(why) = TcpStream::connect(address) {
-                if let Some(ended) = member.ended() {
-                    return Err(ended);
-                }
-                if Instant::now() > end {
-                    return Err(LaneError::Mute { name: name.to_owned(), why: why.to_string() });
-                }
-                std::thread::sleep(LOOK_EVERY);
-            }
+            wait_until_it_listens(&mut member, *address)?;
         }
         self.members.push(member);
         Ok(())

@@ -1,10 +1,10 @@
 //! Plimsoll's own proxy in front of one lane, started as `plimsoll proxy run`.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -16,8 +16,6 @@ use crate::{Family, LaneError};
 
 /// It listens within a second.
 const START_WITHIN: Duration = Duration::from_secs(10);
-/// How often to look whether it does.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A running proxy; killed when dropped.
 pub struct Proxy {
@@ -62,10 +60,13 @@ impl Proxy {
         let mut command = Command::new(plimsoll()?);
         command.args(["proxy", "run", "--config"]).arg(&file).stdin(Stdio::null());
         let member = family.spawn(name, &mut command);
-        let member = member.map_err(LaneError::system("start plimsoll proxy run"))?;
-        let mut proxy = Proxy { member, address, socket };
-        proxy.wait_until_ready(name)?;
-        Ok(proxy)
+        let mut member = member.map_err(LaneError::system("start plimsoll proxy run"))?;
+        // It answers questions once all its threads serve.
+        member.wait_until(START_WITHIN, || {
+            UnixStream::connect(&socket)?;
+            TcpStream::connect(address).map(drop)
+        })?;
+        Ok(Proxy { member, address, socket })
     }
 
     /// Where clients connect.
@@ -81,25 +82,6 @@ impl Proxy {
     /// That it has ended, if it has.
     pub fn ended(&mut self) -> Option<LaneError> {
         self.member.ended()
-    }
-
-    /// It answers questions once all its threads serve.
-    fn wait_until_ready(&mut self, name: &str) -> Result<(), LaneError> {
-        let end = Instant::now() + START_WITHIN;
-        loop {
-            if let Some(ended) = self.ended() {
-                return Err(ended);
-            }
-            let is_ready = UnixStream::connect(&self.socket)
-                .and_then(|_| std::net::TcpStream::connect(self.address));
-            match is_ready {
-                Ok(_) => return Ok(()),
-                Err(why) if Instant::now() > end => {
-                    return Err(LaneError::Mute { name: name.to_owned(), why: why.to_string() });
-                }
-                Err(_) => std::thread::sleep(LOOK_EVERY),
-            }
-        }
     }
 }
 
