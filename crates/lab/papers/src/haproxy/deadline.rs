@@ -1,9 +1,10 @@
 //! Deadline refusal (§10, the study's future work), live in our proxy: an ingress before each server refuses at once
 //! what it cannot answer in time.
 //!
-//! Two lanes with the same proxies on the way, an egress and an ingress before each server, and the same time for each
-//! request: in one the ingresses believe the deadline that the egress sends (`trust`), in the other they do not know
-//! of it, and what is late is given up by the egress when its time is over.
+//! Three lanes with the same proxies on the way, an egress and an ingress before each server, and the same time for each
+//! request. In the first the ingresses do not know of deadlines, and what is late is given up by the egress when its
+//! time is over. In the second they believe the deadline that the egress sends (`trust`), and refuse for nothing
+//! else. In the third their capacity is the default one as well, which adapts: what a user gets.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -32,8 +33,8 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "Refusing at once what cannot be answered in time",
     claim: "Dropping requests that cannot meet their deadline is left to future work.",
     provenance: &[Provenance::Emulated],
-    takes: Duration::from_secs(12 * 60),
-    takes_quick: Duration::from_secs(10),
+    takes: Duration::from_secs(18 * 60),
+    takes_quick: Duration::from_secs(12),
     run,
 };
 
@@ -42,8 +43,10 @@ const LOADS: [f64; 4] = [0.7, 0.9, 1.1, 1.4];
 const SIZES: Sizes = Sizes::Homogeneous;
 /// More than ever are in flight: nothing is refused for want of room.
 const ROOM: u32 = 100_000;
-const LANES: [Method; 2] = [called("deadline unknown"), called("deadline refusal")];
-const REFUSING: Method = LANES[1];
+const UNAWARE: Method = called("deadline unknown");
+const ALONE: Method = called("deadline refusal alone");
+const DEFAULT: Method = called("deadline refusal, adaptive capacity");
+const LANES: [Method; 3] = [UNAWARE, ALONE, DEFAULT];
 
 const fn called(name: &'static str) -> Method {
     let balancer = Balancer::Proxy("expected_delay");
@@ -84,13 +87,14 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
         let points = sweep(context, &mut cells, pool, part)?;
         outcome.tables.push(table(pool, &points)?);
         outcome.plots.push(plot(pool, &points));
-        outcome
-            .comparisons
-            .extend(LOADS.iter().filter_map(|&load| comparison(pool, &points, load)));
+        for method in [ALONE, DEFAULT] {
+            let compare = |&load: &f64| comparison(pool, &points, method, load);
+            outcome.comparisons.extend(LOADS.iter().filter_map(compare));
+        }
         outcome.notes.push(format!(
             "{}: a request has {} ms, of which the egress tells the ingress what is left (`plimsoll-deadline`); servers \
              are alike. Clients do not come again. What is refused is a client's error at once, and counts as late in \
-             both lanes.",
+             all lanes.",
             pool.title(),
             pool.deadline().as_millis()
         ));
@@ -149,7 +153,7 @@ fn one(context: &Context, family: &Family, bed: &mut Bed, step: &Step) -> Result
     let ingresses = ingresses?;
     let proxy = Proxy::start_with(family, &step.name, |socket, address| {
         let setting = Setting { socket, address, servers: &servers, ingresses: &ingresses };
-        setting.configuration(bed.pool.deadline(), step.method == REFUSING)
+        setting.configuration(bed.pool.deadline(), step.method)
     })?;
     let mut lane = Lane::behind_proxy(step.method, proxy);
     lane.open(&asks(bed.pool, &[]), step.rate_rps, step.seed)?;
@@ -187,16 +191,18 @@ struct Setting<'a> {
 
 impl Setting<'_> {
     /// An egress for clients, and an ingress before each server.
-    fn configuration(&self, deadline: Duration, is_refusing: bool) -> Value {
+    fn configuration(&self, deadline: Duration, method: Method) -> Value {
         let both = || self.servers.iter().zip(self.ingresses);
         let ingress = |((name, server), address): (&(String, SocketAddr), &SocketAddr)| {
             let mut entry = json!({
                 "name": name,
                 "listen": address.to_string(),
                 "upstream": server.to_string(),
-                "capacity": { "static": ROOM },
             });
-            if is_refusing {
+            if method != DEFAULT {
+                entry["capacity"] = json!({ "static": ROOM });
+            }
+            if method != UNAWARE {
                 entry["trust"] = json!(["127.0.0.0/8"]);
             }
             entry
@@ -261,17 +267,23 @@ fn plot(pool: ServerPool, points: &[Point]) -> Plot {
     Plot::lines(&name, &title, x, y, LANES.iter().map(line).collect())
 }
 
-fn comparison(pool: ServerPool, points: &[Point], load: f64) -> Option<Comparison> {
+fn comparison(pool: ServerPool, points: &[Point], method: Method, load: f64) -> Option<Comparison> {
     let good = |method| mean(points, method, load, Point::goodput_rps);
-    let (with, without) = (good(REFUSING)?, good(LANES[0])?);
+    let (with, without) = (good(method)?, good(UNAWARE)?);
     let told = |method| mean(points, method, load, |p| p.kept.seen.refused_ms);
-    let told = told(REFUSING).zip(told(LANES[0])).map_or(String::new(), |(with, without)| {
-        format!(" Those without an answer are told after {with:.0} ms, and after {without:.0} ms without it.")
+    let both = told(method).zip(told(UNAWARE));
+    let both = both.filter(|(with, without)| with.is_finite() && without.is_finite());
+    let told = both.map_or(String::new(), |(with, without)| {
+        format!(
+            " Those without an answer are told after {with:.0} ms, and after {without:.0} ms without it."
+        )
     });
     let what = format!(
-        "{}, {:.0} % of capacity: answered in time with deadline refusal over without",
+        "{}, {:.0} % of capacity: answered in time, {} over {}",
         pool.title(),
-        100.0 * load
+        100.0 * load,
+        method.name,
+        UNAWARE.name
     );
     let silent = "left to future work";
     let why = format!("The study measures nothing of it.{told}");
@@ -283,17 +295,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_refusing_lane_s_ingresses_believe_deadlines() {
+    fn each_lane_s_ingresses_believe_and_refuse_what_its_name_says() {
         let servers = vec![("s1".to_owned(), "127.0.0.1:81".parse().unwrap())];
         let ingresses = ["127.0.0.1:91".parse().unwrap()];
         let address = "127.0.0.1:80".parse().unwrap();
         let setting =
             Setting { socket: Path::new("/x"), address, servers: &servers, ingresses: &ingresses };
-        let [unknown, refusing] = [false, true]
-            .map(|is_refusing| setting.configuration(Duration::from_secs(3), is_refusing));
-        assert_eq!(refusing["proxy"]["ingress"][0]["trust"][0], "127.0.0.0/8");
-        assert_eq!(unknown["proxy"]["ingress"][0]["trust"], Value::Null, "nobody is believed");
-        for text in [unknown, refusing] {
+        let all = LANES.map(|method| setting.configuration(Duration::from_secs(3), method));
+        let of = |key: &str| all.clone().map(|text| text["proxy"]["ingress"][0][key].clone());
+        let believed = json!(["127.0.0.0/8"]);
+        assert_eq!(of("trust"), [Value::Null, believed.clone(), believed]);
+        let room = json!({ "static": ROOM });
+        assert_eq!(of("capacity"), [room.clone(), room, Value::Null]);
+        for text in all {
             let proxy = &text["proxy"];
             assert_eq!(proxy["pools"][0]["backends"][0]["address"], proxy["ingress"][0]["listen"]);
             assert_eq!(proxy["egress"][0]["timeouts"]["request"], "3000ms");
