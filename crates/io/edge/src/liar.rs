@@ -43,7 +43,7 @@ impl Liar {
         let socket = UdpSocket::bind((node.address, config.control_port))
             .map_err(EdgeError::system("listen"))?;
         socket
-            .set_read_timeout(Some(Duration::from_secs(5)))
+            .set_read_timeout(Some(Duration::from_secs(1)))
             .map_err(EdgeError::system("set a socket"))?;
         Ok(Liar {
             key: Key::load(&config.key)?,
@@ -57,7 +57,7 @@ impl Liar {
     /// Waits for the next question and answers it so.
     ///
     /// # Errors
-    /// When none comes within five seconds.
+    /// When none comes within a second.
     pub fn answer(&self, lie: Lie) -> Result<(), EdgeError> {
         let (ask, from) = self.asked()?;
         let (cpu, service) = self.place;

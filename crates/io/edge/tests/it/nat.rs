@@ -104,10 +104,10 @@ fn replies_find_the_nat_that_made_their_address() {
     assert_eq!((strangers(&rig, "n1"), strangers(&rig, "n2")), (0, 0));
 }
 
-/// Sockets of flows, one port after the other: the limit of open files is no matter.
+/// Sockets, one port after the other; each is two flows, to the server's two ports, so that limits of open files do.
 fn open(rig: &Rig, range: std::ops::Range<usize>) -> Vec<UdpSocket> {
-    let of = |flow: usize| {
-        let socket = UdpSocket::bind((CLIENT, 20_000 + flow as u16)).expect("bound");
+    let of = |number: usize| {
+        let socket = UdpSocket::bind((CLIENT, 20_000 + number as u16)).expect("bound");
         socket.set_read_timeout(Some(Duration::from_millis(500))).expect("set");
         socket
     };
@@ -131,29 +131,43 @@ fn set_layout(rig: &Rig, layout: u32) -> u32 {
 }
 
 /// One round of all flows: each sends until the server has answered with the address that the flow had before.
-fn round(sockets: &[UdpSocket], to: &str, seen: &mut BTreeMap<usize, String>, lost: &mut u64) {
-    let mut buffer = [0; 2048];
-    for batch in (0..sockets.len()).collect::<Vec<_>>().chunks(64) {
-        for flow in batch {
-            sockets[*flow].send_to(format!("{flow}").as_bytes(), to).expect("sent");
+fn round(
+    sockets: &[UdpSocket],
+    to: &[String; 2],
+    seen: &mut BTreeMap<usize, String>,
+    lost: &mut u64,
+) {
+    for (second, to) in to.iter().enumerate() {
+        for batch in (0..sockets.len()).collect::<Vec<_>>().chunks(64) {
+            for at in batch {
+                sockets[*at].send_to(format!("{}", 2 * at + second).as_bytes(), to).expect("sent");
+            }
+            for at in batch {
+                let flow = 2 * at + second;
+                let from = answered(&sockets[*at], to, flow, lost);
+                let before = seen.entry(flow).or_insert_with(|| from.clone());
+                assert_eq!(*before, from, "flow {flow} came from elsewhere");
+            }
         }
-        for flow in batch {
-            let mut tries = 0;
-            let answer = loop {
-                match sockets[*flow].recv_from(&mut buffer) {
-                    Ok((bytes, _)) => break String::from_utf8_lossy(&buffer[..bytes]).into_owned(),
-                    Err(_) => {
-                        tries += 1;
-                        assert!(tries < 60, "flow {flow} is not answered any more");
-                        *lost += 1;
-                        sockets[*flow].send_to(format!("{flow}").as_bytes(), to).expect("sent");
-                    }
-                }
-            };
-            let (from, what) = answer.split_once(' ').expect("an answer");
-            assert_eq!(what, flow.to_string());
-            let before = seen.entry(*flow).or_insert_with(|| from.to_owned());
-            assert_eq!(before, from, "flow {flow} came from elsewhere");
+    }
+}
+
+/// The address that the server saw of a flow, which has sent and sends again until it is answered.
+fn answered(socket: &UdpSocket, to: &str, flow: usize, lost: &mut u64) -> String {
+    let (mut buffer, mut tries) = ([0; 2048], 0);
+    loop {
+        let Ok((bytes, _)) = socket.recv_from(&mut buffer) else {
+            tries += 1;
+            assert!(tries < 60, "flow {flow} is not answered any more");
+            *lost += 1;
+            socket.send_to(format!("{flow}").as_bytes(), to).expect("sent");
+            continue;
+        };
+        let answer = String::from_utf8_lossy(&buffer[..bytes]).into_owned();
+        let (from, what) = answer.split_once(' ').expect("an answer");
+        // Else a late one to what was sent again.
+        if what == flow.to_string() {
+            return from.to_owned();
         }
     }
 }
@@ -161,18 +175,22 @@ fn round(sockets: &[UdpSocket], to: &str, seen: &mut BTreeMap<usize, String>, lo
 #[test]
 fn flows_stay_with_their_nat_while_nodes_join_drain_and_leave_and_the_forwarder_is_replaced() {
     let Some((mut rig, to, _echo)) = serving(&["n1"]) else { return };
-    let many = flows();
+    let to = [to, format!("{SERVER}:7010")];
+    let _second = Echo::start(&rig, &to[1]);
+    // Sockets of the three times that new flows come.
+    let part = flows().div_ceil(6);
+    let many = 6 * part;
     let (mut seen, mut lost) = (BTreeMap::new(), 0);
     let _ = rustix::process::setrlimit(
         rustix::process::Resource::Nofile,
         rustix::process::Rlimit { current: Some(65_536), maximum: Some(65_536) },
     );
-    let mut sockets = open(&rig, 0..many / 3);
+    let mut sockets = open(&rig, 0..part);
     round(&sockets, &to, &mut seen, &mut lost);
     // A node joins; new flows go there as well, old ones stay.
     rig.start_node("n2");
     rig.until_serving(&["n1", "n2"]);
-    sockets.extend(open(&rig, many / 3..2 * many / 3));
+    sockets.extend(open(&rig, part..2 * part));
     round(&sockets, &to, &mut seen, &mut lost);
     // The forwarder is started over, or another version of it: one with other layouts refuses, and packets go on.
     rig.stop_forwarder();
@@ -192,7 +210,7 @@ fn flows_stay_with_their_nat_while_nodes_join_drain_and_leave_and_the_forwarder_
     until("n1 drains", || rig.status().nodes[0].state == "draining");
     std::thread::sleep(Duration::from_millis(100));
     let before = opened(&rig, "n1");
-    sockets.extend(open(&rig, 2 * many / 3..many));
+    sockets.extend(open(&rig, 2 * part..3 * part));
     round(&sockets, &to, &mut seen, &mut lost);
     round(&sockets, &to, &mut seen, &mut lost);
     std::thread::sleep(Duration::from_millis(700));
