@@ -78,6 +78,13 @@ fn facts(service: &ServicePlan) -> Vec<(&'static str, String)> {
     };
     facts.push(("load", load));
     facts.push(("learns from", sources(plan.probed).to_owned()));
+    if let Some(cost) = plan.several_cost {
+        let said = format!(
+            "each counts only its own requests: clients wait {:.0} % longer than behind one with these weights",
+            100.0 * cost
+        );
+        facts.push(("balancers", said));
+    }
     facts
 }
 

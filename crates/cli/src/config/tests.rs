@@ -1,6 +1,7 @@
 //! The configuration as a whole: what is accepted, what is meant by it, and what is said of the rest.
 
 mod mutations;
+mod source;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -189,6 +190,14 @@ fn the_guide_is_right() {
                 let with = format!("{before}, {key}: {default}");
                 let text = LEAST_RELOAD.replace(before, &with);
                 assert_eq!(parse("F", &text), parse("F", LEAST_RELOAD), "{row}");
+                assert!(parse("F", &text).is_ok(), "{row}");
+                checked += 1;
+                continue;
+            }
+            Some(("prometheus", key)) => {
+                let least = source::with("");
+                let text = source::with(&format!("{key}: {default}"));
+                assert_eq!(parse("F", &text), parse("F", &least), "{row}");
                 assert!(parse("F", &text).is_ok(), "{row}");
                 checked += 1;
                 continue;

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use common::{Haproxy, free_port, named, plan};
 use plimsoll_model::{BalancerReport, ServerStatus};
-use plimsoll_sink::{HaproxyConnection, SinkErrorKind, SocketAddress, SteeredBackend, Witness};
+use plimsoll_sink::{
+    HaproxyConfig, HaproxyConnection, Sink, SinkErrorKind, SocketAddress, SteeredBackend, Witness,
+};
 
 /// Backends pool0, pool1, … of so many servers s0, s1, …
 fn pools(backends: usize, servers: usize) -> String {
@@ -170,4 +172,41 @@ async fn a_connection_that_is_shared_does_not_follow_its_socket_to_another_proce
     connection.may_reopen(true);
     read(&mut connection, &mut backends).await;
     assert_eq!(connection.opened(), 2);
+}
+
+#[tokio::test]
+async fn thousands_of_servers_are_found_and_those_without_an_address_are_left_alone() {
+    let servers: String = (0..3_000)
+        .map(|n| format!("  server s{n} 127.1.{}.{}:80\n", n / 250, n % 250 + 1))
+        .collect();
+    let haproxy = Haproxy::start(&format!(
+        "\nbackend large\n  balance roundrobin\n{servers}\
+         backend odd\n  balance leastconn\n  server good 127.0.0.1:1\n  server true 127.0.0.1:2\n  \
+         server twin 127.0.0.1:1\n  server socket unix@DIR/none.sock\n  server any 0.0.0.0:0\n  \
+         server ports 127.0.0.1\n  server spare 127.0.0.1:3 backup\n  server out 127.0.0.1:4 weight 0\n  \
+         server-template slot 1-2 none.invalid:80 init-addr none\n\
+         backend hashed\n  balance uri\n  server s1 127.0.0.1:1\n  server s2 127.0.0.1:2\n"
+    ));
+    let config = HaproxyConfig {
+        timeout: Duration::from_secs(10),
+        ..HaproxyConfig::new(SocketAddress::Unix(haproxy.socket("admin")), "")
+    };
+    let found = Sink::Haproxy(config).look().await.expect("found");
+    let [large, odd, hashed] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((large.steerable().count(), large.out_of_reach()), (3_000, None));
+    assert_eq!(odd.out_of_reach(), None);
+    assert_eq!(odd.steerable().map(|(name, _)| name).collect::<Vec<_>>(), ["good", "true"]);
+    let alone = odd.left_alone().join("; ");
+    for said in [
+        "slot1, slot2 (its name is not resolved yet)",
+        "socket (it listens on a Unix socket)",
+        "any, ports (it has no address and port of its own)",
+        "spare (it is a backup server)",
+        "out (its configured weight is 0)",
+        "twin (a server before it has the same address)",
+    ] {
+        assert!(alone.contains(said), "{said:?} is not in {alone}");
+    }
+    let why = hashed.out_of_reach().expect("out of reach");
+    assert!(why.contains("`balance uri` with a map-based hash"), "{why}");
 }

@@ -105,7 +105,8 @@ fn split(family: &Family, name: &str, balancers: &[Balancer]) -> Result<Haproxy,
     let server = |(number, balancer): (usize, &Balancer)| Server {
         name: format!("balancer{}", number + 1),
         address: balancer.address(),
-        weight: 1,
+        // The drawing is by points of a ring: few of them make unequal parts.
+        weight: 256,
     };
     let servers: Vec<Server> = balancers.iter().enumerate().map(server).collect();
     Haproxy::start_splitter(family, &format!("{name}-split"), &servers, PATIENCE)

@@ -4,15 +4,15 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::line::{Attempt, LONGEST};
 
 /// Response flags by which the server, or the way to it, failed: no connection, cut, reset, timed out, retries used up,
 /// not HTTP.
-const BY_SERVER: [&str; 9] = ["UF", "UC", "UT", "UR", "LR", "URX", "UPE", "UMSDR", "SI"];
+const BY_SERVER: [&str; 8] = ["UF", "UC", "UT", "UR", "LR", "URX", "UPE", "UMSDR"];
 /// The client left, or sent what is no request.
-const BY_CLIENT: [&str; 3] = ["DC", "DPE", "DT"];
+const BY_CLIENT: [&str; 2] = ["DC", "DPE"];
 /// What Envoy writes where there is nothing to say.
 const NOTHING: &str = "-";
 
@@ -126,8 +126,13 @@ struct Object<'a> {
     duration: Option<Number<'a>>,
     #[serde(borrow, default)]
     upstream_service_time: Option<Number<'a>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "present")]
     method: Option<serde_json::Value>,
+}
+
+/// Distinguishes a value of null, as of a connection, from one that is not there.
+fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<serde_json::Value>, D::Error> {
+    serde_json::Value::deserialize(from).map(Some)
 }
 
 fn object(text: &str) -> Result<Told<'_>, &'static str> {
@@ -197,6 +202,47 @@ mod tests {
             assert_eq!(attempt.took, Duration::from_millis(28), "{line}");
             assert_eq!((attempt.failed, attempt.answered), (false, Some(true)), "{line}");
         }
+    }
+
+    /// Written by Envoy 1.40 itself: a client that forges its user agent, a server that answers 500, one that refuses,
+    /// none, one that is too slow, a client that leaves, and a connection.
+    const WRITTEN: &str = r#"
+[2026-11-25T14:26:38.809Z] "GET /ok HTTP/1.1" 200 - 0 2 1 0 "-" "x" 503 UF "y" "228d814a" "127.0.0.1:28080" "127.0.0.1:28090"
+[2026-11-25T14:26:38.823Z] "GET /bad HTTP/1.1" 500 - 0 2 1 1 "-" "x" 503 UF "y" "8f02ac94" "127.0.0.1:28080" "127.0.0.1:28090"
+[2026-11-25T14:26:38.836Z] "GET /dead HTTP/1.1" 503 UF 0 98 0 - "-" "x" 503 UF "y" "ea8cbc4e" "127.0.0.1:28080" "127.0.0.1:28091"
+[2026-11-25T14:26:38.851Z] "GET /none HTTP/1.1" 503 UH 0 19 0 - "-" "x" 503 UF "y" "74269a7d" "127.0.0.1:28080" "-"
+[2026-11-25T14:26:38.860Z] "GET /slow HTTP/1.1" 504 UT 0 24 201 - "-" "x" 503 UF "y" "4e599aaa" "127.0.0.1:28080" "127.0.0.1:28090"
+[2026-11-25T14:26:39.083Z] "GET /slow HTTP/1.1" 0 DC 0 0 142 - "-" "curl/7.88.1" "dc52ad56" "127.0.0.1:28080" "127.0.0.1:28090"
+[2026-11-25T14:26:39.240Z] "- - -" 0 - 79 113 4 - "-" "-" "-" "-" "127.0.0.1:28090"
+{"duration":1,"method":"GET","response_code":200,"response_flags":"-","upstream_host":"127.0.0.1:28090","upstream_service_time":"0"}
+{"duration":1,"method":"GET","response_code":500,"response_flags":"-","upstream_host":"127.0.0.1:28090","upstream_service_time":"1"}
+{"duration":0,"method":"GET","response_code":503,"response_flags":"UF","upstream_host":"127.0.0.1:28091","upstream_service_time":null}
+{"duration":0,"method":"GET","response_code":503,"response_flags":"UH","upstream_host":null,"upstream_service_time":null}
+{"duration":201,"method":"GET","response_code":504,"response_flags":"UT","upstream_host":"127.0.0.1:28090","upstream_service_time":null}
+{"duration":142,"method":"GET","response_code":0,"response_flags":"DC","upstream_host":"127.0.0.1:28090","upstream_service_time":null}
+"#;
+
+    #[test]
+    fn what_envoy_itself_has_written_is_read() {
+        let mut seen = Vec::new();
+        for line in WRITTEN.lines().filter(|line| !line.is_empty()) {
+            let all = all(line).expect(line);
+            let told = all.first();
+            seen.push(told.map(|a| (a.server, a.took.as_millis(), a.failed, a.answered)));
+        }
+        let live = "127.0.0.1:28090";
+        let requests = [
+            Some((live, 1, false, Some(true))),
+            Some((live, 1, true, Some(true))),
+            Some(("127.0.0.1:28091", 0, true, Some(false))),
+            None,
+            Some((live, 201, true, Some(false))),
+            Some((live, 142, false, Some(false))),
+        ];
+        let connection = Some((live, 4, false, None));
+        let expected: Vec<_> =
+            requests.iter().chain([&connection]).chain(&requests).copied().collect();
+        assert_eq!(seen, expected);
     }
 
     #[test]

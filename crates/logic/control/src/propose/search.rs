@@ -331,6 +331,31 @@ mod tests {
     }
 
     #[test]
+    fn weights_for_several_balancers_are_better_behind_several() {
+        let total: f64 = pool().iter().map(|m| m.capacity_rps).sum();
+        for load in [0.5, 0.7] {
+            let rate = load * total;
+            let unaware = Search::new(pool(), rate, 1, None, 1).finish();
+            for balancers in [2, 3] {
+                let aware = Search::new(pool(), rate, 1, None, balancers).finish();
+                let model = Search::new(pool(), rate, 1, None, balancers);
+                let there = model.try_out(unaware.weights.clone()).mean_us;
+                println!(
+                    "load {load}, {balancers} balancers: {:.1} ms with {} parked; {:.1} ms with the {} that one would \
+                     park; one: {:.1} ms",
+                    aware.mean_us / 1e3,
+                    aware.parked,
+                    there / 1e3,
+                    unaware.parked,
+                    unaware.mean_us / 1e3
+                );
+                assert!(aware.mean_us < there, "{load}, {balancers}");
+                assert!(aware.mean_us > unaware.mean_us, "it is no better than one");
+            }
+        }
+    }
+
+    #[test]
     fn one_backend_and_an_overloaded_pool_have_an_answer() {
         let one = vec![pool()[0]];
         let found = Search::new(one.clone(), 5.0, 1, None, 1).finish();

@@ -1,0 +1,169 @@
+//! Without Lua: weights in a file, and reloads.
+
+use std::process::Command;
+use std::time::Duration;
+
+use plimsoll_model::BackendId;
+use plimsoll_sink::{NginxPool, NginxReloadConfig, NginxReloadSink, ReportSource, WeightSink};
+
+use crate::contract::{self, plan};
+use crate::rig::{Nginx, PROGRAM, server, until};
+
+/// The same NGINX, whose first pool is an upstream of its own with a file of servers.
+struct Reloaded(Nginx);
+
+impl Reloaded {
+    fn start() -> Option<Self> {
+        let pools =
+            [NginxPool { name: "lua".to_owned(), leastconn: false, servers: vec![server(9, 1)] }];
+        let nginx = Nginx::prepare(&pools, "own")?;
+        let lines: String =
+            (1..=3).map(|i| format!("server 127.0.0.1:{i} weight={};\n", 10 * i)).collect();
+        std::fs::write(nginx.dir.join("own.servers"), lines).expect("written");
+        let mut reloaded = Reloaded(nginx);
+        reloaded.0.start_again();
+        Some(reloaded)
+    }
+
+    fn config(&self) -> NginxReloadConfig {
+        let dir = &self.0.dir;
+        let config = dir.join("nginx.conf").display().to_string();
+        let command = [PROGRAM, "-p", &dir.display().to_string(), "-c", &config].map(str::to_owned);
+        NginxReloadConfig {
+            pid: dir.join("pid"),
+            command: command.into(),
+            min_interval: Duration::from_millis(1),
+            ..NginxReloadConfig::new(dir.join("own.servers"))
+        }
+    }
+
+    /// Servers of the contract are called s1, s2, s3: by their addresses here.
+    fn name(server: &str) -> String {
+        match server.strip_prefix('s').and_then(|n| n.parse::<u16>().ok()) {
+            Some(n) => format!("127.0.0.1:{n}"),
+            None => server.to_owned(),
+        }
+    }
+
+    fn sink_of(&self, servers: &[&str]) -> NginxReloadSink {
+        let named = (1..).map(BackendId).zip(servers.iter().map(|name| Self::name(name))).collect();
+        NginxReloadSink::new(self.config(), named).expect("good names")
+    }
+
+    fn file(&self) -> String {
+        std::fs::read_to_string(self.0.dir.join("own.servers")).expect("readable")
+    }
+}
+
+impl contract::Bed for Reloaded {
+    type Sink = NginxReloadSink;
+    const KEEPS_WEIGHTS: bool = true;
+
+    fn sink(&self, servers: &[&str]) -> NginxReloadSink {
+        self.sink_of(servers)
+    }
+
+    fn named(&self, server: &str) -> String {
+        Self::name(server)
+    }
+
+    fn weight(&self, server: &str) -> u32 {
+        let text = self.file();
+        let line =
+            text.lines().find(|line| line.contains(&format!("server {} ", Self::name(server))));
+        let line = line.unwrap_or_else(|| panic!("{server} in {text}"));
+        if line.contains(" down;") {
+            return 0;
+        }
+        let (_, rest) = line.split_once("weight=").expect("a weight");
+        rest.split([' ', ';']).next().and_then(|weight| weight.parse().ok()).expect("a number")
+    }
+
+    fn meddle(&self, weight: u32) {
+        let name = Self::name("s2");
+        let change = |line: &str| match line.contains(&name) {
+            true => format!("server {name} weight={weight};\n"),
+            false => format!("{line}\n"),
+        };
+        let text: String = self.file().lines().map(change).collect();
+        std::fs::write(self.0.dir.join("own.servers"), text).expect("written");
+    }
+
+    fn stop(&mut self) {
+        self.0.stop();
+    }
+
+    fn start_again(&mut self) {
+        self.0.start_again();
+    }
+}
+
+#[tokio::test]
+async fn what_every_sink_promises_holds_by_reloads() {
+    let Some(mut bed) = Reloaded::start() else { return };
+    contract::holds(&mut bed).await;
+}
+
+#[tokio::test]
+async fn without_lua_weights_are_written_and_reloaded_and_nothing_is_left_half_done() {
+    let Some(mut bed) = Reloaded::start() else { return };
+    let mut sink = bed.sink_of(&["s1", "s2", "s3"]);
+    let workers = |bed: &Reloaded| {
+        let pid = bed.0.child.as_ref().expect("it runs").id().to_string();
+        let children = Command::new("pgrep").args(["-P", &pid]).output().expect("run pgrep");
+        String::from_utf8_lossy(&children.stdout).into_owned()
+    };
+    let before = workers(&bed);
+    let report = sink.read().await.expect("read");
+    assert_eq!(report.servers.iter().map(|s| s.weight).collect::<Vec<_>>(), [10, 20, 30]);
+    let applied = sink.apply(&plan(&[1_000, 20, 0])).await.expect("applied");
+    assert_eq!(applied.commands, 2);
+    until("other workers", || workers(&bed) != before);
+    let written = "server 127.0.0.1:1 weight=1000;\nserver 127.0.0.1:2 weight=20;\nserver 127.0.0.1:3 weight=1 down; # \
+                   weight 0 by plimsoll\n";
+    assert_eq!(bed.file(), written);
+    let again = sink.apply(&plan(&[1_000, 20, 0])).await.expect("applied");
+    assert_eq!(again.commands, 0, "nothing differs: no reload");
+    for bad in [plan(&[5, 1_001, 5]), plan(&[0, 0, 0]), plan(&[5, 5, 5, 5])] {
+        assert!(!sink.apply(&bad).await.expect_err("refused").retryable());
+    }
+    let error = bed.sink_of(&["s1", "s7"]).apply(&plan(&[1, 2])).await.expect_err("unknown");
+    assert!(error.to_string().contains("no server 127.0.0.1:7; it has 127.0.0.1:1,"), "{error}");
+
+    // A life that ended between the writing and the reload left this file: the next one does not trust it.
+    let before = workers(&bed);
+    let mut next = bed.sink_of(&["s1", "s2", "s3"]);
+    let applied = next.apply(&plan(&[1_000, 20, 0])).await.expect("applied");
+    assert_eq!((applied.commands, bed.file().as_str()), (0, written));
+    until("other workers", || workers(&bed) != before);
+
+    // A reload that NGINX refuses is told in its words, and the file is as it was.
+    let main = bed.0.dir.join("nginx.conf");
+    let good = std::fs::read_to_string(&main).expect("readable");
+    std::fs::write(&main, good.replace("worker_processes 2;", "worker_processes two;"))
+        .expect("written");
+    let error = sink.apply(&plan(&[1, 2, 3])).await.expect_err("NGINX refuses");
+    assert!(error.retryable() && error.to_string().contains("worker_processes"), "{error}");
+    assert_eq!(bed.file(), written);
+    std::fs::write(&main, good).expect("written");
+    sink.apply(&plan(&[1, 2, 3])).await.expect("applied");
+
+    // Seldom: the second of two is refused, and says when.
+    let config = NginxReloadConfig { min_interval: Duration::from_secs(600), ..bed.config() };
+    let named = (1..=3).map(|i| (BackendId(i), format!("127.0.0.1:{i}"))).collect();
+    let mut seldom = NginxReloadSink::new(config, named).expect("good names");
+    assert_eq!(seldom.limits().min_interval, Duration::from_secs(600));
+    seldom.apply(&plan(&[3, 2, 1])).await.expect("the first");
+    let error = seldom.apply(&plan(&[1, 2, 3])).await.expect_err("too soon");
+    assert!(error.to_string().contains("the last reload was a moment ago"), "{error}");
+
+    bed.0.stop();
+    for _ in 0..2 {
+        let error = sink.read().await.expect_err("gone");
+        assert!(error.retryable(), "{error}");
+    }
+    bed.0.start_again();
+    let weights: Vec<u32> =
+        sink.read().await.expect("read").servers.iter().map(|s| s.weight).collect();
+    assert_eq!(weights, [3, 2, 1], "the file keeps them");
+}
