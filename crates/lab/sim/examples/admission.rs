@@ -8,7 +8,9 @@
 
 use std::time::Duration;
 
-use plimsoll_admission::{AdaptiveOptions, AdmissionOptions, CapacityOptions, RetryOptions, WaitOptions};
+use plimsoll_admission::{
+    AdaptiveOptions, AdmissionOptions, CapacityOptions, RetryOptions, WaitOptions,
+};
 use plimsoll_policy::{Policy, PolicyKind, Settings};
 use plimsoll_queueing::ServiceTime;
 use plimsoll_sim::{

@@ -106,10 +106,8 @@ fn arguments() -> (Plan, Vec<Cell>) {
         balancers: number(6, 1.0) as usize,
         sight,
         doors: argument(7).is_some_and(|method| method.contains("refusals")),
-        wait: argument(9).map(|_| WaitOptions {
-            max_wait_ms: number(9, 0.0) as u64,
-            ..WaitOptions::default()
-        }),
+        wait: argument(9)
+            .map(|_| WaitOptions { max_wait_ms: number(9, 0.0) as u64, ..WaitOptions::default() }),
         network: Duration::from_secs_f64(number(8, 0.0) / 1e3),
     };
     let mut cells = Vec::new();

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_admission::{AdaptiveOptions, AdmissionOptions, LedgerOptions, RetryOptions};
+use plimsoll_admission::{AdaptiveOptions, AdmissionOptions, LedgerOptions, RetryOptions, WaitOptions};
 use serde_json::{Value, json};
 
 const PAGE: &str = include_str!("../../../../../docs/admission.md");
@@ -53,6 +53,7 @@ fn every_option_is_told_with_its_default_and_no_other_is() {
     assert_eq!(told("option of `adaptive`"), defaults(&AdaptiveOptions::default()));
     assert_eq!(told("option of `bloc`"), defaults(&LedgerOptions::default()));
     assert_eq!(told("option of retries"), defaults(&RetryOptions::default()));
+    assert_eq!(told("option of waiting"), defaults(&WaitOptions::default()));
     let mut ingress = defaults(&AdmissionOptions::default());
     ingress.retain(|path, _| !path.starts_with("capacity."));
     let all = serde_json::to_value(AdmissionOptions::default()).expect("options are plain");

@@ -5,6 +5,7 @@ use plimsoll_policy::{Policy, PolicyKind, Settings};
 
 mod around;
 mod inputs;
+mod waiting;
 
 use super::*;
 use crate::{paper_pool, small_pool};

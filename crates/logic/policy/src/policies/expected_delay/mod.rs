@@ -20,7 +20,9 @@
 //!   backend of a request is drawn (`shares.rs`) by weights that refusals teach (`refusals.rs`). O(n/16) a
 //!   pick.
 //! * **probes**: some backends, drawn by learned capacity, are asked just before the pick, and `n` is what
-//!   they answer; where none did, the draw is all.
+//!   they answer; where none did, the draw is all. A balancer that can hold requests does so where the key of the
+//!   backend picked is above `S + W·h`, `S` being the pool's mean service time and `h` how long it takes until as many
+//!   of the balancer's requests end as wait: late binding, which needs no constant of its own.
 //!
 //! Weights say who takes part, no more: capacity is learned. Who has not succeeded yet is an average
 //! backend, from the pool's first success on; before that, all are alike. A failure stays in flight for its

@@ -165,3 +165,45 @@ fn who_refuses_what_would_be_late_keeps_its_share() {
     // What the other serves raises that one's weight somewhat.
     assert!((0.35..0.55).contains(&share), "{share}");
 }
+
+#[test]
+fn one_rather_waits_where_requests_of_this_balancer_end_sooner_than_the_backend_has_room() {
+    let mut policy = policy(Sight::Probes, 3);
+    let now = serve_alone(&mut policy, &[10, 10, 10]);
+    let ms = Duration::from_millis;
+    let mut tell = |in_flight| {
+        policy.on_probe(0, ServerLoad { in_flight, ..ServerLoad::default() }, now);
+        [0, 2, 20, 60].map(|here| policy.rather_waits(0, ms(here), now))
+    };
+    assert_eq!(tell(0), [false; 4], "there is room");
+    // The keys are 40 and 100; that of waiting is 10 and three times as long.
+    assert_eq!(tell(1), [true, true, false, false]);
+    assert_eq!(tell(3), [true, true, true, false]);
+    let later = now + ms(1_000_000);
+    assert!(!policy.rather_waits(0, Duration::ZERO, later), "what was told is old");
+}
+
+#[test]
+fn a_backend_that_may_have_more_cores_is_tried_where_others_have_many() {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    let mut policy = policy(Sight::Probes, 2);
+    let ms = Duration::from_millis;
+    let mut now = Nanos::ZERO;
+    let load = |in_flight| ServerLoad { in_flight, ..ServerLoad::default() };
+    // Twenty at a time, none of which waits; the other had one request.
+    for round in 0..200 {
+        if round == 0 {
+            policy.on_start(1, now);
+            policy.on_finish(1, &Finish::success(ms(10)), now + ms(10));
+        }
+        for in_flight in 0..20 {
+            policy.on_probe(0, load(in_flight), now);
+            policy.on_start(0, now);
+        }
+        now = now + ms(10);
+        (0..20).for_each(|_| policy.on_finish(0, &Finish::success(ms(10)), now));
+    }
+    policy.on_probe(0, load(18), now);
+    policy.on_probe(1, load(10), now);
+    assert_eq!(policy.pick(&Request::default(), now, &mut rng), Some(1));
+}
