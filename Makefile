@@ -5,7 +5,7 @@ CARGO ?= cargo
 RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
 
 .PHONY: demo demo-l4 demo-edge test quick check build dist lab deps soak help \
-    bench-solver bench-pool bench-failover bench-polling bench-l4
+    bench-solver bench-pool bench-peers bench-failover bench-polling bench-l4
 
 demo: build ## an unequal pool behind real HAProxys, with and without Plimsoll (4 min; the default)
 	$(CARGO) run --locked --release -q -p plimsoll-lab -- demo

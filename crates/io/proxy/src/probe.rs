@@ -29,6 +29,8 @@ const MOST_WAITING: u32 = 64;
 /// A backend that did not answer, or not so, is left alone for so long.
 const REST: Duration = Duration::from_secs(1);
 const LONG_REST: Duration = Duration::from_secs(30);
+/// All are asked no more often.
+const SHORTEST: Duration = Duration::from_millis(10);
 /// The longest answer.
 const ANSWER: usize = 1_024;
 const QUESTION: &[u8] = b"OPTIONS * HTTP/1.1\r\nhost: plimsoll\r\nplimsoll-probe: 1\r\n\r\n";
@@ -72,7 +74,8 @@ impl Probes {
         });
         if !is_beside {
             // Twice while news is good: one that is lost loses nothing.
-            tokio::task::spawn_local(every(probes.age / 2, Rc::downgrade(&probes)));
+            let interval = (probes.age / 2).max(SHORTEST);
+            tokio::task::spawn_local(every(interval, Rc::downgrade(&probes)));
         }
         Some(probes)
     }

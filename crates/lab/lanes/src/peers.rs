@@ -146,8 +146,10 @@ impl Balancers {
         servers: &[Server],
         envoy: Option<&Path>,
     ) -> Result<Self, LaneError> {
-        let mut all = Balancers { daemon: None, members: Vec::new(), addresses: free(count)? };
-        let addresses = all.addresses.clone();
+        // All at once: a port that was free a moment ago may be so again.
+        let mut addresses = free(count + servers.len())?;
+        let entries = addresses.split_off(count);
+        let mut all = Balancers { daemon: None, members: Vec::new(), addresses: addresses.clone() };
         let socket = family.dir().join(format!("{name}.sock"));
         match peer {
             Peer::HaproxyLeastconn | Peer::HaproxyPlimsoll => {
@@ -171,7 +173,7 @@ impl Balancers {
                 command.args(["--concurrency", "1", "--disable-hot-restart", "-l", "error"]);
                 all.spawn(family, name, command)?;
             }
-            _ => all.start_proxy(family, name, (peer, &socket), servers)?,
+            _ => all.start_proxy(family, name, (peer, &socket), (servers, entries))?,
         }
         Ok(all)
     }
@@ -181,7 +183,7 @@ impl Balancers {
         family: &Family,
         name: &str,
         (peer, socket): (Peer, &Path),
-        servers: &[Server],
+        (servers, entries): (&[Server], Vec<SocketAddr>),
     ) -> Result<(), LaneError> {
         let mut servers = servers.to_vec();
         let run = |what: &str, text: Value| -> Result<Command, LaneError> {
@@ -191,7 +193,7 @@ impl Balancers {
             Ok(command)
         };
         if peer.ingress() != Ingress::None {
-            let (what, entries) = (format!("{name}-ingress"), free(servers.len())?);
+            let what = format!("{name}-ingress");
             let command = run(&what, ingress(peer.ingress(), &entries, &servers))?;
             let balancers = std::mem::replace(&mut self.addresses, entries);
             self.spawn(family, &what, command)?;
