@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_admission::{AdaptiveOptions, AdmissionOptions, LedgerOptions, RetryOptions, WaitOptions};
+use plimsoll_admission::{
+    AdaptiveOptions, AdmissionOptions, LedgerOptions, RetryOptions, WaitOptions,
+};
 use serde_json::{Value, json};
 
 const PAGE: &str = include_str!("../../../../../docs/admission.md");
