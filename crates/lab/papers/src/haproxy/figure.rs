@@ -26,6 +26,10 @@ pub struct Figure {
     pub quick: &'static [f64],
 }
 
+/// Holds one pool's points against the paper's statements; progress goes over the part that it is given.
+pub type Judge =
+    fn(&Context, &mut Cells, &Measured, (f64, f64)) -> Result<Vec<Comparison>, Failure>;
+
 /// The study's eight on WordPress, where a lane takes a minute; everything elsewhere.
 pub fn methods(pool: ServerPool) -> Vec<Method> {
     match pool {
@@ -40,11 +44,7 @@ impl Figure {
     ///
     /// # Errors
     /// When a pool does not run.
-    pub fn run(
-        &self,
-        context: &Context,
-        judge: fn(&Context, &mut Cells, &Measured, (f64, f64)) -> Result<Vec<Comparison>, Failure>,
-    ) -> Result<Outcome, Failure> {
+    pub fn run(&self, context: &Context, judge: Judge) -> Result<Outcome, Failure> {
         let mut cells = Cells::open(context, self.experiment)?;
         let mut outcome = Outcome::default();
         let pools = chosen(context);

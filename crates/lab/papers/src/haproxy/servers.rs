@@ -142,6 +142,7 @@ impl Bed {
                 let quotas = quotas(pool, sizes);
                 let instances = Instances::start(family, &cgroups, &site, &quotas, 1);
                 let instances = instances.map_err(of_wordpress)?;
+                wordpress::warm_up(&instances).map_err(of_wordpress)?;
                 Running::WordPress(Application { instances, _cgroups: cgroups, _site: site })
             }
         };
