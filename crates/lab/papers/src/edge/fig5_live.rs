@@ -25,9 +25,10 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 const WAYS: [(&str, &str); 2] = [(WATER_FILL, "water_fill"), (WRR, "weighted_round_robin")];
-/// How long each flow lasts, milliseconds; flows at a time.
+/// How long each flow lasts, milliseconds; flows at a time: so few that the bursts of one are less than 10 ms apart. Flows whose
+/// packets are further apart look as if they ended young, and loads swing.
 const LIVES_MS: [u64; 2] = [1_500, 10_000];
-const FLOWS: u64 = 300;
+const FLOWS: u64 = 60;
 const WORK_US: u32 = 8;
 /// Of the first core, at first.
 const BEFORE: f64 = 0.7;
