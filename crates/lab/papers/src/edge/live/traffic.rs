@@ -158,7 +158,7 @@ impl Sender<'_> {
                 }
             }
             ticks += 1;
-            if ticks % 500 == 0
+            if ticks.is_multiple_of(500)
                 && let Ok(text) = std::fs::read_to_string("/proc/thread-self/schedstat")
                 && let Some(ns) = text.split_whitespace().next().and_then(|word| word.parse().ok())
             {
