@@ -30,7 +30,7 @@ const WAYS: [(&str, &str); 3] =
 /// Per mille of the traffic.
 const SHARES: [u64; 5] = [70, 170, 270, 370, 470];
 /// Mean load of the two cores; what makes and forwards packets takes its part of them besides.
-const LOAD: f64 = 0.65;
+const LOAD: f64 = 0.75;
 const WORK_US: u32 = 8;
 /// Without an elephant, so that the next one is another flow; and before a window, so that old flows have ended.
 const PAUSE: Duration = Duration::from_millis(300);

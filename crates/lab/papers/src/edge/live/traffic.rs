@@ -158,7 +158,7 @@ impl Sender<'_> {
                 }
             }
             ticks += 1;
-            if ticks % 500 == 0
+            if ticks.is_multiple_of(500)
                 && let Ok(text) = std::fs::read_to_string("/proc/thread-self/schedstat")
                 && let Some(ns) = text.split_whitespace().next().and_then(|word| word.parse().ok())
             {
@@ -183,7 +183,7 @@ impl Sender<'_> {
         let life = self.traffic.life_ms.load(Ordering::Relaxed);
         // Flow i of n ends i/n of a life after flow 0.
         let now = self.began.elapsed().as_millis() as u64;
-        let lives = if life == 0 { 0 } else { (now + self.turn * life / flows) / life };
+        let lives = (now + self.turn * life / flows).checked_div(life).unwrap_or(0);
         flow(self.turn % (HOSTS - 1), self.turn / (HOSTS - 1) + lives, self.turn % services)
     }
 
