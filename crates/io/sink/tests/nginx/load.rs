@@ -8,7 +8,7 @@ use plimsoll_testbed::load::{LoadSpec, Target, start};
 use plimsoll_testbed::{Change, Mode};
 
 use crate::contract::plan;
-use crate::rig::{Nginx, bed, pool, server, until};
+use crate::rig::{Nginx, bed, pool, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn five_hundred_changes_under_load_cost_no_client_an_error_and_the_split_follows() {

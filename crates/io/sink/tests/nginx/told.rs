@@ -8,7 +8,7 @@ use plimsoll_sink::{
 };
 
 use crate::contract::plan;
-use crate::rig::{Nginx, pool, server};
+use crate::rig::{Nginx, server};
 
 #[tokio::test]
 async fn it_tells_what_it_has_and_says_what_it_does_not_understand() {
