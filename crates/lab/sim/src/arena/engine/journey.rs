@@ -279,9 +279,10 @@ impl Engine<'_> {
         if verdict == Some(Retry::Again) {
             self.flights.again(slot);
             self.send(slot, now);
-        } else if rejected && (flight.hopeless || !self.wait(slot, now)) {
-            self.lose(slot, Lost::Dropped, now);
         } else if rejected {
+            if flight.hopeless || !self.wait(slot, now) {
+                self.lose(slot, Lost::Dropped, now);
+            }
         } else {
             let ok = flight.ending == Ending::Success;
             let backend = flight.backend as usize;
