@@ -236,9 +236,15 @@ fn chosen(args: &RunArgs) -> Result<Vec<&'static Experiment>, Vec<String>> {
     let options = args.options();
     let mut problems: Vec<String> = options.problems().into_iter().map(str::to_owned).collect();
     let has_choice = |e: &&Experiment| plimsoll_papers::haproxy::WITH_OPTIONS.contains(&e.name);
-    if options != Options::default() && !found.iter().any(has_choice) {
+    let study = !options.pools.is_empty() || options.site.is_some() || options.lane.is_some();
+    if study && !found.iter().any(has_choice) {
         let names = plimsoll_papers::haproxy::WITH_OPTIONS.join(", ");
         problems.push(format!("--pool, --site and --lane are for {names}"));
+    }
+    let has_points = |e: &&Experiment| plimsoll_papers::edge_cell::WITH_WINDOW.contains(&e.name);
+    if options.window.is_some() && !found.iter().any(has_points) {
+        let names = plimsoll_papers::edge_cell::WITH_WINDOW.join(", ");
+        problems.push(format!("--window is for {names}"));
     }
     if problems.is_empty() { Ok(found) } else { Err(problems) }
 }
@@ -369,6 +375,9 @@ mod tests {
         assert_eq!(problems(&site), [""; 0]);
         let all = problems(&["knapsack-fig8", "--pool", "wordpress", "--lane", "10ms"]);
         assert_eq!(all.len(), 3, "{all:?}");
+        assert_eq!(problems(&["edge-fig3-live", "--window", "10s"]), [""; 0]);
+        assert!(problems(&["edge-fig3", "--window", "10s"])[0].contains("edge-fig3-live"));
+        assert!(problems(&["edge-fig3-live", "--lane", "10s"])[0].contains("haproxy-fig7"));
         assert!(problems(&["haproxy-fig7", "--site", "/x"])[0].contains("--pool wordpress"));
         assert!(read(&["haproxy-fig7", "--pool", "imaginary"]).is_err());
     }

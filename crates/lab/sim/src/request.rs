@@ -89,6 +89,9 @@ impl Balancer {
     }
 }
 
+/// (finish, server, sent, counts as success, balancer)
+type Departure = (u64, usize, u64, bool, usize);
+
 /// A pool in which every request is simulated.
 pub struct RequestPool {
     now: u64,
@@ -107,8 +110,7 @@ pub struct RequestPool {
     held: Vec<Vec<u32>>,
     /// Random numbers of which balancer a request comes to.
     ways: Xoshiro256PlusPlus,
-    /// (finish, server, sent, counts as success, balancer)
-    departures: BinaryHeap<Reverse<(u64, usize, u64, bool, usize)>>,
+    departures: BinaryHeap<Reverse<Departure>>,
     next_arrival: u64,
     generation: u64,
     /// Every answer, if they are kept: an hour of a busy pool has a million.

@@ -74,8 +74,10 @@ impl Point {
 }
 
 fn run(context: &Context) -> Result<Outcome, Failure> {
-    let window =
-        context.options.window.unwrap_or(context.pick(Duration::from_secs(1), Duration::from_secs(3)));
+    let window = context
+        .options
+        .window
+        .unwrap_or(context.pick(Duration::from_secs(1), Duration::from_secs(3)));
     let loads: &[u32] = context.pick(&[30, 80], &[10, 20, 30, 40, 50, 60, 70, 80, 90, 100]);
     let mut points = Vec::new();
     for (number, case) in CASES.iter().enumerate() {

@@ -231,11 +231,7 @@ impl Knowledge {
         }
         self.averaged = window.is_averaged();
         // A window that makes no sense (its clock stood still) is ignored.
-        if self.averaged {
-            self.stale = true;
-        } else if self.throughput.observe(&observed(window, setting)).is_ok() {
-            self.stale = true;
-        }
+        self.stale |= self.averaged || self.throughput.observe(&observed(window, setting)).is_ok();
         self.note_least(window);
         let stationary = window.growth.abs() <= 3.0 + 0.2 * window.started;
         let latency_us = window.latency_us().filter(|us| *us > 0.0);

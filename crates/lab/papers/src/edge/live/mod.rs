@@ -18,3 +18,7 @@ pub use busy::Threads;
 pub use cell::{Cell, CellPlan};
 pub use sink::Latency;
 pub use traffic::{Load, Traffic, set};
+
+/// The experiments in which a person may choose how long each point is measured.
+pub const WITH_WINDOW: &[&str] =
+    &[super::fig3_live::EXPERIMENT.name, super::fig4_live::EXPERIMENT.name];
