@@ -88,6 +88,7 @@ impl Bed {
                 started_total: self.begun[i] as u64,
                 errors_total: 0,
                 answered_total: None,
+                response_times: None,
             }
         });
         let lag = Duration::from_millis(RANGE_MS + 1_000);
