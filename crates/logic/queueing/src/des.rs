@@ -139,7 +139,7 @@ pub fn simulate_several<P: Pick + ?Sized, R: RngCore + ?Sized>(
             let work = run.service.draw(rng);
             let by = match balancers.len() {
                 0 | 1 => 0,
-                many => (u64::from(rng.next_u32()) * many as u64 >> 32) as usize,
+                many => ((u64::from(rng.next_u32()) * many as u64) >> 32) as usize,
             };
             let Some(i) = balancers.get_mut(by).and_then(|b| b.pick()) else { continue };
             if busy[i] < stations[i].cores {

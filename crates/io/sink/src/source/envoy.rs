@@ -64,7 +64,7 @@ fn attempt<'a>(told: &Told<'a>) -> Attempt<'a> {
         pool: None,
         server: told.server,
         took: told.duration,
-        failed: by_server || is_bad && !(by_client && !answered),
+        failed: by_server || is_bad && (answered || !by_client),
         answered: (!told.is_connection).then_some(answered),
     }
 }

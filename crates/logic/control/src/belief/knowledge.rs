@@ -231,9 +231,7 @@ impl Knowledge {
         }
         self.averaged = window.is_averaged();
         // A window that makes no sense (its clock stood still) is ignored.
-        if self.averaged {
-            self.stale = true;
-        } else if self.throughput.observe(&observed(window, setting)).is_ok() {
+        if self.averaged || self.throughput.observe(&observed(window, setting)).is_ok() {
             self.stale = true;
         }
         self.note_least(window);
