@@ -160,6 +160,8 @@ impl Feed for Known {
             server.started_total = flights.begun;
             server.errors_total = flights.failed;
             server.answered_total = self.has_answers.then_some(flights.answered);
+            // The balancer's own would be of other requests than those counted here.
+            server.response_times = None;
         }
         true
     }

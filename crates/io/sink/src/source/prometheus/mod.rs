@@ -337,6 +337,8 @@ impl Known {
         server.errors_total = counters.failed as u64;
         // Means show no silence: an idle server and a dead one look alike in them.
         server.answered_total = None;
+        // The balancer's own would be of other requests.
+        server.response_times = None;
     }
 }
 
@@ -416,6 +418,7 @@ mod tests {
             started_total: 9_999,
             errors_total: 999,
             answered_total: Some(9),
+            response_times: None,
         };
         BalancerReport {
             at: Nanos::ZERO,
