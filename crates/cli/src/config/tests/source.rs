@@ -50,8 +50,8 @@ fn what_is_wrong_with_a_prometheus_is_told_with_its_place() {
         ("        rate: rate(x[30s])\n", "", "services[0].source.prometheus"),
         (
             "latency: y",
-            "latencies: y",
-            "9:9: services[0].source.prometheus.latencies: unknown key; did you mean \"latency\"?",
+            "latencys: y",
+            "9:9: services[0].source.prometheus.latencys: unknown key; did you mean \"latency\"?",
         ),
         (
             "        latency: y\n",
