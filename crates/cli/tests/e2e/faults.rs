@@ -131,8 +131,8 @@ fn a_full_disk_is_said_and_steering_goes_on() {
     first.end();
     // The least room with which it starts: what it writes next finds none.
     let blocks = std::fs::metadata(rig.path("state")).expect("a store").len() / 512;
-    let daemon = (1..=16).find_map(|part| rig.daemon_limited_to(blocks * part / 16));
-    let daemon = daemon.expect("with all the room that the store has it starts");
+    let daemon = (1..=32).find_map(|part| rig.daemon_limited_to(blocks * part / 16));
+    let daemon = daemon.expect("with twice the room that the store has it starts");
     // What was learned is kept every ten seconds, and what is kept first may still find room.
     until_within(3 * PATIENCE, "the warning", || {
         rig.haproxy.ask("set server shop/s1 weight 7");
