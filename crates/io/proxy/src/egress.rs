@@ -25,6 +25,7 @@ use crate::forwarded;
 use crate::guard::Guard;
 use crate::headers::{self, Rejected};
 use crate::linger::Lingering;
+use crate::patience::Patience;
 use crate::plain;
 use crate::probe::Probes;
 use crate::quick::{self, Quick, Scratch};
@@ -123,10 +124,14 @@ impl Pool {
         status: StatusCode,
     ) -> Ending {
         self.balancer.admitted();
-        if chip.is_some() {
+        if let Some(has_room) = chip {
             self.has_ingress[flight.backend()].set(true);
+            if has_room {
+                self.balancer.has_room(flight.backend());
+            }
         }
         flight.bring(chip);
+        flight.let_in();
         if !is_failure(status) {
             return Ending::Success;
         }
@@ -203,6 +208,7 @@ impl Egress {
         let view = View { peer: client.address().ip(), head: forward.head() };
         let key = pool.balancer.key.as_ref().and_then(|key| key.key(&view));
         let mut tried = Tried::default();
+        let mut patience = Patience::new(&pool.balancer, alarm);
         let (mut live, mut begun) = match client.open.resume.take() {
             Some(Resume { flight, live, lease, arrived }) => {
                 forward.arrived_at(arrived);
@@ -210,20 +216,34 @@ impl Egress {
             }
             None => (pool.balancer.begin(), None),
         };
+        if begun.is_none() && pool.balancer.others_wait() {
+            // In a box: each connection's task is as large as all that it may hold.
+            Box::pin(patience.wait_behind(forward.deadline())).await;
+        }
         loop {
             let picked = || {
+                if let Some(backend) = patience.room() {
+                    let flight = pool.balancer.pick_left(backend);
+                    return Some((flight.or_else(|| pool.balancer.pick(key, &[]))?, None));
+                }
                 let own = named.filter(|_| tried.count == 0);
                 let own = own.and_then(|backend| pool.balancer.pick_own(backend));
                 Some((own.or_else(|| pool.balancer.pick(key, tried.avoid()))?, None))
             };
             let Some((mut flight, lease)) = begun.take().or_else(picked) else {
+                let is_refused = tried.rejected.is_some() || pool.balancer.has_backends();
+                let may_wait = is_refused && (tried.unreachable == 0 || tried.refusals > 0);
+                if may_wait && Box::pin(patience.wait(forward.deadline())).await {
+                    tried.forget();
+                    continue;
+                }
                 return self.nowhere(pool, &tried);
             };
             if tried.count == 0 && lease.is_none() {
                 pool.ask_beside(key);
             }
             let backend = flight.backend();
-            self.tell(pool, backend, &mut forward, &tried);
+            self.tell(pool, backend, &mut forward, (&tried, &patience));
             client.open.record.sent(pool.balancer.addresses[backend]);
             let at = (backend, lease);
             let sent = forward.send(&connections, at, || live.may_retry_failure()).await;
@@ -278,11 +298,14 @@ impl Egress {
             tried.refusals += 1;
             tried.rejected = Some(rejected);
             tried.add(backend);
-            let may_go_on = rejected.is_worth_a_retry()
-                && forward.can_repeat()
-                && pool.balancer.refused(tried.refusals);
-            if !may_go_on {
+            if !rejected.is_worth_a_retry() || !forward.can_repeat() {
                 return rejected_response(rejected);
+            }
+            if patience.has_one_try() || !pool.balancer.refused(tried.refusals) {
+                if !Box::pin(patience.wait(forward.deadline())).await {
+                    return rejected_response(rejected);
+                }
+                tried.forget();
             }
         }
     }
@@ -327,7 +350,13 @@ impl Egress {
     }
 
     /// Says to an ingress how much time and how many tries the request has left.
-    fn tell(&self, pool: &Pool, backend: usize, forward: &mut Forward, tried: &Tried) {
+    fn tell(
+        &self,
+        pool: &Pool,
+        backend: usize,
+        forward: &mut Forward,
+        (tried, patience): (&Tried, &Patience<'_>),
+    ) {
         let left = match pool.has_ingress[backend].get() {
             true => {
                 let left = forward.deadline().saturating_duration_since(Instant::now());
@@ -338,7 +367,10 @@ impl Egress {
         let headers = forward.headers();
         match left {
             Some(left) => {
-                let tries = pool.balancer.tries_left(tried.refusals);
+                let tries = match patience.has_one_try() {
+                    true => 0,
+                    false => pool.balancer.tries_left(tried.refusals),
+                };
                 headers.insert(headers::DEADLINE, HeaderValue::from(left));
                 headers.insert(headers::TRY, headers::number(tries));
             }

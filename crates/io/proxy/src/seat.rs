@@ -231,8 +231,8 @@ impl Seat {
                 Some((_, before)) => before.balancer.succeeded(config, tally),
                 None => {
                     let logs = (of.logs.clone(), self.thread);
-                    let made =
-                        Balancer::new(config, logs, self.core.clock, tally, of.members.clone());
+                    let shared = (of.members.clone(), of.waiting.clone());
+                    let made = Balancer::new(config, logs, self.core.clock, tally, shared);
                     made.map_err(|error| warn!(pool = config.name, "{error}")).ok()?
                 }
             };
