@@ -1,7 +1,7 @@
 //! An entry beside a caller, or before a pool: picks a backend for each request, sends it elsewhere where it was
 //! refused or could not be delivered.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -76,6 +76,8 @@ pub(crate) struct Pool {
     /// Backends are told of clients by this version of the `PROXY` protocol, and that they came in here.
     announces: Option<(ProxyProtocol, SocketAddr)>,
     probes: Option<Rc<Probes>>,
+    /// What goes on where this one was: a request that waits meanwhile goes on there.
+    successor: RefCell<Option<Rc<Pool>>>,
 }
 
 impl Pool {
@@ -90,7 +92,8 @@ impl Pool {
         let (connect, idle) = (timeouts.connect, timeouts.idle);
         let connections = Connections::new(addresses, limits.headers, connect, idle);
         let probes = Probes::start(config, &balancer, &connections);
-        Pool { balancer, connections, has_ingress, announces, probes }
+        let successor = RefCell::default();
+        Pool { balancer, connections, has_ingress, announces, probes, successor }
     }
 
     /// A request was picked for: what the policy asks beside it is asked.
@@ -106,8 +109,15 @@ impl Pool {
         self.connections.preceded_by(version.announcement(client.address(), here))
     }
 
-    /// Goes on where this one was, with backends that stay.
-    pub(crate) fn take_over(&self, before: &Pool) {
+    /// What has gone on where this one was, now.
+    fn newest(self: Rc<Self>) -> Rc<Self> {
+        let successor = self.successor.borrow().clone();
+        successor.map_or(self, Pool::newest)
+    }
+
+    /// Goes on where that one was, with backends that stay.
+    pub(crate) fn take_over(self: &Rc<Self>, before: &Pool) {
+        *before.successor.borrow_mut() = Some(self.clone());
         self.connections.take_over(&before.connections);
         let stays = self.balancer.addresses.iter().zip(&before.balancer.addresses);
         let known = self.has_ingress.iter().zip(&before.has_ingress);
@@ -176,8 +186,8 @@ impl Egress {
         }
     }
 
-    fn route(&self, head: &Parts) -> Option<&Pool> {
-        self.pools[route::find(&self.routes, head)?.pool].as_deref()
+    fn route(&self, head: &Parts) -> Option<&Rc<Pool>> {
+        self.pools[route::find(&self.routes, head)?.pool].as_ref()
     }
 
     /// Whether backends are told of clients by `X-Forwarded-*`.
@@ -193,22 +203,23 @@ impl Egress {
 
     async fn pass(
         &self,
-        pool: &Pool,
+        pool: &Rc<Pool>,
         client: &Client,
         request: (Parts, Incoming),
         upgrade: Option<OnUpgrade>,
     ) -> Response<Body> {
+        let mut pool = pool.clone();
         let kept = self.limits.body_kept_for_retries;
         let alarm = &client.open.alarm;
         let mut forward = Forward::new(alarm, request, kept, self.timeouts);
         forwarded::note(forward.headers(), self.forwarding, client.address().ip());
-        let connections = pool.connections_for(client);
+        let mut connections = pool.connections_for(client);
         let sticky = pool.balancer.sticky.as_ref();
         let named = sticky.and_then(|sticky| sticky.take(forward.headers()));
         let view = View { peer: client.address().ip(), head: forward.head() };
         let key = pool.balancer.key.as_ref().and_then(|key| key.key(&view));
         let mut tried = Tried::default();
-        let mut patience = Patience::new(&pool.balancer, alarm);
+        let mut patience = Patience::new(pool.balancer.clone(), alarm);
         let (mut live, mut begun) = match client.open.resume.take() {
             Some(Resume { flight, live, lease, arrived }) => {
                 forward.arrived_at(arrived);
@@ -218,7 +229,12 @@ impl Egress {
         };
         if begun.is_none() && pool.balancer.others_wait() {
             // In a box: each connection's task is as large as all that it may hold.
-            Box::pin(patience.wait_behind(forward.deadline())).await;
+            if !Box::pin(patience.wait_behind(forward.deadline())).await {
+                patience.give_up();
+                return rejected_response(Rejected::Full);
+            }
+            pool = pool.newest();
+            connections = pool.connections_for(client);
         }
         loop {
             let picked = || {
@@ -233,24 +249,27 @@ impl Egress {
             let Some((mut flight, lease)) = begun.take().or_else(picked) else {
                 let is_refused = tried.rejected.is_some() || pool.balancer.has_backends();
                 let may_wait = is_refused && (tried.unreachable == 0 || tried.refusals > 0);
-                if may_wait && Box::pin(patience.wait(forward.deadline())).await {
-                    tried.forget();
-                    continue;
+                if !may_wait || !Box::pin(patience.wait(forward.deadline())).await {
+                    patience.give_up();
+                    return self.nowhere(&pool, &tried);
                 }
-                return self.nowhere(pool, &tried);
+                tried.forget();
+                pool = pool.newest();
+                connections = pool.connections_for(client);
+                continue;
             };
             if tried.count == 0 && lease.is_none() {
                 pool.ask_beside(key);
             }
             let backend = flight.backend();
-            self.tell(pool, backend, &mut forward, (&tried, &patience));
+            self.tell(&pool, backend, &mut forward, (&tried, &patience));
             client.open.record.sent(pool.balancer.addresses[backend]);
             let at = (backend, lease);
             let sent = forward.send(&connections, at, || live.may_retry_failure()).await;
             let (mut response, lease) = match sent {
                 Ok(sent) => sent,
                 Err(failed) => {
-                    self.failed(pool, flight, failed);
+                    self.failed(&pool, flight, failed);
                     if failed == Failed::NoConnection
                         && tried.unreachable < MOST_ELSEWHERE
                         && forward.can_repeat()
@@ -267,10 +286,10 @@ impl Egress {
                 _ => None,
             };
             let Some(rejected) = rejected else {
-                let guard = self.answered(pool, flight, live, &response);
+                let guard = self.answered(&pool, flight, live, &response);
                 // One that could not serve is none to stay with.
                 let is_new = named != Some(backend) && !is_failure(response.status());
-                if let Some(sticky) = sticky.filter(|_| is_new) {
+                if let (true, Some(sticky)) = (is_new, &pool.balancer.sticky) {
                     sticky.note(response.headers_mut(), backend);
                 }
                 let is_upgrade = response.status() == StatusCode::SWITCHING_PROTOCOLS;
@@ -298,15 +317,17 @@ impl Egress {
             tried.refusals += 1;
             tried.rejected = Some(rejected);
             tried.add(backend);
-            if !rejected.is_worth_a_retry() || !forward.can_repeat() {
+            let can_go_on = rejected.is_worth_a_retry() && forward.can_repeat();
+            if can_go_on && !patience.has_one_try() && pool.balancer.refused(tried.refusals) {
+                continue;
+            }
+            if !can_go_on || !Box::pin(patience.wait(forward.deadline())).await {
+                patience.give_up();
                 return rejected_response(rejected);
             }
-            if patience.has_one_try() || !pool.balancer.refused(tried.refusals) {
-                if !Box::pin(patience.wait(forward.deadline())).await {
-                    return rejected_response(rejected);
-                }
-                tried.forget();
-            }
+            tried.forget();
+            pool = pool.newest();
+            connections = pool.connections_for(client);
         }
     }
 

@@ -1,6 +1,6 @@
 //! One request that may wait: when it does, and what it may do when it is called.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use plimsoll_model::Nanos;
 use tokio::time::Instant;
@@ -12,7 +12,7 @@ use crate::waiting::{Place, Turn};
 
 /// Of one request.
 pub(crate) struct Patience<'a> {
-    balancer: &'a Balancer,
+    balancer: Rc<Balancer>,
     alarm: &'a Alarm,
     turn: Turn,
     /// When it began to wait, if it has.
@@ -27,47 +27,48 @@ struct Waits<'a> {
 
 impl<'a> Patience<'a> {
     /// Of a request that has just come.
-    pub(crate) fn new(balancer: &'a Balancer, alarm: &'a Alarm) -> Self {
+    pub(crate) fn new(balancer: Rc<Balancer>, alarm: &'a Alarm) -> Self {
         Patience { balancer, alarm, turn: Turn::Tries, since: None }
     }
 
-    /// A newcomer waits behind those that wait, if there is a place.
-    pub(crate) async fn wait_behind(&mut self, deadline: Instant) {
+    /// A newcomer waits behind those that wait, if there is a place. Whether it is to be tried, before the deadline.
+    pub(crate) async fn wait_behind(&mut self, deadline: Instant) -> bool {
         let place = self.balancer.waiting.as_ref().and_then(|waiting| waiting.enter_behind());
-        if let Some(place) = place {
-            self.wait_in(place, deadline).await;
+        match place {
+            Some(place) => self.wait_in(place, deadline).await,
+            None => true,
         }
     }
 
-    /// All its tries were refused: whether it has waited and may be tried again, before the deadline.
+    /// All its tries were refused: whether it has waited and is to be tried again, before the deadline.
     pub(crate) async fn wait(&mut self, deadline: Instant) -> bool {
-        let Some(waiting) = &self.balancer.waiting else { return false };
-        let place = match self.turn {
-            Turn::Last => None,
-            Turn::Tries | Turn::One(_) => waiting.enter(self.since),
+        let place = match (self.turn, &self.balancer.waiting) {
+            (Turn::Last, _) | (_, None) => None,
+            (_, Some(waiting)) => waiting.enter(self.since),
         };
-        let is_called = match place {
-            Some(place) => {
-                self.wait_in(place, deadline).await;
-                Instant::now() < deadline
-            }
+        match place {
+            Some(place) => self.wait_in(place, deadline).await,
             None => false,
-        };
-        if !is_called && self.since.is_some() {
-            self.balancer.tally.waits.given_up.one_more();
         }
-        is_called
     }
 
-    async fn wait_in(&mut self, place: Place, deadline: Instant) {
-        let tally = &self.balancer.tally;
+    async fn wait_in(&mut self, place: Place, deadline: Instant) -> bool {
+        let tally = self.balancer.tally.clone();
         if self.since.is_none() {
             tally.waits.begun.one_more();
         }
         self.since = Some(place.since);
-        let mut waits = Waits::new(tally);
+        let mut waits = Waits::new(&tally);
         self.turn = place.turn(self.alarm, deadline).await;
         waits.is_called = true;
+        Instant::now() < deadline
+    }
+
+    /// It is refused for good.
+    pub(crate) fn give_up(&self) {
+        if self.since.is_some() {
+            self.balancer.tally.waits.given_up.one_more();
+        }
     }
 
     /// The backend that has room for it, once.
@@ -85,7 +86,7 @@ impl<'a> Patience<'a> {
 }
 
 impl<'a> Waits<'a> {
-    fn new(tally: &'a Arc<PoolTally>) -> Self {
+    fn new(tally: &'a PoolTally) -> Self {
         tally.waits.now.add(1);
         Waits { tally, is_called: false }
     }

@@ -239,10 +239,11 @@ impl Seat {
             let here = shared.egress[index].listeners.address;
             let announces = config.proxy_protocol.map(|version| (version, here));
             let next = Pool::new(config, balancer, (entry.timeouts, entry.limits), announces);
+            let next = Rc::new(next);
             if let Some((_, before)) = before {
                 next.take_over(before);
             }
-            Some((of.clone(), Rc::new(next)))
+            Some((of.clone(), next))
         };
         pools.iter().enumerate().map(one).collect()
     }
