@@ -56,7 +56,7 @@ struct Case {
     load: Load,
 }
 
-const CASES: [Case; 10] = [
+const CASES: [Case; 9] = [
     Case { way: BLOC, frontends: FRONTENDS, load: HEY },
     Case { way: DEFAULTS, frontends: FRONTENDS, load: HEY },
     Case { way: LC, frontends: FRONTENDS, load: HEY },
@@ -65,7 +65,6 @@ const CASES: [Case; 10] = [
     Case { way: WAITING, frontends: FRONTENDS, load: HEY },
     Case { way: BLOC, frontends: FRONTENDS, load: POISSON },
     Case { way: DEFAULTS, frontends: FRONTENDS, load: POISSON },
-    Case { way: WAITING, frontends: FRONTENDS, load: POISSON },
     Case { way: LC, frontends: FRONTENDS, load: POISSON },
 ];
 
