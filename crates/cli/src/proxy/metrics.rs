@@ -202,6 +202,34 @@ fn retries(page: &mut Page, status: &Status) {
         let labels = [("entry", entry), ("pool", pool.name.as_str()), ("policy", policy)];
         page.sample(&labels, pool.ineligible as f64);
     }
+    let waiting = || pools().filter_map(|(entry, pool)| Some((entry, pool, pool.wait?)));
+    page.family(
+        "plimsoll_proxy_waiting",
+        Kind::Gauge,
+        "Requests that wait for room at a backend, in pools with refusals.wait.",
+    );
+    for (entry, pool, wait) in waiting() {
+        page.sample(&[("entry", entry), ("pool", pool.name.as_str())], wait.now as f64);
+    }
+    page.family(
+        "plimsoll_proxy_waits_total",
+        Kind::Counter,
+        "Requests that began to wait for room.",
+    );
+    for (entry, pool, wait) in waiting() {
+        page.sample(&[("entry", entry), ("pool", pool.name.as_str())], wait.begun as f64);
+    }
+    page.family(
+        "plimsoll_proxy_waits_in_vain_total",
+        Kind::Counter,
+        "Requests that had waited for room and were refused in the end, or whose clients left while they waited.",
+    );
+    for (entry, pool, wait) in waiting() {
+        for (why, count) in [("given_up", wait.given_up), ("client_left", wait.left)] {
+            let labels = [("entry", entry), ("pool", pool.name.as_str()), ("reason", why)];
+            page.sample(&labels, count as f64);
+        }
+    }
 }
 
 /// Whether backends serve, and by which weight.

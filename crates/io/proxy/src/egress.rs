@@ -1,7 +1,7 @@
 //! An entry beside a caller, or before a pool: picks a backend for each request, sends it elsewhere where it was
 //! refused or could not be delivered.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -25,6 +25,7 @@ use crate::forwarded;
 use crate::guard::Guard;
 use crate::headers::{self, Rejected};
 use crate::linger::Lingering;
+use crate::patience::Patience;
 use crate::plain;
 use crate::probe::Probes;
 use crate::quick::{self, Quick, Scratch};
@@ -75,6 +76,8 @@ pub(crate) struct Pool {
     /// Backends are told of clients by this version of the `PROXY` protocol, and that they came in here.
     announces: Option<(ProxyProtocol, SocketAddr)>,
     probes: Option<Rc<Probes>>,
+    /// What goes on where this one was: a request that waits meanwhile goes on there.
+    successor: RefCell<Option<Rc<Pool>>>,
 }
 
 impl Pool {
@@ -89,7 +92,8 @@ impl Pool {
         let (connect, idle) = (timeouts.connect, timeouts.idle);
         let connections = Connections::new(addresses, limits.headers, connect, idle);
         let probes = Probes::start(config, &balancer, &connections);
-        Pool { balancer, connections, has_ingress, announces, probes }
+        let successor = RefCell::default();
+        Pool { balancer, connections, has_ingress, announces, probes, successor }
     }
 
     /// A request was picked for: what the policy asks beside it is asked.
@@ -105,8 +109,15 @@ impl Pool {
         self.connections.preceded_by(version.announcement(client.address(), here))
     }
 
-    /// Goes on where this one was, with backends that stay.
-    pub(crate) fn take_over(&self, before: &Pool) {
+    /// What has gone on where this one was, now.
+    fn newest(self: Rc<Self>) -> Rc<Self> {
+        let successor = self.successor.borrow().clone();
+        successor.map_or(self, Pool::newest)
+    }
+
+    /// Goes on where that one was, with backends that stay.
+    pub(crate) fn take_over(self: &Rc<Self>, before: &Pool) {
+        *before.successor.borrow_mut() = Some(self.clone());
         self.connections.take_over(&before.connections);
         let stays = self.balancer.addresses.iter().zip(&before.balancer.addresses);
         let known = self.has_ingress.iter().zip(&before.has_ingress);
@@ -123,10 +134,14 @@ impl Pool {
         status: StatusCode,
     ) -> Ending {
         self.balancer.admitted();
-        if chip.is_some() {
+        if let Some(has_room) = chip {
             self.has_ingress[flight.backend()].set(true);
+            if has_room {
+                self.balancer.has_room(flight.backend());
+            }
         }
         flight.bring(chip);
+        flight.let_in();
         if !is_failure(status) {
             return Ending::Success;
         }
@@ -171,8 +186,8 @@ impl Egress {
         }
     }
 
-    fn route(&self, head: &Parts) -> Option<&Pool> {
-        self.pools[route::find(&self.routes, head)?.pool].as_deref()
+    fn route(&self, head: &Parts) -> Option<&Rc<Pool>> {
+        self.pools[route::find(&self.routes, head)?.pool].as_ref()
     }
 
     /// Whether backends are told of clients by `X-Forwarded-*`.
@@ -188,21 +203,23 @@ impl Egress {
 
     async fn pass(
         &self,
-        pool: &Pool,
+        pool: &Rc<Pool>,
         client: &Client,
         request: (Parts, Incoming),
         upgrade: Option<OnUpgrade>,
     ) -> Response<Body> {
+        let mut pool = pool.clone();
         let kept = self.limits.body_kept_for_retries;
         let alarm = &client.open.alarm;
         let mut forward = Forward::new(alarm, request, kept, self.timeouts);
         forwarded::note(forward.headers(), self.forwarding, client.address().ip());
-        let connections = pool.connections_for(client);
+        let mut connections = pool.connections_for(client);
         let sticky = pool.balancer.sticky.as_ref();
         let named = sticky.and_then(|sticky| sticky.take(forward.headers()));
         let view = View { peer: client.address().ip(), head: forward.head() };
         let key = pool.balancer.key.as_ref().and_then(|key| key.key(&view));
         let mut tried = Tried::default();
+        let mut patience = Patience::new(pool.balancer.clone(), alarm);
         let (mut live, mut begun) = match client.open.resume.take() {
             Some(Resume { flight, live, lease, arrived }) => {
                 forward.arrived_at(arrived);
@@ -210,27 +227,49 @@ impl Egress {
             }
             None => (pool.balancer.begin(), None),
         };
+        if begun.is_none() && pool.balancer.others_wait() {
+            // In a box: each connection's task is as large as all that it may hold.
+            if !Box::pin(patience.wait_behind(forward.deadline())).await {
+                patience.give_up();
+                return rejected_response(Rejected::Full);
+            }
+            pool = pool.newest();
+            connections = pool.connections_for(client);
+        }
         loop {
             let picked = || {
+                if let Some(backend) = patience.room() {
+                    let flight = pool.balancer.pick_left(backend);
+                    return Some((flight.or_else(|| pool.balancer.pick(key, &[]))?, None));
+                }
                 let own = named.filter(|_| tried.count == 0);
                 let own = own.and_then(|backend| pool.balancer.pick_own(backend));
                 Some((own.or_else(|| pool.balancer.pick(key, tried.avoid()))?, None))
             };
             let Some((mut flight, lease)) = begun.take().or_else(picked) else {
-                return self.nowhere(pool, &tried);
+                let is_refused = tried.rejected.is_some() || pool.balancer.has_backends();
+                let may_wait = is_refused && (tried.unreachable == 0 || tried.refusals > 0);
+                if !may_wait || !Box::pin(patience.wait(forward.deadline())).await {
+                    patience.give_up();
+                    return self.nowhere(&pool, &tried);
+                }
+                tried.forget();
+                pool = pool.newest();
+                connections = pool.connections_for(client);
+                continue;
             };
             if tried.count == 0 && lease.is_none() {
                 pool.ask_beside(key);
             }
             let backend = flight.backend();
-            self.tell(pool, backend, &mut forward, &tried);
+            self.tell(&pool, backend, &mut forward, (&tried, &patience));
             client.open.record.sent(pool.balancer.addresses[backend]);
             let at = (backend, lease);
             let sent = forward.send(&connections, at, || live.may_retry_failure()).await;
             let (mut response, lease) = match sent {
                 Ok(sent) => sent,
                 Err(failed) => {
-                    self.failed(pool, flight, failed);
+                    self.failed(&pool, flight, failed);
                     if failed == Failed::NoConnection
                         && tried.unreachable < MOST_ELSEWHERE
                         && forward.can_repeat()
@@ -247,10 +286,10 @@ impl Egress {
                 _ => None,
             };
             let Some(rejected) = rejected else {
-                let guard = self.answered(pool, flight, live, &response);
+                let guard = self.answered(&pool, flight, live, &response);
                 // One that could not serve is none to stay with.
                 let is_new = named != Some(backend) && !is_failure(response.status());
-                if let Some(sticky) = sticky.filter(|_| is_new) {
+                if let (true, Some(sticky)) = (is_new, &pool.balancer.sticky) {
                     sticky.note(response.headers_mut(), backend);
                 }
                 let is_upgrade = response.status() == StatusCode::SWITCHING_PROTOCOLS;
@@ -278,12 +317,17 @@ impl Egress {
             tried.refusals += 1;
             tried.rejected = Some(rejected);
             tried.add(backend);
-            let may_go_on = rejected.is_worth_a_retry()
-                && forward.can_repeat()
-                && pool.balancer.refused(tried.refusals);
-            if !may_go_on {
+            let can_go_on = rejected.is_worth_a_retry() && forward.can_repeat();
+            if can_go_on && !patience.has_one_try() && pool.balancer.refused(tried.refusals) {
+                continue;
+            }
+            if !can_go_on || !Box::pin(patience.wait(forward.deadline())).await {
+                patience.give_up();
                 return rejected_response(rejected);
             }
+            tried.forget();
+            pool = pool.newest();
+            connections = pool.connections_for(client);
         }
     }
 
@@ -327,7 +371,13 @@ impl Egress {
     }
 
     /// Says to an ingress how much time and how many tries the request has left.
-    fn tell(&self, pool: &Pool, backend: usize, forward: &mut Forward, tried: &Tried) {
+    fn tell(
+        &self,
+        pool: &Pool,
+        backend: usize,
+        forward: &mut Forward,
+        (tried, patience): (&Tried, &Patience<'_>),
+    ) {
         let left = match pool.has_ingress[backend].get() {
             true => {
                 let left = forward.deadline().saturating_duration_since(Instant::now());
@@ -338,7 +388,10 @@ impl Egress {
         let headers = forward.headers();
         match left {
             Some(left) => {
-                let tries = pool.balancer.tries_left(tried.refusals);
+                let tries = match patience.has_one_try() {
+                    true => 0,
+                    false => pool.balancer.tries_left(tried.refusals),
+                };
                 headers.insert(headers::DEADLINE, HeaderValue::from(left));
                 headers.insert(headers::TRY, headers::number(tries));
             }

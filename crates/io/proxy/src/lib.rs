@@ -16,6 +16,7 @@
 //! request    what must hold of a request; headers: what ends here
 //! quick      plain requests (plain), passed on without hyper
 //! egress     picks and tries (route, tried); balance/: one policy on many threads
+//! waiting    requests that were refused wait for room; patience: one of them
 //! ingress    admits, refuses, gives chips
 //! forward    one request to one backend; upstream: connections to them; upgrade: what goes on as another protocol
 //! body/      bodies as they pass, and what counts a request while they do (guard)
@@ -53,6 +54,7 @@ mod ingress;
 mod linger;
 mod listen;
 mod load;
+mod patience;
 mod plain;
 mod probe;
 mod quick;
@@ -73,6 +75,7 @@ mod tally;
 mod tried;
 mod upgrade;
 mod upstream;
+mod waiting;
 mod watch;
 mod wire;
 
@@ -84,5 +87,5 @@ pub use run::{Handle, Proxy, ProxyError};
 pub use socket::{Socket, SocketError, ask, drain, release, reload};
 pub use status::{
     BackendStatus, ClientStatus, EgressStatus, IngressStatus, LogStatus, PoolStatus, RequestStatus,
-    Status,
+    Status, WaitStatus,
 };

@@ -131,6 +131,9 @@ fn begin<'a>(egress: &'a Egress, client: &Client, bytes: &[u8]) -> Option<Begun<
     let mut slots = plain::slots();
     let request = plain::Request::parse(bytes, &mut slots)?;
     let pool = egress.route_plain(&request)?;
+    if pool.balancer.others_wait() {
+        return None;
+    }
     let Limits { headers, body_kept_for_retries, .. } = egress.limits;
     if request.head_length > headers || request.body_length() > body_kept_for_retries {
         return None;

@@ -8,7 +8,7 @@ use crate::config;
 use crate::shared::{Core, Shared, SharedEgress, SharedIngress, SharedPool};
 use crate::status::{
     BackendStatus, ClientStatus, EgressStatus, IngressStatus, LogStatus, PoolStatus, RequestStatus,
-    Status,
+    Status, WaitStatus,
 };
 use crate::tally::{BackendTally, EntryTally, PoolTally};
 
@@ -66,6 +66,12 @@ fn pool_status(pool: &config::Pool, shared: &SharedPool) -> PoolStatus {
         not_retried: sum(|tally| tally.not_retried.get()),
         without_backend: sum(|tally| tally.without_backend.get()),
         ineligible: sum(|tally| tally.ineligible.get()),
+        wait: pool.wait.map(|_| WaitStatus {
+            now: sum(|tally| tally.waits.now.get()),
+            begun: sum(|tally| tally.waits.begun.get()),
+            given_up: sum(|tally| tally.waits.given_up.get()),
+            left: sum(|tally| tally.waits.left.get()),
+        }),
         trouble: shared.members.trouble(),
         backends: backends(&roll, &tallies),
     }

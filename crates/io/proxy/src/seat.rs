@@ -231,18 +231,19 @@ impl Seat {
                 Some((_, before)) => before.balancer.succeeded(config, tally),
                 None => {
                     let logs = (of.logs.clone(), self.thread);
-                    let made =
-                        Balancer::new(config, logs, self.core.clock, tally, of.members.clone());
+                    let shared = (of.members.clone(), of.waiting.clone());
+                    let made = Balancer::new(config, logs, self.core.clock, tally, shared);
                     made.map_err(|error| warn!(pool = config.name, "{error}")).ok()?
                 }
             };
             let here = shared.egress[index].listeners.address;
             let announces = config.proxy_protocol.map(|version| (version, here));
             let next = Pool::new(config, balancer, (entry.timeouts, entry.limits), announces);
+            let next = Rc::new(next);
             if let Some((_, before)) = before {
                 next.take_over(before);
             }
-            Some((of.clone(), Rc::new(next)))
+            Some((of.clone(), next))
         };
         pools.iter().enumerate().map(one).collect()
     }

@@ -15,6 +15,7 @@ use crate::config::{self, ProxyConfig};
 use crate::listen::{ListenError, Listeners};
 use crate::run::ProxyError;
 use crate::tally::{EntryTally, IngressTally, PoolTally};
+use crate::waiting::Waiting;
 
 /// The proxy, but for its threads: what outlives any configuration.
 pub(crate) struct Core {
@@ -67,6 +68,8 @@ pub(crate) struct SharedPool {
     pub(crate) config: config::Pool,
     pub(crate) members: Arc<Members>,
     pub(crate) logs: Arc<Logs>,
+    /// Requests that wait for room, where they may.
+    pub(crate) waiting: Option<Arc<Waiting>>,
     /// By thread; each replaces its own when backends have come.
     tallies: Vec<Mutex<Arc<PoolTally>>>,
 }
@@ -82,6 +85,8 @@ impl SharedPool {
             config: config.clone(),
             members: members.clone(),
             logs: Logs::new(core.wake.clone()),
+            // Its options were checked before.
+            waiting: config.wait.and_then(|wait| Waiting::new(&wait, core.clock).ok()),
             tallies: (0..core.threads).map(tally).collect(),
         }
     }

@@ -85,11 +85,27 @@ pub struct PoolStatus {
     /// Picks of a backend that was not eligible, for none was: all were without a chip, or ejected. Up to a second old.
     #[serde(default)]
     pub ineligible: u64,
+    /// Requests that wait for room, where the pool lets them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<WaitStatus>,
     /// Why it is not known which backends it has now; those of before serve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
     /// Its backends.
     pub backends: Vec<BackendStatus>,
+}
+
+/// Requests that wait for room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitStatus {
+    /// How many wait now.
+    pub now: u64,
+    /// How many have waited, those that do so now included.
+    pub begun: u64,
+    /// Of these, how many were refused in the end.
+    pub given_up: u64,
+    /// Of these, how many clients left while they waited.
+    pub left: u64,
 }
 
 /// A backend, as one entry sees it.

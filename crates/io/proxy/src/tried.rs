@@ -25,6 +25,11 @@ impl Tried {
         }
     }
 
+    /// It may go anywhere again; what was said last stays.
+    pub(crate) fn forget(&mut self) {
+        *self = Tried { rejected: self.rejected, ..Tried::default() };
+    }
+
     /// Backends that it must not go to again.
     pub(crate) fn avoid(&self) -> &[usize] {
         &self.backends[..self.count]

@@ -14,14 +14,27 @@ pub(crate) struct Flight {
     backend: usize,
     started: Nanos,
     ending: Ending,
+    /// Dropped without an end: its client left, when it was most likely in a core, or on its way there.
+    is_given_up: bool,
     chip: Option<bool>,
+    /// Whether the backend let it in.
+    is_let_in: bool,
     /// How long its answer took, where it does not end with it.
     latency: Option<Duration>,
 }
 
 impl Flight {
     pub(super) fn new(balancer: Rc<Balancer>, backend: usize, started: Nanos) -> Self {
-        Flight { balancer, backend, started, ending: Ending::Abandoned, chip: None, latency: None }
+        Flight {
+            balancer,
+            backend,
+            started,
+            ending: Ending::Abandoned,
+            is_given_up: true,
+            chip: None,
+            is_let_in: false,
+            latency: None,
+        }
     }
 
     /// Where it goes.
@@ -34,6 +47,11 @@ impl Flight {
         self.chip = chip;
     }
 
+    /// The backend has let it in, and answers: where it ends there is room.
+    pub(crate) fn let_in(&mut self) {
+        self.is_let_in = true;
+    }
+
     /// It has been answered now, though it goes on: what comes is no response time.
     pub(crate) fn answered(&mut self) {
         self.latency = Some(self.balancer.clock.now().since(self.started));
@@ -41,14 +59,15 @@ impl Flight {
 
     /// It ends so, now.
     pub(crate) fn end(mut self, ending: Ending) {
-        self.ending = ending;
+        (self.ending, self.is_given_up) = (ending, false);
     }
 }
 
 impl Drop for Flight {
     fn drop(&mut self) {
         let Flight { ending, chip, started, latency, .. } = *self;
-        self.balancer.finished(self.backend, |now| Finish {
+        let left_room = self.is_let_in || self.is_given_up;
+        self.balancer.finished(self.backend, left_room, |now| Finish {
             chip,
             ..Finish::new(latency.unwrap_or_else(|| now.since(started)), ending)
         });

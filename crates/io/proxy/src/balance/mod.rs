@@ -30,7 +30,7 @@ use std::sync::Arc;
 use plimsoll_admission::{Retries, Retry};
 use plimsoll_model::Nanos;
 use plimsoll_policy::{
-    Finish, HashKey, InvalidSetting, MAX_AVOID, Policy, Probing, Request, ServerLoad,
+    Ending, Finish, HashKey, InvalidSetting, MAX_AVOID, Policy, Probing, Request, ServerLoad,
 };
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -38,6 +38,7 @@ use crate::clock::Clock;
 use crate::config::Pool;
 use crate::sticky::Sticky;
 use crate::tally::PoolTally;
+use crate::waiting::Waiting;
 use event::{Change, Event};
 use mesh::Mesh;
 
@@ -53,6 +54,8 @@ pub(crate) struct Balancer {
     pub(crate) tally: Arc<PoolTally>,
     /// By which clients stay with their backends.
     pub(crate) sticky: Option<Sticky>,
+    /// Requests that wait for room, on all threads; none where they may not.
+    pub(crate) waiting: Option<Arc<Waiting>>,
     clock: Clock,
     members: Arc<Members>,
     /// Of the roll that these addresses are of.
@@ -124,7 +127,7 @@ impl Balancer {
         (logs, thread): (Arc<Logs>, usize),
         clock: Clock,
         tally: Arc<PoolTally>,
-        members: Arc<Members>,
+        (members, waiting): (Arc<Members>, Option<Arc<Waiting>>),
     ) -> Result<Rc<Self>, InvalidSetting> {
         let (roll, version) = members.read();
         let weights = roll.weights();
@@ -145,6 +148,7 @@ impl Balancer {
             addresses: roll.addresses(),
             key: pool.key.clone(),
             sticky: sticky(pool, &roll),
+            waiting,
             tally,
             clock,
             members,
@@ -165,6 +169,7 @@ impl Balancer {
             addresses: roll.addresses(),
             key: self.key.clone(),
             sticky: sticky(pool, &roll),
+            waiting: self.waiting.clone(),
             tally,
             clock: self.clock,
             members: self.members.clone(),
@@ -193,11 +198,25 @@ impl Balancer {
 
     /// Counts a request on this backend, to which it belongs, until the flight ends; none where that takes none now.
     pub(crate) fn pick_own(self: &Rc<Self>, backend: usize) -> Option<Flight> {
+        self.pick_this(backend, |policy, now| policy.takes(backend, now))
+    }
+
+    /// Counts a request on this backend, which has just been left or says that it has room, until the flight ends:
+    /// whatever its chips are. None where it has no weight by now.
+    pub(crate) fn pick_left(self: &Rc<Self>, backend: usize) -> Option<Flight> {
+        self.pick_this(backend, |_, _| true)
+    }
+
+    fn pick_this(
+        self: &Rc<Self>,
+        backend: usize,
+        takes: impl FnOnce(&mut dyn Policy, Nanos) -> bool,
+    ) -> Option<Flight> {
         let mut state = self.state.borrow_mut();
         state.hear();
         let now = self.clock.now().max(state.last);
         let has_weight = state.weights.get(backend).is_some_and(|weight| *weight > 0);
-        if backend >= self.addresses.len() || !has_weight || !state.policy.takes(backend, now) {
+        if backend >= self.addresses.len() || !has_weight || !takes(&mut *state.policy, now) {
             return None;
         }
         state.note(Event { backend, at: now, change: Change::Started });
@@ -254,9 +273,31 @@ impl Balancer {
         state.policy.on_probe(backend, load, now);
     }
 
-    fn finished(&self, backend: usize, finish: impl FnOnce(Nanos) -> Finish) {
+    /// Whether requests wait for room: a newcomer does, too, then.
+    pub(crate) fn others_wait(&self) -> bool {
+        self.waiting.as_ref().is_some_and(|waiting| !waiting.is_empty())
+    }
+
+    /// Whether there is any backend to wait for.
+    pub(crate) fn has_backends(&self) -> bool {
+        self.state.borrow().weights.iter().any(|weight| *weight > 0)
+    }
+
+    /// A backend says that it has room.
+    pub(crate) fn has_room(&self, backend: usize) {
+        if let Some(waiting) = &self.waiting {
+            waiting.has_room(backend);
+        }
+    }
+
+    fn finished(&self, backend: usize, left_room: bool, finish: impl FnOnce(Nanos) -> Finish) {
         let now = self.clock.now();
         let finish = finish(now);
+        if let (true, Some(waiting)) = (left_room, &self.waiting) {
+            // One that fails fast is not where the next should go.
+            let is_well = finish.ending != Ending::Failure;
+            waiting.ended(is_well.then_some(backend), finish.latency);
+        }
         self.tally.backends[backend].finished(&finish);
         // Only a panic inside the policy could have left it borrowed, and then nothing is to be counted on.
         if let Ok(mut state) = self.state.try_borrow_mut() {

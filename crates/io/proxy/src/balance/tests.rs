@@ -18,6 +18,7 @@ fn pool(policy: PolicyKind, backends: usize) -> Pool {
     let key = None;
     let (settings, retries) = (Settings::default(), Default::default());
     let backends = (0..backends).map(backend).collect();
+    let wait = None;
     let (source, health, proxy_protocol) = (crate::config::Source::List, None, None);
     Pool {
         cookie: None,
@@ -26,6 +27,7 @@ fn pool(policy: PolicyKind, backends: usize) -> Pool {
         settings,
         key,
         retries,
+        wait,
         source,
         health,
         proxy_protocol,
@@ -43,8 +45,9 @@ fn timed_copies(pool: &Pool, threads: usize, clock: Clock) -> Vec<Rc<Balancer>> 
     let members = Arc::new(Members::new(&pool.backends));
     let copy = |thread| {
         let tally = Arc::new(PoolTally::default().of(&members.read().0));
-        let balancer = Balancer::new(pool, (logs.clone(), thread), clock, tally, members.clone())
-            .expect("a balancer");
+        let balancer =
+            Balancer::new(pool, (logs.clone(), thread), clock, tally, (members.clone(), None))
+                .expect("a balancer");
         balancer.state.borrow_mut().rng = Xoshiro256PlusPlus::seed_from_u64(thread as u64);
         balancer
     };

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use plimsoll_admission::{
-    FailureRetries, LedgerOptions, RefusalBudget, RefusalRetries, RetryOptions, WhenNone,
+    FailureRetries, LedgerOptions, RefusalBudget, RefusalRetries, RetryOptions, WaitOptions,
+    WhenNone,
 };
 use plimsoll_config::{Cursor, Fields, Once};
 use plimsoll_policy::{
@@ -35,6 +36,8 @@ pub struct Pool {
     pub key: Option<HashKey>,
     /// How often requests are tried elsewhere.
     pub retries: RetryOptions,
+    /// How requests that were refused wait for room; none: they do not.
+    pub wait: Option<WaitOptions>,
     /// Where backends come from.
     pub source: Source,
     /// How backends are checked; none: not at all.
@@ -105,7 +108,7 @@ impl Pool {
             _ => RefusalRetries::default().most,
         };
         let default = RefusalRetries { most, ..RefusalRetries::default() };
-        let refusals = fields.or("refusals", default, |c| refusals(c, default));
+        let refusals = fields.or("refusals", (default, None), |c| refusals(c, default));
         let failures = fields.or("failures", FailureRetries::default(), failures);
         let (policy, key, settings) = (policy?, key?, settings?);
         let hashes =
@@ -147,13 +150,15 @@ impl Pool {
                 "expected none: {policy} asks backends on connections that are nobody's"
             ));
         }
-        let retries = RetryOptions { refusals: refusals?, failures: failures? };
+        let (refusals, wait) = refusals?;
+        let retries = RetryOptions { refusals, failures: failures? };
         Some(Pool {
             name: name?,
             policy,
             settings,
             key,
             retries,
+            wait,
             source,
             health,
             proxy_protocol,
@@ -319,8 +324,11 @@ fn slow_start(cursor: &Cursor<'_>) -> Option<SlowStartSettings> {
     Some(SlowStartSettings { window_ms: window_ms?, least_percent: least_percent? })
 }
 
-fn refusals(cursor: &Cursor<'_>, default: RefusalRetries) -> Option<RefusalRetries> {
-    let fields = cursor.fields(&["most", "budget"])?;
+fn refusals(
+    cursor: &Cursor<'_>,
+    default: RefusalRetries,
+) -> Option<(RefusalRetries, Option<WaitOptions>)> {
+    let fields = cursor.fields(&["most", "budget", "wait"])?;
     let most = fields.or("most", default.most, |c| c.integer(0..=MOST_TRIES).map(|n| n as u32));
     let budget = fields.or("budget", RefusalBudget::default(), |c| {
         let (fields, default) = (c.fields(&["per_admitted", "burst"])?, RefusalBudget::default());
@@ -329,7 +337,15 @@ fn refusals(cursor: &Cursor<'_>, default: RefusalRetries) -> Option<RefusalRetri
         let burst = fields.or("burst", default.burst, |c| number(c, 1, 1 << 20));
         Some(RefusalBudget { per_admitted: per_admitted?, burst: burst? })
     });
-    Some(RefusalRetries { most: most?, budget: Some(budget?) })
+    let wait = fields.optional("wait", wait);
+    Some((RefusalRetries { most: most?, budget: Some(budget?) }, wait?))
+}
+
+fn wait(cursor: &Cursor<'_>) -> Option<WaitOptions> {
+    let (fields, default) = (cursor.fields(&["max", "most"])?, WaitOptions::default());
+    let max_wait_ms = fields.or("max", default.max_wait_ms, ms);
+    let most = fields.or("most", default.most, |c| number(c, 1, 1 << 20));
+    Some(WaitOptions { max_wait_ms: max_wait_ms?, most: most? })
 }
 
 fn failures(cursor: &Cursor<'_>) -> Option<FailureRetries> {

@@ -1,3 +1,4 @@
+use plimsoll_admission::WaitOptions;
 use plimsoll_config::Document;
 
 use super::*;
@@ -290,6 +291,29 @@ fn what_operators_ask_for_is_read() {
     assert_eq!(gateway.egress[0].forwarding, expected);
     let off = text.replace("127.0.0.1:8080\"", "0.0.0.0:8080\"\n      x_forwarded: off");
     assert_eq!(read(&off).expect("a configuration").egress[0].forwarding, Forwarding::OFF);
+}
+
+#[test]
+fn requests_wait_where_a_pool_says_so() {
+    let waits = |wait: &str| {
+        let text = WHOLE.replace("refusals: { most: 3 }", &format!("refusals: {{ {wait} }}"));
+        read(&text).map(|config| (config.pools[0].wait, config.pools[0].retries.refusals.most))
+    };
+    assert_eq!(waits("most: 3"), Ok((None, 3)));
+    assert_eq!(waits("wait: {}"), Ok((Some(WaitOptions::default()), 3)));
+    let some = WaitOptions { max_wait_ms: 250, most: 7 };
+    assert_eq!(waits("most: 0, wait: { max: 250ms, most: 7 }"), Ok((Some(some), 0)));
+    let key = "proxy.pools[0].refusals.wait";
+    for (wait, start) in [
+        ("wait: { max: 0s }", format!("{key}.max: expected a time")),
+        ("wait: { max: 5 }", format!("{key}.max: expected a time")),
+        ("wait: { most: 0 }", format!("{key}.most: expected a whole number")),
+        ("wait: { longest: 5s }", format!("{key}.longest: unknown key")),
+        ("wait: 5s", format!("{key}: expected")),
+    ] {
+        let errors = waits(wait).expect_err(wait);
+        assert!(errors.len() == 1 && errors[0].contains(&start), "{wait}: {errors:?}");
+    }
 }
 
 #[test]

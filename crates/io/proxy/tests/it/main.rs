@@ -13,6 +13,7 @@ mod retry;
 mod sources;
 mod steer;
 mod support;
+mod wait;
 
 #[path = "../../../sink/tests/contract/mod.rs"]
 mod contract;

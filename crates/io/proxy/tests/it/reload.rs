@@ -8,13 +8,6 @@ use plimsoll_proxy::ProxyConfig;
 
 use crate::support::*;
 
-fn reload(proxy: &Running, section: &str) -> Result<(), String> {
-    let mut config: ProxyConfig = read(section);
-    config.ingress.iter_mut().for_each(|entry| entry.listen.set_port(0));
-    config.egress.iter_mut().for_each(|entry| entry.listen.set_port(0));
-    proxy.proxy.handle().reload(&config).map_err(|error| error.to_string())
-}
-
 #[test]
 fn backends_come_and_go_and_no_request_is_lost() {
     let backends: Vec<Backend> = (0..5).map(|_| Backend::ok("ok")).collect();

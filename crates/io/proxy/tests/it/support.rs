@@ -21,6 +21,14 @@ pub fn start(section: &str) -> Running {
     Running { proxy: Proxy::start(&config).expect("a proxy") }
 }
 
+/// This section in place of the one in force; entries by name are where they are.
+pub fn reload(proxy: &Running, section: &str) -> Result<(), String> {
+    let mut config: ProxyConfig = read(section);
+    config.ingress.iter_mut().for_each(|entry| entry.listen.set_port(0));
+    config.egress.iter_mut().for_each(|entry| entry.listen.set_port(0));
+    proxy.proxy.handle().reload(&config).map_err(|error| error.to_string())
+}
+
 /// This section.
 pub fn read(section: &str) -> ProxyConfig {
     let text = format!("proxy:\n{section}");
