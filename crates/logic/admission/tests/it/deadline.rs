@@ -1,4 +1,4 @@
-//! Deadline refusal under overload, in simulated time: what an application still works on though nobody waits for it.
+//! Deadline refusal under overload: callers give up, the application works on.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -14,6 +14,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 const CORES: usize = 4;
 const SERVICE: Duration = Duration::from_millis(60);
 const DEADLINE: Duration = Duration::from_millis(600);
+const SECONDS: u64 = 60;
+const SEEDS: u64 = 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
@@ -22,8 +24,7 @@ enum Event {
     GivenUp(usize),
 }
 
-/// An application with a queue, its ingress, and callers that give up at their deadline. What they give up is served all
-/// the same, as most applications do.
+/// An application with a queue, its ingress, and callers that give up at their deadline.
 struct World {
     admission: Admission,
     in_flight: u32,
@@ -33,8 +34,9 @@ struct World {
     queue: VecDeque<usize>,
     busy: usize,
     rng: Xoshiro256PlusPlus,
+    /// Whether it works on what was given up before its turn.
+    works_on: bool,
     in_time: u64,
-    busy_for: Duration,
 }
 
 impl World {
@@ -53,9 +55,11 @@ impl World {
     fn serve(&mut self, now: Nanos) {
         while self.busy < CORES {
             let Some(request) = self.queue.pop_front() else { return };
+            if !self.works_on && self.permits[request].is_none() {
+                continue;
+            }
             self.busy += 1;
             let took = self.exponential(SERVICE);
-            self.busy_for += took;
             self.at(now + took, Event::Served(request));
         }
     }
@@ -68,8 +72,8 @@ impl World {
     }
 }
 
-/// Parts of the offered requests answered in time, and of the cores' time used, at this load, second half.
-fn run(load: f64, seed: u64, seconds: u64) -> (f64, f64) {
+/// The part of the requests of the second half that is answered in time, at this part of the capacity.
+fn in_time(load: f64, seed: u64, works_on: bool) -> f64 {
     let capacity = CapacityOptions::Static(100_000);
     let options = AdmissionOptions { capacity, deadline_ms: None };
     let mut world = World {
@@ -80,25 +84,20 @@ fn run(load: f64, seed: u64, seconds: u64) -> (f64, f64) {
         queue: VecDeque::new(),
         busy: 0,
         rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+        works_on,
         in_time: 0,
-        busy_for: Duration::ZERO,
     };
     let between = SERVICE.div_f64(load * CORES as f64);
-    let half = Nanos(seconds * 500_000_000);
+    let half = Nanos(SECONDS * 500_000_000);
     let (mut offered, mut measuring) = (0u64, false);
     world.at(Nanos::ZERO, Event::Arrives);
-    let mut next_print = 0;
     while let Some(Reverse((now, event))) = world.events.pop() {
-        if now.0 / 1_000_000_000 >= seconds {
+        if now.0 / 1_000_000_000 >= SECONDS {
             break;
-        }
-        if now.0 / 1_000_000_000 >= next_print && std::env::var("SHOW").is_ok() {
-            next_print += 2;
-            eprintln!("{} s: in flight {} queue {} delay {:?} in_time {} of {}", now.0/1_000_000_000, world.in_flight, world.queue.len(), world.admission.delay(), world.in_time, offered);
         }
         if !measuring && now >= half {
             measuring = true;
-            (offered, world.in_time, world.busy_for) = (0, 0, Duration::ZERO);
+            (offered, world.in_time) = (0, 0);
         }
         match event {
             Event::Arrives => {
@@ -124,16 +123,17 @@ fn run(load: f64, seed: u64, seconds: u64) -> (f64, f64) {
             Event::GivenUp(request) => world.end(now, request, Ended::Abandoned),
         }
     }
-    let cores_s = CORES as f64 * seconds as f64 / 2.0;
-    (world.in_time as f64 / offered as f64, world.busy_for.as_secs_f64() / cores_s)
+    world.in_time as f64 / offered as f64
 }
 
 #[test]
-fn at_overload_it_answers_what_the_cores_can() {
-    for load in [0.7, 0.9, 1.1, 1.4] {
-        for seed in 1..=3 {
-            let (in_time, busy) = run(load, seed, 60);
-            eprintln!("load {load} seed {seed}: in time {in_time:.3} busy {busy:.3}");
+fn at_overload_it_answers_most_of_what_the_cores_can() {
+    // Of what is offered the cores can serve 1, 1, 0.91 and 0.71.
+    for (load, least) in [(0.7, 0.99), (0.9, 0.95), (1.1, 0.7), (1.4, 0.45)] {
+        for works_on in [true, false] {
+            let all = (1..=SEEDS).map(|seed| in_time(load, seed, works_on)).sum::<f64>();
+            let mean = all / SEEDS as f64;
+            assert!(mean > least, "load {load}, works on {works_on}: {mean:.3} in time");
         }
     }
 }
