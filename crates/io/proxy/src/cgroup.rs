@@ -173,4 +173,89 @@ mod tests {
         std::fs::remove_dir_all(at("cpu/shop")).unwrap();
         assert_eq!(used(&find("cpuacct/shop").unwrap()), (150_000.0, machine_us()));
     }
+
+    /// A control group of the test's own; gone with it.
+    struct Group(Vec<PathBuf>);
+
+    impl Drop for Group {
+        fn drop(&mut self) {
+            for dir in &self.0 {
+                // A group whose last process has just ended is busy for a moment.
+                (0..100).find(|_| {
+                    let is_gone = std::fs::remove_dir(dir).is_ok();
+                    if !is_gone {
+                        std::thread::sleep(std::time::Duration::from_millis(20));
+                    }
+                    is_gone
+                });
+            }
+        }
+    }
+
+    /// Its directory of the quota, which is half a core; or why there is none.
+    fn half_a_core(mounts: &str) -> Result<Group, String> {
+        let name = format!("plimsoll-test-cpu-{}", std::process::id());
+        let has = |line: &&str, kind: &str, option: &str| {
+            let fields: Vec<&str> = line.split(' ').collect();
+            let [_, _, is, options, ..] = fields[..] else { return false };
+            is == kind && (option.is_empty() || options.split(',').any(|one| one == option))
+        };
+        let mount = |kind, option| {
+            let line = mounts.lines().find(|line| has(line, kind, option))?;
+            line.split(' ').nth(1).map(Path::new)
+        };
+        let make = |at: &Path, group: &mut Group| {
+            let dir = at.join(&name);
+            match std::fs::create_dir(&dir) {
+                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                    Err(format!("{}: {error}", dir.display()))
+                }
+                _ if group.0.contains(&dir) => Ok(()),
+                _ => {
+                    group.0.push(dir);
+                    Ok(())
+                }
+            }
+        };
+        let set = |group: &Group, file: &str, text: &str| {
+            write(group.0[0].join(file), text).map_err(|error| format!("{file}: {error}"))
+        };
+        let mut group = Group(Vec::new());
+        if let (Some(cpu), Some(account)) = (mount("cgroup", "cpu"), mount("cgroup", "cpuacct")) {
+            make(cpu, &mut group)?;
+            make(account, &mut group)?;
+            set(&group, "cpu.cfs_period_us", "100000")?;
+            set(&group, "cpu.cfs_quota_us", "50000")?;
+        } else {
+            make(mount("cgroup2", "").ok_or("no control groups are mounted")?, &mut group)?;
+            set(&group, "cpu.max", "50000 100000")?;
+        }
+        Ok(group)
+    }
+
+    #[test]
+    fn a_process_that_uses_all_its_quota_is_seen() {
+        let mounts = read_to_string("/proc/mounts").unwrap_or_default();
+        let group = match half_a_core(&mounts) {
+            Ok(group) => group,
+            Err(why) => return eprintln!("skipped: no control group can be made here: {why}"),
+        };
+        let found = CpuGroup::find(&group.0[0], &mounts).expect("the kernel counts it");
+        assert_eq!(used(&found).1, 500_000.0, "half a core");
+        let enter = r#"for dir in "$@"; do echo $$ > "$dir/cgroup.procs" || exit 9; done; while :; do :; done"#;
+        let mut burns = std::process::Command::new("sh")
+            .args(["-c", enter, "sh"])
+            .args(&group.0)
+            .spawn()
+            .expect("sh");
+        let began = std::time::Instant::now();
+        // 0.2 s of half a core come soon, however busy the machine is.
+        while used(&found).0 < 200_000.0 && began.elapsed().as_secs() < 30 {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        let (busy_us, _) = used(&found);
+        burns.kill().expect("killed");
+        burns.wait().expect("reaped");
+        assert!(busy_us >= 200_000.0, "{busy_us} us in {:?}", began.elapsed());
+    }
 }
