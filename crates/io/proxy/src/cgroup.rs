@@ -156,10 +156,8 @@ mod tests {
             root.path().display()
         );
         let find = |dir: &str| CpuGroup::find(&at(dir), &mounts);
-        let apart = CpuGroup::V1 {
-            usage: at("cpuacct/shop/cpuacct.usage"),
-            quota: Some(at("cpu/shop")),
-        };
+        let apart =
+            CpuGroup::V1 { usage: at("cpuacct/shop/cpuacct.usage"), quota: Some(at("cpu/shop")) };
         // Any of its directories names the group.
         for dir in ["cpu/shop", "cpuacct/shop", "other/shop"] {
             assert_eq!(find(dir), Some(apart.clone()), "{dir}");
