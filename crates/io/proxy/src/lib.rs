@@ -40,6 +40,7 @@ mod answer;
 mod balance;
 mod body;
 pub mod capture;
+mod cgroup;
 mod cidr;
 mod clock;
 pub mod config;
@@ -80,6 +81,7 @@ mod watch;
 mod wire;
 
 pub use balance::BackendState;
+pub use cgroup::CpuGroup;
 pub use cidr::Cidr;
 pub use config::ProxyConfig;
 pub use listen::ListenError;

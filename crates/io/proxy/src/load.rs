@@ -12,6 +12,7 @@ use hyper::header::HeaderValue;
 use plimsoll_model::Nanos;
 use plimsoll_policy::ServerLoad;
 
+use crate::cgroup::Used;
 use crate::config::Cpu;
 use crate::headers;
 
@@ -65,13 +66,6 @@ struct CpuMeter {
     busy: Option<f32>,
 }
 
-/// Time used of the time that there was, in any unit.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Used {
-    busy: f64,
-    all: f64,
-}
-
 impl CpuMeter {
     /// The busy part since the last reading; none at the first, or where it cannot be read.
     fn look(&mut self, now: Nanos) -> Option<f32> {
@@ -92,12 +86,7 @@ impl Cpu {
     fn used(&self, now: Nanos) -> Option<Used> {
         match self {
             Cpu::Machine => of_machine(&std::fs::read_to_string("/proc/stat").ok()?),
-            Cpu::Group(path) => {
-                let usage = std::fs::read_to_string(path.join("cpu.stat")).ok()?;
-                // Without a quota it may use what the machine has.
-                let quota = std::fs::read_to_string(path.join("cpu.max")).unwrap_or_default();
-                of_group(&usage, &quota, now)
-            }
+            Cpu::Group(group) => group.used(now),
         }
     }
 }
@@ -110,17 +99,6 @@ fn of_machine(stat: &str) -> Option<Used> {
     let [_, _, _, idle, waits, ..] = kinds[..] else { return None };
     let all: f64 = kinds.iter().sum();
     Some(Used { busy: all - idle - waits, all })
-}
-
-/// `usage_usec` of `cpu.stat`, and `cpu.max`: microseconds of a period, or `max`.
-fn of_group(usage: &str, quota: &str, now: Nanos) -> Option<Used> {
-    let used = usage.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
-    let mut words = quota.split_ascii_whitespace().map(str::parse::<f64>);
-    let cores = match (words.next(), words.next()) {
-        (Some(Ok(quota)), Some(Ok(period))) if period > 0.0 => quota / period,
-        _ => std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64),
-    };
-    Some(Used { busy: used.trim().parse().ok()?, all: now.0 as f64 / 1e3 * cores })
 }
 
 /// As a header tells it: `in_flight=3, latency_us=1200, cpu=0.431`.
@@ -154,6 +132,7 @@ pub(crate) fn is_asked(headers: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cgroup::CpuGroup;
 
     #[test]
     fn what_is_written_is_read() {
@@ -188,11 +167,6 @@ mod tests {
         let used = |busy, all| Some(Used { busy, all });
         assert_eq!(of_machine("cpu  100 0 50 800 50 0 0 0 9 9\ncpu0 1\n"), used(150.0, 1_000.0));
         assert_eq!(of_machine("intr 5"), None);
-        let stat = "usage_usec 250000\nuser_usec 1\n";
-        let second = Nanos(1_000_000_000);
-        assert_eq!(of_group(stat, "50000 100000\n", second), used(250_000.0, 500_000.0));
-        let free = of_group(stat, "max 100000\n", second).unwrap();
-        assert!(free.all >= 1e6 && of_group("x 1", "", second).is_none());
 
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("cpu.max"), "200000 100000").unwrap();
@@ -200,7 +174,7 @@ mod tests {
             std::fs::write(dir.path().join("cpu.stat"), format!("usage_usec {us}\n")).unwrap();
         };
         put(0);
-        let of = Cpu::Group(dir.path().to_owned());
+        let of = Cpu::Group(CpuGroup::V2(dir.path().to_owned()));
         let mut meter = CpuMeter { of, last: None, busy: None };
         let at = |ms: u64| Nanos(ms * 1_000_000);
         assert_eq!(meter.look(at(0)), None, "nothing has passed");

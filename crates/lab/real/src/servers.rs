@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -100,6 +100,11 @@ impl Servers {
             server.group.cpu_used().ok_or(RealError::from(CgroupError::NoAccount))
         };
         self.servers.iter().map(used).collect()
+    }
+
+    /// The directory of each one's control group, where its quota is.
+    pub fn groups(&self) -> Vec<PathBuf> {
+        self.servers.iter().map(|server| server.group.dir().to_owned()).collect()
     }
 
     /// Starts the processes of one that has none.

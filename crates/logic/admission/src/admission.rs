@@ -16,7 +16,8 @@
 //!
 //! How many are in flight is told at every call and never counted here: whoever holds the guard that
 //! counts also tells [`Admission::finish`] when it drops, and a mistake would be mended by the next
-//! call. Source: Bhattacharya, Gao, Wood (TAAS 2024), §4.1; deadlines: the HAProxy report's future
+//! call. What is given up leaves that count, but seldom the application, which works on it all the same: it counts
+//! as being before others until it can be taken for done ([`LeftBehind`]). Source: Bhattacharya, Gao, Wood (TAAS 2024), §4.1; deadlines: the HAProxy report's future
 //! work. Cost: O(1), no allocation.
 
 use std::time::Duration;
@@ -27,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::capacity::{Capacity, CapacityOptions, CapacityOptionsError, Delay, Knee};
+use crate::left_behind::{LeftBehind, Lost};
 
 /// No chips are given when more than this part of the capacity is used (the paper's 80 %).
 pub const CHIP_SHARE: f64 = 0.8;
@@ -36,6 +38,8 @@ pub const TRIAL_EVERY: Duration = Duration::from_secs(1);
 pub const TRIAL_EVERY_BUSY: Duration = Duration::from_secs(10);
 /// The same in services: of exponential ones, one in 20,000 is longer.
 const QUIET_SERVICES: u32 = 10;
+/// Who is given up after this part of what it had left is given up for its deadline: it was on its way before.
+const NEARLY: f64 = 0.9;
 
 /// How an ingress admits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -103,12 +107,15 @@ impl Reason {
 /// Held by a request that was admitted, until it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permit {
+    /// How many were before it, those that nobody waits for included.
     found: u32,
     at: Nanos,
     /// Its number among those that were admitted, where the capacity is learned.
     turn: u64,
-    /// What a trial had left: it was expected to take longer.
-    trial: Option<Duration>,
+    /// What it had left of its deadline, where it had one.
+    left: Option<Duration>,
+    /// It was expected to take longer.
+    is_trial: bool,
 }
 
 /// How an admitted request ended.
@@ -139,6 +146,7 @@ pub struct Admission {
     capacity: Capacity,
     deadline: Option<Duration>,
     knee: Box<Knee>,
+    left_behind: LeftBehind,
     last: Nanos,
     /// When a request was last answered, or a trial let in.
     last_answer: Nanos,
@@ -158,6 +166,7 @@ impl Admission {
             capacity: Capacity::new(options.capacity)?,
             deadline: options.deadline_ms.map(Duration::from_millis),
             knee: Box::default(),
+            left_behind: LeftBehind::default(),
             last: Nanos::ZERO,
             last_answer: Nanos::ZERO,
             counts: AdmissionCounts::default(),
@@ -167,12 +176,13 @@ impl Admission {
     /// Decides on a request that finds so many in flight.
     pub fn decide(&mut self, now: Nanos, in_flight: u32, arrival: Arrival) -> Decision {
         self.pass(now, in_flight);
-        let verdict = self.judge(in_flight, arrival);
-        let trial = match verdict {
-            Some(Reason::Queue | Reason::Deadline { .. }) => self.trial(now, in_flight, arrival),
-            Some(Reason::Full) | None => None,
-        };
-        if let Some(reason) = verdict.filter(|_| trial.is_none()) {
+        let knee = &mut self.knee;
+        self.left_behind.expire(now, |lost, took| knee.observe(lost.found, took));
+        let found = in_flight.saturating_add(self.left_behind.len());
+        let verdict = self.judge(in_flight, found, arrival);
+        let is_late = matches!(verdict, Some(Reason::Queue | Reason::Deadline { .. }));
+        let is_trial = is_late && self.may_try(now, found);
+        if let Some(reason) = verdict.filter(|_| !is_trial) {
             match reason {
                 Reason::Full => self.counts.full += 1,
                 Reason::Queue | Reason::Deadline { .. } => self.counts.deadline += 1,
@@ -192,7 +202,8 @@ impl Admission {
             }
             Capacity::Static(_) => 0,
         };
-        Decision::Admit(Permit { found: in_flight, at: now, turn, trial })
+        let left = self.left(arrival);
+        Decision::Admit(Permit { found, at: now, turn, left, is_trial })
     }
 
     /// The chip of a response, when its headers leave; `in_flight` with the request that it answers. A refusal
@@ -210,12 +221,17 @@ impl Admission {
         if let Capacity::Adaptive(adaptive) = &mut self.capacity {
             adaptive.leave(permit.turn, in_flight + 1, ended == Ended::Answered);
         }
+        let took = now.since(permit.at);
         if ended == Ended::Abandoned {
+            self.leave_behind(permit, took);
             return;
         }
         if ended == Ended::Answered {
-            let took = now.since(permit.at);
-            if permit.trial.is_some_and(|left| took <= left) {
+            let knee = &mut self.knee;
+            self.left_behind.overtaken(permit.at, |lost| {
+                knee.observe(lost.found, now.since(lost.at));
+            });
+            if permit.is_trial && permit.left.is_some_and(|left| took <= left) {
                 self.knee.contradict(permit.found, took);
             }
             self.knee.observe(permit.found, took);
@@ -241,7 +257,18 @@ impl Admission {
         self.counts
     }
 
-    fn judge(&self, in_flight: u32, arrival: Arrival) -> Option<Reason> {
+    /// Nobody waits for it any more; the application may work on it for as long again.
+    fn leave_behind(&mut self, permit: Permit, took: Duration) {
+        let Permit { found, at, left, .. } = permit;
+        let expected = self.knee.delay().map_or(Duration::ZERO, |delay| delay.expected(found));
+        let until = at + expected.max(took.saturating_mul(2));
+        // Who leaves before the time is over says nothing of the application's.
+        let is_late = left.is_some_and(|left| took >= left.mul_f64(NEARLY));
+        self.left_behind.push(Lost { found, at, until, is_late });
+    }
+
+    /// `found` is `in_flight` and those that nobody waits for.
+    fn judge(&self, in_flight: u32, found: u32, arrival: Arrival) -> Option<Reason> {
         let limit = self.capacity.limit(arrival.tries_left);
         if limit.is_some_and(|limit| f64::from(in_flight) + 1.0 > limit) {
             return Some(Reason::Full);
@@ -250,31 +277,31 @@ impl Admission {
         let delay = self.knee.delay()?;
         let is_late = |found| delay.expected(found) > left;
         let reason = match is_late(0) {
-            true => Reason::Deadline { is_idle: in_flight == 0 },
+            true => Reason::Deadline { is_idle: found == 0 },
             false => Reason::Queue,
         };
-        is_late(in_flight).then_some(reason)
+        is_late(found).then_some(reason)
     }
 
     fn left(&self, arrival: Arrival) -> Option<Duration> {
         arrival.time_left.or(self.deadline)
     }
 
-    /// What a request has left that is let in though it is expected to be late, if it is.
-    fn trial(&mut self, now: Nanos, in_flight: u32, arrival: Arrival) -> Option<Duration> {
-        let delay = self.knee.delay()?;
+    /// Whether one is let in though it is expected to be late.
+    fn may_try(&mut self, now: Nanos, found: u32) -> bool {
+        let Some(delay) = self.knee.delay() else { return false };
         let service = delay.expected(0);
-        let every = match in_flight.checked_sub(1) {
+        let every = match found.checked_sub(1) {
             None => TRIAL_EVERY.max(service),
             Some(found) => TRIAL_EVERY_BUSY
                 .max(service.saturating_mul(QUIET_SERVICES))
                 .max(delay.expected(found).saturating_mul(2)),
         };
         if now.since(self.last_answer) < every {
-            return None;
+            return false;
         }
         self.last_answer = now;
-        self.left(arrival)
+        true
     }
 
     fn pass(&mut self, now: Nanos, in_flight: u32) {

@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! ingress   src/admission.rs   admits or refuses, by capacity and by deadline; the chip of a response
+//!           src/left_behind.rs those that were given up, and are still worked on
 //!           src/capacity.rs    how many there may be: static, the paper's average, adaptive
 //!           src/capacity/      knee (latency over requests in flight), trial (throughput at two limits),
 //!                              allowance (what refusing costs), adaptive (the three together),
@@ -23,6 +24,7 @@
 mod admission;
 mod capacity;
 mod ledger;
+mod left_behind;
 mod retry;
 mod wait;
 

@@ -1,7 +1,7 @@
 //! Where the proxy listens: ingress and egress entries.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use plimsoll_admission::{AdaptiveOptions, AdmissionOptions, CapacityOptions};
@@ -9,6 +9,7 @@ use plimsoll_config::{Cursor, Fields, quoted};
 
 use super::notes::{Capture, Forwarding};
 use super::{Taken, all, name, numeric};
+use crate::cgroup::CpuGroup;
 use crate::cidr::Cidr;
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -81,8 +82,8 @@ pub struct Ingress {
 pub enum Cpu {
     /// All of this machine.
     Machine,
-    /// A control group's (version 2), of its quota, or of the machine where it has none.
-    Group(PathBuf),
+    /// A control group's, of its quota, or of the machine where it has none.
+    Group(CpuGroup),
 }
 
 impl Cpu {
@@ -93,11 +94,12 @@ impl Cpu {
         let fields = cursor.fields(&["cgroup"])?;
         let what = "the directory of a control group, such as /sys/fs/cgroup/shop";
         fields.required("cgroup", what, |c| {
-            let path = PathBuf::from(c.text_if(what, |path| path.starts_with('/'))?);
-            match path.join("cpu.stat").is_file() {
-                true => Some(Cpu::Group(path)),
-                false => c.expected(format!("{what}: this one has no cpu.stat")),
-            }
+            let path = c.text_if(what, |path| path.starts_with('/'))?;
+            let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
+            let found = CpuGroup::find(Path::new(path), &mounts);
+            let missing = "this one has neither a cpu.stat with usage_usec (version 2) nor, here or where `cpuacct` is \
+                           mounted, a cpuacct.usage (version 1)";
+            found.map(Cpu::Group).or_else(|| c.expected(format!("{what}: {missing}")))
         })
     }
 }

@@ -70,7 +70,8 @@ fn every_mistake_has_its_place() {
         (
             "capacity: { static: 10 }",
             "cpu: { cgroup: /nowhere }",
-            "proxy.ingress[0].cpu.cgroup: expected the directory of a control group",
+            "proxy.ingress[0].cpu.cgroup: expected the directory of a control group, such as /sys/fs/cgroup/shop: this one \
+             has neither a cpu.stat with usage_usec (version 2) nor",
         ),
         (
             "key: { header: x-user }",

@@ -1,17 +1,22 @@
-//! CPU-aware random (§10) on a stock HAProxy: `balance random`, and weight 0 for servers whose CPU is above a
-//! threshold.
+//! CPU-aware random (§10): on a stock HAProxy, as `balance random` and weight 0 for servers whose CPU is above a
+//! threshold, and in our proxy, as its policy `cpu_random`.
 //!
 //! The study patches HAProxy's C code to ask libvirt. Here a controller outside reads the CPU of each server, of
 //! control groups where servers are real, twice a second, and sets weights over the admin socket. A server is in
 //! again once it is below; when all are above, all are in, as our policy `cpu_random` does it.
+//!
+//! Before our proxy's servers are ingresses, which read the account of the servers' control groups and tell it who asks;
+//! emulated servers have none, and no such lane.
 
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use plimsoll_lanes::{Family, raise_descriptor_limit};
+use plimsoll_lanes::{Family, PATIENCE, Proxy, free_address, raise_descriptor_limit};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::lane::{Lane, Seen, Task};
 use super::method::{Balancer, Method, Weights};
@@ -42,8 +47,12 @@ pub const EXPERIMENT: Experiment = Experiment {
 const THRESHOLD: f64 = 0.7;
 /// Between two readings.
 const READ_EVERY: Duration = Duration::from_millis(500);
+/// More than ever are in flight: our ingresses tell of CPU and refuse nothing.
+const ROOM: u32 = 100_000;
 const TASKS: [f64; 3] = [10_000.0, 20_000.0, 40_000.0];
 const AWARE: Method = Method { name: "random, CPU-aware", ..PLAIN };
+const OURS: Method =
+    Method { name: "our proxy, cpu_random", balancer: Balancer::Proxy("cpu_random"), ..PLAIN };
 const PLAIN: Method = Method {
     name: "random",
     balancer: Balancer::Haproxy("random"),
@@ -51,8 +60,16 @@ const PLAIN: Method = Method {
     is_steered: false,
 };
 
-/// Both, in the order of the first repetition.
-const LANES: [Method; 2] = [PLAIN, AWARE];
+/// In the order of the first repetition.
+const LANES: [Method; 3] = [PLAIN, AWARE, OURS];
+
+/// Those that there are with these servers.
+fn lanes(pool: ServerPool) -> &'static [Method] {
+    match pool {
+        ServerPool::Emulated => &LANES[..2],
+        ServerPool::Real | ServerPool::Wordpress => &LANES,
+    }
+}
 
 /// Reads CPU and sets weights.
 struct Controller {
@@ -128,10 +145,13 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
             let name = format!("cpu-{}-{}", pool.name(), task.name().to_lowercase());
             let title = format!("{}, {}", task.name(), pool.title());
             let deadline = pool.deadline();
-            let drawn = show::plot(&name, &title, &points, &LANES, task, deadline, None);
+            let drawn = show::plot(&name, &title, &points, lanes(pool), task, deadline, None);
             outcome.plots.extend(drawn);
         }
-        outcome.comparisons.extend(tasks.iter().map(|&tasks| comparison(&points, pool, tasks)));
+        for &method in &lanes(pool)[1..] {
+            let compare = |&tasks: &f64| comparison(&points, pool, method, tasks);
+            outcome.comparisons.extend(tasks.iter().map(compare));
+        }
         let title = format!("random with and without CPU readings, {}", pool.title());
         outcome.tables.push(show::table(pool.name(), &title, &points)?);
     }
@@ -139,7 +159,7 @@ fn run(context: &Context) -> Result<Outcome, Failure> {
     outcome.notes.push(format!(
         "Servers of Table 4, equal weights; weight 0 above {:.0} % of the CPU of the last {} ms; all are in when \
          all are above. Emulated servers tell the busy part of their cores; real ones are read from the account of \
-         their control groups.",
+         their control groups. `our proxy, cpu_random` has an ingress before each server, which HAProxy has not.",
         100.0 * THRESHOLD,
         READ_EVERY.as_millis(),
     ));
@@ -175,18 +195,18 @@ fn sweep(
     let mut bed = Bed::start(context, &family, pool, sizes, &[])?;
     let scale = bed.scale(context, &family, cells)?;
     let rounds: u32 = context.pick(1, 4);
-    let all = f64::from(rounds) * (tasks.len() * LANES.len()) as f64;
+    let all = f64::from(rounds) * (tasks.len() * lanes(pool).len()) as f64;
     let mut points: Vec<Point> = Vec::new();
     for round in 0..rounds {
         for &tasks in tasks {
             let rate_rps = rate_rps(pool, sizes, scale.core_rps, tasks);
-            // The order alternates, as the first of two finds what the last run has left.
-            let mut order = LANES;
+            // The order alternates, as the first finds what the last run has left.
+            let mut order = lanes(pool).to_vec();
             if round % 2 == 1 {
                 order.reverse();
             }
             for method in order {
-                let number = points.len() / 2;
+                let number = points.len() / Task::ALL.len();
                 let at = |n: usize| part.0 + (part.1 - part.0) * n as f64 / all;
                 let turn = Turn {
                     method,
@@ -197,13 +217,16 @@ fn sweep(
                 };
                 let cell = format!("{}/{tasks:.0}/{round}/{}", pool.name(), method.name);
                 let kept = cells.get_or(&cell, || one(context, &family, &mut bed, &turn))?;
-                row!(table, pool.provenance(), {
-                    servers: pool.title();
-                    method: method.name;
-                    tasks_per_60_s: tasks, "the paper's rate";
-                    repetition: round + 1;
-                    changes: kept.changes;
-                })?;
+                // Our proxy sets no weights: it draws among those that are below.
+                if method != OURS {
+                    row!(table, pool.provenance(), {
+                        servers: pool.title();
+                        method: method.name;
+                        tasks_per_60_s: tasks, "the paper's rate";
+                        repetition: round + 1;
+                        changes: kept.changes;
+                    })?;
+                }
                 let seen = kept.seen.into_iter();
                 points.extend(seen.map(|(task, seen)| Point {
                     pool,
@@ -224,7 +247,10 @@ fn one(context: &Context, family: &Family, bed: &mut Bed, turn: &Turn) -> Result
     let span = sweep::Turn::of(context, bed.pool);
     let servers = bed.addresses();
     let cores = bed.sizes.cores();
-    let mut lane = Lane::start(family, turn.method, &servers, cores, &turn.name)?;
+    let mut lane = match bed.groups() {
+        Some(groups) if turn.method == OURS => ours(family, &turn.name, &servers, &groups)?,
+        _ => Lane::start(family, turn.method, &servers, cores, &turn.name)?,
+    };
     let socket = lane.socket().map(Path::to_owned);
     let mut controller = Controller::new(&bed.cores());
     lane.open(&asks(bed.pool, &[]), turn.rate_rps, turn.seed)?;
@@ -248,13 +274,68 @@ fn one(context: &Context, family: &Family, bed: &mut Bed, turn: &Turn) -> Result
     Ok(Kept { seen, changes: controller.changes })
 }
 
-fn comparison(points: &[Point], pool: ServerPool, tasks: f64) -> Comparison {
+/// Our proxy, and an ingress before each server that tells of its control group's CPU.
+fn ours(
+    family: &Family,
+    name: &str,
+    servers: &Addresses,
+    groups: &[PathBuf],
+) -> Result<Lane, Failure> {
+    // A free address for each ingress; the proxy takes no descriptors.
+    let ingresses: Result<Vec<SocketAddr>, _> = servers.iter().map(|_| free_address()).collect();
+    let ingresses = ingresses?;
+    let proxy = Proxy::start_with(family, name, |socket, address| {
+        configuration((socket, address), servers, &ingresses, groups)
+    })?;
+    Ok(Lane::behind_proxy(OURS, proxy))
+}
+
+fn configuration(
+    (socket, address): (&Path, SocketAddr),
+    servers: &Addresses,
+    ingresses: &[SocketAddr],
+    groups: &[PathBuf],
+) -> Value {
+    // Servers get a little longer than clients are willing to wait.
+    let timeouts = json!({ "request": format!("{}ms", PATIENCE.as_millis() + 2_000) });
+    let ingress =
+        |(((name, server), listen), group): ((&(String, SocketAddr), &SocketAddr), &PathBuf)| {
+            json!({
+                "name": name,
+                "listen": listen.to_string(),
+                "upstream": server.to_string(),
+                "trust": ["127.0.0.0/8"],
+                "capacity": { "static": ROOM },
+                "cpu": { "cgroup": group },
+                "timeouts": timeouts,
+            })
+        };
+    let ways = || servers.iter().zip(ingresses);
+    let backend = |((name, _), listen): (&(String, SocketAddr), &SocketAddr)| json!({ "name": name, "address": listen.to_string() });
+    json!({ "proxy": {
+        "threads": 1,
+        "socket": socket,
+        "ingress": ways().zip(groups).map(ingress).collect::<Vec<_>>(),
+        "egress": [{ "name": "clients", "listen": address.to_string(), "timeouts": timeouts }],
+        "pools": [{
+            "name": "pool",
+            "policy": "cpu_random",
+            "cpu_threshold_percent": (100.0 * THRESHOLD).round() as u32,
+            // All are asked twice in this time.
+            "load_age": format!("{}ms", 2 * READ_EVERY.as_millis()),
+            "backends": ways().map(backend).collect::<Vec<_>>(),
+        }],
+    } })
+}
+
+fn comparison(points: &[Point], pool: ServerPool, method: Method, tasks: f64) -> Comparison {
     let mean = |method: Method| mean_of(points, method.name, Task::Get, tasks, |seen| seen.mean_ms);
     let ratio =
-        mean(AWARE).zip(mean(PLAIN)).map_or(f64::NAN, |((aware, _), (plain, _))| aware / plain);
+        mean(method).zip(mean(PLAIN)).map_or(f64::NAN, |((aware, _), (plain, _))| aware / plain);
     let what = format!(
-        "{}: mean of CPU-aware random over random's, GET, {tasks:.0} tasks per 60 s",
-        pool.title()
+        "{}: mean of {} over random's, GET, {tasks:.0} tasks per 60 s",
+        pool.title(),
+        method.name
     );
     Comparison::silent(pool.provenance(), what, "it increases equality", ratio, "×")
         .why("The study describes the method and measures nothing of it.")
@@ -277,5 +358,22 @@ mod tests {
         assert_eq!(controller.step(at(1), vec![0.4, 0.6]), Some(vec![false, true]));
         assert_eq!(controller.step(at(2), vec![0.5, 0.7]), Some(vec![true, true]));
         assert_eq!(controller.step(at(3), vec![1.0, 1.7]), Some(vec![true, true]), "all above");
+    }
+
+    #[test]
+    fn our_ingresses_read_the_group_of_the_server_behind_them() {
+        let server = |n: u16| (format!("s{n}"), SocketAddr::from(([127, 0, 0, 1], n)));
+        let servers = [server(81), server(82)];
+        let ingresses = [91, 92].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let groups = ["/g/1", "/g/2"].map(PathBuf::from);
+        let text = configuration((Path::new("/x"), ingresses[0]), &servers, &ingresses, &groups);
+        let (entry, pool) = (&text["proxy"]["ingress"][1], &text["proxy"]["pools"][0]);
+        assert_eq!(entry["upstream"], "127.0.0.1:82");
+        assert_eq!(entry["cpu"]["cgroup"], "/g/2");
+        assert_eq!(pool["backends"][1]["address"], entry["listen"]);
+        assert_eq!(
+            (&pool["cpu_threshold_percent"], &pool["load_age"]),
+            (&json!(70), &json!("1000ms"))
+        );
     }
 }

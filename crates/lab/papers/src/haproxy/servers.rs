@@ -1,6 +1,6 @@
 //! Five servers that run: emulated, the lab's own in control groups, or WordPress.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use plimsoll_lanes::Family;
@@ -161,6 +161,15 @@ impl Bed {
     /// Cores of each, or its part of one.
     pub fn cores(&self) -> [f64; 5] {
         quotas(self.pool, self.sizes)
+    }
+
+    /// The directory of each one's control group, where there are such.
+    pub fn groups(&self) -> Option<Vec<PathBuf>> {
+        match &self.running {
+            Running::Emulated(_) => None,
+            Running::Real(servers, _) => Some(servers.groups()),
+            Running::WordPress(site) => Some(site.instances.groups()),
+        }
     }
 
     /// CPU time that each has used so far, seconds: of control groups where servers are real.

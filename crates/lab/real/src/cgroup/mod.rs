@@ -208,6 +208,11 @@ impl Group {
         command
     }
 
+    /// Its directory in the hierarchy that has the CPU controller.
+    pub fn dir(&self) -> &Path {
+        &self.dirs[0]
+    }
+
     /// The processes in it, not those of groups within.
     pub fn processes(&self) -> Vec<Pid> {
         let text = fs::read_to_string(self.dirs[0].join("cgroup.procs")).unwrap_or_default();

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -80,6 +80,11 @@ impl Instances {
             one.group.cpu_used().ok_or(RealError::from(CgroupError::NoAccount).into())
         };
         self.instances.iter().map(used).collect()
+    }
+
+    /// The directory of each one's control group, where its quota is.
+    pub fn groups(&self) -> Vec<PathBuf> {
+        self.instances.iter().map(|one| one.group.dir().to_owned()).collect()
     }
 
     /// Whether every process still lives.

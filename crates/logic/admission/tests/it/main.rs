@@ -2,6 +2,7 @@
 
 mod adaptive;
 mod backend;
+mod deadline;
 mod decide;
 mod no_allocation;
 mod page;
