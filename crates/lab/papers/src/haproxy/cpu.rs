@@ -363,7 +363,7 @@ mod tests {
     #[test]
     fn our_ingresses_read_the_group_of_the_server_behind_them() {
         let server = |n: u16| (format!("s{n}"), SocketAddr::from(([127, 0, 0, 1], n)));
-        let servers = [server(81), server(82)];
+        let servers = vec![server(81), server(82)];
         let ingresses = [91, 92].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         let groups = ["/g/1", "/g/2"].map(PathBuf::from);
         let text = configuration((Path::new("/x"), ingresses[0]), &servers, &ingresses, &groups);
