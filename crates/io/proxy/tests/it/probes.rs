@@ -110,10 +110,14 @@ fn cpu_random_gives_nothing_to_a_backend_whose_cpu_is_busy() {
         std::fs::rename(path.join("next"), path.join("cpu.stat")).expect("renamed");
     };
     put(0);
+    // The other's is idle: the machine itself may be as busy as a threshold of 100 % says.
+    let idle = tempfile::tempdir().expect("a directory");
+    std::fs::write(idle.path().join("cpu.max"), "100000 100000\n").expect("written");
+    std::fs::write(idle.path().join("cpu.stat"), "usage_usec 0\n").expect("written");
     let (hot, cool) = (Backend::ok("hot"), Backend::ok("cool"));
-    let keys = format!(", cpu: {{ cgroup: {} }}", group.path().display());
-    let (first, second) =
-        (ingresses(&[&hot], "127.0.0.0/8", &keys), ingresses(&[&cool], "127.0.0.0/8", ""));
+    let of = |group: &std::path::Path| format!(", cpu: {{ cgroup: {} }}", group.display());
+    let first = ingresses(&[&hot], "127.0.0.0/8", &of(group.path()));
+    let second = ingresses(&[&cool], "127.0.0.0/8", &of(idle.path()));
     let addresses = [first.address("i0"), second.address("i0")];
     // This machine may be as busy as it likes.
     let pool = "policy: cpu_random, cpu_threshold_percent: 100, load_age: 4s";

@@ -96,7 +96,9 @@ fn a_request_under_way_ends_as_it_began_and_the_next_goes_by_the_new_configurati
     gate.open();
     assert_eq!(held.answer().body, "late");
     assert_eq!(held.get("/new").body, "new", "on the same connection");
-    assert_eq!((old.count(), proxy.in_flight()), (1, 0));
+    assert_eq!(old.count(), 1);
+    // A client may have read its answer before the proxy has counted it.
+    until("all have ended", || proxy.in_flight() == 0);
 }
 
 #[test]
