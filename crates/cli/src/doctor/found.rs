@@ -40,14 +40,17 @@ pub async fn examine(sink: &Sink, only: &[String]) -> Findings {
     findings
 }
 
-/// Gives a service the servers that its balancer has.
+/// Gives a service the servers that its balancer has: of several the first one that tells, as the daemon takes them.
 pub async fn servers(service: &mut Service, findings: &mut Findings) {
-    let sink = service.sink.value.first();
-    // A balancer that cannot be asked is found to be so by those who look at it next.
-    let Ok(pools) = sink.look().await else { return };
-    let Some(pool) = pools.iter().find(|pool| pool.name == sink.pool()) else { return };
-    findings.add(found(&service.name, pool));
-    service.backends = backends(pool);
+    for sink in service.sink.value.iter() {
+        // A balancer that cannot be asked is found to be so by those who look at it next.
+        let Ok(pools) = sink.look().await else { continue };
+        if let Some(pool) = pools.iter().find(|pool| pool.name == sink.pool()) {
+            findings.add(found(&service.name, pool));
+            service.backends = backends(pool);
+            return;
+        }
+    }
 }
 
 fn found(service: &str, pool: &FoundPool) -> Finding {

@@ -16,8 +16,20 @@ use crate::config::{Api, Backend, Config, Service, Store};
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// … and no more often than at so long for each server: to list one costs HAProxy some 6 µs.
 const LOOK_EACH: Duration = Duration::from_millis(1);
+/// What has left is seen to have after so many looks, however slow one of them was.
+const LOOKS: u32 = 3;
 /// Pools in a message.
 const NAMED: usize = 20;
+
+/// Between two looks at so many servers.
+fn rest(servers: u32) -> Duration {
+    LOOK_EVERY.max(LOOK_EACH.saturating_mul(servers))
+}
+
+/// The time within which a server of so many that has left its balancer is seen to have.
+pub fn shown_by(servers: usize) -> Duration {
+    LOOKS * rest(u32::try_from(servers).unwrap_or(u32::MAX))
+}
 
 /// What the daemon was told to steer.
 #[derive(Clone, Debug)]
@@ -130,7 +142,7 @@ async fn look(
 ) {
     loop {
         let rest = match wanted.borrow().base.asks() {
-            true => LOOK_EVERY.max(LOOK_EACH.saturating_mul(explorer.servers)),
+            true => rest(explorer.servers),
             false => Duration::MAX,
         };
         let is_new = match timeout(rest, wanted.changed()).await {
@@ -168,8 +180,48 @@ pub struct Explorer {
     helped: BTreeSet<String>,
     /// What was last said of each pool.
     said: BTreeMap<String, String>,
+    /// What was last said of services whose first balancer did not tell which servers there are.
+    stood_in: BTreeMap<String, String>,
     /// How many servers there are.
     servers: u32,
+}
+
+/// What each balancer that was asked has, or why it does not tell.
+type Looks = BTreeMap<String, Result<Vec<FoundPool>, SinkError>>;
+
+/// Asks the first balancer of every service that wants to know its servers, and the next one where that does not tell.
+async fn ask(config: &Config) -> Looks {
+    let mut found = Looks::new();
+    loop {
+        let unsettled = config
+            .services
+            .iter()
+            .filter(|service| service.auto && first_that_answers(service, &found).is_none());
+        let next = |service: &Service| {
+            service.sink.value.iter().find(|sink| !found.contains_key(&sink.place())).cloned()
+        };
+        let next: BTreeMap<String, Sink> =
+            unsettled.filter_map(next).map(|sink| (sink.place(), sink)).collect();
+        if next.is_empty() {
+            return found;
+        }
+        let mut looks = JoinSet::new();
+        for (place, sink) in next {
+            looks.spawn(async move { (place, sink.look().await) });
+        }
+        found.extend(looks.join_all().await);
+    }
+}
+
+/// The first balancer of a service that has told its pool, with that.
+fn first_that_answers<'a>(
+    service: &'a Service,
+    found: &'a Looks,
+) -> Option<(&'a Sink, &'a FoundPool)> {
+    service.sink.value.iter().find_map(|sink| {
+        let pools = found.get(&sink.place())?.as_ref().ok()?;
+        Some((sink, pools.iter().find(|pool| pool.name == sink.pool())?))
+    })
 }
 
 impl Explorer {
@@ -189,32 +241,44 @@ impl Explorer {
     }
 
     async fn fill(&mut self, mut config: Config) -> Config {
-        let mut places: BTreeMap<String, Sink> = BTreeMap::new();
-        for service in config.services.iter().filter(|service| service.auto) {
-            let sink = service.sink.value.first();
-            places.entry(sink.place()).or_insert_with(|| sink.clone());
-        }
-        let mut looks = JoinSet::new();
-        for (place, sink) in places {
-            looks.spawn(async move { (place, sink.look().await) });
-        }
-        let found: BTreeMap<String, Result<Vec<FoundPool>, SinkError>> =
-            looks.join_all().await.into_iter().collect();
+        let found = ask(&config).await;
         self.servers = count(found.values().flatten().flatten());
         for service in config.services.iter_mut().filter(|service| service.auto) {
-            let sink = service.sink.value.first();
-            let pools = found.get(&sink.place()).and_then(|pools| pools.as_ref().ok());
-            let pool = pools.and_then(|pools| pools.iter().find(|pool| pool.name == sink.pool()));
-            if let Some(pool) = pool {
+            if let Some((sink, pool)) = first_that_answers(service, &found) {
                 self.known.insert(service.name.clone(), backends(pool));
                 match pool.out_of_reach() {
                     Some(why) => self.say(&service.name, &format!("cannot be helped: {why}"), true),
                     None => self.say(&service.name, &pool.summary(), false),
                 }
+                self.say_who_told(service, sink, &found);
             }
             service.backends = self.known.get(&service.name).cloned().unwrap_or_default();
         }
         config
+    }
+
+    /// Says when it is another balancer than the first that told which servers there are, and when it is the first again.
+    fn say_who_told(&mut self, service: &Service, sink: &Sink, found: &Looks) {
+        let (first, name) = (service.sink.value.first(), &service.name);
+        if sink == first {
+            if self.stood_in.remove(name).is_some() {
+                tracing::info!(pool = %name, "its servers are told by the first balancer again");
+            }
+            return;
+        }
+        let why = match found.get(&first.place()) {
+            Some(Err(error)) => error.to_string(),
+            _ => format!("{}: it has no {:?}", first.place(), first.pool()),
+        };
+        let what = format!(
+            "its servers could not be had from the first balancer, and are those of {}, {:?} ({why})",
+            sink.place(),
+            sink.pool()
+        );
+        if self.stood_in.get(name) != Some(&what) {
+            tracing::warn!(pool = %name, "{what}");
+            self.stood_in.insert(name.clone(), what);
+        }
     }
 
     async fn everything(&mut self, all: &Everything) -> Result<Vec<Service>, String> {

@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Interval, MissedTickBehavior, interval_at, timeout};
 
 use super::keeper::Keeper;
+use super::looker::shown_by;
 use super::record::{self, unix_ms};
 use super::rounds::Rounds;
 use super::samples::Passive;
@@ -70,6 +71,7 @@ pub struct Service {
     publisher: Publisher,
     passive: Passive,
     shown: Instant,
+    leaving: Leaving,
     /// How many backends all services have.
     backends: Arc<AtomicUsize>,
 }
@@ -78,6 +80,15 @@ impl Drop for Service {
     fn drop(&mut self) {
         self.backends.fetch_sub(self.names.len(), Ordering::Relaxed);
     }
+}
+
+/// Since when servers have been missing in balancers that are asked for theirs.
+#[derive(Debug, Default)]
+struct Leaving {
+    /// In all of them.
+    whole: Option<Instant>,
+    /// In some of several.
+    part: Option<Instant>,
 }
 
 /// What a service waits for.
@@ -135,6 +146,7 @@ impl Service {
             publisher,
             passive: Passive::new(shared.steering.origin),
             shown: shared.steering.origin,
+            leaving: Leaving::default(),
             backends: shared.backends.clone(),
         };
         service.aim(&setup)?;
@@ -234,7 +246,10 @@ impl Service {
     }
 
     /// An event for the controller, if it is one.
-    fn sink_event(&self, report: SinkReport) -> Option<Event> {
+    fn sink_event(&mut self, report: SinkReport) -> Option<Event> {
+        if self.may_be_leaving(&report) {
+            return None;
+        }
         let counters = self.publisher.counters();
         Some(match report {
             SinkReport::Note(reason) => {
@@ -253,6 +268,12 @@ impl Service {
                 counters.sink_failed();
                 Event::BalancerLost { reason: loss.reason, conflict: !loss.retryable }
             }
+            SinkReport::Ailing(ailing) => {
+                if ailing.is_some() {
+                    counters.sink_failed();
+                }
+                Event::BalancersAiling(ailing.map(|loss| loss.reason))
+            }
             SinkReport::Applied(applied) => {
                 counters.applied(applied.commands);
                 self.publisher.plan_taken();
@@ -261,9 +282,31 @@ impl Service {
             SinkReport::Failed(epoch, loss) => {
                 counters.sink_failed();
                 self.publisher.plan_refused(epoch, &loss.reason);
-                Event::ApplyFailed { epoch, reason: loss.reason, retryable: loss.retryable }
+                // What has left will not be in the next plan.
+                let retryable = loss.retryable || (loss.absent && self.setup.auto);
+                Event::ApplyFailed { epoch, reason: loss.reason, retryable }
             }
         })
+    }
+
+    /// Whether it is held back: where the balancer is asked for its servers, one that it has no more has left, and the
+    /// next look will show it.
+    fn may_be_leaving(&mut self, report: &SinkReport) -> bool {
+        let (since, loss) = match report {
+            SinkReport::Read(..) => (&mut self.leaving.whole, None),
+            SinkReport::Lost(loss) => (&mut self.leaving.whole, Some(loss)),
+            SinkReport::Ailing(loss) => (&mut self.leaving.part, loss.as_ref()),
+            SinkReport::Applied(_) | SinkReport::Failed(..) | SinkReport::Note(_) => return false,
+        };
+        match loss {
+            Some(loss) if loss.absent && self.setup.auto => {
+                since.get_or_insert_with(Instant::now).elapsed() < shown_by(self.names.len())
+            }
+            _ => {
+                *since = None;
+                false
+            }
+        }
     }
 
     /// Counts and keeps a probe; none for a backend that has left meanwhile.

@@ -33,6 +33,8 @@ pub struct ServiceSetup {
     pub source: Option<(Source, Vec<(String, BackendId)>)>,
     /// Identities and names of its servers.
     pub servers: Servers,
+    /// These are what a balancer had when it was last asked.
+    pub auto: bool,
 }
 
 impl ServiceSetup {
@@ -75,6 +77,7 @@ pub fn service(
         sink: service.sink.value.clone(),
         source: service.source.clone().map(|source| (source, addresses(service, ids))),
         servers: ids.iter().copied().zip(names).collect(),
+        auto: service.auto,
     })
 }
 

@@ -16,6 +16,7 @@ mod prometheus;
 mod ready;
 mod reload;
 mod rig;
+mod several;
 mod sharing;
 mod signals;
 mod silence;

@@ -8,7 +8,7 @@ use plimsoll_model::SinkLimits;
 
 use crate::registry::Sink;
 use crate::source::{self, Sourced};
-use crate::steer::start_several;
+use crate::steer::{Named, start_several};
 use crate::{Servers, SinkError, SinkHandle, Steered, Steering};
 
 /// The most balancers in front of one pool.
@@ -102,9 +102,10 @@ impl Sinks {
         let mut members = Vec::with_capacity(self.count());
         let mut taken = BTreeSet::new();
         for sink in self.iter() {
-            let (place, pool) = (sink.place(), sink.pool());
-            let name = if taken.insert(place.clone()) { place } else { format!("{place}, {pool}") };
-            members.push((name, sink.start(steering, steered.clone())?));
+            let place = sink.place();
+            let is_first = taken.insert(place.clone());
+            let pool = (!is_first).then(|| sink.pool().to_owned());
+            members.push((Named { place, pool }, sink.start(steering, steered.clone())?));
         }
         Ok(start_several(members, GONE))
     }

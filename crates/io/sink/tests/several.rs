@@ -2,12 +2,13 @@
 
 mod common;
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use common::{Haproxy, free_port, named};
-use plimsoll_config::{Cursor, Document, Once};
+use plimsoll_config::{ConfigError, Cursor, Document, Once};
 use plimsoll_model::{BackendId, BalancerReport, Nanos, Plan, PlanEntry, PlanKind};
-use plimsoll_sink::{SinkHandle, SinkReport, Sinks, Steered, Steering};
+use plimsoll_sink::{Loss, SinkHandle, SinkReport, Sinks, Steered, Steering};
 use plimsoll_testbed::load::{LoadSpec, Target, start};
 use plimsoll_testbed::{BackendSpec, Service, Testbed, TestbedSpec};
 
@@ -15,16 +16,20 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Read from a configuration, as a daemon does.
 fn sinks(haproxys: &[&Haproxy]) -> Sinks {
-    let item = |haproxy: &&Haproxy| {
-        format!("{{ haproxy: {{ socket: {}, backend: shop }} }}", haproxy.socket("admin").display())
+    let sockets: Vec<PathBuf> = haproxys.iter().map(|haproxy| haproxy.socket("admin")).collect();
+    sinks_at(&sockets).expect("valid")
+}
+
+fn sinks_at(sockets: &[PathBuf]) -> Result<Sinks, Vec<ConfigError>> {
+    let item = |socket: &PathBuf| {
+        format!("{{ haproxy: {{ socket: {}, backend: shop }} }}", socket.display())
     };
-    let all: Vec<String> = haproxys.iter().map(item).collect();
+    let all: Vec<String> = sockets.iter().map(item).collect();
     let document = Document::parse("F", &format!("sinks: [ {} ]\n", all.join(", "))).expect("YAML");
-    let read = document.read(|cursor: &Cursor<'_>| {
+    document.read(|cursor: &Cursor<'_>| {
         let fields = cursor.fields(&["sinks"])?;
         fields.required("sinks", "sinks", |c| Sinks::read(c, &mut Once::default()))
-    });
-    read.expect("valid")
+    })
 }
 
 fn steer(sinks: &Sinks) -> SinkHandle {
@@ -64,6 +69,30 @@ async fn read(handle: &mut SinkHandle, is_so: impl Fn(&BalancerReport) -> bool) 
         _ => None,
     })
     .await
+}
+
+/// What some of them suffer from, while others are steered.
+async fn ailing(handle: &mut SinkHandle) -> Loss {
+    until(handle, |report| match report {
+        SinkReport::Ailing(loss) => loss,
+        SinkReport::Lost(loss) => panic!("{loss:?}"),
+        _ => None,
+    })
+    .await
+}
+
+/// All are there again.
+async fn well(handle: &mut SinkHandle) {
+    until(handle, |report| matches!(report, SinkReport::Ailing(None)).then_some(())).await;
+}
+
+async fn applied(handle: &mut SinkHandle) {
+    until(handle, |report| match report {
+        SinkReport::Applied(_) => Some(()),
+        SinkReport::Failed(_, loss) => panic!("{loss:?}"),
+        _ => None,
+    })
+    .await;
 }
 
 fn weights(report: &BalancerReport) -> Vec<u32> {
@@ -131,14 +160,12 @@ async fn one_that_is_gone_does_not_keep_the_others_from_being_steered() {
     let mut handle = steer(&sinks(&[&haproxys[0], &haproxys[1]]));
     let before = read(&mut handle, |_| true).await;
     haproxys[1].stop();
-    let note = until(&mut handle, |report| match report {
-        SinkReport::Note(note) => Some(note),
-        SinkReport::Lost(loss) => panic!("{loss:?}"),
-        _ => None,
-    })
-    .await;
+    let note = ailing(&mut handle).await.reason;
     assert!(note.starts_with("diverged: 1 of 2 balancers cannot be steered"), "{note}");
-    assert!(note.contains(&haproxys[1].dir.display().to_string()), "it is named: {note}");
+    let name = haproxys[1].socket("admin").display().to_string();
+    assert_eq!(note.matches(&name).count(), 1, "it is named, once: {note}");
+    // It is told as long as it is so.
+    assert_eq!(ailing(&mut handle).await.reason, note);
     handle.program(plan(2, [1, 2]));
     until(&mut handle, |report| match report {
         SinkReport::Applied(applied) => Some(applied),
@@ -151,6 +178,7 @@ async fn one_that_is_gone_does_not_keep_the_others_from_being_steered() {
     assert_eq!(report.generation, before.generation, "what was counted counts on");
 
     haproxys[1].start_again();
+    well(&mut handle).await;
     let back = read(&mut handle, |report| report.generation != before.generation).await;
     assert_eq!(weights(&back), [100, 100], "those of the one that was restarted");
     handle.program(plan(3, [1, 2]));
@@ -175,4 +203,76 @@ async fn what_one_of_them_refuses_is_told_with_its_name() {
         loss.reason.contains("balances by roundrobin") && loss.reason.contains("by leastconn"),
         "{loss:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_lacks_a_server_ails_and_the_other_is_steered() {
+    let bed = bed();
+    let whole = proxies(&bed, "roundrobin", free_port());
+    let first = Haproxy::start(&whole);
+    let without: String = whole
+        .lines()
+        .filter(|line| !line.contains("server s2"))
+        .map(|l| format!("{l}\n"))
+        .collect();
+    let mut second = Haproxy::start_master_worker(&without);
+    let mut handle = steer(&sinks(&[&first, &second]));
+    let loss = ailing(&mut handle).await;
+    assert!(loss.reason.contains("has no server s2") && loss.absent && !loss.retryable, "{loss:?}");
+    // Each report of the other leaves it as it is.
+    let mut reports = 0;
+    until(&mut handle, |report| match report {
+        SinkReport::Read(..) => {
+            reports += 1;
+            (reports > 20).then_some(())
+        }
+        SinkReport::Ailing(Some(again)) => {
+            assert_eq!(again, loss);
+            None
+        }
+        other => panic!("{other:?}"),
+    })
+    .await;
+    handle.program(plan(1, [3, 4]));
+    applied(&mut handle).await;
+    assert_eq!([first.weight("s1"), first.weight("s2")], ["3", "4"]);
+    assert_eq!(ailing(&mut handle).await, loss);
+
+    second.reload(&whole.replace("weight 100", "weight 50"));
+    well(&mut handle).await;
+    read(&mut handle, |report| weights(report) == [50, 50]).await;
+    handle.program(plan(2, [3, 4]));
+    read(&mut handle, |report| weights(report) == [3, 4]).await;
+    assert_eq!([second.weight("s1"), second.weight("s2")], ["3", "4"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_all_are_gone_one_trouble_names_them_all() {
+    let bed = bed();
+    let mut haproxys =
+        [free_port(), free_port()].map(|port| Haproxy::start(&proxies(&bed, "roundrobin", port)));
+    let mut handle = steer(&sinks(&[&haproxys[0], &haproxys[1]]));
+    read(&mut handle, |_| true).await;
+    haproxys.iter_mut().for_each(Haproxy::stop);
+    let names = haproxys.each_ref().map(|haproxy| haproxy.socket("admin").display().to_string());
+    let is_whole = |loss: &Loss| names.iter().all(|name| loss.reason.contains(name));
+    until(&mut handle, |report| match report {
+        SinkReport::Lost(loss) => (is_whole(&loss) && loss.retryable).then_some(()),
+        _ => None,
+    })
+    .await;
+}
+
+#[test]
+fn one_haproxy_by_two_spellings_is_refused() {
+    let bed = bed();
+    let haproxy = Haproxy::start(&proxies(&bed, "roundrobin", free_port()));
+    let socket = haproxy.socket("admin");
+    let elsewhere = haproxy.dir.join("..").join(haproxy.dir.file_name().expect("a name"));
+    let error = sinks_at(&[socket.clone(), elsewhere.join("admin.sock")]).expect_err("one HAProxy");
+    let [error] = &error[..] else { panic!("{error:?}") };
+    assert!(error.to_string().contains("no other service steers"), "{error}");
+    // One that does not run yet is known by its directory.
+    sinks_at(&[haproxy.dir.join("new.sock"), elsewhere.join("new.sock")]).expect_err("one HAProxy");
+    sinks_at(&[socket, elsewhere.join("operator.sock")]).expect("two sockets");
 }

@@ -73,6 +73,8 @@ pub struct Controller {
     pub(crate) method: Option<Method>,
     pub(crate) generation: Option<u64>,
     pub(crate) trouble: Option<String>,
+    /// Why some of several balancers cannot be steered, while the others are.
+    pub(crate) ailing: Option<String>,
     /// Only an administrator can resolve the trouble: until then nothing is programmed.
     pub(crate) conflict: bool,
     pub(crate) seen_at: Option<Nanos>,
@@ -149,6 +151,7 @@ impl Controller {
             method: None,
             generation: None,
             trouble: Some("the balancer has not been read yet".to_owned()),
+            ailing: None,
             conflict: false,
             seen_at: None,
             began_at: now,
@@ -212,6 +215,7 @@ impl Controller {
             Event::Tick => {}
             Event::Balancer(report) => self.on_report(now, &report, &mut out),
             Event::BalancerLost { reason, conflict } => self.on_lost(reason, conflict, &mut out),
+            Event::BalancersAiling(ailing) => self.on_ailing(ailing, &mut out),
             Event::Probe { backend, outcome, latency_us, .. } => {
                 self.on_probe(now, backend, outcome, latency_us, &mut out);
             }
@@ -335,6 +339,20 @@ impl Controller {
         if self.pending.take().is_some() || conflict {
             self.reassert = Some("the balancer can be steered again".to_owned());
         }
+    }
+
+    /// The others are steered on: it is said and shown, and nothing waits for it.
+    fn on_ailing(&mut self, ailing: Option<String>, out: &mut Vec<Action>) {
+        if self.ailing == ailing {
+            return;
+        }
+        match &ailing {
+            Some(why) => record(out, RecordKind::Warning, None, why.clone()),
+            None => {
+                record(out, RecordKind::Balancer, None, "all balancers are there again".to_owned());
+            }
+        }
+        self.ailing = ailing;
     }
 
     pub(crate) fn on_probe(

@@ -20,6 +20,9 @@ pub enum Event {
         /// Whether an administrator must act.
         conflict: bool,
     },
+    /// Of several balancers some cannot be steered, for this reason, and the others can be and are; none: all are
+    /// there again.
+    BalancersAiling(Option<String>),
     /// One probe of the work URL came back.
     Probe {
         /// The backend that was probed.

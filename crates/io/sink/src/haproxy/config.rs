@@ -1,5 +1,6 @@
 //! `sink: { haproxy: { … } }`
 
+use std::path::Path;
 use std::time::Duration;
 
 use plimsoll_config::{Address, Cursor, Once, quoted};
@@ -48,7 +49,7 @@ impl SinkConfig for HaproxyConfig {
         let (socket, backend) = (socket?, backend?);
         let at = fields.get("backend").unwrap_or(cursor);
         let what = "an HAProxy backend that no other service steers";
-        steered.take(format!("{socket} backend {backend}"), at, what)?;
+        steered.take(format!("{} backend {backend}", spelled_out(&socket)), at, what)?;
         Some(HaproxyConfig { socket, backend, poll: poll?, timeout: timeout? })
     }
 
@@ -93,6 +94,18 @@ impl SinkConfig for HaproxyConfig {
         steering.haproxys.subscribe(subscriber, steering.origin);
         Ok(handle)
     }
+}
+
+/// The socket with its path as the file system has it, as far as it exists: two spellings are one HAProxy.
+fn spelled_out(socket: &SocketAddress) -> SocketAddress {
+    let SocketAddress::Unix(path) = socket else { return socket.clone() };
+    let in_its_directory = || {
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = directory.unwrap_or(Path::new(".")).canonicalize().ok()?;
+        Some(directory.join(path.file_name()?))
+    };
+    let whole = path.canonicalize().ok().or_else(in_its_directory);
+    SocketAddress::Unix(whole.unwrap_or_else(|| path.clone()))
 }
 
 /// A path when it has a slash or no colon, else `host:port`.

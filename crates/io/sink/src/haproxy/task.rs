@@ -396,7 +396,7 @@ impl Subscriber {
             self.backend.name(),
             self.address
         );
-        Some(Loss { reason, retryable: false })
+        Some(Loss { reason, retryable: false, absent: false })
     }
 }
 

@@ -31,6 +31,9 @@ pub enum SinkReport {
     Read(BalancerReport, Duration),
     /// It could not be read, or refuses to be steered.
     Lost(Loss),
+    /// Of several balancers, some cannot be read or refuse to be steered, and the others are steered on; told again as
+    /// long as it is so. None: all are there again.
+    Ailing(Option<Loss>),
     /// A plan was carried out.
     Applied(Applied),
     /// The plan of this epoch was not.
@@ -46,11 +49,14 @@ pub struct Loss {
     pub reason: String,
     /// Whether waiting can help.
     pub retryable: bool,
+    /// The balancer is there, and servers that are steered are not among its own: they may have left on purpose.
+    pub absent: bool,
 }
 
 impl From<&SinkError> for Loss {
     fn from(error: &SinkError) -> Self {
-        Loss { reason: error.to_string(), retryable: error.retryable() }
+        let absent = error.kind() == SinkErrorKind::UnknownServers;
+        Loss { reason: error.to_string(), retryable: error.retryable(), absent }
     }
 }
 
@@ -102,10 +108,13 @@ impl SinkEnd {
     /// Tells the service. It is not waited for: what it does not take in time it can do without, but for
     /// what becomes of plans, for which room is kept.
     pub fn tell(&self, report: SinkReport) {
+        self.offer(report);
+    }
+
+    /// Tells the service; false where there was no room.
+    pub fn offer(&self, report: SinkReport) -> bool {
         let of_plan = matches!(report, SinkReport::Applied(_) | SinkReport::Failed(..));
-        if of_plan || self.outbox.capacity() > FOR_PLANS {
-            let _ = self.outbox.try_send(report);
-        }
+        (of_plan || self.outbox.capacity() > FOR_PLANS) && self.outbox.try_send(report).is_ok()
     }
 }
 
@@ -228,9 +237,10 @@ mod tests {
     #[test]
     fn readings_nobody_takes_do_not_displace_what_became_of_a_plan() {
         let (mut handle, end) = SinkHandle::new();
-        let lost = || SinkReport::Lost(Loss { reason: String::new(), retryable: true });
+        let loss = || Loss { reason: String::new(), retryable: true, absent: false };
+        let lost = || SinkReport::Lost(loss());
         (0..2 * WAITING).for_each(|_| end.tell(lost()));
-        end.tell(SinkReport::Failed(7, Loss { reason: String::new(), retryable: true }));
+        end.tell(SinkReport::Failed(7, loss()));
         let mut last = None;
         while let Ok(report) = handle.reports.try_recv() {
             last = Some(report);

@@ -14,7 +14,7 @@ use plimsoll_model::{BackendId, SinkLimits};
 pub(crate) use dedicated::start as start_dedicated;
 pub use handle::{Loss, SinkHandle, SinkReport};
 pub(crate) use handle::{Orders, RETRY, Refusal, SinkEnd, left_alone};
-pub(crate) use several::start as start_several;
+pub(crate) use several::{Named, start as start_several};
 
 use crate::found::FoundPool;
 use crate::haproxy::HaproxyTasks;

@@ -2,9 +2,11 @@
 //!
 //! A balancer that is gone keeps nobody from steering the others: what it had counted stays in the sums, and what it had
 //! in flight does not. When it comes back, its weights are reported as they are, which is what has the controller assert
-//! them again. Weights that differ between balancers are reported as those that deviate from the plan.
+//! them again. So it is with one that refuses to be steered: what ails some of them stops nobody, and is told as what it
+//! is. Weights that differ between balancers are reported as those that deviate from the plan.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::future::poll_fn;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -19,9 +21,34 @@ use tokio::time::{Instant, sleep_until};
 
 use super::handle::{Loss, Orders, SinkEnd, SinkHandle, SinkReport};
 
-/// Starts it on the runtime of the caller; it ends when the handle is dropped. Members come with names for messages; one
-/// that has told nothing for `gone` is gone.
-pub fn start(members: Vec<(String, SinkHandle)>, gone: Duration) -> SinkHandle {
+/// What a member is called in messages.
+pub struct Named {
+    /// The balancer.
+    pub place: String,
+    /// Its pool, where another member has the same balancer.
+    pub pool: Option<String>,
+}
+
+impl Named {
+    /// What one of its messages says, with its name once: most begin with the balancer themselves.
+    fn says(&self, message: &str) -> String {
+        let rest = message.strip_prefix(&self.place).and_then(|rest| rest.strip_prefix(": "));
+        format!("{self}: {}", rest.unwrap_or(message))
+    }
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.pool {
+            None => write!(f, "{}", self.place),
+            Some(pool) => write!(f, "{}, {pool}", self.place),
+        }
+    }
+}
+
+/// Starts it on the runtime of the caller; it ends when the handle is dropped. A member that has told nothing for `gone`
+/// is gone.
+pub fn start(members: Vec<(Named, SinkHandle)>, gone: Duration) -> SinkHandle {
     let (handle, end) = SinkHandle::new();
     let member = |(name, handle)| Member {
         name,
@@ -33,20 +60,14 @@ pub fn start(members: Vec<(String, SinkHandle)>, gone: Duration) -> SinkHandle {
         answer: None,
     };
     let members = members.into_iter().map(member).collect();
-    let several = Several {
-        members,
-        end,
-        gone,
-        planned: BTreeMap::new(),
-        epoch: None,
-        diverged: String::new(),
-    };
+    let several =
+        Several { members, end, gone, planned: BTreeMap::new(), epoch: None, ailing: None };
     tokio::spawn(several.run());
     handle
 }
 
 struct Member {
-    name: String,
+    name: Named,
     handle: SinkHandle,
     last: Option<BalancerReport>,
     /// It has reported since the last sum.
@@ -72,8 +93,8 @@ struct Several {
     planned: BTreeMap<BackendId, u32>,
     /// The plan that is not answered yet.
     epoch: Option<u64>,
-    /// What was last said of balancers that differ.
-    diverged: String,
+    /// What was last told of balancers that cannot be steered.
+    ailing: Option<Loss>,
 }
 
 impl Several {
@@ -128,26 +149,25 @@ impl Several {
                 (member.fresh, member.lost) = (true, None);
             }
             SinkReport::Lost(loss) => {
-                let named = Loss { reason: format!("{}: {}", member.name, loss.reason), ..loss };
-                member.lost = Some(named);
-                // One that waits for nobody's hand to be corrected is gone; any other trouble is everybody's.
-                let all_lost = self.members.iter().all(|m| !m.is_live());
-                let lost = &self.members[at].lost;
-                if let Some(loss) = lost.clone().filter(|loss| all_lost || !loss.retryable) {
-                    self.end.tell(SinkReport::Lost(loss));
-                }
+                member.lost = Some(Loss { reason: member.name.says(&loss.reason), ..loss });
+                self.tell_what_ails();
             }
             SinkReport::Applied(applied) if Some(applied.epoch) == epoch => {
                 // What it read before tells the weights of before.
                 (member.answer, member.fresh) = (Some(Ok(applied)), false);
             }
             SinkReport::Failed(failed, loss) if Some(failed) == epoch => {
-                member.answer = Some(Err(loss))
+                // It refuses plans that others carry out: it cannot be steered, until it is read again.
+                if !loss.retryable {
+                    let reason = member.name.says(&loss.reason);
+                    member.lost = Some(Loss { reason, ..loss.clone() });
+                }
+                member.answer = Some(Err(loss));
             }
-            // Of a plan that was replaced.
-            SinkReport::Applied(_) | SinkReport::Failed(..) => {}
+            // Of a plan that was replaced; and one balancer is whole or lost.
+            SinkReport::Applied(_) | SinkReport::Failed(..) | SinkReport::Ailing(_) => {}
             SinkReport::Note(note) => {
-                let note = format!("{}: {note}", member.name);
+                let note = member.name.says(&note);
                 self.end.tell(SinkReport::Note(note));
             }
         }
@@ -155,11 +175,16 @@ impl Several {
 
     /// Who has been silent for long is gone.
     fn miss(&mut self) {
+        let mut is_news = false;
         for member in self.members.iter_mut().filter(|m| m.lost.is_none()) {
             if member.heard.elapsed() > self.gone {
                 let reason = format!("{}: it has not answered for {:?}", member.name, self.gone);
-                member.lost = Some(Loss { reason, retryable: true });
+                member.lost = Some(Loss { reason, retryable: true, absent: false });
+                is_news = true;
             }
+        }
+        if is_news {
+            self.tell_what_ails();
         }
     }
 
@@ -180,7 +205,8 @@ impl Several {
             return;
         }
         self.epoch = None;
-        let fatal = failed.iter().find(|(member, loss)| !loss.retryable || member.is_live());
+        // What one refuses that cannot be steered undoes nothing in the others.
+        let fatal = failed.iter().find(|(m, l)| m.is_live() || (done.is_empty() && !l.retryable));
         let report = match (done.first(), fatal) {
             (Some(first), None) => SinkReport::Applied(Applied {
                 epoch,
@@ -192,8 +218,8 @@ impl Several {
                     0 => "no balancer holds the plan".to_owned(),
                     some => format!("{some} of {} balancers hold the plan", self.members.len()),
                 };
-                let reason = format!("{}: {}; {others}", member.name, loss.reason);
-                SinkReport::Failed(epoch, Loss { reason, retryable: loss.retryable })
+                let reason = format!("{}; {others}", member.name.says(&loss.reason));
+                SinkReport::Failed(epoch, Loss { reason, ..(*loss).clone() })
             }
             (None, None) => SinkReport::Failed(epoch, failed[0].1.clone()),
         };
@@ -207,36 +233,41 @@ impl Several {
             return;
         }
         self.members.iter_mut().for_each(|m| m.fresh = false);
-        self.say_what_differs();
+        if self.ailing != self.what_ails() {
+            self.tell_what_ails();
+        }
         let report = match added(&self.members, &self.planned) {
             Ok(report) => SinkReport::Read(report, Duration::ZERO),
-            Err(reason) => SinkReport::Lost(Loss { reason, retryable: false }),
+            Err(reason) => SinkReport::Lost(Loss { reason, retryable: false, absent: false }),
         };
         self.end.tell(report);
     }
 
-    /// Which balancers do not hold what the others do, when that is news.
-    fn say_what_differs(&mut self) {
-        let gone: Vec<String> = self
-            .members
-            .iter()
-            .filter_map(|m| m.lost.as_ref())
-            .map(|loss| loss.reason.clone())
-            .collect();
-        let text = gone.join("; ");
-        if text == self.diverged {
-            return;
-        }
-        let note = match text.is_empty() {
-            true => "all balancers are there again".to_owned(),
-            false => format!(
-                "diverged: {} of {} balancers cannot be steered, and keep the weights that they have: {text}",
-                gone.len(),
-                self.members.len()
+    /// Why balancers cannot be steered that should be; none where all can be.
+    fn what_ails(&self) -> Option<Loss> {
+        let lost = || self.members.iter().filter_map(|m| m.lost.as_ref());
+        let reasons: Vec<&str> = lost().map(|loss| loss.reason.as_str()).collect();
+        let reasons_text = reasons.join("; ");
+        let reason = match (reasons.len(), self.members.len()) {
+            (0, _) => return None,
+            (lost, all) if lost == all => reasons_text,
+            (lost, all) => format!(
+                "diverged: {lost} of {all} balancers cannot be steered, and keep the weights that they have: {reasons_text}"
             ),
         };
-        self.diverged = text;
-        self.end.tell(SinkReport::Note(note));
+        let retryable = lost().any(|loss| loss.retryable);
+        Some(Loss { reason, retryable, absent: lost().all(|loss| loss.absent) })
+    }
+
+    /// Tells it: as the trouble of the whole only where nobody is left.
+    fn tell_what_ails(&mut self) {
+        let ailing = self.what_ails();
+        let all_lost = self.members.iter().all(|m| !m.is_live());
+        if let Some(loss) = ailing.clone().filter(|_| all_lost) {
+            self.end.tell(SinkReport::Lost(loss));
+        } else if self.end.offer(SinkReport::Ailing(ailing.clone())) {
+            self.ailing = ailing;
+        }
     }
 }
 

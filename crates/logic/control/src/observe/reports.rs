@@ -391,6 +391,31 @@ mod tests {
     }
 
     #[test]
+    fn what_ails_one_of_several_is_said_once_and_shown_until_it_is_well() {
+        let mut controller = Controller::new(spec(2), None, Nanos::ZERO, 1);
+        let mut said = Vec::new();
+        let why = "the second has no server s2";
+        for tenths in 1..40 {
+            let now = Nanos(tenths * 100_000_000);
+            let ailing = (tenths < 30).then(|| why.to_owned());
+            let mut actions = controller.step(now, Event::BalancersAiling(ailing));
+            actions.extend(controller.step(now, report(tenths, &[10 * tenths; 2])));
+            said.extend(actions.into_iter().filter_map(|action| match action {
+                Action::Record(r) if r.reason == why || r.reason.contains("again") => {
+                    Some((tenths, r.kind, r.reason))
+                }
+                _ => None,
+            }));
+            let shown = controller.view(now).trouble;
+            assert_eq!(shown.as_deref(), (tenths < 30).then_some(why), "{tenths}");
+            assert!(!controller.conflict, "the others are steered");
+        }
+        let back = "all balancers are there again".to_owned();
+        let expected = [(1, RecordKind::Warning, why.to_owned()), (30, RecordKind::Balancer, back)];
+        assert_eq!(said, expected);
+    }
+
+    #[test]
     fn contested_weights_wait_unless_a_failed_backend_holds_one() {
         for failed in [false, true] {
             let mut controller = Controller::new(spec(2), None, Nanos::ZERO, 1);

@@ -1,0 +1,99 @@
+//! Two HAProxys before one pool, asked for its servers: one that is gone, and servers that come and go.
+
+use std::collections::BTreeSet;
+
+use crate::rig::{Daemon, Haproxy, Rig, until};
+
+fn names(daemon: &Daemon) -> BTreeSet<String> {
+    let weights = daemon.weights();
+    let backends = weights["backends"].as_array().into_iter().flatten();
+    backends.map(|b| b["backend"].as_str().expect("a name").to_owned()).collect()
+}
+
+/// What `status` says is wrong; empty where nothing is.
+fn trouble(daemon: &Daemon) -> String {
+    let status = daemon.ask("status");
+    status["services"][0]["trouble"].as_str().unwrap_or_default().to_owned()
+}
+
+fn errors(daemon: &Daemon) -> f64 {
+    let (_, text) = daemon.http("/metrics");
+    let line = text.lines().find(|line| line.starts_with("plimsoll_sink_errors_total{"));
+    let count = line.and_then(|line| line.split_whitespace().last()?.parse().ok());
+    count.unwrap_or_else(|| panic!("no count of errors in {text}"))
+}
+
+/// A rig, a second HAProxy before its servers, and a configuration that asks both.
+fn pair(rig: &Rig) -> (Haproxy, std::path::PathBuf) {
+    let dir = rig.path("second");
+    std::fs::create_dir(&dir).expect("a directory");
+    let second = Haproxy::start(&dir, "roundrobin", rig.bed.addresses());
+    let file = rig.path("auto.yaml");
+    let sink = |socket: &std::path::Path| {
+        format!("{{ haproxy: {{ socket: {}, backend: shop }} }}", socket.display())
+    };
+    let text = format!(
+        "services:\n  - name: shop\n    backends: auto\n    sinks: [ {}, {} ]\nstore: {{ path: {} }}\napi: {{ listen: \
+         \"{}\" }}\n",
+        sink(&rig.haproxy.socket("admin")),
+        sink(&second.socket("admin")),
+        rig.path("state").display(),
+        rig.api
+    );
+    std::fs::write(&file, text).expect("written");
+    (second, file)
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[test]
+fn the_servers_come_from_the_balancer_that_answers_and_the_dead_one_is_shown() {
+    let mut rig = Rig::new("roundrobin", &[1.0, 1.0]);
+    let (second, file) = pair(&rig);
+    rig.haproxy.stop();
+    let mut daemon = Daemon::spawn(&file, rig.api, &rig.path("log"), &[]);
+    daemon.wait_until_it_answers();
+    until("the second's servers", || names(&daemon) == set(&["s1", "s2"]));
+    assert!(daemon.log().contains("could not be had from the first balancer"), "{}", daemon.log());
+    let socket = rig.haproxy.socket("admin").display().to_string();
+    until("the dead one to be shown", || trouble(&daemon).contains(&socket));
+    let shown = trouble(&daemon);
+    assert!(shown.contains("1 of 2 balancers cannot be steered"), "{shown}");
+    assert_eq!(shown.matches(&socket).count(), 1, "{shown}");
+    assert_eq!(daemon.http("/readyz").0, 503);
+    until("each failure to be counted", || errors(&daemon) >= 2.0);
+    second.ask("add server shop/s3 127.0.0.1:3 weight 100");
+    until("it to join", || names(&daemon).contains("s3"));
+    assert_eq!(daemon.events("warning", "cannot be steered").len(), 1, "{}", daemon.log());
+
+    rig.haproxy.start_again();
+    until("it to be well", || trouble(&daemon).is_empty());
+    until("the first's servers", || names(&daemon) == set(&["s1", "s2"]));
+    assert!(daemon.has_event("balancer", "all balancers are there again"));
+}
+
+#[test]
+fn a_server_that_leaves_is_no_fault() {
+    let rig = Rig::new("roundrobin", &[1.0, 1.0]);
+    let (second, file) = pair(&rig);
+    let both = [&rig.haproxy, &second];
+    both.map(|haproxy| haproxy.ask("add server shop/s3 127.0.0.1:3 weight 100"));
+    let mut daemon = Daemon::spawn(&file, rig.api, &rig.path("log"), &[]);
+    daemon.wait_until_it_answers();
+    until("three servers", || {
+        names(&daemon) == set(&["s1", "s2", "s3"]) && trouble(&daemon).is_empty()
+    });
+    for haproxy in both {
+        haproxy.ask("set server shop/s3 state maint");
+        let said = haproxy.ask("del server shop/s3");
+        assert!(said.contains("deleted"), "{said}");
+    }
+    until("it to have left", || names(&daemon) == set(&["s1", "s2"]));
+    until("no trouble", || trouble(&daemon).is_empty());
+    assert!(daemon.has_event("left", "removed"), "{}", daemon.log());
+    for word in ["has no server", "can be reached again", "are there again"] {
+        assert!(!daemon.log().contains(word), "{word}: {}", daemon.log());
+    }
+}
