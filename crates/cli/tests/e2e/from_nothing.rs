@@ -187,7 +187,7 @@ fn what_cannot_be_helped_ends_it_with_the_reason() {
     for more in [&[][..], &["--backend", "shop"]] {
         let asked = ["doctor", "--haproxy", arg(&socket)];
         let listen = rig.api.to_string();
-        let output = plimsoll(&[&asked, &["--listen", listen.as_str()], more].concat());
+        let output = plimsoll(&[&asked[..], &["--listen", listen.as_str()], more].concat());
         assert_eq!(output.status.code(), Some(1), "nothing can be helped: {output:?}");
         assert!(out(&output).contains("out of reach: `balance uri`"), "{}", out(&output));
     }
