@@ -37,7 +37,7 @@ pub fn of(view: &ServiceView) -> Vec<Complaint> {
         }
         Serving::Unknown => {
             let why = match (&view.trouble, view.backends.is_empty()) {
-                (Some(_), true) => "the balancer tells of none that can be steered",
+                (Some(_), true) => "the balancer has told of none that can be steered",
                 (Some(_), false) => "the balancer cannot be read and steered",
                 (None, true) => "the balancer has told of none yet",
                 (None, false) => "the balancer has not been read yet",
@@ -206,7 +206,7 @@ mod tests {
             (unread.clone(), None, "has not been read yet"),
             (unread, Some("it has no such server"), "cannot be read and steered"),
             (none.clone(), None, "has told of none yet"),
-            (none, Some("4 slots are free"), "tells of none that can be steered"),
+            (none, Some("4 slots are free"), "has told of none that can be steered"),
         ] {
             view.trouble = trouble.map(str::to_owned);
             let found = of(&view);

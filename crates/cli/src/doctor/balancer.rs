@@ -22,6 +22,8 @@ use crate::run::translate::ServiceSetup;
 const OLDEST: (u32, u32) = (2, 4);
 /// Weights in HAProxy's configuration below this give a coarse split after a reload.
 const COARSE: u32 = 10;
+/// What is said of a name that HAProxy does not know.
+const NO_SERVER: &str = "HAProxy has no such server";
 /// A clock may be off by so much.
 const CLOCK_SLACK: u64 = 60;
 /// The longest look-up of a name.
@@ -44,15 +46,19 @@ pub async fn examine(
     }
     several::examine(&service.name, &methods, told, findings);
     let trouble = told.and_then(|told| told.trouble.as_deref());
-    // What was found here by looking need not be said a second time as the daemon has it.
-    let is_said = |trouble: &str| {
-        let errors = findings.all()[before..].iter().filter(|f| f.severity == Severity::Error);
-        errors.into_iter().any(|f| trouble.contains(&f.message) || f.message.contains(trouble))
-    };
-    if let Some(trouble) = trouble.filter(|trouble| !is_said(trouble)) {
+    if let Some(trouble) = trouble.filter(|trouble| !is_said(trouble, &findings.all()[before..])) {
         let what = format!("the daemon cannot steer it: {trouble}");
         findings.add(Finding::error(&service.name, what, ""));
     }
+}
+
+/// Whether a daemon's trouble was found here by looking, and need not be said a second time.
+fn is_said(trouble: &str, found: &[Finding]) -> bool {
+    let says = |message: &str| {
+        let unknown_name = message.contains(NO_SERVER) && trouble.contains("has no server");
+        unknown_name || trouble.contains(message) || message.contains(trouble)
+    };
+    found.iter().any(|f| f.severity == Severity::Error && says(&f.message))
 }
 
 /// Looks at one of them; how it picks, where it tells.
@@ -280,7 +286,7 @@ fn names(
         let exist: Vec<&str> = inspection.servers.iter().map(|s| s.name.as_str()).collect();
         findings.add(Finding::error(
             format!("{name}/{missing}"),
-            format!("{place}HAProxy has no such server; it has {}", exist.join(", ")),
+            format!("{place}{NO_SERVER}; it has {}", exist.join(", ")),
             "give the backend the name that stands after `server` in haproxy.cfg",
         ));
     }
@@ -548,6 +554,17 @@ mod tests {
         let found = look(&inspection, None).expect("a missing one");
         assert!(found.0 == Severity::Error && found.1.contains("it has s9"), "{found:?}");
         assert!(found.1.starts_with("socket A: HAProxy has no such server"), "{found:?}");
+    }
+
+    #[test]
+    fn a_daemons_trouble_that_was_found_here_is_not_repeated() {
+        let error = |message: &str| [Finding::error("shop", message, "")];
+        let found = error("HAProxy has no such server; it has s1");
+        assert!(is_said("backend \"shop\" has no server s9; it has s1", &found));
+        assert!(!is_said("an agent-check is active on s1", &found));
+        let gone = "HAProxy socket /x: no such socket";
+        assert!(is_said(gone, &error(gone)) && !is_said(gone, &[Finding::note("shop", gone)]));
+        assert!(is_said(&format!("{gone}; another one is not read"), &error(gone)));
     }
 
     #[test]
