@@ -53,16 +53,18 @@ fn summary(sections: &Sections) -> String {
     let mut parts = Vec::new();
     if let Some(daemon) = &sections.daemon {
         let backends = daemon.services.iter().map(|service| service.backends.len()).sum();
-        parts.push(count(daemon.services.len(), "service"));
-        match daemon.services.iter().filter(|service| service.auto).count() {
-            0 => parts.push(count(backends, "backend")),
-            // Nobody is asked here.
-            auto => parts.push(format!(
-                "{}, and {} whose backends the balancer tells",
-                count(backends, "backend"),
-                count(auto, "service")
-            )),
-        }
+        let (all, auto) =
+            (daemon.services.len(), daemon.services.iter().filter(|service| service.auto).count());
+        parts.push(count(all, "service"));
+        // Nobody is asked here.
+        parts.push(match auto {
+            0 => count(backends, "backend"),
+            auto if auto == all => "with the backends that the balancer has".to_owned(),
+            auto => {
+                let listed = count(backends, "backend");
+                format!("{listed} and, for {auto} of the services, those that the balancer has")
+            }
+        });
     }
     if let Some(l4) = &sections.l4 {
         let servers = l4.balancer.vips.iter().map(|vip| vip.backends.len()).sum();
@@ -137,7 +139,13 @@ mod tests {
     fn servers_that_are_left_to_the_balancer_are_not_counted() {
         let auto = GOOD.replace("[{ name: s1, address: \"127.0.0.1:9001\" }]", "auto");
         let (status, out, _) = checked("auto", Some(&auto), Format::Table);
-        let expected = "D/f.yaml: ok (1 service, 0 backends, and 1 service whose backends the balancer tells)\n";
+        let expected = "D/f.yaml: ok (1 service, with the backends that the balancer has)\n";
+        assert_eq!((status, out.as_str()), (0, expected));
+        let listed =
+            GOOD.replace("name: shop", "name: old").replace("backend: shop", "backend: old");
+        let both = format!("{auto}{}", listed.replace("services:\n", ""));
+        let (status, out, _) = checked("both", Some(&both), Format::Table);
+        let expected = "D/f.yaml: ok (2 services, 1 backend and, for 1 of the services, those that the balancer has)\n";
         assert_eq!((status, out.as_str()), (0, expected));
     }
 

@@ -78,10 +78,7 @@ fn written(
         printable(&place)
     );
     if helped.is_empty() {
-        return Err(format!(
-            "{place}: none of its pools can be helped{}",
-            reasons(&others, "\n  ")
-        ));
+        return Err(format!("{place}: none of its pools can be helped{}", reasons(&others, "; ")));
     }
     text.push_str("services:\n");
     let mut taken = BTreeSet::new();
@@ -221,9 +218,7 @@ mod tests {
             pool("one", "leastconn", MethodKind::InFlight, &["s1"]),
         ];
         let why = written(&sink(), &pools, &[], false).expect_err("nothing");
-        assert!(
-            why.contains("\n  hash: `balance uri`") && why.contains("\n  one: it has one server")
-        );
+        assert!(why.contains("; hash: `balance uri`") && why.contains("; one: it has one server"));
         let only = ["two".to_owned()];
         let why = written(&sink(), &pools, &only, false).expect_err("unknown");
         assert!(why.contains("it has no \"two\""), "{why}");

@@ -29,9 +29,26 @@ pub fn of(view: &ServiceView) -> Vec<Complaint> {
         is_outage: false,
     };
     let mut found = Vec::new();
-    if view.backends.iter().all(|b| !serves(b)) {
-        let message = "no backend serves: clients get errors".to_owned();
-        found.push(Complaint { is_outage: true, ..complaint(message, "see what follows") });
+    match serving(view) {
+        Serving::Some => {}
+        Serving::Nobody => {
+            let message = "no backend serves: clients get errors".to_owned();
+            found.push(Complaint { is_outage: true, ..complaint(message, "see what follows") });
+        }
+        Serving::Unknown => {
+            let why = match (&view.trouble, view.backends.is_empty()) {
+                (Some(_), true) => "the balancer has told of none that can be steered",
+                (Some(_), false) => "the balancer cannot be read and steered",
+                (None, true) => "the balancer has told of none yet",
+                (None, false) => "the balancer has not been read yet",
+            };
+            let message = format!("whether its backends serve is not known: {why}");
+            let advice = match &view.trouble {
+                Some(_) => "mend what the daemon's trouble with the balancer is",
+                None => "ask again in a few seconds",
+            };
+            found.push(complaint(message, advice));
+        }
     }
     if view.phase == Phase::ShortOfCapacity && view.plan.capacity_rps > 0.0 {
         let message = format!(
@@ -62,10 +79,34 @@ pub fn of(view: &ServiceView) -> Vec<Complaint> {
     found
 }
 
-/// It gets requests.
+/// What is known of a service's backends together.
+enum Serving {
+    /// At least one gets requests.
+    Some,
+    /// Each is known to get none.
+    Nobody,
+    /// None is known to get requests, and of some, or all, nothing is known.
+    Unknown,
+}
+
+fn serving(view: &ServiceView) -> Serving {
+    let gets_none = |b: &BackendView| is_out(b) || b.programmed == Some(0);
+    if view.backends.iter().any(serves) {
+        Serving::Some
+    } else if !view.backends.is_empty() && view.backends.iter().all(gets_none) {
+        Serving::Nobody
+    } else {
+        Serving::Unknown
+    }
+}
+
+/// It is known to get requests.
 pub fn serves(b: &BackendView) -> bool {
-    let is_out = matches!(b.state, BackendState::Failed | BackendState::SetAside);
-    !is_out && b.programmed.unwrap_or(b.weight) > 0
+    !is_out(b) && b.programmed.is_some_and(|weight| weight > 0)
+}
+
+fn is_out(b: &BackendView) -> bool {
+    matches!(b.state, BackendState::Failed | BackendState::SetAside)
 }
 
 /// What clients wait in the mean, and what the backends that serve them would take unloaded, milliseconds.
@@ -151,6 +192,34 @@ mod tests {
             assert!(about == backend && message.contains(part), "{about}: {message}");
         }
         assert_eq!(said.len(), 4);
+    }
+
+    #[test]
+    fn what_nobody_knows_is_no_outage() {
+        let mut unread = calm();
+        for b in &mut unread.backends {
+            (b.programmed, b.weight) = (None, 0);
+        }
+        let mut none = calm();
+        none.backends.clear();
+        for (mut view, trouble, why) in [
+            (unread.clone(), None, "has not been read yet"),
+            (unread, Some("it has no such server"), "cannot be read and steered"),
+            (none.clone(), None, "has told of none yet"),
+            (none, Some("4 slots are free"), "has told of none that can be steered"),
+        ] {
+            view.trouble = trouble.map(str::to_owned);
+            let found = of(&view);
+            assert!(found.len() == 1 && !found[0].is_outage, "{found:?}");
+            assert!(found[0].message.starts_with("whether its backends serve is not known"));
+            assert!(found[0].message.ends_with(why), "{found:?}");
+        }
+        // What checks found holds whether or not the balancer can be read.
+        let mut gone = calm();
+        for b in &mut gone.backends {
+            (b.programmed, b.state) = (None, BackendState::Failed);
+        }
+        assert!(of(&gone)[0].is_outage, "{gone:?}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub mod plan;
 mod resolve;
 pub mod status;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub mod weights;
 
 use std::io::Write;

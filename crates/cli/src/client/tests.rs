@@ -49,7 +49,7 @@ fn curve(name: &str) -> CurveView {
     }
 }
 
-pub(super) fn view(name: &str) -> ServiceView {
+pub(crate) fn view(name: &str) -> ServiceView {
     ServiceView {
         service: name.to_owned(),
         method: MethodKind::Split,

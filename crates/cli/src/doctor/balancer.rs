@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use plimsoll_control::ServiceView;
-use plimsoll_model::{MethodKind, ServerStatus};
+use plimsoll_model::{Method, MethodKind, ServerStatus};
 use plimsoll_sink::{
     AccessLevel, AgentState, HaproxySink, InspectedServer, Inspection, NginxReloadSink, NginxSink,
     Sink,
@@ -13,8 +13,8 @@ use plimsoll_sink::{
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 
-use super::finding::{Finding, Findings};
-use super::steered;
+use super::finding::{Finding, Findings, Severity};
+use super::{several, steered};
 use crate::config::{Backend, Service};
 use crate::run::translate::ServiceSetup;
 
@@ -22,76 +22,71 @@ use crate::run::translate::ServiceSetup;
 const OLDEST: (u32, u32) = (2, 4);
 /// Weights in HAProxy's configuration below this give a coarse split after a reload.
 const COARSE: u32 = 10;
-/// Simulated at 70 % load with the weights of one balancer (leastconn).
-const COST_OF_TWO: &str = "under leastconn each counts only its own requests in flight: clients wait about 1.3 times as \
-                           long as behind one balancer at 70 % load";
-/// The same of three.
-const COST_OF_THREE: &str = "under leastconn each counts only its own requests in flight: three make clients wait about \
-                             1.7 times as long as one balancer at 70 % load";
+/// What is said of a name that HAProxy does not know.
+const NO_SERVER: &str = "HAProxy has no such server";
 /// A clock may be off by so much.
 const CLOCK_SLACK: u64 = 60;
 /// The longest look-up of a name.
 const LOOKUP: Duration = Duration::from_secs(2);
 
-/// Looks at the balancers of one service.
+/// Looks at the balancers of one service; `left_alone` are servers that are not steered on purpose, where the balancer
+/// is asked which it has.
 pub async fn examine(
     service: &Service,
     setup: &ServiceSetup,
     told: Option<&ServiceView>,
+    left_alone: Option<&BTreeSet<String>>,
     findings: &mut Findings,
 ) {
+    let before = findings.all().len();
+    let mut methods = Vec::new();
     for sink in setup.sink.iter() {
-        one(service, sink, setup, told, findings).await;
+        let method = one(service, sink, setup, told, left_alone, findings).await;
+        methods.push((sink.place(), method));
     }
-    several(&service.name, setup.sink.count(), told, findings);
+    several::examine(&service.name, &methods, told, findings);
+    let trouble = told.and_then(|told| told.trouble.as_deref());
+    if let Some(trouble) = trouble.filter(|trouble| !is_said(trouble, &findings.all()[before..])) {
+        let what = format!("the daemon cannot steer it: {trouble}");
+        findings.add(Finding::error(&service.name, what, ""));
+    }
 }
 
-/// What several balancers before one pool cost.
-fn several(name: &str, count: usize, told: Option<&ServiceView>, findings: &mut Findings) {
-    if count < 2 {
-        return;
-    }
-    let by_flight = told.is_none_or(|view| view.method == MethodKind::InFlight);
-    let modelled = told.and_then(|view| view.plan.several_cost);
-    let cost = match (by_flight, modelled, count) {
-        (false, ..) => {
-            "each splits its requests by the same weights, which costs nothing".to_owned()
-        }
-        (true, Some(cost), _) => format!(
-            "under leastconn each counts only its own requests in flight: clients wait about {:.0} % longer than \
-             behind one balancer with these weights, by the daemon's model of this pool at its present load",
-            cost * 100.0
-        ),
-        (true, None, 2) => COST_OF_TWO.to_owned(),
-        (true, None, _) => COST_OF_THREE.to_owned(),
+/// Whether a daemon's trouble was found here by looking, and need not be said a second time.
+fn is_said(trouble: &str, found: &[Finding]) -> bool {
+    let says = |message: &str| {
+        let unknown_name = message.contains(NO_SERVER) && trouble.contains("has no server");
+        unknown_name || trouble.contains(message) || message.contains(trouble)
     };
-    findings.add(Finding::note(name, format!("{count} balancers before one pool: {cost}")));
+    found.iter().any(|f| f.severity == Severity::Error && says(&f.message))
 }
 
+/// Looks at one of them; how it picks, where it tells.
 async fn one(
     service: &Service,
     sink: &Sink,
     setup: &ServiceSetup,
     told: Option<&ServiceView>,
+    left_alone: Option<&BTreeSet<String>>,
     findings: &mut Findings,
-) {
+) -> Option<Method> {
     let name = &service.name;
     let haproxy = match sink {
         Sink::Haproxy(haproxy) => haproxy.clone(),
         Sink::L4(l4) => {
             let sink = l4.sink(setup.servers.clone());
             let place = steered::Place::of_layer_4(l4);
-            return steered::examine(name, sink, place, setup, told, findings).await;
+            return steered::examine(name, sink, place, setup, findings).await;
         }
         Sink::Proxy(proxy) => {
             let sink = proxy.sink(setup.servers.clone());
             let place = steered::Place::of_proxy(proxy);
-            return steered::examine(name, sink, place, setup, told, findings).await;
+            return steered::examine(name, sink, place, setup, findings).await;
         }
         Sink::NginxReload(nginx) => {
             let sink = NginxReloadSink::new(nginx.clone(), setup.servers.clone());
             let place = steered::Place::of_nginx_reload(nginx);
-            steered::examine(name, sink, place, setup, told, findings).await;
+            let method = steered::examine(name, sink, place, setup, findings).await;
             findings.add(Finding::note(
                 name,
                 format!(
@@ -107,18 +102,18 @@ async fn one(
                     "give the service a source: { access_log: … } or { prometheus: … }",
                 ));
             }
-            return;
+            return method;
         }
         Sink::Nginx(nginx) => {
             let sink = NginxSink::new(nginx.clone(), setup.servers.clone());
             let place = steered::Place::of_nginx(nginx);
-            steered::examine(name, sink, place, setup, told, findings).await;
+            let method = steered::examine(name, sink, place, setup, findings).await;
             if told.is_none() {
                 let what = "after a restart NGINX has the weights of its configuration until Plimsoll has set them \
                             again; a reload keeps them";
                 findings.add(Finding::note(name, what));
             }
-            return;
+            return method;
         }
     };
     let socket = haproxy.socket.to_string();
@@ -130,23 +125,23 @@ async fn one(
     let inspection = match inspected {
         Ok(inspection) => inspection,
         // Its text says what to look at.
-        Err(error) => return findings.add(Finding::error(name, error.to_string(), "")),
+        Err(error) => {
+            findings.add(Finding::error(name, error.to_string(), ""));
+            return None;
+        }
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     process(name, &socket, &inspection, now, findings);
     method(name, &inspection, told, findings);
-    if let Some(trouble) = told.and_then(|told| told.trouble.as_ref()) {
-        let what = format!("the daemon cannot steer it: {trouble}");
-        findings.add(Finding::error(name, what, ""));
-    }
-    names(name, &inspection, findings);
+    let place = if setup.sink.count() > 1 { format!("{socket}: ") } else { String::new() };
+    names(name, &place, &inspection, left_alone, findings);
     for server in inspection.servers.iter().filter(|server| server.backend.is_some()) {
         judge(name, server, findings);
         if told.is_none() && server.status.takes_traffic() && server.weight == 0 {
             findings.add(Finding::warning(
                 format!("{name}/{}", server.name),
-                "its weight in HAProxy is 0, so that it gets nothing, and no daemon runs to change that",
-                "start the daemon, or set its weight",
+                "its weight in HAProxy is 0, so that it gets nothing, and no daemon was found that would change that",
+                "start the daemon, say where it answers, or set its weight",
             ));
         }
         let backend = service.backends.iter().find(|backend| backend.name == server.name);
@@ -156,6 +151,7 @@ async fn one(
     }
     queues(name, &inspection, findings);
     hints(name, &inspection, findings);
+    Some(inspection.method).filter(|method| !method.name.is_empty())
 }
 
 /// Requests that wait in HAProxy before any server works on them.
@@ -277,26 +273,52 @@ fn method(
     }
 }
 
-/// Both ways: who is missing there, and who is not known here.
-fn names(name: &str, inspection: &Inspection, findings: &mut Findings) {
+/// Both ways: who is missing there, and who is not known here. `place` begins a message where there are several
+/// balancers. Those left alone have been named with their reasons.
+fn names(
+    name: &str,
+    place: &str,
+    inspection: &Inspection,
+    left_alone: Option<&BTreeSet<String>>,
+    findings: &mut Findings,
+) {
     for missing in &inspection.missing {
         let exist: Vec<&str> = inspection.servers.iter().map(|s| s.name.as_str()).collect();
         findings.add(Finding::error(
             format!("{name}/{missing}"),
-            format!("HAProxy has no such server; it has {}", exist.join(", ")),
+            format!("{place}{NO_SERVER}; it has {}", exist.join(", ")),
             "give the backend the name that stands after `server` in haproxy.cfg",
         ));
     }
-    for server in inspection.servers.iter().filter(|server| server.backend.is_none()) {
-        findings.add(Finding::warning(
-            format!("{name}/{}", server.name),
-            format!(
-                "HAProxy has this server (weight {}) and the configuration has not: it takes \
-                 traffic that is not planned",
-                server.weight
+    let is_named = |s: &InspectedServer| left_alone.is_some_and(|alone| alone.contains(&s.name));
+    let unknown = |s: &&InspectedServer| s.backend.is_none() && !is_named(s);
+    let (who, advice) = match left_alone {
+        None => ("the configuration", "add it to the backends"),
+        Some(_) => (
+            "the first balancer, which is asked for the servers,",
+            "give all balancers of the service the same servers",
+        ),
+    };
+    for server in inspection.servers.iter().filter(unknown) {
+        let about = format!("{name}/{}", server.name);
+        let has = format!("{place}HAProxy has this server and {who} has not");
+        let idle = match () {
+            () if server.is_backup => Some("it is a backup, which serves when all others are down"),
+            () if server.weight == 0 => Some("its weight is 0"),
+            () if !server.status.takes_traffic() => Some(server.status_text.as_str()),
+            () => None,
+        };
+        findings.add(match idle {
+            Some(why) => Finding::note(about, format!("{has}: it gets nothing now ({why})")),
+            None => Finding::warning(
+                about,
+                format!(
+                    "{has}: with weight {} it takes traffic that is not planned",
+                    server.weight
+                ),
+                advice,
             ),
-            "add it to the backends",
-        ));
+        });
     }
 }
 
@@ -432,6 +454,7 @@ mod tests {
             weight: 100,
             effective_weight: 100,
             initial_weight: 100,
+            is_backup: false,
             maxconn: None,
             queued: 0,
             checked: true,
@@ -510,11 +533,38 @@ mod tests {
         let mut stranger = server("s9");
         stranger.backend = None;
         let mut inspection = inspection("leastconn", MethodKind::InFlight, vec![stranger]);
-        let found = worst(|f| names("shop", &inspection, f)).expect("a stranger");
-        assert_eq!(found.0, Severity::Warning);
+        let named = BTreeSet::from(["s9".to_owned()]);
+        let look = |inspection: &Inspection, alone| {
+            worst(|f| names("shop", "socket A: ", inspection, alone, f))
+        };
+        assert_eq!(look(&inspection, None).expect("a stranger").0, Severity::Warning);
+        assert_eq!(look(&inspection, Some(&named)), None, "named before");
+        for (change, why) in [
+            ((|s| s.is_backup = true) as fn(&mut InspectedServer), "it is a backup"),
+            (|s| s.weight = 0, "its weight is 0"),
+            (|s| s.status = ServerStatus::Maintenance, "(UP)"),
+        ] {
+            let before = inspection.clone();
+            change(&mut inspection.servers[0]);
+            let found = look(&inspection, None).expect("a stranger");
+            assert!(found.0 == Severity::Note && found.1.contains(why), "{found:?}");
+            inspection = before;
+        }
         inspection.missing.push("s1".to_owned());
-        let found = worst(|f| names("shop", &inspection, f)).expect("a missing one");
+        let found = look(&inspection, None).expect("a missing one");
         assert!(found.0 == Severity::Error && found.1.contains("it has s9"), "{found:?}");
+        assert!(found.1.starts_with("socket A: HAProxy has no such server"), "{found:?}");
+    }
+
+    #[test]
+    fn a_daemons_trouble_that_was_found_here_is_not_repeated() {
+        let error = |message: &str| [Finding::error("shop", message, "")];
+        let found = error("HAProxy has no such server; it has s1");
+        assert!(is_said("backend \"shop\" has no server s9; it has s1", &found));
+        assert!(!is_said("an agent-check is active on s1", &found));
+        let gone = "HAProxy socket /x: no such socket";
+        assert!(is_said(gone, &error(gone)) && !is_said(gone, &[Finding::note("shop", gone)]));
+        assert!(is_said(&format!("{gone}; another one is not read"), &error(gone)));
     }
 
     #[test]

@@ -90,8 +90,8 @@ impl Findings {
         self.0.iter().any(|finding| finding.severity == Severity::Error)
     }
 
-    #[cfg(test)]
-    pub(super) fn all(&self) -> &[Finding] {
+    /// In the order of looking.
+    pub fn all(&self) -> &[Finding] {
         &self.0
     }
 

@@ -10,14 +10,16 @@ mod found;
 mod l4;
 mod machine;
 mod running;
+mod several;
 mod source;
 mod steered;
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::config::{self, Config, Sections, Service};
+use crate::config::{self, Config, Sections, Service, defaults};
 use crate::daemons::refused;
 use crate::place::{OnlyArgs, PlaceArgs};
 use crate::run;
@@ -38,6 +40,9 @@ pub struct DoctorArgs {
     pub place: PlaceArgs,
     #[command(flatten)]
     pub only: OnlyArgs,
+    /// Without a configuration: where a daemon that steers the balancer answers, as in `run`
+    #[arg(long, value_name = "ADDRESS", requires = "balancer", default_value_t = defaults::API_LISTEN)]
+    pub listen: SocketAddr,
     /// How to show what was found
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: Format,
@@ -46,7 +51,9 @@ pub struct DoctorArgs {
 /// Looks, and exits 0 when nothing is wrong, 1 when something is, 2 when the configuration is.
 pub fn run(args: &DoctorArgs) -> ExitCode {
     if let Some(sink) = args.place.sink() {
-        let found = |runtime: Runtime| runtime.block_on(found::examine(&sink, &args.only.backend));
+        let found = |runtime: Runtime| {
+            runtime.block_on(found::examine(&sink, &args.only.backend, args.listen))
+        };
         return with_runtime(found).map_or_else(|code| code, |found| show(&found, args.output));
     }
     let Some(path) = &args.config else { return l4::run(None, args.output) };
@@ -116,7 +123,7 @@ async fn examine(config: &Config, path: &Path) -> Findings {
     let mut findings = Findings::default();
     let file = path.display();
     findings.add(Finding::ok("config", format!("{file} is valid")));
-    let running = Running::ask(config).await;
+    let running = Running::ask(config.api.listen).await;
     machine::examine(config, &running, &mut findings).await;
     // All services at once: a balancer that hangs costs its time-out only once.
     let mut looks = tokio::task::JoinSet::new();
@@ -133,9 +140,10 @@ async fn examine(config: &Config, path: &Path) -> Findings {
 async fn examine_service(service: &Service, told: Option<ServiceView>) -> Findings {
     let mut findings = Findings::default();
     let mut service = service.clone();
-    if service.auto {
-        found::servers(&mut service, &mut findings).await;
-    }
+    let left_alone = match service.auto {
+        true => Some(found::servers(&mut service, &mut findings).await),
+        false => None,
+    };
     let service = &service;
     let setup =
         match run::translate::service(service, &run::translate::numbered(service), true, None) {
@@ -146,7 +154,7 @@ async fn examine_service(service: &Service, told: Option<ServiceView>) -> Findin
                 return findings;
             }
         };
-    balancer::examine(service, &setup, told.as_ref(), &mut findings).await;
+    balancer::examine(service, &setup, told.as_ref(), left_alone.as_ref(), &mut findings).await;
     source::examine(&service.name, &setup, &mut findings).await;
     if let Some(view) = &told {
         clients::examine(view, &mut findings);

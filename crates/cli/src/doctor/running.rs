@@ -1,15 +1,15 @@
 //! What a daemon that runs already can tell: what clients feel, advice, capacities.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use plimsoll_api::wire::Services;
 use plimsoll_control::ServiceView;
 
 use crate::client::Failure;
 use crate::client::http::Client;
-use crate::config::Config;
 
-/// Who answers at `api.listen`.
+/// Who answers where a daemon should.
 #[derive(Debug)]
 pub enum Running {
     /// A daemon, with what it shows of its services.
@@ -21,9 +21,9 @@ pub enum Running {
 }
 
 impl Running {
-    /// Asks at `api.listen` of this configuration.
-    pub async fn ask(config: &Config) -> Self {
-        let api = format!("http://{}", crate::client::reachable(config.api.listen));
+    /// Asks at this address.
+    pub async fn ask(listen: SocketAddr) -> Self {
+        let api = format!("http://{}", crate::client::reachable(listen));
         let asked = tokio::task::spawn_blocking(move || ask(&Client::new(&api)));
         match asked.await {
             Ok(Ok(told)) => Running::Daemon(told),

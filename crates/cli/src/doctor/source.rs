@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use plimsoll_sink::{LogFormat, Source};
+use plimsoll_sink::{LogFormat, Source, Told};
 
 use super::finding::{Finding, Findings};
 use crate::run::translate::ServiceSetup;
@@ -43,15 +43,7 @@ pub async fn examine(name: &str, setup: &ServiceSetup, findings: &mut Findings) 
                 continue;
             }
         };
-        let what = format!("{place}: {key} tells of {} of {count} servers", told.servers);
-        findings.add(match told.troubles.is_empty() {
-            true => Finding::ok(name, what),
-            false => Finding::warning(
-                name,
-                format!("{what}: {}", told.troubles.join("; ")),
-                "one series for each server, whose label is its name or its address",
-            ),
-        });
+        findings.add(judge(name, &format!("{place}: {key}"), &told, count));
     }
     findings.add(Finding::note(
         name,
@@ -61,4 +53,44 @@ pub async fn examine(name: &str, setup: &ServiceSetup, findings: &mut Findings) 
             prometheus.lag()
         ),
     ));
+}
+
+fn judge(name: &str, query: &str, told: &Told, servers: usize) -> Finding {
+    let what = format!("{query} tells of {} of {servers} servers", told.servers);
+    match told.troubles.is_empty() {
+        false => Finding::warning(
+            name,
+            format!("{what}: {}", told.troubles.join("; ")),
+            "one series for each server, whose label is its name or its address",
+        ),
+        // An idle server has no response time: NaN is no trouble, but all of them tell nothing.
+        true if told.servers == 0 => Finding::warning(
+            name,
+            format!("{what}: every number is NaN, as where there are no requests"),
+            "ask again when there is traffic; where there is, correct the query",
+        ),
+        true => Finding::ok(name, what),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_sink::Signal;
+
+    use super::super::finding::Severity;
+    use super::*;
+
+    #[test]
+    fn a_query_that_tells_of_nobody_is_not_well() {
+        for (servers, troubles, severity) in [
+            (3, &[][..], Severity::Ok),
+            (1, &[], Severity::Ok),
+            (0, &[], Severity::Warning),
+            (2, &["no series for s3"], Severity::Warning),
+        ] {
+            let troubles = troubles.iter().map(|&t| t.to_owned()).collect();
+            let told = Told { signal: Signal::Latency, servers, troubles };
+            assert_eq!(judge("shop", "P: latency", &told, 3).severity, severity, "{told:?}");
+        }
+    }
 }

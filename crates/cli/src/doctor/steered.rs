@@ -1,8 +1,7 @@
 //! What Plimsoll's own balancers are like as balancers that are steered. What layer 4 needs of its machine
 //! is the layer-4 doctor's to find (`doctor --config` with an `l4` section).
 
-use plimsoll_control::ServiceView;
-use plimsoll_model::{MethodKind, ServerStatus};
+use plimsoll_model::{Method, MethodKind, ServerStatus};
 use plimsoll_sink::{
     L4SinkConfig, NginxConfig, NginxReloadConfig, ProxySinkConfig, ReportSource, SinkConfig as _,
     SinkError,
@@ -71,15 +70,14 @@ impl Place {
     }
 }
 
-/// Looks at the balancer of one service.
+/// Looks at the balancer of one service; how it picks, where it tells.
 pub async fn examine(
     name: &str,
     sink: Result<impl ReportSource, SinkError>,
     place: Place,
     setup: &ServiceSetup,
-    told: Option<&ServiceView>,
     findings: &mut Findings,
-) {
+) -> Option<Method> {
     let report = match sink {
         Ok(mut sink) => sink.read().await,
         Err(error) => Err(error),
@@ -87,7 +85,10 @@ pub async fn examine(
     let report = match report {
         Ok(report) => report,
         // Its text says what to look at.
-        Err(error) => return findings.add(Finding::error(name, error.to_string(), "")),
+        Err(error) => {
+            findings.add(Finding::error(name, error.to_string(), ""));
+            return None;
+        }
     };
     let (Place { socket, kind, .. }, policy) = (&place, &report.method.name);
     findings.add(Finding::ok(name, format!("{socket}: {kind} answers")));
@@ -102,10 +103,6 @@ pub async fn examine(
             Finding::ok(name, format!("`{policy}`: weights scale what is in flight"))
         }
     });
-    if let Some(trouble) = told.and_then(|told| told.trouble.as_ref()) {
-        let what = format!("the daemon cannot steer it: {trouble}");
-        findings.add(Finding::error(name, what, ""));
-    }
     for server in &report.servers {
         let named = setup.servers.iter().find(|(id, _)| *id == server.backend);
         let about = format!("{name}/{}", named.map_or("?", |(_, server)| server));
@@ -117,4 +114,5 @@ pub async fn examine(
             ServerStatus::Up | ServerStatus::Starting => {}
         }
     }
+    Some(report.method)
 }

@@ -22,6 +22,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::ArgGroup;
 use plimsoll_config::ConfigError;
 use plimsoll_terminal::exit;
 
@@ -36,14 +37,10 @@ const WORKERS: usize = 2;
 
 /// Steer the services of a configuration
 #[derive(clap::Args, Clone, Debug)]
+#[command(group = ArgGroup::new("what").required(true).args(["config", "haproxy", "nginx", "l4"]))]
 pub struct RunArgs {
     /// The configuration
-    #[arg(
-        long,
-        value_name = "FILE",
-        required_unless_present = "balancer",
-        conflicts_with = "balancer"
-    )]
+    #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     #[command(flatten)]
     pub place: PlaceArgs,

@@ -43,6 +43,10 @@ fn a_running_haproxy_is_steered_without_a_file_and_what_is_out_of_reach_is_named
     until("a plan", || daemon.weights()["epoch"].as_u64().is_some_and(|epoch| epoch > 0));
     eprintln!("first plan {:.1} s after the start", began.elapsed().as_secs_f64());
     assert_eq!(services(&daemon), ["shop"]);
+    let socket = rig.haproxy.socket("admin");
+    let asked = ["doctor", "--haproxy", arg(&socket), "--listen", &rig.api.to_string()];
+    let report = out(&plimsoll(&asked));
+    assert!(report.contains("api: a daemon answers at") && report.contains("serve; "), "{report}");
     let log = daemon.log();
     for why in [
         "`balance uri` with a map-based hash: its weights are fixed",
@@ -142,12 +146,18 @@ fn slots_of_a_server_template_join_when_they_are_resolved() {
     daemon.wait_until_it_answers();
     assert_eq!(names(&daemon), BTreeSet::new());
     until("why it is out of reach", || daemon.log().contains("its name is not resolved yet"));
+    let status = out(&plimsoll(&["status", "--api", daemon.api()]));
+    assert!(!status.contains("OUTAGE"), "{status}");
+    assert!(status.contains("whether its backends serve is not known"), "{status}");
     dns.answer(&[Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3)]);
     until_within(std::time::Duration::from_secs(60), "two slots to join", || {
         names(&daemon).len() == 2
     });
     dns.answer(&[2, 3, 4].map(|n| Ipv4Addr::new(127, 0, 0, n)));
     until_within(std::time::Duration::from_secs(60), "a third", || names(&daemon).len() == 3);
+    let report = out(&plimsoll(&["doctor", "--config", arg(&file)]));
+    assert_eq!(report.matches("its name is not resolved yet").count(), 1, "{report}");
+    assert!(!report.contains("is not planned"), "{report}");
     assert!(daemon.is_running());
 }
 
@@ -169,8 +179,22 @@ fn what_cannot_be_helped_ends_it_with_the_reason() {
     assert!(said.contains("no such socket: is HAProxy running"), "{said}");
     let output = plimsoll(&["run", "--haproxy", arg(&socket), "--listen", "0.0.0.0:7400"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let said = run(&[arg(rig.dir.path())]);
+    assert!(said.contains("that is a directory, and no socket"), "{said}");
     let output = plimsoll(&["init", "--haproxy", arg(&socket)]);
     assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(1), true), "{output:?}");
+    assert!(err(&output).contains("can be helped; shop: `balance uri`"), "{}", err(&output));
+    for more in [&[][..], &["--backend", "shop"]] {
+        let asked = ["doctor", "--haproxy", arg(&socket)];
+        let listen = rig.api.to_string();
+        let output = plimsoll(&[&asked[..], &["--listen", listen.as_str()], more].concat());
+        assert_eq!(output.status.code(), Some(1), "nothing can be helped: {output:?}");
+        assert!(out(&output).contains("out of reach: `balance uri`"), "{}", out(&output));
+    }
+    let said = err(&plimsoll(&["run"]));
+    for one in ["--config", "--haproxy", "--nginx", "--l4"] {
+        assert!(said.contains(one), "{one} in {said}");
+    }
 }
 
 /// A name server that answers every question for an address with the same ones.

@@ -20,6 +20,7 @@ mod own;
 mod registry;
 mod servers;
 mod sinks;
+mod socket;
 mod source;
 mod steer;
 mod whole;

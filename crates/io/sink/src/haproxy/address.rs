@@ -1,5 +1,5 @@
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::SinkError;
@@ -11,6 +11,16 @@ pub enum SocketAddress {
     Unix(PathBuf),
     /// `host:port`: `stats socket ipv4@127.0.0.1:9999 level admin`.
     Tcp(String),
+}
+
+impl SocketAddress {
+    /// The path of a Unix socket.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            SocketAddress::Unix(path) => Some(path),
+            SocketAddress::Tcp(_) => None,
+        }
+    }
 }
 
 /// Prefixes that mean TCP: our own and HAProxy's address families.

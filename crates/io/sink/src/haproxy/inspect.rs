@@ -68,6 +68,8 @@ pub struct InspectedServer {
     pub effective_weight: u32,
     /// The weight in the configuration.
     pub initial_weight: u32,
+    /// It serves only when all others are down.
+    pub is_backup: bool,
     /// Most requests at a time; none when there is no limit.
     pub maxconn: Option<u32>,
     /// Requests that wait for this server in HAProxy.
@@ -169,6 +171,7 @@ impl SteeredBackend {
                 weight: row.state.weight,
                 effective_weight: detail.effective_weight,
                 initial_weight: row.state.initial_weight,
+                is_backup: detail.is_backup,
                 maxconn: detail.maxconn,
                 queued: row.queued,
                 checked: row.state.checked(),
@@ -196,6 +199,7 @@ impl SteeredBackend {
                     address: text(Stat::Address),
                     check_status: text(Stat::CheckStatus),
                     effective_weight: small("weight", row.get(Stat::EffectiveWeight))?,
+                    is_backup: row.get(Stat::Backup) == b"1",
                     maxconn: (maxconn > 0).then_some(maxconn),
                 });
             }
@@ -212,5 +216,6 @@ struct Details {
     address: String,
     check_status: String,
     effective_weight: u32,
+    is_backup: bool,
     maxconn: Option<u32>,
 }

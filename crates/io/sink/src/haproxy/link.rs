@@ -8,6 +8,7 @@ use tokio::time::timeout;
 
 use super::SocketAddress;
 use crate::SinkError;
+use crate::socket::no_socket;
 
 /// Bound on the answers of one exchange. A server takes about 400 bytes in them: room for 40,000.
 const MAX_ANSWER: usize = 16 << 20;
@@ -132,7 +133,10 @@ impl Link {
                         .to_owned(),
                 source,
             },
-            LinkError::Connect(source) => connect_error(socket, source),
+            LinkError::Connect(source) => match no_socket(self.address.path(), source) {
+                Ok(reason) => SinkError::Unreachable { socket, reason, source: None },
+                Err(source) => connect_error(socket, source),
+            },
         }
     }
 }

@@ -1,0 +1,96 @@
+//! What several balancers before one pool cost, and whether they can be steered together.
+
+use plimsoll_control::ServiceView;
+use plimsoll_model::{Method, MethodKind};
+
+use super::finding::{Finding, Findings};
+
+/// Simulated at 70 % load with the weights of one balancer (leastconn).
+const COST_OF_TWO: &str = "under leastconn each counts only its own requests in flight: clients wait about 1.3 times as \
+                           long as behind one balancer at 70 % load";
+/// The same of three.
+const COST_OF_THREE: &str = "under leastconn each counts only its own requests in flight: three make clients wait about \
+                             1.7 times as long as one balancer at 70 % load";
+
+/// `methods`: where each balancer is, and how it picks, where it tells.
+pub fn examine(
+    name: &str,
+    methods: &[(String, Option<Method>)],
+    told: Option<&ServiceView>,
+    findings: &mut Findings,
+) {
+    let count = methods.len();
+    if count < 2 {
+        return;
+    }
+    let mut known = methods.iter().filter_map(|(place, method)| Some((place, method.as_ref()?)));
+    let Some((first, method)) = known.next() else { return };
+    if let Some((other, theirs)) = known.find(|(_, theirs)| theirs.kind != method.kind) {
+        return findings.add(Finding::error(
+            name,
+            format!(
+                "{first} balances by {}, {other} by {}: a weight cannot mean the same in both",
+                method.name, theirs.name
+            ),
+            "give all balancers of the service the same method",
+        ));
+    }
+    let modelled = told.and_then(|view| view.plan.several_cost);
+    let cost = match (method.kind, modelled, count) {
+        // It takes no weights, which has been told.
+        (MethodKind::NoLiveWeights, ..) => return,
+        (MethodKind::Split, ..) => {
+            "each splits its requests by the same weights, which costs nothing".to_owned()
+        }
+        (MethodKind::InFlight, Some(cost), _) => format!(
+            "under leastconn each counts only its own requests in flight: clients wait about {:.0} % longer than \
+             behind one balancer with these weights, by the daemon's model of this pool at its present load",
+            cost * 100.0
+        ),
+        (MethodKind::InFlight, None, 2) => COST_OF_TWO.to_owned(),
+        (MethodKind::InFlight, None, _) => COST_OF_THREE.to_owned(),
+    };
+    findings.add(Finding::note(name, format!("{count} balancers before one pool: {cost}")));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Severity;
+    use super::*;
+
+    fn found(kinds: &[Option<MethodKind>]) -> Option<Finding> {
+        let one = |(i, kind): (usize, &Option<MethodKind>)| {
+            let method = kind.map(|kind| Method { name: format!("{kind:?}"), kind });
+            (format!("socket {i}"), method)
+        };
+        let methods: Vec<_> = kinds.iter().enumerate().map(one).collect();
+        let mut findings = Findings::default();
+        examine("shop", &methods, None, &mut findings);
+        assert!(findings.all().len() < 2);
+        findings.all().first().cloned()
+    }
+
+    #[test]
+    fn balancers_that_pick_alike_cost_what_their_method_costs() {
+        use MethodKind::{InFlight, Split};
+        assert_eq!(found(&[Some(Split)]), None);
+        assert_eq!(found(&[None, None]), None, "nothing is known");
+        for (kinds, part) in [
+            (vec![Some(Split); 2], "costs nothing"),
+            (vec![Some(InFlight); 2], "1.3 times"),
+            (vec![None, Some(InFlight), Some(InFlight)], "1.7 times"),
+        ] {
+            let finding = found(&kinds).expect("a note");
+            assert!(finding.severity == Severity::Note && finding.message.contains(part));
+        }
+    }
+
+    #[test]
+    fn balancers_that_pick_differently_cannot_be_steered_together() {
+        let finding = found(&[None, Some(MethodKind::InFlight), Some(MethodKind::Split)]);
+        let finding = finding.expect("an error");
+        assert_eq!(finding.severity, Severity::Error);
+        let expected = "socket 1 balances by InFlight, socket 2 by Split: a weight cannot";
+        assert!(finding.message.starts_with(expected), "{finding:?}");
+    }
+}
