@@ -79,7 +79,9 @@ fn a_server_that_leaves_is_no_fault() {
     let rig = Rig::new("roundrobin", &[1.0, 1.0]);
     let (second, file) = pair(&rig);
     let both = [&rig.haproxy, &second];
-    both.map(|haproxy| haproxy.ask("add server shop/s3 127.0.0.1:3 weight 100"));
+    for haproxy in both {
+        haproxy.ask("add server shop/s3 127.0.0.1:3 weight 100");
+    }
     let mut daemon = Daemon::spawn(&file, rig.api, &rig.path("log"), &[]);
     daemon.wait_until_it_answers();
     until("three servers", || {
