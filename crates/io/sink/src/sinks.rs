@@ -6,6 +6,7 @@ use std::time::Duration;
 use plimsoll_config::{Cursor, Once};
 use plimsoll_model::SinkLimits;
 
+use crate::haproxy::spelled_out;
 use crate::registry::Sink;
 use crate::source::{self, Sourced};
 use crate::steer::{Named, start_several};
@@ -35,7 +36,16 @@ impl Sinks {
             return cursor.expected(format!("1 to {MOST} balancers"));
         }
         let all: Vec<Option<Sink>> = items.iter().map(|item| Sink::read(item, steered)).collect();
-        let mut all = all.into_iter().collect::<Option<Vec<Sink>>>()?.into_iter();
+        let all = all.into_iter().collect::<Option<Vec<Sink>>>()?;
+        // One balancer twice would be counted twice.
+        let mut places = Once::default();
+        for (item, sink) in items.iter().zip(&all) {
+            if let Sink::Haproxy(config) = sink {
+                let place = format!("{} backend {}", spelled_out(&config.socket), config.backend);
+                places.take(place, item, "an HAProxy backend that is named once")?;
+            }
+        }
+        let mut all = all.into_iter();
         Some(Sinks { first: all.next()?, more: all.collect() })
     }
 

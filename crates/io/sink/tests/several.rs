@@ -271,7 +271,7 @@ fn one_haproxy_by_two_spellings_is_refused() {
     let elsewhere = haproxy.dir.join("..").join(haproxy.dir.file_name().expect("a name"));
     let error = sinks_at(&[socket.clone(), elsewhere.join("admin.sock")]).expect_err("one HAProxy");
     let [error] = &error[..] else { panic!("{error:?}") };
-    assert!(error.to_string().contains("no other service steers"), "{error}");
+    assert!(error.to_string().contains("that is named once"), "{error}");
     // One that does not run yet is known by its directory.
     sinks_at(&[haproxy.dir.join("new.sock"), elsewhere.join("new.sock")]).expect_err("one HAProxy");
     sinks_at(&[socket, elsewhere.join("operator.sock")]).expect("two sockets");

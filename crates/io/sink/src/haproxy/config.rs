@@ -49,7 +49,7 @@ impl SinkConfig for HaproxyConfig {
         let (socket, backend) = (socket?, backend?);
         let at = fields.get("backend").unwrap_or(cursor);
         let what = "an HAProxy backend that no other service steers";
-        steered.take(format!("{} backend {backend}", spelled_out(&socket)), at, what)?;
+        steered.take(format!("{socket} backend {backend}"), at, what)?;
         Some(HaproxyConfig { socket, backend, poll: poll?, timeout: timeout? })
     }
 
@@ -97,7 +97,7 @@ impl SinkConfig for HaproxyConfig {
 }
 
 /// The socket with its path as the file system has it, as far as it exists: two spellings are one HAProxy.
-fn spelled_out(socket: &SocketAddress) -> SocketAddress {
+pub(crate) fn spelled_out(socket: &SocketAddress) -> SocketAddress {
     let SocketAddress::Unix(path) = socket else { return socket.clone() };
     let in_its_directory = || {
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
