@@ -85,6 +85,8 @@ pub struct Controller {
     pub(crate) typical_us: Option<f64>,
     /// For so long a change may not show in what the balancer reports.
     pub(crate) lag: Duration,
+    /// What requests there are is not known at present: nothing is decided by them.
+    pub(crate) is_blind: bool,
     /// Since when weights and pool are unchanged: windows that began earlier do not count as steady.
     pub(crate) calm_since: Nanos,
     pub(crate) decision: Option<Decision>,
@@ -182,6 +184,7 @@ impl Controller {
             advice: None,
             several_cost: None,
             lag: Duration::ZERO,
+            is_blind: false,
             advise_at: now,
             advice_search: None,
             pins_changed: false,

@@ -114,7 +114,8 @@ impl Controller {
         if now.since(self.began_at) < FIRST_LOOK || self.history.rate_rps().is_none() {
             return;
         }
-        if self.rate() < IDLE_RPS || !self.backends.iter().any(|b| b.is_usable()) {
+        let is_idle = self.rate() < IDLE_RPS;
+        if is_idle || self.is_blind || !self.backends.iter().any(|b| b.is_usable()) {
             self.next_decision = now + RESCUE_EVERY;
             // Without traffic there is nothing to learn, but slow start still goes on.
             let ramps = |b: &Backend| b.is_usable() && b.ramping_since.is_some();

@@ -146,6 +146,7 @@ impl Controller {
     /// Gives every backend its server's counters.
     fn read_servers(&mut self, now: Nanos, report: &BalancerReport, restarted: bool) -> Observed {
         let steady = self.is_calm(now);
+        self.is_blind = report.traffic == Traffic::Unknown;
         match report.traffic {
             Traffic::Counted => self.lag = Duration::ZERO,
             Traffic::Averaged { lag } => self.lag = lag,
