@@ -7,6 +7,7 @@ mod clients;
 mod edge;
 mod finding;
 mod found;
+mod haproxy;
 mod l4;
 mod machine;
 mod running;

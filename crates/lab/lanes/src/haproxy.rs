@@ -125,15 +125,15 @@ fn find_in(places: impl Iterator<Item = PathBuf>) -> Result<PathBuf, LaneError> 
     program::find("haproxy", places).ok_or(LaneError::NoHaproxy)
 }
 
-/// What a careful administrator would write, with one thread, since two cores have many lanes to serve.
-/// Servers get a little longer than clients are willing to wait, so that what nobody waits for any more
-/// does not pile up.
-fn configuration(socket: &Path, balance: &str, servers: &[Server], patience: Duration) -> String {
+/// What a careful administrator would write before any section, with one thread, since two cores have many lanes to
+/// serve. Servers get a little longer than clients are willing to wait, so that what nobody waits for any more does not
+/// pile up.
+pub fn preamble(socket: &Path, patience: Duration) -> String {
     let server_timeout = patience.as_millis() + 2000;
-    let mut text = format!(
+    format!(
         "global
     stats socket {} mode 600 level admin
-    maxconn 8000
+    maxconn 20000
     nbthread 1
     no strict-limits
 defaults
@@ -146,18 +146,30 @@ defaults
     option redispatch
     retries 3
     http-reuse always
-frontend clients
+",
+        socket.display()
+    )
+}
+
+/// The lines of these servers in a section.
+pub fn server_lines(servers: &[Server]) -> String {
+    let line = |Server { name, address, weight }: &Server| {
+        format!("    server {name} {address} weight {weight}\n")
+    };
+    servers.iter().map(line).collect()
+}
+
+fn configuration(socket: &Path, balance: &str, servers: &[Server], patience: Duration) -> String {
+    format!(
+        "{}frontend clients
     bind fd@0
     default_backend {SECTION}
 backend {SECTION}
     balance {balance}
-{MARK}",
-        socket.display()
-    );
-    for Server { name, address, weight } in servers {
-        text.push_str(&format!("    server {name} {address} weight {weight}\n"));
-    }
-    text
+{MARK}{}",
+        preamble(socket, patience),
+        server_lines(servers)
+    )
 }
 
 #[cfg(test)]

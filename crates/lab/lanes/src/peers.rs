@@ -3,7 +3,6 @@
 //! All of one make are one process, on one core's worth of threads: sections of a HAProxy, clusters of an Envoy, entries of
 //! a Plimsoll proxy share nothing in it but the CPU.
 
-use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,7 +13,7 @@ use serde_json::{Value, json};
 use crate::daemon::{Daemon, Steered, configuration as daemon_configuration};
 use crate::envoy::{self, Setting};
 use crate::family::Member;
-use crate::haproxy::{SECTION, Server};
+use crate::haproxy::{SECTION, Server, preamble, server_lines};
 use crate::listener::wait_until_it_listens;
 use crate::program::{self, plimsoll};
 use crate::{Family, LaneError, Lb, PATIENCE};
@@ -254,39 +253,14 @@ fn request_ms() -> u128 {
 }
 
 fn haproxy(socket: &Path, addresses: &[SocketAddr], servers: &[Server]) -> String {
-    let (mut text, timeout) = (String::new(), request_ms());
-    // To a string: it cannot fail.
-    let _ = write!(
-        text,
-        "global
-    stats socket {} mode 600 level admin
-    maxconn 20000
-    nbthread 1
-    no strict-limits
-defaults
-    mode http
-    timeout connect 2s
-    timeout client 60s
-    timeout server {timeout}ms
-    timeout http-keep-alive 60s
-    option http-keep-alive
-    option redispatch
-    retries 3
-    http-reuse always
-",
-        socket.display()
-    );
-    for (i, address) in addresses.iter().enumerate() {
-        let _ = write!(
-            text,
+    let lines = server_lines(servers);
+    let sections = addresses.iter().enumerate().map(|(i, address)| {
+        format!(
             "frontend clients{i}\n    bind {address}\n    default_backend {SECTION}{i}\n\
-             backend {SECTION}{i}\n    balance leastconn\n"
-        );
-        for Server { name, address, weight } in servers {
-            let _ = writeln!(text, "    server {name} {address} weight {weight}");
-        }
-    }
-    text
+             backend {SECTION}{i}\n    balance leastconn\n{lines}"
+        )
+    });
+    preamble(socket, PATIENCE) + &sections.collect::<String>()
 }
 
 /// One daemon for all sections: they are several balancers before one pool.
