@@ -197,9 +197,9 @@ impl ServerRow {
         self.started = started;
         self.in_flight = small("scur", row.get(Stat::InFlight))?;
         self.queued = small("qcur", row.get(Stat::Queued))?;
-        // `stot` counts attempts, and each attempt that fails shows in exactly one of these: another
-        // attempt at the same server, at another one, no attempt left, no valid answer, an answer of 5xx.
-        // But a connection reset before its answer counts twice in `eresp`, hence the bound.
+        // Each attempt that fails shows in at least one of these: another attempt at the same server, at another one, no
+        // attempt left, no valid answer, an answer of 5xx. HAProxy 2.6 counts one that it retries after it was sent two
+        // or three times. `stot` counts attempts once, so those without a good answer are an upper bound.
         let errors = [
             ("wretr", Stat::Retries),
             ("wredis", Stat::Redispatches),
@@ -211,8 +211,12 @@ impl ServerRow {
         .try_fold(0u64, |sum, (name, column)| {
             Ok::<_, String>(sum.saturating_add(number(name, row.get(column))?))
         })?;
-        self.errors = errors.min(started);
         self.answered = answered(row)?;
+        let wrong = number("hrsp_5xx", row.get(Stat::Answers5xx))?;
+        let good = self.answered.unwrap_or(0).saturating_sub(wrong);
+        // The bound falls with each good answer, what was counted does not.
+        let before = if fell { 0 } else { self.errors };
+        self.errors = errors.min(started.saturating_sub(good)).max(before);
         Ok(fell)
     }
 }

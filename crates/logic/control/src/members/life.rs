@@ -82,6 +82,8 @@ pub(crate) struct Life {
     pace: (f64, f64),
     /// Requests that failed at the balancer since the last answer.
     lost: u64,
+    /// Requests that the balancer has sent since the last answer.
+    sent: u64,
 }
 
 impl Life {
@@ -92,7 +94,7 @@ impl Life {
             || server.errors_total < last.errors_total
             || server.answered_total < last.answered_total;
         if fell {
-            (self.silent, self.lost) = (None, 0);
+            (self.silent, self.lost, self.sent) = (None, 0, 0);
             return;
         }
         let started = server.started_total - last.started_total;
@@ -109,6 +111,7 @@ impl Life {
             return;
         }
         self.lost += errors;
+        self.sent += started;
         // A backend without weight owes no answers.
         if self.silent.is_none() && server.weight > 0 {
             self.note_pace(0.0, passed);
@@ -134,7 +137,7 @@ impl Life {
         self.pauses.turn(at);
         self.first_answer.get_or_insert(at);
         self.answered_at = Some(at);
-        self.lost = 0;
+        (self.lost, self.sent) = (0, 0);
     }
 
     fn note_pace(&mut self, answers: f64, passed: Duration) {
@@ -162,7 +165,7 @@ impl Life {
 
     /// Restarts the wait, as if the waiting requests had just been sent.
     pub fn wait_anew(&mut self) {
-        (self.silent, self.lost) = (None, 0);
+        (self.silent, self.lost, self.sent) = (None, 0, 0);
     }
 
     /// Whether the balancer counts requests and answers: then traffic is as good as a check.
@@ -191,10 +194,11 @@ impl Life {
     }
 
     /// Consecutive requests were lost immediately and hardly any is waiting: a dead server does that, an overloaded one
-    /// does not. A reading may catch requests that are just about to fail.
+    /// does not. Requests from before the last answer may have waited long: those of one burst time out at once. A
+    /// reading may catch requests that are just about to fail.
     pub fn is_broken(&self) -> bool {
         let in_flight = self.last.map_or(0, |(_, server)| u64::from(server.in_flight));
-        self.lost >= BROKEN * (1 + in_flight)
+        self.lost.min(self.sent.saturating_sub(in_flight)) >= BROKEN * (1 + in_flight)
     }
 
     /// The time without an answer after which it is set aside.
@@ -339,6 +343,18 @@ mod tests {
         assert!(!life.is_broken(), "one of few may be waiting");
         life.observe(at(120_100), &server(1, n + 10, 9, n));
         assert!(life.is_broken());
+    }
+
+    #[test]
+    fn requests_of_one_burst_that_time_out_at_once_are_no_immediate_failures() {
+        let (mut life, n) = lively();
+        life.observe(at(120_000), &server(32, n + 33, 0, n + 1));
+        // The balancer's time-out passes for all of them before the next answer.
+        life.observe(at(120_100), &server(2, n + 35, 32, n + 1));
+        life.observe(at(120_200), &server(0, n + 35, 34, n + 1));
+        assert!(life.has_lost() && !life.is_broken());
+        life.observe(at(120_300), &server(0, n + 36, 35, n + 1));
+        assert!(life.is_broken(), "a third one failed that was sent since the last answer");
     }
 
     #[test]
