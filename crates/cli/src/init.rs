@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use plimsoll_sink::{FoundPool, Sink};
+use plimsoll_sink::{FoundPool, NginxReloadConfig, Sink};
 use plimsoll_terminal::{fail, printable};
 
 use crate::config::defaults;
@@ -17,6 +18,9 @@ use crate::run::looker::service_name;
 pub struct InitArgs {
     #[command(flatten)]
     place: PlaceArgs,
+    /// An NGINX without Lua, by the file that its upstream includes
+    #[arg(long, value_name = "FILE", group = "balancer")]
+    nginx_reload: Option<PathBuf>,
     #[command(flatten)]
     only: OnlyArgs,
     /// List the servers as they are now, in the place of `backends: auto`
@@ -29,7 +33,9 @@ const NAMED: usize = 6;
 
 /// Exits 1 when the balancer does not answer, or has nothing that can be helped.
 pub fn run(args: &InitArgs) -> ExitCode {
-    let Some(sink) = args.place.sink() else {
+    let file =
+        args.nginx_reload.clone().map(|file| Sink::NginxReload(NginxReloadConfig::new(file)));
+    let Some(sink) = args.place.sink().or(file) else {
         return fail("init needs a running balancer: --haproxy SOCKET (or another: see --help)");
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -130,8 +136,16 @@ fn service(text: &mut String, sink: &Sink, pool: &FoundPool, name: &str, list: b
     let (key, fields) = sink.with_pool(&pool.name).written();
     let fields: Vec<String> =
         fields.iter().map(|(key, value)| format!("{key}: {}", quoted(value))).collect();
-    let _ = writeln!(text, "    sink: {{ {key}: {{ {} }} }}\n", fields.join(", "));
+    let _ = writeln!(text, "    sink: {{ {key}: {{ {} }} }}", fields.join(", "));
+    if matches!(sink, Sink::NginxReload(_)) {
+        text.push_str(SOURCE);
+    }
+    text.push('\n');
 }
+
+/// What NGINX without Lua needs beside it, for it tells nothing of its requests.
+const SOURCE: &str = "    # NGINX sends its access log there (docs/nginx.md, \"Without Lua\"); or a Prometheus: docs/prometheus.md\n    \
+                      source: { access_log: { listen: \"127.0.0.1:5514\", format: nginx } }\n";
 
 /// Words that YAML, in one of its versions, takes for something else than a string.
 const WORDS: [&str; 12] =

@@ -6,7 +6,7 @@ use plimsoll_config::{Cursor, Once, Placed};
 use plimsoll_control::{CurveChoice, DriftTest};
 use plimsoll_model::{BackendId, Objective};
 use plimsoll_probe::{LivenessConfig, ProbeConfig};
-use plimsoll_sink::{Sink, Sinks, Source, one_sink};
+use plimsoll_sink::{Sinks, Source, one_sink};
 
 use super::defaults;
 use super::types::{Api, Backend, Config, Learn, Limits, Service, Store};
@@ -87,7 +87,7 @@ fn service(cursor: &Cursor<'_>, seen: &mut Seen) -> Option<Service> {
         }
         Some(c) => Sinks::read(c, &mut seen.steered).map(|sinks| Placed::new(sinks, c)),
         None => fields.required("sink", &one_sink(), |c| {
-            Sink::read(c, &mut seen.steered).map(|sink| Placed::new(Sinks::from(sink), c))
+            Sinks::read_one(c, &mut seen.steered).map(|sinks| Placed::new(sinks, c))
         }),
     };
     let source = fields.optional("source", |c| Source::read(c, &mut seen.steered));
