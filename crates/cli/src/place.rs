@@ -25,6 +25,9 @@ pub struct PlaceArgs {
     pub proxy: Option<PathBuf>,
 }
 
+/// The arguments of [`PlaceArgs`], for groups that require one of them: a group cannot name another one.
+pub const FLAGS: [&str; 4] = ["haproxy", "nginx", "l4", "proxy"];
+
 /// Which of a balancer's pools.
 #[derive(Args, Clone, Debug, Default)]
 pub struct OnlyArgs {

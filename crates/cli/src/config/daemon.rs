@@ -99,6 +99,12 @@ fn service(cursor: &Cursor<'_>, seen: &mut Seen) -> Option<Service> {
     if let Err(error) = sink.value.check(&names.collect()) {
         return fields.get("backends").unwrap_or(cursor).problem(error);
     }
+    let source = source?;
+    let silent = sink.value.iter().find(|sink| !sink.reports_requests());
+    if let (Some(silent), None) = (silent, &source) {
+        let what = format!("{}: {} tells nothing of its requests", Source::FORMS, silent.place());
+        return fields.required("source", &what, |_| None);
+    }
     Some(Service {
         name: name?,
         backends,
@@ -108,7 +114,7 @@ fn service(cursor: &Cursor<'_>, seen: &mut Seen) -> Option<Service> {
         objective: objective?,
         theta: theta?,
         sink,
-        source: source?,
+        source,
         learn: learn?,
         limits: limits?,
     })

@@ -81,13 +81,6 @@ async fn one(
                     nginx.min_interval
                 ),
             ));
-            if service.source.is_none() {
-                findings.add(Finding::error(
-                    name,
-                    "NGINX without Lua tells nothing of its requests, and no source does",
-                    "give the service a source: { access_log: … } or { prometheus: … }",
-                ));
-            }
             method
         }
         Sink::Nginx(nginx) => {

@@ -52,6 +52,13 @@ macro_rules! registry {
                 }
             }
 
+            /// Whether it reports requests at all: where it does not, a [`Source`](crate::Source) must.
+            pub fn reports_requests(&self) -> bool {
+                match self {
+                    $(Sink::$kind(_) => <$config>::REPORTS_REQUESTS),+
+                }
+            }
+
             /// Checks the names of servers, without a look at the balancer.
             ///
             /// # Errors

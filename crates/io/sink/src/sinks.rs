@@ -47,7 +47,7 @@ impl Sinks {
         let mut named = Once::default();
         for (item, sink) in items.iter().zip(&all) {
             claim(sink, item, steered, "no other service steers")?;
-            claim(&sink.spelled_out(), item, &mut named, "stands in the list once")?;
+            claim(&sink.spelled_out(), item, &mut named, "is named once")?;
         }
         let mut all = all.into_iter();
         Some(Sinks { first: all.next()?, more: all.collect() })

@@ -70,6 +70,7 @@ impl SinkConfig for NginxReloadConfig {
     const FORM: &'static str = "{ file: … }";
     const POOL: (&'static str, &'static str) = ("a file of NGINX", "file");
     const REPORTS_LOSSES: bool = true;
+    const REPORTS_REQUESTS: bool = false;
 
     fn read(cursor: &Cursor<'_>) -> Option<Self> {
         let fields = cursor.fields(&["file", "pid", "command", "min_interval", "timeout"])?;

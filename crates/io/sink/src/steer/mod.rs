@@ -110,6 +110,8 @@ pub trait SinkConfig: Sized {
     const POOL: (&'static str, &'static str);
     /// Whether its reports count requests that were lost: where they do not, checks alone show that a server died.
     const REPORTS_LOSSES: bool;
+    /// Whether it reports requests at all: where it does not, a [`Source`] must.
+    const REPORTS_REQUESTS: bool = true;
 
     /// Reads it.
     fn read(cursor: &Cursor<'_>) -> Option<Self>;
