@@ -19,7 +19,9 @@ fn block(after: &str, language: &str) -> String {
     let (_, rest) = GUIDE.split_once(after).expect("these words");
     let (_, rest) = rest.split_once(&format!("```{language}\n")).expect("a block");
     let (text, _) = rest.split_once("```").expect("its end");
-    text.lines().map(|line| line.strip_prefix("   ").unwrap_or(line)).collect::<Vec<_>>().join("\n")
+    let all = || text.lines().filter(|line| !line.trim().is_empty());
+    let indented = all().map(|line| line.len() - line.trim_start().len()).min().unwrap_or(0);
+    all().map(|line| &line[indented..]).collect::<Vec<_>>().join("\n")
 }
 
 const WITH_LUA: &str = "## From start to finish";
@@ -144,7 +146,7 @@ fn the_guide_without_lua_leads_to_learned_weights() {
         bed.addresses().iter().map(|(_, at)| format!("server {at} weight=100;\n")).collect();
     std::fs::write(&servers, lines).expect("written");
     let server = format!("server {{ listen {address}; location / {{ proxy_pass http://shop; }} }}");
-    let http = own(block(WITHOUT_LUA, "nginx")) + &server;
+    let http = format!("{}\n{server}", own(block(WITHOUT_LUA, "nginx")));
     let _nginx = run(dir.path(), "", &http, address);
 
     // What is not where Debian has it, and a test that need not wait.
